@@ -1,0 +1,68 @@
+// The cache as kernels see it: plain data, no containers, no ggml.
+//
+// A page holds `page_size` slots of ONE KV head (page_size is a multiple of kTile):
+//
+//   K   page_size / 16 tiles, each [head_dim][16]   16 keys side by side: one vector register grows 16 scores
+//   V   [page_size][head_dim]                       rows
+//
+// Slot s of a head lives in page s / page_size of its list, at offset s % page_size. Slots have no order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "palimpsest/core/types.h"
+
+namespace palimpsest {
+
+inline constexpr int kTile = 16;                  // slots of a K tile
+inline constexpr std::int32_t kDead = INT32_MAX;  // `when` of a slot that holds no token
+
+// Where the live tokens of one head are. Heads that share a slot table share the arrays (not the pages).
+struct SlotsView {
+  const std::int32_t* when =
+      nullptr;  // [slots] position minus the table's base; kDead: no token. Visible: when <= the query's
+  const std::int32_t* rank =
+      nullptr;                 // [slots] place among the live tokens, oldest 0; nullptr unless keys are rotated late
+  int slots = 0;               // slots in use or free, a multiple of page_size: pages * page_size
+  int live = 0;                // tokens
+  const int* fresh = nullptr;  // [fresh_count] slots of the tokens inserted last, in token order
+  int fresh_count = 0;
+};
+
+// One KV head of one sequence in one layer.
+struct HeadPages {
+  std::byte* const* page = nullptr;  // [slots / page_size]; nullptr: page given back, none of its slots is live
+  const SlotsView* slots = nullptr;
+};
+
+struct LayerView {
+  const HeadPages* head = nullptr;  // [kv_heads]
+  int kv_heads = 0;
+  int head_dim = 0;   // of K
+  int value_dim = 0;  // of V
+  int page_size = 0;
+  CacheType type = CacheType::kF16;
+};
+
+// Byte offsets inside a page.
+inline std::size_t page_bytes(const LayerView& v) {
+  return static_cast<std::size_t>(v.page_size) * static_cast<std::size_t>(v.head_dim + v.value_dim) *
+         static_cast<std::size_t>(bytes_per_element(v.type));
+}
+inline std::size_t value_offset(const LayerView& v) {
+  return static_cast<std::size_t>(v.page_size) * static_cast<std::size_t>(v.head_dim) *
+         static_cast<std::size_t>(bytes_per_element(v.type));
+}
+// Element index of dimension d of the key in slot `offset` of a page, and of the first dimension of its value.
+inline std::size_t key_index(const LayerView& v, int offset, int d) {
+  return (static_cast<std::size_t>(offset / kTile) * static_cast<std::size_t>(v.head_dim) +
+          static_cast<std::size_t>(d)) *
+             kTile +
+         static_cast<std::size_t>(offset % kTile);
+}
+inline std::size_t value_index(const LayerView& v, int offset) {
+  return static_cast<std::size_t>(offset) * static_cast<std::size_t>(v.value_dim);
+}
+
+}  // namespace palimpsest

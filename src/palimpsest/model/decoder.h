@@ -1,0 +1,56 @@
+// Runs one step of the model: token ids in, logits out, keys and values into the caches.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "palimpsest/attention/attention.h"
+#include "palimpsest/cache/cache.h"
+#include "palimpsest/model/model.h"
+
+namespace palimpsest {
+
+// How a sequence's cache wants to be attended to; derived from its method, constant over its life.
+struct AttentionRule {
+  Rotation rotation = Rotation::kAtWrite;  // kNever for families without rotary positions
+  bool two_query = false;                  // cache positions by rotating the query twice (sinks + window)
+  int sinks = 0;                           // used by two_query and window
+  int window = 0;                          // tokens visible to a query besides the sinks, itself included; 0: all
+};
+
+// One sequence's share of a step. Before the call: cache->apply(plan), then cache->insert(tokens.size()).
+struct SequenceStep {
+  Cache* cache = nullptr;
+  AttentionRule rule;
+  std::span<const TokenId> tokens;
+  bool all_logits = false;          // logits of every token, or of the last only
+  float* const* weights = nullptr;  // see AttentionStep::weights, [layers * kv_heads]; nullptr: not wanted
+};
+
+struct StepTimes {                               // of the last step, ms
+  double build = 0, compute = 0, attention = 0;  // attention: inside compute, thread 0; measured only if asked for
+};
+
+class Decoder {
+ public:
+  Decoder(std::shared_ptr<const Model> model, int threads);
+  ~Decoder();
+
+  // The cache that this decoder can write to: pages in host memory for the fast path, bookkeeping only for the portable
+  // path.
+  CacheOptions cache_options() const;
+
+  // Logits [rows][vocabulary], rows in the order of the sequences (all tokens or the last of each). Valid until the
+  // next step.
+  std::span<const float> step(std::span<const SequenceStep> sequences);
+
+  int threads() const;
+  const Model& model() const;
+  const StepTimes& times() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace palimpsest

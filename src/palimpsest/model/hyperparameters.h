@@ -1,0 +1,22 @@
+// The numbers of a model, read from GGUF metadata and checked against each other and against the tensors.
+#pragma once
+
+#include <string>
+
+#include "palimpsest/attention/rope.h"
+
+namespace palimpsest {
+
+struct Hyperparameters {
+  std::string architecture;  // GGUF general.architecture
+  std::string name;          // general.name, or the synthetic shape
+  int vocabulary = 0, width = 0, layers = 0, feed_forward = 0;
+  int query_heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
+  int trained_context = 0;
+  float norm_epsilon = 1e-5F;
+  float attention_scale = 0;  // 1/sqrt(head_dim) unless the model says otherwise
+  RopeOptions rope;
+  std::size_t parameters = 0, weight_bytes = 0;
+};
+
+}  // namespace palimpsest
