@@ -1,0 +1,48 @@
+# The front door. Everything goes through tools/env, which finds or makes an environment with the dependencies.
+MAKEFLAGS += --no-print-directory
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run build test test-asan test-tsan install-check bench format format-check setup clean prune
+
+# What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n 500'.
+RUN_ARGS ?=
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build  ## watch a model write on and on in constant memory (RUN_ARGS=...)
+	@build/palimpsest run $(RUN_ARGS)
+
+build:  ## build/palimpsest, made ready for this machine's shell
+	@tools/build release
+
+test:  ## every test (data that lies in ../shared is optional: its tests are skipped by name)
+	@tools/test release
+
+test-asan:  ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tools/test asan
+
+test-tsan:  ## the tests under ThreadSanitizer
+	@tools/test tsan
+
+install-check: build  ## install into a scratch folder and build a program against it with find_package
+	@tools/env ctest --test-dir build --output-on-failure --no-tests=error -R '^install\.'
+
+bench: build  ## decode speed, method against method (BENCH_ARGS=...)
+	@build/palimpsest bench decode $(BENCH_ARGS)
+
+SOURCES = $$(git ls-files '*.cpp' '*.h')
+format:  ## clang-format on every source file
+	@clang-format -i $(SOURCES)
+
+format-check:
+	@clang-format --dry-run --Werror $(SOURCES)
+
+setup:  ## choose and make the build environment anew (after installing packages)
+	@tools/env --forget && tools/env true && echo "route: $$(tools/env --route)"
+
+clean:  ## remove the build folders
+	rm -rf build build-asan build-tsan build-dev
+
+prune: ## remove forky roots of earlier versions from the cache
+	@tools/env --prune

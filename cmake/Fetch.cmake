@@ -1,0 +1,52 @@
+# The pinned upstream releases of what is missing, built along with us (PALIMPSEST_FETCH=ON). They are the versions that
+# the forky root has, so that every route runs the same code.
+function(palimpsest_fetch package url tag)
+  if(package IN_LIST PALIMPSEST_MISSING)
+    message(STATUS "Fetching ${package} ${tag}")
+    FetchContent_Declare(${package} GIT_REPOSITORY ${url} GIT_TAG ${tag} GIT_SHALLOW ON GIT_PROGRESS ON)
+    FetchContent_MakeAvailable(${package})
+  endif()
+endfunction()
+
+set(FETCHCONTENT_QUIET OFF)
+set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)  # their options are our variables
+set(_palimpsest_shared ${BUILD_SHARED_LIBS})
+
+# ggml and libllama come from one release. CPU backends as plug-ins, one per instruction set, chosen at run time
+# as Debian's are: a build for the CPU at hand can be much slower (GGML_NATIVE and AVX512-FP16).
+if("ggml" IN_LIST PALIMPSEST_MISSING OR "llama" IN_LIST PALIMPSEST_MISSING)
+  list(APPEND PALIMPSEST_MISSING llama)
+  set(BUILD_SHARED_LIBS ON)
+  set(LLAMA_BUILD_COMMON OFF)
+  set(LLAMA_BUILD_TOOLS OFF)
+  set(LLAMA_BUILD_EXAMPLES OFF)
+  set(LLAMA_BUILD_TESTS OFF)
+  set(LLAMA_BUILD_SERVER OFF)
+  set(GGML_NATIVE OFF)
+  set(GGML_BACKEND_DL ON)
+  if(NOT APPLE)
+    set(GGML_CPU_ALL_VARIANTS ON)
+  endif()
+  set(GGML_BACKEND_DIR ${PROJECT_BINARY_DIR}/bin)
+  palimpsest_fetch(llama https://github.com/ggml-org/llama.cpp.git v0.7.0)
+endif()
+
+set(BUILD_SHARED_LIBS OFF)
+set(HWY_ENABLE_TESTS OFF)
+set(HWY_ENABLE_EXAMPLES OFF)
+set(HWY_ENABLE_CONTRIB OFF)
+palimpsest_fetch(hwy https://github.com/google/highway.git 1.3.0)
+if(TARGET hwy AND NOT TARGET hwy::hwy)
+  add_library(hwy::hwy ALIAS hwy)
+endif()
+palimpsest_fetch(fmt https://github.com/fmtlib/fmt.git 11.1.4)
+set(SPDLOG_FMT_EXTERNAL ON)
+palimpsest_fetch(spdlog https://github.com/gabime/spdlog.git v1.15.3)
+set(JSON_BuildTests OFF)
+palimpsest_fetch(nlohmann_json https://github.com/nlohmann/json.git v3.12.0)
+set(CLI11_BUILD_TESTS OFF)
+palimpsest_fetch(CLI11 https://github.com/CLIUtils/CLI11.git v2.6.1)
+set(INSTALL_GTEST OFF)
+palimpsest_fetch(GTest https://github.com/google/googletest.git v1.17.0)
+set(BUILD_SHARED_LIBS ${_palimpsest_shared})
+set(PALIMPSEST_INSTALL OFF)  # an installed library needs installed dependencies

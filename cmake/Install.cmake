@@ -1,0 +1,17 @@
+# cmake --install: the library, its headers under include/palimpsest, the command, and find_package(palimpsest).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(_palimpsest_cmake ${CMAKE_INSTALL_LIBDIR}/cmake/palimpsest)
+
+target_include_directories(palimpsest PUBLIC $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+install(TARGETS palimpsest EXPORT palimpsestTargets)
+install(DIRECTORY src/palimpsest DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*-inl.h" EXCLUDE)
+if(TARGET palimpsest_app)
+  install(TARGETS palimpsest_app)
+endif()
+install(EXPORT palimpsestTargets NAMESPACE palimpsest:: DESTINATION ${_palimpsest_cmake})
+configure_package_config_file(cmake/palimpsestConfig.cmake.in ${PROJECT_BINARY_DIR}/palimpsestConfig.cmake
+                              INSTALL_DESTINATION ${_palimpsest_cmake})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/palimpsestConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/palimpsestConfig.cmake ${PROJECT_BINARY_DIR}/palimpsestConfigVersion.cmake
+        DESTINATION ${_palimpsest_cmake})

@@ -1,0 +1,32 @@
+# Installs the build into a scratch folder, builds tests/install/consumer against it with find_package alone, runs it.
+# cmake -DBUILD=<build folder> -DCONSUMER=<source folder> -DSCRATCH=<folder> -DGENERATOR=... -DARGS=... -P check.cmake
+function(run)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGV " " command)
+    message(FATAL_ERROR "${command}\nended with ${status}:\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE ${SCRATCH})
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
+run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release
+    -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
+run(${CMAKE_COMMAND} --build ${SCRATCH}/build)
+run(${SCRATCH}/build/consumer)
+if(NOT output STREQUAL "palimpsest ${VERSION}\n")
+  message(FATAL_ERROR "the consumer printed '${output}', not 'palimpsest ${VERSION}'")
+endif()
+# The installed headers are whole: nothing includes a header of ours that was left behind.
+file(GLOB_RECURSE headers RELATIVE ${SCRATCH}/prefix/include ${SCRATCH}/prefix/include/palimpsest/*.h)
+set(all "")
+foreach(header IN LISTS headers)
+  string(APPEND all "#include \"${header}\"\n")
+endforeach()
+file(WRITE ${SCRATCH}/headers/main.cpp "${all}int main() {}\n")
+file(COPY ${CONSUMER}/CMakeLists.txt DESTINATION ${SCRATCH}/headers)
+run(${CMAKE_COMMAND} -S ${SCRATCH}/headers -B ${SCRATCH}/headers/build -G ${GENERATOR}
+    -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
+run(${CMAKE_COMMAND} --build ${SCRATCH}/headers/build)
+file(REMOVE_RECURSE ${SCRATCH})

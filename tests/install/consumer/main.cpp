@@ -1,0 +1,5 @@
+#include <cstdio>
+
+#include "palimpsest/core/version.h"
+
+int main() { std::printf("palimpsest %s\n", palimpsest::version()); }

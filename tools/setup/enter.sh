@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Runs a command inside the forky root, in the same folder, with the caller's files at the same paths.
+# usage: enter.sh ROOT CMD ARGS...
+# The mounts are private to the command: nothing stays mounted. Without root rights it goes through sudo, and the
+# command itself runs as the caller again.
+# shellcheck disable=SC2016
+set -euo pipefail
+root=${1:?usage: enter.sh ROOT CMD ARGS...}
+shift
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo --preserve-env -- "$@"; fi; }
+
+as_root unshare --mount --propagation private -- bash -euc '
+  root=$1 here=$2 user=$3
+  shift 3
+  mount -t proc proc "$root/proc"
+  mount -t sysfs sys "$root/sys" 2>/dev/null || true
+  mount --rbind /dev "$root/dev"
+  # The host folders that are no part of a system appear as they are: homes, /tmp, and any other top folder.
+  for top in /*; do
+    case $top in
+      /bin|/sbin|/lib*|/usr|/etc|/var|/proc|/sys|/dev|/run|/boot|/lost+found) continue ;;
+    esac
+    [ -d "$top" ] && [ ! -L "$top" ] || continue
+    mkdir -p "$root$top"
+    mount --rbind "$top" "$root$top"
+  done
+  # A clone or a cache that lies within the system folders: by itself.
+  for path in "$here" "$root"; do
+    [ -e "$root$path/." ] && [ "$root$path" -ef "$path" ] && continue
+    mkdir -p "$root$path"
+    mount --bind "$path" "$root$path"
+  done
+  cp -L /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
+  cd "$root"
+  exec chroot --userspec="$user" . /usr/bin/env -u LD_LIBRARY_PATH PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
+    LC_ALL=C.UTF-8 bash -c "cd \"\$0\" && exec \"\$@\"" "$here" "$@"
+' enter "$root" "$(pwd -P)" "$(id -u):$(id -g)" "$@"

@@ -1,0 +1,46 @@
+# shellcheck shell=bash
+# Progress of long steps, sourced. `steps N` says how many follow; `step TITLE CMD...` runs one and shows on stderr
+#   [2/6] unpacking the base system  12 s      (a live line on a terminal, one line at the end otherwise)
+# The command's output goes to $PROGRESS_LOG; a failure prints the log's end and returns the command's status.
+
+PROGRESS_LOG=${PROGRESS_LOG:-/dev/null}
+progress_total=0
+progress_now=0
+
+steps() { progress_total=$1 progress_now=0; }
+
+say() { printf 'palimpsest: %s\n' "$*" >&2; }
+
+die() {
+  printf 'palimpsest: %s\n' "$@" >&2
+  exit 1
+}
+
+step() {
+  local title=$1 start=$SECONDS label pid rc=0 last=0
+  shift
+  progress_now=$((progress_now + 1))
+  label="[$progress_now/$progress_total] $title"
+  "$@" >>"$PROGRESS_LOG" 2>&1 </dev/null &
+  pid=$!
+  trap 'kill "$pid" 2>/dev/null || true; exit 130' INT TERM
+  while kill -0 "$pid" 2>/dev/null; do
+    if [ -t 2 ]; then
+      printf '\r\033[K%s  %d s' "$label" $((SECONDS - start)) >&2
+    elif [ $((SECONDS - start - last)) -ge 15 ]; then  # a log that stands still looks like a hang
+      last=$((SECONDS - start))
+      printf '%s  %d s ...\n' "$label" "$last" >&2
+    fi
+    sleep 0.2
+  done
+  wait "$pid" || rc=$?
+  trap - INT TERM
+  [ -t 2 ] && printf '\r\033[K' >&2
+  if [ "$rc" -eq 0 ]; then
+    printf '%s  %d s\n' "$label" $((SECONDS - start)) >&2
+  else
+    printf '%s  FAILED after %d s; the end of %s:\n' "$label" $((SECONDS - start)) "$PROGRESS_LOG" >&2
+    tail -n 30 "$PROGRESS_LOG" | sed 's/^/    /' >&2
+  fi
+  return "$rc"
+}
