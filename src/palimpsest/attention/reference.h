@@ -5,6 +5,10 @@
 
 namespace palimpsest {
 
-void attention_reference(const AttentionStep& step);
+void attention_reference(const AttentionStep& step);  // insert_reference, then attend_reference
+
+// The two halves, so that a fast path's attention can be judged over the very bytes that it stored.
+void insert_reference(const AttentionStep& step);
+void attend_reference(const AttentionStep& step);
 
 }  // namespace palimpsest

@@ -1,0 +1,157 @@
+#include "palimpsest/attention/reference.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "palimpsest/attention/element.h"
+
+namespace palimpsest {
+namespace {
+
+using Vector = std::vector<double>;
+
+// x turned by a row of cosines and sines; cos_sin == nullptr: not turned.
+Vector rotated(Vector x, const AttentionShape& shape, const float* cos_sin) {
+  if (cos_sin == nullptr || shape.rope == RopeKind::kNone) return x;
+  const int pairs = shape.rope_dims / 2;
+  for (int i = 0; i < pairs; ++i) {
+    const bool halves = shape.rope == RopeKind::kHalves;
+    double& a = x[halves ? i : 2 * i];
+    double& b = x[halves ? i + pairs : 2 * i + 1];
+    const double c = cos_sin[i], s = cos_sin[pairs + i], turned = a * c - b * s;
+    b = a * s + b * c;
+    a = turned;
+  }
+  return x;
+}
+
+double dot(const Vector& a, const Vector& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+const float* row_of(const float* rows, const AttentionShape& shape, std::int64_t index) {
+  return rows == nullptr ? nullptr : rows + index * shape.rope_dims;
+}
+
+// One KV head of one sequence.
+struct Head {
+  const AttentionStep& step;
+  const LayerView& cache;
+  const StepTokens& tokens;
+  int kv_head;
+
+  const HeadPages& pages() const { return cache.head[kv_head]; }
+  const SlotsView& slots() const { return *pages().slots; }
+  std::byte* page(int slot) const { return pages().page[slot / cache.page_size]; }
+
+  void insert(int token) const {
+    const AttentionShape& shape = step.shape;
+    const int slot = slots().fresh[token], offset = slot % cache.page_size;
+    const float* k = step.k.at(tokens.first + token, kv_head);
+    const float* v = step.v.at(tokens.first + token, kv_head);
+    const float* turn = shape.rotation == Rotation::kAtWrite ? row_of(tokens.key_row, shape, token) : nullptr;
+    const Vector key = rotated(Vector(k, k + shape.head_dim), shape, turn);
+    for (int d = 0; d < shape.head_dim; ++d)
+      store_element(page(slot), cache.type, key_index(cache, offset, d), static_cast<float>(key[d]));
+    for (int d = 0; d < shape.value_dim; ++d)
+      store_element(page(slot) + value_offset(cache), cache.type, value_index(cache, offset) + d, v[d]);
+  }
+
+  Vector key(int slot) const {
+    Vector key(step.shape.head_dim);
+    for (int d = 0; d < step.shape.head_dim; ++d)
+      key[d] = load_element(page(slot), cache.type, key_index(cache, slot % cache.page_size, d));
+    if (step.shape.rotation != Rotation::kLate) return key;
+    return rotated(std::move(key), step.shape, row_of(tokens.rank_row, step.shape, slots().rank[slot]));
+  }
+
+  double value(int slot, int d) const {
+    return load_element(page(slot) + value_offset(cache), cache.type, value_index(cache, slot % cache.page_size) + d);
+  }
+
+  bool visible(int slot, int query) const {
+    const std::int64_t when = slots().when[slot], now = tokens.when[query];
+    return when != kDead && when <= now && (when > now - tokens.window || when < tokens.sink_end);
+  }
+
+  // The weights of one query over all slots; all zero if it sees none.
+  Vector weights(const std::vector<Vector>& keys, int query, int query_head) const {
+    const AttentionShape& shape = step.shape;
+    const float* q = step.q.at(tokens.first + query, query_head);
+    const bool turns = shape.rotation != Rotation::kNever;
+    const Vector raw(q, q + shape.head_dim);
+    const Vector here = rotated(raw, shape, turns ? row_of(tokens.query_row, shape, query) : nullptr);
+    const bool two = turns && tokens.sink_row != nullptr;
+    const Vector for_sinks = two ? rotated(raw, shape, row_of(tokens.sink_row, shape, query)) : here;
+
+    Vector p(keys.size(), 0.0);
+    double largest = -INFINITY, sum = 0;
+    for (std::size_t s = 0; s < keys.size(); ++s) {
+      if (!visible(static_cast<int>(s), query)) continue;
+      p[s] = shape.scale * dot(keys[s], slots().when[s] < tokens.sink_end ? for_sinks : here);
+      largest = std::max(largest, p[s]);
+    }
+    for (std::size_t s = 0; s < keys.size(); ++s) {
+      if (!visible(static_cast<int>(s), query)) continue;
+      p[s] = std::exp(p[s] - largest);
+      sum += p[s];
+    }
+    for (double& weight : p)
+      if (sum > 0) weight /= sum;
+    return p;
+  }
+
+  void attend(float* received) const {
+    const AttentionShape& shape = step.shape;
+    const int count = slots().slots;
+    std::vector<Vector> keys(static_cast<std::size_t>(count));
+    for (int s = 0; s < count; ++s)
+      if (slots().when[s] != kDead) keys[s] = key(s);
+    Vector total(keys.size(), 0.0);
+
+    for (int query = 0; query < tokens.count; ++query) {
+      for (int g = 0; g < shape.group(); ++g) {
+        const int query_head = kv_head * shape.group() + g;
+        const Vector p = weights(keys, query, query_head);
+        float* out = step.out.at(tokens.first + query, query_head);
+        for (int d = 0; d < shape.value_dim; ++d) {
+          double sum = 0;
+          for (int s = 0; s < count; ++s)
+            if (p[s] != 0) sum += p[s] * value(s, d);
+          out[d] = static_cast<float>(sum);
+        }
+        if (query >= tokens.count - static_cast<std::int64_t>(step.weights_queries))
+          for (int s = 0; s < count; ++s) total[s] += p[s] / shape.group();
+      }
+    }
+    if (received != nullptr)
+      for (int s = 0; s < count; ++s) received[s] = static_cast<float>(total[s]);
+  }
+};
+
+}  // namespace
+
+void insert_reference(const AttentionStep& step) {
+  for (int i = 0; i < step.sequences; ++i)
+    for (int h = 0; h < step.shape.kv_heads; ++h)
+      for (int t = 0; t < step.tokens[i].count; ++t) Head{step, step.cache[i], step.tokens[i], h}.insert(t);
+}
+
+void attend_reference(const AttentionStep& step) {
+  for (int i = 0; i < step.sequences; ++i)
+    for (int h = 0; h < step.shape.kv_heads; ++h)
+      Head{step, step.cache[i], step.tokens[i], h}.attend(
+          step.weights == nullptr ? nullptr : step.weights[i * step.shape.kv_heads + h]);
+}
+
+void attention_reference(const AttentionStep& step) {
+  insert_reference(step);
+  attend_reference(step);
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,180 @@
+// The oracle against cases small enough for paper.
+#include "palimpsest/attention/reference.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "palimpsest/attention/element.h"
+
+namespace palimpsest {
+namespace {
+
+// One sequence, one KV head, one page of 16 slots, keys of two dimensions, values of one; f32.
+struct Tiny {
+  std::vector<std::byte> page = std::vector<std::byte>(16 * 3 * 4);
+  std::byte* pages[1] = {page.data()};
+  std::array<std::int32_t, 16> when, rank;
+  SlotsView slots;
+  HeadPages head;
+  LayerView layer;
+  StepTokens tokens;
+  AttentionStep step;
+  std::vector<float> q, k, v, out, weights;
+  float* weights_of[1];
+
+  Tiny() {
+    when.fill(kDead);
+    rank.fill(-1);
+    slots.when = when.data();
+    slots.rank = rank.data();
+    slots.slots = 16;
+    head = {pages, &slots};
+    layer = {&head, 1, 2, 1, 16, CacheType::kF32};
+    step.shape = {1, 1, 2, 1, 1.0f, RopeKind::kNone, 0, Rotation::kNever};
+    step.cache = &layer;
+    step.tokens = &tokens;
+    step.sequences = 1;
+    weights.assign(16, -1);
+    weights_of[0] = weights.data();
+    step.weights = weights_of;
+  }
+  void put(int slot, std::int32_t at, float k0, float k1, float value) {
+    when[slot] = at;
+    store_element(page.data(), CacheType::kF32, key_index(layer, slot, 0), k0);
+    store_element(page.data(), CacheType::kF32, key_index(layer, slot, 1), k1);
+    store_element(page.data() + value_offset(layer), CacheType::kF32, value_index(layer, slot), value);
+  }
+  void attend(int queries, const std::int32_t* at) {
+    tokens.count = queries;
+    tokens.when = at;
+    out.assign(queries * step.shape.query_heads, -1);
+    step.q = {q.data(), 2 * step.shape.query_heads, 2};
+    step.out = {out.data(), step.shape.query_heads, 1};
+    attend_reference(step);
+  }
+};
+
+TEST(Reference, SoftmaxOfTwoKeys) {
+  Tiny t;
+  t.put(5, 0, std::log(3.0f), 0, 10);
+  t.put(2, 1, 0, 7, 20);
+  t.q = {1, 0};
+  const std::int32_t now = 2;
+  t.attend(1, &now);
+  EXPECT_FLOAT_EQ(t.out[0], 0.75f * 10 + 0.25f * 20);
+  EXPECT_FLOAT_EQ(t.weights[5], 0.75f);
+  EXPECT_FLOAT_EQ(t.weights[2], 0.25f);
+  EXPECT_EQ(t.weights[0], 0);
+}
+
+TEST(Reference, QueriesSeeThePastTheirWindowAndTheSinks) {
+  Tiny t;
+  for (int i = 0; i < 6; ++i) t.put(i, i, 0, 0, static_cast<float>(1 << i));
+  t.q.assign(6, 0);
+  const std::int32_t at[] = {1, 3, 5};
+  t.attend(3, at);
+  EXPECT_FLOAT_EQ(t.out[0], (1 + 2) / 2.0f);
+  EXPECT_FLOAT_EQ(t.out[1], (1 + 2 + 4 + 8) / 4.0f);
+  EXPECT_FLOAT_EQ(t.out[2], 63 / 6.0f);
+  t.tokens.window = 2;
+  t.attend(3, at);
+  EXPECT_FLOAT_EQ(t.out[2], (16 + 32) / 2.0f);
+  t.tokens.sink_end = 1;
+  t.attend(3, at);
+  EXPECT_FLOAT_EQ(t.out[2], (1 + 16 + 32) / 3.0f);
+  EXPECT_FLOAT_EQ(t.out[0], (1 + 2) / 2.0f);
+}
+
+TEST(Reference, WeightsAreTheMeanOverTheGroupAndTheSumOverTheLastQueries) {
+  Tiny t;
+  t.step.shape.query_heads = 2;
+  t.put(0, 0, std::log(3.0f), 0, 0);
+  t.put(1, 1, 0, 0, 0);
+  t.q = {0, 0, 1, 0, 0, 0, 1, 0};  // [query][head][2]
+  const std::int32_t at[] = {0, 1};
+  t.attend(2, at);
+  EXPECT_FLOAT_EQ(t.weights[0], 1 + (0.5f + 0.75f) / 2);
+  EXPECT_FLOAT_EQ(t.weights[1], (0.5f + 0.25f) / 2);
+  t.step.weights_queries = 1;
+  t.attend(2, at);
+  EXPECT_FLOAT_EQ(t.weights[0], (0.5f + 0.75f) / 2);
+}
+
+TEST(Reference, InsertTurnsAndRoundsTheKey) {
+  Tiny t;
+  t.layer.type = CacheType::kF16;
+  t.step.shape.rope = RopeKind::kHalves;
+  t.step.shape.rope_dims = 2;
+  t.step.shape.rotation = Rotation::kAtWrite;
+  const int fresh = 3;
+  t.slots.fresh = &fresh;
+  t.slots.fresh_count = 1;
+  t.k = {2, 1};
+  t.v = {1.0f + 0x1p-12f};  // no half: rounds to 1
+  t.step.k = {t.k.data(), 2, 2};
+  t.step.v = {t.v.data(), 1, 1};
+  const float quarter[] = {0, 1};  // a quarter turn: (a, b) -> (-b, a)
+  t.tokens.key_row = quarter;
+  t.tokens.count = 1;
+  insert_reference(t.step);
+  EXPECT_EQ(load_element(t.page.data(), CacheType::kF16, key_index(t.layer, 3, 0)), -1);
+  EXPECT_EQ(load_element(t.page.data(), CacheType::kF16, key_index(t.layer, 3, 1)), 2);
+  EXPECT_EQ(load_element(t.page.data() + value_offset(t.layer), CacheType::kF16, value_index(t.layer, 3)), 1);
+}
+
+// Keys turned late by their rank, keys turned when written at that rank, and sinks met by a query of their own: three
+// ways to the same distances.
+TEST(Reference, ThreeWaysToCachePositions) {
+  RopeOptions o;
+  o.dims = 2;
+  const RopeFrequencies rope(o);
+  const auto row = [&](Position p) {
+    std::array<float, 2> r;
+    rope.row(p, r.data());
+    return r;
+  };
+  // Kept: the sink 0 and the window 90, 91; the query is 92. Ranks 0, 1, 2, and 3 for the query.
+  const std::int32_t when[] = {0, 90, 91}, now = 92;
+  const float keys[3][2] = {{1, 2}, {0.5f, -1}, {3, 0.25f}};
+  std::vector<float> ranks;
+  for (int r = 0; r < 4; ++r)
+    for (float x : row(r)) ranks.push_back(x);
+
+  std::vector<float> results;
+  for (int way = 0; way < 2; ++way) {
+    Tiny t;
+    t.step.shape.rope = RopeKind::kPairs;
+    t.step.shape.rope_dims = 2;
+    t.q = {0.7f, 0.3f};
+    for (int i = 0; i < 3; ++i) {
+      t.put(i, when[i], keys[i][0], keys[i][1], static_cast<float>(i));
+      t.rank[i] = i;
+    }
+    const auto at_rank = row(3), at_position = row(92);
+    if (way == 0) {
+      t.step.shape.rotation = Rotation::kLate;
+      t.tokens.rank_row = ranks.data();
+      t.tokens.query_row = at_rank.data();
+    } else {
+      for (int i = 0; i < 3; ++i) {
+        const auto r = row(when[i]);
+        t.put(i, when[i], keys[i][0] * r[0] - keys[i][1] * r[1], keys[i][0] * r[1] + keys[i][1] * r[0],
+              static_cast<float>(i));
+      }
+      t.step.shape.rotation = Rotation::kAtWrite;
+      t.tokens.query_row = at_position.data();
+      t.tokens.sink_row = at_rank.data();
+      t.tokens.sink_end = 1;
+    }
+    t.attend(1, &now);
+    results.push_back(t.out[0]);
+  }
+  EXPECT_NEAR(results[0], results[1], 1e-6);
+  EXPECT_GT(results[0], 0.1f);
+}
+
+}  // namespace
+}  // namespace palimpsest
