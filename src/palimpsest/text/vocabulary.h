@@ -22,15 +22,22 @@ class Vocabulary {
   ~Vocabulary();
 
   int size() const;
-  // `special`: text such as <|im_end|> becomes its control token. `add_bos`: where the model wants one.
+  std::string kind() const;  // "SPM", "BPE", ...
+  // `special`: text such as <|im_end|> becomes its control token. `add_bos`: where the model wants one. Never an end.
   std::vector<TokenId> tokenize(std::string_view text, bool add_bos, bool special) const;
   std::string piece(TokenId token, bool special = false) const;  // bytes; may end inside a UTF-8 character
+  // The inverse of tokenize: unlike the pieces in a row, without the space that some vocabularies put before a text.
   std::string detokenize(const std::vector<TokenId>& tokens, bool special = false) const;
-  TokenId bos() const;  // -1: none
-  TokenId eos() const;
+  TokenId bos() const;               // -1: none
+  TokenId eos() const;               // -1: none
   bool is_end(TokenId token) const;  // end of generation: eos, eot, ...
+  bool is_control(TokenId token) const;
+
+  // The model's own chat template, or `override`: a name that chat_templates() lists, or a template's text.
+  // Throws Error if there is none, or none that libllama knows.
+  std::string apply_chat_template(const std::vector<ChatMessage>& messages, bool add_assistant,
+                                  const std::string& override = {}) const;
   bool has_chat_template() const;
-  std::string apply_chat_template(const std::vector<ChatMessage>& messages, bool add_assistant) const;
   const llama_vocab* handle() const;  // for samplers with grammars
 
  private:
@@ -38,5 +45,7 @@ class Vocabulary {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+std::vector<std::string> chat_templates();  // names of those that libllama has built in
 
 }  // namespace palimpsest

@@ -1,0 +1,185 @@
+#include "palimpsest/text/vocabulary.h"
+
+#include <llama.h>
+
+#include <climits>
+#include <mutex>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/text/vocabulary_check.h"
+
+namespace palimpsest {
+namespace {
+
+std::mutex log_mutex;
+std::string last_complaint;  // libllama's last error line, for our own message
+
+void keep_complaint(ggml_log_level level, const char* text, void*) {
+  if (level != GGML_LOG_LEVEL_ERROR) return;
+  const std::lock_guard lock(log_mutex);
+  last_complaint = text;
+  while (!last_complaint.empty() && last_complaint.back() == '\n') last_complaint.pop_back();
+}
+
+void silence_libllama() {
+  static std::once_flag once;
+  std::call_once(once, [] { llama_log_set(keep_complaint, nullptr); });
+}
+
+std::string complaint() {
+  const std::lock_guard lock(log_mutex);
+  return last_complaint.empty() ? "no reason given" : last_complaint;
+}
+
+// Calls `fill(buffer, size)` as libllama wants it: a negative answer is the size needed.
+template <typename T, typename Fill>
+T filled(std::size_t guess, Fill fill) {
+  T buffer(guess, {});
+  auto n = fill(buffer.data(), static_cast<std::int32_t>(buffer.size()));
+  if (n == INT32_MIN) fail("the text is too long for the tokenizer: cut it into parts below 2 GiB");
+  if (n < 0) {
+    buffer.resize(static_cast<std::size_t>(-n));
+    n = fill(buffer.data(), static_cast<std::int32_t>(buffer.size()));
+  }
+  buffer.resize(static_cast<std::size_t>(n));
+  return buffer;
+}
+
+}  // namespace
+
+struct Vocabulary::Impl {
+  llama_model* model = nullptr;
+  const llama_vocab* vocab = nullptr;
+  std::string path;
+  ~Impl() { llama_model_free(model); }
+};
+
+Vocabulary::Vocabulary() : impl_(std::make_unique<Impl>()) {}
+Vocabulary::~Vocabulary() = default;
+
+std::shared_ptr<Vocabulary> Vocabulary::load(const std::string& gguf_path) {
+  silence_libllama();
+  check_vocabulary(gguf_path);
+  llama_model_params params = llama_model_default_params();
+  params.vocab_only = true;
+  std::shared_ptr<Vocabulary> vocabulary(new Vocabulary);
+  vocabulary->impl_->path = gguf_path;
+  vocabulary->impl_->model = llama_model_load_from_file(gguf_path.c_str(), params);
+  if (vocabulary->impl_->model == nullptr) fail("the vocabulary in '{}' cannot be read: {}", gguf_path, complaint());
+  vocabulary->impl_->vocab = llama_model_get_vocab(vocabulary->impl_->model);
+  if (vocabulary->size() == 0) fail("'{}' has no vocabulary: convert the model together with its tokenizer", gguf_path);
+  return vocabulary;
+}
+
+int Vocabulary::size() const {
+  return llama_vocab_n_tokens(impl_->vocab);
+}
+
+std::string Vocabulary::kind() const {
+  switch (llama_vocab_type(impl_->vocab)) {
+    case LLAMA_VOCAB_TYPE_SPM:
+      return "SPM";
+    case LLAMA_VOCAB_TYPE_BPE:
+      return "BPE";
+    case LLAMA_VOCAB_TYPE_WPM:
+      return "WPM";
+    case LLAMA_VOCAB_TYPE_UGM:
+      return "UGM";
+    case LLAMA_VOCAB_TYPE_RWKV:
+      return "RWKV";
+    default:
+      return "other";
+  }
+}
+
+std::vector<TokenId> Vocabulary::tokenize(std::string_view text, bool add_bos, bool special) const {
+  if (text.size() >= INT_MAX) fail("the text is too long for the tokenizer: cut it into parts below 2 GiB");
+  auto tokens = filled<std::vector<TokenId>>(text.size() / 2 + 8, [&](TokenId* buffer, std::int32_t size) {
+    return llama_tokenize(impl_->vocab, text.data(), static_cast<std::int32_t>(text.size()), buffer, size, add_bos,
+                          special);
+  });
+  if (add_bos && llama_vocab_get_add_eos(impl_->vocab) && !tokens.empty() && tokens.back() == eos()) tokens.pop_back();
+  return tokens;
+}
+
+std::string Vocabulary::piece(TokenId token, bool special) const {
+  if (token < 0 || token >= size()) fail("token {} is not in the vocabulary of {} tokens", token, size());
+  return filled<std::string>(32, [&](char* buffer, std::int32_t size) {
+    return llama_token_to_piece(impl_->vocab, token, buffer, size, 0, special);
+  });
+}
+
+std::string Vocabulary::detokenize(const std::vector<TokenId>& tokens, bool special) const {
+  return filled<std::string>(tokens.size() * 4 + 32, [&](char* buffer, std::int32_t size) {
+    return llama_detokenize(impl_->vocab, tokens.data(), static_cast<std::int32_t>(tokens.size()), buffer, size, false,
+                            special);
+  });
+}
+
+TokenId Vocabulary::bos() const {
+  return llama_vocab_bos(impl_->vocab);
+}
+
+TokenId Vocabulary::eos() const {
+  return llama_vocab_eos(impl_->vocab);
+}
+
+bool Vocabulary::is_end(TokenId token) const {
+  return llama_vocab_is_eog(impl_->vocab, token);
+}
+
+bool Vocabulary::is_control(TokenId token) const {
+  return llama_vocab_is_control(impl_->vocab, token);
+}
+
+bool Vocabulary::has_chat_template() const {
+  return llama_model_chat_template(impl_->model, nullptr) != nullptr;
+}
+
+std::string Vocabulary::apply_chat_template(const std::vector<ChatMessage>& messages, bool add_assistant,
+                                            const std::string& override) const {
+  const char* name = override.empty() ? llama_model_chat_template(impl_->model, nullptr) : override.c_str();
+  if (name == nullptr)
+    fail(
+        "'{}' has no chat template, so it was hardly trained to talk: choose one with --chat-template (chatml, "
+        "llama3, ...), or write on with `palimpsest run`",
+        impl_->path);
+  std::vector<llama_chat_message> chat;
+  std::size_t bytes = 256;
+  for (const ChatMessage& message : messages) {
+    chat.push_back({message.role.c_str(), message.content.c_str()});
+    bytes += 2 * message.content.size();
+  }
+  std::string out(bytes, '\0');
+  const auto apply = [&] {
+    return llama_chat_apply_template(name, chat.data(), chat.size(), add_assistant, out.data(),
+                                     static_cast<std::int32_t>(out.size()));
+  };
+  std::int32_t n = apply();
+  if (n > static_cast<std::int32_t>(out.size())) {
+    out.resize(static_cast<std::size_t>(n));
+    n = apply();
+  }
+  if (n < 0 && override.empty())
+    fail("the chat template of '{}' is none that libllama knows: choose one with --chat-template", impl_->path);
+  if (n < 0) {
+    std::string names;
+    for (const std::string& each : chat_templates()) names += (names.empty() ? "" : ", ") + each;
+    fail("'{}' is no chat template that libllama knows: choose one of {}", override, names);
+  }
+  out.resize(static_cast<std::size_t>(n));
+  return out;
+}
+
+const llama_vocab* Vocabulary::handle() const {
+  return impl_->vocab;
+}
+
+std::vector<std::string> chat_templates() {
+  const std::int32_t count = llama_chat_builtin_templates(nullptr, 0);
+  std::vector<const char*> names(static_cast<std::size_t>(count), nullptr);
+  llama_chat_builtin_templates(names.data(), names.size());
+  return {names.begin(), names.end()};
+}
+
+}  // namespace palimpsest
