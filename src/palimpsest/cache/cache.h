@@ -6,6 +6,7 @@
 //                              view(layer)                          ->   plain data
 //
 // One slot table serves all heads when every head decides alike (`shared`); else each (layer, head) has its own.
+// With `pages` off it is bookkeeping only: whoever keeps the bytes carries out moves(table) after each apply.
 #pragma once
 
 #include <memory>
@@ -25,6 +26,7 @@ struct CacheOptions {
   Mechanism mechanism = Mechanism::kInPlace;
   bool shared = true;       // one slot table for all heads
   bool track_rank = false;  // keep ranks (kernels that rotate late)
+  bool pages = true;        // keys and values live in pages here; false: bookkeeping only, the bytes are elsewhere
 };
 
 class Cache {
@@ -32,44 +34,53 @@ class Cache {
   // Without a pool the cache brings its own; with one, sequences of the same shape share it.
   explicit Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool = nullptr);
   ~Cache();
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
 
   const CacheOptions& options() const { return options_; }
-  int tables() const { return static_cast<int>(tables_.size()); }  // 1 if shared, else layers * kv_heads
-  SlotTable& table(int t) { return tables_[static_cast<std::size_t>(t)]; }
+  int tables() const { return static_cast<int>(tables_.size()); }           // 1 if shared, else layers * kv_heads
+  SlotTable& table(int t) { return tables_[static_cast<std::size_t>(t)]; }  // for scores; changes go through the cache
   const SlotTable& table(int t) const { return tables_[static_cast<std::size_t>(t)]; }
   int table_of(int layer, int head) const { return options_.shared ? 0 : layer * options_.kv_heads + head; }
 
   int live() const;  // tokens in the fullest table
   Position next() const { return tables_.front().next(); }
 
-  // Drops the plan's victims; whole empty pages go back to the pool (except under kShift: the tail does).
+  // Drops the plan's victims. Pages that hold no token any more go back to the pool as long as there stays room for as
+  // many tokens as were dropped: dropping and inserting by turns never hands pages to and fro.
   void apply(const Plan& plan);
-  // Room for `count` tokens that follow; the kernels write their rows.
+  // What the last apply moved in this table (kShift; else nothing). Already done to the bytes if `pages`.
+  const std::vector<Move>& moves(int table) const { return moves_[static_cast<std::size_t>(table)]; }
+  // Room for `count` tokens that follow; the kernels write their rows. Throws Error if there is no memory, unchanged.
   void insert(int count);
+  void undo(int count);               // forgets the newest tokens of the last insert
+  void resume_at(Position position);  // the next token's position, not below next()
   void clear();
 
-  LayerView view(int layer) const;  // valid until the next apply, insert or clear
+  LayerView view(int layer) const;  // valid until the next change
 
-  std::size_t bytes_in_use() const;  // pages held, of all layers and heads
+  std::size_t bytes_in_use() const;  // pages held, of all layers and heads; 0 without `pages`
   std::size_t bytes_peak() const;
   std::size_t bytes_tables() const;  // positions, ranks, scores, block tables
-  long long evicted() const {
-    return evicted_;
-  }  // tokens dropped, once per token whatever the number of heads (mean over tables)
+  // Tokens dropped, once per token whatever the number of heads (mean over tables).
+  long long evicted() const { return dropped_ / tables(); }
 
  private:
   void refresh_views();
-  std::byte*& page_of(int layer, int head, int page);
+  int heads() const { return options_.layers * options_.kv_heads; }
+  template <typename Do>
+  void for_each_head_of(int table, Do action);  // action(block table of a head)
+  void give_back(std::byte*& page);
+
   CacheOptions options_;
   std::shared_ptr<PagePool> pool_;
   std::vector<SlotTable> tables_;
-  // ... block tables: [layer][head] -> list of pages
-  std::vector<std::vector<std::byte*>> blocks_;
-  std::vector<SlotsView> slot_views_;
-  std::vector<HeadPages> head_views_;
-  std::vector<Move> moves_;
-  long long evicted_ = 0;
-  std::size_t peak_ = 0;
+  std::vector<std::vector<std::byte*>> blocks_;  // [layer * kv_heads + head] -> page addresses, nullptr: unmapped
+  std::vector<SlotsView> slot_views_;            // [table]
+  std::vector<HeadPages> head_views_;            // [layer * kv_heads + head]
+  std::vector<std::vector<Move>> moves_;         // [table]
+  long long dropped_ = 0;                        // summed over tables
+  std::size_t pages_held_ = 0, peak_ = 0;
 };
 
 }  // namespace palimpsest

@@ -1,5 +1,6 @@
-// Pages of bytes: one pool per layer shape, given to heads and taken back. Memory comes in slabs (huge pages where the
-// system has them) and pages never move, so a kernel may hold their addresses for a step.
+// Pages of bytes: one pool for all pages of one size, given to heads and taken back. Memory comes in slabs (huge pages
+// where the system has them) and goes back to the system when a slab is wholly empty; one empty slab is kept. Pages
+// never move, so a kernel may hold their addresses for a step. Not for several threads at once.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +18,23 @@ class PagePool {
 
   std::byte* take();  // 64-byte aligned, contents undefined; throws Error when the system has no more
   void give_back(std::byte* page);
+  void reserve(std::size_t pages);  // the next so many take() cannot fail; throws Error
 
   std::size_t page_bytes() const { return page_bytes_; }
   std::size_t pages_in_use() const { return in_use_; }
   std::size_t bytes_in_use() const { return in_use_ * page_bytes_; }
   std::size_t bytes_peak() const { return peak_ * page_bytes_; }
-  std::size_t bytes_reserved() const;  // slabs taken from the system
+  std::size_t bytes_reserved() const { return slabs_.size() * slab_bytes_; }  // slabs taken from the system
 
  private:
   struct Slab;
-  std::size_t page_bytes_, in_use_ = 0, peak_ = 0;
-  std::vector<std::unique_ptr<Slab>> slabs_;
-  std::vector<std::byte*> free_;
+  Slab& slab_of(const std::byte* page);
+  void add_slab();
+
+  std::size_t page_bytes_, stride_, slab_bytes_, pages_in_slab_;
+  std::size_t in_use_ = 0, peak_ = 0, empty_slabs_ = 0;
+  std::vector<std::unique_ptr<Slab>> slabs_;  // by address
+  std::size_t first_with_room_ = 0;           // no slab before it has a free page
 };
 
 }  // namespace palimpsest

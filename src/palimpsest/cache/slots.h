@@ -2,15 +2,18 @@
 // tokens.
 //
 //   slot      0    1    2    3    4    5    6    7        page_size = 4
-//   position  0    1    9   10    4    5    -    8        slot 6 is free; tokens have no order, `position` is all there
-//   is
+//   position  0    1    9   10    4    5    -    8        slot 6 is free; tokens have no order, `position` is all
+//                                                         there is
 //
 // Two mechanisms reach the same set of tokens:
 //   in-place  drop() leaves holes; insert() fills them in the order in which they were made
 //   shift     drop() moves the survivors down, oldest first, and reports the moves; insert() appends
+//
+// A page is mapped (its slots hold tokens or are free) or unmapped (it has no memory and its slots are not handed out).
+// insert() maps pages as it needs them, unmapped ones first; trim() unmaps pages that hold no token. Unmapped pages at
+// the end are cut off, so slots() falls.
 #pragma once
 
-#include <deque>
 #include <span>
 #include <vector>
 
@@ -25,45 +28,96 @@ struct Move {  // the bytes of `from` go to `to`; carried out in the order given
   int from, to;
 };
 
+// First in, first out, in one ring: no allocation while its size stays below what it has been.
+class SlotQueue {
+ public:
+  int size() const { return size_; }
+  void push_back(int slot);
+  void push_front(int slot);
+  int pop_front();
+  void clear() { head_ = size_ = 0; }
+  template <typename Predicate>
+  void remove_if(Predicate gone) {  // the others keep their order
+    int kept = 0;
+    for (int i = 0; i < size_; ++i) {
+      const int slot = ring_[static_cast<std::size_t>(wrap(head_ + i))];
+      if (!gone(slot)) ring_[static_cast<std::size_t>(wrap(head_ + kept++))] = slot;
+    }
+    size_ = kept;
+  }
+  std::size_t bytes() const { return ring_.size() * sizeof(int); }
+
+ private:
+  int wrap(int i) const { return i < static_cast<int>(ring_.size()) ? i : i - static_cast<int>(ring_.size()); }
+  void grow();
+  std::vector<int> ring_;
+  int head_ = 0, size_ = 0;
+};
+
 class SlotTable {
  public:
   SlotTable(int page_size, Mechanism mechanism, bool track_rank);
 
   int live() const { return live_; }
-  int slots() const { return static_cast<int>(position_.size()); }  // multiple of page_size
+  int slots() const { return static_cast<int>(position_.size()); }  // multiple of page_size, unmapped ones included
+  int free_slots() const { return mapped_pages_ * page_size_ - live_; }  // in mapped pages
+  int page_size() const { return page_size_; }
   int pages() const { return slots() / page_size_; }
-  int live_in_page(int page) const { return page_live_[static_cast<std::size_t>(page)]; }
-  std::span<const Position> position() const { return position_; }  // kNoPosition: free
+  int mapped_pages() const { return mapped_pages_; }
+  bool mapped(int page) const { return page_live_[static_cast<std::size_t>(page)] != kUnmapped; }
+  int live_in_page(int page) const { return mapped(page) ? page_live_[static_cast<std::size_t>(page)] : 0; }
+  std::span<const Position> position() const { return position_; }  // kNoPosition: no token
   std::span<float> score() { return score_; }                       // travels with its token; 0 at birth
-  std::span<const int> fresh() const { return fresh_; }             // slots of the last insert
-  Position next() const { return next_; }                           // position after the newest token ever inserted
+  std::span<const float> score() const { return score_; }
+  std::span<const int> rank() const { return rank_; }    // empty unless tracked; -1: no token
+  std::span<const int> fresh() const { return fresh_; }  // slots of the last insert, until the next drop
+  Position next() const { return next_; }                // position after the newest token ever inserted
 
   // Gives up `victims` (live slots, no duplicates). `moves` is filled under kShift, empty under kInPlace.
   void drop(std::span<const int> victims, std::vector<Move>& moves);
-  // Takes slots for tokens at positions next() .. next() + count - 1; grows by whole pages when none is free.
-  void insert(int count);
-  // Forgets the newest `count` tokens (of the last insert): a rejected draft, a cancelled step.
+  // Takes slots for tokens at positions next() .. next() + count - 1. Returns the pages that it had to map.
+  std::span<const int> insert(int count);
+  int pages_to_map(int count) const;  // how many insert(count) would
+  // Unmaps pages without a token as long as `reserve` slots stay free; returns them.
+  std::span<const int> trim(int reserve);
+  // Forgets the newest `count` tokens (of the last insert): a rejected draft, a cancelled step. Their slots are the
+  // next to be taken.
   void undo(int count);
+  // The next token's position, for a sequence that resumes after a gap (a restored one). Not below next().
+  void resume_at(Position position);
+  void clear();  // no token, no page, position 0
 
   SlotsView view() const;                  // stays valid until the next change
-  Position base() const { return base_; }  // SlotsView::when = position - base
-  std::size_t bytes() const;               // memory of the tables themselves
+  Position base() const { return base_; }  // SlotsView::when = position - base, see when()
+  // `when` of a position. Tokens 2^30 behind the base saturate at kOldest, where their order is lost: whether a token
+  // is among the first n is asked as when(token) <= when(n - 1), never as < when(n).
+  std::int32_t when(Position position) const;
+  static constexpr std::int32_t kOldest = INT32_MIN / 2;
+
+  std::size_t bytes() const;  // memory of the columns: positions, whens, ranks, scores, page counts, free list
 
  private:
+  static constexpr int kUnmapped = -1;
+
   void write(int slot, Position position);
   void erase(int slot);
+  void map_page();
   void rebase();
+  void drop_in_place(std::span<const int> victims);
+  void drop_and_shift(std::span<const int> victims, std::vector<Move>& moves);
+  void close_ranks(std::span<const int> victims);
 
   int page_size_;
   Mechanism mechanism_;
   bool track_rank_;
-  int live_ = 0;
+  int live_ = 0, mapped_pages_ = 0, empty_pages_ = 0;  // empty: mapped, no token
   Position next_ = 0, base_ = 0;
   std::vector<Position> position_;
   std::vector<std::int32_t> when_, rank_;
   std::vector<float> score_;
-  std::vector<int> page_live_, fresh_;
-  std::deque<int> free_;
+  std::vector<int> page_live_;  // kUnmapped, or tokens in the page
+  std::vector<int> fresh_, changed_pages_, shift_by_;
+  SlotQueue free_;  // in-place only: under shift the free slots are those from live() on
 };
 
 }  // namespace palimpsest

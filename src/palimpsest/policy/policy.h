@@ -23,12 +23,13 @@ struct Needs {
   bool positions_only() const { return attention_window == 0 && !keys && !values && !queries; }
 };
 
-// The live tokens of one (sequence, layer, KV head), in slot order; oldest first only if `ordered`.
+// The tokens of one (sequence, layer, KV head), in slot order; oldest first only if `ordered`. A slot that holds no
+// token has position kNoPosition; what is written to its score is ignored.
 struct HeadView {
-  std::span<const Position> position;  // true token positions
-  std::span<const float> attention;    // weight received, as asked for in Needs; mean over the query group
-  Rows keys, values;                   // [n, head_dim], empty unless asked for
-  int fresh = 0;                       // tokens added since the last call
+  std::span<const Position> position = {};  // true token positions
+  std::span<const float> attention = {};    // weight received, as asked for in Needs; mean over the query group
+  Rows keys = {}, values = {};              // [n, head_dim], empty unless asked for
+  int fresh = 0;                            // tokens added since the last call
 };
 
 class Policy {
@@ -39,14 +40,24 @@ class Policy {
   virtual void score(const HeadView& head, std::span<float> score) const = 0;
 };
 
-// The register. A policy file ends with:  PALIMPSEST_POLICY("name", ClassName, "one line, with the paper");
+// The register. A policy is one file of this folder; its name is the file's, with dashes: lag_kv.cpp is "lag-kv". The
+// build lists the files, so nothing else is touched. The file ends with
+//   PALIMPSEST_POLICY(lag_kv, LagKv, "one line, with the paper")
 struct PolicyEntry {
   std::string_view name;
   std::string_view summary;
   std::unique_ptr<Policy> (*make)();
 };
 
+#define PALIMPSEST_POLICY(file, Class, summary)                                                    \
+  PolicyEntry policy_entry_##file(std::string_view name) {                                         \
+    return {name, summary, []() -> std::unique_ptr<Policy> { return std::make_unique<Class>(); }}; \
+  }
+
 const std::vector<PolicyEntry>& policies();                  // sorted by name
 std::unique_ptr<Policy> make_policy(std::string_view name);  // throws Error that lists the names
+// For policies outside this library. Before any thread uses the register; name and summary must outlive it. Throws
+// Error if the name is taken or not of lower-case letters, digits and dashes.
+void register_policy(const PolicyEntry& entry);
 
 }  // namespace palimpsest

@@ -1,0 +1,155 @@
+#include "palimpsest/cache/cache.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "palimpsest/cache/carry.h"
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+namespace {
+
+LayerView shape_of(const CacheOptions& o) {
+  return {.head = nullptr,
+          .kv_heads = o.kv_heads,
+          .head_dim = o.head_dim,
+          .value_dim = o.value_dim,
+          .page_size = o.page_size,
+          .type = o.type};
+}
+
+void check(const CacheOptions& o) {
+  if (o.layers < 1 || o.kv_heads < 1 || o.head_dim < 1 || o.value_dim < 1)
+    fail("a cache of {} layers x {} KV heads, dimensions {} and {}: all must be at least 1", o.layers, o.kv_heads,
+         o.head_dim, o.value_dim);
+  if (o.page_size < kTile || o.page_size % kTile != 0 || o.page_size > (1 << 24))
+    fail("page size {}: must be a multiple of {}, at most {}", o.page_size, kTile, 1 << 24);
+}
+
+}  // namespace
+
+Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
+    : options_((check(options), options)), pool_(std::move(pool)) {
+  const std::size_t bytes = page_bytes(shape_of(options));
+  if (options.pages && pool_ == nullptr) pool_ = std::make_shared<PagePool>(bytes);
+  assert(!options.pages || pool_->page_bytes() == bytes);
+  const auto count = static_cast<std::size_t>(options.shared ? 1 : heads());
+  tables_.assign(count, SlotTable(options.page_size, options.mechanism, options.track_rank));
+  slot_views_.resize(count);
+  moves_.resize(count);
+  head_views_.resize(static_cast<std::size_t>(heads()));
+  if (options.pages) blocks_.resize(static_cast<std::size_t>(heads()));
+  refresh_views();
+}
+
+Cache::~Cache() {
+  for (auto& blocks : blocks_)
+    for (auto& page : blocks) give_back(page);
+}
+
+template <typename Do>
+void Cache::for_each_head_of(int table, Do action) {
+  if (!options_.pages) return;
+  if (options_.shared)
+    for (auto& blocks : blocks_) action(blocks);
+  else
+    action(blocks_[static_cast<std::size_t>(table)]);
+}
+
+void Cache::give_back(std::byte*& page) {
+  if (page == nullptr) return;
+  pool_->give_back(page);
+  page = nullptr;
+  --pages_held_;
+}
+
+int Cache::live() const {
+  return std::ranges::max_element(tables_, {}, &SlotTable::live)->live();
+}
+
+void Cache::apply(const Plan& plan) {
+  assert(plan.drop.empty() || plan.drop.size() == tables_.size());
+  const LayerView shape = shape_of(options_);
+  for (auto& moves : moves_) moves.clear();
+  for (std::size_t t = 0; t < plan.drop.size(); ++t) {
+    const auto& victims = plan.drop[t];
+    if (victims.empty()) continue;
+    SlotTable& table = tables_[t];
+    table.drop(victims, moves_[t]);
+    dropped_ += static_cast<long long>(victims.size());
+    const auto unmapped = table.trim(static_cast<int>(victims.size()));
+    for_each_head_of(static_cast<int>(t), [&](std::vector<std::byte*>& blocks) {
+      if (!moves_[t].empty()) carry(shape, blocks.data(), moves_[t]);
+      for (const int page : unmapped) give_back(blocks[static_cast<std::size_t>(page)]);
+      blocks.resize(static_cast<std::size_t>(table.pages()));
+    });
+  }
+  refresh_views();
+}
+
+void Cache::insert(int count) {
+  if (options_.pages) {  // all memory first: a failure leaves everything as it was
+    std::size_t pages = 0;
+    for (const auto& table : tables_) pages += static_cast<std::size_t>(table.pages_to_map(count));
+    pool_->reserve(options_.shared ? pages * blocks_.size() : pages);
+  }
+  for (int t = 0; t < tables(); ++t) {
+    const auto mapped = table(t).insert(count);
+    for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
+      blocks.resize(static_cast<std::size_t>(table(t).pages()), nullptr);
+      for (const int page : mapped) blocks[static_cast<std::size_t>(page)] = pool_->take();
+      pages_held_ += mapped.size();
+    });
+  }
+  peak_ = std::max(peak_, pages_held_);
+  refresh_views();
+}
+
+void Cache::undo(int count) {
+  for (auto& table : tables_) table.undo(count);
+  refresh_views();
+}
+
+void Cache::resume_at(Position position) {
+  for (auto& table : tables_) table.resume_at(position);
+}
+
+void Cache::clear() {
+  for (auto& blocks : blocks_) {
+    for (auto& page : blocks) give_back(page);
+    blocks.clear();
+  }
+  for (auto& table : tables_) table.clear();
+  for (auto& moves : moves_) moves.clear();
+  refresh_views();
+}
+
+void Cache::refresh_views() {
+  for (std::size_t t = 0; t < tables_.size(); ++t) slot_views_[t] = tables_[t].view();
+  for (std::size_t h = 0; h < head_views_.size(); ++h)
+    head_views_[h] = {.page = options_.pages ? blocks_[h].data() : nullptr,
+                      .slots = &slot_views_[options_.shared ? 0 : h]};
+}
+
+LayerView Cache::view(int layer) const {
+  LayerView view = shape_of(options_);
+  view.head = head_views_.data() + static_cast<std::ptrdiff_t>(layer) * options_.kv_heads;
+  return view;
+}
+
+std::size_t Cache::bytes_in_use() const {
+  return pages_held_ * page_bytes(shape_of(options_));
+}
+
+std::size_t Cache::bytes_peak() const {
+  return peak_ * page_bytes(shape_of(options_));
+}
+
+std::size_t Cache::bytes_tables() const {
+  std::size_t bytes = 0;
+  for (const auto& table : tables_) bytes += table.bytes();
+  for (const auto& blocks : blocks_) bytes += blocks.size() * sizeof(std::byte*);
+  return bytes;
+}
+
+}  // namespace palimpsest

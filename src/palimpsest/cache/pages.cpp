@@ -1,0 +1,114 @@
+#include "palimpsest/cache/pages.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kPagesPerSlab = 8;  // at the least: bounds what a slab's end wastes
+
+std::size_t round_up(std::size_t n, std::size_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// Memory that starts at a multiple of kHugePage, or nullptr.
+std::byte* map(std::size_t bytes) {
+  void* raw = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  auto* start = static_cast<std::byte*>(raw);
+  const std::size_t before =
+      round_up(reinterpret_cast<std::uintptr_t>(start), kHugePage) - reinterpret_cast<std::uintptr_t>(start);
+  if (before > 0) munmap(start, before);
+  if (before < kHugePage) munmap(start + before + bytes, kHugePage - before);
+#ifdef MADV_HUGEPAGE
+  madvise(start + before, bytes, MADV_HUGEPAGE);  // a wish: small pages will do
+#endif
+  return start + before;
+}
+
+}  // namespace
+
+struct PagePool::Slab {
+  Slab(std::byte* start, std::size_t bytes) : start(start), bytes(bytes) {}
+  ~Slab() { munmap(start, bytes); }
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+
+  std::byte* start;
+  std::size_t bytes;
+  std::vector<std::uint32_t> free;  // indices of pages; the last is the next to be taken
+};
+
+PagePool::PagePool(std::size_t page_bytes) : page_bytes_(page_bytes), stride_(round_up(page_bytes, kAlignment)) {
+  assert(page_bytes > 0);
+  if (page_bytes > SIZE_MAX / 4 / kPagesPerSlab)
+    fail("a cache page of {} bytes is too large: lower the page size", page_bytes);
+  slab_bytes_ = round_up(stride_ * kPagesPerSlab, kHugePage);
+  pages_in_slab_ = slab_bytes_ / stride_;
+}
+
+PagePool::~PagePool() {
+  assert(in_use_ == 0);
+}
+
+void PagePool::add_slab() {
+  std::byte* start = map(slab_bytes_);
+  if (start == nullptr)
+    fail("the system gave no memory for {} KiB more of cache (it holds {} KiB): lower the budget or the context",
+         slab_bytes_ >> 10, bytes_reserved() >> 10);
+  auto slab = std::make_unique<Slab>(start, slab_bytes_);
+  slab->free.resize(pages_in_slab_);
+  for (std::size_t i = 0; i < pages_in_slab_; ++i) slab->free[i] = static_cast<std::uint32_t>(pages_in_slab_ - 1 - i);
+  const auto place = std::ranges::upper_bound(slabs_, start, {}, [](const auto& s) { return s->start; });
+  first_with_room_ = std::min(first_with_room_, static_cast<std::size_t>(place - slabs_.begin()));
+  slabs_.insert(place, std::move(slab));
+  ++empty_slabs_;
+}
+
+PagePool::Slab& PagePool::slab_of(const std::byte* page) {
+  const auto after = std::ranges::upper_bound(slabs_, page, {}, [](const auto& s) { return s->start; });
+  assert(after != slabs_.begin());
+  first_with_room_ = std::min(first_with_room_, static_cast<std::size_t>(after - slabs_.begin()) - 1);
+  return **(after - 1);
+}
+
+void PagePool::reserve(std::size_t pages) {
+  while (slabs_.size() * pages_in_slab_ < in_use_ + pages) add_slab();
+}
+
+// The first slab with room: pages gather in few slabs, the others empty.
+std::byte* PagePool::take() {
+  reserve(1);
+  while (slabs_[first_with_room_]->free.empty()) ++first_with_room_;
+  Slab& slab = *slabs_[first_with_room_];
+  if (slab.free.size() == pages_in_slab_) --empty_slabs_;
+  std::byte* page = slab.start + stride_ * slab.free.back();
+  slab.free.pop_back();
+  peak_ = std::max(peak_, ++in_use_);
+  return page;
+}
+
+void PagePool::give_back(std::byte* page) {
+  Slab& slab = slab_of(page);
+  const auto offset = static_cast<std::size_t>(page - slab.start);
+  assert(offset < slab.bytes && offset % stride_ == 0);
+  slab.free.push_back(static_cast<std::uint32_t>(offset / stride_));
+  --in_use_;
+  if (slab.free.size() < pages_in_slab_) return;
+  if (empty_slabs_ == 0) {
+    ++empty_slabs_;
+    return;
+  }
+  std::erase_if(slabs_, [&](const auto& s) { return s.get() == &slab; });
+  first_with_room_ = 0;
+}
+
+}  // namespace palimpsest

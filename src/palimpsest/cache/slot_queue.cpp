@@ -1,0 +1,37 @@
+#include <algorithm>
+#include <cassert>
+
+#include "palimpsest/cache/slots.h"
+
+namespace palimpsest {
+
+void SlotQueue::grow() {
+  std::vector<int> larger(std::max<std::size_t>(64, ring_.size() * 2));
+  for (int i = 0; i < size_; ++i)
+    larger[static_cast<std::size_t>(i)] = ring_[static_cast<std::size_t>(wrap(head_ + i))];
+  ring_ = std::move(larger);
+  head_ = 0;
+}
+
+void SlotQueue::push_back(int slot) {
+  if (size_ == static_cast<int>(ring_.size())) grow();
+  ring_[static_cast<std::size_t>(wrap(head_ + size_))] = slot;
+  ++size_;
+}
+
+void SlotQueue::push_front(int slot) {
+  if (size_ == static_cast<int>(ring_.size())) grow();
+  head_ = head_ == 0 ? static_cast<int>(ring_.size()) - 1 : head_ - 1;
+  ring_[static_cast<std::size_t>(head_)] = slot;
+  ++size_;
+}
+
+int SlotQueue::pop_front() {
+  assert(size_ > 0);
+  const int slot = ring_[static_cast<std::size_t>(head_)];
+  head_ = wrap(head_ + 1);
+  --size_;
+  return slot;
+}
+
+}  // namespace palimpsest

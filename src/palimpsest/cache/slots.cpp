@@ -1,0 +1,206 @@
+#include "palimpsest/cache/slots.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace palimpsest {
+namespace {
+
+constexpr Position kRebaseAt = Position{1} << 30;  // `when` stays in [-2^30, 2^30 + one insert)
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+}  // namespace
+
+SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank)
+    : page_size_(page_size), mechanism_(mechanism), track_rank_(track_rank) {
+  assert(page_size > 0 && page_size % kTile == 0);
+}
+
+std::int32_t SlotTable::when(Position position) const {
+  return static_cast<std::int32_t>(std::max<Position>(position - base_, kOldest));
+}
+
+void SlotTable::write(int slot, Position position) {
+  position_[at(slot)] = position;
+  when_[at(slot)] = when(position);
+  score_[at(slot)] = 0;
+  if (track_rank_) rank_[at(slot)] = live_;  // it is the newest
+  int& in_page = page_live_[at(slot / page_size_)];
+  assert(in_page != kUnmapped);
+  if (in_page++ == 0) --empty_pages_;
+  ++live_;
+}
+
+void SlotTable::erase(int slot) {
+  assert(position_[at(slot)] != kNoPosition);
+  position_[at(slot)] = kNoPosition;
+  when_[at(slot)] = kDead;
+  score_[at(slot)] = 0;
+  if (track_rank_) rank_[at(slot)] = -1;
+  if (--page_live_[at(slot / page_size_)] == 0) ++empty_pages_;
+  --live_;
+}
+
+void SlotTable::drop(std::span<const int> victims, std::vector<Move>& moves) {
+  moves.clear();
+  if (victims.empty()) return;
+  fresh_.clear();
+  if (mechanism_ == Mechanism::kInPlace)
+    drop_in_place(victims);
+  else
+    drop_and_shift(victims, moves);
+}
+
+void SlotTable::drop_in_place(std::span<const int> victims) {
+  if (track_rank_) close_ranks(victims);
+  for (const int slot : victims) {
+    erase(slot);
+    free_.push_back(slot);
+  }
+}
+
+// Every survivor's rank falls by the number of victims that were older: one pass.
+void SlotTable::close_ranks(std::span<const int> victims) {
+  const int slots = this->slots();
+  if (victims.size() == 1) {
+    const std::int32_t gone = rank_[at(victims[0])];
+    std::int32_t* rank = rank_.data();
+    for (int s = 0; s < slots; ++s) rank[s] -= rank[s] > gone ? 1 : 0;
+    return;
+  }
+  shift_by_.assign(at(live_), 0);  // [rank] -> older victims, itself included
+  for (const int slot : victims) shift_by_[at(rank_[at(slot)])] = 1;
+  for (int r = 1; r < live_; ++r) shift_by_[at(r)] += shift_by_[at(r - 1)];
+  for (int s = 0; s < slots; ++s)
+    if (rank_[at(s)] >= 0) rank_[at(s)] -= shift_by_[at(rank_[at(s)])];
+}
+
+// Slots 0 .. live-1 are the tokens by age, before and after; so a slot is its token's rank.
+void SlotTable::drop_and_shift(std::span<const int> victims, std::vector<Move>& moves) {
+  const int before = live_;
+  int first = before;
+  for (const int slot : victims) {
+    assert(slot < before && position_[at(slot)] != kNoPosition);
+    first = std::min(first, slot);
+    position_[at(slot)] = kNoPosition;
+  }
+  int to = first;
+  for (int from = first; from < before; ++from) {
+    if (position_[at(from)] == kNoPosition) continue;
+    moves.push_back({from, to});
+    position_[at(to)] = position_[at(from)];
+    when_[at(to)] = when_[at(from)];
+    score_[at(to)] = score_[at(from)];
+    ++to;
+  }
+  assert(before - to == static_cast<int>(victims.size()));
+  for (int slot = before - 1; slot >= to; --slot) {
+    position_[at(slot)] = 0;  // any token: erase() counts it out of its page
+    erase(slot);
+  }
+}
+
+int SlotTable::pages_to_map(int count) const {
+  return std::max(0, (count - free_slots() + page_size_ - 1) / page_size_);
+}
+
+void SlotTable::map_page() {
+  int page = pages();
+  if (mapped_pages_ < page) page = static_cast<int>(std::ranges::find(page_live_, kUnmapped) - page_live_.begin());
+  if (page == pages()) {
+    const std::size_t slots = position_.size() + at(page_size_);
+    position_.resize(slots, kNoPosition);
+    when_.resize(slots, kDead);
+    score_.resize(slots, 0);
+    if (track_rank_) rank_.resize(slots, -1);
+    page_live_.push_back(kUnmapped);
+  }
+  page_live_[at(page)] = 0;
+  ++mapped_pages_;
+  ++empty_pages_;
+  if (mechanism_ == Mechanism::kInPlace)
+    for (int i = 0; i < page_size_; ++i) free_.push_back(page * page_size_ + i);
+  changed_pages_.push_back(page);
+}
+
+std::span<const int> SlotTable::insert(int count) {
+  assert(count >= 0);
+  changed_pages_.clear();
+  for (int pages = pages_to_map(count); pages > 0; --pages) map_page();
+  if (next_ - base_ >= kRebaseAt) rebase();
+  fresh_.clear();
+  for (int i = 0; i < count; ++i) {
+    const int slot = mechanism_ == Mechanism::kInPlace ? free_.pop_front() : live_;
+    write(slot, next_++);
+    fresh_.push_back(slot);
+  }
+  return changed_pages_;
+}
+
+std::span<const int> SlotTable::trim(int reserve) {
+  changed_pages_.clear();
+  for (int page = pages() - 1; page >= 0 && empty_pages_ > 0 && free_slots() - page_size_ >= reserve; --page) {
+    if (page_live_[at(page)] != 0) continue;
+    page_live_[at(page)] = kUnmapped;
+    --mapped_pages_;
+    --empty_pages_;
+    changed_pages_.push_back(page);
+  }
+  if (changed_pages_.empty()) return {};
+  if (mechanism_ == Mechanism::kInPlace) free_.remove_if([this](int slot) { return !mapped(slot / page_size_); });
+  while (!page_live_.empty() && page_live_.back() == kUnmapped) {
+    page_live_.pop_back();
+    const std::size_t slots = position_.size() - at(page_size_);
+    position_.resize(slots);
+    when_.resize(slots);
+    score_.resize(slots);
+    if (track_rank_) rank_.resize(slots);
+  }
+  return changed_pages_;
+}
+
+void SlotTable::undo(int count) {
+  assert(count >= 0 && at(count) <= fresh_.size());
+  for (; count > 0; --count) {
+    const int slot = fresh_.back();
+    fresh_.pop_back();
+    erase(slot);
+    if (mechanism_ == Mechanism::kInPlace) free_.push_front(slot);
+    --next_;
+  }
+}
+
+void SlotTable::resume_at(Position position) {
+  assert(position >= next_);
+  if (position > next_) fresh_.clear();
+  next_ = position;
+}
+
+void SlotTable::clear() {
+  *this = SlotTable(page_size_, mechanism_, track_rank_);
+}
+
+void SlotTable::rebase() {
+  base_ = next_;
+  for (std::size_t s = 0; s < position_.size(); ++s)
+    when_[s] = position_[s] == kNoPosition ? kDead : when(position_[s]);
+}
+
+SlotsView SlotTable::view() const {
+  return {.when = when_.data(),
+          .rank = track_rank_ ? rank_.data() : nullptr,
+          .slots = slots(),
+          .live = live_,
+          .fresh = fresh_.data(),
+          .fresh_count = static_cast<int>(fresh_.size())};
+}
+
+std::size_t SlotTable::bytes() const {
+  const std::size_t slot = sizeof(Position) + sizeof(std::int32_t) + sizeof(float) + (track_rank_ ? sizeof(int) : 0);
+  return position_.size() * slot + page_live_.size() * sizeof(int) + free_.bytes();
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,52 @@
+#include "palimpsest/core/parse.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+
+long long parse_integer(std::string_view text, std::string_view what, long long least, long long most) {
+  long long value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, fault] = std::from_chars(text.data(), end, value);
+  if (fault == std::errc::invalid_argument || stop != end)
+    fail("{} '{}' is not a whole number: use {} to {}", what, text, least, most);
+  if (fault == std::errc::result_out_of_range || value < least || value > most)
+    fail("{} {} is out of range: use {} to {}", what, text, least, most);
+  return value;
+}
+
+std::string list_names(std::span<const std::string_view> names) {
+  std::string list;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) list += i + 1 < names.size() ? ", " : " or ";
+    list += names[i];
+  }
+  return list;
+}
+
+std::size_t parse_choice(std::string_view text, std::string_view what, std::span<const std::string_view> names) {
+  const auto found = std::ranges::find(names, text);
+  if (found == names.end()) fail("unknown {} '{}': use {}", what, text, list_names(names));
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+std::vector<std::pair<std::string_view, std::string_view>> parse_pairs(std::string_view text, std::string_view what) {
+  std::vector<std::pair<std::string_view, std::string_view>> pairs;
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    const auto item = text.substr(0, comma);
+    const auto equals = item.find('=');
+    if (equals == std::string_view::npos || equals == 0 || equals + 1 == item.size())
+      fail("'{}' in {} is not key=value", item, what);
+    pairs.emplace_back(item.substr(0, equals), item.substr(equals + 1));
+    if (comma == std::string_view::npos) break;
+    text.remove_prefix(comma + 1);
+    if (text.empty()) fail("a comma at the end of {}", what);
+  }
+  return pairs;
+}
+
+}  // namespace palimpsest

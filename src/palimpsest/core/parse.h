@@ -1,0 +1,21 @@
+// Reading what a person typed: numbers in a range, one of several names, "key=value" lists. Faults throw Error.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace palimpsest {
+
+// `what` names the value in messages, as in "budget".
+long long parse_integer(std::string_view text, std::string_view what, long long least, long long most);
+// The index of `text` among `names`.
+std::size_t parse_choice(std::string_view text, std::string_view what, std::span<const std::string_view> names);
+// "a=1,b=2" -> {a, 1}, {b, 2}; views into `text`. Empty text: no pairs. `what` names the list.
+std::vector<std::pair<std::string_view, std::string_view>> parse_pairs(std::string_view text, std::string_view what);
+// "a, b or c"
+std::string list_names(std::span<const std::string_view> names);
+
+}  // namespace palimpsest

@@ -1,0 +1,20 @@
+// Newer is better. With protected sinks this is StreamingLLM (arXiv 2309.17453): sinks + a window of the newest.
+#include "palimpsest/policy/policy.h"
+
+namespace palimpsest {
+namespace {
+
+class Recent final : public Policy {
+ public:
+  Needs needs() const override { return {}; }
+  // A float is exact below 2^24 and never falls as positions grow; ties are broken by age, so the order is exact.
+  void score(const HeadView& head, std::span<float> score) const override {
+    for (std::size_t i = 0; i < score.size(); ++i) score[i] = static_cast<float>(head.position[i]);
+  }
+};
+
+}  // namespace
+
+PALIMPSEST_POLICY(recent, Recent, "the newest tokens (StreamingLLM, arXiv 2309.17453, with sinks protected)")
+
+}  // namespace palimpsest
