@@ -1,0 +1,25 @@
+#include "palimpsest/bench/statistics.h"
+
+#include <gtest/gtest.h>
+
+namespace palimpsest {
+namespace {
+
+TEST(Statistics, KnownValues) {
+  const auto s = summarize({4, 2, 9, 1});
+  EXPECT_EQ(s.count, 4);
+  EXPECT_DOUBLE_EQ(s.mean, 4);
+  EXPECT_DOUBLE_EQ(s.median, 3);
+  EXPECT_NEAR(s.deviation, 3.559026, 1e-6);
+  EXPECT_DOUBLE_EQ(s.least, 1);
+  EXPECT_DOUBLE_EQ(s.most, 9);
+}
+
+TEST(Statistics, OneAndNone) {
+  EXPECT_DOUBLE_EQ(summarize({5}).deviation, 0);
+  EXPECT_DOUBLE_EQ(summarize({5}).median, 5);
+  EXPECT_EQ(summarize({}).count, 0);
+}
+
+}  // namespace
+}  // namespace palimpsest
