@@ -21,8 +21,8 @@ struct AttentionRule {
 // One sequence's share of a step. Before the call: cache->apply(plan), then cache->insert(tokens.size()).
 struct SequenceStep {
   Cache* cache = nullptr;
-  AttentionRule rule;
-  std::span<const TokenId> tokens;
+  AttentionRule rule = {};
+  std::span<const TokenId> tokens = {};
   bool all_logits = false;          // logits of every token, or of the last only
   float* const* weights = nullptr;  // see AttentionStep::weights, [layers * kv_heads]; nullptr: not wanted
 };
@@ -47,6 +47,7 @@ class Decoder {
   int threads() const;
   const Model& model() const;
   const StepTimes& times() const;
+  void measure_attention(bool on);  // fills StepTimes::attention from the next step on
 
  private:
   struct Impl;

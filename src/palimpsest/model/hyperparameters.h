@@ -1,6 +1,7 @@
 // The numbers of a model, read from GGUF metadata and checked against each other and against the tensors.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "palimpsest/attention/rope.h"
@@ -18,5 +19,11 @@ struct Hyperparameters {
   RopeOptions rope;
   std::size_t parameters = 0, weight_bytes = 0;
 };
+
+class GgufFile;
+struct Family;
+
+// Throws Error for a key that is missing, mistyped, out of range or at odds with another or with the embedding's shape.
+Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family);
 
 }  // namespace palimpsest

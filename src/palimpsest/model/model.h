@@ -18,6 +18,7 @@ struct ModelOptions {
 
 struct Weights;  // model/weights.h
 struct Family;   // model/family.h
+class GgufFile;  // model/gguf_file.h
 
 class Model {
  public:
@@ -26,6 +27,8 @@ class Model {
   // Random weights in a named real shape: "llama-3.2-1b", "llama-3.2-1b@layers=4@type=q4_0". For speed, never for
   // quality.
   static std::shared_ptr<Model> synthetic(std::string_view shape, const ModelOptions& options = {});
+  // From a file that is open already, or from bytes in memory.
+  static std::shared_ptr<Model> from(GgufFile file, const ModelOptions& options = {});
   ~Model();
 
   const Hyperparameters& hyper() const { return hyper_; }

@@ -1,0 +1,65 @@
+#include "palimpsest/model/attention_op.h"
+
+#include <chrono>
+
+#include "palimpsest/model/graph.h"
+
+namespace palimpsest {
+
+namespace {
+
+template <typename T>
+Heads<T> heads_of(const ggml_tensor* t) {
+  return {static_cast<T*>(t->data), static_cast<std::int64_t>(t->nb[2] / sizeof(float)),
+          static_cast<std::int64_t>(t->nb[1] / sizeof(float))};
+}
+
+}  // namespace
+
+AttentionOp::AttentionOp(const Hyperparameters& hyper, int threads) : threads_(threads) {
+  for (int i = 0; i < hyper.layers; ++i) calls_.push_back({this, i});
+}
+
+CacheOptions AttentionOp::cache_options(const Hyperparameters& hyper) const {
+  CacheOptions options;
+  options.layers = hyper.layers;
+  options.kv_heads = hyper.kv_heads;
+  options.head_dim = hyper.head_dim;
+  options.value_dim = hyper.value_dim;
+  return options;
+}
+
+std::uint64_t AttentionOp::begin(const Step&) {
+  return 0;  // pages are found at run time: the graph does not depend on them
+}
+
+ggml_tensor* AttentionOp::build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) {
+  ggml_tensor* sources[] = {q, k, v};
+  return ggml_custom_4d(graph.context.get(), GGML_TYPE_F32, v->ne[0] * q->ne[1], graph.tokens, 1, 1, sources, 3, run,
+                        GGML_N_TASKS_MAX, &calls_[layer]);
+}
+
+void AttentionOp::prepare(DecoderGraph&, const Step& step) {
+  step_ = &step;
+  milliseconds_ = 0;
+}
+
+void AttentionOp::run(ggml_tensor* out, int thread, int, void* userdata) {
+  const Call& call = *static_cast<const Call*>(userdata);
+  AttentionStep step = call.op->step_->attention(call.layer);
+  step.q = heads_of<const float>(out->src[0]);
+  step.k = heads_of<const float>(out->src[1]);
+  step.v = heads_of<const float>(out->src[2]);
+  step.out.data = static_cast<float*>(out->data);
+  step.out.token_stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
+  step.out.head_stride = step.shape.value_dim;
+  if (thread != 0 || !call.op->measure_) {
+    if (thread == 0) attention_reference(step);
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  if (thread == 0) attention_reference(step);
+  call.op->milliseconds_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,38 @@
+// The fast path: one ggml custom operator a layer that inserts, attends and collects weights in the cache's own pages.
+// CPU only: every other device would need its own.
+#pragma once
+
+#include <vector>
+
+#include "palimpsest/attention/reference.h"
+#include "palimpsest/model/attention_path.h"
+
+namespace palimpsest {
+
+class AttentionOp final : public AttentionPath {
+ public:
+  AttentionOp(const Hyperparameters& hyper, int threads);
+
+  CacheOptions cache_options(const Hyperparameters& hyper) const override;
+  std::uint64_t begin(const Step& step) override;
+  ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
+  void prepare(DecoderGraph& graph, const Step& step) override;
+
+  void measure(bool on) { measure_ = on; }
+  double milliseconds() const { return milliseconds_; }  // of the last step, thread 0
+
+ private:
+  struct Call {  // ggml hands this to the operator
+    AttentionOp* op;
+    int layer;
+  };
+  static void run(ggml_tensor* out, int thread, int threads, void* call);
+
+  std::vector<Call> calls_;  // [layers]; graphs point at them
+  const Step* step_ = nullptr;
+  int threads_;
+  bool measure_ = false;
+  double milliseconds_ = 0;
+};
+
+}  // namespace palimpsest

@@ -1,0 +1,38 @@
+// How a decoder's graph gets its attention: one custom operator a layer over the pages of the cache (attention_op.h),
+// or stock ggml operators on any device (portable.h).
+#pragma once
+
+#include <ggml.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "palimpsest/cache/cache.h"
+#include "palimpsest/model/step.h"
+
+namespace palimpsest {
+
+// One built graph. Built once per shape of step, run many times.
+struct DecoderGraph;
+
+class AttentionPath {
+ public:
+  virtual ~AttentionPath() = default;
+
+  // What a cache must look like for this path.
+  virtual CacheOptions cache_options(const Hyperparameters& hyper) const = 0;
+
+  // Called first in every step. Steps with the same number of tokens, the same number of logit rows and the same
+  // value here share a graph.
+  virtual std::uint64_t begin(const Step& step) = 0;
+
+  // Adds one layer's attention: q [head_dim, query_heads, tokens], k [head_dim, kv_heads, tokens] and
+  // v [value_dim, kv_heads, tokens], all f32, contiguous, un-rotated -> [value_dim * query_heads, tokens].
+  virtual ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) = 0;
+
+  // The graph is allocated and will run now: fill its inputs.
+  virtual void prepare(DecoderGraph& graph, const Step& step) = 0;
+};
+
+}  // namespace palimpsest

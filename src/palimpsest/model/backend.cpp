@@ -1,0 +1,97 @@
+#include "palimpsest/model/backend.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cctype>
+#include <mutex>
+#include <string_view>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/core/version.h"
+
+namespace palimpsest {
+
+namespace {
+
+// ggml tells much; only its errors reach the user.
+void log_line(ggml_log_level level, const char* text, void*) {
+  std::string_view line(text);
+  while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.remove_suffix(1);
+  if (line.empty()) return;
+  if (level == GGML_LOG_LEVEL_ERROR)
+    spdlog::error("ggml: {}", line);
+  else
+    spdlog::debug("ggml: {}", line);
+}
+
+void load_backends() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    ggml_log_set(log_line, nullptr);
+    if (*ggml_backend_dir() != '\0')
+      ggml_backend_load_all_from_path(ggml_backend_dir());
+    else
+      ggml_backend_load_all();
+  });
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> list_devices() {
+  load_backends();
+  std::vector<DeviceInfo> out;
+  for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+    ggml_backend_dev_t device = ggml_backend_dev_get(i);
+    DeviceInfo info;
+    info.cpu = is_cpu(device);
+    info.name = info.cpu ? "cpu" : ggml_backend_dev_name(device);
+    info.description = ggml_backend_dev_description(device);
+    ggml_backend_dev_memory(device, &info.memory_free, &info.memory_total);
+    out.push_back(std::move(info));
+  }
+  return out;
+}
+
+ggml_backend_dev_t find_device(const std::string& name) {
+  load_backends();
+  std::string known;
+  for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+    ggml_backend_dev_t device = ggml_backend_dev_get(i);
+    const std::string here = is_cpu(device) ? "cpu" : ggml_backend_dev_name(device);
+    if (lower(here) == lower(name)) return device;
+    known += (known.empty() ? "" : ", ") + here;
+  }
+  if (known.empty()) fail("ggml has no device at all, not even the CPU; is its CPU backend installed?");
+  fail("no device is called \"{}\"; there are: {}", name, known);
+}
+
+bool is_cpu(ggml_backend_dev_t device) {
+  return ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
+}
+
+ggml_backend_ptr make_backend(ggml_backend_dev_t device, int threads) {
+  ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));
+  if (!backend) fail("device {} cannot be started", ggml_backend_dev_name(device));
+  const auto set_threads = reinterpret_cast<ggml_backend_set_n_threads_t>(
+      ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"));
+  if (set_threads != nullptr) set_threads(backend.get(), threads);
+  return backend;
+}
+
+std::vector<ggml_backend_buffer_type_t> extra_buffer_types(ggml_backend_dev_t device) {
+  const auto get = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(
+      ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts"));
+  std::vector<ggml_backend_buffer_type_t> out;
+  if (get == nullptr) return out;
+  for (ggml_backend_buffer_type_t* type = get(device); type != nullptr && *type != nullptr; ++type)
+    out.push_back(*type);
+  return out;
+}
+
+}  // namespace palimpsest

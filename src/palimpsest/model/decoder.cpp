@@ -1,0 +1,129 @@
+#include "palimpsest/model/decoder.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <list>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/model/attention_op.h"
+#include "palimpsest/model/backend.h"
+#include "palimpsest/model/graph.h"
+#include "palimpsest/model/step.h"
+#include "palimpsest/model/weights.h"
+
+namespace palimpsest {
+
+namespace {
+
+constexpr std::size_t kGraphs = 4;  // kept: decode, a full chunk, the last chunk, and one more
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+struct Decoder::Impl {
+  Impl(std::shared_ptr<const Model> m, int n)
+      : model(std::move(m)),
+        threads(n),
+        backend(make_backend(model->weights().device, n)),
+        step(model->hyper()),
+        op(std::make_unique<AttentionOp>(model->hyper(), n)),
+        path(op.get()) {}
+
+  DecoderGraph& graph_for(int tokens, int rows, std::uint64_t shape) {
+    const auto it = std::find_if(graphs.begin(), graphs.end(), [&](const DecoderGraph& g) {
+      return g.tokens == tokens && g.rows == rows && g.path_shape == shape;
+    });
+    if (it != graphs.end()) {
+      graphs.splice(graphs.begin(), graphs, it);
+      return graphs.front();
+    }
+    if (graphs.size() == kGraphs) graphs.pop_back();
+    DecoderGraph g;
+    g.tokens = tokens;
+    g.rows = rows;
+    g.path_shape = shape;
+    build_graph(g, *model, *path);
+    graphs.push_front(std::move(g));
+    return graphs.front();
+  }
+
+  void set_inputs(DecoderGraph& g) {
+    const std::size_t width = static_cast<std::size_t>(model->hyper().width);
+    const bool host = ggml_backend_buffer_is_host(g.embeddings->buffer);
+    if (!host) staging.resize(width * g.tokens);
+    float* rows = host ? static_cast<float*>(g.embeddings->data) : staging.data();
+    const auto ids = step.ids();
+    for (std::size_t i = 0; i < ids.size(); ++i) model->weights().embedding_row(ids[i], rows + i * width);
+    if (!host) ggml_backend_tensor_set(g.embeddings, rows, 0, ggml_nbytes(g.embeddings));
+    if (g.row_ids != nullptr) ggml_backend_tensor_set(g.row_ids, step.rows().data(), 0, ggml_nbytes(g.row_ids));
+  }
+
+  std::span<const float> logits_of(const DecoderGraph& g) {
+    const std::size_t count = static_cast<std::size_t>(ggml_nelements(g.logits));
+    if (ggml_backend_buffer_is_host(g.logits->buffer)) return {static_cast<const float*>(g.logits->data), count};
+    logits.resize(count);
+    ggml_backend_tensor_get(g.logits, logits.data(), 0, count * sizeof(float));
+    return logits;
+  }
+
+  std::shared_ptr<const Model> model;
+  int threads;
+  ggml_backend_ptr backend;
+  Step step;
+  std::unique_ptr<AttentionOp> op;
+  AttentionPath* path;
+  std::list<DecoderGraph> graphs;  // the most recently used first
+  std::vector<float> staging, logits;
+  StepTimes times;
+};
+
+Decoder::Decoder(std::shared_ptr<const Model> model, int threads) {
+  assert(model != nullptr);
+  if (threads < 1 || threads > GGML_MAX_N_THREADS)
+    fail("{} threads are not possible; use 1 to {}", threads, GGML_MAX_N_THREADS);
+  impl_ = std::make_unique<Impl>(std::move(model), threads);
+}
+
+Decoder::~Decoder() = default;
+
+CacheOptions Decoder::cache_options() const {
+  return impl_->path->cache_options(impl_->model->hyper());
+}
+
+std::span<const float> Decoder::step(std::span<const SequenceStep> sequences) {
+  Impl& d = *impl_;
+  const double start = now_ms();
+  d.step.prepare(sequences);
+  const std::uint64_t shape = d.path->begin(d.step);
+  DecoderGraph& g = d.graph_for(d.step.tokens(), static_cast<int>(d.step.rows().size()), shape);
+  d.set_inputs(g);
+  d.path->prepare(g, d.step);
+  const double built = now_ms();
+  const ggml_status status = ggml_backend_graph_compute(d.backend.get(), g.graph);
+  if (status != GGML_STATUS_SUCCESS)
+    fail("device {} failed in a step of {} tokens ({})", ggml_backend_name(d.backend.get()), g.tokens,
+         ggml_status_to_string(status));
+  const std::span<const float> out = d.logits_of(g);
+  d.times = {built - start, now_ms() - built, d.op->milliseconds()};
+  return out;
+}
+
+void Decoder::measure_attention(bool on) {
+  impl_->op->measure(on);
+}
+
+int Decoder::threads() const {
+  return impl_->threads;
+}
+const Model& Decoder::model() const {
+  return *impl_->model;
+}
+const StepTimes& Decoder::times() const {
+  return impl_->times;
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,82 @@
+// A GGUF file, read without trust: every length, count, type and offset is checked against the bytes that are there
+// before it is used, so that a truncated, flipped or forged file ends in an Error and nothing else.
+//
+//   "GGUF" version tensors keys | key: type value ... | tensor: name dims type offset ... | padding | tensor data
+#pragma once
+
+#include <ggml.h>
+#include <gguf.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "palimpsest/model/mapped_file.h"
+
+namespace palimpsest {
+
+struct GgufTensor {
+  std::string name;
+  ggml_type type = GGML_TYPE_F32;
+  std::array<std::int64_t, GGML_MAX_DIMS> ne{1, 1, 1, 1};
+  const std::byte* data = nullptr;  // inside the file
+  std::size_t bytes = 0;
+};
+
+// Text from a file as it may stand in a message: printable and short.
+std::string printable(std::string_view text);
+
+class GgufFile {
+ public:
+  static GgufFile open(const std::string& path);  // throws Error
+  // The same over bytes in memory, which `keep` (or, without it, the caller) holds; `name` stands for the path.
+  static GgufFile parse(std::span<const std::byte> bytes, const std::string& name,
+                        std::shared_ptr<const void> keep = nullptr);
+
+  const std::string& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+  // Metadata. Nothing if the key is absent; Error if it is there with another type.
+  bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
+  bool is_array(std::string_view key) const;
+  std::optional<std::int64_t> integer(std::string_view key) const;  // any integer type whose value fits
+  std::optional<double> number(std::string_view key) const;         // a floating-point type, or an integer
+  std::optional<bool> boolean(std::string_view key) const;
+  std::optional<std::string> text(std::string_view key) const;
+  std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;  // an array of integers
+  std::size_t array_size(std::string_view key) const;                             // 0 if absent; Error if no array
+
+  const std::vector<GgufTensor>& tensors() const { return tensors_; }
+  const GgufTensor* find(std::string_view name) const;  // nullptr if absent
+  // The tensor was copied and will not be read again: its pages may leave memory (a mapped file could bring them back).
+  void forget(const GgufTensor& tensor) const;
+
+ private:
+  struct Value {
+    gguf_type type = GGUF_TYPE_UINT8, element = GGUF_TYPE_UINT8;
+    std::uint64_t count = 0;          // array elements
+    const std::byte* data = nullptr;  // first byte of the value, of a string's text, of an array's elements
+    std::uint64_t length = 0;         // of a string
+  };
+  class Reader;
+  void read();
+  const Value* value(std::string_view key) const;
+  [[noreturn]] void mistyped(std::string_view key, const Value& v, const char* wanted) const;
+
+  std::string path_;
+  MappedFile file_;
+  std::shared_ptr<const void> keep_;
+  std::span<const std::byte> bytes_;
+  std::map<std::string, Value, std::less<>> values_;
+  std::vector<GgufTensor> tensors_;
+  std::map<std::string, std::size_t, std::less<>> tensor_index_;
+};
+
+}  // namespace palimpsest

@@ -1,0 +1,25 @@
+// A whole file, read-only in memory.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace palimpsest {
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::string& path);  // throws Error: no such file, a directory, not readable, empty
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace palimpsest

@@ -1,0 +1,40 @@
+#include "palimpsest/model/model.h"
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/model/family.h"
+#include "palimpsest/model/gguf_file.h"
+#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/weights.h"
+
+namespace palimpsest {
+
+Model::Model() = default;
+Model::~Model() = default;
+
+std::shared_ptr<Model> Model::from(GgufFile file, const ModelOptions& options) {
+  const auto architecture = file.text("general.architecture");
+  if (!architecture) fail("{}: key general.architecture is missing; is it a model?", file.path());
+  const std::shared_ptr<Model> model(new Model);
+  model->options_ = options;
+  model->path_ = file.path();
+  try {
+    model->family_ = &find_family(*architecture);
+  } catch (const Error& e) {
+    fail("{}: {}", file.path(), e.what());
+  }
+  model->hyper_ = read_hyperparameters(file, *model->family_);
+  model->weights_ = load_weights(std::move(file), *model->family_, options, model->hyper_);
+  return model;
+}
+
+std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& options) {
+  return from(GgufFile::open(path), options);
+}
+
+std::shared_ptr<Model> Model::synthetic(std::string_view shape, const ModelOptions& options) {
+  const std::shared_ptr<Model> model = from(make_synthetic(parse_synthetic(shape)), options);
+  model->path_.clear();
+  return model;
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,133 @@
+#include "palimpsest/model/step.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+
+Step::Step(const Hyperparameters& hyper) : hyper_(hyper), frequencies_(hyper.rope) {
+  layers_.resize(hyper.layers);
+  for (int i = 0; i < hyper.layers; ++i) {
+    layers_[i].layer = i;
+    layers_[i].shape = {hyper.query_heads,     hyper.kv_heads,  hyper.head_dim,  hyper.value_dim,
+                        hyper.attention_scale, hyper.rope.kind, hyper.rope.dims, Rotation::kNever};
+  }
+}
+
+void Step::fill_rows(std::vector<float>& rows, Position first, int count) const {
+  const std::size_t width = 2 * static_cast<std::size_t>(frequencies_.pairs());
+  rows.resize(count * width);
+  for (int i = 0; i < count; ++i) frequencies_.row(first + i, rows.data() + i * width);
+}
+
+const float* Step::ranks(int count) {
+  const std::size_t width = 2 * static_cast<std::size_t>(frequencies_.pairs());
+  std::size_t known = width == 0 ? 0 : rank_rows_.size() / width;
+  if (known < static_cast<std::size_t>(count)) {
+    rank_rows_.reserve(std::max(2 * rank_rows_.size(), count * width));
+    rank_rows_.resize(count * width);
+    for (; known < static_cast<std::size_t>(count); ++known)
+      frequencies_.row(static_cast<Position>(known), rank_rows_.data() + known * width);
+  }
+  return rank_rows_.data();
+}
+
+void Step::prepare(std::span<const SequenceStep> sequences) {
+  assert(!sequences.empty());
+  const auto count = sequences.size();
+  input_ = sequences;
+  ids_.clear();
+  rows_.clear();
+  sequence_tokens_.assign(count, {});
+  buffers_.resize(std::max(buffers_.size(), count));
+
+  // One operator serves all sequences of a step, so they turn their keys alike. The rank table is grown first: it may
+  // move.
+  const Rotation rotation = sequences.front().rule.rotation;
+  int most_ranks = 0;
+  bool weights = false;
+  for (const SequenceStep& s : sequences) {
+    assert(s.cache != nullptr && s.rule.rotation == rotation);
+    const CacheOptions& c = s.cache->options();
+    assert(c.layers == hyper_.layers && c.kv_heads == hyper_.kv_heads && c.head_dim == hyper_.head_dim &&
+           c.value_dim == hyper_.value_dim);
+    assert(rotation != Rotation::kLate || (c.shared && c.track_rank));  // one rank a token, the same in every head
+    static_cast<void>(c);
+    most_ranks = std::max(most_ranks, s.cache->live());
+    weights = weights || s.weights != nullptr;
+  }
+  if (rotation == Rotation::kLate) ranks(most_ranks);
+
+  for (std::size_t i = 0; i < count; ++i) {
+    const SequenceStep& s = sequences[i];
+    StepTokens& t = sequence_tokens_[i];
+    t.first = static_cast<int>(ids_.size());
+    t.count = static_cast<int>(s.tokens.size());
+    for (const TokenId id : s.tokens) {
+      if (id < 0 || id >= hyper_.vocabulary)
+        fail("token {} is not in the model's vocabulary of {}; was it made by another model's tokenizer?", id,
+             hyper_.vocabulary);
+      ids_.push_back(id);
+    }
+    prepare_sequence(s, buffers_[i], t);
+    for (int k = s.all_logits ? 0 : t.count - 1; k < t.count; ++k) rows_.push_back(t.first + k);
+  }
+  tokens_ = static_cast<int>(ids_.size());
+
+  views_.resize(hyper_.layers * count);
+  weights_.assign(weights ? hyper_.layers * count * hyper_.kv_heads : 0, nullptr);
+  for (int layer = 0; layer < hyper_.layers; ++layer) {
+    AttentionStep& a = layers_[layer];
+    for (std::size_t i = 0; i < count; ++i) {
+      views_[layer * count + i] = sequences[i].cache->view(layer);
+      if (sequences[i].weights == nullptr) continue;
+      for (int head = 0; head < hyper_.kv_heads; ++head)
+        weights_[(layer * count + i) * hyper_.kv_heads + head] = sequences[i].weights[layer * hyper_.kv_heads + head];
+    }
+    a.shape.rotation = hyper_.rope.kind == RopeKind::kNone ? Rotation::kNever : rotation;
+    a.cache = views_.data() + layer * count;
+    a.tokens = sequence_tokens_.data();
+    a.sequences = static_cast<int>(count);
+    a.weights = weights ? weights_.data() + layer * count * hyper_.kv_heads : nullptr;
+  }
+}
+
+void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) {
+  const SlotTable& table = s.cache->table(0);
+  const int count = out.count;
+  assert(count > 0 && static_cast<int>(table.fresh().size()) == count);
+  const Position first = table.next() - count;
+  for (int t = 1; t < s.cache->tables(); ++t)
+    assert(s.cache->table(t).base() == table.base() && s.cache->table(t).next() == table.next());
+
+  b.when.resize(count);
+  for (int i = 0; i < count; ++i) b.when[i] = static_cast<std::int32_t>(first + i - table.base());
+  out.when = b.when.data();
+  if (s.rule.window > 0) {
+    out.window = s.rule.window;
+    if (s.rule.sinks > 0) out.sink_end = table.when(s.rule.sinks - 1) + 1;  // saturates as the tokens' own do
+  }
+
+  if (hyper_.rope.kind == RopeKind::kNone || s.rule.rotation == Rotation::kNever) return;
+  if (s.rule.rotation == Rotation::kLate) {
+    // The new tokens are the youngest: their ranks are the last ones.
+    out.rank_row = rank_rows_.data();
+    out.query_row = rank_rows_.data() + static_cast<std::size_t>(table.live() - count) * 2 * frequencies_.pairs();
+    return;
+  }
+  fill_rows(b.query, first, count);
+  out.query_row = out.key_row = b.query.data();
+  if (s.rule.two_query) {
+    // In a full cache the query's rank is sinks + window - 1; before that its rank is its position.
+    assert(s.rule.window > 0);
+    const Position last_rank = static_cast<Position>(s.rule.sinks) + s.rule.window - 1;
+    const std::size_t width = 2 * static_cast<std::size_t>(frequencies_.pairs());
+    b.sink.resize(count * width);
+    for (int i = 0; i < count; ++i) frequencies_.row(std::min(first + i, last_rank), b.sink.data() + i * width);
+    out.sink_row = b.sink.data();
+  }
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,52 @@
+// A step, laid out for the attention of every layer: which rows belong to which sequence, where their caches are, how
+// queries and keys turn, what is visible.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "palimpsest/attention/attention.h"
+#include "palimpsest/model/decoder.h"
+
+namespace palimpsest {
+
+class Step {
+ public:
+  explicit Step(const Hyperparameters& hyper);
+
+  // Reads the sequences' rules and tables. The memory is kept from step to step.
+  void prepare(std::span<const SequenceStep> sequences);
+
+  int tokens() const { return tokens_; }
+  int sequences() const { return static_cast<int>(sequence_tokens_.size()); }
+  std::span<const SequenceStep> input() const { return input_; }
+  std::span<const TokenId> ids() const { return ids_; }
+  std::span<const std::int32_t> rows() const { return rows_; }  // tokens whose logits are wanted
+
+  // All of one layer's operator but q, k, v and out.
+  const AttentionStep& attention(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
+
+ private:
+  struct Buffers {  // of one sequence
+    std::vector<std::int32_t> when;
+    std::vector<float> query, key, sink;
+  };
+  void prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out);
+  void fill_rows(std::vector<float>& rows, Position first, int count) const;
+  const float* ranks(int count);
+
+  const Hyperparameters& hyper_;
+  RopeFrequencies frequencies_;
+  std::span<const SequenceStep> input_;
+  int tokens_ = 0;
+  std::vector<TokenId> ids_;
+  std::vector<std::int32_t> rows_;
+  std::vector<StepTokens> sequence_tokens_;
+  std::vector<Buffers> buffers_;
+  std::vector<float> rank_rows_;       // grows, never recomputed: row r belongs to rank r for ever
+  std::vector<LayerView> views_;       // [layers][sequences]
+  std::vector<float*> weights_;        // [layers][sequences][kv_heads], if any sequence wants them
+  std::vector<AttentionStep> layers_;  // [layers]
+};
+
+}  // namespace palimpsest

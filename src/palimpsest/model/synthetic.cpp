@@ -1,0 +1,374 @@
+#include "palimpsest/model/synthetic.h"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <numbers>
+#include <vector>
+
+#include <ggml-cpp.h>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/model/family.h"
+
+namespace palimpsest {
+
+namespace {
+
+constexpr int kFirstPiece = 3 + 256;              // <unk> <s> </s>, one token for each byte, then pieces
+constexpr std::int64_t kFreshElements = 1 << 20;  // a larger matrix repeats rows of a pool
+constexpr int kPoolRows = 512;
+
+// xorshift64*, and normal numbers from the sum of four uniform ones: quick, and the same on every machine.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 0x1234567u) { next(); }
+  std::uint64_t next() {
+    state_ ^= state_ >> 12;
+    state_ ^= state_ << 25;
+    state_ ^= state_ >> 27;
+    return state_ * 0x2545F4914F6CDD1Du;
+  }
+  float normal() {
+    const std::uint64_t bits = next();
+    int sum = 0;
+    for (int i = 0; i < 4; ++i) sum += static_cast<int>((bits >> (16 * i)) & 0xFFFF);
+    return (static_cast<float>(sum) - 131070.0F) / 37837.0F;  // variance of the sum: 4 * 65536^2 / 12
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+struct Tensor {
+  std::string name;
+  std::int64_t in, out;  // out 1: a vector
+  ggml_type type;
+  float mean, deviation;
+};
+
+std::vector<Tensor> tensors_of(const SyntheticShape& s) {
+  const Family& family = find_family(s.architecture);
+  std::vector<Tensor> list;
+  const auto matrix = [&](const std::string& name, std::int64_t in, std::int64_t out) {
+    if (in % ggml_blck_size(s.type) != 0)
+      fail("synthetic model {}: {} has rows of {}, but {} comes in blocks of {}; choose another @type", s.name, name,
+           in, ggml_type_name(s.type), ggml_blck_size(s.type));
+    list.push_back({name, in, out, s.type, 0.0F, 1.0F / std::sqrt(static_cast<float>(in))});
+  };
+  const auto vector = [&](const std::string& name, std::int64_t size, float mean) {
+    list.push_back({name, size, 1, GGML_TYPE_F32, mean, 0.1F});
+  };
+  const std::int64_t q = std::int64_t{s.query_heads} * s.head_dim, kv = std::int64_t{s.kv_heads} * s.head_dim;
+  matrix("token_embd.weight", s.width, s.vocabulary);
+  vector("output_norm.weight", s.width, 1);
+  if (!s.tied) matrix("output.weight", s.width, s.vocabulary);
+  if (s.llama3_factors) vector("rope_freqs.weight", s.head_dim / 2, 1);
+  for (int i = 0; i < s.layers; ++i) {
+    const std::string blk = "blk." + std::to_string(i) + ".";
+    vector(blk + "attn_norm.weight", s.width, 1);
+    matrix(blk + "attn_q.weight", s.width, q);
+    matrix(blk + "attn_k.weight", s.width, kv);
+    matrix(blk + "attn_v.weight", s.width, kv);
+    matrix(blk + "attn_output.weight", q, s.width);
+    if (family.qkv_bias == Presence::kYes) {
+      vector(blk + "attn_q.bias", q, 0);
+      vector(blk + "attn_k.bias", kv, 0);
+      vector(blk + "attn_v.bias", kv, 0);
+    }
+    if (family.qk_norm) {
+      vector(blk + "attn_q_norm.weight", s.head_dim, 1);
+      vector(blk + "attn_k_norm.weight", s.head_dim, 1);
+    }
+    vector(blk + "ffn_norm.weight", s.width, 1);
+    matrix(blk + "ffn_gate.weight", s.width, s.feed_forward);
+    matrix(blk + "ffn_up.weight", s.width, s.feed_forward);
+    matrix(blk + "ffn_down.weight", s.feed_forward, s.width);
+  }
+  return list;
+}
+
+// Llama 3.1's divisors of the frequencies: 8 for waves longer than the old context, 1 for short ones, smooth between.
+void llama3_factors(const SyntheticShape& s, float* out) {
+  constexpr double kFactor = 8, kLow = 1, kHigh = 4;
+  for (int i = 0; i < s.head_dim / 2; ++i) {
+    const double wave = 2 * std::numbers::pi * std::pow(s.rope_base, 2.0 * i / s.head_dim);
+    const double smooth = (s.original_context / wave - kLow) / (kHigh - kLow);
+    out[i] = static_cast<float>(smooth <= 0 ? kFactor : smooth >= 1 ? 1 : 1 / ((1 - smooth) / kFactor + smooth));
+  }
+}
+
+// Metadata, with a vocabulary that llama.cpp accepts: every byte, "▁" and the letters, then fillers.
+void set_metadata(gguf_context* g, const SyntheticShape& s) {
+  const std::string a = s.architecture + ".";
+  const auto u32 = [&](const std::string& key, int value) {
+    gguf_set_val_u32(g, key.c_str(), static_cast<std::uint32_t>(value));
+  };
+  const auto f32 = [&](const std::string& key, double value) {
+    gguf_set_val_f32(g, key.c_str(), static_cast<float>(value));
+  };
+  gguf_set_val_str(g, "general.architecture", s.architecture.c_str());
+  gguf_set_val_str(g, "general.name", ("synthetic " + s.name).c_str());
+  u32(a + "context_length", s.context);
+  u32(a + "embedding_length", s.width);
+  u32(a + "block_count", s.layers);
+  u32(a + "feed_forward_length", s.feed_forward);
+  u32(a + "attention.head_count", s.query_heads);
+  u32(a + "attention.head_count_kv", s.kv_heads);
+  u32(a + "attention.key_length", s.head_dim);
+  u32(a + "attention.value_length", s.head_dim);
+  f32(a + "attention.layer_norm_rms_epsilon", 1e-5);
+  u32(a + "rope.dimension_count", s.head_dim);
+  f32(a + "rope.freq_base", s.rope_base);
+  u32(a + "vocab_size", s.vocabulary);
+  if (!s.rope_scaling.empty()) {
+    gguf_set_val_str(g, (a + "rope.scaling.type").c_str(), s.rope_scaling.c_str());
+    f32(a + "rope.scaling.factor", s.rope_factor);
+    if (s.original_context > 0) u32(a + "rope.scaling.original_context_length", s.original_context);
+  }
+
+  std::vector<std::string> pieces = {"<unk>", "<s>", "</s>"};
+  std::vector<std::int32_t> types = {2, 3, 3};  // unknown, control, control
+  for (int b = 0; b < 256; ++b) {
+    pieces.push_back(fmt::format("<0x{:02X}>", b));
+    types.push_back(6);  // byte
+  }
+  pieces.push_back("\u2581");
+  for (char c = 'a'; c <= 'z'; ++c) pieces.push_back(std::string(1, c));
+  for (int i = static_cast<int>(pieces.size()); i < s.vocabulary; ++i) pieces.push_back(fmt::format("\u2581w{}", i));
+  pieces.resize(s.vocabulary);
+  types.resize(s.vocabulary, 1);  // normal
+  std::vector<const char*> texts;
+  std::vector<float> scores;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    texts.push_back(pieces[i].c_str());
+    scores.push_back(i < kFirstPiece ? 0.0F : -static_cast<float>(i));
+  }
+  gguf_set_val_str(g, "tokenizer.ggml.model", "llama");
+  gguf_set_arr_str(g, "tokenizer.ggml.tokens", texts.data(), texts.size());
+  gguf_set_arr_data(g, "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, scores.data(), scores.size());
+  gguf_set_arr_data(g, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
+  u32("tokenizer.ggml.unknown_token_id", 0);
+  u32("tokenizer.ggml.bos_token_id", 1);
+  u32("tokenizer.ggml.eos_token_id", 2);
+  gguf_set_val_bool(g, "tokenizer.ggml.add_bos_token", true);
+}
+
+// Fills tensors. Large matrices take their rows from a pool of 512 different ones: quantising every row of a large
+// model would take minutes.
+class Filler {
+ public:
+  explicit Filler(const SyntheticShape& shape) : shape_(shape), random_(shape.seed) {}
+
+  void fill(const Tensor& t, std::byte* out) {
+    if (t.name == "rope_freqs.weight") return llama3_factors(shape_, reinterpret_cast<float*>(out));
+    const std::size_t row = ggml_row_size(t.type, t.in);
+    if (t.in * t.out <= kFreshElements) return fresh(t, t.out, out);
+    std::vector<std::byte>& pool = pools_[t.in];
+    if (pool.empty()) {
+      pool.resize(kPoolRows * row);
+      fresh(t, kPoolRows, pool.data());
+    }
+    for (std::int64_t i = 0; i < t.out; ++i)
+      std::memcpy(out + i * row, pool.data() + (random_.next() >> 33) % kPoolRows * row, row);
+  }
+
+ private:
+  void fresh(const Tensor& t, std::int64_t rows, std::byte* out) {
+    std::vector<float> values(static_cast<std::size_t>(t.in * rows));
+    for (float& v : values) v = t.mean + t.deviation * random_.normal();
+    if (t.type == GGML_TYPE_F32)
+      std::memcpy(out, values.data(), values.size() * sizeof(float));
+    else
+      ggml_quantize_chunk(t.type, values.data(), out, 0, rows, t.in, nullptr);
+  }
+
+  const SyntheticShape& shape_;
+  Random random_;
+  std::map<std::int64_t, std::vector<std::byte>> pools_;  // by the width of a row
+};
+
+struct Image {
+  std::vector<Tensor> tensors;
+  std::vector<std::byte> header;
+  std::vector<std::size_t> offsets;  // of the tensors, after the header
+  std::size_t bytes = 0;             // of all
+};
+
+Image lay_out(const SyntheticShape& s) {
+  Image image;
+  image.tensors = tensors_of(s);
+  const gguf_context_ptr g(gguf_init_empty());
+  set_metadata(g.get(), s);
+  const ggml_context_ptr context(ggml_init({(image.tensors.size() + 1) * ggml_tensor_overhead(), nullptr, true}));
+  for (const Tensor& t : image.tensors) {
+    ggml_tensor* info = t.out == 1 ? ggml_new_tensor_1d(context.get(), t.type, t.in)
+                                   : ggml_new_tensor_2d(context.get(), t.type, t.in, t.out);
+    ggml_set_name(info, t.name.c_str());
+    gguf_add_tensor(g.get(), info);
+  }
+  image.header.resize(gguf_get_meta_size(g.get()));
+  gguf_get_meta_data(g.get(), image.header.data());
+  image.bytes = image.header.size();
+  for (std::size_t i = 0; i < image.tensors.size(); ++i) {
+    const auto id = static_cast<std::int64_t>(i);
+    image.offsets.push_back(gguf_get_tensor_offset(g.get(), id));
+    image.bytes = image.header.size() + image.offsets.back() + gguf_get_tensor_size(g.get(), id);
+  }
+  image.bytes = (image.bytes + GGUF_DEFAULT_ALIGNMENT - 1) / GGUF_DEFAULT_ALIGNMENT * GGUF_DEFAULT_ALIGNMENT;
+  return image;
+}
+
+const std::map<std::string, SyntheticShape, std::less<>>& known_shapes() {
+  static const std::map<std::string, SyntheticShape, std::less<>> shapes = [] {
+    std::map<std::string, SyntheticShape, std::less<>> m;
+    const auto add = [&](SyntheticShape s) { m.emplace(s.name, std::move(s)); };
+    add({});
+    add({.name = "tiny-qwen2", .architecture = "qwen2"});
+    add({.name = "tiny-qwen3", .architecture = "qwen3", .head_dim = 64});
+    add({.name = "llama-3.2-1b",
+         .architecture = "llama",
+         .vocabulary = 128256,
+         .width = 2048,
+         .layers = 16,
+         .feed_forward = 8192,
+         .query_heads = 32,
+         .kv_heads = 8,
+         .head_dim = 64,
+         .context = 131072,
+         .type = GGML_TYPE_Q8_0,
+         .rope_base = 500000,
+         .original_context = 8192,
+         .llama3_factors = true});
+    add({.name = "llama-2-7b",
+         .architecture = "llama",
+         .vocabulary = 32000,
+         .width = 4096,
+         .layers = 32,
+         .feed_forward = 11008,
+         .query_heads = 32,
+         .kv_heads = 32,
+         .head_dim = 128,
+         .context = 4096,
+         .tied = false,
+         .type = GGML_TYPE_Q4_0});
+    add({.name = "qwen2.5-1.5b",
+         .architecture = "qwen2",
+         .vocabulary = 151936,
+         .width = 1536,
+         .layers = 28,
+         .feed_forward = 8960,
+         .query_heads = 12,
+         .kv_heads = 2,
+         .head_dim = 128,
+         .context = 32768,
+         .type = GGML_TYPE_Q8_0,
+         .rope_base = 1000000});
+    return m;
+  }();
+  return shapes;
+}
+
+ggml_type parse_type(std::string_view text) {
+  constexpr std::array kTypes = {GGML_TYPE_F32,  GGML_TYPE_F16,  GGML_TYPE_BF16, GGML_TYPE_Q8_0,   GGML_TYPE_Q4_0,
+                                 GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q2_K,   GGML_TYPE_Q3_K,
+                                 GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_IQ4_NL, GGML_TYPE_IQ4_XS};
+  std::string known;
+  for (const ggml_type type : kTypes) {
+    const std::string_view name = ggml_type_name(type);
+    if (name.size() == text.size() &&
+        std::equal(name.begin(), name.end(), text.begin(), [](char x, char y) { return (x | 32) == (y | 32); }))
+      return type;
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  }
+  fail("synthetic model: type \"{}\" is unknown; there are: {}", printable(text), known);
+}
+
+}  // namespace
+
+std::string synthetic_names() {
+  std::string out;
+  for (const auto& [name, shape] : known_shapes()) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+SyntheticShape parse_synthetic(std::string_view text) {
+  const auto cut = [&text] {
+    const std::size_t at = text.find('@');
+    const std::string_view part = text.substr(0, at);
+    text = at == std::string_view::npos ? std::string_view() : text.substr(at + 1);
+    return part;
+  };
+  const std::string_view name = cut();
+  const auto it = known_shapes().find(name);
+  if (it == known_shapes().end())
+    fail("synthetic model \"{}\" is unknown; there are: {}", printable(name), synthetic_names());
+  SyntheticShape s = it->second;
+  while (!text.empty()) {
+    const std::string_view part = cut();
+    const std::size_t eq = part.find('=');
+    const std::string_view key = part.substr(0, eq);
+    const std::string_view value = eq == std::string_view::npos ? std::string_view() : part.substr(eq + 1);
+    const auto number = [&](int least, int most) {
+      int out = 0;
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
+      if (error != std::errc() || end != value.data() + value.size() || out < least || out > most)
+        fail("synthetic model: {}=\"{}\" must be a whole number from {} to {}", key, printable(value), least, most);
+      return out;
+    };
+    if (key == "layers")
+      s.layers = number(1, 1000);
+    else if (key == "vocab")
+      s.vocabulary = number(kFirstPiece + 1, 1 << 20);
+    else if (key == "seed")
+      s.seed = static_cast<std::uint64_t>(number(0, 1 << 30));
+    else if (key == "type")
+      s.type = parse_type(value);
+    else
+      fail("synthetic model: \"@{}\" is unknown; use @layers=N, @type=NAME, @vocab=N, @seed=N", printable(part));
+  }
+  return s;
+}
+
+GgufFile make_synthetic(const SyntheticShape& shape) {
+  const Image image = lay_out(shape);
+  void* memory = ::mmap(nullptr, image.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    fail("synthetic model {}: no memory for {} MiB; use fewer @layers", shape.name, image.bytes >> 20);
+  const std::size_t bytes = image.bytes;
+  const std::shared_ptr<const void> keep(memory, [bytes](void* p) { ::munmap(p, bytes); });
+  auto* at = static_cast<std::byte*>(memory);
+  std::memcpy(at, image.header.data(), image.header.size());
+  Filler filler(shape);
+  for (std::size_t i = 0; i < image.tensors.size(); ++i)
+    filler.fill(image.tensors[i], at + image.header.size() + image.offsets[i]);
+  return GgufFile::parse({at, bytes}, "synthetic model " + shape.name, keep);
+}
+
+void write_synthetic(const SyntheticShape& shape, const std::string& path) {
+  const Image image = lay_out(shape);
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  const auto write = [&](const std::byte* data, std::size_t size) {
+    out.write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  };
+  write(image.header.data(), image.header.size());
+  Filler filler(shape);
+  std::vector<std::byte> data;
+  for (std::size_t i = 0; i < image.tensors.size(); ++i) {
+    const Tensor& t = image.tensors[i];
+    const std::size_t end = i + 1 < image.offsets.size() ? image.offsets[i + 1] : image.bytes - image.header.size();
+    data.assign(end - image.offsets[i], std::byte{0});
+    filler.fill(t, data.data());
+    write(data.data(), data.size());
+  }
+  out.close();
+  if (!out) fail("{}: cannot be written; is there room for {} MiB?", path, image.bytes >> 20);
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,40 @@
+// Models of random weights in a real model's shape: for speed, which does not depend on the values, and as small
+// models of every family for tests. Made as a GGUF image, in memory or in a file, so that they are loaded as any other.
+#pragma once
+
+#include <ggml.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "palimpsest/attention/rope.h"
+#include "palimpsest/model/gguf_file.h"
+
+namespace palimpsest {
+
+struct SyntheticShape {
+  std::string name = "tiny", architecture = "llama";
+  int vocabulary = 512, width = 256, layers = 2, feed_forward = 512;
+  int query_heads = 8, kv_heads = 4, head_dim = 32;
+  int context = 4096;
+  bool tied = true;
+  ggml_type type = GGML_TYPE_F32;  // of the matrices
+  std::uint64_t seed = 1;
+
+  double rope_base = 10000;
+  std::string rope_scaling = {};  // "", "linear", "yarn"
+  double rope_factor = 1;         // of linear and yarn
+  int original_context = 0;       // of yarn and llama3_factors
+  bool llama3_factors = false;    // rope_freqs.weight as Llama 3.1 computes it
+};
+
+// "llama-3.2-1b", "llama-3.2-1b@layers=4@type=q4_0@vocab=32000": a known name, then any of layers, type, vocab, seed.
+// Throws Error that lists the known names, or says what a setting can be.
+SyntheticShape parse_synthetic(std::string_view text);
+std::string synthetic_names();  // "llama-2-7b, llama-3.2-1b, ..."
+
+GgufFile make_synthetic(const SyntheticShape& shape);                        // in memory
+void write_synthetic(const SyntheticShape& shape, const std::string& path);  // with a vocabulary; throws Error
+
+}  // namespace palimpsest

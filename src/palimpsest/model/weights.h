@@ -1,0 +1,48 @@
+// A model's tensors, where the device wants them:
+//
+//   embedding rows   read in the file, one row a token, by the host
+//   vectors          (norms, biases) copied to f32 on the device
+//   matrices         CPU: used where they lie in the mapped file, or re-laid by ggml for this CPU; else uploaded
+#pragma once
+
+#include <ggml-cpp.h>
+
+#include <memory>
+#include <vector>
+
+#include "palimpsest/core/types.h"
+#include "palimpsest/model/family.h"
+#include "palimpsest/model/gguf_file.h"
+#include "palimpsest/model/hyperparameters.h"
+#include "palimpsest/model/model.h"
+
+namespace palimpsest {
+
+struct LayerWeights {  // nullptr: the family, or this file, has none
+  ggml_tensor *attention_norm = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
+  ggml_tensor *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *attention_bias = nullptr;
+  ggml_tensor *q_norm = nullptr, *k_norm = nullptr;
+  ggml_tensor *feed_forward_norm = nullptr, *gate = nullptr, *up = nullptr, *down = nullptr;
+};
+
+struct Weights {
+  std::vector<LayerWeights> layers;
+  ggml_tensor* output_norm = nullptr;
+  ggml_tensor* output = nullptr;  // the embedding again if the file has no output matrix (tied)
+  ggml_backend_dev_t device = nullptr;
+  std::size_t repacked_bytes = 0;  // of matrices that ggml re-laid
+
+  void embedding_row(TokenId token, float* out) const;  // [width]
+
+  GgufFile file;  // kept: the embedding, and on the CPU the matrices, are read in it
+  const GgufTensor* embedding = nullptr;
+  std::vector<ggml_context_ptr> contexts;
+  std::vector<ggml_backend_buffer_ptr> buffers;
+};
+
+// Checks every tensor that the family needs, and that the file has no other; places them on the device. Fills
+// parameters and weight_bytes of `hyper`. Throws Error.
+std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const ModelOptions& options,
+                                      Hyperparameters& hyper);
+
+}  // namespace palimpsest
