@@ -1,7 +1,80 @@
-#include <cstdio>
+// The palimpsest command: understands the command line, runs one subcommand, turns errors into one line and a code.
+#include <fmt/format.h>
 
+#include <csignal>
+#include <cstdio>
+#include <exception>
+
+#include "palimpsest/commands.h"
+#include "palimpsest/core/error.h"
 #include "palimpsest/core/version.h"
 
-int main() {
-  std::printf("palimpsest %s\n", palimpsest::version());
+namespace palimpsest::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  palimpsest run                                     the built-in model writes, in the memory of 256 tokens
+  palimpsest run -m model.gguf -p "Once upon" -n -1  ... on and on, until Ctrl-C
+  palimpsest run -m model.gguf -f book.txt --method streaming:budget=1024,sinks=4
+  palimpsest chat -m model.gguf                      talk without end
+  palimpsest info model.gguf                         what a file holds, what a cache costs
+  palimpsest methods                                 who leaves the cache, how and when
+
+Exit codes: 0 well, 2 bad input (one line on standard error says what and what to do), 130 stopped by Ctrl-C.)";
+
+// "--temp: cannot be read": CLI11's words on one line, with the way to the help.
+int complain(const CLI::App& app, const std::string& what) {
+  std::string where = "palimpsest";
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    where += " " + at->get_name();
+  }
+  std::string line = what;
+  for (char& each : line)
+    if (each == '\n') each = ' ';
+  fmt::print(stderr, "palimpsest: error: {} (see `{} --help`)\n", line, where);
+  return kBadInput;
+}
+
+int run_program(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is a failed write, not a sudden death
+  CLI::App app("Palimpsest runs language models in constant memory, without end.", "palimpsest");
+  app.footer(kFooter);
+  app.set_version_flag("-V,--version", fmt::format("palimpsest {}", version()), "print the version and leave");
+  app.set_help_flag("-h,--help", "print this help and leave");
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  app.option_defaults()->always_capture_default();
+
+  Action action;
+  add_methods(app, action);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForAllHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return complain(app, error.what());
+  }
+  return action();
+}
+
+}  // namespace
+}  // namespace palimpsest::cli
+
+int main(int argc, char** argv) {
+  try {
+    return palimpsest::cli::run_program(argc, argv);
+  } catch (const palimpsest::Error& error) {
+    fmt::print(stderr, "palimpsest: error: {}\n", error.what());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "palimpsest: error: out of memory: choose a smaller model, --budget or --chunk\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "palimpsest: error: {}\n", error.what());
+  }
+  return palimpsest::cli::kBadInput;
 }

@@ -16,38 +16,48 @@ struct SessionOptions {
   Method method;
   CacheType cache_type = CacheType::kF16;
   int page_size = 64;
-  int chunk = 512;  // tokens of a prompt that go through the model at once
+  int chunk = 512;               // tokens of a prompt that go through the model at once
+  std::size_t memory_limit = 0;  // bytes of keys and values; more throws Error. 0: what the system gives
 };
+
+// How a method's cache is attended to in a model with these rotary positions. Throws Error for what does not exist:
+// cache positions without rotary positions, two-query where evictions come in bunches.
+AttentionRule attention_rule(const Method& method, RopeKind rope);
 
 class Session {
  public:
-  Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options);
+  Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options);  // throws Error
 
   // Called after each chunk with the tokens done so far; returning false stops between chunks.
-  using Progress = std::function<bool(int done, int total)>;
+  using Progress = std::function<bool(long long done, long long total)>;
 
-  // Reads tokens in chunks; the cache is brought back to its budget after each. Logits of the last token.
+  // Reads tokens (at least one) in chunks; the cache is brought back to its budget after each. Logits of the last token
+  // read. A method of sinks + window gives exactly what token by token gives, whatever the chunk.
   std::span<const float> prefill(std::span<const TokenId> tokens, const Progress& progress = {});
-  // One token in, logits of the next out. At most `budget` tokens are attended to, this one included.
+  // One token in, logits of the next out. At most budget + every - 1 tokens are attended to, this one included.
   std::span<const float> decode(TokenId token);
   // Teacher-forced reading: `visit(i, logits)` for each token's successor distribution, chunk by chunk.
-  using Visit = std::function<void(int index, std::span<const float> logits)>;
+  using Visit = std::function<void(long long index, std::span<const float> logits)>;
   void read(std::span<const TokenId> tokens, const Visit& visit, const Progress& progress = {});
 
   void clear();
   const Cache& cache() const { return *cache_; }
+  const Decoder& decoder() const { return *decoder_; }
   const Method& method() const { return options_.method; }
   const SessionOptions& options() const { return options_; }
   Position position() const { return cache_->next(); }
 
  private:
+  std::size_t chunk_that_fits(std::size_t wanted) const;
   std::span<const float> step(std::span<const TokenId> tokens, bool all_logits);
+  template <typename Done>
+  void in_chunks(std::span<const TokenId> tokens, bool all_logits, const Progress& progress, Done done);
 
   std::shared_ptr<Decoder> decoder_;
   SessionOptions options_;
   AttentionRule rule_;
   std::unique_ptr<Cache> cache_;
-  std::unique_ptr<Evictor> evictor_;
+  Evictor evictor_;
 };
 
 }  // namespace palimpsest

@@ -1,0 +1,21 @@
+// The subcommands: one file each. An add_x function declares its flags; if the user chose it, it sets `action`, which
+// main() runs after the whole command line was understood.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace palimpsest::cli {
+
+using Action = std::function<int()>;  // returns the exit code; throws Error for bad input
+
+inline constexpr int kOk = 0, kBadInput = 2, kInterrupted = 130;
+
+void add_run(CLI::App& app, Action& action);
+void add_chat(CLI::App& app, Action& action);
+void add_info(CLI::App& app, Action& action);
+void add_methods(CLI::App& app, Action& action);
+void add_eval(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
+
+}  // namespace palimpsest::cli

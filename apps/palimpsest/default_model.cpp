@@ -1,0 +1,41 @@
+#include "palimpsest/default_model.h"
+
+#ifdef __APPLE__
+#include <mach-o/dyld.h>
+#endif
+
+namespace palimpsest::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path program_folder() {
+  std::error_code ignored;
+#ifdef __APPLE__
+  char buffer[4096];
+  std::uint32_t size = sizeof buffer;
+  const fs::path program = _NSGetExecutablePath(buffer, &size) == 0 ? fs::canonical(buffer, ignored) : fs::path();
+#else
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+#endif
+  return program.parent_path();
+}
+
+}  // namespace
+
+std::vector<fs::path> default_model_places() {
+  const fs::path here = program_folder();
+  if (here.empty()) return {};
+  return {(here.parent_path() / "models" / kDefaultModel),
+          (here.parent_path() / "share" / "palimpsest" / "models" / kDefaultModel)};
+}
+
+std::optional<fs::path> default_model() {
+  std::error_code ignored;
+  for (const fs::path& place : default_model_places())
+    if (fs::is_regular_file(place, ignored)) return place;
+  return std::nullopt;
+}
+
+}  // namespace palimpsest::cli

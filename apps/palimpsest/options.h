@@ -1,0 +1,63 @@
+// Flags that several subcommands share, so that they are spelled, checked and explained alike everywhere.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "palimpsest/engine/session.h"
+#include "palimpsest/model/model.h"
+#include "palimpsest/text/sampler.h"
+
+namespace palimpsest::cli {
+
+struct ModelFlags {
+  std::string path;       // -m; empty: $PALIMPSEST_MODEL, else the model that came with the program
+  std::string synthetic;  // random weights in a named shape instead
+  ModelOptions options;
+};
+void add_model_flags(CLI::App& command, ModelFlags& flags);
+std::string model_path(const ModelFlags& flags);  // throws Error that says how to get a model
+std::shared_ptr<Model> load_model(const ModelFlags& flags);
+
+// The method in one string, and flags that replace parts of it; the cache that carries it out.
+struct CacheFlags {
+  std::string method;  // empty: the command's default
+  std::optional<std::string> policy, mechanism, positions, budget, sinks;
+  std::string cache_type = "f16";
+  long long page_size = 64, chunk = 512;
+};
+void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method);
+Method method_of(const CacheFlags& flags, const std::string& default_method);
+CacheType cache_type_of(const std::string& name);
+const char* name_of(CacheType type);
+// Throws Error for sizes that make no sense, or a cache at its budget that this machine's memory cannot hold.
+// `tokens`: how many will come at most; -1: no end.
+SessionOptions session_options(const CacheFlags& flags, const std::string& default_method, const Hyperparameters& hyper,
+                               long long tokens);
+
+struct SamplingFlags {
+  SamplerOptions options;
+  std::optional<std::uint32_t> seed;
+  std::string grammar_file;
+};
+void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
+SamplerOptions sampler_options(const SamplingFlags& flags);
+
+void add_threads_flag(CLI::App& command, std::optional<long long>& threads);
+int threads_of(const std::optional<long long>& threads);  // throws Error unless 1..512; all cores if not given
+
+// The same flag on every command that can answer in JSON.
+void add_json_flag(CLI::App& command, bool& json);
+
+// A whole text file, "-" for standard input; throws Error unless it can be read and is UTF-8. `what`: "the prompt
+// file".
+std::string read_text(const std::string& path, const std::string& what);
+
+std::size_t memory_bytes();                  // of this machine
+std::size_t rss_peak_bytes();                // most memory that this process ever held
+std::string human_bytes(std::size_t bytes);  // "320.0 KiB"
+
+}  // namespace palimpsest::cli

@@ -1,0 +1,33 @@
+// A progress line on a terminal (stderr), only for what takes longer than two seconds:
+//
+//   reading  [##########----------]  51%  52,224 of 102,400 tokens  1,034/s  0:49 left
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace palimpsest::cli {
+
+class Progress {
+ public:
+  Progress(std::string label, std::string unit);
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void update(long long done, long long total);  // total < 0: no end known
+  void clear();                                  // takes the line away
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string label_, unit_;
+  bool terminal_, shown_ = false;
+  Clock::time_point start_ = Clock::now(), drawn_{};
+};
+
+// The line itself, without its control characters.
+std::string progress_line(const std::string& label, const std::string& unit, long long done, long long total,
+                          double seconds);
+std::string thousands(long long number);  // 102,400
+
+}  // namespace palimpsest::cli

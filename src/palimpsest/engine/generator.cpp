@@ -1,0 +1,69 @@
+#include "palimpsest/engine/generator.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+
+#include "palimpsest/text/stop.h"
+#include "palimpsest/text/utf8.h"
+
+namespace palimpsest {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+}  // namespace
+
+Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabulary, std::span<const TokenId> prompt,
+                    const GenerateOptions& options, const Emit& emit, const std::atomic<bool>& cancel,
+                    const Session::Progress& progress) {
+  assert(!prompt.empty());
+  Generation result;
+  StopStrings stops(options.stop);
+  Utf8Stream characters;
+  const auto show = [&](const std::string& text) {
+    if (!text.empty()) emit(text);
+  };
+  const auto end = [&](const char* reason) {
+    show(stops.put(characters.finish()));
+    if (!stops.found()) show(stops.finish());
+    result.stop_reason = reason;
+    return result;
+  };
+
+  auto last = Clock::now();
+  std::span<const float> logits = session.prefill(prompt, [&](long long done, long long total) {
+    result.prompt_tokens = done;
+    return !cancel && (!progress || progress(done, total));
+  });
+  for (const TokenId token : prompt) sampler.accept(token);
+  const bool begins_text = std::ranges::all_of(prompt, [&](TokenId token) { return vocabulary.is_control(token); });
+  if (result.prompt_tokens < static_cast<long long>(prompt.size())) return end("cancelled");
+
+  while (true) {
+    if (cancel) return end("cancelled");
+    if (options.max_tokens >= 0 && result.tokens >= options.max_tokens) return end("length");
+    if (result.unread >= 0) {
+      logits = session.decode(result.unread);
+      result.unread = -1;
+    }
+    const TokenId token = sampler.sample(logits);
+    const auto now = Clock::now();
+    const double elapsed = milliseconds(now - last);
+    last = now;
+    if (result.tokens == 0) result.ttft_ms = elapsed;
+    if (!options.ignore_end && vocabulary.is_end(token)) return end("end");
+    if (result.tokens > 0) result.tpot.add(elapsed);
+    ++result.tokens;
+    result.unread = token;
+    show(stops.put(
+        characters.put(result.tokens == 1 && begins_text ? vocabulary.detokenize({token}) : vocabulary.piece(token))));
+    if (stops.found()) return end("stop");
+  }
+}
+
+}  // namespace palimpsest
