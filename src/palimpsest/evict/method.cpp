@@ -102,10 +102,11 @@ void validate(const Method& m) {
     if (m.every != 1) fail("every {} with policy none: nothing ever leaves; choose a policy or leave it out", m.every);
   } else {
     const auto [sinks, recent] = m.protection;
-    if (m.budget == 0) fail("policy {} needs a budget: give one of at least {}", m.policy, sinks + recent + 1LL);
-    if (m.budget < sinks + recent + 1LL)
+    const long long least = static_cast<long long>(sinks) + recent + 1;
+    if (m.budget == 0) fail("policy {} needs a budget: give one of at least {}", m.policy, least);
+    if (m.budget < least)
       fail("budget {} is below sinks {} + recent {} + 1: raise it to at least {} or protect fewer tokens", m.budget,
-           sinks, recent, sinks + recent + 1LL);
+           sinks, recent, least);
     if (m.budget + static_cast<long long>(m.every) > kMost)
       fail("budget {} + every {} is out of range: at most {} together", m.budget, m.every, kMost);
   }

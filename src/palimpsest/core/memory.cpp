@@ -1,0 +1,30 @@
+#include "palimpsest/core/memory.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace palimpsest {
+
+// /proc/self/statm: pages of the address space, then resident pages. Exact where /proc/self/status may lag behind.
+std::size_t resident_bytes() {
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) return 0;
+  unsigned long total = 0, resident = 0;
+  const int read = std::fscanf(file, "%lu %lu", &total, &resident);
+  std::fclose(file);
+  return read == 2 ? static_cast<std::size_t>(resident) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
+std::size_t resident_bytes_peak() {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+#ifdef __APPLE__
+  return static_cast<std::size_t>(usage.ru_maxrss);  // bytes there
+#else
+  return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
+#endif
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,174 @@
+// What the random comparison does not say in words: which slots are taken, which pages come and go, far positions.
+#include "palimpsest/cache/slots.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace palimpsest::testing {
+namespace {
+
+using Slots = std::vector<int>;
+
+Slots fresh(const SlotTable& table) {
+  return {table.fresh().begin(), table.fresh().end()};
+}
+
+Slots range(int first, int last) {
+  Slots slots(static_cast<std::size_t>(last - first));
+  std::iota(slots.begin(), slots.end(), first);
+  return slots;
+}
+
+class SlotTables : public ::testing::Test {
+ protected:
+  void drop(const Slots& victims) { table.drop(victims, moves); }
+  SlotTable table{16, Mechanism::kInPlace, true};
+  std::vector<Move> moves;
+};
+
+TEST_F(SlotTables, TheNewTokenTakesTheVictimsSlot) {
+  table.insert(32);
+  for (const Slots& victims : {Slots{5}, Slots{31, 0, 7}, Slots{9, 8}}) {
+    drop(victims);
+    EXPECT_TRUE(table.fresh().empty());
+    table.insert(static_cast<int>(victims.size()));
+    EXPECT_EQ(fresh(table), victims);
+  }
+  EXPECT_EQ(table.slots(), 32);
+  EXPECT_TRUE(moves.empty());
+}
+
+TEST_F(SlotTables, UndoGivesTheSameSlotsAgain) {
+  table.insert(30);
+  drop({3, 17, 4});
+  table.insert(4);
+  const Slots taken = fresh(table);
+  EXPECT_EQ(taken, (Slots{30, 31, 3, 17}));  // free slots wait in line: those never used came first
+  table.undo(3);
+  EXPECT_EQ(fresh(table), Slots{30});
+  EXPECT_EQ(table.next(), 31);
+  table.insert(3);
+  EXPECT_EQ(fresh(table), (Slots{31, 3, 17}));
+}
+
+TEST_F(SlotTables, DropAndInsertByTurnsNeverHandPagesToAndFro) {
+  table.insert(3 * 16 - 1);
+  for (int step = 0; step < 1000; ++step) {
+    const auto oldest = std::ranges::min_element(table.position(), {},
+                                                 [](Position p) { return p == kNoPosition ? Position{1} << 40 : p; });
+    drop({static_cast<int>(oldest - table.position().begin())});
+    ASSERT_TRUE(table.trim(1).empty()) << step;
+    ASSERT_TRUE(table.insert(1).empty()) << step;
+  }
+}
+
+TEST_F(SlotTables, EmptyPagesAreUnmappedWhileEnoughSlotsStayFree) {
+  table.insert(5 * 16);
+  drop(range(16, 64));  // pages 1, 2, 3
+  EXPECT_TRUE(table.trim(33).empty());
+  const auto unmapped = table.trim(32);
+  EXPECT_EQ(Slots(unmapped.begin(), unmapped.end()), Slots{3});
+  table.trim(0);
+  EXPECT_EQ(table.mapped_pages(), 2);
+  EXPECT_EQ(table.slots(), 80);  // page 4 still lives
+  EXPECT_FALSE(table.mapped(1) || table.mapped(2) || table.mapped(3));
+  EXPECT_EQ(table.free_slots(), 0);
+
+  EXPECT_EQ(table.pages_to_map(17), 2);
+  const auto mapped = table.insert(17);  // unmapped pages are used before new ones
+  EXPECT_EQ(Slots(mapped.begin(), mapped.end()), (Slots{1, 2}));
+  EXPECT_EQ(fresh(table), range(16, 33));
+  EXPECT_EQ(table.slots(), 80);
+}
+
+TEST_F(SlotTables, UnmappedPagesAtTheEndAreCutOff) {
+  table.insert(4 * 16);
+  drop(range(16, 32));
+  table.trim(0);
+  EXPECT_EQ(table.slots(), 64);
+  drop(range(32, 64));
+  table.trim(0);
+  EXPECT_EQ(table.slots(), 16);  // the hole at page 1 is at the end now
+  drop(range(0, 16));
+  table.trim(0);
+  EXPECT_EQ(table.slots(), 0);
+  table.insert(1);
+  EXPECT_EQ(fresh(table), Slots{0});
+}
+
+TEST_F(SlotTables, RanksCountTheOlderLiveTokens) {
+  table.insert(6);
+  drop({0, 3});
+  table.insert(1);
+  EXPECT_EQ(Slots(table.rank().begin(), table.rank().begin() + 8), (Slots{-1, 0, 1, -1, 2, 3, 4, -1}));
+  drop({2});
+  EXPECT_EQ(Slots(table.rank().begin(), table.rank().begin() + 8), (Slots{-1, 0, -1, -1, 1, 2, 3, -1}));
+}
+
+TEST_F(SlotTables, ShiftMovesSurvivorsDownInOrder) {
+  table = SlotTable(16, Mechanism::kShift, false);
+  table.insert(6);
+  drop({4, 1});
+  ASSERT_EQ(moves.size(), 3u);
+  const int want[][2] = {{2, 1}, {3, 2}, {5, 3}};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(moves[i].from, want[i][0]);
+    EXPECT_EQ(moves[i].to, want[i][1]);
+  }
+  table.insert(1);
+  EXPECT_EQ(fresh(table), Slots{4});
+}
+
+// A stream of 2^31 tokens and more: `when` stays in 32 bits, the newest are told apart, the oldest saturate.
+TEST_F(SlotTables, WhenStaysSmallHoweverLongTheStream) {
+  table.insert(8);
+  EXPECT_EQ(table.base(), 0);
+  for (Position far : {(Position{1} << 30) - 3, (Position{1} << 30) + 5, (Position{1} << 31) - 2,
+                       (Position{1} << 31) + 7, Position{100'000'000'000}}) {
+    table.resume_at(far);
+    table.insert(4);
+    const SlotsView view = table.view();
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(table.position()[static_cast<std::size_t>(view.fresh[i])], far + i);
+      EXPECT_EQ(view.when[view.fresh[i]], far + i - table.base());
+      EXPECT_GE(view.when[view.fresh[i]], 0);
+      EXPECT_LE(view.when[view.fresh[i]], 1 << 30);
+    }
+    for (int slot = 0; slot < 8; ++slot) {  // sinks: still before the rest, whatever the distance
+      EXPECT_LE(view.when[slot], table.when(7));
+      EXPECT_LT(view.when[slot], view.when[view.fresh[0]]);
+      EXPECT_GE(view.when[slot], SlotTable::kOldest);
+    }
+  }
+  EXPECT_EQ(table.view().when[0], SlotTable::kOldest);
+}
+
+TEST_F(SlotTables, TheQueueKeepsItsOrder) {
+  SlotQueue queue;
+  std::vector<int> model;
+  for (int i = 0, next = 0; i < 20000; ++i) {
+    const int what = (i * 7919) % 11;
+    if (what < 5) {
+      queue.push_back(next);
+      model.push_back(next++);
+    } else if (what < 7) {
+      queue.push_front(next);
+      model.insert(model.begin(), next++);
+    } else if (what < 10) {
+      if (model.empty()) continue;
+      ASSERT_EQ(queue.pop_front(), model.front());
+      model.erase(model.begin());
+    } else if (i % 13 == 0) {
+      const auto gone = [](int slot) { return slot % 3 == 0; };
+      queue.remove_if(gone);
+      std::erase_if(model, gone);
+    }
+    ASSERT_EQ(queue.size(), static_cast<int>(model.size()));
+  }
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

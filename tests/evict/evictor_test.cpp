@@ -1,0 +1,175 @@
+#include "palimpsest/evict/evictor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tests/support/error_of.h"
+
+namespace palimpsest::testing {
+namespace {
+
+CacheOptions bookkeeping(const Method& method, bool shared = true) {
+  return {.layers = 2,
+          .kv_heads = 2,
+          .head_dim = 4,
+          .value_dim = 4,
+          .page_size = 16,
+          .mechanism = method.mechanism,
+          .shared = shared,
+          .pages = false};
+}
+
+std::vector<Position> kept(const SlotTable& table) {
+  std::vector<Position> positions(table.position().begin(), table.position().end());
+  std::erase(positions, kNoPosition);
+  std::ranges::sort(positions);
+  return positions;
+}
+
+// Sinks + the newest, `budget` in all, of `next` tokens: StreamingLLM's set.
+std::vector<Position> streaming_set(Position next, int sinks, int budget) {
+  std::vector<Position> positions;
+  for (Position p = 0; p < next; ++p)
+    if (p < sinks || p >= next - (budget - sinks)) positions.push_back(p);
+  return positions;
+}
+
+struct Case {
+  const char* method;
+  bool shared;
+};
+
+class Streaming : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Streaming, KeepsSinksAndWindowInEveryStep) {
+  const Method method = parse_method(GetParam().method);
+  Cache cache(bookkeeping(method, GetParam().shared));
+  Evictor evictor(method);
+  const int prompt = 100;
+  cache.apply(evictor.plan(cache, method.budget - 1));
+  cache.insert(prompt);  // a chunk may exceed the budget while it is attended to; not after it
+  cache.apply(evictor.plan(cache, method.budget));
+  const long long to_drop = std::max(0, prompt - method.budget);
+  EXPECT_EQ(cache.evicted(), to_drop);
+  for (int step = 0; step < 1000; ++step) {
+    cache.apply(evictor.plan(cache, method.budget - 1));
+    cache.insert(1);
+    for (int t = 0; t < cache.tables(); ++t)
+      ASSERT_EQ(kept(cache.table(t)), streaming_set(cache.next(), method.protection.sinks, method.budget))
+          << "step " << step << " table " << t;
+  }
+  EXPECT_EQ(cache.evicted(), prompt + 1000 - method.budget);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, Streaming,
+                         ::testing::Values(Case{"streaming:budget=64", true}, Case{"streaming:budget=64", false},
+                                           Case{"streaming:budget=37,mechanism=shift", true},
+                                           Case{"streaming:budget=5", true},
+                                           Case{"streaming:budget=1,sinks=0,mechanism=shift", true},
+                                           Case{"streaming:budget=200,sinks=0", true},
+                                           Case{"streaming:budget=64,recent=59", true}));
+
+// The mechanism never changes what is kept.
+TEST(Evictor, InPlaceAndShiftKeepTheSame) {
+  for (const char* text :
+       {"streaming:budget=50", "streaming:budget=50,every=7", "streaming:budget=50,recent=3,sinks=9"}) {
+    Method method = parse_method(text);
+    Cache in_place(bookkeeping(method));
+    set_option(method, "mechanism", "shift");
+    Cache shift(bookkeeping(method));
+    Evictor evictor(method);
+    for (int step = 0; step < 600; ++step) {
+      for (Cache* cache : {&in_place, &shift}) {
+        cache->apply(evictor.plan(*cache, method.budget - 1));
+        cache->insert(step % 100 == 0 ? 130 : 1);
+      }
+      ASSERT_EQ(kept(in_place.table(0)), kept(shift.table(0))) << text << " step " << step;
+    }
+    EXPECT_EQ(in_place.evicted(), shift.evicted());
+  }
+}
+
+TEST(Evictor, FullDropsNothing) {
+  const Method method = parse_method("full");
+  Cache cache(bookkeeping(method));
+  Evictor evictor(method);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(evictor.plan(cache, 0).empty());
+    cache.insert(7);
+  }
+  EXPECT_EQ(cache.live(), 700);
+}
+
+TEST(Evictor, EveryWaitsAndThenDropsAtOnce) {
+  const Method method = parse_method("streaming:budget=32,every=8");
+  Cache cache(bookkeeping(method));
+  Evictor evictor(method);
+  cache.insert(31);
+  std::vector<int> dropped;
+  for (int step = 0; step < 32; ++step) {
+    const Plan& plan = evictor.plan(cache, 31);
+    dropped.push_back(static_cast<int>(plan.drop[0].size()));
+    cache.apply(plan);
+    cache.insert(1);
+    EXPECT_LE(cache.live(), 32 + 7);
+  }
+  for (int step = 0; step < 32; ++step) EXPECT_EQ(dropped[step], step > 0 && step % 8 == 0 ? 8 : 0) << step;
+  EXPECT_EQ(kept(cache.table(0)), streaming_set(cache.next(), 4, cache.live()));
+}
+
+TEST(Evictor, VictimsAreGivenOldestFirst) {
+  const Method method = parse_method("streaming:budget=16");
+  Cache cache(bookkeeping(method));
+  Evictor evictor(method);
+  cache.insert(40);
+  const auto& victims = evictor.plan(cache, 16).drop[0];
+  ASSERT_EQ(victims.size(), 24u);
+  for (std::size_t i = 0; i < victims.size(); ++i)
+    EXPECT_EQ(cache.table(0).position()[static_cast<std::size_t>(victims[i])], static_cast<Position>(4 + i));
+}
+
+// Lowest score first, but never what is protected.
+class Backwards final : public Policy {
+ public:
+  Needs needs() const override { return {}; }
+  void score(const HeadView& head, std::span<float> score) const override {
+    for (std::size_t i = 0; i < score.size(); ++i) score[i] = -static_cast<float>(head.position[i]);
+  }
+};
+PALIMPSEST_POLICY(backwards, Backwards, "the oldest tokens")
+
+TEST(Evictor, ProtectionHoldsAgainstAnyPolicy) {
+  register_policy(policy_entry_backwards("test-backwards"));
+  const Method method = parse_method("full:policy=test-backwards,budget=20,sinks=3,recent=6");
+  Cache cache(bookkeeping(method));
+  Evictor evictor(method);
+  cache.insert(50);
+  cache.apply(evictor.plan(cache, 20));
+  std::vector<Position> want;  // the policy would keep 0..19; the newest six are protected
+  for (Position p = 0; p < 14; ++p) want.push_back(p);
+  for (Position p = 44; p < 50; ++p) want.push_back(p);
+  EXPECT_EQ(kept(cache.table(0)), want);
+  cache.apply(evictor.plan(cache, 9));
+  EXPECT_EQ(kept(cache.table(0)), (std::vector<Position>{0, 1, 2, 44, 45, 46, 47, 48, 49}));
+}
+
+class Greedy final : public Policy {
+ public:
+  Needs needs() const override { return {.attention_window = Needs::kAll}; }
+  void score(const HeadView&, std::span<float>) const override {}
+};
+PALIMPSEST_POLICY(greedy, Greedy, "asks for what is not there")
+
+TEST(Evictor, RefusesWhatItCannotFeed) {
+  register_policy(policy_entry_greedy("test-greedy"));
+  Method method = parse_method("full:policy=test-greedy,budget=20");
+  EXPECT_NE(error_of([&] { Evictor evictor(method); }).find("policy test-greedy asks for more than positions"),
+            std::string::npos);
+  method.budget = 0;
+  EXPECT_EQ(error_of([&] { Evictor evictor(method); }), "policy test-greedy needs a budget: give one of at least 1");
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

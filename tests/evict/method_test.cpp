@@ -1,0 +1,121 @@
+#include "palimpsest/evict/method.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/support/error_of.h"
+
+namespace palimpsest::testing {
+namespace {
+
+TEST(Method, PresetsAreValidAndNamedOnce) {
+  std::set<std::string_view> names;
+  for (const auto& row : methods()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_EQ(row.preset.name, row.name);
+    EXPECT_FALSE(row.summary.empty());
+    EXPECT_NO_THROW(validate(row.preset)) << row.name;
+    EXPECT_EQ(parse_method(row.name), row.preset);
+    EXPECT_EQ(parse_method(spell_out(row.preset)), row.preset);
+  }
+}
+
+TEST(Method, Streaming) {
+  const Method m = parse_method("streaming");
+  EXPECT_EQ(m.policy, "recent");
+  EXPECT_EQ(m.protection, (Protection{.sinks = 4, .recent = 0}));
+  EXPECT_EQ(m.budget, 256);
+  EXPECT_EQ(m.every, 1);
+  EXPECT_EQ(m.mechanism, Mechanism::kInPlace);
+  EXPECT_EQ(m.positions, Positions::kCache);
+  EXPECT_TRUE(m.windowed() && m.bounded());
+  EXPECT_EQ(spell_out(m),
+            "streaming:policy=recent,budget=256,sinks=4,recent=0,every=1,mechanism=in-place,positions=cache,"
+            "rerotate=auto");
+}
+
+TEST(Method, FullIsUnbounded) {
+  EXPECT_FALSE(parse_method("full").bounded());
+  EXPECT_EQ(spell_out(parse_method("full")),
+            "full:policy=none,budget=0,sinks=0,recent=0,every=1,mechanism=in-place,positions=original,rerotate=auto");
+}
+
+TEST(Method, EveryKeyIsReadAndSpelledOut) {
+  const char* text =
+      "full:policy=recent,budget=77,sinks=3,recent=5,every=9,mechanism=shift,positions=cache,rerotate=late";
+  const Method m = parse_method(text);
+  EXPECT_EQ(m.policy, "recent");
+  EXPECT_EQ(m.budget, 77);
+  EXPECT_EQ(m.protection, (Protection{.sinks = 3, .recent = 5}));
+  EXPECT_EQ(m.every, 9);
+  EXPECT_EQ(m.mechanism, Mechanism::kShift);
+  EXPECT_EQ(m.positions, Positions::kCache);
+  EXPECT_EQ(m.rerotate, Rerotate::kLate);
+  EXPECT_EQ(spell_out(m), text);
+}
+
+TEST(Method, TheLastOfTwoEqualKeysHolds) {
+  EXPECT_EQ(parse_method("streaming:budget=10,budget=20").budget, 20);
+}
+
+struct Fault {
+  const char *text, *message;
+};
+
+TEST(Method, StringsThatCannotBeRead) {
+  const Fault faults[] = {
+      {"", "unknown method '': use full or streaming"},
+      {"Streaming", "unknown method 'Streaming': use full or streaming"},
+      {"streaming ", "unknown method 'streaming ': use full or streaming"},
+      {":budget=1", "unknown method '': use full or streaming"},
+      {"streaming:", "method 'streaming:' ends with a colon: use NAME or NAME:key=value,key=value"},
+      {"streaming:256", "'256' in method 'streaming:256' is not key=value"},
+      {"streaming:budget=8,", "a comma at the end of method 'streaming:budget=8,'"},
+      {"streaming:bugdet=8",
+       "unknown method option 'bugdet': use budget, sinks, recent, every, policy, mechanism, positions or rerotate"},
+      {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
+      {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
+      {"streaming:sinks=4.5", "sinks '4.5' is not a whole number: use 0 to 1073741824"},
+      {"streaming:every=0", "every 0 is out of range: use 1 to 1073741824"},
+      {"streaming:mechanism=inplace", "unknown mechanism 'inplace': use in-place or shift"},
+      {"streaming:positions=true", "unknown positions 'true': use original or cache"},
+      {"streaming:rerotate=early", "unknown rerotate 'early': use auto, two-query or late"},
+  };
+  for (const auto& fault : faults) EXPECT_EQ(error_of([&] { parse_method(fault.text); }), fault.message) << fault.text;
+  EXPECT_TRUE(error_of([] { parse_method("full:policy=newest"); }).starts_with("unknown policy 'newest': use none"));
+}
+
+TEST(Method, CombinationsThatCannotBe) {
+  const Fault faults[] = {
+      {"full:budget=256",
+       "budget 256 with policy none: nothing would ever leave; choose a policy or leave the budget out"},
+      {"full:sinks=4", "sinks or recent with policy none: nothing ever leaves; choose a policy or leave them out"},
+      {"full:every=2", "every 2 with policy none: nothing ever leaves; choose a policy or leave it out"},
+      {"streaming:budget=0", "policy recent needs a budget: give one of at least 5"},
+      {"streaming:budget=4",
+       "budget 4 is below sinks 4 + recent 0 + 1: raise it to at least 5 or protect fewer tokens"},
+      {"streaming:budget=256,recent=252",
+       "budget 256 is below sinks 4 + recent 252 + 1: raise it to at least 257 or protect fewer tokens"},
+      {"streaming:sinks=1073741824,recent=1073741824,budget=9",
+       "budget 9 is below sinks 1073741824 + recent 1073741824 + 1: raise it to at least 2147483649 or protect fewer "
+       "tokens"},
+      {"streaming:budget=1073741824,every=1",
+       "budget 1073741824 + every 1 is out of range: at most 1073741824 together"},
+      {"streaming:positions=original,rerotate=late",
+       "rerotate late with original positions: keys are never rotated again; use positions=cache or rerotate=auto"},
+      {"full:positions=cache,rerotate=two-query",
+       "rerotate two-query with policy none: it holds for sinks + window (policy recent) only; use late"},
+  };
+  for (const auto& fault : faults)
+    EXPECT_EQ(error_of([&] { validate(parse_method(fault.text)); }), fault.message) << fault.text;
+}
+
+TEST(Method, TheSmallestBudgetsThatCanBe) {
+  for (const char* text : {"streaming:budget=5", "streaming:sinks=0,budget=1", "streaming:recent=251",
+                           "full:positions=cache", "streaming:every=1000", "streaming:rerotate=two-query"})
+    EXPECT_NO_THROW(validate(parse_method(text))) << text;
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

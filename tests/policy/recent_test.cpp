@@ -1,0 +1,34 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "palimpsest/policy/policy.h"
+
+namespace palimpsest::testing {
+namespace {
+
+// Golden: the score is the position (StreamingLLM, section 3.2: the window is the newest tokens).
+TEST(Recent, ScoreIsThePosition) {
+  const std::vector<Position> position = {17, 3, 0, kNoPosition, 16777215, 4};
+  std::vector<float> score(position.size(), 42.0F);
+  make_policy("recent")->score({.position = position}, score);
+  const std::vector<float> golden = {17, 3, 0, -1, 16777215, 4};
+  EXPECT_EQ(score, golden);
+}
+
+// Beyond 2^24 floats are coarse, but never out of order.
+TEST(Recent, NeverFallsWithPositionHoweverLongTheStream) {
+  std::vector<Position> position;
+  for (Position p = (Position{1} << 31) - 3000; p < (Position{1} << 31) + 3000; ++p) position.push_back(p);
+  std::vector<float> score(position.size());
+  make_policy("recent")->score({.position = position}, score);
+  EXPECT_TRUE(std::ranges::is_sorted(score));
+}
+
+TEST(Recent, AsksForPositionsOnly) {
+  EXPECT_TRUE(make_policy("recent")->needs().positions_only());
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
