@@ -8,14 +8,16 @@
 
 namespace palimpsest {
 
-// Memory shared by the threads of one call; reused between layers and steps.
+// Memory shared by the threads of one call; reused between layers and steps, grows only.
 class AttentionScratch {
  public:
   AttentionScratch();
   ~AttentionScratch();
   AttentionScratch(const AttentionScratch&) = delete;
   AttentionScratch& operator=(const AttentionScratch&) = delete;
-  void reserve(const AttentionStep& step, int threads);  // before the threads start; single-threaded
+  // Makes room for `step` (only its shape and counts are read). Call it for every layer's step, or for the largest,
+  // before the threads start; single-threaded.
+  void reserve(const AttentionStep& step, int threads);
   std::size_t bytes() const;
 
  private:
@@ -24,8 +26,9 @@ class AttentionScratch {
   Impl* impl_;
 };
 
-// Every one of `threads` threads calls this with its own `thread`; returns when the whole layer is done by this
-// thread's view (callers put a barrier after it, as ggml does after a node).
+// Every one of `threads` threads (as many as were reserved, or fewer) calls this with its own `thread`; it returns when
+// nothing is left for this thread to do. Callers put a barrier between two calls with one scratch, as ggml does after
+// each node; `out` and `weights` are complete after it.
 void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thread, int threads);
 
 }  // namespace palimpsest

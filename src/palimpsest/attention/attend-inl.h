@@ -1,0 +1,296 @@
+// One unit of attention: some rows of a head over some of its slots, in blocks of 64, with a running softmax.
+//
+//   block:  visible bits -> scores -> greatest so far, 2^(score - greatest) -> values added up
+//
+// Few rows read keys and values as they are stored. Many rows first widen a block to f32, once for all.
+
+#if defined(PALIMPSEST_ATTENTION_ATTEND_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PALIMPSEST_ATTENTION_ATTEND_INL_H_
+#undef PALIMPSEST_ATTENTION_ATTEND_INL_H_
+#else
+#define PALIMPSEST_ATTENTION_ATTEND_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "palimpsest/attention/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace palimpsest {
+namespace HWY_NAMESPACE {
+
+inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
+inline constexpr int kWidenRows = 12;  // from so many rows on, a block is widened first
+
+// What queries of one unit share.
+template <class T>
+struct Unit {
+  const HeadWork& work;
+  const UnitMemory& memory;
+  int first_query, queries;
+
+  const AttentionShape& shape() const { return work.step->shape; }
+  int rows() const { return queries * work.group(); }
+  bool late() const { return shape().rotation == Rotation::kLate && shape().rope != RopeKind::kNone; }
+  bool two_queries() const { return shape().rotation != Rotation::kNever && work.tokens->sink_row != nullptr; }
+  int value_stride() const { return static_cast<int>(round_up(shape().value_dim, kTile)); }
+};
+
+template <class T>
+HWY_INLINE void prepare_queries(const Unit<T>& u) {
+  const AttentionShape& shape = u.shape();
+  const StepTokens& tokens = *u.work.tokens;
+  const int group = u.work.group();
+  const float factor = shape.scale * 1.44269504f;
+  for (int q = 0; q < u.queries; ++q) {
+    const int query = u.first_query + q;
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(query) * shape.rope_dims;
+    const bool turns = shape.rotation != Rotation::kNever;
+    for (int g = 0; g < group; ++g) {
+      const float* const from = u.work.step->q.at(tokens.first + query, u.work.kv_head * group + g);
+      const int to = (q * group + g) * shape.head_dim;
+      turn(from, shape.head_dim, shape, turns ? tokens.query_row + at : nullptr, factor, u.memory.query + to);
+      if (u.two_queries()) turn(from, shape.head_dim, shape, tokens.sink_row + at, factor, u.memory.sink_query + to);
+    }
+  }
+}
+
+// Sixty-four slots of a head. Tiles that hold nothing visible borrow another's address: their scores are masked.
+template <class T>
+struct Block {
+  const T* key[4];
+  ValueTiles<T> value;
+  const std::int32_t* when;
+  const std::int32_t* rank;
+  int tiles;                // 4, fewer at the end of the slots
+  std::uint64_t used;       // slots that any query sees
+  std::uint64_t sinks = 0;  // slots before sink_end, if they meet another query
+};
+
+HWY_INLINE std::uint64_t visible_bits(const std::int32_t* when, int tiles, const StepTokens& tokens, int query) {
+  const std::int64_t oldest = static_cast<std::int64_t>(tokens.when[query]) - tokens.window;
+  const auto now = hn::Set(di, tokens.when[query]), sink_end = hn::Set(di, tokens.sink_end);
+  const auto low = hn::Set(di, static_cast<std::int32_t>(std::max<std::int64_t>(oldest, INT32_MIN)));
+  std::uint64_t bits = 0;
+  for (int n = 0; n < tiles * kTile; n += kLanes) {
+    const auto w = hn::LoadU(di, when + n);
+    const auto seen = hn::And(hn::Le(w, now), hn::Or(hn::Gt(w, low), hn::Lt(w, sink_end)));
+    bits |= static_cast<std::uint64_t>(hn::BitsFromMask(di, seen)) << n;
+  }
+  return bits;
+}
+
+HWY_INLINE std::uint64_t before_bits(const std::int32_t* when, int tiles, std::int32_t end) {
+  std::uint64_t bits = 0;
+  for (int n = 0; n < tiles * kTile; n += kLanes)
+    bits |= static_cast<std::uint64_t>(hn::BitsFromMask(di, hn::Lt(hn::LoadU(di, when + n), hn::Set(di, end)))) << n;
+  return bits;
+}
+
+// Finds block `index`; visible[q] gets the slots that query q of the unit sees.
+template <class T>
+HWY_INLINE Block<T> find_block(const Unit<T>& u, int index, std::uint64_t* visible) {
+  const SlotsView& slots = u.work.slots();
+  const LayerView& cache = *u.work.cache;
+  const int first = index * kBlock;
+  Block<T> b{};
+  b.when = slots.when + first;
+  b.rank = slots.rank == nullptr ? nullptr : slots.rank + first;
+  b.tiles = std::min(4, (slots.slots - first) / kTile);
+  for (int q = 0; q < u.queries; ++q) {
+    visible[q] = visible_bits(b.when, b.tiles, *u.work.tokens, u.first_query + q);
+    b.used |= visible[q];
+  }
+  if (b.used == 0) return b;
+  if (u.two_queries()) b.sinks = before_bits(b.when, b.tiles, u.work.tokens->sink_end);
+
+  b.value.stride = cache.value_dim;
+  int good = -1;
+  for (int t = 0; t < 4; ++t) {
+    if ((b.used >> (t * kTile) & 0xffff) == 0) continue;
+    const int slot = first + t * kTile, offset = slot % cache.page_size;
+    const std::byte* const page = u.work.pages->page[slot / cache.page_size];
+    b.key[t] = reinterpret_cast<const T*>(page) + key_index(cache, offset, 0);
+    b.value.tile[t] = reinterpret_cast<const T*>(page + value_offset(cache)) + value_index(cache, offset);
+    good = t;
+  }
+  for (int t = 0; t < 4; ++t) {
+    if (b.key[t] != nullptr) continue;
+    b.key[t] = b.key[good];
+    b.value.tile[t] = b.value.tile[good];
+  }
+  return b;
+}
+
+template <class T>
+HWY_INLINE void widen_keys(const Unit<T>& u, const Block<T>& b, const float** tiles) {
+  const int head_dim = u.shape().head_dim;
+  for (int t = 0; t < 4; ++t) {
+    float* const out = u.memory.key_tiles + t * head_dim * kTile;
+    const std::uint32_t used = static_cast<std::uint32_t>(b.used >> (t * kTile)) & 0xffff;
+    tiles[t] = out;
+    if (used == 0) continue;
+    widen_tile(b.key[t], head_dim, out);
+    if (u.late()) turn_tile(u.shape(), u.work.tokens->rank_row, b.rank + t * kTile, used, out);
+  }
+}
+
+template <class T>
+HWY_INLINE ValueTiles<float> widen_values(const Unit<T>& u, const Block<T>& b) {
+  ValueTiles<float> wide;
+  wide.stride = u.value_stride();
+  const int dim = u.shape().value_dim;
+  for (int t = 0; t < 4; ++t) {
+    float* const out = u.memory.value_rows + t * kTile * wide.stride;
+    wide.tile[t] = out;
+    std::uint32_t used = static_cast<std::uint32_t>(b.used >> (t * kTile)) & 0xffff;
+    for (; used != 0; used &= used - 1) {
+      const int s = std::countr_zero(used);
+      const T* const from = b.value.tile[t] + s * b.value.stride;
+      int d = 0;
+      for (; d + kLanes <= dim; d += kLanes) hn::StoreU(load(from + d), df, out + s * wide.stride + d);
+      if (d < dim) hn::StoreU(load_first(from + d, dim - d), df, out + s * wide.stride + d);
+    }
+  }
+  return wide;
+}
+
+template <class T, class K>
+HWY_INLINE void score_tiles(const Unit<T>& u, const Block<T>& b, const K* const* tiles, float* score,
+                            std::size_t stride) {
+  const int head_dim = u.shape().head_dim;
+  by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
+    dot_rows<R>(u.memory.query + r * head_dim, head_dim, tiles, score + r * stride, stride);
+  });
+  if ((b.sinks & b.used) == 0) return;
+  by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
+    dot_rows<R>(u.memory.sink_query + r * head_dim, head_dim, tiles, u.memory.sink_score + r * kBlock, kBlock);
+  });
+  for (int r = 0; r < u.rows(); ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      float* const at = score + r * stride + v * kLanes;
+      const Vec sink = hn::LoadU(df, u.memory.sink_score + r * kBlock + v * kLanes);
+      hn::StoreU(hn::IfThenElse(mask_of(b.sinks, v), sink, hn::LoadU(df, at)), df, at);
+    }
+  }
+}
+
+// Scores of all rows of a unit over a block, in units of log2.
+template <class T>
+HWY_INLINE void score_block(const Unit<T>& u, const Block<T>& b, bool widen, float* score, std::size_t stride) {
+  if (widen || u.late()) {
+    const float* tiles[4];
+    widen_keys(u, b, tiles);
+    score_tiles(u, b, tiles, score, stride);
+  } else {
+    score_tiles(u, b, b.key, score, stride);
+  }
+}
+
+// Scores of one row become 2^(score - greatest so far), 0 where it does not see; its sum and correction follow.
+HWY_INLINE void soften_row(float* score, std::uint64_t visible, float* greatest, float* correction, float* sum) {
+  Vec s[kVectors];
+  Vec top = hn::Set(df, kNothing);
+  for (int v = 0; v < kVectors; ++v) {
+    s[v] = hn::LoadU(df, score + v * kLanes);
+    if (visible != ~std::uint64_t{0}) s[v] = hn::IfThenElse(mask_of(visible, v), s[v], hn::Set(df, kNothing));
+    top = hn::Max(top, s[v]);
+  }
+  const float before = *greatest, now = std::max(before, hn::ReduceMax(df, top));
+  if (now == kNothing) {
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(hn::Zero(df), df, score + v * kLanes);
+    *correction = 1;
+    return;
+  }
+  const Vec all = hn::Set(df, now), c = pow2(hn::Set(df, before - now));
+  Vec total = hn::Zero(df);
+  for (int v = 0; v < kVectors; ++v) {
+    s[v] = pow2(hn::Sub(s[v], all));
+    hn::StoreU(s[v], df, score + v * kLanes);
+    total = hn::Add(total, s[v]);
+  }
+  hn::StoreU(hn::MulAdd(hn::LoadU(df, sum), c, total), df, sum);
+  *greatest = now;
+  *correction = hn::GetLane(c);
+}
+
+template <class T, class V>
+HWY_INLINE void add_block(const Unit<T>& u, const ValueTiles<V>& values, std::uint64_t used, const float* weight,
+                          std::size_t stride) {
+  const std::size_t out_stride = u.value_stride();
+  by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
+    add_values<R>(weight + r * stride, stride, values, u.shape().value_dim, used, u.memory.correction + r,
+                  u.memory.value + r * out_stride, out_stride);
+  });
+}
+
+// Rows whose unit is done: out, or the part of one split for join_head.
+template <class T>
+HWY_INLINE void finish_rows(const Unit<T>& u, int split) {
+  const HeadWork& w = u.work;
+  const int value_dim = u.shape().value_dim, group = w.group();
+  for (int r = 0; r < u.rows(); ++r) {
+    const float* const value = u.memory.value + r * u.value_stride();
+    const float sum = hn::ReduceSum(df, hn::LoadU(df, u.memory.sum + r * kTile)), max = u.memory.max[r];
+    const int row = u.first_query * group + r;
+    if (w.splits > 1) {
+      float* const part = w.partial + (static_cast<std::size_t>(split) * w.rows() + row) * row_floats(u.shape());
+      hwy::CopyBytes(value, part, static_cast<std::size_t>(value_dim) * sizeof(float));
+      part[value_dim] = max;
+      part[value_dim + 1] = sum;
+      continue;
+    }
+    const float inverse = sum > 0 ? 1 / sum : 0;
+    float* const out = w.step->out.at(w.tokens->first + row / group, w.kv_head * group + row % group);
+    for (int d = 0; d < value_dim; ++d) out[d] = value[d] * inverse;
+    if (w.log_sum != nullptr) w.log_sum[row] = sum > 0 ? max + std::log2(sum) : -kNothing;
+  }
+}
+
+template <class T>
+HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
+  const int first_query = query_block * w.block_queries;
+  const Unit<T> u{w, memory, first_query, std::min(w.block_queries, w.tokens->count - first_query)};
+  const int rows = u.rows(), per_split = w.splits > 1 ? kSplit / kBlock : w.blocks();
+  const int first_kept = (w.tokens->count - w.kept_queries) * w.group();  // rows from here on keep their weights
+  const bool widen = rows >= kWidenRows;
+  prepare_queries(u);
+  std::fill_n(memory.value, rows * u.value_stride(), 0.0f);
+  std::fill_n(memory.sum, rows * kTile, 0.0f);
+  std::fill_n(memory.max, rows, kNothing);
+
+  std::uint64_t visible[kRows];
+  for (int n = split * per_split; n < std::min(w.blocks(), (split + 1) * per_split); ++n) {
+    const Block<T> b = find_block(u, n, visible);
+    if (b.used != 0) {
+      score_block(u, b, widen, memory.score, kBlock);
+      for (int r = 0; r < rows; ++r)
+        soften_row(memory.score + r * kBlock, visible[r / w.group()], memory.max + r, memory.correction + r,
+                   memory.sum + r * kTile);
+      if (widen) {
+        add_block(u, widen_values(u, b), b.used, memory.score, kBlock);
+      } else {
+        add_block(u, b.value, b.used, memory.score, kBlock);
+      }
+    }
+    for (int r = first_kept; w.kept_queries > 0 && r < rows; ++r) {
+      const std::size_t kept = r - first_kept, blocks = w.blocks();
+      float* const to = w.kept + (kept * blocks + n) * kBlock;
+      w.kept_max[kept * blocks + n] = memory.max[r];
+      if (b.used == 0) {
+        std::fill_n(to, kBlock, 0.0f);
+      } else {
+        std::copy_n(memory.score + r * kBlock, kBlock, to);
+      }
+    }
+  }
+  finish_rows(u, split);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace palimpsest
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,116 @@
+// What stands before and after `attend`: inserting tokens, joining splits, and the weights that slots received.
+
+#if defined(PALIMPSEST_ATTENTION_FINISH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PALIMPSEST_ATTENTION_FINISH_INL_H_
+#undef PALIMPSEST_ATTENTION_FINISH_INL_H_
+#else
+#define PALIMPSEST_ATTENTION_FINISH_INL_H_
+#endif
+
+#include "palimpsest/attention/attend-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace palimpsest {
+namespace HWY_NAMESPACE {
+
+// Writes tokens first .. last - 1 as far as their slots lie in [slot_begin, slot_end).
+template <class T>
+HWY_NOINLINE void insert(const HeadWork& w, int first, int last, int slot_begin, int slot_end,
+                         const UnitMemory& memory) {
+  const AttentionShape& shape = w.step->shape;
+  const StepTokens& tokens = *w.tokens;
+  const LayerView& cache = *w.cache;
+  for (int t = first; t < last; ++t) {
+    const int slot = w.slots().fresh[t], offset = slot % cache.page_size;
+    if (slot < slot_begin || slot >= slot_end) continue;
+    std::byte* const page = w.pages->page[slot / cache.page_size];
+    const bool turns = shape.rotation == Rotation::kAtWrite;
+    turn(w.step->k.at(tokens.first + t, w.kv_head), shape.head_dim, shape,
+         turns ? tokens.key_row + static_cast<std::ptrdiff_t>(t) * shape.rope_dims : nullptr, 1, memory.row);
+    T* const rounded = reinterpret_cast<T*>(memory.score);
+    round_row(memory.row, shape.head_dim, rounded);
+    T* const key = reinterpret_cast<T*>(page) + key_index(cache, offset, 0);
+    for (int d = 0; d < shape.head_dim; ++d) key[d * kTile] = rounded[d];
+    round_row(w.step->v.at(tokens.first + t, w.kv_head), shape.value_dim,
+              reinterpret_cast<T*>(page + value_offset(cache)) + value_index(cache, offset));
+  }
+}
+
+// Splits in their order; then, if the head kept weights, what each slot received.
+HWY_NOINLINE void join(const HeadWork& w) {
+  const AttentionShape& shape = w.step->shape;
+  const int rows = w.rows(), value_dim = shape.value_dim, group = w.group();
+  const std::size_t part = row_floats(shape), split_floats = rows * part;
+  for (int r = 0; w.splits > 1 && r < rows; ++r) {
+    const float* const first = w.partial + r * part;
+    float max = kNothing, sum = 0;
+    for (int s = 0; s < w.splits; ++s) max = std::max(max, first[s * split_floats + value_dim]);
+    float* const out = w.step->out.at(w.tokens->first + r / group, w.kv_head * group + r % group);
+    std::fill_n(out, value_dim, 0.0f);
+    for (int s = 0; max != kNothing && s < w.splits; ++s) {
+      const float* const from = first + s * split_floats;
+      const float factor = pow2(from[value_dim] - max);
+      sum += factor * from[value_dim + 1];
+      for (int d = 0; d < value_dim; ++d) out[d] += factor * from[d];
+    }
+    const float inverse = sum > 0 ? 1 / sum : 0;
+    for (int d = 0; d < value_dim; ++d) out[d] *= inverse;
+    if (w.log_sum != nullptr) w.log_sum[r] = sum > 0 ? max + std::log2(sum) : -kNothing;
+  }
+  if (w.kept_queries == 0) return;
+
+  const int blocks = w.blocks(), kept_rows = w.kept_queries * group;
+  const float* const log_sum = w.log_sum + (rows - kept_rows);
+  const float share = 1 / static_cast<float>(group);
+  for (int n = 0; n < blocks; ++n) {
+    Vec received[kVectors];
+    for (int v = 0; v < kVectors; ++v) received[v] = hn::Zero(df);
+    for (int r = 0; r < kept_rows; ++r) {
+      const std::size_t at = static_cast<std::size_t>(r) * blocks + n;
+      const Vec factor = hn::Set(df, share * pow2(w.kept_max[at] - log_sum[r]));
+      for (int v = 0; v < kVectors; ++v)
+        received[v] = hn::MulAdd(factor, hn::LoadU(df, w.kept + at * kBlock + v * kLanes), received[v]);
+    }
+    const int slots = std::min(kBlock, w.slots().slots - n * kBlock);  // a multiple of 16
+    for (int v = 0; v * kLanes < slots; ++v) hn::StoreU(received[v], df, w.received + n * kBlock + v * kLanes);
+  }
+}
+
+// The same for many queries: scores once more, now that each row's sum is known.
+template <class T>
+HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& memory) {
+  const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first), group = w.group();
+  const std::int64_t wanted = w.tokens->count - static_cast<std::int64_t>(w.step->weights_queries);
+  const Vec share = hn::Set(df, 1 / static_cast<float>(group));
+  std::fill_n(memory.column, kSplit, 0.0f);
+  for (int query_block = 0; query_block < w.query_blocks; ++query_block) {
+    const int first_query = query_block * w.block_queries;
+    const Unit<T> u{w, memory, first_query, std::min(w.block_queries, w.tokens->count - first_query)};
+    if (first_query + u.queries <= wanted) continue;
+    prepare_queries(u);
+    std::uint64_t visible[kRows];
+    for (int n = 0; n * kBlock < slots; ++n) {
+      const Block<T> b = find_block(u, first / kBlock + n, visible);
+      if (b.used == 0) continue;
+      score_block(u, b, true, memory.score, kBlock);
+      for (int v = 0; v < kVectors; ++v) {
+        Vec received = hn::LoadU(df, memory.column + n * kBlock + v * kLanes);
+        for (int r = 0; r < u.rows(); ++r) {
+          if (first_query + r / group < wanted) continue;
+          const Vec score = hn::LoadU(df, memory.score + r * kBlock + v * kLanes);
+          const Vec p = pow2(hn::Min(hn::Zero(df), hn::Sub(score, hn::Set(df, w.log_sum[first_query * group + r]))));
+          received = hn::Add(received, hn::IfThenElseZero(mask_of(visible[r / group], v), p));
+        }
+        hn::StoreU(received, df, memory.column + n * kBlock + v * kLanes);
+      }
+    }
+  }
+  for (int s = 0; s < slots; s += kLanes)
+    hn::StoreU(hn::Mul(share, hn::LoadU(df, memory.column + s)), df, w.received + first + s);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace palimpsest
+HWY_AFTER_NAMESPACE();
+
+#endif

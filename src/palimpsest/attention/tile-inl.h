@@ -1,0 +1,237 @@
+// Tiles of keys and rows of values in vectors: loads that convert, 2^x, rotation, and the two register blocks that all
+// of attention consists of. Compiled once per instruction set by kernels.cpp.
+
+#if defined(PALIMPSEST_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PALIMPSEST_ATTENTION_TILE_INL_H_
+#undef PALIMPSEST_ATTENTION_TILE_INL_H_
+#else
+#define PALIMPSEST_ATTENTION_TILE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "palimpsest/attention/work.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace palimpsest {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::CappedTag<float, kTile>;
+using I = hn::RebindToSigned<F>;
+using Vec = hn::Vec<F>;
+using Mask = hn::Mask<F>;
+inline constexpr F df{};
+inline constexpr I di{};
+inline constexpr int kLanes = HWY_MAX_LANES_D(F);
+inline constexpr int kVectors = kBlock / kLanes;  // of a block
+// Vectors of a register block of 4 rows: 16 (8) accumulators of 32 (16) registers.
+inline constexpr int kWide = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;
+
+HWY_INLINE Vec load(const float* from) {
+  return hn::LoadU(df, from);
+}
+template <class T>
+HWY_INLINE Vec load(const T* from) {
+  return hn::PromoteTo(df, hn::LoadU(hn::Rebind<T, F>(), from));
+}
+HWY_INLINE Vec load_first(const float* from, int count) {
+  return hn::LoadN(df, from, static_cast<std::size_t>(count));
+}
+template <class T>
+HWY_INLINE Vec load_first(const T* from, int count) {
+  return hn::PromoteTo(df, hn::LoadN(hn::Rebind<T, F>(), from, static_cast<std::size_t>(count)));
+}
+HWY_INLINE void round_row(const float* from, int count, float* to) {
+  hwy::CopyBytes(from, to, static_cast<std::size_t>(count) * sizeof(float));
+}
+template <class T>
+HWY_INLINE void round_row(const float* from, int count, T* to) {
+  const hn::Rebind<T, F> dt;
+  for (; count >= kLanes; count -= kLanes, from += kLanes, to += kLanes)
+    hn::StoreU(hn::DemoteTo(dt, hn::LoadU(df, from)), dt, to);
+  hn::StoreN(hn::DemoteTo(dt, load_first(from, count)), dt, to, static_cast<std::size_t>(count));
+}
+
+// 2^x for x <= 0; 0 below -126. Relative error < 2e-7 (a minimax polynomial: 2e-9; the rest is rounding).
+HWY_INLINE Vec pow2(Vec x) {
+  const Vec floor = hn::Set(df, -126.0f);
+  const Vec whole = hn::Round(hn::Max(x, floor)), t = hn::Sub(hn::Max(x, floor), whole), t2 = hn::Mul(t, t);
+  const Vec low = hn::MulAdd(hn::Set(df, 0.693147205737f), t, hn::Set(df, 1.0f));
+  const Vec middle = hn::MulAdd(hn::Set(df, 0.05550328777f), t, hn::Set(df, 0.240226468906f));
+  const Vec high = hn::MulAdd(hn::Set(df, 0.00133999312095f), t, hn::Set(df, 0.00961848895652f));
+  const Vec top = hn::MulAdd(hn::Set(df, 0.000153458121587f), t2, high);
+  const Vec p = hn::MulAdd(t2, hn::MulAdd(t2, top, middle), low);
+  const auto power = hn::ShiftLeft<23>(hn::ConvertTo(di, whole));
+  return hn::IfThenElseZero(hn::Ge(x, floor), hn::BitCast(df, hn::Add(hn::BitCast(di, p), power)));
+}
+HWY_INLINE float pow2(float x) {
+  return hn::GetLane(pow2(hn::Set(df, x)));
+}
+
+// Bits of a block: bit s is slot s.
+HWY_INLINE Mask mask_of(std::uint64_t bits, int vector) {
+  const std::uint64_t mine = bits >> (vector * kLanes);
+  std::uint8_t bytes[8];
+  hwy::CopyBytes<8>(&mine, bytes);
+  return hn::LoadMaskBits(df, bytes);
+}
+
+// out = factor * (x turned by a row of cosines and sines); row == nullptr: not turned.
+HWY_INLINE void turn(const float* HWY_RESTRICT x, int head_dim, const AttentionShape& shape, const float* row,
+                     float factor, float* HWY_RESTRICT out) {
+  const int pairs = row == nullptr || shape.rope == RopeKind::kNone ? 0 : shape.rope_dims / 2;
+  const float *HWY_RESTRICT cos = row, *HWY_RESTRICT sin = row + pairs;
+  if (pairs > 0 && shape.rope == RopeKind::kPairs) {
+    for (int p = 0; p < pairs; ++p) {
+      out[2 * p] = factor * (x[2 * p] * cos[p] - x[2 * p + 1] * sin[p]);
+      out[2 * p + 1] = factor * (x[2 * p] * sin[p] + x[2 * p + 1] * cos[p]);
+    }
+  } else {
+    for (int p = 0; p < pairs; ++p) {
+      out[p] = factor * (x[p] * cos[p] - x[p + pairs] * sin[p]);
+      out[p + pairs] = factor * (x[p] * sin[p] + x[p + pairs] * cos[p]);
+    }
+  }
+  for (int d = 2 * pairs; d < head_dim; ++d) out[d] = factor * x[d];
+}
+
+template <class T>
+HWY_INLINE void widen_tile(const T* tile, int head_dim, float* HWY_RESTRICT out) {
+  for (int n = 0; n < head_dim * kTile; n += kLanes) hn::StoreU(load(tile + n), df, out + n);
+}
+
+// Turns a widened tile of keys, each by the row of its rank.
+HWY_INLINE void turn_tile(const AttentionShape& shape, const float* rank_row, const std::int32_t* rank,
+                          std::uint32_t used, float* HWY_RESTRICT tile) {
+  HWY_ALIGN std::int32_t start[kTile];
+  for (int s = 0; s < kTile; ++s) start[s] = (used >> s & 1) != 0 ? rank[s] * shape.rope_dims : 0;
+  const int pairs = shape.rope_dims / 2;
+  const bool halves = shape.rope == RopeKind::kHalves;
+  for (int p = 0; p < pairs; ++p) {
+    float* const a = tile + (halves ? p : 2 * p) * kTile;
+    float* const b = tile + (halves ? p + pairs : 2 * p + 1) * kTile;
+    for (int n = 0; n < kTile; n += kLanes) {
+      const auto from = hn::LoadU(di, start + n);
+      const Vec cos = hn::GatherIndex(df, rank_row + p, from), sin = hn::GatherIndex(df, rank_row + pairs + p, from);
+      const Vec x = hn::LoadU(df, a + n), y = hn::LoadU(df, b + n);
+      hn::StoreU(hn::NegMulAdd(y, sin, hn::Mul(x, cos)), df, a + n);
+      hn::StoreU(hn::MulAdd(x, sin, hn::Mul(y, cos)), df, b + n);
+    }
+  }
+}
+
+// score[r][s] = q[r] . key[s] for R rows and a block of four tiles: each load of 16 keys feeds all rows.
+template <int R, class T>
+HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* const* tiles, float* HWY_RESTRICT score,
+                         std::size_t stride) {
+  for (int first = 0; first < kVectors; first += kWide) {
+    const T* at[kWide];
+    Vec sum[R][kWide];
+    for (int v = 0; v < kWide; ++v) {
+      const int lane = (first + v) * kLanes;
+      at[v] = tiles[lane / kTile] + lane % kTile;
+      for (int r = 0; r < R; ++r) sum[r][v] = hn::Zero(df);
+    }
+    for (int d = 0; d < head_dim; ++d) {
+      Vec k[kWide];
+      for (int v = 0; v < kWide; ++v) k[v] = load(at[v] + d * kTile);
+      for (int r = 0; r < R; ++r) {
+        const Vec x = hn::Set(df, q[r * head_dim + d]);
+        for (int v = 0; v < kWide; ++v) sum[r][v] = hn::MulAdd(x, k[v], sum[r][v]);
+      }
+    }
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < kWide; ++v) hn::StoreU(sum[r][v], df, score + r * stride + (first + v) * kLanes);
+  }
+}
+
+// The values of a block as the kernels read them: one row pointer per tile, rows `stride` elements apart.
+template <class T>
+struct ValueTiles {
+  const T* tile[4];
+  int stride;
+};
+
+// out[r][0 .. W vectors) = correction[r] * out[r] + sum over used slots of weight[r][s] * value[s]
+template <int R, int W, class T>
+HWY_INLINE void add_columns(const float* HWY_RESTRICT weight, std::size_t stride, const ValueTiles<T>& values,
+                            int column, std::uint64_t used, const float* correction, float* HWY_RESTRICT out,
+                            std::size_t out_stride) {
+  Vec sum[R][W];
+  for (int r = 0; r < R; ++r)
+    for (int w = 0; w < W; ++w)
+      sum[r][w] = hn::Mul(hn::Set(df, correction[r]), hn::LoadU(df, out + r * out_stride + w * kLanes));
+  const auto add = [&](const T* row, int slot) HWY_ATTR {
+    Vec v[W];
+    for (int w = 0; w < W; ++w) v[w] = load(row + w * kLanes);
+    for (int r = 0; r < R; ++r) {
+      const Vec x = hn::Set(df, weight[r * stride + slot]);
+      for (int w = 0; w < W; ++w) sum[r][w] = hn::MulAdd(x, v[w], sum[r][w]);
+    }
+  };
+  for (int t = 0; t < 4; ++t) {
+    const T* const rows = values.tile[t] + column;
+    std::uint32_t bits = static_cast<std::uint32_t>(used >> (t * kTile)) & 0xffff;
+    if (bits == 0xffff) {
+      for (int s = 0; s < kTile; ++s) add(rows + s * values.stride, t * kTile + s);
+    } else {
+      for (; bits != 0; bits &= bits - 1) {
+        const int s = std::countr_zero(bits);
+        add(rows + s * values.stride, t * kTile + s);
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int w = 0; w < W; ++w) hn::StoreU(sum[r][w], df, out + r * out_stride + w * kLanes);
+}
+
+// The last columns of a width that is no multiple of a vector.
+template <class T>
+HWY_INLINE void add_last_columns(const float* weight, const ValueTiles<T>& values, int column, int count,
+                                 std::uint64_t used, float correction, float* HWY_RESTRICT out) {
+  Vec sum = hn::Mul(hn::Set(df, correction), hn::LoadU(df, out));
+  for (; used != 0; used &= used - 1) {
+    const int s = std::countr_zero(used);
+    const Vec v = load_first(values.tile[s / kTile] + (s % kTile) * values.stride + column, count);
+    sum = hn::MulAdd(hn::Set(df, weight[s]), v, sum);
+  }
+  hn::StoreU(sum, df, out);
+}
+
+template <int R, class T>
+HWY_INLINE void add_values(const float* weight, std::size_t stride, const ValueTiles<T>& values, int value_dim,
+                           std::uint64_t used, const float* correction, float* out, std::size_t out_stride) {
+  int c = 0;
+  for (; c + kWide * kLanes <= value_dim; c += kWide * kLanes)
+    add_columns<R, kWide>(weight, stride, values, c, used, correction, out + c, out_stride);
+  for (; c + kLanes <= value_dim; c += kLanes)
+    add_columns<R, 1>(weight, stride, values, c, used, correction, out + c, out_stride);
+  for (int r = 0; c < value_dim && r < R; ++r)
+    add_last_columns(weight + r * stride, values, c, value_dim - c, used, correction[r], out + r * out_stride + c);
+}
+
+// Calls body.operator()<R>(first row) for all rows, four at a time.
+template <class Body>
+HWY_INLINE void by_four_rows(int rows, const Body& body) {
+  int r = 0;
+  for (; r + 4 <= rows; r += 4) body.template operator()<4>(r);
+  switch (rows - r) {
+    case 3:
+      return body.template operator()<3>(r);
+    case 2:
+      return body.template operator()<2>(r);
+    case 1:
+      return body.template operator()<1>(r);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace palimpsest
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,87 @@
+// How the fast path cuts one layer into units that threads take, and the memory that they share. Internal.
+//
+// A head (one KV head of one sequence) has rows: its new tokens times its query group. Its slots are taken in blocks of
+// 64, four tiles. Three kinds of units, in the order in which they are handed out:
+//
+//   insert   some tokens of a head             only when several units read them; else the one unit that does inserts
+//   attend   one block of queries x one split  a split is 512 slots (few queries), or all of them
+//   weights  512 slots of a head               column sums of the weights, when they were not kept by `attend`
+//
+// Nothing here depends on the number of threads or on who does what, so neither do the results.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "palimpsest/attention/attention.h"
+
+namespace palimpsest {
+
+inline constexpr int kBlock = 4 * kTile;   // slots met at once by all rows of a unit
+inline constexpr int kSplit = 8 * kBlock;  // slots of a unit when a head has few queries
+inline constexpr int kRows = 64;           // rows of a block of queries (or one query's group, if that is more)
+inline constexpr int kKeptRows = 16;       // up to so many rows a head keeps its weights; more are computed again
+inline constexpr int kInsertTokens = 64;   // tokens of an insert unit
+
+struct HeadWork {
+  const AttentionStep* step;
+  const LayerView* cache;
+  const StepTokens* tokens;
+  const HeadPages* pages;
+  int kv_head;
+  int index;           // sequence * kv_heads + kv_head
+  int block_queries;   // queries of a block
+  int query_blocks;    // 1: each unit inserts the tokens of its own slots
+  int splits;          // more than 1 only if query_blocks == 1
+  int insert_units;    // 0 if query_blocks == 1
+  int weights_units;   // 0 if weights are kept or not wanted
+  int kept_queries;    // the last so many queries keep their weights
+  float* received;     // where the weights go; nullptr: not wanted
+  float* partial;      // [splits][rows][row_floats], if splits > 1: accumulated values, then greatest score and sum
+  float* kept;         // [kept rows][padded slots]: 2^(score - greatest so far)
+  float* kept_max;     // [kept rows][blocks]: that greatest score
+  float* log_sum;      // [rows]: base-2 logarithm of each row's sum, if weights are wanted
+  std::size_t floats;  // of this head, from `partial` on
+
+  const SlotsView& slots() const { return *pages->slots; }
+  int blocks() const { return (slots().slots + kBlock - 1) / kBlock; }
+  int group() const { return step->shape.group(); }
+  int rows() const { return tokens->count * group(); }
+  int attend_units() const { return query_blocks * splits; }
+};
+
+inline std::size_t round_up(std::size_t n, std::size_t to) {
+  return (n + to - 1) / to * to;
+}
+inline std::size_t row_floats(const AttentionShape& shape) {
+  return round_up(static_cast<std::size_t>(shape.value_dim) + 2, kTile);
+}
+
+// The work of one head; its memory starts at `memory` (which may be nullptr while sizes are counted).
+HeadWork head_work(const AttentionStep& step, int sequence, int kv_head, float* memory);
+
+// What one thread needs for its unit.
+struct UnitMemory {
+  float *query, *sink_query;  // [rows][head_dim] rotated, times scale and log2(e)
+  float *score, *sink_score;  // [rows][kBlock]
+  float* value;               // [rows][value_dim padded] accumulators
+  float* max;                 // [rows]
+  float* correction;          // [rows]
+  float* sum;                 // [rows][kTile] lane sums
+  float* key_tiles;           // [4][head_dim][kTile] f32, rotated late
+  float* value_rows;          // [kBlock][value_dim padded] f32
+  float* column;              // [kSplit] weights received
+  float* row;                 // one key or value
+
+  // Cuts it out of one array; returns the floats needed.
+  static std::size_t floats(const AttentionShape& shape);
+  void cut(const AttentionShape& shape, float* memory);
+};
+
+// Kernels, compiled for several instruction sets and chosen at run time (kernels.cpp).
+void insert_tokens(const HeadWork& work, int unit, const UnitMemory& memory);
+void attend_unit(const HeadWork& work, int query_block, int split, const UnitMemory& memory);
+void join_head(const HeadWork& work);  // after the head's last attend unit
+void weights_unit(const HeadWork& work, int unit, const UnitMemory& memory);
+
+}  // namespace palimpsest

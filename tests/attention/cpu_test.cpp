@@ -1,0 +1,258 @@
+// The fast path against the oracle, over random combinations of everything that a step can ask for.
+#include "palimpsest/attention/cpu.h"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "palimpsest/attention/element.h"
+#include "palimpsest/attention/reference.h"
+#include "tests/support/random_cache.h"
+
+namespace palimpsest::testing {
+namespace {
+
+void run_cpu(const AttentionStep& step, AttentionScratch& scratch, int threads) {
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) others.emplace_back([&, t] { attention_cpu(step, scratch, t, threads); });
+  attention_cpu(step, scratch, 0, threads);
+  for (std::thread& t : others) t.join();
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+double largest(const std::vector<float>& x) {
+  double most = 0;
+  for (float value : x) most = std::max(most, std::abs(static_cast<double>(value)));
+  return most;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double apart = std::abs(static_cast<double>(a[i]) - b[i]);
+    most = std::isnan(apart) ? INFINITY : std::max(most, apart);
+  }
+  return most;
+}
+
+// sqrt(sum of squared differences / sum of squares)
+double relative(const std::vector<float>& a, const std::vector<float>& b) {
+  double apart = 0, whole = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    apart += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    whole += static_cast<double>(b[i]) * b[i];
+  }
+  return whole == 0 ? apart : std::sqrt(apart / whole);
+}
+
+// Stored numbers may differ by one in the last place where a key was turned in f32 instead of f64.
+double bytes_apart(const std::vector<std::byte>& a, const std::vector<std::byte>& b, CacheType type) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.size() / bytes_per_element(type); ++i) {
+    const float x = load_element(a.data(), type, i), y = load_element(b.data(), type, i);
+    if (std::isnan(x) && std::isnan(y)) continue;
+    const double apart = std::abs(static_cast<double>(x) - y) / std::max(1.0, std::abs(static_cast<double>(y)));
+    most = std::isnan(apart) ? INFINITY : std::max(most, apart);
+  }
+  return most;
+}
+
+double last_place(CacheType type) {
+  return type == CacheType::kF32 ? 1e-6 : type == CacheType::kF16 ? 0x1p-10 : 0x1p-7;
+}
+
+void check(const RandomCacheOptions& options) {
+  SCOPED_TRACE(::testing::Message() << options);
+  RandomCache cache(options);
+  const std::vector<std::byte> before = cache.bytes();
+  insert_reference(cache.step());
+  const std::vector<std::byte> expected_bytes = cache.bytes();
+
+  AttentionScratch scratch;
+  scratch.reserve(cache.step(), 5);
+  std::vector<float> out;
+  std::vector<std::vector<float>> weights;
+  for (int threads : {5, 1, 2}) {
+    cache.restore(before);
+    cache.clear_results();
+    run_cpu(cache.step(), scratch, threads);
+    if (threads == 5) {
+      out = cache.out();
+      weights = cache.weights();
+    }
+    EXPECT_TRUE(same_bits(out, cache.out())) << threads << " threads";
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      EXPECT_TRUE(same_bits(weights[i], cache.weights()[i])) << threads << " threads, weights";
+  }
+  EXPECT_LE(bytes_apart(cache.bytes(), expected_bytes, options.type), last_place(options.type));
+
+  cache.clear_results();
+  attend_reference(cache.step());  // over what the fast path stored
+  EXPECT_LE(relative(out, cache.out()), 1e-6);
+  EXPECT_LE(distance(out, cache.out()), 4e-6 * largest(cache.out()));
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    EXPECT_LE(distance(weights[i], cache.weights()[i]), 4e-6 * largest(cache.weights()[i])) << "weights " << i;
+}
+
+constexpr CacheType kTypes[] = {CacheType::kF32, CacheType::kF16, CacheType::kBF16};
+
+TEST(AttentionCpu, EveryWidthAndGroup) {
+  unsigned seed = 0;
+  for (CacheType type : kTypes) {
+    for (int head_dim : {8, 64, 80, 96, 100, 128, 256}) {
+      for (int group : {1, 2, 3, 4, 7, 8, 16}) {
+        RandomCacheOptions o;
+        o.type = type;
+        o.kv_heads = 1;
+        o.group = group;
+        o.head_dim = o.value_dim = head_dim;
+        o.old_tokens = 150;
+        o.dead = 0.1;
+        o.seed = ++seed;
+        check(o);
+      }
+    }
+  }
+}
+
+TEST(AttentionCpu, LongDecodeIsCutIntoSplits) {
+  for (CacheType type : kTypes) {
+    RandomCacheOptions o;
+    o.type = type;
+    o.group = 4;
+    o.old_tokens = 3000;
+    o.page_size = 64;
+    o.weights = true;
+    check(o);
+    o.dead = 0.3;
+    o.new_tokens = 5;
+    o.weights_queries = 2;
+    check(o);
+  }
+}
+
+TEST(AttentionCpu, PromptChunks) {
+  for (CacheType type : kTypes) {
+    for (int old_tokens : {0, 700}) {
+      RandomCacheOptions o;
+      o.type = type;
+      o.group = 3;
+      o.old_tokens = old_tokens;
+      o.new_tokens = 200;
+      o.rotation = Rotation::kAtWrite;
+      o.rope = RopeKind::kHalves;
+      o.rope_dims = 64;
+      check(o);
+      o.weights = true;
+      check(o);
+      o.weights_queries = 30;
+      check(o);
+    }
+  }
+}
+
+// Anything with anything.
+TEST(AttentionCpu, RandomSteps) {
+  std::mt19937 random(2026);
+  const auto one_of = [&](auto... values) {
+    const std::common_type_t<decltype(values)...> list[] = {values...};
+    return list[random() % sizeof...(values)];
+  };
+  for (unsigned n = 0; n < 600; ++n) {
+    RandomCacheOptions o;
+    o.seed = n + 1;
+    o.type = kTypes[random() % 3];
+    o.kv_heads = one_of(1, 2, 3);
+    o.group = one_of(1, 2, 3, 4, 5, 8);
+    o.head_dim = one_of(8, 20, 64, 80);
+    o.value_dim = one_of(o.head_dim, o.head_dim, 24, 100);
+    o.page_size = one_of(16, 16, 48, 64, 128);
+    o.sequences = one_of(1, 1, 2, 3);
+    o.old_tokens = one_of(0, 1, 30, 100, 600);
+    o.new_tokens = one_of(1, 1, 2, 7, 17, 64);
+    o.dead = one_of(0.0, 0.0, 0.2, 0.8);
+    o.null_pages = one_of(0.0, 0.0, 0.3);
+    o.own_slots = one_of(false, true);
+    o.rotation = one_of(Rotation::kNever, Rotation::kAtWrite, Rotation::kLate);
+    o.rope = one_of(RopeKind::kNone, RopeKind::kPairs, RopeKind::kHalves);
+    o.rope_dims = o.rope == RopeKind::kNone ? 0 : one_of(o.head_dim, o.head_dim / 2);
+    o.window = one_of(INT32_MAX, INT32_MAX, 20, 150);
+    o.sinks = one_of(0, 4);
+    o.two_queries = o.sinks > 0 && o.rotation == Rotation::kAtWrite && o.rope != RopeKind::kNone && one_of(false, true);
+    o.weights = one_of(false, true);
+    o.weights_queries = one_of(INT32_MAX, 1, 5);
+    check(o);
+    if (HasFailure()) return;
+  }
+}
+
+// The other instruction sets that this machine has too.
+TEST(AttentionCpu, EveryInstructionSet) {
+  int tried = 0;
+  for (std::int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+    hwy::SetSupportedTargetsForTest((left & -left) | HWY_STATIC_TARGET);
+    hwy::GetChosenTarget().DeInit();
+    SCOPED_TRACE(hwy::TargetName(left & -left));
+    ++tried;
+    for (CacheType type : kTypes) {
+      RandomCacheOptions o;
+      o.type = type;
+      o.group = 3;
+      o.old_tokens = 600;
+      o.new_tokens = 2;
+      o.head_dim = 80;
+      o.value_dim = 68;
+      o.dead = 0.1;
+      o.rope = RopeKind::kPairs;
+      o.rope_dims = 40;
+      o.weights = true;
+      o.rotation = Rotation::kAtWrite;
+      o.sinks = 4;
+      o.window = 300;
+      o.two_queries = true;
+      check(o);
+      o.rotation = Rotation::kLate;
+      o.two_queries = false;
+      o.new_tokens = 70;
+      check(o);
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().DeInit();
+  EXPECT_GE(tried, 1);
+}
+
+// One scratch for all layers and steps, whatever their order, and fewer threads than were reserved.
+TEST(AttentionCpu, ScratchIsReused) {
+  RandomCacheOptions prompt, decode;
+  prompt.new_tokens = 90;
+  prompt.weights = true;
+  decode.old_tokens = 900;
+  RandomCache a(prompt), b(decode);
+  AttentionScratch scratch;
+  scratch.reserve(a.step(), 4);
+  scratch.reserve(b.step(), 4);
+  const std::size_t bytes = scratch.bytes();
+  std::vector<float> first_a, first_b;
+  for (int n = 0; n < 20; ++n) {
+    run_cpu(a.step(), scratch, 1 + n % 4);
+    run_cpu(b.step(), scratch, 4 - n % 3);
+    if (n == 0) first_a = a.out(), first_b = b.out();
+    ASSERT_TRUE(same_bits(first_a, a.out()));
+    ASSERT_TRUE(same_bits(first_b, b.out()));
+  }
+  scratch.reserve(a.step(), 2);
+  EXPECT_EQ(scratch.bytes(), bytes);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

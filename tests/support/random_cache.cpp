@@ -1,0 +1,192 @@
+#include "tests/support/random_cache.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "palimpsest/attention/element.h"
+
+namespace palimpsest::testing {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr Position kBase = 1'000'000;  // of the slot tables
+
+const char* name(CacheType type) {
+  return type == CacheType::kF32 ? "f32" : type == CacheType::kF16 ? "f16" : "bf16";
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
+  return out << name(o.type) << " heads " << o.kv_heads << "x" << o.group << " dims " << o.head_dim << "/"
+             << o.value_dim << " page " << o.page_size << " sequences " << o.sequences << " tokens " << o.old_tokens
+             << "+" << o.new_tokens << " dead " << o.dead << " null " << o.null_pages << " own " << o.own_slots
+             << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope) << "/"
+             << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries << " weights "
+             << o.weights << "/" << o.weights_queries << " seed " << o.seed;
+}
+
+RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
+  std::mt19937 random(o.seed);
+  std::normal_distribution<float> normal;
+  const auto share = [&](double p) { return std::bernoulli_distribution(p)(random); };
+  const auto fill = [&](std::vector<float>& x, int count) {
+    x.resize(static_cast<std::size_t>(count));
+    for (float& value : x) value = normal(random);
+  };
+
+  const LayerView layout{nullptr, o.kv_heads, o.head_dim, o.value_dim, o.page_size, o.type};
+  const std::size_t page_bytes = palimpsest::page_bytes(layout);
+  sequence_.resize(static_cast<std::size_t>(o.sequences));
+  tokens_.resize(sequence_.size());
+  layer_.assign(sequence_.size(), layout);
+
+  // Slots first, as pages may not move once they have addresses.
+  std::size_t pages = 0;
+  int first = 0;
+  for (std::size_t n = 0; n < sequence_.size(); ++n) {
+    Sequence& sequence = sequence_[n];
+    const int fresh = std::max(1, o.new_tokens - 3 * static_cast<int>(n));
+    const int old = std::max(0, o.old_tokens - 37 * static_cast<int>(n));
+    sequence.head.resize(static_cast<std::size_t>(o.kv_heads));
+    sequence.when.resize(static_cast<std::size_t>(fresh));
+    std::iota(sequence.when.begin(), sequence.when.end(), 2 * old + 1);  // old tokens have gaps: some were dropped
+    for (std::size_t h = 0; h < sequence.head.size(); ++h) {
+      Head& head = sequence.head[h];
+      if (h > 0 && !o.own_slots) {
+        head.when = sequence.head[0].when;
+        head.rank = sequence.head[0].rank;
+        head.fresh = sequence.head[0].fresh;
+        head.page.resize(sequence.head[0].page.size());
+        for (std::size_t p = 0; p < head.page.size(); ++p) pages += sequence.head[0].page[p] != nullptr;
+        continue;
+      }
+      std::vector<int> usable;
+      while (static_cast<int>(usable.size()) < old + fresh) {
+        const int begin = static_cast<int>(head.when.size());
+        const bool null = share(o.null_pages);
+        for (int s = begin; s < begin + o.page_size; ++s) {
+          head.when.push_back(kDead);
+          if (!null && !share(o.dead)) usable.push_back(s);
+        }
+        head.page.push_back(null ? nullptr : reinterpret_cast<std::byte*>(1));
+        pages += !null;
+      }
+      head.rank.assign(head.when.size(), -1);
+      std::shuffle(usable.begin(), usable.end(), random);
+      for (int t = 0; t < old + fresh; ++t) {
+        const int slot = usable[t];
+        // Sinks are 0 .. sinks - 1; the rest has random gaps, with no two alike.
+        head.when[slot] = t >= old ? sequence.when[t - old] : t < o.sinks ? t : 2 * t + static_cast<int>(share(0.5));
+        head.rank[slot] = t;
+        if (t >= old) head.fresh.push_back(slot);
+      }
+    }
+    tokens_[n].first = first;
+    tokens_[n].count = fresh;
+    tokens_[n].when = sequence.when.data();
+    first += fresh;
+  }
+
+  bytes_.resize(pages * page_bytes);
+  for (std::size_t at = 0; at < bytes_.size() / bytes_per_element(o.type); ++at)
+    store_element(bytes_.data(), o.type, at, kNan);
+  std::byte* next = bytes_.data();
+  for (std::size_t n = 0; n < sequence_.size(); ++n) {
+    Sequence& sequence = sequence_[n];
+    for (std::size_t h = 0; h < sequence.head.size(); ++h) {
+      Head& head = sequence.head[h];
+      for (std::size_t p = 0; p < head.page.size(); ++p) {
+        std::byte*& page = head.page[p];
+        if (h > 0 && !o.own_slots ? sequence.head[0].page[p] == nullptr : page == nullptr) {
+          page = nullptr;
+          continue;
+        }
+        page = next;
+        next += page_bytes;
+      }
+      int live = 0;
+      for (std::size_t s = 0; s < head.when.size(); ++s) {
+        if (head.when[s] == kDead) continue;
+        ++live;
+        if (head.when[s] >= sequence.when[0]) continue;  // to be inserted
+        std::byte* const page = head.page[s / o.page_size];
+        const int offset = static_cast<int>(s) % o.page_size;
+        for (int d = 0; d < o.head_dim; ++d) store_element(page, o.type, key_index(layout, offset, d), normal(random));
+        for (int d = 0; d < o.value_dim; ++d)
+          store_element(page + value_offset(layout), o.type, value_index(layout, offset) + d, normal(random));
+      }
+      head.slots = {head.when.data(),
+                    head.rank.data(),
+                    static_cast<int>(head.when.size()),
+                    live,
+                    head.fresh.data(),
+                    static_cast<int>(head.fresh.size())};
+    }
+    for (Head& head : sequence.head)
+      sequence.pages.push_back({head.page.data(), o.own_slots ? &head.slots : &sequence.head[0].slots});
+    layer_[n].head = sequence.pages.data();
+
+    StepTokens& t = tokens_[n];
+    t.window = o.window;
+    if (o.sinks > 0) t.sink_end = o.sinks;
+    if (o.rope != RopeKind::kNone && o.rotation != Rotation::kNever) {
+      RopeOptions rope;
+      rope.kind = o.rope;
+      rope.dims = o.rope_dims;
+      const RopeFrequencies frequencies(rope);
+      const auto add = [&](std::vector<float>& rows, Position position) {
+        rows.resize(rows.size() + static_cast<std::size_t>(o.rope_dims));
+        frequencies.row(position, rows.data() + rows.size() - o.rope_dims);
+      };
+      const int ranks = sequence.head[0].slots.live;
+      for (int q = 0; q < t.count; ++q) {
+        const Position rank = ranks - t.count + q, position = kBase + t.when[q];
+        add(sequence.query_row, o.rotation == Rotation::kLate ? rank : position);
+        add(sequence.key_row, position);
+        add(sequence.sink_row, rank);
+      }
+      for (int r = 0; r < ranks; ++r) add(sequence.rank_row, r);
+      t.query_row = sequence.query_row.data();
+      if (o.rotation == Rotation::kLate) t.rank_row = sequence.rank_row.data();
+      if (o.rotation == Rotation::kAtWrite) t.key_row = sequence.key_row.data();
+      if (o.two_queries) t.sink_row = sequence.sink_row.data();
+    }
+  }
+
+  // Activations with gaps between heads and tokens, as in a fused matrix product.
+  const int query_heads = o.kv_heads * o.group;
+  fill(q_, first * query_heads * (o.head_dim + 3));
+  fill(k_, first * o.kv_heads * (o.head_dim + 1));
+  fill(v_, first * o.kv_heads * o.value_dim);
+  out_.resize(static_cast<std::size_t>(first * query_heads * o.value_dim));
+  step_.shape = {query_heads, o.kv_heads,  o.head_dim, o.value_dim, 1 / std::sqrt(static_cast<float>(o.head_dim)),
+                 o.rope,      o.rope_dims, o.rotation};
+  step_.cache = layer_.data();
+  step_.tokens = tokens_.data();
+  step_.sequences = o.sequences;
+  step_.q = {q_.data(), query_heads * (o.head_dim + 3), o.head_dim + 3};
+  step_.k = {k_.data(), o.kv_heads * (o.head_dim + 1), o.head_dim + 1};
+  step_.v = {v_.data(), o.kv_heads * o.value_dim, o.value_dim};
+  step_.out = {out_.data(), query_heads * o.value_dim, o.value_dim};
+  for (const Sequence& sequence : sequence_)
+    for (const Head& head : sequence.head) weights_.emplace_back(head.when.size());
+  for (std::vector<float>& w : weights_) weights_of_.push_back(w.data());
+  if (o.weights) step_.weights = weights_of_.data();
+  step_.weights_queries = o.weights_queries;
+  clear_results();
+}
+
+void RandomCache::clear_results() {
+  std::fill(out_.begin(), out_.end(), kNan);
+  for (std::vector<float>& w : weights_) std::fill(w.begin(), w.end(), options_.weights ? kNan : 0.0f);
+}
+
+void RandomCache::restore(const std::vector<std::byte>& bytes) {
+  std::copy(bytes.begin(), bytes.end(), bytes_.begin());
+}
+
+}  // namespace palimpsest::testing

@@ -1,0 +1,76 @@
+// A random cache and a random step over it, for tests of attention kernels: pages, slot tables and rotations are made
+// here by hand, without the Cache class. Dead slots hold NaN, so that a kernel which lets one through is found out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <vector>
+
+#include "palimpsest/attention/attention.h"
+
+namespace palimpsest::testing {
+
+struct RandomCacheOptions {
+  CacheType type = CacheType::kF32;
+  int kv_heads = 2, group = 2, head_dim = 64, value_dim = 64;
+  int page_size = 16;
+  int sequences = 1;
+  int old_tokens = 100;    // of the longest sequence; others have fewer
+  int new_tokens = 1;      // of the longest; others have fewer, one at least
+  double dead = 0;         // share of slots without a token
+  double null_pages = 0;   // share of pages given back (more slots, not fewer tokens)
+  bool own_slots = false;  // each head its own slot table, with other slots
+  Rotation rotation = Rotation::kNever;
+  RopeKind rope = RopeKind::kNone;
+  int rope_dims = 0;
+  std::int32_t window = INT32_MAX;
+  int sinks = 0;  // with a window, or with two_queries
+  bool two_queries = false;
+  bool weights = false;
+  int weights_queries = INT32_MAX;
+  unsigned seed = 1;
+
+  friend std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o);
+};
+
+class RandomCache {
+ public:
+  explicit RandomCache(const RandomCacheOptions& options);
+  RandomCache(const RandomCache&) = delete;
+  RandomCache& operator=(const RandomCache&) = delete;
+
+  const AttentionStep& step() const { return step_; }
+  void clear_results();  // out and weights become NaN
+  const std::vector<float>& out() const { return out_; }
+  const std::vector<std::vector<float>>& weights() const { return weights_; }  // [sequence * kv_heads]
+  // Bytes of all pages; restoring them undoes an insert.
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  void restore(const std::vector<std::byte>& bytes);
+
+ private:
+  struct Head {
+    std::vector<std::byte*> page;
+    std::vector<std::int32_t> when, rank;
+    std::vector<int> fresh;
+    SlotsView slots;
+  };
+  struct Sequence {
+    std::vector<Head> head;
+    std::vector<HeadPages> pages;
+    std::vector<std::int32_t> when;
+    std::vector<float> query_row, key_row, rank_row, sink_row;
+  };
+
+  RandomCacheOptions options_;
+  std::vector<std::byte> bytes_;
+  std::vector<Sequence> sequence_;
+  std::vector<LayerView> layer_;
+  std::vector<StepTokens> tokens_;
+  std::vector<float> q_, k_, v_, out_;
+  std::vector<std::vector<float>> weights_;
+  std::vector<float*> weights_of_;
+  AttentionStep step_;
+};
+
+}  // namespace palimpsest::testing
