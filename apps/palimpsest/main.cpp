@@ -8,6 +8,7 @@
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/version.h"
+#include "palimpsest/help.h"
 
 namespace palimpsest::cli {
 namespace {
@@ -43,10 +44,10 @@ int run_program(int argc, char** argv) {
   app.set_version_flag("-V,--version", fmt::format("palimpsest {}", version()), "print the version and leave");
   app.set_help_flag("-h,--help", "print this help and leave");
   app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
-  app.option_defaults()->always_capture_default();
+  app.formatter(std::make_shared<HelpFormat>());
 
   Action action;
+  add_run(app, action);
   add_methods(app, action);
 
   try {

@@ -1,6 +1,197 @@
 #include "palimpsest/options.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/default_model.h"
+#include "palimpsest/system.h"
+
 namespace palimpsest::cli {
+namespace {
+
+constexpr long long kMostThreads = 512;  // ggml's limit
+constexpr long long kMostChunk = 1 << 16, kMostPage = 1 << 16;
+
+void whole(long long value, long long least, long long most, const char* flag) {
+  if (value < least || value > most) fail("{} {}: give a number from {} to {}", flag, value, least, most);
+}
+
+}  // namespace
+
+void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  const char* group = "Model";
+  command.add_option("-m,--model", flags.path, "the model, a GGUF file")
+      ->type_name("FILE")
+      ->default_str("$PALIMPSEST_MODEL, else the model that comes with the program")
+      ->group(group);
+  command
+      .add_option("--synthetic", flags.synthetic,
+                  "random weights in a named real shape instead (llama-3.2-1b, llama-3.2-1b@layers=4@type=q4_0): for "
+                  "speed, never for quality")
+      ->type_name("SHAPE")
+      ->excludes("--model")
+      ->group(group);
+  command.add_option("--device", flags.options.device, "where the model runs: a name that `info --devices` lists")
+      ->type_name("NAME")
+      ->default_str("cpu")
+      ->group(group);
+  command
+      .add_flag("--portable", flags.options.portable,
+                "stock ggml operators even on the CPU (other devices always use them)")
+      ->group(group);
+  command
+      .add_flag("!--no-repack", flags.options.repack,
+                "leave quantised weights as they lie in the file: slower, but no copy in memory")
+      ->group(group);
+}
+
+std::string model_path(const ModelFlags& flags) {
+  if (!flags.path.empty()) return flags.path;
+  if (const char* named = std::getenv("PALIMPSEST_MODEL"); named != nullptr && *named != '\0') return named;
+  if (const auto built_in = default_model()) return built_in->string();
+  fail("no model given and no '{}' came with this program: name a GGUF file with -m or $PALIMPSEST_MODEL",
+       kDefaultModel);
+}
+
+std::shared_ptr<Model> load_model(const ModelFlags& flags) {
+  if (!flags.synthetic.empty()) return Model::synthetic(flags.synthetic, flags.options);
+  return Model::load(model_path(flags), flags.options);
+}
+
+void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method) {
+  const char* group = "Cache";
+  const auto part = [&](const char* name, std::optional<std::string>& value, const char* type, const char* what) {
+    command.add_option(name, value, what)->type_name(type)->default_str("the method's")->group(group);
+  };
+  command
+      .add_option("--method", flags.method,
+                  "who leaves the cache, how and when: NAME or NAME:key=value,... (see `palimpsest methods`)")
+      ->type_name("METHOD")
+      ->default_str(default_method)
+      ->group(group);
+  part("--policy", flags.policy, "NAME", "who leaves: the method's policy replaced");
+  part("--mechanism", flags.mechanism, "HOW",
+       "in-place: a new token takes the victim's slot; shift: the others move up");
+  part("--positions", flags.positions, "WHICH", "original: a key keeps its place; cache: places inside the cache");
+  part("--budget", flags.budget, "TOKENS", "tokens that a step attends to, the new one included; 0: no bound");
+  part("--sinks", flags.sinks, "TOKENS", "the first tokens, which never leave");
+  command.add_option("--cache-type", flags.cache_type, "how keys and values are stored: f32, f16 or bf16")
+      ->type_name("TYPE")
+      ->default_str("f16")
+      ->group(group);
+  command.add_option("--page-size", flags.page_size, "slots in a page of the cache: a multiple of 16")
+      ->type_name("SLOTS")
+      ->default_str("64")
+      ->group(group);
+  command.add_option("--chunk", flags.chunk, "tokens of a prompt that go through the model at once")
+      ->type_name("TOKENS")
+      ->default_str("512")
+      ->group(group);
+}
+
+Method method_of(const CacheFlags& flags, const std::string& default_method) {
+  Method method = parse_method(flags.method.empty() ? default_method : flags.method);
+  const auto replace = [&](const char* key, const std::optional<std::string>& value) {
+    if (value) set_option(method, key, *value);
+  };
+  replace("policy", flags.policy);
+  replace("mechanism", flags.mechanism);
+  replace("positions", flags.positions);
+  replace("budget", flags.budget);
+  replace("sinks", flags.sinks);
+  validate(method);
+  return method;
+}
+
+CacheType cache_type_of(const std::string& name) {
+  if (name == "f32") return CacheType::kF32;
+  if (name == "f16") return CacheType::kF16;
+  if (name == "bf16") return CacheType::kBF16;
+  fail("cache type '{}': use f32, f16 or bf16", name);
+}
+
+const char* name_of(CacheType type) {
+  return type == CacheType::kF32 ? "f32" : type == CacheType::kF16 ? "f16" : "bf16";
+}
+
+std::size_t cache_bytes(const Hyperparameters& hyper, CacheType type, long long tokens) {
+  return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(bytes_per_element(type)) *
+         static_cast<std::size_t>(hyper.layers) * static_cast<std::size_t>(hyper.kv_heads) *
+         static_cast<std::size_t>(hyper.head_dim + hyper.value_dim);
+}
+
+SessionOptions session_options(const CacheFlags& flags, const std::string& default_method, const Hyperparameters& hyper,
+                               long long tokens) {
+  SessionOptions out;
+  out.method = method_of(flags, default_method);
+  out.cache_type = cache_type_of(flags.cache_type);
+  whole(flags.chunk, 1, kMostChunk, "--chunk");
+  whole(flags.page_size, 16, kMostPage, "--page-size");
+  if (flags.page_size % 16 != 0) fail("--page-size {}: give a multiple of 16", flags.page_size);
+  out.chunk = static_cast<int>(flags.chunk);
+  out.page_size = static_cast<int>(flags.page_size);
+  out.memory_limit = memory_bytes();
+
+  // What the cache will hold at most is known beforehand: a promise that this machine cannot keep is refused now.
+  const long long most = out.method.bounded() ? out.method.budget + out.method.every - 1LL : tokens;
+  const double need = static_cast<double>(cache_bytes(hyper, out.cache_type, 1)) * static_cast<double>(most);
+  if (need > static_cast<double>(out.memory_limit))
+    fail("a cache of {} tokens needs {:.1f} GiB and this machine has {}: {}", most, need / (1 << 30),
+         human_bytes(out.memory_limit),
+         out.method.bounded() ? "choose a smaller --budget" : "give a --budget, or ask for fewer tokens");
+  return out;
+}
+
+void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
+  const char* group = "Sampling";
+  SamplerOptions& o = flags.options;
+  const auto number = [&](const char* name, auto& value, const char* type, const char* what) {
+    command.add_option(name, value, what)->type_name(type)->group(group)->capture_default_str();
+  };
+  number("--temp", o.temperature, "T", "temperature; 0: always the likeliest token");
+  number("--top-k", o.top_k, "K", "only the K likeliest tokens; 0: all");
+  number("--top-p", o.top_p, "P", "only the likeliest tokens that make up P together; 1: all");
+  number("--min-p", o.min_p, "P", "only tokens at least P times as likely as the likeliest; 0: all");
+  number("--repeat-penalty", o.repeat_penalty, "X", "divides the logits of tokens lately used; 1: off");
+  number("--frequency-penalty", o.frequency_penalty, "X", "taken off for each time a token was lately used; 0: off");
+  number("--presence-penalty", o.presence_penalty, "X", "taken off if a token was lately used; 0: off");
+  number("--repeat-last-n", o.penalty_last_n, "N", "how many tokens 'lately' means");
+  command.add_option("--seed", flags.seed, "the same seed, model and flags give the same text, whatever the threads")
+      ->type_name("N")
+      ->default_str("a new one each time")
+      ->group(group);
+  command.add_option("--grammar", o.grammar, "a GBNF grammar that the text must obey")->type_name("TEXT")->group(group);
+  command.add_option("--grammar-file", flags.grammar_file, "the same from a file")
+      ->type_name("FILE")
+      ->excludes("--grammar")
+      ->group(group);
+}
+
+SamplerOptions sampler_options(const SamplingFlags& flags) {
+  SamplerOptions out = flags.options;
+  if (flags.seed) out.seed = *flags.seed;
+  if (!flags.grammar_file.empty()) {
+    out.grammar = read_text(flags.grammar_file, "the grammar file");
+    if (out.grammar.empty()) fail("the grammar file '{}' is empty", flags.grammar_file);
+  }
+  return out;
+}
+
+void add_threads_flag(CLI::App& command, std::optional<long long>& threads) {
+  command.add_option("-t,--threads", threads, "threads; the text does not depend on it")
+      ->type_name("N")
+      ->default_str("one per core")
+      ->group("Model");
+}
+
+int threads_of(const std::optional<long long>& threads) {
+  if (!threads) return static_cast<int>(std::clamp<long long>(std::thread::hardware_concurrency(), 1, kMostThreads));
+  whole(*threads, 1, kMostThreads, "--threads");
+  return static_cast<int>(*threads);
+}
 
 void add_json_flag(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "print one JSON object instead of text")->group("Output");

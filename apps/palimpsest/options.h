@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/model.h"
@@ -31,6 +30,7 @@ struct CacheFlags {
 };
 void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method);
 Method method_of(const CacheFlags& flags, const std::string& default_method);
+std::size_t cache_bytes(const Hyperparameters& hyper, CacheType type, long long tokens);
 CacheType cache_type_of(const std::string& name);
 const char* name_of(CacheType type);
 // Throws Error for sizes that make no sense, or a cache at its budget that this machine's memory cannot hold.
@@ -51,13 +51,5 @@ int threads_of(const std::optional<long long>& threads);  // throws Error unless
 
 // The same flag on every command that can answer in JSON.
 void add_json_flag(CLI::App& command, bool& json);
-
-// A whole text file, "-" for standard input; throws Error unless it can be read and is UTF-8. `what`: "the prompt
-// file".
-std::string read_text(const std::string& path, const std::string& what);
-
-std::size_t memory_bytes();                  // of this machine
-std::size_t rss_peak_bytes();                // most memory that this process ever held
-std::string human_bytes(std::size_t bytes);  // "320.0 KiB"
 
 }  // namespace palimpsest::cli

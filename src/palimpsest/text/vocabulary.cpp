@@ -23,7 +23,13 @@ void keep_complaint(ggml_log_level level, const char* text, void*) {
 
 void silence_libllama() {
   static std::once_flag once;
-  std::call_once(once, [] { llama_log_set(keep_complaint, nullptr); });
+  std::call_once(once, [] {
+    ggml_log_callback ggml_callback = nullptr;  // llama_log_set would take ggml's log, too
+    void* ggml_data = nullptr;
+    ggml_log_get(&ggml_callback, &ggml_data);
+    llama_log_set(keep_complaint, nullptr);
+    ggml_log_set(ggml_callback, ggml_data);
+  });
 }
 
 std::string complaint() {

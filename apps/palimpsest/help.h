@@ -1,0 +1,14 @@
+// How --help looks: flags in groups, aligned, wrapped at 100 columns; texts after them stand as they were written.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace palimpsest::cli {
+
+class HelpFormat : public CLI::FormatterBase {
+ public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
+};
+
+}  // namespace palimpsest::cli

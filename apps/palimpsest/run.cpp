@@ -1,0 +1,168 @@
+// palimpsest run: writes on from a prompt; the text goes to standard output, everything else to standard error.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "palimpsest/commands.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/core/process_memory.h"
+#include "palimpsest/interrupt.h"
+#include "palimpsest/progress.h"
+#include "palimpsest/system.h"
+#include "palimpsest/text/stop.h"
+#include "palimpsest/text/utf8.h"
+#include "palimpsest/writer.h"
+
+namespace palimpsest::cli {
+namespace {
+
+constexpr const char* kDefaultMethod = "streaming";
+constexpr long long kMostTokens = 1'000'000'000'000'000;
+
+constexpr const char* kFooter =
+    R"(The prompt is -p, or -f, or standard input where that is no terminal, or nothing: then the model
+begins by itself. One line with tokens, times, cache and evictions follows on standard error.
+
+Examples:
+  palimpsest run -p "Once upon a time" -n 200
+  palimpsest run -n -1 --ignore-eos                      on and on; Ctrl-C ends it well (exit code 130)
+  palimpsest run -f book.txt --method streaming:budget=1024,sinks=8
+  palimpsest run --method full --temp 0 -n 100 --json
+  palimpsest run -p "One day" --stop "." --stop "!"      until the end of the sentence)";
+
+struct RunFlags {
+  ModelFlags model;
+  CacheFlags cache;
+  SamplingFlags sampling;
+  std::optional<long long> threads;
+  std::optional<std::string> prompt;
+  std::string prompt_file;
+  GenerateOptions generate{.max_tokens = 512, .stop = {}, .ignore_end = false};
+  bool json = false;
+};
+
+std::string prompt_text(const RunFlags& flags) {
+  if (flags.prompt) {
+    if (const auto offset = invalid_utf8(*flags.prompt))
+      fail("the prompt of -p is not valid UTF-8 at byte {}: check the terminal's encoding", *offset);
+    return *flags.prompt;
+  }
+  if (!flags.prompt_file.empty()) return read_text(flags.prompt_file, "the prompt file");
+  return isatty(STDIN_FILENO) == 1 ? std::string() : read_text("-", "");
+}
+
+std::vector<TokenId> prompt_tokens(const Vocabulary& vocabulary, const std::string& text) {
+  auto tokens = vocabulary.tokenize(text, true, true);
+  if (tokens.empty() && vocabulary.bos() >= 0) tokens.push_back(vocabulary.bos());
+  if (tokens.empty()) fail("this model has no token to begin a text with: give a prompt with -p");
+  return tokens;
+}
+
+void print_json(const Session& session, const Sampler& sampler, const Generation& g, const std::string& text) {
+  const Percentiles tpot = g.tpot.summary();
+  const Cache& cache = session.cache();
+  nlohmann::ordered_json out;
+  out["text"] = text;
+  out["tokens"] = g.tokens;
+  out["prompt_tokens"] = g.prompt_tokens;
+  out["stop"] = g.stop_reason;
+  out["ttft_ms"] = g.ttft_ms;
+  out["tpot_ms"] = {{"mean", tpot.mean}, {"p50", tpot.p50}, {"p99", tpot.p99}};
+  out["tokens_per_second"] = tpot.mean > 0 ? 1000 / tpot.mean : 0;
+  out["evicted"] = cache.evicted();
+  out["cache_tokens"] = cache.live();
+  out["cache_bytes"] = cache.bytes_in_use();
+  out["cache_bytes_peak"] = cache.bytes_peak();
+  out["rss_bytes_peak"] = resident_bytes_peak();
+  out["seed"] = sampler.seed();
+  out["method"] = spell_out(session.method());
+  out["model"] = session.decoder().model().path();
+  fmt::print("{}\n", out.dump(2));
+}
+
+int run(const RunFlags& flags) {
+  std::atomic<bool>& cancel = interrupted();
+  if (flags.generate.max_tokens < -1 || flags.generate.max_tokens > kMostTokens)
+    fail("-n {}: give a count of tokens up to {}, or -1 for no end", flags.generate.max_tokens, kMostTokens);
+  if (flags.generate.ignore_end && (!flags.sampling.options.grammar.empty() || !flags.sampling.grammar_file.empty()))
+    fail("--ignore-eos with a grammar: a grammar ends, so the text must end with it; leave one of them out");
+  const int threads = threads_of(flags.threads);
+  const SamplerOptions sampling = sampler_options(flags.sampling);
+  StopStrings{flags.generate.stop};  // throws for a bad one before a long prompt is read
+  method_of(flags.cache, kDefaultMethod);
+  const std::string text = prompt_text(flags);
+
+  const TextModel loaded = load_text_model(flags.model);
+  const auto prompt = prompt_tokens(*loaded.vocabulary, text);
+  const long long most = flags.generate.max_tokens < 0
+                             ? static_cast<long long>(prompt.size())
+                             : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;
+  Session session(std::make_shared<Decoder>(loaded.model, threads),
+                  session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), most));
+  Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
+
+  StandardOutput output;
+  std::string collected;  // --json only
+  Progress reading("reading", "tokens");
+  std::optional<Progress> writing;  // where the text itself does not show it
+  const bool silent = flags.json || isatty(STDOUT_FILENO) == 0;
+  const auto emit = [&](std::string_view piece) {
+    reading.clear();
+    if (flags.json)
+      collected += piece;
+    else
+      output.write(piece);
+    if (output.closed()) cancel = true;
+    if (!silent) return;
+    if (!writing) writing.emplace("writing", "tokens");
+    writing->update(session.position() - static_cast<long long>(prompt.size()) + 1, flags.generate.max_tokens);
+  };
+  const Generation g = generate(session, sampler, *loaded.vocabulary, prompt, flags.generate, emit, cancel,
+                                [&](long long done, long long total) {
+                                  reading.update(done, total);
+                                  return true;
+                                });
+  reading.clear();
+  writing.reset();
+  if (flags.json)
+    print_json(session, sampler, g, collected);
+  else
+    output.end_line();
+  fmt::print(stderr, "palimpsest: {}\n", summary_line(g, session.cache()));
+  return g.stop_reason == "cancelled" && !output.closed() ? kInterrupted : kOk;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("run", "Write on from a prompt, in constant memory");
+  command->footer(kFooter);
+  const auto flags = std::make_shared<RunFlags>();
+  const char* group = "Text";
+  CLI::Option* prompt =
+      command->add_option("-p,--prompt", flags->prompt, "the prompt")->type_name("TEXT")->group(group);
+  command->add_option("-f,--file", flags->prompt_file, "the prompt from a file; -: standard input")
+      ->type_name("FILE")
+      ->excludes(prompt)
+      ->group(group);
+  command->add_option("-n,--tokens", flags->generate.max_tokens, "tokens to write at most; -1: until stopped")
+      ->type_name("N")
+      ->group(group)
+      ->capture_default_str();
+  command->add_option("--stop", flags->generate.stop, "end before this text; may be given several times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->group(group);
+  command->add_flag("--ignore-eos", flags->generate.ignore_end, "go on where the model would end the text")
+      ->group(group);
+  add_model_flags(*command, flags->model);
+  add_threads_flag(*command, flags->threads);
+  add_cache_flags(*command, flags->cache, kDefaultMethod);
+  add_sampling_flags(*command, flags->sampling);
+  add_json_flag(*command, flags->json);
+  command->callback([&action, flags] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace palimpsest::cli

@@ -1,0 +1,50 @@
+#include "palimpsest/writer.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/progress.h"
+#include "palimpsest/system.h"
+
+namespace palimpsest::cli {
+
+TextModel load_text_model(const ModelFlags& flags) {
+  if (!flags.synthetic.empty())
+    fail("a synthetic model has no vocabulary, so it writes no text: use `palimpsest bench`, or a model file with -m");
+  TextModel out;
+  out.model = load_model(flags);
+  out.vocabulary = Vocabulary::load(out.model->path());
+  if (out.vocabulary->size() != out.model->hyper().vocabulary)
+    fail("'{}': its tokenizer has {} tokens and its weights {}: convert the model again", out.model->path(),
+         out.vocabulary->size(), out.model->hyper().vocabulary);
+  return out;
+}
+
+void StandardOutput::write(std::string_view text) {
+  if (closed_ || text.empty()) return;
+  fresh_line_ = text.back() == '\n';
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
+  if (errno != EPIPE) fail("the text cannot be written: {}", std::strerror(errno));
+  closed_ = true;
+}
+
+void StandardOutput::end_line() {
+  if (!fresh_line_) write("\n");
+}
+
+std::string summary_line(const Generation& g, const Cache& cache) {
+  const Percentiles tpot = g.tpot.summary();
+  std::string out = fmt::format("{} tokens", thousands(g.tokens));
+  if (g.tpot.count() > 0)
+    out += fmt::format(", {:.2f} ms each (p50 {:.2f}, p99 {:.2f}), {:.1f} tokens/s", tpot.mean, tpot.p50, tpot.p99,
+                       1000 / tpot.mean);
+  return out + fmt::format("; first after {:.1f} ms, {} read; cache {} ({} tokens, peak {}), {} evicted", g.ttft_ms,
+                           thousands(g.prompt_tokens), human_bytes(cache.bytes_in_use()), thousands(cache.live()),
+                           human_bytes(cache.bytes_peak()), thousands(cache.evicted()));
+}
+
+}  // namespace palimpsest::cli

@@ -1,0 +1,33 @@
+// What run and chat have in common: a model with its vocabulary, and a stream of text to standard output.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "palimpsest/engine/generator.h"
+#include "palimpsest/options.h"
+
+namespace palimpsest::cli {
+
+struct TextModel {
+  std::shared_ptr<Model> model;
+  std::shared_ptr<Vocabulary> vocabulary;
+};
+TextModel load_text_model(const ModelFlags& flags);  // throws Error, too if the two do not belong together
+
+// Writes at once. A reader that went away (EPIPE) sets closed(); any other failure throws Error.
+class StandardOutput {
+ public:
+  void write(std::string_view text);
+  void end_line();  // unless nothing was written, or the last text ended with a newline
+  bool closed() const { return closed_; }
+
+ private:
+  bool closed_ = false, fresh_line_ = true;
+};
+
+// "512 tokens, 0.81 ms each (p99 1.20), 1234 tokens/s, first after 12 ms; cache 320.0 KiB (peak ...), 260 evicted"
+std::string summary_line(const Generation& generation, const Cache& cache);
+
+}  // namespace palimpsest::cli
