@@ -21,9 +21,12 @@ step() {
   shift
   progress_now=$((progress_now + 1))
   label="[$progress_now/$progress_total] $title"
+  # A process group of its own, so that an interrupt ends all of it.
+  set -m
   "$@" >>"$PROGRESS_LOG" 2>&1 </dev/null &
   pid=$!
-  trap 'kill "$pid" 2>/dev/null || true; exit 130' INT TERM
+  set +m
+  trap 'kill -- "-$pid" 2>/dev/null || true; printf "\n" >&2; die "interrupted; starting again is safe."' INT TERM
   while kill -0 "$pid" 2>/dev/null; do
     if [ -t 2 ]; then
       printf '\r\033[K%s  %d s' "$label" $((SECONDS - start)) >&2
