@@ -70,8 +70,8 @@ relocate() {
 
 exec 9>"$root.lock"
 if ! flock --nonblock 9; then
-  say "another run is making $root; waiting for it"
-  flock 9
+  steps 1
+  step "wait for another run that is making $root" flock 9
 fi
 [ -d "$root" ] && exit 0
 for program in apt-get unshare chroot; do
