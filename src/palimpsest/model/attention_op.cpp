@@ -42,9 +42,10 @@ ggml_tensor* AttentionOp::build(DecoderGraph& graph, int layer, ggml_tensor* q, 
 void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   step_ = &step;
   milliseconds_ = 0;
+  scratch_.reserve(step.attention(0), threads_);
 }
 
-void AttentionOp::run(ggml_tensor* out, int thread, int, void* userdata) {
+void AttentionOp::run(ggml_tensor* out, int thread, int threads, void* userdata) {
   const Call& call = *static_cast<const Call*>(userdata);
   AttentionStep step = call.op->step_->attention(call.layer);
   step.q = heads_of<const float>(out->src[0]);
@@ -54,11 +55,11 @@ void AttentionOp::run(ggml_tensor* out, int thread, int, void* userdata) {
   step.out.token_stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
   step.out.head_stride = step.shape.value_dim;
   if (thread != 0 || !call.op->measure_) {
-    if (thread == 0) attention_reference(step);
+    attention_cpu(step, call.op->scratch_, thread, threads);
     return;
   }
   const auto start = std::chrono::steady_clock::now();
-  if (thread == 0) attention_reference(step);
+  attention_cpu(step, call.op->scratch_, thread, threads);
   call.op->milliseconds_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "palimpsest/attention/reference.h"
+#include "palimpsest/attention/cpu.h"
 #include "palimpsest/model/attention_path.h"
 
 namespace palimpsest {
@@ -30,6 +30,7 @@ class AttentionOp final : public AttentionPath {
 
   std::vector<Call> calls_;  // [layers]; graphs point at them
   const Step* step_ = nullptr;
+  AttentionScratch scratch_;
   int threads_;
   bool measure_ = false;
   double milliseconds_ = 0;

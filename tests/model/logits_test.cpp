@@ -1,0 +1,200 @@
+// Logits against libllama's own on the same file, teacher-forced over 400 tokens; the last test prints the table.
+//
+// Random weights amplify the rounding of quantised activations (a flipped bit of one 8-bit activation moves every
+// later layer), so bounds on quantised weights hold for the trained model; random ones are bounded in f32 and f16.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "palimpsest/model/decoder.h"
+#include "palimpsest/model/synthetic.h"
+#include "palimpsest/text/vocabulary.h"
+#include "tests/support/llama_peer.h"
+#include "tests/support/shared_dir.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr int kTokens = 400;
+
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& name)
+      : path_(std::filesystem::temp_directory_path() / (std::to_string(::getpid()) + "-" + name)) {}
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::vector<float> our_logits(const std::shared_ptr<const Model>& model, const std::vector<TokenId>& tokens,
+                              int chunk) {
+  Decoder decoder(model, 2);
+  CacheOptions options = decoder.cache_options();
+  options.type = CacheType::kF32;
+  Cache cache(options);
+  std::vector<float> out;
+  for (std::size_t first = 0; first < tokens.size(); first += static_cast<std::size_t>(chunk)) {
+    const auto part = std::span(tokens).subspan(first, std::min<std::size_t>(chunk, tokens.size() - first));
+    cache.insert(static_cast<int>(part.size()));
+    const SequenceStep step{.cache = &cache, .tokens = part, .all_logits = true};
+    const auto logits = decoder.step({&step, 1});
+    out.insert(out.end(), logits.begin(), logits.end());
+  }
+  return out;
+}
+
+struct Difference {
+  double relative = 0;    // greatest over tokens of max |a - b| / max |b|
+  double divergence = 0;  // mean KL(libllama || ours), nats
+  double same_top = 0;    // share of tokens
+};
+
+Difference compare(const std::vector<float>& ours, const std::vector<float>& theirs, int vocabulary) {
+  EXPECT_EQ(ours.size(), theirs.size());
+  Difference d;
+  const auto log_softmax = [vocabulary](const float* row) {
+    const double top = *std::max_element(row, row + vocabulary);
+    double sum = 0;
+    for (int i = 0; i < vocabulary; ++i) sum += std::exp(row[i] - top);
+    return top + std::log(sum);
+  };
+  const int rows = static_cast<int>(theirs.size()) / vocabulary;
+  int same = 0;
+  for (int r = 0; r < rows; ++r) {
+    const float *a = ours.data() + r * vocabulary, *b = theirs.data() + r * vocabulary;
+    double error = 0, size = 0, kl = 0;
+    const double za = log_softmax(a), zb = log_softmax(b);
+    for (int i = 0; i < vocabulary; ++i) {
+      if (!std::isfinite(a[i])) error = INFINITY;
+      error = std::max(error, std::abs(static_cast<double>(a[i]) - b[i]));
+      size = std::max(size, std::abs(static_cast<double>(b[i])));
+      kl += std::exp(b[i] - zb) * ((b[i] - zb) - (a[i] - za));
+    }
+    d.relative = std::max(d.relative, error / size);
+    d.divergence += kl / rows;
+    same += std::max_element(a, a + vocabulary) - a == std::max_element(b, b + vocabulary) - b;
+  }
+  d.same_top = static_cast<double>(same) / rows;
+  return d;
+}
+
+struct Row {
+  std::string model, weights;
+  int chunk;
+  Difference d;
+};
+std::vector<Row>& table() {
+  static std::vector<Row> rows;
+  return rows;
+}
+
+// One file, one token at a time and in chunks of 64.
+void check(const std::string& name, const std::string& weights, const std::string& path,
+           const std::vector<TokenId>& tokens, bool trained) {
+  const auto theirs = testing::llama_logits(path, tokens, 64);
+  const auto model = Model::load(path);
+  if (trained) {  // what libllama's own two ways to attend differ by: no bound, the size of the noise
+    const auto flash = testing::llama_logits(path, tokens, 64, true);
+    table().push_back(
+        {name + ", libllama's flash attention", weights, 64, compare(flash, theirs, model->hyper().vocabulary)});
+  }
+  for (const int chunk : {1, 64}) {
+    const Difference d = compare(our_logits(model, tokens, chunk), theirs, model->hyper().vocabulary);
+    table().push_back({name, weights, chunk, d});
+    SCOPED_TRACE(name + " " + weights + " chunk " + std::to_string(chunk));
+    const double bound = weights == "f32" ? 1e-4 : weights == "f16" ? 1e-2 : INFINITY;
+    EXPECT_LE(d.relative, bound);
+    if (trained) {
+      EXPECT_LE(d.divergence, 1e-3);
+      EXPECT_GE(d.same_top, 0.99);
+    }
+  }
+}
+
+std::vector<TokenId> random_tokens(int vocabulary) {
+  std::mt19937 random(7);
+  std::vector<TokenId> tokens = {1};
+  while (static_cast<int>(tokens.size()) < kTokens)
+    tokens.push_back(static_cast<TokenId>(random() % static_cast<unsigned>(vocabulary)));
+  return tokens;
+}
+
+void check_synthetic(SyntheticShape shape, const std::string& name, const std::string& weights) {
+  const TemporaryFile file(name + "-" + weights + ".gguf");
+  write_synthetic(shape, file.path());
+  check(name, weights, file.path(), random_tokens(shape.vocabulary), false);
+}
+
+TEST(LogitsTest, TrainedModelInEveryPrecision) {
+  const auto shared = testing::shared_dir();
+  if (!shared) GTEST_SKIP() << "needs shared/models and shared/text (set PALIMPSEST_SHARED)";
+  const std::string path = (*shared / "models/stories260K/stories260K.gguf").string();
+  std::ifstream stories(*shared / "text/tinystories_1000.json");
+  const auto texts = nlohmann::json::parse(stories);
+  const auto vocabulary = Vocabulary::load(path);
+  std::vector<TokenId> tokens = vocabulary->tokenize(texts.at(0).get<std::string>(), true, false);
+  for (const TokenId t : vocabulary->tokenize(texts.at(1).get<std::string>(), true, false)) tokens.push_back(t);
+  ASSERT_GE(tokens.size(), static_cast<std::size_t>(kTokens));
+  tokens.resize(kTokens);
+
+  check("stories260K", "f32", path, tokens, true);
+  for (const char* type : {"f16", "q8_0", "q4_0", "q4_K"}) {
+    const TemporaryFile quantised(std::string("stories-") + type + ".gguf");
+    testing::llama_quantize(path, quantised.path(), type);
+    check("stories260K", type, quantised.path(), tokens, true);
+  }
+}
+
+TEST(LogitsTest, RandomModelsOfEveryFamily) {
+  for (const char* name : {"tiny", "tiny-qwen2", "tiny-qwen3"})
+    for (const char* type : {"f32", "f16", "q8_0", "q4_0", "q4_K"})
+      check_synthetic(parse_synthetic(std::string(name) + "@type=" + type), name, type);
+  SyntheticShape untied = parse_synthetic("tiny");
+  untied.tied = false;
+  check_synthetic(untied, "tiny, own output", "f32");
+}
+
+TEST(LogitsTest, RopeScalings) {
+  for (const char* name : {"tiny", "tiny-qwen2"}) {
+    SyntheticShape linear = parse_synthetic(name);
+    linear.rope_scaling = "linear";
+    linear.rope_factor = 4;
+    check_synthetic(linear, std::string(name) + " linear x4", "f32");
+
+    SyntheticShape yarn = parse_synthetic(name);
+    yarn.rope_scaling = "yarn";
+    yarn.rope_factor = 4;
+    yarn.original_context = 128;
+    check_synthetic(yarn, std::string(name) + " YaRN x4", "f32");
+  }
+  SyntheticShape factors = parse_synthetic("tiny");
+  factors.llama3_factors = true;
+  factors.original_context = 128;
+  check_synthetic(factors, "tiny Llama 3 factors", "f32");
+}
+
+class PrintTable : public ::testing::Environment {
+  void TearDown() override {
+    if (table().empty()) return;
+    std::puts("| model | weights | chunk | greatest relative error | mean KL | same top token |");
+    std::puts("|---|---|---|---|---|---|");
+    for (const Row& r : table())
+      std::printf("| %s | %s | %d | %.1e | %.1e | %.2f%% |\n", r.model.c_str(), r.weights.c_str(), r.chunk,
+                  r.d.relative, r.d.divergence, 100 * r.d.same_top);
+  }
+};
+const auto* const kPrintTable = ::testing::AddGlobalTestEnvironment(new PrintTable);
+
+}  // namespace
+}  // namespace palimpsest

@@ -1,0 +1,73 @@
+#include "tests/support/llama_peer.h"
+
+#include <llama.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <stdexcept>
+
+#include "palimpsest/model/backend.h"
+
+namespace palimpsest::testing {
+
+std::vector<float> llama_logits(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
+                                bool flash_attention) {
+  find_device("cpu");  // loads ggml's backends
+  llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+  ggml_backend_dev_t none[] = {nullptr};
+  llama_model_params model_params = llama_model_default_params();
+  model_params.devices = none;
+  model_params.n_gpu_layers = 0;
+  const std::unique_ptr<llama_model, void (*)(llama_model*)> model(
+      llama_model_load_from_file(gguf.c_str(), model_params), llama_model_free);
+  if (!model) throw std::runtime_error("libllama refuses " + gguf);
+  const auto count = static_cast<std::uint32_t>(tokens.size());
+  llama_context_params params = llama_context_default_params();
+  params.n_ctx = (count + 255) / 256 * 256;
+  params.n_batch = params.n_ubatch = params.n_outputs_max = static_cast<std::uint32_t>(chunk);
+  params.n_threads = params.n_threads_batch = 2;
+  params.flash_attn_type = flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+  params.type_k = params.type_v = GGML_TYPE_F32;
+  params.no_perf = true;
+  const std::unique_ptr<llama_context, void (*)(llama_context*)> context(llama_init_from_model(model.get(), params),
+                                                                         llama_free);
+  if (!context) throw std::runtime_error("libllama gives no context for " + gguf);
+  const int vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model.get()));
+
+  std::vector<float> out;
+  llama_batch batch = llama_batch_init(chunk, 0, 1);
+  for (int first = 0; first < static_cast<int>(tokens.size()); first += chunk) {
+    batch.n_tokens = std::min(chunk, static_cast<int>(tokens.size()) - first);
+    for (int i = 0; i < batch.n_tokens; ++i) {
+      batch.token[i] = tokens[static_cast<std::size_t>(first + i)];
+      batch.pos[i] = first + i;
+      batch.n_seq_id[i] = 1;
+      batch.seq_id[i][0] = 0;
+      batch.logits[i] = 1;
+    }
+    if (llama_decode(context.get(), batch) != 0) throw std::runtime_error("llama_decode fails on " + gguf);
+    for (int i = 0; i < batch.n_tokens; ++i) {
+      const float* row = llama_get_logits_ith(context.get(), i);
+      out.insert(out.end(), row, row + vocabulary);
+    }
+  }
+  llama_batch_free(batch);
+  return out;
+}
+
+void llama_quantize(const std::string& from, const std::string& to, const std::string& type) {
+  static const std::map<std::string, llama_ftype> types = {{"f16", LLAMA_FTYPE_MOSTLY_F16},
+                                                           {"q8_0", LLAMA_FTYPE_MOSTLY_Q8_0},
+                                                           {"q4_0", LLAMA_FTYPE_MOSTLY_Q4_0},
+                                                           {"q4_K", LLAMA_FTYPE_MOSTLY_Q4_K_M}};
+  find_device("cpu");
+  llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+  llama_model_quantize_params params = llama_model_quantize_default_params();
+  params.ftype = types.at(type);
+  params.nthread = 1;
+  if (llama_model_quantize(from.c_str(), to.c_str(), &params) != 0)
+    throw std::runtime_error("libllama cannot quantise " + from);
+}
+
+}  // namespace palimpsest::testing
