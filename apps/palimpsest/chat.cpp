@@ -1,0 +1,216 @@
+// palimpsest chat: a conversation without end; the model's words go to standard output, all else to standard error.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "palimpsest/commands.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/interrupt.h"
+#include "palimpsest/progress.h"
+#include "palimpsest/system.h"
+#include "palimpsest/text/conversation.h"
+#include "palimpsest/text/utf8.h"
+#include "palimpsest/writer.h"
+
+namespace palimpsest::cli {
+namespace {
+
+constexpr int kMostDefaultBudget = 2048;
+
+constexpr const char* kCommands = R"(/stats   times and cache of the last answer    /reset   forget everything
+/help    this list                             /exit    leave (also: end of input)
+Ctrl-C stops an answer; twice at the prompt, it leaves.)";
+
+constexpr const char* kFooter = R"(Every line of standard input is a turn. In the conversation:
+  /stats   times and cache of the last answer
+  /reset   forget everything
+  /help    these commands
+  /exit    leave (also: end of input)
+Ctrl-C stops an answer; twice at the prompt, it leaves.
+
+Examples:
+  palimpsest chat -m model.gguf
+  palimpsest chat -m model.gguf --system "Answer in one sentence." --temp 0.2
+  printf 'Hello\nWhat did I say?\n' | palimpsest chat -m model.gguf --method streaming:budget=1024)";
+
+struct ChatFlags {
+  ModelFlags model;
+  CacheFlags cache;
+  SamplingFlags sampling;
+  std::optional<long long> threads;
+  std::string system, chat_template;
+  GenerateOptions generate{.max_tokens = 1024, .stop = {}, .ignore_end = false};
+};
+
+// Lines of standard input; a signal wakes the reader up.
+class Lines {
+ public:
+  enum Result { kLine, kEnd, kInterruption };
+  Result next(std::string& line) {
+    while (true) {
+      if (const auto at = buffer_.find('\n'); at != std::string::npos) {
+        line = buffer_.substr(0, at);
+        buffer_.erase(0, at + 1);
+        return kLine;
+      }
+      char bytes[4096];
+      const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof bytes);
+      if (n < 0 && errno == EINTR) return kInterruption;
+      if (n < 0) fail("standard input cannot be read (error {})", errno);
+      if (n == 0 && buffer_.empty()) return kEnd;
+      if (n == 0) bytes[0] = '\n';
+      buffer_.append(bytes, n == 0 ? 1 : static_cast<std::size_t>(n));
+    }
+  }
+
+ private:
+  std::string buffer_;
+};
+
+class Chat {
+ public:
+  explicit Chat(const ChatFlags& flags)
+      : flags_(flags),
+        threads_(threads_of(flags.threads)),
+        sampling_(sampler_options(flags.sampling)),
+        loaded_(load_text_model(flags.model)),
+        default_method_(fmt::format("streaming:budget={}",
+                                    std::clamp(loaded_.model->hyper().trained_context, 64, kMostDefaultBudget))),
+        conversation_(*loaded_.vocabulary, flags.system, flags.chat_template),
+        session_(std::make_shared<Decoder>(loaded_.model, threads_),
+                 session_options(flags.cache, default_method_, loaded_.model->hyper(), 0)) {
+    sampling_.seed = Sampler(sampling_, loaded_.vocabulary.get(), loaded_.vocabulary->size()).seed();
+  }
+
+  int talk() {
+    const bool terminal = isatty(STDIN_FILENO) == 1;
+    if (terminal) fmt::print(stderr, "{}: {}\n{}\n", loaded_.model->path(), spell_out(session_.method()), kCommands);
+    Lines lines;
+    std::string line;
+    bool warned = false;
+    interrupted();
+    while (!output_.closed()) {
+      if (terminal) output_.write("> ");
+      const Lines::Result result = lines.next(line);
+      if (result == Lines::kEnd) break;
+      if (result == Lines::kInterruption) {
+        output_.write("\n");
+        if (warned) return kInterrupted;
+        rearm_interrupt();
+        warned = true;
+        fmt::print(stderr, "(Ctrl-C again leaves; so does /exit)\n");
+        continue;
+      }
+      warned = false;
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (line.empty()) continue;
+      if (line == "/exit" || line == "/quit") break;
+      if (line.front() == '/')
+        obey(line);
+      else
+        answer(line);
+    }
+    if (terminal) output_.end_line();
+    return kOk;
+  }
+
+ private:
+  void obey(const std::string& command) {
+    if (command == "/help") {
+      fmt::print(stderr, "{}\n", kCommands);
+    } else if (command == "/stats") {
+      fmt::print(stderr, "{}\n{} tokens in all, {}\n", summary_line(last_, session_.cache()),
+                 thousands(session_.position()), spell_out(session_.method()));
+    } else if (command == "/reset") {
+      conversation_.reset();
+      session_.clear();
+      unread_.clear();
+      fmt::print(stderr, "(forgotten)\n");
+    } else {
+      fmt::print(stderr, "unknown command '{}'; there are /stats, /reset, /help, /exit\n", command);
+    }
+  }
+
+  void answer(const std::string& words) {
+    if (const auto offset = invalid_utf8(words)) {
+      fmt::print(stderr, "this line is not valid UTF-8 at byte {}: it was not sent\n", *offset);
+      return;
+    }
+    const Conversation::Turn turn = conversation_.user(words);
+    if (turn.afresh) {
+      session_.clear();
+      unread_.clear();
+    }
+    const auto tokens = loaded_.vocabulary->tokenize(turn.text, turn.afresh, true);
+    unread_.insert(unread_.end(), tokens.begin(), tokens.end());
+
+    SamplerOptions options = sampling_;  // a new one for each answer: a grammar begins anew
+    options.seed += turns_++;
+    Sampler sampler(options, loaded_.vocabulary.get(), loaded_.vocabulary->size());
+    std::string reply;
+    Progress reading("reading", "tokens");
+    last_ = generate(
+        session_, sampler, *loaded_.vocabulary, unread_, flags_.generate,
+        [&](std::string_view piece) {
+          reading.clear();
+          reply += piece;
+          output_.write(piece);
+          if (output_.closed()) interrupted() = true;
+        },
+        interrupted(),
+        [&](long long done, long long total) {
+          reading.update(done, total);
+          return true;
+        });
+    output_.end_line();
+    if (last_.stop_reason == "cancelled") rearm_interrupt();
+    unread_.erase(unread_.begin(), unread_.begin() + static_cast<std::ptrdiff_t>(last_.prompt_tokens));
+    if (last_.unread >= 0) unread_.push_back(last_.unread);
+    conversation_.assistant(reply);
+  }
+
+  const ChatFlags& flags_;
+  int threads_;
+  SamplerOptions sampling_;
+  TextModel loaded_;
+  std::string default_method_;
+  Conversation conversation_;
+  Session session_;
+  StandardOutput output_;
+  Generation last_;
+  std::vector<TokenId> unread_;  // said, but not yet read by the model
+  std::uint32_t turns_ = 0;
+};
+
+}  // namespace
+
+void add_chat(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("chat", "Talk with a model, turn by turn, without end");
+  command->footer(kFooter);
+  const auto flags = std::make_shared<ChatFlags>();
+  const char* group = "Text";
+  command->add_option("--system", flags->system, "what the model is told before the conversation")
+      ->type_name("TEXT")
+      ->group(group);
+  command->add_option("--chat-template", flags->chat_template, "how turns are written: chatml, llama3, gemma, ...")
+      ->type_name("NAME")
+      ->default_str("the model's own")
+      ->group(group);
+  command->add_option("-n,--tokens", flags->generate.max_tokens, "tokens of an answer at most; -1: until it ends")
+      ->type_name("N")
+      ->group(group)
+      ->capture_default_str();
+  command->add_option("--stop", flags->generate.stop, "end an answer before this text; may be given several times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->group(group);
+  add_model_flags(*command, flags->model);
+  add_threads_flag(*command, flags->threads);
+  add_cache_flags(*command, flags->cache, "streaming, with the trained context but at most 2048 as its budget");
+  add_sampling_flags(*command, flags->sampling);
+  command->callback([&action, flags] { action = [flags] { return Chat(*flags).talk(); }; });
+}
+
+}  // namespace palimpsest::cli

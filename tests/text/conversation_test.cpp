@@ -1,0 +1,61 @@
+#include "palimpsest/text/conversation.h"
+
+#include <gtest/gtest.h>
+
+#include "palimpsest/core/error.h"
+#include "tests/support/shared_dir.h"
+
+namespace palimpsest::testing {
+namespace {
+
+class ConversationTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto dir = shared_dir();
+    if (!dir) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
+    vocabulary_ = Vocabulary::load(*dir / "models/stories260K/stories260K.gguf");
+  }
+  std::shared_ptr<Vocabulary> vocabulary_;
+};
+
+TEST_F(ConversationTest, EveryTurnFollowsWhatWasReadAndAnswered) {
+  for (const char* name : {"chatml", "llama3", "gemma", "phi3", "zephyr"}) {
+    SCOPED_TRACE(name);
+    Conversation conversation(*vocabulary_, "", name);
+    std::vector<ChatMessage> messages;
+    std::string stream;
+    for (const char* answer : {"one", " two\n", "three"}) {
+      messages.push_back({"user", "and?"});
+      const auto turn = conversation.user("and?");
+      EXPECT_EQ(turn.afresh, messages.size() == 1);
+      stream += turn.text;
+      const std::string read = vocabulary_->apply_chat_template(messages, true, name);
+      // What the model read is what the template says, but for the blanks around its own words.
+      EXPECT_EQ(stream.substr(stream.size() - turn.text.size()), read.substr(read.size() - turn.text.size()));
+      stream += answer;
+      conversation.assistant(answer);
+      messages.push_back({"assistant", answer});
+    }
+    EXPECT_LT(stream.size(), vocabulary_->apply_chat_template(messages, false, name).size() + 8);
+  }
+}
+
+TEST_F(ConversationTest, ChatmlWordForWord) {
+  Conversation conversation(*vocabulary_, "be kind", "chatml");
+  EXPECT_EQ(conversation.user("hi").text,
+            "<|im_start|>system\nbe kind<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  conversation.assistant("hello");
+  const auto turn = conversation.user("bye");
+  EXPECT_FALSE(turn.afresh);
+  EXPECT_EQ(turn.text, "<|im_end|>\n<|im_start|>user\nbye<|im_end|>\n<|im_start|>assistant\n");
+  conversation.reset();
+  EXPECT_TRUE(conversation.user("hi").afresh);
+}
+
+TEST_F(ConversationTest, SaysAtOnceThatThereIsNoTemplate) {
+  EXPECT_THROW(Conversation(*vocabulary_, "", ""), Error);
+  EXPECT_THROW(Conversation(*vocabulary_, "", "no such"), Error);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
