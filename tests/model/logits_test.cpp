@@ -104,10 +104,12 @@ void check(const std::string& name, const std::string& weights, const std::strin
            const std::vector<TokenId>& tokens, bool trained) {
   const auto theirs = testing::llama_logits(path, tokens, 64);
   const auto model = Model::load(path);
-  if (trained) {  // what libllama's own two ways to attend differ by: no bound, the size of the noise
+  double least_same_top = 0.99;
+  if (trained) {  // by how much libllama's own two ways to attend differ: the size of the noise
     const auto flash = testing::llama_logits(path, tokens, 64, true);
-    table().push_back(
-        {name + ", libllama's flash attention", weights, 64, compare(flash, theirs, model->hyper().vocabulary)});
+    const Difference noise = compare(flash, theirs, model->hyper().vocabulary);
+    table().push_back({name + ", libllama's flash attention", weights, 64, noise});
+    least_same_top = std::min(least_same_top, noise.same_top);
   }
   for (const int chunk : {1, 64}) {
     const Difference d = compare(our_logits(model, tokens, chunk), theirs, model->hyper().vocabulary);
@@ -117,7 +119,7 @@ void check(const std::string& name, const std::string& weights, const std::strin
     EXPECT_LE(d.relative, bound);
     if (trained) {
       EXPECT_LE(d.divergence, 1e-3);
-      EXPECT_GE(d.same_top, 0.99);
+      EXPECT_GE(d.same_top, least_same_top);
     }
   }
 }

@@ -1,0 +1,199 @@
+// The step itself: threads, chunks, positions, windows, weights. Against libllama: logits_test.cpp.
+#include "palimpsest/model/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "palimpsest/model/model.h"
+
+namespace palimpsest {
+namespace {
+
+std::vector<TokenId> random_tokens(int count, int vocabulary) {
+  std::mt19937 random(11);
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random() % static_cast<unsigned>(vocabulary)));
+  return tokens;
+}
+
+struct Setup {
+  AttentionRule rule;
+  int budget = 0;  // 0: everything is kept
+  int sinks = 0;
+  int chunk = 1, threads = 1;
+  Mechanism mechanism = Mechanism::kInPlace;
+};
+
+// Logits of every token; past the budget the oldest tokens that are no sinks leave before the new ones come.
+std::vector<float> run(const std::shared_ptr<const Model>& model, const std::vector<TokenId>& tokens, const Setup& s) {
+  Decoder decoder(model, s.threads);
+  CacheOptions options = decoder.cache_options();
+  options.type = CacheType::kF32;
+  options.mechanism = s.mechanism;
+  options.track_rank = s.rule.rotation == Rotation::kLate;
+  Cache cache(options);
+  std::vector<float> out;
+  for (std::size_t first = 0; first < tokens.size(); first += static_cast<std::size_t>(s.chunk)) {
+    const auto part = std::span(tokens).subspan(first, std::min<std::size_t>(s.chunk, tokens.size() - first));
+    const int count = static_cast<int>(part.size());
+    Plan plan;
+    plan.drop.resize(1);
+    const int surplus = s.budget == 0 ? 0 : cache.live() + count - s.budget;
+    const SlotTable& table = cache.table(0);
+    std::vector<std::pair<Position, int>> old;
+    for (int slot = 0; slot < table.slots(); ++slot)
+      if (table.position()[slot] >= s.sinks) old.push_back({table.position()[slot], slot});
+    std::sort(old.begin(), old.end());
+    for (int i = 0; i < surplus; ++i) plan.drop[0].push_back(old[i].second);
+    cache.apply(plan);
+    cache.insert(count);
+    const SequenceStep step{.cache = &cache, .rule = s.rule, .tokens = part, .all_logits = true};
+    const auto logits = decoder.step({&step, 1});
+    out.insert(out.end(), logits.begin(), logits.end());
+  }
+  return out;
+}
+
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    error = std::max(error, std::abs(static_cast<double>(a[i]) - b[i]));
+    size = std::max(size, std::abs(static_cast<double>(b[i])));
+  }
+  return error / size;
+}
+
+TEST(DecoderTest, TheNumberOfThreadsChangesNoBit) {
+  for (const char* shape : {"tiny@type=q4_0", "tiny@type=q8_0", "tiny-qwen3@type=f16"}) {
+    const auto model = Model::synthetic(shape);
+    const auto tokens = random_tokens(70, model->hyper().vocabulary);
+    for (const int chunk : {1, 64}) {
+      const auto one = run(model, tokens, {.rule = {}, .chunk = chunk, .threads = 1});
+      EXPECT_EQ(run(model, tokens, {.rule = {}, .chunk = chunk, .threads = 2}), one) << shape << " " << chunk;
+      EXPECT_EQ(run(model, tokens, {.rule = {}, .chunk = chunk, .threads = 3}), one) << shape << " " << chunk;
+    }
+  }
+}
+
+TEST(DecoderTest, ChunksOfAnySizeAgree) {
+  const auto model = Model::synthetic("tiny");
+  const auto tokens = random_tokens(100, model->hyper().vocabulary);
+  const auto one = run(model, tokens, {});
+  for (const int chunk : {3, 16, 33, 100})
+    EXPECT_LE(relative_difference(run(model, tokens, {.rule = {}, .chunk = chunk}), one), 1e-5);
+}
+
+TEST(DecoderTest, LastLogitsAreTheLastRowOfAll) {
+  const auto model = Model::synthetic("tiny");
+  const auto tokens = random_tokens(40, model->hyper().vocabulary);
+  const auto all = run(model, tokens, {.rule = {}, .chunk = 40});
+  Decoder decoder(model, 1);
+  CacheOptions options = decoder.cache_options();
+  options.type = CacheType::kF32;
+  Cache cache(options);
+  cache.insert(40);
+  const SequenceStep step{.cache = &cache, .tokens = tokens};
+  const auto last = decoder.step({&step, 1});
+  ASSERT_EQ(last.size(), static_cast<std::size_t>(model->hyper().vocabulary));
+  EXPECT_LE(relative_difference({last.begin(), last.end()},
+                                {all.end() - static_cast<std::ptrdiff_t>(last.size()), all.end()}),
+            1e-6);
+}
+
+// Sinks + window with positions in the cache: turning the query twice is the same as turning every key at its rank.
+TEST(DecoderTest, TwoQueriesAreTheSameAsLateRotation) {
+  for (const char* shape : {"tiny", "tiny-qwen2"}) {
+    const auto model = Model::synthetic(shape);
+    const auto tokens = random_tokens(200, model->hyper().vocabulary);
+    const int sinks = 4, window = 28, budget = sinks + window;
+    const AttentionRule late{.rotation = Rotation::kLate};
+    const AttentionRule twice{.rotation = Rotation::kAtWrite, .two_query = true, .sinks = sinks, .window = window};
+    const AttentionRule original{.rotation = Rotation::kAtWrite, .two_query = false, .sinks = sinks, .window = window};
+    const auto expected = run(model, tokens, {.rule = late, .budget = budget, .sinks = sinks});
+    const auto in_place = run(model, tokens, {.rule = twice, .budget = budget, .sinks = sinks});
+    EXPECT_LE(relative_difference(in_place, expected), 1e-5);
+    EXPECT_LE(relative_difference(
+                  run(model, tokens, {.rule = twice, .budget = budget, .sinks = sinks, .mechanism = Mechanism::kShift}),
+                  in_place),
+              1e-5);
+    // The two kinds of positions are different things, or this test shows nothing.
+    EXPECT_GT(relative_difference(run(model, tokens, {.rule = original, .budget = budget, .sinks = sinks}), in_place),
+              1e-2);
+  }
+}
+
+// The window is a mask: with every token kept it shows the same as a cache that really holds sinks + window.
+TEST(DecoderTest, AWindowOverAFullCacheIsAnEvictingCache) {
+  const auto model = Model::synthetic("tiny");
+  const auto tokens = random_tokens(120, model->hyper().vocabulary);
+  const AttentionRule rule{.rotation = Rotation::kAtWrite, .two_query = true, .sinks = 2, .window = 14};
+  const auto evicting = run(model, tokens, {.rule = rule, .budget = 16, .sinks = 2});
+  EXPECT_LE(relative_difference(run(model, tokens, {.rule = rule}), evicting), 1e-5);
+  EXPECT_LE(relative_difference(run(model, tokens, {.rule = rule, .chunk = 40}), evicting), 1e-5);
+}
+
+TEST(DecoderTest, WeightsOfEveryHeadAddUpToOne) {
+  const auto model = Model::synthetic("tiny");
+  const Hyperparameters& h = model->hyper();
+  Decoder decoder(model, 2);
+  Cache cache(decoder.cache_options());
+  const auto tokens = random_tokens(20, h.vocabulary);
+  cache.insert(19);
+  const SequenceStep prompt{.cache = &cache, .tokens = std::span(tokens).first(19)};
+  decoder.step({&prompt, 1});
+  cache.insert(1);
+  std::vector<std::vector<float>> weights(h.layers * h.kv_heads, std::vector<float>(cache.table(0).slots(), -1.0F));
+  std::vector<float*> rows;
+  for (auto& row : weights) rows.push_back(row.data());
+  const SequenceStep step{.cache = &cache, .tokens = std::span(tokens).last(1), .weights = rows.data()};
+  decoder.step({&step, 1});
+  for (const auto& row : weights) {
+    double sum = 0;
+    for (const float w : row) sum += w;
+    EXPECT_NEAR(sum, 1, 1e-4);
+  }
+}
+
+TEST(DecoderTest, SequencesOfOneStepDoNotMix) {
+  const auto model = Model::synthetic("tiny");
+  const auto tokens = random_tokens(60, model->hyper().vocabulary);
+  const auto alone = run(model, tokens, {.rule = {}, .chunk = 60});
+  Decoder decoder(model, 2);
+  CacheOptions options = decoder.cache_options();
+  options.type = CacheType::kF32;
+  Cache a(options), b(options);
+  a.insert(60);
+  b.insert(25);
+  const SequenceStep steps[] = {{.cache = &b, .tokens = std::span(tokens).subspan(10, 25)},
+                                {.cache = &a, .tokens = tokens}};
+  const auto logits = decoder.step(steps);
+  const auto size = static_cast<std::size_t>(model->hyper().vocabulary);
+  ASSERT_EQ(logits.size(), 2 * size);
+  EXPECT_LE(relative_difference({logits.begin() + static_cast<std::ptrdiff_t>(size), logits.end()},
+                                {alone.end() - static_cast<std::ptrdiff_t>(size), alone.end()}),
+            1e-5);
+}
+
+// The same shape of step must not build again.
+TEST(DecoderTest, ADecodeStepReusesItsGraph) {
+  const auto model = Model::synthetic("tiny");
+  Decoder decoder(model, 1);
+  Cache cache(decoder.cache_options());
+  std::vector<double> build;
+  for (TokenId t = 0; t < 50; ++t) {
+    cache.insert(1);
+    const SequenceStep step{.cache = &cache, .tokens = {&t, 1}};
+    decoder.step({&step, 1});
+    build.push_back(decoder.times().build);
+  }
+  std::sort(build.begin() + 1, build.end());
+  EXPECT_LT(build[25], build[0]);
+}
+
+}  // namespace
+}  // namespace palimpsest
