@@ -1,8 +1,8 @@
 #include "palimpsest/model/family.h"
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/gguf_file.h"
 #include "palimpsest/model/families/families.h"
-#include "palimpsest/model/gguf_file.h"
 
 namespace palimpsest {
 

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/gguf_file.h"
 #include "palimpsest/model/family.h"
-#include "palimpsest/model/gguf_file.h"
 
 namespace palimpsest {
 

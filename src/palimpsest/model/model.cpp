@@ -1,8 +1,8 @@
 #include "palimpsest/model/model.h"
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/gguf_file.h"
 #include "palimpsest/model/family.h"
-#include "palimpsest/model/gguf_file.h"
 #include "palimpsest/model/synthetic.h"
 #include "palimpsest/model/weights.h"
 

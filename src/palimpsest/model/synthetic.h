@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "palimpsest/attention/rope.h"
-#include "palimpsest/model/gguf_file.h"
+#include "palimpsest/core/gguf_file.h"
 
 namespace palimpsest {
 

@@ -10,9 +10,9 @@
 #include <memory>
 #include <vector>
 
+#include "palimpsest/core/gguf_file.h"
 #include "palimpsest/core/types.h"
 #include "palimpsest/model/family.h"
-#include "palimpsest/model/gguf_file.h"
 #include "palimpsest/model/hyperparameters.h"
 #include "palimpsest/model/model.h"
 

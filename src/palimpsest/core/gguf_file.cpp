@@ -1,4 +1,4 @@
-#include "palimpsest/model/gguf_file.h"
+#include "palimpsest/core/gguf_file.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -301,6 +301,27 @@ std::optional<std::vector<std::int64_t>> GgufFile::integers(std::string_view key
     if (!element) mistyped(key, *v, "an array of integers");
     out.push_back(*element);
   }
+  return out;
+}
+
+std::optional<std::vector<std::string_view>> GgufFile::texts(std::string_view key) const {
+  const Value* v = value(key);
+  if (v == nullptr) return std::nullopt;
+  if (v->type != GGUF_TYPE_ARRAY || v->element != GGUF_TYPE_STRING) mistyped(key, *v, "an array of texts");
+  std::vector<std::string_view> out;
+  out.reserve(static_cast<std::size_t>(v->count));  // read() went over every one of them
+  const std::byte* at = v->data;
+  for (std::uint64_t i = 0; i < v->count; ++i) {
+    const auto length = load<std::uint64_t>(at);
+    out.emplace_back(reinterpret_cast<const char*>(at + sizeof length), static_cast<std::size_t>(length));
+    at += sizeof length + length;
+  }
+  return out;
+}
+
+std::vector<std::string_view> GgufFile::keys() const {
+  std::vector<std::string_view> out;
+  for (const auto& [key, value] : values_) out.push_back(key);
   return out;
 }
 

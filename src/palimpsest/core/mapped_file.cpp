@@ -1,4 +1,4 @@
-#include "palimpsest/model/mapped_file.h"
+#include "palimpsest/core/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "palimpsest/model/mapped_file.h"
+#include "palimpsest/core/mapped_file.h"
 
 namespace palimpsest {
 
@@ -50,8 +50,10 @@ class GgufFile {
   std::optional<double> number(std::string_view key) const;         // a floating-point type, or an integer
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
-  std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;  // an array of integers
-  std::size_t array_size(std::string_view key) const;                             // 0 if absent; Error if no array
+  std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;   // an array of integers
+  std::optional<std::vector<std::string_view>> texts(std::string_view key) const;  // an array of texts; views into it
+  std::size_t array_size(std::string_view key) const;                              // 0 if absent; Error if no array
+  std::vector<std::string_view> keys() const;
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find(std::string_view name) const;  // nullptr if absent
