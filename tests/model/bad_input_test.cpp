@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/gguf_file.h"
 #include "palimpsest/model/decoder.h"
-#include "palimpsest/model/gguf_file.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/model/synthetic.h"
 
