@@ -49,6 +49,7 @@ int run_program(int argc, char** argv) {
   Action action;
   add_run(app, action);
   add_chat(app, action);
+  add_info(app, action);
   add_methods(app, action);
 
   try {

@@ -1,0 +1,191 @@
+// palimpsest info: what a model file holds and what a cache for it costs; devices and families of this program.
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "palimpsest/commands.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/model/backend.h"
+#include "palimpsest/model/family.h"
+#include "palimpsest/model/weights.h"
+#include "palimpsest/options.h"
+#include "palimpsest/progress.h"
+#include "palimpsest/system.h"
+#include "palimpsest/text/vocabulary.h"
+
+namespace palimpsest::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFooter = R"(Examples:
+  palimpsest info model.gguf
+  palimpsest info model.gguf --budget 4096 --cache-type bf16
+  palimpsest info --devices
+  palimpsest info --synthetic llama-3.2-1b@type=q4_0 --json)";
+
+struct InfoFlags {
+  ModelFlags model;
+  std::string cache_type = "f16";
+  long long budget = 256;
+  bool devices = false, families = false, json = false;
+};
+
+const char* name_of(RopeKind kind) {
+  return kind == RopeKind::kNone ? "none" : kind == RopeKind::kPairs ? "pairs" : "halves";
+}
+
+Json rope_of(const RopeOptions& rope) {
+  Json out = {{"kind", name_of(rope.kind)}, {"dimensions", rope.dims}, {"base", rope.base}};
+  if (rope.linear_scale != 1) out["linear_scale"] = rope.linear_scale;
+  if (!rope.factors.empty()) out["factors"] = rope.factors.size();
+  if (rope.yarn_ext_factor != 0) out["yarn_original_context"] = rope.original_context;
+  return out;
+}
+
+Json tensors_of(const Model& model) {
+  struct Sum {
+    std::size_t count = 0, bytes = 0;
+  };
+  std::map<std::string, Sum> sums;
+  for (const GgufTensor& tensor : model.weights().file.tensors()) {
+    Sum& sum = sums[ggml_type_name(tensor.type)];
+    ++sum.count;
+    sum.bytes += tensor.bytes;
+  }
+  Json out = Json::array();
+  for (const auto& [type, sum] : sums) out.push_back({{"type", type}, {"count", sum.count}, {"bytes", sum.bytes}});
+  return out;
+}
+
+Json vocabulary_of(const Model& model) {
+  if (model.path().empty()) return nullptr;
+  const auto vocabulary = Vocabulary::load(model.path());
+  return {{"kind", vocabulary->kind()},
+          {"tokens", vocabulary->size()},
+          {"bos", vocabulary->bos()},
+          {"eos", vocabulary->eos()},
+          {"chat_template", vocabulary->has_chat_template()}};
+}
+
+Json describe(const InfoFlags& flags) {
+  if (flags.budget < 1 || flags.budget > (1LL << 40)) fail("--budget {}: give 1 to 2^40 tokens", flags.budget);
+  const CacheType type = cache_type_of(flags.cache_type);
+  ModelFlags model_flags = flags.model;
+  model_flags.options.repack = false;  // nothing is computed here
+  const auto model = load_model(model_flags);
+  const Hyperparameters& h = model->hyper();
+  Json out;
+  out["model"] = model->path().empty() ? h.name : model->path();
+  out["name"] = h.name;
+  out["architecture"] = h.architecture;
+  out["parameters"] = h.parameters;
+  out["weight_bytes"] = h.weight_bytes;
+  out["layers"] = h.layers;
+  out["width"] = h.width;
+  out["feed_forward"] = h.feed_forward;
+  out["query_heads"] = h.query_heads;
+  out["kv_heads"] = h.kv_heads;
+  out["head_dim"] = h.head_dim;
+  out["value_dim"] = h.value_dim;
+  out["trained_context"] = h.trained_context;
+  out["rope"] = rope_of(h.rope);
+  out["vocabulary"] = vocabulary_of(*model);
+  out["tensors"] = tensors_of(*model);
+  out["cache"] = {{"type", cli::name_of(type)},
+                  {"bytes_per_token", cache_bytes(h, type, 1)},
+                  {"budget", flags.budget},
+                  {"bytes_at_budget", cache_bytes(h, type, flags.budget)},
+                  {"bytes_at_trained_context", cache_bytes(h, type, h.trained_context)}};
+  return out;
+}
+
+void print(const Json& m) {
+  const auto line = [](const char* name, const std::string& value) { fmt::print("{:18}{}\n", name, value); };
+  const auto number = [&](const char* key) { return m[key].get<long long>(); };
+  const auto bytes = [](const Json& value) { return human_bytes(value.get<std::size_t>()); };
+  line("model", m["model"]);
+  if (m["name"] != m["model"] && !m["name"].get<std::string>().empty()) line("name", m["name"]);
+  line("architecture", m["architecture"]);
+  line("parameters", fmt::format("{} ({})", thousands(number("parameters")), bytes(m["weight_bytes"])));
+  line("shape",
+       fmt::format("{} layers, width {}, feed-forward {}", number("layers"), number("width"), number("feed_forward")));
+  line("attention", fmt::format("{} query heads, {} KV heads, head dimension {}", number("query_heads"),
+                                number("kv_heads"), number("head_dim")));
+  line("trained context", thousands(number("trained_context")));
+  const Json& rope = m["rope"];
+  std::string rotary = rope["kind"] == "none"
+                           ? "none"
+                           : fmt::format("{}, {} dimensions, base {}", rope["kind"].get<std::string>(),
+                                         rope["dimensions"].get<int>(), rope["base"].get<double>());
+  if (rope.contains("linear_scale")) rotary += fmt::format(", linear {}", rope["linear_scale"].get<double>());
+  if (rope.contains("factors")) rotary += ", a factor for each frequency";
+  if (rope.contains("yarn_original_context")) rotary += ", YaRN";
+  line("rotary positions", rotary);
+  const Json& v = m["vocabulary"];
+  line("vocabulary", v.is_null() ? "none (synthetic)"
+                                 : fmt::format("{} tokens, {}, {} chat template", thousands(v["tokens"].get<int>()),
+                                               v["kind"].get<std::string>(), v["chat_template"] ? "with" : "no"));
+  for (const Json& t : m["tensors"])
+    line(&t == &m["tensors"].front() ? "tensors" : "",
+         fmt::format("{:6} {:4} tensors, {}", t["type"].get<std::string>(), t["count"].get<int>(), bytes(t["bytes"])));
+  const Json& c = m["cache"];
+  line("cache", fmt::format("{} a token in {}; {} at a budget of {}; {} at the trained context",
+                            bytes(c["bytes_per_token"]), c["type"].get<std::string>(), bytes(c["bytes_at_budget"]),
+                            thousands(c["budget"].get<long long>()), bytes(c["bytes_at_trained_context"])));
+}
+
+int devices(bool json) {
+  Json out = Json::array();
+  for (const DeviceInfo& each : list_devices()) {
+    out.push_back({{"name", each.name},
+                   {"description", each.description},
+                   {"memory_free", each.memory_free},
+                   {"memory_total", each.memory_total}});
+    if (!json) fmt::print("{:10}  {}  ({} of memory)\n", each.name, each.description, human_bytes(each.memory_total));
+  }
+  if (json) fmt::print("{}\n", out.dump(2));
+  return kOk;
+}
+
+int info(const InfoFlags& flags) {
+  if (flags.devices) return devices(flags.json);
+  if (flags.families) {
+    fmt::print("{}\n", flags.json ? Json{{"families", supported_architectures()}}.dump(2) : supported_architectures());
+    return kOk;
+  }
+  const Json out = describe(flags);
+  if (flags.json)
+    fmt::print("{}\n", out.dump(2));
+  else
+    print(out);
+  return kOk;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("info", "Show what a model file holds and what its cache costs");
+  command->footer(kFooter);
+  const auto flags = std::make_shared<InfoFlags>();
+  add_model_flags(*command, flags->model);
+  command->add_option("MODEL", flags->model.path, "the same as -m")
+      ->type_name("MODEL")
+      ->excludes("--model")
+      ->excludes("--synthetic");
+  command->add_flag("--devices", flags->devices, "list the devices that a model can run on, and leave")->group("Lists");
+  command->add_flag("--families", flags->families, "list the architectures that can be run, and leave")->group("Lists");
+  command->add_option("--budget", flags->budget, "tokens to say the cost of")
+      ->type_name("TOKENS")
+      ->capture_default_str()
+      ->group("Cache");
+  command->add_option("--cache-type", flags->cache_type, "how keys and values are stored: f32, f16 or bf16")
+      ->type_name("TYPE")
+      ->capture_default_str()
+      ->group("Cache");
+  add_json_flag(*command, flags->json);
+  command->callback([&action, flags] { action = [flags] { return info(*flags); }; });
+}
+
+}  // namespace palimpsest::cli
