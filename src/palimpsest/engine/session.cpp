@@ -114,6 +114,17 @@ void Session::read(std::span<const TokenId> tokens, const Visit& visit, const Pr
   });
 }
 
+void Session::pretend(long long tokens) {
+  const int budget = options_.method.budget;
+  while (tokens > 0) {
+    if (budget > 0) cache_->apply(evictor_.plan(*cache_, budget - 1));
+    const auto chunk = static_cast<int>(chunk_that_fits(static_cast<std::size_t>(tokens)));
+    cache_->insert(chunk);
+    if (budget > 0 && chunk > 1) cache_->apply(evictor_.plan(*cache_, budget));
+    tokens -= chunk;
+  }
+}
+
 void Session::clear() {
   cache_->clear();
 }

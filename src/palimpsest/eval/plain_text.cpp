@@ -1,12 +1,7 @@
 #include "palimpsest/eval/plain_text.h"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "palimpsest/core/error.h"
 
@@ -65,22 +60,6 @@ PlainText plain_text(std::string raw, const PlainTextOptions& options) {
   }
   if (options.gutenberg) cut_gutenberg(plain);
   return plain;
-}
-
-PlainText read_plain_text(const std::string& path, const PlainTextOptions& options) {
-  std::string raw;
-  if (path == "-") {
-    raw.assign(std::istreambuf_iterator<char>(std::cin), {});
-  } else {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored)) fail("{}: is a folder; name a text file", path);
-    std::ifstream file(path, std::ios::binary);
-    if (!file) fail("{}: cannot be read ({})", path, std::strerror(errno));
-    raw.assign(std::istreambuf_iterator<char>(file), {});
-    if (file.bad()) fail("{}: reading it broke off ({})", path, std::strerror(errno));
-  }
-  if (raw.empty()) fail("{}: is empty", path);
-  return plain_text(std::move(raw), options);
 }
 
 }  // namespace palimpsest

@@ -19,7 +19,4 @@ struct PlainText {
 // for and its marks are not there.
 PlainText plain_text(std::string raw, const PlainTextOptions& options = {});
 
-// Reads the file, then as above. `-` is standard input. Throws Error that names the file.
-PlainText read_plain_text(const std::string& path, const PlainTextOptions& options = {});
-
 }  // namespace palimpsest

@@ -1,0 +1,44 @@
+// Tokens per second of decoding and of reading prompts, at a depth: with so many tokens already in the cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "palimpsest/bench/statistics.h"
+#include "palimpsest/engine/session.h"
+
+namespace palimpsest {
+
+// How the cache gets its `depth` tokens before the clock starts. Speed depends on how many there are, not on what they
+// hold, so random rows do; a prompt that is really read is the proof of that, and is what llama-bench does.
+enum class Fill { kRandom, kPrompt };
+const char* name_of(Fill fill);
+
+enum class SpeedTest { kDecode, kPrefill };
+
+struct SpeedOptions {
+  SpeedTest test = SpeedTest::kDecode;
+  int depth = 0;
+  int tokens = 128;  // decoded one by one, or read as one prompt
+  int warm_up = 2;   // decode: tokens before the clock starts
+  Fill fill = Fill::kRandom;
+  std::uint32_t seed = 1;
+};
+
+struct SpeedSample {
+  double seconds = 0;
+  double tokens_per_second = 0;
+  double ms_p50 = 0, ms_p99 = 0;  // gaps between tokens; decode only
+  long long evicted = 0;
+  std::size_t cache_bytes = 0;
+};
+
+// One round: clear, fill, measure. Rounds of several sessions can so be interleaved by the caller.
+// Returns a sample of 0 tokens per second when `go_on` said no.
+SpeedSample measure_speed(Session& session, int vocabulary, const SpeedOptions& options,
+                          const std::function<bool()>& go_on = {});
+
+}  // namespace palimpsest

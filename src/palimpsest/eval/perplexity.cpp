@@ -1,0 +1,60 @@
+#include "palimpsest/eval/perplexity.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/eval/likelihood.h"
+
+namespace palimpsest {
+
+double Perplexity::value() const {
+  return std::exp(nll);
+}
+
+long long round_bin(long long predicted, int bins) {
+  const double rough = std::max(1.0, static_cast<double>(predicted) / bins);
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  const double lead = rough / power;
+  return std::llround(power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10));
+}
+
+Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long long bin,
+                      const Session::Progress& progress) {
+  if (tokens.size() < 2) fail("perplexity needs two tokens or more: the text has {}", tokens.size());
+  if (bin < 1) fail("bins of {} tokens: ask for 1 or more", bin);
+  Perplexity result;
+  session.clear();
+  const auto last = static_cast<long long>(tokens.size()) - 1;
+  result.curve.reserve(static_cast<std::size_t>(last / bin) + 1);
+  double sum = 0, squares = 0;
+  const auto evicted_before = session.cache().evicted();
+  const auto start = std::chrono::steady_clock::now();
+  session.read(
+      tokens.first(tokens.size() - 1),
+      [&](long long index, std::span<const float> logits) {
+        const double nats = negative_log_likelihood(logits, tokens[static_cast<std::size_t>(index) + 1]);
+        sum += nats;
+        squares += nats * nats;
+        if (result.predicted % bin == 0) result.curve.push_back({index + 1, index + 1, 0});
+        result.curve.back().nll += nats;  // a sum until the end
+        result.curve.back().to = index + 2;
+        ++result.predicted;
+      },
+      progress);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (auto& each : result.curve) each.nll /= static_cast<double>(each.to - each.from);
+  const auto n = static_cast<double>(result.predicted);
+  result.complete = result.predicted == last;
+  if (result.predicted > 0) {
+    result.nll = sum / n;
+    result.nll_error = std::sqrt(std::max(0.0, squares / n - result.nll * result.nll) / n);
+  }
+  result.evicted = session.cache().evicted() - evicted_before;
+  result.cache_bytes = session.cache().bytes_in_use() + session.cache().bytes_tables();
+  result.cache_bytes_peak = session.cache().bytes_peak() + session.cache().bytes_tables();
+  return result;
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,185 @@
+#include "palimpsest/eval/perplexity.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/eval/compare.h"
+#include "palimpsest/text/vocabulary.h"
+#include "tests/support/shared_dir.h"
+
+namespace palimpsest {
+namespace {
+
+namespace fs = std::filesystem;
+
+// stories260K and some text for it; made once.
+struct Stories {
+  std::shared_ptr<Model> model;
+  std::shared_ptr<Decoder> decoder;
+  std::shared_ptr<Vocabulary> vocabulary;
+  std::vector<std::string> text;
+
+  std::vector<TokenId> tokens(std::size_t count) const {
+    std::vector<TokenId> all = {vocabulary->bos()};
+    for (const auto& story : text) {
+      const auto more = vocabulary->tokenize(story, false, false);
+      all.insert(all.end(), more.begin(), more.end());
+      if (all.size() >= count) break;
+    }
+    all.resize(std::min(all.size(), count));
+    return all;
+  }
+};
+
+const Stories* stories() {
+  static const auto made = []() -> std::unique_ptr<Stories> {
+    const auto shared = testing::shared_dir();
+    if (!shared) return nullptr;
+    auto s = std::make_unique<Stories>();
+    const std::string path = (*shared / "models/stories260K/stories260K.gguf").string();
+    s->model = Model::load(path);
+    s->decoder = std::make_shared<Decoder>(s->model, 1);
+    s->vocabulary = Vocabulary::load(path);
+    std::ifstream file(*shared / "text/tinystories_1000.json");
+    s->text = nlohmann::json::parse(file).get<std::vector<std::string>>();
+    return s;
+  }();
+  return made.get();
+}
+
+#define NEED_STORIES()                \
+  const Stories* const s = stories(); \
+  if (s == nullptr) GTEST_SKIP() << "needs shared/models/stories260K and shared/text (set PALIMPSEST_SHARED)"
+
+SessionOptions with(const std::string& method, CacheType type = CacheType::kF32, int chunk = 512) {
+  SessionOptions options;
+  options.method = parse_method(method);
+  options.cache_type = type;
+  options.chunk = chunk;
+  return options;
+}
+
+// softmax in long double over the logits of token-by-token decoding: nothing shared with the code under test but the
+// model.
+TEST(Perplexity, EqualsAPlainComputationTokenByToken) {
+  NEED_STORIES();
+  const auto tokens = s->tokens(201);
+  Session plain(s->decoder, with("full"));
+  long double sum = 0;
+  for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+    long double total = 0;
+    const auto logits = plain.decode(tokens[i]);
+    for (const float logit : logits) total += std::exp(static_cast<long double>(logit));
+    sum += std::log(total) - static_cast<long double>(logits[static_cast<std::size_t>(tokens[i + 1])]);
+  }
+  Session session(s->decoder, with("full"));
+  const auto result = perplexity(session, tokens, 50);
+  EXPECT_TRUE(result.complete);
+  EXPECT_EQ(result.predicted, 200);
+  EXPECT_NEAR(result.nll, static_cast<double>(sum / 200), 1e-5);
+  EXPECT_NEAR(result.value(), std::exp(static_cast<double>(sum / 200)), 1e-4);
+  ASSERT_EQ(result.curve.size(), 4u);
+  EXPECT_EQ(result.curve.front().from, 1);
+  EXPECT_EQ(result.curve.back().to, 201);
+  double mean = 0;
+  for (const auto& bin : result.curve) mean += bin.nll / 4;
+  EXPECT_NEAR(mean, result.nll, 1e-9);
+}
+
+TEST(Perplexity, StoriesScoreWhatTheirModelCardSays) {
+  NEED_STORIES();
+  Session session(s->decoder, with("full"));
+  double nats = 0;
+  long long count = 0;
+  for (std::size_t i = 0; i < 100; ++i) {
+    auto tokens = s->vocabulary->tokenize(s->text.at(i), true, false);
+    ASSERT_EQ(tokens.front(), s->vocabulary->bos());
+    const auto result = perplexity(session, tokens, 1000);
+    nats += result.nll * static_cast<double>(result.predicted);
+    count += result.predicted;
+  }
+  EXPECT_NEAR(nats / static_cast<double>(count), 1.66, 0.01);
+}
+
+TEST(Perplexity, ChunksDoNotChangeAStream) {
+  NEED_STORIES();
+  const auto tokens = s->tokens(1500);
+  double first = 0;
+  for (const int chunk : {1, 7, 128, 512}) {
+    Session session(s->decoder, with("streaming:budget=128", CacheType::kF32, chunk));
+    const auto result = perplexity(session, tokens, 100);
+    EXPECT_EQ(result.predicted, 1499);
+    EXPECT_GT(result.evicted, 1200) << chunk;
+    if (chunk == 1) first = result.value();
+    EXPECT_NEAR(result.value(), first, 1e-4 * first) << chunk;
+  }
+}
+
+TEST(Perplexity, StopsWhenAsked) {
+  NEED_STORIES();
+  const auto tokens = s->tokens(400);
+  Session session(s->decoder, with("full", CacheType::kF16, 100));
+  const auto result = perplexity(session, tokens, 50, [](long long done, long long) { return done < 200; });
+  EXPECT_FALSE(result.complete);
+  EXPECT_EQ(result.predicted, 200);
+  EXPECT_GT(result.value(), 1);
+}
+
+TEST(Perplexity, RefusesWhatHasNoLoss) {
+  NEED_STORIES();
+  Session session(s->decoder, with("full"));
+  EXPECT_THROW(perplexity(session, std::vector<TokenId>{1}, 10), Error);
+  EXPECT_THROW(perplexity(session, std::vector<TokenId>{1, 2}, 0), Error);
+}
+
+TEST(Perplexity, BinsAreRound) {
+  EXPECT_EQ(round_bin(100000), 1000);
+  EXPECT_EQ(round_bin(130000), 2000);
+  EXPECT_EQ(round_bin(30), 1);
+  EXPECT_EQ(round_bin(70001, 100), 1000);
+}
+
+// The mechanism may not change a result: in place and shift, both kinds of positions, both ways to rotate.
+// 5,000 steps of the same: `make exactness`.
+TEST(Compare, MechanismAndRotationDoNotChangeTheLogits) {
+  NEED_STORIES();
+  const auto tokens = s->tokens(400);
+  const std::vector<std::vector<std::string>> groups = {
+      {"streaming:budget=64,positions=original,mechanism=in-place",
+       "streaming:budget=64,positions=original,mechanism=shift"},
+      {"streaming:budget=64,positions=cache,mechanism=in-place,rerotate=two-query",
+       "streaming:budget=64,positions=cache,mechanism=shift,rerotate=two-query",
+       "streaming:budget=64,positions=cache,mechanism=in-place,rerotate=late",
+       "streaming:budget=64,positions=cache,mechanism=shift,rerotate=late"}};
+  for (const auto& group : groups) {
+    std::vector<std::unique_ptr<Session>> sessions;
+    std::vector<Session*> others;
+    for (const auto& method : group) sessions.push_back(std::make_unique<Session>(s->decoder, with(method)));
+    for (std::size_t i = 1; i < sessions.size(); ++i) others.push_back(sessions[i].get());
+    const auto rows = compare(*sessions[0], others, tokens, 1e-5);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(rows[i].steps, 400);
+      EXPECT_LE(rows[i].greatest, 1e-5) << group[i + 1];
+      EXPECT_EQ(rows[i].flipped, 0) << group[i + 1];
+      EXPECT_GT(others[i]->cache().evicted(), 300);
+    }
+  }
+}
+
+TEST(Compare, SeesADifference) {
+  NEED_STORIES();
+  const auto tokens = s->tokens(120);
+  Session a(s->decoder, with("streaming:budget=64")), b(s->decoder, with("streaming:budget=63"));
+  std::vector<Session*> others = {&b};
+  const auto rows = compare(a, others, tokens, 1e-5);
+  EXPECT_GT(rows[0].greatest, 1e-3);
+  EXPECT_GE(rows[0].greatest_step, 62);  // equal until the smaller budget is full
+  EXPECT_GT(rows[0].mean_kl, 0);
+}
+
+}  // namespace
+}  // namespace palimpsest
