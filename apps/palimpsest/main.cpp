@@ -51,6 +51,8 @@ int run_program(int argc, char** argv) {
   add_chat(app, action);
   add_info(app, action);
   add_methods(app, action);
+  add_eval(app, action);
+  add_bench(app, action);
 
   try {
     app.parse(argc, argv);

@@ -7,7 +7,7 @@
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/core/process_memory.h"
+#include "palimpsest/core/memory.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"

@@ -7,13 +7,17 @@
 #include <numeric>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/core/process_memory.h"
+#include "palimpsest/core/memory.h"
 #include "palimpsest/eval/likelihood.h"
 
 namespace palimpsest {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+std::int64_t now_resident() {
+  return static_cast<std::int64_t>(resident_bytes());
+}
 
 double mean_of(std::span<const float> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -96,9 +100,9 @@ StreamResult run_stream(Session& session, Sampler& sampler, std::span<const Toke
     if (emit) emit(token);
     ++done;
 
-    if (done == std::min(options.settled, options.tokens)) result.resident_settled = resident_bytes();
+    if (done == std::min(options.settled, options.tokens)) result.resident_settled = now_resident();
     if (done >= options.settled && (done % 100 == 0 || done == options.tokens))
-      result.resident_after = std::max(result.resident_after, resident_bytes());
+      result.resident_after = std::max(result.resident_after, now_resident());
     const auto windows = static_cast<long long>(result.windows.size());
     const bool last = windows + 1 == options.windows;
     if (done == (last ? options.tokens : (windows + 1) * window)) {
@@ -118,7 +122,7 @@ StreamResult run_stream(Session& session, Sampler& sampler, std::span<const Toke
       } else {
         w.fresh_nll = std::numeric_limits<double>::quiet_NaN();
       }
-      w.resident = resident_bytes();
+      w.resident = now_resident();
       nats = 0;
       text.clear();
     }

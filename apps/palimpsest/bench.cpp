@@ -1,0 +1,230 @@
+// palimpsest bench: tokens a second of decoding and of reading prompts, several methods and depths in interleaved
+// rounds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "palimpsest/bench/bandwidth.h"
+#include "palimpsest/bench/speed.h"
+#include "palimpsest/commands.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/interrupt.h"
+#include "palimpsest/method_list.h"
+#include "palimpsest/model/synthetic.h"
+#include "palimpsest/progress.h"
+#include "palimpsest/system.h"
+
+namespace palimpsest::cli {
+namespace {
+
+struct Flags {
+  SpeedTest test = SpeedTest::kDecode;
+  ModelFlags model;
+  MethodListFlags list;
+  std::vector<long long> depths = {0};
+  long long tokens = 64, rounds = 5;
+  std::string fill = "random";
+  std::optional<long long> threads;
+  bool json = false;
+};
+
+// One line of the table: a method at a depth.
+struct Row {
+  const NamedMethod* method = nullptr;
+  Session* session = nullptr;
+  int depth = 0;
+  std::vector<SpeedSample> samples;
+
+  Summary summary(double SpeedSample::*field) const {
+    std::vector<double> values;
+    for (const auto& sample : samples) values.push_back(sample.*field);
+    return summarize(std::move(values));
+  }
+};
+
+const char* test_name(SpeedTest test) {
+  return test == SpeedTest::kDecode ? "decode" : "prefill";
+}
+
+// What one decoded token reads: all weights once, and what the cache holds. The limit is that, at full bandwidth.
+double limit_of(const Row& row, const Model& model, double bandwidth) {
+  const auto bytes = static_cast<double>(model.hyper().weight_bytes + row.samples.back().cache_bytes);
+  return bandwidth / bytes;
+}
+
+nlohmann::json as_json(const Row& row, const Flags& flags, const Model& model, int threads, double bandwidth) {
+  const Summary rate = row.summary(&SpeedSample::tokens_per_second);
+  std::vector<double> samples;
+  for (const auto& sample : row.samples) samples.push_back(sample.tokens_per_second);
+  nlohmann::json out = {{"test", test_name(flags.test)},
+                        {"model", model.hyper().name},
+                        {"name", row.method->name},
+                        {"method", spell_out(row.method->options.method)},
+                        {"depth", row.depth},
+                        {"tokens", flags.tokens},
+                        {"threads", threads},
+                        {"cache_type", name_of(row.method->options.cache_type)},
+                        {"fill", row.depth == 0 ? "none" : flags.fill},
+                        {"rounds", rate.count},
+                        {"tokens_per_second",
+                         {{"mean", rate.mean},
+                          {"deviation", rate.deviation},
+                          {"median", rate.median},
+                          {"least", rate.least},
+                          {"most", rate.most}}},
+                        {"samples", samples},
+                        {"evicted", row.samples.back().evicted},
+                        {"cache_bytes", row.samples.back().cache_bytes},
+                        {"weight_bytes", model.hyper().weight_bytes}};
+  if (flags.test == SpeedTest::kDecode) {
+    out["ms_p50"] = row.summary(&SpeedSample::ms_p50).median;
+    out["ms_p99"] = row.summary(&SpeedSample::ms_p99).median;
+    out["read_bandwidth_bytes_per_second"] = bandwidth;
+    out["limit_tokens_per_second"] = limit_of(row, model, bandwidth);
+  }
+  return out;
+}
+
+void print_table(const std::vector<Row>& rows, const Flags& flags, const Model& model, int threads, double bandwidth) {
+  std::string fill;
+  if (*std::max_element(flags.depths.begin(), flags.depths.end()) > 0)
+    fill = flags.fill == "random" ? "; cache filled with random rows" : "; cache filled by reading a prompt";
+  fmt::print("{} ({} of weights), {} threads, {} cache{}; {} interleaved rounds of {} tokens\n", model.hyper().name,
+             human_bytes(model.hyper().weight_bytes), threads, name_of(rows.front().method->options.cache_type), fill,
+             rows.front().samples.size(), flags.tokens);
+  std::size_t width = 6;
+  for (const auto& row : rows) width = std::max(width, row.method->name.size());
+  const bool decode = flags.test == SpeedTest::kDecode;
+  fmt::print("{:<{}}  {:>7}  {:>18}  {:>8}", "method", width, "depth", "tokens/s", "median");
+  if (decode) fmt::print("  {:>8}  {:>8}  {:>8}", "p50 ms", "p99 ms", "limit");
+  fmt::print("  {:>9}  {:>10}\n", "evicted", "cache");
+  for (const auto& row : rows) {
+    const Summary rate = row.summary(&SpeedSample::tokens_per_second);
+    fmt::print("{:<{}}  {:>7}  {:>9.2f} ± {:>6.2f}  {:>8.2f}", row.method->name, width, row.depth, rate.mean,
+               rate.deviation, rate.median);
+    if (decode)
+      fmt::print("  {:>8.2f}  {:>8.2f}  {:>8.1f}", row.summary(&SpeedSample::ms_p50).median,
+                 row.summary(&SpeedSample::ms_p99).median, limit_of(row, model, bandwidth));
+    fmt::print("  {:>9}  {:>10}\n", row.samples.back().evicted, human_bytes(row.samples.back().cache_bytes));
+  }
+  if (decode)
+    fmt::print("limit: weights and cache read once a token at this machine's {:.1f} GB/s (measured now, {} threads)\n",
+               bandwidth / 1e9, threads);
+}
+
+int run_bench(const Flags& flags) {
+  if (flags.rounds < 1) fail("--reps {}: ask for 1 or more", flags.rounds);
+  if (flags.tokens < 1 || flags.tokens > 1'000'000) fail("--tokens {}: ask for 1 to 1,000,000", flags.tokens);
+  for (const long long depth : flags.depths)
+    if (depth < 0 || depth > 100'000'000) fail("--depth {}: ask for 0 to 100,000,000", depth);
+  if (flags.fill != "random" && flags.fill != "prompt") fail("--fill {}: use random or prompt", flags.fill);
+  const auto model = load_model(flags.model);
+  const int threads = threads_of(flags.threads);
+  const long long deepest = *std::max_element(flags.depths.begin(), flags.depths.end());
+  const auto list = method_list(flags.list, model->hyper(), deepest + flags.tokens);
+  const auto decoder = std::make_shared<Decoder>(model, threads);
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<Row> rows;
+  for (const auto& method : list) {
+    sessions.push_back(std::make_unique<Session>(decoder, method.options));
+    for (const long long depth : flags.depths)
+      rows.push_back({&method, sessions.back().get(), static_cast<int>(depth), {}});
+  }
+  const double bandwidth = flags.test == SpeedTest::kDecode ? read_bandwidth(threads) : 0;
+
+  Progress bar("bench", "rounds");
+  const auto rounds = static_cast<long long>(rows.size()) * flags.rounds;
+  long long done = 0;
+  const auto go_on = [&] {
+    bar.update(done, rounds);
+    return !interrupted();
+  };
+  for (long long round = 0; round < flags.rounds && go_on(); ++round)
+    for (auto& row : rows) {
+      const SpeedOptions options{.test = flags.test,
+                                 .depth = row.depth,
+                                 .tokens = static_cast<int>(flags.tokens),
+                                 .fill = flags.fill == "random" ? Fill::kRandom : Fill::kPrompt};
+      const auto sample = measure_speed(*row.session, model->hyper().vocabulary, options, go_on);
+      if (sample.tokens_per_second > 0) row.samples.push_back(sample);
+      ++done;
+      if (!go_on()) break;
+    }
+  bar.clear();
+  std::erase_if(rows, [](const Row& row) { return row.samples.empty(); });
+  if (!rows.empty() && flags.json) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const auto& row : rows) out.push_back(as_json(row, flags, *model, threads, bandwidth));
+    fmt::print("{}\n", out.dump(2));
+  } else if (!rows.empty()) {
+    print_table(rows, flags, *model, threads, bandwidth);
+  }
+  return interrupted() ? kInterrupted : kOk;
+}
+
+void add_speed(CLI::App& bench, Action& action, SpeedTest test, const char* what) {
+  auto flags = std::make_shared<Flags>();
+  flags->test = test;
+  flags->tokens = test == SpeedTest::kDecode ? 64 : 512;
+  CLI::App* command = bench.add_subcommand(test_name(test), what);
+  add_model_flags(*command, flags->model);
+  add_method_list(*command, flags->list, {"full"});
+  add_threads_flag(*command, flags->threads);
+  const char* group = "Bench";
+  command->add_option("--depth", flags->depths, "tokens in the cache before the clock starts; several: 0,2048,8192")
+      ->delimiter(',')
+      ->type_name("TOKENS,...")
+      ->default_str("0")
+      ->group(group);
+  command->add_option("--tokens", flags->tokens, test == SpeedTest::kDecode ? "tokens decoded" : "tokens of the prompt")
+      ->type_name("TOKENS")
+      ->default_str(std::to_string(flags->tokens))
+      ->group(group);
+  command->add_option("--reps", flags->rounds, "rounds; in each, every method and depth has its turn")
+      ->type_name("N")
+      ->default_str("5")
+      ->group(group);
+  command
+      ->add_option("--fill", flags->fill,
+                   "how the cache gets its depth: random (rows of noise, at once) or prompt (really read)")
+      ->type_name("HOW")
+      ->default_str("random")
+      ->group(group);
+  add_json_flag(*command, flags->json);
+  command->callback([flags, &action] { action = [flags] { return run_bench(*flags); }; });
+}
+
+void add_make_model(CLI::App& bench, Action& action) {
+  struct MakeFlags {
+    std::string shape, out;
+  };
+  auto flags = std::make_shared<MakeFlags>();
+  CLI::App* command = bench.add_subcommand(
+      "make-model", "Write a GGUF file of random weights in a named shape: for speed, never for quality");
+  command
+      ->add_option("--synthetic", flags->shape,
+                   fmt::format("one of {}; then @layers=N @type=q4_0 @vocab=N @seed=N", synthetic_names()))
+      ->type_name("SHAPE")
+      ->required();
+  command->add_option("-o,--out", flags->out, "the file to write")->type_name("FILE")->required();
+  command->callback([flags, &action] {
+    action = [flags] {
+      write_synthetic(parse_synthetic(flags->shape), flags->out);
+      return kOk;
+    };
+  });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed: decoding and reading prompts, method against method");
+  bench->require_subcommand(1);
+  add_speed(*bench, action, SpeedTest::kDecode, "Tokens a second when one token follows the other");
+  add_speed(*bench, action, SpeedTest::kPrefill, "Tokens a second of reading a prompt");
+  add_make_model(*bench, action);
+}
+
+}  // namespace palimpsest::cli

@@ -1,0 +1,109 @@
+// palimpsest eval compare: the first method is the reference, the others are held against it, step by step.
+#include "palimpsest/eval/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/eval_commands.h"
+#include "palimpsest/interrupt.h"
+#include "palimpsest/method_list.h"
+#include "palimpsest/progress.h"
+
+namespace palimpsest::cli {
+namespace {
+
+struct Flags {
+  ModelFlags model;
+  MethodListFlags list;
+  TextFlags text;
+  std::optional<long long> threads;
+  double tolerance = 1e-5;
+  bool json = false, check = false;
+};
+
+int run_compare(const Flags& flags) {
+  const auto model = load_model(flags.model);
+  if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
+  const auto vocabulary = Vocabulary::load(model->path());
+  const TokenText text = read_tokens(flags.text, *vocabulary);
+  const auto steps = static_cast<long long>(text.tokens.size());
+  const auto list = method_list(flags.list, model->hyper(), steps);
+  if (list.size() < 2) fail("name two methods or more with --method: the first is the reference");
+  const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads));
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<Session*> others;
+  for (const auto& method : list) sessions.push_back(std::make_unique<Session>(decoder, method.options));
+  for (std::size_t i = 1; i < sessions.size(); ++i) others.push_back(sessions[i].get());
+
+  Progress bar("compare", "tokens");
+  const auto rows = compare(*sessions.front(), others, text.tokens, flags.tolerance, [&](int done, int total) {
+    bar.update(done, total);
+    return !interrupted();
+  });
+  bar.clear();
+
+  bool same = true;
+  nlohmann::json out = nlohmann::json::array();
+  std::size_t width = 6;
+  for (const auto& method : list) width = std::max(width, method.name.size());
+  if (!flags.json) {
+    fmt::print("{}, {} steps of one token, {} cache; against {}\n", model_name(*model), thousands(rows.front().steps),
+               flags.list.cache.cache_type, list.front().name);
+    fmt::print("{:<{}}  {:>12}  {:>8}  {:>10}  {:>8}  {:>8}  {:>8}\n", "method", width, "greatest rel", "at step",
+               "mean KL", "same top", "flipped", "evicted");
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto& row = rows[i];
+    same = same && row.greatest <= flags.tolerance && row.flipped == 0;
+    const long long evicted = others[i]->cache().evicted();
+    if (!flags.json)
+      fmt::print("{:<{}}  {:>12.3g}  {:>8}  {:>10.3g}  {:>8}  {:>8}  {:>8}\n", list[i + 1].name, width, row.greatest,
+                 thousands(row.greatest_step), row.mean_kl, thousands(row.same_top), thousands(row.flipped),
+                 thousands(evicted));
+    out.push_back({{"reference", spell_out(list.front().options.method)},
+                   {"method", spell_out(list[i + 1].options.method)},
+                   {"steps", row.steps},
+                   {"greatest_relative_difference", finite(row.greatest)},
+                   {"greatest_step", row.greatest_step},
+                   {"mean_kl", finite(row.mean_kl)},
+                   {"same_top", row.same_top},
+                   {"flipped", row.flipped},
+                   {"evicted", evicted}});
+  }
+  if (flags.json)
+    fmt::print("{}\n", nlohmann::json{{"model", model_name(*model)},
+                                      {"cache_type", flags.list.cache.cache_type},
+                                      {"tolerance", flags.tolerance},
+                                      {"rows", out}}
+                           .dump(2));
+  if (interrupted()) return kInterrupted;
+  if (flags.check && !same) {
+    fmt::print(stderr, "palimpsest: the methods differ by more than {:g}\n", flags.tolerance);
+    return 1;
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_eval_compare(CLI::App& eval, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      eval.add_subcommand("compare", "Decode one text with several methods: do they give the same logits?");
+  add_model_flags(*command, flags->model);
+  add_text_flags(*command, flags->text);
+  add_method_list(*command, flags->list, {"streaming:mechanism=in-place", "streaming:mechanism=shift"});
+  add_threads_flag(*command, flags->threads);
+  command
+      ->add_option("--tolerance", flags->tolerance,
+                   "relative difference of logits that is allowed, and that the best two tokens must exceed to count")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--check", flags->check, "exit with 1 when a method differs by more");
+  add_json_flag(*command, flags->json);
+  command->callback([flags, &action] { action = [flags] { return run_compare(*flags); }; });
+}
+
+}  // namespace palimpsest::cli

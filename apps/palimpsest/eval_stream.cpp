@@ -1,0 +1,224 @@
+// palimpsest eval stream: a long stream of the model's own text; does memory stay, does speed, does the text?
+#include "palimpsest/eval/stream.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/eval/svg_chart.h"
+#include "palimpsest/eval_commands.h"
+#include "palimpsest/interrupt.h"
+#include "palimpsest/options.h"
+#include "palimpsest/progress.h"
+#include "palimpsest/system.h"
+
+namespace palimpsest::cli {
+namespace {
+
+constexpr const char* kMethod = "streaming:budget=256";
+
+struct Flags {
+  ModelFlags model;
+  CacheFlags cache;
+  SamplingFlags sampling;
+  StreamOptions stream;
+  std::optional<long long> threads;
+  std::string prompt, plot, text;
+  bool json = false, no_judge = false;
+};
+
+constexpr double kKib = 1024;
+
+double ratio(const std::vector<double>& tenths) {
+  return tenths.empty() ? std::nan("") : tenths.back() / tenths.front();
+}
+
+// Mean of a field over the windows of the first or the last tenth of the stream.
+double mean_of_tenth(const StreamResult& result, bool last, double StreamWindow::*field) {
+  const std::size_t n = std::max<std::size_t>(1, result.windows.size() / 10);
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) sum += result.windows[last ? result.windows.size() - 1 - i : i].*field;
+  return sum / static_cast<double>(n);
+}
+
+nlohmann::json as_json(const StreamResult& result, const Model& model, const SessionOptions& options,
+                       std::uint32_t seed) {
+  nlohmann::json windows = nlohmann::json::array();
+  for (const auto& w : result.windows)
+    windows.push_back({{"from", w.from},
+                       {"to", w.to},
+                       {"nll", w.nll},
+                       {"fresh_nll", finite(w.fresh_nll)},
+                       {"distinct_4grams", w.distinct},
+                       {"ms_mean", w.ms_mean},
+                       {"ms_median", w.ms_median},
+                       {"resident_bytes", w.resident}});
+  return {{"model", model_name(model)},
+          {"method", spell_out(options.method)},
+          {"seed", seed},
+          {"tokens", result.tokens},
+          {"complete", result.complete},
+          {"evicted", result.evicted},
+          {"cache_bytes", result.cache_bytes},
+          {"cache_bytes_peak", result.cache_bytes_peak},
+          {"resident_settled_bytes", result.resident_settled},
+          {"resident_most_after_bytes", result.resident_after},
+          {"growth_bytes", result.growth()},
+          {"tpot_ms_by_tenth", {{"mean", result.tenth_mean_ms}, {"median", result.tenth_median_ms}}},
+          {"windows", windows}};
+}
+
+void print_report(const StreamResult& result, const StreamOptions& options) {
+  fmt::print("{:>17}  {:>9}  {:>9}  {:>10}  {:>10}  {:>8}  {:>12}\n", "tokens", "mean ms", "median ms", "perplexity",
+             "fresh ppl", "distinct", "resident KiB");
+  const std::size_t windows = result.windows.size();
+  for (std::size_t tenth = 0; tenth < 10 && tenth < result.tenth_mean_ms.size(); ++tenth) {
+    const std::size_t from = windows * tenth / 10, to = std::max(from + 1, windows * (tenth + 1) / 10);
+    double nll = 0, fresh = 0, distinct = 0;
+    for (std::size_t i = from; i < to; ++i) {
+      nll += result.windows[i].nll / static_cast<double>(to - from);
+      fresh += result.windows[i].fresh_nll / static_cast<double>(to - from);
+      distinct += result.windows[i].distinct / static_cast<double>(to - from);
+    }
+    fmt::print("{:>8}-{:>8}  {:>9.4f}  {:>9.4f}  {:>10.3f}  {:>10.3f}  {:>8.3f}  {:>12}\n",
+               thousands(result.windows[from].from), thousands(result.windows[to - 1].to), result.tenth_mean_ms[tenth],
+               result.tenth_median_ms[tenth], std::exp(nll), std::exp(fresh), distinct,
+               thousands(result.windows[to - 1].resident / 1024));
+  }
+  fmt::print("resident memory after {} tokens: {} KiB; most after that: {} KiB; growth {} KiB\n",
+             thousands(options.settled), thousands(result.resident_settled / 1024),
+             thousands(result.resident_after / 1024), thousands(result.growth() / 1024));
+  fmt::print("time per token, last tenth over first: {:.3f} (means), {:.3f} (medians)\n", ratio(result.tenth_mean_ms),
+             ratio(result.tenth_median_ms));
+  fmt::print(
+      "perplexity under the model itself, first tenth -> last: {:.3f} -> {:.3f}; judged by a fresh full cache: "
+      "{:.3f} -> {:.3f}\n",
+      std::exp(mean_of_tenth(result, false, &StreamWindow::nll)),
+      std::exp(mean_of_tenth(result, true, &StreamWindow::nll)),
+      std::exp(mean_of_tenth(result, false, &StreamWindow::fresh_nll)),
+      std::exp(mean_of_tenth(result, true, &StreamWindow::fresh_nll)));
+  fmt::print("{} tokens, {} evicted, cache {} (peak {})\n", thousands(result.tokens), thousands(result.evicted),
+             human_bytes(result.cache_bytes), human_bytes(result.cache_bytes_peak));
+}
+
+Chart chart_of(const StreamResult& result, const std::string& title, const std::string& method) {
+  ChartPanel quality{.title = "Perplexity of the text under the model itself",
+                     .x_label = "token of the stream",
+                     .y_label = "perplexity",
+                     .from_zero = true,
+                     .series = {},
+                     .marks = {},
+                     .height = 220};
+  quality.series = {{"as it was written", {}, false}, {"read afresh with a full cache", {}, false}};
+  ChartPanel repeats{.title = "Distinct 4-grams of a window",
+                     .x_label = "token of the stream",
+                     .y_label = "share",
+                     .from_zero = true,
+                     .series = {{"distinct", {}, false}},
+                     .marks = {},
+                     .height = 120};
+  ChartPanel speed{.title = "Time per token",
+                   .x_label = "token of the stream",
+                   .y_label = "ms",
+                   .from_zero = true,
+                   .series = {{"median of a window", {}, false}},
+                   .marks = {},
+                   .height = 120};
+  ChartPanel memory{.title = "Resident memory",
+                    .x_label = "token of the stream",
+                    .y_label = "MiB",
+                    .from_zero = true,
+                    .series = {{"resident", {}, false}},
+                    .marks = {},
+                    .height = 120};
+  for (const auto& w : result.windows) {
+    const auto x = static_cast<double>(w.to);
+    quality.series[0].points.emplace_back(x, std::exp(w.nll));
+    quality.series[1].points.emplace_back(x, std::exp(w.fresh_nll));
+    repeats.series[0].points.emplace_back(x, w.distinct);
+    speed.series[0].points.emplace_back(x, w.ms_median);
+    memory.series[0].points.emplace_back(x, static_cast<double>(w.resident) / kKib / kKib);
+  }
+  return {.title = title, .subtitle = method, .panels = {quality, repeats, speed, memory}};
+}
+
+int run_stream_command(const Flags& flags) {
+  const auto model = load_model(flags.model);
+  std::shared_ptr<Vocabulary> vocabulary;
+  if (!model->path().empty()) vocabulary = Vocabulary::load(model->path());
+  if (!vocabulary && !flags.prompt.empty()) fail("a synthetic model has no vocabulary: leave the prompt away");
+  const TokenId begin = vocabulary ? vocabulary->bos() : 0;
+  std::vector<TokenId> prompt;
+  if (vocabulary) prompt = vocabulary->tokenize(flags.prompt, /*add_bos=*/true, /*special=*/false);
+  if (prompt.empty() && begin >= 0) prompt.push_back(begin);
+
+  const SessionOptions options = session_options(flags.cache, kMethod, model->hyper(),
+                                                 flags.stream.tokens + static_cast<long long>(prompt.size()));
+  const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads));
+  Session session(decoder, options);
+  std::unique_ptr<Session> judge;
+  if (!flags.no_judge) {
+    SessionOptions full = options;
+    full.method = parse_method("full");
+    judge = std::make_unique<Session>(decoder, full);
+  }
+  Sampler sampler(sampler_options(flags.sampling), vocabulary.get(), model->hyper().vocabulary);
+  std::FILE* text = nullptr;
+  if (!flags.text.empty()) {
+    if (!vocabulary) fail("a synthetic model has no vocabulary: leave --text away");
+    text = std::fopen(flags.text.c_str(), "wb");
+    if (text == nullptr) fail("{}: cannot be written", flags.text);
+  }
+  Progress bar("stream", "tokens");
+  const StreamResult result = run_stream(
+      session, sampler, prompt, flags.stream, judge.get(), begin,
+      [&](TokenId token) {
+        if (text == nullptr) return;
+        const std::string piece = vocabulary->piece(token);
+        std::fwrite(piece.data(), 1, piece.size(), text);
+      },
+      [&](long long done, long long total) {
+        bar.update(done, total);
+        return !interrupted();
+      });
+  bar.clear();
+  if (text != nullptr && std::fclose(text) != 0) fail("{}: writing it broke off", flags.text);
+  if (result.windows.empty()) return kInterrupted;
+
+  if (flags.json)
+    fmt::print("{}\n", as_json(result, *model, options, sampler.seed()).dump(2));
+  else
+    print_report(result, flags.stream);
+  if (!flags.plot.empty()) {
+    write_svg(flags.plot, chart_of(result, fmt::format("{} tokens of {}", thousands(result.tokens), model_name(*model)),
+                                   spell_out(options.method)));
+    if (!flags.json) fmt::print("plot: {}\n", flags.plot);
+  }
+  return result.complete ? kOk : kInterrupted;
+}
+
+}  // namespace
+
+void add_eval_stream(CLI::App& eval, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = eval.add_subcommand(
+      "stream", "Let the model write on and on: memory, time per token and the text's quality, window by window");
+  add_model_flags(*command, flags->model);
+  command->add_option("-p,--prompt", flags->prompt, "what the stream begins with; nothing: BOS alone");
+  command->add_option("--tokens", flags->stream.tokens, "how many to write")->check(CLI::PositiveNumber);
+  command->add_option("--windows", flags->stream.windows, "parts that are reported on")->check(CLI::PositiveNumber);
+  command->add_option("--settled", flags->stream.settled, "memory growth counts from this token on")
+      ->check(CLI::NonNegativeNumber);
+  add_cache_flags(*command, flags->cache, kMethod);
+  add_sampling_flags(*command, flags->sampling);
+  add_threads_flag(*command, flags->threads);
+  command->add_flag("--no-judge", flags->no_judge, "do not read each window afresh with a full cache");
+  command->add_option("--text", flags->text, "write the text to this file");
+  command->add_option("--plot", flags->plot, "write the curves as SVG to this file");
+  add_json_flag(*command, flags->json);
+  command->callback([flags, &action] { action = [flags] { return run_stream_command(*flags); }; });
+}
+
+}  // namespace palimpsest::cli

@@ -1,0 +1,30 @@
+#include "palimpsest/method_list.h"
+
+#include <utility>
+
+namespace palimpsest::cli {
+
+void add_method_list(CLI::App& command, MethodListFlags& flags, std::vector<std::string> defaults) {
+  add_cache_flags(command, flags.cache, defaults.front());
+  command.remove_option(command.get_option("--method"));
+  flags.methods = std::move(defaults);
+  command
+      .add_option("--method", flags.methods,
+                  "NAME or NAME:key=value,...; once for each method to hold side by side (see `palimpsest methods`)")
+      ->allow_extra_args(false)
+      ->expected(1, 100)
+      ->type_size(1)
+      ->delimiter('\0');
+}
+
+std::vector<NamedMethod> method_list(const MethodListFlags& flags, const Hyperparameters& hyper, long long tokens) {
+  std::vector<NamedMethod> list;
+  for (const auto& name : flags.methods) {
+    CacheFlags one = flags.cache;
+    one.method = name;
+    list.push_back({name, session_options(one, name, hyper, tokens)});
+  }
+  return list;
+}
+
+}  // namespace palimpsest::cli
