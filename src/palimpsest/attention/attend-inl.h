@@ -38,6 +38,11 @@ struct Unit {
   int value_stride() const { return static_cast<int>(round_up(shape().value_dim, kTile)); }
 };
 
+HWY_INLINE void interleave(const float* query, int head_dim, int row, float* queries) {
+  float* const to = queries + row / 4 * 4 * head_dim + row % 4;
+  for (int d = 0; d < head_dim; ++d) to[d * 4] = query[d];
+}
+
 template <class T>
 HWY_INLINE void prepare_queries(const Unit<T>& u) {
   const AttentionShape& shape = u.shape();
@@ -50,11 +55,41 @@ HWY_INLINE void prepare_queries(const Unit<T>& u) {
     const bool turns = shape.rotation != Rotation::kNever;
     for (int g = 0; g < group; ++g) {
       const float* const from = u.work.step->q.at(tokens.first + query, u.work.kv_head * group + g);
-      const int to = (q * group + g) * shape.head_dim;
-      turn(from, shape.head_dim, shape, turns ? tokens.query_row + at : nullptr, factor, u.memory.query + to);
-      if (u.two_queries()) turn(from, shape.head_dim, shape, tokens.sink_row + at, factor, u.memory.sink_query + to);
+      const int row = q * group + g;
+      turn(from, shape.head_dim, shape, turns ? tokens.query_row + at : nullptr, factor, u.memory.row);
+      interleave(u.memory.row, shape.head_dim, row, u.memory.query);
+      if (!u.two_queries()) continue;
+      turn(from, shape.head_dim, shape, tokens.sink_row + at, factor, u.memory.row);
+      interleave(u.memory.row, shape.head_dim, row, u.memory.sink_query);
     }
   }
+}
+
+// Where the keys and values of four tiles lie; nullptr past the last tile and in pages given back.
+template <class T>
+struct Tiles {
+  const T *key[4], *value[4];
+
+  Tiles(const HeadWork& w, int block) {
+    const LayerView& cache = *w.cache;
+    for (int t = 0; t < 4; ++t) {
+      key[t] = value[t] = nullptr;
+      const int slot = block * kBlock + t * kTile, offset = slot % cache.page_size;
+      if (slot >= w.slots().slots) continue;
+      const std::byte* const page = w.pages->page[slot / cache.page_size];
+      if (page == nullptr) continue;
+      key[t] = reinterpret_cast<const T*>(page) + key_index(cache, offset, 0);
+      value[t] = reinterpret_cast<const T*>(page + value_offset(cache)) + value_index(cache, offset);
+    }
+  }
+};
+
+template <class T>
+HWY_INLINE Ahead ahead_of(const T* const* tile, int dim) {
+  Ahead ahead;
+  for (int t = 0; t < 4; ++t) ahead.tile[t] = reinterpret_cast<const std::byte*>(tile[t]);
+  ahead.bytes = static_cast<std::size_t>(dim) * kTile * sizeof(T);
+  return ahead;
 }
 
 // Sixty-four slots of a head. Tiles that hold nothing visible borrow another's address: their scores are masked.
@@ -91,9 +126,8 @@ HWY_INLINE std::uint64_t before_bits(const std::int32_t* when, int tiles, std::i
 
 // Finds block `index`; visible[q] gets the slots that query q of the unit sees.
 template <class T>
-HWY_INLINE Block<T> find_block(const Unit<T>& u, int index, std::uint64_t* visible) {
+HWY_INLINE Block<T> find_block(const Unit<T>& u, int index, const Tiles<T>& tiles, std::uint64_t* visible) {
   const SlotsView& slots = u.work.slots();
-  const LayerView& cache = *u.work.cache;
   const int first = index * kBlock;
   Block<T> b{};
   b.when = slots.when + first;
@@ -106,20 +140,12 @@ HWY_INLINE Block<T> find_block(const Unit<T>& u, int index, std::uint64_t* visib
   if (b.used == 0) return b;
   if (u.two_queries()) b.sinks = before_bits(b.when, b.tiles, u.work.tokens->sink_end);
 
-  b.value.stride = cache.value_dim;
-  int good = -1;
+  b.value.stride = u.shape().value_dim;
+  const int some = std::countr_zero(b.used) / kTile;
   for (int t = 0; t < 4; ++t) {
-    if ((b.used >> (t * kTile) & 0xffff) == 0) continue;
-    const int slot = first + t * kTile, offset = slot % cache.page_size;
-    const std::byte* const page = u.work.pages->page[slot / cache.page_size];
-    b.key[t] = reinterpret_cast<const T*>(page) + key_index(cache, offset, 0);
-    b.value.tile[t] = reinterpret_cast<const T*>(page + value_offset(cache)) + value_index(cache, offset);
-    good = t;
-  }
-  for (int t = 0; t < 4; ++t) {
-    if (b.key[t] != nullptr) continue;
-    b.key[t] = b.key[good];
-    b.value.tile[t] = b.value.tile[good];
+    const int from = (b.used >> (t * kTile) & 0xffff) != 0 ? t : some;
+    b.key[t] = tiles.key[from];
+    b.value.tile[t] = tiles.value[from];
   }
   return b;
 }
@@ -158,34 +184,31 @@ HWY_INLINE ValueTiles<float> widen_values(const Unit<T>& u, const Block<T>& b) {
 }
 
 template <class T, class K>
-HWY_INLINE void score_tiles(const Unit<T>& u, const Block<T>& b, const K* const* tiles, float* score,
-                            std::size_t stride) {
+HWY_INLINE void score_tiles(const Unit<T>& u, const Block<T>& b, const K* const* tiles, const Ahead& ahead) {
   const int head_dim = u.shape().head_dim;
+  float *const score = u.memory.score, *const sink_score = u.memory.sink_score;
   by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    dot_rows<R>(u.memory.query + r * head_dim, head_dim, tiles, score + r * stride, stride);
+    dot_rows<R>(u.memory.query + r * head_dim, head_dim, tiles, r == 0 ? ahead : Ahead(), score + r * kBlock);
   });
   if ((b.sinks & b.used) == 0) return;
   by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    dot_rows<R>(u.memory.sink_query + r * head_dim, head_dim, tiles, u.memory.sink_score + r * kBlock, kBlock);
+    dot_rows<R>(u.memory.sink_query + r * head_dim, head_dim, tiles, Ahead(), sink_score + r * kBlock);
   });
-  for (int r = 0; r < u.rows(); ++r) {
-    for (int v = 0; v < kVectors; ++v) {
-      float* const at = score + r * stride + v * kLanes;
-      const Vec sink = hn::LoadU(df, u.memory.sink_score + r * kBlock + v * kLanes);
-      hn::StoreU(hn::IfThenElse(mask_of(b.sinks, v), sink, hn::LoadU(df, at)), df, at);
-    }
+  for (int n = 0; n < u.rows() * kBlock; n += kLanes) {
+    const Mask of_sinks = mask_of(b.sinks, n % kBlock / kLanes);
+    hn::StoreU(hn::IfThenElse(of_sinks, hn::LoadU(df, sink_score + n), hn::LoadU(df, score + n)), df, score + n);
   }
 }
 
 // Scores of all rows of a unit over a block, in units of log2.
 template <class T>
-HWY_INLINE void score_block(const Unit<T>& u, const Block<T>& b, bool widen, float* score, std::size_t stride) {
+HWY_INLINE void score_block(const Unit<T>& u, const Block<T>& b, bool widen, const Ahead& ahead) {
   if (widen || u.late()) {
     const float* tiles[4];
     widen_keys(u, b, tiles);
-    score_tiles(u, b, tiles, score, stride);
+    score_tiles(u, b, tiles, ahead);
   } else {
-    score_tiles(u, b, b.key, score, stride);
+    score_tiles(u, b, b.key, ahead);
   }
 }
 
@@ -217,12 +240,11 @@ HWY_INLINE void soften_row(float* score, std::uint64_t visible, float* greatest,
 }
 
 template <class T, class V>
-HWY_INLINE void add_block(const Unit<T>& u, const ValueTiles<V>& values, std::uint64_t used, const float* weight,
-                          std::size_t stride) {
-  const std::size_t out_stride = u.value_stride();
+HWY_INLINE void add_block(const Unit<T>& u, const ValueTiles<V>& values, std::uint64_t used, const Ahead& ahead) {
+  const std::size_t stride = u.value_stride();
   by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    add_values<R>(weight + r * stride, stride, values, u.shape().value_dim, used, u.memory.correction + r,
-                  u.memory.value + r * out_stride, out_stride);
+    add_values<R>(u.memory.score + r * kBlock, values, u.shape().value_dim, used, r == 0 ? ahead : Ahead(),
+                  u.memory.correction + r, u.memory.value + r * stride, stride);
   });
 }
 
@@ -262,19 +284,24 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
   std::fill_n(memory.max, rows, kNothing);
 
   std::uint64_t visible[kRows];
-  for (int n = split * per_split; n < std::min(w.blocks(), (split + 1) * per_split); ++n) {
-    const Block<T> b = find_block(u, n, visible);
+  const int first = split * per_split, last = std::min(w.blocks(), first + per_split);
+  Tiles<T> tiles(w, first);
+  for (int n = first; n < last; ++n) {
+    const Tiles<T> next(w, n + 1);
+    const Block<T> b = find_block(u, n, tiles, visible);
     if (b.used != 0) {
-      score_block(u, b, widen, memory.score, kBlock);
+      score_block(u, b, widen, ahead_of(tiles.value, u.shape().value_dim));
       for (int r = 0; r < rows; ++r)
         soften_row(memory.score + r * kBlock, visible[r / w.group()], memory.max + r, memory.correction + r,
                    memory.sum + r * kTile);
+      const Ahead keys = ahead_of(next.key, u.shape().head_dim);
       if (widen) {
-        add_block(u, widen_values(u, b), b.used, memory.score, kBlock);
+        add_block(u, widen_values(u, b), b.used, keys);
       } else {
-        add_block(u, b.value, b.used, memory.score, kBlock);
+        add_block(u, b.value, b.used, keys);
       }
     }
+    tiles = next;
     for (int r = first_kept; w.kept_queries > 0 && r < rows; ++r) {
       const std::size_t kept = r - first_kept, blocks = w.blocks();
       float* const to = w.kept + (kept * blocks + n) * kBlock;

@@ -90,9 +90,10 @@ HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& mem
     prepare_queries(u);
     std::uint64_t visible[kRows];
     for (int n = 0; n * kBlock < slots; ++n) {
-      const Block<T> b = find_block(u, first / kBlock + n, visible);
+      const int block = first / kBlock + n;
+      const Block<T> b = find_block(u, block, Tiles<T>(w, block), visible);
       if (b.used == 0) continue;
-      score_block(u, b, true, memory.score, kBlock);
+      score_block(u, b, true, Ahead());
       for (int v = 0; v < kVectors; ++v) {
         Vec received = hn::LoadU(df, memory.column + n * kBlock + v * kLanes);
         for (int r = 0; r < u.rows(); ++r) {

@@ -8,6 +8,7 @@
 #define PALIMPSEST_ATTENTION_TILE_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <bit>
@@ -125,10 +126,23 @@ HWY_INLINE void turn_tile(const AttentionShape& shape, const float* rank_row, co
   }
 }
 
-// score[r][s] = q[r] . key[s] for R rows and a block of four tiles: each load of 16 keys feeds all rows.
+// What a stage fetches while it computes: four stretches of memory that the next stage reads, one for each quarter of
+// its own work. Waiting for memory is most of decoding; the hardware's own guesses end at every page of the cache.
+struct Ahead {
+  const std::byte* tile[4] = {};  // nullptr: nothing
+  std::size_t bytes = 0;
+
+  HWY_INLINE void fetch(int quarter) const {
+    if (tile[quarter] == nullptr) return;
+    for (std::size_t n = 0; n < bytes; n += 64) hwy::Prefetch(tile[quarter] + n);
+  }
+};
+
+// score[r][s] = q[r] . key[s] for R rows and a block of four tiles: each load of 16 keys feeds all rows. Queries are
+// interleaved by fours: q[d * 4 + r].
 template <int R, class T>
-HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* const* tiles, float* HWY_RESTRICT score,
-                         std::size_t stride) {
+HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* const* tiles, const Ahead& ahead,
+                         float* HWY_RESTRICT score) {
   for (int first = 0; first < kVectors; first += kWide) {
     const T* at[kWide];
     Vec sum[R][kWide];
@@ -137,16 +151,19 @@ HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* con
       at[v] = tiles[lane / kTile] + lane % kTile;
       for (int r = 0; r < R; ++r) sum[r][v] = hn::Zero(df);
     }
-    for (int d = 0; d < head_dim; ++d) {
-      Vec k[kWide];
-      for (int v = 0; v < kWide; ++v) k[v] = load(at[v] + d * kTile);
-      for (int r = 0; r < R; ++r) {
-        const Vec x = hn::Set(df, q[r * head_dim + d]);
-        for (int v = 0; v < kWide; ++v) sum[r][v] = hn::MulAdd(x, k[v], sum[r][v]);
+    for (int quarter = 0, d = 0; quarter < 4; ++quarter) {
+      if (first == 0) ahead.fetch(quarter);
+      for (const int end = head_dim * (quarter + 1) / 4; d < end; ++d) {
+        Vec k[kWide];
+        for (int v = 0; v < kWide; ++v) k[v] = load(at[v] + d * kTile);
+        for (int r = 0; r < R; ++r) {
+          const Vec x = hn::Set(df, q[d * 4 + r]);
+          for (int v = 0; v < kWide; ++v) sum[r][v] = hn::MulAdd(x, k[v], sum[r][v]);
+        }
       }
     }
     for (int r = 0; r < R; ++r)
-      for (int v = 0; v < kWide; ++v) hn::StoreU(sum[r][v], df, score + r * stride + (first + v) * kLanes);
+      for (int v = 0; v < kWide; ++v) hn::StoreU(sum[r][v], df, score + r * kBlock + (first + v) * kLanes);
   }
 }
 
@@ -159,8 +176,8 @@ struct ValueTiles {
 
 // out[r][0 .. W vectors) = correction[r] * out[r] + sum over used slots of weight[r][s] * value[s]
 template <int R, int W, class T>
-HWY_INLINE void add_columns(const float* HWY_RESTRICT weight, std::size_t stride, const ValueTiles<T>& values,
-                            int column, std::uint64_t used, const float* correction, float* HWY_RESTRICT out,
+HWY_INLINE void add_columns(const float* HWY_RESTRICT weight, const ValueTiles<T>& values, int column,
+                            std::uint64_t used, const Ahead& ahead, const float* correction, float* HWY_RESTRICT out,
                             std::size_t out_stride) {
   Vec sum[R][W];
   for (int r = 0; r < R; ++r)
@@ -170,12 +187,13 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weight, std::size_t stride
     Vec v[W];
     for (int w = 0; w < W; ++w) v[w] = load(row + w * kLanes);
     for (int r = 0; r < R; ++r) {
-      const Vec x = hn::Set(df, weight[r * stride + slot]);
+      const Vec x = hn::Set(df, weight[r * kBlock + slot]);
       for (int w = 0; w < W; ++w) sum[r][w] = hn::MulAdd(x, v[w], sum[r][w]);
     }
   };
   for (int t = 0; t < 4; ++t) {
     const T* const rows = values.tile[t] + column;
+    if (column == 0) ahead.fetch(t);
     std::uint32_t bits = static_cast<std::uint32_t>(used >> (t * kTile)) & 0xffff;
     if (bits == 0xffff) {
       for (int s = 0; s < kTile; ++s) add(rows + s * values.stride, t * kTile + s);
@@ -204,15 +222,15 @@ HWY_INLINE void add_last_columns(const float* weight, const ValueTiles<T>& value
 }
 
 template <int R, class T>
-HWY_INLINE void add_values(const float* weight, std::size_t stride, const ValueTiles<T>& values, int value_dim,
-                           std::uint64_t used, const float* correction, float* out, std::size_t out_stride) {
+HWY_INLINE void add_values(const float* weight, const ValueTiles<T>& values, int value_dim, std::uint64_t used,
+                           const Ahead& ahead, const float* correction, float* out, std::size_t out_stride) {
   int c = 0;
   for (; c + kWide * kLanes <= value_dim; c += kWide * kLanes)
-    add_columns<R, kWide>(weight, stride, values, c, used, correction, out + c, out_stride);
+    add_columns<R, kWide>(weight, values, c, used, ahead, correction, out + c, out_stride);
   for (; c + kLanes <= value_dim; c += kLanes)
-    add_columns<R, 1>(weight, stride, values, c, used, correction, out + c, out_stride);
+    add_columns<R, 1>(weight, values, c, used, ahead, correction, out + c, out_stride);
   for (int r = 0; c < value_dim && r < R; ++r)
-    add_last_columns(weight + r * stride, values, c, value_dim - c, used, correction[r], out + r * out_stride + c);
+    add_last_columns(weight + r * kBlock, values, c, value_dim - c, used, correction[r], out + r * out_stride + c);
 }
 
 // Calls body.operator()<R>(first row) for all rows, four at a time.
