@@ -56,8 +56,9 @@ class Lines {
         return kLine;
       }
       char bytes[4096];
-      const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof bytes);
-      if (n < 0 && errno == EINTR) return kInterruption;
+      const ssize_t n = interrupted() ? 0 : ::read(STDIN_FILENO, bytes, sizeof bytes);
+      if (interrupted() && n <= 0) return kInterruption;
+      if (n < 0 && errno == EINTR) continue;
       if (n < 0) fail("standard input cannot be read (error {})", errno);
       if (n == 0 && buffer_.empty()) return kEnd;
       if (n == 0) bytes[0] = '\n';
@@ -205,6 +206,7 @@ void add_chat(CLI::App& app, Action& action) {
   command->add_option("--stop", flags->generate.stop, "end an answer before this text; may be given several times")
       ->type_name("TEXT")
       ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   add_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);

@@ -45,6 +45,7 @@ int run_program(int argc, char** argv) {
   app.set_help_flag("-h,--help", "print this help and leave");
   app.require_subcommand(1);
   app.formatter(std::make_shared<HelpFormat>());
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // a later flag replaces an earlier one
 
   Action action;
   add_run(app, action);

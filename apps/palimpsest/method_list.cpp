@@ -12,6 +12,8 @@ void add_method_list(CLI::App& command, MethodListFlags& flags, std::vector<std:
       .add_option("--method", flags.methods,
                   "NAME or NAME:key=value,...; once for each method to hold side by side (see `palimpsest methods`)")
       ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group("Cache")
       ->expected(1, 100)
       ->type_size(1)
       ->delimiter('\0');

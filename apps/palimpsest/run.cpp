@@ -154,6 +154,7 @@ void add_run(CLI::App& app, Action& action) {
   command->add_option("--stop", flags->generate.stop, "end before this text; may be given several times")
       ->type_name("TEXT")
       ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   command->add_flag("--ignore-eos", flags->generate.ignore_end, "go on where the model would end the text")
       ->group(group);

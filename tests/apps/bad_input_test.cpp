@@ -1,0 +1,147 @@
+// Every bad input ends in exit code 2 and one line that says what was wrong and what to do.
+#include <sys/stat.h>
+
+#include <unistd.h>
+
+#include "tests/apps/command.h"
+
+namespace palimpsest::testing {
+namespace {
+
+std::string replaced(std::string bytes, const std::string& from, const std::string& to) {
+  const auto at = bytes.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return bytes.replace(at, from.size(), to);
+}
+
+// After the tensor's name: the number of dimensions (u32), then each (u64).
+std::string with_shape(std::string bytes, const std::string& tensor, char first, char second) {
+  const auto at = bytes.find(tensor) + tensor.size() + 4;
+  bytes[at] = first;
+  bytes[at + 8] = second;
+  return bytes;
+}
+
+class BadModelTest : public WithStories {
+ protected:
+  std::string good() const { return file_content(model_); }
+  void refused(const std::string& name, const std::string& bytes, const std::string& part) {
+    const std::string path = write_file(name, bytes);
+    SCOPED_TRACE(name);
+    expect_refused({"run", "-m", path}, part);
+    expect_refused({"info", path}, part);
+  }
+};
+
+TEST_F(BadModelTest, Truncated) {
+  const std::string bytes = good();
+  for (const std::size_t size : {3u, 20u, 2000u, 20000u, 1000000u})
+    refused("cut" + std::to_string(size) + ".gguf", bytes.substr(0, size), "cut" + std::to_string(size) + ".gguf");
+}
+
+TEST_F(BadModelTest, ZeroLengthAndNotAModel) {
+  refused("empty.gguf", "", "empty.gguf");
+  refused("text.gguf", "Once upon a time there was no model in this file at all.", "GGUF");
+  expect_refused({"run", "-m", "/no/such/model.gguf"}, "/no/such/model.gguf");
+  expect_refused({"run", "-m", ::testing::TempDir()}, ::testing::TempDir());
+}
+
+TEST_F(BadModelTest, UnknownArchitecture) {
+  // Key, type (string), length, value: the length stays the same.
+  refused("arch.gguf", replaced(good(), std::string("llama", 5), "lxama"), "");
+}
+
+TEST_F(BadModelTest, MissingTensor) {
+  refused("missing.gguf", replaced(good(), "blk.2.attn_q.weight", "blk.2.attn_x.weight"), "blk.2.attn_");
+}
+
+TEST_F(BadModelTest, TensorOfTheWrongShape) {
+  refused("shape.gguf", with_shape(good(), "blk.1.attn_q.weight", 32, char(128)), "blk.1.attn_q.weight");
+}
+
+TEST_F(BadModelTest, DamagedWeightsSaySo) {
+  std::string bytes = good();
+  for (std::size_t i = bytes.size() - 500000; i < bytes.size(); ++i) bytes[i] = static_cast<char>(0xFF);  // NaN
+  expect_refused({"run", "-n", "4", "-t", "1", "-m", write_file("nan.gguf", bytes)}, "damaged");
+}
+
+using BadInputTest = WithStories;
+
+TEST_F(BadInputTest, Budgets) {
+  expect_refused(on({"run", "--budget", "0"}), "budget");
+  expect_refused(on({"run", "--budget", "4"}), "at least 5");
+  expect_refused(on({"run", "--budget", "8", "--sinks", "8"}), "at least 9");
+  expect_refused(on({"run", "--budget", "-1"}), "budget");
+  expect_refused(on({"run", "--budget", "many"}), "budget");
+  expect_refused(on({"run", "--budget", "1000000000"}), "smaller --budget");
+  expect_refused(on({"run", "--budget", "99999999999999999999"}), "budget");
+  expect_refused(on({"run", "--method", "full", "-n", "100000000000"}), "--budget");
+  expect_refused(on({"run", "--method", "full", "--budget", "100"}), "policy");
+}
+
+TEST_F(BadInputTest, Methods) {
+  expect_refused(on({"run", "--method", "nosuch"}), "streaming");
+  expect_refused(on({"run", "--method", "streaming:"}), "key=value");
+  expect_refused(on({"run", "--method", "streaming:budget"}), "budget");
+  expect_refused(on({"run", "--method", "streaming:size=4"}), "size");
+  expect_refused(on({"run", "--method", "streaming:every=0"}), "every");
+  expect_refused(on({"run", "--method", "streaming:every=8,rerotate=two-query"}), "rerotate");
+  expect_refused(on({"run", "--method", "streaming:positions=original,rerotate=late"}), "rerotate");
+  expect_refused(on({"run", "--policy", "nosuch"}), "recent");
+  expect_refused(on({"run", "--mechanism", "magic"}), "in-place");
+  expect_refused(on({"run", "--positions", "sideways"}), "original");
+  expect_refused(on({"run", "--cache-type", "q9"}), "f16");
+}
+
+TEST_F(BadInputTest, Prompts) {
+  expect_refused(on({"run", "-f", "/no/such/prompt.txt"}), "/no/such/prompt.txt");
+  expect_refused(on({"run", "-f", ::testing::TempDir()}), ::testing::TempDir());
+  expect_refused(on({"run", "-f", write_file("latin1.txt", "caf\xE9 au lait")}), "byte 3");
+  expect_refused(on({"run"}), "byte 1", "a\xFF");
+  expect_refused(on({"run", "-p", "a\xC3"}), "byte 1");
+  expect_refused(on({"run", "-p", "a", "-f", "b"}), "excludes");
+  const std::string secret = write_file("secret.txt", "x");
+  chmod(secret.c_str(), 0);
+  if (access(secret.c_str(), R_OK) != 0) expect_refused(on({"run", "-f", secret}), "secret.txt");  // root may read all
+}
+
+TEST_F(BadInputTest, Numbers) {
+  expect_refused(on({"run", "-n", "-2"}), "-n");
+  expect_refused(on({"run", "-n", "9999999999999999999999"}), "--tokens");
+  expect_refused(on({"run", "--chunk", "0"}), "--chunk");
+  expect_refused(on({"run", "--chunk", "1000000000"}), "--chunk");
+  expect_refused(on({"run", "--page-size", "17"}), "--page-size");
+  expect_refused({"run", "-m", model_, "-t", "0"}, "--threads");
+  expect_refused({"run", "-m", model_, "-t", "1000000"}, "--threads");
+  expect_refused({"run", "-m", model_, "-t", "two"}, "--threads");
+  expect_refused(on({"run", "--temp", "-1"}), "temperature");
+  expect_refused(on({"run", "--temp", "nan"}), "temperature");
+  expect_refused(on({"run", "--top-p", "2"}), "top-p");
+  expect_refused(on({"run", "--top-k", "-3"}), "top-k");
+  expect_refused(on({"run", "--seed", "-1"}), "--seed");
+  expect_refused(on({"run", "--stop", ""}), "stop string");
+  expect_refused(on({"run", "--grammar", "root ::= \"a\"", "--ignore-eos"}), "--ignore-eos");
+  expect_refused(on({"run", "--device", "abacus"}), "abacus");
+}
+
+TEST_F(BadInputTest, CommandLines) {
+  expect_refused({}, "--help");
+  expect_refused({"fly"}, "--help");
+  expect_refused({"run", "--nosuch"}, "palimpsest run --help");
+  expect_refused({"run", "-n"}, "palimpsest run --help");
+  expect_refused({"run", "--synthetic", "llama-3.2-1b"}, "vocabulary");
+  expect_refused({"info", "--synthetic", "nosuch"}, "nosuch");
+  expect_refused({"info", "--budget", "0", model_}, "--budget");
+  expect_refused(on({"chat"}), "--chat-template");
+  expect_refused(on({"chat", "--chat-template", "nosuch"}), "chatml");
+}
+
+TEST(NoModel, SaysHowToGetOne) {
+  const Finished done = command({"run", "-n", "1", "-t", "1"});
+  if (done.code == 0) GTEST_SKIP() << "a model came with this build";
+  EXPECT_EQ(done.code, 2);
+  EXPECT_NE(done.err.find("PALIMPSEST_MODEL"), std::string::npos) << done.err;
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

@@ -1,0 +1,92 @@
+// palimpsest chat, driven through pipes.
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "tests/apps/command.h"
+
+namespace palimpsest::testing {
+namespace {
+
+class ChatTest : public WithStories {
+ protected:
+  Words chat(Words more = {}) const {
+    Words words = on({"chat", "--chat-template", "chatml", "--temp", "0", "-n", "12"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+TEST_F(ChatTest, AnswersEveryLineUntilTheEndOfInput) {
+  const Finished one = command(chat(), "Hello\n");
+  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(one.err, "");
+  EXPECT_GT(one.out.size(), 5u);
+  const Finished two = command(chat(), "Hello\nAnd then?");
+  EXPECT_EQ(two.code, 0) << two.err;
+  EXPECT_TRUE(two.out.starts_with(one.out)) << two.out;
+  EXPECT_GT(two.out.size(), one.out.size());
+}
+
+TEST_F(ChatTest, ResetForgets) {
+  const Finished done = command(chat(), "Hello\n/reset\nHello\n");
+  EXPECT_EQ(done.code, 0) << done.err;
+  const std::string once = command(chat(), "Hello\n").out;
+  EXPECT_EQ(done.out, once + once);
+  EXPECT_NE(command(chat(), "Hello\nHello\n").out, done.out);
+}
+
+TEST_F(ChatTest, ManyTurnsStayInTheBudget) {
+  std::string input;
+  for (int i = 0; i < 40; ++i) input += "What did the dog do then?\n";
+  const Finished done = command(chat({"--budget", "64"}), input + "/stats\n");
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.err.find("(64 tokens, peak 80.0 KiB)"), std::string::npos) << done.err;
+  EXPECT_NE(done.err.find("tokens in all"), std::string::npos) << done.err;
+}
+
+TEST_F(ChatTest, Commands) {
+  const Finished done = command(chat(), "/help\n/nosuch\n\n/stats\n/exit\nnever read\n");
+  EXPECT_EQ(done.code, 0);
+  EXPECT_EQ(done.out, "");
+  EXPECT_NE(done.err.find("/reset"), std::string::npos);
+  EXPECT_NE(done.err.find("unknown command '/nosuch'"), std::string::npos);
+}
+
+TEST_F(ChatTest, ALineThatIsNotUtf8IsNotSent) {
+  const Finished done = command(chat(), "caf\xE9\nHello\n");
+  EXPECT_EQ(done.code, 0);
+  EXPECT_EQ(done.out, command(chat(), "Hello\n").out);
+  EXPECT_NE(done.err.find("byte 3"), std::string::npos) << done.err;
+}
+
+TEST_F(ChatTest, CtrlCStopsTheAnswerNotTheConversation) {
+  Subprocess process(PALIMPSEST_PROGRAM, chat({"-n", "-1", "--temp", "1"}));
+  process.write("Tell me a story without end\n");
+  ASSERT_TRUE(process.wait_for_output(2000));
+  process.signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const std::size_t before = process.out().size();
+  process.write("/stats\nGo on\n");
+  ASSERT_TRUE(process.wait_for_output(before + 2000)) << "no second answer";
+  process.signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  process.write("/exit\n");
+  const Finished done = process.wait();
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.err.find("tokens in all"), std::string::npos) << done.err;
+}
+
+TEST_F(ChatTest, CtrlCTwiceWhileItWaitsLeaves) {
+  Subprocess process(PALIMPSEST_PROGRAM, chat());
+  process.write("Hello\n");
+  ASSERT_TRUE(process.wait_for_output(10));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  process.signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  process.signal(SIGINT);
+  EXPECT_EQ(process.wait().code, 130);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

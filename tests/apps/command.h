@@ -1,0 +1,48 @@
+// The palimpsest command under test, without a model from the environment.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "tests/support/shared_dir.h"
+#include "tests/support/subprocess.h"
+
+namespace palimpsest::testing {
+
+using Words = std::vector<std::string>;
+
+inline Finished command(const Words& words, const std::string& input = {}) {
+  return run_program(PALIMPSEST_PROGRAM, words, input, {{"PALIMPSEST_MODEL", ""}});
+}
+
+// Exit code 2, nothing on standard output, one line on standard error that begins as every error does and holds `part`.
+inline void expect_refused(const Words& words, const std::string& part, const std::string& input = {}) {
+  const Finished done = command(words, input);
+  EXPECT_EQ(done.code, 2) << done.err;
+  EXPECT_EQ(done.out, "");
+  EXPECT_TRUE(done.err.starts_with("palimpsest: error: ")) << done.err;
+  EXPECT_NE(done.err.find(part), std::string::npos) << done.err;
+  EXPECT_EQ(done.err.find('\n'), done.err.size() - 1) << done.err;
+}
+
+// Tests that need stories260K; `on` appends the flags that name it and one thread.
+class WithStories : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto dir = shared_dir();
+    if (!dir) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
+    folder_ = *dir / "models" / "stories260K";
+    model_ = folder_ / "stories260K.gguf";
+  }
+  Words on(Words words) const {
+    words.insert(words.end(), {"-m", model_, "-t", "1"});
+    return words;
+  }
+  Finished run(Words words, const std::string& input = {}) const {
+    words.insert(words.begin(), "run");
+    return command(on(words), input);
+  }
+  std::filesystem::path folder_;
+  std::string model_;
+};
+
+}  // namespace palimpsest::testing

@@ -1,0 +1,92 @@
+// The help texts, and docs/cli.md, which is made of them:
+//
+//   PALIMPSEST_UPDATE_DOCS=1 build/test_apps --gtest_filter='Help.*'     writes it anew
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "tests/apps/command.h"
+
+namespace palimpsest::testing {
+namespace {
+
+struct Page {
+  Words words;  // {} or {"eval", "perplexity"}
+  std::string help;
+};
+
+// The words below "Commands".
+Words commands_in(const std::string& help) {
+  Words names;
+  std::istringstream lines(help);
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) inside = false;
+    if (inside && line.size() > 2 && line[2] != ' ') names.push_back(line.substr(2, line.find(' ', 2) - 2));
+    if (line == "Commands") inside = true;
+  }
+  return names;
+}
+
+void collect(const Words& words, std::vector<Page>& pages) {
+  Words asked = words;
+  asked.push_back("--help");
+  const Finished done = command(asked);
+  ASSERT_EQ(done.code, 0) << done.err;
+  ASSERT_EQ(done.err, "");
+  pages.push_back({words, done.out});
+  for (const std::string& name : commands_in(done.out)) {
+    Words below = words;
+    below.push_back(name);
+    collect(below, pages);
+  }
+}
+
+std::vector<Page> all_pages() {
+  std::vector<Page> pages;
+  collect({}, pages);
+  return pages;
+}
+
+std::string title(const Page& page) {
+  std::string out = "palimpsest";
+  for (const std::string& word : page.words) out += " " + word;
+  return out;
+}
+
+TEST(Help, EveryCommandExplainsItself) {
+  const auto pages = all_pages();
+  std::string titles;
+  for (const Page& page : pages) titles += title(page) + "\n";
+  for (const char* name : {"run", "chat", "info", "methods", "eval perplexity", "bench decode", "bench prefill"})
+    EXPECT_NE(titles.find(std::string("palimpsest ") + name + "\n"), std::string::npos) << titles;
+  for (const Page& page : pages) {
+    SCOPED_TRACE(title(page));
+    EXPECT_NE(page.help.find("\nUsage: " + title(page)), std::string::npos) << page.help;
+    EXPECT_NE(page.help.find("-h, --help"), std::string::npos);
+    if (commands_in(page.help).empty()) {
+      EXPECT_NE(page.help.find("\nExamples:\n"), std::string::npos) << page.help;
+    }
+    std::istringstream lines(page.help);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110u) << line;
+  }
+}
+
+TEST(Help, TheReferenceInTheDocsIsCurrent) {
+  std::string text =
+      "# The command line\n\nMade of the `--help` texts; `tests/apps/help_test.cpp` checks that it is current and says "
+      "how to write it anew.\n";
+  for (const Page& page : all_pages()) text += "\n## " + title(page) + "\n\n```text\n" + page.help + "```\n";
+  const auto path = source_dir() / "docs" / "cli.md";
+  if (std::getenv("PALIMPSEST_UPDATE_DOCS") != nullptr) std::ofstream(path) << text;
+  EXPECT_EQ(file_content(path), text) << "flags changed: write docs/cli.md anew (see the head of this file)";
+}
+
+TEST(Version, IsPrinted) {
+  const Finished done = command({"--version"});
+  EXPECT_EQ(done.code, 0);
+  EXPECT_TRUE(done.out.starts_with("palimpsest 0.")) << done.out;
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

@@ -1,0 +1,155 @@
+// palimpsest run, as a user runs it.
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/apps/command.h"
+
+namespace palimpsest::testing {
+namespace {
+
+using RunTest = WithStories;
+
+TEST_F(RunTest, WritesTheGoldenTextFromNothing) {
+  const std::string golden = file_content(folder_ / "golden-greedy.txt");
+  ASSERT_EQ(golden.size(), 566u);  // 565 characters and a newline
+  const Finished done = run({"--temp", "0", "-n", "256"});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(done.out, golden);
+}
+
+TEST_F(RunTest, GoldenWhateverTheMechanismPositionsAndType) {
+  const std::string golden = file_content(folder_ / "golden-greedy.txt");
+  for (const Words& words : {Words{"--method", "full"}, Words{"--mechanism", "shift"}, Words{"--positions", "original"},
+                             Words{"--cache-type", "f32"}, Words{"--cache-type", "bf16"}, Words{"--page-size", "16"},
+                             Words{"--method", "streaming:rerotate=late,every=8"}, Words{"--portable"}}) {
+    Words all = {"--temp", "0", "-n", "256"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Finished done = run(all);
+    EXPECT_EQ(done.out, golden) << words.front() << done.err;
+  }
+}
+
+TEST_F(RunTest, OneLineOfFiguresOnStandardError) {
+  const Finished done = run({"--temp", "0", "-n", "400", "--budget", "64"});
+  EXPECT_EQ(done.code, 0);
+  EXPECT_TRUE(done.err.starts_with("palimpsest: 400 tokens, ")) << done.err;
+  EXPECT_NE(done.err.find("tokens/s"), std::string::npos);
+  EXPECT_NE(done.err.find("cache 40.0 KiB (64 tokens, peak 40.0 KiB), 336 evicted"), std::string::npos) << done.err;
+  EXPECT_EQ(done.err.find('\n'), done.err.size() - 1);
+}
+
+TEST_F(RunTest, JsonIsOneCompleteObject) {
+  const Finished done = run({"--temp", "0", "-n", "300", "--budget", "64", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_EQ(json["tokens"], 300);
+  EXPECT_EQ(json["evicted"], 300 - 64);
+  EXPECT_EQ(json["cache_bytes"], 64 * 640);
+  EXPECT_EQ(json["cache_bytes_peak"], 64 * 640);
+  EXPECT_EQ(json["model"], model_);
+  EXPECT_EQ(json["method"],
+            "streaming:policy=recent,budget=64,sinks=4,recent=0,every=1,mechanism=in-place,positions=cache,"
+            "rerotate=auto");
+  EXPECT_TRUE(json["text"].get<std::string>().starts_with("Once upon a time"));
+  EXPECT_GT(json["ttft_ms"], 0);
+  for (const char* key : {"mean", "p50", "p99"}) EXPECT_GT(json["tpot_ms"][key], 0) << key;
+  EXPECT_GT(json["tokens_per_second"], 0);
+  EXPECT_GT(json["rss_bytes_peak"], 1 << 20);
+  // The same text as without --json.
+  EXPECT_EQ(json["text"].get<std::string>() + "\n", run({"--temp", "0", "-n", "300", "--budget", "64"}).out);
+}
+
+TEST_F(RunTest, TheSameSeedGivesTheSameTextForAnyThreads) {
+  const Words words = {"run", "-m", model_, "--seed", "11", "-n", "300", "--budget", "100", "-p", "One day"};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return command(more).out;
+  };
+  const std::string text = with({"-t", "1"});
+  EXPECT_GT(text.size(), 400u);
+  EXPECT_EQ(text, with({"-t", "1"}));
+  EXPECT_EQ(text, with({"-t", "2"}));
+  EXPECT_NE(text, run({"--seed", "12", "-n", "300", "--budget", "100", "-p", "One day"}).out);
+}
+
+TEST_F(RunTest, ThePromptComesFromAFlagAFileOrStandardInput) {
+  const std::string prompt = "Lily and Tom went to the park. ";
+  const Words words = {"--temp", "0", "-n", "40"};
+  const auto with = [&](Words more, const std::string& input = {}) {
+    more.insert(more.end(), words.begin(), words.end());
+    const Finished done = run(more, input);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out;
+  };
+  const std::string text = with({"-p", prompt});
+  EXPECT_NE(text, with({}));
+  EXPECT_EQ(text, with({"-f", write_file("prompt.txt", prompt)}));
+  EXPECT_EQ(text, with({}, prompt));
+  EXPECT_EQ(text, with({"-f", "-"}, prompt));
+}
+
+TEST_F(RunTest, APromptLongerThanTheCacheReadsTheSameInAnyChunks) {
+  std::string prompt;
+  for (int i = 0; i < 60; ++i) prompt += "Once there was a dog. It was number " + std::to_string(i) + ". ";
+  const std::string file = write_file("long.txt", prompt);
+  const auto with = [&](const std::string& chunk) {
+    return run({"-f", file, "--temp", "0", "-n", "60", "--budget", "48", "--cache-type", "f32", "--chunk", chunk}).out;
+  };
+  const std::string text = with("512");
+  EXPECT_GT(text.size(), 60u);
+  EXPECT_EQ(text, with("1"));
+  EXPECT_EQ(text, with("37"));
+}
+
+TEST_F(RunTest, EndsBeforeAStopString) {
+  const std::string golden = file_content(folder_ / "golden-greedy.txt");
+  const Finished done = run({"--temp", "0", "-n", "-1", "--stop", "big, red", "--stop", "zebra"});
+  EXPECT_EQ(done.code, 0);
+  EXPECT_EQ(done.out, golden.substr(0, golden.find("big, red")) + "\n");
+}
+
+TEST_F(RunTest, AGrammarHolds) {
+  const Finished done = run({"--seed", "4", "-n", "50", "--grammar", R"(root ::= ("yes" | "no") ".")"});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_TRUE(done.out == "yes.\n" || done.out == "no.\n") << done.out;
+}
+
+TEST_F(RunTest, NoTokensAreAFairWish) {
+  const Finished done = run({"-n", "0", "-p", "Hello"});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(done.out, "");
+}
+
+TEST_F(RunTest, CtrlCEndsAnEndlessTextWell) {
+  Subprocess process(PALIMPSEST_PROGRAM, on({"run", "-n", "-1", "--ignore-eos", "--budget", "64"}));
+  process.close_input();
+  ASSERT_TRUE(process.wait_for_output(3000));
+  process.signal(SIGINT);
+  const Finished done = process.wait();
+  EXPECT_EQ(done.code, 130);
+  EXPECT_EQ(done.out.back(), '\n');
+  EXPECT_NE(done.err.find(" evicted\n"), std::string::npos) << done.err;
+}
+
+TEST_F(RunTest, CtrlCUnderJsonStillGivesTheObject) {
+  Subprocess process(PALIMPSEST_PROGRAM, on({"run", "-n", "-1", "--ignore-eos", "--json"}));
+  process.close_input();
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  process.signal(SIGINT);
+  const Finished done = process.wait();
+  EXPECT_EQ(done.code, 130) << done.err;
+  EXPECT_EQ(nlohmann::json::parse(done.out)["stop"], "cancelled");
+}
+
+TEST_F(RunTest, AReaderThatGoesAwayEndsItQuietly) {
+  const Finished done =
+      run_program("/bin/sh", {"-c", std::string(PALIMPSEST_PROGRAM) + " run -n -1 --ignore-eos -t 1 -m " + model_ +
+                                        " < /dev/null | head -c 100"});
+  EXPECT_EQ(done.out.size(), 100u);
+  EXPECT_EQ(done.err.find("error"), std::string::npos) << done.err;
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
