@@ -3,7 +3,9 @@
 #include <llama.h>
 
 #include <climits>
+#include <exception>
 #include <mutex>
+#include <string_view>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/text/vocabulary_check.h"
@@ -12,36 +14,48 @@ namespace palimpsest {
 namespace {
 
 std::mutex log_mutex;
-std::string last_complaint;  // libllama's last error line, for our own message
+std::string first_complaint;  // libllama's first error line while a file is loaded, for our own message
 
 void keep_complaint(ggml_log_level level, const char* text, void*) {
   if (level != GGML_LOG_LEVEL_ERROR) return;
   const std::lock_guard lock(log_mutex);
-  last_complaint = text;
-  while (!last_complaint.empty() && last_complaint.back() == '\n') last_complaint.pop_back();
+  if (!first_complaint.empty()) return;
+  for (const char c : std::string_view(text).substr(0, 300))  // names from the file may hold any byte
+    if (c != '\n') first_complaint += c >= 32 && c < 127 ? c : '?';
 }
 
-void silence_libllama() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    ggml_log_callback ggml_callback = nullptr;  // llama_log_set would take ggml's log, too
-    void* ggml_data = nullptr;
-    ggml_log_get(&ggml_callback, &ggml_data);
-    llama_log_set(keep_complaint, nullptr);
-    ggml_log_set(ggml_callback, ggml_data);
-  });
-}
+// libllama says nothing on its own; while this lives, ggml neither: what they have against a file is kept.
+class Complaints {
+ public:
+  Complaints() {
+    ggml_log_get(&ggml_callback_, &ggml_data_);
+    llama_log_set(keep_complaint, nullptr);  // takes ggml's log, too
+    const std::lock_guard lock(log_mutex);
+    first_complaint.clear();
+  }
+  ~Complaints() { ggml_log_set(ggml_callback_, ggml_data_); }
+  Complaints(const Complaints&) = delete;
+  Complaints& operator=(const Complaints&) = delete;
+  std::string first() const {
+    const std::lock_guard lock(log_mutex);
+    return first_complaint.empty() ? "no reason given" : first_complaint;
+  }
 
-std::string complaint() {
-  const std::lock_guard lock(log_mutex);
-  return last_complaint.empty() ? "no reason given" : last_complaint;
-}
+ private:
+  ggml_log_callback ggml_callback_ = nullptr;
+  void* ggml_data_ = nullptr;
+};
 
 // Calls `fill(buffer, size)` as libllama wants it: a negative answer is the size needed.
 template <typename T, typename Fill>
 T filled(std::size_t guess, Fill fill) {
   T buffer(guess, {});
-  auto n = fill(buffer.data(), static_cast<std::int32_t>(buffer.size()));
+  std::int32_t n = 0;
+  try {
+    n = fill(buffer.data(), static_cast<std::int32_t>(buffer.size()));
+  } catch (const std::exception& e) {
+    fail("libllama's tokenizer fails ({}): convert the model again", e.what());
+  }
   if (n == INT32_MIN) fail("the text is too long for the tokenizer: cut it into parts below 2 GiB");
   if (n < 0) {
     buffer.resize(static_cast<std::size_t>(-n));
@@ -64,14 +78,15 @@ Vocabulary::Vocabulary() : impl_(std::make_unique<Impl>()) {}
 Vocabulary::~Vocabulary() = default;
 
 std::shared_ptr<Vocabulary> Vocabulary::load(const std::string& gguf_path) {
-  silence_libllama();
   check_vocabulary(gguf_path);
+  const Complaints complaints;
   llama_model_params params = llama_model_default_params();
   params.vocab_only = true;
   std::shared_ptr<Vocabulary> vocabulary(new Vocabulary);
   vocabulary->impl_->path = gguf_path;
   vocabulary->impl_->model = llama_model_load_from_file(gguf_path.c_str(), params);
-  if (vocabulary->impl_->model == nullptr) fail("the vocabulary in '{}' cannot be read: {}", gguf_path, complaint());
+  if (vocabulary->impl_->model == nullptr)
+    fail("the vocabulary in '{}' cannot be read: {}", gguf_path, complaints.first());
   vocabulary->impl_->vocab = llama_model_get_vocab(vocabulary->impl_->model);
   if (vocabulary->size() == 0) fail("'{}' has no vocabulary: convert the model together with its tokenizer", gguf_path);
   return vocabulary;

@@ -1,61 +1,99 @@
 #include "palimpsest/text/vocabulary_check.h"
 
-#include <gguf.h>
-
-#include <memory>
+#include <algorithm>
+#include <cstdint>
 #include <string_view>
+#include <unordered_set>
+#include <vector>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/gguf_file.h"
 
 namespace palimpsest {
 namespace {
 
-using Metadata = std::unique_ptr<gguf_context, decltype(&gguf_free)>;
+constexpr std::int64_t kByteToken = 6;  // tokenizer.ggml.token_type
+using Texts = std::unordered_set<std::string_view>;
 
-bool is_array(const gguf_context* metadata, std::int64_t key, gguf_type type) {
-  return gguf_get_kv_type(metadata, key) == GGUF_TYPE_ARRAY && gguf_get_arr_type(metadata, key) == type;
+// libllama reads tokens as C strings: what follows a zero byte is lost.
+std::string_view as_c_string(std::string_view text) {
+  return text.substr(0, text.find('\0'));
+}
+
+bool is_byte_text(std::string_view text) {
+  const auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
+  return text.size() == 6 && text.starts_with("<0x") && hex(text[3]) && hex(text[4]) && text[5] == '>';
+}
+
+Texts check_tokens(const GgufFile& file, const std::vector<std::string_view>& tokens) {
+  Texts texts;
+  texts.reserve(tokens.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto text = as_c_string(tokens[i]);
+    if (text.starts_with("[EMPTY_"))  // what libllama calls empty tokens
+      fail("{}: token {} is named \"{}\", which is reserved: convert the model again", file.path(), i, printable(text));
+    if (!text.empty() && !texts.insert(text).second)
+      fail("{}: token {} (\"{}\") is there twice: convert the model again", file.path(), i, printable(text));
+  }
+  return texts;
+}
+
+void check_bytes(const GgufFile& file, const Texts& texts) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const char raw = static_cast<char>(byte);
+    const std::string escaped = fmt::format("<0x{:02X}>", byte);
+    if (!texts.contains(escaped) && !texts.contains(std::string_view(&raw, 1)))
+      fail("{}: the vocabulary has no token for the byte {}: convert the model again", file.path(), escaped);
+  }
+}
+
+void check_types(const GgufFile& file, const std::vector<std::string_view>& tokens, bool sentencepiece) {
+  const auto types = file.integers("tokenizer.ggml.token_type");
+  if (!types) return;
+  if (types->size() != tokens.size())
+    fail("{}: tokenizer.ggml.token_type has {} entries for {} tokens: convert the model again", file.path(),
+         types->size(), tokens.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if ((*types)[i] == kByteToken && !(sentencepiece && is_byte_text(as_c_string(tokens[i]))))
+      fail("{}: token {} (\"{}\") is said to be a byte and is not: convert the model again", file.path(), i,
+           printable(tokens[i]));
+}
+
+// Those that the file does not name are taken by libllama to be the ones of Llama and GPT-2.
+void check_special_tokens(const GgufFile& file, std::size_t count, bool sentencepiece) {
+  const std::size_t least = sentencepiece ? 3 : 12;
+  if (count < least)
+    fail("{}: the vocabulary has {} tokens, fewer than {}: convert the model again", file.path(), count, least);
+  for (const std::string_view key : file.keys()) {
+    if (!key.starts_with("tokenizer.ggml.") || !key.ends_with("_token_id")) continue;
+    const std::int64_t id = *file.integer(key);
+    if (id < 0 || id >= static_cast<std::int64_t>(count))
+      fail("{}: {} is {}, but there are {} tokens: convert the model again", file.path(), key, id, count);
+  }
 }
 
 }  // namespace
 
 void check_vocabulary(const std::string& path) {
-  const Metadata metadata(gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}), gguf_free);
-  if (!metadata) fail("'{}' is not a readable GGUF file: give a whole model file", path);
+  const GgufFile file = GgufFile::open(path);
+  const auto model = file.text("tokenizer.ggml.model");
+  if (!model || *model == "no_vocab" || *model == "none")
+    fail("{}: has no vocabulary (tokenizer.ggml.model): convert the model together with its tokenizer", path);
+  const bool sentencepiece = *model == "llama";
+  if (!sentencepiece && *model != "gpt2")
+    fail("{}: tokenizer \"{}\" is not supported; \"llama\" and \"gpt2\" are: use another model", path,
+         printable(*model));
 
-  const auto find = [&](const char* key) { return gguf_find_key(metadata.get(), key); };
-  const std::int64_t model = find("tokenizer.ggml.model");
-  if (model < 0 || gguf_get_kv_type(metadata.get(), model) != GGUF_TYPE_STRING ||
-      std::string_view(gguf_get_val_str(metadata.get(), model)) == "no_vocab")
-    fail("'{}' has no vocabulary (tokenizer.ggml.model): convert the model together with its tokenizer", path);
-
-  const std::int64_t tokens = find("tokenizer.ggml.tokens");
-  if (tokens < 0 || !is_array(metadata.get(), tokens, GGUF_TYPE_STRING) || gguf_get_arr_n(metadata.get(), tokens) == 0)
-    fail("'{}': tokenizer.ggml.tokens is not a list of strings: convert the model again", path);
-  const std::size_t count = gguf_get_arr_n(metadata.get(), tokens);
-
-  const struct {
-    const char* key;
-    gguf_type type;
-    bool per_token;
-  } lists[] = {{"tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, true},
-               {"tokenizer.ggml.token_type", GGUF_TYPE_INT32, true},
-               {"tokenizer.ggml.merges", GGUF_TYPE_STRING, false}};
-  for (const auto& list : lists) {
-    const std::int64_t key = find(list.key);
-    if (key < 0) continue;
-    if (!is_array(metadata.get(), key, list.type))
-      fail("'{}': {} has elements of the wrong type: convert the model again", path, list.key);
-    if (list.per_token && gguf_get_arr_n(metadata.get(), key) != count)
-      fail("'{}': {} has {} entries for {} tokens: convert the model again", path, list.key,
-           gguf_get_arr_n(metadata.get(), key), count);
-  }
-
-  for (std::int64_t key = 0; key < gguf_get_n_kv(metadata.get()); ++key) {
-    const std::string_view name = gguf_get_key(metadata.get(), key);
-    if (!name.starts_with("tokenizer.ggml.") || !name.ends_with("_token_id")) continue;
-    if (gguf_get_kv_type(metadata.get(), key) != GGUF_TYPE_UINT32)
-      fail("'{}': {} is not an unsigned number: convert the model again", path, name);
-  }
+  const auto tokens = file.texts("tokenizer.ggml.tokens").value_or(std::vector<std::string_view>{});
+  if (tokens.empty()) fail("{}: tokenizer.ggml.tokens is missing or empty: convert the model again", path);
+  check_special_tokens(file, tokens.size(), sentencepiece);
+  const Texts texts = check_tokens(file, tokens);
+  if (sentencepiece) check_bytes(file, texts);
+  check_types(file, tokens, sentencepiece);
+  if (file.has("tokenizer.ggml.scores") && file.array_size("tokenizer.ggml.scores") != tokens.size())
+    fail("{}: tokenizer.ggml.scores has {} entries for {} tokens: convert the model again", path,
+         file.array_size("tokenizer.ggml.scores"), tokens.size());
+  file.texts("tokenizer.ggml.merges");  // texts, if there are any
 }
 
 }  // namespace palimpsest

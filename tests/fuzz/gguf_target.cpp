@@ -1,0 +1,107 @@
+#include "tests/fuzz/gguf_target.h"
+
+#include <ggml.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <new>
+#include <stdexcept>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/core/gguf_file.h"
+#include "palimpsest/model/decoder.h"
+#include "palimpsest/model/model.h"
+#include "palimpsest/text/vocabulary.h"
+
+namespace palimpsest::testing {
+namespace {
+
+// A file in memory that has a path, for libraries that want one.
+class MemoryFile {
+ public:
+  MemoryFile() : descriptor_(memfd_create("fuzz", MFD_CLOEXEC)) {
+    if (descriptor_ < 0) throw std::runtime_error("memfd_create failed");
+  }
+  ~MemoryFile() { close(descriptor_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  void write(std::span<const std::byte> bytes) {
+    const auto size = static_cast<ssize_t>(bytes.size());
+    if (ftruncate(descriptor_, 0) != 0 || pwrite(descriptor_, bytes.data(), bytes.size(), 0) != size)
+      throw std::runtime_error("a file in memory cannot be written");
+  }
+  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+
+ private:
+  int descriptor_;
+};
+
+// The bytes as a mapped file would lie: at the start of a page, and with nothing of ours behind them.
+std::shared_ptr<std::byte> page_aligned(std::span<const std::byte> bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::shared_ptr<std::byte> copy(
+      static_cast<std::byte*>(operator new(std::max<std::size_t>(bytes.size(), 1), std::align_val_t(page))),
+      [page](std::byte* p) { operator delete(p, std::align_val_t(page)); });
+  std::memcpy(copy.get(), bytes.data(), bytes.size());
+  return copy;
+}
+
+void decode_a_little(const std::shared_ptr<const Model>& model) {
+  Decoder decoder(model, 1);
+  Cache cache(decoder.cache_options());
+  const TokenId tokens[2] = {0, static_cast<TokenId>(model->hyper().vocabulary - 1)};
+  cache.insert(2);
+  const SequenceStep step{.cache = &cache, .tokens = tokens};
+  if (decoder.step({&step, 1}).size() != static_cast<std::size_t>(model->hyper().vocabulary))
+    throw std::logic_error("a step gave no logits");
+}
+
+void silence() {
+  static const bool once = [] {
+    ggml_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+}  // namespace
+
+LoadReport load_gguf(std::span<const std::byte> bytes, bool repack, bool vocabulary_always) {
+  silence();
+  LoadReport report;
+  const auto attempt = [&](auto action) {
+    try {
+      action();
+      return true;
+    } catch (const Error& error) {
+      if (report.complaint.empty()) report.complaint = error.what();
+      if (report.complaint.empty() || report.complaint.find('\n') != std::string::npos)
+        throw std::logic_error("a message that is not one line: " + report.complaint);
+      return false;
+    }
+  };
+  const auto copy = page_aligned(bytes);
+  report.model = attempt([&] {
+    const auto model = Model::from(GgufFile::parse({copy.get(), bytes.size()}, "fuzz", copy), {.repack = repack});
+    decode_a_little(model);
+  });
+  if (report.model || vocabulary_always) {
+    static MemoryFile file;
+    file.write(bytes);
+    report.vocabulary = attempt([&] {
+      const auto vocabulary = Vocabulary::load(file.path());
+      const auto tokens = vocabulary->tokenize("a b<s> \xC3\xA9", true, true);
+      vocabulary->detokenize(tokens, true);
+      vocabulary->has_chat_template();
+    });
+  }
+  return report;
+}
+
+}  // namespace palimpsest::testing
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  palimpsest::testing::load_gguf(std::as_bytes(std::span(data, size)), size % 2 == 0, true);
+  return 0;
+}

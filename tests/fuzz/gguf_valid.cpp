@@ -1,0 +1,84 @@
+#include "tests/fuzz/gguf_valid.h"
+
+#include <ggml-cpp.h>
+
+#include <string>
+
+#include "palimpsest/model/synthetic.h"
+
+namespace palimpsest::testing {
+namespace {
+
+// A vocabulary without a model, of GPT-2's kind: a token for every byte as its letters write it, two merges, a
+// template.
+Bytes byte_pair_vocabulary() {
+  const gguf_context_ptr g(gguf_init_empty());
+  std::vector<std::string> tokens;
+  for (unsigned byte = 0, other = 256; byte < 256; ++byte) {
+    const bool plain = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
+    const unsigned letter = plain ? byte : other++;
+    if (letter < 128)
+      tokens.emplace_back(1, static_cast<char>(letter));
+    else
+      tokens.push_back({static_cast<char>(0xC0 | (letter >> 6)), static_cast<char>(0x80 | (letter & 63))});
+  }
+  tokens.insert(tokens.end(), {"ab", "abc", "<|endoftext|>", "<|im_end|>"});
+  std::vector<const char*> texts;
+  for (const auto& token : tokens) texts.push_back(token.c_str());
+  std::vector<std::int32_t> types(tokens.size(), 1);
+  types[258] = types[259] = 3;
+  const char* merges[] = {"a b", "ab c"};
+  gguf_set_val_str(g.get(), "general.architecture", "qwen2");
+  for (const char* key :
+       {"context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count"})
+    gguf_set_val_u32(g.get(), ("qwen2." + std::string(key)).c_str(), 4);
+  gguf_set_val_f32(g.get(), "qwen2.attention.layer_norm_rms_epsilon", 1e-6F);
+  gguf_set_val_str(g.get(), "tokenizer.ggml.model", "gpt2");
+  gguf_set_val_str(g.get(), "tokenizer.ggml.pre", "qwen2");
+  gguf_set_arr_str(g.get(), "tokenizer.ggml.tokens", texts.data(), texts.size());
+  gguf_set_arr_data(g.get(), "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
+  gguf_set_arr_str(g.get(), "tokenizer.ggml.merges", merges, 2);
+  gguf_set_val_u32(g.get(), "tokenizer.ggml.eos_token_id", 259);
+  gguf_set_val_u32(g.get(), "tokenizer.ggml.bos_token_id", 258);
+  gguf_set_val_bool(g.get(), "tokenizer.ggml.add_bos_token", true);
+  gguf_set_val_str(g.get(), "tokenizer.chat_template", "{{ messages }}<|im_start|>");
+  Bytes bytes(gguf_get_meta_size(g.get()));
+  gguf_get_meta_data(g.get(), bytes.data());
+  return bytes;
+}
+
+}  // namespace
+
+// Small whole models: every family, tied and untied, plain and quantised, each kind of scaling.
+std::vector<ValidGguf> valid_gguf_files() {
+  const SyntheticShape base{.vocabulary = 264,
+                            .width = 32,
+                            .layers = 1,
+                            .feed_forward = 32,
+                            .query_heads = 2,
+                            .kv_heads = 1,
+                            .head_dim = 16,
+                            .context = 128};
+  std::vector<SyntheticShape> shapes(6, base);
+  shapes[1].architecture = "qwen2";
+  shapes[1].type = GGML_TYPE_Q8_0;
+  shapes[2].architecture = "qwen3";
+  shapes[2].type = GGML_TYPE_F16;
+  shapes[3].tied = false;
+  shapes[3].type = GGML_TYPE_Q4_0;
+  shapes[4].llama3_factors = true;
+  shapes[4].original_context = 64;
+  shapes[4].layers = 2;
+  shapes[5].rope_scaling = "yarn";
+  shapes[5].rope_factor = 4;
+  shapes[5].original_context = 32;
+  std::vector<ValidGguf> files;
+  for (const auto& shape : shapes) {
+    const GgufFile file = make_synthetic(shape);
+    files.push_back({{file.bytes().begin(), file.bytes().end()}, true});
+  }
+  files.push_back({byte_pair_vocabulary(), false});
+  return files;
+}
+
+}  // namespace palimpsest::testing

@@ -1,0 +1,98 @@
+// What libllama would end the program on must be an Error before it sees the file.
+#include "palimpsest/text/vocabulary_check.h"
+
+#include <ggml-cpp.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "palimpsest/text/vocabulary.h"
+#include "tests/support/error_of.h"
+
+namespace palimpsest::testing {
+namespace {
+
+// A sentencepiece vocabulary without faults, to be bent.
+struct Parts {
+  std::string model = "llama";
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
+  std::vector<std::int32_t> types = {2, 3, 3};
+  std::size_t scores = 0;  // one for each token if 0
+  std::int64_t bos = 1;
+  Parts() {
+    for (int byte = 0; byte < 256; ++byte) {
+      tokens.push_back(fmt::format("<0x{:02X}>", byte));
+      types.push_back(6);
+    }
+    tokens.push_back("a");
+    types.push_back(1);
+  }
+};
+
+std::string written(const Parts& parts) {
+  const gguf_context_ptr g(gguf_init_empty());
+  gguf_set_val_str(g.get(), "general.architecture", "llama");
+  gguf_set_val_u32(g.get(), "llama.context_length", 128);
+  gguf_set_val_u32(g.get(), "llama.embedding_length", 32);
+  gguf_set_val_u32(g.get(), "llama.block_count", 1);
+  gguf_set_val_u32(g.get(), "llama.feed_forward_length", 32);
+  gguf_set_val_u32(g.get(), "llama.attention.head_count", 2);
+  gguf_set_val_f32(g.get(), "llama.attention.layer_norm_rms_epsilon", 1e-5F);
+  std::vector<const char*> texts;
+  for (const auto& token : parts.tokens) texts.push_back(token.c_str());
+  const std::vector<float> scores(parts.scores == 0 ? texts.size() : parts.scores, 0.0F);
+  gguf_set_val_str(g.get(), "tokenizer.ggml.model", parts.model.c_str());
+  gguf_set_arr_str(g.get(), "tokenizer.ggml.tokens", texts.data(), texts.size());
+  gguf_set_arr_data(g.get(), "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, scores.data(), scores.size());
+  gguf_set_arr_data(g.get(), "tokenizer.ggml.token_type", GGUF_TYPE_INT32, parts.types.data(), parts.types.size());
+  gguf_set_val_u32(g.get(), "tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(parts.bos));
+  const std::string path = std::filesystem::path(::testing::TempDir()) / "vocabulary_check.gguf";
+  gguf_write_to_file(g.get(), path.c_str(), true);
+  return path;
+}
+
+TEST(VocabularyCheck, TakesAWholeOne) {
+  const auto vocabulary = Vocabulary::load(written({}));
+  EXPECT_EQ(vocabulary->size(), 260);
+  EXPECT_EQ(vocabulary->detokenize(vocabulary->tokenize("ab\xFF", false, false)),
+            "\xE2\x96\x81"
+            "ab\xFF");  // no token for a space: its bytes
+}
+
+template <typename Bend>
+std::string complaint(Bend bend) {
+  Parts parts;
+  bend(parts);
+  const std::string path = written(parts);
+  return error_of([&] { check_vocabulary(path); }).substr(path.size());
+}
+
+TEST(VocabularyCheck, RefusesWhatLibllamaAsserts) {
+  EXPECT_EQ(complaint([](Parts& p) { p.tokens[259] = "<s>"; }),
+            ": token 259 (\"<s>\") is there twice: convert the model again");
+  EXPECT_EQ(complaint([](Parts& p) { p.tokens[259] = "[EMPTY_7]"; }),
+            ": token 259 is named \"[EMPTY_7]\", which is reserved: convert the model again");
+  EXPECT_EQ(complaint([](Parts& p) { p.tokens[3 + 0x41] = "xyz"; }),
+            ": the vocabulary has no token for the byte <0x41>: convert the model again");
+  EXPECT_EQ(complaint([](Parts& p) { p.types[259] = 6; }),
+            ": token 259 (\"a\") is said to be a byte and is not: convert the model again");
+  EXPECT_EQ(complaint([](Parts& p) { p.types.pop_back(); }),
+            ": tokenizer.ggml.token_type has 259 entries for 260 tokens: convert the model again");
+  EXPECT_EQ(complaint([](Parts& p) { p.scores = 1; }),
+            ": tokenizer.ggml.scores has 1 entries for 260 tokens: convert the model again");
+  EXPECT_EQ(complaint([](Parts& p) { p.bos = 260; }),
+            ": tokenizer.ggml.bos_token_id is 260, but there are 260 tokens: convert the model again");
+  EXPECT_EQ(complaint([](Parts& p) { p.tokens.resize(2); }),
+            ": the vocabulary has 2 tokens, fewer than 3: convert the model again");
+  EXPECT_EQ(complaint([](Parts& p) { p.tokens.clear(); }),
+            ": tokenizer.ggml.tokens is missing or empty: convert the model again");
+  EXPECT_EQ(complaint([](Parts& p) { p.model = "t5"; }),
+            ": tokenizer \"t5\" is not supported; \"llama\" and \"gpt2\" are: use another model");
+  EXPECT_EQ(complaint([](Parts& p) { p.model = "no_vocab"; }),
+            ": has no vocabulary (tokenizer.ggml.model): convert the model together with its tokenizer");
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
