@@ -1,0 +1,116 @@
+#include "palimpsest/engine/generator.h"
+
+#include <gtest/gtest.h>
+
+#include "palimpsest/text/utf8.h"
+#include "tests/support/shared_dir.h"
+
+namespace palimpsest::testing {
+namespace {
+
+class GeneratorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto dir = shared_dir();
+    if (!dir) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
+    const std::string path = *dir / "models/stories260K/stories260K.gguf";
+    vocabulary_ = Vocabulary::load(path);
+    decoder_ = std::make_shared<Decoder>(Model::load(path), 1);
+    session_ = std::make_unique<Session>(decoder_, SessionOptions{.method = parse_method("streaming:budget=64")});
+  }
+  Generation write(const std::vector<TokenId>& prompt, const GenerateOptions& options, SamplerOptions sampling = {}) {
+    Sampler sampler(sampling, vocabulary_.get(), vocabulary_->size());
+    text_.clear();
+    return generate(
+        *session_, sampler, *vocabulary_, prompt, options,
+        [&](std::string_view piece) {
+          EXPECT_FALSE(piece.empty());
+          EXPECT_FALSE(invalid_utf8(piece));
+          text_ += piece;
+          if (text_.size() > cancel_after_) cancel_ = true;
+        },
+        cancel_);
+  }
+  static SamplerOptions greedy() {
+    SamplerOptions options;
+    options.temperature = 0;
+    return options;
+  }
+
+  std::shared_ptr<Vocabulary> vocabulary_;
+  std::shared_ptr<Decoder> decoder_;
+  std::unique_ptr<Session> session_;
+  std::string text_;
+  std::atomic<bool> cancel_{false};
+  std::size_t cancel_after_ = std::string::npos;
+};
+
+TEST_F(GeneratorTest, CountsAndTimes) {
+  const Generation g = write(vocabulary_->tokenize("One day", true, false), {.max_tokens = 100, .stop = {}}, greedy());
+  EXPECT_EQ(g.stop_reason, "length");
+  EXPECT_EQ(g.tokens, 100);
+  EXPECT_EQ(g.tpot.count(), 99);
+  EXPECT_GT(g.ttft_ms, 0);
+  EXPECT_EQ(g.prompt_tokens, static_cast<long long>(vocabulary_->tokenize("One day", true, false).size()));
+  EXPECT_GE(g.unread, 0);
+}
+
+TEST_F(GeneratorTest, GoesOnWhereItStopped) {
+  const std::vector<TokenId> begin = {vocabulary_->bos()};
+  write(begin, {.max_tokens = 120, .stop = {}}, greedy());
+  const std::string whole = text_;
+  session_->clear();
+  const Generation first = write(begin, {.max_tokens = 70, .stop = {}}, greedy());
+  const std::string head = text_;
+  write({first.unread}, {.max_tokens = 50, .stop = {}}, greedy());
+  EXPECT_EQ(head + text_, whole);
+}
+
+TEST_F(GeneratorTest, StopStringsEndTheText) {
+  const std::vector<TokenId> begin = {vocabulary_->bos()};
+  write(begin, {.max_tokens = 60, .stop = {}}, greedy());
+  const std::string whole = text_;
+  for (const std::string stop : {"little girl", "ime,", "zzz"}) {
+    session_->clear();
+    const Generation g = write(begin, {.max_tokens = 60, .stop = {stop}}, greedy());
+    EXPECT_EQ(text_, whole.substr(0, whole.find(stop))) << stop;
+    EXPECT_EQ(g.stop_reason, stop == "zzz" ? "length" : "stop");
+  }
+}
+
+TEST_F(GeneratorTest, StopsWhenAsked) {
+  cancel_after_ = 40;
+  const Generation g = write({vocabulary_->bos()}, {.max_tokens = -1, .stop = {}, .ignore_end = true}, greedy());
+  EXPECT_EQ(g.stop_reason, "cancelled");
+  EXPECT_GT(text_.size(), 40u);
+  EXPECT_LT(text_.size(), 60u);
+}
+
+TEST_F(GeneratorTest, AnEndTokenEndsUnlessIgnored) {
+  SamplerOptions sampling = greedy();
+  sampling.grammar = "root ::= \"a\"";  // then only the end is allowed
+  const Generation g = write({vocabulary_->bos()}, {.max_tokens = 50, .stop = {}}, sampling);
+  EXPECT_EQ(g.stop_reason, "end");
+  EXPECT_EQ(text_, "a");
+  EXPECT_EQ(g.tokens, 1);
+}
+
+TEST_F(GeneratorTest, BytesOfACharacterComeTogether) {
+  SamplerOptions sampling = greedy();
+  sampling.grammar = "root ::= \"\xC3\xA9\xE2\x82\xAC\" \"!\"";  // not in the vocabulary: written as single bytes
+  const Generation g = write({vocabulary_->bos()}, {.max_tokens = 50, .stop = {}}, sampling);
+  EXPECT_EQ(text_, "\xC3\xA9\xE2\x82\xAC!");
+  EXPECT_GT(g.tokens, 3);
+}
+
+TEST_F(GeneratorTest, APromptIsReadInChunksUntilCancelled) {
+  cancel_ = true;
+  const auto prompt = vocabulary_->tokenize(std::string(4000, 'x'), true, false);
+  const Generation g = write(prompt, {.max_tokens = 5, .stop = {}}, greedy());
+  EXPECT_EQ(g.stop_reason, "cancelled");
+  EXPECT_EQ(g.prompt_tokens, 512);
+  EXPECT_EQ(g.tokens, 0);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
