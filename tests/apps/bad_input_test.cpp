@@ -59,6 +59,19 @@ TEST_F(BadModelTest, TensorOfTheWrongShape) {
   refused("shape.gguf", with_shape(good(), "blk.1.attn_q.weight", 32, char(128)), "blk.1.attn_q.weight");
 }
 
+TEST_F(BadModelTest, FlippedBitsNeverCrash) {
+  const std::string bytes = good();
+  for (unsigned i = 0; i < 40; ++i) {  // in the metadata and the list of tensors
+    std::string flipped = bytes;
+    flipped[(i * 7919) % 13000] ^= static_cast<char>(1 << (i % 8));
+    const Finished done = command({"run", "-n", "4", "-t", "1", "-m", write_file("flip.gguf", flipped)});
+    EXPECT_TRUE(done.code == 0 || done.code == 2) << i << ' ' << done.code << ' ' << done.err;
+    if (done.code == 2) {
+      EXPECT_TRUE(done.err.starts_with("palimpsest: error: ")) << done.err;
+    }
+  }
+}
+
 TEST_F(BadModelTest, DamagedWeightsSaySo) {
   std::string bytes = good();
   for (std::size_t i = bytes.size() - 500000; i < bytes.size(); ++i) bytes[i] = static_cast<char>(0xFF);  // NaN
