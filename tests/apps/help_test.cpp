@@ -82,6 +82,19 @@ TEST(Help, TheReferenceInTheDocsIsCurrent) {
   EXPECT_EQ(file_content(path), text) << "flags changed: write docs/cli.md anew (see the head of this file)";
 }
 
+// The README's lines of C++ are those of a program that the build compiles.
+TEST(Readme, ItsExampleIsTheOneThatIsBuilt) {
+  const std::string readme = file_content(source_dir() / "README.md"),
+                    example = file_content(source_dir() / "examples" / "stream.cpp");
+  const auto begin = readme.find("```cpp\n");
+  ASSERT_NE(begin, std::string::npos);
+  std::istringstream lines(readme.substr(begin + 7, readme.find("```\n", begin + 7) - begin - 7));
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    EXPECT_NE(example.find((line.empty() ? "" : "  ") + line + "\n"), std::string::npos) << line;
+  EXPECT_GT(count, 8);
+}
+
 TEST(Version, IsPrinted) {
   const Finished done = command({"--version"});
   EXPECT_EQ(done.code, 0);
