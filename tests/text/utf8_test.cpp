@@ -42,8 +42,7 @@ TEST(Utf8Stream, ReplacesMaximalIllFormedParts) {
 
 TEST(Utf8Stream, GivesWholeCharactersHoweverTheBytesAreCut) {
   std::mt19937 random(1);
-  const std::string alphabet =
-      std::string("ab\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xED\xA0\xF4\x90\xC0\xFF\x80\xBF\xE0", 22);
+  const std::string alphabet = "ab\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xED\xA0\xF4\x90\xC0\xFF\x80\xBF\xE0";
   for (int round = 0; round < 20000; ++round) {
     std::string bytes;
     for (int n = static_cast<int>(random() % 12); n > 0; --n) bytes += alphabet[random() % alphabet.size()];
