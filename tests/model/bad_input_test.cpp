@@ -193,6 +193,20 @@ TEST(BadInputTest, AForeignTensorIsRefused) {
   EXPECT_NE(error_of(bytes).find("\"blk.0.extra.scale\" is not part of a llama model"), std::string::npos);
 }
 
+// Bytes that somebody read into memory need not lie as a mapping does.
+TEST(BadInputTest, AModelAtAnyAddressLoads) {
+  Bytes bytes(whole().size() + 8);
+  std::memcpy(bytes.data() + 8, whole().data(), whole().size());
+  const std::span<const std::byte> crooked(bytes.data() + 8, whole().size());
+  const auto model = Model::from(GgufFile::parse(crooked, "crooked.gguf"));
+  Decoder decoder(model, 1);
+  Cache cache(decoder.cache_options());
+  cache.insert(1);
+  const TokenId token = 5;
+  const SequenceStep step{.cache = &cache, .tokens = {&token, 1}};
+  EXPECT_EQ(decoder.step({&step, 1}).size(), 300U);
+}
+
 TEST(BadInputTest, PathsThatAreNoFile) {
   const auto message_of = [](const std::string& path) -> std::string {
     try {

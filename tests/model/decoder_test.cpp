@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "palimpsest/model/model.h"
+#include "palimpsest/model/weights.h"
 
 namespace palimpsest {
 namespace {
@@ -177,6 +178,23 @@ TEST(DecoderTest, SequencesOfOneStepDoNotMix) {
   EXPECT_LE(relative_difference({logits.begin() + static_cast<std::ptrdiff_t>(size), logits.end()},
                                 {alone.end() - static_cast<std::ptrdiff_t>(size), alone.end()}),
             1e-5);
+}
+
+// ggml's other layout of the weights changes the order of sums, not more. f32 is never re-laid: there it changes
+// nothing.
+TEST(DecoderTest, RepackedWeightsGiveTheSameModel) {
+  for (const char* shape : {"tiny@type=f32", "tiny@type=q4_0", "tiny@type=q8_0", "tiny@type=q4_K"}) {
+    const auto repacked = Model::synthetic(shape);
+    const auto plain = Model::synthetic(shape, {.repack = false});
+    EXPECT_EQ(plain->weights().repacked_bytes, 0U);
+    const auto tokens = random_tokens(20, plain->hyper().vocabulary);
+    const auto expected = run(plain, tokens, {.rule = {}, .chunk = 20});
+    const double difference = relative_difference(run(repacked, tokens, {.rule = {}, .chunk = 20}), expected);
+    if (repacked->weights().repacked_bytes == 0)
+      EXPECT_EQ(difference, 0) << shape;
+    else
+      EXPECT_LE(difference, 0.05) << shape;
+  }
 }
 
 // The same shape of step must not build again.

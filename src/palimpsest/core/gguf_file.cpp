@@ -182,8 +182,8 @@ void GgufFile::read() {
   }
 
   const std::int64_t alignment = integer("general.alignment").value_or(GGUF_DEFAULT_ALIGNMENT);
-  if (alignment < 1 || alignment > (1 << 20) || (alignment & (alignment - 1)) != 0)
-    fail("{}: general.alignment is {}; it must be a power of two: damaged", path_, alignment);
+  if (alignment < 8 || alignment > (1 << 20) || (alignment & (alignment - 1)) != 0)
+    fail("{}: general.alignment is {}; it must be a power of two, 8 or more: damaged", path_, alignment);
 
   std::vector<std::uint64_t> offsets;
   tensors_.reserve(tensor_count);

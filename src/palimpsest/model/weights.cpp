@@ -133,6 +133,14 @@ std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperpara
   return std::move(list.uses);
 }
 
+// Whether the CPU's kernels may read the tensor where it lies. Bytes in memory, and files with an unusual
+// general.alignment, can lie crooked.
+bool lies_straight(const GgufFile& file, const GgufTensor& t) {
+  constexpr std::uintptr_t kPlace = 64, kTensor = 32;  // ggml's demands on a buffer; llama.cpp's files give the second
+  return reinterpret_cast<std::uintptr_t>(file.bytes().data()) % kPlace == 0 &&
+         reinterpret_cast<std::uintptr_t>(t.data) % kTensor == 0;
+}
+
 // Whether the device multiplies by a matrix of this type and shape when it lies in that kind of buffer.
 bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, const GgufTensor& t) {
   const ggml_context_ptr context(ggml_init({4 * ggml_tensor_overhead(), nullptr, true}));
@@ -226,7 +234,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     if (home == nullptr && !can_multiply(w.device, plain, t))
       fail("{}: tensor {}: device {} cannot multiply by weights of type {}; use another device or quantise differently",
            w.file.path(), t.name, options.device, ggml_type_name(t.type));
-    if (home == nullptr && on_cpu) {
+    if (home == nullptr && on_cpu && lies_straight(w.file, t)) {
       in_file.push_back(&use);
     } else {
       *use.slot = placement.add(home != nullptr ? home : plain, t.type, t);
