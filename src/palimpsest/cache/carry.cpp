@@ -1,5 +1,7 @@
 #include "palimpsest/cache/carry.h"
 
+#include <array>
+#include <cstdint>
 #include <cstring>
 
 namespace palimpsest {
@@ -7,33 +9,56 @@ namespace {
 
 // How many of `moves` are neighbours that stay inside one K tile on both sides: they are carried together, because a
 // tile keeps neighbouring slots' elements side by side.
-std::size_t run_length(std::span<const Move> moves) {
+int run_length(std::span<const Move> moves) {
   std::size_t n = 1;
   while (n < moves.size() && moves[n].from == moves[n - 1].from + 1 && moves[n].to == moves[n - 1].to + 1 &&
          moves[n].from % kTile != 0 && moves[n].to % kTile != 0)
     ++n;
-  return n;
+  return static_cast<int>(n);
+}
+
+// Lanes from .. from + n - 1 of every row of one tile to lanes to .. to + n - 1 of another (or of the same: to < from
+// then). Whole rows are read and blended, so that the compiler makes vectors of it; what lies around a tile's rows and
+// is read with them is inside the page, but for the first row's front.
+template <typename T>
+void carry_keys(const T* source, int from, T* target, int to, int n, int head_dim) {
+  std::array<T, kTile> mask{}, moved{};
+  for (int i = to; i < to + n; ++i) mask[static_cast<std::size_t>(i)] = static_cast<T>(~T{0});
+  std::memmove(target + to, source + from, static_cast<std::size_t>(n) * sizeof(T));
+  for (int d = 1; d < head_dim; ++d) {
+    std::memcpy(moved.data(), source + d * kTile + from - to, sizeof moved);
+    T* row = target + d * kTile;
+    for (std::size_t i = 0; i < kTile; ++i)
+      row[i] = static_cast<T>((moved[i] & mask[i]) | (row[i] & static_cast<T>(~mask[i])));
+  }
+}
+
+template <typename T>
+void carry_as(const LayerView& shape, std::byte* const* page, std::span<const Move> moves) {
+  const std::size_t values = value_offset(shape);
+  const std::size_t row = static_cast<std::size_t>(shape.value_dim) * sizeof(T);
+  while (!moves.empty()) {
+    const int n = run_length(moves);
+    const Move first = moves.front();
+    std::byte* source = page[first.from / shape.page_size];
+    std::byte* target = page[first.to / shape.page_size];
+    const int from = first.from % shape.page_size, to = first.to % shape.page_size;
+    const int from_lane = from % kTile, to_lane = to % kTile;
+    carry_keys(reinterpret_cast<const T*>(source) + key_index(shape, from - from_lane, 0), from_lane,
+               reinterpret_cast<T*>(target) + key_index(shape, to - to_lane, 0), to_lane, n, shape.head_dim);
+    std::memmove(target + values + value_index(shape, to) * sizeof(T),
+                 source + values + value_index(shape, from) * sizeof(T), static_cast<std::size_t>(n) * row);
+    moves = moves.subspan(static_cast<std::size_t>(n));
+  }
 }
 
 }  // namespace
 
 void carry(const LayerView& shape, std::byte* const* page, std::span<const Move> moves) {
-  const auto element = static_cast<std::size_t>(bytes_per_element(shape.type));
-  const std::size_t values = value_offset(shape);
-  const std::size_t row = static_cast<std::size_t>(shape.value_dim) * element;
-  while (!moves.empty()) {
-    const std::size_t n = run_length(moves);
-    const Move first = moves.front();
-    const std::byte* from = page[first.from / shape.page_size];
-    std::byte* to = page[first.to / shape.page_size];
-    const int from_offset = first.from % shape.page_size, to_offset = first.to % shape.page_size;
-    for (int d = 0; d < shape.head_dim; ++d)
-      std::memmove(to + key_index(shape, to_offset, d) * element, from + key_index(shape, from_offset, d) * element,
-                   n * element);
-    std::memmove(to + values + value_index(shape, to_offset) * element,
-                 from + values + value_index(shape, from_offset) * element, n * row);
-    moves = moves.subspan(n);
-  }
+  if (bytes_per_element(shape.type) == 2)
+    carry_as<std::uint16_t>(shape, page, moves);
+  else
+    carry_as<std::uint32_t>(shape, page, moves);
 }
 
 }  // namespace palimpsest
