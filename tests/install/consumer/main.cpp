@@ -2,4 +2,6 @@
 
 #include "palimpsest/core/version.h"
 
-int main() { std::printf("palimpsest %s\n", palimpsest::version()); }
+int main() {
+  std::printf("palimpsest %s\n", palimpsest::version());
+}
