@@ -167,7 +167,7 @@ TEST(AttentionCpu, RandomSteps) {
     const std::common_type_t<decltype(values)...> list[] = {values...};
     return list[random() % sizeof...(values)];
   };
-  for (unsigned n = 0; n < 600; ++n) {
+  for (unsigned n = 0; n < 300; ++n) {
     RandomCacheOptions o;
     o.seed = n + 1;
     o.type = kTypes[random() % 3];

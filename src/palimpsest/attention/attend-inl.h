@@ -49,6 +49,9 @@ HWY_INLINE void prepare_queries(const Unit<T>& u) {
   const StepTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
   const float factor = shape.scale * 1.44269504f;
+  for (int q = 0; q < u.queries; ++q)
+    for (int g = 0; g < group; ++g)
+      fetch_row(u.work.step->q.at(tokens.first + u.first_query + q, u.work.kv_head * group + g), shape.head_dim);
   for (int q = 0; q < u.queries; ++q) {
     const int query = u.first_query + q;
     const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(query) * shape.rope_dims;
@@ -302,14 +305,14 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
       }
     }
     tiles = next;
-    for (int r = first_kept; w.kept_queries > 0 && r < rows; ++r) {
-      const std::size_t kept = r - first_kept, blocks = w.blocks();
-      float* const to = w.kept + (kept * blocks + n) * kBlock;
-      w.kept_max[kept * blocks + n] = memory.max[r];
+    if (w.kept_queries > 0) {
+      const int kept_rows = rows - first_kept;
+      float* const to = w.kept + static_cast<std::size_t>(n) * kept_rows * kBlock;
+      for (int r = 0; r < kept_rows; ++r) w.kept_max[r * w.blocks() + n] = memory.max[first_kept + r];
       if (b.used == 0) {
-        std::fill_n(to, kBlock, 0.0f);
+        std::fill_n(to, kept_rows * kBlock, 0.0f);
       } else {
-        std::copy_n(memory.score + r * kBlock, kBlock, to);
+        std::copy_n(memory.score + first_kept * kBlock, kept_rows * kBlock, to);
       }
     }
   }

@@ -21,6 +21,10 @@ HWY_NOINLINE void insert(const HeadWork& w, int first, int last, int slot_begin,
   const StepTokens& tokens = *w.tokens;
   const LayerView& cache = *w.cache;
   for (int t = first; t < last; ++t) {
+    fetch_row(w.step->k.at(tokens.first + t, w.kv_head), shape.head_dim);
+    fetch_row(w.step->v.at(tokens.first + t, w.kv_head), shape.value_dim);
+  }
+  for (int t = first; t < last; ++t) {
     const int slot = w.slots().fresh[t], offset = slot % cache.page_size;
     if (slot < slot_begin || slot >= slot_end) continue;
     std::byte* const page = w.pages->page[slot / cache.page_size];
@@ -61,15 +65,23 @@ HWY_NOINLINE void join(const HeadWork& w) {
 
   const int blocks = w.blocks(), kept_rows = w.kept_queries * group;
   const float* const log_sum = w.log_sum + (rows - kept_rows);
-  const float share = 1 / static_cast<float>(group);
+  const Vec share = hn::Set(df, 1 / static_cast<float>(group));
+  for (int r = 0; r < kept_rows; ++r) {  // each block's greatest score becomes its factor
+    float* const factor = w.kept_max + static_cast<std::ptrdiff_t>(r) * blocks;
+    for (int n = 0; n < blocks; n += kLanes) {
+      const Vec max = load_first(factor + n, std::min(kLanes, blocks - n));
+      const Vec scaled = hn::Mul(share, pow2(hn::Sub(max, hn::Set(df, log_sum[r]))));
+      hn::StoreN(scaled, df, factor + n, static_cast<std::size_t>(std::min(kLanes, blocks - n)));
+    }
+  }
   for (int n = 0; n < blocks; ++n) {
     Vec received[kVectors];
     for (int v = 0; v < kVectors; ++v) received[v] = hn::Zero(df);
     for (int r = 0; r < kept_rows; ++r) {
-      const std::size_t at = static_cast<std::size_t>(r) * blocks + n;
-      const Vec factor = hn::Set(df, share * pow2(w.kept_max[at] - log_sum[r]));
+      const float* const kept = w.kept + (static_cast<std::size_t>(n) * kept_rows + r) * kBlock;
+      const Vec factor = hn::Set(df, w.kept_max[r * blocks + n]);
       for (int v = 0; v < kVectors; ++v)
-        received[v] = hn::MulAdd(factor, hn::LoadU(df, w.kept + at * kBlock + v * kLanes), received[v]);
+        received[v] = hn::MulAdd(factor, hn::LoadU(df, kept + v * kLanes), received[v]);
     }
     const int slots = std::min(kBlock, w.slots().slots - n * kBlock);  // a multiple of 16
     for (int v = 0; v * kLanes < slots; ++v) hn::StoreU(received[v], df, w.received + n * kBlock + v * kLanes);

@@ -138,6 +138,10 @@ struct Ahead {
   }
 };
 
+HWY_INLINE void fetch_row(const float* row, int count) {
+  for (int n = 0; n < count; n += 16) hwy::Prefetch(row + n);
+}
+
 // score[r][s] = q[r] . key[s] for R rows and a block of four tiles: each load of 16 keys feeds all rows. Queries are
 // interleaved by fours: q[d * 4 + r].
 template <int R, class T>

@@ -38,7 +38,7 @@ struct HeadWork {
   int kept_queries;    // the last so many queries keep their weights
   float* received;     // where the weights go; nullptr: not wanted
   float* partial;      // [splits][rows][row_floats], if splits > 1: accumulated values, then greatest score and sum
-  float* kept;         // [kept rows][padded slots]: 2^(score - greatest so far)
+  float* kept;         // [blocks][kept rows][kBlock]: 2^(score - greatest so far)
   float* kept_max;     // [kept rows][blocks]: that greatest score
   float* log_sum;      // [rows]: base-2 logarithm of each row's sum, if weights are wanted
   std::size_t floats;  // of this head, from `partial` on
