@@ -1,5 +1,6 @@
 // palimpsest chat: a conversation without end; the model's words go to standard output, all else to standard error.
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,9 +56,12 @@ class Lines {
         buffer_.erase(0, at + 1);
         return kLine;
       }
+      // Woken up now and then: a signal just before the system call would else be seen only after the next line.
+      pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+      while (!interrupted() && poll(&input, 1, 200) == 0) continue;
+      if (interrupted()) return kInterruption;
       char bytes[4096];
-      const ssize_t n = interrupted() ? 0 : ::read(STDIN_FILENO, bytes, sizeof bytes);
-      if (interrupted() && n <= 0) return kInterruption;
+      const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof bytes);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) fail("standard input cannot be read (error {})", errno);
       if (n == 0 && buffer_.empty()) return kEnd;

@@ -1,8 +1,6 @@
 // palimpsest run, as a user runs it.
-#include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "tests/apps/command.h"
 
@@ -136,7 +134,7 @@ TEST_F(RunTest, CtrlCEndsAnEndlessTextWell) {
 TEST_F(RunTest, CtrlCUnderJsonStillGivesTheObject) {
   Subprocess process(PALIMPSEST_PROGRAM, on({"run", "-n", "-1", "--ignore-eos", "--json"}));
   process.close_input();
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  process.wait_until_caught(SIGINT);
   process.signal(SIGINT);
   const Finished done = process.wait();
   EXPECT_EQ(done.code, 130) << done.err;

@@ -28,6 +28,16 @@ int opened(const fs::path& path, int flags) {
   return open(path.c_str(), flags | O_CLOEXEC, 0600);
 }
 
+template <typename Condition>
+bool wait_for(double seconds, Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (std::chrono::steady_clock::now() < end) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
 }  // namespace
 
 Subprocess::Subprocess(const std::string& program, const std::vector<std::string>& arguments,
@@ -93,12 +103,24 @@ std::string Subprocess::err() const {
 }
 
 bool Subprocess::wait_for_output(std::size_t bytes, double seconds) const {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (std::chrono::steady_clock::now() < end) {
-    if (fs::file_size(folder_ / "out") >= bytes) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return wait_for(seconds, [&] { return fs::file_size(folder_ / "out") >= bytes; });
+}
+
+bool Subprocess::wait_for_error_text(const std::string& part, double seconds) const {
+  return wait_for(seconds, [&] { return err().find(part) != std::string::npos; });
+}
+
+void Subprocess::wait_until_caught(int number) const {
+  const std::string status = "/proc/" + std::to_string(pid_) + "/status";
+  if (!fs::exists(status)) {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    return;
   }
-  return false;
+  wait_for(30, [&] {
+    const std::string text = file_content(status);
+    const auto at = text.find("SigCgt:");
+    return at != std::string::npos && (std::stoull(text.substr(at + 7), nullptr, 16) >> (number - 1) & 1) != 0;
+  });
 }
 
 void Subprocess::signal(int number) {

@@ -28,7 +28,9 @@ class Subprocess {
   void close_input();
   std::string out() const;  // so far
   std::string err() const;
-  bool wait_for_output(std::size_t bytes, double seconds = 30) const;  // of standard output
+  bool wait_for_output(std::size_t bytes, double seconds = 30) const;            // of standard output
+  bool wait_for_error_text(const std::string& part, double seconds = 30) const;  // on standard error
+  void wait_until_caught(int number) const;  // until it has a handler for the signal
   void signal(int number);
   Finished wait();  // closes its input first
 
