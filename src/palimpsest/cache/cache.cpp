@@ -76,6 +76,7 @@ void Cache::apply(const Plan& plan) {
     if (victims.empty()) continue;
     SlotTable& table = tables_[t];
     table.drop(victims, moves_[t]);
+    if (storage_ != nullptr && !moves_[t].empty()) storage_->moved(static_cast<int>(t), moves_[t]);
     dropped_ += static_cast<long long>(victims.size());
     const auto unmapped = table.trim(static_cast<int>(victims.size()));
     for_each_head_of(static_cast<int>(t), [&](std::vector<std::byte*>& blocks) {
@@ -121,7 +122,13 @@ void Cache::clear() {
   }
   for (auto& table : tables_) table.clear();
   for (auto& moves : moves_) moves.clear();
+  if (storage_ != nullptr) storage_->cleared();
   refresh_views();
+}
+
+void Cache::attach(std::unique_ptr<CacheStorage> storage) {
+  assert(!options_.pages);
+  storage_ = std::move(storage);
 }
 
 void Cache::refresh_views() {
@@ -138,10 +145,12 @@ LayerView Cache::view(int layer) const {
 }
 
 std::size_t Cache::bytes_in_use() const {
+  if (storage_ != nullptr) return storage_->bytes_in_use();
   return pages_held_ * page_bytes(shape_of(options_));
 }
 
 std::size_t Cache::bytes_peak() const {
+  if (storage_ != nullptr) return storage_->bytes_peak();
   return peak_ * page_bytes(shape_of(options_));
 }
 

@@ -6,7 +6,7 @@
 //                              view(layer)                          ->   plain data
 //
 // One slot table serves all heads when every head decides alike (`shared`); else each (layer, head) has its own.
-// With `pages` off it is bookkeeping only: whoever keeps the bytes carries out moves(table) after each apply.
+// With `pages` off it is bookkeeping only: the bytes are in a CacheStorage, which hears of every move.
 #pragma once
 
 #include <memory>
@@ -15,6 +15,7 @@
 #include "palimpsest/cache/pages.h"
 #include "palimpsest/cache/plan.h"
 #include "palimpsest/cache/slots.h"
+#include "palimpsest/cache/storage.h"
 #include "palimpsest/cache/view.h"
 
 namespace palimpsest {
@@ -59,7 +60,11 @@ class Cache {
 
   LayerView view(int layer) const;  // valid until the next change
 
-  std::size_t bytes_in_use() const;  // pages held, of all layers and heads; 0 without `pages`
+  // Without `pages`: the bytes are there from now on, for as long as this cache lives.
+  void attach(std::unique_ptr<CacheStorage> storage);
+  CacheStorage* storage() const { return storage_.get(); }  // nullptr: none yet
+
+  std::size_t bytes_in_use() const;  // pages held, of all layers and heads, or what the storage holds
   std::size_t bytes_peak() const;
   std::size_t bytes_tables() const;  // positions, ranks, scores, block tables
   // Tokens dropped, once per token whatever the number of heads (mean over tables).
@@ -74,6 +79,7 @@ class Cache {
 
   CacheOptions options_;
   std::shared_ptr<PagePool> pool_;
+  std::unique_ptr<CacheStorage> storage_;
   std::vector<SlotTable> tables_;
   std::vector<std::vector<std::byte*>> blocks_;  // [layer * kv_heads + head] -> page addresses, nullptr: unmapped
   std::vector<SlotsView> slot_views_;            // [table]

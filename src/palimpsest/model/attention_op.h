@@ -15,6 +15,7 @@ class AttentionOp final : public AttentionPath {
 
   CacheOptions cache_options(const Hyperparameters& hyper) const override;
   std::uint64_t begin(const Step& step) override;
+  std::size_t nodes_per_layer() const override { return 1; }
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
   void prepare(DecoderGraph& graph, const Step& step) override;
 

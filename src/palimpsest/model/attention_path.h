@@ -16,6 +16,10 @@ namespace palimpsest {
 // One built graph. Built once per shape of step, run many times.
 struct DecoderGraph;
 
+struct PathInputs {  // what a path keeps with each graph
+  virtual ~PathInputs() = default;
+};
+
 class AttentionPath {
  public:
   virtual ~AttentionPath() = default;
@@ -31,8 +35,11 @@ class AttentionPath {
   // v [value_dim, kv_heads, tokens], all f32, contiguous, un-rotated -> [value_dim * query_heads, tokens].
   virtual ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) = 0;
 
+  virtual std::size_t nodes_per_layer() const = 0;  // build() adds at most so many
+
   // The graph is allocated and will run now: fill its inputs.
   virtual void prepare(DecoderGraph& graph, const Step& step) = 0;
+  virtual void finish(DecoderGraph&, const Step&) {}  // it ran: hand out the weights
 };
 
 }  // namespace palimpsest

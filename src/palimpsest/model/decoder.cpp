@@ -9,6 +9,7 @@
 #include "palimpsest/model/attention_op.h"
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/graph.h"
+#include "palimpsest/model/portable.h"
 #include "palimpsest/model/step.h"
 #include "palimpsest/model/weights.h"
 
@@ -26,12 +27,15 @@ double now_ms() {
 
 struct Decoder::Impl {
   Impl(std::shared_ptr<const Model> m, int n)
-      : model(std::move(m)),
-        threads(n),
-        backend(make_backend(model->weights().device, n)),
-        step(model->hyper()),
-        op(std::make_unique<AttentionOp>(model->hyper(), n)),
-        path(op.get()) {}
+      : model(std::move(m)), threads(n), backend(make_backend(model->weights().device, n)), step(model->hyper()) {
+    if (model->options().portable || !is_cpu(model->weights().device)) {
+      path = std::make_unique<PortablePath>(model->hyper(), backend.get());
+    } else {
+      auto fast = std::make_unique<AttentionOp>(model->hyper(), n);
+      op = fast.get();
+      path = std::move(fast);
+    }
+  }
 
   DecoderGraph& graph_for(int tokens, int rows, std::uint64_t shape) {
     const auto it = std::find_if(graphs.begin(), graphs.end(), [&](const DecoderGraph& g) {
@@ -46,7 +50,7 @@ struct Decoder::Impl {
     g.tokens = tokens;
     g.rows = rows;
     g.path_shape = shape;
-    build_graph(g, *model, *path);
+    build_graph(g, *model, *path, backend.get(), threads);
     graphs.push_front(std::move(g));
     return graphs.front();
   }
@@ -74,8 +78,8 @@ struct Decoder::Impl {
   int threads;
   ggml_backend_ptr backend;
   Step step;
-  std::unique_ptr<AttentionOp> op;
-  AttentionPath* path;
+  std::unique_ptr<AttentionPath> path;
+  AttentionOp* op = nullptr;       // the path, if it is the fast one
   std::list<DecoderGraph> graphs;  // the most recently used first
   std::vector<float> staging, logits;
   StepTimes times;
@@ -103,17 +107,15 @@ std::span<const float> Decoder::step(std::span<const SequenceStep> sequences) {
   d.set_inputs(g);
   d.path->prepare(g, d.step);
   const double built = now_ms();
-  const ggml_status status = ggml_backend_graph_compute(d.backend.get(), g.graph);
-  if (status != GGML_STATUS_SUCCESS)
-    fail("device {} failed in a step of {} tokens ({})", ggml_backend_name(d.backend.get()), g.tokens,
-         ggml_status_to_string(status));
+  run_graph(g, d.backend.get());
+  d.path->finish(g, d.step);
   const std::span<const float> out = d.logits_of(g);
-  d.times = {built - start, now_ms() - built, d.op->milliseconds()};
+  d.times = {built - start, now_ms() - built, d.op == nullptr ? 0 : d.op->milliseconds()};
   return out;
 }
 
 void Decoder::measure_attention(bool on) {
-  impl_->op->measure(on);
+  if (impl_->op != nullptr) impl_->op->measure(on);
 }
 
 int Decoder::threads() const {

@@ -27,8 +27,9 @@ struct SequenceStep {
   float* const* weights = nullptr;  // see AttentionStep::weights, [layers * kv_heads]; nullptr: not wanted
 };
 
-struct StepTimes {                               // of the last step, ms
-  double build = 0, compute = 0, attention = 0;  // attention: inside compute, thread 0; measured only if asked for
+struct StepTimes {  // of the last step, ms
+  double build = 0, compute = 0,
+         attention = 0;  // attention: inside compute, thread 0; only if asked for, and of the fast path
 };
 
 class Decoder {

@@ -3,13 +3,14 @@
 #include <ggml-alloc.h>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/model/backend.h"
 #include "palimpsest/model/weights.h"
 
 namespace palimpsest {
 
 namespace {
 
-constexpr std::size_t kNodesPerLayer = 96, kNodesBeside = 64;  // more than any path takes
+constexpr std::size_t kNodesPerLayer = 48, kNodesBeside = 64;  // without the path's
 
 class Builder {
  public:
@@ -70,19 +71,44 @@ class Builder {
   AttentionPath& path_;
 };
 
+bool runs_all(ggml_backend_t backend, ggml_cgraph* graph) {
+  for (int i = 0; i < ggml_graph_n_nodes(graph); ++i)
+    if (!ggml_backend_supports_op(backend, ggml_graph_node(graph, i))) return false;
+  return true;
+}
+
+bool allocate(DecoderGraph& g, ggml_backend_t backend, std::size_t nodes, int threads) {
+  if (is_cpu(ggml_backend_get_device(backend)) || runs_all(backend, g.graph)) {
+    g.memory.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend)));
+    return g.memory && ggml_gallocr_alloc_graph(g.memory.get(), g.graph);
+  }
+  g.host = make_backend(find_device("cpu"), threads);
+  ggml_backend_t both[] = {backend, g.host.get()};
+  g.schedule.reset(ggml_backend_sched_new(both, nullptr, 2, 2 * nodes, false, false));
+  return g.schedule && ggml_backend_sched_alloc_graph(g.schedule.get(), g.graph);
+}
+
 }  // namespace
 
-void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path) {
-  const std::size_t nodes = kNodesBeside + kNodesPerLayer * static_cast<std::size_t>(model.hyper().layers);
+void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, ggml_backend_t backend, int threads) {
+  const std::size_t nodes =
+      kNodesBeside + (kNodesPerLayer + path.nodes_per_layer()) * static_cast<std::size_t>(model.hyper().layers);
   graph.context.reset(
       ggml_init({2 * nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(nodes, false), nullptr, true}));
   if (!graph.context) fail("no memory for a graph of {} nodes", nodes);
   graph.graph = ggml_new_graph_custom(graph.context.get(), nodes, false);
   Builder(graph, model, path).run();
-  graph.memory.reset(ggml_gallocr_new(ggml_backend_dev_buffer_type(model.weights().device)));
-  if (!graph.memory || !ggml_gallocr_alloc_graph(graph.memory.get(), graph.graph))
-    fail("no memory on device {} for a step of {} tokens; use a smaller --chunk",
-         ggml_backend_dev_name(model.weights().device), graph.tokens);
+  if (!allocate(graph, backend, nodes, threads))
+    fail("no memory on device {} for a step of {} tokens; use a smaller --chunk", ggml_backend_name(backend),
+         graph.tokens);
+}
+
+void run_graph(DecoderGraph& graph, ggml_backend_t backend) {
+  const ggml_status status = graph.schedule ? ggml_backend_sched_graph_compute(graph.schedule.get(), graph.graph)
+                                            : ggml_backend_graph_compute(backend, graph.graph);
+  if (status != GGML_STATUS_SUCCESS)
+    fail("device {} failed in a step of {} tokens ({})", ggml_backend_name(backend), graph.tokens,
+         ggml_status_to_string(status));
 }
 
 }  // namespace palimpsest

@@ -1,0 +1,59 @@
+// The portable path: attention as stock ggml operators, on any device that ggml has, the same results as the fast path.
+//
+//   k ── rotate ── set_rows ──> K          rows of this step's slots; K and V stay on the device
+//   v ──────────── set_rows ──> V
+//   q ── rotate ──┐                                              (late rotation: K is turned here, by its ranks)
+//   K ───────── mul_mat ── (two queries: blend) ── soft_max_ext(mask) ──┐
+//   V ───────────────────────────────────────────────────────────── mul_mat ──> out
+//
+// The query heads of a group are rows of one product with their KV head's keys: K is never repeated. Slots that hold no
+// token are masked. ggml_flash_attn_ext is not used: it returns no weights, some devices refuse a mask per head, and on
+// the CPU it adds f16 values in f16.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "palimpsest/model/attention_path.h"
+#include "palimpsest/model/portable_inputs.h"
+#include "palimpsest/model/portable_rotate.h"
+#include "palimpsest/model/portable_storage.h"
+
+namespace palimpsest {
+
+class PortablePath final : public AttentionPath {
+ public:
+  PortablePath(const Hyperparameters& hyper, ggml_backend_t backend);
+
+  CacheOptions cache_options(const Hyperparameters& hyper) const override;
+  std::uint64_t begin(const Step& step) override;
+  std::size_t nodes_per_layer() const override;
+  ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
+  void prepare(DecoderGraph& graph, const Step& step) override;
+  void finish(DecoderGraph& graph, const Step& step) override;
+
+ private:
+  struct Inputs;  // of one graph
+  struct Sequence;
+
+  PortableStorage& storage_of(const SequenceStep& sequence) const;
+  void make_inputs(DecoderGraph& graph) const;
+  ggml_tensor* attend(DecoderGraph& graph, int layer, int sequence, ggml_tensor* q, ggml_tensor* sink_q, ggml_tensor* k,
+                      ggml_tensor* v) const;
+  void collect_weights(DecoderGraph& graph, Sequence& inputs, ggml_tensor* weights, int queries) const;
+  ggml_tensor* exact(ggml_context* context, ggml_tensor* stored) const;
+
+  ggml_backend_t backend_;
+  bool cpu_;
+  RankTable ranks_;
+  TableWriter writer_;
+  std::vector<float> cos_, sin_, received_;
+  const Step* step_ = nullptr;  // the one that began last
+  using Shape = std::vector<std::uint64_t>;
+  std::deque<std::pair<Shape, std::uint64_t>> shapes_;  // the latest few and their numbers
+  std::uint64_t last_shape_ = 0;
+};
+
+}  // namespace palimpsest

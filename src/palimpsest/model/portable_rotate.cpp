@@ -1,0 +1,80 @@
+#include "palimpsest/model/portable_rotate.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+
+Turn new_turn(ggml_context* context, const AttentionShape& shape, int count) {
+  Turn turn{ggml_new_tensor_3d(context, GGML_TYPE_F32, shape.head_dim, 1, count),
+            ggml_new_tensor_3d(context, GGML_TYPE_F32, shape.head_dim, 1, count)};
+  ggml_set_input(turn.cos);
+  ggml_set_input(turn.sin);
+  return turn;
+}
+
+void spread_rows(const AttentionShape& shape, const float* cos_sin, int count, std::vector<float>& cos,
+                 std::vector<float>& sin) {
+  const std::size_t width = static_cast<std::size_t>(shape.head_dim);
+  const int pairs = shape.rope_dims / 2;
+  cos.assign(count * width, 1.0F);
+  sin.assign(count * width, 0.0F);
+  for (int i = 0; i < count; ++i) {
+    const float* row = cos_sin + static_cast<std::ptrdiff_t>(i) * shape.rope_dims;
+    float *c = cos.data() + i * width, *s = sin.data() + i * width;
+    for (int p = 0; p < pairs; ++p) {
+      c[p] = c[pairs + p] = row[p];
+      s[p] = -row[pairs + p];
+      s[pairs + p] = row[pairs + p];
+    }
+  }
+}
+
+ggml_tensor* neighbours_to_halves(ggml_context* context, ggml_tensor* x, int dims) {
+  const std::int64_t width = x->ne[0], heads = x->ne[1], tokens = x->ne[2];
+  ggml_tensor* pairs = ggml_view_4d(context, x, 2, dims / 2, heads, tokens, 2 * x->nb[0], x->nb[1], x->nb[2], 0);
+  ggml_tensor* halves =
+      ggml_reshape_3d(context, ggml_cont(context, ggml_permute(context, pairs, 1, 0, 2, 3)), dims, heads, tokens);
+  if (dims == width) return halves;
+  ggml_tensor* rest = ggml_view_3d(context, x, width - dims, heads, tokens, x->nb[1], x->nb[2],
+                                   static_cast<std::size_t>(dims) * x->nb[0]);
+  return ggml_concat(context, halves, rest, 0);
+}
+
+ggml_tensor* rotated(ggml_context* context, ggml_tensor* x, const Turn& turn, int dims) {
+  const auto part = [&](std::int64_t first, std::int64_t count) {
+    return ggml_view_3d(context, x, count, x->ne[1], x->ne[2], x->nb[1], x->nb[2],
+                        static_cast<std::size_t>(first) * x->nb[0]);
+  };
+  ggml_tensor* swapped = ggml_concat(context, part(dims / 2, dims / 2), part(0, dims / 2), 0);
+  if (dims < x->ne[0]) swapped = ggml_concat(context, swapped, part(dims, x->ne[0] - dims), 0);
+  return ggml_add(context, ggml_mul(context, x, turn.cos), ggml_mul(context, swapped, turn.sin));
+}
+
+void RankTable::reserve(const AttentionShape& shape, const float* rows, int count) {
+  if (count <= known_) return;
+  if (rows_.cos == nullptr || count > rows_.cos->ne[1]) {
+    const std::int64_t ranks = std::max<std::int64_t>(256, 2 * std::int64_t{count});
+    context_.reset(ggml_init({2 * ggml_tensor_overhead(), nullptr, true}));
+    if (!context_) fail("no memory for a table of {} ranks", ranks);
+    rows_ = {ggml_new_tensor_2d(context_.get(), GGML_TYPE_F32, shape.head_dim, ranks),
+             ggml_new_tensor_2d(context_.get(), GGML_TYPE_F32, shape.head_dim, ranks)};
+    buffer_.reset(ggml_backend_alloc_ctx_tensors(context_.get(), backend_));
+    if (!buffer_) {
+      rows_ = {};
+      fail("no memory on device {} for a table of {} ranks; give a smaller --budget", ggml_backend_name(backend_),
+           ranks);
+    }
+    ++generation_;
+    known_ = 0;
+  }
+  spread_rows(shape, rows + static_cast<std::ptrdiff_t>(known_) * shape.rope_dims, count - known_, cos_, sin_);
+  const std::size_t offset = static_cast<std::size_t>(known_) * rows_.cos->nb[1];
+  ggml_backend_tensor_set(rows_.cos, cos_.data(), offset, cos_.size() * sizeof(float));
+  ggml_backend_tensor_set(rows_.sin, sin_.data(), offset, sin_.size() * sizeof(float));
+  known_ = count;
+}
+
+}  // namespace palimpsest

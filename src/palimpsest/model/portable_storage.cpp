@@ -1,0 +1,196 @@
+#include "palimpsest/model/portable_storage.h"
+
+#include <ggml-alloc.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cassert>
+
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+
+namespace {
+
+constexpr int kGranule = 256;  // slots; capacity is a multiple
+
+// Copies on the device: built, run and forgotten. A copy may overlap itself; copies run in the order given.
+class Copies {
+ public:
+  Copies(ggml_backend_t backend, std::size_t most)
+      : backend_(backend),
+        context_(ggml_init(
+            {6 * most * ggml_tensor_overhead() + ggml_graph_overhead_custom(6 * most, false), nullptr, true})) {
+    if (!context_) fail("no memory for {} copies", most);
+    graph_ = ggml_new_graph_custom(context_.get(), 6 * most, false);
+  }
+  // A box of `source` at byte offset `from` goes to `to` in `target`.
+  void add(ggml_tensor* source, std::size_t from, ggml_tensor* target, std::size_t to,
+           std::array<std::int64_t, 3> box) {
+    ggml_tensor* aside = ggml_cont(context_.get(), view(source, from, box));
+    ggml_build_forward_expand(graph_, ggml_cpy(context_.get(), aside, view(target, to, box)));
+  }
+  void run() {
+    const ggml_gallocr_ptr memory(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_)));
+    if (!memory || !ggml_gallocr_alloc_graph(memory.get(), graph_))
+      fail("no memory on device {} to move keys and values; give a smaller --budget", ggml_backend_name(backend_));
+    if (ggml_backend_graph_compute(backend_, graph_) != GGML_STATUS_SUCCESS)
+      fail("device {} failed to move keys and values", ggml_backend_name(backend_));
+  }
+
+ private:
+  ggml_tensor* view(ggml_tensor* t, std::size_t offset, const std::array<std::int64_t, 3>& box) {
+    return ggml_view_3d(context_.get(), t, box[0], box[1], box[2], t->nb[1], t->nb[2], offset);
+  }
+  ggml_backend_t backend_;
+  ggml_context_ptr context_;
+  ggml_cgraph* graph_ = nullptr;
+};
+
+std::uint64_t next_generation() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
+ggml_type ggml_type_of(CacheType type) {
+  switch (type) {
+    case CacheType::kF32:
+      return GGML_TYPE_F32;
+    case CacheType::kF16:
+      return GGML_TYPE_F16;
+    case CacheType::kBF16:
+      return GGML_TYPE_BF16;
+  }
+  assert(false);
+  return GGML_TYPE_F32;
+}
+
+PortableStorage::PortableStorage(const CacheOptions& cache, ggml_backend_t backend) : shape_(cache), backend_(backend) {
+  assert(!cache.pages);
+  origin_.resize(cache.shared ? 1 : static_cast<std::size_t>(cache.layers * cache.kv_heads));
+  check_device();
+}
+
+void PortableStorage::check_device() const {
+  const ggml_context_ptr context(ggml_init({16 * ggml_tensor_overhead(), nullptr, true}));
+  ggml_context* c = context.get();
+  const ggml_type type = ggml_type_of(shape_.type);
+  ggml_tensor* keys = ggml_new_tensor_3d(c, type, shape_.head_dim, kGranule, shape_.kv_heads);
+  ggml_tensor* rows = ggml_new_tensor_3d(c, GGML_TYPE_F32, shape_.head_dim, 1, shape_.kv_heads);
+  ggml_tensor* ids = ggml_new_tensor_2d(c, GGML_TYPE_I64, 1, 1);
+  ggml_tensor* part =
+      ggml_view_3d(c, keys, shape_.head_dim, kGranule / 2, shape_.kv_heads, keys->nb[1], keys->nb[2], 0);
+  for (const ggml_tensor* op : {ggml_set_rows(c, keys, rows, ids), ggml_cast(c, part, GGML_TYPE_F32),
+                                ggml_cont(c, part), ggml_cpy(c, ggml_cont(c, part), part)})
+    if (!ggml_backend_supports_op(backend_, op))
+      fail("device {} cannot keep a cache of {} (no {} for it); use another --cache-type or --device",
+           ggml_backend_name(backend_), ggml_type_name(type), ggml_op_desc(op));
+}
+
+PortableStorage::Layer PortableStorage::make_layer(int capacity) const {
+  Layer layer;
+  layer.context.reset(ggml_init({2 * ggml_tensor_overhead(), nullptr, true}));
+  if (!layer.context) fail("no memory for a cache's tables");
+  const ggml_type type = ggml_type_of(shape_.type);
+  layer.keys = ggml_new_tensor_3d(layer.context.get(), type, shape_.head_dim, capacity, shape_.kv_heads);
+  layer.values = ggml_new_tensor_3d(layer.context.get(), type, capacity, shape_.value_dim, shape_.kv_heads);
+  layer.buffer.reset(ggml_backend_alloc_ctx_tensors(layer.context.get(), backend_));
+  if (layer.buffer) ggml_backend_buffer_clear(layer.buffer.get(), 0);
+  return layer;
+}
+
+// Layer by layer: at most one layer is there twice.
+void PortableStorage::reserve(int slots) {
+  if (lost_) fail("the cache was lost when device {} ran out of memory: start anew", ggml_backend_name(backend_));
+  if (slots <= capacity_) return;
+  const int capacity = (slots + kGranule - 1) / kGranule * kGranule;
+  lost_ = true;  // until all layers are there
+  layers_.resize(static_cast<std::size_t>(shape_.layers));
+  for (Layer& old : layers_) {
+    Layer layer = make_layer(capacity);
+    if (!layer.buffer) {
+      cleared();
+      lost_ = true;
+      fail("no memory on device {} for a cache of {} slots; give a smaller --budget, or a --cache-type of 2 bytes",
+           ggml_backend_name(backend_), capacity);
+    }
+    if (old.buffer) {
+      Copies copies(backend_, 2);
+      copies.add(old.keys, 0, layer.keys, 0, {shape_.head_dim, capacity_, shape_.kv_heads});
+      copies.add(old.values, 0, layer.values, 0, {capacity_, shape_.value_dim, shape_.kv_heads});
+      copies.run();
+    }
+    bytes_ += ggml_backend_buffer_get_size(layer.buffer.get());
+    peak_ = std::max(peak_, bytes_);
+    if (old.buffer) bytes_ -= ggml_backend_buffer_get_size(old.buffer.get());
+    old = std::move(layer);
+  }
+  capacity_ = capacity;
+  generation_ = next_generation();
+  lost_ = false;
+}
+
+void PortableStorage::moved(int table, std::span<const Move> moves) {
+  std::vector<int>& origin = origin_[static_cast<std::size_t>(table)];
+  for (const Move& move : moves) {
+    for (int slot = static_cast<int>(origin.size()); slot <= std::max(move.from, move.to); ++slot)
+      origin.push_back(slot);
+    origin[move.to] = origin[move.from];
+  }
+  any_moved_ = true;
+}
+
+void PortableStorage::cleared() {
+  layers_.clear();
+  for (auto& origin : origin_) origin.clear();
+  any_moved_ = lost_ = false;
+  capacity_ = 0;
+  bytes_ = 0;
+}
+
+std::vector<PortableStorage::Run> PortableStorage::runs_of(int table) const {
+  std::vector<Run> runs;
+  const std::vector<int>& origin = origin_[static_cast<std::size_t>(table)];
+  for (int to = 0; to < static_cast<int>(origin.size()); ++to) {
+    const int from = origin[to];
+    if (from == to) continue;
+    if (!runs.empty() && runs.back().to + runs.back().count == to && runs.back().from + runs.back().count == from)
+      ++runs.back().count;
+    else
+      runs.push_back({from, to, 1});
+  }
+  return runs;
+}
+
+// Moves go downwards and keep their order, so that a run never reads what an earlier one wrote.
+void PortableStorage::carry_out() {
+  if (!any_moved_) return;
+  const std::size_t heads = shape_.shared ? 1 : static_cast<std::size_t>(shape_.kv_heads);
+  std::vector<std::vector<Run>> runs(heads);
+  for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
+    std::size_t count = 0;
+    for (std::size_t h = 0; h < heads; ++h) {
+      if (i == 0 || !shape_.shared) runs[h] = runs_of(static_cast<int>(i * heads + h));
+      count += runs[h].size();
+    }
+    if (count == 0) continue;
+    ggml_tensor *k = keys(i), *v = values(i);
+    Copies copies(backend_, 2 * count);
+    const std::int64_t together = shape_.shared ? shape_.kv_heads : 1;
+    for (std::size_t h = 0; h < heads; ++h)
+      for (const Run& run : runs[h]) {
+        copies.add(k, h * k->nb[2] + run.from * k->nb[1], k, h * k->nb[2] + run.to * k->nb[1],
+                   {shape_.head_dim, run.count, together});
+        copies.add(v, h * v->nb[2] + run.from * v->nb[0], v, h * v->nb[2] + run.to * v->nb[0],
+                   {run.count, shape_.value_dim, together});
+      }
+    copies.run();
+  }
+  for (auto& origin : origin_) origin.clear();
+  any_moved_ = false;
+}
+
+}  // namespace palimpsest

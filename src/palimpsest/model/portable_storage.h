@@ -1,0 +1,64 @@
+// Keys and values of one sequence in a device's memory, one pair of tensors a layer:
+//
+//   K   [head_dim, capacity, kv_heads]    a row is one key
+//   V   [capacity, value_dim, kv_heads]   a row is one dimension of all values: as the product with the weights reads
+//   it
+//
+// Slots are those of the cache's tables. Never written elements are zero: a weight of 0 times them must stay 0.
+#pragma once
+
+#include <ggml-cpp.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "palimpsest/cache/cache.h"
+
+namespace palimpsest {
+
+ggml_type ggml_type_of(CacheType type);
+
+class PortableStorage final : public CacheStorage {
+ public:
+  // Throws Error if the device cannot write to, read or move elements of this type.
+  PortableStorage(const CacheOptions& cache, ggml_backend_t backend);
+
+  // Room for `slots` in each head; what is there stays. Throws Error when the device's memory does not suffice: the
+  // keys and values are lost then, and every further call throws until the cache is cleared.
+  void reserve(int slots);
+  void carry_out();  // the moves since the last call
+
+  ggml_tensor* keys(int layer) const { return layers_[static_cast<std::size_t>(layer)].keys; }
+  ggml_tensor* values(int layer) const { return layers_[static_cast<std::size_t>(layer)].values; }
+  int capacity() const { return capacity_; }
+  std::uint64_t generation() const { return generation_; }  // of the tensors; no two storages ever share one
+
+  void moved(int table, std::span<const Move> moves) override;
+  void cleared() override;
+  std::size_t bytes_in_use() const override { return bytes_; }
+  std::size_t bytes_peak() const override { return peak_; }
+
+ private:
+  struct Layer {
+    ggml_context_ptr context;
+    ggml_backend_buffer_ptr buffer;
+    ggml_tensor *keys = nullptr, *values = nullptr;
+  };
+  struct Run {  // neighbours that move together
+    int from, to, count;
+  };
+  Layer make_layer(int capacity) const;
+  void check_device() const;
+  std::vector<Run> runs_of(int table) const;
+
+  CacheOptions shape_;
+  ggml_backend_t backend_;
+  std::vector<Layer> layers_;
+  int capacity_ = 0;
+  bool lost_ = false, any_moved_ = false;
+  std::uint64_t generation_ = 0;
+  std::size_t bytes_ = 0, peak_ = 0;
+  std::vector<std::vector<int>> origin_;  // [table][slot] -> the slot where its token's bytes are
+};
+
+}  // namespace palimpsest
