@@ -1,0 +1,161 @@
+// The portable path against the fast path on the CPU: the same tokens through the same caches.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "palimpsest/model/backend.h"
+#include "palimpsest/model/decoder.h"
+#include "palimpsest/model/synthetic.h"
+#include "tests/support/error_of.h"
+#include "tests/support/shared_dir.h"
+#include "tests/support/teacher_forced.h"
+
+namespace palimpsest {
+namespace {
+
+using testing::every_kind;
+using testing::greatest_relative_error;
+using testing::TeacherForced;
+
+constexpr ModelOptions kPortable = {.device = "cpu", .portable = true};
+constexpr int kBudget = 40;
+#ifdef PALIMPSEST_SANITIZED
+constexpr int kTokens = 90;
+#else
+constexpr int kTokens = 330;
+#endif
+
+std::vector<TokenId> random_tokens(int count, int vocabulary) {
+  std::mt19937 random(5);
+  std::vector<TokenId> tokens = {1};
+  while (static_cast<int>(tokens.size()) < count)
+    tokens.push_back(static_cast<TokenId>(random() % static_cast<unsigned>(vocabulary)));
+  return tokens;
+}
+
+double g_worst = 0;
+
+void expect_equal(const std::shared_ptr<const Model>& portable, const std::shared_ptr<const Model>& fast,
+                  const TeacherForced& kind, double bound) {
+  SCOPED_TRACE(kind.name);
+  const int vocabulary = fast->hyper().vocabulary;
+  const auto tokens = random_tokens(kTokens, vocabulary);
+  const testing::Trace ours = testing::run(portable, kind, tokens), theirs = testing::run(fast, kind, tokens);
+  ASSERT_EQ(theirs.logits.size(), tokens.size() * static_cast<std::size_t>(vocabulary));
+  const double error = greatest_relative_error(ours.logits, theirs.logits, vocabulary);
+  EXPECT_LE(error, bound);
+  g_worst = std::max(g_worst, error);
+  ASSERT_EQ(ours.weights.size(), theirs.weights.size());
+  if (!theirs.weights.empty()) {
+    EXPECT_LE(greatest_relative_error(ours.weights, theirs.weights, static_cast<int>(theirs.weights.size())), bound);
+  }
+  EXPECT_GT(ours.bytes, 0U);
+}
+
+void expect_equal_in_every_kind(const std::shared_ptr<const Model>& portable, const std::shared_ptr<const Model>& fast,
+                                CacheType type, double bound) {
+  g_worst = 0;
+  for (const TeacherForced& kind : every_kind(kBudget, type)) expect_equal(portable, fast, kind, bound);
+  std::printf("greatest relative error of a logit: %.1e\n", g_worst);
+}
+
+void expect_family_equal(const char* name) {
+  expect_equal_in_every_kind(Model::synthetic(name, kPortable), Model::synthetic(name), CacheType::kF32, 1e-5);
+}
+
+TEST(PortableTest, TrainedModel) {
+  const auto shared = testing::shared_dir();
+  if (!shared) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
+  const std::string path = (*shared / "models/stories260K/stories260K.gguf").string();
+  expect_equal_in_every_kind(Model::load(path, kPortable), Model::load(path), CacheType::kF32, 1e-5);
+}
+
+TEST(PortableTest, RandomLlama) {
+  expect_family_equal("tiny");
+}
+TEST(PortableTest, RandomQwen2) {
+  expect_family_equal("tiny-qwen2");
+}
+TEST(PortableTest, RandomQwen3) {
+  expect_family_equal("tiny-qwen3");
+}
+
+// A key that differs in its last bit before it is stored can be stored one step of the type apart.
+TEST(PortableTest, CachesOfTwoBytes) {
+  for (const auto& [type, bound] : {std::pair{CacheType::kF16, 5e-4}, std::pair{CacheType::kBF16, 2e-3}})
+    expect_equal_in_every_kind(Model::synthetic("tiny", kPortable), Model::synthetic("tiny"), type, bound);
+}
+
+// Two sequences of different lengths and rules' numbers in one step give what each gives alone.
+TEST(PortableTest, SeveralSequencesInOneStep) {
+  const auto model = Model::synthetic("tiny", kPortable);
+  Decoder decoder(model, 1);
+  CacheOptions options = decoder.cache_options();
+  options.type = CacheType::kF32;
+  const auto tokens = random_tokens(24, model->hyper().vocabulary);
+  const AttentionRule window{.two_query = true, .sinks = 2, .window = 6};
+  const int vocabulary = model->hyper().vocabulary;
+
+  std::vector<float> alone[2], together[2];
+  const auto step_of = [&](int sequence, Cache& cache, int i) {  // one token a step, or two
+    const int count = sequence + 1;
+    cache.insert(count);
+    return SequenceStep{.cache = &cache,
+                        .rule = sequence == 0 ? window : AttentionRule{},
+                        .tokens = std::span(tokens).subspan(static_cast<std::size_t>(i * count), count),
+                        .all_logits = true};
+  };
+  for (int sequence = 0; sequence < 2; ++sequence) {
+    Cache cache(options);
+    for (int i = 0; i < 12; ++i) {
+      const SequenceStep step = step_of(sequence, cache, i);
+      const auto logits = decoder.step({&step, 1});
+      alone[sequence].insert(alone[sequence].end(), logits.begin(), logits.end());
+    }
+  }
+  Cache caches[2] = {Cache(options), Cache(options)};
+  for (int i = 0; i < 12; ++i) {
+    const SequenceStep steps[] = {step_of(0, caches[0], i), step_of(1, caches[1], i)};
+    const auto logits = decoder.step(steps);
+    together[0].insert(together[0].end(), logits.begin(), logits.begin() + vocabulary);
+    together[1].insert(together[1].end(), logits.begin() + vocabulary, logits.end());
+  }
+  for (int sequence = 0; sequence < 2; ++sequence)
+    EXPECT_LE(greatest_relative_error(together[sequence], alone[sequence], vocabulary), 1e-5);
+}
+
+TEST(PortableTest, ClearedCacheStartsAnew) {
+  const auto model = Model::synthetic("tiny", kPortable);
+  Decoder decoder(model, 1);
+  Cache cache(decoder.cache_options());
+  std::vector<float> first;
+  for (int round = 0; round < 2; ++round) {
+    for (const TokenId token : {5, 6, 7}) {
+      cache.insert(1);
+      const SequenceStep step{.cache = &cache, .tokens = {&token, 1}};
+      const auto logits = decoder.step({&step, 1});
+      const std::vector<float> now(logits.begin(), logits.end());
+      if (round == 0) first = now;
+      if (token == 7) {
+        EXPECT_EQ(first, now);
+      }
+    }
+    EXPECT_GT(cache.bytes_in_use(), 0U);
+    cache.clear();
+    EXPECT_EQ(cache.bytes_in_use(), 0U);
+    EXPECT_GT(cache.bytes_peak(), 0U);
+  }
+}
+
+TEST(PortableTest, UnknownDeviceIsAnErrorThatListsTheDevices) {
+  const std::string error = testing::error_of([] { Model::synthetic("tiny", ModelOptions{.device = "Banana0"}); });
+  EXPECT_NE(error.find("\"Banana0\""), std::string::npos) << error;
+  for (const DeviceInfo& device : list_devices()) EXPECT_NE(error.find(device.name), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace palimpsest

@@ -1,0 +1,107 @@
+// The portable path on a backend without custom operators: ggml's Vulkan backend, over Mesa's software device where
+// there is no GPU. Skipped where ggml has no Vulkan device.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "palimpsest/model/attention_op.h"
+#include "palimpsest/model/backend.h"
+#include "palimpsest/model/graph.h"
+#include "palimpsest/model/step.h"
+#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/weights.h"
+#include "tests/support/teacher_forced.h"
+
+namespace palimpsest {
+namespace {
+
+using testing::greatest_relative_error;
+
+// Vulkan has f16 arithmetic and products of matrices round both sides to f16: a relative error of 3e-4 in each
+// (products with a vector keep f32: 1e-7). Over the layers and a softmax it adds up to 1e-3 of a logit's size here.
+constexpr double kBound = 5e-3;
+
+// The first device is named Vulkan0; software devices only show themselves when they are asked for.
+class VulkanTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv("GGML_VK_VISIBLE_DEVICES", "0", 0);  // read when ggml loads its backends: at the first use in a process
+    const auto devices = list_devices();
+    if (std::ranges::none_of(devices, [](const DeviceInfo& d) { return d.name == "Vulkan0"; }))
+      GTEST_SKIP()
+          << "needs ggml's Vulkan backend and a Vulkan device (here or in tests before this one in the process)";
+  }
+};
+
+std::vector<TokenId> random_tokens(int count, int vocabulary) {
+  std::mt19937 random(5);
+  std::vector<TokenId> tokens = {1};
+  while (static_cast<int>(tokens.size()) < count)
+    tokens.push_back(static_cast<TokenId>(random() % static_cast<unsigned>(vocabulary)));
+  return tokens;
+}
+
+TEST_F(VulkanTest, EqualsTheFastPathOnTheCpu) {
+  for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16}) {
+    const char* const name = type == CacheType::kF32 ? "tiny" : "tiny-qwen2";  // by neighbours, by halves
+    const auto vulkan = Model::synthetic(name, ModelOptions{.device = "Vulkan0"});
+    const auto cpu = Model::synthetic(name);
+    for (const auto& kind : testing::every_kind(24, type)) {
+      const bool two_bytes = type != CacheType::kF32;
+      if (two_bytes && kind.mechanism != Mechanism::kShift) continue;  // moves depend on the type
+      if (!two_bytes && kind.name.find("any victims, late") == 0 && kind.chunk == 1) continue;
+      SCOPED_TRACE(kind.name);
+      const auto tokens = random_tokens(kind.budget == 0 ? 40 : kind.chunk > 1 ? 100 : 40, cpu->hyper().vocabulary);
+      const auto ours = testing::run(vulkan, kind, tokens), theirs = testing::run(cpu, kind, tokens);
+      const double error = greatest_relative_error(ours.logits, theirs.logits, cpu->hyper().vocabulary);
+      std::printf("%-50s %.1e\n", kind.name.c_str(), error);
+      EXPECT_LE(error, kBound);
+      if (!theirs.weights.empty()) {
+        EXPECT_LE(greatest_relative_error(ours.weights, theirs.weights, static_cast<int>(theirs.weights.size())),
+                  kBound);
+      }
+    }
+  }
+}
+
+// Operators that the device lacks run on the CPU: here all attention, by the custom operator in the cache's own pages.
+TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
+  const auto model = Model::synthetic("tiny", ModelOptions{.device = "Vulkan0"});
+  const auto reference = Model::synthetic("tiny");
+  const std::vector<TokenId> tokens = random_tokens(20, model->hyper().vocabulary);
+  const ggml_backend_ptr backend = make_backend(model->weights().device, 1);
+  AttentionOp path(model->hyper(), 1);
+  Step step(model->hyper());
+  CacheOptions options = path.cache_options(model->hyper());
+  options.type = CacheType::kF32;
+  Cache cache(options);
+  cache.insert(static_cast<int>(tokens.size()));
+  const SequenceStep sequence{.cache = &cache, .tokens = tokens, .all_logits = true};
+  step.prepare({&sequence, 1});
+
+  DecoderGraph graph;
+  graph.tokens = graph.rows = step.tokens();
+  graph.path_shape = path.begin(step);
+  build_graph(graph, *model, path, backend.get(), 1);
+  ASSERT_NE(graph.schedule, nullptr);
+  std::vector<float> rows(static_cast<std::size_t>(ggml_nelements(graph.embeddings)));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    model->weights().embedding_row(tokens[i], rows.data() + i * static_cast<std::size_t>(model->hyper().width));
+  std::vector<float> logits(static_cast<std::size_t>(ggml_nelements(graph.logits)));
+  for (int time = 0; time < 2; ++time) {  // a planned graph runs again and again
+    ggml_backend_tensor_set(graph.embeddings, rows.data(), 0, rows.size() * sizeof(float));
+    path.prepare(graph, step);
+    run_graph(graph, backend.get());
+    ggml_backend_tensor_get(graph.logits, logits.data(), 0, logits.size() * sizeof(float));
+    const auto expected = testing::run(reference, {.name = "full", .rule = {}, .chunk = 20}, tokens).logits;
+    EXPECT_LE(greatest_relative_error(logits, expected, model->hyper().vocabulary), kBound);
+  }
+}
+
+}  // namespace
+}  // namespace palimpsest
