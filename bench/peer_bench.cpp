@@ -1,0 +1,162 @@
+// This engine against libllama in one process, on one file, step by step in turn: ours, libllama without and with
+// flash attention. A busy machine slows all three alike, so the ratios stand when tokens per second do not.
+//
+//   build/peer_bench [model.gguf | synthetic shape] [threads] [depth...]
+#include <llama.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/model/decoder.h"
+#include "palimpsest/model/synthetic.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr int kChunk = 512, kSteps = 64, kPrompts = 3;
+
+using Forward = std::function<void(int)>;  // takes so many further tokens, gives the last one's logits
+
+struct Contestant {
+  std::string name;
+  Forward forward;
+  std::function<void()> clear;
+  std::vector<double> ms = {};
+};
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double quantile(std::vector<double> values, double at) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(at * static_cast<double>(values.size() - 1))];
+}
+
+// Rounds of `tokens` each, the contestants by turns in a new order each round; the first is not counted.
+void race(std::vector<Contestant>& all, const char* what, int depth, int tokens, int rounds, bool clear) {
+  std::vector<std::size_t> order;
+  for (Contestant& c : all) {
+    c.ms.clear();
+    order.push_back(order.size());
+  }
+  std::mt19937 random(1);
+  for (int round = -1; round < rounds; ++round) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t i : order) {
+      Contestant& c = all[i];
+      if (clear) c.clear();
+      const double start = now_ms();
+      c.forward(tokens);
+      if (round >= 0) c.ms.push_back(now_ms() - start);
+    }
+  }
+  double best_peer = 1e300;
+  for (std::size_t i = 1; i < all.size(); ++i) best_peer = std::min(best_peer, quantile(all[i].ms, 0.5));
+  for (const Contestant& c : all)
+    std::printf("| %s | %d | %s | %.2f | %.2f..%.2f | %.1f | %.2f |\n", what, depth, c.name.c_str(),
+                quantile(c.ms, 0.5), quantile(c.ms, 0), quantile(c.ms, 0.9), 1e3 * tokens / quantile(c.ms, 0.5),
+                best_peer / quantile(c.ms, 0.5));
+  std::fflush(stdout);
+}
+
+using LlamaModel = std::unique_ptr<llama_model, void (*)(llama_model*)>;
+using LlamaContext = std::shared_ptr<llama_context>;
+
+LlamaContext llama_peer(llama_model* model, int threads, int tokens, bool flash) {
+  llama_context_params params = llama_context_default_params();
+  params.n_ctx = static_cast<std::uint32_t>(tokens);
+  params.n_batch = params.n_ubatch = kChunk;
+  params.n_threads = params.n_threads_batch = threads;
+  params.flash_attn_type = flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+  LlamaContext context(llama_init_from_model(model, params), llama_free);
+  if (!context) fail("libllama gives no context of {} tokens", tokens);
+  return context;
+}
+
+void run(const std::string& file, int threads, const std::vector<int>& depths) {
+  const int most = *std::max_element(depths.begin(), depths.end()) + 2 * kSteps + kChunk;
+  const auto model = Model::load(file);
+  Decoder decoder(model, threads);
+  Cache cache(decoder.cache_options());
+  std::vector<TokenId> tokens(kChunk);
+  for (int i = 0; i < kChunk; ++i) tokens[static_cast<std::size_t>(i)] = i * 7 % model->hyper().vocabulary;
+
+  llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+  llama_model_params params = llama_model_default_params();
+  ggml_backend_dev_t none[] = {nullptr};
+  params.devices = none;
+  params.n_gpu_layers = 0;
+  const LlamaModel peer(llama_model_load_from_file(file.c_str(), params), llama_model_free);
+  if (!peer) fail("libllama refuses {}", file);
+
+  std::vector<Contestant> all;
+  all.push_back({"palimpsest",
+                 [&](int count) {
+                   cache.insert(count);
+                   const SequenceStep step{.cache = &cache, .tokens = std::span(tokens).first(count)};
+                   decoder.step({&step, 1});
+                 },
+                 [&] { cache.clear(); }});
+  for (const bool flash : {false, true}) {
+    const LlamaContext context = llama_peer(peer.get(), threads, most, flash);
+    all.push_back({flash ? "llama.cpp, flash attention" : "llama.cpp",
+                   [&tokens, context](int count) {
+                     if (llama_decode(context.get(), llama_batch_get_one(tokens.data(), count)) != 0)
+                       fail("llama_decode fails");
+                     llama_synchronize(context.get());
+                   },
+                   [context] { llama_memory_clear(llama_get_memory(context.get()), false); }});
+  }
+
+  std::printf("| test | depth | engine | ms, median | min..p90 | tokens/s | speed, best llama.cpp = 1 |\n");
+  std::printf("|---|---|---|---|---|---|---|\n");
+  race(all, "prompt of 512", 0, kChunk, kPrompts, true);
+  for (const int depth : depths) {
+    for (Contestant& c : all) {
+      c.clear();
+      for (int at = 0; at < depth; at += kChunk) {
+        if (::isatty(STDERR_FILENO)) std::fprintf(stderr, "\r%s: reads %d of %d tokens ", c.name.c_str(), at, depth);
+        c.forward(std::min(kChunk, depth - at));
+      }
+    }
+    if (depth > 0 && ::isatty(STDERR_FILENO)) std::fprintf(stderr, "\r\033[K");
+    race(all, "decode", depth, 1, kSteps, false);
+  }
+}
+
+}  // namespace
+}  // namespace palimpsest
+
+int main(int argc, char** argv) {
+  using namespace palimpsest;
+  const std::string what = argc > 1 ? argv[1] : "llama-3.2-1b@vocab=32000@type=q4_0";
+  const int threads = argc > 2 ? std::atoi(argv[2]) : 2;
+  std::vector<int> depths;
+  for (int i = 3; i < argc; ++i) depths.push_back(std::atoi(argv[i]));
+  if (depths.empty()) depths = {0, 2048};
+  std::string made;
+  int code = 0;
+  try {
+    if (!std::filesystem::exists(what)) {
+      made = (std::filesystem::temp_directory_path() / ("peer-bench-" + std::to_string(::getpid()) + ".gguf")).string();
+      write_synthetic(parse_synthetic(what), made);
+    }
+    run(made.empty() ? what : made, threads, depths);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "peer_bench: %s\n", e.what());
+    code = 2;
+  }
+  if (!made.empty()) std::filesystem::remove(made);
+  return code;
+}
