@@ -1,0 +1,49 @@
+"""Training rows: every row is one document of exactly `length` + 1 tokens and begins with the BOS token.
+
+A shard is a few hundred rows, made from (seed, stage, number) alone, so that a resumed run sees the same data.
+"""
+import random
+
+import numpy as np
+
+import documents
+from bpe import BOS
+
+CHARS_PER_TOKEN = 4.6  # more than ever seen: a document is cut at `length`, never padded
+ANSWER_WEIGHT = 4
+
+
+def repeats(rng, vocab, length):
+    """Random tokens that come again: nothing but induction helps. Only what can be known is weighted."""
+    ids, known = [BOS], [0]
+    while len(ids) <= length:
+        once = [rng.randrange(3, vocab) for _ in range(rng.choice([4, 8, 16, 32, 64]))]
+        for turn in range(rng.choice([2, 3, 4])):
+            ids += once
+            known += [0] + [1] * (len(once) - 1) if turn else [0] * len(once)
+    return ids[: length + 1], known[: length + 1]
+
+
+def row(rng, kind, tokenizer, books, length):
+    """Ids, the weight of each as a target, and whether it is recall."""
+    if kind == "prose":
+        start = rng.randrange(len(books) - length)
+        return [BOS] + books[start: start + length].tolist(), [1] * (length + 1), [0] * (length + 1)
+    if kind == "repeats":
+        ids, known = repeats(rng, len(tokenizer.tokens), length)
+        return ids, known, [0] * (length + 1)
+    ids, recall = tokenizer.encode(documents.KINDS[kind](rng, int(length * CHARS_PER_TOKEN) + 40))
+    ids, recall = [BOS] + ids, [0] + recall
+    if len(ids) < length + 1:
+        raise ValueError(f"a {kind} document of {len(ids)} tokens is too short for a row of {length + 1}")
+    ids, recall = ids[: length + 1], recall[: length + 1]
+    return ids, [ANSWER_WEIGHT if r else 1 for r in recall], recall
+
+
+def shard(seed, stage, number, tokenizer, books, length, rows, mixture):
+    """Arrays [rows, length + 1]: ids (uint16), weights, recall (uint8). `mixture`: {kind: share}."""
+    rng = random.Random(f"{seed}/{stage}/{number}")
+    kinds, shares = zip(*sorted(mixture.items()))
+    made = [row(rng, k, tokenizer, books, length) for k in rng.choices(kinds, shares, k=rows)]
+    ids, weights, recall = zip(*made)
+    return np.array(ids, np.uint16), np.array(weights, np.uint8), np.array(recall, np.uint8)

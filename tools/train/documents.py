@@ -1,0 +1,106 @@
+"""Documents: what one row of training data is made of. Each function returns text of at least `size` characters.
+
+`<|endoftext|>` begins a document (added by the encoder's caller); `<|im_start|>`, `<|im_end|>` mark turns of a chat.
+"""
+import facts
+from grammar import World
+from stories import story
+
+USER, MODEL, END = "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>\n"
+
+
+def saga(rng, size):
+    """Stories without end: the same cast for a few of them, then another."""
+    out, length, w = [], 0, None
+    while length < size:
+        if w is None or rng.random() < 0.3:
+            w = World(rng)
+        title, paragraphs = story(w)
+        text = title + "\n\n" + "\n".join(paragraphs) + "\n\n"
+        out.append(text)
+        length += len(text)
+    return "".join(out)
+
+
+def quiz(rng, size):
+    """Facts, stories and questions, mixed; a question can be about any fact before it."""
+    out, length, asked = [], 0, []
+    w = World(rng, 8)
+    w.people = w.people[:rng.choice([3, 5, 8])] + w.people[6:]
+    kinds = facts.KINDS if rng.random() < 0.7 else [rng.choice(facts.KINDS)] * 2
+    many = 2 + min(30, size // rng.choice([150, 300, 600]))
+    pool = facts.some(rng, min(many, 6 if len(set(kinds)) == 1 else many), w, kinds)
+    filler, share = [], rng.choice([0.0, 0.2, 0.5])
+    while length < size:
+        x = rng.random()
+        if pool and (not asked or x < (1 - share) * 0.5):
+            fact = pool.pop()
+            text = fact.state(rng) + rng.choice(["\n", " "])
+            asked.append(fact)
+        elif x < 1 - share:
+            fact = rng.choice(asked)
+            if out[-1].endswith(" "):
+                out[-1] = out[-1][:-1] + "\n"
+            text = f"question: {fact.ask(rng)}\nanswer: {fact.answer(rng)}\n"
+        else:
+            if not filler:
+                filler = story(w)[1]
+            text = filler.pop(0) + "\n"
+        out.append(text)
+        length += len(text)
+    return "".join(out)
+
+
+def lists(rng, size):
+    """Small tables, read back row by row."""
+    out, length = [], 0
+    while length < size:
+        rows = facts.table(rng, rng.randint(3, 12))
+        text = "".join(f"{n}: {v}\n" for n, v in rows) + "\n"
+        for _ in range(rng.randint(2, 8)):
+            n, v = rng.choice(rows)
+            text += f"{n}:{facts.mark(v)}\n" if rng.random() < 0.5 else f"question: Which number stands beside {n}?\nanswer:{facts.mark(v)}\n"
+        out.append(text + "\n")
+        length += len(out[-1])
+    return "".join(out)
+
+
+SMALL_TALK = [
+    (["Hello!", "Good morning!", "Hello, who are you?", "What is your name?"],
+     ["Hello! I am Palimpsest, a small teller of stories.", "Good day! My name is Palimpsest. Shall I tell you a story?"]),
+    (["Thank you!", "That was a good story.", "Well done."], ["You are welcome. Shall I tell you another?", "Thank you for listening."]),
+    (["Goodbye!", "Good night."], ["Goodbye, and come back soon.", "Good night, and sleep well."]),
+]
+
+
+def chat(rng, size):
+    out, length = [], 0
+    while length < size:
+        w, x = World(rng, 6), rng.random()
+        if x < 0.15:
+            asks, answers = rng.choice(SMALL_TALK)
+            text = USER + rng.choice(asks) + END + MODEL + rng.choice(answers) + END
+        elif x < 0.4:
+            hero = rng.choice(w.people[:2])
+            title, paragraphs = story(w, hero)
+            ask = rng.choice([f"Tell me a story about {hero.name}.", f"Write a story with the title \"{title}\".", f"Tell me a story about {hero.a} called {hero.name}."])
+            text = USER + ask + END + MODEL + "\n".join(paragraphs) + END
+        else:
+            known = facts.some(rng, rng.randint(1, 6), w)
+            told = [f.state(rng) for f in known]
+            if rng.random() < 0.4:
+                paragraphs = story(w)[1]
+                for t in told:
+                    paragraphs.insert(rng.randrange(len(paragraphs)), t)
+                told = paragraphs
+            text, first = "", True
+            for _ in range(rng.randint(1, 5)):
+                f = rng.choice(known)
+                text += USER + ("\n".join(told) + "\n" if first else "") + f.ask(rng) + END + MODEL + f.answer(rng) + END
+                first = False
+        out.append(text)
+        length += len(text)
+    return "".join(out)
+
+
+KINDS = {"saga": saga, "quiz": quiz, "lists": lists, "chat": chat}

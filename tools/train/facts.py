@@ -1,0 +1,121 @@
+"""Facts that are planted in a text and asked for later.
+
+A fact has a statement, a question, an answer, and the value inside the answer. The value is marked by \\x01 and \\x02,
+which the encoder takes out again: it says which tokens are recall, for weights and for measuring.
+"""
+from grammar import World, article, fill
+from lexicon import COLOURS, FOODS, GOODS, LIKES, MEN, PET_NAMES, PETS, PLACES, THINGS, TOWNS, WOMEN
+
+OPEN, CLOSE = "\x01", "\x02"
+
+
+def mark(value):
+    """` value` with its leading space inside the mark, because the space belongs to the token."""
+    return f"{OPEN} {value}{CLOSE}"
+
+
+class Fact:
+    """`says` are ways to state it, `asks` to ask; `answer` has one `@` where ` value` goes. `key` is what must be unique."""
+
+    def __init__(self, kind, key, value, says, asks, answer, short):
+        self.kind, self.key, self.value = kind, (kind, key), value
+        self.says, self.asks, self.answer_form, self.short_form = says, asks, answer, short
+
+    def state(self, rng):
+        """The plain statement mostly, so that recall can be learnt by copying, and a paraphrase now and then."""
+        says = self.says[0] if rng.random() < 0.7 else rng.choice(self.says)
+        return says.replace("@", " " + self.value)
+
+    def ask(self, rng):
+        return rng.choice(self.asks)
+
+    def answer(self, rng, short=0.3):
+        form = self.short_form if rng.random() < short else self.answer_form
+        return form.replace("@", mark(self.value))
+
+
+def hidden(rng, who, thing):
+    n, t = who.name, thing
+    return Fact("hidden", n + t.n, rng.choice(PLACES),
+                [f"{n} hid the {t} in the@.", f"{n} took the {t} and put it in the@.", f"Nobody saw it, but {n} hid the {t} in the@."],
+                [f"Where did {n} hide the {t}?", f"Where is the {t} that {n} hid?", f"Where did {n} put the {t}?"],
+                f"{n} hid the {t} in the@.", "In the@.")
+
+
+def likes(rng, who, thing):
+    n = who.name
+    return Fact("likes", n, rng.choice(FOODS),
+                [f"{n} likes@ best of all.", f"Best of all {n} likes@.", f"Everyone knows that {n} likes@ more than anything."],
+                [f"What does {n} like best of all?", f"What does {n} like best?"], f"{n} likes@ best of all.", "Yes,@.")
+
+
+def number(rng, who, thing):
+    n = who.name
+    return Fact("number", n, str(rng.randint(100, 999)),
+                [f"The secret number of {n} is@.", f"{n} has a secret number:@.", f"Remember this: the secret number of {n} is@."],
+                [f"What is the secret number of {n}?", f"Which secret number does {n} have?"], f"The secret number of {n} is@.", "It is@.")
+
+
+def coloured(rng, who, thing):
+    n = who.name
+    return Fact("colour", n + thing.n, rng.choice(COLOURS),
+                [f"The {thing.n} of {n} is@.", f"{n} has a {thing.n}, and it is@."],
+                [f"What colour is the {thing.n} of {n}?", f"Which colour has the {thing.n} of {n}?"], f"The {thing.n} of {n} is@.", "It is@.")
+
+
+def pet(rng, who, thing):
+    n, animal = who.name, rng.choice(PETS)
+    return Fact("pet", n, rng.choice(PET_NAMES),
+                [f"{n} has {article(animal)} called@.", f"The {animal} of {n} is called@."],
+                [f"What is the name of the {animal} of {n}?", f"What is the {animal} of {n} called?"], f"{n} has {article(animal)} called@.", "It is called@.")
+
+
+def home(rng, who, thing):
+    n = who.name
+    return Fact("home", n, rng.choice(TOWNS),
+                [f"{n} comes from@.", f"The home of {n} is@.", f"{n} was born far away, in@."],
+                [f"Where does {n} come from?", f"What is the home of {n}?"], f"{n} comes from@.", "From@.")
+
+
+def hobby(rng, who, thing):
+    n = who.name
+    return Fact("hobby", n, rng.choice(LIKES),
+                [f"In the evening {n} enjoys@.", f"When the work is done, {n} enjoys@."],
+                [f"What does {n} do in the evening?", f"What does {n} enjoy?"], f"In the evening {n} enjoys@.", f"{who.he.capitalize()} enjoys@.")
+
+
+def work(rng, who, thing):
+    n = who.name
+    return Fact("work", n, rng.choice(WOMEN if who.female else MEN),
+                [f"{n} works as the@.", f"In the town {n} is known as the@."],
+                [f"What is the work of {n}?", f"What does {n} work as?"], f"{n} works as the@.", "As the@.")
+
+
+def stock(rng, who, thing):
+    n, good = who.name, rng.choice(GOODS)
+    return Fact("stock", n + good, str(rng.randint(11, 99)),
+                [f"{n} has {good}, and there are@ of them.", f"{n} counted the {good}: there are@ of them."],
+                [f"How many {good} has {n}?", f"How many {good} are there at the house of {n}?"], f"{n} has {good}, and there are@ of them.", "There are@.")
+
+
+KINDS = [hidden, hidden, likes, number, coloured, pet, home, hobby, work, stock]
+
+
+def table(rng, rows):
+    """A small table `word: number` and one question form that reads a row."""
+    names = rng.sample(sorted(set(GOODS + THINGS)), rows)
+    return [(n, str(rng.randint(2, 99))) for n in names]
+
+
+def some(rng, count, world=None, kinds=KINDS):
+    """At most `count` facts with different keys. Values may repeat: they are the distractors."""
+    w = world or World(rng, 8)
+    out, seen = [], set()
+    for _ in range(3 * count):
+        if len(out) == count:
+            break
+        f = rng.choice(kinds)(rng, rng.choice(w.people), w.thing())
+        if f.key not in seen:
+            seen.add(f.key)
+            out.append(f)
+    return out

@@ -1,0 +1,163 @@
+"""Trains the model; every run resumes the last checkpoint in --run, or begins.
+
+    python train.py --data DATA --run RUN --preset small --curriculum cpu --tokens 30e6
+    python train.py --data DATA --run RUN --preset base --curriculum gpu --tokens 400e6 --minutes 9   # and again
+
+The checkpoint is written whole or not at all, every --save seconds, at the end, and on SIGTERM.
+"""
+import argparse
+import json
+import math
+import os
+import queue
+import signal
+import threading
+import time
+
+import numpy as np
+import torch
+
+from batches import shard
+from bpe import Tokenizer
+from curriculum import CURRICULA, stage_at
+from model import PRESETS, Config, Llama
+from muon import Muon
+
+
+def arguments():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--data", required=True)
+    a.add_argument("--run", required=True)
+    a.add_argument("--preset", default="small", choices=PRESETS)
+    a.add_argument("--curriculum", default="cpu", choices=CURRICULA)
+    a.add_argument("--tokens", type=float, required=True, help="length of the whole training, over all runs")
+    a.add_argument("--decay", type=float, default=0.3, help="share of the tokens at the end in which the rate falls to 0")
+    a.add_argument("--minutes", type=float, default=1e9, help="stop this run after so long")
+    a.add_argument("--save", type=float, default=120, help="seconds between checkpoints")
+    a.add_argument("--lr", type=float, default=0.02, help="Muon's rate, for matrices")
+    a.add_argument("--lr-rest", type=float, default=0.004, help="AdamW's rate, for the embedding and the norms")
+    a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--threads", type=int, default=2)
+    a.add_argument("--no-compile", action="store_true")
+    return a.parse_args()
+
+
+class Feed:
+    """Rows for the current stage, made one shard ahead in a thread. Its place is (stage, shard, row)."""
+
+    def __init__(self, o, tokenizer, books, stages, place):
+        self.o, self.tokenizer, self.books, self.stages, self.place = o, tokenizer, books, stages, list(place)
+        self.now, self.ahead = None, None
+
+    def make(self, stage, number):
+        s = self.stages[stage]
+        rows = max(64, 262144 // s.length)
+        return shard(self.o.seed, stage, number, self.tokenizer, self.books, s.length, rows, s.mixture)
+
+    def start(self, stage, number):
+        box = queue.Queue()
+        threading.Thread(target=lambda: box.put(self.make(stage, number)), daemon=True).start()
+        return (stage, number), box
+
+    def take(self, stage, rows):
+        if stage != self.place[0]:
+            self.place, self.now = [stage, 0, 0], None
+        if self.now is not None and self.place[2] + rows > len(self.now[0]):
+            self.place, self.now = [stage, self.place[1] + 1, 0], None
+        if self.now is None:
+            want = tuple(self.place[:2])
+            if self.ahead is None or self.ahead[0] != want:
+                self.ahead = self.start(*want)
+            self.now = self.ahead[1].get()
+            self.ahead = self.start(stage, self.place[1] + 1)
+        a = self.place[2]
+        self.place[2] += rows
+        return [x[a: a + rows] for x in self.now]
+
+
+def optimizers(model, o, cuda):
+    inner = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
+    rest = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
+    return [Muon(inner, lr=o.lr), torch.optim.AdamW(rest, lr=o.lr_rest, betas=(0.9, 0.95), weight_decay=0.0, fused=True)]
+
+
+def save(path, data):
+    torch.save(data, path + ".part")
+    os.replace(path + ".part", path)
+
+
+def main():
+    o = arguments()
+    os.makedirs(o.run, exist_ok=True)
+    torch.manual_seed(o.seed)
+    cuda = torch.cuda.is_available()
+    device = "cuda" if cuda else "cpu"
+    torch.set_num_threads(o.threads)
+    tokenizer = Tokenizer.load(os.path.join(o.data, "tokenizer.json"))
+    books = np.load(os.path.join(o.data, "prose.npy"))
+    path, stages = os.path.join(o.run, "checkpoint.pt"), CURRICULA[o.curriculum]
+    old = torch.load(path, map_location=device, weights_only=False) if os.path.exists(path) else None
+    config = Config(**old["config"]) if old else PRESETS[o.preset]
+    config.vocab = len(tokenizer.tokens)
+    model = Llama(config).to(device)
+    optims = optimizers(model, o, cuda)
+    step, seen, seconds, place = 0, 0, 0.0, (0, 0, 0)
+    if old:
+        model.load_state_dict(old["model"])
+        for opt, state in zip(optims, old["optims"]):
+            opt.load_state_dict(state)
+        step, seen, seconds, place = old["step"], old["seen"], old["seconds"], old["place"]
+    feed = Feed(o, tokenizer, books, stages, place)
+    loss_of = model.loss if o.no_compile else torch.compile(model.loss, dynamic=False)
+    print(f"{model.count()/1e6:.2f} M parameters on {device}, from step {step}, {seen/1e6:.2f} M tokens", flush=True)
+
+    stop = []
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+    begin = saved = last = time.time()
+    curve = open(os.path.join(o.run, "curve.jsonl"), "a", buffering=1)
+    sums = np.zeros(6)  # loss and count of: text, recall; recall right: unused; tokens
+
+    def checkpoint():
+        save(path, dict(config=config.dict(), model=model.state_dict(), optims=[x.state_dict() for x in optims], step=step,
+                        seen=seen, seconds=seconds, place=tuple(feed.place)))
+
+    while seen < o.tokens and not stop and time.time() - begin < o.minutes * 60:
+        share = seen / o.tokens
+        number, stage = stage_at(stages, share)
+        ids, weights, recall = feed.take(number, max(1, stage.step // stage.length))
+        ids = torch.from_numpy(ids.astype(np.int64)).to(device, non_blocking=True)
+        factor = min(1.0, (step + 1) / 100, max(0.0, (1 - share) / o.decay) if o.decay else 1.0)
+        for opt, rate in zip(optims, (o.lr, o.lr_rest)):
+            for g in opt.param_groups:
+                g["lr"] = rate * factor
+        with torch.autocast(device, torch.bfloat16):
+            loss, each = loss_of(ids[:, :-1], ids[:, 1:], torch.from_numpy(weights[:, 1:].astype(np.float32)).to(device))
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for opt in optims:
+            opt.step()
+        model.zero_grad()
+        step += 1
+        seen += ids.shape[0] * (ids.shape[1] - 1)
+        now = time.time()
+        seconds, last = seconds + min(now - last, 60), now  # a pause is not training time
+        if step % 10 == 0:
+            each, r, w = each.float().cpu().numpy(), recall[:, 1:] > 0, weights[:, 1:] == 1
+            sums += (each[w].sum(), w.sum(), each[r].sum(), r.sum(), float(norm), 1)
+        if step % 100 == 0:
+            entry = dict(step=step, seen=seen, seconds=round(seconds), length=stage.length, loss=round(sums[0] / max(1, sums[1]), 4),
+                         recall=round(sums[2] / max(1, sums[3]), 4), norm=round(sums[4] / sums[5], 3), lr=round(factor, 4))
+            if not math.isfinite(entry["loss"]):
+                raise SystemExit("the loss is not a number; lower --lr and start again from the checkpoint")
+            curve.write(json.dumps(entry) + "\n")
+            print(entry, f"{seen / max(1, seconds):.0f} tok/s overall", flush=True)
+            sums[:] = 0
+        if now - saved > o.save:
+            checkpoint()
+            saved = now
+    checkpoint()
+    print(f"stopped at step {step}, {seen/1e6:.2f} M tokens of {o.tokens/1e6:.0f} M", flush=True)
+
+
+if __name__ == "__main__":
+    main()
