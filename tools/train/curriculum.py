@@ -22,11 +22,11 @@ MIDDLE = mixture(.42, .26, .05, .09, .12, .06)
 LATE = mixture(.48, .22, .04, .10, .14, .02)
 
 CPU = [
-    Stage(.20, 256, 4096, EARLY),
-    Stage(.60, 256, 4096, MIDDLE),
+    Stage(.20, 256, 2048, EARLY),
+    Stage(.60, 256, 2048, MIDDLE),
     Stage(.82, 512, 4096, MIDDLE),
     Stage(.93, 1024, 4096, LATE),
-    Stage(1.0, 2047, 8188, LATE),
+    Stage(1.0, 2047, 4094, LATE),
 ]
 GPU = [
     Stage(.05, 256, 16384, EARLY),

@@ -115,7 +115,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
     begin = saved = last = time.time()
     curve = open(os.path.join(o.run, "curve.jsonl"), "a", buffering=1)
-    sums = np.zeros(6)  # loss and count of: text, recall; recall right: unused; tokens
+    sums = np.zeros(6)  # of text: loss and count; of recall: loss and count; gradient norms and their count
 
     def checkpoint():
         save(path, dict(config=config.dict(), model=model.state_dict(), optims=[x.state_dict() for x in optims], step=step,
@@ -145,8 +145,8 @@ def main():
             each, r, w = each.float().cpu().numpy(), recall[:, 1:] > 0, weights[:, 1:] == 1
             sums += (each[w].sum(), w.sum(), each[r].sum(), r.sum(), float(norm), 1)
         if step % 100 == 0:
-            entry = dict(step=step, seen=seen, seconds=round(seconds), length=stage.length, loss=round(sums[0] / max(1, sums[1]), 4),
-                         recall=round(sums[2] / max(1, sums[3]), 4), norm=round(sums[4] / sums[5], 3), lr=round(factor, 4))
+            entry = dict(step=step, seen=seen, seconds=round(seconds), length=stage.length, loss=round(float(sums[0] / max(1, sums[1])), 4),
+                         recall=round(float(sums[2] / max(1, sums[3])), 4), norm=round(float(sums[4] / sums[5]), 3), lr=round(factor, 4))
             if not math.isfinite(entry["loss"]):
                 raise SystemExit("the loss is not a number; lower --lr and start again from the checkpoint")
             curve.write(json.dumps(entry) + "\n")

@@ -1,0 +1,75 @@
+"""Checks an exported file against the checkpoint: the same token ids, the same logits, the same greedy text in llama.cpp.
+
+    python check.py --data DATA --run RUN --gguf model.gguf --program ./check_llama
+"""
+import argparse
+import os
+import random
+import shlex
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+
+import documents
+from bpe import BOS, Tokenizer
+from model import Config, Llama
+
+
+def load(run):
+    data = torch.load(os.path.join(run, "checkpoint.pt"), map_location="cpu", weights_only=False)
+    model = Llama(Config(**data["config"]))
+    model.load_state_dict(data["model"])
+    return model.eval(), data
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("--data", required=True)
+    a.add_argument("--run", required=True)
+    a.add_argument("--gguf", required=True)
+    a.add_argument("--program", required=True, help="check_llama, with a launcher in front if it needs one")
+    a.add_argument("--greedy", type=int, default=200)
+    o = a.parse_args()
+    torch.set_num_threads(1)
+    model, _ = load(o.run)
+    tokenizer = Tokenizer.load(os.path.join(o.data, "tokenizer.json"))
+    rng = random.Random(77)
+    text = "".join(documents.KINDS[k](rng, 900) for k in ["saga", "quiz", "chat"])
+    text = text.replace("\x01", "").replace("\x02", "") + "It's 1,234.50 \"odd\" -- text;\n\n  with   spaces\t(and tabs)!\n\n\nI'll we've he'd\n"
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, n) for n in ("text", "logits")]
+        with open(paths[0], "w") as f:
+            f.write(text)
+        done = subprocess.run(shlex.split(o.program) + [o.gguf] + paths + [str(o.greedy)], capture_output=True, text=True, check=True)
+        theirs = np.fromfile(paths[1], np.float32)
+    lines = [[int(t) for t in line.split()] for line in done.stdout.splitlines()]
+    ids = [BOS] + tokenizer.encode(text)[0]
+    bad = lines[0] != ids
+    print(f"tokens: {len(ids)} here, {len(lines[0])} in llama.cpp, {'DIFFERENT' if bad else 'the same'}")
+    if bad:
+        sys.exit(1)
+
+    with torch.no_grad():
+        ours = model(torch.tensor([ids]))[0].float().numpy()
+        theirs = theirs.reshape(ours.shape)
+        p = torch.log_softmax(torch.from_numpy(ours), -1)
+        q = torch.log_softmax(torch.from_numpy(theirs), -1)
+        kl = (p.exp() * (p - q)).sum(-1).mean().item()
+        greedy = list(ids)
+        for _ in range(o.greedy):
+            greedy.append(int(model(torch.tensor([greedy[-model.c.context:]]))[0, -1].argmax()))
+    difference = np.linalg.norm(ours - theirs) / np.linalg.norm(ours)
+    same = (ours.argmax(-1) == theirs.argmax(-1)).mean()
+    agree = next((i for i, (x, y) in enumerate(zip(greedy[len(ids):], lines[1])) if x != y), o.greedy)
+    print(f"logits: relative L2 difference {difference:.2e}, same best token {100*same:.2f}%, KL {kl:.2e} nats")
+    print(f"greedy: the first {agree} of {o.greedy} tokens the same")
+    print("llama.cpp goes on:", repr(tokenizer.decode(lines[1])[:400]))
+    if same < 0.98 or kl > 5e-3:
+        sys.exit("the exported file does not compute what the checkpoint computes")
+
+
+if __name__ == "__main__":
+    main()

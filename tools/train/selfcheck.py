@@ -1,0 +1,71 @@
+"""Checks the generator and the tokenizer without PyTorch or numpy: python3 selfcheck.py"""
+import hashlib
+import random
+import re
+import sys
+
+import documents
+import facts
+from bpe import SPECIAL, Tokenizer, train
+from grammar import World, fill
+from stories import PLOTS, story
+
+
+def check(ok, what):
+    if not ok:
+        sys.exit(f"selfcheck: {what}")
+
+
+def make(kind, seed, size=6000):
+    return documents.KINDS[kind](random.Random(seed), size)
+
+
+def main():
+    for kind in documents.KINDS:
+        a, b, c = make(kind, 1), make(kind, 1), make(kind, 2)
+        check(a == b, f"{kind}: one seed gives two texts")
+        check(a != c, f"{kind}: two seeds give one text")
+        check(len(a) >= 6000, f"{kind}: too short")
+        check(a.isascii(), f"{kind}: not ASCII")
+
+    # Every plot is told; nothing of the template language is left over.
+    titles = set()
+    for seed in range(600):
+        title, paragraphs = story(World(random.Random(seed)))
+        text = "\n".join(paragraphs)
+        titles.add(title)
+        left = re.search(r"[${}|~]|  | [,.]|\ba [aeiou]\w+ (?!.*\bone\b)", text)
+        check(not left, f"story {seed} ({title}): {text[max(0, left.start() - 30): left.end() + 30] if left else ''!r}")
+        check(not re.search(r"[.!?] [a-z]", re.sub(r'"[^"]*"', '""', text)), f"story {seed} ({title}): a sentence begins small")
+    check(len(PLOTS) >= 12 and len(titles) > 100, "too few stories")
+
+    # A question's answer is in the text before it, said of the same key; the marks are balanced.
+    for seed in range(200):
+        rng = random.Random(seed)
+        known = facts.some(rng, 12)
+        check(len({f.key for f in known}) == len(known), "two facts share a key")
+        for f in known:
+            answer = f.answer(rng)
+            check(answer.count("\x01") == answer.count("\x02") == 1, f"marks in {answer!r}")
+            check(f" {f.value}" in f.state(rng), f"the statement of {f.key} lacks its value")
+        text = make("quiz", seed)
+        for m in re.finditer("\x01([^\x02]*)\x02", text):
+            check(m.group(1) in text[: m.start()], f"quiz {seed}: {m.group(1)!r} was never told")
+
+    # The tokenizer: text comes back; digits stay alone; marks do not change the ids.
+    sample = [make(k, 3, 20000).replace("\x01", "").replace("\x02", "") for k in documents.KINDS]
+    tokenizer = Tokenizer(train(sample, 600))
+    check(len(tokenizer.tokens) == 600 == len(tokenizer.id), "vocabulary of the wrong size")
+    text = make("quiz", 9) + "It's 1,234.5 \u00e9\u4e16\t \n\n end "
+    ids, recall = tokenizer.encode(text)
+    plain = text.replace("\x01", "").replace("\x02", "")
+    check(tokenizer.decode(ids) == plain, "text does not come back")
+    check(tokenizer.encode(plain)[0] == ids, "the marks change the tokens")
+    check(sum(recall) > 0, "no recall marked")
+    check(not any(re.search(r"\d", t) and len(t) > 1 for t in tokenizer.tokens[len(SPECIAL):]), "digits merged")
+    check(tokenizer.encode("<|im_start|>a<|im_end|>")[0][0] == 1, "special tokens are not read")
+    print(f"selfcheck: well; {len(PLOTS)} plots, digest {hashlib.sha256(make('saga', 1).encode()).hexdigest()[:12]}")
+
+
+if __name__ == "__main__":
+    main()
