@@ -4,7 +4,7 @@ A fact has a statement, a question, an answer, and the value inside the answer. 
 which the encoder takes out again: it says which tokens are recall, for weights and for measuring.
 """
 from grammar import World, article, fill
-from lexicon import COLOURS, FOODS, GOODS, LIKES, MEN, PET_NAMES, PETS, PLACES, THINGS, TOWNS, WOMEN
+from lexicon import COLOURS, FOODS, GOODS, HIDES, LIKES, MEN, PET_NAMES, PETS, THINGS, TOWNS, WOMEN
 
 OPEN, CLOSE = "\x01", "\x02"
 
@@ -36,7 +36,7 @@ class Fact:
 
 def hidden(rng, who, thing):
     n, t = who.name, thing
-    return Fact("hidden", n + t.n, rng.choice(PLACES),
+    return Fact("hidden", n + t.n, rng.choice(HIDES),
                 [f"{n} hid the {t} in the@.", f"{n} took the {t} and put it in the@.", f"Nobody saw it, but {n} hid the {t} in the@."],
                 [f"Where did {n} hide the {t}?", f"Where is the {t} that {n} hid?", f"Where did {n} put the {t}?"],
                 f"{n} hid the {t} in the@.", "In the@.")
@@ -46,7 +46,7 @@ def likes(rng, who, thing):
     n = who.name
     return Fact("likes", n, rng.choice(FOODS),
                 [f"{n} likes@ best of all.", f"Best of all {n} likes@.", f"Everyone knows that {n} likes@ more than anything."],
-                [f"What does {n} like best of all?", f"What does {n} like best?"], f"{n} likes@ best of all.", "Yes,@.")
+                [f"What does {n} like best of all?", f"What does {n} like best?"], f"{n} likes@ best of all.", f"{who.he.capitalize()} likes@.")
 
 
 def number(rng, who, thing):

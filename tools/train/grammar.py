@@ -5,7 +5,7 @@ Every choice comes from one `random.Random`, so that a seed fixes the text.
 """
 import re
 
-from lexicon import (BOYS, COLOURS, FLAWS, FOODS, GIRLS, LIKES, MEN, PET_NAMES, PETS, PLACES, SIZES, THINGS, TRAITS, WOMEN)
+from lexicon import (BOYS, COLOURS, FLAWS, FOODS, GIRLS, LIKES, MEN, PET_NAMES, PETS, PLACES, SIZES, THINGS, TOWNS, TRAITS, WOMEN)
 
 INNER = re.compile(r"\{([^{}]*)\}")
 AN = re.compile(r"\b([Aa])(?= (?:[aeiou]|honest)(?!ne\b|seful|sed\b))")
@@ -50,6 +50,7 @@ class World:
         for i in range(people):
             female = rng.random() < 0.5
             self.people.append(Person(rng, girls[i] if female else boys[i], female, i >= 2))
+        self.town, self.told = rng.choice(TOWNS), []  # where they live, and the titles told so far
         self.nouns = rng.sample(THINGS, len(THINGS))
         self.places = rng.sample(PLACES, len(PLACES))
 

@@ -2,8 +2,7 @@
 
 GIRLS = "Mira Anna Lucy Nell Rosa Ivy Clara Tess Ada Hazel Wren Flora Dora Elsie Maud Greta Pearl June Lottie Bess".split()
 BOYS = "Tom Jack Finn Otto Hugo Ned Sam Abel Will Jasper Leo Peter Rufus Owen Toby Felix Miles Oscar Ralph Ben".split()
-FOLK = ["girl", "boy"]
-WOMEN = ["baker", "weaver", "miller's wife", "schoolmistress", "gardener", "ferrywoman", "old nurse", "beekeeper"]
+WOMEN = ["baker", "weaver", "miller's wife", "schoolmistress", "gardener", "ferrywoman", "nurse", "beekeeper"]
 MEN = ["miller", "smith", "fisherman", "carpenter", "shepherd", "clockmaker", "woodcutter", "postman", "sailor"]
 TOWNS = "Oakham Brindle Marlow Fernhill Stonebridge Redcliff Willowby Ashford Thornton Elmdale Greywater Larkfield".split()
 COLOURS = "red green blue yellow white black brown silver golden grey purple orange".split()
@@ -11,9 +10,10 @@ SIZES = ["little", "small", "big", "great", "tiny", "old", "new", "round", "heav
 # Things that can be carried, lost, found and hidden.
 THINGS = ("key lantern drum ring map coin whistle ball book knife bell button cup box spoon hat scarf shell candle rope "
           "feather kite basket brush mirror clock doll flute letter comb stone").split()
-# Where a thing can be: (words after a verb of putting).
-PLACES = ["barn", "mill", "garden", "cellar", "attic", "kitchen", "church", "well", "stable", "tower", "orchard", "bakery",
-          "boathouse", "school", "chimney", "cave", "forest", "market", "cupboard", "shed", "library", "chapel", "meadow", "harbour"]
+# Where people go; and where, besides, a thing can be hidden.
+PLACES = ["barn", "mill", "garden", "church", "well", "stable", "tower", "orchard", "bakery", "boathouse", "school", "cave",
+          "forest", "market", "library", "chapel", "meadow", "harbour"]
+HIDES = PLACES + ["cellar", "attic", "kitchen", "chimney", "cupboard", "shed"]
 OUTSIDE = ["river", "hill", "wood", "lake", "valley", "bridge", "road", "shore", "field", "moor"]
 FOODS = "plums bread honey cheese apples soup pears cake milk cherries nuts porridge butter pancakes berries eggs".split()
 PETS = "dog cat goat hen duck pony rabbit mouse goose lamb parrot donkey".split()

@@ -34,7 +34,7 @@ def main():
         title, paragraphs = story(World(random.Random(seed)))
         text = "\n".join(paragraphs)
         titles.add(title)
-        left = re.search(r"[${}|~]|  | [,.]|\ba [aeiou]\w+ (?!.*\bone\b)", text)
+        left = re.search(r"[${}|~^]|\x22\x22|  | [,.]|\ba [aeiou]\w+ (?!.*\bone\b)", text)
         check(not left, f"story {seed} ({title}): {text[max(0, left.start() - 30): left.end() + 30] if left else ''!r}")
         check(not re.search(r"[.!?] [a-z]", re.sub(r'"[^"]*"', '""', text)), f"story {seed} ({title}): a sentence begins small")
     check(len(PLOTS) >= 12 and len(titles) > 100, "too few stories")
