@@ -17,7 +17,7 @@ def repeats(rng, vocab, length):
     """Random tokens that come again: nothing but induction helps. Only what can be known is weighted."""
     ids, known = [BOS], [0]
     while len(ids) <= length:
-        once = [rng.randrange(3, vocab) for _ in range(rng.choice([4, 8, 16, 32, 64]))]
+        once = [rng.randrange(3, vocab) for _ in range(rng.choice([4, 8, 16, 32]))]
         for turn in range(rng.choice([2, 3, 4])):
             ids += once
             known += [0] + [1] * (len(once) - 1) if turn else [0] * len(once)

@@ -1,6 +1,7 @@
 """What is trained on when: stages by share of all tokens, each a row length, a mixture, and tokens in a step.
 
-Induction needs many small steps on short rows with dense questions; long rows come when it is there.
+Induction (copying what followed last time) comes first, alone, out of repeated random tokens: stories need it for
+their names as much as questions do. It needs many small steps; long rows come when it is there.
 """
 from dataclasses import dataclass
 
@@ -17,22 +18,24 @@ def mixture(saga, quiz, lists, chat, prose, repeats):
     return dict(saga=saga, quiz=quiz, lists=lists, chat=chat, prose=prose, repeats=repeats)
 
 
-EARLY = mixture(.32, .28, .08, .06, .08, .18)
-MIDDLE = mixture(.42, .26, .05, .09, .12, .06)
-LATE = mixture(.48, .22, .04, .10, .14, .02)
+INDUCE = mixture(.15, 0, .10, 0, 0, .75)
+EARLY = mixture(.34, .32, .08, .06, .08, .12)
+MIDDLE = mixture(.44, .28, .05, .09, .10, .04)
+LATE = mixture(.50, .24, .04, .10, .10, .02)
 
 CPU = [
-    Stage(.20, 256, 2048, EARLY),
-    Stage(.60, 256, 2048, MIDDLE),
-    Stage(.82, 512, 4096, MIDDLE),
-    Stage(.93, 1024, 4096, LATE),
+    Stage(.15, 256, 2048, INDUCE),
+    Stage(.30, 256, 2048, EARLY),
+    Stage(.75, 256, 2048, MIDDLE),
+    Stage(.92, 512, 4096, MIDDLE),
     Stage(1.0, 2047, 4094, LATE),
 ]
 GPU = [
-    Stage(.05, 256, 16384, EARLY),
-    Stage(.30, 256, 32768, MIDDLE),
-    Stage(.55, 512, 65536, MIDDLE),
-    Stage(.75, 1024, 65536, LATE),
+    Stage(.03, 256, 8192, INDUCE),
+    Stage(.10, 256, 16384, EARLY),
+    Stage(.35, 256, 32768, MIDDLE),
+    Stage(.60, 512, 65536, MIDDLE),
+    Stage(.80, 1024, 65536, LATE),
     Stage(1.0, 2047, 65504, LATE),
 ]
 CURRICULA = {"cpu": CPU, "gpu": GPU}

@@ -101,9 +101,8 @@ class Llama(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
         for name, p in self.named_parameters():
             if p.dim() == 2:
-                out = name.endswith(("o.weight", "down.weight"))
-                std = 0.02 if "embed" in name else p.shape[1] ** -0.5 * (0.1 if out else 0.5)
-                nn.init.normal_(p, std=std)
+                out = name.endswith(("o.weight", "down.weight"))  # blocks begin as the identity
+                nn.init.normal_(p, std=0.05 if "embed" in name else 0.0 if out else 0.5 * p.shape[1] ** -0.5)
 
     def hidden(self, ids):
         cos, sin = self.cos[: ids.shape[1]], self.sin[: ids.shape[1]]

@@ -1,7 +1,7 @@
 """Trains the model; every run resumes the last checkpoint in --run, or begins.
 
     python train.py --data DATA --run RUN --preset small --curriculum cpu --tokens 30e6
-    python train.py --data DATA --run RUN --preset base --curriculum gpu --tokens 400e6 --minutes 9   # and again
+    python train.py --data DATA --run RUN --preset base --curriculum gpu --tokens 400e6 --minutes 9 --workers 8   # and again
 
 The checkpoint is written whole or not at all, every --save seconds, at the end, and on SIGTERM.
 """
@@ -9,17 +9,15 @@ import argparse
 import json
 import math
 import os
-import queue
 import signal
-import threading
 import time
 
 import numpy as np
 import torch
 
-from batches import shard
 from bpe import Tokenizer
 from curriculum import CURRICULA, stage_at
+from feed import Feed
 from model import PRESETS, Config, Llama
 from muon import Muon
 
@@ -38,44 +36,12 @@ def arguments():
     a.add_argument("--lr-rest", type=float, default=0.004, help="AdamW's rate, for the embedding and the norms")
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--threads", type=int, default=2)
+    a.add_argument("--workers", type=int, default=0, help="processes that make rows; 0: a thread does it (enough on a CPU)")
     a.add_argument("--no-compile", action="store_true")
     return a.parse_args()
 
 
-class Feed:
-    """Rows for the current stage, made one shard ahead in a thread. Its place is (stage, shard, row)."""
-
-    def __init__(self, o, tokenizer, books, stages, place):
-        self.o, self.tokenizer, self.books, self.stages, self.place = o, tokenizer, books, stages, list(place)
-        self.now, self.ahead = None, None
-
-    def make(self, stage, number):
-        s = self.stages[stage]
-        rows = max(64, 262144 // s.length)
-        return shard(self.o.seed, stage, number, self.tokenizer, self.books, s.length, rows, s.mixture)
-
-    def start(self, stage, number):
-        box = queue.Queue()
-        threading.Thread(target=lambda: box.put(self.make(stage, number)), daemon=True).start()
-        return (stage, number), box
-
-    def take(self, stage, rows):
-        if stage != self.place[0]:
-            self.place, self.now = [stage, 0, 0], None
-        if self.now is not None and self.place[2] + rows > len(self.now[0]):
-            self.place, self.now = [stage, self.place[1] + 1, 0], None
-        if self.now is None:
-            want = tuple(self.place[:2])
-            if self.ahead is None or self.ahead[0] != want:
-                self.ahead = self.start(*want)
-            self.now = self.ahead[1].get()
-            self.ahead = self.start(stage, self.place[1] + 1)
-        a = self.place[2]
-        self.place[2] += rows
-        return [x[a: a + rows] for x in self.now]
-
-
-def optimizers(model, o, cuda):
+def optimizers(model, o):
     inner = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
     rest = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
     return [Muon(inner, lr=o.lr), torch.optim.AdamW(rest, lr=o.lr_rest, betas=(0.9, 0.95), weight_decay=0.0, fused=True)]
@@ -94,20 +60,20 @@ def main():
     device = "cuda" if cuda else "cpu"
     torch.set_num_threads(o.threads)
     tokenizer = Tokenizer.load(os.path.join(o.data, "tokenizer.json"))
-    books = np.load(os.path.join(o.data, "prose.npy"))
     path, stages = os.path.join(o.run, "checkpoint.pt"), CURRICULA[o.curriculum]
     old = torch.load(path, map_location=device, weights_only=False) if os.path.exists(path) else None
     config = Config(**old["config"]) if old else PRESETS[o.preset]
     config.vocab = len(tokenizer.tokens)
     model = Llama(config).to(device)
-    optims = optimizers(model, o, cuda)
+    optims = optimizers(model, o)
     step, seen, seconds, place = 0, 0, 0.0, (0, 0, 0)
     if old:
         model.load_state_dict(old["model"])
-        for opt, state in zip(optims, old["optims"]):
+        for opt, state in zip(optims, old["optims"] or []):  # none in a packed checkpoint (pack.py)
             opt.load_state_dict(state)
         step, seen, seconds, place = old["step"], old["seen"], old["seconds"], old["place"]
-    feed = Feed(o, tokenizer, books, stages, place)
+    warm = step if old is None or not old["optims"] else 0  # the rate rises over 100 steps when the optimizer is new
+    feed = Feed(o.data, o.seed, stages, place, o.workers)
     loss_of = model.loss if o.no_compile else torch.compile(model.loss, dynamic=False)
     print(f"{model.count()/1e6:.2f} M parameters on {device}, from step {step}, {seen/1e6:.2f} M tokens", flush=True)
 
@@ -126,7 +92,7 @@ def main():
         number, stage = stage_at(stages, share)
         ids, weights, recall = feed.take(number, max(1, stage.step // stage.length))
         ids = torch.from_numpy(ids.astype(np.int64)).to(device, non_blocking=True)
-        factor = min(1.0, (step + 1) / 100, max(0.0, (1 - share) / o.decay) if o.decay else 1.0)
+        factor = min(1.0, (step - warm + 1) / 100, max(0.0, (1 - share) / o.decay) if o.decay else 1.0)
         for opt, rate in zip(optims, (o.lr, o.lr_rest)):
             for g in opt.param_groups:
                 g["lr"] = rate * factor
