@@ -6,7 +6,8 @@ import facts
 from grammar import World
 from stories import story
 
-USER, MODEL, END = "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>\n"
+SYSTEMS = ["You are Palimpsest, a teller of stories.", "Answer in one sentence.", "You are a helpful teller of stories.", "Answer the questions."]
+SYSTEM, USER, MODEL, END = "<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>\n"
 
 
 def saga(rng, size):
@@ -74,7 +75,7 @@ SMALL_TALK = [
 
 
 def chat(rng, size):
-    out, length = [], 0
+    out, length = [SYSTEM + rng.choice(SYSTEMS) + END] if rng.random() < 0.3 else [], 0
     while length < size:
         w, x = World(rng, 6), rng.random()
         if x < 0.15:
