@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 
+import gguf
 import numpy as np
 import torch
 
@@ -34,7 +35,10 @@ def main():
     a.add_argument("--greedy", type=int, default=200)
     o = a.parse_args()
     torch.set_num_threads(1)
-    model, _ = load(o.run)
+    model, data = load(o.run)
+    seen = int(gguf.GGUFReader(o.gguf).get_field("palimpsest.training.tokens").contents())
+    if seen != data["seen"]:
+        sys.exit(f"{o.gguf} was exported after {seen} tokens, the checkpoint is of {data['seen']}: export it again")
     tokenizer = Tokenizer.load(os.path.join(o.data, "tokenizer.json"))
     rng = random.Random(77)
     text = "".join(documents.KINDS[k](rng, 900) for k in ["saga", "quiz", "chat"])

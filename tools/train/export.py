@@ -55,6 +55,7 @@ def main():
     w.add_rope_freq_base(c.rope_base)
     w.add_layer_norm_rms_eps(c.eps)
     w.add_vocab_size(c.vocab)
+    w.add_uint64("palimpsest.training.tokens", data["seen"])  # which checkpoint it is; check.py compares
     w.add_file_type({"f32": 0, "f16": 1, "q8_0": 7}[o.type])
 
     kinds = [gguf.TokenType.CONTROL] * len(SPECIAL) + [gguf.TokenType.NORMAL] * (len(tokenizer.tokens) - len(SPECIAL))

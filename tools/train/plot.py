@@ -31,6 +31,20 @@ def panel(x0, title, xlabel, ylabel, xs, series, ymax, ticks):
     return out
 
 
+def sinks(x0, weights):
+    """A square for each layer and head: the mean attention weight on the first four tokens."""
+    side = min(48, W // len(weights[0]), H // len(weights))
+    out = [f'<text x="{x0}" y="{TOP - 16}" font-weight="bold">Attention on the first four tokens</text>']
+    for i, layer in enumerate(weights):
+        out.append(f'<text x="{x0 - 6}" y="{TOP + (i + 0.5) * side + 4:.0f}" text-anchor="end">layer {i}</text>')
+        for j, v in enumerate(layer):
+            ink = "white" if v > 0.5 else "black"
+            out.append(f'<rect x="{x0 + j * side}" y="{TOP + i * side}" width="{side - 2}" height="{side - 2}" fill="#1f5fa8" fill-opacity="{v}" stroke="#999"/>'
+                       f'<text x="{x0 + (j + 0.5) * side - 1}" y="{TOP + (i + 0.5) * side + 3}" text-anchor="middle" fill="{ink}" font-size="11">{100 * v:.0f}</text>')
+    out.append(f'<text x="{x0}" y="{TOP + H + 36}">columns: heads; numbers: % of the weight, mean of queries after the 64th</text>')
+    return out
+
+
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("--run", required=True)
@@ -52,10 +66,13 @@ def main():
     path = os.path.join(o.run, "evaluation.json")
     if os.path.exists(path):
         with open(path) as f:
-            recall = json.load(f)["recall"]
+            measured = json.load(f)
+        recall = measured["recall"]
         at = range(len(recall))
         out += panel(width + GAP, "Recall, held-out questions", "tokens between fact and question", "% right", list(at),
                      [("full cache", [100 * v for v in recall.values()])], 100, list(zip(at, recall)))
+        width += GAP + W + 30
+        out += sinks(width + GAP, measured["weight_on_first_4"])
         width += GAP + W + 30
     with open(o.out, "w") as f:
         f.write(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {TOP + H + 50}" font-family="sans-serif" font-size="12">'
