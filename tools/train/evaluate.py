@@ -104,18 +104,19 @@ def main():
     a.add_argument("--rows", type=int, default=16)
     a.add_argument("--questions", type=int, default=500)
     a.add_argument("--distances", type=int, nargs="*", default=[64, 256, 512, 1024, 1900])
+    a.add_argument("--context", type=int, help="measure losses on rows of this length; default: the model's")
     o = a.parse_args()
     torch.set_num_threads(1)
     model, data = load(o.run)
     tokenizer = Tokenizer.load(os.path.join(o.data, "tokenizer.json"))
     held = np.load(os.path.join(o.data, "prose-held.npy"))
-    length = model.c.context - 1
+    length = (o.context or model.c.context) - 1
     out = dict(tokens_seen=data["seen"], steps=data["step"], hours=round(data["seconds"] / 3600, 2), parameters=model.count())
     for name, rows in (("stories", story_rows(tokenizer, o.rows, length)), ("prose", prose_rows(held, o.rows, length))):
         each = losses(model, rows)
         out["loss_" + name] = round(each.mean().item(), 4)
         out["loss_by_position_" + name] = {f"{lo}-{hi}": round(each[:, lo:hi].mean().item(), 4)
-                                           for lo, hi in ((0, 64), (64, 256), (256, 512), (512, 1024), (1024, length))}
+                                           for lo, hi in ((0, 64), (64, 256), (256, 512), (512, 1024), (1024, 2048)) if lo < length}
         print(name, out["loss_" + name], out["loss_by_position_" + name], flush=True)
     out["recall"], out["recall_by_kind"] = {}, {}
     for d in o.distances:
