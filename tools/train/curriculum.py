@@ -34,8 +34,7 @@ CPU = [
 BUSY = [
     Stage(.25, 256, 2048, INDUCE),
     Stage(.45, 256, 2048, EARLY),
-    Stage(.85, 256, 2048, MIDDLE),
-    Stage(1.0, 512, 2048, LATE),
+    Stage(1.0, 512, 2048, MIDDLE),
 ]
 GPU = [
     Stage(.03, 256, 8192, INDUCE),
