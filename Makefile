@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench format format-check setup clean prune
+.PHONY: help run build test test-asan test-tsan install-check bench versus exactness shows format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n 500'.
 RUN_ARGS ?=
@@ -30,6 +30,15 @@ install-check: build  ## install into a scratch folder and build a program again
 
 bench: build  ## decode speed, method against method (BENCH_ARGS=...)
 	@build/palimpsest bench decode $(BENCH_ARGS)
+
+versus: build  ## decode and prefill against llama.cpp's llama-bench (VERSUS_ARGS=...)
+	@tools/env python3 bench/versus_llama_bench.py $(VERSUS_ARGS)
+
+exactness: build  ## in-place against shift, 5,000 steps (a short form is in the tests)
+	@tools/env python3 bench/shows.py exactness
+
+shows: build  ## the figures of docs/results/first-light.md made anew (SHOWS_ARGS='stream book')
+	@tools/env python3 bench/shows.py $(SHOWS_ARGS)
 
 SOURCES = $$(git ls-files '*.cpp' '*.h')
 format:  ## clang-format on every source file

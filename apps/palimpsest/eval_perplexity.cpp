@@ -101,6 +101,7 @@ Chart chart_of(const std::vector<Run>& runs, const Model& model, const Flags& fl
 }
 
 int run_perplexity(const Flags& flags) {
+  if (!flags.plot.empty()) check_svg_path(flags.plot);
   const auto model = load_model(flags.model);
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
   const auto vocabulary = Vocabulary::load(model->path());

@@ -145,6 +145,7 @@ Chart chart_of(const StreamResult& result, const std::string& title, const std::
 }
 
 int run_stream_command(const Flags& flags) {
+  if (!flags.plot.empty()) check_svg_path(flags.plot);
   const auto model = load_model(flags.model);
   std::shared_ptr<Vocabulary> vocabulary;
   if (!model->path().empty()) vocabulary = Vocabulary::load(model->path());

@@ -218,6 +218,10 @@ std::string to_svg(const Chart& chart) {
          body + "</svg>\n";
 }
 
+void check_svg_path(const std::string& path) {
+  if (!std::ofstream(path, std::ios::binary | std::ios::app)) fail("{}: the plot cannot be written there", path);
+}
+
 void write_svg(const std::string& path, const Chart& chart) {
   const std::string text = to_svg(chart);
   std::ofstream file(path, std::ios::binary | std::ios::trunc);

@@ -37,5 +37,7 @@ struct Chart {
 // Throws Error on a panel without a point and on values that a logarithmic axis cannot show.
 std::string to_svg(const Chart& chart);
 void write_svg(const std::string& path, const Chart& chart);  // throws Error when the file cannot be written
+// Throws that Error now, before a long measurement is made for nothing. May leave an empty file.
+void check_svg_path(const std::string& path);
 
 }  // namespace palimpsest

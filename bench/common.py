@@ -1,0 +1,75 @@
+"""What the scripts here share: running programs, saying what machine this is, writing results."""
+import datetime
+import json
+import os
+import pathlib
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+
+REPO = pathlib.Path(__file__).resolve().parent.parent
+SHARED = pathlib.Path(os.environ.get("PALIMPSEST_SHARED") or REPO.parent / "shared")
+RESULTS = REPO / "docs" / "results"
+
+
+class Failed(Exception):
+    """A program ended badly; the text says which and how."""
+
+
+def say(text):
+    print(f"[{datetime.datetime.now():%H:%M:%S}] {text}", file=sys.stderr, flush=True)
+
+
+def run(command, prefix="", timeout=None, check=True):
+    """Runs a list of words, prefix words first; gives (exit code, stdout, stderr)."""
+    words = shlex.split(prefix) + [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, cwd=REPO, errors="replace")
+    if check and done.returncode != 0:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["no output"]
+        raise Failed(f"{shlex.join(words)}: exit code {done.returncode}: {last[0]}")
+    return done.returncode, done.stdout, done.stderr
+
+
+def run_json(command, **how):
+    return json.loads(run(command, **how)[1])
+
+
+def shown(command):
+    """A command as a reader would type it in the clone."""
+    words = []
+    for word in map(str, command):
+        if word.startswith(str(SHARED)):
+            word = "../shared" + word[len(str(SHARED)):]
+        words.append(os.path.relpath(word, REPO) if word.startswith(str(REPO)) else word)
+    return shlex.join(words)
+
+
+def machine():
+    name = platform.processor() or platform.machine()
+    try:
+        for line in open("/proc/cpuinfo"):
+            if line.startswith("model name"):
+                name = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def commit():
+    try:
+        code, out, _ = run(["git", "-c", f"safe.directory={REPO}", "describe", "--always", "--dirty"], check=False)
+    except FileNotFoundError:
+        code, out = 1, ""
+    return out.strip() if code == 0 else os.environ.get("PALIMPSEST_COMMIT", "of an unknown commit")
+
+
+def today():
+    return f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
+
+
+def spread(values):
+    """median (least..most)"""
+    return f"{statistics.median(values):.2f} ({min(values):.2f}–{max(values):.2f})"

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Every figure that "First light" was asked to show, each with the command that gives it.
+
+  make shows                                  all parts
+  make shows SHOWS_ARGS='stream book'         some of them; the others' sections stay as they are
+  make shows SHOWS_ARGS='--limit 120 book'    so many seconds a part at most: lengths are cut to fit, and it says so
+
+Writes docs/results/first-light.md, one section a part. What needs ../shared is skipped by name where that is missing.
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+from common import REPO, RESULTS, SHARED, Failed, commit, machine, run, run_json, say, shown, today
+
+MODEL = SHARED / "models/stories260K/stories260K.gguf"
+BOOK = SHARED / "text/pg19-test/10146.txt"
+OUT = RESULTS / "first-light.md"
+
+
+class Skip(Exception):
+    """What is missing, and how to get it."""
+
+
+def need(*paths):
+    for path in paths:
+        if not path.exists():
+            raise Skip(f"needs {shown([path])}")
+
+
+def block(command, text):
+    return ["```", "$ " + shown(command), *text.rstrip().splitlines(), "```", ""]
+
+
+def yes(good):
+    return "yes" if good else "**NO**"
+
+
+class Parts:
+    """Each method is a part: its document string is the title, it gives lines of Markdown."""
+
+    def __init__(self, options):
+        self.o = options
+
+    def program(self, *words):
+        return [self.o.program, *words]
+
+    def threads(self):
+        return ["-t", str(self.o.threads)]
+
+    def golden(self):
+        """The published greedy text"""
+        need(MODEL)
+        golden = (MODEL.parent / "golden-greedy.txt").read_text().strip()
+        command = self.program("run", "-m", MODEL, "-p", "", "--temp", "0", "--method", "full", "-n", "300", "--json")
+        text = run_json(command)["text"].strip()
+        lines = [f"stories260K, greedy from the empty prompt: the {len(golden)} characters of `golden-greedy.txt` come out "
+                 f"exactly: {yes(text.startswith(golden))}.", ""]
+        return lines + block(command, text[:120] + " ...")
+
+    def logits(self):
+        """Logits against libllama's own"""
+        need(MODEL)
+        test = REPO / self.o.build / "test_model"
+        if not test.exists():
+            raise Skip(f"needs {shown([test])}: make build")
+        command = [test, "--gtest_filter=LogitsTest.*"]
+        code, out, err = run(command, timeout=self.o.limit, check=False)
+        kept = [line for line in (out + err).splitlines() if not re.match(r"(\[[-= ]|load_backend|ggml_|Running|Note)", line)]
+        return [f"Teacher-forced over 400 tokens, same file, same threads; every bound held: {yes(code == 0)}.", "",
+                *block(command, "\n".join(line for line in kept if line.strip()))]
+
+    def stream(self):
+        """100,000 tokens in the memory of 256"""
+        need(MODEL)
+        tokens, plot = self.o.stream_tokens, RESULTS / "stream.svg"
+        command = self.program("eval", "stream", "-m", MODEL, "--method", "streaming", "--budget", "256", "--tokens", tokens,
+                               "--temp", "0.8", "--seed", "1", "-t", "1", "--plot", plot)
+        out = run(command, prefix=self.o.prefix, timeout=self.o.limit)[1]
+        growth = int(re.search(r"growth (-?[\d,]+) KiB", out)[1].replace(",", ""))
+        means, medians = re.search(r"last tenth over first: ([\d.]+) \(means\), ([\d.]+) \(medians\)", out).groups()
+        lines = [f"- resident memory grows by {growth} KiB after the first 2,000 tokens (asked: less than 1,024): {yes(growth < 1024)}",
+                 f"- time per token, last tenth over first: {means} by means, {medians} by medians (asked: within 5%): "
+                 f"{yes(abs(float(means) - 1) <= 0.05)} by means, {yes(abs(float(medians) - 1) <= 0.05)} by medians",
+                 "- the text: perplexity of each token as it was drawn, of each thousand tokens read afresh by a full cache, and the "
+                 "share of distinct 4-grams (a loop would lower it)", "",
+                 f"![stream](stream.svg)", ""]
+        return lines + block(command, out)
+
+    def book(self):
+        """Perplexity over a whole book"""
+        need(MODEL, BOOK)
+        methods = ["full", "streaming:budget=256", "streaming:budget=256,sinks=0"]
+        lines = []
+        for tokens, some, name, why in [
+                (self.o.full_tokens, methods, "book-perplexity", "the full cache's cost grows with the square of the length, hence a part of the book"),
+                (-1, methods[1:], "book-perplexity-whole", "the whole book")]:
+            plot = RESULTS / f"{name}.svg"
+            command = self.program("eval", "perplexity", "-m", MODEL, "-f", BOOK, "--gutenberg", "--tokens", tokens,
+                                   *[w for m in some for w in ("--method", m)], *self.threads(), "--plot", plot)
+            out = run(command, timeout=self.o.limit)[1]
+            lines += [f"{why[0].upper()}{why[1:]}:", "", *block(command, out), f"![{name}]({name}.svg)", ""]
+        return lines
+
+    def exactness(self):
+        """In place against shift"""
+        need(MODEL, BOOK)
+        groups = [[f"streaming:budget=256,positions=original,mechanism={m}" for m in ("in-place", "shift")],
+                  [f"streaming:budget=256,positions=cache,mechanism={m},rerotate={r}"
+                   for r in ("two-query", "late") for m in ("in-place", "shift")]]
+        lines, good = [], True
+        for group in groups:
+            command = self.program("eval", "compare", "-m", MODEL, "-f", BOOK, "--gutenberg", "--tokens", self.o.exact_tokens,
+                                   "--cache-type", "f32", "--check", *[w for m in group for w in ("--method", m)], "-t", "1")
+            code, out, err = run(command, timeout=self.o.limit, check=False)
+            if code not in (0, 1):
+                raise Failed(err.strip())
+            good = good and code == 0
+            lines += block(command, out)
+        return [f"Every logit within 1e-5 of the reference (relative to the step's largest), and the same top token wherever the "
+                f"best two are further apart than that: {yes(good)}.", "", *lines]
+
+    def versus(self):
+        """Against llama-bench"""
+        command = ["python3", REPO / "bench/versus_llama_bench.py", "--program", self.o.program, "--threads", self.o.threads]
+        run(command + ["--prefix", self.o.prefix], timeout=self.o.limit)
+        return ["[versus-llama-bench.md](versus-llama-bench.md)", ""]
+
+    def bad_input(self):
+        """Bad input"""
+        with tempfile.TemporaryDirectory() as folder:
+            def file(name, content):
+                path = os.path.join(folder, name)
+                with open(path, "wb") as out:
+                    out.write(content)
+                return path
+
+            tiny = os.path.join(folder, "tiny.gguf")
+            run(self.program("bench", "make-model", "--synthetic", "tiny", "-o", tiny))
+            with open(tiny, "rb") as whole:
+                content = whole.read()
+            flipped = bytearray(content)
+            flipped[len("GGUF") + 4 + 1] ^= 0x80  # the number of tensors
+            key = b"general.architecture"
+            at = content.index(key) + len(key) + 4 + 8
+            at_shape = content.index(b"blk.0.attn_q.weight") + len(b"blk.0.attn_q.weight") + 4  # past the number of dimensions
+            wider = content[:at_shape] + (128).to_bytes(8, "little") + (512).to_bytes(8, "little") + content[at_shape + 16:]
+            cases = [
+                ("truncated", "run", "-m", file("truncated.gguf", content[:len(content) // 2])),
+                ("a flipped bit", "run", "-m", file("flipped.gguf", bytes(flipped))),
+                ("zero length", "run", "-m", file("empty.gguf", b"")),
+                ("not GGUF", "run", "-m", file("text.gguf", b"This is no model.\n" * 9)),
+                ("unknown architecture", "run", "-m", file("foreign.gguf", content[:at] + b"xlama" + content[at + 5:])),
+                ("missing tensor", "run", "-m", file("missing.gguf", content.replace(b"blk.1.ffn_up.weight", b"blk.1.ffn_xx.weight"))),
+                ("tensor of the wrong shape", "run", "-m", file("shape.gguf", wider)),
+                ("no such file", "run", "-m", os.path.join(folder, "none.gguf")),
+                ("budget < sinks + 1", "run", "-m", tiny, "--method", "streaming:budget=4,sinks=4"),
+                ("budget 0", "run", "-m", tiny, "--method", "streaming", "--budget", "0"),
+                ("impossible method", "run", "-m", tiny, "--method", "streaming:colour=blue"),
+                ("unknown method", "run", "-m", tiny, "--method", "strewing"),
+                ("unreadable prompt", "run", "-m", tiny, "-f", os.path.join(folder, "none.txt")),
+                ("invalid UTF-8", "run", "-m", tiny, "-f", file("latin.txt", b"caf\xe9")),
+            ]
+            lines = ["| input | exit code | what it says |", "|---|---|---|"]
+            good = True
+            for what, *words in cases:
+                code, out, err = run(self.program(*words), check=False, timeout=60)
+                said = err.strip().replace(folder + "/", "")
+                good = good and code == 2 and out == "" and "\n" not in said
+                cell = said.replace("|", "\\|").replace("\n", " / ")
+                lines.append(f"| {what} | {code} | {cell} |")
+        return [f"Exit code 2, one line, nothing on standard output, for each: {yes(good)}.", "", *lines, ""]
+
+    def fuzz(self):
+        """Damaged files by the million"""
+        fuzz = REPO / "build-asan" / "fuzz_gguf"
+        if not fuzz.exists():
+            raise Skip(f"needs {shown([fuzz])}: make test-asan builds it")
+        command = [fuzz, "--runs", self.o.fuzz_runs]
+        start = time.monotonic()
+        code, out, err = run(command, timeout=self.o.limit, check=False)
+        return [f"Under AddressSanitizer, {self.o.fuzz_runs:,} inputs in {time.monotonic() - start:.0f} s, clean: {yes(code == 0)}.", "",
+                *block(command, "\n".join((out + err).strip().splitlines()[-14:]))]
+
+
+PARTS = ["golden", "logits", "stream", "book", "exactness", "versus", "bad_input", "fuzz"]
+
+
+def section(part, lines):
+    return f"<!-- part {part} -->\n" + "\n".join(lines).rstrip() + f"\n<!-- end {part} -->\n"
+
+
+def put(part, lines):
+    """Replaces the part's section in the results, or appends it in the order of PARTS."""
+    text = OUT.read_text() if OUT.exists() else "# First light: what was asked to be shown\n\nMade by `make shows` (bench/shows.py), part by part.\n"
+    new = section(part, lines)
+    found = re.search(rf"<!-- part {part} -->\n.*?<!-- end {part} -->\n", text, re.S)
+    if found:
+        text = text[:found.start()] + new + text[found.end():]
+    else:
+        later = [text.find(f"<!-- part {p} -->") for p in PARTS[PARTS.index(part) + 1:]]
+        at = min([i for i in later if i >= 0], default=len(text))
+        text = text[:at].rstrip() + "\n\n" + new + ("\n" + text[at:] if at < len(text) else "")
+    OUT.write_text(text)
+
+
+def main():
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
+    parse.add_argument("--program", default=str(REPO / "build" / "palimpsest"))
+    parse.add_argument("--build", default="build", help="folder of the test programs")
+    parse.add_argument("--threads", type=int, default=os.cpu_count())
+    parse.add_argument("--limit", type=float, help="seconds a part's command may take")
+    parse.add_argument("--prefix", default="", help="words before measured commands, as in 'chrt -r 1'")
+    parse.add_argument("--stream-tokens", type=int, default=100000)
+    parse.add_argument("--full-tokens", type=int, default=32768, help="of the book, with the full cache")
+    parse.add_argument("--exact-tokens", type=int, default=5000)
+    parse.add_argument("--fuzz-runs", type=int, default=1000000)
+    options = parse.parse_args()
+    unknown = [p for p in options.parts if p not in PARTS]
+    if unknown:
+        parse.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    parts, failed = Parts(options), []
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for name in options.parts or PARTS:
+        work = getattr(parts, name)
+        say(name)
+        try:
+            put(name, [f"## {work.__doc__}", "", *work(), f"*{today()}, {machine()}, palimpsest {commit()}.*"])
+        except Skip as skip:
+            say(f"{name}: skipped: {skip}")
+        except (Failed, subprocess.TimeoutExpired, FileNotFoundError) as error:
+            say(f"{name}: failed: {error}")
+            failed.append(name)
+    print(OUT)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""palimpsest bench against llama.cpp's llama-bench, on one file of random weights, in interleaved rounds.
+
+  make versus [VERSUS_ARGS='--types q4_0 --depths 0,2048 --rounds 2']
+
+Fair: the same GGUF file, the same threads, f16 caches, batches of 512, the weights repacked by both; llama-bench with
+flash attention off and on, and the better of the two for every figure. In a round each side has its turn. Depths:
+llama-bench reads a prompt of that length (once a process, untimed); ours fills its cache with random rows, which is as fast to attend to
+(--check-fill times both). The spread is over all samples of all rounds.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+from common import REPO, RESULTS, Failed, commit, machine, run, run_json, say, spread, today
+
+TARGET = {("prefill", 0): 0.95, ("decode", 0): 0.98, ("decode", 2048): 1.15, ("decode", 8192): 1.5}
+
+
+def arguments():
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse.add_argument("--program", default=str(REPO / "build" / "palimpsest"))
+    parse.add_argument("--llama-bench", default="llama-bench")
+    parse.add_argument("--shape", default="llama-3.2-1b@vocab=32000")
+    parse.add_argument("--types", default="q8_0,q4_0")
+    parse.add_argument("--depths", default="0,2048,8192")
+    parse.add_argument("--tokens", type=int, default=32, help="decoded in one sample")
+    parse.add_argument("--prompt", type=int, default=512)
+    parse.add_argument("--reps", type=int, default=3, help="samples a round")
+    parse.add_argument("--rounds", type=int, default=3)
+    parse.add_argument("--deep", type=int, default=4096, help="from this depth on ...")
+    parse.add_argument("--deep-rounds", type=int, default=1, help="... so many rounds only: llama-bench reads the prompt anew")
+    parse.add_argument("--threads", type=int, default=os.cpu_count())
+    parse.add_argument("--models", default=str(REPO / "out"), help="where the files of random weights go")
+    parse.add_argument("--prefix", default="", help="words before every measured command, as in 'chrt -r 1'")
+    parse.add_argument("--pause", type=float, default=0, help="seconds between measurements")
+    parse.add_argument("--check-fill", action="store_true", help="also time ours after a prompt that was really read")
+    parse.add_argument("--out", default=str(RESULTS / "versus-llama-bench.md"))
+    parse.add_argument("--from-json", help="no measuring: the table of an earlier run's samples")
+    return parse.parse_args()
+
+
+def make_model(options, type_name):
+    path = os.path.join(options.models, f"random-{options.shape.replace('@', '-').replace('=', '')}-{type_name}.gguf")
+    if not os.path.exists(path):
+        os.makedirs(options.models, exist_ok=True)
+        say(f"writing {path}")
+        run([options.program, "bench", "make-model", "--synthetic", f"{options.shape}@type={type_name}", "-o", path])
+    return path
+
+
+class Versus:
+    def __init__(self, options):
+        self.options = options
+        self.samples = {}  # (type, test, depth, side) -> tokens per second
+        self.limits = {}   # (type, depth) -> tokens per second
+
+    def add(self, key, values):
+        self.samples.setdefault(key, []).extend(values)
+
+    def llama(self, path, type_name, test, depth, flash):
+        o = self.options
+        size = ["-p", o.prompt, "-n", 0] if test == "prefill" else ["-p", 0, "-n", o.tokens]
+        # The prompt before a decode is not timed; small batches read it faster when flash attention is off.
+        batch = ["-ub", 512 if test == "prefill" else 128]
+        command = [o.llama_bench, "-m", path, *size, "-d", depth, "-r", o.reps, *batch, "-t", o.threads, "-fa", flash,
+                   "-ctk", "f16", "-ctv", "f16", "-o", "json"]
+        for row in run_json(command, prefix=o.prefix):
+            self.add((type_name, test, depth, f"llama.cpp, flash attention {flash}"), row["samples_ts"])
+
+    def ours(self, path, type_name, test, depth, fill="random"):
+        o = self.options
+        command = [o.program, "bench", test, "-m", path, "--method", "full", "--depth", depth, "--reps", o.reps, "-t",
+                   o.threads, "--cache-type", "f16", "--fill", fill, "--json", "--tokens",
+                   o.prompt if test == "prefill" else o.tokens]
+        for row in run_json(command, prefix=o.prefix):
+            self.add((type_name, test, depth, "palimpsest" + ("" if fill == "random" else ", prompt read")), row["samples"])
+            if "limit_tokens_per_second" in row:
+                self.limits[type_name, depth] = row["limit_tokens_per_second"]
+
+    def measure(self):
+        o = self.options
+        paths = {t: make_model(o, t) for t in o.types.split(",")}
+        depths = [int(d) for d in o.depths.split(",")]
+        for round_ in range(o.rounds):
+            for type_name, path in paths.items():
+                for test, depth in [("prefill", 0)] + [("decode", d) for d in depths]:
+                    if depth >= o.deep and round_ >= o.deep_rounds:
+                        continue
+                    time.sleep(o.pause)
+                    say(f"round {round_ + 1}: {type_name} {test} at {depth}")
+                    self.ours(path, type_name, test, depth)
+                    for flash in ("off", "on"):
+                        self.llama(path, type_name, test, depth, flash)
+                        self.ours(path, type_name, test, depth)
+                    if o.check_fill and test == "decode" and depth > 0 and round_ == 0:
+                        self.ours(path, type_name, test, depth, "prompt")
+
+
+def table(samples, limits):
+    lines = ["| weights | test | llama.cpp, flash off | flash on | palimpsest | ratio to the better | asked | limit |",
+             "|---|---|---|---|---|---|---|---|"]
+    missed = []
+    for type_name, test, depth in dict.fromkeys(key[:3] for key in samples):
+        side = lambda name: samples.get((type_name, test, depth, name))
+        off, on, ours = side("llama.cpp, flash attention off"), side("llama.cpp, flash attention on"), side("palimpsest")
+        better = max(statistics.median(v) for v in (off, on) if v)
+        ratio = statistics.median(ours) / better
+        asked = TARGET.get((test, depth))
+        limit = limits.get((type_name, depth)) if test == "decode" else None
+        lines.append(f"| {type_name.upper()} | {test}, depth {depth:,} | {spread(off) if off else '–'} | "
+                     f"{spread(on) if on else '–'} | {spread(ours)} | **{ratio:.2f}x** | "
+                     f"{f'{asked:.2f}x' if asked else ''} | {f'{limit:.1f}' if limit else ''} |")
+        if asked and ratio < asked:
+            missed.append(f"{type_name.upper()} {test} at depth {depth:,}: {ratio:.2f}x, {asked:.2f}x was asked")
+        read = side("palimpsest, prompt read")
+        if read:
+            lines.append(f"| {type_name.upper()} | {test}, depth {depth:,}, prompt really read | | | {spread(read)} | "
+                         f"{statistics.median(read) / statistics.median(ours):.3f}x of random rows | | |")
+    return lines, missed
+
+
+def write(options, samples, limits, note):
+    lines, missed = table(samples, limits)
+    text = [
+        "# Against llama.cpp's llama-bench", "",
+        f"Tokens a second, median (least–most) over all samples. {note}", "",
+        *lines, "",
+        "Every figure: `make versus` (bench/versus_llama_bench.py says what makes it fair). limit: the weights and the cache read once",
+        "a token at the read bandwidth measured in the same run.", "",
+        "Asked for and missed: " + ("; ".join(missed) + "." if missed else "nothing."), ""]
+    with open(options.out, "w") as file:
+        file.write("\n".join(text))
+    print("\n".join(text))
+
+
+def main():
+    options = arguments()
+    if options.from_json:
+        with open(options.from_json) as file:
+            kept = json.load(file)
+        write(options, {tuple(k): v for k, v in kept["samples"]}, {tuple(k): v for k, v in kept["limits"]}, kept["note"])
+        return
+    versus = Versus(options)
+    try:
+        _, out, err = run([options.llama_bench, "--version"], check=False)
+        version = next((line for line in (out + err).splitlines() if "version" in line), "version unknown").strip()
+        versus.measure()
+    except FileNotFoundError as error:
+        sys.exit(f"versus: {error.filename}: not found; go through `make versus`, whose environment has it")
+    except Failed as error:
+        sys.exit(f"versus: {error}")
+    note = (f"llama.cpp {version}; {machine()}, {options.threads} threads; {options.shape}, f16 cache; {options.tokens} tokens "
+            f"decoded, {options.prompt} read, {options.reps} samples a turn, {options.rounds} rounds "
+            f"({options.deep_rounds} from depth {options.deep:,} on); palimpsest {commit()}; {today()}.")
+    raw = os.path.join(options.models, "versus.json")
+    with open(raw, "w") as file:
+        json.dump({"samples": list(versus.samples.items()), "limits": list(versus.limits.items()), "note": note}, file)
+    write(options, versus.samples, versus.limits, note)
+
+
+if __name__ == "__main__":
+    main()
