@@ -121,7 +121,7 @@ int run_bench(const Flags& flags) {
     if (depth < 0 || depth > 100'000'000) fail("--depth {}: ask for 0 to 100,000,000", depth);
   if (flags.fill != "random" && flags.fill != "prompt") fail("--fill {}: use random or prompt", flags.fill);
   const auto model = load_model(flags.model);
-  const int threads = threads_of(flags.threads);
+  const int threads = threads_of(flags.threads, model->hyper());
   const long long deepest = *std::max_element(flags.depths.begin(), flags.depths.end());
   const auto list = method_list(flags.list, model->hyper(), deepest + flags.tokens);
   const auto decoder = std::make_shared<Decoder>(model, threads);
@@ -217,10 +217,17 @@ void add_make_model(CLI::App& bench, Action& action) {
   });
 }
 
+constexpr const char* kFooter = R"(Examples:
+  palimpsest bench decode --synthetic llama-3.2-1b@type=q8_0 --depth 0,2048,8192
+  palimpsest bench decode --synthetic llama-3.2-1b@type=q4_0 --depth 8192 --method full --method streaming:budget=1024
+  palimpsest bench prefill --synthetic llama-3.2-1b@type=q8_0 --tokens 512
+  palimpsest bench make-model --synthetic llama-3.2-1b@type=q8_0@vocab=32000 -o random.gguf)";
+
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed: decoding and reading prompts, method against method");
+  bench->footer(kFooter);  // its commands inherit it
   bench->require_subcommand(1);
   add_speed(*bench, action, SpeedTest::kDecode, "Tokens a second when one token follows the other");
   add_speed(*bench, action, SpeedTest::kPrefill, "Tokens a second of reading a prompt");

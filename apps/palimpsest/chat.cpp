@@ -78,9 +78,9 @@ class Chat {
  public:
   explicit Chat(const ChatFlags& flags)
       : flags_(flags),
-        threads_(threads_of(flags.threads)),
         sampling_(sampler_options(flags.sampling)),
         loaded_(load_text_model(flags.model)),
+        threads_(threads_of(flags.threads, loaded_.model->hyper())),
         default_method_(fmt::format("streaming:budget={}",
                                     std::clamp(loaded_.model->hyper().trained_context, 64, kMostDefaultBudget))),
         conversation_(*loaded_.vocabulary, flags.system, flags.chat_template),
@@ -177,9 +177,9 @@ class Chat {
   }
 
   const ChatFlags& flags_;
-  int threads_;
   SamplerOptions sampling_;
   TextModel loaded_;
+  int threads_;
   std::string default_method_;
   Conversation conversation_;
   Session session_;

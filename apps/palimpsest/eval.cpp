@@ -8,10 +8,19 @@
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  palimpsest eval perplexity -f book.txt --method full --method streaming:budget=256 --plot book.svg
+  palimpsest eval stream --method streaming --budget 256 --tokens 100000 --plot stream.svg
+  palimpsest eval compare -f book.txt --tokens 5000 --method streaming --method streaming:mechanism=shift)";
+
+}  // namespace
 
 void add_eval(CLI::App& app, Action& action) {
   CLI::App* eval =
       app.add_subcommand("eval", "Measure quality: perplexity of a text, an endless stream, two methods held together");
+  eval->footer(kFooter);  // its commands inherit it
   eval->require_subcommand(1);
   add_eval_perplexity(*eval, action);
   add_eval_stream(*eval, action);

@@ -32,7 +32,7 @@ int run_compare(const Flags& flags) {
   const auto steps = static_cast<long long>(text.tokens.size());
   const auto list = method_list(flags.list, model->hyper(), steps);
   if (list.size() < 2) fail("name two methods or more with --method: the first is the reference");
-  const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads));
+  const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Session*> others;
   for (const auto& method : list) sessions.push_back(std::make_unique<Session>(decoder, method.options));

@@ -109,7 +109,7 @@ int run_perplexity(const Flags& flags) {
   const auto predicted = static_cast<long long>(text.tokens.size()) - 1;
   const long long bin = flags.bin > 0 ? flags.bin : round_bin(predicted);
   const auto list = method_list(flags.list, model->hyper(), predicted);
-  const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads));
+  const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
 
   if (!flags.json) {
     fmt::print("{}: {} of {} tokens ({} bytes{}){}\n", flags.text.file, thousands(predicted + 1),

@@ -157,7 +157,7 @@ int run_stream_command(const Flags& flags) {
 
   const SessionOptions options = session_options(flags.cache, kMethod, model->hyper(),
                                                  flags.stream.tokens + static_cast<long long>(prompt.size()));
-  const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads));
+  const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
   Session session(decoder, options);
   std::unique_ptr<Session> judge;
   if (!flags.no_judge) {

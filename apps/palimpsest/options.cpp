@@ -12,7 +12,8 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr long long kMostThreads = 512;  // ggml's limit
+constexpr long long kMostThreads = 512;            // ggml's limit
+constexpr std::size_t kOneThreadBytes = 8U << 20;  // weights read in about 0.5 ms
 constexpr long long kMostChunk = 1 << 16, kMostPage = 1 << 16;
 
 void whole(long long value, long long least, long long most, const char* flag) {
@@ -183,11 +184,12 @@ SamplerOptions sampler_options(const SamplingFlags& flags) {
 void add_threads_flag(CLI::App& command, std::optional<long long>& threads) {
   command.add_option("-t,--threads", threads, "threads; the text does not depend on it")
       ->type_name("N")
-      ->default_str("one per core")
+      ->default_str("one per core; 1 for a model below 8 MiB")
       ->group("Model");
 }
 
-int threads_of(const std::optional<long long>& threads) {
+int threads_of(const std::optional<long long>& threads, const Hyperparameters& hyper) {
+  if (!threads && hyper.weight_bytes <= kOneThreadBytes) return 1;
   if (!threads) return static_cast<int>(std::clamp<long long>(std::thread::hardware_concurrency(), 1, kMostThreads));
   whole(*threads, 1, kMostThreads, "--threads");
   return static_cast<int>(*threads);

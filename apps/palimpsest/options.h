@@ -47,7 +47,9 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
 SamplerOptions sampler_options(const SamplingFlags& flags);
 
 void add_threads_flag(CLI::App& command, std::optional<long long>& threads);
-int threads_of(const std::optional<long long>& threads);  // throws Error unless 1..512; all cores if not given
+// Throws Error unless 1..512. Not given: one per core, but one for a model so small that threads wait more than they
+// work.
+int threads_of(const std::optional<long long>& threads, const Hyperparameters& hyper);
 
 // The same flag on every command that can answer in JSON.
 void add_json_flag(CLI::App& command, bool& json);

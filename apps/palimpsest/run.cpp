@@ -88,7 +88,6 @@ int run(const RunFlags& flags) {
     fail("-n {}: give a count of tokens up to {}, or -1 for no end", flags.generate.max_tokens, kMostTokens);
   if (flags.generate.ignore_end && (!flags.sampling.options.grammar.empty() || !flags.sampling.grammar_file.empty()))
     fail("--ignore-eos with a grammar: a grammar ends, so the text must end with it; leave one of them out");
-  const int threads = threads_of(flags.threads);
   const SamplerOptions sampling = sampler_options(flags.sampling);
   StopStrings{flags.generate.stop};  // throws for a bad one before a long prompt is read
   method_of(flags.cache, kDefaultMethod);
@@ -99,6 +98,7 @@ int run(const RunFlags& flags) {
   const long long most = flags.generate.max_tokens < 0
                              ? static_cast<long long>(prompt.size())
                              : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;
+  const int threads = threads_of(flags.threads, loaded.model->hyper());
   Session session(std::make_shared<Decoder>(loaded.model, threads),
                   session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), most));
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
