@@ -132,6 +132,7 @@ def write(options, samples, limits, note):
         "Every figure: `make versus` (bench/versus_llama_bench.py says what makes it fair). limit: the weights and the cache read once",
         "a token at the read bandwidth measured in the same run.", "",
         "Asked for and missed: " + ("; ".join(missed) + "." if missed else "nothing."), ""]
+    os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
     with open(options.out, "w") as file:
         file.write("\n".join(text))
     print("\n".join(text))
