@@ -7,10 +7,13 @@ import random
 import numpy as np
 
 import documents
+import lexicon
 from bpe import BOS
 
 CHARS_PER_TOKEN = 4.6  # more than ever seen: a document is cut at `length`, never padded
 ANSWER_WEIGHT = 4
+AGAIN_WEIGHT = 3  # a name, thing or place that has been mentioned before: what keeps a story together
+CARRIERS = lexicon.GIRLS + lexicon.BOYS + lexicon.TOWNS + lexicon.PET_NAMES + lexicon.THINGS + lexicon.HIDES
 
 
 def repeats(rng, vocab, length):
@@ -22,6 +25,22 @@ def repeats(rng, vocab, length):
             ids += once
             known += [0] + [1] * (len(once) - 1) if turn else [0] * len(once)
     return ids[: length + 1], known[: length + 1]
+
+
+def carriers(tokenizer):
+    """The first tokens of the words that carry a story's identity."""
+    if not hasattr(tokenizer, "carriers"):
+        tokenizer.carriers = {tokenizer.word(" " + w)[0] for w in CARRIERS if len(tokenizer.word(" " + w)) < 3}
+    return tokenizer.carriers
+
+
+def weigh(ids, recall, special):
+    out, before = [], set()
+    for i, r in zip(ids, recall):
+        out.append(ANSWER_WEIGHT if r else AGAIN_WEIGHT if i in before else 1)
+        if i in special:
+            before.add(i)
+    return out
 
 
 def row(rng, kind, tokenizer, books, length):
@@ -37,7 +56,7 @@ def row(rng, kind, tokenizer, books, length):
     if len(ids) < length + 1:
         raise ValueError(f"a {kind} document of {len(ids)} tokens is too short for a row of {length + 1}")
     ids, recall = ids[: length + 1], recall[: length + 1]
-    return ids, [ANSWER_WEIGHT if r else 1 for r in recall], recall
+    return ids, weigh(ids, recall, carriers(tokenizer)), recall
 
 
 def shard(seed, stage, number, tokenizer, books, length, rows, mixture):

@@ -108,7 +108,7 @@ def main():
         now = time.time()
         seconds, last = seconds + min(now - last, 60), now  # a pause is not training time
         if step % 10 == 0:
-            each, r, w = each.float().cpu().numpy(), recall[:, 1:] > 0, weights[:, 1:] == 1
+            each, r, w = each.float().cpu().numpy(), recall[:, 1:] > 0, (weights[:, 1:] > 0) & (recall[:, 1:] == 0)
             sums += (each[w].sum(), w.sum(), each[r].sum(), r.sum(), float(norm), 1)
         if step % 100 == 0:
             entry = dict(step=step, seen=seen, seconds=round(seconds), length=stage.length, loss=round(float(sums[0] / max(1, sums[1])), 4),
