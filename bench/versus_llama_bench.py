@@ -39,6 +39,7 @@ def arguments():
     parse.add_argument("--pause", type=float, default=0, help="seconds between measurements")
     parse.add_argument("--check-fill", action="store_true", help="also time ours after a prompt that was really read")
     parse.add_argument("--out", default=str(RESULTS / "versus-llama-bench.md"))
+    parse.add_argument("--add", action="store_true", help="add to the samples of the last run: rounds in slices")
     parse.add_argument("--from-json", help="no measuring: the table of an earlier run's samples")
     return parse.parse_args()
 
@@ -125,9 +126,11 @@ def table(samples, limits):
 
 def write(options, samples, limits, note):
     lines, missed = table(samples, limits)
+    sizes = [len(values) for values in samples.values()]
+    counts = f"{min(sizes)} to {max(sizes)} of them a cell"
     text = [
         "# Against llama.cpp's llama-bench", "",
-        f"Tokens a second, median (least–most) over all samples. {note}", "",
+        f"Tokens a second, median (least–most) over all samples ({counts}). {note}", "",
         *lines, "",
         "Every figure: `make versus` (bench/versus_llama_bench.py says what makes it fair). limit: the weights and the cache read once",
         "a token at the read bandwidth measured in the same run.", "",
@@ -146,6 +149,11 @@ def main():
         write(options, {tuple(k): v for k, v in kept["samples"]}, {tuple(k): v for k, v in kept["limits"]}, kept["note"])
         return
     versus = Versus(options)
+    raw = os.path.join(options.models, "versus.json")
+    if options.add and os.path.exists(raw):
+        with open(raw) as file:
+            kept = json.load(file)
+        versus.samples, versus.limits = ({tuple(k): v for k, v in kept[name]} for name in ("samples", "limits"))
     try:
         _, out, err = run([options.llama_bench, "--version"], check=False)
         version = next((line for line in (out + err).splitlines() if "version" in line), "version unknown").strip()
@@ -155,9 +163,7 @@ def main():
     except Failed as error:
         sys.exit(f"versus: {error}")
     note = (f"llama.cpp {version}; {machine()}, {options.threads} threads; {options.shape}, f16 cache; {options.tokens} tokens "
-            f"decoded, {options.prompt} read, {options.reps} samples a turn, {options.rounds} rounds "
-            f"({options.deep_rounds} from depth {options.deep:,} on); palimpsest {commit()}; {today()}.")
-    raw = os.path.join(options.models, "versus.json")
+            f"decoded, {options.prompt} read, {options.reps} samples a turn; palimpsest {commit()}; {today()}.")
     with open(raw, "w") as file:
         json.dump({"samples": list(versus.samples.items()), "limits": list(versus.limits.items()), "note": note}, file)
     write(options, versus.samples, versus.limits, note)
