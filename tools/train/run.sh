@@ -7,6 +7,6 @@ prose=$1 out=$2 python=${PYTHON:-python3}
 [ -e "$out/data/prose.npy" ] || "$python" "$here/prepare.py" --prose "$prose" --out "$out/data" --tokenizer "$here/tokenizer.json"
 "$python" "$here/train.py" --data "$out/data" --run "$out" --preset "${PRESET:-small}" --curriculum "${CURRICULUM:-cpu}" \
   --tokens "${TOKENS:-30e6}" --minutes "${MINUTES:-100000}"
-"$python" "$here/evaluate.py" --data "$out/data" --run "$out"
+"$python" "$here/evaluate.py" --data "$out/data" --run "$out" ${CONTEXT:+--context "$CONTEXT"}
 "$python" "$here/plot.py" --run "$out" --out "$out/curves.svg"
-"$python" "$here/export.py" --data "$out/data" --run "$out" --out "$out/model.gguf"
+"$python" "$here/export.py" --data "$out/data" --run "$out" --out "$out/model.gguf" ${CONTEXT:+--context "$CONTEXT"}
