@@ -4,8 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help run build test test-asan test-tsan install-check bench versus exactness shows format format-check setup clean prune
 
-# What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n 500'.
-RUN_ARGS ?=
+# What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
+RUN_ARGS ?= -n 1000 --ignore-eos
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -58,6 +58,8 @@ class Versus:
         self.options = options
         self.samples = {}  # (type, test, depth, side) -> tokens per second
         self.limits = {}   # (type, depth) -> tokens per second
+        self.raw = os.path.join(options.models, "versus.json")
+        self.note = ""
 
     def add(self, key, values):
         self.samples.setdefault(key, []).extend(values)
@@ -99,6 +101,12 @@ class Versus:
                         self.ours(path, type_name, test, depth)
                     if o.check_fill and test == "decode" and depth > 0 and round_ == 0:
                         self.ours(path, type_name, test, depth, "prompt")
+                    self.keep()
+
+    def keep(self):
+        """What was measured so far outlives an interruption: --from-json makes its table, --add goes on from it."""
+        with open(self.raw, "w") as file:
+            json.dump({"samples": list(self.samples.items()), "limits": list(self.limits.items()), "note": self.note}, file)
 
 
 def table(samples, limits):
@@ -149,24 +157,22 @@ def main():
         write(options, {tuple(k): v for k, v in kept["samples"]}, {tuple(k): v for k, v in kept["limits"]}, kept["note"])
         return
     versus = Versus(options)
-    raw = os.path.join(options.models, "versus.json")
-    if options.add and os.path.exists(raw):
-        with open(raw) as file:
+    if options.add and os.path.exists(versus.raw):
+        with open(versus.raw) as file:
             kept = json.load(file)
         versus.samples, versus.limits = ({tuple(k): v for k, v in kept[name]} for name in ("samples", "limits"))
     try:
         _, out, err = run([options.llama_bench, "--version"], check=False)
         version = next((line for line in (out + err).splitlines() if "version" in line), "version unknown").strip()
+        versus.note = (f"llama.cpp {version}; {machine()}, {options.threads} threads; {options.shape}, f16 cache; "
+                       f"{options.tokens} tokens decoded, {options.prompt} read, {options.reps} samples a turn; "
+                       f"palimpsest {commit()}; {today()}.")
         versus.measure()
     except FileNotFoundError as error:
         sys.exit(f"versus: {error.filename}: not found; go through `make versus`, whose environment has it")
     except Failed as error:
         sys.exit(f"versus: {error}")
-    note = (f"llama.cpp {version}; {machine()}, {options.threads} threads; {options.shape}, f16 cache; {options.tokens} tokens "
-            f"decoded, {options.prompt} read, {options.reps} samples a turn; palimpsest {commit()}; {today()}.")
-    with open(raw, "w") as file:
-        json.dump({"samples": list(versus.samples.items()), "limits": list(versus.limits.items()), "note": note}, file)
-    write(options, versus.samples, versus.limits, note)
+    write(options, versus.samples, versus.limits, versus.note)
 
 
 if __name__ == "__main__":
