@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ostream>
 #include <string>
 
 #include "tests/support/error_of.h"
@@ -40,6 +41,9 @@ struct Case {
   const char* method;
   bool shared;
 };
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.method << (c.shared ? "" : " per head");
+}
 
 class Streaming : public ::testing::TestWithParam<Case> {};
 
