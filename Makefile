@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .PHONY: help run build test test-asan test-tsan install-check bench versus exactness shows format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
-RUN_ARGS ?= -n 1000 --ignore-eos
+RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
