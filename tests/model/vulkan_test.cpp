@@ -53,7 +53,8 @@ TEST_F(VulkanTest, EqualsTheFastPathOnTheCpu) {
     const auto cpu = Model::synthetic(name);
     for (const auto& kind : testing::every_kind(20, type)) {
       const bool two_bytes = type != CacheType::kF32;
-      if (two_bytes && (kind.mechanism != Mechanism::kShift || kind.rule.two_query || kind.by_window)) continue;  // moves depend on the type
+      if (two_bytes && (kind.mechanism != Mechanism::kShift || kind.rule.two_query || kind.by_window))
+        continue;  // moves depend on the type
       if (!two_bytes && kind.name.find("any victims, late") == 0 && kind.chunk == 1) continue;
       SCOPED_TRACE(kind.name);
       const auto tokens = random_tokens(kind.chunk > 1 ? 60 : 30, cpu->hyper().vocabulary);

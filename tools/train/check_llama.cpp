@@ -1,5 +1,6 @@
 // Prints llama.cpp's tokens and logits for a text, to be compared with PyTorch's by check.py.
-// c++ -O1 check_llama.cpp -o check_llama $(pkg-config --cflags --libs llama ggml)   Usage: check_llama MODEL TEXT_FILE LOGITS_FILE [GREEDY]
+// Build: c++ -O1 check_llama.cpp -o check_llama $(pkg-config --cflags --libs llama ggml)
+// Usage: check_llama MODEL TEXT_FILE LOGITS_FILE [GREEDY]
 // LOGITS_FILE gets raw floats [tokens, vocabulary]; standard output gets the token ids, then a line of greedy ones.
 #include <ggml-backend.h>
 #include <llama.h>

@@ -39,8 +39,8 @@ class Session {
   // Teacher-forced reading: `visit(i, logits)` for each token's successor distribution, chunk by chunk.
   using Visit = std::function<void(long long index, std::span<const float> logits)>;
   void read(std::span<const TokenId> tokens, const Visit& visit, const Progress& progress = {});
-  // As if `tokens` tokens had been read, without running the model: slots are taken and given up, but nobody wrote their
-  // keys and values. For speed benches, which fill the pages themselves.
+  // As if `tokens` tokens had been read, without running the model: slots are taken and given up, but nobody wrote
+  // their keys and values. For speed benches, which fill the pages themselves.
   void pretend(long long tokens);
 
   void clear();
