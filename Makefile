@@ -34,8 +34,11 @@ bench: build  ## decode speed, method against method (BENCH_ARGS=...)
 versus: build  ## decode and prefill against llama.cpp's llama-bench (VERSUS_ARGS=...)
 	@tools/env python3 bench/versus_llama_bench.py $(VERSUS_ARGS)
 
-exactness: build  ## in-place against shift, 5,000 steps (a short form is in the tests)
-	@tools/env python3 bench/shows.py exactness
+# How many combinations `make exactness` draws; 0: all of them.
+EXACTNESS ?= 0
+exactness:  ## mechanisms, ways to keep positions, page sizes, paths: the same results over 2,000 tokens (EXACTNESS=100: some)
+	@tools/build release test_exactness
+	@PALIMPSEST_EXACTNESS=$(EXACTNESS) tools/env build/test_exactness --gtest_filter='Exactness.TheGrid*'
 
 shows: build  ## the figures of docs/results/first-light.md made anew (SHOWS_ARGS='stream book')
 	@tools/env python3 bench/shows.py $(SHOWS_ARGS)

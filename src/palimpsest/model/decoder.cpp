@@ -26,7 +26,7 @@ double now_ms() {
 }  // namespace
 
 struct Decoder::Impl {
-  Impl(std::shared_ptr<const Model> m, int n)
+  Impl(std::shared_ptr<const Model> m, int n, const WrapPath& wrap)
       : model(std::move(m)), threads(n), backend(make_backend(model->weights().device, n)), step(model->hyper()) {
     if (model->options().portable || !is_cpu(model->weights().device)) {
       path = std::make_unique<PortablePath>(model->hyper(), backend.get());
@@ -35,6 +35,7 @@ struct Decoder::Impl {
       op = fast.get();
       path = std::move(fast);
     }
+    if (wrap) path = wrap(std::move(path));
   }
 
   DecoderGraph& graph_for(int tokens, int rows, std::uint64_t shape) {
@@ -79,17 +80,17 @@ struct Decoder::Impl {
   ggml_backend_ptr backend;
   Step step;
   std::unique_ptr<AttentionPath> path;
-  AttentionOp* op = nullptr;       // the path, if it is the fast one
+  AttentionOp* op = nullptr;       // the path, if it is the fast one, or inside what wraps it
   std::list<DecoderGraph> graphs;  // the most recently used first
   std::vector<float> staging, logits;
   StepTimes times;
 };
 
-Decoder::Decoder(std::shared_ptr<const Model> model, int threads) {
+Decoder::Decoder(std::shared_ptr<const Model> model, int threads, const WrapPath& wrap) {
   assert(model != nullptr);
   if (threads < 1 || threads > GGML_MAX_N_THREADS)
     fail("{} threads are not possible; use 1 to {}", threads, GGML_MAX_N_THREADS);
-  impl_ = std::make_unique<Impl>(std::move(model), threads);
+  impl_ = std::make_unique<Impl>(std::move(model), threads, wrap);
 }
 
 Decoder::~Decoder() = default;

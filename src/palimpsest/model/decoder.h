@@ -1,6 +1,7 @@
 // Runs one step of the model: token ids in, logits out, keys and values into the caches.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -32,9 +33,13 @@ struct StepTimes {  // of the last step, ms
          attention = 0;  // attention: inside compute, thread 0; only if asked for, and of the fast path
 };
 
+// Puts another attention around, or in the place of, the one that suits the device: how a step is watched from outside.
+class AttentionPath;
+using WrapPath = std::function<std::unique_ptr<AttentionPath>(std::unique_ptr<AttentionPath>)>;
+
 class Decoder {
  public:
-  Decoder(std::shared_ptr<const Model> model, int threads);
+  Decoder(std::shared_ptr<const Model> model, int threads, const WrapPath& wrap = {});
   ~Decoder();
 
   // The cache that this decoder can write to: pages in host memory for the fast path, bookkeeping only for the portable

@@ -1,0 +1,159 @@
+// Mechanism, way to keep positions, page size and path never change a result: same kept sets, same top tokens, and
+// attention as double precision gives it. `make exactness` runs the whole grid over 2,000 tokens; the suite runs some
+// combinations, drawn anew each time (the seed is printed), over fewer.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "palimpsest/model/backend.h"
+#include "tests/exactness/run.h"
+#include "tests/support/in_f32.h"
+#include "tests/support/shared_dir.h"
+
+namespace palimpsest::testing {
+namespace {
+
+#ifdef PALIMPSEST_SANITIZED
+constexpr int kSome = 6, kShort = 120;
+#else
+constexpr int kSome = 40, kShort = 260;
+#endif
+constexpr int kLong = 2000;
+
+// A trained model of f32 weights: products with quantised ones round the activations, which magnifies what attention
+// rounded.
+std::string model_path() {
+  if (const auto shared = shared_dir()) {
+    const auto small = *shared / "models/stories260K/stories260K.gguf";
+    if (std::filesystem::exists(small)) return small.string();
+  }
+  static const std::string ours = in_f32((source_dir() / "models/palimpsest-stories.gguf").string());
+  return ours;
+}
+
+long long setting(const char* name, long long otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
+
+struct Row {  // of the table: all combinations that share one choice
+  long long runs = 0, sets = 0, wrong_sets = 0, ties = 0, tops = 0, wrong_tops = 0, close = 0, outputs = 0;
+  double worst = 0, worst_plain = 0, seconds = 0;
+
+  void add(const Outcome& o, const TopDifference& d) {
+    ++runs;
+    sets += o.verdict.sets;
+    wrong_sets += o.verdict.kept_wrong;
+    ties += o.verdict.ties;
+    outputs += o.verdict.outputs;
+    tops += d.compared;
+    wrong_tops += d.wrong;
+    close += d.close;
+    worst = std::max(worst, o.verdict.worst);
+    worst_plain = std::max(worst_plain, o.verdict.worst_plain);
+    seconds += o.seconds;
+  }
+};
+
+class Table {
+ public:
+  void add(const Combination& c, const Outcome& o, const TopDifference& d) {
+    for (const std::string& key :
+         {std::string("0all"), "1path " + name_of(c.path) + ", " + name_of(c.type), "2policy " + c.policy,
+          "3mechanism " + c.mechanism, "4positions " + c.positions + (c.way.empty() ? "" : ", " + c.way),
+          "5schedule " + c.schedule.options + ", chunks of " + std::to_string(c.schedule.chunk),
+          "6pages of " + std::to_string(c.page_size)})
+      rows_[key].add(o, d);
+  }
+  void print() const {
+    std::printf(
+        "| | runs | sets compared | differ | ties | top tokens compared | differ | too close | "
+        "outputs compared | worst error | not divided by the scores' size | s |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+    for (const auto& [key, r] : rows_)
+      std::printf("| %s | %lld | %lld | %lld | %lld | %lld | %lld | %lld | %lld | %.1e | %.1e | %.0f |\n",
+                  key.c_str() + 1, r.runs, r.sets, r.wrong_sets, r.ties, r.tops, r.wrong_tops, r.close, r.outputs,
+                  r.worst, r.worst_plain, r.seconds);
+  }
+
+ private:
+  std::map<std::string, Row> rows_;
+};
+
+void check(Laboratory& laboratory, const std::vector<Combination>& some) {
+  Table table;
+  for (const Combination& c : some) {
+    SCOPED_TRACE(c.name());
+    const Outcome outcome = laboratory.run(c);
+    ASSERT_EQ(outcome.top.size(), static_cast<std::size_t>(laboratory.tokens()));
+    const TopDifference tops = compare_tops(outcome, laboratory.baseline(c), c.type, c.path);
+    EXPECT_EQ(outcome.verdict.kept_wrong, 0) << outcome.verdict.first_wrong;
+    EXPECT_LE(outcome.verdict.worst, attention_bound(c)) << outcome.verdict.where;
+    EXPECT_EQ(tops.wrong, 0) << "first at token " << tops.first;
+    EXPECT_GT(tops.compared, 0);
+    table.add(c, outcome, tops);
+  }
+  table.print();
+}
+
+bool has_vulkan() {
+  ::setenv("GGML_VK_VISIBLE_DEVICES", "0", 0);  // software devices only show themselves when they are asked for
+  return std::ranges::any_of(list_devices(), [](const DeviceInfo& d) { return d.name == "Vulkan0"; });
+}
+
+std::vector<Combination> drawn(std::vector<Combination> all, int count) {
+  const auto seed = static_cast<unsigned>(setting("PALIMPSEST_SEED", std::random_device{}()));
+  std::printf("%d of %zu combinations, PALIMPSEST_SEED=%u\n", count, all.size(), seed);
+  std::mt19937 random(seed);
+  std::shuffle(all.begin(), all.end(), random);
+  all.resize(std::min(all.size(), static_cast<std::size_t>(count)));
+  return all;
+}
+
+TEST(Exactness, SomeCombinations) {
+  Laboratory laboratory(model_path(), kShort);
+  check(laboratory, drawn(all_combinations({Path::kReference, Path::kFast, Path::kPortable}), kSome));
+}
+
+TEST(Exactness, SomeCombinationsOnVulkan) {
+  if (!has_vulkan()) GTEST_SKIP() << "needs ggml's Vulkan backend and a Vulkan device";
+  Laboratory laboratory(model_path(), 120);
+  check(laboratory, drawn(all_combinations({Path::kVulkan}), 3));
+}
+
+// The judges can say no: another budget, another kind of positions, another schedule are told from the right one.
+TEST(Exactness, AnotherMethodIsFoundOut) {
+  Laboratory laboratory(model_path(), kShort);
+  const Combination right = {
+      .policy = "recent", .mechanism = "in-place", .positions = "cache", .way = "late", .schedule = {"every=1", 1}};
+  EXPECT_EQ(laboratory.run(right).verdict.kept_wrong, 0);
+
+  const std::string of_47 = "streaming:budget=47,sinks=4", of_original = "streaming:budget=48,positions=original",
+                    of_8 = "streaming:budget=48,every=8";
+  EXPECT_GT(laboratory.run(right, of_47).verdict.kept_wrong, 0);
+  EXPECT_GT(laboratory.run(right, of_8).verdict.kept_wrong, 0);
+  const Verdict other_positions = laboratory.run(right, of_original).verdict;
+  EXPECT_EQ(other_positions.kept_wrong, 0);
+  EXPECT_GT(other_positions.worst, 1e-3);
+
+  Combination original = right;
+  original.positions = "original", original.way = "";
+  EXPECT_GT(compare_tops(laboratory.run(original), laboratory.baseline(right), right.type, right.path).wrong, 0);
+}
+
+// PALIMPSEST_EXACTNESS: how many combinations, 0 for all.
+TEST(Exactness, TheGrid) {
+  const long long count = setting("PALIMPSEST_EXACTNESS", -1);
+  if (count < 0) GTEST_SKIP() << "the long form: make exactness";
+  Laboratory laboratory(model_path(), kLong);
+  auto all = all_combinations({Path::kReference, Path::kFast, Path::kPortable});
+  check(laboratory, count == 0 ? all : drawn(all, static_cast<int>(count)));
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

@@ -1,0 +1,56 @@
+// Runs one combination through the real engine, teacher-forced, with a watch around its attention.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "palimpsest/model/model.h"
+#include "tests/exactness/combination.h"
+#include "tests/exactness/truth.h"
+
+namespace palimpsest::testing {
+
+struct Top {
+  TokenId token;
+  float lead;  // over the second best logit, relative to the greatest
+};
+
+struct Outcome {
+  std::vector<Top> top;  // after each token
+  Verdict verdict;
+  double seconds = 0;
+};
+
+// One model on every path that was asked for, and the text that all runs read.
+class Laboratory {
+ public:
+  Laboratory(const std::string& gguf, int tokens);
+
+  Outcome run(const Combination& how) { return run(how, how.method()); }
+  Outcome run(const Combination& how, const std::string& supposed);  // held against another method's truth
+  const Outcome& baseline(const Combination& how);                   // of its result; run once
+
+  int tokens() const { return static_cast<int>(text_.size()); }
+
+ private:
+  std::shared_ptr<const Model> model(Path path);
+
+  std::string gguf_;
+  std::map<Path, std::shared_ptr<const Model>> models_;
+  std::map<std::string, Outcome> baselines_;
+  std::vector<TokenId> text_;
+};
+
+// Steps, before either run met a tie, whose top tokens differ although they lead by more than the cache's type rounds.
+struct TopDifference {
+  long long compared = 0, wrong = 0, close = 0;  // close: they differ, and lead by less than that
+  int first = -1;
+};
+TopDifference compare_tops(const Outcome& ours, const Outcome& base, CacheType type, Path path);
+
+// What rounding may do to an output of attention, relative to the largest value.
+double attention_bound(const Combination& how);
+
+}  // namespace palimpsest::testing

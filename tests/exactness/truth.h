@@ -1,0 +1,93 @@
+// What one sequence's cache should hold and what its attention should give, from first principles: every token's key
+// and value is kept un-rotated by its position, each slot table is a list of positions, and all sums are of doubles.
+// There are no slots, no pages, no ways to rotate: a key's distance from a query is
+//
+//   original positions   the difference of their positions
+//   cache positions      how many tokens that the query sees are younger than the key, not counting the query itself
+//
+// The policy is asked for scores (of tokens in order of age); protection, selection and schedule are written anew.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "palimpsest/attention/rope.h"
+#include "palimpsest/cache/cache.h"
+#include "palimpsest/evict/method.h"
+#include "palimpsest/model/hyperparameters.h"
+#include "palimpsest/policy/policy.h"
+
+namespace palimpsest::testing {
+
+struct Verdict {
+  // Attention's greatest error, relative to the largest value that the query saw and, if its scores' terms add up to
+  // more than 8, to an eighth of that: a score of 100 has an error of 100 * 2^-24 wherever it is summed in f32.
+  double worst = 0;
+  double worst_plain = 0;    // not divided by the scores' size
+  std::string where;         // of it
+  long long kept_wrong = 0;  // slot tables, counted in every step, that held another set of tokens than they should
+  std::string first_wrong;   // the first of them
+  long long ties = 0;        // victims that scored the same as ours to rounding: the sets may differ by them
+  Position first_tie = -1;   // the token that was about to come then; -1: none
+  long long sets = 0;        // slot tables looked at, and
+  long long outputs = 0;     // rows of attention's output
+};
+
+class Truth {
+ public:
+  // Rows as a graph has them: token t's head h begins at data + (t * heads + h) * dim.
+  struct Layer {
+    const float *q, *k, *v, *out;
+  };
+
+  // `rotated`: keys are rounded to the cache's type after they were rotated, not before.
+  Truth(const Hyperparameters& hyper, const Method& method, CacheType type, bool rotated, bool shared);
+
+  void begin(const Cache& cache, int count);  // evicts, compares the sets, takes `count` tokens in
+  void layer(int index, const Layer& rows);   // in order
+  void end();
+
+  const Verdict& verdict() const { return verdict_; }
+
+ private:
+  struct Token {
+    Position position;
+    float score = 0;
+    double received = 0;  // attention weight in this step
+  };
+  struct Table {
+    std::vector<Token> kept;     // oldest first
+    std::vector<Token> dropped;  // since the sets were compared last
+    float boundary = 0;          // the highest score among them
+  };
+  struct Angle {
+    std::vector<double> cos, sin;
+  };
+
+  void evict(int keep);
+  void evict(Table& table, int keep);
+  void compare(const SlotTable& actual, int index, Table& table);
+  bool tied(const Table& table, const Token& token) const;
+  void store(int layer, const Layer& rows);
+  void attend(int layer, const Layer& rows, int kv_head, int query);
+  const Angle& angle(Position distance);
+  double* key(int layer, int head, Position position);
+  double* value(int layer, int head, Position position);
+  void turn(double* key, const Angle& angle, double sign) const;
+
+  const Hyperparameters hyper_;
+  const Method method_;
+  CacheType type_;
+  bool rotated_, shared_;
+  RopeFrequencies frequencies_;
+  std::unique_ptr<Policy> policy_;
+  std::vector<Table> tables_;
+  std::vector<Angle> angles_;                       // by distance
+  std::vector<std::vector<double>> keys_, values_;  // [layer * kv_heads + head], rows by position
+  int count_ = 0;
+  Position next_ = 0;
+  Verdict verdict_;
+};
+
+}  // namespace palimpsest::testing

@@ -1,0 +1,97 @@
+#include "tests/exactness/watch.h"
+
+#include <cassert>
+
+#include "palimpsest/attention/reference.h"
+#include "palimpsest/model/graph.h"
+
+namespace palimpsest::testing {
+
+namespace {
+
+void keep(ggml_tensor* t) {  // its memory is nobody else's until the graph has run
+  ggml_set_output(t);
+  if (t->view_src != nullptr) ggml_set_output(t->view_src);
+}
+
+std::vector<float> read(const ggml_tensor* t) {
+  assert(ggml_is_contiguous(t) && t->type == GGML_TYPE_F32);
+  std::vector<float> out(static_cast<std::size_t>(ggml_nelements(t)));
+  ggml_backend_tensor_get(t, out.data(), 0, ggml_nbytes(t));
+  return out;
+}
+
+template <typename T>
+Heads<T> heads_of(const ggml_tensor* t) {
+  return {static_cast<T*>(t->data), static_cast<std::int64_t>(t->nb[2] / sizeof(float)),
+          static_cast<std::int64_t>(t->nb[1] / sizeof(float))};
+}
+
+}  // namespace
+
+Watch::Watch(std::unique_ptr<AttentionPath> inner, std::vector<Truth*> truths)
+    : inner_(std::move(inner)), truths_(std::move(truths)) {}
+
+ggml_tensor* Watch::build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) {
+  std::vector<Tensors>& layers = layers_[graph.graph];
+  if (layer == 0) layers.clear();
+  for (ggml_tensor* t : {q, k, v}) keep(t);
+  ggml_tensor* out = inner_->build(graph, layer, q, k, v);
+  keep(out);
+  layers.push_back({q, k, v, out});
+  return out;
+}
+
+void Watch::finish(DecoderGraph& graph, const Step& step) {
+  inner_->finish(graph, step);
+  assert(static_cast<std::size_t>(step.sequences()) == truths_.size());
+  const AttentionStep& a = step.attention(0);
+  for (int i = 0; i < step.sequences(); ++i) truths_[i]->begin(*step.input()[i].cache, a.tokens[i].count);
+  int layer = 0;
+  for (const Tensors& t : layers_.at(graph.graph)) {
+    const auto q = read(t.q), k = read(t.k), v = read(t.v), out = read(t.out);
+    for (int i = 0; i < step.sequences(); ++i) {
+      const std::ptrdiff_t first = a.tokens[i].first;
+      const auto from = [&](const std::vector<float>& rows) {
+        return rows.data() + first * static_cast<std::ptrdiff_t>(rows.size() / static_cast<std::size_t>(step.tokens()));
+      };
+      truths_[i]->layer(layer, {from(q), from(k), from(v), from(out)});
+    }
+    ++layer;
+  }
+  for (Truth* truth : truths_) truth->end();
+}
+
+ReferencePath::ReferencePath(const Hyperparameters& hyper) {
+  for (int i = 0; i < hyper.layers; ++i) calls_.push_back({this, i});
+}
+
+CacheOptions ReferencePath::cache_options(const Hyperparameters& hyper) const {
+  CacheOptions options;
+  options.layers = hyper.layers;
+  options.kv_heads = hyper.kv_heads;
+  options.head_dim = hyper.head_dim;
+  options.value_dim = hyper.value_dim;
+  return options;
+}
+
+ggml_tensor* ReferencePath::build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) {
+  ggml_tensor* sources[] = {q, k, v};
+  return ggml_custom_4d(graph.context.get(), GGML_TYPE_F32, v->ne[0] * q->ne[1], graph.tokens, 1, 1, sources, 3, run,
+                        GGML_N_TASKS_MAX, &calls_[layer]);
+}
+
+void ReferencePath::run(ggml_tensor* out, int thread, int, void* userdata) {
+  if (thread != 0) return;
+  const Call& call = *static_cast<const Call*>(userdata);
+  AttentionStep step = call.path->step_->attention(call.layer);
+  step.q = heads_of<const float>(out->src[0]);
+  step.k = heads_of<const float>(out->src[1]);
+  step.v = heads_of<const float>(out->src[2]);
+  step.out.data = static_cast<float*>(out->data);
+  step.out.token_stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
+  step.out.head_stride = step.shape.value_dim;
+  attention_reference(step);
+}
+
+}  // namespace palimpsest::testing

@@ -1,0 +1,56 @@
+// Stands around an attention path: it sees what goes in and what comes out, whatever the path and the device, and
+// holds it against the truth of each sequence.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "palimpsest/model/attention_path.h"
+#include "tests/exactness/truth.h"
+
+namespace palimpsest::testing {
+
+class Watch final : public AttentionPath {
+ public:
+  // truths: one a sequence, in the order of a step's sequences; they outlive the path.
+  Watch(std::unique_ptr<AttentionPath> inner, std::vector<Truth*> truths);
+
+  CacheOptions cache_options(const Hyperparameters& hyper) const override { return inner_->cache_options(hyper); }
+  std::uint64_t begin(const Step& step) override { return inner_->begin(step); }
+  std::size_t nodes_per_layer() const override { return inner_->nodes_per_layer(); }
+  ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
+  void prepare(DecoderGraph& graph, const Step& step) override { inner_->prepare(graph, step); }
+  void finish(DecoderGraph& graph, const Step& step) override;
+
+ private:
+  struct Tensors {
+    ggml_tensor *q, *k, *v, *out;
+  };
+  std::unique_ptr<AttentionPath> inner_;
+  std::vector<Truth*> truths_;
+  std::map<const ggml_cgraph*, std::vector<Tensors>> layers_;
+};
+
+// The oracle as a path: attention in double precision over the cache's own pages (attention/reference.h).
+class ReferencePath final : public AttentionPath {
+ public:
+  explicit ReferencePath(const Hyperparameters& hyper);
+
+  CacheOptions cache_options(const Hyperparameters& hyper) const override;
+  std::uint64_t begin(const Step&) override { return 0; }
+  std::size_t nodes_per_layer() const override { return 1; }
+  ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
+  void prepare(DecoderGraph&, const Step& step) override { step_ = &step; }
+
+ private:
+  struct Call {
+    ReferencePath* path;
+    int layer;
+  };
+  static void run(ggml_tensor* out, int thread, int threads, void* call);
+  std::vector<Call> calls_;
+  const Step* step_ = nullptr;
+};
+
+}  // namespace palimpsest::testing
