@@ -126,7 +126,8 @@ class Model {
     const int first = o.slots - o.new_tokens;
     tokens_.count = o.new_tokens;
     tokens_.when = when_.data() + first;
-    tokens_.query_row = tokens_.key_row = rows_.data() + static_cast<std::size_t>(first) * o.head_dim;
+    tokens_.position = first;
+    tokens_.key_row = rows_.data() + static_cast<std::size_t>(first) * o.head_dim;
     tokens_.rank_row = rows_.data();
 
     const int query_heads = o.kv_heads * o.group;

@@ -5,6 +5,7 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -188,12 +189,15 @@ TEST(AttentionCpu, RandomSteps) {
     o.dead = one_of(0.0, 0.0, 0.2, 0.8);
     o.null_pages = one_of(0.0, 0.0, 0.3);
     o.own_slots = one_of(false, true);
+    o.own_budgets = o.own_slots && one_of(false, true);
     o.rotation = one_of(Rotation::kNever, Rotation::kAtWrite, Rotation::kLate);
     o.rope = one_of(RopeKind::kNone, RopeKind::kPairs, RopeKind::kHalves);
     o.rope_dims = o.rope == RopeKind::kNone ? 0 : one_of(o.head_dim, o.head_dim / 2);
     o.window = one_of(INT32_MAX, INT32_MAX, 20, 150);
     o.sinks = one_of(0, 4);
-    o.two_queries = o.sinks > 0 && o.rotation == Rotation::kAtWrite && o.rope != RopeKind::kNone && one_of(false, true);
+    o.base = one_of(0, 1'000'000);
+    o.two_queries = o.sinks > 0 && o.rotation != Rotation::kNever && o.rope != RopeKind::kNone && one_of(false, true);
+    o.rank_keys = o.rotation == Rotation::kAtWrite && one_of(false, true);
     o.weights = one_of(false, true);
     o.weights_queries = one_of(INT32_MAX, 1, 5);
     check(o);
@@ -235,6 +239,46 @@ TEST(AttentionCpu, EveryInstructionSet) {
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().DeInit();
   EXPECT_GE(tried, 1);
+}
+
+// Once for every head with weights, when they are complete.
+TEST(AttentionCpu, TellsOfCompleteWeights) {
+  for (int new_tokens : {1, 40}) {
+    RandomCacheOptions o;
+    o.sequences = 3;
+    o.kv_heads = 4;
+    o.old_tokens = 1500;
+    o.new_tokens = new_tokens;
+    o.own_slots = true;
+    o.weights = true;
+    RandomCache cache(o);
+    struct Heard {
+      const RandomCache& cache;
+      std::atomic<int> heads[12] = {}, incomplete = 0;
+    } heard{cache};
+    AttentionStep step = cache.step();
+    step.layer = 7;
+    step.context = &heard;
+    step.received = [](void* context, int layer, int sequence, int kv_head) {
+      auto& h = *static_cast<Heard*>(context);
+      const int index = sequence * 4 + kv_head;
+      ++h.heads[index];
+      double sum = 0;
+      for (float w : h.cache.weights()[index]) sum += w;
+      const int queries = h.cache.step().tokens[sequence].count;
+      if (layer != 7 || !(std::abs(sum - queries) < 1e-4 * queries)) ++h.incomplete;
+    };
+    AttentionScratch scratch;
+    scratch.reserve(step, 3);
+    for (int threads : {1, 3}) {
+      run_cpu(step, scratch, threads);
+      for (auto& count : heard.heads) EXPECT_EQ(count.exchange(0), 1);
+      cache.clear_results();
+    }
+    attend_reference(step);
+    for (auto& count : heard.heads) EXPECT_EQ(count, 1);
+    EXPECT_EQ(heard.incomplete, 0);
+  }
 }
 
 // One scratch for all layers and steps, whatever their order, and fewer threads than were reserved.

@@ -153,11 +153,11 @@ TEST(Reference, ThreeWaysToCachePositions) {
       t.put(i, when[i], keys[i][0], keys[i][1], static_cast<float>(i));
       t.rank[i] = i;
     }
-    const auto at_rank = row(3), at_position = row(92);
+    const auto at_position = row(92);
+    t.slots.live = 4;
+    t.tokens.rank_row = ranks.data();
     if (way == 0) {
       t.step.shape.rotation = Rotation::kLate;
-      t.tokens.rank_row = ranks.data();
-      t.tokens.query_row = at_rank.data();
     } else {
       for (int i = 0; i < 3; ++i) {
         const auto r = row(when[i]);
@@ -165,9 +165,9 @@ TEST(Reference, ThreeWaysToCachePositions) {
               static_cast<float>(i));
       }
       t.step.shape.rotation = Rotation::kAtWrite;
-      t.tokens.query_row = at_position.data();
-      t.tokens.sink_row = at_rank.data();
-      t.tokens.sink_end = 1;
+      t.tokens.key_row = at_position.data();
+      t.tokens.two_query = true;
+      t.tokens.sink_end = t.tokens.sinks = 1;
     }
     t.attend(1, &now);
     results.push_back(t.out[0]);

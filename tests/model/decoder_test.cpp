@@ -122,6 +122,11 @@ TEST(DecoderTest, TwoQueriesAreTheSameAsLateRotation) {
                   run(model, tokens, {.rule = twice, .budget = budget, .sinks = sinks, .mechanism = Mechanism::kShift}),
                   in_place),
               1e-5);
+    // Without a mask, several tokens leaving and coming at a time: the sinks move up to the query all the same.
+    const AttentionRule lazy{.rotation = Rotation::kAtWrite, .two_query = true, .sinks = sinks};
+    EXPECT_LE(relative_difference(run(model, tokens, {.rule = lazy, .budget = budget, .sinks = sinks, .chunk = 7}),
+                                  run(model, tokens, {.rule = late, .budget = budget, .sinks = sinks, .chunk = 7})),
+              1e-5);
     // The two kinds of positions are different things, or this test shows nothing.
     EXPECT_GT(relative_difference(run(model, tokens, {.rule = original, .budget = budget, .sinks = sinks}), in_place),
               1e-2);
@@ -136,6 +141,15 @@ TEST(DecoderTest, AWindowOverAFullCacheIsAnEvictingCache) {
   const auto evicting = run(model, tokens, {.rule = rule, .budget = 16, .sinks = 2});
   EXPECT_LE(relative_difference(run(model, tokens, {.rule = rule}), evicting), 1e-5);
   EXPECT_LE(relative_difference(run(model, tokens, {.rule = rule, .chunk = 40}), evicting), 1e-5);
+  AttentionRule late = rule;
+  late.rotation = Rotation::kLate;
+  EXPECT_LE(relative_difference(run(model, tokens, {.rule = late, .chunk = 40}), evicting), 1e-5);
+  const std::vector<std::int32_t> windows(static_cast<std::size_t>(model->hyper().layers * model->hyper().kv_heads),
+                                          14);
+  AttentionRule of_heads = rule;
+  of_heads.window = 0;
+  of_heads.head_window = windows;
+  EXPECT_EQ(run(model, tokens, {.rule = of_heads}), run(model, tokens, {.rule = rule}));
 }
 
 TEST(DecoderTest, WeightsOfEveryHeadAddUpToOne) {

@@ -12,7 +12,6 @@ namespace palimpsest::testing {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr Position kBase = 1'000'000;  // of the slot tables
 
 const char* name(CacheType type) {
   return type == CacheType::kF32 ? "f32" : type == CacheType::kF16 ? "f16" : "bf16";
@@ -24,9 +23,10 @@ std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
   return out << name(o.type) << " heads " << o.kv_heads << "x" << o.group << " dims " << o.head_dim << "/"
              << o.value_dim << " page " << o.page_size << " sequences " << o.sequences << " tokens " << o.old_tokens
              << "+" << o.new_tokens << " dead " << o.dead << " null " << o.null_pages << " own " << o.own_slots
-             << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope) << "/"
-             << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries << " weights "
-             << o.weights << "/" << o.weights_queries << " seed " << o.seed;
+             << o.own_budgets << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope)
+             << "/" << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries
+             << " by rank " << o.rank_keys << " weights " << o.weights << "/" << o.weights_queries << " base " << o.base
+             << " seed " << o.seed;
 }
 
 RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
@@ -65,7 +65,10 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         continue;
       }
       std::vector<int> usable;
-      while (static_cast<int>(usable.size()) < old + fresh) {
+      // Of an own budget the oldest that are no sinks have left.
+      const int gone =
+          o.own_slots && o.own_budgets ? std::max(0, old - o.sinks) * static_cast<int>(random() % 100) / 100 : 0;
+      while (static_cast<int>(usable.size()) < old - gone + fresh) {
         const int begin = static_cast<int>(head.when.size());
         const bool null = share(o.null_pages);
         for (int s = begin; s < begin + o.page_size; ++s) {
@@ -77,11 +80,12 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
       }
       head.rank.assign(head.when.size(), -1);
       std::shuffle(usable.begin(), usable.end(), random);
-      for (int t = 0; t < old + fresh; ++t) {
-        const int slot = usable[t];
+      for (int t = 0, rank = 0; t < old + fresh; ++t) {
+        if (t >= o.sinks && t < std::min(o.sinks, old) + gone) continue;
+        const int slot = usable[rank];
         // Sinks are 0 .. sinks - 1; the rest has random gaps, with no two alike.
         head.when[slot] = t >= old ? sequence.when[t - old] : t < o.sinks ? t : 2 * t + static_cast<int>(share(0.5));
-        head.rank[slot] = t;
+        head.rank[slot] = rank++;
         if (t >= old) head.fresh.push_back(slot);
       }
     }
@@ -131,7 +135,14 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     layer_[n].head = sequence.pages.data();
 
     StepTokens& t = tokens_[n];
+    t.position = o.base + t.when[0];
     t.window = o.window;
+    if (o.own_budgets && o.window != INT32_MAX) {
+      for (int h = 0; h < o.kv_heads; ++h)
+        sequence.head_window.push_back(h % 3 == 2 ? INT32_MAX : o.window + static_cast<int>(random() % o.window));
+      t.head_window = sequence.head_window.data();
+    }
+    t.sinks = o.sinks;
     if (o.sinks > 0) t.sink_end = o.sinks;
     if (o.rope != RopeKind::kNone && o.rotation != Rotation::kNever) {
       RopeOptions rope;
@@ -142,18 +153,13 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         rows.resize(rows.size() + static_cast<std::size_t>(o.rope_dims));
         frequencies.row(position, rows.data() + rows.size() - o.rope_dims);
       };
-      const int ranks = sequence.head[0].slots.live;
-      for (int q = 0; q < t.count; ++q) {
-        const Position rank = ranks - t.count + q, position = kBase + t.when[q];
-        add(sequence.query_row, o.rotation == Rotation::kLate ? rank : position);
-        add(sequence.key_row, position);
-        add(sequence.sink_row, rank);
-      }
+      for (int q = 0; q < t.count; ++q) add(sequence.key_row, o.base + t.when[q]);
+      int ranks = o.window == INT32_MAX ? 0 : o.sinks + 2 * o.window;
+      for (const Head& head : sequence.head) ranks = std::max(ranks, head.slots.live);
       for (int r = 0; r < ranks; ++r) add(sequence.rank_row, r);
-      t.query_row = sequence.query_row.data();
-      if (o.rotation == Rotation::kLate) t.rank_row = sequence.rank_row.data();
-      if (o.rotation == Rotation::kAtWrite) t.key_row = sequence.key_row.data();
-      if (o.two_queries) t.sink_row = sequence.sink_row.data();
+      t.rank_row = sequence.rank_row.data();
+      if (o.rotation == Rotation::kAtWrite && !o.rank_keys) t.key_row = sequence.key_row.data();
+      t.two_query = o.two_queries;
     }
   }
 

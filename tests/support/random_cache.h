@@ -16,17 +16,20 @@ struct RandomCacheOptions {
   int kv_heads = 2, group = 2, head_dim = 64, value_dim = 64;
   int page_size = 16;
   int sequences = 1;
-  int old_tokens = 100;    // of the longest sequence; others have fewer
-  int new_tokens = 1;      // of the longest; others have fewer, one at least
-  double dead = 0;         // share of slots without a token
-  double null_pages = 0;   // share of pages given back (more slots, not fewer tokens)
-  bool own_slots = false;  // each head its own slot table, with other slots
+  int old_tokens = 100;      // of the longest sequence; others have fewer
+  int new_tokens = 1;        // of the longest; others have fewer, one at least
+  double dead = 0;           // share of slots without a token
+  double null_pages = 0;     // share of pages given back (more slots, not fewer tokens)
+  bool own_slots = false;    // each head its own slot table, with other slots
+  bool own_budgets = false;  // and other numbers of tokens (and windows, if there is one)
   Rotation rotation = Rotation::kNever;
   RopeKind rope = RopeKind::kNone;
   int rope_dims = 0;
   std::int32_t window = INT32_MAX;
-  int sinks = 0;  // with a window, or with two_queries
+  Position base = 1'000'000;  // of the slot tables
+  int sinks = 0;              // with a window, or with two_queries
   bool two_queries = false;
+  bool rank_keys = false;  // kAtWrite: the new tokens turn by their ranks
   bool weights = false;
   int weights_queries = INT32_MAX;
   unsigned seed = 1;
@@ -59,7 +62,8 @@ class RandomCache {
     std::vector<Head> head;
     std::vector<HeadPages> pages;
     std::vector<std::int32_t> when;
-    std::vector<float> query_row, key_row, rank_row, sink_row;
+    std::vector<float> key_row, rank_row;
+    std::vector<std::int32_t> head_window;
   };
 
   RandomCacheOptions options_;

@@ -34,7 +34,9 @@ struct Unit {
   const AttentionShape& shape() const { return work.step->shape; }
   int rows() const { return queries * work.group(); }
   bool late() const { return shape().rotation == Rotation::kLate && shape().rope != RopeKind::kNone; }
-  bool two_queries() const { return shape().rotation != Rotation::kNever && work.tokens->sink_row != nullptr; }
+  bool two_queries() const {
+    return work.tokens->two_query && shape().rotation != Rotation::kNever && shape().rope != RopeKind::kNone;
+  }
   int value_stride() const { return static_cast<int>(round_up(shape().value_dim, kTile)); }
 };
 
@@ -54,15 +56,19 @@ HWY_INLINE void prepare_queries(const Unit<T>& u) {
       fetch_row(u.work.step->q.at(tokens.first + u.first_query + q, u.work.kv_head * group + g), shape.head_dim);
   for (int q = 0; q < u.queries; ++q) {
     const int query = u.first_query + q;
-    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(query) * shape.rope_dims;
-    const bool turns = shape.rotation != Rotation::kNever;
+    const float* const here = query_row(shape, tokens, u.work.slots(), query);
+    const float* const at_sinks =
+        u.two_queries()
+            ? tokens.rank_row +
+                  static_cast<std::ptrdiff_t>(sink_rank(tokens, u.work.slots(), u.work.window, query)) * shape.rope_dims
+            : nullptr;
     for (int g = 0; g < group; ++g) {
       const float* const from = u.work.step->q.at(tokens.first + query, u.work.kv_head * group + g);
       const int row = q * group + g;
-      turn(from, shape.head_dim, shape, turns ? tokens.query_row + at : nullptr, factor, u.memory.row);
+      turn(from, shape.head_dim, shape, here, factor, u.memory.row);
       interleave(u.memory.row, shape.head_dim, row, u.memory.query);
-      if (!u.two_queries()) continue;
-      turn(from, shape.head_dim, shape, tokens.sink_row + at, factor, u.memory.row);
+      if (at_sinks == nullptr) continue;
+      turn(from, shape.head_dim, shape, at_sinks, factor, u.memory.row);
       interleave(u.memory.row, shape.head_dim, row, u.memory.sink_query);
     }
   }
@@ -107,8 +113,9 @@ struct Block {
   std::uint64_t sinks = 0;  // slots before sink_end, if they meet another query
 };
 
-HWY_INLINE std::uint64_t visible_bits(const std::int32_t* when, int tiles, const StepTokens& tokens, int query) {
-  const std::int64_t oldest = static_cast<std::int64_t>(tokens.when[query]) - tokens.window;
+HWY_INLINE std::uint64_t visible_bits(const std::int32_t* when, int tiles, const HeadWork& work, int query) {
+  const StepTokens& tokens = *work.tokens;
+  const std::int64_t oldest = static_cast<std::int64_t>(tokens.when[query]) - work.window;
   const auto now = hn::Set(di, tokens.when[query]), sink_end = hn::Set(di, tokens.sink_end);
   const auto low = hn::Set(di, static_cast<std::int32_t>(std::max<std::int64_t>(oldest, INT32_MIN)));
   std::uint64_t bits = 0;
@@ -137,7 +144,7 @@ HWY_INLINE Block<T> find_block(const Unit<T>& u, int index, const Tiles<T>& tile
   b.rank = slots.rank == nullptr ? nullptr : slots.rank + first;
   b.tiles = std::min(4, (slots.slots - first) / kTile);
   for (int q = 0; q < u.queries; ++q) {
-    visible[q] = visible_bits(b.when, b.tiles, *u.work.tokens, u.first_query + q);
+    visible[q] = visible_bits(b.when, b.tiles, u.work, u.first_query + q);
     b.used |= visible[q];
   }
   if (b.used == 0) return b;

@@ -6,6 +6,7 @@
 // The portable path (stock ggml operators, model/portable.h) is tested against both.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "palimpsest/attention/rope.h"
@@ -22,7 +23,7 @@ struct Heads {
 };
 
 // How keys get their rotation.
-//   kAtWrite  stored rotated at their own position (`original` positions; a sinks + window cache too: see `sink_row`)
+//   kAtWrite  stored rotated at their own position (`original` positions; a sinks + window cache too: `two_query`)
 //   kLate     stored un-rotated, rotated at their rank while they are read (`cache` positions of any policy)
 //   kNever    no rotary positions
 enum class Rotation { kNever, kAtWrite, kLate };
@@ -33,18 +34,30 @@ struct StepTokens {
   int first = 0;  // index of the first of them among the step's tokens
   int count = 0;
   const std::int32_t* when = nullptr;  // [count] position minus the slot table's base
-  // Rotation. cos_sin rows are RopeFrequencies::row: [2 * pairs] floats a token.
-  const float* query_row = nullptr;  // [count][2*pairs] at the query's position (kAtWrite) or rank (kLate)
-  const float* key_row = nullptr;    // [count][2*pairs] at the key's position; used by kAtWrite
-  const float* rank_row = nullptr;   // [max rank + 1][2*pairs]; used by kLate
-  // Two-query form for sinks + window with `cache` positions and kAtWrite: keys keep the rotation they were written
-  // with; tokens older than `sink_end` are met by a query rotated at its rank (sink_row), all others by the query at
-  // its position. nullptr: one query.
-  const float* sink_row = nullptr;  // [count][2*pairs]
+  Position position = 0;               // of the first of them
+  // Rotation. cos_sin rows are RopeFrequencies::row: [2 * pairs] floats.
+  const float* key_row = nullptr;   // [count][2*pairs] at the new tokens' positions: kAtWrite, queries and keys.
+                                    // nullptr: each head takes the row of its own rank
+  const float* rank_row = nullptr;  // row r: rotation of rank r; as many rows as live tokens, or sinks + window if more
+  // Sinks are met by a query at `sink_rank`, all others by the query at its place. So sinks + window keep `cache`
+  // positions with keys that keep the rotation they were written with; under kLate it makes a masked window exact.
+  bool two_query = false;
   // Visible to query i: when <= when[i] and (when > when[i] - window or when < sink_end).
-  std::int32_t window = INT32_MAX;    // INT32_MAX: all
-  std::int32_t sink_end = INT32_MIN;  // `when` of the first token that is not a sink
+  std::int32_t window = INT32_MAX;            // INT32_MAX: all
+  const std::int32_t* head_window = nullptr;  // [layers * kv_heads], instead of `window`
+  std::int32_t sink_end = INT32_MIN;          // `when` of the first token that is not a sink
+  int sinks = 0;                              // tokens before it
 };
+
+// What query i of a head is ranked: the new tokens are its youngest.
+inline int query_rank(const StepTokens& t, const SlotsView& slots, int i) {
+  return slots.live - t.count + i;
+}
+// The same for the query that meets sinks: behind a mask, the rank that it would have if the others had left.
+inline int sink_rank(const StepTokens& t, const SlotsView& slots, std::int32_t window, int i) {
+  if (window == INT32_MAX) return query_rank(t, slots, i);
+  return static_cast<int>(std::min<Position>(t.position + i, Position{t.sinks} + window - 1));
+}
 
 struct AttentionShape {
   int query_heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
@@ -54,6 +67,14 @@ struct AttentionShape {
   Rotation rotation = Rotation::kNever;
   int group() const { return query_heads / kv_heads; }
 };
+
+// Row of the cosines and sines that new token i turns by; nullptr: it does not turn.
+inline const float* query_row(const AttentionShape& shape, const StepTokens& t, const SlotsView& slots, int i) {
+  if (shape.rotation == Rotation::kNever || shape.rope == RopeKind::kNone) return nullptr;
+  const bool at_rank = shape.rotation != Rotation::kAtWrite || t.key_row == nullptr;
+  return at_rank ? t.rank_row + static_cast<std::int64_t>(query_rank(t, slots, i)) * shape.rope_dims
+                 : t.key_row + static_cast<std::int64_t>(i) * shape.rope_dims;
+}
 
 // All that one layer's operator works on. q, k, v are un-rotated.
 struct AttentionStep {
@@ -68,6 +89,15 @@ struct AttentionStep {
   // over the step's last `weights_queries` queries. Dead and invisible slots get 0. nullptr: not wanted.
   float* const* weights = nullptr;
   int weights_queries = INT32_MAX;
+  // Called once for every head with weights, by the thread that has just completed them, in any order, and by several
+  // threads at a time: they are still in its cache.
+  void (*received)(void* context, int layer, int sequence, int kv_head) = nullptr;
+  void* context = nullptr;
+
+  std::int32_t window(int sequence, int kv_head) const {
+    const StepTokens& t = tokens[sequence];
+    return t.head_window == nullptr ? t.window : t.head_window[layer * shape.kv_heads + kv_head];
+  }
 };
 
 }  // namespace palimpsest

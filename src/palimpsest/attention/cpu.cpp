@@ -56,6 +56,10 @@ void wait_for(const Counter& counter, int count) {
   }
 }
 
+void tell(const HeadWork& w) {
+  if (w.step->received != nullptr) w.step->received(w.step->context, w.step->layer, w.sequence, w.kv_head);
+}
+
 struct ThreadMemory {
   Floats floats;
   UnitMemory unit{};
@@ -67,7 +71,7 @@ struct ThreadMemory {
 struct AttentionScratch::Impl {
   std::vector<ThreadMemory> thread;
   Floats shared;                        // of all heads: HeadWork::partial and what follows
-  std::unique_ptr<Counter[]> attended;  // [heads] units done
+  std::unique_ptr<Counter[]> attended;  // [heads] units done: attends, then weights
   int heads = 0;
   // Units handed out, inserts and attends done, threads that have left; all 0 between two calls.
   Counter next, inserts_done, attends_done, left;
@@ -150,6 +154,7 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
     if (attended.add(1) == w.attend_units() - 1) {
       attended.reset();
       if (w.splits > 1 || w.kept_queries > 0) join_head(w);
+      if (w.kept_queries > 0) tell(w);
     }
     m.attends_done.add(1);
   }
@@ -157,7 +162,12 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
   if (unit < inserts + attends + weights) wait_for(m.attends_done, attends);
   for (; unit < inserts + attends + weights; unit = m.next.add(1)) {
     const int n = find(unit - inserts - attends, [](const HeadWork& w) { return w.weights_units; });
-    weights_unit(mine.heads[head], n, mine.unit);
+    const HeadWork& w = mine.heads[head];
+    weights_unit(w, n, mine.unit);
+    Counter& weighed = m.attended[static_cast<std::size_t>(w.index)];
+    if (weighed.add(1) < w.weights_units - 1) continue;
+    weighed.reset();
+    tell(w);
   }
 
   if (m.left.add(1) == threads - 1) {

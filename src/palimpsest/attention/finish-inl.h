@@ -28,9 +28,8 @@ HWY_NOINLINE void insert(const HeadWork& w, int first, int last, int slot_begin,
     const int slot = w.slots().fresh[t], offset = slot % cache.page_size;
     if (slot < slot_begin || slot >= slot_end) continue;
     std::byte* const page = w.pages->page[slot / cache.page_size];
-    const bool turns = shape.rotation == Rotation::kAtWrite;
     turn(w.step->k.at(tokens.first + t, w.kv_head), shape.head_dim, shape,
-         turns ? tokens.key_row + static_cast<std::ptrdiff_t>(t) * shape.rope_dims : nullptr, 1, memory.row);
+         shape.rotation == Rotation::kAtWrite ? query_row(shape, tokens, w.slots(), t) : nullptr, 1, memory.row);
     T* const rounded = reinterpret_cast<T*>(memory.score);
     round_row(memory.row, shape.head_dim, rounded);
     T* const key = reinterpret_cast<T*>(page) + key_index(cache, offset, 0);

@@ -44,6 +44,10 @@ struct Head {
   const LayerView& cache;
   const StepTokens& tokens;
   int kv_head;
+  std::int32_t window;
+
+  Head(const AttentionStep& s, int sequence, int h)
+      : step(s), cache(s.cache[sequence]), tokens(s.tokens[sequence]), kv_head(h), window(s.window(sequence, h)) {}
 
   const HeadPages& pages() const { return cache.head[kv_head]; }
   const SlotsView& slots() const { return *pages().slots; }
@@ -54,7 +58,7 @@ struct Head {
     const int slot = slots().fresh[token], offset = slot % cache.page_size;
     const float* k = step.k.at(tokens.first + token, kv_head);
     const float* v = step.v.at(tokens.first + token, kv_head);
-    const float* turn = shape.rotation == Rotation::kAtWrite ? row_of(tokens.key_row, shape, token) : nullptr;
+    const float* turn = shape.rotation == Rotation::kAtWrite ? query_row(shape, tokens, slots(), token) : nullptr;
     const Vector key = rotated(Vector(k, k + shape.head_dim), shape, turn);
     for (int d = 0; d < shape.head_dim; ++d)
       store_element(page(slot), cache.type, key_index(cache, offset, d), static_cast<float>(key[d]));
@@ -76,18 +80,18 @@ struct Head {
 
   bool visible(int slot, int query) const {
     const std::int64_t when = slots().when[slot], now = tokens.when[query];
-    return when != kDead && when <= now && (when > now - tokens.window || when < tokens.sink_end);
+    return when != kDead && when <= now && (when > now - window || when < tokens.sink_end);
   }
 
   // The weights of one query over all slots; all zero if it sees none.
   Vector weights(const std::vector<Vector>& keys, int query, int query_head) const {
     const AttentionShape& shape = step.shape;
     const float* q = step.q.at(tokens.first + query, query_head);
-    const bool turns = shape.rotation != Rotation::kNever;
     const Vector raw(q, q + shape.head_dim);
-    const Vector here = rotated(raw, shape, turns ? row_of(tokens.query_row, shape, query) : nullptr);
-    const bool two = turns && tokens.sink_row != nullptr;
-    const Vector for_sinks = two ? rotated(raw, shape, row_of(tokens.sink_row, shape, query)) : here;
+    const Vector here = rotated(raw, shape, query_row(shape, tokens, slots(), query));
+    Vector for_sinks = here;
+    if (tokens.two_query && shape.rotation != Rotation::kNever)
+      for_sinks = rotated(raw, shape, row_of(tokens.rank_row, shape, sink_rank(tokens, slots(), window, query)));
 
     Vector p(keys.size(), 0.0);
     double largest = -INFINITY, sum = 0;
@@ -139,14 +143,16 @@ struct Head {
 void insert_reference(const AttentionStep& step) {
   for (int i = 0; i < step.sequences; ++i)
     for (int h = 0; h < step.shape.kv_heads; ++h)
-      for (int t = 0; t < step.tokens[i].count; ++t) Head{step, step.cache[i], step.tokens[i], h}.insert(t);
+      for (int t = 0; t < step.tokens[i].count; ++t) Head(step, i, h).insert(t);
 }
 
 void attend_reference(const AttentionStep& step) {
   for (int i = 0; i < step.sequences; ++i)
-    for (int h = 0; h < step.shape.kv_heads; ++h)
-      Head{step, step.cache[i], step.tokens[i], h}.attend(
-          step.weights == nullptr ? nullptr : step.weights[i * step.shape.kv_heads + h]);
+    for (int h = 0; h < step.shape.kv_heads; ++h) {
+      float* received = step.weights == nullptr ? nullptr : step.weights[i * step.shape.kv_heads + h];
+      Head(step, i, h).attend(received);
+      if (received != nullptr && step.received != nullptr) step.received(step.context, step.layer, i, h);
+    }
 }
 
 void attention_reference(const AttentionStep& step) {

@@ -10,7 +10,9 @@ HeadWork head_work(const AttentionStep& step, int sequence, int kv_head, float* 
   w.cache = &step.cache[sequence];
   w.tokens = &step.tokens[sequence];
   w.pages = &w.cache->head[kv_head];
+  w.sequence = sequence;
   w.kv_head = kv_head;
+  w.window = step.window(sequence, kv_head);
   w.index = sequence * step.shape.kv_heads + kv_head;
   w.received = step.weights == nullptr ? nullptr : step.weights[w.index];
 
@@ -23,8 +25,8 @@ HeadWork head_work(const AttentionStep& step, int sequence, int kv_head, float* 
   w.query_blocks = (count + w.block_queries - 1) / w.block_queries;
   w.splits = w.query_blocks == 1 ? std::max(1, (slots + kSplit - 1) / kSplit) : 1;
   w.insert_units = w.query_blocks == 1 ? 0 : (count + kInsertTokens - 1) / kInsertTokens;
-  const bool keep = w.query_blocks == 1 && w.rows() <= kKeptRows;
-  if (w.received != nullptr && keep) w.kept_queries = std::clamp(step.weights_queries, 0, count);
+  const bool keep = w.query_blocks == 1 && w.rows() <= kKeptRows && step.weights_queries > 0;
+  if (w.received != nullptr && keep) w.kept_queries = std::min(step.weights_queries, count);
   if (w.received != nullptr && !keep) w.weights_units = (slots + kSplit - 1) / kSplit;
 
   const auto take = [&](bool wanted, std::size_t floats) {

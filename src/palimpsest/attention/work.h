@@ -28,7 +28,8 @@ struct HeadWork {
   const LayerView* cache;
   const StepTokens* tokens;
   const HeadPages* pages;
-  int kv_head;
+  int sequence, kv_head;
+  std::int32_t window;
   int index;           // sequence * kv_heads + kv_head
   int block_queries;   // queries of a block
   int query_blocks;    // 1: each unit inserts the tokens of its own slots

@@ -99,10 +99,10 @@ CacheOptions Decoder::cache_options() const {
   return impl_->path->cache_options(impl_->model->hyper());
 }
 
-std::span<const float> Decoder::step(std::span<const SequenceStep> sequences) {
+std::span<const float> Decoder::step(std::span<const SequenceStep> sequences, WeightsHook hook) {
   Impl& d = *impl_;
   const double start = now_ms();
-  d.step.prepare(sequences);
+  d.step.prepare(sequences, hook);
   const std::uint64_t shape = d.path->begin(d.step);
   DecoderGraph& g = d.graph_for(d.step.tokens(), static_cast<int>(d.step.rows().size()), shape);
   d.set_inputs(g);

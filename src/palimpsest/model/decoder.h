@@ -17,6 +17,7 @@ struct AttentionRule {
   bool two_query = false;                  // cache positions by rotating the query twice (sinks + window)
   int sinks = 0;                           // used by two_query and window
   int window = 0;                          // tokens visible to a query besides the sinks, itself included; 0: all
+  std::span<const std::int32_t> head_window = {};  // [layers * kv_heads] instead of `window`; INT32_MAX: all
 };
 
 // One sequence's share of a step. Before the call: cache->apply(plan), then cache->insert(tokens.size()).
@@ -26,6 +27,11 @@ struct SequenceStep {
   std::span<const TokenId> tokens = {};
   bool all_logits = false;          // logits of every token, or of the last only
   float* const* weights = nullptr;  // see AttentionStep::weights, [layers * kv_heads]; nullptr: not wanted
+};
+
+struct WeightsHook {
+  void (*received)(void* context, int layer, int sequence, int kv_head) = nullptr;
+  void* context = nullptr;
 };
 
 struct StepTimes {  // of the last step, ms
@@ -47,8 +53,8 @@ class Decoder {
   CacheOptions cache_options() const;
 
   // Logits [rows][vocabulary], rows in the order of the sequences (all tokens or the last of each). Valid until the
-  // next step.
-  std::span<const float> step(std::span<const SequenceStep> sequences);
+  // next step. `hook`: see AttentionStep::received.
+  std::span<const float> step(std::span<const SequenceStep> sequences, WeightsHook hook = {});
 
   int threads() const;
   const Model& model() const;

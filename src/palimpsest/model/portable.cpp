@@ -74,14 +74,16 @@ std::uint64_t PortablePath::begin(const Step& step) {
   for (int i = 0; i < step.sequences(); ++i) {
     const SequenceStep& sequence = step.input()[i];
     const StepTokens& tokens = a.tokens[i];
+    assert(tokens.head_window == nullptr);
+    assert(sequence.cache->options().shared || (a.shape.rotation != Rotation::kLate && !tokens.two_query));
     PortableStorage& storage = storage_of(sequence);
     storage.carry_out();
     const int span = span_of(*sequence.cache);
     storage.reserve(span);
     if (a.shape.rotation == Rotation::kLate) ranks_.reserve(a.shape, tokens.rank_row, sequence.cache->live());
-    shape.insert(shape.end(), {storage.generation(), static_cast<std::uint64_t>(span),
-                               static_cast<std::uint64_t>(tokens.count), tokens.sink_row != nullptr,
-                               sequence.weights != nullptr, static_cast<std::uint64_t>(a.weights_queries)});
+    shape.insert(shape.end(),
+                 {storage.generation(), static_cast<std::uint64_t>(span), static_cast<std::uint64_t>(tokens.count),
+                  tokens.two_query, sequence.weights != nullptr, static_cast<std::uint64_t>(a.weights_queries)});
   }
   shape.push_back(ranks_.generation());
 
@@ -104,7 +106,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   if (a.shape.rotation == Rotation::kAtWrite) inputs->key = new_turn(c, a.shape, graph.tokens);
   for (int i = 0; i < step_->sequences(); ++i) {
     const Cache& cache = *step_->input()[i].cache;
-    const bool two_query = a.shape.rotation == Rotation::kAtWrite && a.tokens[i].sink_row != nullptr;
+    const bool two_query = a.tokens[i].two_query;
     if (two_query && inputs->sink_query.cos == nullptr) inputs->sink_query = new_turn(c, a.shape, graph.tokens);
     Sequence s;
     s.span = span_of(cache);
@@ -217,6 +219,15 @@ void PortablePath::collect_weights(DecoderGraph& graph, Sequence& inputs, ggml_t
   inputs.weights.push_back(sums);
 }
 
+const float* PortablePath::sink_rows(const AttentionShape& shape, const StepTokens& t, const SlotsView& slots) {
+  rows_.clear();
+  for (int i = 0; i < t.count; ++i) {
+    const float* row = t.rank_row + static_cast<std::ptrdiff_t>(sink_rank(t, slots, t.window, i)) * shape.rope_dims;
+    rows_.insert(rows_.end(), row, row + shape.rope_dims);
+  }
+  return rows_.data();
+}
+
 void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
   const auto& inputs = static_cast<const Inputs&>(*graph.path_inputs);
   const AttentionShape& shape = step.attention(0).shape;
@@ -230,9 +241,11 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
   for (int i = 0; i < step.sequences(); ++i) {
     const StepTokens& t = tokens[i];
     const Sequence& s = inputs.sequences[i];
-    if (inputs.query.cos != nullptr) fill(inputs.query, t.query_row, t);
-    if (inputs.key.cos != nullptr) fill(inputs.key, t.key_row, t);
-    if (inputs.sink_query.cos != nullptr) fill(inputs.sink_query, t.sink_row != nullptr ? t.sink_row : t.query_row, t);
+    const SlotsView& slots = *step.attention(0).cache[i].head[0].slots;
+    const float* here = query_row(shape, t, slots, 0);  // the other tokens' rows follow
+    if (inputs.query.cos != nullptr) fill(inputs.query, here, t);
+    if (inputs.key.cos != nullptr) fill(inputs.key, here, t);
+    if (inputs.sink_query.cos != nullptr) fill(inputs.sink_query, t.two_query ? sink_rows(shape, t, slots) : here, t);
     const int capacity = storage_of(step.input()[i]).capacity();
     for (std::size_t layer = 0; layer < s.tables.size(); ++layer)
       writer_.write(s.tables[layer], step.attention(static_cast<int>(layer)).cache[i].head, t, capacity);
@@ -254,6 +267,7 @@ void PortablePath::finish(DecoderGraph& graph, const Step& step) {
         const float* sums = received_.data() + static_cast<std::ptrdiff_t>(head) * s.span;
         for (int slot = 0; slot < a.cache[i].head[head].slots->slots; ++slot)
           out[slot] = sums[slot] / static_cast<float>(a.shape.group());
+        if (a.received != nullptr) a.received(a.context, layer, i, head);
       }
     }
   }

@@ -43,13 +43,14 @@ class PortablePath final : public AttentionPath {
   ggml_tensor* attend(DecoderGraph& graph, int layer, int sequence, ggml_tensor* q, ggml_tensor* sink_q, ggml_tensor* k,
                       ggml_tensor* v) const;
   void collect_weights(DecoderGraph& graph, Sequence& inputs, ggml_tensor* weights, int queries) const;
+  const float* sink_rows(const AttentionShape& shape, const StepTokens& tokens, const SlotsView& slots);
   ggml_tensor* exact(ggml_context* context, ggml_tensor* stored) const;
 
   ggml_backend_t backend_;
   bool cpu_;
   RankTable ranks_;
   TableWriter writer_;
-  std::vector<float> cos_, sin_, received_;
+  std::vector<float> cos_, sin_, rows_, received_;
   const Step* step_ = nullptr;  // the one that began last
   using Shape = std::vector<std::uint64_t>;
   std::deque<std::pair<Shape, std::uint64_t>> shapes_;  // the latest few and their numbers

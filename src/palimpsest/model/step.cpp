@@ -22,7 +22,7 @@ void Step::fill_rows(std::vector<float>& rows, Position first, int count) const 
   for (int i = 0; i < count; ++i) frequencies_.row(first + i, rows.data() + i * width);
 }
 
-const float* Step::ranks(int count) {
+void Step::grow_ranks(int count) {
   const std::size_t width = 2 * static_cast<std::size_t>(frequencies_.pairs());
   std::size_t known = width == 0 ? 0 : rank_rows_.size() / width;
   if (known < static_cast<std::size_t>(count)) {
@@ -31,10 +31,27 @@ const float* Step::ranks(int count) {
     for (; known < static_cast<std::size_t>(count); ++known)
       frequencies_.row(static_cast<Position>(known), rank_rows_.data() + known * width);
   }
-  return rank_rows_.data();
 }
 
-void Step::prepare(std::span<const SequenceStep> sequences) {
+namespace {
+
+// Rows of the rank table that a sequence's keys and queries may ask for.
+int ranks_needed(const SequenceStep& s) {
+  const AttentionRule& rule = s.rule;
+  if (rule.rotation != Rotation::kLate && !rule.two_query) return 0;
+  int most = s.cache->live();
+  const auto behind_mask = [&](std::int32_t window) {
+    if (rule.two_query && window != INT32_MAX)  // a query's rank is at most its position
+      most = static_cast<int>(std::max<Position>(most, std::min(s.cache->next(), Position{rule.sinks} + window)));
+  };
+  if (rule.window > 0) behind_mask(rule.window);
+  for (const std::int32_t window : rule.head_window) behind_mask(window);
+  return most;
+}
+
+}  // namespace
+
+void Step::prepare(std::span<const SequenceStep> sequences, WeightsHook hook) {
   assert(!sequences.empty());
   const auto count = sequences.size();
   input_ = sequences;
@@ -53,12 +70,12 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     const CacheOptions& c = s.cache->options();
     assert(c.layers == hyper_.layers && c.kv_heads == hyper_.kv_heads && c.head_dim == hyper_.head_dim &&
            c.value_dim == hyper_.value_dim);
-    assert(rotation != Rotation::kLate || (c.shared && c.track_rank));  // one rank a token, the same in every head
+    assert(rotation != Rotation::kLate || c.track_rank);
     static_cast<void>(c);
-    most_ranks = std::max(most_ranks, s.cache->live());
+    most_ranks = std::max(most_ranks, ranks_needed(s));
     weights = weights || s.weights != nullptr;
   }
-  if (rotation == Rotation::kLate) ranks(most_ranks);
+  if (hyper_.rope.kind != RopeKind::kNone) grow_ranks(most_ranks);
 
   for (std::size_t i = 0; i < count; ++i) {
     const SequenceStep& s = sequences[i];
@@ -91,6 +108,8 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     a.tokens = sequence_tokens_.data();
     a.sequences = static_cast<int>(count);
     a.weights = weights ? weights_.data() + layer * count * hyper_.kv_heads : nullptr;
+    a.received = hook.received;
+    a.context = hook.context;
   }
 }
 
@@ -105,29 +124,22 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   b.when.resize(count);
   for (int i = 0; i < count; ++i) b.when[i] = static_cast<std::int32_t>(first + i - table.base());
   out.when = b.when.data();
-  if (s.rule.window > 0) {
-    out.window = s.rule.window;
-    if (s.rule.sinks > 0) out.sink_end = table.when(s.rule.sinks - 1) + 1;  // saturates as the tokens' own do
+  out.position = first;
+  const std::span<const std::int32_t> windows = s.rule.head_window;
+  if (s.rule.window > 0) out.window = s.rule.window;
+  if (!windows.empty()) {
+    assert(windows.size() == static_cast<std::size_t>(hyper_.layers) * hyper_.kv_heads);
+    out.head_window = windows.data();
   }
+  out.sinks = s.rule.sinks;
+  if (s.rule.sinks > 0) out.sink_end = table.when(s.rule.sinks - 1) + 1;  // saturates as the tokens' own do
 
   if (hyper_.rope.kind == RopeKind::kNone || s.rule.rotation == Rotation::kNever) return;
-  if (s.rule.rotation == Rotation::kLate) {
-    // The new tokens are the youngest: their ranks are the last ones.
-    out.rank_row = rank_rows_.data();
-    out.query_row = rank_rows_.data() + static_cast<std::size_t>(table.live() - count) * 2 * frequencies_.pairs();
-    return;
-  }
-  fill_rows(b.query, first, count);
-  out.query_row = out.key_row = b.query.data();
-  if (s.rule.two_query) {
-    // In a full cache the query's rank is sinks + window - 1; before that its rank is its position.
-    assert(s.rule.window > 0);
-    const Position last_rank = static_cast<Position>(s.rule.sinks) + s.rule.window - 1;
-    const std::size_t width = 2 * static_cast<std::size_t>(frequencies_.pairs());
-    b.sink.resize(count * width);
-    for (int i = 0; i < count; ++i) frequencies_.row(std::min(first + i, last_rank), b.sink.data() + i * width);
-    out.sink_row = b.sink.data();
-  }
+  out.two_query = s.rule.two_query;
+  out.rank_row = rank_rows_.data();
+  if (s.rule.rotation != Rotation::kAtWrite) return;
+  fill_rows(b.rows, first, count);
+  out.key_row = b.rows.data();
 }
 
 }  // namespace palimpsest

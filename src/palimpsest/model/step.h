@@ -15,7 +15,7 @@ class Step {
   explicit Step(const Hyperparameters& hyper);
 
   // Reads the sequences' rules and tables. The memory is kept from step to step.
-  void prepare(std::span<const SequenceStep> sequences);
+  void prepare(std::span<const SequenceStep> sequences, WeightsHook hook = {});
 
   int tokens() const { return tokens_; }
   int sequences() const { return static_cast<int>(sequence_tokens_.size()); }
@@ -29,11 +29,11 @@ class Step {
  private:
   struct Buffers {  // of one sequence
     std::vector<std::int32_t> when;
-    std::vector<float> query, key, sink;
+    std::vector<float> rows;
   };
   void prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out);
   void fill_rows(std::vector<float>& rows, Position first, int count) const;
-  const float* ranks(int count);
+  void grow_ranks(int count);
 
   const Hyperparameters& hyper_;
   RopeFrequencies frequencies_;
