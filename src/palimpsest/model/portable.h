@@ -35,22 +35,38 @@ class PortablePath final : public AttentionPath {
   void finish(DecoderGraph& graph, const Step& step) override;
 
  private:
-  struct Inputs;  // of one graph
-  struct Sequence;
+  struct Table {  // one for all layers, or a layer's
+    TableInputs in;
+    int span = 0;
+    Turn query, sink_query, keys;  // by rank
+  };
+  struct Sequence {
+    std::vector<Table> tables;
+    bool at_rank = false;               // queries turn by rank, else by position
+    std::vector<ggml_tensor*> weights;  // [layers] f32 [1, span, kv_heads]: sums over the group; empty: not wanted
+
+    const Table& table(int layer) const { return tables[tables.size() == 1 ? 0 : layer]; }
+  };
+  struct Inputs final : PathInputs {  // of one graph
+    Turn place;                       // of all tokens, by position
+    std::vector<Sequence> sequences;
+  };
+  struct Rows {  // of a layer's tokens; placed: rotated by position
+    ggml_tensor *q, *k, *v, *placed_q, *placed_k;
+  };
 
   PortableStorage& storage_of(const SequenceStep& sequence) const;
   void make_inputs(DecoderGraph& graph) const;
-  ggml_tensor* attend(DecoderGraph& graph, int layer, int sequence, ggml_tensor* q, ggml_tensor* sink_q, ggml_tensor* k,
-                      ggml_tensor* v) const;
+  Table make_table(ggml_context* context, const TableNeeds& needs) const;
+  ggml_tensor* attend(DecoderGraph& graph, int layer, int sequence, const Rows& rows) const;
   void collect_weights(DecoderGraph& graph, Sequence& inputs, ggml_tensor* weights, int queries) const;
-  const float* sink_rows(const AttentionShape& shape, const StepTokens& tokens, const SlotsView& slots);
   ggml_tensor* exact(ggml_context* context, ggml_tensor* stored) const;
 
   ggml_backend_t backend_;
   bool cpu_;
   RankTable ranks_;
   TableWriter writer_;
-  std::vector<float> cos_, sin_, rows_, received_;
+  std::vector<float> cos_, sin_, received_;
   const Step* step_ = nullptr;  // the one that began last
   using Shape = std::vector<std::uint64_t>;
   std::deque<std::pair<Shape, std::uint64_t>> shapes_;  // the latest few and their numbers

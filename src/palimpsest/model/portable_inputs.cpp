@@ -24,22 +24,33 @@ void set(ggml_tensor* t, const std::vector<T>& values) {
 
 }  // namespace
 
-TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, int tokens, int span, int heads,
-                             bool two_query) {
+TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs) {
+  const std::int64_t tokens = needs.tokens, span = needs.span, heads = needs.heads;
   TableInputs in;
   in.key_rows = input(context, GGML_TYPE_I64, tokens, heads);
-  in.value_rows = input(context, GGML_TYPE_I64, std::int64_t{shape.value_dim} * tokens, heads);
+  in.value_rows = input(context, GGML_TYPE_I64, shape.value_dim * tokens, heads);
   in.mask = input(context, GGML_TYPE_F16, span, tokens, 1, heads);
-  if (!two_query) return in;
+  if (!needs.turned) return in;
+  if (needs.query_ranks) in.query_ranks = input(context, GGML_TYPE_I32, heads * tokens);
+  if (needs.key_ranks) in.key_ranks = input(context, GGML_TYPE_I32, span * heads);
+  if (!needs.two_query) return in;
+  in.sink_ranks = input(context, GGML_TYPE_I32, heads * tokens);
   in.sinks = input(context, GGML_TYPE_F32, span, 1, heads);
   in.others = input(context, GGML_TYPE_F32, span, 1, heads);
   return in;
 }
 
-void TableWriter::write(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens, int capacity) {
-  const std::int64_t heads = inputs.key_rows->ne[1], span = inputs.mask->ne[0];
-  const std::int64_t values = inputs.value_rows->ne[0] / tokens.count;
+void TableWriter::write(const TableInputs& inputs, const AttentionStep& step, int sequence, int capacity) {
+  const HeadPages* head = step.cache[sequence].head;
+  const StepTokens& tokens = step.tokens[sequence];
+  write_rows(inputs, head, tokens, capacity);
+  write_mask(inputs, step, sequence);
+  if (inputs.sinks != nullptr) write_sinks(inputs, head, tokens);
+  write_ranks(inputs, step, sequence);
+}
 
+void TableWriter::write_rows(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens, int capacity) {
+  const std::int64_t heads = inputs.key_rows->ne[1], values = inputs.value_rows->ne[0] / tokens.count;
   rows_.clear();
   for (std::int64_t h = 0; h < heads; ++h)
     rows_.insert(rows_.end(), head[h].slots->fresh, head[h].slots->fresh + tokens.count);
@@ -50,21 +61,28 @@ void TableWriter::write(const TableInputs& inputs, const HeadPages* head, const 
     for (int t = 0; t < tokens.count; ++t)
       for (std::int64_t d = 0; d < values; ++d) rows_.push_back(d * capacity + head[h].slots->fresh[t]);
   set(inputs.value_rows, rows_);
+}
 
+void TableWriter::write_mask(const TableInputs& inputs, const AttentionStep& step, int sequence) {
+  const StepTokens& tokens = step.tokens[sequence];
+  const std::int64_t heads = inputs.mask->ne[3], span = inputs.mask->ne[0];
   mask_.assign(static_cast<std::size_t>(heads * tokens.count * span), kHidden);
-  for (std::int64_t h = 0; h < heads; ++h)
+  for (int h = 0; h < heads; ++h) {
+    const SlotsView& slots = *step.cache[sequence].head[h].slots;
     for (int t = 0; t < tokens.count; ++t) {
-      const SlotsView& slots = *head[h].slots;
-      const std::int64_t now = tokens.when[t], oldest = now - tokens.window;
+      const std::int64_t now = tokens.when[t], oldest = now - step.window(sequence, h);
       ggml_fp16_t* row = mask_.data() + (h * tokens.count + t) * span;
       for (int s = 0; s < slots.slots; ++s) {
         const std::int32_t when = slots.when[s];  // a dead slot's is later than any query
         if (when <= now && (when > oldest || when < tokens.sink_end)) row[s] = kVisible;
       }
     }
+  }
   set(inputs.mask, mask_);
+}
 
-  if (inputs.sinks == nullptr) return;
+void TableWriter::write_sinks(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens) {
+  const std::int64_t span = inputs.sinks->ne[0], heads = inputs.sinks->ne[2];
   sinks_.assign(static_cast<std::size_t>(heads * span), 0.0F);
   others_.assign(static_cast<std::size_t>(heads * span), 1.0F);
   for (std::int64_t h = 0; h < heads; ++h)
@@ -77,10 +95,26 @@ void TableWriter::write(const TableInputs& inputs, const HeadPages* head, const 
   set(inputs.others, others_);
 }
 
-void TableWriter::write_ranks(ggml_tensor* ranks, const SlotsView& slots) {
-  ranks_.assign(static_cast<std::size_t>(ranks->ne[0]), 0);
-  for (int s = 0; s < slots.slots; ++s) ranks_[s] = std::max(slots.rank[s], 0);
-  set(ranks, ranks_);
+void TableWriter::write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence) {
+  const StepTokens& tokens = step.tokens[sequence];
+  const HeadPages* head = step.cache[sequence].head;
+  const auto write_queries = [&](ggml_tensor* out, auto rank_of) {
+    if (out == nullptr) return;
+    ranks_.clear();
+    const int heads = static_cast<int>(out->ne[0]) / tokens.count;
+    for (int t = 0; t < tokens.count; ++t)
+      for (int h = 0; h < heads; ++h) ranks_.push_back(rank_of(h, t));
+    set(out, ranks_);
+  };
+  write_queries(inputs.query_ranks, [&](int h, int t) { return query_rank(tokens, *head[h].slots, t); });
+  write_queries(inputs.sink_ranks,
+                [&](int h, int t) { return sink_rank(tokens, *head[h].slots, step.window(sequence, h), t); });
+  if (inputs.key_ranks == nullptr) return;
+  const std::int64_t span = inputs.mask->ne[0], heads = inputs.mask->ne[3];
+  ranks_.assign(static_cast<std::size_t>(span * heads), 0);
+  for (std::int64_t h = 0; h < heads; ++h)
+    for (int s = 0; s < head[h].slots->slots; ++s) ranks_[h * span + s] = std::max(head[h].slots->rank[s], 0);
+  set(inputs.key_ranks, ranks_);
 }
 
 }  // namespace palimpsest

@@ -10,26 +10,38 @@
 
 namespace palimpsest {
 
-// The inputs that one slot table gives, or a layer's tables of all KV heads. H: 1 if the heads share a table.
+// The inputs that one slot table gives to all layers, or that the KV heads of one layer give to it. H: 1 if the heads
+// are alike, else KV heads. What a sequence has no need of is nullptr.
 struct TableInputs {
-  ggml_tensor* key_rows = nullptr;    // i64 [tokens, H]: slots
-  ggml_tensor* value_rows = nullptr;  // i64 [value_dim * tokens, H]: single elements of V, which lies transposed
-  ggml_tensor* mask = nullptr;        // f16 [span, tokens, 1, H]: 0 or -inf
-  ggml_tensor* sinks = nullptr;       // f32 [span, 1, H]: 1 where the second query is meant; nullptr: one query
-  ggml_tensor* others = nullptr;      // 1 - sinks
+  ggml_tensor* key_rows = nullptr;     // i64 [tokens, H]: slots
+  ggml_tensor* value_rows = nullptr;   // i64 [value_dim * tokens, H]: single elements of V, which lies transposed
+  ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H]: 0 or -inf
+  ggml_tensor* sinks = nullptr;        // f32 [span, 1, H]: 1 where the second query is meant
+  ggml_tensor* others = nullptr;       // 1 - sinks
+  ggml_tensor* query_ranks = nullptr;  // i32 [H * tokens]: rotation of the new tokens, where it is by rank
+  ggml_tensor* sink_ranks = nullptr;   // i32 [H * tokens]: of the second query
+  ggml_tensor* key_ranks = nullptr;    // i32 [span * H]: of stored keys; 0 where no token is
 };
 
-TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, int tokens, int span, int heads,
-                             bool two_query);
+struct TableNeeds {
+  int tokens = 0, span = 0, heads = 1;
+  bool two_query = false, turned = false;  // turned: there are rotary positions
+  bool query_ranks = false, key_ranks = false;
+};
+TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs);
 
 // Fills them; its memory is used again and again.
 class TableWriter {
  public:
-  // `head`: as many heads as the inputs have. `capacity`: slots of the tensors that are written to.
-  void write(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens, int capacity);
-  void write_ranks(ggml_tensor* ranks, const SlotsView& slots);  // i32 [span]; 0 where no token is
+  // One layer's step for one sequence. `capacity`: slots of the tensors that are written to.
+  void write(const TableInputs& inputs, const AttentionStep& step, int sequence, int capacity);
 
  private:
+  void write_rows(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens, int capacity);
+  void write_mask(const TableInputs& inputs, const AttentionStep& step, int sequence);
+  void write_sinks(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens);
+  void write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence);
+
   std::vector<std::int64_t> rows_;
   std::vector<ggml_fp16_t> mask_;
   std::vector<float> sinks_, others_;

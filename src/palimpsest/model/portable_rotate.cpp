@@ -45,7 +45,7 @@ ggml_tensor* neighbours_to_halves(ggml_context* context, ggml_tensor* x, int dim
 
 ggml_tensor* rotated(ggml_context* context, ggml_tensor* x, const Turn& turn, int dims) {
   const auto part = [&](std::int64_t first, std::int64_t count) {
-    return ggml_view_3d(context, x, count, x->ne[1], x->ne[2], x->nb[1], x->nb[2],
+    return ggml_view_4d(context, x, count, x->ne[1], x->ne[2], x->ne[3], x->nb[1], x->nb[2], x->nb[3],
                         static_cast<std::size_t>(first) * x->nb[0]);
   };
   ggml_tensor* swapped = ggml_concat(context, part(dims / 2, dims / 2), part(0, dims / 2), 0);

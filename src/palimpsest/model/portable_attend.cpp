@@ -1,0 +1,139 @@
+// The graph of one layer's attention; portable.h has the picture.
+#include <algorithm>
+
+#include "palimpsest/model/graph.h"
+#include "palimpsest/model/portable.h"
+
+namespace palimpsest {
+
+namespace {
+
+// [dim, heads, tokens] of one sequence.
+ggml_tensor* tokens_of(ggml_context* c, ggml_tensor* x, const StepTokens& tokens) {
+  return ggml_view_3d(c, x, x->ne[0], x->ne[1], tokens.count, x->nb[1], x->nb[2],
+                      static_cast<std::size_t>(tokens.first) * x->nb[2]);
+}
+
+// [dim, heads, tokens] -> [dim, tokens, heads], contiguous.
+ggml_tensor* by_head(ggml_context* c, ggml_tensor* x) {
+  if (x->ne[2] == 1) return ggml_reshape_3d(c, x, x->ne[0], 1, x->ne[1]);
+  return ggml_cont(c, ggml_permute(c, x, 0, 2, 1, 3));
+}
+
+// x [dim, heads, tokens], each KV head's part by its own row: turn [dim, 1, KV heads or 1, tokens].
+ggml_tensor* rotated_by_head(ggml_context* c, ggml_tensor* x, const Turn& turn, int kv_heads, int dims) {
+  ggml_tensor* grouped = ggml_reshape_4d(c, x, x->ne[0], x->ne[1] / kv_heads, kv_heads, x->ne[2]);
+  return ggml_reshape_3d(c, rotated(c, grouped, turn, dims), x->ne[0], x->ne[1], x->ne[2]);
+}
+
+}  // namespace
+
+ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) {
+  if (layer == 0) make_inputs(graph);
+  ggml_context* c = graph.context.get();
+  const auto& inputs = static_cast<const Inputs&>(*graph.path_inputs);
+  const AttentionStep& a = step_->attention(layer);
+  const int dims = a.shape.rope_dims;
+  if (a.shape.rotation != Rotation::kNever && a.shape.rope == RopeKind::kPairs) {
+    q = neighbours_to_halves(c, q, dims);
+    k = neighbours_to_halves(c, k, dims);
+  }
+  Rows rows = {.q = q, .k = k, .v = v, .placed_q = q, .placed_k = k};
+  if (inputs.place.cos != nullptr) {
+    rows.placed_q = rotated(c, q, inputs.place, dims);
+    rows.placed_k = rotated(c, k, inputs.place, dims);
+  }
+  ggml_tensor* out = nullptr;
+  for (int i = 0; i < a.sequences; ++i) {
+    ggml_tensor* part = attend(graph, layer, i, rows);
+    out = out == nullptr ? part : ggml_concat(c, out, part, 1);
+  }
+  return out;
+}
+
+// Stored elements as an operand whose product with f32 is exact to f32. The CPU would round the other side to f16 or
+// bf16 (2e-4, 2e-3 of a score's size), other devices do so with bf16; f16 they multiply as it is.
+ggml_tensor* PortablePath::exact(ggml_context* c, ggml_tensor* stored) const {
+  const bool rounds = stored->type == GGML_TYPE_BF16 || (cpu_ && stored->type != GGML_TYPE_F32);
+  return rounds ? ggml_cast(c, stored, GGML_TYPE_F32) : stored;
+}
+
+ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, const Rows& rows) const {
+  ggml_context* c = graph.context.get();
+  const AttentionStep& a = step_->attention(layer);
+  const AttentionShape& shape = a.shape;
+  const StepTokens& tokens = a.tokens[sequence];
+  Sequence& in = static_cast<Inputs&>(*graph.path_inputs).sequences[sequence];
+  const Table& table = in.table(layer);
+  const PortableStorage& storage = storage_of(step_->input()[sequence]);
+  const std::int64_t count = tokens.count, group = shape.group(), heads = shape.kv_heads, span = table.span;
+
+  ggml_tensor* q = tokens_of(c, in.at_rank ? rows.q : rows.placed_q, tokens);
+  ggml_tensor* k = tokens_of(c, in.at_rank ? rows.k : rows.placed_k, tokens);
+  ggml_tensor* v = tokens_of(c, rows.v, tokens);
+  const auto turned = [&](ggml_tensor* x, const Turn& turn) {
+    return rotated_by_head(c, x, turn, shape.kv_heads, shape.rope_dims);
+  };
+  ggml_tensor* sink_q =
+      table.sink_query.cos == nullptr ? nullptr : turned(tokens_of(c, rows.q, tokens), table.sink_query);
+  if (in.at_rank) {
+    q = turned(q, table.query);
+    if (shape.rotation == Rotation::kAtWrite) k = turned(k, table.query);
+  }
+
+  // Insert.
+  ggml_tensor* keys = ggml_set_rows(c, storage.keys(layer), by_head(c, k), table.in.key_rows);
+  ggml_tensor* stored = storage.values(layer);
+  ggml_tensor* elements = ggml_reshape_3d(c, by_head(c, v), 1, shape.value_dim * count, heads);
+  ggml_tensor* values = ggml_set_rows(c, ggml_reshape_3d(c, stored, 1, stored->ne[0] * shape.value_dim, heads),
+                                      elements, table.in.value_rows);
+  keys = ggml_view_3d(c, keys, shape.head_dim, span, heads, storage.keys(layer)->nb[1], storage.keys(layer)->nb[2], 0);
+  values = ggml_view_3d(c, values, span, shape.value_dim, heads, stored->nb[1], stored->nb[2], 0);
+
+  // Scores: the rows of a KV head are [tokens] x [its query heads].
+  if (table.keys.cos != nullptr) {
+    keys = keys->type == GGML_TYPE_F32 ? ggml_cont(c, keys) : ggml_cast(c, keys, GGML_TYPE_F32);
+    keys = rotated(c, keys, table.keys, shape.rope_dims);
+  } else {
+    keys = exact(c, keys);
+  }
+  const auto scores_of = [&](ggml_tensor* query) {
+    ggml_tensor* by_group = ggml_view_4d(c, query, shape.head_dim, group, heads, count, query->nb[1],
+                                         group * query->nb[1], query->nb[2], 0);
+    ggml_tensor* product_rows = count == 1 ? query : ggml_cont(c, ggml_permute(c, by_group, 0, 2, 3, 1));
+    ggml_tensor* product =
+        ggml_mul_mat(c, keys, ggml_reshape_3d(c, product_rows, shape.head_dim, count * group, heads));
+    ggml_prec_set_acc(product, GGML_PREC_F32);
+    return product;
+  };
+  ggml_tensor* scores = scores_of(q);
+  if (sink_q != nullptr)
+    scores = ggml_add(c, ggml_mul(c, scores, table.in.others), ggml_mul(c, scores_of(sink_q), table.in.sinks));
+  ggml_tensor* weights =
+      ggml_soft_max_ext(c, ggml_reshape_4d(c, scores, span, count, group, heads), table.in.mask, shape.scale, 0.0F);
+  if (step_->input()[sequence].weights != nullptr) collect_weights(graph, in, weights, a.weights_queries);
+
+  ggml_tensor* mixed = ggml_mul_mat(c, exact(c, values), ggml_reshape_3d(c, weights, span, count * group, heads));
+  ggml_prec_set_acc(mixed, GGML_PREC_F32);
+  if (count > 1) {
+    mixed = ggml_reshape_4d(c, mixed, shape.value_dim, count, group, heads);
+    mixed = ggml_cont(c, ggml_permute(c, mixed, 0, 3, 1, 2));
+  }
+  return ggml_reshape_2d(c, mixed, shape.value_dim * group * heads, count);
+}
+
+// weights [span, tokens, group, heads] -> sums over the last queries and the group, an output of the graph.
+void PortablePath::collect_weights(DecoderGraph& graph, Sequence& inputs, ggml_tensor* weights, int queries) const {
+  ggml_context* c = graph.context.get();
+  const std::int64_t span = weights->ne[0], tokens = weights->ne[1], group = weights->ne[2], heads = weights->ne[3];
+  const std::int64_t count = std::min<std::int64_t>(queries, tokens);
+  ggml_tensor* last = ggml_view_4d(c, weights, span, count, group, heads, weights->nb[1], weights->nb[2],
+                                   weights->nb[3], static_cast<std::size_t>(tokens - count) * weights->nb[1]);
+  ggml_tensor* columns = ggml_cont(c, ggml_permute(c, last, 2, 0, 1, 3));
+  ggml_tensor* sums = ggml_sum_rows(c, ggml_reshape_3d(c, columns, count * group, span, heads));
+  ggml_set_output(sums);
+  ggml_build_forward_expand(graph.graph, sums);
+  inputs.weights.push_back(sums);
+}
+
+}  // namespace palimpsest
