@@ -43,7 +43,7 @@ void expect_equal(const std::shared_ptr<const Model>& portable, const std::share
                   const TeacherForced& kind, double bound) {
   SCOPED_TRACE(kind.name);
   const int vocabulary = fast->hyper().vocabulary;
-  const auto tokens = random_tokens(kTokens, vocabulary);
+  const auto tokens = random_tokens(kind.budget == 0 ? kTokens : kTokens / 3, vocabulary);
   const testing::Trace ours = testing::run(portable, kind, tokens), theirs = testing::run(fast, kind, tokens);
   ASSERT_EQ(theirs.logits.size(), tokens.size() * static_cast<std::size_t>(vocabulary));
   const double error = greatest_relative_error(ours.logits, theirs.logits, vocabulary);
@@ -59,7 +59,10 @@ void expect_equal(const std::shared_ptr<const Model>& portable, const std::share
 void expect_equal_in_every_kind(const std::shared_ptr<const Model>& portable, const std::shared_ptr<const Model>& fast,
                                 CacheType type, double bound) {
   g_worst = 0;
-  for (const TeacherForced& kind : every_kind(kBudget, type)) expect_equal(portable, fast, kind, bound);
+  for (const TeacherForced& kind : every_kind(kBudget, type)) {
+    if (type != CacheType::kF32 && kind.budget > 0 && kind.mechanism == Mechanism::kInPlace) continue;
+    expect_equal(portable, fast, kind, bound);
+  }
   std::printf("greatest relative error of a logit: %.1e\n", g_worst);
 }
 

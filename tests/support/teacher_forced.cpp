@@ -12,12 +12,16 @@ namespace {
 class Runner {
  public:
   Runner(const std::shared_ptr<const Model>& model, const TeacherForced& how)
-      : how_(how), decoder_(model, 1), cache_(options()) {}
+      : how_(how), decoder_(model, 1), cache_(options()) {
+    if (!how.uneven || how.rule.window == 0) return;
+    for (int t = 0; t < cache_.tables(); ++t) windows_.push_back(budget_of(how, t) - how.rule.sinks);
+    how_.rule.head_window = windows_;
+  }
 
   Trace run(const std::vector<TokenId>& tokens) {
     std::size_t first = 0;
     for (int step = 0; first < tokens.size(); ++step) {
-      drop_to(how_.budget - 1);
+      drop(1);
       const std::size_t most = how_.rule.window > 0 || how_.budget == 0
                                    ? static_cast<std::size_t>(how_.chunk)
                                    : static_cast<std::size_t>(std::min(how_.chunk, how_.budget - cache_.live()));
@@ -32,7 +36,7 @@ class Runner {
       cache_.insert(static_cast<int>(part.size()));
       one_step(part, &trace_);
       first += part.size();
-      if (how_.chunk > 1) drop_to(how_.budget);
+      if (how_.chunk > 1) drop(0);
     }
     trace_.bytes = cache_.bytes_in_use();
     return std::move(trace_);
@@ -64,10 +68,10 @@ class Runner {
     for (const auto& w : weights) trace->weights.insert(trace->weights.end(), w.begin(), w.end());
   }
 
-  void drop_to(int keep) {
+  void drop(int room) {
     if (how_.budget == 0) return;
     Plan plan;
-    for (int t = 0; t < cache_.tables(); ++t) plan.drop.push_back(victims(cache_.table(t), keep));
+    for (int t = 0; t < cache_.tables(); ++t) plan.drop.push_back(victims(cache_.table(t), budget_of(how_, t) - room));
     cache_.apply(plan);
   }
   std::vector<int> victims(const SlotTable& table, int keep) {
@@ -88,9 +92,14 @@ class Runner {
   Cache cache_;
   Trace trace_;
   std::mt19937 lot_{11};
+  std::vector<std::int32_t> windows_;
 };
 
 }  // namespace
+
+int budget_of(const TeacherForced& how, int table) {
+  return how.uneven ? how.budget - table * 7 % (how.budget / 2) : how.budget;
+}
 
 Trace run(const std::shared_ptr<const Model>& model, const TeacherForced& how, const std::vector<TokenId>& tokens) {
   return Runner(model, how).run(tokens);
@@ -117,6 +126,8 @@ std::vector<TeacherForced> every_kind(int budget, CacheType type) {
   AttentionRule two_query = original;
   two_query.two_query = true;
   const AttentionRule late{.rotation = Rotation::kLate};
+  AttentionRule late_two_query = two_query;
+  late_two_query.rotation = Rotation::kLate;
   const AttentionRule none{.rotation = Rotation::kNever};
 
   std::vector<TeacherForced> kinds = {{.name = "full"}, {.name = "full, chunks", .chunk = 48}};
@@ -125,12 +136,14 @@ std::vector<TeacherForced> every_kind(int budget, CacheType type) {
     for (const int chunk : {1, 19}) {
       const std::string name = with + (chunk > 1 ? ", chunks" : "");
       const TeacherForced base{.name = {}, .budget = budget, .mechanism = mechanism, .chunk = chunk};
-      const auto add = [&](const char* what, const AttentionRule& rule, bool by_window, bool shared) {
+      const auto add = [&](const char* what, const AttentionRule& rule, bool by_window, bool shared,
+                           bool uneven = false) {
         TeacherForced kind = base;
         kind.name = what + name;
         kind.rule = rule;
         kind.by_window = by_window;
         kind.shared = shared;
+        kind.uneven = uneven;
         kind.weights = !by_window;
         kind.undo = !by_window && shared ? 1 : 0;
         kinds.push_back(kind);
@@ -140,6 +153,9 @@ std::vector<TeacherForced> every_kind(int budget, CacheType type) {
       add("window, late rotation", late, true, true);
       add("any victims, late rotation", late, false, true);
       add("any victims of each head", AttentionRule{}, false, false);
+      add("any victims of each head, budgets too, late rotation", late, false, false, true);
+      add("windows of each head, two queries", two_query, true, false, true);
+      if (chunk > 1) add("windows of each head, late rotation, two queries", late_two_query, true, false, true);
       if (chunk > 1) add("no rotation", none, false, true);
     }
   }

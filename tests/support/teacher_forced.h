@@ -16,12 +16,16 @@ struct TeacherForced {
   int budget = 0;          // 0: nothing leaves
   bool by_window = false;  // the oldest that are no sinks leave; else any, drawn by lot
   bool shared = true;      // one slot table; else every head draws for itself
+  bool uneven = false;     // and keeps another number of tokens: see budget_of
   Mechanism mechanism = Mechanism::kInPlace;
   CacheType type = CacheType::kF32;
   int chunk = 1;
   bool weights = false;
   int undo = 0;  // now and then so many tokens are taken back and read again
 };
+
+// Tokens that a slot table keeps: the budget, or between half of it and all.
+int budget_of(const TeacherForced& how, int table);
 
 struct Trace {
   std::vector<float> logits;   // [tokens][vocabulary]
