@@ -196,7 +196,9 @@ TEST(AttentionCpu, RandomSteps) {
     o.window = one_of(INT32_MAX, INT32_MAX, 20, 150);
     o.sinks = one_of(0, 4);
     o.base = one_of(0, 1'000'000);
-    o.two_queries = o.sinks > 0 && o.rotation != Rotation::kNever && o.rope != RopeKind::kNone && one_of(false, true);
+    o.two_queries = o.sinks > 0 && one_of(false, true);
+    o.alibi = one_of(false, false, true);
+    o.rank_distance = o.alibi && one_of(false, true);
     o.rank_keys = o.rotation == Rotation::kAtWrite && one_of(false, true);
     o.weights = one_of(false, true);
     o.weights_queries = one_of(INT32_MAX, 1, 5);

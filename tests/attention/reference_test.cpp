@@ -103,6 +103,35 @@ TEST(Reference, WeightsAreTheMeanOverTheGroupAndTheSumOverTheLastQueries) {
   EXPECT_FLOAT_EQ(t.weights[0], (0.5f + 0.75f) / 2);
 }
 
+// A slope of ln 2 halves a weight with every step of distance.
+TEST(Reference, AlibiCountsPositionsOrRanks) {
+  Tiny t;
+  const float slope = std::log(2.0f);
+  t.step.shape.alibi = &slope;
+  const std::int32_t when[] = {0, 6, 8}, now = 8;  // the last is the query's own
+  for (int i = 0; i < 3; ++i) {
+    t.put(i, when[i], 0, 0, static_cast<float>(i));
+    t.rank[i] = i;
+  }
+  t.slots.live = 3;
+  t.q = {0, 0};
+  t.attend(1, &now);
+  EXPECT_FLOAT_EQ(t.weights[1] / t.weights[2], 0.25f);
+  EXPECT_FLOAT_EQ(t.weights[0] / t.weights[2], 0x1p-8f);
+  t.tokens.rank_distance = true;
+  t.attend(1, &now);
+  EXPECT_FLOAT_EQ(t.weights[1] / t.weights[2], 0.5f);
+  EXPECT_FLOAT_EQ(t.weights[0] / t.weights[2], 0.25f);
+  // Behind a mask: the sink and a window of one, so the sink is one step away.
+  t.tokens.window = 1;
+  t.tokens.sink_end = t.tokens.sinks = 1;
+  t.tokens.position = 8;
+  t.tokens.two_query = true;
+  t.attend(1, &now);
+  EXPECT_FLOAT_EQ(t.weights[0] / t.weights[2], 0.5f);
+  EXPECT_EQ(t.weights[1], 0);
+}
+
 TEST(Reference, InsertTurnsAndRoundsTheKey) {
   Tiny t;
   t.layer.type = CacheType::kF16;

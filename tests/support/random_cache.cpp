@@ -25,8 +25,8 @@ std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
              << "+" << o.new_tokens << " dead " << o.dead << " null " << o.null_pages << " own " << o.own_slots
              << o.own_budgets << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope)
              << "/" << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries
-             << " by rank " << o.rank_keys << " weights " << o.weights << "/" << o.weights_queries << " base " << o.base
-             << " seed " << o.seed;
+             << " by rank " << o.rank_keys << " weights " << o.weights << "/" << o.weights_queries << " alibi "
+             << o.alibi << o.rank_distance << " base " << o.base << " seed " << o.seed;
 }
 
 RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
@@ -142,6 +142,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         sequence.head_window.push_back(h % 3 == 2 ? INT32_MAX : o.window + static_cast<int>(random() % o.window));
       t.head_window = sequence.head_window.data();
     }
+    t.rank_distance = o.rank_distance;
     t.sinks = o.sinks;
     if (o.sinks > 0) t.sink_end = o.sinks;
     if (o.rope != RopeKind::kNone && o.rotation != Rotation::kNever) {
@@ -159,8 +160,8 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
       for (int r = 0; r < ranks; ++r) add(sequence.rank_row, r);
       t.rank_row = sequence.rank_row.data();
       if (o.rotation == Rotation::kAtWrite && !o.rank_keys) t.key_row = sequence.key_row.data();
-      t.two_query = o.two_queries;
     }
+    t.two_query = o.two_queries;
   }
 
   // Activations with gaps between heads and tokens, as in a fused matrix product.
@@ -171,6 +172,9 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   out_.resize(static_cast<std::size_t>(first * query_heads * o.value_dim));
   step_.shape = {query_heads, o.kv_heads,  o.head_dim, o.value_dim, 1 / std::sqrt(static_cast<float>(o.head_dim)),
                  o.rope,      o.rope_dims, o.rotation};
+  for (int h = 0; o.alibi && h < query_heads; ++h)
+    alibi_.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(query_heads)));
+  step_.shape.alibi = o.alibi ? alibi_.data() : nullptr;
   step_.cache = layer_.data();
   step_.tokens = tokens_.data();
   step_.sequences = o.sequences;

@@ -29,6 +29,7 @@ struct RandomCacheOptions {
   Position base = 1'000'000;  // of the slot tables
   int sinks = 0;              // with a window, or with two_queries
   bool two_queries = false;
+  bool alibi = false, rank_distance = false;
   bool rank_keys = false;  // kAtWrite: the new tokens turn by their ranks
   bool weights = false;
   int weights_queries = INT32_MAX;
@@ -71,7 +72,7 @@ class RandomCache {
   std::vector<Sequence> sequence_;
   std::vector<LayerView> layer_;
   std::vector<StepTokens> tokens_;
-  std::vector<float> q_, k_, v_, out_;
+  std::vector<float> q_, k_, v_, out_, alibi_;
   std::vector<std::vector<float>> weights_;
   std::vector<float*> weights_of_;
   AttentionStep step_;

@@ -22,6 +22,7 @@ namespace palimpsest {
 namespace HWY_NAMESPACE {
 
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
+inline constexpr float kLog2E = 1.44269504f;
 inline constexpr int kWidenRows = 12;  // from so many rows on, a block is widened first
 
 // What queries of one unit share.
@@ -50,7 +51,7 @@ HWY_INLINE void prepare_queries(const Unit<T>& u) {
   const AttentionShape& shape = u.shape();
   const StepTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
-  const float factor = shape.scale * 1.44269504f;
+  const float factor = shape.scale * kLog2E;
   for (int q = 0; q < u.queries; ++q)
     for (int g = 0; g < group; ++g)
       fetch_row(u.work.step->q.at(tokens.first + u.first_query + q, u.work.kv_head * group + g), shape.head_dim);
@@ -110,7 +111,7 @@ struct Block {
   const std::int32_t* rank;
   int tiles;                // 4, fewer at the end of the slots
   std::uint64_t used;       // slots that any query sees
-  std::uint64_t sinks = 0;  // slots before sink_end, if they meet another query
+  std::uint64_t sinks = 0;  // slots before sink_end, if they are met from another rank
 };
 
 HWY_INLINE std::uint64_t visible_bits(const std::int32_t* when, int tiles, const HeadWork& work, int query) {
@@ -148,7 +149,7 @@ HWY_INLINE Block<T> find_block(const Unit<T>& u, int index, const Tiles<T>& tile
     b.used |= visible[q];
   }
   if (b.used == 0) return b;
-  if (u.two_queries()) b.sinks = before_bits(b.when, b.tiles, u.work.tokens->sink_end);
+  if (u.work.tokens->two_query) b.sinks = before_bits(b.when, b.tiles, u.work.tokens->sink_end);
 
   b.value.stride = u.shape().value_dim;
   const int some = std::countr_zero(b.used) / kTile;
@@ -200,13 +201,38 @@ HWY_INLINE void score_tiles(const Unit<T>& u, const Block<T>& b, const K* const*
   by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
     dot_rows<R>(u.memory.query + r * head_dim, head_dim, tiles, r == 0 ? ahead : Ahead(), score + r * kBlock);
   });
-  if ((b.sinks & b.used) == 0) return;
+  if (!u.two_queries() || (b.sinks & b.used) == 0) return;
   by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
     dot_rows<R>(u.memory.sink_query + r * head_dim, head_dim, tiles, Ahead(), sink_score + r * kBlock);
   });
   for (int n = 0; n < u.rows() * kBlock; n += kLanes) {
     const Mask of_sinks = mask_of(b.sinks, n % kBlock / kLanes);
     hn::StoreU(hn::IfThenElse(of_sinks, hn::LoadU(df, sink_score + n), hn::LoadU(df, score + n)), df, score + n);
+  }
+}
+
+// Takes ALiBi's share off the scores: slope * distance. What a dead slot gets does not matter.
+template <class T>
+HWY_INLINE void add_bias(const Unit<T>& u, const Block<T>& b) {
+  const StepTokens& tokens = *u.work.tokens;
+  const int group = u.work.group();
+  const float* const slope = u.shape().alibi + u.work.kv_head * group;
+  for (int q = 0; q < u.queries; ++q) {
+    const int query = u.first_query + q;
+    const SlotsView& slots = u.work.slots();
+    const bool by_rank = tokens.rank_distance;
+    const std::int32_t here = by_rank ? query_rank(tokens, slots, query) : tokens.when[query];
+    const std::int32_t at_sinks = by_rank ? sink_rank(tokens, slots, u.work.window, query) : here;
+    for (int v = 0; v < b.tiles * kTile / kLanes; ++v) {
+      const auto place = hn::LoadU(di, (by_rank ? b.rank : b.when) + v * kLanes);
+      const Mask of_sinks = mask_of(b.sinks, v);
+      const auto from = hn::IfThenElse(hn::RebindMask(di, of_sinks), hn::Set(di, at_sinks), hn::Set(di, here));
+      const Vec distance = hn::ConvertTo(df, hn::Sub(from, place));
+      for (int g = 0; g < group; ++g) {
+        float* const score = u.memory.score + (q * group + g) * kBlock + v * kLanes;
+        hn::StoreU(hn::NegMulAdd(hn::Set(df, slope[g] * kLog2E), distance, hn::LoadU(df, score)), df, score);
+      }
+    }
   }
 }
 
@@ -220,6 +246,7 @@ HWY_INLINE void score_block(const Unit<T>& u, const Block<T>& b, bool widen, con
   } else {
     score_tiles(u, b, b.key, ahead);
   }
+  if (u.shape().alibi != nullptr) add_bias(u, b);
 }
 
 // Scores of one row become 2^(score - greatest so far), 0 where it does not see; its sum and correction follow.

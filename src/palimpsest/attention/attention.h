@@ -42,6 +42,8 @@ struct StepTokens {
   // Sinks are met by a query at `sink_rank`, all others by the query at its place. So sinks + window keep `cache`
   // positions with keys that keep the rotation they were written with; under kLate it makes a masked window exact.
   bool two_query = false;
+  // ALiBi: distances are between ranks (`cache` positions; slot tables with ranks), not between positions.
+  bool rank_distance = false;
   // Visible to query i: when <= when[i] and (when > when[i] - window or when < sink_end).
   std::int32_t window = INT32_MAX;            // INT32_MAX: all
   const std::int32_t* head_window = nullptr;  // [layers * kv_heads], instead of `window`
@@ -65,6 +67,7 @@ struct AttentionShape {
   RopeKind rope = RopeKind::kNone;
   int rope_dims = 0;
   Rotation rotation = Rotation::kNever;
+  const float* alibi = nullptr;  // [query_heads] score -= slope * distance (arXiv 2108.12409); nullptr: no bias
   int group() const { return query_heads / kv_heads; }
 };
 

@@ -83,6 +83,14 @@ struct Head {
     return when != kDead && when <= now && (when > now - window || when < tokens.sink_end);
   }
 
+  // From a query to a slot, for ALiBi.
+  double distance(int slot, int query) const {
+    if (!tokens.rank_distance) return static_cast<double>(tokens.when[query]) - slots().when[slot];
+    const bool far = tokens.two_query && slots().when[slot] < tokens.sink_end;
+    const int rank = far ? sink_rank(tokens, slots(), window, query) : query_rank(tokens, slots(), query);
+    return rank - slots().rank[slot];
+  }
+
   // The weights of one query over all slots; all zero if it sees none.
   Vector weights(const std::vector<Vector>& keys, int query, int query_head) const {
     const AttentionShape& shape = step.shape;
@@ -98,6 +106,7 @@ struct Head {
     for (std::size_t s = 0; s < keys.size(); ++s) {
       if (!visible(static_cast<int>(s), query)) continue;
       p[s] = shape.scale * dot(keys[s], slots().when[s] < tokens.sink_end ? for_sinks : here);
+      if (shape.alibi != nullptr) p[s] -= shape.alibi[query_head] * distance(static_cast<int>(s), query);
       largest = std::max(largest, p[s]);
     }
     for (std::size_t s = 0; s < keys.size(); ++s) {

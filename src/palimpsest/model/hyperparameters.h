@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "palimpsest/attention/rope.h"
 
@@ -17,6 +18,7 @@ struct Hyperparameters {
   float norm_epsilon = 1e-5F;
   float attention_scale = 0;  // 1/sqrt(head_dim) unless the model says otherwise
   RopeOptions rope;
+  std::vector<float> alibi;  // [query_heads] slopes; empty: no ALiBi
   std::size_t parameters = 0, weight_bytes = 0;
 };
 

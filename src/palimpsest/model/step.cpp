@@ -11,8 +11,9 @@ Step::Step(const Hyperparameters& hyper) : hyper_(hyper), frequencies_(hyper.rop
   layers_.resize(hyper.layers);
   for (int i = 0; i < hyper.layers; ++i) {
     layers_[i].layer = i;
-    layers_[i].shape = {hyper.query_heads,     hyper.kv_heads,  hyper.head_dim,  hyper.value_dim,
-                        hyper.attention_scale, hyper.rope.kind, hyper.rope.dims, Rotation::kNever};
+    layers_[i].shape = {hyper.query_heads, hyper.kv_heads,        hyper.head_dim,
+                        hyper.value_dim,   hyper.attention_scale, hyper.rope.kind,
+                        hyper.rope.dims,   Rotation::kNever,      hyper.alibi.empty() ? nullptr : hyper.alibi.data()};
   }
 }
 
@@ -134,8 +135,10 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   out.sinks = s.rule.sinks;
   if (s.rule.sinks > 0) out.sink_end = table.when(s.rule.sinks - 1) + 1;  // saturates as the tokens' own do
 
-  if (hyper_.rope.kind == RopeKind::kNone || s.rule.rotation == Rotation::kNever) return;
+  assert(!s.rule.rank_distance || s.cache->options().track_rank);
+  out.rank_distance = s.rule.rank_distance;
   out.two_query = s.rule.two_query;
+  if (hyper_.rope.kind == RopeKind::kNone || s.rule.rotation == Rotation::kNever) return;
   out.rank_row = rank_rows_.data();
   if (s.rule.rotation != Rotation::kAtWrite) return;
   fill_rows(b.rows, first, count);
