@@ -1,5 +1,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/machine.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
@@ -40,6 +41,16 @@ double MultiplyAdd(std::size_t rounds, float* result) {
   return static_cast<double>(rounds) * 10 * 2 * static_cast<double>(hn::Lanes(d));
 }
 
+void StreamCopy(void* to, const void* from, std::size_t bytes) {
+  const hn::CappedTag<std::uint32_t, 16> d;
+  const std::size_t n = hn::Lanes(d);
+  const auto* source = static_cast<const std::uint32_t*>(from);
+  auto* target = static_cast<std::uint32_t*>(to);
+  for (const auto* const end = source + bytes / 4; source < end; source += n, target += n)
+    hn::Stream(hn::LoadU(d, source), d, target);
+  hwy::FlushStream();
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace palimpsest::bench
 HWY_AFTER_NAMESPACE();
@@ -48,11 +59,15 @@ HWY_AFTER_NAMESPACE();
 namespace palimpsest::bench {
 HWY_EXPORT(ReadAll);
 HWY_EXPORT(MultiplyAdd);
+HWY_EXPORT(StreamCopy);
 float read_all(const void* data, std::size_t bytes) {
   return HWY_DYNAMIC_DISPATCH(ReadAll)(data, bytes);
 }
 double multiply_add(std::size_t rounds, float* result) {
   return HWY_DYNAMIC_DISPATCH(MultiplyAdd)(rounds, result);
+}
+void stream_copy(void* to, const void* from, std::size_t bytes) {
+  HWY_DYNAMIC_DISPATCH(StreamCopy)(to, from, bytes);
 }
 }  // namespace palimpsest::bench
 #endif

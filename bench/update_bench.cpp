@@ -1,0 +1,209 @@
+// The update of the KV cache alone (EQUIP, table 5): 64 of 1,024 tokens of each head leave, 64 new ones come. Ours (in
+// place, into pages) beside what the papers' code does (shift or gather into new tensors, then append) and beside the
+// best that can be made of it. In rounds: each way has its turn in each round, for `--ms` milliseconds. Prints JSON.
+//
+//   update_bench [--rows 1x64x64,32x64x128] [--type f32|f16|bf16] [--threads N] [--rounds N] [--ms N] [--only NAME,...]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "bench/machine.h"
+#include "bench/paged_update.h"
+#include "bench/row_cache.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/core/parse.h"
+
+namespace palimpsest::bench {
+namespace {
+
+constexpr int kTokens = 1024, kVictims = 64, kSinks = 4;
+
+struct Options {
+  std::string rows = "1x64x64,1x64x128,1x128x64,8x64x64,8x64x128,8x128x64,32x64x64,32x64x128";
+  CacheType type = CacheType::kF32;
+  int threads = 2, rounds = 5;
+  double ms = 40;
+  std::string only;
+};
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i <= text.size();) {
+    const std::size_t end = std::min(text.find(at, i), text.size());
+    parts.push_back(text.substr(i, end - i));
+    i = end + 1;
+  }
+  return parts;
+}
+
+struct Way {
+  std::string name;
+  std::function<void()> prepare, run;
+};
+
+// Seconds of one update: the mean over as many as fit into `ms`.
+double sample(const Way& way, double ms) {
+  double spent = 0;
+  int count = 0;
+  const double start = now();
+  do {
+    if (way.prepare) way.prepare();
+    const double before = now();
+    way.run();
+    spent += now() - before;
+    ++count;
+  } while (spent * 1e3 < ms && (now() - start) * 1e3 < 4 * ms);
+  return spent / count;
+}
+
+// Bytes a second read, and as many written: blocks of 1 MiB between buffers larger than any cache.
+double copy_bandwidth(Team& team, bool streamed) {
+  constexpr std::size_t kBlocks = 256, kBytes = 1 << 20;
+  struct alignas(64) Block {
+    std::byte bytes[kBytes];
+  };
+  const std::vector<Block> from(kBlocks);
+  std::vector<Block> to(kBlocks);
+  double best = 0;
+  for (int pass = 0; pass < 4; ++pass) {
+    const double start = now();
+    team.run([&](int t) {
+      for (std::size_t i = t; i < kBlocks; i += team.threads())
+        streamed ? stream_copy(&to[i], &from[i], kBytes) : void(std::memcpy(&to[i], &from[i], kBytes));
+    });
+    best = std::max(best, kBlocks * kBytes / (now() - start));
+  }
+  return best;
+}
+
+nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, int dim) {
+  const int all = sequences * heads;
+  const std::size_t row = static_cast<std::size_t>(dim) * bytes_per_element(o.type);
+  std::mt19937 random(1);
+  std::vector<int> kept, slots, oldest;
+  for (int h = 0; h < all; ++h) {
+    std::vector<int> order(kTokens);
+    for (int i = 0; i < kTokens; ++i) order[i] = i;
+    std::shuffle(order.begin(), order.end(), random);
+    slots.insert(slots.end(), order.begin(), order.begin() + kVictims);
+    std::sort(order.begin() + kVictims, order.end());
+    kept.insert(kept.end(), order.begin() + kVictims, order.end());
+    for (int i = 0; i < kVictims; ++i) oldest.push_back(kSinks + i);
+  }
+  const std::vector<std::byte> fresh(static_cast<std::size_t>(all) * kVictims * row, std::byte{1});
+  const std::byte* const both[2] = {fresh.data(), fresh.data()};
+  RowCache rows(all, kTokens, row);
+  RowCache::Step shift{kSinks, kVictims, nullptr, oldest.data(), {both[0], both[1]}};
+  RowCache::Step gather{kSinks, kVictims, kept.data(), slots.data(), {both[0], both[1]}};
+  PagedUpdate ring(sequences, heads, dim, kTokens, kVictims, o.type, false);
+  PagedUpdate scattered(sequences, heads, dim, kTokens, kVictims, o.type, true);
+  ring.check(team), scattered.check(team);
+
+  std::vector<Way> ways;
+  const auto add = [&](const std::string& name, std::function<void()> run, std::function<void()> prepare = {}) {
+    const auto wanted = split(o.only, ',');
+    if (o.only.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end())
+      ways.push_back({name, std::move(prepare), std::move(run)});
+  };
+  add(
+      "in place, oldest", [&] { ring.run(team); }, [&] { ring.choose(); });
+  add(
+      "in place, scattered", [&] { scattered.run(team); }, [&] { scattered.choose(); });
+  add("in place into rows, oldest", [&] { rows.overwrite(team, shift); });
+  add("in place into rows, scattered", [&] { rows.overwrite(team, gather); });
+  const std::pair<const char*, Target> targets[] = {{"fresh", Target::kFresh},
+                                                    {"fresh, huge pages", Target::kFreshHuge},
+                                                    {"second buffer", Target::kReused},
+                                                    {"second buffer, streamed", Target::kStreamed}};
+  for (const bool gathers : {false, true}) {
+    const std::string name = gathers ? "gather" : "shift";
+    for (const auto& [kind, target] : targets)
+      for (const int passes : {2, 1}) {
+        if (passes == 2 && (target == Target::kReused || target == Target::kStreamed)) continue;
+        add(fmt::format("{}, {}, {}", name, passes == 2 ? "evict then append" : "at once", kind),
+            [&rows, &team, &shift, &gather, gathers, target, passes] {
+              gathers ? rows.gather(team, gather, target, passes) : rows.shift(team, shift, target, passes);
+            });
+      }
+  }
+  add("shift inside the buffer", [&] { rows.slide(team, shift); });
+
+  nlohmann::json samples = nlohmann::json::object();
+  for (int round = -1; round < o.rounds; ++round)
+    for (const Way& way : ways) {
+      const double seconds = sample(way, round < 0 ? 0 : o.ms);
+      if (round >= 0) samples[way.name].push_back(seconds);
+    }
+  return {{"batch", sequences},
+          {"heads", heads},
+          {"head_size", dim},
+          {"type", o.type == CacheType::kF32   ? "f32"
+                   : o.type == CacheType::kF16 ? "f16"
+                                               : "bf16"},
+          {"threads", o.threads},
+          {"cache_bytes", 2.0 * all * kTokens * static_cast<double>(row)},
+          {"new_bytes", 2.0 * all * kVictims * static_cast<double>(row)},
+          {"seconds", samples}};
+}
+
+Options parse(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string flag = argv[i];
+    if (i + 1 == argc) fail("{}: a value is missing", flag);
+    const std::string value = argv[i + 1];
+    if (flag == "--rows")
+      o.rows = value;
+    else if (flag == "--type")
+      o.type = value == "f32" ? CacheType::kF32 : value == "f16" ? CacheType::kF16 : CacheType::kBF16;
+    else if (flag == "--threads")
+      o.threads = static_cast<int>(parse_integer(value, flag, 1, 1024));
+    else if (flag == "--rounds")
+      o.rounds = static_cast<int>(parse_integer(value, flag, 1, 1000));
+    else if (flag == "--ms")
+      o.ms = static_cast<double>(parse_integer(value, flag, 0, 100000));
+    else if (flag == "--only")
+      o.only = value;
+    else
+      fail("{}: unknown; see the head of bench/update_bench.cpp", flag);
+  }
+  return o;
+}
+
+int run(int argc, char** argv) {
+  const Options o = parse(argc, argv);
+  Team team(o.threads);
+  nlohmann::json out = {{"copy_bytes_per_second", copy_bandwidth(team, false)},
+                        {"streamed_copy_bytes_per_second", copy_bandwidth(team, true)},
+                        {"rows", nlohmann::json::array()}};
+  for (const std::string& text : split(o.rows, ',')) {
+    const auto numbers = split(text, 'x');
+    if (numbers.size() != 3) fail("--rows {}: use BATCHxHEADSxSIZE,...", text);
+    const auto number = [&](int i) { return static_cast<int>(parse_integer(numbers[i], "--rows", 1, 4096)); };
+    out["rows"].push_back(measure(o, team, number(0), number(1), number(2)));
+  }
+  std::printf("%s\n", out.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace palimpsest::bench
+
+int main(int argc, char** argv) {
+  try {
+    return palimpsest::bench::run(argc, argv);
+  } catch (const palimpsest::Error& e) {
+    std::fprintf(stderr, "update_bench: %s\n", e.what());
+    return 2;
+  }
+}
