@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "bench/machine.h"
@@ -9,16 +10,21 @@
 
 namespace palimpsest::bench {
 
-void RowCache::Unmap::operator()(std::byte* p) const {
-  ::munmap(p, bytes);
+void RowCache::Release::operator()(std::byte* p) const {
+  mapped > 0 ? void(::munmap(p, mapped)) : std::free(p);
 }
 
-// Tensors of this size come from mmap in PyTorch too (glibc's malloc, from 32 MiB on always).
+// kFresh as PyTorch has it: malloc, which gives large tensors' pages back to the system and reuses small ones'.
 RowCache::Tensor RowCache::make(std::size_t bytes, Target target) const {
+  if (target == Target::kFresh) {
+    auto* const p = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
+    if (p == nullptr) fail("no memory for a tensor of {} MiB", bytes >> 20);
+    return Tensor(p, Release{0});
+  }
   void* const p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) fail("no memory for a tensor of {} MiB", bytes >> 20);
-  if (target != Target::kFresh) ::madvise(p, bytes, MADV_HUGEPAGE);
-  return Tensor(static_cast<std::byte*>(p), Unmap{bytes});
+  ::madvise(p, bytes, MADV_HUGEPAGE);
+  return Tensor(static_cast<std::byte*>(p), Release{bytes});
 }
 
 RowCache::RowCache(int heads, int tokens, std::size_t row_bytes) : heads_(heads), tokens_(tokens), row_(row_bytes) {
@@ -56,7 +62,7 @@ void RowCache::renew(Team& team, const Step& step, Target target, int passes, co
   for (int i = 0; i < 2; ++i) {
     const std::byte* source = tensor_[i].get();
     std::size_t source_head = all;
-    Tensor survivors(nullptr, Unmap{0});
+    Tensor survivors(nullptr, Release{0});
     if (passes == 2) {
       survivors = make(heads_ * kept, target);
       each_head(team, [&](int h) { evict(copy, h, source + h * source_head, survivors.get() + h * kept); });
@@ -114,9 +120,11 @@ void RowCache::overwrite(Team& team, const Step& step) {
       std::byte* const head = tensor_[i].get() + h * tokens_ * row_;
       const std::byte* from = step.new_rows[i] + static_cast<std::size_t>(h) * step.victims * row_;
       const int* const slot = step.slots + static_cast<std::size_t>(h) * step.victims;
-      for (int v = 0; v < step.victims; ++v, from += row_) std::memcpy(head + slot[v] * row_, from, row_);
+      for (int v = 0; v < step.victims; ++v, from += row_)
+        std::memcpy(head + (slot[v] + moved_) % tokens_ * row_, from, row_);
     }
   });
+  moved_ = (moved_ + step.victims) % tokens_;
 }
 
 }  // namespace palimpsest::bench

@@ -34,24 +34,25 @@ class RowCache {
   };
   void shift(Team& team, const Step& step, Target target, int passes);
   void gather(Team& team, const Step& step, Target target, int passes);
-  void slide(Team& team, const Step& step);      // shift inside one tensor (memmove): never allocates
-  void overwrite(Team& team, const Step& step);  // EQUIP: the new rows into the victims' places
+  void slide(Team& team, const Step& step);  // shift inside one tensor (memmove): never allocates
+  // EQUIP: the new rows into the victims' places, which move on with every call as a ring's do.
+  void overwrite(Team& team, const Step& step);
 
   const std::byte* row(int tensor, int head, int token) const;  // 0: K, 1: V
 
  private:
-  struct Unmap {
-    std::size_t bytes;
+  struct Release {
+    std::size_t mapped;  // 0: from malloc
     void operator()(std::byte* p) const;
   };
-  using Tensor = std::unique_ptr<std::byte[], Unmap>;
+  using Tensor = std::unique_ptr<std::byte[], Release>;
   Tensor make(std::size_t bytes, Target target) const;
   template <class Evict>
   void renew(Team& team, const Step& step, Target target, int passes, const Evict& evict);
   template <class Body>
   void each_head(Team& team, const Body& body) const;
 
-  int heads_, tokens_;
+  int heads_, tokens_, moved_ = 0;
   std::size_t row_;
   Tensor tensor_[2], spare_;
 };

@@ -2,7 +2,8 @@
 // place, into pages) beside what the papers' code does (shift or gather into new tensors, then append) and beside the
 // best that can be made of it. In rounds: each way has its turn in each round, for `--ms` milliseconds. Prints JSON.
 //
-//   update_bench [--rows 1x64x64,32x64x128] [--type f32|f16|bf16] [--threads N] [--rounds N] [--ms N] [--only NAME,...]
+//   update_bench [--rows 1x64x64,32x64x128] [--type f32|f16|bf16] [--threads N] [--rounds N] [--ms N] [--only
+//   'NAME;NAME']
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -111,7 +112,7 @@ nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, i
 
   std::vector<Way> ways;
   const auto add = [&](const std::string& name, std::function<void()> run, std::function<void()> prepare = {}) {
-    const auto wanted = split(o.only, ',');
+    const auto wanted = split(o.only, ';');
     if (o.only.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end())
       ways.push_back({name, std::move(prepare), std::move(run)});
   };
