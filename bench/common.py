@@ -36,6 +36,16 @@ def run_json(command, **how):
     return json.loads(run(command, **how)[1])
 
 
+def random_model(program, folder, shape, type_name):
+    """A GGUF file of random weights, made if it is not there."""
+    path = os.path.join(folder, f"random-{shape.replace('@', '-').replace('=', '')}-{type_name}.gguf")
+    if not os.path.exists(path):
+        os.makedirs(folder, exist_ok=True)
+        say(f"writing {path}")
+        run([program, "bench", "make-model", "--synthetic", f"{shape}@type={type_name}", "-o", path])
+    return path
+
+
 def shown(command):
     """A command as a reader would type it in the clone."""
     words = []

@@ -2,25 +2,21 @@
 // flash attention. A busy machine slows all three alike, so the ratios stand when tokens per second do not.
 //
 //   build/peer_bench [model.gguf | synthetic shape] [threads] [depth...]
-#include <llama.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/peer.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/decoder.h"
-#include "palimpsest/model/synthetic.h"
 
-namespace palimpsest {
+namespace palimpsest::bench {
 namespace {
 
 constexpr int kChunk = 512, kSteps = 64, kPrompts = 3;
@@ -33,15 +29,6 @@ struct Contestant {
   std::function<void()> clear;
   std::vector<double> ms = {};
 };
-
-double now_ms() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double quantile(std::vector<double> values, double at) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(at * static_cast<double>(values.size() - 1))];
-}
 
 // Rounds of `tokens` each, the contestants by turns in a new order each round; the first is not counted.
 void race(std::vector<Contestant>& all, const char* what, int depth, int tokens, int rounds, bool clear) {
@@ -70,20 +57,6 @@ void race(std::vector<Contestant>& all, const char* what, int depth, int tokens,
   std::fflush(stdout);
 }
 
-using LlamaModel = std::unique_ptr<llama_model, void (*)(llama_model*)>;
-using LlamaContext = std::shared_ptr<llama_context>;
-
-LlamaContext llama_peer(llama_model* model, int threads, int tokens, bool flash) {
-  llama_context_params params = llama_context_default_params();
-  params.n_ctx = static_cast<std::uint32_t>(tokens);
-  params.n_batch = params.n_ubatch = kChunk;
-  params.n_threads = params.n_threads_batch = threads;
-  params.flash_attn_type = flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-  LlamaContext context(llama_init_from_model(model, params), llama_free);
-  if (!context) fail("libllama gives no context of {} tokens", tokens);
-  return context;
-}
-
 void run(const std::string& file, int threads, const std::vector<int>& depths) {
   const int most = *std::max_element(depths.begin(), depths.end()) + 2 * kSteps + kChunk;
   const auto model = Model::load(file);
@@ -91,14 +64,7 @@ void run(const std::string& file, int threads, const std::vector<int>& depths) {
   Cache cache(decoder.cache_options());
   std::vector<TokenId> tokens(kChunk);
   for (int i = 0; i < kChunk; ++i) tokens[static_cast<std::size_t>(i)] = i * 7 % model->hyper().vocabulary;
-
-  llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
-  llama_model_params params = llama_model_default_params();
-  ggml_backend_dev_t none[] = {nullptr};
-  params.devices = none;
-  params.n_gpu_layers = 0;
-  const LlamaModel peer(llama_model_load_from_file(file.c_str(), params), llama_model_free);
-  if (!peer) fail("libllama refuses {}", file);
+  const PeerModel peer = load_peer(file);
 
   std::vector<Contestant> all;
   all.push_back({"palimpsest",
@@ -109,13 +75,9 @@ void run(const std::string& file, int threads, const std::vector<int>& depths) {
                  },
                  [&] { cache.clear(); }});
   for (const bool flash : {false, true}) {
-    const LlamaContext context = llama_peer(peer.get(), threads, most, flash);
+    const PeerContext context = peer_context(peer, threads, most, flash, kChunk);
     all.push_back({flash ? "llama.cpp, flash attention" : "llama.cpp",
-                   [&tokens, context](int count) {
-                     if (llama_decode(context.get(), llama_batch_get_one(tokens.data(), count)) != 0)
-                       fail("llama_decode fails");
-                     llama_synchronize(context.get());
-                   },
+                   [&tokens, context](int count) { peer_forward(context.get(), std::span(tokens).first(count)); },
                    [context] { llama_memory_clear(llama_get_memory(context.get()), false); }});
   }
 
@@ -136,27 +98,20 @@ void run(const std::string& file, int threads, const std::vector<int>& depths) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::bench
 
 int main(int argc, char** argv) {
   using namespace palimpsest;
-  const std::string what = argc > 1 ? argv[1] : "llama-3.2-1b@vocab=32000@type=q4_0";
   const int threads = argc > 2 ? std::atoi(argv[2]) : 2;
   std::vector<int> depths;
   for (int i = 3; i < argc; ++i) depths.push_back(std::atoi(argv[i]));
   if (depths.empty()) depths = {0, 2048};
-  std::string made;
-  int code = 0;
   try {
-    if (!std::filesystem::exists(what)) {
-      made = (std::filesystem::temp_directory_path() / ("peer-bench-" + std::to_string(::getpid()) + ".gguf")).string();
-      write_synthetic(parse_synthetic(what), made);
-    }
-    run(made.empty() ? what : made, threads, depths);
+    const bench::ModelFile file(argc > 1 ? argv[1] : "llama-3.2-1b@vocab=32000@type=q4_0");
+    bench::run(file.path(), threads, depths);
   } catch (const Error& e) {
     std::fprintf(stderr, "peer_bench: %s\n", e.what());
-    code = 2;
+    return 2;
   }
-  if (!made.empty()) std::filesystem::remove(made);
-  return code;
+  return 0;
 }

@@ -1,0 +1,201 @@
+// What evicting costs: this engine and libllama in one process, on one file, each with `kept` tokens in its cache, step
+// by step in turn. Every contestant attends to `kept` tokens in every step, its newest included:
+//
+//   llama.cpp   never     the newest token is taken back after each step, untimed
+//               remove    the oldest behind the sinks is removed before each step; its place in the text stays empty
+//               shift     the same, and all that follow move up one place: their keys are rotated anew (context shift)
+//               shift-64  64 at once every 64 steps (so up to 63 more are attended to)
+//   ours        never, streaming (cache positions), original (positions of the text), lazy (64 at once every 64)
+//
+// llama.cpp's contestants run with flash attention off and on. Prints one JSON object with every gap in milliseconds.
+//
+//   build/shift_bench [model.gguf | synthetic shape] [threads] [n_ctx] [kept] [steps]
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bench/peer.h"
+#include "palimpsest/bench/fill.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/engine/session.h"
+
+namespace palimpsest::bench {
+namespace {
+
+constexpr int kSinks = 4, kBunch = 64, kWarmUp = 3;
+
+struct Settings {
+  int threads = 2, cells = 2048, kept = 1024, steps = 192;
+};
+
+struct Contestant {
+  std::string engine, mode;
+  std::function<void()> step;        // timed: makes room if it must, takes one token
+  std::function<void()> after = {};  // untimed
+  std::vector<double> ms = {};
+};
+
+// One llama.cpp context and how it makes room.
+class Peer {
+ public:
+  Peer(PeerContext context, int kept) : context_(std::move(context)), kept_(kept) {}
+
+  llama_context* context() const { return context_.get(); }
+  // `live` tokens lie in the cache; afterwards kept - 1. The sinks stay, the oldest behind them go.
+  void make_room(bool shift) {
+    const int count = live_ - kept_ + 1;
+    const llama_memory_t memory = llama_get_memory(context());
+    if (!llama_memory_seq_rm(memory, 0, oldest_, oldest_ + count)) fail("llama_memory_seq_rm refuses");
+    if (shift)
+      llama_memory_seq_add(memory, 0, oldest_ + count, -1, -count);
+    else
+      oldest_ += count;
+    live_ -= count;
+  }
+  void take(TokenId token) {
+    peer_forward(context(), {&token, 1});
+    ++live_;
+  }
+  void take_back() {
+    const llama_memory_t memory = llama_get_memory(context());
+    const llama_pos newest = llama_memory_seq_pos_max(memory, 0);
+    if (!llama_memory_seq_rm(memory, 0, newest, newest + 1)) fail("llama_memory_seq_rm refuses");
+    --live_;
+  }
+  bool full(int bunch) const { return live_ >= kept_ - 1 + bunch; }
+  void holds(int live) { live_ = live; }
+
+ private:
+  PeerContext context_;
+  int kept_, live_ = 0;
+  llama_pos oldest_ = kSinks;
+};
+
+void add_peers(std::vector<Contestant>& all, const std::string& file, const Settings& s,
+               std::span<const TokenId> prompt, TokenId next) {
+  const PeerModel model = load_peer(file);
+  for (const bool flash : {false, true}) {
+    std::vector<std::uint8_t> state;  // the prompt is read once and copied
+    for (const char* mode : {"never", "remove", "shift", "shift-64"}) {
+      const auto peer = std::make_shared<Peer>(peer_context(model, s.threads, s.cells, flash), s.kept);
+      if (state.empty()) {
+        for (auto rest = prompt; !rest.empty(); rest = rest.subspan(std::min<std::size_t>(rest.size(), 512)))
+          peer_forward(peer->context(), rest.first(std::min<std::size_t>(rest.size(), 512)));
+        state.resize(llama_state_get_size(peer->context()));
+        state.resize(llama_state_get_data(peer->context(), state.data(), state.size()));
+      } else if (llama_state_set_data(peer->context(), state.data(), state.size()) != state.size()) {
+        fail("llama_state_set_data refuses its own state");
+      }
+      peer->holds(static_cast<int>(prompt.size()));
+      Contestant c{.engine = flash ? "llama.cpp, flash attention" : "llama.cpp", .mode = mode, .step = {}};
+      const std::string what = mode;
+      const int bunch = what == "shift-64" ? kBunch : 1;
+      c.step = [=] {
+        if (what != "never" && peer->full(bunch)) peer->make_room(what != "remove");
+        peer->take(next);
+      };
+      if (what == "never") {
+        peer->take_back();
+        c.after = [=] { peer->take_back(); };
+      }
+      all.push_back(std::move(c));
+    }
+  }
+}
+
+// Rows of noise are as fast to attend to as a prompt that was read (docs/results/versus-llama-bench.md times both).
+void add_ours(std::vector<Contestant>& all, std::shared_ptr<const Model> model, const Settings& s, TokenId next) {
+  const auto decoder = std::make_shared<Decoder>(std::move(model), s.threads);
+  const auto cache = std::make_shared<Cache>(decoder->cache_options());
+  cache->insert(s.kept - 1);
+  fill_pages_with_noise(*cache, 1);
+  all.push_back({.engine = "palimpsest",
+                 .mode = "never",
+                 .step =
+                     [=] {
+                       cache->insert(1);
+                       const SequenceStep step{.cache = cache.get(), .tokens = {&next, 1}};
+                       decoder->step({&step, 1});
+                     },
+                 .after = [=] { cache->undo(1); }});
+  const std::string budget = ",budget=" + std::to_string(s.kept) + ",sinks=" + std::to_string(kSinks);
+  for (const auto& [mode, method] : {std::pair{"streaming", "streaming:positions=cache"},
+                                     {"original", "streaming:positions=original"},
+                                     {"lazy", "streaming:positions=cache,every=64"}}) {
+    SessionOptions options;
+    options.method = parse_method(method + budget);
+    const auto session = std::make_shared<Session>(decoder, options);
+    session->pretend(s.kept);
+    fill_pages_with_noise(session->cache(), 1);
+    all.push_back({.engine = "palimpsest", .mode = mode, .step = [=] { session->decode(next); }});
+  }
+}
+
+void race(std::vector<Contestant>& all, int steps) {
+  std::vector<std::size_t> order(all.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::mt19937 random(1);
+  for (int step = -kWarmUp; step < steps; ++step) {
+    if (::isatty(STDERR_FILENO)) std::fprintf(stderr, "\r%d of %d steps ", step, steps);
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t i : order) {
+      Contestant& c = all[i];
+      const double start = now_ms();
+      c.step();
+      const double ms = now_ms() - start;
+      if (step >= 0) c.ms.push_back(ms);
+      if (c.after) c.after();
+    }
+  }
+  if (::isatty(STDERR_FILENO)) std::fprintf(stderr, "\r\033[K");
+}
+
+void print(const std::vector<Contestant>& all, const Settings& s) {
+  std::printf("{\"threads\": %d, \"n_ctx\": %d, \"kept\": %d, \"contestants\": [", s.threads, s.cells, s.kept);
+  const char* comma = "";
+  for (const Contestant& c : all) {
+    std::printf("%s\n {\"engine\": \"%s\", \"mode\": \"%s\", \"ms\": [", comma, c.engine.c_str(), c.mode.c_str());
+    for (std::size_t i = 0; i < c.ms.size(); ++i) std::printf(i == 0 ? "%.4f" : ", %.4f", c.ms[i]);
+    std::printf("]}");
+    comma = ",";
+  }
+  std::printf("\n]}\n");
+}
+
+void run(const std::string& file, const Settings& s) {
+  if (s.threads < 1 || s.steps < 1 || s.kept <= kSinks + kBunch || s.cells < s.kept + kBunch)
+    fail("{} threads, n_ctx {}, {} kept, {} steps: more than {} must be kept, {} fewer than n_ctx", s.threads, s.cells,
+         s.kept, s.steps, kSinks + kBunch, kBunch);
+  const std::shared_ptr<const Model> model = Model::load(file);
+  std::vector<TokenId> prompt(static_cast<std::size_t>(s.kept));
+  for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 7) % model->hyper().vocabulary;
+  std::vector<Contestant> all;
+  add_ours(all, model, s, prompt[1]);
+  add_peers(all, file, s, prompt, prompt[1]);
+  race(all, s.steps);
+  print(all, s);
+}
+
+}  // namespace
+}  // namespace palimpsest::bench
+
+int main(int argc, char** argv) {
+  using namespace palimpsest;
+  const auto number = [&](int at, int otherwise) { return argc > at ? std::atoi(argv[at]) : otherwise; };
+  const bench::Settings settings{
+      .threads = number(2, 2), .cells = number(3, 2048), .kept = number(4, 1024), .steps = number(5, 192)};
+  try {
+    const bench::ModelFile file(argc > 1 ? argv[1] : "llama-3.2-1b@vocab=32000@type=q4_0");
+    bench::run(file.path(), settings);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "shift_bench: %s\n", e.what());
+    return 2;
+  }
+  return 0;
+}

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""What evicting costs, here and in llama.cpp: the same GGUF file, 1,024 tokens kept, one process, step by step in turn.
+
+  make versus-shift [VERSUS_ARGS='--models q4_0 --cells 2048 --rounds 1']
+  make versus-shift VERSUS_ARGS='--add'       one round more on top of the last run's: slices for a shared machine
+
+build/shift_bench does a round (its first lines say what each mode is); this repeats it, pools the gaps of all rounds and
+writes docs/results/versus-llama-shift.md.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+
+from common import REPO, RESULTS, Failed, commit, machine, random_model, run, say, today
+
+MODES = {
+    "never": "never evicts",
+    "remove": "removes the oldest",
+    "shift": "removes and shifts",
+    "shift-64": "64 at once every 64",
+    "streaming": "evicts, places in the cache",
+    "original": "evicts, places in the text",
+    "lazy": "64 at once every 64",
+}
+FASTER, PAYS = 1.15, 1.01
+
+
+def arguments():
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse.add_argument("--program", default=str(REPO / "build" / "palimpsest"))
+    parse.add_argument("--bench", default=str(REPO / "build" / "shift_bench"))
+    parse.add_argument("--shape", default="llama-3.2-1b@vocab=32000")
+    parse.add_argument("--models", default="q4_0,q8_0,default", help="types of random weights in that shape; default: the model that comes with the program")
+    parse.add_argument("--cells", default="2048,8192", help="n_ctx of llama.cpp's contexts")
+    parse.add_argument("--kept", type=int, default=1024)
+    parse.add_argument("--steps", type=int, default=192, help="in a round; 64 or more, or nothing is evicted in bunches")
+    parse.add_argument("--rounds", type=int, default=1)
+    parse.add_argument("--threads", type=int, default=os.cpu_count(), help="1 for the default model, whatever is given")
+    parse.add_argument("--folder", default=str(REPO / "out"), help="where random weights and samples go")
+    parse.add_argument("--prefix", default="", help="words before every measured command, as in 'chrt -r 1'")
+    parse.add_argument("--out", default=str(RESULTS / "versus-llama-shift.md"))
+    parse.add_argument("--add", action="store_true", help="add to the samples of the last run")
+    parse.add_argument("--from-json", action="store_true", help="no measuring: the table of the last run's samples")
+    return parse.parse_args()
+
+
+def p99(values):
+    return sorted(values)[int(0.99 * (len(values) - 1))]
+
+
+def paired(values, base):
+    """Median of the differences step by step, and half its 95% interval (of the median, by order statistics)."""
+    differences = sorted(a - b for a, b in zip(values, base))
+    n = len(differences)
+    half = int(0.98 * n ** 0.5) + 1
+    low, high = differences[max(0, n // 2 - half)], differences[min(n - 1, n // 2 + half)]
+    return statistics.median(differences), (high - low) / 2
+
+
+class Group:
+    """One model at one n_ctx: gaps in ms by (engine, mode)."""
+
+    def __init__(self, name, cells, gaps):
+        self.name, self.cells, self.gaps = name, cells, gaps
+        self.speed = {key: 1000 / statistics.mean(ms) for key, ms in gaps.items()}
+        peers = {key: speed for key, speed in self.speed.items() if key[0] != "palimpsest"}
+        self.best = max(peers, key=peers.get)
+
+    def cost(self, key):
+        """What a step pays for evicting: against the same engine that never does."""
+        return paired(self.gaps[key], self.gaps[key[0], "never"])
+
+    def pays(self, mode):
+        ours = self.gaps["palimpsest", mode]
+        return statistics.median(a / b for a, b in zip(ours, self.gaps["palimpsest", "never"]))
+
+    def times(self, key):
+        return self.speed[key] / self.speed[self.best]
+
+    def lines(self):
+        steps = len(next(iter(self.gaps.values())))
+        text = [f"## {self.name}, n_ctx {self.cells:,}", "",
+                f"{steps} steps of each. Best of llama.cpp: {self.best[0]}, {MODES[self.best[1]]}.", "",
+                "| engine | with its tokens it | tokens/s | p50 ms | p99 ms | evicting costs, ms | times llama.cpp's best |",
+                "|---|---|---|---|---|---|---|"]
+        for key, ms in self.gaps.items():
+            cost = "" if key[1] == "never" else "{:+.2f} ± {:.2f}".format(*self.cost(key))
+            times = f"**{self.times(key):.2f}x**" if key[0] == "palimpsest" else f"{self.times(key):.2f}x"
+            text.append(f"| {key[0]} | {MODES[key[1]]} | {self.speed[key]:.1f} | {statistics.median(ms):.2f} | {p99(ms):.2f} | {cost} | {times} |")
+        return text + [""]
+
+
+def write(options, kept, note):
+    groups = [Group(name, cells, {tuple(key): ms for key, ms in gaps}) for name, cells, gaps in kept]
+    shift = [(g, g.cost((engine, "shift"))[0]) for g in groups for engine in ("llama.cpp", "llama.cpp, flash attention")]
+    large = [cost for g, cost in shift if "random" in g.name]
+    modes = ("streaming", "original")
+    pays = {(g, mode): g.pays(mode) for g in groups for mode in modes}
+    times = {(g, mode): g.times(("palimpsest", mode)) for g in groups for mode in modes}
+    say_missed = lambda found: "; ".join(f"{g.name} at {g.cells:,}, {MODES[mode]}: {value:.3f}" for (g, mode), value in found) or "nothing"
+    text = ["# Evicting, against llama.cpp's context shift", "", note, "",
+            f"{options.kept:,} tokens are attended to in every step, the newest included; the first 4 never leave. `never evicts` is the same "
+            "engine holding as many: its newest token is taken back, untimed, after each step. Evicting's cost is the median of "
+            "the differences to that, step by step, with its 95% interval. tokens/s: from the mean.", "",
+            f"- Ours pays for evicting {min(pays.values()):.3f} to {max(pays.values()):.3f} of a step that does not evict (asked: nothing measurable, "
+            f"at most {PAYS:.2f}). Above it: {say_missed([i for i in pays.items() if i[1] > PAYS])}.",
+            *([f"- llama.cpp's shift costs {min(large):+.1f} to {max(large):+.1f} ms a token in the {options.shape} shape (+22 to +86 were seen on "
+               "another machine)."] if large else []),
+            f"- Ours decodes {min(times.values()):.2f} to {max(times.values()):.2f} times as fast as the best of llama.cpp's modes with as many "
+            f"tokens (asked: {FASTER:.2f}). Below it: {say_missed([i for i in times.items() if i[1] < FASTER])}.",
+            "- With the full cache: [versus-llama-bench.md](versus-llama-bench.md).", "",
+            *[line for g in groups for line in g.lines()]]
+    os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
+    with open(options.out, "w") as file:
+        file.write("\n".join(text))
+    print("\n".join(text))
+
+
+def main():
+    o = arguments()
+    raw = os.path.join(o.folder, "versus-shift.json")
+    samples, note = {}, ""
+    if o.from_json or (o.add and os.path.exists(raw)):
+        with open(raw) as file:
+            kept = json.load(file)
+        note = kept["note"]
+        samples = {(name, cells): {tuple(key): ms for key, ms in gaps} for name, cells, gaps in kept["samples"]}
+    listed = lambda: [(name, cells, list(gaps.items())) for (name, cells), gaps in samples.items()]
+    try:
+        for round_ in range(0 if o.from_json else o.rounds):
+            for model in o.models.split(","):
+                default = model == "default"
+                path = REPO / "models/palimpsest-stories.gguf" if default else random_model(o.program, o.folder, o.shape, model)
+                name = "palimpsest-stories" if default else f"random weights, {model.upper()}"
+                threads = 1 if default else o.threads
+                for cells in map(int, o.cells.split(",")):
+                    say(f"round {round_ + 1}: {name}, n_ctx {cells}")
+                    command = [o.bench, path, threads, cells, o.kept, o.steps]
+                    gaps = samples.setdefault((name, cells), {})
+                    for c in json.loads(run(command, prefix=o.prefix)[1])["contestants"]:
+                        gaps.setdefault((c["engine"], c["mode"]), []).extend(c["ms"])
+                    note = (f"{machine()}, {o.threads} threads (1 for palimpsest-stories); {o.shape} for the random weights; f16 cache; libllama as "
+                            f"installed by tools/setup; palimpsest {commit()}; {today()}. Made by `make versus-shift`.")
+                    with open(raw, "w") as file:
+                        json.dump({"samples": listed(), "note": note}, file)
+    except (Failed, FileNotFoundError) as error:
+        sys.exit(f"versus-shift: {error}")
+    write(o, listed(), note)
+
+
+if __name__ == "__main__":
+    main()
