@@ -6,6 +6,7 @@
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/info_cache.h"
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/family.h"
 #include "palimpsest/model/weights.h"
@@ -22,15 +23,25 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFooter = R"(Examples:
   palimpsest info model.gguf
   palimpsest info model.gguf --budget 4096 --cache-type bf16
+  palimpsest info model.gguf --cache --method streaming:budget=4096 --batch 8
   palimpsest info --devices
   palimpsest info --synthetic llama-3.2-1b@type=q4_0 --json)";
 
+constexpr const char* kMethod = "streaming";
+
 struct InfoFlags {
   ModelFlags model;
-  std::string cache_type = "f16";
-  long long budget = 256;
-  bool devices = false, families = false, json = false;
+  CacheFlags cache;
+  std::optional<long long> tokens;
+  long long batch = 1;
+  bool devices = false, families = false, json = false, terms = false;
 };
+
+constexpr long long kMostSequences = 1 << 20;
+
+bool on_cpu(const ModelFlags& flags) {
+  return flags.options.device.empty() || flags.options.device == "cpu";
+}
 
 const char* name_of(RopeKind kind) {
   return kind == RopeKind::kNone ? "none" : kind == RopeKind::kPairs ? "pairs" : "halves";
@@ -70,8 +81,13 @@ Json vocabulary_of(const Model& model) {
 }
 
 Json describe(const InfoFlags& flags) {
-  if (flags.budget < 1 || flags.budget > (1LL << 40)) fail("--budget {}: give 1 to 2^40 tokens", flags.budget);
-  const CacheType type = cache_type_of(flags.cache_type);
+  if (flags.batch < 1 || flags.batch > kMostSequences)
+    fail("--batch {}: give 1 to {} sequences", flags.batch, kMostSequences);
+  if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > kMostTokens))
+    fail("--tokens {}: give 1 to {}", *flags.tokens, kMostTokens);
+  const SessionOptions options = session_options(flags.cache, kMethod);
+  if (flags.terms && (flags.model.options.portable || !on_cpu(flags.model)))
+    fail("--cache counts the pages of the CPU's own path: leave --portable and --device out");
   ModelFlags model_flags = flags.model;
   model_flags.options.repack = false;  // nothing is computed here
   const auto model = load_model(model_flags);
@@ -93,11 +109,18 @@ Json describe(const InfoFlags& flags) {
   out["rope"] = rope_of(h.rope);
   out["vocabulary"] = vocabulary_of(*model);
   out["tensors"] = tensors_of(*model);
-  out["cache"] = {{"type", cli::name_of(type)},
-                  {"bytes_per_token", cache_bytes(h, type, 1)},
-                  {"budget", flags.budget},
-                  {"bytes_at_budget", cache_bytes(h, type, flags.budget)},
-                  {"bytes_at_trained_context", cache_bytes(h, type, h.trained_context)}};
+  const auto rows = [&](long long tokens) {  // without the unused ends of last pages
+    const Footprint f = footprint_of(options, h, {.tokens = 1});
+    return f.heads * f.row_bytes * static_cast<std::size_t>(tokens);
+  };
+  out["cache"] = {{"type", cli::name_of(options.cache_type)},
+                  {"bytes_per_token", rows(1)},
+                  {"bytes_at_trained_context", rows(h.trained_context)}};
+  if (options.method.bounded()) {
+    out["cache"]["budget"] = options.method.budget;
+    out["cache"]["bytes_at_budget"] = rows(options.method.budget);
+  }
+  if (flags.terms) out["cache"]["footprint"] = cache_terms(options, h, flags.tokens, flags.batch);
   return out;
 }
 
@@ -131,9 +154,13 @@ void print(const Json& m) {
     line(&t == &m["tensors"].front() ? "tensors" : "",
          fmt::format("{:6} {:4} tensors, {}", t["type"].get<std::string>(), t["count"].get<int>(), bytes(t["bytes"])));
   const Json& c = m["cache"];
-  line("cache", fmt::format("{} a token in {}; {} at a budget of {}; {} at the trained context",
-                            bytes(c["bytes_per_token"]), c["type"].get<std::string>(), bytes(c["bytes_at_budget"]),
-                            thousands(c["budget"].get<long long>()), bytes(c["bytes_at_trained_context"])));
+  std::string cost = fmt::format("{} a token in {}; ", bytes(c["bytes_per_token"]), c["type"].get<std::string>());
+  if (c.contains("budget"))
+    cost += fmt::format("{} at a budget of {}; ", bytes(c["bytes_at_budget"]), thousands(c["budget"].get<long long>()));
+  line("cache", fmt::format("{}{} at the trained context", cost, bytes(c["bytes_at_trained_context"])));
+  if (!c.contains("footprint")) return;
+  fmt::print("\n");
+  print_cache_terms(c["footprint"]);
 }
 
 int devices(bool json) {
@@ -176,12 +203,14 @@ void add_info(CLI::App& app, Action& action) {
       ->excludes("--synthetic");
   command->add_flag("--devices", flags->devices, "list the devices that a model can run on, and leave")->group("Lists");
   command->add_flag("--families", flags->families, "list the architectures that can be run, and leave")->group("Lists");
-  command->add_option("--budget", flags->budget, "tokens to say the cost of")
+  add_cache_flags(*command, flags->cache, kMethod);
+  command->add_flag("--cache", flags->terms, "what such a cache holds at the most, term by term")->group("Cache");
+  command->add_option("--tokens", flags->tokens, "for --cache: how many come in all, the prompt's among them")
       ->type_name("TOKENS")
-      ->capture_default_str()
+      ->default_str("no end; the trained context if nothing leaves")
       ->group("Cache");
-  command->add_option("--cache-type", flags->cache_type, "how keys and values are stored: f32, f16 or bf16")
-      ->type_name("TYPE")
+  command->add_option("--batch", flags->batch, "for --cache: sequences, each with a cache of its own")
+      ->type_name("N")
       ->capture_default_str()
       ->group("Cache");
   add_json_flag(*command, flags->json);

@@ -118,14 +118,16 @@ const char* name_of(CacheType type) {
   return type == CacheType::kF32 ? "f32" : type == CacheType::kF16 ? "f16" : "bf16";
 }
 
-std::size_t cache_bytes(const Hyperparameters& hyper, CacheType type, long long tokens) {
-  return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(bytes_per_element(type)) *
-         static_cast<std::size_t>(hyper.layers) * static_cast<std::size_t>(hyper.kv_heads) *
-         static_cast<std::size_t>(hyper.head_dim + hyper.value_dim);
+Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper, const Occupancy& occupancy) {
+  CacheOptions shape;
+  shape.layers = hyper.layers;
+  shape.kv_heads = hyper.kv_heads;
+  shape.head_dim = hyper.head_dim;
+  shape.value_dim = hyper.value_dim;
+  return footprint(cache_options(options, shape, hyper.rope.kind), occupancy);
 }
 
-SessionOptions session_options(const CacheFlags& flags, const std::string& default_method, const Hyperparameters& hyper,
-                               long long tokens) {
+SessionOptions session_options(const CacheFlags& flags, const std::string& default_method) {
   SessionOptions out;
   out.method = method_of(flags, default_method);
   out.cache_type = cache_type_of(flags.cache_type);
@@ -135,14 +137,24 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   out.chunk = static_cast<int>(flags.chunk);
   out.page_size = static_cast<int>(flags.page_size);
   out.memory_limit = memory_bytes();
+  return out;
+}
 
-  // What the cache will hold at most is known beforehand: a promise that this machine cannot keep is refused now.
-  const long long most = out.method.bounded() ? out.method.budget + out.method.every - 1LL : tokens;
-  const double need = static_cast<double>(cache_bytes(hyper, out.cache_type, 1)) * static_cast<double>(most);
+SessionOptions session_options(const CacheFlags& flags, const std::string& default_method, const Hyperparameters& hyper,
+                               long long tokens) {
+  SessionOptions out = session_options(flags, default_method);
+  const bool bounded = out.method.bounded();
+  if (tokens < 0 && !bounded) return out;  // no end: refused when it gets there
+
+  // What the cache will hold at most is known beforehand: a promise that this machine cannot keep is refused now, at
+  // the budget whether it is reached or not.
+  const long long prompt = tokens < 0 ? kMostTokens : std::min(tokens, kMostTokens);  // all of it may be prompt
+  const Occupancy most = occupancies(out, hyper.rope.kind, prompt, bounded ? -1 : prompt).reading;
+  const auto need = static_cast<double>(footprint_of(out, hyper, most).total());
   if (need > static_cast<double>(out.memory_limit))
-    fail("a cache of {} tokens needs {:.1f} GiB and this machine has {}: {}", most, need / (1 << 30),
+    fail("a cache of {} tokens needs {:.1f} GiB and this machine has {}: {}", most.tokens, need / (1 << 30),
          human_bytes(out.memory_limit),
-         out.method.bounded() ? "choose a smaller --budget" : "give a --budget, or ask for fewer tokens");
+         bounded ? "choose a smaller --budget" : "give a --budget, or ask for fewer tokens");
   return out;
 }
 

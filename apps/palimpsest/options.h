@@ -21,6 +21,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags);
 std::string model_path(const ModelFlags& flags);  // throws Error that says how to get a model
 std::shared_ptr<Model> load_model(const ModelFlags& flags);
 
+constexpr long long kMostTokens = 1LL << 40;  // that any flag may ask for
+
 // The method in one string, and flags that replace parts of it; the cache that carries it out.
 struct CacheFlags {
   std::string method;  // empty: the command's default
@@ -30,11 +32,14 @@ struct CacheFlags {
 };
 void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method);
 Method method_of(const CacheFlags& flags, const std::string& default_method);
-std::size_t cache_bytes(const Hyperparameters& hyper, CacheType type, long long tokens);
 CacheType cache_type_of(const std::string& name);
 const char* name_of(CacheType type);
-// Throws Error for sizes that make no sense, or a cache at its budget that this machine's memory cannot hold.
-// `tokens`: how many will come at most; -1: no end.
+// Throws Error for sizes that make no sense.
+SessionOptions session_options(const CacheFlags& flags, const std::string& default_method);
+// What the cache of such a session holds (of the CPU's own path).
+Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper, const Occupancy& occupancy);
+// Throws Error also for a cache that this machine's memory cannot hold. `tokens`: how many will come at most; -1: no
+// end.
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method, const Hyperparameters& hyper,
                                long long tokens);
 

@@ -144,7 +144,15 @@ TEST_F(BadInputTest, CommandLines) {
   expect_refused({"run", "-n"}, "palimpsest run --help");
   expect_refused({"run", "--synthetic", "llama-3.2-1b"}, "vocabulary");
   expect_refused({"info", "--synthetic", "nosuch"}, "nosuch");
-  expect_refused({"info", "--budget", "0", model_}, "--budget");
+  expect_refused({"info", "--budget", "0", model_}, "budget");
+  expect_refused({"info", "--cache", "--budget", "4", model_}, "at least 5");
+  expect_refused({"info", "--cache", "--method", "nosuch", model_}, "nosuch");
+  expect_refused({"info", "--cache", "--cache-type", "f12", model_}, "f12");
+  expect_refused({"info", "--cache", "--page-size", "20", model_}, "multiple of 16");
+  expect_refused({"info", "--cache", "--batch", "0", model_}, "--batch 0");
+  expect_refused({"info", "--cache", "--tokens", "0", model_}, "--tokens 0");
+  expect_refused({"info", "--cache", "--tokens", "many", model_}, "--tokens");
+  expect_refused({"info", "--cache", "--portable", model_}, "--portable");
   expect_refused(on({"chat"}), "--chat-template");
   expect_refused(on({"chat", "--chat-template", "nosuch"}), "chatml");
 }

@@ -30,6 +30,42 @@ TEST_F(InfoTest, SaysWhatTheFileHolds) {
     EXPECT_NE(text.out.find(part), std::string::npos) << part;
 }
 
+// What is foreseen is what a run reports of its cache.
+TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
+  const Words method = {"--method", "streaming:budget=100", "--page-size", "32"};
+  Words info = {"info", model_, "--cache", "--json", "--batch", "3"},
+        run = {"--tokens", "300", "--ignore-eos", "--json"};
+  info.insert(info.end(), method.begin(), method.end());
+  run.insert(run.end(), method.begin(), method.end());
+  const Finished done = command(info);
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto terms = nlohmann::json::parse(done.out)["cache"]["footprint"];
+  const auto held = nlohmann::json::parse(this->run(run).out);
+  EXPECT_EQ(terms["writing"]["bytes_in_use"], held["cache_bytes"]);
+  EXPECT_EQ(terms["writing"]["bytes_in_use"], held["cache_bytes_peak"]);
+  EXPECT_EQ(terms["writing"]["bytes_in_use"], 5 * 4 * 4 * 32 * 16 * 2);  // layers, heads, pages, slots, row, f16
+  EXPECT_EQ(terms["reading"]["tokens"], 99 + 512);
+  for (const char* part : {"writing", "reading"}) {
+    std::size_t sum = 0;
+    for (const auto& term : terms[part]["terms"]) {
+      std::size_t product = 1;
+      for (const auto& factor : term["factors"]) product *= factor["count"].get<std::size_t>();
+      EXPECT_EQ(product, term["bytes"]) << term["name"];
+      sum += product;
+    }
+    EXPECT_EQ(terms[part]["bytes"], sum);
+    EXPECT_EQ(terms[part]["bytes_of_batch"], 3 * sum);
+  }
+
+  const Finished text = command({"info", model_, "--cache", "--batch", "2"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  for (const char* part : {"5 layers x 4 KV heads x 4 pages x 64 slots x 32 bytes of a row", "Reading a prompt",
+                           "2 sequences", "256 tokens at most"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
+  const Finished full = command({"info", model_, "--cache", "--method", "full", "--tokens", "1000"});
+  EXPECT_NE(full.out.find("1,000 tokens at most"), std::string::npos) << full.out << full.err;
+}
+
 TEST_F(InfoTest, TheModelCanComeFromTheEnvironment) {
   const Finished done = run_program(PALIMPSEST_PROGRAM, {"info", "--json"}, "", {{"PALIMPSEST_MODEL", model_}});
   ASSERT_EQ(done.code, 0) << done.err;

@@ -1,12 +1,17 @@
 #include <algorithm>
+#include <bit>
 #include <cassert>
 
 #include "palimpsest/cache/slots.h"
 
 namespace palimpsest {
 
+std::size_t SlotQueue::places_for(std::size_t entries) {
+  return entries == 0 ? 0 : std::max<std::size_t>(64, std::bit_ceil(entries));
+}
+
 void SlotQueue::grow() {
-  std::vector<int> larger(std::max<std::size_t>(64, ring_.size() * 2));
+  std::vector<int> larger(places_for(ring_.size() + 1));
   for (int i = 0; i < size_; ++i)
     larger[static_cast<std::size_t>(i)] = ring_[static_cast<std::size_t>(wrap(head_ + i))];
   ring_ = std::move(larger);

@@ -198,9 +198,12 @@ SlotsView SlotTable::view() const {
           .fresh_count = static_cast<int>(fresh_.size())};
 }
 
+std::size_t SlotTable::slot_bytes(bool track_rank) {
+  return sizeof(Position) + sizeof(std::int32_t) + sizeof(float) + (track_rank ? sizeof(int) : 0);
+}
+
 std::size_t SlotTable::bytes() const {
-  const std::size_t slot = sizeof(Position) + sizeof(std::int32_t) + sizeof(float) + (track_rank_ ? sizeof(int) : 0);
-  return position_.size() * slot + page_live_.size() * sizeof(int) + free_.bytes();
+  return position_.size() * slot_bytes(track_rank_) + page_live_.size() * sizeof(int) + free_.bytes();
 }
 
 }  // namespace palimpsest

@@ -46,6 +46,7 @@ class SlotQueue {
     size_ = kept;
   }
   std::size_t bytes() const { return ring_.size() * sizeof(int); }
+  static std::size_t places_for(std::size_t entries);  // the ring's, when it held so many at the most
 
  private:
   int wrap(int i) const { return i < static_cast<int>(ring_.size()) ? i : i - static_cast<int>(ring_.size()); }
@@ -94,6 +95,7 @@ class SlotTable {
   std::int32_t when(Position position) const;
   static constexpr std::int32_t kOldest = INT32_MIN / 2;
 
+  static std::size_t slot_bytes(bool track_rank);  // of the columns
   std::size_t bytes() const;  // memory of the columns: positions, whens, ranks, scores, page counts, free list
 
  private:

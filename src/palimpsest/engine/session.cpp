@@ -43,16 +43,46 @@ AttentionRule attention_rule(const Method& m, RopeKind rope) {
   return rule;
 }
 
+CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, RopeKind rope) {
+  CacheOptions cache = shape;
+  cache.type = options.cache_type;
+  cache.page_size = options.page_size;
+  cache.mechanism = options.method.mechanism;
+  cache.shared = Evictor(options.method).needs().positions_only();
+  cache.track_rank = attention_rule(options.method, rope).rotation == Rotation::kLate;
+  return cache;
+}
+
+Occupancies occupancies(const SessionOptions& options, RopeKind rope, long long prompt, long long tokens) {
+  const Method& m = options.method;
+  const auto at_most = [&](long long count) { return tokens < 0 ? count : std::min(count, tokens); };
+  if (!m.bounded()) {
+    assert(tokens >= prompt);
+    return {.writing = {.tokens = tokens, .leave = 0},
+            .reading = {.tokens = prompt, .come = std::clamp<long long>(prompt, 1, options.chunk), .leave = 0}};
+  }
+  const long long full = m.budget + m.every - 1LL;
+  Occupancies out{.writing = {.tokens = at_most(full), .leave = m.every}, .reading = {}};
+  if (m.windowed() && attention_rule(m, rope).window == 0) {  // chunks that fit, see chunk_that_fits
+    out.reading = {.tokens = at_most(full),
+                   .come = std::clamp<long long>(prompt, 1, std::min<long long>(options.chunk, full)),
+                   .leave = m.every};
+    return out;
+  }
+  // Chunk i comes on top of budget - 1 tokens, or of the i chunks before it.
+  const long long chunk = options.chunk, whole = prompt / chunk, kept = m.budget - 1LL;
+  const long long last = std::min(whole * chunk, kept) + prompt % chunk;
+  const long long before = whole == 0 ? 0 : std::min((whole - 1) * chunk, kept) + chunk;
+  const long long come = std::clamp(prompt, 1LL, chunk);
+  out.reading = {.tokens = std::max({last, before, out.writing.tokens}), .come = come, .leave = come};
+  return out;
+}
+
 Session::Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options)
     : decoder_(std::move(decoder)), options_(checked(options)), evictor_(options.method) {
-  rule_ = attention_rule(options_.method, decoder_->model().hyper().rope.kind);
-  CacheOptions cache = decoder_->cache_options();
-  cache.type = options_.cache_type;
-  cache.page_size = options_.page_size;
-  cache.mechanism = options_.method.mechanism;
-  cache.shared = evictor_.needs().positions_only();
-  cache.track_rank = rule_.rotation == Rotation::kLate;
-  cache_ = std::make_unique<Cache>(cache);
+  const RopeKind rope = decoder_->model().hyper().rope.kind;
+  rule_ = attention_rule(options_.method, rope);
+  cache_ = std::make_unique<Cache>(palimpsest::cache_options(options_, decoder_->cache_options(), rope));
 }
 
 // How many of `wanted` tokens may go through the model at once, after the plan for them was applied.

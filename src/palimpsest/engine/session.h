@@ -6,6 +6,7 @@
 #include <span>
 
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/cache/footprint.h"
 #include "palimpsest/evict/evictor.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/model/decoder.h"
@@ -23,6 +24,16 @@ struct SessionOptions {
 // How a method's cache is attended to in a model with these rotary positions. Throws Error for what does not exist:
 // cache positions without rotary positions, two-query where evictions come in bunches.
 AttentionRule attention_rule(const Method& method, RopeKind rope);
+
+// The cache that a session with these options attends to; `shape`: what its decoder asks for.
+CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, RopeKind rope);
+
+// What a head holds at the most: while the model writes token by token, and while `prompt` tokens go through it in
+// chunks (no fewer than the former). `tokens`: how many there will be in all; -1: no end.
+struct Occupancies {
+  Occupancy writing, reading;
+};
+Occupancies occupancies(const SessionOptions& options, RopeKind rope, long long prompt, long long tokens);
 
 class Session {
  public:

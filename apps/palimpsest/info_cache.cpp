@@ -1,0 +1,97 @@
+#include "palimpsest/info_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "palimpsest/progress.h"
+#include "palimpsest/system.h"
+
+namespace palimpsest::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json term(const char* name, const std::vector<std::pair<std::size_t, const char*>>& factors, std::size_t bytes) {
+  Json list = Json::array();
+  for (const auto& [count, of] : factors) list.push_back({{"count", count}, {"of", of}});
+  return {{"name", name}, {"factors", list}, {"bytes", bytes}};
+}
+
+Json terms_of(const Footprint& f, const Hyperparameters& hyper, const Occupancy& occupancy, std::size_t batch) {
+  const auto layers = static_cast<std::size_t>(hyper.layers), heads = static_cast<std::size_t>(hyper.kv_heads);
+  Json out;
+  out["tokens"] = occupancy.tokens;
+  out["terms"] = {
+      term("keys and values",
+           {{layers, "layers"},
+            {heads, "KV heads"},
+            {f.pages, "pages"},
+            {f.page_slots, "slots"},
+            {f.row_bytes, "bytes of a row"}},
+           f.rows),
+      term("columns",
+           {{f.tables, "tables"}, {f.pages, "pages"}, {f.page_slots, "slots"}, {f.slot_bytes, "bytes of a slot"}},
+           f.columns),
+      term("tokens in a page", {{f.tables, "tables"}, {f.pages, "pages"}, {sizeof(int), "bytes"}}, f.counts),
+      term("free slots", {{f.tables, "tables"}, {f.queue_places, "places"}, {sizeof(int), "bytes"}}, f.queues),
+      term("page addresses",
+           {{layers, "layers"}, {heads, "KV heads"}, {f.pages, "pages"}, {sizeof(std::byte*), "bytes"}}, f.blocks),
+  };
+  out["bytes_in_use"] = f.in_use();
+  out["bytes_tables"] = f.bookkeeping();
+  out["bytes"] = f.total();
+  out["bytes_of_batch"] = f.total() * batch;
+  return out;
+}
+
+void print_part(const Json& part, long long batch, const std::string& title) {
+  fmt::print("\n{}\n", title);
+  for (const Json& t : part["terms"]) {
+    std::string product;
+    for (const Json& factor : t["factors"])
+      product += fmt::format("{}{} {}", product.empty() ? "" : " x ", thousands(factor["count"].get<long long>()),
+                             factor["of"].get<std::string>());
+    fmt::print("  {:16}  {:>15} B  = {}\n", t["name"].get<std::string>(), thousands(t["bytes"].get<long long>()),
+               product);
+  }
+  const auto bytes = part["bytes"].get<std::size_t>(), all = part["bytes_of_batch"].get<std::size_t>();
+  fmt::print("  {:16}  {:>15} B  = {}\n", "together", thousands(static_cast<long long>(bytes)), human_bytes(bytes));
+  if (batch > 1)
+    fmt::print("  {:16}  {:>15} B  = {}, {} sequences\n", "batch", thousands(static_cast<long long>(all)),
+               human_bytes(all), batch);
+}
+
+}  // namespace
+
+Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, std::optional<long long> tokens,
+                 long long batch) {
+  const bool bounded = options.method.bounded();
+  if (!tokens && !bounded) tokens = std::max(1, hyper.trained_context);
+  const Occupancies o = occupancies(options, hyper.rope.kind, tokens.value_or(kMostTokens), tokens.value_or(-1));
+  const auto part = [&](const Occupancy& occupancy) {
+    return terms_of(footprint_of(options, hyper, occupancy), hyper, occupancy, static_cast<std::size_t>(batch));
+  };
+  Json out = {{"method", spell_out(options.method)},
+              {"type", name_of(options.cache_type)},
+              {"page_size", options.page_size},
+              {"chunk", options.chunk},
+              {"batch", batch},
+              {"bounded", bounded}};
+  out["writing"] = part(o.writing);
+  out["reading"] = part(o.reading);
+  return out;
+}
+
+void print_cache_terms(const Json& c) {
+  const auto batch = c["batch"].get<long long>();
+  const auto tokens = [&](const char* part) { return thousands(c[part]["tokens"].get<long long>()); };
+  fmt::print("{}\n{} keys and values, pages of {} slots\n", c["method"].get<std::string>(),
+             c["type"].get<std::string>(), c["page_size"].get<int>());
+  print_part(c["writing"], batch, fmt::format("Writing, token by token: {} tokens at most", tokens("writing")));
+  print_part(
+      c["reading"], batch,
+      fmt::format("Reading a prompt in chunks of {}: {} tokens at most", c["chunk"].get<int>(), tokens("reading")));
+}
+
+}  // namespace palimpsest::cli

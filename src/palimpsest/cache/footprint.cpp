@@ -1,0 +1,44 @@
+#include "palimpsest/cache/footprint.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace palimpsest {
+namespace {
+
+std::size_t pages_of(long long tokens, int page_size) {
+  return static_cast<std::size_t>((tokens + page_size - 1) / page_size);
+}
+
+// Free slots are most when the first tokens have their pages and no slot yet, or when those that leave have left.
+std::size_t most_free(const Occupancy& o, std::size_t pages, int page_size) {
+  const auto slots = static_cast<std::size_t>(page_size);
+  const std::size_t first = pages_of(std::min(o.tokens, o.come), page_size) * slots;
+  const auto stay = static_cast<std::size_t>(std::max(0LL, o.tokens - o.leave));
+  return std::max(first, pages * slots - stay);
+}
+
+}  // namespace
+
+Footprint footprint(const CacheOptions& options, const Occupancy& occupancy) {
+  assert(occupancy.tokens >= 0 && occupancy.come >= 1 && occupancy.leave >= 0);
+  const Cache empty(options);  // checks the options; knows a page's bytes and how many tables there are
+  Footprint f;
+  f.heads = static_cast<std::size_t>(options.layers) * static_cast<std::size_t>(options.kv_heads);
+  f.tables = static_cast<std::size_t>(empty.tables());
+  f.pages = pages_of(occupancy.tokens, options.page_size);
+  f.page_slots = static_cast<std::size_t>(options.page_size);
+  f.row_bytes = page_bytes(empty.view(0)) / f.page_slots;
+  f.slot_bytes = SlotTable::slot_bytes(options.track_rank);
+  if (options.mechanism == Mechanism::kInPlace && occupancy.tokens > 0)
+    f.queue_places = SlotQueue::places_for(most_free(occupancy, f.pages, options.page_size));
+
+  f.rows = f.heads * f.pages * f.page_slots * f.row_bytes;
+  f.columns = f.tables * f.pages * f.page_slots * f.slot_bytes;
+  f.counts = f.tables * f.pages * sizeof(int);
+  f.queues = f.tables * f.queue_places * sizeof(int);
+  f.blocks = f.heads * f.pages * sizeof(std::byte*);
+  return f;
+}
+
+}  // namespace palimpsest

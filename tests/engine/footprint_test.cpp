@@ -1,0 +1,159 @@
+// What `info --cache` says beforehand is what a session's cache comes to hold, byte for byte.
+#include "palimpsest/cache/footprint.h"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+#include "palimpsest/engine/session.h"
+#include "palimpsest/model/synthetic.h"
+
+namespace palimpsest {
+namespace {
+
+std::shared_ptr<Decoder> small_decoder() {
+  static const auto decoder = std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = 64,
+                                                                                    .width = 32,
+                                                                                    .layers = 3,
+                                                                                    .feed_forward = 32,
+                                                                                    .query_heads = 4,
+                                                                                    .kv_heads = 2,
+                                                                                    .head_dim = 8})),
+                                                        1);
+  return decoder;
+}
+
+struct Case {
+  std::string method;
+  CacheType type = CacheType::kF16;
+  int page_size = 16;
+  Rerotate rerotate = Rerotate::kAuto;
+
+  SessionOptions options(int chunk = 32) const {
+    SessionOptions out;
+    out.method = parse_method(method);
+    out.method.rerotate = rerotate;
+    out.cache_type = type;
+    out.page_size = page_size;
+    out.chunk = chunk;
+    return out;
+  }
+  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
+    return out << c.method << " type " << static_cast<int>(c.type) << " page " << c.page_size;
+  }
+};
+
+class FootprintTest : public ::testing::TestWithParam<Case> {
+ protected:
+  static constexpr RopeKind kRope = RopeKind::kPairs;
+  Footprint foreseen(const SessionOptions& options, const Occupancy& occupancy) const {
+    return footprint(cache_options(options, small_decoder()->cache_options(), kRope), occupancy);
+  }
+};
+
+TEST_P(FootprintTest, HoldsWhileTheModelWrites) {
+  const SessionOptions options = GetParam().options();
+  ASSERT_EQ(small_decoder()->model().hyper().rope.kind, kRope);
+  Session session(small_decoder(), options);
+  std::size_t most_in_use = 0, most_in_tables = 0;
+  for (int tokens = 1; tokens <= 150; ++tokens) {
+    session.decode(tokens % 64);
+    most_in_use = std::max(most_in_use, session.cache().bytes_in_use());
+    most_in_tables = std::max(most_in_tables, session.cache().bytes_tables());
+    const Footprint expected = foreseen(options, occupancies(options, kRope, 0, tokens).writing);
+    ASSERT_EQ(most_in_use, expected.in_use()) << tokens;
+    ASSERT_EQ(most_in_tables, expected.bookkeeping()) << tokens;
+    ASSERT_EQ(session.cache().bytes_peak(), expected.in_use()) << tokens;
+  }
+}
+
+TEST_P(FootprintTest, HoldsWhileAPromptIsRead) {
+  for (const int prompt : {1, 7, 32, 33, 64, 100, 200, 333}) {
+    const SessionOptions options = GetParam().options();
+    Session session(small_decoder(), options);
+    const std::vector<TokenId> tokens(static_cast<std::size_t>(prompt), 5);
+    std::size_t most_in_tables = 0;
+    session.prefill(tokens, [&](long long, long long) {
+      most_in_tables = std::max(most_in_tables, session.cache().bytes_tables());
+      return true;
+    });
+    const Footprint expected = foreseen(options, occupancies(options, kRope, prompt, prompt).reading);
+    EXPECT_EQ(session.cache().bytes_peak(), expected.in_use()) << prompt;
+    EXPECT_LE(most_in_tables, expected.bookkeeping()) << prompt;
+  }
+}
+
+using BoundedFootprintTest = FootprintTest;
+
+// A prompt's pages go back when the window has gone through them once.
+TEST_P(BoundedFootprintTest, APromptLeavesNoTrace) {
+  const SessionOptions options = GetParam().options();
+  Session session(small_decoder(), options);
+  session.prefill(std::vector<TokenId>(300, 5));
+  for (int i = 0; i < 200; ++i) session.decode(7);
+  EXPECT_EQ(session.cache().bytes_in_use(), foreseen(options, occupancies(options, kRope, 300, 500).writing).in_use());
+}
+
+const Case kUnbounded[] = {{"full"}, {"full", CacheType::kF32, 64}};
+const Case kBounded[] = {
+    {"streaming:budget=64"},
+    {"streaming:budget=64", CacheType::kF32, 32},
+    {"streaming:budget=64", CacheType::kBF16, 64},
+    {"streaming:budget=41", CacheType::kF16, 48},
+    {"streaming:budget=60,mechanism=shift"},
+    {"streaming:budget=60,positions=original"},
+    {"streaming:budget=60", CacheType::kF16, 16, Rerotate::kLate},
+    {"streaming:budget=60,every=8"},
+    {"streaming:budget=60,every=8,mechanism=shift", CacheType::kF32, 32},
+};
+INSTANTIATE_TEST_SUITE_P(Unbounded, FootprintTest, ::testing::ValuesIn(kUnbounded));
+INSTANTIATE_TEST_SUITE_P(Bounded, FootprintTest, ::testing::ValuesIn(kBounded));
+INSTANTIATE_TEST_SUITE_P(Bounded, BoundedFootprintTest, ::testing::ValuesIn(kBounded));
+
+// Each head with its own table, ranks kept: the terms that sinks + window does not need.
+TEST(Footprint, OfTablesOfTheirOwn) {
+  for (const bool ranks : {false, true}) {
+    CacheOptions options{.layers = 3, .kv_heads = 2, .head_dim = 8, .value_dim = 16, .type = CacheType::kF32};
+    options.shared = false;
+    options.track_rank = ranks;
+    options.page_size = 32;
+    Cache cache(options);
+    Plan plan;
+    plan.drop.resize(6);
+    for (int tokens = 1; tokens <= 500; ++tokens) {
+      if (cache.live() == 100) {
+        for (int t = 0; t < 6; ++t) plan.drop[static_cast<std::size_t>(t)] = {(tokens * 31 + t * 17) % 100};
+        cache.apply(plan);
+      }
+      cache.insert(1);
+      const Footprint f = footprint(options, {.tokens = std::min(tokens, 100)});
+      ASSERT_EQ(cache.bytes_in_use(), f.in_use());
+      ASSERT_EQ(cache.bytes_tables(), f.bookkeeping());
+    }
+  }
+}
+
+// Worked out by hand: 3 layers x 2 heads, budget 100 in pages of 32: 4 pages of 128 slots.
+TEST(Footprint, TermsByHand) {
+  CacheOptions options{.layers = 3, .kv_heads = 2, .head_dim = 8, .value_dim = 16, .type = CacheType::kF16};
+  options.page_size = 32;
+  Footprint f = footprint(options, {.tokens = 100});
+  EXPECT_EQ(f.rows, 3u * 2 * 128 * (8 + 16) * 2);
+  EXPECT_EQ(f.columns, 128u * (8 + 4 + 4));
+  EXPECT_EQ(f.counts, 4u * 4);
+  EXPECT_EQ(f.queues, 64u * 4);
+  EXPECT_EQ(f.blocks, 3u * 2 * 4 * 8);
+  EXPECT_EQ(f.total(), f.rows + f.columns + f.counts + f.queues + f.blocks);
+
+  options.shared = false;
+  options.track_rank = true;
+  options.mechanism = Mechanism::kShift;
+  f = footprint(options, {.tokens = 100});
+  EXPECT_EQ(f.columns, 6u * 128 * (8 + 4 + 4 + 4));
+  EXPECT_EQ(f.counts, 6u * 4 * 4);
+  EXPECT_EQ(f.queues, 0u);
+  EXPECT_EQ(footprint(options, {.tokens = 0}).total(), 0u);
+}
+
+}  // namespace
+}  // namespace palimpsest
