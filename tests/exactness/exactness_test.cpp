@@ -101,8 +101,14 @@ void check(Laboratory& laboratory, const std::vector<Combination>& some) {
   table.print();
 }
 
+// Read when ggml loads its backends, at the first use in a process. Software devices only show themselves when they are
+// asked for. Products by cooperative matrices of Mesa's llvmpipe are wrong where a matrix's rows are no multiple of 8
+// (ggml 0.27, Mesa 26: 172 rows of stories260K's feed-forward).
+const bool g_vulkan_settings =
+    ::setenv("GGML_VK_VISIBLE_DEVICES", "0", 0) == 0 && ::setenv("GGML_VK_DISABLE_COOPMAT", "1", 0) == 0;
+
 bool has_vulkan() {
-  ::setenv("GGML_VK_VISIBLE_DEVICES", "0", 0);  // software devices only show themselves when they are asked for
+  if (!g_vulkan_settings) return false;
   return std::ranges::any_of(list_devices(), [](const DeviceInfo& d) { return d.name == "Vulkan0"; });
 }
 
