@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "palimpsest/core/error.h"
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/graph.h"
 
@@ -48,10 +47,8 @@ int ranks_asked_for(const Step& step, int sequence) {
 
 }  // namespace
 
-PortablePath::PortablePath(const Hyperparameters& hyper, ggml_backend_t backend)
-    : backend_(backend), cpu_(is_cpu(ggml_backend_get_device(backend))), ranks_(backend) {
-  if (!hyper.alibi.empty()) fail("models with ALiBi run on the CPU's own path only: leave out --portable and --device");
-}
+PortablePath::PortablePath(const Hyperparameters&, ggml_backend_t backend)
+    : backend_(backend), cpu_(is_cpu(ggml_backend_get_device(backend))), ranks_(backend) {}
 
 CacheOptions PortablePath::cache_options(const Hyperparameters& hyper) const {
   CacheOptions options;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 
 namespace palimpsest {
 
@@ -29,7 +30,8 @@ TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape,
   TableInputs in;
   in.key_rows = input(context, GGML_TYPE_I64, tokens, heads);
   in.value_rows = input(context, GGML_TYPE_I64, shape.value_dim * tokens, heads);
-  in.mask = input(context, GGML_TYPE_F16, span, tokens, 1, heads);
+  in.mask = shape.alibi == nullptr ? input(context, GGML_TYPE_F16, span, tokens, 1, heads)
+                                   : input(context, GGML_TYPE_F32, span, tokens, shape.group(), shape.kv_heads);
   if (!needs.turned) return in;
   if (needs.query_ranks) in.query_ranks = input(context, GGML_TYPE_I32, heads * tokens);
   if (needs.key_ranks) in.key_ranks = input(context, GGML_TYPE_I32, span * heads);
@@ -44,7 +46,10 @@ void TableWriter::write(const TableInputs& inputs, const AttentionStep& step, in
   const HeadPages* head = step.cache[sequence].head;
   const StepTokens& tokens = step.tokens[sequence];
   write_rows(inputs, head, tokens, capacity);
-  write_mask(inputs, step, sequence);
+  if (step.shape.alibi == nullptr)
+    write_mask(inputs, step, sequence);
+  else
+    write_biases(inputs, step, sequence);
   if (inputs.sinks != nullptr) write_sinks(inputs, head, tokens);
   write_ranks(inputs, step, sequence);
 }
@@ -63,22 +68,51 @@ void TableWriter::write_rows(const TableInputs& inputs, const HeadPages* head, c
   set(inputs.value_rows, rows_);
 }
 
-void TableWriter::write_mask(const TableInputs& inputs, const AttentionStep& step, int sequence) {
+template <typename Visible>
+void TableWriter::for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible) {
   const StepTokens& tokens = step.tokens[sequence];
-  const std::int64_t heads = inputs.mask->ne[3], span = inputs.mask->ne[0];
-  mask_.assign(static_cast<std::size_t>(heads * tokens.count * span), kHidden);
-  for (int h = 0; h < heads; ++h) {
+  const SlotsView& slots = *step.cache[sequence].head[head].slots;
+  const std::int64_t now = tokens.when[query], oldest = now - step.window(sequence, head);
+  for (int s = 0; s < slots.slots; ++s) {
+    const std::int32_t when = slots.when[s];  // a dead slot's is later than any query
+    if (when <= now && (when > oldest || when < tokens.sink_end)) visible(s);
+  }
+}
+
+void TableWriter::write_mask(const TableInputs& inputs, const AttentionStep& step, int sequence) {
+  const int heads = static_cast<int>(inputs.mask->ne[3]), tokens = step.tokens[sequence].count;
+  const std::int64_t span = inputs.mask->ne[0];
+  mask_.assign(static_cast<std::size_t>(heads * tokens * span), kHidden);
+  for (int h = 0; h < heads; ++h)
+    for (int t = 0; t < tokens; ++t) {
+      ggml_fp16_t* row = mask_.data() + (h * tokens + t) * span;
+      for_each_visible(step, sequence, h, t, [&](int slot) { row[slot] = kVisible; });
+    }
+  set(inputs.mask, mask_);
+}
+
+// The mask of a model with ALiBi: what each query head subtracts for the distance.
+void TableWriter::write_biases(const TableInputs& inputs, const AttentionStep& step, int sequence) {
+  const StepTokens& tokens = step.tokens[sequence];
+  const std::int64_t span = inputs.mask->ne[0];
+  const int group = step.shape.group(), count = tokens.count;
+  biases_.assign(static_cast<std::size_t>(ggml_nelements(inputs.mask)), -INFINITY);
+  for (int h = 0; h < step.shape.kv_heads; ++h) {
     const SlotsView& slots = *step.cache[sequence].head[h].slots;
-    for (int t = 0; t < tokens.count; ++t) {
-      const std::int64_t now = tokens.when[t], oldest = now - step.window(sequence, h);
-      ggml_fp16_t* row = mask_.data() + (h * tokens.count + t) * span;
-      for (int s = 0; s < slots.slots; ++s) {
-        const std::int32_t when = slots.when[s];  // a dead slot's is later than any query
-        if (when <= now && (when > oldest || when < tokens.sink_end)) row[s] = kVisible;
-      }
+    for (int t = 0; t < count; ++t) {
+      const int here = query_rank(tokens, slots, t);
+      const int far = tokens.two_query ? sink_rank(tokens, slots, step.window(sequence, h), t) : here;
+      for_each_visible(step, sequence, h, t, [&](int slot) {
+        const std::int64_t distance = tokens.rank_distance
+                                          ? (slots.when[slot] < tokens.sink_end ? far : here) - slots.rank[slot]
+                                          : std::int64_t{tokens.when[t]} - slots.when[slot];
+        for (int g = 0; g < group; ++g)
+          biases_[((h * group + g) * count + t) * span + slot] =
+              -step.shape.alibi[h * group + g] * static_cast<float>(distance);
+      });
     }
   }
-  set(inputs.mask, mask_);
+  set(inputs.mask, biases_);
 }
 
 void TableWriter::write_sinks(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens) {
@@ -110,7 +144,7 @@ void TableWriter::write_ranks(const TableInputs& inputs, const AttentionStep& st
   write_queries(inputs.sink_ranks,
                 [&](int h, int t) { return sink_rank(tokens, *head[h].slots, step.window(sequence, h), t); });
   if (inputs.key_ranks == nullptr) return;
-  const std::int64_t span = inputs.mask->ne[0], heads = inputs.mask->ne[3];
+  const std::int64_t span = inputs.mask->ne[0], heads = inputs.key_rows->ne[1];
   ranks_.assign(static_cast<std::size_t>(span * heads), 0);
   for (std::int64_t h = 0; h < heads; ++h)
     for (int s = 0; s < head[h].slots->slots; ++s) ranks_[h * span + s] = std::max(head[h].slots->rank[s], 0);

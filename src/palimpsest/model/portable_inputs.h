@@ -15,7 +15,8 @@ namespace palimpsest {
 struct TableInputs {
   ggml_tensor* key_rows = nullptr;     // i64 [tokens, H]: slots
   ggml_tensor* value_rows = nullptr;   // i64 [value_dim * tokens, H]: single elements of V, which lies transposed
-  ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H]: 0 or -inf
+  ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H]: 0 or -inf. With ALiBi f32 [span, tokens, group, KV
+                                       // heads]: the bias or -inf
   ggml_tensor* sinks = nullptr;        // f32 [span, 1, H]: 1 where the second query is meant
   ggml_tensor* others = nullptr;       // 1 - sinks
   ggml_tensor* query_ranks = nullptr;  // i32 [H * tokens]: rotation of the new tokens, where it is by rank
@@ -39,12 +40,15 @@ class TableWriter {
  private:
   void write_rows(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens, int capacity);
   void write_mask(const TableInputs& inputs, const AttentionStep& step, int sequence);
+  void write_biases(const TableInputs& inputs, const AttentionStep& step, int sequence);
+  template <typename Visible>  // visible(slot) for each that the query sees
+  static void for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible);
   void write_sinks(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens);
   void write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence);
 
   std::vector<std::int64_t> rows_;
   std::vector<ggml_fp16_t> mask_;
-  std::vector<float> sinks_, others_;
+  std::vector<float> sinks_, others_, biases_;
   std::vector<std::int32_t> ranks_;
 };
 
