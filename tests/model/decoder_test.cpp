@@ -89,6 +89,25 @@ TEST(DecoderTest, ChunksOfAnySizeAgree) {
     EXPECT_LE(relative_difference(run(model, tokens, {.rule = {}, .chunk = chunk}), one), 1e-5);
 }
 
+// One layer's keys and values depend on their token alone: without positions their order is nothing.
+TEST(DecoderTest, WithoutRotaryPositionsTheOrderOfThePastIsNothing) {
+  for (const bool rotary : {false, true}) {
+    const auto model = Model::synthetic(rotary ? "tiny@layers=1" : "tiny@layers=1@rope=0");
+    auto tokens = random_tokens(30, model->hyper().vocabulary);
+    const auto last = [&] {
+      const auto all = run(model, tokens, {});
+      return std::vector<float>(all.end() - model->hyper().vocabulary, all.end());
+    };
+    const auto before = last();
+    std::reverse(tokens.begin(), tokens.end() - 1);
+    const double moved = relative_difference(last(), before);
+    if (rotary)
+      EXPECT_GT(moved, 1e-3);
+    else
+      EXPECT_LE(moved, 1e-5);
+  }
+}
+
 TEST(DecoderTest, LastLogitsAreTheLastRowOfAll) {
   const auto model = Model::synthetic("tiny");
   const auto tokens = random_tokens(40, model->hyper().vocabulary);

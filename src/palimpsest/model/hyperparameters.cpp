@@ -25,11 +25,11 @@ class Keys {
     if (!file_.has(name(key))) fail("{}: key {} is missing; convert the model again", file_.path(), name(key));
     return optional(key, 0, most);
   }
-  int optional(std::string_view key, int otherwise, std::int64_t most = kMost) const {
+  int optional(std::string_view key, int otherwise, std::int64_t most = kMost, std::int64_t least = 1) const {
     const auto value = file_.integer(name(key));
     if (!value) return otherwise;
-    if (*value < 1 || *value > most)
-      fail("{}: key {} is {}, not within 1..{}: damaged", file_.path(), name(key), *value, most);
+    if (*value < least || *value > most)
+      fail("{}: key {} is {}, not within {}..{}: damaged", file_.path(), name(key), *value, least, most);
     return static_cast<int>(*value);
   }
   // An integer, or an array with one for each layer: all must be equal.
@@ -63,10 +63,11 @@ class Keys {
 RopeOptions read_rope(const GgufFile& file, const Keys& keys, const Family& family, const Hyperparameters& h) {
   RopeOptions rope;
   rope.kind = family.rope;
-  rope.dims = keys.optional("rope.dimension_count", h.head_dim);
+  rope.dims = keys.optional("rope.dimension_count", h.head_dim, kMost, 0);
   if (rope.dims % 2 != 0 || rope.dims > h.head_dim)
     fail("{}: rope.dimension_count is {}; it must be even and at most the head dimension {}", file.path(), rope.dims,
          h.head_dim);
+  if (rope.dims == 0) rope.kind = RopeKind::kNone;  // nothing turns: NoPE
   rope.base = keys.number("rope.freq_base", 10000.0, 1.0, 1e15);
   rope.original_context = keys.optional("rope.scaling.original_context_length", h.trained_context, INT32_MAX);
   const double old_style = keys.number("rope.scale_linear", 1.0, 0.0, 1e9);

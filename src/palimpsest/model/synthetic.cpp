@@ -124,7 +124,7 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
   u32(a + "attention.key_length", s.head_dim);
   u32(a + "attention.value_length", s.head_dim);
   f32(a + "attention.layer_norm_rms_epsilon", 1e-5);
-  u32(a + "rope.dimension_count", s.head_dim);
+  u32(a + "rope.dimension_count", s.rope_dims < 0 ? s.head_dim : s.rope_dims);
   f32(a + "rope.freq_base", s.rope_base);
   u32(a + "vocab_size", s.vocabulary);
   if (!s.rope_scaling.empty()) {
@@ -258,6 +258,57 @@ const std::map<std::string, SyntheticShape, std::less<>>& known_shapes() {
          .context = 4096,
          .tied = false,
          .type = GGML_TYPE_Q4_0});
+    add({.name = "llama-2-13b",
+         .architecture = "llama",
+         .vocabulary = 32000,
+         .width = 5120,
+         .layers = 40,
+         .feed_forward = 13824,
+         .query_heads = 40,
+         .kv_heads = 40,
+         .head_dim = 128,
+         .context = 4096,
+         .tied = false,
+         .type = GGML_TYPE_Q4_0});
+    add({.name = "llama-30b",
+         .architecture = "llama",
+         .vocabulary = 32000,
+         .width = 6656,
+         .layers = 60,
+         .feed_forward = 17920,
+         .query_heads = 52,
+         .kv_heads = 52,
+         .head_dim = 128,
+         .context = 2048,
+         .tied = false,
+         .type = GGML_TYPE_Q4_0});
+    // Attention of GPT-J 6B and OPT 6.7B. Their feed-forward layers have no gate: two matrices of 16,384 are as large
+    // as our three of 10,912.
+    add({.name = "gpt-j-like",
+         .architecture = "llama",
+         .vocabulary = 50400,
+         .width = 4096,
+         .layers = 28,
+         .feed_forward = 10912,
+         .query_heads = 16,
+         .kv_heads = 16,
+         .head_dim = 256,
+         .context = 2048,
+         .tied = false,
+         .type = GGML_TYPE_Q4_0,
+         .rope_dims = 64});
+    add({.name = "opt-like",
+         .architecture = "llama",
+         .vocabulary = 50272,
+         .width = 4096,
+         .layers = 32,
+         .feed_forward = 10912,
+         .query_heads = 32,
+         .kv_heads = 32,
+         .head_dim = 128,
+         .context = 2048,
+         .type = GGML_TYPE_Q4_0,
+         .rope_dims = 0});
     add({.name = "qwen2.5-1.5b",
          .architecture = "qwen2",
          .vocabulary = 151936,
@@ -330,8 +381,11 @@ SyntheticShape parse_synthetic(std::string_view text) {
       s.seed = static_cast<std::uint64_t>(number(0, 1 << 30));
     else if (key == "type")
       s.type = parse_type(value);
+    else if (key == "rope")
+      s.rope_dims = number(0, s.head_dim) / 2 * 2;
     else
-      fail("synthetic model: \"@{}\" is unknown; use @layers=N, @type=NAME, @vocab=N, @seed=N", printable(part));
+      fail("synthetic model: \"@{}\" is unknown; use @layers=N, @type=NAME, @vocab=N, @rope=N, @seed=N",
+           printable(part));
   }
   return s;
 }

@@ -22,6 +22,7 @@ struct SyntheticShape {
   ggml_type type = GGML_TYPE_F32;  // of the matrices
   std::uint64_t seed = 1;
 
+  int rope_dims = -1;  // leading dimensions of a head that turn; -1: all, 0: no rotary positions
   double rope_base = 10000;
   std::string rope_scaling = {};  // "", "linear", "yarn"
   double rope_factor = 1;         // of linear and yarn
@@ -29,8 +30,8 @@ struct SyntheticShape {
   bool llama3_factors = false;    // rope_freqs.weight as Llama 3.1 computes it
 };
 
-// "llama-3.2-1b", "llama-3.2-1b@layers=4@type=q4_0@vocab=32000": a known name, then any of layers, type, vocab, seed.
-// Throws Error that lists the known names, or says what a setting can be.
+// "llama-3.2-1b", "llama-3.2-1b@layers=4@type=q4_0@vocab=32000": a known name, then any of layers, type, vocab, rope,
+// seed. Throws Error that lists the known names, or says what a setting can be.
 SyntheticShape parse_synthetic(std::string_view text);
 std::string synthetic_names();  // "llama-2-7b, llama-3.2-1b, ..."
 
