@@ -54,7 +54,8 @@ nlohmann::json as_json(const StreamResult& result, const Model& model, const Ses
                        {"distinct_4grams", w.distinct},
                        {"ms_mean", w.ms_mean},
                        {"ms_median", w.ms_median},
-                       {"resident_bytes", w.resident}});
+                       {"resident_bytes", w.resident},
+                       {"cache_bytes", w.cache_bytes}});
   return {{"model", model_name(model)},
           {"method", spell_out(options.method)},
           {"seed", seed},

@@ -46,11 +46,14 @@ TEST(Stream, CountsWindowsAndEvictions) {
   EXPECT_EQ(result.evicted, 311 - 32);
   EXPECT_EQ(result.tenth_mean_ms.size(), 10u);
   EXPECT_GT(result.resident_settled, 0);
+  EXPECT_GT(result.cache_bytes, 0u);
   for (const auto& w : result.windows) {
     EXPECT_GT(w.nll, 0);
     EXPECT_TRUE(std::isfinite(w.fresh_nll));
     EXPECT_GT(w.distinct, 0.5);  // hot sampling from random weights does not loop
     EXPECT_GT(w.ms_mean, 0);
+    if (w.from < 32) continue;
+    EXPECT_EQ(w.cache_bytes, result.cache_bytes);  // the budget is full: nothing grows any more
   }
 }
 

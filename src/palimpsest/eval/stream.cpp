@@ -123,6 +123,7 @@ StreamResult run_stream(Session& session, Sampler& sampler, std::span<const Toke
         w.fresh_nll = std::numeric_limits<double>::quiet_NaN();
       }
       w.resident = now_resident();
+      w.cache_bytes = session.cache().bytes_in_use() + session.cache().bytes_tables();
       nats = 0;
       text.clear();
     }

@@ -32,6 +32,7 @@ struct StreamWindow {
   double distinct = 0;
   double ms_mean = 0, ms_median = 0;  // per token: sampling and one step
   std::int64_t resident = 0;          // bytes, at the window's end
+  std::size_t cache_bytes = 0;        // keys, values and tables, there too
 };
 
 struct StreamResult {
