@@ -20,7 +20,9 @@ struct Variant {
 
 std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
   const Variant& v = info.param;
-  return std::string(v.mechanism == Mechanism::kShift ? "Shift" : "InPlace") + (v.shared ? "Shared" : "PerHead") +
+  return std::string(v.mechanism == Mechanism::kShift    ? "Shift"
+                     : v.mechanism == Mechanism::kGather ? "Gather"
+                                                         : "InPlace") + (v.shared ? "Shared" : "PerHead") +
          (v.pages ? "" : "NoPages") + "Page" + std::to_string(v.page_size) +
          (v.type == CacheType::kF32   ? "F32"
           : v.type == CacheType::kF16 ? "F16"
@@ -95,7 +97,7 @@ class Pair {
       plan.drop[static_cast<std::size_t>(t)] = live;
       if (!live.empty()) inserted_ = 0;
     }
-    cache_.apply(plan);
+    cache_.apply(plan, below(2) == 0 ? nullptr : &workers_);
     ASSERT_EQ(cache_.evicted(), dropped_ / cache_.tables());
   }
   void undo() {
@@ -130,6 +132,7 @@ class Pair {
   }
 
   std::mt19937 random_;
+  Workers workers_{2};
   Cache cache_;
   NaiveCache naive_;
   int inserted_ = 0;
@@ -149,6 +152,7 @@ TEST_P(CacheAgainstNaive, RandomOperations) {
 
 constexpr auto kIn = Mechanism::kInPlace;
 constexpr auto kSh = Mechanism::kShift;
+constexpr auto kGa = Mechanism::kGather;
 INSTANTIATE_TEST_SUITE_P(
     Variants, CacheAgainstNaive,
     ::testing::Values(Variant{kIn, true, true, 16, CacheType::kF16}, Variant{kIn, true, true, 64, CacheType::kF32},
@@ -156,7 +160,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Variant{kIn, false, true, 16, CacheType::kF32}, Variant{kIn, false, true, 48, CacheType::kF16},
                       Variant{kIn, false, false, 16, CacheType::kF16}, Variant{kSh, true, true, 16, CacheType::kF16},
                       Variant{kSh, true, true, 64, CacheType::kF32}, Variant{kSh, true, false, 16, CacheType::kF16},
-                      Variant{kSh, false, true, 16, CacheType::kBF16}, Variant{kSh, false, true, 32, CacheType::kF32}),
+                      Variant{kSh, false, true, 16, CacheType::kBF16}, Variant{kSh, false, true, 32, CacheType::kF32},
+                      Variant{kGa, true, true, 16, CacheType::kF16}, Variant{kGa, false, true, 32, CacheType::kBF16},
+                      Variant{kGa, false, true, 64, CacheType::kF32}, Variant{kGa, false, false, 16, CacheType::kF16}),
     name_of);
 
 }  // namespace

@@ -67,22 +67,60 @@ int Cache::live() const {
   return std::ranges::max_element(tables_, {}, &SlotTable::live)->live();
 }
 
-void Cache::apply(const Plan& plan) {
-  assert(plan.drop.empty() || plan.drop.size() == tables_.size());
+std::byte* Cache::take() {
+  ++pages_held_;
+  peak_ = std::max(peak_, pages_held_);
+  return pool_->take();
+}
+
+// Heads are independent of each other: each moves its own rows.
+void Cache::carry_bytes(Workers* workers) {
   const LayerView shape = shape_of(options_);
+  const bool gather = options_.mechanism == Mechanism::kGather;
+  std::vector<std::vector<std::byte*>> copies(gather ? blocks_.size() : 0);
+  for (std::size_t h = 0; h < copies.size(); ++h) {
+    if (moves_[options_.shared ? 0 : h].empty()) continue;
+    for (std::size_t page = 0; page < blocks_[h].size(); ++page) copies[h].push_back(take());
+  }
+  const auto carry_head = [&](int head) {
+    const auto h = static_cast<std::size_t>(head);
+    const auto& moves = moves_[options_.shared ? 0 : h];
+    if (moves.empty()) return;
+    carry(shape, blocks_[h].data(), (gather ? copies : blocks_)[h].data(), moves);
+  };
+  if (workers != nullptr)
+    workers->run(heads(), carry_head);
+  else
+    for (int head = 0; head < heads(); ++head) carry_head(head);
+  for (std::size_t h = 0; h < copies.size(); ++h) {
+    if (copies[h].empty()) continue;
+    blocks_[h].swap(copies[h]);
+    for (auto& page : copies[h]) give_back(page);
+  }
+}
+
+void Cache::apply(const Plan& plan, Workers* workers) {
+  assert(plan.drop.empty() || plan.drop.size() == tables_.size());
   for (auto& moves : moves_) moves.clear();
+  bool dropped = false, moved = false;
   for (std::size_t t = 0; t < plan.drop.size(); ++t) {
     const auto& victims = plan.drop[t];
     if (victims.empty()) continue;
-    SlotTable& table = tables_[t];
-    table.drop(victims, moves_[t]);
+    tables_[t].drop(victims, moves_[t]);
+    dropped = true;
+    moved = moved || !moves_[t].empty();
     if (storage_ != nullptr && !moves_[t].empty()) storage_->moved(static_cast<int>(t), moves_[t]);
     dropped_ += static_cast<long long>(victims.size());
-    const auto unmapped = table.trim(static_cast<int>(victims.size()));
+  }
+  if (!dropped) return;
+  if (moved && options_.pages) carry_bytes(workers);
+  for (std::size_t t = 0; t < plan.drop.size(); ++t) {
+    if (plan.drop[t].empty()) continue;
+    const auto unmapped = tables_[t].trim(static_cast<int>(plan.drop[t].size()));
+    if (unmapped.empty()) continue;
     for_each_head_of(static_cast<int>(t), [&](std::vector<std::byte*>& blocks) {
-      if (!moves_[t].empty()) carry(shape, blocks.data(), moves_[t]);
       for (const int page : unmapped) give_back(blocks[static_cast<std::size_t>(page)]);
-      blocks.resize(static_cast<std::size_t>(table.pages()));
+      blocks.resize(static_cast<std::size_t>(tables_[t].pages()));
     });
   }
   refresh_views();
@@ -98,11 +136,9 @@ void Cache::insert(int count) {
     const auto mapped = table(t).insert(count);
     for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
       blocks.resize(static_cast<std::size_t>(table(t).pages()), nullptr);
-      for (const int page : mapped) blocks[static_cast<std::size_t>(page)] = pool_->take();
-      pages_held_ += mapped.size();
+      for (const int page : mapped) blocks[static_cast<std::size_t>(page)] = take();
     });
   }
-  peak_ = std::max(peak_, pages_held_);
   refresh_views();
 }
 

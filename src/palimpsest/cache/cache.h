@@ -17,6 +17,7 @@
 #include "palimpsest/cache/slots.h"
 #include "palimpsest/cache/storage.h"
 #include "palimpsest/cache/view.h"
+#include "palimpsest/core/workers.h"
 
 namespace palimpsest {
 
@@ -49,8 +50,9 @@ class Cache {
 
   // Drops the plan's victims. Pages that hold no token any more go back to the pool as long as there stays room for as
   // many tokens as were dropped: dropping and inserting by turns never hands pages to and fro.
-  void apply(const Plan& plan);
-  // What the last apply moved in this table (kShift; else nothing). Already done to the bytes if `pages`.
+  // Bytes that move do so on `workers`.
+  void apply(const Plan& plan, Workers* workers = nullptr);
+  // What the last apply moved in this table (nothing if in place). Already done to the bytes if `pages`.
   const std::vector<Move>& moves(int table) const { return moves_[static_cast<std::size_t>(table)]; }
   // Room for `count` tokens that follow; the kernels write their rows. Throws Error if there is no memory, unchanged.
   void insert(int count);
@@ -76,6 +78,8 @@ class Cache {
   template <typename Do>
   void for_each_head_of(int table, Do action);  // action(block table of a head)
   void give_back(std::byte*& page);
+  std::byte* take();
+  void carry_bytes(Workers* workers);
 
   CacheOptions options_;
   std::shared_ptr<PagePool> pool_;

@@ -34,14 +34,15 @@ void carry_keys(const T* source, int from, T* target, int to, int n, int head_di
 }
 
 template <typename T>
-void carry_as(const LayerView& shape, std::byte* const* page, std::span<const Move> moves) {
+void carry_as(const LayerView& shape, std::byte* const* sources, std::byte* const* targets,
+              std::span<const Move> moves) {
   const std::size_t values = value_offset(shape);
   const std::size_t row = static_cast<std::size_t>(shape.value_dim) * sizeof(T);
   while (!moves.empty()) {
     const int n = run_length(moves);
     const Move first = moves.front();
-    std::byte* source = page[first.from / shape.page_size];
-    std::byte* target = page[first.to / shape.page_size];
+    std::byte* source = sources[first.from / shape.page_size];
+    std::byte* target = targets[first.to / shape.page_size];
     const int from = first.from % shape.page_size, to = first.to % shape.page_size;
     const int from_lane = from % kTile, to_lane = to % kTile;
     carry_keys(reinterpret_cast<const T*>(source) + key_index(shape, from - from_lane, 0), from_lane,
@@ -54,11 +55,11 @@ void carry_as(const LayerView& shape, std::byte* const* page, std::span<const Mo
 
 }  // namespace
 
-void carry(const LayerView& shape, std::byte* const* page, std::span<const Move> moves) {
+void carry(const LayerView& shape, std::byte* const* source, std::byte* const* target, std::span<const Move> moves) {
   if (bytes_per_element(shape.type) == 2)
-    carry_as<std::uint16_t>(shape, page, moves);
+    carry_as<std::uint16_t>(shape, source, target, moves);
   else
-    carry_as<std::uint32_t>(shape, page, moves);
+    carry_as<std::uint32_t>(shape, source, target, moves);
 }
 
 }  // namespace palimpsest

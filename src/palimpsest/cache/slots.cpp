@@ -48,10 +48,10 @@ void SlotTable::drop(std::span<const int> victims, std::vector<Move>& moves) {
   moves.clear();
   if (victims.empty()) return;
   fresh_.clear();
-  if (mechanism_ == Mechanism::kInPlace)
-    drop_in_place(victims);
+  if (compacts())
+    drop_and_compact(victims, moves);
   else
-    drop_and_shift(victims, moves);
+    drop_in_place(victims);
 }
 
 void SlotTable::drop_in_place(std::span<const int> victims) {
@@ -79,7 +79,7 @@ void SlotTable::close_ranks(std::span<const int> victims) {
 }
 
 // Slots 0 .. live-1 are the tokens by age, before and after; so a slot is its token's rank.
-void SlotTable::drop_and_shift(std::span<const int> victims, std::vector<Move>& moves) {
+void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>& moves) {
   const int before = live_;
   int first = before;
   for (const int slot : victims) {
@@ -87,6 +87,8 @@ void SlotTable::drop_and_shift(std::span<const int> victims, std::vector<Move>& 
     first = std::min(first, slot);
     position_[at(slot)] = kNoPosition;
   }
+  if (mechanism_ == Mechanism::kGather)
+    for (int slot = 0; slot < first; ++slot) moves.push_back({slot, slot});
   int to = first;
   for (int from = first; from < before; ++from) {
     if (position_[at(from)] == kNoPosition) continue;
@@ -121,7 +123,7 @@ void SlotTable::map_page() {
   page_live_[at(page)] = 0;
   ++mapped_pages_;
   ++empty_pages_;
-  if (mechanism_ == Mechanism::kInPlace)
+  if (!compacts())
     for (int i = 0; i < page_size_; ++i) free_.push_back(page * page_size_ + i);
   changed_pages_.push_back(page);
 }
@@ -133,7 +135,7 @@ std::span<const int> SlotTable::insert(int count) {
   if (next_ - base_ >= kRebaseAt) rebase();
   fresh_.clear();
   for (int i = 0; i < count; ++i) {
-    const int slot = mechanism_ == Mechanism::kInPlace ? free_.pop_front() : live_;
+    const int slot = compacts() ? live_ : free_.pop_front();
     write(slot, next_++);
     fresh_.push_back(slot);
   }
@@ -150,7 +152,7 @@ std::span<const int> SlotTable::trim(int reserve) {
     changed_pages_.push_back(page);
   }
   if (changed_pages_.empty()) return {};
-  if (mechanism_ == Mechanism::kInPlace) free_.remove_if([this](int slot) { return !mapped(slot / page_size_); });
+  if (!compacts()) free_.remove_if([this](int slot) { return !mapped(slot / page_size_); });
   while (!page_live_.empty() && page_live_.back() == kUnmapped) {
     page_live_.pop_back();
     const std::size_t slots = position_.size() - at(page_size_);
@@ -168,7 +170,7 @@ void SlotTable::undo(int count) {
     const int slot = fresh_.back();
     fresh_.pop_back();
     erase(slot);
-    if (mechanism_ == Mechanism::kInPlace) free_.push_front(slot);
+    if (!compacts()) free_.push_front(slot);
     --next_;
   }
 }

@@ -5,9 +5,11 @@
 //   position  0    1    9   10    4    5    -    8        slot 6 is free; tokens have no order, `position` is all
 //                                                         there is
 //
-// Two mechanisms reach the same set of tokens:
+// Three mechanisms reach the same set of tokens:
 //   in-place  drop() leaves holes; insert() fills them in the order in which they were made
 //   shift     drop() moves the survivors down, oldest first, and reports the moves; insert() appends
+//   gather    as shift, but every survivor is reported: the cache copies them all to fresh pages (what slicing a tensor
+//             by an index list does; the baseline that the papers compare with)
 //
 // A page is mapped (its slots hold tokens or are free) or unmapped (it has no memory and its slots are not handed out).
 // insert() maps pages as it needs them, unmapped ones first; trim() unmaps pages that hold no token. Unmapped pages at
@@ -22,7 +24,7 @@
 
 namespace palimpsest {
 
-enum class Mechanism { kInPlace, kShift };
+enum class Mechanism { kInPlace, kShift, kGather };
 
 struct Move {  // the bytes of `from` go to `to`; carried out in the order given
   int from, to;
@@ -74,7 +76,7 @@ class SlotTable {
   std::span<const int> fresh() const { return fresh_; }  // slots of the last insert, until the next drop
   Position next() const { return next_; }                // position after the newest token ever inserted
 
-  // Gives up `victims` (live slots, no duplicates). `moves` is filled under kShift, empty under kInPlace.
+  // Gives up `victims` (live slots, no duplicates). `moves` is empty under kInPlace.
   void drop(std::span<const int> victims, std::vector<Move>& moves);
   // Takes slots for tokens at positions next() .. next() + count - 1. Returns the pages that it had to map.
   std::span<const int> insert(int count);
@@ -106,7 +108,8 @@ class SlotTable {
   void map_page();
   void rebase();
   void drop_in_place(std::span<const int> victims);
-  void drop_and_shift(std::span<const int> victims, std::vector<Move>& moves);
+  bool compacts() const { return mechanism_ != Mechanism::kInPlace; }
+  void drop_and_compact(std::span<const int> victims, std::vector<Move>& moves);
   void close_ranks(std::span<const int> victims);
 
   int page_size_;
@@ -119,7 +122,7 @@ class SlotTable {
   std::vector<float> score_;
   std::vector<int> page_live_;  // kUnmapped, or tokens in the page
   std::vector<int> fresh_, changed_pages_, shift_by_;
-  SlotQueue free_;  // in-place only: under shift the free slots are those from live() on
+  SlotQueue free_;  // in-place only: else the free slots are those from live() on
 };
 
 }  // namespace palimpsest
