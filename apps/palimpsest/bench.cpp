@@ -27,13 +27,14 @@ struct Flags {
   long long tokens = 64, rounds = 5;
   std::string fill = "random";
   std::optional<long long> threads;
+  long long batch = 1;
   bool json = false;
 };
 
 // One line of the table: a method at a depth.
 struct Row {
   const NamedMethod* method = nullptr;
-  Session* session = nullptr;
+  Lockstep* batch = nullptr;
   int depth = 0;
   std::vector<SpeedSample> samples;
 
@@ -51,7 +52,7 @@ const char* test_name(SpeedTest test) {
 // What one decoded token reads: all weights once, and what the cache holds. The limit is that, at full bandwidth.
 double limit_of(const Row& row, const Model& model, double bandwidth) {
   const auto bytes = static_cast<double>(model.hyper().weight_bytes + row.samples.back().cache_bytes);
-  return bandwidth / bytes;
+  return row.batch->sequences() * bandwidth / bytes;
 }
 
 nlohmann::json as_json(const Row& row, const Flags& flags, const Model& model, int threads, double bandwidth) {
@@ -64,6 +65,7 @@ nlohmann::json as_json(const Row& row, const Flags& flags, const Model& model, i
                         {"method", spell_out(row.method->options.method)},
                         {"depth", row.depth},
                         {"tokens", flags.tokens},
+                        {"batch", flags.batch},
                         {"threads", threads},
                         {"cache_type", name_of(row.method->options.cache_type)},
                         {"fill", row.depth == 0 ? "none" : flags.fill},
@@ -81,6 +83,9 @@ nlohmann::json as_json(const Row& row, const Flags& flags, const Model& model, i
   if (flags.test == SpeedTest::kDecode) {
     out["ms_p50"] = row.summary(&SpeedSample::ms_p50).median;
     out["ms_p99"] = row.summary(&SpeedSample::ms_p99).median;
+    out["ms_evict"] = row.summary(&SpeedSample::ms_evict).median;
+    out["ms_attention"] = row.summary(&SpeedSample::ms_attention).median;
+    out["evictions"] = row.samples.back().evictions;
     out["read_bandwidth_bytes_per_second"] = bandwidth;
     out["limit_tokens_per_second"] = limit_of(row, model, bandwidth);
   }
@@ -91,26 +96,28 @@ void print_table(const std::vector<Row>& rows, const Flags& flags, const Model& 
   std::string fill;
   if (*std::max_element(flags.depths.begin(), flags.depths.end()) > 0)
     fill = flags.fill == "random" ? "; cache filled with random rows" : "; cache filled by reading a prompt";
-  fmt::print("{} ({} of weights), {} threads, {} cache{}; {} interleaved rounds of {} tokens\n", model.hyper().name,
-             human_bytes(model.hyper().weight_bytes), threads, name_of(rows.front().method->options.cache_type), fill,
-             rows.front().samples.size(), flags.tokens);
+  const std::string batch = flags.batch == 1 ? "" : fmt::format(", {} sequences in lockstep", flags.batch);
+  fmt::print("{} ({} of weights), {} threads{}, {} cache{}; {} interleaved rounds of {} tokens\n", model.hyper().name,
+             human_bytes(model.hyper().weight_bytes), threads, batch, name_of(rows.front().method->options.cache_type),
+             fill, rows.front().samples.size(), flags.tokens);
   std::size_t width = 6;
   for (const auto& row : rows) width = std::max(width, row.method->name.size());
   const bool decode = flags.test == SpeedTest::kDecode;
   fmt::print("{:<{}}  {:>7}  {:>18}  {:>8}", "method", width, "depth", "tokens/s", "median");
-  if (decode) fmt::print("  {:>8}  {:>8}  {:>8}", "p50 ms", "p99 ms", "limit");
+  if (decode) fmt::print("  {:>8}  {:>8}  {:>8}  {:>9}  {:>8}", "p50 ms", "p99 ms", "evict ms", "attend ms", "limit");
   fmt::print("  {:>9}  {:>10}\n", "evicted", "cache");
   for (const auto& row : rows) {
     const Summary rate = row.summary(&SpeedSample::tokens_per_second);
     fmt::print("{:<{}}  {:>7}  {:>9.2f} ± {:>6.2f}  {:>8.2f}", row.method->name, width, row.depth, rate.mean,
                rate.deviation, rate.median);
     if (decode)
-      fmt::print("  {:>8.2f}  {:>8.2f}  {:>8.1f}", row.summary(&SpeedSample::ms_p50).median,
-                 row.summary(&SpeedSample::ms_p99).median, limit_of(row, model, bandwidth));
+      fmt::print("  {:>8.2f}  {:>8.2f}  {:>8.3f}  {:>9.2f}  {:>8.1f}", row.summary(&SpeedSample::ms_p50).median,
+                 row.summary(&SpeedSample::ms_p99).median, row.summary(&SpeedSample::ms_evict).median,
+                 row.summary(&SpeedSample::ms_attention).median, limit_of(row, model, bandwidth));
     fmt::print("  {:>9}  {:>10}\n", row.samples.back().evicted, human_bytes(row.samples.back().cache_bytes));
   }
   if (decode)
-    fmt::print("limit: weights and cache read once a token at this machine's {:.1f} GB/s (measured now, {} threads)\n",
+    fmt::print("limit: weights and cache read once a step at this machine's {:.1f} GB/s (measured now, {} threads)\n",
                bandwidth / 1e9, threads);
 }
 
@@ -119,18 +126,20 @@ int run_bench(const Flags& flags) {
   if (flags.tokens < 1 || flags.tokens > 1'000'000) fail("--tokens {}: ask for 1 to 1,000,000", flags.tokens);
   for (const long long depth : flags.depths)
     if (depth < 0 || depth > 100'000'000) fail("--depth {}: ask for 0 to 100,000,000", depth);
+  if (flags.batch < 1 || flags.batch > 1024) fail("--batch {}: ask for 1 to 1024 sequences", flags.batch);
   if (flags.fill != "random" && flags.fill != "prompt") fail("--fill {}: use random or prompt", flags.fill);
   const auto model = load_model(flags.model);
   const int threads = threads_of(flags.threads, model->hyper());
   const long long deepest = *std::max_element(flags.depths.begin(), flags.depths.end());
   const auto list = method_list(flags.list, model->hyper(), deepest + flags.tokens);
   const auto decoder = std::make_shared<Decoder>(model, threads);
-  std::vector<std::unique_ptr<Session>> sessions;
+  decoder->measure_attention(flags.test == SpeedTest::kDecode);
+  std::vector<std::unique_ptr<Lockstep>> batches;
   std::vector<Row> rows;
   for (const auto& method : list) {
-    sessions.push_back(std::make_unique<Session>(decoder, method.options));
+    batches.push_back(std::make_unique<Lockstep>(decoder, method.options, static_cast<int>(flags.batch)));
     for (const long long depth : flags.depths)
-      rows.push_back({&method, sessions.back().get(), static_cast<int>(depth), {}});
+      rows.push_back({&method, batches.back().get(), static_cast<int>(depth), {}});
   }
   const double bandwidth = flags.test == SpeedTest::kDecode ? read_bandwidth(threads) : 0;
 
@@ -147,7 +156,7 @@ int run_bench(const Flags& flags) {
                                  .depth = row.depth,
                                  .tokens = static_cast<int>(flags.tokens),
                                  .fill = flags.fill == "random" ? Fill::kRandom : Fill::kPrompt};
-      const auto sample = measure_speed(*row.session, model->hyper().vocabulary, options, go_on);
+      const auto sample = measure_speed(*row.batch, model->hyper().vocabulary, options, go_on);
       if (sample.tokens_per_second > 0) row.samples.push_back(sample);
       ++done;
       if (!go_on()) break;
@@ -186,6 +195,10 @@ void add_speed(CLI::App& bench, Action& action, SpeedTest test, const char* what
       ->type_name("N")
       ->default_str("5")
       ->group(group);
+  command->add_option("--batch", flags->batch, "sequences in lockstep: each takes a token in every step")
+      ->type_name("N")
+      ->default_str("1")
+      ->group(group);
   command
       ->add_option("--fill", flags->fill,
                    "how the cache gets its depth: random (rows of noise, at once) or prompt (really read)")
@@ -220,6 +233,7 @@ void add_make_model(CLI::App& bench, Action& action) {
 constexpr const char* kFooter = R"(Examples:
   palimpsest bench decode --synthetic llama-3.2-1b@type=q8_0 --depth 0,2048,8192
   palimpsest bench decode --synthetic llama-3.2-1b --depth 8192 --method full --method streaming:budget=1024
+  palimpsest bench decode --synthetic llama-3.2-1b --depth 2048 --batch 8 --method full --method h2o:budget=1024
   palimpsest bench prefill --synthetic llama-3.2-1b@type=q8_0 --tokens 512
   palimpsest bench make-model --synthetic llama-3.2-1b@type=q8_0@vocab=32000 -o random.gguf)";
 

@@ -12,20 +12,16 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr const char* kFooter = R"(A method is written NAME or NAME:key=value,key=value. The keys:
-  policy     who leaves: a policy below, or none
-  budget     tokens that a step attends to, the new one included; 0: no bound
-  sinks      the first tokens of a sequence that never leave
-  recent     the newest tokens that never leave
-  every      evict only when that many tokens are too many
-  mechanism  in-place: a new token takes the victim's slot; shift: the others move up
-  positions  original: a key keeps its place; cache: places are counted in the cache, so a stream never ends
-  rerotate   how cache positions are kept right: two-query, late, or auto (the same result)
-
+std::string footer() {
+  std::string out = "A method is written NAME or NAME:key=value,key=value. The keys:\n";
+  for (const MethodKey& key : method_keys())
+    out += fmt::format("  {:9}  {:12}  {}\n", key.name, key.values, key.meaning);
+  return out + R"(
 Examples:
   palimpsest methods
   palimpsest run --method streaming:budget=512,sinks=4,every=64
-  palimpsest run --method streaming --budget 512 --mechanism shift)";
+  palimpsest run --method h2o --budget 512 --positions cache)";
+}
 
 int print_json() {
   nlohmann::ordered_json out;
@@ -44,10 +40,10 @@ int print_tables() {
   for (const PolicyEntry& entry : policies()) width = std::max(width, entry.name.size());
   fmt::print("Methods (presets; --method NAME)\n");
   for (const MethodRow& row : methods()) {
-    const std::string spelled = spell_out(row.preset);
-    fmt::print("  {:{}}  {}\n  {:{}}  {}", row.name, width, row.summary, "", width,
-               spelled.substr(spelled.find(':') + 1));
-    fmt::print("{}\n", row.paper == "-" ? std::string() : fmt::format("\n  {:{}}  {}", "", width, row.paper));
+    fmt::print("  {:{}}  {}\n", row.name, width, row.summary);
+    const std::string spelled = spell_short(row.preset);
+    if (!spelled.empty()) fmt::print("  {:{}}  {}\n", "", width, spelled);
+    if (row.paper != "-") fmt::print("  {:{}}  {}\n", "", width, row.paper);
   }
   fmt::print("\nPolicies (who leaves; --policy NAME)\n  {:{}}  nothing leaves\n", "none", width);
   for (const PolicyEntry& entry : policies()) fmt::print("  {:{}}  {}\n", entry.name, width, entry.summary);
@@ -59,7 +55,7 @@ int print_tables() {
 void add_methods(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("methods", "List the methods and policies: who leaves the cache, how and when");
-  command->footer(kFooter);
+  command->footer(footer());
   const auto json = std::make_shared<bool>(false);
   add_json_flag(*command, *json);
   command->callback([&action, json] { action = [json] { return *json ? print_json() : print_tables(); }; });

@@ -7,6 +7,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/default_model.h"
+#include "palimpsest/engine/occupancy.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {

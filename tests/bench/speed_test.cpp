@@ -15,20 +15,28 @@ namespace {
 struct Random {
   std::shared_ptr<Model> model = Model::synthetic("tiny");
   std::shared_ptr<Decoder> decoder = std::make_shared<Decoder>(model, 1);
-  Session session(const std::string& method) const {
+  Lockstep batch(const std::string& method, int sequences = 1) const {
     SessionOptions options;
     options.method = parse_method(method);
-    return {decoder, options};
+    return {decoder, options, sequences};
   }
 };
+
+std::size_t token_bytes(const Model& model) {  // in f16
+  const Hyperparameters& h = model.hyper();
+  return static_cast<std::size_t>(h.layers) * static_cast<std::size_t>(h.kv_heads) *
+         static_cast<std::size_t>(h.head_dim + h.value_dim) * 2;
+}
 
 TEST(Speed, DecodesAtTheDepthAsked) {
   Random r;
   for (const Fill fill : {Fill::kRandom, Fill::kPrompt}) {
-    Session session = r.session("full");
+    Lockstep batch = r.batch("full");
     const SpeedOptions options{.test = SpeedTest::kDecode, .depth = 300, .tokens = 8, .warm_up = 2, .fill = fill};
-    const auto sample = measure_speed(session, r.model->hyper().vocabulary, options);
-    EXPECT_EQ(session.cache().live(), 310);
+    const auto sample = measure_speed(batch, r.model->hyper().vocabulary, options);
+    EXPECT_EQ(batch.session(0).cache().live(), 0);  // cleared for whoever comes next
+    EXPECT_GE(sample.cache_bytes, 310 * token_bytes(*r.model));
+    EXPECT_LE(sample.cache_bytes, 400 * token_bytes(*r.model));
     EXPECT_GT(sample.tokens_per_second, 0);
     EXPECT_NEAR(sample.tokens_per_second * sample.seconds, 8, 1e-6);
     EXPECT_LE(sample.ms_p50, sample.ms_p99);
@@ -38,26 +46,39 @@ TEST(Speed, DecodesAtTheDepthAsked) {
 
 TEST(Speed, ABudgetBoundsTheDepth) {
   Random r;
-  Session session = r.session("streaming:budget=64");
-  const auto sample = measure_speed(session, r.model->hyper().vocabulary, {.depth = 1000, .tokens = 16});
-  EXPECT_EQ(session.cache().live(), 64);
+  Lockstep batch = r.batch("streaming:budget=64");
+  const auto sample = measure_speed(batch, r.model->hyper().vocabulary, {.depth = 1000, .tokens = 16});
   EXPECT_EQ(sample.evicted, 16);
-  EXPECT_EQ(session.position(), 1018);
+  EXPECT_EQ(sample.evictions, 16);
+  EXPECT_LE(sample.cache_bytes, 256 * token_bytes(*r.model));
 }
 
 TEST(Speed, PrefillReadsOnePrompt) {
   Random r;
-  Session session = r.session("full");
+  Lockstep batch = r.batch("full");
   const auto sample =
-      measure_speed(session, r.model->hyper().vocabulary, {.test = SpeedTest::kPrefill, .depth = 16, .tokens = 100});
-  EXPECT_EQ(session.cache().live(), 116);
+      measure_speed(batch, r.model->hyper().vocabulary, {.test = SpeedTest::kPrefill, .depth = 16, .tokens = 100});
+  EXPECT_GE(sample.cache_bytes, 116 * token_bytes(*r.model));
   EXPECT_GT(sample.tokens_per_second, 0);
+}
+
+TEST(Speed, ABatchIsThatManySequences) {
+  Random r;
+  for (const char* method : {"full", "streaming:budget=64", "h2o:budget=64", "streaming:budget=64,mechanism=shift"}) {
+    Lockstep one = r.batch(method), four = r.batch(method, 4);
+    const SpeedOptions options{.depth = 100, .tokens = 8};
+    const auto a = measure_speed(one, r.model->hyper().vocabulary, options);
+    const auto b = measure_speed(four, r.model->hyper().vocabulary, options);
+    EXPECT_EQ(b.cache_bytes, 4 * a.cache_bytes) << method;
+    EXPECT_EQ(b.evicted, a.evicted) << method;
+    EXPECT_NEAR(b.tokens_per_second * b.seconds, 32, 1e-6);
+  }
 }
 
 TEST(Speed, RefusesNothingToDo) {
   Random r;
-  Session session = r.session("full");
-  EXPECT_THROW(measure_speed(session, 512, {.tokens = 0}), Error);
+  Lockstep batch = r.batch("full");
+  EXPECT_THROW(measure_speed(batch, 512, {.tokens = 0}), Error);
 }
 
 // Every page holds numbers of ordinary size: no zeros left from the system, no denormals, no infinities.

@@ -5,6 +5,7 @@
 
 #include <ostream>
 
+#include "palimpsest/engine/occupancy.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic.h"
 

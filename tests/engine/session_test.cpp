@@ -75,7 +75,7 @@ const char* const kMethods[] = {
     "streaming:budget=24,mechanism=shift",
     "streaming:budget=24,sinks=0",
     "streaming:budget=24,positions=original",
-    "streaming:budget=24,rerotate=late",
+    "streaming:budget=24,rerotate=fused",
     "streaming:budget=24,every=8",
     "streaming:budget=24,every=8,mechanism=shift",
     "streaming:budget=24,every=8,positions=original",
@@ -113,8 +113,8 @@ TEST(Session, ReadingPrefillingAndDecodingAgree) {
 // EQUIP's theorem: the mechanism, and how positions are kept right, never change a result.
 TEST(Session, MechanismAndRotationNeverChangeAResult) {
   const auto tokens = some_tokens(200, 3);
-  const Logits base = read_all("streaming:budget=32,mechanism=shift,rerotate=late", 1, tokens);
-  for (const char* method : {"streaming:budget=32", "streaming:budget=32,rerotate=late",
+  const Logits base = read_all("streaming:budget=32,mechanism=shift,rerotate=fused", 1, tokens);
+  for (const char* method : {"streaming:budget=32", "streaming:budget=32,rerotate=fused",
                              "streaming:budget=32,mechanism=shift", "streaming:budget=32,rerotate=two-query"})
     EXPECT_LT(difference(base, read_all(method, 1, tokens)), kSame) << method;
   // ... and the comparison can fail: these are other methods.
@@ -200,7 +200,7 @@ TEST(AttentionRule, FollowsTheMethod) {
   EXPECT_EQ(rule("streaming:positions=original").window, 252);
   EXPECT_EQ(rule("streaming:every=8").rotation, Rotation::kLate);
   EXPECT_EQ(rule("streaming:every=8").window, 0);
-  EXPECT_EQ(rule("streaming:rerotate=late").rotation, Rotation::kLate);
+  EXPECT_EQ(rule("streaming:rerotate=fused").rotation, Rotation::kLate);
   EXPECT_EQ(rule("streaming:every=8,positions=original").rotation, Rotation::kAtWrite);
   EXPECT_THROW(rule("streaming:every=8,rerotate=two-query"), Error);
   EXPECT_THROW(rule("streaming", RopeKind::kNone), Error);

@@ -153,8 +153,8 @@ TEST(Compare, MechanismAndRotationDoNotChangeTheLogits) {
        "streaming:budget=64,positions=original,mechanism=shift"},
       {"streaming:budget=64,positions=cache,mechanism=in-place,rerotate=two-query",
        "streaming:budget=64,positions=cache,mechanism=shift,rerotate=two-query",
-       "streaming:budget=64,positions=cache,mechanism=in-place,rerotate=late",
-       "streaming:budget=64,positions=cache,mechanism=shift,rerotate=late"}};
+       "streaming:budget=64,positions=cache,mechanism=in-place,rerotate=fused",
+       "streaming:budget=64,positions=cache,mechanism=shift,rerotate=fused"}};
   for (const auto& group : groups) {
     std::vector<std::unique_ptr<Session>> sessions;
     std::vector<Session*> others;

@@ -53,7 +53,7 @@ TEST(Allocation, NoneInTheSteadyState) {
                  .track_rank = c.track_rank});
     Evictor evictor(method);
     const auto step = [&] {
-      cache.apply(evictor.plan(cache, method.budget - c.tokens_a_step));
+      cache.apply(evictor.plan(cache, c.tokens_a_step));
       cache.insert(c.tokens_a_step);
     };
     for (int i = 0; i < 1000; ++i) step();

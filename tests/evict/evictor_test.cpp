@@ -52,13 +52,13 @@ TEST_P(Streaming, KeepsSinksAndWindowInEveryStep) {
   Cache cache(bookkeeping(method, GetParam().shared));
   Evictor evictor(method);
   const int prompt = 100;
-  cache.apply(evictor.plan(cache, method.budget - 1));
+  cache.apply(evictor.plan(cache, 1));
   cache.insert(prompt);  // a chunk may exceed the budget while it is attended to; not after it
-  cache.apply(evictor.plan(cache, method.budget));
+  cache.apply(evictor.plan(cache, 0));
   const long long to_drop = std::max(0, prompt - method.budget);
   EXPECT_EQ(cache.evicted(), to_drop);
   for (int step = 0; step < 1000; ++step) {
-    cache.apply(evictor.plan(cache, method.budget - 1));
+    cache.apply(evictor.plan(cache, 1));
     cache.insert(1);
     for (int t = 0; t < cache.tables(); ++t)
       ASSERT_EQ(kept(cache.table(t)), streaming_set(cache.next(), method.protection.sinks, method.budget))
@@ -86,7 +86,7 @@ TEST(Evictor, InPlaceAndShiftKeepTheSame) {
     Evictor evictor(method);
     for (int step = 0; step < 600; ++step) {
       for (Cache* cache : {&in_place, &shift}) {
-        cache->apply(evictor.plan(*cache, method.budget - 1));
+        cache->apply(evictor.plan(*cache, 1));
         cache->insert(step % 100 == 0 ? 130 : 1);
       }
       ASSERT_EQ(kept(in_place.table(0)), kept(shift.table(0))) << text << " step " << step;
@@ -113,7 +113,7 @@ TEST(Evictor, EveryWaitsAndThenDropsAtOnce) {
   cache.insert(31);
   std::vector<int> dropped;
   for (int step = 0; step < 32; ++step) {
-    const Plan& plan = evictor.plan(cache, 31);
+    const Plan& plan = evictor.plan(cache, 1);
     dropped.push_back(static_cast<int>(plan.drop[0].size()));
     cache.apply(plan);
     cache.insert(1);
@@ -128,7 +128,7 @@ TEST(Evictor, VictimsAreGivenOldestFirst) {
   Cache cache(bookkeeping(method));
   Evictor evictor(method);
   cache.insert(40);
-  const auto& victims = evictor.plan(cache, 16).drop[0];
+  const auto& victims = evictor.plan(cache, 0).drop[0];
   ASSERT_EQ(victims.size(), 24u);
   for (std::size_t i = 0; i < victims.size(); ++i)
     EXPECT_EQ(cache.table(0).position()[static_cast<std::size_t>(victims[i])], static_cast<Position>(4 + i));
@@ -150,18 +150,19 @@ TEST(Evictor, ProtectionHoldsAgainstAnyPolicy) {
   Cache cache(bookkeeping(method));
   Evictor evictor(method);
   cache.insert(50);
-  cache.apply(evictor.plan(cache, 20));
+  cache.apply(evictor.plan(cache, 0));
   std::vector<Position> want;  // the policy would keep 0..19; the newest six are protected
   for (Position p = 0; p < 14; ++p) want.push_back(p);
   for (Position p = 44; p < 50; ++p) want.push_back(p);
   EXPECT_EQ(kept(cache.table(0)), want);
-  cache.apply(evictor.plan(cache, 9));
+  Evictor least(parse_method("full:policy=test-backwards,budget=10,sinks=3,recent=6"));
+  cache.apply(least.plan(cache, 1));
   EXPECT_EQ(kept(cache.table(0)), (std::vector<Position>{0, 1, 2, 44, 45, 46, 47, 48, 49}));
 }
 
 class Greedy final : public Policy {
  public:
-  Needs needs() const override { return {.attention_window = Needs::kAll}; }
+  Needs needs() const override { return {.keys = true}; }
   void score(const HeadView&, std::span<float>) const override {}
 };
 PALIMPSEST_POLICY(greedy, Greedy, "asks for what is not there")
@@ -169,8 +170,7 @@ PALIMPSEST_POLICY(greedy, Greedy, "asks for what is not there")
 TEST(Evictor, RefusesWhatItCannotFeed) {
   register_policy(policy_entry_greedy("test-greedy"));
   Method method = parse_method("full:policy=test-greedy,budget=20");
-  EXPECT_NE(error_of([&] { Evictor evictor(method); }).find("policy test-greedy asks for more than positions"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { Evictor evictor(method); }).find("policy test-greedy asks for keys"), std::string::npos);
   method.budget = 0;
   EXPECT_EQ(error_of([&] { Evictor evictor(method); }), "policy test-greedy needs a budget: give one of at least 1");
 }

@@ -30,28 +30,40 @@ TEST(Method, Streaming) {
   EXPECT_EQ(m.mechanism, Mechanism::kInPlace);
   EXPECT_EQ(m.positions, Positions::kCache);
   EXPECT_TRUE(m.windowed() && m.bounded());
-  EXPECT_EQ(spell_out(m),
-            "streaming:policy=recent,budget=256,sinks=4,recent=0,every=1,mechanism=in-place,positions=cache,"
-            "rerotate=auto");
+  EXPECT_EQ(
+      spell_out(m),
+      "streaming:policy=recent,budget=256,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
+      "refresh=0,mechanism=in-place,positions=cache,rerotate=auto,cache=on");
 }
 
 TEST(Method, FullIsUnbounded) {
   EXPECT_FALSE(parse_method("full").bounded());
-  EXPECT_EQ(spell_out(parse_method("full")),
-            "full:policy=none,budget=0,sinks=0,recent=0,every=1,mechanism=in-place,positions=original,rerotate=auto");
+  EXPECT_EQ(
+      spell_out(parse_method("full")),
+      "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,schedule=step,every=1,slack=0,max-drop=0,refresh=0,"
+      "mechanism=in-place,positions=original,rerotate=auto,cache=on");
 }
 
 TEST(Method, EveryKeyIsReadAndSpelledOut) {
   const char* text =
-      "full:policy=recent,budget=77,sinks=3,recent=5,every=9,mechanism=shift,positions=cache,rerotate=late";
+      "full:policy=recent,budget=77,split=heads.txt,sinks=3,recent=half,schedule=prompt+step,every=9,slack=2,max-drop="
+      "6,"
+      "refresh=1,mechanism=gather,positions=cache,rerotate=cached-half,cache=off";
   const Method m = parse_method(text);
   EXPECT_EQ(m.policy, "recent");
   EXPECT_EQ(m.budget, 77);
-  EXPECT_EQ(m.protection, (Protection{.sinks = 3, .recent = 5}));
+  EXPECT_EQ(m.protection, (Protection{.sinks = 3, .recent = Protection::kHalf}));
+  EXPECT_EQ(m.recent(), 38);
+  EXPECT_EQ(m.split, "heads.txt");
+  EXPECT_EQ(m.schedule, Schedule::kPromptStep);
   EXPECT_EQ(m.every, 9);
-  EXPECT_EQ(m.mechanism, Mechanism::kShift);
+  EXPECT_EQ(m.slack, 2);
+  EXPECT_EQ(m.max_drop, 6);
+  EXPECT_EQ(m.refresh, 1);
+  EXPECT_FALSE(m.cache);
+  EXPECT_EQ(m.mechanism, Mechanism::kGather);
   EXPECT_EQ(m.positions, Positions::kCache);
-  EXPECT_EQ(m.rerotate, Rerotate::kLate);
+  EXPECT_EQ(m.rerotate, Rerotate::kCachedHalf);
   EXPECT_EQ(spell_out(m), text);
 }
 
@@ -65,22 +77,28 @@ struct Fault {
 
 TEST(Method, StringsThatCannotBeRead) {
   const Fault faults[] = {
-      {"", "unknown method '': use full or streaming"},
-      {"Streaming", "unknown method 'Streaming': use full or streaming"},
-      {"streaming ", "unknown method 'streaming ': use full or streaming"},
-      {":budget=1", "unknown method '': use full or streaming"},
+      {"", "unknown method '': use full, streaming, lazy, h2o, random, sparse, compact-shift or window-recompute"},
+      {"Streaming",
+       "unknown method 'Streaming': use full, streaming, lazy, h2o, random, sparse, compact-shift or window-recompute"},
+      {"streaming ",
+       "unknown method 'streaming ': use full, streaming, lazy, h2o, random, sparse, compact-shift or "
+       "window-recompute"},
+      {":budget=1",
+       "unknown method '': use full, streaming, lazy, h2o, random, sparse, compact-shift or window-recompute"},
       {"streaming:", "method 'streaming:' ends with a colon: use NAME or NAME:key=value,key=value"},
       {"streaming:256", "'256' in method 'streaming:256' is not key=value"},
       {"streaming:budget=8,", "a comma at the end of method 'streaming:budget=8,'"},
       {"streaming:bugdet=8",
-       "unknown method option 'bugdet': use budget, sinks, recent, every, policy, mechanism, positions or rerotate"},
+       "unknown method option 'bugdet': use policy, budget, split, sinks, recent, schedule, every, slack, max-drop, "
+       "refresh, mechanism, positions, rerotate or cache"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
       {"streaming:sinks=4.5", "sinks '4.5' is not a whole number: use 0 to 1073741824"},
       {"streaming:every=0", "every 0 is out of range: use 1 to 1073741824"},
-      {"streaming:mechanism=inplace", "unknown mechanism 'inplace': use in-place or shift"},
+      {"streaming:mechanism=inplace", "unknown mechanism 'inplace': use in-place, shift or gather"},
       {"streaming:positions=true", "unknown positions 'true': use original or cache"},
-      {"streaming:rerotate=early", "unknown rerotate 'early': use auto, two-query or late"},
+      {"streaming:rerotate=early",
+       "unknown rerotate 'early': use auto, two-query, fused, cached-half, recompute or delta"},
   };
   for (const auto& fault : faults) EXPECT_EQ(error_of([&] { parse_method(fault.text); }), fault.message) << fault.text;
   EXPECT_TRUE(error_of([] { parse_method("full:policy=newest"); }).starts_with("unknown policy 'newest': use none"));
@@ -102,10 +120,25 @@ TEST(Method, CombinationsThatCannotBe) {
        "tokens"},
       {"streaming:budget=1073741824,every=1",
        "budget 1073741824 + every 1 is out of range: at most 1073741824 together"},
-      {"streaming:positions=original,rerotate=late",
-       "rerotate late with original positions: keys are never rotated again; use positions=cache or rerotate=auto"},
+      {"streaming:positions=original,rerotate=fused",
+       "rerotate fused with original positions: keys are never rotated again; use positions=cache or rerotate=auto"},
+      {"streaming:slack=252",
+       "budget 256 is below sinks 4 + recent 0 + slack 252 + 1: raise it to at least 257 or protect "
+       "fewer tokens"},
+      {"streaming:schedule=page,every=2",
+       "every 2 with schedule page: a full page is what it waits for; leave every out"},
+      {"streaming:rerotate=delta",
+       "rerotate delta with mechanism in-place: nothing moves there; use mechanism=shift, or rerotate=fused"},
+      {"streaming:refresh=8,rerotate=two-query",
+       "rerotate two-query with policy recent and refresh: it holds for sinks + window (policy recent) only; use "
+       "fused"},
+      {"full:schedule=prompt",
+       "schedule, slack, max-drop, refresh or split with policy none: nothing ever leaves; choose a policy or leave "
+       "them "
+       "out"},
+      {"window-recompute:sinks=4", "cache off is the window-recompute baseline: it takes a budget and nothing else"},
       {"full:positions=cache,rerotate=two-query",
-       "rerotate two-query with policy none: it holds for sinks + window (policy recent) only; use late"},
+       "rerotate two-query with policy none: it holds for sinks + window (policy recent) only; use fused"},
   };
   for (const auto& fault : faults)
     EXPECT_EQ(error_of([&] { validate(parse_method(fault.text)); }), fault.message) << fault.text;

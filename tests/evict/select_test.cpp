@@ -37,12 +37,17 @@ TEST(SelectLowest, SameAsASort) {
     std::vector<float> score(position.size());
     const int values = 1 + below(40);  // few values: many ties
     for (auto& s : score) s = static_cast<float>(below(values)) - 5.0F;
+    std::vector<std::int32_t> whens;
+    for (const Position p : position) whens.push_back(p == kNoPosition ? kDead : static_cast<std::int32_t>(p));
     const Guard guard{.first = below(6), .last = slots - below(10)};
     const auto admitted = static_cast<int>(std::ranges::count_if(position, [&](auto p) { return guard.admits(p); }));
     for (int count : {0, 1, 2, admitted / 2, admitted - 1, admitted}) {
       if (count < 0 || count > admitted) continue;
-      select_lowest(score, position, guard, count, chosen);
-      ASSERT_EQ(chosen, naive(score, position, guard, count)) << "round " << round << ", count " << count;
+      const auto expected = naive(score, position, guard, count);
+      for (const bool fits : {false, true}) {
+        select_lowest({score, position, fits ? whens.data() : nullptr}, guard, count, chosen);
+        ASSERT_EQ(chosen, expected) << "round " << round << ", count " << count;
+      }
     }
   }
 }
@@ -50,10 +55,12 @@ TEST(SelectLowest, SameAsASort) {
 TEST(SelectLowest, OfEqualScoresTheOldestLeaves) {
   const std::vector<Position> position = {9, 2, 7, 1, 5};
   const std::vector<float> score(5, 1.0F);
+  const std::vector<std::int32_t> when = {9, 2, 7, 1, 5};
   std::vector<int> chosen;
-  select_lowest(score, position, {.first = 2, .last = 9}, 1, chosen);
+  select_lowest({score, position}, {.first = 2, .last = 9}, 1, chosen);
   EXPECT_EQ(chosen, std::vector<int>{1});
-  select_lowest(score, position, {.first = 2, .last = 9}, 2, chosen);
+  EXPECT_EQ(select_lowest({score, position, when.data()}, {.first = 2, .last = 9}), 1);
+  select_lowest({score, position}, {.first = 2, .last = 9}, 2, chosen);
   EXPECT_EQ(chosen, (std::vector<int>{1, 4}));
 }
 
@@ -61,10 +68,14 @@ TEST(SelectLowest, InfiniteScoresAreScores) {
   const std::vector<Position> position = {0, 1, 2};
   const float inf = std::numeric_limits<float>::infinity();
   std::vector<int> chosen;
-  select_lowest(std::vector<float>{inf, inf, inf}, position, {.first = 1, .last = 3}, 1, chosen);
+  const std::vector<float> high = {inf, inf, inf}, mixed = {0, 1, -inf};
+  const std::vector<std::int32_t> when = {0, 1, 2};
+  select_lowest({high, position}, {.first = 1, .last = 3}, 1, chosen);
   EXPECT_EQ(chosen, std::vector<int>{1});
-  select_lowest(std::vector<float>{0, 1, -inf}, position, {.first = 0, .last = 3}, 1, chosen);
+  EXPECT_EQ(select_lowest({high, position, when.data()}, {.first = 1, .last = 3}), 1);
+  select_lowest({mixed, position}, {.first = 0, .last = 3}, 1, chosen);
   EXPECT_EQ(chosen, std::vector<int>{2});
+  EXPECT_EQ(select_lowest({mixed, position, when.data()}, {.first = 0, .last = 3}), 2);
 }
 
 }  // namespace

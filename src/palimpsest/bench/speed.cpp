@@ -42,44 +42,67 @@ const char* name_of(Fill fill) {
   return fill == Fill::kRandom ? "random" : "prompt";
 }
 
-SpeedSample measure_speed(Session& session, int vocabulary, const SpeedOptions& options,
+SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& options,
                           const std::function<bool()>& go_on) {
   if (options.tokens < 1 || options.depth < 0)
     fail("{} tokens at depth {}: ask for 1 or more at 0 or more", options.tokens, options.depth);
   SpeedSample sample;
-  fill(session, vocabulary, options, go_on);
+  const auto stopped = [&] { return go_on && !go_on(); };
+  const int sequences = batch.sequences();
+  for (int i = 0; i < sequences && !stopped(); ++i) fill(batch.session(i), vocabulary, options, go_on);
   const auto tokens = random_tokens(options.tokens + options.warm_up, vocabulary, options.seed + 1);
   const auto measured = std::span(tokens).first(static_cast<std::size_t>(options.tokens));
-  const auto stopped = [&] { return go_on && !go_on(); };
   if (stopped()) return sample;
 
+  const Session& first = batch.session(0);
+  const auto evicted = [&] { return first.cache().evicted(); };
+  double evict = 0;
+  const auto evict_ms = [&] {
+    double sum = 0;
+    for (int i = 0; i < sequences; ++i) sum += batch.session(i).times().evict_ms;
+    return sum;
+  };
   if (options.test == SpeedTest::kPrefill) {
-    const auto evicted = session.cache().evicted();
+    sample.evicted = -evicted();
     const auto start = Clock::now();
-    session.prefill(measured, [&](long long, long long) { return !stopped(); });
+    for (int i = 0; i < sequences; ++i)
+      batch.session(i).prefill(measured, [&](long long, long long) { return !stopped(); });
     sample.seconds = seconds_since(start);
-    sample.evicted = session.cache().evicted() - evicted;
   } else {
-    for (const TokenId token : std::span(tokens).subspan(measured.size())) session.decode(token);
-    const auto evicted = session.cache().evicted();
+    std::vector<TokenId> step(static_cast<std::size_t>(sequences));
+    const auto decode = [&](TokenId token) {
+      for (std::size_t i = 0; i < step.size(); ++i)
+        step[i] = static_cast<TokenId>((token + static_cast<TokenId>(i)) % vocabulary);
+      batch.decode(step);
+    };
+    for (const TokenId token : std::span(tokens).subspan(measured.size())) decode(token);
+    sample.evicted = -evicted();
+    sample.evictions = -first.times().evictions;
+    evict = evict_ms();
     std::vector<double> gaps;
     gaps.reserve(measured.size());
     const auto start = Clock::now();
     for (const TokenId token : measured) {
       const auto before = Clock::now();
-      session.decode(token);
+      decode(token);
       gaps.push_back(seconds_since(before) * 1e3);
+      sample.ms_attention += batch.decoder().times().attention / static_cast<double>(measured.size());
       if (stopped()) return sample;
     }
     sample.seconds = seconds_since(start);
-    sample.evicted = session.cache().evicted() - evicted;
+    sample.ms_evict = (evict_ms() - evict) / static_cast<double>(measured.size());
+    sample.evictions += first.times().evictions;
     std::sort(gaps.begin(), gaps.end());
     sample.ms_p50 = gaps[gaps.size() / 2];
     sample.ms_p99 = gaps[std::min(gaps.size() - 1, gaps.size() * 99 / 100)];
   }
+  sample.evicted += evicted();
+  for (int i = 0; i < sequences; ++i) {
+    sample.cache_bytes += batch.session(i).cache().bytes_in_use() + batch.session(i).cache().bytes_tables();
+    batch.session(i).clear();  // the others of the round have the memory
+  }
   if (stopped()) return sample;
-  sample.cache_bytes = session.cache().bytes_in_use() + session.cache().bytes_tables();
-  sample.tokens_per_second = static_cast<double>(options.tokens) / sample.seconds;
+  sample.tokens_per_second = static_cast<double>(sequences) * options.tokens / sample.seconds;
   return sample;
 }
 

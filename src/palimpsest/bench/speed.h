@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "palimpsest/bench/statistics.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/lockstep.h"
 
 namespace palimpsest {
 
@@ -30,15 +30,18 @@ struct SpeedOptions {
 
 struct SpeedSample {
   double seconds = 0;
-  double tokens_per_second = 0;
-  double ms_p50 = 0, ms_p99 = 0;  // gaps between tokens; decode only
-  long long evicted = 0;
-  std::size_t cache_bytes = 0;
+  double tokens_per_second = 0;   // of all sequences together
+  double ms_p50 = 0, ms_p99 = 0;  // gaps between tokens of one sequence; decode only
+  // Where a step's time goes, mean; decode only. evict: decisions and moved bytes, all sequences; attention: inside the
+  // model's graph, fast path only.
+  double ms_evict = 0, ms_attention = 0;
+  long long evicted = 0, evictions = 0;  // of one sequence: tokens, and steps that dropped any
+  std::size_t cache_bytes = 0;           // of all sequences
 };
 
-// One round: clear, fill, measure. Rounds of several sessions can so be interleaved by the caller.
+// One round: clear, fill, measure, clear. Rounds of several batches can so be interleaved by the caller.
 // Returns a sample of 0 tokens per second when `go_on` said no.
-SpeedSample measure_speed(Session& session, int vocabulary, const SpeedOptions& options,
+SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& options,
                           const std::function<bool()>& go_on = {});
 
 }  // namespace palimpsest

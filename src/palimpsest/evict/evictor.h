@@ -1,34 +1,60 @@
 // The only place where policy, budget and cache meet: scores -> protection -> guarded top-k -> Plan.
+//
+//   step k    plan -> apply -> insert -> attend     the model's threads call received() for each head as its weights
+//                                         |         come, while they are in their caches: the policy scores, and the
+//                                         v         head's next victim is looked for
+//   step k+1  plan (only picks up what was found) -> apply -> ...
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/plan.h"
 #include "palimpsest/evict/method.h"
+#include "palimpsest/evict/select.h"
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
 
+enum class Moment {
+  kPrompt,     // before or after a chunk of a prompt that goes on
+  kPromptEnd,  // its last token was read
+  kDecode      // before a token is read, one by one
+};
+
 class Evictor {
  public:
-  explicit Evictor(const Method& method);  // validates; throws Error
+  // Validates; throws Error. `budgets`: of each slot table; empty: the method's for all.
+  explicit Evictor(const Method& method, std::vector<int> budgets = {});
 
   const Needs& needs() const { return needs_; }
-  // Brings every table down to at most `keep` live tokens (>= sinks + recent), or does nothing to a table that is less
-  // than `every` over. A decode step calls with keep = budget - 1 before it inserts; a chunk of a prompt too, and once
-  // more with keep = budget after the last. Lowest score leaves first; of equal scores the oldest. The plan is reused:
-  // valid until the next call. Allocates only while tables grow.
-  const Plan& plan(Cache& cache, int keep);
+  int budget(int table) const { return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(table)]; }
+  // Tokens that may be inserted before the next eviction is due, at the least 1 after a plan was applied.
+  int room(const Cache& cache) const;
+  // Brings every table that is due down to its budget less `coming` tokens (0 or 1: a step calls before it inserts,
+  // with 1; a chunk once more after it, with 0). Lowest score leaves first; of equal scores the oldest. The plan is
+  // reused: valid until the next call. Allocates only while tables grow.
+  const Plan& plan(Cache& cache, int coming, Moment moment = Moment::kDecode);
+  // The weights that the tokens of one slot table received in this step, mean over the query group, summed over the
+  // step's queries. Threads may call it for different tables at the same time. Only if needs().attention_window.
+  void received(Cache& cache, int table, std::span<const float> weights);
+  void forget();  // tables were changed other than by plans: what received() found does not hold
 
  private:
-  void choose(const SlotTable& table, int victims, std::vector<int>& chosen);
+  int victims(const SlotTable& table, int budget, int coming, Moment moment) const;
+  Guard guard(const SlotTable& table) const;
+  void choose(const SlotTable& table, int count, std::vector<int>& chosen);
+  void spare_some(std::vector<int>& chosen) const;
 
+  static constexpr int kUnknown = -1;
   Method method_;
+  std::vector<int> budgets_;
   Needs needs_;
   std::unique_ptr<Policy> policy_;  // nullptr: nothing is ever dropped
   Plan plan_;
+  std::vector<int> next_victim_;  // [table] found by received()
 };
 
 }  // namespace palimpsest

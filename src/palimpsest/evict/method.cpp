@@ -1,38 +1,48 @@
 #include "palimpsest/evict/method.h"
 
-#include <algorithm>
-#include <array>
-
 #include "palimpsest/core/error.h"
-#include "palimpsest/core/parse.h"
-#include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
 namespace {
 
-using Names = std::span<const std::string_view>;
-
-// In the order of the enumerators.
-constexpr std::array<std::string_view, 2> kMechanisms = {"in-place", "shift"};
-constexpr std::array<std::string_view, 2> kPositions = {"original", "cache"};
-constexpr std::array<std::string_view, 3> kRerotate = {"auto", "two-query", "late"};
-constexpr std::array<std::string_view, 8> kKeys = {"budget", "sinks",     "recent",    "every",
-                                                   "policy", "mechanism", "positions", "rerotate"};
 constexpr int kMost = 1 << 30;  // of any count of tokens
 
-template <typename Enum>
-Enum choice(std::string_view text, std::string_view what, Names names) {
-  return static_cast<Enum>(parse_choice(text, what, names));
+void validate_unbounded(const Method& m) {
+  if (m.budget != 0)
+    fail("budget {} with policy none: nothing would ever leave; choose a policy or leave the budget out", m.budget);
+  if (m.protection != Protection{})
+    fail("sinks or recent with policy none: nothing ever leaves; choose a policy or leave them out");
+  if (m.every != 1) fail("every {} with policy none: nothing ever leaves; choose a policy or leave it out", m.every);
+  if (m.schedule != Schedule::kStep || m.slack != 0 || m.max_drop != 0 || m.refresh != 0 || m.split != "uniform")
+    fail(
+        "schedule, slack, max-drop, refresh or split with policy none: nothing ever leaves; choose a policy or leave "
+        "them out");
 }
 
-int count(std::string_view text, std::string_view what, int least) {
-  return static_cast<int>(parse_integer(text, what, least, kMost));
+void validate_bounded(const Method& m) {
+  const int sinks = m.protection.sinks, recent = m.recent();
+  const long long least = static_cast<long long>(sinks) + recent + m.slack + m.refresh + 1;
+  if (m.budget == 0) fail("policy {} needs a budget: give one of at least {}", m.policy, least);
+  if (m.budget < least)
+    fail("budget {} is below sinks {} + recent {}{}{} + 1: raise it to at least {} or protect fewer tokens", m.budget,
+         sinks, recent, m.slack == 0 ? "" : fmt::format(" + slack {}", m.slack),
+         m.refresh == 0 ? "" : fmt::format(" + refresh {}", m.refresh), least);
+  if (m.budget + static_cast<long long>(m.every) > kMost)
+    fail("budget {} + every {} is out of range: at most {} together", m.budget, m.every, kMost);
+  if (m.schedule == Schedule::kPage && m.every != 1)
+    fail("every {} with schedule page: a full page is what it waits for; leave every out", m.every);
 }
 
-std::string known_policy(std::string_view name) {
-  std::vector<std::string_view> names = {"none"};
-  for (const auto& entry : policies()) names.push_back(entry.name);
-  return std::string(names[parse_choice(name, "policy", names)]);
+void validate_rerotate(const Method& m) {
+  if (m.rerotate == Rerotate::kAuto) return;
+  if (m.positions != Positions::kCache)
+    fail("rerotate {} with original positions: keys are never rotated again; use positions=cache or rerotate=auto",
+         get_option(m, "rerotate"));
+  if (m.rerotate == Rerotate::kTwoQuery && !m.windowed())
+    fail("rerotate two-query with policy {}{}: it holds for sinks + window (policy recent) only; use fused", m.policy,
+         m.refresh == 0 ? "" : " and refresh");
+  if (m.rerotate == Rerotate::kDelta && m.mechanism == Mechanism::kInPlace)
+    fail("rerotate delta with mechanism in-place: nothing moves there; use mechanism=shift, or rerotate=fused");
 }
 
 }  // namespace
@@ -48,80 +58,58 @@ const std::vector<MethodRow>& methods() {
         .protection = {.sinks = 4},
         .budget = 256,
         .positions = Positions::kCache}},
+      {"lazy",
+       "Lazy Pruning",
+       "streaming, evicting 64 tokens at once; with mechanism=shift,rerotate=delta as its paper has it",
+       {.name = "lazy",
+        .policy = "recent",
+        .protection = {.sinks = 4},
+        .budget = 256,
+        .every = 64,
+        .positions = Positions::kCache}},
+      {"h2o",
+       "arXiv 2306.14048",
+       "heavy hitters, by the attention received so far, and as many of the newest; each head its own",
+       {.name = "h2o", .policy = "h2o", .protection = {.recent = Protection::kHalf}, .budget = 256}},
+      {"random",
+       "-",
+       "4 sinks, the newest 32, and of the others any: the row that a policy must beat",
+       {.name = "random", .policy = "random", .protection = {.sinks = 4, .recent = 32}, .budget = 256}},
+      {"sparse",
+       "Sparse eviction",
+       "sinks + the newest tokens at their own places: nothing is renumbered (any policy: sparse:policy=h2o)",
+       {.name = "sparse", .policy = "recent", .protection = {.sinks = 4}, .budget = 256}},
+      {"compact-shift",
+       "-",
+       "baseline: survivors move up and are rotated again at every step, as llama.cpp's context shift does",
+       {.name = "compact-shift",
+        .policy = "recent",
+        .protection = {.sinks = 4},
+        .budget = 256,
+        .mechanism = Mechanism::kShift,
+        .positions = Positions::kCache,
+        .rerotate = Rerotate::kDelta}},
+      {"window-recompute",
+       "-",
+       "baseline: no cache; the newest tokens are read anew for every token",
+       {.name = "window-recompute",
+        .policy = "recent",
+        .protection = {},
+        .budget = 256,
+        .positions = Positions::kCache,
+        .cache = false}},
   };
   return table;
 }
 
-void set_option(Method& method, std::string_view key, std::string_view value) {
-  switch (parse_choice(key, "method option", kKeys)) {
-    case 0:
-      method.budget = count(value, key, 0);
-      break;
-    case 1:
-      method.protection.sinks = count(value, key, 0);
-      break;
-    case 2:
-      method.protection.recent = count(value, key, 0);
-      break;
-    case 3:
-      method.every = count(value, key, 1);
-      break;
-    case 4:
-      method.policy = known_policy(value);
-      break;
-    case 5:
-      method.mechanism = choice<Mechanism>(value, key, kMechanisms);
-      break;
-    case 6:
-      method.positions = choice<Positions>(value, key, kPositions);
-      break;
-    case 7:
-      method.rerotate = choice<Rerotate>(value, key, kRerotate);
-      break;
-  }
-}
-
-Method parse_method(std::string_view text) {
-  const auto colon = text.find(':');
-  std::vector<std::string_view> names;
-  for (const auto& row : methods()) names.push_back(row.name);
-  Method method = methods()[parse_choice(text.substr(0, colon), "method", names)].preset;
-  if (colon == std::string_view::npos) return method;
-  if (colon + 1 == text.size()) fail("method '{}' ends with a colon: use NAME or NAME:key=value,key=value", text);
-  for (const auto& [key, value] : parse_pairs(text.substr(colon + 1), fmt::format("method '{}'", text)))
-    set_option(method, key, value);
-  return method;
-}
-
 void validate(const Method& m) {
-  if (m.policy == "none") {
-    if (m.budget != 0)
-      fail("budget {} with policy none: nothing would ever leave; choose a policy or leave the budget out", m.budget);
-    if (m.protection != Protection{})
-      fail("sinks or recent with policy none: nothing ever leaves; choose a policy or leave them out");
-    if (m.every != 1) fail("every {} with policy none: nothing ever leaves; choose a policy or leave it out", m.every);
-  } else {
-    const auto [sinks, recent] = m.protection;
-    const long long least = static_cast<long long>(sinks) + recent + 1;
-    if (m.budget == 0) fail("policy {} needs a budget: give one of at least {}", m.policy, least);
-    if (m.budget < least)
-      fail("budget {} is below sinks {} + recent {} + 1: raise it to at least {} or protect fewer tokens", m.budget,
-           sinks, recent, least);
-    if (m.budget + static_cast<long long>(m.every) > kMost)
-      fail("budget {} + every {} is out of range: at most {} together", m.budget, m.every, kMost);
-  }
-  if (m.rerotate != Rerotate::kAuto && m.positions != Positions::kCache)
-    fail("rerotate {} with original positions: keys are never rotated again; use positions=cache or rerotate=auto",
-         kRerotate[static_cast<std::size_t>(m.rerotate)]);
-  if (m.rerotate == Rerotate::kTwoQuery && !m.windowed())
-    fail("rerotate two-query with policy {}: it holds for sinks + window (policy recent) only; use late", m.policy);
-}
-
-std::string spell_out(const Method& m) {
-  return fmt::format(
-      "{}:policy={},budget={},sinks={},recent={},every={},mechanism={},positions={},rerotate={}", m.name, m.policy,
-      m.budget, m.protection.sinks, m.protection.recent, m.every, kMechanisms[static_cast<std::size_t>(m.mechanism)],
-      kPositions[static_cast<std::size_t>(m.positions)], kRerotate[static_cast<std::size_t>(m.rerotate)]);
+  if (m.policy == "none")
+    validate_unbounded(m);
+  else
+    validate_bounded(m);
+  validate_rerotate(m);
+  if (!m.cache && (!m.strict() || m.protection != Protection{} || m.mechanism != Mechanism::kInPlace))
+    fail("cache off is the window-recompute baseline: it takes a budget and nothing else");
 }
 
 }  // namespace palimpsest

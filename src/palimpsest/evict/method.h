@@ -17,14 +17,26 @@ enum class Positions {
 
 // How `cache` positions are kept right. All the same result (to rounding).
 enum class Rerotate {
-  kAuto,      // two-query where the policy is sinks + window, else late
-  kTwoQuery,  // keys rotated once for ever; the query is rotated twice, for the window and for the sinks
-  kLate       // keys stored un-rotated, rotated at their rank while they are read
+  kAuto,        // two-query where the policy is sinks + window, else fused
+  kTwoQuery,    // keys rotated once for ever; the query is rotated twice, for the window and for the sinks
+  kFused,       // keys stored un-rotated, rotated at their rank while they are read
+  kCachedHalf,  // keys and their rotate_half stored, combined with cos and sin while they are read (EQUIP)
+  kRecompute,   // baseline: all kept keys rotated anew into a copy in every step
+  kDelta  // keys rotated at their rank; a compaction turns those that moved by the difference (Lazy Pruning, eq. 9)
+};
+
+// When evictions happen.
+enum class Schedule {
+  kStep,        // whenever `every` tokens are too many: in each chunk of a prompt and while decoding
+  kPrompt,      // once, when the prompt was read; the cache then grows
+  kPromptStep,  // the prompt is read whole; from its end on as kStep
+  kPage         // when the cache's pages are full and a new one would be needed
 };
 
 struct Protection {
-  int sinks = 0;   // the first tokens of the sequence are never dropped
-  int recent = 0;  // nor are the newest
+  static constexpr int kHalf = -1;  // `recent`: half of the budget (H2O's default)
+  int sinks = 0;                    // the first tokens of the sequence are never dropped
+  int recent = 0;                   // nor are the newest
   bool operator==(const Protection&) const = default;
 };
 
@@ -32,16 +44,26 @@ struct Method {
   std::string name = "full";    // the preset it came from
   std::string policy = "none";  // "none": nothing is ever dropped
   Protection protection;
-  int budget = 0;  // tokens a decode step attends to, the new one included; 0: unbounded
-  int every = 1;   // evict when `every` tokens are too many: up to every - 1 more than the budget are attended to
+  int budget = 0;                 // tokens a decode step attends to, the new one included; 0: unbounded
+  std::string split = "uniform";  // how layers and heads share it: "uniform", or a file (budget/split.h)
+  Schedule schedule = Schedule::kStep;
+  int every = 1;     // evict when `every` tokens are too many: up to every - 1 more than the budget are attended to
+  int slack = 0;     // an eviction leaves so many tokens less than the budget
+  int max_drop = 0;  // an eviction drops so many tokens at most; 0: no bound
+  int refresh = 0;   // of the tokens that an eviction would drop, so many stay until the next, evenly spaced by age
   Mechanism mechanism = Mechanism::kInPlace;
   Positions positions = Positions::kOriginal;
   Rerotate rerotate = Rerotate::kAuto;
+  bool cache = true;  // false: nothing is kept; the last `budget` tokens are read anew for every token (a baseline)
 
   bool operator==(const Method&) const = default;
-  bool bounded() const { return budget > 0; }
-  // Sinks + window: a chunk of a prompt can be masked to be exactly what token by token would give.
-  bool windowed() const { return policy == "recent"; }
+  bool evicts() const { return budget > 0; }
+  bool bounded() const { return evicts() && schedule != Schedule::kPrompt; }  // constant memory
+  int recent() const { return protection.recent == Protection::kHalf ? budget / 2 : protection.recent; }
+  // What is kept is the sinks and the newest tokens without a gap: a window.
+  bool windowed() const { return policy == "recent" && refresh == 0; }
+  // The window moves with every token: a chunk of a prompt can be masked to be exactly what token by token would give.
+  bool strict() const { return windowed() && schedule == Schedule::kStep && every == 1 && slack == 0 && max_drop == 0; }
 };
 
 struct MethodRow {
@@ -50,14 +72,21 @@ struct MethodRow {
 };
 const std::vector<MethodRow>& methods();
 
-// "NAME" or "NAME:key=value,key=value"; keys: budget, sinks, recent, every, policy, mechanism, positions, rerotate.
-// Throws Error that names the fault and what is allowed. Not validated yet: flags may follow.
+// "NAME" or "NAME:key=value,key=value". Throws Error that names the fault and what is allowed. Not validated yet: flags
+// may follow.
 Method parse_method(std::string_view text);
 // Sets one key ("budget", "256"): what command-line flags do after --method.
 void set_option(Method& method, std::string_view key, std::string_view value);
+std::string get_option(const Method& method, std::string_view key);
 // Impossible combinations (budget < sinks + recent + 1, a budget without a policy, ...) throw Error. What depends on
 // the model (cache positions need rotary positions) is checked where the model is known.
 void validate(const Method& method);
-std::string spell_out(const Method& method);  // every choice; parse_method(spell_out(m)) == m
+std::string spell_out(const Method& method);    // every choice; parse_method(spell_out(m)) == m
+std::string spell_short(const Method& method);  // what differs from `full`; "" if nothing does
+
+struct MethodKey {
+  std::string_view name, values, meaning;
+};
+std::vector<MethodKey> method_keys();  // for help texts
 
 }  // namespace palimpsest

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cassert>
 
+#include "palimpsest/evict/lowest.h"
+
 namespace palimpsest {
 namespace {
 
-// One pass; the branch on a new minimum is rare and well predicted.
-int lowest(std::span<const float> score, std::span<const Position> position, Guard guard) {
+// Positions of 64 bits, for streams whose `when` no longer tells old tokens apart.
+int lowest_of_old(const Columns& columns, Guard guard) {
+  const auto score = columns.score;
+  const auto position = columns.position;
   int best = -1;
   float least = 0;
   Position age = 0;
@@ -23,16 +27,30 @@ int lowest(std::span<const float> score, std::span<const Position> position, Gua
 
 }  // namespace
 
-void select_lowest(std::span<const float> score, std::span<const Position> position, Guard guard, int count,
-                   std::vector<int>& chosen) {
-  assert(score.size() == position.size() && guard.first >= 0);
+Columns columns_of(const SlotTable& table) {
+  return {table.score(), table.position(), table.base() == 0 ? table.view().when : nullptr};
+}
+
+int select_lowest(const Columns& columns, Guard guard) {
+  assert(guard.first >= 0);
+  const int slot = columns.when == nullptr
+                       ? lowest_of_old(columns, guard)
+                       : lowest_score(columns.score, columns.when, static_cast<std::int32_t>(guard.first - 1),
+                                      static_cast<std::int32_t>(guard.last));
+  assert(slot >= 0);
+  return slot;
+}
+
+void select_lowest(const Columns& columns, Guard guard, int count, std::vector<int>& chosen) {
+  assert(guard.first >= 0);
   chosen.clear();
   if (count == 0) return;
   if (count == 1) {
-    chosen.push_back(lowest(score, position, guard));
-    assert(chosen.front() >= 0);
+    chosen.push_back(select_lowest(columns, guard));
     return;
   }
+  const auto score = columns.score;
+  const auto position = columns.position;
   chosen.reserve(score.size());
   for (std::size_t s = 0; s < score.size(); ++s)
     if (guard.admits(position[s])) chosen.push_back(static_cast<int>(s));

@@ -1,9 +1,11 @@
-// Guarded selection: the slots that score least, some positions excepted.
+// Guarded selection: the slots that score least, some positions excepted. Of equal scores the oldest; scores are not
+// NaN.
 #pragma once
 
 #include <span>
 #include <vector>
 
+#include "palimpsest/cache/slots.h"
 #include "palimpsest/core/types.h"
 
 namespace palimpsest {
@@ -14,9 +16,16 @@ struct Guard {
   bool admits(Position position) const { return position >= first && position < last; }
 };
 
-// Fills `chosen` with the `count` admitted slots of the lowest score, of equal scores the oldest; in order of age.
-// There must be that many. Scores are not NaN.
-void select_lowest(std::span<const float> score, std::span<const Position> position, Guard guard, int count,
-                   std::vector<int>& chosen);
+struct Columns {
+  std::span<const float> score;
+  std::span<const Position> position;
+  const std::int32_t* when = nullptr;  // positions in 32 bits, kDead without a token; nullptr: they do not fit
+};
+Columns columns_of(const SlotTable& table);
+
+// The admitted slot of the lowest score; there must be one. One vector pass if `when` is there.
+int select_lowest(const Columns& columns, Guard guard);
+// Fills `chosen` with the `count` admitted slots of the lowest score, in order of age. There must be that many.
+void select_lowest(const Columns& columns, Guard guard, int count, std::vector<int>& chosen);
 
 }  // namespace palimpsest

@@ -110,6 +110,11 @@ std::span<const float> Decoder::step(std::span<const SequenceStep> sequences, We
   const double built = now_ms();
   run_graph(g, d.backend.get());
   d.path->finish(g, d.step);
+  for (const SequenceStep& s : sequences) {
+    if (s.receiver == nullptr) continue;
+    for (int layer = 0; layer < d.model->hyper().layers; ++layer)
+      for (int head = 0; head < d.model->hyper().kv_heads; ++head) s.receiver->received(layer, head);
+  }
   const std::span<const float> out = d.logits_of(g);
   d.times = {built - start, now_ms() - built, d.op == nullptr ? 0 : d.op->milliseconds()};
   return out;

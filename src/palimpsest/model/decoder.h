@@ -21,6 +21,14 @@ struct AttentionRule {
   std::span<const std::int32_t> head_window = {};  // [layers * kv_heads] instead of `window`; INT32_MAX: all
 };
 
+// Who wants to know of attention weights as they come.
+class AttentionReceiver {
+ public:
+  virtual ~AttentionReceiver() = default;
+  // A head's weights of this step are complete. Called once per head, by any thread, at the same time for several.
+  virtual void received(int layer, int kv_head) = 0;
+};
+
 // One sequence's share of a step. Before the call: cache->apply(plan), then cache->insert(tokens.size()).
 struct SequenceStep {
   Cache* cache = nullptr;
@@ -28,6 +36,7 @@ struct SequenceStep {
   std::span<const TokenId> tokens = {};
   bool all_logits = false;          // logits of every token, or of the last only
   float* const* weights = nullptr;  // see AttentionStep::weights, [layers * kv_heads]; nullptr: not wanted
+  AttentionReceiver* receiver = nullptr;
 };
 
 struct WeightsHook {

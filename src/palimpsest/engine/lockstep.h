@@ -1,0 +1,30 @@
+// A fixed batch: sequences of one method that take a token each in every step, as the papers measure.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "palimpsest/engine/session.h"
+
+namespace palimpsest {
+
+class Lockstep {
+ public:
+  Lockstep(std::shared_ptr<Decoder> decoder, const SessionOptions& options, int sequences);  // throws Error
+
+  int sequences() const { return static_cast<int>(sessions_.size()); }
+  // Each has its own prompt: read it with session(i).prefill().
+  Session& session(int i) { return *sessions_[static_cast<std::size_t>(i)]; }
+  const Session& session(int i) const { return *sessions_[static_cast<std::size_t>(i)]; }
+  // One token a sequence in, logits [sequences][vocabulary] out.
+  std::span<const float> decode(std::span<const TokenId> tokens);
+  const Decoder& decoder() const { return *decoder_; }
+
+ private:
+  std::shared_ptr<Decoder> decoder_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::vector<SequenceStep> steps_;
+};
+
+}  // namespace palimpsest

@@ -1,0 +1,141 @@
+#include "palimpsest/engine/sequence.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+namespace {
+
+SessionOptions checked(const SessionOptions& options) {
+  if (options.chunk < 1) fail("chunk {}: give at least 1 token", options.chunk);
+  return options;
+}
+
+}  // namespace
+
+// Which chunks are exact, for sinks + window (s sinks, budget B):
+//
+//   evicting at every token  any: the query at p sees the sinks and the last B - s tokens by a mask
+//   else                     up to the next eviction: no token leaves inside it, so no mask is needed
+//
+// Late rotation takes the sinks' distance from ranks, which a mask would leave too large: it is of the second kind.
+AttentionRule attention_rule(const Method& m, RopeKind rope) {
+  AttentionRule rule;
+  rule.rotation = Rotation::kAtWrite;
+  if (rope == RopeKind::kNone) {
+    if (m.positions == Positions::kCache)
+      fail("positions cache: this model has no rotary positions to move; use positions=original");
+    rule.rotation = Rotation::kNever;
+  } else if (m.positions == Positions::kCache && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto)) {
+    rule.two_query = m.rerotate == Rerotate::kTwoQuery || (m.rerotate == Rerotate::kAuto && m.strict());
+    if (!rule.two_query) rule.rotation = Rotation::kLate;
+  }
+  if (m.strict() && m.cache && rule.rotation != Rotation::kLate) {
+    rule.sinks = m.protection.sinks;
+    rule.window = m.budget - m.protection.sinks;
+  }
+  return rule;
+}
+
+CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, RopeKind rope) {
+  CacheOptions cache = shape;
+  cache.type = options.cache_type;
+  cache.page_size = options.page_size;
+  cache.mechanism = options.method.mechanism;
+  cache.shared = Evictor(options.method).needs().positions_only();
+  cache.track_rank = attention_rule(options.method, rope).rotation == Rotation::kLate;
+  return cache;
+}
+
+Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers)
+    : options_(checked(options)), evictor_(options.method), workers_(std::move(workers)) {
+  const RopeKind rope = decoder.model().hyper().rope.kind;
+  rule_ = attention_rule(options_.method, rope);
+  const CacheOptions cache = cache_options(options_, decoder.cache_options(), rope);
+  cache_ = std::make_unique<Cache>(cache);
+  if (evictor_.needs().attention_window != 0) {
+    weights_.resize(static_cast<std::size_t>(cache.layers) * static_cast<std::size_t>(cache.kv_heads));
+    weights_of_.resize(weights_.size());
+  }
+}
+
+void Sequence::evict(int coming, Moment moment) {
+  const auto start = std::chrono::steady_clock::now();
+  const Plan& plan = evictor_.plan(*cache_, coming, moment);
+  if (!plan.empty()) {
+    cache_->apply(plan, workers_.get());
+    ++times_.evictions;
+  }
+  times_.evict_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::size_t Sequence::make_room(std::size_t wanted, Moment moment, bool all_logits) {
+  const Method& m = options_.method;
+  if (!m.cache) {
+    const std::size_t free = static_cast<std::size_t>(m.budget) - window_.size();
+    return all_logits ? std::min(wanted, std::max<std::size_t>(1, free)) : wanted;
+  }
+  std::size_t most = static_cast<std::size_t>(options_.chunk);
+  if (m.evicts()) {
+    evict(1, moment);
+    if (m.windowed() && rule_.window == 0 && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage)) {
+      const int room = evictor_.room(*cache_);
+      assert(room >= 1);
+      most = std::min(most, static_cast<std::size_t>(room));
+    }
+  }
+  return std::min(wanted, most);
+}
+
+SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits) {
+  SequenceStep step;
+  if (!options_.method.cache) {
+    const auto budget = static_cast<std::size_t>(options_.method.budget);
+    window_.insert(window_.end(), tokens.begin(), tokens.end());
+    if (window_.size() > budget) window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(budget));
+    cache_->clear();
+    tokens = window_;
+  }
+  cache_->insert(static_cast<int>(tokens.size()));
+  if (options_.memory_limit > 0 && cache_->bytes_in_use() > options_.memory_limit)
+    fail("the cache holds {} tokens and reached its limit of {} MiB: give a --budget, or ask for fewer tokens",
+         cache_->live(), options_.memory_limit >> 20);
+  step.cache = cache_.get();
+  step.rule = rule_;
+  step.tokens = tokens;
+  step.all_logits = all_logits;
+  for (std::size_t h = 0; h < weights_.size(); ++h) {
+    weights_[h].resize(static_cast<std::size_t>(cache_->table(static_cast<int>(h)).slots()));
+    weights_of_[h] = weights_[h].data();
+  }
+  if (!weights_.empty()) {
+    step.weights = weights_of_.data();
+    step.receiver = this;
+  }
+  return step;
+}
+
+void Sequence::received(int layer, int kv_head) {
+  const int table = cache_->table_of(layer, kv_head);
+  evictor_.received(*cache_, table, weights_[static_cast<std::size_t>(table)]);
+}
+
+void Sequence::end(std::size_t tokens, Moment moment) {
+  const Method& m = options_.method;
+  if (m.evicts() && m.cache && (tokens > 1 || moment == Moment::kPromptEnd)) evict(0, moment);
+}
+
+void Sequence::pretend(int tokens) {
+  cache_->insert(tokens);
+}
+
+void Sequence::clear() {
+  cache_->clear();
+  evictor_.forget();
+  window_.clear();
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,77 @@
+// What one sequence remembers: its cache, its method, and what is done around each step of the model.
+//
+//   make_room           evict what is due
+//   begin               slots for the new tokens
+//   the model's step    keys and values are written, attention sees them; the evictor hears of weights: received()
+//   end                 the cache is brought back to its budget
+//
+// Session and Lockstep call them in this order.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "palimpsest/cache/cache.h"
+#include "palimpsest/core/workers.h"
+#include "palimpsest/evict/evictor.h"
+#include "palimpsest/evict/method.h"
+#include "palimpsest/model/decoder.h"
+
+namespace palimpsest {
+
+struct SessionOptions {
+  Method method;
+  CacheType cache_type = CacheType::kF16;
+  int page_size = 64;
+  int chunk = 512;               // tokens of a prompt that go through the model at once
+  std::size_t memory_limit = 0;  // bytes of keys and values; more throws Error. 0: what the system gives
+};
+
+// How a method's cache is attended to in a model with these rotary positions. Throws Error for what does not exist:
+// cache positions without rotary positions.
+AttentionRule attention_rule(const Method& method, RopeKind rope);
+
+// The cache that a sequence with these options attends to; `shape`: what its decoder asks for.
+CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, RopeKind rope);
+
+struct EvictionTimes {      // since the sequence was made
+  double evict_ms = 0;      // decisions and moved bytes; not what received() does inside the model's step
+  long long evictions = 0;  // plans that dropped a token
+};
+
+class Sequence final : AttentionReceiver {
+ public:
+  // `workers` carry what the mechanisms shift and gather move. Throws Error.
+  Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers);
+
+  // Drops what is due. How many of `wanted` tokens may go through the model at once now.
+  std::size_t make_room(std::size_t wanted, Moment moment, bool all_logits);
+  // Takes slots for the tokens. The step's share of this sequence; its rows of logits may be more than were asked for:
+  // the last ones are those of `tokens`.
+  SequenceStep begin(std::span<const TokenId> tokens, bool all_logits);
+  void end(std::size_t tokens, Moment moment);
+  void pretend(int tokens);  // begin without a model
+  void clear();
+
+  const SessionOptions& options() const { return options_; }
+  const Cache& cache() const { return *cache_; }
+  int budget(int table) const { return evictor_.budget(table); }
+  const EvictionTimes& times() const { return times_; }
+
+ private:
+  void received(int layer, int kv_head) override;
+  void evict(int coming, Moment moment);
+
+  SessionOptions options_;
+  Evictor evictor_;
+  AttentionRule rule_;
+  std::shared_ptr<Workers> workers_;
+  std::unique_ptr<Cache> cache_;
+  std::vector<std::vector<float>> weights_;  // [layers * kv_heads][slots], if the policy needs them
+  std::vector<float*> weights_of_;
+  EvictionTimes times_;
+  std::vector<TokenId> window_;  // without a cache: the tokens that are read anew
+};
+
+}  // namespace palimpsest

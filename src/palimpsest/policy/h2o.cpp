@@ -1,0 +1,20 @@
+// Heavy hitters: score_j = sum over all queries so far of the attention that token j received.
+// H2O, arXiv 2306.14048, section 4; as many of the newest are protected (method `h2o`: recent=half).
+#include "palimpsest/policy/policy.h"
+
+namespace palimpsest {
+namespace {
+
+class H2o final : public Policy {
+ public:
+  Needs needs() const override { return {.attention_window = Needs::kAll}; }
+  void score(const HeadView& head, std::span<float> score) const override {
+    for (std::size_t i = 0; i < score.size(); ++i) score[i] += head.attention[i];
+  }
+};
+
+}  // namespace
+
+PALIMPSEST_POLICY(h2o, H2o, "heavy hitters: the attention received so far (H2O, arXiv 2306.14048)")
+
+}  // namespace palimpsest
