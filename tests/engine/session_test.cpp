@@ -198,11 +198,12 @@ TEST(AttentionRule, FollowsTheMethod) {
 
   EXPECT_FALSE(rule("streaming:positions=original").two_query);
   EXPECT_EQ(rule("streaming:positions=original").window, 252);
-  EXPECT_EQ(rule("streaming:every=8").rotation, Rotation::kLate);
+  EXPECT_TRUE(rule("streaming:every=8").two_query);  // the window does not move inside a chunk: no mask
   EXPECT_EQ(rule("streaming:every=8").window, 0);
+  EXPECT_EQ(rule("h2o:positions=cache").rotation, Rotation::kLate);
+  EXPECT_EQ(rule("h2o").rotation, Rotation::kAtWrite);
   EXPECT_EQ(rule("streaming:rerotate=fused").rotation, Rotation::kLate);
   EXPECT_EQ(rule("streaming:every=8,positions=original").rotation, Rotation::kAtWrite);
-  EXPECT_THROW(rule("streaming:every=8,rerotate=two-query"), Error);
   EXPECT_THROW(rule("streaming", RopeKind::kNone), Error);
 }
 

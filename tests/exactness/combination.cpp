@@ -9,7 +9,7 @@ namespace {
 const std::vector<std::string> kPolicies = {"none", "recent"};
 const std::vector<std::string> kMechanisms = {"in-place", "shift"};
 const std::vector<std::pair<std::string, std::string>> kPositions = {
-    {"original", ""}, {"cache", "two-query"}, {"cache", "late"}};
+    {"original", ""}, {"cache", "two-query"}, {"cache", "fused"}};
 const std::vector<Schedule> kSchedules = {
     {"every=1", 1}, {"every=1", 5}, {"every=1", 40}, {"every=8", 1}, {"every=8", 5}};
 const std::vector<int> kPageSizes = {16, 32, 64, kBudget};

@@ -136,7 +136,7 @@ TEST(Exactness, SomeCombinationsOnVulkan) {
 TEST(Exactness, AnotherMethodIsFoundOut) {
   Laboratory laboratory(model_path(), kShort);
   const Combination right = {
-      .policy = "recent", .mechanism = "in-place", .positions = "cache", .way = "late", .schedule = {"every=1", 1}};
+      .policy = "recent", .mechanism = "in-place", .positions = "cache", .way = "fused", .schedule = {"every=1", 1}};
   EXPECT_EQ(laboratory.run(right).verdict.kept_wrong, 0);
 
   const std::string of_47 = "streaming:budget=47,sinks=4", of_original = "streaming:budget=48,positions=original",

@@ -30,9 +30,10 @@ AttentionRule attention_rule(const Method& m, RopeKind rope) {
       fail("positions cache: this model has no rotary positions to move; use positions=original");
     rule.rotation = Rotation::kNever;
   } else if (m.positions == Positions::kCache && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto)) {
-    rule.two_query = m.rerotate == Rerotate::kTwoQuery || (m.rerotate == Rerotate::kAuto && m.strict());
+    rule.two_query = m.rerotate == Rerotate::kTwoQuery || (m.rerotate == Rerotate::kAuto && m.windowed());
     if (!rule.two_query) rule.rotation = Rotation::kLate;
   }
+  if (rule.two_query) rule.sinks = m.protection.sinks;
   if (m.strict() && m.cache && rule.rotation != Rotation::kLate) {
     rule.sinks = m.protection.sinks;
     rule.window = m.budget - m.protection.sinks;
@@ -57,8 +58,8 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
   const CacheOptions cache = cache_options(options_, decoder.cache_options(), rope);
   cache_ = std::make_unique<Cache>(cache);
   if (evictor_.needs().attention_window != 0) {
-    weights_.resize(static_cast<std::size_t>(cache.layers) * static_cast<std::size_t>(cache.kv_heads));
-    weights_of_.resize(weights_.size());
+    weights_.resize(static_cast<std::size_t>(cache.kv_heads));
+    weights_of_.resize(weights_.size() * static_cast<std::size_t>(cache.layers));
   }
 }
 
@@ -107,10 +108,12 @@ SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits) {
   step.rule = rule_;
   step.tokens = tokens;
   step.all_logits = all_logits;
-  for (std::size_t h = 0; h < weights_.size(); ++h) {
-    weights_[h].resize(static_cast<std::size_t>(cache_->table(static_cast<int>(h)).slots()));
-    weights_of_[h] = weights_[h].data();
+  for (std::size_t t = 0; t < weights_of_.size(); ++t) {
+    auto& weights = weights_[t % weights_.size()];
+    const auto slots = static_cast<std::size_t>(cache_->table(static_cast<int>(t)).slots());
+    if (weights.size() < slots) weights.resize(slots);
   }
+  for (std::size_t t = 0; t < weights_of_.size(); ++t) weights_of_[t] = weights_[t % weights_.size()].data();
   if (!weights_.empty()) {
     step.weights = weights_of_.data();
     step.receiver = this;
@@ -120,7 +123,8 @@ SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits) {
 
 void Sequence::received(int layer, int kv_head) {
   const int table = cache_->table_of(layer, kv_head);
-  evictor_.received(*cache_, table, weights_[static_cast<std::size_t>(table)]);
+  evictor_.received(*cache_, table,
+                    {weights_[static_cast<std::size_t>(kv_head)].data(), cache_->table(table).score().size()});
 }
 
 void Sequence::end(std::size_t tokens, Moment moment) {

@@ -68,8 +68,8 @@ class Sequence final : AttentionReceiver {
   AttentionRule rule_;
   std::shared_ptr<Workers> workers_;
   std::unique_ptr<Cache> cache_;
-  std::vector<std::vector<float>> weights_;  // [layers * kv_heads][slots], if the policy needs them
-  std::vector<float*> weights_of_;
+  std::vector<std::vector<float>> weights_;  // [kv_heads][slots], of the layer that runs; if the policy needs them
+  std::vector<float*> weights_of_;           // [layers * kv_heads]
   EvictionTimes times_;
   std::vector<TokenId> window_;  // without a cache: the tokens that are read anew
 };

@@ -99,10 +99,10 @@ CacheOptions Decoder::cache_options() const {
   return impl_->path->cache_options(impl_->model->hyper());
 }
 
-std::span<const float> Decoder::step(std::span<const SequenceStep> sequences, WeightsHook hook) {
+std::span<const float> Decoder::step(std::span<const SequenceStep> sequences) {
   Impl& d = *impl_;
   const double start = now_ms();
-  d.step.prepare(sequences, hook);
+  d.step.prepare(sequences);
   const std::uint64_t shape = d.path->begin(d.step);
   DecoderGraph& g = d.graph_for(d.step.tokens(), static_cast<int>(d.step.rows().size()), shape);
   d.set_inputs(g);
@@ -110,11 +110,6 @@ std::span<const float> Decoder::step(std::span<const SequenceStep> sequences, We
   const double built = now_ms();
   run_graph(g, d.backend.get());
   d.path->finish(g, d.step);
-  for (const SequenceStep& s : sequences) {
-    if (s.receiver == nullptr) continue;
-    for (int layer = 0; layer < d.model->hyper().layers; ++layer)
-      for (int head = 0; head < d.model->hyper().kv_heads; ++head) s.receiver->received(layer, head);
-  }
   const std::span<const float> out = d.logits_of(g);
   d.times = {built - start, now_ms() - built, d.op == nullptr ? 0 : d.op->milliseconds()};
   return out;

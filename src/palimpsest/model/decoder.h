@@ -25,7 +25,8 @@ struct AttentionRule {
 class AttentionReceiver {
  public:
   virtual ~AttentionReceiver() = default;
-  // A head's weights of this step are complete. Called once per head, by any thread, at the same time for several.
+  // A head's weights of this step are complete, and still in this thread's cache. Called once per head, layer by layer:
+  // the heads of two layers may share their memory. Several threads call at a time, for different heads.
   virtual void received(int layer, int kv_head) = 0;
 };
 
@@ -37,11 +38,6 @@ struct SequenceStep {
   bool all_logits = false;          // logits of every token, or of the last only
   float* const* weights = nullptr;  // see AttentionStep::weights, [layers * kv_heads]; nullptr: not wanted
   AttentionReceiver* receiver = nullptr;
-};
-
-struct WeightsHook {
-  void (*received)(void* context, int layer, int sequence, int kv_head) = nullptr;
-  void* context = nullptr;
 };
 
 struct StepTimes {  // of the last step, ms
@@ -63,8 +59,8 @@ class Decoder {
   CacheOptions cache_options() const;
 
   // Logits [rows][vocabulary], rows in the order of the sequences (all tokens or the last of each). Valid until the
-  // next step. `hook`: see AttentionStep::received.
-  std::span<const float> step(std::span<const SequenceStep> sequences, WeightsHook hook = {});
+  // next step.
+  std::span<const float> step(std::span<const SequenceStep> sequences);
 
   int threads() const;
   const Model& model() const;

@@ -52,7 +52,7 @@ int ranks_needed(const SequenceStep& s) {
 
 }  // namespace
 
-void Step::prepare(std::span<const SequenceStep> sequences, WeightsHook hook) {
+void Step::prepare(std::span<const SequenceStep> sequences) {
   assert(!sequences.empty());
   const auto count = sequences.size();
   input_ = sequences;
@@ -109,9 +109,14 @@ void Step::prepare(std::span<const SequenceStep> sequences, WeightsHook hook) {
     a.tokens = sequence_tokens_.data();
     a.sequences = static_cast<int>(count);
     a.weights = weights ? weights_.data() + layer * count * hyper_.kv_heads : nullptr;
-    a.received = hook.received;
-    a.context = hook.context;
+    a.received = weights ? tell : nullptr;
+    a.context = this;
   }
+}
+
+void Step::tell(void* step, int layer, int sequence, int kv_head) {
+  AttentionReceiver* const receiver = static_cast<Step*>(step)->input_[sequence].receiver;
+  if (receiver != nullptr) receiver->received(layer, kv_head);
 }
 
 void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) {

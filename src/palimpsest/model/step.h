@@ -15,7 +15,7 @@ class Step {
   explicit Step(const Hyperparameters& hyper);
 
   // Reads the sequences' rules and tables. The memory is kept from step to step.
-  void prepare(std::span<const SequenceStep> sequences, WeightsHook hook = {});
+  void prepare(std::span<const SequenceStep> sequences);
 
   int tokens() const { return tokens_; }
   int sequences() const { return static_cast<int>(sequence_tokens_.size()); }
@@ -34,6 +34,7 @@ class Step {
   void prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out);
   void fill_rows(std::vector<float>& rows, Position first, int count) const;
   void grow_ranks(int count);
+  static void tell(void* step, int layer, int sequence, int kv_head);
 
   const Hyperparameters& hyper_;
   RopeFrequencies frequencies_;
