@@ -233,7 +233,7 @@ void add_make_model(CLI::App& bench, Action& action) {
 constexpr const char* kFooter = R"(Examples:
   palimpsest bench decode --synthetic llama-3.2-1b@type=q8_0 --depth 0,2048,8192
   palimpsest bench decode --synthetic llama-3.2-1b --depth 8192 --method full --method streaming:budget=1024
-  palimpsest bench decode --synthetic llama-3.2-1b --depth 2048 --batch 8 --method full --method h2o:budget=1024
+  palimpsest bench decode --synthetic llama-3.2-1b --depth 2048 --batch 8 --method full --method h2o
   palimpsest bench prefill --synthetic llama-3.2-1b@type=q8_0 --tokens 512
   palimpsest bench make-model --synthetic llama-3.2-1b@type=q8_0@vocab=32000 -o random.gguf)";
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "palimpsest/cache/footprint.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/text/sampler.h"

@@ -98,8 +98,8 @@ TEST_F(BadInputTest, Methods) {
   expect_refused(on({"run", "--method", "streaming:budget"}), "budget");
   expect_refused(on({"run", "--method", "streaming:size=4"}), "size");
   expect_refused(on({"run", "--method", "streaming:every=0"}), "every");
-  expect_refused(on({"run", "--method", "streaming:every=8,rerotate=two-query"}), "rerotate");
-  expect_refused(on({"run", "--method", "streaming:positions=original,rerotate=late"}), "rerotate");
+  expect_refused(on({"run", "--method", "h2o:positions=cache,rerotate=two-query"}), "rerotate");
+  expect_refused(on({"run", "--method", "streaming:positions=original,rerotate=fused"}), "rerotate");
   expect_refused(on({"run", "--policy", "nosuch"}), "recent");
   expect_refused(on({"run", "--mechanism", "magic"}), "in-place");
   expect_refused(on({"run", "--positions", "sideways"}), "original");

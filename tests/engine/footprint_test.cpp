@@ -103,7 +103,7 @@ const Case kBounded[] = {
     {"streaming:budget=41", CacheType::kF16, 48},
     {"streaming:budget=60,mechanism=shift"},
     {"streaming:budget=60,positions=original"},
-    {"streaming:budget=60", CacheType::kF16, 16, Rerotate::kLate},
+    {"streaming:budget=60", CacheType::kF16, 16, Rerotate::kFused},
     {"streaming:budget=60,every=8"},
     {"streaming:budget=60,every=8,mechanism=shift", CacheType::kF32, 32},
 };
