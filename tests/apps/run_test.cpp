@@ -21,7 +21,7 @@ TEST_F(RunTest, GoldenWhateverTheMechanismPositionsAndType) {
   const std::string golden = file_content(folder_ / "golden-greedy.txt");
   for (const Words& words : {Words{"--method", "full"}, Words{"--mechanism", "shift"}, Words{"--positions", "original"},
                              Words{"--cache-type", "f32"}, Words{"--cache-type", "bf16"}, Words{"--page-size", "16"},
-                             Words{"--method", "streaming:rerotate=late,every=8"}, Words{"--portable"}}) {
+                             Words{"--method", "streaming:rerotate=fused,every=8"}, Words{"--portable"}}) {
     Words all = {"--temp", "0", "-n", "256"};
     all.insert(all.end(), words.begin(), words.end());
     const Finished done = run(all);
@@ -48,8 +48,8 @@ TEST_F(RunTest, JsonIsOneCompleteObject) {
   EXPECT_EQ(json["cache_bytes_peak"], 64 * 640);
   EXPECT_EQ(json["model"], model_);
   EXPECT_EQ(json["method"],
-            "streaming:policy=recent,budget=64,sinks=4,recent=0,every=1,mechanism=in-place,positions=cache,"
-            "rerotate=auto");
+            "streaming:policy=recent,budget=64,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
+            "refresh=0,mechanism=in-place,positions=cache,rerotate=auto,cache=on");
   EXPECT_TRUE(json["text"].get<std::string>().starts_with("Once upon a time"));
   EXPECT_GT(json["ttft_ms"], 0);
   for (const char* key : {"mean", "p50", "p99"}) EXPECT_GT(json["tpot_ms"][key], 0) << key;

@@ -79,7 +79,7 @@ constexpr std::array kKeys = {
         set_choice<&Method::mechanism, kMechanisms>, get_choice<&Method::mechanism, kMechanisms>},
     Key{"positions", "WHICH", "original: a key keeps its place; cache: places are counted in the cache",
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
-    Key{"rerotate", "HOW", "auto, two-query, fused, cached-half, recompute, delta: of cache positions, the same result",
+    Key{"rerotate", "HOW", "of cache positions: auto, two-query, fused, cached-half, recompute or delta",
         set_choice<&Method::rerotate, kRerotate>, get_choice<&Method::rerotate, kRerotate>},
     Key{"cache", "on|off", "off: a baseline that reads the last `budget` tokens anew for every token",
         set_choice<&Method::cache, kSwitch>, get_choice<&Method::cache, kSwitch>},
