@@ -41,9 +41,9 @@ growth: build  ## how time and memory grow with prompt, budget, batch and four m
 	@tools/env --add python3-matplotlib
 	@tools/env python3 bench/growth.py $(GROWTH_ARGS)
 
-# How many combinations `make exactness` draws; 0: all of them.
-EXACTNESS ?= 0
-exactness:  ## mechanisms, ways to keep positions, page sizes, paths: the same results over 2,000 tokens (EXACTNESS=100: some)
+# grid: one page size and number of sequences each, by turns; all: every one (hours); or how many to draw.
+EXACTNESS ?= grid
+exactness:  ## nothing but the method changes a result: the grid of mechanisms, positions, pages, paths, 2,000 tokens each
 	@tools/build release test_exactness
 	@PALIMPSEST_EXACTNESS=$(EXACTNESS) tools/env build/test_exactness --gtest_filter='Exactness.TheGrid*'
 

@@ -6,12 +6,24 @@ namespace palimpsest::testing {
 
 namespace {
 
-const std::vector<std::string> kPolicies = {"none", "recent"};
-const std::vector<std::string> kMechanisms = {"in-place", "shift"};
+const std::vector<std::string> kPolicies = {"none", "recent", "h2o", "random"};
+const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather"};
 const std::vector<std::pair<std::string, std::string>> kPositions = {
     {"original", ""}, {"cache", "two-query"}, {"cache", "fused"}};
-const std::vector<Schedule> kSchedules = {
-    {"every=1", 1}, {"every=1", 5}, {"every=1", 40}, {"every=8", 1}, {"every=8", 5}};
+// Every token; three or eight at once; m tokens in and m out; in bunches with slack and a bound; once after the prompt,
+// or from its end on; when a page is full; some victims stay.
+const std::vector<Timing> kTimings = {
+    {"every=1"},
+    {"every=1", kAll, 5},
+    {"every=1", kAll, 40},
+    {"every=8"},
+    {"every=3", kAll, 5},
+    {"every=4,slack=5,max-drop=7"},
+    {"schedule=prompt", 200, 40, 300},
+    {"schedule=prompt+step", 150, 50},
+    {"schedule=page", 1, 1, kAll, true},
+    {"every=6,refresh=2"},
+};
 const std::vector<int> kPageSizes = {16, 32, 64, kBudget};
 const std::vector<CacheType> kTypes = {CacheType::kF32, CacheType::kF16, CacheType::kBF16};
 
@@ -46,51 +58,97 @@ std::string name_of(Path path) {
 std::string Combination::method() const {
   if (policy == "none") return "full";
   const std::string how = way.empty() ? "" : ",rerotate=" + way;
-  return fmt::format("streaming:policy={},budget={},sinks={},mechanism={},positions={}{},{}", policy, kBudget, kSinks,
-                     mechanism, positions, how, schedule.options);
+  const int recent = policy == "h2o" ? 16 : policy == "random" ? 5 : 0;
+  return fmt::format("streaming:policy={},budget={},sinks=4,recent={},mechanism={},positions={}{},{}", policy, kBudget,
+                     recent, mechanism, positions, how, timing.options);
 }
 
 std::string Combination::name() const {
-  return fmt::format("{} chunk={} page={} {} {}", method(), schedule.chunk, page_size, name_of(type), name_of(path));
+  return fmt::format("{} prompt={} chunk={} page={} sequences={} {} {}", method(), timing.prompt, timing.chunk,
+                     page_size, sequences, name_of(type), name_of(path));
+}
+
+bool Combination::rotated() const {
+  return positions == "original" || way == "two-query";
 }
 
 std::string Combination::result() const {
   // A window is kept whatever the chunk: each query sees what it would see token by token.
-  const int chunk = policy == "recent" || policy == "none" ? 1 : schedule.chunk;
-  const bool rotated = positions == "original" || way == "two-query";
-  const std::string rounding = type == CacheType::kF32 ? "" : fmt::format(" {} rotated={}", name_of(type), rotated);
-  return fmt::format("{} {} {} chunk={}{}", policy, positions, schedule.options, chunk, rounding);
+  std::string result = fmt::format("{} {} {}", policy, positions, timing.options);
+  if (!windowed() || timing.most != kAll || timing.options.find("prompt") != std::string::npos)
+    result += fmt::format(" prompt={} chunk={}", timing.prompt, timing.chunk);
+  if (timing.by_page) result += fmt::format(" page={}", page_size);
+  if (type != CacheType::kF32) result += fmt::format(" {} rotated={}", name_of(type), rotated());
+  // Other devices round the products of matrices their own way, and those of vectors another.
+  if (path == Path::kVulkan) result += fmt::format(" vulkan prompt={} chunk={}", timing.prompt, timing.chunk);
+  return result;
 }
 
 Combination Combination::baseline() const {
   Combination base = *this;
   base.mechanism = "in-place";
-  base.page_size = 16;
-  base.path = Path::kReference;
-  if (policy == "recent" || policy == "none") base.schedule.chunk = 1;
+  base.sequences = 1;
+  if (!timing.by_page) base.page_size = 16;
+  if (path != Path::kVulkan) base.path = Path::kReference;
   return base;
 }
 
 bool Combination::exists() const {
-  if (policy == "none" && (mechanism != "in-place" || positions != "original" || schedule.options != "every=1"))
-    return false;
-  if (way == "two-query" && (policy != "recent" || schedule.options != "every=1")) return false;
+  const bool plain = timing.options == "every=1";
+  if (policy == "none" && (mechanism != "in-place" || positions != "original" || !plain)) return false;
+  const bool refresh = timing.options.find("refresh") != std::string::npos;
+  const bool grows = timing.options.find("prompt") != std::string::npos;
+  if (way == "two-query" && (policy != "recent" || refresh)) return false;
+  if (sequences > 1 && (timing.prompt == kAll || grows)) return false;  // they take a token each
   return true;
 }
 
-std::vector<Combination> all_combinations(const std::vector<Path>& paths) {
-  std::vector<Combination> all;
+namespace {
+
+template <typename Visit>
+void for_each_choice(const std::vector<Path>& paths, Visit visit) {
   for (const auto& policy : kPolicies)
     for (const auto& mechanism : kMechanisms)
       for (const auto& [positions, way] : kPositions)
-        for (const auto& schedule : kSchedules)
-          for (const int page_size : kPageSizes)
-            for (const CacheType type : kTypes)
-              for (const Path path : paths) {
-                const Combination c = {policy, mechanism, positions, way, schedule, page_size, type, path};
-                if (c.exists()) all.push_back(c);
-              }
+        for (const auto& timing : kTimings)
+          for (const CacheType type : kTypes)
+            for (const Path path : paths)
+              visit(Combination{.policy = policy,
+                                .mechanism = mechanism,
+                                .positions = positions,
+                                .way = way,
+                                .timing = timing,
+                                .type = type,
+                                .path = path});
+}
+
+}  // namespace
+
+std::vector<Combination> all_combinations(const std::vector<Path>& paths) {
+  std::vector<Combination> all;
+  for_each_choice(paths, [&](Combination c) {
+    for (const int page_size : kPageSizes)
+      for (const int sequences : {1, 3}) {
+        c.page_size = page_size;
+        c.sequences = sequences;
+        if (c.exists()) all.push_back(c);
+      }
+  });
   return all;
+}
+
+std::vector<Combination> covering_combinations(const std::vector<Path>& paths) {
+  std::vector<Combination> some;
+  std::size_t turn = 0;
+  for_each_choice(paths, [&](Combination c) {
+    c.page_size = kPageSizes[turn % kPageSizes.size()];
+    c.sequences = turn / kPageSizes.size() % 2 == 0 ? 1 : 3;
+    if (!c.exists()) c.sequences = 1;
+    if (!c.exists()) return;
+    some.push_back(c);
+    ++turn;
+  });
+  return some;
 }
 
 }  // namespace palimpsest::testing

@@ -2,7 +2,7 @@
 //
 //   names the result     policy, schedule, kind of positions (chunks too, unless the policy is sinks + window); of a
 //                        two-byte cache also its type, and whether keys are stored rotated: they are rounded
-//   may not change it    mechanism, way to keep positions, page size, path, number of sequences
+//   may not change it    mechanism, way to keep positions, page size, path, how many sequences step together
 #pragma once
 
 #include <string>
@@ -15,31 +15,39 @@ namespace palimpsest::testing {
 
 enum class Path { kReference, kFast, kPortable, kVulkan };
 
-struct Schedule {
-  std::string options;  // of the method
-  int chunk = 1;        // tokens of a step
+struct Timing {
+  std::string options;   // of the method
+  int prompt = 1;        // tokens that are read as a prompt; the others one by one
+  int chunk = 1;         // tokens of a step of the prompt
+  int most = 1 << 30;    // tokens in all: where the cache grows
+  bool by_page = false;  // evictions come when a page is full: its size names the result
 };
 
 struct Combination {
   std::string policy, mechanism, positions, way;  // way: how cache positions are kept; empty: original
-  Schedule schedule;
+  Timing timing;
   int page_size = 16;
   CacheType type = CacheType::kF32;
   Path path = Path::kFast;
+  int sequences = 1;
 
   std::string method() const;    // for parse_method
   std::string name() const;      // one line, all choices
   std::string result() const;    // combinations with the same must give the same
-  Combination baseline() const;  // the reference in double precision, in place, pages of 16
-  bool exists() const;           // two-query needs a moving window, and so on
+  Combination baseline() const;  // the reference in double precision, in place, pages of 16, alone
+  bool exists() const;           // two-query needs a window, and so on
+  bool windowed() const { return policy == "recent" || policy == "none"; }
+  bool rotated() const;  // keys are stored rotated
 };
 
-inline constexpr int kBudget = 48, kSinks = 4;
+inline constexpr int kBudget = 48, kAll = 1 << 30;
 
 std::string name_of(CacheType type);
 std::string name_of(Path path);
 
 // Those that exist, of the paths asked for; in a fixed order.
 std::vector<Combination> all_combinations(const std::vector<Path>& paths);
+// Every combination of the other choices with one page size and one number of sequences each, by turns: an eighth.
+std::vector<Combination> covering_combinations(const std::vector<Path>& paths);
 
 }  // namespace palimpsest::testing

@@ -17,30 +17,32 @@ struct Top {
   float lead;  // over the second best logit, relative to the greatest
 };
 
-struct Outcome {
+struct Outcome {         // of one sequence
   std::vector<Top> top;  // after each token
   Verdict verdict;
-  double seconds = 0;
 };
 
-// One model on every path that was asked for, and the text that all runs read.
+// One model on every path that was asked for, and the texts that all runs read.
 class Laboratory {
  public:
   Laboratory(const std::string& gguf, int tokens);
 
-  Outcome run(const Combination& how) { return run(how, how.method()); }
-  Outcome run(const Combination& how, const std::string& supposed);  // held against another method's truth
-  const Outcome& baseline(const Combination& how);                   // of its result; run once
+  // Each sequence's outcome.
+  std::vector<Outcome> run(const Combination& how) { return run(how, how.method()); }
+  // ... held against another method's truth.
+  std::vector<Outcome> run(const Combination& how, const std::string& supposed);
+  const Outcome& baseline(const Combination& how, int sequence);  // of its result; run once
 
-  int tokens() const { return static_cast<int>(text_.size()); }
+  int tokens() const { return static_cast<int>(texts_.front().size()); }
 
  private:
   std::shared_ptr<const Model> model(Path path);
+  std::vector<Outcome> run(const Combination& how, const std::string& supposed, int first_text);
 
   std::string gguf_;
   std::map<Path, std::shared_ptr<const Model>> models_;
   std::map<std::string, Outcome> baselines_;
-  std::vector<TokenId> text_;
+  std::vector<std::vector<TokenId>> texts_;
 };
 
 // Steps, before either run met a tie, whose top tokens differ although they lead by more than the cache's type rounds.
@@ -52,5 +54,6 @@ TopDifference compare_tops(const Outcome& ours, const Outcome& base, CacheType t
 
 // What rounding may do to an output of attention, relative to the largest value.
 double attention_bound(const Combination& how);
+double same_score(const Combination& how);  // ... and to the order of scores
 
 }  // namespace palimpsest::testing

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "palimpsest/attention/element.h"
 
@@ -27,17 +28,22 @@ std::vector<Position> positions_of(const SlotTable& table) {
 
 }  // namespace
 
-Truth::Truth(const Hyperparameters& hyper, const Method& method, CacheType type, bool rotated, bool shared)
-    : hyper_(hyper), method_(method), type_(type), rotated_(rotated), shared_(shared), frequencies_(hyper.rope) {
-  if (method.policy != "none") policy_ = make_policy(method.policy);
+Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
+    : hyper_(hyper), options_(options), method_(options_.method), frequencies_(hyper.rope) {
+  if (method_.policy != "none") {
+    policy_ = make_policy(method_.policy);
+    shared_ = policy_->needs().positions_only();
+    sees_attention_ = policy_->needs().attention_window != 0;
+  }
   const auto heads = static_cast<std::size_t>(hyper.layers * hyper.kv_heads);
-  tables_.resize(shared ? 1 : heads);
+  tables_.resize(shared_ ? 1 : heads);
   keys_.resize(heads);
   values_.resize(heads);
 }
 
+// Evict, insert, attend; after a chunk the cache is brought back to its budget.
 void Truth::begin(const Cache& cache, int count) {
-  if (next_ > 0) evict(method_.budget - 1);
+  evict(1, next_ < options_.prompt ? When::kInPrompt : When::kLater);
   count_ = count;
   for (Table& table : tables_)
     for (int i = 0; i < count; ++i) table.kept.push_back({.position = next_ + i});
@@ -46,40 +52,77 @@ void Truth::begin(const Cache& cache, int count) {
 }
 
 void Truth::end() {
-  if (count_ > 1) evict(method_.budget);
+  if (sees_attention_)
+    for (Table& table : tables_) score(table);
+  const bool ends = next_ == options_.prompt;
+  if (count_ > 1 || ends) evict(0, ends ? When::kPromptEnd : next_ < options_.prompt ? When::kInPrompt : When::kLater);
 }
 
-void Truth::evict(int keep) {
-  if (policy_ != nullptr)
-    for (Table& table : tables_) evict(table, keep);
-}
-
-void Truth::evict(Table& table, int keep) {
-  const int surplus = static_cast<int>(table.kept.size()) - keep;
-  if (surplus < method_.every) return;
+void Truth::score(Table& table) const {
   std::vector<Position> position;
-  std::vector<float> score;
-  for (const Token& token : table.kept) {
+  std::vector<float> score, received;
+  for (Token& token : table.kept) {
     position.push_back(token.position);
     score.push_back(token.score);
+    received.push_back(static_cast<float>(std::exchange(token.received, 0)));
   }
-  policy_->score({.position = position, .fresh = count_}, score);
+  policy_->score({.position = position, .attention = received, .fresh = count_}, score);
   for (std::size_t i = 0; i < score.size(); ++i) table.kept[i].score = score[i];
+}
 
-  for (int i = 0; i < surplus; ++i) {
-    auto victim = table.kept.end();
-    for (auto it = table.kept.begin(); it != table.kept.end(); ++it) {
-      const bool guarded = it->position < method_.protection.sinks || it->position >= next_ - method_.protection.recent;
-      if (!guarded && (victim == table.kept.end() || it->score < victim->score)) victim = it;
-    }
-    table.boundary = table.dropped.empty() ? victim->score : std::max(table.boundary, victim->score);
-    table.dropped.push_back(*victim);
-    table.kept.erase(victim);
+int Truth::surplus(const Table& table, int coming, When when) const {
+  const int size = static_cast<int>(table.kept.size());
+  int over = size + coming - method_.budget, least = method_.every;
+  switch (method_.schedule) {
+    case Schedule::kStep:
+      break;
+    case Schedule::kPrompt:  // once
+      if (when != When::kPromptEnd) return 0;
+      break;
+    case Schedule::kPromptStep:
+      if (when == When::kInPrompt) return 0;
+      if (when == When::kPromptEnd) least = 1;
+      break;
+    case Schedule::kPage:  // as many as a page holds, at once
+      over = size - method_.budget;
+      least = options_.page_size;
+      break;
   }
+  if (over < least) return 0;
+  const int all = over + method_.slack;
+  return method_.max_drop == 0 ? all : std::min(all, method_.max_drop);
+}
+
+void Truth::evict(int coming, When when) {
+  if (policy_ == nullptr) return;
+  for (Table& table : tables_)
+    if (const int count = surplus(table, coming, when); count > 0) evict(table, count);
+}
+
+void Truth::evict(Table& table, int count) {
+  if (!sees_attention_) score(table);
+  std::vector<std::size_t> order;  // those that may leave, the first to leave first
+  for (std::size_t i = 0; i < table.kept.size(); ++i)
+    if (table.kept[i].position >= method_.protection.sinks && table.kept[i].position < next_ - method_.recent())
+      order.push_back(i);
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return table.kept[i].score; });
+  order.resize(static_cast<std::size_t>(count + method_.refresh));
+  std::ranges::sort(order);  // by age; some stay, evenly spaced
+  const std::size_t all = order.size(), spared = static_cast<std::size_t>(method_.refresh);
+  for (std::size_t i = spared; i-- > 0;)
+    order.erase(order.begin() + static_cast<std::ptrdiff_t>((2 * i + 1) * all / (2 * spared)));
+  for (const std::size_t i : order) {
+    const float score = table.kept[i].score;
+    table.boundary = table.dropped.empty() ? score : std::max(table.boundary, score);
+    table.dropped.push_back(table.kept[i]);
+  }
+  for (std::size_t i = order.size(); i-- > 0;)
+    table.kept.erase(table.kept.begin() + static_cast<std::ptrdiff_t>(order[i]));
 }
 
 bool Truth::tied(const Table& table, const Token& token) const {
-  return !table.dropped.empty() && std::abs(double{token.score} - table.boundary) <= 1e-5 * std::abs(table.boundary);
+  return !table.dropped.empty() &&
+         std::abs(double{token.score} - table.boundary) <= options_.same_score * std::abs(table.boundary);
 }
 
 // Where the sets differ by tokens that scored the same to rounding, ours becomes theirs.
@@ -149,11 +192,11 @@ void Truth::store(int layer, const Layer& rows) {
       double *k = key(layer, h, position), *v = value(layer, h, position);
       std::copy_n(rows.k + (t * hyper_.kv_heads + h) * hyper_.head_dim, hyper_.head_dim, k);
       std::copy_n(rows.v + (t * hyper_.kv_heads + h) * hyper_.value_dim, hyper_.value_dim, v);
-      if (type_ == CacheType::kF32) continue;
-      if (rotated_) turn(k, angle(position), 1);
-      for (int d = 0; d < hyper_.head_dim; ++d) k[d] = stored(k[d], type_);
-      for (int d = 0; d < hyper_.value_dim; ++d) v[d] = stored(v[d], type_);
-      if (rotated_) turn(k, angle(position), -1);
+      if (options_.type == CacheType::kF32) continue;
+      if (options_.rotated) turn(k, angle(position), 1);
+      for (int d = 0; d < hyper_.head_dim; ++d) k[d] = stored(k[d], options_.type);
+      for (int d = 0; d < hyper_.value_dim; ++d) v[d] = stored(v[d], options_.type);
+      if (options_.rotated) turn(k, angle(position), -1);
     }
   }
 }
@@ -167,7 +210,7 @@ void Truth::layer(int index, const Layer& rows) {
 void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   Table& table = tables_[shared_ ? 0 : layer * hyper_.kv_heads + kv_head];
   const Position now = next_ - count_ + query;
-  const bool window = method_.windowed() && method_.every == 1;
+  const bool window = method_.strict();
   std::vector<Token*> seen;
   double largest_value = 0;
   for (Token& token : table.kept) {

@@ -34,6 +34,15 @@ struct Verdict {
   long long outputs = 0;     // rows of attention's output
 };
 
+struct TruthOptions {
+  Method method;
+  CacheType type = CacheType::kF32;
+  bool rotated = false;  // keys are rounded to the cache's type after they were rotated, not before
+  int page_size = 16;
+  long long prompt = 0;      // tokens that are read as a prompt
+  double same_score = 1e-5;  // relative: scores so close may be in another order elsewhere
+};
+
 class Truth {
  public:
   // Rows as a graph has them: token t's head h begins at data + (t * heads + h) * dim.
@@ -41,8 +50,7 @@ class Truth {
     const float *q, *k, *v, *out;
   };
 
-  // `rotated`: keys are rounded to the cache's type after they were rotated, not before.
-  Truth(const Hyperparameters& hyper, const Method& method, CacheType type, bool rotated, bool shared);
+  Truth(const Hyperparameters& hyper, const TruthOptions& options);
 
   void begin(const Cache& cache, int count);  // evicts, compares the sets, takes `count` tokens in
   void layer(int index, const Layer& rows);   // in order
@@ -65,8 +73,11 @@ class Truth {
     std::vector<double> cos, sin;
   };
 
-  void evict(int keep);
-  void evict(Table& table, int keep);
+  enum class When { kInPrompt, kPromptEnd, kLater };
+  void evict(int coming, When when);
+  int surplus(const Table& table, int coming, When when) const;
+  void evict(Table& table, int count);
+  void score(Table& table) const;
   void compare(const SlotTable& actual, int index, Table& table);
   bool tied(const Table& table, const Token& token) const;
   void store(int layer, const Layer& rows);
@@ -77,11 +88,11 @@ class Truth {
   void turn(double* key, const Angle& angle, double sign) const;
 
   const Hyperparameters hyper_;
-  const Method method_;
-  CacheType type_;
-  bool rotated_, shared_;
+  const TruthOptions options_;
+  const Method& method_;
   RopeFrequencies frequencies_;
   std::unique_ptr<Policy> policy_;
+  bool shared_ = true, sees_attention_ = false;
   std::vector<Table> tables_;
   std::vector<Angle> angles_;                       // by distance
   std::vector<std::vector<double>> keys_, values_;  // [layer * kv_heads + head], rows by position

@@ -1,5 +1,6 @@
 #include "tests/exactness/watch.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "palimpsest/attention/reference.h"
@@ -42,11 +43,23 @@ ggml_tensor* Watch::build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_t
   return out;
 }
 
+Truth& Watch::truth_of(const Cache* cache) {
+  const auto known = std::ranges::find(caches_, cache);
+  const auto index = static_cast<std::size_t>(known - caches_.begin());
+  assert(index < truths_.size());
+  if (known == caches_.end()) caches_.push_back(cache);
+  return *truths_[index];
+}
+
 void Watch::finish(DecoderGraph& graph, const Step& step) {
   inner_->finish(graph, step);
-  assert(static_cast<std::size_t>(step.sequences()) == truths_.size());
   const AttentionStep& a = step.attention(0);
-  for (int i = 0; i < step.sequences(); ++i) truths_[i]->begin(*step.input()[i].cache, a.tokens[i].count);
+  std::vector<Truth*> truths;
+  for (int i = 0; i < step.sequences(); ++i) {
+    const Cache* cache = step.input()[i].cache;
+    truths.push_back(&truth_of(cache));
+    truths.back()->begin(*cache, a.tokens[i].count);
+  }
   int layer = 0;
   for (const Tensors& t : layers_.at(graph.graph)) {
     const auto q = read(t.q), k = read(t.k), v = read(t.v), out = read(t.out);
@@ -55,11 +68,11 @@ void Watch::finish(DecoderGraph& graph, const Step& step) {
       const auto from = [&](const std::vector<float>& rows) {
         return rows.data() + first * static_cast<std::ptrdiff_t>(rows.size() / static_cast<std::size_t>(step.tokens()));
       };
-      truths_[i]->layer(layer, {from(q), from(k), from(v), from(out)});
+      truths[i]->layer(layer, {from(q), from(k), from(v), from(out)});
     }
     ++layer;
   }
-  for (Truth* truth : truths_) truth->end();
+  for (Truth* truth : truths) truth->end();
 }
 
 ReferencePath::ReferencePath(const Hyperparameters& hyper) {

@@ -13,7 +13,7 @@ namespace palimpsest::testing {
 
 class Watch final : public AttentionPath {
  public:
-  // truths: one a sequence, in the order of a step's sequences; they outlive the path.
+  // truths: one a sequence, in the order in which their caches come by; they outlive the path.
   Watch(std::unique_ptr<AttentionPath> inner, std::vector<Truth*> truths);
 
   CacheOptions cache_options(const Hyperparameters& hyper) const override { return inner_->cache_options(hyper); }
@@ -28,7 +28,10 @@ class Watch final : public AttentionPath {
     ggml_tensor *q, *k, *v, *out;
   };
   std::unique_ptr<AttentionPath> inner_;
+  Truth& truth_of(const Cache* cache);
+
   std::vector<Truth*> truths_;
+  std::vector<const Cache*> caches_;
   std::map<const ggml_cgraph*, std::vector<Tensors>> layers_;
 };
 
