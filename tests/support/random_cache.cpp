@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "palimpsest/attention/cpu.h"
 #include "palimpsest/attention/element.h"
 
 namespace palimpsest::testing {
@@ -26,7 +27,8 @@ std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
              << o.own_budgets << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope)
              << "/" << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries
              << " by rank " << o.rank_keys << " weights " << o.weights << "/" << o.weights_queries << " alibi "
-             << o.alibi << o.rank_distance << " base " << o.base << " seed " << o.seed;
+             << o.alibi << o.rank_distance << " half " << o.rotated_half << " tiles " << o.rank_tiles << " base "
+             << o.base << " seed " << o.seed;
 }
 
 RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
@@ -38,7 +40,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     for (float& value : x) value = normal(random);
   };
 
-  const LayerView layout{nullptr, o.kv_heads, o.head_dim, o.value_dim, o.page_size, o.type};
+  const LayerView layout{nullptr, o.kv_heads, o.head_dim, o.value_dim, o.page_size, o.type, o.rotated_half};
   const std::size_t page_bytes = palimpsest::page_bytes(layout);
   sequence_.resize(static_cast<std::size_t>(o.sequences));
   tokens_.resize(sequence_.size());
@@ -120,6 +122,13 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         std::byte* const page = head.page[s / o.page_size];
         const int offset = static_cast<int>(s) % o.page_size;
         for (int d = 0; d < o.head_dim; ++d) store_element(page, o.type, key_index(layout, offset, d), normal(random));
+        for (int p = 0; o.rotated_half && p < o.rope_dims / 2; ++p) {
+          const bool halves = o.rope == RopeKind::kHalves;
+          const std::size_t a = key_index(layout, offset, halves ? p : 2 * p);
+          const std::size_t b = key_index(layout, offset, halves ? p + o.rope_dims / 2 : 2 * p + 1);
+          store_element(page + half_offset(layout), o.type, a, -load_element(page, o.type, b));
+          store_element(page + half_offset(layout), o.type, b, load_element(page, o.type, a));
+        }
         for (int d = 0; d < o.value_dim; ++d)
           store_element(page + value_offset(layout), o.type, value_index(layout, offset) + d, normal(random));
       }
@@ -187,6 +196,16 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   for (std::vector<float>& w : weights_) weights_of_.push_back(w.data());
   if (o.weights) step_.weights = weights_of_.data();
   step_.weights_queries = o.weights_queries;
+  rank_tiles_.resize(sequence_.size());
+  rank_tiles_of_.assign(sequence_.size(), nullptr);
+  for (std::size_t n = 0; o.rank_tiles && tokens_[0].rank_row != nullptr && n < sequence_.size(); ++n) {
+    if (n % 3 == 2) continue;  // this one goes without
+    const SlotsView& slots = *sequence_[n].pages[0].slots;
+    rank_tiles_[n].resize(rank_tile_floats(step_.shape, slots));
+    make_rank_tiles(step_.shape, tokens_[n].rank_row, slots, rank_tiles_[n].data());
+    rank_tiles_of_[n] = rank_tiles_[n].data();
+  }
+  if (o.rank_tiles) step_.rank_tiles = rank_tiles_of_.data();
   clear_results();
 }
 

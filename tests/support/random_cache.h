@@ -30,7 +30,9 @@ struct RandomCacheOptions {
   int sinks = 0;              // with a window, or with two_queries
   bool two_queries = false;
   bool alibi = false, rank_distance = false;
-  bool rank_keys = false;  // kAtWrite: the new tokens turn by their ranks
+  bool rotated_half = false;  // kLate: pages hold it
+  bool rank_tiles = false;    // made for the step (all heads share a slot table)
+  bool rank_keys = false;     // kAtWrite: the new tokens turn by their ranks
   bool weights = false;
   int weights_queries = INT32_MAX;
   unsigned seed = 1;
@@ -73,6 +75,8 @@ class RandomCache {
   std::vector<LayerView> layer_;
   std::vector<StepTokens> tokens_;
   std::vector<float> q_, k_, v_, out_, alibi_;
+  std::vector<std::vector<float>> rank_tiles_;
+  std::vector<const float*> rank_tiles_of_;
   std::vector<std::vector<float>> weights_;
   std::vector<float*> weights_of_;
   AttentionStep step_;

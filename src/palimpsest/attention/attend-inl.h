@@ -15,7 +15,7 @@
 #include <cmath>
 #include <limits>
 
-#include "palimpsest/attention/tile-inl.h"
+#include "palimpsest/attention/turn-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
@@ -29,7 +29,7 @@ inline constexpr int kWidenRows = 12;  // from so many rows on, a block is widen
 template <class T>
 struct Unit {
   const HeadWork& work;
-  const UnitMemory& memory;
+  UnitMemory memory;
   int first_query, queries;
 
   const AttentionShape& shape() const { return work.step->shape; }
@@ -37,6 +37,9 @@ struct Unit {
   bool late() const { return shape().rotation == Rotation::kLate && shape().rope != RopeKind::kNone; }
   bool two_queries() const {
     return work.tokens->two_query && shape().rotation != Rotation::kNever && shape().rope != RopeKind::kNone;
+  }
+  std::ptrdiff_t half() const {  // elements from a key to its rotated half
+    return work.cache->rotated_half ? static_cast<std::ptrdiff_t>(half_offset(*work.cache) / sizeof(T)) : 0;
   }
   int value_stride() const { return static_cast<int>(round_up(shape().value_dim, kTile)); }
 };
@@ -88,7 +91,9 @@ struct Tiles {
       if (slot >= w.slots().slots) continue;
       const std::byte* const page = w.pages->page[slot / cache.page_size];
       if (page == nullptr) continue;
-      key[t] = reinterpret_cast<const T*>(page) + key_index(cache, offset, 0);
+      key[t] = w.turned == nullptr
+                   ? reinterpret_cast<const T*>(page) + key_index(cache, offset, 0)
+                   : reinterpret_cast<const T*>(w.turned) + static_cast<std::ptrdiff_t>(slot) * cache.head_dim;
       value[t] = reinterpret_cast<const T*>(page + value_offset(cache)) + value_index(cache, offset);
     }
   }
@@ -106,6 +111,7 @@ HWY_INLINE Ahead ahead_of(const T* const* tile, int dim) {
 template <class T>
 struct Block {
   const T* key[4];
+  const float* turn[4];  // if they turn late
   ValueTiles<T> value;
   const std::int32_t* when;
   const std::int32_t* rank;
@@ -152,11 +158,18 @@ HWY_INLINE Block<T> find_block(const Unit<T>& u, int index, const Tiles<T>& tile
   if (u.work.tokens->two_query) b.sinks = before_bits(b.when, b.tiles, u.work.tokens->sink_end);
 
   b.value.stride = u.shape().value_dim;
-  const int some = std::countr_zero(b.used) / kTile;
+  const int some = std::countr_zero(b.used) / kTile, turn_floats = u.shape().rope_dims * kTile;
   for (int t = 0; t < 4; ++t) {
-    const int from = (b.used >> (t * kTile) & 0xffff) != 0 ? t : some;
+    const bool used = (b.used >> (t * kTile) & 0xffff) != 0;
+    const int from = used ? t : some;
     b.key[t] = tiles.key[from];
     b.value.tile[t] = tiles.value[from];
+    if (!u.late()) continue;
+    b.turn[t] = u.work.rank_tiles == nullptr
+                    ? u.memory.turns + from * turn_floats
+                    : u.work.rank_tiles + static_cast<std::ptrdiff_t>(first / kTile + from) * turn_floats;
+    if (used && u.work.rank_tiles == nullptr)
+      make_turns(u.work.tokens->rank_row, u.shape().rope_dims, b.rank + t * kTile, u.memory.turns + t * turn_floats);
   }
   return b;
 }
@@ -169,8 +182,11 @@ HWY_INLINE void widen_keys(const Unit<T>& u, const Block<T>& b, const float** ti
     const std::uint32_t used = static_cast<std::uint32_t>(b.used >> (t * kTile)) & 0xffff;
     tiles[t] = out;
     if (used == 0) continue;
-    widen_tile(b.key[t], head_dim, out);
-    if (u.late()) turn_tile(u.shape(), u.work.tokens->rank_row, b.rank + t * kTile, used, out);
+    if (u.late()) {
+      turn_tile(u.shape(), b.key[t], u.half(), b.turn[t], out);
+    } else {
+      widen_tile(b.key[t], head_dim, out);
+    }
   }
 }
 
@@ -194,16 +210,16 @@ HWY_INLINE ValueTiles<float> widen_values(const Unit<T>& u, const Block<T>& b) {
   return wide;
 }
 
-template <class T, class K>
-HWY_INLINE void score_tiles(const Unit<T>& u, const Block<T>& b, const K* const* tiles, const Ahead& ahead) {
+template <class T, class Keys>
+HWY_INLINE void score_tiles(const Unit<T>& u, const Block<T>& b, const Keys& keys, const Ahead& ahead) {
   const int head_dim = u.shape().head_dim;
   float *const score = u.memory.score, *const sink_score = u.memory.sink_score;
   by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    dot_rows<R>(u.memory.query + r * head_dim, head_dim, tiles, r == 0 ? ahead : Ahead(), score + r * kBlock);
+    keys.template dot<R>(u.memory.query + r * head_dim, u.shape(), r == 0 ? ahead : Ahead(), score + r * kBlock);
   });
   if (!u.two_queries() || (b.sinks & b.used) == 0) return;
   by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    dot_rows<R>(u.memory.sink_query + r * head_dim, head_dim, tiles, Ahead(), sink_score + r * kBlock);
+    keys.template dot<R>(u.memory.sink_query + r * head_dim, u.shape(), Ahead(), sink_score + r * kBlock);
   });
   for (int n = 0; n < u.rows() * kBlock; n += kLanes) {
     const Mask of_sinks = mask_of(b.sinks, n % kBlock / kLanes);
@@ -239,12 +255,20 @@ HWY_INLINE void add_bias(const Unit<T>& u, const Block<T>& b) {
 // Scores of all rows of a unit over a block, in units of log2.
 template <class T>
 HWY_INLINE void score_block(const Unit<T>& u, const Block<T>& b, bool widen, const Ahead& ahead) {
-  if (widen || u.late()) {
-    const float* tiles[4];
-    widen_keys(u, b, tiles);
-    score_tiles(u, b, tiles, ahead);
+  if (widen || (u.late() && u.rows() > 4)) {
+    PlainKeys<float> keys;
+    widen_keys(u, b, keys.tile);
+    score_tiles(u, b, keys, ahead);
+  } else if (u.late()) {
+    TurningKeys<T> keys;
+    std::copy_n(b.key, 4, keys.tile);
+    std::copy_n(b.turn, 4, keys.turn);
+    keys.half = u.half();
+    score_tiles(u, b, keys, ahead);
   } else {
-    score_tiles(u, b, b.key, ahead);
+    PlainKeys<T> keys;
+    std::copy_n(b.key, 4, keys.tile);
+    score_tiles(u, b, keys, ahead);
   }
   if (u.shape().alibi != nullptr) add_bias(u, b);
 }
@@ -311,10 +335,10 @@ HWY_INLINE void finish_rows(const Unit<T>& u, int split) {
 template <class T>
 HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
   const int first_query = query_block * w.block_queries;
-  const Unit<T> u{w, memory, first_query, std::min(w.block_queries, w.tokens->count - first_query)};
+  Unit<T> u{w, memory, first_query, std::min(w.block_queries, w.tokens->count - first_query)};
   const int rows = u.rows(), per_split = w.splits > 1 ? kSplit / kBlock : w.blocks();
   const int first_kept = (w.tokens->count - w.kept_queries) * w.group();  // rows from here on keep their weights
-  const bool widen = rows >= kWidenRows;
+  const bool widen = rows >= kWidenRows, keep_all = w.kept_queries == w.tokens->count;
   prepare_queries(u);
   std::fill_n(memory.value, rows * u.value_stride(), 0.0f);
   std::fill_n(memory.sum, rows * kTile, 0.0f);
@@ -326,12 +350,14 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
   for (int n = first; n < last; ++n) {
     const Tiles<T> next(w, n + 1);
     const Block<T> b = find_block(u, n, tiles, visible);
+    if (keep_all) u.memory.score = w.kept + static_cast<std::size_t>(n) * rows * kBlock;  // they stay where they arise
     if (b.used != 0) {
       score_block(u, b, widen, ahead_of(tiles.value, u.shape().value_dim));
       for (int r = 0; r < rows; ++r)
-        soften_row(memory.score + r * kBlock, visible[r / w.group()], memory.max + r, memory.correction + r,
+        soften_row(u.memory.score + r * kBlock, visible[r / w.group()], memory.max + r, memory.correction + r,
                    memory.sum + r * kTile);
-      const Ahead keys = ahead_of(next.key, u.shape().head_dim);
+      Ahead keys = ahead_of(next.key, u.shape().head_dim);
+      keys.also = static_cast<std::size_t>(u.half()) * sizeof(T);
       if (widen) {
         add_block(u, widen_values(u, b), b.used, keys);
       } else {
@@ -345,7 +371,7 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
       for (int r = 0; r < kept_rows; ++r) w.kept_max[r * w.blocks() + n] = memory.max[first_kept + r];
       if (b.used == 0) {
         std::fill_n(to, kept_rows * kBlock, 0.0f);
-      } else {
+      } else if (!keep_all) {
         std::copy_n(memory.score + first_kept * kBlock, kept_rows * kBlock, to);
       }
     }

@@ -23,10 +23,12 @@ struct Heads {
 };
 
 // How keys get their rotation.
-//   kAtWrite  stored rotated at their own position (`original` positions; a sinks + window cache too: `two_query`)
-//   kLate     stored un-rotated, rotated at their rank while they are read (`cache` positions of any policy)
-//   kNever    no rotary positions
-enum class Rotation { kNever, kAtWrite, kLate };
+//   kAtWrite    stored rotated at their own position (`original` positions; a sinks + window cache too: `two_query`)
+//   kLate       stored un-rotated, rotated at their rank while they are read (`cache` positions of any policy); from
+//               pages with `rotated_half` as K*cos + rotate_half(K)*sin
+//   kRecompute  stored un-rotated; in each step all of them are rotated into a copy, which is read: a baseline
+//   kNever      no rotary positions
+enum class Rotation { kNever, kAtWrite, kLate, kRecompute };
 
 // The new tokens of one sequence in this step: the same for every layer, made once per step. Their slots are the
 // `fresh` slots of each head's SlotsView (already counted as live there).
@@ -88,6 +90,9 @@ struct AttentionStep {
   int sequences = 0;
   Heads<const float> q, k, v;
   Heads<float> out;  // [tokens][query_heads][value_dim]
+  // [sequences] -> the rank rows of a slot table that all heads share, as make_rank_tiles leaves them. nullptr, of all
+  // or of one: they are made anew for each head. For kLate and kRecompute.
+  const float* const* rank_tiles = nullptr;
   // Weights received, if wanted: [sequences][kv_heads] -> [slots] floats, mean over the group's query heads, summed
   // over the step's last `weights_queries` queries. Dead and invisible slots get 0. nullptr: not wanted.
   float* const* weights = nullptr;

@@ -66,16 +66,61 @@ struct ThreadMemory {
   std::vector<HeadWork> heads;
 };
 
+enum Phase { kInsert, kRotate, kAttend, kWeigh, kPhases };
+
+int units_of(const HeadWork& w, int phase) {
+  switch (phase) {
+    case kInsert:
+      return w.insert_units;
+    case kRotate:
+      return w.rotate_units;
+    case kAttend:
+      return w.attend_units();
+    default:
+      return w.weights_units;
+  }
+}
+
 }  // namespace
 
+// Where heads have their arrays. In a decode step (attends only) few heads are at work at a time, so later heads take
+// the places of finished ones: what they write then stays in the caches, however many heads there are.
 struct AttentionScratch::Impl {
   std::vector<ThreadMemory> thread;
-  Floats shared;                        // of all heads: HeadWork::partial and what follows
+  Floats shared;                        // of all heads or places: HeadWork::partial and what follows
   std::unique_ptr<Counter[]> attended;  // [heads] units done: attends, then weights
+  std::unique_ptr<Counter[]> finished;  // [places] heads done there
   int heads = 0;
-  // Units handed out, inserts and attends done, threads that have left; all 0 between two calls.
-  Counter next, inserts_done, attends_done, left;
+  // Units handed out, units done, threads that have left; all 0 between two calls, as the above.
+  Counter next, done[kPhases], left;
+
+  int places() const { return 2 * static_cast<int>(thread.size()) + 2; }
+  // Lists and places the heads of a step; returns the floats that they need.
+  std::size_t list(const AttentionStep& step, std::vector<HeadWork>& list, bool& by_turns, int (&units)[kPhases]) const;
 };
+
+std::size_t AttentionScratch::Impl::list(const AttentionStep& step, std::vector<HeadWork>& list, bool& by_turns,
+                                         int (&units)[kPhases]) const {
+  list.clear();
+  std::size_t most = 0;
+  bool none_empty = true;
+  for (int s = 0; s < step.sequences; ++s) {
+    for (int h = 0; h < step.shape.kv_heads; ++h) {
+      list.push_back(head_work(step, s, h));
+      for (int p = 0; p < kPhases; ++p) units[p] += units_of(list.back(), p);
+      most = std::max(most, list.back().floats);
+      none_empty = none_empty && list.back().attend_units() > 0;
+    }
+  }
+  by_turns = none_empty && units[kRotate] == 0 && units[kWeigh] == 0;
+  std::size_t floats = 0;
+  for (HeadWork& w : list) {
+    const std::size_t at = by_turns ? static_cast<std::size_t>(w.index % places()) * most : floats;
+    if (shared.data() != nullptr) w.place(shared.data() + at);
+    floats = std::max(floats, at + (by_turns ? most : w.floats));
+  }
+  return floats;
+}
 
 AttentionScratch::AttentionScratch() : impl_(new Impl) {}
 AttentionScratch::~AttentionScratch() {
@@ -85,7 +130,10 @@ AttentionScratch::~AttentionScratch() {
 void AttentionScratch::reserve(const AttentionStep& step, int threads) {
   Impl& m = *impl_;
   const int heads = step.sequences * step.shape.kv_heads;
-  if (static_cast<std::size_t>(threads) > m.thread.size()) m.thread.resize(static_cast<std::size_t>(threads));
+  if (static_cast<std::size_t>(threads) > m.thread.size()) {
+    m.thread.resize(static_cast<std::size_t>(threads));
+    m.finished = std::make_unique<Counter[]>(static_cast<std::size_t>(m.places()));
+  }
   for (ThreadMemory& t : m.thread) {
     t.floats.reserve(UnitMemory::floats(step.shape));
     t.heads.reserve(static_cast<std::size_t>(heads));
@@ -94,10 +142,9 @@ void AttentionScratch::reserve(const AttentionStep& step, int threads) {
     m.attended = std::make_unique<Counter[]>(static_cast<std::size_t>(heads));
     m.heads = heads;
   }
-  std::size_t floats = 0;
-  for (int s = 0; s < step.sequences; ++s)
-    for (int h = 0; h < step.shape.kv_heads; ++h) floats += head_work(step, s, h, nullptr).floats;
-  m.shared.reserve(floats);
+  bool by_turns = false;
+  int units[kPhases] = {};
+  m.shared.reserve(m.list(step, m.thread[0].heads, by_turns, units));
 }
 
 std::size_t AttentionScratch::bytes() const {
@@ -113,69 +160,62 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
   mine.unit.cut(step.shape, mine.floats.data());
 
   // Every thread makes the same list for itself: cheaper than waiting for one who does.
-  mine.heads.clear();
-  int inserts = 0, attends = 0, weights = 0;
-  std::size_t floats = 0;
-  for (int s = 0; s < step.sequences; ++s) {
-    for (int h = 0; h < step.shape.kv_heads; ++h) {
-      mine.heads.push_back(head_work(step, s, h, m.shared.data() + floats));
-      const HeadWork& w = mine.heads.back();
-      floats += w.floats;
-      inserts += w.insert_units;
-      attends += w.attend_units();
-      weights += w.weights_units;
-    }
-  }
+  bool by_turns = false;
+  int units[kPhases] = {};
+  [[maybe_unused]] const std::size_t floats = m.list(step, mine.heads, by_turns, units);
   assert(floats <= m.shared.size() && static_cast<int>(mine.heads.size()) <= m.heads && "reserve() first");
 
-  // Units in the order: all inserts, all attends, all weights. `head` follows the units that this thread takes.
-  std::size_t head = 0;
-  int before = 0;  // units of this kind in heads before `head`
-  const auto find = [&](int unit, auto count) {
-    while (unit - before >= count(mine.heads[head])) before += count(mine.heads[head++]);
-    return unit - before;
-  };
-  const auto next_kind = [&] { head = 0, before = 0; };
-
+  int first = 0;  // of a phase's units
   int unit = m.next.add(1);
-  for (; unit < inserts; unit = m.next.add(1)) {
-    const int n = find(unit, [](const HeadWork& w) { return w.insert_units; });
-    insert_tokens(mine.heads[head], n, mine.unit);
-    m.inserts_done.add(1);
-  }
-  next_kind();
-  if (unit < inserts + attends) wait_for(m.inserts_done, inserts);
-  for (; unit < inserts + attends; unit = m.next.add(1)) {
-    const int n = find(unit - inserts, [](const HeadWork& w) { return w.attend_units(); });
-    const HeadWork& w = mine.heads[head];
-    // The last queries see most: the longest units go first.
-    attend_unit(w, w.query_blocks - 1 - n / w.splits, n % w.splits, mine.unit);
-    Counter& attended = m.attended[static_cast<std::size_t>(w.index)];
-    if (attended.add(1) == w.attend_units() - 1) {
-      attended.reset();
-      if (w.splits > 1 || w.kept_queries > 0) join_head(w);
-      if (w.kept_queries > 0) tell(w);
+  for (int phase = 0; phase < kPhases; first += units[phase++]) {
+    if (unit >= first + units[phase]) continue;
+    for (int earlier = 0; earlier < phase; ++earlier) wait_for(m.done[earlier], units[earlier]);
+    std::size_t head = 0;
+    int before = first;  // units before those of `head`, which follows the units that this thread takes
+    for (; unit < first + units[phase]; unit = m.next.add(1)) {
+      while (unit - before >= units_of(mine.heads[head], phase)) before += units_of(mine.heads[head++], phase);
+      const HeadWork& w = mine.heads[head];
+      const int n = unit - before;
+      Counter& attended = m.attended[static_cast<std::size_t>(w.index)];
+      Counter& finished = m.finished[static_cast<std::size_t>(w.index % m.places())];
+      switch (phase) {
+        case kInsert:
+          insert_tokens(w, n, mine.unit);
+          break;
+        case kRotate:
+          rotate_keys(w, n, mine.unit);
+          break;
+        case kAttend:
+          if (by_turns) wait_for(finished, w.index / m.places());
+          // The last queries see most: the longest units go first.
+          attend_unit(w, w.query_blocks - 1 - n / w.splits, n % w.splits, mine.unit);
+          if (attended.add(1) < w.attend_units() - 1) break;
+          attended.reset();
+          if (w.splits > 1 || w.kept_queries > 0) join_head(w);
+          if (w.kept_queries > 0) tell(w);
+          if (by_turns) finished.add(1);
+          break;
+        case kWeigh:
+          weights_unit(w, n, mine.unit);
+          if (attended.add(1) < w.weights_units - 1) break;
+          attended.reset();
+          tell(w);
+          break;
+      }
+      m.done[phase].add(1);
     }
-    m.attends_done.add(1);
-  }
-  next_kind();
-  if (unit < inserts + attends + weights) wait_for(m.attends_done, attends);
-  for (; unit < inserts + attends + weights; unit = m.next.add(1)) {
-    const int n = find(unit - inserts - attends, [](const HeadWork& w) { return w.weights_units; });
-    const HeadWork& w = mine.heads[head];
-    weights_unit(w, n, mine.unit);
-    Counter& weighed = m.attended[static_cast<std::size_t>(w.index)];
-    if (weighed.add(1) < w.weights_units - 1) continue;
-    weighed.reset();
-    tell(w);
   }
 
   if (m.left.add(1) == threads - 1) {
     m.next.reset();
-    m.inserts_done.reset();
-    m.attends_done.reset();
+    for (Counter& done : m.done) done.reset();
+    for (int p = 0; p < m.places(); ++p) m.finished[static_cast<std::size_t>(p)].reset();
     m.left.reset();
   }
+}
+
+std::size_t rank_tile_floats(const AttentionShape& shape, const SlotsView& slots) {
+  return static_cast<std::size_t>(slots.slots) * static_cast<std::size_t>(shape.rope_dims);
 }
 
 }  // namespace palimpsest

@@ -26,6 +26,10 @@ class AttentionScratch {
   Impl* impl_;
 };
 
+// Cosines and sines of a slot table's ranks in the shape of its keys: [slots / 16][2 * pairs][16].
+std::size_t rank_tile_floats(const AttentionShape& shape, const SlotsView& slots);
+void make_rank_tiles(const AttentionShape& shape, const float* rank_row, const SlotsView& slots, float* tiles);
+
 // Every one of `threads` threads (as many as were reserved, or fewer) calls this with its own `thread`; it returns when
 // nothing is left for this thread to do. Callers put a barrier between two calls with one scratch, as ggml does after
 // each node; `out` and `weights` are complete after it.

@@ -1,4 +1,4 @@
-// What stands before and after `attend`: inserting tokens, joining splits, and the weights that slots received.
+// What follows `attend`: joining splits, and the weights that slots received.
 
 #if defined(PALIMPSEST_ATTENTION_FINISH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_FINISH_INL_H_
@@ -8,52 +8,10 @@
 #endif
 
 #include "palimpsest/attention/attend-inl.h"
-#include "palimpsest/attention/lay-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
-
-// Writes tokens first .. last - 1 as far as their slots lie in [slot_begin, slot_end).
-template <class T>
-HWY_NOINLINE void insert(const HeadWork& w, int first, int last, int slot_begin, int slot_end,
-                         const UnitMemory& memory) {
-  const AttentionShape& shape = w.step->shape;
-  const StepTokens& tokens = *w.tokens;
-  const LayerView& cache = *w.cache;
-  const int* const fresh = w.slots().fresh;
-  const bool turns = shape.rotation == Rotation::kAtWrite, lays = shape.head_dim % kTile == 0;
-  T* const rows = reinterpret_cast<T*>(memory.key_tiles);
-  T* const scratch = rows + static_cast<std::ptrdiff_t>(kTile) * shape.head_dim;
-  const auto key = [&](int t) { return w.step->k.at(tokens.first + t, w.kv_head); };
-  const auto value = [&](int t) { return w.step->v.at(tokens.first + t, w.kv_head); };
-  for (int t = first; t < last; ++t) {
-    fetch_row(key(t), shape.head_dim);
-    fetch_row(value(t), shape.value_dim);
-  }
-  for (int t = first, end; t < last; t = end) {
-    const int slot = fresh[t];
-    for (end = t + 1; end < last && fresh[end] / kTile == slot / kTile;) ++end;  // tokens that share a tile
-    if (slot < slot_begin || slot >= slot_end) continue;
-    T* const page = reinterpret_cast<T*>(w.pages->page[slot / cache.page_size]);
-    const int offset = slot % cache.page_size / kTile * kTile;
-    T* const tile = page + key_index(cache, offset, 0);
-    T* const values = page + cache.page_size * cache.head_dim + value_index(cache, offset);
-    const bool several = lays && end - t > 1;
-    std::uint32_t lanes = 0;
-    for (int i = t; i < end; ++i) {
-      const int lane = fresh[i] % kTile;
-      lanes |= 1u << lane;
-      const float* from = key(i);
-      if (turns) turn(from, shape.head_dim, shape, query_row(shape, tokens, w.slots(), i), 1, memory.row);
-      T* const rounded = several ? rows + static_cast<std::ptrdiff_t>(lane) * shape.head_dim : rows;
-      round_row(turns ? memory.row : from, shape.head_dim, rounded);
-      for (int d = 0; !several && d < shape.head_dim; ++d) tile[d * kTile + lane] = rounded[d];
-      round_row(value(i), shape.value_dim, values + static_cast<std::ptrdiff_t>(lane) * shape.value_dim);
-    }
-    if (several) lay_keys(rows, lanes, shape.head_dim, tile, scratch);
-  }
-}
 
 // Splits in their order; then, if the head kept weights, what each slot received.
 HWY_NOINLINE void join(const HeadWork& w) {

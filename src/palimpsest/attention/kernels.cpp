@@ -11,7 +11,9 @@
 #include <hwy/highway.h>
 
 #include "palimpsest/attention/attend-inl.h"
+#include "palimpsest/attention/cpu.h"
 #include "palimpsest/attention/finish-inl.h"
+#include "palimpsest/attention/insert-inl.h"
 #include "palimpsest/attention/work.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -38,10 +40,23 @@ void InsertTokens(const HeadWork& w, int unit, const UnitMemory& memory) {
   });
 }
 
+void RotateKeys(const HeadWork& w, int unit, const UnitMemory& memory) {
+  with_type(w, [&](auto type) HWY_ATTR {
+    if (w.insert_units == 0) insert<decltype(type)>(w, 0, w.tokens->count, unit * kSplit, (unit + 1) * kSplit, memory);
+    rotate<decltype(type)>(w, unit, memory);
+  });
+}
+
+void RankTiles(const AttentionShape& shape, const float* rank_row, const SlotsView& slots, float* tiles) {
+  for (int slot = 0; slot < slots.slots; slot += kTile)
+    make_turns(rank_row, shape.rope_dims, slots.rank + slot,
+               tiles + static_cast<std::ptrdiff_t>(slot) * shape.rope_dims);
+}
+
 void AttendUnit(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
   with_type(w, [&](auto type) HWY_ATTR {
     const int begin = w.splits > 1 ? split * kSplit : 0, end = w.splits > 1 ? begin + kSplit : w.slots().slots;
-    if (w.insert_units == 0) insert<decltype(type)>(w, 0, w.tokens->count, begin, end, memory);
+    if (w.insert_units == 0 && w.rotate_units == 0) insert<decltype(type)>(w, 0, w.tokens->count, begin, end, memory);
     attend<decltype(type)>(w, query_block, split, memory);
   });
 }
@@ -62,12 +77,20 @@ HWY_AFTER_NAMESPACE();
 namespace palimpsest {
 
 HWY_EXPORT(InsertTokens);
+HWY_EXPORT(RotateKeys);
+HWY_EXPORT(RankTiles);
 HWY_EXPORT(AttendUnit);
 HWY_EXPORT(JoinHead);
 HWY_EXPORT(WeightsUnit);
 
 void insert_tokens(const HeadWork& work, int unit, const UnitMemory& memory) {
   HWY_DYNAMIC_DISPATCH(InsertTokens)(work, unit, memory);
+}
+void rotate_keys(const HeadWork& work, int unit, const UnitMemory& memory) {
+  HWY_DYNAMIC_DISPATCH(RotateKeys)(work, unit, memory);
+}
+void make_rank_tiles(const AttentionShape& shape, const float* rank_row, const SlotsView& slots, float* tiles) {
+  HWY_DYNAMIC_DISPATCH(RankTiles)(shape, rank_row, slots, tiles);
 }
 void attend_unit(const HeadWork& work, int query_block, int split, const UnitMemory& memory) {
   HWY_DYNAMIC_DISPATCH(AttendUnit)(work, query_block, split, memory);

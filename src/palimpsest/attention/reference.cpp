@@ -53,6 +53,14 @@ struct Head {
   const SlotsView& slots() const { return *pages().slots; }
   std::byte* page(int slot) const { return pages().page[slot / cache.page_size]; }
 
+  // Dimension d of the rotated half of a key: -partner in the first of a pair, partner in the second, 0 if none turns.
+  float half(const float* k, int d) const {
+    const int pairs = step.shape.rope_dims / 2;
+    if (d >= 2 * pairs) return 0;
+    if (step.shape.rope == RopeKind::kPairs) return d % 2 == 0 ? -k[d + 1] : k[d - 1];
+    return d < pairs ? -k[d + pairs] : k[d - pairs];
+  }
+
   void insert(int token) const {
     const AttentionShape& shape = step.shape;
     const int slot = slots().fresh[token], offset = slot % cache.page_size;
@@ -62,16 +70,35 @@ struct Head {
     const Vector key = rotated(Vector(k, k + shape.head_dim), shape, turn);
     for (int d = 0; d < shape.head_dim; ++d)
       store_element(page(slot), cache.type, key_index(cache, offset, d), static_cast<float>(key[d]));
+    for (int d = 0; cache.rotated_half && d < shape.head_dim; ++d)
+      store_element(page(slot) + half_offset(cache), cache.type, key_index(cache, offset, d), half(k, d));
     for (int d = 0; d < shape.value_dim; ++d)
       store_element(page(slot) + value_offset(cache), cache.type, value_index(cache, offset) + d, v[d]);
   }
 
   Vector key(int slot) const {
-    Vector key(step.shape.head_dim);
-    for (int d = 0; d < step.shape.head_dim; ++d)
+    const AttentionShape& shape = step.shape;
+    Vector key(shape.head_dim);
+    for (int d = 0; d < shape.head_dim; ++d)
       key[d] = load_element(page(slot), cache.type, key_index(cache, slot % cache.page_size, d));
-    if (step.shape.rotation != Rotation::kLate) return key;
-    return rotated(std::move(key), step.shape, row_of(tokens.rank_row, step.shape, slots().rank[slot]));
+    if (shape.rotation == Rotation::kNever || shape.rotation == Rotation::kAtWrite) return key;
+    const float* turn = row_of(tokens.rank_row, shape, slots().rank[slot]);
+    if (cache.rotated_half) {
+      for (int d = 0; d < shape.rope_dims; ++d) {
+        const int pairs = shape.rope_dims / 2, p = shape.rope == RopeKind::kHalves ? d % pairs : d / 2;
+        const std::size_t index = key_index(cache, slot % cache.page_size, d);
+        key[d] = key[d] * turn[p] + load_element(page(slot) + half_offset(cache), cache.type, index) * turn[pairs + p];
+      }
+      return key;
+    }
+    key = rotated(std::move(key), shape, turn);
+    if (shape.rotation == Rotation::kRecompute)  // the copy is of the cache's type
+      for (double& x : key) {
+        std::byte stored[4];
+        store_element(stored, cache.type, 0, static_cast<float>(x));
+        x = load_element(stored, cache.type, 0);
+      }
+    return key;
   }
 
   double value(int slot, int d) const {

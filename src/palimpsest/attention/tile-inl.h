@@ -106,35 +106,18 @@ HWY_INLINE void widen_tile(const T* tile, int head_dim, float* HWY_RESTRICT out)
   for (int n = 0; n < head_dim * kTile; n += kLanes) hn::StoreU(load(tile + n), df, out + n);
 }
 
-// Turns a widened tile of keys, each by the row of its rank.
-HWY_INLINE void turn_tile(const AttentionShape& shape, const float* rank_row, const std::int32_t* rank,
-                          std::uint32_t used, float* HWY_RESTRICT tile) {
-  HWY_ALIGN std::int32_t start[kTile];
-  for (int s = 0; s < kTile; ++s) start[s] = (used >> s & 1) != 0 ? rank[s] * shape.rope_dims : 0;
-  const int pairs = shape.rope_dims / 2;
-  const bool halves = shape.rope == RopeKind::kHalves;
-  for (int p = 0; p < pairs; ++p) {
-    float* const a = tile + (halves ? p : 2 * p) * kTile;
-    float* const b = tile + (halves ? p + pairs : 2 * p + 1) * kTile;
-    for (int n = 0; n < kTile; n += kLanes) {
-      const auto from = hn::LoadU(di, start + n);
-      const Vec cos = hn::GatherIndex(df, rank_row + p, from), sin = hn::GatherIndex(df, rank_row + pairs + p, from);
-      const Vec x = hn::LoadU(df, a + n), y = hn::LoadU(df, b + n);
-      hn::StoreU(hn::NegMulAdd(y, sin, hn::Mul(x, cos)), df, a + n);
-      hn::StoreU(hn::MulAdd(x, sin, hn::Mul(y, cos)), df, b + n);
-    }
-  }
-}
-
 // What a stage fetches while it computes: four stretches of memory that the next stage reads, one for each quarter of
 // its own work. Waiting for memory is most of decoding; the hardware's own guesses end at every page of the cache.
 struct Ahead {
   const std::byte* tile[4] = {};  // nullptr: nothing
   std::size_t bytes = 0;
+  std::size_t also = 0;  // as many bytes so far behind; 0: no more
 
   HWY_INLINE void fetch(int quarter) const {
     if (tile[quarter] == nullptr) return;
     for (std::size_t n = 0; n < bytes; n += 64) hwy::Prefetch(tile[quarter] + n);
+    if (also == 0) return;
+    for (std::size_t n = 0; n < bytes; n += 64) hwy::Prefetch(tile[quarter] + also + n);
   }
 };
 

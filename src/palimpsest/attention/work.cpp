@@ -4,7 +4,7 @@
 
 namespace palimpsest {
 
-HeadWork head_work(const AttentionStep& step, int sequence, int kv_head, float* memory) {
+HeadWork head_work(const AttentionStep& step, int sequence, int kv_head) {
   HeadWork w{};
   w.step = &step;
   w.cache = &step.cache[sequence];
@@ -12,35 +12,43 @@ HeadWork head_work(const AttentionStep& step, int sequence, int kv_head, float* 
   w.pages = &w.cache->head[kv_head];
   w.sequence = sequence;
   w.kv_head = kv_head;
-  w.window = step.window(sequence, kv_head);
   w.index = sequence * step.shape.kv_heads + kv_head;
+  w.window = step.window(sequence, kv_head);
+  w.rank_tiles = step.rank_tiles == nullptr ? nullptr : step.rank_tiles[sequence];
   w.received = step.weights == nullptr ? nullptr : step.weights[w.index];
 
-  const int slots = w.slots().slots, count = w.tokens->count;
+  const int slots = w.slots().slots, count = w.tokens->count, stretches = (slots + kSplit - 1) / kSplit;
   if (count == 0) {
-    w.weights_units = w.received == nullptr ? 0 : (slots + kSplit - 1) / kSplit;  // all zero
+    w.weights_units = w.received == nullptr ? 0 : stretches;  // all zero
     return w;
   }
   w.block_queries = std::max(1, kRows / w.group());
   w.query_blocks = (count + w.block_queries - 1) / w.block_queries;
-  w.splits = w.query_blocks == 1 ? std::max(1, (slots + kSplit - 1) / kSplit) : 1;
+  w.splits = w.query_blocks == 1 ? std::max(1, stretches) : 1;
   w.insert_units = w.query_blocks == 1 ? 0 : (count + kInsertTokens - 1) / kInsertTokens;
+  if (step.shape.rotation == Rotation::kRecompute && step.shape.rope != RopeKind::kNone) w.rotate_units = stretches;
   const bool keep = w.query_blocks == 1 && w.rows() <= kKeptRows && step.weights_queries > 0;
   if (w.received != nullptr && keep) w.kept_queries = std::min(step.weights_queries, count);
-  if (w.received != nullptr && !keep) w.weights_units = (slots + kSplit - 1) / kSplit;
+  if (w.received != nullptr && !keep) w.weights_units = stretches;
+  w.place(nullptr);
+  return w;
+}
 
-  const auto take = [&](bool wanted, std::size_t floats) {
-    float* const taken = wanted && memory != nullptr ? memory + w.floats : nullptr;
-    if (wanted) w.floats += round_up(floats, kTile);
+void HeadWork::place(float* memory) {
+  floats = 0;
+  const auto take = [&](bool wanted, std::size_t count) {
+    float* const taken = wanted && memory != nullptr ? memory + floats : nullptr;
+    if (wanted) floats += round_up(count, kTile);
     return taken;
   };
-  const std::size_t rows = w.rows(), kept_rows = static_cast<std::size_t>(w.kept_queries) * w.group();
-  const std::size_t blocks = w.blocks();
-  w.partial = take(w.splits > 1, w.splits * rows * row_floats(step.shape));
-  w.kept = take(w.kept_queries > 0, kept_rows * blocks * kBlock);
-  w.kept_max = take(w.kept_queries > 0, kept_rows * blocks);
-  w.log_sum = take(w.received != nullptr, rows);
-  return w;
+  if (tokens->count == 0) return;
+  const std::size_t all_rows = rows(), kept_rows = static_cast<std::size_t>(kept_queries) * group();
+  const std::size_t all_blocks = blocks(), keys = static_cast<std::size_t>(slots().slots) * step->shape.head_dim;
+  partial = take(splits > 1, splits * all_rows * row_floats(step->shape));
+  kept = take(kept_queries > 0, kept_rows * all_blocks * kBlock);
+  kept_max = take(kept_queries > 0, kept_rows * all_blocks);
+  log_sum = take(received != nullptr, all_rows);
+  turned = take(rotate_units > 0, keys * bytes_per_element(cache->type) / sizeof(float));
 }
 
 namespace {
@@ -59,6 +67,7 @@ void each_array(UnitMemory& m, const AttentionShape& shape, const Visit& visit) 
   visit(m.correction, rows);
   visit(m.sum, rows * kTile);
   visit(m.key_tiles, head * kBlock);
+  visit(m.turns, static_cast<std::size_t>(shape.rope_dims) * kBlock);
   visit(m.value_rows, value * kBlock);
   visit(m.column, kSplit);
   visit(m.row, std::max(head, value));

@@ -1,9 +1,10 @@
 // How the fast path cuts one layer into units that threads take, and the memory that they share. Internal.
 //
 // A head (one KV head of one sequence) has rows: its new tokens times its query group. Its slots are taken in blocks of
-// 64, four tiles. Three kinds of units, in the order in which they are handed out:
+// 64, four tiles. Four kinds of units, in the order in which they are handed out:
 //
 //   insert   some tokens of a head             only when several units read them; else the one unit that does inserts
+//   rotate   512 slots of a head               their keys, turned, into a copy (Rotation::kRecompute)
 //   attend   one block of queries x one split  a split is 512 slots (few queries), or all of them
 //   weights  512 slots of a head               column sums of the weights, when they were not kept by `attend`
 //
@@ -29,26 +30,31 @@ struct HeadWork {
   const StepTokens* tokens;
   const HeadPages* pages;
   int sequence, kv_head;
+  int index;  // sequence * kv_heads + kv_head
   std::int32_t window;
-  int index;           // sequence * kv_heads + kv_head
-  int block_queries;   // queries of a block
-  int query_blocks;    // 1: each unit inserts the tokens of its own slots
-  int splits;          // more than 1 only if query_blocks == 1
-  int insert_units;    // 0 if query_blocks == 1
-  int weights_units;   // 0 if weights are kept or not wanted
-  int kept_queries;    // the last so many queries keep their weights
-  float* received;     // where the weights go; nullptr: not wanted
-  float* partial;      // [splits][rows][row_floats], if splits > 1: accumulated values, then greatest score and sum
-  float* kept;         // [blocks][kept rows][kBlock]: 2^(score - greatest so far)
-  float* kept_max;     // [kept rows][blocks]: that greatest score
-  float* log_sum;      // [rows]: base-2 logarithm of each row's sum, if weights are wanted
-  std::size_t floats;  // of this head, from `partial` on
+  int block_queries;        // queries of a block
+  int query_blocks;         // 1: each unit inserts the tokens of its own slots
+  int splits;               // more than 1 only if query_blocks == 1
+  int insert_units;         // 0 if query_blocks == 1
+  int rotate_units;         // 0 unless keys are turned into a copy
+  int weights_units;        // 0 if weights are kept or not wanted
+  int kept_queries;         // the last so many queries keep their weights
+  const float* rank_tiles;  // see AttentionStep; nullptr: made where they are read
+  float* received;          // where the weights go; nullptr: not wanted
+  float* partial;           // [splits][rows][row_floats], if splits > 1: values added up, then greatest score and sum
+  float* kept;              // [blocks][kept rows][kBlock]: 2^(score - greatest so far)
+  float* kept_max;          // [kept rows][blocks]: that greatest score
+  float* log_sum;           // [rows]: base-2 logarithm of each row's sum, if weights are wanted
+  float* turned;            // [slots / 16][head_dim][16] of the cache's type, if rotate_units > 0
+  std::size_t floats;       // of these arrays
 
   const SlotsView& slots() const { return *pages->slots; }
   int blocks() const { return (slots().slots + kBlock - 1) / kBlock; }
   int group() const { return step->shape.group(); }
   int rows() const { return tokens->count * group(); }
   int attend_units() const { return query_blocks * splits; }
+  // Puts the arrays at `memory` (nullptr: counts `floats` only).
+  void place(float* memory);
 };
 
 inline std::size_t round_up(std::size_t n, std::size_t to) {
@@ -58,8 +64,8 @@ inline std::size_t row_floats(const AttentionShape& shape) {
   return round_up(static_cast<std::size_t>(shape.value_dim) + 2, kTile);
 }
 
-// The work of one head; its memory starts at `memory` (which may be nullptr while sizes are counted).
-HeadWork head_work(const AttentionStep& step, int sequence, int kv_head, float* memory);
+// The work of one head, not placed yet; `floats` is known.
+HeadWork head_work(const AttentionStep& step, int sequence, int kv_head);
 
 // What one thread needs for its unit.
 struct UnitMemory {
@@ -70,6 +76,7 @@ struct UnitMemory {
   float* correction;          // [rows]
   float* sum;                 // [rows][kTile] lane sums
   float* key_tiles;           // [4][head_dim][kTile] f32, rotated late
+  float* turns;               // [4][rope_dims][kTile] cosines and sines of ranks
   float* value_rows;          // [kBlock][value_dim padded] f32
   float* column;              // [kSplit] weights received
   float* row;                 // one key or value
@@ -81,6 +88,7 @@ struct UnitMemory {
 
 // Kernels, compiled for several instruction sets and chosen at run time (kernels.cpp).
 void insert_tokens(const HeadWork& work, int unit, const UnitMemory& memory);
+void rotate_keys(const HeadWork& work, int unit, const UnitMemory& memory);
 void attend_unit(const HeadWork& work, int query_block, int split, const UnitMemory& memory);
 void join_head(const HeadWork& work);  // after the head's last attend unit
 void weights_unit(const HeadWork& work, int unit, const UnitMemory& memory);

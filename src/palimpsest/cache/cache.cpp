@@ -15,7 +15,8 @@ LayerView shape_of(const CacheOptions& o) {
           .head_dim = o.head_dim,
           .value_dim = o.value_dim,
           .page_size = o.page_size,
-          .type = o.type};
+          .type = o.type,
+          .rotated_half = o.rotated_half};
 }
 
 void check(const CacheOptions& o) {

@@ -26,9 +26,10 @@ struct CacheOptions {
   CacheType type = CacheType::kF16;
   int page_size = 16;  // slots in a page; a multiple of kTile
   Mechanism mechanism = Mechanism::kInPlace;
-  bool shared = true;       // one slot table for all heads
-  bool track_rank = false;  // keep ranks (kernels that rotate late)
-  bool pages = true;        // keys and values live in pages here; false: bookkeeping only, the bytes are elsewhere
+  bool shared = true;         // one slot table for all heads
+  bool track_rank = false;    // keep ranks (kernels that rotate late)
+  bool rotated_half = false;  // pages hold rotate_half(K) beside K
+  bool pages = true;          // keys and values live in pages here; false: bookkeeping only, the bytes are elsewhere
 };
 
 class Cache {

@@ -45,8 +45,11 @@ void carry_as(const LayerView& shape, std::byte* const* sources, std::byte* cons
     std::byte* target = targets[first.to / shape.page_size];
     const int from = first.from % shape.page_size, to = first.to % shape.page_size;
     const int from_lane = from % kTile, to_lane = to % kTile;
-    carry_keys(reinterpret_cast<const T*>(source) + key_index(shape, from - from_lane, 0), from_lane,
-               reinterpret_cast<T*>(target) + key_index(shape, to - to_lane, 0), to_lane, n, shape.head_dim);
+    for (const std::size_t keys : {std::size_t{0}, half_offset(shape)}) {
+      if (keys > 0 && !shape.rotated_half) break;
+      carry_keys(reinterpret_cast<const T*>(source + keys) + key_index(shape, from - from_lane, 0), from_lane,
+                 reinterpret_cast<T*>(target + keys) + key_index(shape, to - to_lane, 0), to_lane, n, shape.head_dim);
+    }
     std::memmove(target + values + value_index(shape, to) * sizeof(T),
                  source + values + value_index(shape, from) * sizeof(T), static_cast<std::size_t>(n) * row);
     moves = moves.subspan(static_cast<std::size_t>(n));

@@ -5,6 +5,10 @@
 //   K   page_size / 16 tiles, each [head_dim][16]   16 keys side by side: one vector register grows 16 scores
 //   V   [page_size][head_dim]                       rows
 //
+// With `rotated_half` as many tiles with the halves of K rotated follow K: rotate_half(k) holds -k[partner] in the
+// first dimension of a rotary pair and k[partner] in the second, so that k turned by an angle is k*cos +
+// rotate_half*sin.
+//
 // Slot s of a head lives in page s / page_size of its list, at offset s % page_size. Slots have no order.
 #pragma once
 
@@ -43,18 +47,23 @@ struct LayerView {
   int value_dim = 0;  // of V
   int page_size = 0;
   CacheType type = CacheType::kF16;
+  bool rotated_half = false;
 };
 
 // Byte offsets inside a page.
-inline std::size_t page_bytes(const LayerView& v) {
-  return static_cast<std::size_t>(v.page_size) * static_cast<std::size_t>(v.head_dim + v.value_dim) *
-         static_cast<std::size_t>(bytes_per_element(v.type));
-}
-inline std::size_t value_offset(const LayerView& v) {
+inline std::size_t half_offset(const LayerView& v) {  // of the rotated halves
   return static_cast<std::size_t>(v.page_size) * static_cast<std::size_t>(v.head_dim) *
          static_cast<std::size_t>(bytes_per_element(v.type));
 }
-// Element index of dimension d of the key in slot `offset` of a page, and of the first dimension of its value.
+inline std::size_t value_offset(const LayerView& v) {
+  return half_offset(v) * (v.rotated_half ? 2 : 1);
+}
+inline std::size_t page_bytes(const LayerView& v) {
+  return value_offset(v) + static_cast<std::size_t>(v.page_size) * static_cast<std::size_t>(v.value_dim) *
+                               static_cast<std::size_t>(bytes_per_element(v.type));
+}
+// Element index of dimension d of the key (or its rotated half) in slot `offset` of a page, and of the first dimension
+// of its value.
 inline std::size_t key_index(const LayerView& v, int offset, int d) {
   return (static_cast<std::size_t>(offset / kTile) * static_cast<std::size_t>(v.head_dim) +
           static_cast<std::size_t>(d)) *

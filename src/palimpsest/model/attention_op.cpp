@@ -1,5 +1,6 @@
 #include "palimpsest/model/attention_op.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "palimpsest/model/graph.h"
@@ -43,11 +44,25 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   step_ = &step;
   milliseconds_ = 0;
   scratch_.reserve(step.attention(0), threads_);
+
+  // Made once for all layers and heads.
+  const AttentionStep& a = step.attention(0);
+  rank_tiles_of_.assign(static_cast<std::size_t>(step.sequences()), nullptr);
+  if (a.shape.rotation != Rotation::kLate && a.shape.rotation != Rotation::kRecompute) return;
+  rank_tiles_.resize(std::max(rank_tiles_.size(), rank_tiles_of_.size()));
+  for (std::size_t i = 0; i < rank_tiles_of_.size(); ++i) {
+    if (!step.input()[i].cache->options().shared) continue;
+    const SlotsView& slots = *a.cache[i].head[0].slots;
+    rank_tiles_[i].resize(std::max(rank_tiles_[i].size(), rank_tile_floats(a.shape, slots)));
+    make_rank_tiles(a.shape, a.tokens[i].rank_row, slots, rank_tiles_[i].data());
+    rank_tiles_of_[i] = rank_tiles_[i].data();
+  }
 }
 
 void AttentionOp::run(ggml_tensor* out, int thread, int threads, void* userdata) {
   const Call& call = *static_cast<const Call*>(userdata);
   AttentionStep step = call.op->step_->attention(call.layer);
+  step.rank_tiles = call.op->rank_tiles_of_.data();
   step.q = heads_of<const float>(out->src[0]);
   step.k = heads_of<const float>(out->src[1]);
   step.v = heads_of<const float>(out->src[2]);

@@ -27,7 +27,10 @@ double now_ms() {
 
 struct Decoder::Impl {
   Impl(std::shared_ptr<const Model> m, int n, const WrapPath& wrap)
-      : model(std::move(m)), threads(n), backend(make_backend(model->weights().device, n)), step(model->hyper()) {
+      : model(std::move(m)),
+        threads(n),
+        backend(make_backend(model->weights().device, n)),
+        step(model->hyper(), !model->options().portable && is_cpu(model->weights().device)) {
     if (model->options().portable || !is_cpu(model->weights().device)) {
       path = std::make_unique<PortablePath>(model->hyper(), backend.get());
     } else {

@@ -7,7 +7,8 @@
 
 namespace palimpsest {
 
-Step::Step(const Hyperparameters& hyper) : hyper_(hyper), frequencies_(hyper.rope) {
+Step::Step(const Hyperparameters& hyper, bool recompute)
+    : hyper_(hyper), recompute_(recompute), frequencies_(hyper.rope) {
   layers_.resize(hyper.layers);
   for (int i = 0; i < hyper.layers; ++i) {
     layers_[i].layer = i;
@@ -39,7 +40,7 @@ namespace {
 // Rows of the rank table that a sequence's keys and queries may ask for.
 int ranks_needed(const SequenceStep& s) {
   const AttentionRule& rule = s.rule;
-  if (rule.rotation != Rotation::kLate && !rule.two_query) return 0;
+  if (rule.rotation != Rotation::kLate && rule.rotation != Rotation::kRecompute && !rule.two_query) return 0;
   int most = s.cache->live();
   const auto behind_mask = [&](std::int32_t window) {
     if (rule.two_query && window != INT32_MAX)  // a query's rank is at most its position
@@ -71,7 +72,8 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     const CacheOptions& c = s.cache->options();
     assert(c.layers == hyper_.layers && c.kv_heads == hyper_.kv_heads && c.head_dim == hyper_.head_dim &&
            c.value_dim == hyper_.value_dim);
-    assert(rotation != Rotation::kLate || c.track_rank);
+    assert((rotation != Rotation::kLate && rotation != Rotation::kRecompute) || c.track_rank);
+    assert(!c.rotated_half || rotation == Rotation::kLate);
     static_cast<void>(c);
     most_ranks = std::max(most_ranks, ranks_needed(s));
     weights = weights || s.weights != nullptr;
@@ -105,6 +107,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
         weights_[(layer * count + i) * hyper_.kv_heads + head] = sequences[i].weights[layer * hyper_.kv_heads + head];
     }
     a.shape.rotation = hyper_.rope.kind == RopeKind::kNone ? Rotation::kNever : rotation;
+    if (!recompute_ && rotation == Rotation::kRecompute) a.shape.rotation = Rotation::kLate;
     a.cache = views_.data() + layer * count;
     a.tokens = sequence_tokens_.data();
     a.sequences = static_cast<int>(count);

@@ -12,7 +12,8 @@ namespace palimpsest {
 
 class Step {
  public:
-  explicit Step(const Hyperparameters& hyper);
+  // `recompute` off: a device whose kernels rotate all kept keys in each step anyway takes kRecompute for kLate.
+  explicit Step(const Hyperparameters& hyper, bool recompute = true);
 
   // Reads the sequences' rules and tables. The memory is kept from step to step.
   void prepare(std::span<const SequenceStep> sequences);
@@ -37,6 +38,7 @@ class Step {
   static void tell(void* step, int layer, int sequence, int kv_head);
 
   const Hyperparameters& hyper_;
+  bool recompute_;
   RopeFrequencies frequencies_;
   std::span<const SequenceStep> input_;
   int tokens_ = 0;
