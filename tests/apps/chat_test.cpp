@@ -27,6 +27,7 @@ TEST_F(ChatTest, AnswersEveryLineUntilTheEndOfInput) {
 }
 
 TEST_F(ChatTest, ResetForgets) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const Finished done = command(chat(), "Hello\n/reset\nHello\n");
   EXPECT_EQ(done.code, 0) << done.err;
   const std::string once = command(chat(), "Hello\n").out;
@@ -35,6 +36,7 @@ TEST_F(ChatTest, ResetForgets) {
 }
 
 TEST_F(ChatTest, ManyTurnsStayInTheBudget) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   std::string input;
   for (int i = 0; i < 40; ++i) input += "What did the dog do then?\n";
   const Finished done = command(chat({"--budget", "64"}), input + "/stats\n");
@@ -59,6 +61,7 @@ TEST_F(ChatTest, ALineThatIsNotUtf8IsNotSent) {
 }
 
 TEST_F(ChatTest, CtrlCStopsTheAnswerNotTheConversation) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   Subprocess process(PALIMPSEST_PROGRAM, chat({"-n", "-1", "--temp", "1"}));
   process.write("Tell me a story without end\n");
   ASSERT_TRUE(process.wait_for_output(2000));

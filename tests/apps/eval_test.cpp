@@ -32,6 +32,7 @@ class EvalTest : public WithStories {
 };
 
 TEST_F(EvalTest, PerplexityOfSeveralMethods) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const Finished done = command(on({"eval", "perplexity", "-f", book(), "--gutenberg", "--tokens", "700", "--method",
                                     "full", "--method", "streaming:budget=128", "--plot", plot_, "--json"}));
   ASSERT_EQ(done.code, 0) << done.err;
@@ -67,6 +68,7 @@ TEST_F(EvalTest, Stream) {
 }
 
 TEST_F(EvalTest, CompareTellsEqualFromDifferent) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const Words same = on({"eval", "compare", "-f", book(), "--tokens", "200", "--cache-type", "f32", "--budget", "64",
                          "--check", "--json"});
   const Finished equal = command(same);
@@ -81,6 +83,7 @@ TEST_F(EvalTest, CompareTellsEqualFromDifferent) {
 }
 
 TEST_F(EvalTest, RefusesNonsense) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   expect_refused(on({"eval", "perplexity", "-f", "/no/such/book"}), "/no/such/book");
   expect_refused(on({"eval", "perplexity", "-f", book(), "--tokens", "1"}), "--tokens");
   expect_refused(on({"eval", "perplexity", "-f", model_}), "UTF-8");

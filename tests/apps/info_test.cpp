@@ -9,6 +9,7 @@ namespace {
 using InfoTest = WithStories;
 
 TEST_F(InfoTest, SaysWhatTheFileHolds) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const Finished done = command({"info", model_, "--json", "--budget", "100", "--cache-type", "f32"});
   ASSERT_EQ(done.code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
@@ -32,6 +33,7 @@ TEST_F(InfoTest, SaysWhatTheFileHolds) {
 
 // What is foreseen is what a run reports of its cache.
 TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const Words method = {"--method", "streaming:budget=100", "--page-size", "32"};
   Words info = {"info", model_, "--cache", "--json", "--batch", "3"},
         run = {"--tokens", "300", "--ignore-eos", "--json"};

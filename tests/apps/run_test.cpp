@@ -10,6 +10,7 @@ namespace {
 using RunTest = WithStories;
 
 TEST_F(RunTest, WritesTheGoldenTextFromNothing) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const std::string golden = file_content(folder_ / "golden-greedy.txt");
   ASSERT_EQ(golden.size(), 566u);  // 565 characters and a newline
   const Finished done = run({"--temp", "0", "-n", "256"});
@@ -18,6 +19,7 @@ TEST_F(RunTest, WritesTheGoldenTextFromNothing) {
 }
 
 TEST_F(RunTest, GoldenWhateverTheMechanismPositionsAndType) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const std::string golden = file_content(folder_ / "golden-greedy.txt");
   for (const Words& words : {Words{"--method", "full"}, Words{"--mechanism", "shift"}, Words{"--positions", "original"},
                              Words{"--cache-type", "f32"}, Words{"--cache-type", "bf16"}, Words{"--page-size", "16"},
@@ -30,6 +32,7 @@ TEST_F(RunTest, GoldenWhateverTheMechanismPositionsAndType) {
 }
 
 TEST_F(RunTest, OneLineOfFiguresOnStandardError) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const Finished done = run({"--temp", "0", "-n", "400", "--budget", "64"});
   EXPECT_EQ(done.code, 0);
   EXPECT_TRUE(done.err.starts_with("palimpsest: 400 tokens, ")) << done.err;
@@ -39,6 +42,7 @@ TEST_F(RunTest, OneLineOfFiguresOnStandardError) {
 }
 
 TEST_F(RunTest, JsonIsOneCompleteObject) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const Finished done = run({"--temp", "0", "-n", "300", "--budget", "64", "--json"});
   ASSERT_EQ(done.code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
@@ -102,6 +106,7 @@ TEST_F(RunTest, APromptLongerThanTheCacheReadsTheSameInAnyChunks) {
 }
 
 TEST_F(RunTest, EndsBeforeAStopString) {
+  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const std::string golden = file_content(folder_ / "golden-greedy.txt");
   const Finished done = run({"--temp", "0", "-n", "-1", "--stop", "big, red", "--stop", "zebra"});
   EXPECT_EQ(done.code, 0);

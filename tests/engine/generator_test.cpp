@@ -11,9 +11,7 @@ namespace {
 class GeneratorTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto dir = shared_dir();
-    if (!dir) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
-    const std::string path = *dir / "models/stories260K/stories260K.gguf";
+    const std::string path = small_model();
     vocabulary_ = Vocabulary::load(path);
     decoder_ = std::make_shared<Decoder>(Model::load(path), 1);
     session_ = std::make_unique<Session>(decoder_, SessionOptions{.method = parse_method("streaming:budget=64")});

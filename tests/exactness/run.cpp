@@ -175,14 +175,33 @@ double attention_bound(const Combination& how) {
   return 0;
 }
 
-TopDifference compare_tops(const Outcome& ours, const Outcome& base, CacheType type, Path path) {
-  const float rounding = type == CacheType::kBF16                           ? 5e-2F
-                         : type == CacheType::kF16 || path == Path::kVulkan ? 1e-2F
-                                                                            : 1e-5F;
+namespace {
+
+// The first token before which the two hold other tokens; `end` if there is none.
+std::size_t parting(const Outcome& ours, const Outcome& base, std::size_t end) {
+  auto theirs = base.verdict.kept.begin();
+  for (const auto& [next, hash] : ours.verdict.kept) {
+    while (theirs != base.verdict.kept.end() && theirs->first < next) ++theirs;
+    if (theirs == base.verdict.kept.end()) break;
+    if (theirs->first == next && theirs->second != hash) return std::min(end, static_cast<std::size_t>(next) - 1);
+  }
+  return end;
+}
+
+}  // namespace
+
+bool may_part(const Outcome& ours, const Outcome& base, const Combination& how) {
+  return how.policy == "h2o" && (how.type != CacheType::kF32 || how.path == Path::kVulkan ||
+                                 ours.verdict.first_tie >= 0 || base.verdict.first_tie >= 0);
+}
+
+TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how) {
+  const bool vulkan = how.path == Path::kVulkan;
+  const float rounding = how.type == CacheType::kBF16 ? 5e-2F : how.type == CacheType::kF16 || vulkan ? 1e-2F : 1e-5F;
   TopDifference difference;
-  std::size_t end = std::min(ours.top.size(), base.top.size());
-  for (const Outcome* each : {&ours, &base})
-    if (each->verdict.first_tie >= 0) end = std::min(end, static_cast<std::size_t>(each->verdict.first_tie));
+  const std::size_t all = std::min(ours.top.size(), base.top.size());
+  const std::size_t end = how.windowed() ? all : parting(ours, base, all);  // a window's chunks differ, behind a mask
+  difference.parted = end < all;
   for (std::size_t i = 0; i < end; ++i) {
     ++difference.compared;
     if (ours.top[i].token == base.top[i].token) continue;

@@ -45,12 +45,16 @@ class Laboratory {
   std::vector<std::vector<TokenId>> texts_;
 };
 
-// Steps, before either run met a tie, whose top tokens differ although they lead by more than the cache's type rounds.
+// Steps whose top tokens differ although one of them leads by more than what is rounded may change. Two runs part, and
+// are not compared any further, where a policy that sees attention weighs two tokens the same to rounding.
 struct TopDifference {
   long long compared = 0, wrong = 0, close = 0;  // close: they differ, and lead by less than that
   int first = -1;
+  long long parted = 0;  // 1 if they did
 };
-TopDifference compare_tops(const Outcome& ours, const Outcome& base, CacheType type, Path path);
+TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how);
+// They may: scores were rounded to other numbers. In f32 no other order was ever seen but of equal scores.
+bool may_part(const Outcome& ours, const Outcome& base, const Combination& how);
 
 // What rounding may do to an output of attention, relative to the largest value.
 double attention_bound(const Combination& how);

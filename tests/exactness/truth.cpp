@@ -49,6 +49,11 @@ void Truth::begin(const Cache& cache, int count) {
     for (int i = 0; i < count; ++i) table.kept.push_back({.position = next_ + i});
   for (int t = 0; t < static_cast<int>(tables_.size()); ++t) compare(cache.table(t), t, tables_[t]);
   next_ += count;
+  std::uint64_t hash = 0;
+  for (const Table& table : tables_)
+    for (const Token& token : table.kept)
+      hash = (hash ^ static_cast<std::uint64_t>(token.position)) * 0x9e3779b97f4a7c15;
+  verdict_.kept.emplace_back(next_, hash);
 }
 
 void Truth::end() {

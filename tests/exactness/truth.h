@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "palimpsest/attention/rope.h"
@@ -30,8 +31,9 @@ struct Verdict {
   std::string first_wrong;   // the first of them
   long long ties = 0;        // victims that scored the same as ours to rounding: the sets may differ by them
   Position first_tie = -1;   // the token that was about to come then; -1: none
-  long long sets = 0;        // slot tables looked at, and
-  long long outputs = 0;     // rows of attention's output
+  std::vector<std::pair<Position, std::uint64_t>> kept;  // after tokens were inserted: what is in all tables, hashed
+  long long sets = 0;                                    // slot tables looked at, and
+  long long outputs = 0;                                 // rows of attention's output
 };
 
 struct TruthOptions {

@@ -17,4 +17,12 @@ std::optional<fs::path> shared_dir() {
   return fs::is_directory(dir, ignored) ? std::optional(dir) : std::nullopt;
 }
 
+std::string small_model() {
+  if (const auto shared = shared_dir()) {
+    const fs::path stories = *shared / "models/stories260K/stories260K.gguf";
+    if (fs::exists(stories)) return stories.string();
+  }
+  return (source_dir() / "models/palimpsest-stories.gguf").string();
+}
+
 }  // namespace palimpsest::testing

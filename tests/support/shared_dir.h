@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 
 namespace palimpsest::testing {
 
@@ -10,6 +11,9 @@ namespace palimpsest::testing {
 //   const auto dir = shared_dir();
 //   if (!dir) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
 std::optional<std::filesystem::path> shared_dir();
+
+// A small trained model: stories260K if the shared data is there, else the one in the repository.
+std::string small_model();
 
 // The root of the source tree.
 std::filesystem::path source_dir();

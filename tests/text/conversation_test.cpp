@@ -11,9 +11,7 @@ namespace {
 class ConversationTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto dir = shared_dir();
-    if (!dir) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
-    vocabulary_ = Vocabulary::load(*dir / "models/stories260K/stories260K.gguf");
+    vocabulary_ = Vocabulary::load(small_model());
   }
   std::shared_ptr<Vocabulary> vocabulary_;
 };

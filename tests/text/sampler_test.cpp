@@ -122,9 +122,7 @@ TEST(Sampler, SaysSoWhenLogitsAreNoNumbers) {
 }
 
 TEST(Sampler, TheGrammarHasAVeto) {
-  const auto dir = shared_dir();
-  if (!dir) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
-  const auto vocabulary = Vocabulary::load(*dir / "models/stories260K/stories260K.gguf");
+  const auto vocabulary = Vocabulary::load(small_model());
   for (const float temperature : {0.0F, 1.0F}) {
     SamplerOptions options;
     options.seed = 9;
@@ -144,9 +142,7 @@ TEST(Sampler, TheGrammarHasAVeto) {
 }
 
 TEST(Sampler, RefusesABadGrammar) {
-  const auto dir = shared_dir();
-  if (!dir) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
-  const auto vocabulary = Vocabulary::load(*dir / "models/stories260K/stories260K.gguf");
+  const auto vocabulary = Vocabulary::load(small_model());
   for (const char* grammar : {"root ::= (", "start ::= \"a\"", "root ::= missing"}) {
     SamplerOptions options;
     options.grammar = grammar;
