@@ -51,6 +51,7 @@ TEST_F(ConversationTest, ChatmlWordForWord) {
 }
 
 TEST_F(ConversationTest, SaysAtOnceThatThereIsNoTemplate) {
+  if (!shared_dir()) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";  // a model without one
   EXPECT_THROW(Conversation(*vocabulary_, "", ""), Error);
   EXPECT_THROW(Conversation(*vocabulary_, "", "no such"), Error);
 }
