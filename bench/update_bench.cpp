@@ -7,18 +7,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "bench/flags.h"
 #include "bench/machine.h"
 #include "bench/paged_update.h"
 #include "bench/row_cache.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/core/parse.h"
 
 namespace palimpsest::bench {
 namespace {
@@ -35,16 +33,6 @@ struct Options {
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i <= text.size();) {
-    const std::size_t end = std::min(text.find(at, i), text.size());
-    parts.push_back(text.substr(i, end - i));
-    i = end + 1;
-  }
-  return parts;
 }
 
 struct Way {
@@ -157,42 +145,22 @@ nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, i
           {"seconds", samples}};
 }
 
-Options parse(int argc, char** argv) {
-  Options o;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string flag = argv[i];
-    if (i + 1 == argc) fail("{}: a value is missing", flag);
-    const std::string value = argv[i + 1];
-    if (flag == "--rows")
-      o.rows = value;
-    else if (flag == "--type")
-      o.type = value == "f32" ? CacheType::kF32 : value == "f16" ? CacheType::kF16 : CacheType::kBF16;
-    else if (flag == "--threads")
-      o.threads = static_cast<int>(parse_integer(value, flag, 1, 1024));
-    else if (flag == "--rounds")
-      o.rounds = static_cast<int>(parse_integer(value, flag, 1, 1000));
-    else if (flag == "--ms")
-      o.ms = static_cast<double>(parse_integer(value, flag, 0, 100000));
-    else if (flag == "--only")
-      o.only = value;
-    else
-      fail("{}: unknown; see the head of bench/update_bench.cpp", flag);
-  }
-  return o;
-}
-
 int run(int argc, char** argv) {
-  const Options o = parse(argc, argv);
+  Flags flags(argc, argv);
+  Options o;
+  o.rows = flags.text("--rows", o.rows);
+  o.type = flags.type("--type", o.type);
+  o.threads = flags.number("--threads", o.threads);
+  o.rounds = flags.number("--rounds", o.rounds);
+  o.ms = flags.number("--ms", static_cast<int>(o.ms));
+  o.only = flags.text("--only", "");
+  flags.done("bench/update_bench.cpp");
   Team team(o.threads);
   nlohmann::json out = {{"copy_bytes_per_second", copy_bandwidth(team, false)},
                         {"streamed_copy_bytes_per_second", copy_bandwidth(team, true)},
                         {"rows", nlohmann::json::array()}};
-  for (const std::string& text : split(o.rows, ',')) {
-    const auto numbers = split(text, 'x');
-    if (numbers.size() != 3) fail("--rows {}: use BATCHxHEADSxSIZE,...", text);
-    const auto number = [&](int i) { return static_cast<int>(parse_integer(numbers[i], "--rows", 1, 4096)); };
-    out["rows"].push_back(measure(o, team, number(0), number(1), number(2)));
-  }
+  for (const auto& [batch, heads, size] : Flags::triples("--rows", o.rows))
+    out["rows"].push_back(measure(o, team, batch, heads, size));
   std::printf("%s\n", out.dump().c_str());
   return 0;
 }

@@ -1,0 +1,128 @@
+"""What the parts share: pages of results made part by part, figures with their spread, plots."""
+import pathlib
+import re
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from common import RESULTS, commit, machine, say, today  # noqa: E402
+
+
+class Skip(Exception):
+    """What is missing, and how to get it."""
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def geometric_mean(values):
+    return statistics.geometric_mean(values)
+
+
+def ratios(slow, fast):
+    """Round by round: both sides of a round are neighbours in time."""
+    return [a / b for a, b in zip(slow, fast)]
+
+
+def times(values):
+    """1.62x (1.58–1.70): median, least and most of ratios."""
+    return f"**{median(values):.2f}x** ({min(values):.2f}–{max(values):.2f})"
+
+
+def span(values, digits=2):
+    return f"{median(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+
+
+def table(heads, rows):
+    return ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]
+
+
+def verdict(what, value, asked):
+    return f"{what}: **{value:.2f}x** (asked: at least {asked:g}x): {'yes' if value >= asked else '**no**'}."
+
+
+class Page:
+    """docs/results/<name>.md: one section a part, each replaced when its part runs again."""
+
+    def __init__(self, name, title, intro, order):
+        self.path, self.title, self.intro, self.order = RESULTS / f"{name}.md", title, intro, order
+
+    def put(self, part, title, lines, command):
+        text = self.path.read_text() if self.path.exists() else f"# {self.title}\n\n{self.intro}\n"
+        foot = f"*`{command}`; {today()}, {machine()}, palimpsest {commit()}.*"
+        new = "\n".join([f"<!-- part {part} -->", f"## {title}", "", *lines, foot, f"<!-- end {part} -->", ""])
+        found = re.search(rf"<!-- part {part} -->\n.*?<!-- end {part} -->\n", text, re.S)
+        if found:
+            text = text[:found.start()] + new + text[found.end():]
+        else:
+            later = [text.find(f"<!-- part {p} -->") for p in self.order[self.order.index(part) + 1:]]
+            at = min([i for i in later if i >= 0], default=len(text))
+            text = text[:at].rstrip() + "\n\n" + new + ("\n" + text[at:] if at < len(text) else "")
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(text)
+
+
+def _pyplot():
+    try:
+        import matplotlib
+    except ImportError:
+        say("no plots: matplotlib is not installed (tools/env --add python3-matplotlib)")
+        return None
+    matplotlib.use("svg")
+    # The same figures give the same file.
+    matplotlib.rcParams.update({"svg.hashsalt": "palimpsest", "svg.fonttype": "none", "font.size": 9, "axes.grid": True,
+                                "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False})
+    from matplotlib import pyplot
+    return pyplot
+
+
+def _save(pyplot, figure, name, title):
+    figure.tight_layout()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
+    pyplot.close(figure)
+    return [f"![{title}]({name}.svg)", ""]
+
+
+def line_plot(name, title, x_label, y_label, series, log=False):
+    """series: {label: [(x, y)...]}; gives the Markdown that shows it."""
+    pyplot = _pyplot()
+    if pyplot is None:
+        return []
+    figure, axes = pyplot.subplots(figsize=(6, 3.4))
+    for label, points in series.items():
+        axes.plot(*zip(*points), marker="o", markersize=3, label=label)
+    ticks = sorted({x for points in series.values() for x, _ in points})
+    if log:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    axes.set(xlabel=x_label, ylabel=y_label, title=title)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    return _save(pyplot, figure, name, title)
+
+
+def bar_plot(name, title, y_label, groups, lines=(), stacked=False):
+    """groups: {group: {label: height}}; lines: (height, text) drawn across."""
+    pyplot = _pyplot()
+    if pyplot is None:
+        return []
+    figure, axes = pyplot.subplots(figsize=(max(6, 0.9 * len(groups)), 3.4))
+    labels = list(dict.fromkeys(label for bars in groups.values() for label in bars))
+    width = 0.6 if stacked else 0.8 / len(labels)
+    base = [0.0] * len(groups)
+    for i, label in enumerate(labels):
+        heights = [bars.get(label, 0) for bars in groups.values()]
+        at = [g if stacked else g + (i - (len(labels) - 1) / 2) * width for g in range(len(groups))]
+        axes.bar(at, heights, width, bottom=base if stacked else None, label=label)
+        if stacked:
+            base = [b + h for b, h in zip(base, heights)]
+    for height, text in lines:
+        axes.axhline(height, linestyle="--", linewidth=1, color="black")
+        axes.text(len(groups) - 0.5, height, f" {text}", va="center", fontsize=8)
+    axes.set_xticks(range(len(groups)), list(groups))
+    axes.set(ylabel=y_label, title=title)
+    axes.grid(axis="x", visible=False)
+    axes.legend(frameon=False, fontsize=8)
+    return _save(pyplot, figure, name, title)
