@@ -55,8 +55,8 @@ class Effort:
 
     def __init__(self, quick):
         self.quick = quick
-        self.tokens = 6 if quick else 12
-        self.rounds = 2 if quick else 5
+        self.tokens = 6 if quick else 8
+        self.rounds = 2 if quick else 3
 
     def pick(self, quick, full):
         return quick if self.quick else full

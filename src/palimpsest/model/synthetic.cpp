@@ -282,8 +282,8 @@ const std::map<std::string, SyntheticShape, std::less<>>& known_shapes() {
          .context = 2048,
          .tied = false,
          .type = GGML_TYPE_Q4_0});
-    // Attention of GPT-J 6B and OPT 6.7B. Their feed-forward layers have no gate: two matrices of 16,384 are as large
-    // as our three of 10,912.
+    // Attention of GPT-J 6B, OPT 6.7B and Pythia 2.8B. Their feed-forward layers have no gate: two matrices of 16,384
+    // (10,240) are as large as our three of 10,912 (6,816).
     add({.name = "gpt-j-like",
          .architecture = "llama",
          .vocabulary = 50400,
@@ -309,6 +309,19 @@ const std::map<std::string, SyntheticShape, std::less<>>& known_shapes() {
          .context = 2048,
          .type = GGML_TYPE_Q4_0,
          .rope_dims = 0});
+    add({.name = "pythia-2.8b-like",
+         .architecture = "llama",
+         .vocabulary = 50304,
+         .width = 2560,
+         .layers = 32,
+         .feed_forward = 6816,
+         .query_heads = 32,
+         .kv_heads = 32,
+         .head_dim = 80,
+         .context = 2048,
+         .tied = false,
+         .type = GGML_TYPE_Q4_0,
+         .rope_dims = 20});
     add({.name = "qwen2.5-1.5b",
          .architecture = "qwen2",
          .vocabulary = 151936,

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""The papers' tables and figures, at shapes that this machine can run, ours beside theirs in one run.
+
+  make bench-papers                                    everything: about 25 minutes on 2 cores
+  make bench-papers PAPERS_ARGS=--quick                smaller and fewer: a few minutes, and rougher
+  make bench-papers PAPERS_ARGS='table5 fig7a'         some parts; the others' sections stay as they are
+
+Writes docs/results/equip.md, lazy.md and sparse.md, one section a part, and their plots. Every ratio is of two sides
+whose rounds alternate in one process; the cell gives its median (least-most). PyTorch's side is measured before by
+bench/papers/torch_baselines.py, where it can be had.
+"""
+import argparse
+import os
+import subprocess
+import sys
+
+import equip
+import equip_kernels
+import lazy
+import sparse
+import torch_report
+from engine import Effort, Engine, program
+from report import Page, Skip
+
+from common import Failed, say
+
+EQUIP = Page("equip", "EQUIP: its figures and tables at our scale",
+             "Made by `make bench-papers` (bench/papers), part by part. The baselines are ours, as the paper describes them: the survivors "
+             "are shifted (StreamingLLM) or gathered (H2O) in every step and every kept key is rotated anew; in C++, with the same kernels "
+             "otherwise. Ratios: median (least–most) of interleaved rounds.",
+             ["torch", "table5", "table6", "fig3", "fig4", "fig7a", "fig7b", "fig8a", "fig8b", "table1", "table4", "full", "d3"])
+LAZY = Page("lazy", "Lazy Pruning: its tables at our scale", "Made by `make bench-papers` (bench/papers), part by part.",
+            ["lazy1", "lazyA1", "lazyA2", "lazyA3"])
+SPARSE = Page("sparse", "Sparse eviction: the blog's table in our engine", "Made by `make bench-papers` (bench/papers).", ["blog"])
+
+PARTS = {
+    "torch": (EQUIP, torch_report.baselines), "table5": (EQUIP, equip_kernels.table_5), "table6": (EQUIP, equip_kernels.table_6),
+    "fig3": (EQUIP, equip.figure_3), "fig4": (EQUIP, equip.figure_4), "fig7a": (EQUIP, equip.figure_7a),
+    "fig7b": (EQUIP, equip.figure_7b), "fig8a": (EQUIP, equip.figure_8a), "fig8b": (EQUIP, equip.figure_8b),
+    "table1": (EQUIP, equip.table_1), "table4": (EQUIP, equip.table_4), "full": (EQUIP, equip.full_cache), "d3": (EQUIP, equip.scaling),
+    "lazy1": (LAZY, lazy.table_1), "lazyA1": (LAZY, lazy.table_a1), "lazyA2": (LAZY, lazy.table_a2), "lazyA3": (LAZY, lazy.table_a3),
+    "blog": (SPARSE, sparse.blog),
+}
+
+
+class Options:
+    def __init__(self, given):
+        self.threads, self.build = given.threads, given.build
+        self.effort = Effort(given.quick)
+        self.engine = Engine(given.program, given.threads, self.effort)
+
+
+def main():
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
+    parse.add_argument("--quick", action="store_true")
+    parse.add_argument("--threads", type=int, default=os.cpu_count())
+    parse.add_argument("--program", default=program())
+    parse.add_argument("--build", default="build", help="folder of the benches")
+    given = parse.parse_args()
+    unknown = [p for p in given.parts if p not in PARTS]
+    if unknown:
+        parse.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    options, failed = Options(given), []
+    for name in given.parts or PARTS:
+        page, work = PARTS[name]
+        say(name)
+        try:
+            lines, command = work(options)
+            page.put(name, work.__doc__ + (" (the quick form)" if given.quick else ""), lines, command)
+        except Skip as skip:
+            say(f"{name}: skipped: {skip}")
+        except (Failed, subprocess.TimeoutExpired, FileNotFoundError) as error:
+            say(f"{name}: failed: {error}")
+            failed.append(name)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""What the papers' code does, in PyTorch, beside our C++ of the same: are our baselines no slower than theirs?
+
+Makes itself an environment with PyTorch (from PyPI, pinned) in the cache folder, once; measures; writes
+out/papers/torch.json, which bench/papers/run.py reports. Without PyTorch: says so, and the part is skipped.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+TORCH = "2.15.0"
+REPO = pathlib.Path(__file__).resolve().parent.parent.parent
+OUT = REPO / "out" / "papers" / "torch.json"
+
+
+def enter_environment():
+    """Runs this script again with the environment's Python, made first if need be."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "palimpsest" / f"torch-{TORCH}"
+    python, done = cache / "bin" / "python", cache / "done"
+    if pathlib.Path(sys.prefix) == cache:
+        return
+    if not done.exists():
+        print(f"torch: installing PyTorch {TORCH} into {cache} (about a minute, 5 GB) ...", file=sys.stderr, flush=True)
+        for words in ([sys.executable, "-m", "venv", cache], [python, "-m", "pip", "install", "-q", f"torch=={TORCH}", "numpy"]):
+            ended = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+            if ended.returncode != 0:
+                last = (ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:]
+                print(f"torch: skipped: PyTorch {TORCH} cannot be installed: {' '.join(last)}", file=sys.stderr)
+                sys.exit(0)
+        done.touch()
+    os.execv(python, [str(python), str(pathlib.Path(__file__).resolve()), *sys.argv[1:]])
+
+
+N, OUT_TOKENS, SINKS = 1024, 64, 4
+
+
+class Update:
+    """64 of 1,024 tokens leave, 64 come; K and V."""
+
+    def __init__(self, torch, batch, heads, size, kind):
+        self.torch, self.shape = torch, (batch, heads, size)
+        self.cache = [torch.randn(batch, heads, N, size).to(kind) for _ in range(2)]
+        self.new = [torch.randn(batch, heads, OUT_TOKENS, size).to(kind) for _ in range(2)]
+        kept = torch.stack([torch.randperm(N)[OUT_TOKENS:].sort().values for _ in range(batch * heads)])
+        self.mask = torch.zeros(batch * heads, N, dtype=torch.bool).scatter_(1, kept, True).view(batch, heads, N)
+        self.index = kept.view(batch, heads, N - OUT_TOKENS, 1).expand(-1, -1, -1, size)
+        self.flat = (kept + torch.arange(batch * heads).view(-1, 1) * N).view(-1)
+
+    def shift(self):
+        """StreamingLLM: evict_for_space, then the model's own append."""
+        cat = self.torch.cat
+        self.cache = [cat([x[:, :, :SINKS], x[:, :, SINKS + OUT_TOKENS:]], 2) for x in self.cache]
+        self.cache = [cat([x, new], 2) for x, new in zip(self.cache, self.new)]
+
+    def shift_at_once(self):
+        cat = self.torch.cat
+        self.cache = [cat([x[:, :, :SINKS], x[:, :, SINKS + OUT_TOKENS:], new], 2) for x, new in zip(self.cache, self.new)]
+
+    def mask_gather(self):
+        """H2O's real drop: a boolean mask, then append."""
+        batch, heads, size = self.shape
+        self.cache = [x[self.mask].view(batch, heads, -1, size) for x in self.cache]
+        self.cache = [self.torch.cat([x, new], 2) for x, new in zip(self.cache, self.new)]
+
+    def gather(self):
+        self.cache = [x.gather(2, self.index) for x in self.cache]
+        self.cache = [self.torch.cat([x, new], 2) for x, new in zip(self.cache, self.new)]
+
+    def index_select(self):
+        batch, heads, size = self.shape
+        self.cache = [x.view(-1, size).index_select(0, self.flat).view(batch, heads, -1, size) for x in self.cache]
+        self.cache = [self.torch.cat([x, new], 2) for x, new in zip(self.cache, self.new)]
+
+
+class Step:
+    """One layer's decode step in PyTorch: a token leaves, one comes, all keys are rotated anew, one query attends."""
+
+    def __init__(self, torch, batch, heads, n, size, kind):
+        self.torch, self.n = torch, n
+        self.k, self.v = (torch.randn(batch, heads, n, size).to(kind) for _ in range(2))
+        self.row = [torch.randn(batch, heads, 1, size).to(kind) for _ in range(3)]
+        angle = torch.outer(torch.arange(n).float(), 10000 ** (-torch.arange(0, size, 2).float() / size))
+        self.cos, self.sin = (torch.cat([f(angle)] * 2, -1).to(kind) for f in (torch.cos, torch.sin))
+        self.scores = torch.zeros(batch, heads, n)
+
+    def rotate(self, x, cos, sin):
+        half = x.shape[-1] // 2
+        return x * cos + self.torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+    def streaming(self):
+        cat, (q, k, v) = self.torch.cat, self.row
+        self.k, self.v = (cat([x[:, :, :SINKS], x[:, :, SINKS + 1:]], 2) for x in (self.k, self.v))
+        self.k, self.v = cat([self.k, k], 2), cat([self.v, v], 2)
+        keys = self.rotate(self.k, self.cos, self.sin)
+        query = self.rotate(q, self.cos[-1:], self.sin[-1:])
+        return self.torch.nn.functional.scaled_dot_product_attention(query, keys, self.v)
+
+    def h2o(self):
+        torch, (q, k, v) = self.torch, self.row
+        gone = self.scores[..., :self.n // 2].argmin(-1, keepdim=True)
+        kept = torch.arange(self.n - 1).expand(*gone.shape[:2], -1)
+        kept = kept + (kept >= gone)
+        index = kept.unsqueeze(-1).expand(-1, -1, -1, self.k.shape[-1])
+        self.k, self.v = (torch.cat([x.gather(2, index), new], 2) for x, new in ((self.k, k), (self.v, v)))
+        self.scores = torch.cat([self.scores.gather(2, kept), torch.zeros(*gone.shape)], 2)
+        keys = self.rotate(self.k, self.cos, self.sin)
+        query = self.rotate(q, self.cos[-1:], self.sin[-1:])
+        weights = (query @ keys.transpose(2, 3) / keys.shape[-1] ** 0.5).float().softmax(-1)
+        self.scores += weights.squeeze(2)
+        return weights.to(self.v.dtype) @ self.v
+
+
+def timed(work, ms):
+    """Seconds of one: the mean over as many as fit."""
+    count, start = 0, time.perf_counter()
+    while count == 0 or time.perf_counter() - start < ms / 1e3:
+        work()
+        count += 1
+    return (time.perf_counter() - start) / count
+
+
+def json_of(words):
+    return json.loads(subprocess.run(list(map(str, words)), capture_output=True, text=True, check=True, cwd=REPO).stdout)
+
+
+def measure(torch, quick, threads):
+    rounds, ms = (2, 20) if quick else (3, 60)
+    out = {"torch": torch.__version__, "threads": threads, "update": [], "step": []}
+    names = {"shift": "shift, evict then append, fresh", "gather": "gather, evict then append, fresh"}
+    for row in [(1, 64, 64), (8, 64, 64)] if quick else [(1, 64, 64), (1, 64, 128), (8, 64, 64), (8, 64, 128)]:
+        for kind in ("f32", "bf16"):
+            update = Update(torch, *row, {"f32": torch.float32, "bf16": torch.bfloat16}[kind])
+            ways = ["shift", "shift_at_once", "mask_gather", "gather", "index_select"]
+            seconds = {way: [] for way in [*ways, *(f"ours, {n}" for n in names)]}
+            for r in range(-1, rounds):
+                for way in ways:
+                    s = timed(getattr(update, way), ms if r >= 0 else 0)
+                    if r >= 0:
+                        seconds[way].append(s)
+                got = json_of(["build/update_bench", "--rows", "x".join(map(str, row)), "--type", kind, "--threads", threads, "--rounds", 1,
+                               "--ms", ms, "--only", ";".join(names.values())])["rows"][0]["seconds"]
+                if r >= 0:
+                    for short, name in names.items():
+                        seconds[f"ours, {short}"] += got[name]
+            out["update"].append({"row": row, "type": kind, "seconds": seconds})
+            del update
+    layers = 2
+    for batch, n in [(8, 512)] if quick else [(1, 1024), (8, 256), (8, 1024), (32, 512)]:
+        steps = {"streaming": "streaming", "h2o": "h2o"}
+        step = {name: Step(torch, batch, 32, n, 128, torch.bfloat16) for name in steps}
+        methods = {"ours, streaming": f"streaming:budget={n},mechanism=shift,rerotate=recompute",
+                   "ours, h2o": f"h2o:budget={n},positions=cache,mechanism=gather,rerotate=recompute",
+                   "in place, streaming": f"streaming:budget={n}", "in place, h2o": f"h2o:budget={n},positions=cache"}
+        seconds = {name: [] for name in [*steps, *methods, "rest, streaming", "rest, h2o"]}
+        for r in range(-1, rounds):
+            for name in steps:
+                s = timed(getattr(step[name], name), ms if r >= 0 else 0)
+                if r >= 0:
+                    seconds[name].append(s)
+            if r < 0:
+                continue
+            words = ["build/palimpsest", "bench", "decode", "--synthetic", f"llama-2-7b@layers={layers}@vocab=1984", "--batch", batch,
+                     "--depth", 2 * n, "--tokens", 6, "--reps", 1, "-t", threads, "--cache-type", "bf16", "--json"]
+            for method in methods.values():
+                words += ["--method", method]
+            for name, got in zip(methods, json_of(words)):
+                own = got["ms_evict"] + got["ms_attention"]
+                seconds[name].append(own / layers / 1e3)
+                if name.startswith("in place"):  # the matrices and what is about them
+                    seconds[name.replace("in place", "rest")].append((1e3 * batch / got["samples"][0] - own) / layers / 1e3)
+        out["step"].append({"batch": batch, "n": n, "seconds": seconds})
+    return out
+
+
+def main():
+    parts = [a for a in sys.argv[1:] if not a.startswith("-")]
+    if parts and "torch" not in parts:
+        return
+    enter_environment()
+    import torch
+    threads = os.cpu_count()
+    torch.set_num_threads(threads)
+    with torch.no_grad():
+        out = measure(torch, "--quick" in sys.argv, threads)
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps(out))
+    print(f"torch: {OUT.relative_to(REPO)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
