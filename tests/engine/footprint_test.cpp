@@ -104,6 +104,7 @@ const Case kBounded[] = {
     {"streaming:budget=60,mechanism=shift"},
     {"streaming:budget=60,positions=original"},
     {"streaming:budget=60", CacheType::kF16, 16, Rerotate::kFused},
+    {"streaming:budget=60", CacheType::kF16, 16, Rerotate::kCachedHalf},
     {"streaming:budget=60,every=8"},
     {"streaming:budget=60,every=8,mechanism=shift", CacheType::kF32, 32},
 };

@@ -114,8 +114,10 @@ TEST(Session, ReadingPrefillingAndDecodingAgree) {
 TEST(Session, MechanismAndRotationNeverChangeAResult) {
   const auto tokens = some_tokens(200, 3);
   const Logits base = read_all("streaming:budget=32,mechanism=shift,rerotate=fused", 1, tokens);
-  for (const char* method : {"streaming:budget=32", "streaming:budget=32,rerotate=fused",
-                             "streaming:budget=32,mechanism=shift", "streaming:budget=32,rerotate=two-query"})
+  for (const char* method :
+       {"streaming:budget=32", "streaming:budget=32,rerotate=fused", "streaming:budget=32,mechanism=shift",
+        "streaming:budget=32,rerotate=two-query", "streaming:budget=32,rerotate=cached-half",
+        "streaming:budget=32,rerotate=recompute", "streaming:budget=32,mechanism=shift,rerotate=cached-half"})
     EXPECT_LT(difference(base, read_all(method, 1, tokens)), kSame) << method;
   // ... and the comparison can fail: these are other methods.
   for (const char* method : {"streaming:budget=32,positions=original", "streaming:budget=31", "full"})

@@ -29,6 +29,10 @@ struct Heads {
 //   kRecompute  stored un-rotated; in each step all of them are rotated into a copy, which is read: a baseline
 //   kNever      no rotary positions
 enum class Rotation { kNever, kAtWrite, kLate, kRecompute };
+// Keys are stored un-rotated and turn by their ranks.
+inline constexpr bool at_rank(Rotation r) {
+  return r == Rotation::kLate || r == Rotation::kRecompute;
+}
 
 // The new tokens of one sequence in this step: the same for every layer, made once per step. Their slots are the
 // `fresh` slots of each head's SlotsView (already counted as live there).

@@ -31,10 +31,10 @@ AttentionRule attention_rule(const Method& m, RopeKind rope) {
     rule.rotation = Rotation::kNever;
   } else if (m.positions == Positions::kCache && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto)) {
     rule.two_query = m.rerotate == Rerotate::kTwoQuery || (m.rerotate == Rerotate::kAuto && m.windowed());
-    if (!rule.two_query) rule.rotation = Rotation::kLate;
+    if (!rule.two_query) rule.rotation = m.rerotate == Rerotate::kRecompute ? Rotation::kRecompute : Rotation::kLate;
   }
   if (rule.two_query) rule.sinks = m.protection.sinks;
-  if (m.strict() && m.cache && rule.rotation != Rotation::kLate) {
+  if (m.strict() && m.cache && !at_rank(rule.rotation)) {
     rule.sinks = m.protection.sinks;
     rule.window = m.budget - m.protection.sinks;
   }
@@ -47,7 +47,9 @@ CacheOptions cache_options(const SessionOptions& options, const CacheOptions& sh
   cache.page_size = options.page_size;
   cache.mechanism = options.method.mechanism;
   cache.shared = Evictor(options.method).needs().positions_only();
-  cache.track_rank = attention_rule(options.method, rope).rotation == Rotation::kLate;
+  const Rotation rotation = attention_rule(options.method, rope).rotation;
+  cache.track_rank = at_rank(rotation);
+  cache.rotated_half = rotation == Rotation::kLate && options.method.rerotate == Rerotate::kCachedHalf;
   return cache;
 }
 

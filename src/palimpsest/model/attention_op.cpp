@@ -48,7 +48,7 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   // Made once for all layers and heads.
   const AttentionStep& a = step.attention(0);
   rank_tiles_of_.assign(static_cast<std::size_t>(step.sequences()), nullptr);
-  if (a.shape.rotation != Rotation::kLate && a.shape.rotation != Rotation::kRecompute) return;
+  if (!at_rank(a.shape.rotation)) return;
   rank_tiles_.resize(std::max(rank_tiles_.size(), rank_tiles_of_.size()));
   for (std::size_t i = 0; i < rank_tiles_of_.size(); ++i) {
     if (!step.input()[i].cache->options().shared) continue;

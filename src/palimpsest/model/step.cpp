@@ -40,7 +40,7 @@ namespace {
 // Rows of the rank table that a sequence's keys and queries may ask for.
 int ranks_needed(const SequenceStep& s) {
   const AttentionRule& rule = s.rule;
-  if (rule.rotation != Rotation::kLate && rule.rotation != Rotation::kRecompute && !rule.two_query) return 0;
+  if (!at_rank(rule.rotation) && !rule.two_query) return 0;
   int most = s.cache->live();
   const auto behind_mask = [&](std::int32_t window) {
     if (rule.two_query && window != INT32_MAX)  // a query's rank is at most its position
@@ -72,7 +72,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     const CacheOptions& c = s.cache->options();
     assert(c.layers == hyper_.layers && c.kv_heads == hyper_.kv_heads && c.head_dim == hyper_.head_dim &&
            c.value_dim == hyper_.value_dim);
-    assert((rotation != Rotation::kLate && rotation != Rotation::kRecompute) || c.track_rank);
+    assert(!at_rank(rotation) || c.track_rank);
     assert(!c.rotated_half || rotation == Rotation::kLate);
     static_cast<void>(c);
     most_ranks = std::max(most_ranks, ranks_needed(s));
