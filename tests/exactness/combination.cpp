@@ -9,7 +9,7 @@ namespace {
 const std::vector<std::string> kPolicies = {"none", "recent", "h2o", "random"};
 const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather"};
 const std::vector<std::pair<std::string, std::string>> kPositions = {
-    {"original", ""}, {"cache", "two-query"}, {"cache", "fused"}};
+    {"original", ""}, {"cache", "two-query"}, {"cache", "fused"}, {"cache", "cached-half"}, {"cache", "recompute"}};
 // Every token; three or eight at once; m tokens in and m out; in bunches with slack and a bound; once after the prompt,
 // or from its end on; when a page is full; some victims stay.
 const std::vector<Timing> kTimings = {
@@ -68,17 +68,13 @@ std::string Combination::name() const {
                      page_size, sequences, name_of(type), name_of(path));
 }
 
-bool Combination::rotated() const {
-  return positions == "original" || way == "two-query";
-}
-
 std::string Combination::result() const {
   // A window is kept whatever the chunk: each query sees what it would see token by token.
   std::string result = fmt::format("{} {} {}", policy, positions, timing.options);
   if (!windowed() || timing.most != kAll || timing.options.find("prompt") != std::string::npos)
     result += fmt::format(" prompt={} chunk={}", timing.prompt, timing.chunk);
   if (timing.by_page) result += fmt::format(" page={}", page_size);
-  if (type != CacheType::kF32) result += fmt::format(" {} rotated={}", name_of(type), rotated());
+  if (type != CacheType::kF32) result += fmt::format(" {} rotated={} copied={}", name_of(type), rotated(), copied());
   // Other devices round the products of matrices their own way, and those of vectors another.
   if (path == Path::kVulkan) result += fmt::format(" vulkan prompt={} chunk={}", timing.prompt, timing.chunk);
   return result;
@@ -88,6 +84,8 @@ Combination Combination::baseline() const {
   Combination base = *this;
   base.mechanism = "in-place";
   base.sequences = 1;
+  // Ways that are read from the same stored keys; of f32 all are.
+  if (!way.empty() && !(type != CacheType::kF32 && (rotated() || copied()))) base.way = "fused";
   if (!timing.by_page) base.page_size = 16;
   if (path != Path::kVulkan) base.path = Path::kReference;
   return base;

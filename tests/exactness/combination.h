@@ -37,7 +37,9 @@ struct Combination {
   Combination baseline() const;  // the reference in double precision, in place, pages of 16, alone
   bool exists() const;           // two-query needs a window, and so on
   bool windowed() const { return policy == "recent" || policy == "none"; }
-  bool rotated() const;  // keys are stored rotated
+  bool rotated() const { return positions == "original" || way == "two-query"; }  // keys are, as they are stored
+  // Keys are rotated into a copy of the cache's type. Other devices rotate anew in each step anyway, in f32.
+  bool copied() const { return way == "recompute" && (path == Path::kReference || path == Path::kFast); }
 };
 
 inline constexpr int kBudget = 48, kAll = 1 << 30;

@@ -122,6 +122,7 @@ std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& 
     truths.push_back(std::make_unique<Truth>(model->hyper(), TruthOptions{.method = parse_method(supposed),
                                                                           .type = how.type,
                                                                           .rotated = how.rotated(),
+                                                                          .copied = how.copied(),
                                                                           .page_size = how.page_size,
                                                                           .prompt = prompt,
                                                                           .same_score = same_score(how)}));

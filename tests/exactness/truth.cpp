@@ -235,7 +235,13 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     // The query stands still, the key is turned back by the distance.
     const bool cache = method_.positions == Positions::kCache;
     const Position distance = cache ? static_cast<Position>(seen.size() - 1 - i) : now - seen[i]->position;
-    if (frequencies_.pairs() > 0) turn(k.data(), angle(distance), -1);
+    if (options_.copied && options_.type != CacheType::kF32) {
+      turn(k.data(), angle(static_cast<Position>(i)), 1);
+      for (double& x : k) x = stored(x, options_.type);
+      turn(k.data(), angle(static_cast<Position>(seen.size() - 1)), -1);
+    } else if (frequencies_.pairs() > 0) {
+      turn(k.data(), angle(distance), -1);
+    }
     for (int g = 0; g < group; ++g) {
       const float* q = rows.q + (query * hyper_.query_heads + kv_head * group + g) * hyper_.head_dim;
       double sum = 0, terms = 0;

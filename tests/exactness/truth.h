@@ -40,6 +40,7 @@ struct TruthOptions {
   Method method;
   CacheType type = CacheType::kF32;
   bool rotated = false;  // keys are rounded to the cache's type after they were rotated, not before
+  bool copied = false;   // ... before, and once more after
   int page_size = 16;
   long long prompt = 0;      // tokens that are read as a prompt
   double same_score = 1e-5;  // relative: scores so close may be in another order elsewhere
