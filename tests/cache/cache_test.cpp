@@ -22,8 +22,8 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
   const Variant& v = info.param;
   return std::string(v.mechanism == Mechanism::kShift    ? "Shift"
                      : v.mechanism == Mechanism::kGather ? "Gather"
-                                                         : "InPlace") + (v.shared ? "Shared" : "PerHead") +
-         (v.pages ? "" : "NoPages") + "Page" + std::to_string(v.page_size) +
+                                                         : "InPlace") +
+         (v.shared ? "Shared" : "PerHead") + (v.pages ? "" : "NoPages") + "Page" + std::to_string(v.page_size) +
          (v.type == CacheType::kF32   ? "F32"
           : v.type == CacheType::kF16 ? "F16"
                                       : "BF16");
@@ -55,8 +55,10 @@ class Pair {
       drop(below(4) == 0 ? 1000 : 1 + below(8));
     else if (what < 90)
       insert(1 + below(below(8) == 0 ? 60 : 4));
-    else if (what < 98)
+    else if (what < 96)
       undo();
+    else if (what < 98)
+      cache_.gather_up(below(40), below(2) == 0 ? nullptr : &workers_);
     else if (what < 99)
       resume();
     else if (below(4) == 0)

@@ -99,6 +99,52 @@ TEST_F(SlotTables, UnmappedPagesAtTheEndAreCutOff) {
   EXPECT_EQ(fresh(table), Slots{0});
 }
 
+TEST_F(SlotTables, GatheringUpEmptiesTheLastPages) {
+  table.insert(5 * 16);
+  Slots odd;
+  for (int slot = 1; slot < 80; slot += 2) odd.push_back(slot);
+  drop(odd);  // 40 live, 40 free, no page empty
+  EXPECT_TRUE(table.trim(1).empty());
+  table.insert(1);
+  ASSERT_EQ(fresh(table), Slots{1});
+  table.score()[64] = 7;
+  table.gather_up(8, moves);  // 39 free: one page could go
+  ASSERT_EQ(moves.size(), 8u);
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(moves[i].from, 64 + 2 * static_cast<int>(i));
+    EXPECT_EQ(moves[i].to, 3 + 2 * static_cast<int>(i));
+    EXPECT_EQ(table.position()[static_cast<std::size_t>(moves[i].to)], moves[i].from);
+  }
+  EXPECT_EQ(table.score()[3], 7);
+  EXPECT_EQ(table.rank()[3], 32);
+  const auto unmapped = table.trim(8);
+  EXPECT_EQ(Slots(unmapped.begin(), unmapped.end()), Slots{4});
+  EXPECT_EQ(table.free_slots(), 23);
+  table.gather_up(8, moves);
+  EXPECT_TRUE(moves.empty());
+  table.insert(23);
+  EXPECT_EQ(table.slots(), 64);
+  EXPECT_EQ(table.free_slots(), 0);
+}
+
+// A token that moves stays one of the newest: it can still be forgotten.
+TEST_F(SlotTables, GatheringUpKeepsTheFresh) {
+  table.insert(40);
+  drop(range(0, 20));
+  table.insert(30);
+  drop(range(20, 38));
+  table.insert(2);
+  const Slots newest = fresh(table);
+  table.gather_up(0, moves);
+  Slots expected = newest;
+  for (const Move& moved : moves) std::ranges::replace(expected, moved.from, moved.to);
+  EXPECT_EQ(fresh(table), expected);
+  EXPECT_NE(fresh(table), newest);
+  const int live = table.live();
+  table.undo(2);
+  EXPECT_EQ(table.live(), live - 2);
+}
+
 TEST_F(SlotTables, RanksCountTheOlderLiveTokens) {
   table.insert(6);
   drop({0, 3});

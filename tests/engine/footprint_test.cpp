@@ -28,12 +28,10 @@ struct Case {
   std::string method;
   CacheType type = CacheType::kF16;
   int page_size = 16;
-  Rerotate rerotate = Rerotate::kAuto;
 
   SessionOptions options(int chunk = 32) const {
     SessionOptions out;
     out.method = parse_method(method);
-    out.method.rerotate = rerotate;
     out.cache_type = type;
     out.page_size = page_size;
     out.chunk = chunk;
@@ -102,11 +100,19 @@ const Case kBounded[] = {
     {"streaming:budget=64", CacheType::kBF16, 64},
     {"streaming:budget=41", CacheType::kF16, 48},
     {"streaming:budget=60,mechanism=shift"},
-    {"streaming:budget=60,positions=original"},
-    {"streaming:budget=60", CacheType::kF16, 16, Rerotate::kFused},
-    {"streaming:budget=60", CacheType::kF16, 16, Rerotate::kCachedHalf},
-    {"streaming:budget=60,every=8"},
-    {"streaming:budget=60,every=8,mechanism=shift", CacheType::kF32, 32},
+    {"streaming:budget=60,rerotate=fused"},
+    {"streaming:budget=60,rerotate=cached-half"},
+    {"h2o:budget=60,positions=cache,rerotate=cached-half"},
+    {"streaming:budget=60,slack=6"},
+    {"streaming:budget=60,schedule=page"},
+    {"sparse:budget=60"},
+    {"lazy:budget=60,every=8"},
+    {"lazy:budget=60,every=8,mechanism=shift", CacheType::kF32, 32},
+    {"h2o:budget=64"},
+    {"h2o:budget=60", CacheType::kF32, 32},
+    {"h2o:budget=60,every=8,positions=cache"},
+    {"h2o:budget=60,mechanism=shift,positions=cache"},
+    {"random:budget=64"},
 };
 INSTANTIATE_TEST_SUITE_P(Unbounded, FootprintTest, ::testing::ValuesIn(kUnbounded));
 INSTANTIATE_TEST_SUITE_P(Bounded, FootprintTest, ::testing::ValuesIn(kBounded));

@@ -116,15 +116,33 @@ void Cache::apply(const Plan& plan, Workers* workers) {
   if (!dropped) return;
   if (moved && options_.pages) carry_bytes(workers);
   for (std::size_t t = 0; t < plan.drop.size(); ++t) {
-    if (plan.drop[t].empty()) continue;
-    const auto unmapped = tables_[t].trim(static_cast<int>(plan.drop[t].size()));
-    if (unmapped.empty()) continue;
-    for_each_head_of(static_cast<int>(t), [&](std::vector<std::byte*>& blocks) {
-      for (const int page : unmapped) give_back(blocks[static_cast<std::size_t>(page)]);
-      blocks.resize(static_cast<std::size_t>(tables_[t].pages()));
-    });
+    if (!plan.drop[t].empty()) trim(static_cast<int>(t), static_cast<int>(plan.drop[t].size()));
   }
   refresh_views();
+}
+
+void Cache::trim(int t, int reserve) {
+  const auto unmapped = table(t).trim(reserve);
+  if (unmapped.empty()) return;
+  for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
+    for (const int page : unmapped) give_back(blocks[static_cast<std::size_t>(page)]);
+    blocks.resize(static_cast<std::size_t>(table(t).pages()));
+  });
+}
+
+bool Cache::gather_up(int reserve, Workers* workers) {
+  bool moved = false;
+  for (int t = 0; t < tables(); ++t) {
+    auto& moves = moves_[static_cast<std::size_t>(t)];
+    table(t).gather_up(reserve, moves);
+    if (moves.empty()) continue;
+    moved = true;
+    if (storage_ != nullptr) storage_->moved(t, moves);
+  }
+  if (moved && options_.pages) carry_bytes(workers);
+  for (int t = 0; t < tables(); ++t) trim(t, reserve);
+  refresh_views();
+  return moved;
 }
 
 void Cache::insert(int count) {

@@ -53,7 +53,11 @@ class Cache {
   // many tokens as were dropped: dropping and inserting by turns never hands pages to and fro.
   // Bytes that move do so on `workers`.
   void apply(const Plan& plan, Workers* workers = nullptr);
-  // What the last apply moved in this table (nothing if in place). Already done to the bytes if `pages`.
+  // In place, when many tokens here and there have left (the end of a prompt): those in the last pages move to free
+  // slots before them and the pages go back, as long as there stays room for `reserve` tokens. Returns whether any
+  // moved.
+  bool gather_up(int reserve, Workers* workers = nullptr);
+  // What the last apply or gather_up moved in this table (nothing if in place). Already done to the bytes if `pages`.
   const std::vector<Move>& moves(int table) const { return moves_[static_cast<std::size_t>(table)]; }
   // Room for `count` tokens that follow; the kernels write their rows. Throws Error if there is no memory, unchanged.
   void insert(int count);
@@ -81,6 +85,7 @@ class Cache {
   void give_back(std::byte*& page);
   std::byte* take();
   void carry_bytes(Workers* workers);
+  void trim(int table, int reserve);
 
   CacheOptions options_;
   std::shared_ptr<PagePool> pool_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace palimpsest {
 namespace {
@@ -162,6 +163,35 @@ std::span<const int> SlotTable::trim(int reserve) {
     if (track_rank_) rank_.resize(slots);
   }
   return changed_pages_;
+}
+
+void SlotTable::move(int from, int to) {
+  position_[at(to)] = std::exchange(position_[at(from)], kNoPosition);
+  when_[at(to)] = std::exchange(when_[at(from)], kDead);
+  score_[at(to)] = std::exchange(score_[at(from)], 0.0F);
+  if (track_rank_) rank_[at(to)] = std::exchange(rank_[at(from)], -1);
+  if (--page_live_[at(from / page_size_)] == 0) ++empty_pages_;
+  if (page_live_[at(to / page_size_)]++ == 0) --empty_pages_;
+}
+
+void SlotTable::gather_up(int reserve, std::vector<Move>& moves) {
+  moves.clear();
+  if (compacts() || free_slots() - page_size_ < reserve) return;
+  int first = pages();  // of the pages that are emptied
+  for (int spare = (free_slots() - reserve) / page_size_; spare > 0;)
+    if (mapped(--first)) --spare;
+  int to = 0;
+  for (int from = first * page_size_; from < slots(); ++from) {
+    if (position_[at(from)] == kNoPosition) continue;
+    while (!mapped(to / page_size_) || position_[at(to)] != kNoPosition) ++to;
+    assert(to < first * page_size_);
+    move(from, to);
+    moves.push_back({from, to});
+    std::ranges::replace(fresh_, from, to);
+  }
+  if (moves.empty()) return;
+  free_.remove_if([&](int slot) { return position_[at(slot)] != kNoPosition; });
+  for (const Move& moved : moves) free_.push_back(moved.from);
 }
 
 void SlotTable::undo(int count) {

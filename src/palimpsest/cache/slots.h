@@ -83,6 +83,9 @@ class SlotTable {
   int pages_to_map(int count) const;  // how many insert(count) would
   // Unmaps pages without a token as long as `reserve` slots stay free; returns them.
   std::span<const int> trim(int reserve);
+  // In place, after tokens here and there have left: empties so many of the last pages as trim(reserve) could unmap,
+  // into free slots before them. `moves` as of drop().
+  void gather_up(int reserve, std::vector<Move>& moves);
   // Forgets the newest `count` tokens (of the last insert): a rejected draft, a cancelled step. Their slots are the
   // next to be taken.
   void undo(int count);
@@ -105,6 +108,7 @@ class SlotTable {
 
   void write(int slot, Position position);
   void erase(int slot);
+  void move(int from, int to);
   void map_page();
   void rebase();
   void drop_in_place(std::span<const int> victims);

@@ -132,6 +132,8 @@ void Sequence::received(int layer, int kv_head) {
 void Sequence::end(std::size_t tokens, Moment moment) {
   const Method& m = options_.method;
   if (m.evicts() && m.cache && (tokens > 1 || moment == Moment::kPromptEnd)) evict(0, moment);
+  // What a prompt's chunks took beyond the budget goes back, wherever the survivors are.
+  if (m.bounded() && moment == Moment::kPromptEnd && cache_->gather_up(0, workers_.get())) evictor_.forget();
 }
 
 void Sequence::pretend(int tokens) {
