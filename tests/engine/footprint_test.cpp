@@ -153,6 +153,10 @@ TEST(Footprint, TermsByHand) {
   EXPECT_EQ(f.blocks, 3u * 2 * 4 * 8);
   EXPECT_EQ(f.total(), f.rows + f.columns + f.counts + f.queues + f.blocks);
 
+  options.rotated_half = true;
+  EXPECT_EQ(footprint(options, {.tokens = 100}).rows, 3u * 2 * 128 * (8 + 8 + 16) * 2);
+  options.rotated_half = false;
+
   options.shared = false;
   options.track_rank = true;
   options.mechanism = Mechanism::kShift;
