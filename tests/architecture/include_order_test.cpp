@@ -31,7 +31,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"attention", {"core", "cache/view.h"}},
       {"text", {"core"}},
       {"model", {"core", "attention", "cache"}},
-      {"engine", {"core", "model", "evict", "text", "cache", "policy", "attention"}},
+      {"engine", {"core", "model", "evict", "text", "cache", "policy", "budget", "attention"}},
       {"server", {"core", "engine", "text", "evict", "model", "cache"}},
       {"eval", {"core", "engine", "text", "evict", "model", "cache"}},
       {"bench", {"core", "engine", "text", "evict", "model", "cache"}},

@@ -59,8 +59,7 @@ HWY_INLINE void turn_slots(const LayerView& cache, const HeadPages& head, RopeKi
   for (int slot = first; slot < last;) {
     const int offset = slot % cache.page_size, lane = offset % kTile;
     const int end = std::min(kTile, lane + last - slot);
-    T* const tile =
-        reinterpret_cast<T*>(head.page[slot / cache.page_size]) + key_index(cache, offset - lane, 0);
+    T* const tile = reinterpret_cast<T*>(head.page[slot / cache.page_size]) + key_index(cache, offset - lane, 0);
     turn_lanes(tile, rope, rope_dims / 2, lane, end, cos_sin);
     slot += end - lane;
   }

@@ -4,7 +4,9 @@
 #include <cassert>
 #include <chrono>
 
+#include "palimpsest/budget/split.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/engine/rerotate.h"
 
 namespace palimpsest {
 namespace {
@@ -21,7 +23,8 @@ SessionOptions checked(const SessionOptions& options) {
 //   evicting at every token  any: the query at p sees the sinks and the last B - s tokens by a mask
 //   else                     up to the next eviction: no token leaves inside it, so no mask is needed
 //
-// Late rotation takes the sinks' distance from ranks, which a mask would leave too large: it is of the second kind.
+// Keys that turn by their ranks (late, delta) take the sinks' distance from them, which a mask would leave too large:
+// they are of the second kind.
 AttentionRule attention_rule(const Method& m, RopeKind rope) {
   AttentionRule rule;
   rule.rotation = Rotation::kAtWrite;
@@ -31,10 +34,11 @@ AttentionRule attention_rule(const Method& m, RopeKind rope) {
     rule.rotation = Rotation::kNever;
   } else if (m.positions == Positions::kCache && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto)) {
     rule.two_query = m.rerotate == Rerotate::kTwoQuery || (m.rerotate == Rerotate::kAuto && m.windowed());
-    if (!rule.two_query) rule.rotation = m.rerotate == Rerotate::kRecompute ? Rotation::kRecompute : Rotation::kLate;
+    rule.at_rank = m.rerotate == Rerotate::kDelta;
+    if (!rule.two_query && !rule.at_rank) rule.rotation = Rotation::kLate;
   }
   if (rule.two_query) rule.sinks = m.protection.sinks;
-  if (m.strict() && m.cache && !at_rank(rule.rotation)) {
+  if (m.strict() && m.cache && rule.rotation != Rotation::kLate && !rule.at_rank) {
     rule.sinks = m.protection.sinks;
     rule.window = m.budget - m.protection.sinks;
   }
@@ -46,19 +50,39 @@ CacheOptions cache_options(const SessionOptions& options, const CacheOptions& sh
   cache.type = options.cache_type;
   cache.page_size = options.page_size;
   cache.mechanism = options.method.mechanism;
-  cache.shared = Evictor(options.method).needs().positions_only();
-  const Rotation rotation = attention_rule(options.method, rope).rotation;
-  cache.track_rank = at_rank(rotation);
-  cache.rotated_half = rotation == Rotation::kLate && options.method.rerotate == Rerotate::kCachedHalf;
+  cache.shared = Evictor(options.method).needs().positions_only() && options.method.split == "uniform";
+  cache.track_rank = attention_rule(options.method, rope).rotation == Rotation::kLate;
   return cache;
 }
 
+namespace {
+
+std::vector<int> budgets_of(const Method& m, const Hyperparameters& hyper) {
+  validate(m);
+  if (!m.evicts()) return {};
+  const int least = m.protection.sinks + m.recent() + m.slack + m.refresh + 1;
+  return split_budget(m.split, m.budget, hyper.layers, hyper.kv_heads, least);
+}
+
+}  // namespace
+
 Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers)
-    : options_(checked(options)), evictor_(options.method), workers_(std::move(workers)) {
+    : options_(checked(options)),
+      evictor_(options.method, budgets_of(options.method, decoder.model().hyper())),
+      frequencies_(decoder.model().hyper().rope),
+      workers_(std::move(workers)) {
   const RopeKind rope = decoder.model().hyper().rope.kind;
   rule_ = attention_rule(options_.method, rope);
   const CacheOptions cache = cache_options(options_, decoder.cache_options(), rope);
   cache_ = std::make_unique<Cache>(cache);
+  if (rule_.at_rank && !cache.pages)
+    fail(
+        "rerotate delta turns keys in the pages of the CPU's fast path: use fused on other devices and with "
+        "--portable");
+  if (rule_.window > 0 && options_.method.split != "uniform") {
+    for (int t = 0; t < cache_->tables(); ++t) windows_.push_back(evictor_.budget(t) - rule_.sinks);
+    rule_.head_window = windows_;
+  }
   if (evictor_.needs().attention_window != 0) {
     weights_.resize(static_cast<std::size_t>(cache.kv_heads));
     weights_of_.resize(weights_.size() * static_cast<std::size_t>(cache.layers));
@@ -70,6 +94,7 @@ void Sequence::evict(int coming, Moment moment) {
   const Plan& plan = evictor_.plan(*cache_, coming, moment);
   if (!plan.empty()) {
     cache_->apply(plan, workers_.get());
+    if (rule_.at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
     ++times_.evictions;
   }
   times_.evict_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

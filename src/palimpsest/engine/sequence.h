@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "palimpsest/attention/rope.h"
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/core/workers.h"
 #include "palimpsest/evict/evictor.h"
@@ -66,6 +67,8 @@ class Sequence final : AttentionReceiver {
   SessionOptions options_;
   Evictor evictor_;
   AttentionRule rule_;
+  std::vector<std::int32_t> windows_;  // of each head, if they differ
+  RopeFrequencies frequencies_;        // for delta re-rotation
   std::shared_ptr<Workers> workers_;
   std::unique_ptr<Cache> cache_;
   std::vector<std::vector<float>> weights_;  // [kv_heads][slots], of the layer that runs; if the policy needs them

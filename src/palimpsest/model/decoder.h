@@ -15,6 +15,7 @@ namespace palimpsest {
 struct AttentionRule {
   Rotation rotation = Rotation::kAtWrite;  // kNever for families without rotary positions
   bool two_query = false;                  // cache positions by rotating the query twice (sinks + window)
+  bool at_rank = false;                    // kAtWrite: new keys and queries turn by their rank, not their position
   bool rank_distance = false;              // ALiBi: cache positions; the cache tracks ranks
   int sinks = 0;                           // used by two_query and window
   int window = 0;                          // tokens visible to a query besides the sinks, itself included; 0: all

@@ -40,7 +40,8 @@ namespace {
 // Rows of the rank table that a sequence's keys and queries may ask for.
 int ranks_needed(const SequenceStep& s) {
   const AttentionRule& rule = s.rule;
-  if (!at_rank(rule.rotation) && !rule.two_query) return 0;
+  const bool turned_when_read = rule.rotation == Rotation::kLate || rule.rotation == Rotation::kRecompute;
+  if (!turned_when_read && !rule.two_query && !rule.at_rank) return 0;
   int most = s.cache->live();
   const auto behind_mask = [&](std::int32_t window) {
     if (rule.two_query && window != INT32_MAX)  // a query's rank is at most its position
@@ -72,7 +73,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     const CacheOptions& c = s.cache->options();
     assert(c.layers == hyper_.layers && c.kv_heads == hyper_.kv_heads && c.head_dim == hyper_.head_dim &&
            c.value_dim == hyper_.value_dim);
-    assert(!at_rank(rotation) || c.track_rank);
+    assert((rotation != Rotation::kLate && rotation != Rotation::kRecompute) || c.track_rank);
     assert(!c.rotated_half || rotation == Rotation::kLate);
     static_cast<void>(c);
     most_ranks = std::max(most_ranks, ranks_needed(s));
@@ -148,7 +149,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   out.two_query = s.rule.two_query;
   if (hyper_.rope.kind == RopeKind::kNone || s.rule.rotation == Rotation::kNever) return;
   out.rank_row = rank_rows_.data();
-  if (s.rule.rotation != Rotation::kAtWrite) return;
+  if (s.rule.rotation != Rotation::kAtWrite || s.rule.at_rank) return;
   fill_rows(b.rows, first, count);
   out.key_row = b.rows.data();
 }
