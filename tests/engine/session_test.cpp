@@ -206,7 +206,14 @@ TEST(AttentionRule, FollowsTheMethod) {
   EXPECT_EQ(rule("h2o").rotation, Rotation::kAtWrite);
   EXPECT_EQ(rule("streaming:rerotate=fused").rotation, Rotation::kLate);
   EXPECT_EQ(rule("streaming:every=8,positions=original").rotation, Rotation::kAtWrite);
-  EXPECT_THROW(rule("streaming", RopeKind::kNone), Error);
+  EXPECT_EQ(rule("streaming:rerotate=recompute").rotation, Rotation::kRecompute);
+  EXPECT_TRUE(rule("streaming:rerotate=fused").two_query);  // behind a mask the sinks need a query of their own
+  EXPECT_EQ(rule("streaming:rerotate=fused,every=8").window, 0);
+  EXPECT_FALSE(rule("streaming:rerotate=fused,every=8").two_query);
+  EXPECT_TRUE(rule("compact-shift").at_rank);
+  EXPECT_EQ(rule("compact-shift").window, 0);
+  EXPECT_EQ(rule("streaming", RopeKind::kNone).rotation, Rotation::kNever);
+  EXPECT_EQ(rule("streaming", RopeKind::kNone).window, 252);
 }
 
 }  // namespace

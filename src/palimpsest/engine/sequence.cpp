@@ -23,22 +23,22 @@ SessionOptions checked(const SessionOptions& options) {
 //   evicting at every token  any: the query at p sees the sinks and the last B - s tokens by a mask
 //   else                     up to the next eviction: no token leaves inside it, so no mask is needed
 //
-// Keys that turn by their ranks (late, delta) take the sinks' distance from them, which a mask would leave too large:
-// they are of the second kind.
+// Behind a mask the sinks are met by a query of their own, at the rank that it would have if the others had left. Keys
+// that were turned when they were written at their rank (delta) have no such query: they are of the second kind.
 AttentionRule attention_rule(const Method& m, RopeKind rope) {
   AttentionRule rule;
   rule.rotation = Rotation::kAtWrite;
   if (rope == RopeKind::kNone) {
-    if (m.positions == Positions::kCache)
-      fail("positions cache: this model has no rotary positions to move; use positions=original");
-    rule.rotation = Rotation::kNever;
+    rule.rotation = Rotation::kNever;  // nothing to renumber: both kinds of positions are the same
   } else if (m.positions == Positions::kCache && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto)) {
     rule.two_query = m.rerotate == Rerotate::kTwoQuery || (m.rerotate == Rerotate::kAuto && m.windowed());
     rule.at_rank = m.rerotate == Rerotate::kDelta;
-    if (!rule.two_query && !rule.at_rank) rule.rotation = Rotation::kLate;
+    if (!rule.two_query && !rule.at_rank)
+      rule.rotation = m.rerotate == Rerotate::kRecompute ? Rotation::kRecompute : Rotation::kLate;
+    if (m.strict() && !rule.at_rank) rule.two_query = true;
   }
   if (rule.two_query) rule.sinks = m.protection.sinks;
-  if (m.strict() && m.cache && rule.rotation != Rotation::kLate && !rule.at_rank) {
+  if (m.strict() && m.cache && !rule.at_rank) {
     rule.sinks = m.protection.sinks;
     rule.window = m.budget - m.protection.sinks;
   }
@@ -51,7 +51,9 @@ CacheOptions cache_options(const SessionOptions& options, const CacheOptions& sh
   cache.page_size = options.page_size;
   cache.mechanism = options.method.mechanism;
   cache.shared = Evictor(options.method).needs().positions_only() && options.method.split == "uniform";
-  cache.track_rank = attention_rule(options.method, rope).rotation == Rotation::kLate;
+  const Rotation rotation = attention_rule(options.method, rope).rotation;
+  cache.track_rank = rotation == Rotation::kLate || rotation == Rotation::kRecompute;
+  cache.rotated_half = rotation == Rotation::kLate && options.method.rerotate == Rerotate::kCachedHalf;
   return cache;
 }
 
@@ -60,7 +62,8 @@ namespace {
 std::vector<int> budgets_of(const Method& m, const Hyperparameters& hyper) {
   validate(m);
   if (!m.evicts()) return {};
-  const int least = m.protection.sinks + m.recent() + m.slack + m.refresh + 1;
+  const int recent = m.protection.recent == Protection::kHalf ? 0 : m.protection.recent;  // half of what it is given
+  const int least = m.protection.sinks + recent + m.slack + m.refresh + 1 + (recent == 0 ? 1 : 0);
   return split_budget(m.split, m.budget, hyper.layers, hyper.kv_heads, least);
 }
 

@@ -60,7 +60,7 @@ const Plan& Evictor::plan(Cache& cache, int coming, Moment moment) {
     } else if (count > 0) {
       if (needs_.positions_only())
         policy_->score({.position = table.position(), .fresh = static_cast<int>(table.fresh().size())}, table.score());
-      choose(table, count, chosen);
+      choose(table, guard(table, budget(t)), count, chosen);
     }
     known = kUnknown;
   }
@@ -73,20 +73,21 @@ void Evictor::received(Cache& cache, int t, std::span<const float> weights) {
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
   policy_->score({.position = table.position(), .attention = weights, .fresh = static_cast<int>(table.fresh().size())},
                  table.score());
-  next_victim_[static_cast<std::size_t>(t)] =
-      victims(table, budget(t), 1, Moment::kDecode) == 1 ? select_lowest(columns_of(table), guard(table)) : kUnknown;
+  next_victim_[static_cast<std::size_t>(t)] = victims(table, budget(t), 1, Moment::kDecode) == 1
+                                                  ? select_lowest(columns_of(table), guard(table, budget(t)))
+                                                  : kUnknown;
 }
 
 void Evictor::forget() {
   std::ranges::fill(next_victim_, kUnknown);
 }
 
-Guard Evictor::guard(const SlotTable& table) const {
-  return {.first = method_.protection.sinks, .last = table.next() - method_.recent()};
+Guard Evictor::guard(const SlotTable& table, int budget) const {
+  return {.first = method_.protection.sinks, .last = table.next() - method_.recent(budget)};
 }
 
-void Evictor::choose(const SlotTable& table, int count, std::vector<int>& chosen) {
-  select_lowest(columns_of(table), guard(table), count + method_.refresh, chosen);
+void Evictor::choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) {
+  select_lowest(columns_of(table), guard, count + method_.refresh, chosen);
   if (method_.refresh > 0) spare_some(chosen);
 }
 

@@ -44,8 +44,8 @@ class Evictor {
 
  private:
   int victims(const SlotTable& table, int budget, int coming, Moment moment) const;
-  Guard guard(const SlotTable& table) const;
-  void choose(const SlotTable& table, int count, std::vector<int>& chosen);
+  Guard guard(const SlotTable& table, int budget) const;
+  void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
   void spare_some(std::vector<int>& chosen) const;
 
   static constexpr int kUnknown = -1;

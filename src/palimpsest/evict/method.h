@@ -59,7 +59,8 @@ struct Method {
   bool operator==(const Method&) const = default;
   bool evicts() const { return budget > 0; }
   bool bounded() const { return evicts() && schedule != Schedule::kPrompt; }  // constant memory
-  int recent() const { return protection.recent == Protection::kHalf ? budget / 2 : protection.recent; }
+  int recent(int of_budget) const { return protection.recent == Protection::kHalf ? of_budget / 2 : protection.recent; }
+  int recent() const { return recent(budget); }
   // What is kept is the sinks and the newest tokens without a gap: a window.
   bool windowed() const { return policy == "recent" && refresh == 0; }
   // The window moves with every token: a chunk of a prompt can be masked to be exactly what token by token would give.

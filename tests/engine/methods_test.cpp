@@ -1,0 +1,250 @@
+// What methods keep and compute, on a small random model: schedules, baselines, budgets by head, batches.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <random>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/engine/lockstep.h"
+#include "palimpsest/model/synthetic.h"
+#include "tests/support/error_of.h"
+
+namespace palimpsest::testing {
+namespace {
+
+std::shared_ptr<Decoder> small_decoder(RopeKind rope = RopeKind::kPairs) {
+  SyntheticShape options{
+      .vocabulary = 96, .width = 64, .layers = 2, .feed_forward = 96, .query_heads = 4, .kv_heads = 2, .head_dim = 16};
+  if (rope == RopeKind::kNone) options.rope_dims = 0;
+  return std::make_shared<Decoder>(Model::from(make_synthetic(options)), 1);
+}
+
+SessionOptions options_of(const std::string& method, int chunk = 512) {
+  return {.method = parse_method(method), .cache_type = CacheType::kF32, .page_size = 16, .chunk = chunk};
+}
+
+std::vector<TokenId> some_tokens(int count, unsigned seed = 1) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
+  for (TokenId& each : tokens) each = static_cast<TokenId>(random() % 96);
+  return tokens;
+}
+
+std::vector<Position> kept(const Cache& cache, int table = 0) {
+  const auto all = cache.table(table).position();
+  std::vector<Position> positions(all.begin(), all.end());
+  std::erase(positions, kNoPosition);
+  std::ranges::sort(positions);
+  return positions;
+}
+
+double difference(std::span<const float> a, std::span<const float> b) {
+  double square = 0, worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    square += double{a[i]} * a[i];
+    worst = std::max(worst, std::abs(double{a[i]} - b[i]));
+  }
+  return worst / std::sqrt(square / static_cast<double>(a.size()));
+}
+
+// Logits after every token, decoded one by one.
+std::vector<std::vector<float>> decode_all(Session& session, std::span<const TokenId> tokens) {
+  std::vector<std::vector<float>> out;
+  for (const TokenId token : tokens) {
+    const auto logits = session.decode(token);
+    out.emplace_back(logits.begin(), logits.end());
+  }
+  return out;
+}
+
+TEST(Methods, EveryWayToKeepCachePositionsIsTheSame) {
+  const auto decoder = small_decoder();
+  const auto tokens = some_tokens(200);
+  for (const std::string base :
+       {"streaming:budget=32,", "streaming:budget=32,every=8,", "h2o:budget=32,positions=cache,"}) {
+    Session first(decoder, options_of(base + "rerotate=fused"));
+    const auto expected = decode_all(first, tokens);
+    for (const char* way :
+         {"rerotate=auto", "rerotate=cached-half", "rerotate=recompute", "rerotate=delta,mechanism=shift",
+          "rerotate=delta,mechanism=gather", "rerotate=fused,mechanism=gather"}) {
+      Session session(decoder, options_of(base + way));
+      const auto logits = decode_all(session, tokens);
+      double worst = 0;
+      for (std::size_t i = 0; i < tokens.size(); ++i) worst = std::max(worst, difference(expected[i], logits[i]));
+      EXPECT_LT(worst, 3e-5) << base << way;
+      for (int t = 0; t < session.cache().tables(); ++t)
+        ASSERT_EQ(kept(session.cache(), t), kept(first.cache(), t)) << base << way;
+    }
+  }
+}
+
+// The window is read anew: what a fresh session makes of the last tokens alone.
+TEST(Methods, WindowRecomputeIsAFreshSessionForEveryToken) {
+  const auto decoder = small_decoder();
+  const auto tokens = some_tokens(60);
+  Session session(decoder, options_of("window-recompute:budget=24")),
+      prompt(decoder, options_of("window-recompute:budget=24"));
+  const auto logits = decode_all(session, tokens);
+  std::vector<std::vector<float>> read;
+  Session reader(decoder, options_of("window-recompute:budget=24"));
+  reader.read(tokens, [&](long long, std::span<const float> l) { read.emplace_back(l.begin(), l.end()); });
+  ASSERT_EQ(read.size(), tokens.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const std::size_t first = i < 24 ? 0 : i - 23;
+    Session fresh(decoder, options_of("full"));
+    const auto expected = fresh.prefill(std::span(tokens).subspan(first, i + 1 - first));
+    ASSERT_LT(difference(expected, logits[i]), 1e-5) << i;
+    ASSERT_LT(difference(expected, read[i]), 1e-5) << i;
+  }
+  EXPECT_LT(difference(logits.back(), prompt.prefill(tokens)), 1e-5);
+  EXPECT_EQ(session.cache().live(), 24);
+}
+
+TEST(Methods, AfterThePromptOnly) {
+  Session session(small_decoder(), options_of("streaming:budget=20,schedule=prompt", 16));
+  const auto tokens = some_tokens(70);
+  session.prefill(std::span(tokens).first(50), [&](long long done, long long) {
+    EXPECT_EQ(session.cache().live(), done == 50 ? 20 : done);
+    return true;
+  });
+  EXPECT_EQ(kept(session.cache()).back(), 49);
+  decode_all(session, std::span(tokens).subspan(50));
+  EXPECT_EQ(session.cache().live(), 40);
+}
+
+TEST(Methods, AfterThePromptAndThenEveryStep) {
+  Session session(small_decoder(), options_of("h2o:budget=20,schedule=prompt+step", 16));
+  const auto tokens = some_tokens(70);
+  session.prefill(std::span(tokens).first(50));
+  EXPECT_EQ(session.cache().live(), 20);
+  decode_all(session, std::span(tokens).subspan(50));
+  EXPECT_EQ(session.cache().live(), 20);
+}
+
+TEST(Methods, WhenAPageIsFull) {
+  Session session(small_decoder(), options_of("streaming:budget=32,schedule=page"));
+  int evictions = 0, most = 0;
+  for (const TokenId token : some_tokens(200)) {
+    const int before = session.cache().live();
+    session.decode(token);
+    most = std::max(most, session.cache().live());
+    if (session.cache().live() < before) {
+      ++evictions;
+      EXPECT_EQ(before, 48);  // three full pages
+      EXPECT_EQ(session.cache().live(), 33);
+    }
+  }
+  EXPECT_EQ(most, 48);
+  EXPECT_EQ(evictions, (200 - 48 + 15) / 16);
+}
+
+TEST(Methods, SlackAndMaxDrop) {
+  Session slack(small_decoder(), options_of("streaming:budget=32,slack=8"));
+  Session drop(small_decoder(), options_of("streaming:budget=32,every=16,max-drop=6"));
+  int least = 1000;
+  for (const TokenId token : some_tokens(150)) {
+    slack.decode(token);
+    const int before = drop.cache().live();
+    drop.decode(token);
+    EXPECT_LE(slack.cache().live(), 32);
+    EXPECT_LE(drop.cache().live(), 32 + 15);
+    EXPECT_GE(drop.cache().live(), before + 1 - 6);
+    if (slack.cache().evicted() > 0) least = std::min(least, slack.cache().live());
+  }
+  EXPECT_EQ(least, 32 - 8);
+  EXPECT_GT(drop.cache().evicted(), 90);
+}
+
+TEST(Methods, RefreshKeepsSomeOfTheVictimsUntilTheNextEviction) {
+  Session session(small_decoder(), options_of("streaming:budget=40,every=16,refresh=4"));
+  for (const TokenId token : some_tokens(300)) session.decode(token);
+  const auto positions = kept(session.cache());
+  const Position window = session.position() - 20;
+  EXPECT_EQ(std::ranges::count_if(positions, [&](Position p) { return p >= 4 && p < window - 16; }), 4);
+  EXPECT_EQ(positions[3], 3);
+}
+
+TEST(Methods, EachHeadKeepsItsOwnHeavyHittersAndTheNewestHalf) {
+  Session session(small_decoder(), options_of("h2o:budget=24"));
+  for (const TokenId token : some_tokens(200)) session.decode(token);
+  ASSERT_EQ(session.cache().tables(), 4);
+  bool differ = false;
+  for (int t = 0; t < 4; ++t) {
+    const auto positions = kept(session.cache(), t);
+    ASSERT_EQ(positions.size(), 24u);
+    EXPECT_EQ(positions[12], 188);  // the newest twelve
+    differ = differ || positions != kept(session.cache(), 0);
+  }
+  EXPECT_TRUE(differ);
+}
+
+TEST(Methods, BudgetsByLayerAndHead) {
+  const std::string path = ::testing::TempDir() + "heads.txt";
+  std::ofstream(path) << "0 * 48\n1 1 12\n";
+  for (const std::string method : {"streaming", "streaming:every=8", "h2o", "h2o:positions=cache"}) {
+    const std::string separator = method.find(':') == std::string::npos ? ":" : ",";
+    Session session(small_decoder(), options_of(method + separator + "budget=24,split=" + path));
+    Session reader(small_decoder(), options_of(method + separator + "budget=24,split=" + path));
+    const auto tokens = some_tokens(150);
+    decode_all(session, tokens);
+    reader.prefill(tokens);
+    const int more = method == "streaming:every=8" ? 7 : 0;
+    const int budgets[] = {48, 48, 24, 12};
+    for (int t = 0; t < 4; ++t) {
+      EXPECT_LE(session.cache().table(t).live(), budgets[t] + more) << method;
+      EXPECT_GE(session.cache().table(t).live(), budgets[t]) << method;
+      EXPECT_LE(reader.cache().table(t).live(), budgets[t] + more) << method;
+    }
+  }
+  // Sinks + window, a window for each head: reading in chunks is reading token by token.
+  Session single(small_decoder(), options_of("streaming:budget=24,split=" + path)),
+      chunks(small_decoder(), single.options());
+  const auto tokens = some_tokens(150);
+  const auto logits = decode_all(single, tokens);
+  EXPECT_LT(difference(logits.back(), chunks.prefill(tokens)), 2e-5);
+  EXPECT_NE(error_of([&] {
+              Session(small_decoder(), options_of("streaming:budget=24,split=/no/such"));
+            }).find("no such file"),
+            std::string::npos);
+}
+
+TEST(Methods, WithoutRotaryPositionsBothKindsAreTheSame) {
+  const auto decoder = small_decoder(RopeKind::kNone);
+  const auto tokens = some_tokens(100);
+  Session original(decoder, options_of("streaming:budget=24,positions=original")),
+      cache(decoder, options_of("streaming:budget=24"));
+  const auto a = decode_all(original, tokens), b = decode_all(cache, tokens);
+  for (std::size_t i = 0; i < tokens.size(); ++i) ASSERT_EQ(a[i], b[i]);
+}
+
+TEST(Lockstep, EverySequenceIsAsIfAlone) {
+  const auto decoder = small_decoder();
+  for (const char* method : {"full", "streaming:budget=24", "streaming:budget=24,mechanism=shift", "h2o:budget=24",
+                             "h2o:budget=24,positions=cache", "random:budget=48", "lazy:budget=24,every=5"}) {
+    Lockstep batch(decoder, options_of(method), 3);
+    std::vector<std::vector<TokenId>> tokens;
+    std::vector<std::vector<std::vector<float>>> alone;
+    for (unsigned i = 0; i < 3; ++i) {
+      tokens.push_back(some_tokens(120, i + 1));
+      const auto prompt = std::span(tokens[i]).first(30 + 11 * i);
+      Session session(decoder, options_of(method));
+      session.prefill(prompt);
+      batch.session(static_cast<int>(i)).prefill(prompt);
+      alone.push_back(decode_all(session, std::span(tokens[i]).subspan(60, 60)));
+    }
+    for (std::size_t step = 0; step < 60; ++step) {
+      const std::vector<TokenId> next = {tokens[0][60 + step], tokens[1][60 + step], tokens[2][60 + step]};
+      const auto logits = batch.decode(next);
+      ASSERT_EQ(logits.size(), 3u * 96u);
+      for (std::size_t i = 0; i < 3; ++i)
+        ASSERT_LT(difference(alone[i][step], logits.subspan(i * 96, 96)), 2e-5) << method << ", step " << step;
+    }
+  }
+  EXPECT_THROW(Lockstep(decoder, options_of("full"), 0), Error);
+  EXPECT_THROW(Lockstep(decoder, options_of("window-recompute"), 2), Error);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
