@@ -52,7 +52,7 @@ CacheOptions cache_options(const SessionOptions& options, const CacheOptions& sh
   cache.mechanism = options.method.mechanism;
   cache.shared = Evictor(options.method).needs().positions_only() && options.method.split == "uniform";
   const Rotation rotation = attention_rule(options.method, rope).rotation;
-  cache.track_rank = rotation == Rotation::kLate || rotation == Rotation::kRecompute;
+  cache.track_rank = at_rank(rotation);
   cache.rotated_half = rotation == Rotation::kLate && options.method.rerotate == Rerotate::kCachedHalf;
   return cache;
 }

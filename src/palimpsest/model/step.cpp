@@ -40,8 +40,7 @@ namespace {
 // Rows of the rank table that a sequence's keys and queries may ask for.
 int ranks_needed(const SequenceStep& s) {
   const AttentionRule& rule = s.rule;
-  const bool turned_when_read = rule.rotation == Rotation::kLate || rule.rotation == Rotation::kRecompute;
-  if (!turned_when_read && !rule.two_query && !rule.at_rank) return 0;
+  if (!at_rank(rule.rotation) && !rule.two_query && !rule.at_rank) return 0;
   int most = s.cache->live();
   const auto behind_mask = [&](std::int32_t window) {
     if (rule.two_query && window != INT32_MAX)  // a query's rank is at most its position
