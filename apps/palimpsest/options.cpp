@@ -80,7 +80,7 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
   part("--positions", flags.positions, "WHICH", "original: a key keeps its place; cache: places inside the cache");
   part("--budget", flags.budget, "TOKENS", "tokens that a step attends to, the new one included; 0: no bound");
   part("--sinks", flags.sinks, "TOKENS", "the first tokens, which never leave");
-  command.add_option("--cache-type", flags.cache_type, "how keys and values are stored: f32, f16 or bf16")
+  command.add_option("--cache-type", flags.cache_type, "how keys and values are stored: f32, f16, bf16 or q8_0")
       ->type_name("TYPE")
       ->default_str("f16")
       ->group(group);
@@ -112,11 +112,22 @@ CacheType cache_type_of(const std::string& name) {
   if (name == "f32") return CacheType::kF32;
   if (name == "f16") return CacheType::kF16;
   if (name == "bf16") return CacheType::kBF16;
-  fail("cache type '{}': use f32, f16 or bf16", name);
+  if (name == "q8_0") return CacheType::kQ8_0;
+  fail("cache type '{}': use f32, f16, bf16 or q8_0", name);
 }
 
 const char* name_of(CacheType type) {
-  return type == CacheType::kF32 ? "f32" : type == CacheType::kF16 ? "f16" : "bf16";
+  switch (type) {
+    case CacheType::kF32:
+      return "f32";
+    case CacheType::kF16:
+      return "f16";
+    case CacheType::kBF16:
+      return "bf16";
+    case CacheType::kQ8_0:
+      return "q8_0";
+  }
+  return "?";
 }
 
 Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper, const Occupancy& occupancy) {

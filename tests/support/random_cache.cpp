@@ -15,7 +15,7 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 const char* name(CacheType type) {
-  return type == CacheType::kF32 ? "f32" : type == CacheType::kF16 ? "f16" : "bf16";
+  return type == CacheType::kF32 ? "f32" : type == CacheType::kF16 ? "f16" : type == CacheType::kBF16 ? "bf16" : "q8_0";
 }
 
 }  // namespace
@@ -98,8 +98,9 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   }
 
   bytes_.resize(pages * page_bytes);
-  for (std::size_t at = 0; at < bytes_.size() / bytes_per_element(o.type); ++at)
-    store_element(bytes_.data(), o.type, at, kNan);
+  const CacheType fill_type = o.type == CacheType::kQ8_0 ? CacheType::kF16 : o.type;  // scales that are no numbers
+  for (std::size_t at = 0; at < bytes_.size() / bytes_per_element(fill_type); ++at)
+    store_element(bytes_.data(), fill_type, at, kNan);
   std::byte* next = bytes_.data();
   for (std::size_t n = 0; n < sequence_.size(); ++n) {
     Sequence& sequence = sequence_[n];
@@ -121,7 +122,9 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         if (head.when[s] >= sequence.when[0]) continue;  // to be inserted
         std::byte* const page = head.page[s / o.page_size];
         const int offset = static_cast<int>(s) % o.page_size;
-        for (int d = 0; d < o.head_dim; ++d) store_element(page, o.type, key_index(layout, offset, d), normal(random));
+        std::vector<float> row;
+        fill(row, o.head_dim);
+        store_key(layout, page, offset, row.data());
         for (int p = 0; o.rotated_half && p < o.rope_dims / 2; ++p) {
           const bool halves = o.rope == RopeKind::kHalves;
           const std::size_t a = key_index(layout, offset, halves ? p : 2 * p);
@@ -129,8 +132,8 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
           store_element(page + half_offset(layout), o.type, a, -load_element(page, o.type, b));
           store_element(page + half_offset(layout), o.type, b, load_element(page, o.type, a));
         }
-        for (int d = 0; d < o.value_dim; ++d)
-          store_element(page + value_offset(layout), o.type, value_index(layout, offset) + d, normal(random));
+        fill(row, o.value_dim);
+        store_value(layout, page, offset, row.data());
       }
       head.slots = {head.when.data(),
                     head.rank.data(),

@@ -92,18 +92,18 @@ struct Tiles {
       const std::byte* const page = w.pages->page[slot / cache.page_size];
       if (page == nullptr) continue;
       key[t] = w.turned == nullptr
-                   ? reinterpret_cast<const T*>(page) + key_index(cache, offset, 0)
+                   ? reinterpret_cast<const T*>(page + key_tile(cache, offset))
                    : reinterpret_cast<const T*>(w.turned) + static_cast<std::ptrdiff_t>(slot) * cache.head_dim;
-      value[t] = reinterpret_cast<const T*>(page + value_offset(cache)) + value_index(cache, offset);
+      value[t] = reinterpret_cast<const T*>(page + value_tile(cache, offset));
     }
   }
 };
 
 template <class T>
-HWY_INLINE Ahead ahead_of(const T* const* tile, int dim) {
+HWY_INLINE Ahead ahead_of(const T* const* tile, std::size_t bytes) {
   Ahead ahead;
   for (int t = 0; t < 4; ++t) ahead.tile[t] = reinterpret_cast<const std::byte*>(tile[t]);
-  ahead.bytes = static_cast<std::size_t>(dim) * kTile * sizeof(T);
+  ahead.bytes = bytes;
   return ahead;
 }
 
@@ -182,10 +182,26 @@ HWY_INLINE void widen_keys(const Unit<T>& u, const Block<T>& b, const float** ti
     const std::uint32_t used = static_cast<std::uint32_t>(b.used >> (t * kTile)) & 0xffff;
     tiles[t] = out;
     if (used == 0) continue;
-    if (u.late()) {
+    if (u.late() && kIsScaled<T>) {
+      widen_tile(b.key[t], head_dim, out);
+      turn_tile(u.shape(), out, 0, b.turn[t], out);
+    } else if (u.late()) {
       turn_tile(u.shape(), b.key[t], u.half(), b.turn[t], out);
     } else {
       widen_tile(b.key[t], head_dim, out);
+    }
+  }
+}
+
+// Used rows of a tile of q8_0.
+HWY_INLINE void widen_scaled(const std::int8_t* tile, int dim, std::uint32_t used, float* out, int stride) {
+  HWY_ALIGN float scale[kTile];
+  for (int first = 0; first < dim; first += kScaled) {
+    for (int n = 0; n < kTile; n += kLanes) hn::Store(scales_at(tile, dim, first, n), df, scale + n);
+    for (std::uint32_t bits = used; bits != 0; bits &= bits - 1) {
+      const int s = std::countr_zero(bits);
+      for (int d = first; d < first + kScaled; d += kLanes)
+        hn::StoreU(hn::Mul(hn::Set(df, scale[s]), load(tile + s * dim + d)), df, out + s * stride + d);
     }
   }
 }
@@ -199,6 +215,10 @@ HWY_INLINE ValueTiles<float> widen_values(const Unit<T>& u, const Block<T>& b) {
     float* const out = u.memory.value_rows + t * kTile * wide.stride;
     wide.tile[t] = out;
     std::uint32_t used = static_cast<std::uint32_t>(b.used >> (t * kTile)) & 0xffff;
+    if constexpr (kIsScaled<T>) {
+      widen_scaled(b.value.tile[t], dim, used, out, wide.stride);
+      continue;
+    }
     for (; used != 0; used &= used - 1) {
       const int s = std::countr_zero(used);
       const T* const from = b.value.tile[t] + s * b.value.stride;
@@ -255,7 +275,7 @@ HWY_INLINE void add_bias(const Unit<T>& u, const Block<T>& b) {
 // Scores of all rows of a unit over a block, in units of log2.
 template <class T>
 HWY_INLINE void score_block(const Unit<T>& u, const Block<T>& b, bool widen, const Ahead& ahead) {
-  if (widen || (u.late() && u.rows() > 4)) {
+  if (widen || (u.late() && (kIsScaled<T> || u.rows() > 4))) {
     PlainKeys<float> keys;
     widen_keys(u, b, keys.tile);
     score_tiles(u, b, keys, ahead);
@@ -352,11 +372,11 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
     const Block<T> b = find_block(u, n, tiles, visible);
     if (keep_all) u.memory.score = w.kept + static_cast<std::size_t>(n) * rows * kBlock;  // they stay where they arise
     if (b.used != 0) {
-      score_block(u, b, widen, ahead_of(tiles.value, u.shape().value_dim));
+      score_block(u, b, widen, ahead_of(tiles.value, tile_bytes(*w.cache, u.shape().value_dim)));
       for (int r = 0; r < rows; ++r)
         soften_row(u.memory.score + r * kBlock, visible[r / w.group()], memory.max + r, memory.correction + r,
                    memory.sum + r * kTile);
-      Ahead keys = ahead_of(next.key, u.shape().head_dim);
+      Ahead keys = ahead_of(next.key, tile_bytes(*w.cache, u.shape().head_dim));
       keys.also = static_cast<std::size_t>(u.half()) * sizeof(T);
       if (widen) {
         add_block(u, widen_values(u, b), b.used, keys);

@@ -1,12 +1,14 @@
-// One number of a cache page, rounded to nearest even on its way in.
+// Numbers of a cache page, rounded to nearest even on their way in.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "palimpsest/cache/view.h"
 #include "palimpsest/core/types.h"
 
 namespace palimpsest {
@@ -44,7 +46,7 @@ inline float f32_from_bf16(std::uint16_t value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
 }
 
-// Element `index` of an array of `type` that starts at `data`.
+// Not q8_0: element `index` of an array of `type` that starts at `data`.
 inline float load_element(const std::byte* data, CacheType type, std::size_t index) {
   if (type == CacheType::kF32) {
     float value;
@@ -63,6 +65,58 @@ inline void store_element(std::byte* data, CacheType type, std::size_t index, fl
   }
   const std::uint16_t rounded = type == CacheType::kF16 ? f16_from_f32(value) : bf16_from_f32(value);
   std::memcpy(data + 2 * index, &rounded, 2);
+}
+
+// q8_0: `bytes` and `scales` are as far apart as the caller says.
+inline void store_scaled(const float* row, int dim, std::int8_t* bytes, std::ptrdiff_t byte_step, std::uint16_t* scales,
+                         std::ptrdiff_t scale_step) {
+  for (int first = 0; first < dim; first += kScaled) {
+    float most = 0;
+    for (int d = first; d < first + kScaled; ++d) most = std::max(most, std::abs(row[d]));
+    const std::uint16_t scale = f16_from_f32(most / 127);
+    const float unit = f32_from_f16(scale), inverse = unit > 0 ? 1 / unit : 0;
+    scales[first / kScaled * scale_step] = scale;
+    for (int d = first; d < first + kScaled; ++d)
+      bytes[d * byte_step] = static_cast<std::int8_t>(std::nearbyint(std::clamp(row[d] * inverse, -127.0f, 127.0f)));
+  }
+}
+
+// Any type: dimension d of the key (value) in slot `offset` of a page, and the whole of it.
+inline float load_scaled(const std::byte* tile, int dim, std::size_t index, int d, int lane) {
+  std::uint16_t scale;
+  std::memcpy(&scale, tile + scales_offset(dim) + 2 * static_cast<std::size_t>(d / kScaled * kTile + lane), 2);
+  return f32_from_f16(scale) * static_cast<float>(static_cast<std::int8_t>(tile[index]));
+}
+inline float load_key(const LayerView& v, const std::byte* page, int offset, int d) {
+  if (v.type != CacheType::kQ8_0) return load_element(page, v.type, key_index(v, offset, d));
+  const int lane = offset % kTile;
+  return load_scaled(page + key_tile(v, offset), v.head_dim, static_cast<std::size_t>(d * kTile + lane), d, lane);
+}
+inline float load_value(const LayerView& v, const std::byte* page, int offset, int d) {
+  if (v.type != CacheType::kQ8_0)
+    return load_element(page + value_offset(v), v.type, value_index(v, offset) + static_cast<std::size_t>(d));
+  const int lane = offset % kTile;
+  return load_scaled(page + value_tile(v, offset), v.value_dim, static_cast<std::size_t>(lane * v.value_dim + d), d,
+                     lane);
+}
+inline void store_key(const LayerView& v, std::byte* page, int offset, const float* key) {
+  if (v.type == CacheType::kQ8_0) {
+    std::byte* const tile = page + key_tile(v, offset);
+    store_scaled(key, v.head_dim, reinterpret_cast<std::int8_t*>(tile) + offset % kTile, kTile,
+                 reinterpret_cast<std::uint16_t*>(tile + scales_offset(v.head_dim)) + offset % kTile, kTile);
+    return;
+  }
+  for (int d = 0; d < v.head_dim; ++d) store_element(page, v.type, key_index(v, offset, d), key[d]);
+}
+inline void store_value(const LayerView& v, std::byte* page, int offset, const float* value) {
+  if (v.type == CacheType::kQ8_0) {
+    std::byte* const tile = page + value_tile(v, offset);
+    store_scaled(value, v.value_dim, reinterpret_cast<std::int8_t*>(tile) + offset % kTile * v.value_dim, 1,
+                 reinterpret_cast<std::uint16_t*>(tile + scales_offset(v.value_dim)) + offset % kTile, kTile);
+    return;
+  }
+  for (int d = 0; d < v.value_dim; ++d)
+    store_element(page + value_offset(v), v.type, value_index(v, offset) + static_cast<std::size_t>(d), value[d]);
 }
 
 }  // namespace palimpsest

@@ -7,6 +7,7 @@
 #define PALIMPSEST_ATTENTION_INSERT_INL_H_
 #endif
 
+#include "palimpsest/attention/element.h"
 #include "palimpsest/attention/lay-inl.h"
 #include "palimpsest/attention/turn-inl.h"
 
@@ -72,6 +73,23 @@ HWY_NOINLINE void insert(const HeadWork& w, int first, int last, int slot_begin,
     }
     if (several) lay_keys(rows, lanes, shape.head_dim, tile, scratch);
     if (several && cache.rotated_half) lay_keys(half_rows, lanes, shape.head_dim, tile + half, scratch);
+  }
+}
+
+// The same for q8_0, a token at a time.
+HWY_NOINLINE void insert_scaled(const HeadWork& w, int first, int last, int slot_begin, int slot_end,
+                                const UnitMemory& memory) {
+  const AttentionShape& shape = w.step->shape;
+  const StepTokens& tokens = *w.tokens;
+  const LayerView& cache = *w.cache;
+  for (int t = first; t < last; ++t) {
+    const int slot = w.slots().fresh[t], offset = slot % cache.page_size;
+    if (slot < slot_begin || slot >= slot_end) continue;
+    std::byte* const page = w.pages->page[slot / cache.page_size];
+    const float* const row = shape.rotation == Rotation::kAtWrite ? query_row(shape, tokens, w.slots(), t) : nullptr;
+    turn(w.step->k.at(tokens.first + t, w.kv_head), shape.head_dim, shape, row, 1, memory.row);
+    store_key(cache, page, offset, memory.row);
+    store_value(cache, page, offset, w.step->v.at(tokens.first + t, w.kv_head));
   }
 }
 

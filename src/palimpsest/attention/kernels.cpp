@@ -30,20 +30,32 @@ HWY_INLINE void with_type(const HeadWork& w, const Body& body) {
       return body(hwy::float16_t());
     case CacheType::kBF16:
       return body(hwy::bfloat16_t());
+    case CacheType::kQ8_0:
+      return body(std::int8_t());
   }
+}
+
+template <class T>
+HWY_INLINE void put_tokens(const HeadWork& w, int first, int last, int slot_begin, int slot_end,
+                           const UnitMemory& memory) {
+  if constexpr (kIsScaled<T>)
+    insert_scaled(w, first, last, slot_begin, slot_end, memory);
+  else
+    insert<T>(w, first, last, slot_begin, slot_end, memory);
 }
 
 void InsertTokens(const HeadWork& w, int unit, const UnitMemory& memory) {
   with_type(w, [&](auto type) HWY_ATTR {
     const int first = unit * kInsertTokens, last = std::min(w.tokens->count, first + kInsertTokens);
-    insert<decltype(type)>(w, first, last, 0, w.slots().slots, memory);
+    put_tokens<decltype(type)>(w, first, last, 0, w.slots().slots, memory);
   });
 }
 
 void RotateKeys(const HeadWork& w, int unit, const UnitMemory& memory) {
   with_type(w, [&](auto type) HWY_ATTR {
-    if (w.insert_units == 0) insert<decltype(type)>(w, 0, w.tokens->count, unit * kSplit, (unit + 1) * kSplit, memory);
-    rotate<decltype(type)>(w, unit, memory);
+    if (w.insert_units == 0)
+      put_tokens<decltype(type)>(w, 0, w.tokens->count, unit * kSplit, (unit + 1) * kSplit, memory);
+    if constexpr (!kIsScaled<decltype(type)>) rotate<decltype(type)>(w, unit, memory);
   });
 }
 
@@ -56,7 +68,8 @@ void RankTiles(const AttentionShape& shape, const float* rank_row, const SlotsVi
 void AttendUnit(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
   with_type(w, [&](auto type) HWY_ATTR {
     const int begin = w.splits > 1 ? split * kSplit : 0, end = w.splits > 1 ? begin + kSplit : w.slots().slots;
-    if (w.insert_units == 0 && w.rotate_units == 0) insert<decltype(type)>(w, 0, w.tokens->count, begin, end, memory);
+    if (w.insert_units == 0 && w.rotate_units == 0)
+      put_tokens<decltype(type)>(w, 0, w.tokens->count, begin, end, memory);
     attend<decltype(type)>(w, query_block, split, memory);
   });
 }

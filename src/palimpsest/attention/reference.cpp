@@ -68,19 +68,16 @@ struct Head {
     const float* v = step.v.at(tokens.first + token, kv_head);
     const float* turn = shape.rotation == Rotation::kAtWrite ? query_row(shape, tokens, slots(), token) : nullptr;
     const Vector key = rotated(Vector(k, k + shape.head_dim), shape, turn);
-    for (int d = 0; d < shape.head_dim; ++d)
-      store_element(page(slot), cache.type, key_index(cache, offset, d), static_cast<float>(key[d]));
+    store_key(cache, page(slot), offset, std::vector<float>(key.begin(), key.end()).data());
     for (int d = 0; cache.rotated_half && d < shape.head_dim; ++d)
       store_element(page(slot) + half_offset(cache), cache.type, key_index(cache, offset, d), half(k, d));
-    for (int d = 0; d < shape.value_dim; ++d)
-      store_element(page(slot) + value_offset(cache), cache.type, value_index(cache, offset) + d, v[d]);
+    store_value(cache, page(slot), offset, v);
   }
 
   Vector key(int slot) const {
     const AttentionShape& shape = step.shape;
     Vector key(shape.head_dim);
-    for (int d = 0; d < shape.head_dim; ++d)
-      key[d] = load_element(page(slot), cache.type, key_index(cache, slot % cache.page_size, d));
+    for (int d = 0; d < shape.head_dim; ++d) key[d] = load_key(cache, page(slot), slot % cache.page_size, d);
     if (shape.rotation == Rotation::kNever || shape.rotation == Rotation::kAtWrite) return key;
     const float* turn = row_of(tokens.rank_row, shape, slots().rank[slot]);
     if (cache.rotated_half) {
@@ -101,9 +98,7 @@ struct Head {
     return key;
   }
 
-  double value(int slot, int d) const {
-    return load_element(page(slot) + value_offset(cache), cache.type, value_index(cache, slot % cache.page_size) + d);
-  }
+  double value(int slot, int d) const { return load_value(cache, page(slot), slot % cache.page_size, d); }
 
   bool visible(int slot, int query) const {
     const std::int64_t when = slots().when[slot], now = tokens.when[query];

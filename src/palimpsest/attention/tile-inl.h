@@ -14,6 +14,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "palimpsest/attention/work.h"
 
@@ -40,6 +41,9 @@ template <class T>
 HWY_INLINE Vec load(const T* from) {
   return hn::PromoteTo(df, hn::LoadU(hn::Rebind<T, F>(), from));
 }
+HWY_INLINE Vec load(const std::int8_t* from) {
+  return hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(hn::Rebind<std::int8_t, F>(), from)));
+}
 HWY_INLINE Vec load_first(const float* from, int count) {
   return hn::LoadN(df, from, static_cast<std::size_t>(count));
 }
@@ -47,6 +51,17 @@ template <class T>
 HWY_INLINE Vec load_first(const T* from, int count) {
   return hn::PromoteTo(df, hn::LoadN(hn::Rebind<T, F>(), from, static_cast<std::size_t>(count)));
 }
+HWY_INLINE Vec load_first(const std::int8_t* from, int count) {
+  return hn::ConvertTo(
+      df, hn::PromoteTo(di, hn::LoadN(hn::Rebind<std::int8_t, F>(), from, static_cast<std::size_t>(count))));
+}
+// Scales of a tile of q8_0 of `dim` dimensions: those that dimension d shares, for kLanes slots from `lane` on.
+HWY_INLINE Vec scales_at(const std::int8_t* tile, int dim, int d, int lane) {
+  return load(reinterpret_cast<const hwy::float16_t*>(tile + scales_offset(dim)) + d / kScaled * kTile + lane);
+}
+template <class T>
+inline constexpr bool kIsScaled = std::is_same_v<T, std::int8_t>;
+
 HWY_INLINE void round_row(const float* from, int count, float* to) {
   hwy::CopyBytes(from, to, static_cast<std::size_t>(count) * sizeof(float));
 }
@@ -103,6 +118,12 @@ HWY_INLINE void turn(const float* HWY_RESTRICT x, int head_dim, const AttentionS
 
 template <class T>
 HWY_INLINE void widen_tile(const T* tile, int head_dim, float* HWY_RESTRICT out) {
+  if constexpr (kIsScaled<T>) {
+    for (int d = 0; d < head_dim; ++d)
+      for (int n = 0; n < kTile; n += kLanes)
+        hn::StoreU(hn::Mul(load(tile + d * kTile + n), scales_at(tile, head_dim, d, n)), df, out + d * kTile + n);
+    return;
+  }
   for (int n = 0; n < head_dim * kTile; n += kLanes) hn::StoreU(load(tile + n), df, out + n);
 }
 
@@ -133,6 +154,7 @@ HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* con
   for (int first = 0; first < kVectors; first += kWide) {
     const T* at[kWide];
     Vec sum[R][kWide];
+    [[maybe_unused]] Vec scale[kWide];
     for (int v = 0; v < kWide; ++v) {
       const int lane = (first + v) * kLanes;
       at[v] = tiles[lane / kTile] + lane % kTile;
@@ -143,6 +165,13 @@ HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* con
       for (const int end = head_dim * (quarter + 1) / 4; d < end; ++d) {
         Vec k[kWide];
         for (int v = 0; v < kWide; ++v) k[v] = load(at[v] + d * kTile);
+        if constexpr (kIsScaled<T>) {
+          for (int v = 0; d % kScaled == 0 && v < kWide; ++v) {
+            const int lane = (first + v) * kLanes;
+            scale[v] = scales_at(tiles[lane / kTile], head_dim, d, lane % kTile);
+          }
+          for (int v = 0; v < kWide; ++v) k[v] = hn::Mul(k[v], scale[v]);
+        }
         for (int r = 0; r < R; ++r) {
           const Vec x = hn::Set(df, q[d * 4 + r]);
           for (int v = 0; v < kWide; ++v) sum[r][v] = hn::MulAdd(x, k[v], sum[r][v]);
@@ -212,6 +241,19 @@ template <int R, class T>
 HWY_INLINE void add_values(const float* weight, const ValueTiles<T>& values, int value_dim, std::uint64_t used,
                            const Ahead& ahead, const float* correction, float* out, std::size_t out_stride) {
   int c = 0;
+  if constexpr (kIsScaled<T>) {
+    // 32 columns share their scales: the weights take them on.
+    HWY_ALIGN float scaled[R * kBlock];
+    for (; c < value_dim; c += kScaled) {
+      for (int n = 0; n < kBlock; n += kLanes) {
+        const Vec scale = scales_at(values.tile[n / kTile], value_dim, c, n % kTile);
+        for (int r = 0; r < R; ++r)
+          hn::Store(hn::Mul(scale, hn::LoadU(df, weight + r * kBlock + n)), df, scaled + r * kBlock + n);
+      }
+      add_columns<R, kScaled / kLanes>(scaled, values, c, used, ahead, correction, out + c, out_stride);
+    }
+    return;
+  }
   for (; c + kWide * kLanes <= value_dim; c += kWide * kLanes)
     add_columns<R, kWide>(weight, values, c, used, ahead, correction, out + c, out_stride);
   for (; c + kLanes <= value_dim; c += kLanes)

@@ -119,10 +119,10 @@ struct TurningKeys {
   }
 };
 
-// A tile of keys, turned, in f32.
+// A tile of keys, turned, in f32; `out` may be the tile itself.
 template <class T>
 HWY_INLINE void turn_tile(const AttentionShape& shape, const T* tile, std::ptrdiff_t half, const float* turns,
-                          float* HWY_RESTRICT out) {
+                          float* out) {
   const int pairs = shape.rope_dims / 2;
   const int step = shape.rope == RopeKind::kHalves ? 1 : 2, partner = shape.rope == RopeKind::kHalves ? pairs : 1;
   for (int p = 0; p < pairs; ++p) {
@@ -136,7 +136,7 @@ HWY_INLINE void turn_tile(const AttentionShape& shape, const T* tile, std::ptrdi
       hn::StoreU(hn::MulAdd(more, sin, hn::Mul(l, cos)), df, out + b + n);
     }
   }
-  widen_tile(tile + 2 * pairs * kTile, shape.head_dim - 2 * pairs, out + 2 * pairs * kTile);
+  for (int n = 2 * pairs * kTile; n < shape.head_dim * kTile; n += kLanes) hn::StoreU(load(tile + n), df, out + n);
 }
 
 }  // namespace HWY_NAMESPACE

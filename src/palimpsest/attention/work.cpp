@@ -1,6 +1,7 @@
 #include "palimpsest/attention/work.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace palimpsest {
 
@@ -26,6 +27,7 @@ HeadWork head_work(const AttentionStep& step, int sequence, int kv_head) {
   w.query_blocks = (count + w.block_queries - 1) / w.block_queries;
   w.splits = w.query_blocks == 1 ? std::max(1, stretches) : 1;
   w.insert_units = w.query_blocks == 1 ? 0 : (count + kInsertTokens - 1) / kInsertTokens;
+  assert(step.shape.rotation != Rotation::kRecompute || w.cache->type != CacheType::kQ8_0);
   if (step.shape.rotation == Rotation::kRecompute && step.shape.rope != RopeKind::kNone) w.rotate_units = stretches;
   const bool keep = w.query_blocks == 1 && w.rows() <= kKeptRows && step.weights_queries > 0;
   if (w.received != nullptr && keep) w.kept_queries = std::min(step.weights_queries, count);

@@ -23,6 +23,10 @@ std::vector<std::byte> noise(CacheType type, std::size_t bytes, std::uint32_t se
   std::normal_distribution<float> normal(0, 1);
   std::vector<std::byte> out(bytes);
   const auto width = static_cast<std::size_t>(bytes_per_element(type));
+  if (type == CacheType::kQ8_0) {  // any bytes do that are small scales, too
+    for (auto& byte : out) byte = static_cast<std::byte>(0x20 + generator() % 16);
+    return out;
+  }
   for (std::size_t at = 0; at + width <= bytes; at += width) {
     const float value = normal(generator);
     const std::uint16_t half = half_bits(value, type);

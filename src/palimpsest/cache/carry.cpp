@@ -56,10 +56,38 @@ void carry_as(const LayerView& shape, std::byte* const* sources, std::byte* cons
   }
 }
 
+// q8_0: bytes, and scales that lie as keys do.
+void carry_scaled(const LayerView& shape, std::byte* const* sources, std::byte* const* targets,
+                  std::span<const Move> moves) {
+  const auto carry_scales = [](const std::byte* from_tile, int from, std::byte* to_tile, int to, int n, int dim) {
+    carry_keys(reinterpret_cast<const std::uint16_t*>(from_tile + scales_offset(dim)), from,
+               reinterpret_cast<std::uint16_t*>(to_tile + scales_offset(dim)), to, n, dim / kScaled);
+  };
+  while (!moves.empty()) {
+    const int n = run_length(moves);
+    const Move first = moves.front();
+    const int from = first.from % shape.page_size, to = first.to % shape.page_size;
+    const int from_lane = from % kTile, to_lane = to % kTile;
+    const std::byte* source = sources[first.from / shape.page_size];
+    std::byte* target = targets[first.to / shape.page_size];
+    const std::byte *key = source + key_tile(shape, from), *value = source + value_tile(shape, from);
+    std::byte *new_key = target + key_tile(shape, to), *new_value = target + value_tile(shape, to);
+    carry_keys(reinterpret_cast<const std::uint8_t*>(key), from_lane, reinterpret_cast<std::uint8_t*>(new_key), to_lane,
+               n, shape.head_dim);
+    carry_scales(key, from_lane, new_key, to_lane, n, shape.head_dim);
+    std::memmove(new_value + to_lane * shape.value_dim, value + from_lane * shape.value_dim,
+                 static_cast<std::size_t>(n) * static_cast<std::size_t>(shape.value_dim));
+    carry_scales(value, from_lane, new_value, to_lane, n, shape.value_dim);
+    moves = moves.subspan(static_cast<std::size_t>(n));
+  }
+}
+
 }  // namespace
 
 void carry(const LayerView& shape, std::byte* const* source, std::byte* const* target, std::span<const Move> moves) {
-  if (bytes_per_element(shape.type) == 2)
+  if (shape.type == CacheType::kQ8_0)
+    carry_scaled(shape, source, target, moves);
+  else if (bytes_per_element(shape.type) == 2)
     carry_as<std::uint16_t>(shape, source, target, moves);
   else
     carry_as<std::uint32_t>(shape, source, target, moves);

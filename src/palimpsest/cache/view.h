@@ -9,6 +9,9 @@
 // first dimension of a rotary pair and k[partner] in the second, so that k turned by an angle is k*cos +
 // rotate_half*sin.
 //
+// q8_0 keeps signed bytes and scales. V lies in tiles of 16 rows, and each tile, of K and of V, is followed by the
+// scales of its slots, f16 [head_dim / 32][16].
+//
 // Slot s of a head lives in page s / page_size of its list, at offset s % page_size. Slots have no order.
 #pragma once
 
@@ -50,20 +53,33 @@ struct LayerView {
   bool rotated_half = false;
 };
 
-// Byte offsets inside a page.
+// Of 16 keys or values of `dim` dimensions.
+inline std::size_t tile_bytes(const LayerView& v, int dim) {
+  const int scales = v.type == CacheType::kQ8_0 ? dim / kScaled * kTile * 2 : 0;
+  return static_cast<std::size_t>(dim * kTile * bytes_per_element(v.type) + scales);
+}
+
+// Byte offsets inside a page: of the tile of slot `offset`, and of the scales in a tile.
 inline std::size_t half_offset(const LayerView& v) {  // of the rotated halves
-  return static_cast<std::size_t>(v.page_size) * static_cast<std::size_t>(v.head_dim) *
-         static_cast<std::size_t>(bytes_per_element(v.type));
+  return static_cast<std::size_t>(v.page_size / kTile) * tile_bytes(v, v.head_dim);
 }
 inline std::size_t value_offset(const LayerView& v) {
   return half_offset(v) * (v.rotated_half ? 2 : 1);
 }
 inline std::size_t page_bytes(const LayerView& v) {
-  return value_offset(v) + static_cast<std::size_t>(v.page_size) * static_cast<std::size_t>(v.value_dim) *
-                               static_cast<std::size_t>(bytes_per_element(v.type));
+  return value_offset(v) + static_cast<std::size_t>(v.page_size / kTile) * tile_bytes(v, v.value_dim);
 }
-// Element index of dimension d of the key (or its rotated half) in slot `offset` of a page, and of the first dimension
-// of its value.
+inline std::size_t key_tile(const LayerView& v, int offset) {
+  return static_cast<std::size_t>(offset / kTile) * tile_bytes(v, v.head_dim);
+}
+inline std::size_t value_tile(const LayerView& v, int offset) {
+  return value_offset(v) + static_cast<std::size_t>(offset / kTile) * tile_bytes(v, v.value_dim);
+}
+inline std::size_t scales_offset(int dim) {  // q8_0
+  return static_cast<std::size_t>(dim) * kTile;
+}
+// Not of q8_0: element index of dimension d of the key (or its rotated half) in slot `offset` of a page, and of the
+// first dimension of its value.
 inline std::size_t key_index(const LayerView& v, int offset, int d) {
   return (static_cast<std::size_t>(offset / kTile) * static_cast<std::size_t>(v.head_dim) +
           static_cast<std::size_t>(d)) *

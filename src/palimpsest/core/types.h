@@ -23,10 +23,16 @@ struct Rows {
 };
 
 // Element type of cached keys and values.
-enum class CacheType { kF32, kF16, kBF16 };
+enum class CacheType {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0  // bytes, each 32 dimensions times a scale of their own in f16
+};
+inline constexpr int kScaled = 32;  // numbers of kQ8_0 that share a scale
 
-inline constexpr int bytes_per_element(CacheType type) {
-  return type == CacheType::kF32 ? 4 : 2;
+inline constexpr int bytes_per_element(CacheType type) {  // scales not counted
+  return type == CacheType::kF32 ? 4 : type == CacheType::kQ8_0 ? 1 : 2;
 }
 
 }  // namespace palimpsest

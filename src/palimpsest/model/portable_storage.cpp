@@ -63,6 +63,8 @@ ggml_type ggml_type_of(CacheType type) {
       return GGML_TYPE_F16;
     case CacheType::kBF16:
       return GGML_TYPE_BF16;
+    case CacheType::kQ8_0:
+      fail("cache type q8_0 is the CPU's own path's: use f16, or leave out --portable and --device");
   }
   assert(false);
   return GGML_TYPE_F32;

@@ -1,0 +1,86 @@
+// q8_0: what is stored, and what happens to it when slots move.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "palimpsest/attention/element.h"
+#include "palimpsest/cache/cache.h"
+#include "palimpsest/cache/carry.h"
+#include "tests/support/error_of.h"
+
+namespace palimpsest {
+namespace {
+
+LayerView layout() {
+  return {.head_dim = 96, .value_dim = 64, .page_size = 32, .type = CacheType::kQ8_0};
+}
+
+TEST(Scaled, PagesHoldBytesAndScales) {
+  const LayerView v = layout();
+  EXPECT_EQ(page_bytes(v), 32 * (96 + 96 / 32 * 2) + 32 * (64 + 64 / 32 * 2));
+}
+
+TEST(Scaled, EachBlockOfThirtyTwoIsRoundedToItsScale) {
+  const LayerView v = layout();
+  std::vector<std::byte> page(page_bytes(v));
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  for (int offset : {0, 17, 31}) {
+    std::vector<float> key(96), value(64);
+    for (float& x : key) x = normal(random);
+    for (int d = 32; d < 64; ++d) key[d] *= 1000;
+    for (int d = 64; d < 96; ++d) key[d] = 0;
+    for (float& x : value) x = normal(random);
+    store_key(v, page.data(), offset, key.data());
+    store_value(v, page.data(), offset, value.data());
+    const auto expect_close = [&](float loaded, const std::vector<float>& row, int d) {
+      float most = 0;
+      for (int i = d / 32 * 32; i < d / 32 * 32 + 32; ++i) most = std::max(most, std::abs(row[i]));
+      EXPECT_LE(std::abs(loaded - row[d]), most / 127 * 0.51f) << d;
+    };
+    for (int d = 0; d < 96; ++d) expect_close(load_key(v, page.data(), offset, d), key, d);
+    for (int d = 0; d < 64; ++d) expect_close(load_value(v, page.data(), offset, d), value, d);
+  }
+}
+
+TEST(Scaled, KeysAndValuesMoveWithTheirScales) {
+  const LayerView v = layout();
+  std::vector<std::byte> first(page_bytes(v)), second(page_bytes(v));
+  std::byte* pages[] = {first.data(), second.data()};
+  std::mt19937 random(6);
+  std::normal_distribution<float> normal;
+  std::vector<std::vector<float>> token(64);
+  const auto read = [&](int slot) {
+    std::vector<float> all;
+    for (int d = 0; d < 96; ++d) all.push_back(load_key(v, pages[slot / 32], slot % 32, d));
+    for (int d = 0; d < 64; ++d) all.push_back(load_value(v, pages[slot / 32], slot % 32, d));
+    return all;
+  };
+  for (int slot = 0; slot < 64; ++slot) {
+    std::vector<float> row(96);
+    for (float& x : row) x = normal(random) * std::exp2(static_cast<float>(slot % 7));
+    store_key(v, pages[slot / 32], slot % 32, row.data());
+    store_value(v, pages[slot / 32], slot % 32, row.data() + 16);
+    token[slot] = read(slot);
+  }
+  std::vector<Move> moves;  // every third slot leaves
+  std::vector<int> kept;
+  for (int slot = 0; slot < 64; ++slot) {
+    if (slot % 3 == 1) continue;
+    if (static_cast<int>(kept.size()) < slot) moves.push_back({slot, static_cast<int>(kept.size())});
+    kept.push_back(slot);
+  }
+  carry(v, pages, pages, moves);
+  for (std::size_t slot = 0; slot < kept.size(); ++slot)
+    EXPECT_EQ(read(static_cast<int>(slot)), token[kept[slot]]) << slot;
+}
+
+TEST(Scaled, RefusesHeadsThatAreNoMultiple) {
+  CacheOptions o{.layers = 1, .kv_heads = 1, .head_dim = 80, .value_dim = 80, .type = CacheType::kQ8_0};
+  EXPECT_NE(testing::error_of([&] { Cache cache(o); }).find("multiple of 32 dimensions, not 80"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace palimpsest
