@@ -31,8 +31,13 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   const auto count = [](auto... n) { return (static_cast<std::size_t>(n) * ...); };
   const std::size_t heads = count(o.layers, o.batch, o.kv_heads), pages = count(o.slots / o.page_size);
   std::vector<std::byte> pattern(page_bytes(layout_));
-  for (std::size_t n = 0; n < pattern.size() / count(bytes_per_element(o.type)); ++n)
-    store_element(pattern.data(), o.type, n, normal(random));
+  std::vector<float> row(count(o.head_dim));
+  for (int s = 0; s < o.page_size; ++s) {
+    for (float& x : row) x = normal(random);
+    store_key(layout_, pattern.data(), s, row.data());
+    for (float& x : row) x = normal(random);
+    store_value(layout_, pattern.data(), s, row.data());
+  }
   // As a cache grows: a chunk of a prompt gives each head of each layer the pages of 512 tokens.
   page_.resize(heads * pages);
   const std::size_t chunk = std::max<std::size_t>(1, count(512 / o.page_size));

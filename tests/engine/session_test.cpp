@@ -182,6 +182,16 @@ TEST(Session, RefusesImpossibleOptions) {
   SessionOptions options = options_for("full");
   options.page_size = 17;
   EXPECT_THROW(Session(decoder, options), Error);
+
+  // Keys of q8_0 are rounded once, when they are written.
+  const CacheOptions shape{.layers = 1, .kv_heads = 1, .head_dim = 32, .value_dim = 32};
+  for (const char* how : {"recompute", "delta"}) {
+    SessionOptions scaled = options_for(std::string("streaming:budget=32,mechanism=shift,rerotate=") + how);
+    scaled.cache_type = CacheType::kQ8_0;
+    EXPECT_THROW(cache_options(scaled, shape, RopeKind::kPairs), Error) << how;
+    scaled.cache_type = CacheType::kF16;
+    EXPECT_NO_THROW(cache_options(scaled, shape, RopeKind::kPairs)) << how;
+  }
 }
 
 TEST(AttentionRule, FollowsTheMethod) {

@@ -94,7 +94,7 @@ struct AttentionScratch::Impl {
   // Units handed out, units done, threads that have left; all 0 between two calls, as the above.
   Counter next, done[kPhases], left;
 
-  int places() const { return 2 * static_cast<int>(thread.size()) + 2; }
+  int places() const { return static_cast<int>(thread.size()) + 1; }
   // Lists and places the heads of a step; returns the floats that they need.
   std::size_t list(const AttentionStep& step, std::vector<HeadWork>& list, bool& by_turns, int (&units)[kPhases]) const;
 };

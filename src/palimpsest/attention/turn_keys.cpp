@@ -74,6 +74,8 @@ void TurnKeys(const LayerView& cache, const HeadPages& head, RopeKind rope, int 
       return turn_slots<hwy::float16_t>(cache, head, rope, rope_dims, first, last, cos_sin);
     case CacheType::kBF16:
       return turn_slots<hwy::bfloat16_t>(cache, head, rope, rope_dims, first, last, cos_sin);
+    case CacheType::kQ8_0:
+      assert(false);  // refused beforehand: each turn would round the keys once more
   }
 }
 

@@ -53,8 +53,10 @@ CacheOptions cache_options(const SessionOptions& options, const CacheOptions& sh
   cache.shared = Evictor(options.method).needs().positions_only() && options.method.split == "uniform";
   const Rotation rotation = attention_rule(options.method, rope).rotation;
   cache.track_rank = at_rank(rotation);
-  if (rotation == Rotation::kRecompute && cache.type == CacheType::kQ8_0)
-    fail("rerotate recompute with cache type q8_0: a copy would be rounded twice; use rerotate=fused");
+  const bool rounds_again = rotation == Rotation::kRecompute || options.method.rerotate == Rerotate::kDelta;
+  if (rounds_again && cache.type == CacheType::kQ8_0)
+    fail("cache type q8_0 with rerotate {}: turned keys would be rounded once more; use rerotate=fused",
+         get_option(options.method, "rerotate"));
   cache.rotated_half = rotation == Rotation::kLate && options.method.rerotate == Rerotate::kCachedHalf;
   return cache;
 }
