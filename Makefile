@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift growth exactness shows format format-check setup clean prune
+.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness shows format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -41,6 +41,9 @@ versus: build  ## decode and prefill against llama.cpp's llama-bench (VERSUS_ARG
 
 versus-shift: build  ## what evicting costs here and in llama.cpp, 1,024 tokens kept (VERSUS_ARGS=...)
 	@tools/env python3 bench/versus_llama_shift.py $(VERSUS_ARGS)
+
+evict-cost: build  ## a step that evicts against one that never does (COST_ARGS=...)
+	@tools/env python3 bench/evict_cost.py $(COST_ARGS)
 
 growth: build  ## how time and memory grow with prompt, budget, batch and four million tokens (GROWTH_ARGS=...)
 	@tools/env --add python3-matplotlib

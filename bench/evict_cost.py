@@ -1,0 +1,93 @@
+"""What evicting costs: a decode step that evicts at a budget of n, against one that holds n tokens and never evicts.
+
+Both sides take turns in one process. The side that never evicts (`full`) starts half a run below n, so that it holds n
+on average; the others have been over their budget for long and evict in every step. Ratios are of the same round, so a
+busy machine slows both.
+
+    make evict-cost                      # all, about 15 minutes
+    make evict-cost COST_ARGS='--budgets 256 --batches 1'
+"""
+import argparse
+import statistics
+
+import common
+
+METHODS = {  # name: (method, what issue 4 asks)
+    "streaming": ("streaming:budget={n}", 1.01),
+    "sparse": ("sparse:budget={n}", None),
+    "lazy, 64 at once": ("lazy:budget={n}", None),
+    "h2o": ("h2o:budget={n}", 1.05),
+    "h2o, cache positions": ("h2o:budget={n},positions=cache", None),
+}
+
+
+def measure(model, budget, batch, names, options, prefix):
+    tokens = max(8, options.tokens // (1 if batch == 1 else 2))
+    depth = budget - 3 - tokens // 2  # two tokens of warm-up
+    methods = ["full"] + [METHODS[name][0].format(n=budget) for name in names]
+    command = ["build/palimpsest", "bench", "decode", "--synthetic", model, "--batch", batch, "--tokens", tokens, "--reps",
+               options.reps, "--depth", f"{depth},{budget + 64}", "-t", options.threads, "--json"]
+    for method in methods:
+        command += ["--method", method]
+    common.say(common.shown(command))
+    rows = common.run_json(command, prefix=prefix)
+    full = next(r for r in rows if r["name"] == "full" and r["depth"] == depth)
+    out = []
+    for name, method in zip(names, methods[1:]):
+        row = next(r for r in rows if r["name"] == method and r["depth"] == budget + 64)
+        rounds = min(len(row["samples"]), len(full["samples"]))
+        ratios = [full["samples"][i] / row["samples"][i] for i in range(rounds)]
+        out.append({"name": name, "budget": budget, "batch": batch, "full_ms": full["ms_p50"], "ms": row["ms_p50"],
+                    "p99": row["ms_p99"], "full_p99": full["ms_p99"], "ratios": ratios, "evicted": row["evicted"],
+                    "median_ratio": row["ms_p50"] / full["ms_p50"], "asked": METHODS[name][1],
+                    "evict": row["ms_evict"], "attention": row["ms_attention"], "full_attention": full["ms_attention"]})
+    return out, command
+
+
+def page(results, options, command):
+    lines = ["# What evicting costs", "",
+             "TPOT of a decode step that evicts one token in every layer and head, over the same engine holding as many",
+             f"tokens and never evicting. {common.machine()}, {options.threads} threads; {options.model}, f16 cache; commit"
+             f" {common.commit()}, {common.today()}.", "",
+             "| method | budget | batch | never evicts, ms | evicts, ms (p99) | ratio of medians | ratio, round by round | asked |",
+             "|---|---|---|---|---|---|---|---|"]
+    for r in results:
+        asked = "" if r["asked"] is None else f"≤ {r['asked']:.2f}x"
+        lines.append(f"| {r['name']} | {r['budget']:,} | {r['batch']} | {r['full_ms']:.2f} | {r['ms']:.2f} ({r['p99']:.2f}) | "
+                     f"**{r['median_ratio']:.3f}x** | {common.spread(r['ratios'])} | {asked} |")
+    lines += ["", "Ratio of medians: of the median step, over all rounds. Every figure: `make evict-cost` (bench/evict_cost.py"
+              " says what makes it fair), one process for each budget and batch, as in", "", "```", common.shown(command),
+              "```", ""]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="llama-3.2-1b@type=q4_0@vocab=32000")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[256, 1024, 4096])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME")
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--reps", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--prefix", default="", help="words before the program, as in 'chrt -r 1'")
+    parser.add_argument("--dry", action="store_true", help="print the page, do not write docs/results/evict-cost.md")
+    options = parser.parse_args()
+    results, command = [], None
+    for batch in options.batches:
+        for budget in options.budgets:
+            rows, command = measure(options.model, budget, batch, options.methods, options, options.prefix)
+            results += rows
+            for r in rows:
+                common.say(f"{r['name']}, {budget}, batch {batch}: {r['median_ratio']:.3f}x of {r['full_ms']:.2f} ms; rounds "
+                           f"{statistics.median(r['ratios']):.3f}x")
+    text = page(results, options, command)
+    if options.dry:
+        print(text)
+    else:
+        (common.RESULTS / "evict-cost.md").write_text(text)
+        common.say("wrote docs/results/evict-cost.md")
+
+
+if __name__ == "__main__":
+    main()
