@@ -8,8 +8,9 @@ namespace {
 
 const std::vector<std::string> kPolicies = {"none", "recent", "h2o", "random"};
 const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather"};
-const std::vector<std::pair<std::string, std::string>> kPositions = {
-    {"original", ""}, {"cache", "two-query"}, {"cache", "fused"}, {"cache", "cached-half"}, {"cache", "recompute"}};
+const std::vector<std::pair<std::string, std::string>> kPositions = {{"original", ""},       {"cache", "two-query"},
+                                                                     {"cache", "fused"},     {"cache", "cached-half"},
+                                                                     {"cache", "recompute"}, {"cache", "delta"}};
 // Every token; three or eight at once; m tokens in and m out; in bunches with slack and a bound; once after the prompt,
 // or from its end on; when a page is full; some victims stay.
 const std::vector<Timing> kTimings = {
@@ -59,8 +60,8 @@ std::string Combination::method() const {
   if (policy == "none") return "full";
   const std::string how = way.empty() ? "" : ",rerotate=" + way;
   const int recent = policy == "h2o" ? 16 : policy == "random" ? 5 : 0;
-  return fmt::format("streaming:policy={},budget={},sinks=4,recent={},mechanism={},positions={}{},{}", policy, kBudget,
-                     recent, mechanism, positions, how, timing.options);
+  return fmt::format("streaming:policy={},budget={},sinks=4,recent={},mechanism={},positions={}{}{}{},{}", policy,
+                     kBudget, recent, mechanism, positions, how, split.empty() ? "" : ",split=", split, timing.options);
 }
 
 std::string Combination::name() const {
@@ -73,8 +74,10 @@ std::string Combination::result() const {
   std::string result = fmt::format("{} {} {}", policy, positions, timing.options);
   if (!windowed() || timing.most != kAll || timing.options.find("prompt") != std::string::npos)
     result += fmt::format(" prompt={} chunk={}", timing.prompt, timing.chunk);
+  if (!split.empty()) result += " uneven";
   if (timing.by_page) result += fmt::format(" page={}", page_size);
-  if (type != CacheType::kF32) result += fmt::format(" {} rotated={} copied={}", name_of(type), rotated(), copied());
+  if (type != CacheType::kF32)
+    result += fmt::format(" {} rotated={} copied={} turned={}", name_of(type), rotated(), copied(), turned());
   // Other devices round the products of matrices their own way, and those of vectors another.
   if (path == Path::kVulkan) result += fmt::format(" vulkan prompt={} chunk={}", timing.prompt, timing.chunk);
   return result;
@@ -82,10 +85,10 @@ std::string Combination::result() const {
 
 Combination Combination::baseline() const {
   Combination base = *this;
-  base.mechanism = "in-place";
+  base.mechanism = turned() && type != CacheType::kF32 ? "shift" : "in-place";
   base.sequences = 1;
   // Ways that are read from the same stored keys; of f32 all are.
-  if (!way.empty() && !(type != CacheType::kF32 && (rotated() || copied()))) base.way = "fused";
+  if (!way.empty() && !(type != CacheType::kF32 && (rotated() || copied() || turned()))) base.way = "fused";
   if (!timing.by_page) base.page_size = 16;
   if (path != Path::kVulkan) base.path = Path::kReference;
   return base;
@@ -97,6 +100,8 @@ bool Combination::exists() const {
   const bool refresh = timing.options.find("refresh") != std::string::npos;
   const bool grows = timing.options.find("prompt") != std::string::npos;
   if (way == "two-query" && (policy != "recent" || refresh)) return false;
+  if (way == "delta" && (mechanism == "in-place" || path == Path::kPortable || path == Path::kVulkan)) return false;
+  if (policy == "none" && !split.empty()) return false;
   if (sequences > 1 && (timing.prompt == kAll || grows)) return false;  // they take a token each
   return true;
 }
@@ -122,26 +127,30 @@ void for_each_choice(const std::vector<Path>& paths, Visit visit) {
 
 }  // namespace
 
-std::vector<Combination> all_combinations(const std::vector<Path>& paths) {
+std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::string& split) {
   std::vector<Combination> all;
   for_each_choice(paths, [&](Combination c) {
     for (const int page_size : kPageSizes)
-      for (const int sequences : {1, 3}) {
-        c.page_size = page_size;
-        c.sequences = sequences;
-        if (c.exists()) all.push_back(c);
-      }
+      for (const int sequences : {1, 3})
+        for (const std::string& budgets : {std::string(), split}) {
+          c.page_size = page_size;
+          c.sequences = sequences;
+          c.split = budgets;
+          if (c.exists()) all.push_back(c);
+        }
   });
   return all;
 }
 
-std::vector<Combination> covering_combinations(const std::vector<Path>& paths) {
+std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::string& split) {
   std::vector<Combination> some;
   std::size_t turn = 0;
   for_each_choice(paths, [&](Combination c) {
     c.page_size = kPageSizes[turn % kPageSizes.size()];
-    c.sequences = turn / kPageSizes.size() % 2 == 0 ? 1 : 3;
+    if (c.exists() && turn % 5 > 2) c.sequences = 3;
+    if (turn % 7 > 4) c.split = split;
     if (!c.exists()) c.sequences = 1;
+    if (!c.exists()) c.split.clear();
     if (!c.exists()) return;
     some.push_back(c);
     ++turn;

@@ -3,6 +3,8 @@
 //   names the result     policy, schedule, kind of positions (chunks too, unless the policy is sinks + window); of a
 //                        two-byte cache also its type, and whether keys are stored rotated: they are rounded
 //   may not change it    mechanism, way to keep positions, page size, path, how many sequences step together
+//
+// Budgets by layer and head name the result too.
 #pragma once
 
 #include <string>
@@ -30,6 +32,7 @@ struct Combination {
   CacheType type = CacheType::kF32;
   Path path = Path::kFast;
   int sequences = 1;
+  std::string split = {};  // a file of budgets by layer and head; empty: all have the same
 
   std::string method() const;    // for parse_method
   std::string name() const;      // one line, all choices
@@ -39,6 +42,8 @@ struct Combination {
   bool windowed() const { return policy == "recent" || policy == "none"; }
   bool rotated() const { return positions == "original" || way == "two-query"; }  // keys are, as they are stored
   // Keys are rotated into a copy of the cache's type. Other devices rotate anew in each step anyway, in f32.
+  // ... and turned again whenever they move, with a rounding each time.
+  bool turned() const { return way == "delta"; }
   bool copied() const { return way == "recompute" && (path == Path::kReference || path == Path::kFast); }
 };
 
@@ -47,9 +52,9 @@ inline constexpr int kBudget = 48, kAll = 1 << 30;
 std::string name_of(CacheType type);
 std::string name_of(Path path);
 
-// Those that exist, of the paths asked for; in a fixed order.
-std::vector<Combination> all_combinations(const std::vector<Path>& paths);
-// Every combination of the other choices with one page size and one number of sequences each, by turns: an eighth.
-std::vector<Combination> covering_combinations(const std::vector<Path>& paths);
+// Those that exist, of the paths asked for; in a fixed order. `split`: the file for those whose heads differ.
+std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::string& split);
+// Every combination of the other choices with one page size, one number of sequences and one split each, by turns.
+std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::string& split);
 
 }  // namespace palimpsest::testing

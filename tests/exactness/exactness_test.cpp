@@ -63,7 +63,9 @@ class Table {
          {std::string("0all"), "1path " + name_of(c.path) + ", " + name_of(c.type), "2policy " + c.policy,
           "3mechanism " + c.mechanism, "4positions " + c.positions + (c.way.empty() ? "" : ", " + c.way),
           "5schedule " + c.timing.options + ", chunks of " + std::to_string(c.timing.chunk),
-          "7sequences: " + std::to_string(c.sequences), "6pages of " + std::to_string(c.page_size)})
+          "7sequences: " + std::to_string(c.sequences),
+          std::string(c.split.empty() ? "8budgets alike" : "8budgets by layer and head"),
+          "6pages of " + std::to_string(c.page_size)})
       rows_[key].add(o, d, seconds);
   }
   void print() const {
@@ -126,13 +128,14 @@ std::vector<Combination> drawn(std::vector<Combination> all, int count) {
 
 TEST(Exactness, SomeCombinations) {
   Laboratory laboratory(model_path(), kShort);
-  check(laboratory, drawn(all_combinations({Path::kReference, Path::kFast, Path::kPortable}), kSome));
+  check(laboratory,
+        drawn(all_combinations({Path::kReference, Path::kFast, Path::kPortable}, laboratory.split()), kSome));
 }
 
 TEST(Exactness, SomeCombinationsOnVulkan) {
   if (!has_vulkan()) GTEST_SKIP() << "needs ggml's Vulkan backend and a Vulkan device";
   Laboratory laboratory(model_path(), 100);
-  auto all = all_combinations({Path::kVulkan});
+  auto all = all_combinations({Path::kVulkan}, laboratory.split());
   std::erase_if(all, [](const Combination& c) { return c.sequences > 1; });  // a step takes 50 ms
   check(laboratory, drawn(all, 3));
 }
@@ -165,18 +168,18 @@ TEST(Exactness, TheGrid) {
   const std::vector<Path> paths = {Path::kReference, Path::kFast, Path::kPortable};
   Laboratory laboratory(model_path(), kLong);
   if (what == "grid")
-    check(laboratory, covering_combinations(paths));
+    check(laboratory, covering_combinations(paths, laboratory.split()));
   else if (what == "all")
-    check(laboratory, all_combinations(paths));
+    check(laboratory, all_combinations(paths, laboratory.split()));
   else
-    check(laboratory, drawn(all_combinations(paths), std::stoi(what)));
+    check(laboratory, drawn(all_combinations(paths, laboratory.split()), std::stoi(what)));
 }
 
 TEST(Exactness, TheGridOnVulkan) {
   if (std::getenv("PALIMPSEST_EXACTNESS") == nullptr) GTEST_SKIP() << "the long form: make exactness";
   if (!has_vulkan()) GTEST_SKIP() << "needs ggml's Vulkan backend and a Vulkan device";
   Laboratory laboratory(model_path(), 300);
-  check(laboratory, drawn(all_combinations({Path::kVulkan}), 16));
+  check(laboratory, drawn(all_combinations({Path::kVulkan}, laboratory.split()), 16));
 }
 
 }  // namespace

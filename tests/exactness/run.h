@@ -22,6 +22,19 @@ struct Outcome {         // of one sequence
   Verdict verdict;
 };
 
+// Of every layer and head another budget, between a little more than half of kBudget and all of it; in a file, too.
+class UnevenBudgets {
+ public:
+  ~UnevenBudgets();
+  void make(const Hyperparameters& hyper);
+  const std::string& path() const { return path_; }
+  const std::vector<int>& budgets() const { return budgets_; }
+
+ private:
+  std::string path_;
+  std::vector<int> budgets_;
+};
+
 // One model on every path that was asked for, and the texts that all runs read.
 class Laboratory {
  public:
@@ -33,6 +46,7 @@ class Laboratory {
   std::vector<Outcome> run(const Combination& how, const std::string& supposed);
   const Outcome& baseline(const Combination& how, int sequence);  // of its result; run once
 
+  const std::string& split() const { return split_.path(); }  // a file of budgets by layer and head
   int tokens() const { return static_cast<int>(texts_.front().size()); }
 
  private:
@@ -40,6 +54,7 @@ class Laboratory {
   std::vector<Outcome> run(const Combination& how, const std::string& supposed, int first_text);
 
   std::string gguf_;
+  UnevenBudgets split_;
   std::map<Path, std::shared_ptr<const Model>> models_;
   std::map<std::string, Outcome> baselines_;
   std::vector<std::vector<TokenId>> texts_;

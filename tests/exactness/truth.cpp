@@ -32,7 +32,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
     : hyper_(hyper), options_(options), method_(options_.method), frequencies_(hyper.rope) {
   if (method_.policy != "none") {
     policy_ = make_policy(method_.policy);
-    shared_ = policy_->needs().positions_only();
+    shared_ = policy_->needs().positions_only() && options.budgets.empty();
     sees_attention_ = policy_->needs().attention_window != 0;
   }
   const auto heads = static_cast<std::size_t>(hyper.layers * hyper.kv_heads);
@@ -75,9 +75,9 @@ void Truth::score(Table& table) const {
   for (std::size_t i = 0; i < score.size(); ++i) table.kept[i].score = score[i];
 }
 
-int Truth::surplus(const Table& table, int coming, When when) const {
-  const int size = static_cast<int>(table.kept.size());
-  int over = size + coming - method_.budget, least = method_.every;
+int Truth::surplus(std::size_t table, int coming, When when) const {
+  const int size = static_cast<int>(tables_[table].kept.size());
+  int over = size + coming - budget(table), least = method_.every;
   switch (method_.schedule) {
     case Schedule::kStep:
       break;
@@ -89,7 +89,7 @@ int Truth::surplus(const Table& table, int coming, When when) const {
       if (when == When::kPromptEnd) least = 1;
       break;
     case Schedule::kPage:  // as many as a page holds, at once
-      over = size - method_.budget;
+      over = size - budget(table);
       least = options_.page_size;
       break;
   }
@@ -100,8 +100,8 @@ int Truth::surplus(const Table& table, int coming, When when) const {
 
 void Truth::evict(int coming, When when) {
   if (policy_ == nullptr) return;
-  for (Table& table : tables_)
-    if (const int count = surplus(table, coming, when); count > 0) evict(table, count);
+  for (std::size_t t = 0; t < tables_.size(); ++t)
+    if (const int count = surplus(t, coming, when); count > 0) evict(tables_[t], count);
 }
 
 void Truth::evict(Table& table, int count) {
@@ -213,13 +213,14 @@ void Truth::layer(int index, const Layer& rows) {
 }
 
 void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
-  Table& table = tables_[shared_ ? 0 : layer * hyper_.kv_heads + kv_head];
+  const auto index = static_cast<std::size_t>(shared_ ? 0 : layer * hyper_.kv_heads + kv_head);
+  Table& table = tables_[index];
   const Position now = next_ - count_ + query;
   const bool window = method_.strict();
   std::vector<Token*> seen;
   double largest_value = 0;
   for (Token& token : table.kept) {
-    const bool old = window && token.position <= now - (method_.budget - method_.protection.sinks);
+    const bool old = window && token.position <= now - (budget(index) - method_.protection.sinks);
     if (token.position > now || (old && token.position >= method_.protection.sinks)) continue;
     seen.push_back(&token);
     const double* v = value(layer, kv_head, token.position);

@@ -39,8 +39,9 @@ struct Verdict {
 struct TruthOptions {
   Method method;
   CacheType type = CacheType::kF32;
-  bool rotated = false;  // keys are rounded to the cache's type after they were rotated, not before
-  bool copied = false;   // ... before, and once more after
+  bool rotated = false;           // keys are rounded to the cache's type after they were rotated, not before
+  bool copied = false;            // ... before, and once more after
+  std::vector<int> budgets = {};  // of each layer and head; empty: the method's
   int page_size = 16;
   long long prompt = 0;      // tokens that are read as a prompt
   double same_score = 1e-5;  // relative: scores so close may be in another order elsewhere
@@ -78,7 +79,8 @@ class Truth {
 
   enum class When { kInPrompt, kPromptEnd, kLater };
   void evict(int coming, When when);
-  int surplus(const Table& table, int coming, When when) const;
+  int budget(std::size_t table) const { return options_.budgets.empty() ? method_.budget : options_.budgets[table]; }
+  int surplus(std::size_t table, int coming, When when) const;
   void evict(Table& table, int count);
   void score(Table& table) const;
   void compare(const SlotTable& actual, int index, Table& table);
