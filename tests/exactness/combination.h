@@ -49,12 +49,17 @@ struct Combination {
 
 inline constexpr int kBudget = 48, kAll = 1 << 30;
 
+// q8_0 takes heads of a multiple of 32 dimensions, and has the CPU's own kernels only.
+inline const std::vector<CacheType> kTypes = {CacheType::kF32, CacheType::kF16, CacheType::kBF16};
+
 std::string name_of(CacheType type);
 std::string name_of(Path path);
 
 // Those that exist, of the paths asked for; in a fixed order. `split`: the file for those whose heads differ.
-std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::string& split);
+std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::vector<CacheType>& types,
+                                          const std::string& split);
 // Every combination of the other choices with one page size, one number of sequences and one split each, by turns.
-std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::string& split);
+std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::vector<CacheType>& types,
+                                               const std::string& split);
 
 }  // namespace palimpsest::testing

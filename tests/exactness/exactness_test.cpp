@@ -85,7 +85,9 @@ class Table {
 
 void check(Laboratory& laboratory, const std::vector<Combination>& some) {
   Table table;
+  int done = 0;
   for (const Combination& c : some) {
+    if (++done % 100 == 0) std::fprintf(stderr, "%d of %zu\n", done, some.size());
     SCOPED_TRACE(c.name());
     const auto start = std::chrono::steady_clock::now();
     const std::vector<Outcome> outcomes = laboratory.run(c);
@@ -129,13 +131,19 @@ std::vector<Combination> drawn(std::vector<Combination> all, int count) {
 TEST(Exactness, SomeCombinations) {
   Laboratory laboratory(model_path(), kShort);
   check(laboratory,
-        drawn(all_combinations({Path::kReference, Path::kFast, Path::kPortable}, laboratory.split()), kSome));
+        drawn(all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kTypes, laboratory.split()), kSome));
+}
+
+TEST(Exactness, SomeCombinationsOfBytes) {
+  Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);
+  check(laboratory,
+        drawn(all_combinations({Path::kReference, Path::kFast}, {CacheType::kQ8_0}, laboratory.split()), kSome / 3));
 }
 
 TEST(Exactness, SomeCombinationsOnVulkan) {
   if (!has_vulkan()) GTEST_SKIP() << "needs ggml's Vulkan backend and a Vulkan device";
   Laboratory laboratory(model_path(), 100);
-  auto all = all_combinations({Path::kVulkan}, laboratory.split());
+  auto all = all_combinations({Path::kVulkan}, kTypes, laboratory.split());
   std::erase_if(all, [](const Combination& c) { return c.sequences > 1; });  // a step takes 50 ms
   check(laboratory, drawn(all, 3));
 }
@@ -168,18 +176,25 @@ TEST(Exactness, TheGrid) {
   const std::vector<Path> paths = {Path::kReference, Path::kFast, Path::kPortable};
   Laboratory laboratory(model_path(), kLong);
   if (what == "grid")
-    check(laboratory, covering_combinations(paths, laboratory.split()));
+    check(laboratory, covering_combinations(paths, kTypes, laboratory.split()));
   else if (what == "all")
-    check(laboratory, all_combinations(paths, laboratory.split()));
+    check(laboratory, all_combinations(paths, kTypes, laboratory.split()));
   else
-    check(laboratory, drawn(all_combinations(paths, laboratory.split()), std::stoi(what)));
+    check(laboratory, drawn(all_combinations(paths, kTypes, laboratory.split()), std::stoi(what)));
+}
+
+TEST(Exactness, TheGridOfBytes) {
+  if (std::getenv("PALIMPSEST_EXACTNESS") == nullptr) GTEST_SKIP() << "the long form: make exactness";
+  Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kLong);
+  check(laboratory,
+        drawn(all_combinations({Path::kReference, Path::kFast}, {CacheType::kQ8_0}, laboratory.split()), 40));
 }
 
 TEST(Exactness, TheGridOnVulkan) {
   if (std::getenv("PALIMPSEST_EXACTNESS") == nullptr) GTEST_SKIP() << "the long form: make exactness";
   if (!has_vulkan()) GTEST_SKIP() << "needs ggml's Vulkan backend and a Vulkan device";
   Laboratory laboratory(model_path(), 300);
-  check(laboratory, drawn(all_combinations({Path::kVulkan}, laboratory.split()), 16));
+  check(laboratory, drawn(all_combinations({Path::kVulkan}, kTypes, laboratory.split()), 16));
 }
 
 }  // namespace

@@ -182,7 +182,10 @@ const Outcome& Laboratory::baseline(const Combination& how, int sequence) {
 double same_score(const Combination& how) {
   if (how.path == Path::kVulkan) return 5e-2;
   if (how.turned()) return how.type == CacheType::kF32 ? 1e-4 : how.type == CacheType::kF16 ? 2e-2 : 1e-1;
-  return how.type == CacheType::kF32 ? 2e-5 : how.type == CacheType::kF16 ? 1e-2 : 4e-2;
+  return how.type == CacheType::kF32    ? 2e-5
+         : how.type == CacheType::kF16  ? 1e-2
+         : how.type == CacheType::kBF16 ? 4e-2
+                                        : 1e-1;
 }
 
 double attention_bound(const Combination& how) {
@@ -198,6 +201,8 @@ double attention_bound(const Combination& how) {
       return 4e-3;
     case CacheType::kBF16:
       return 3e-2;
+    case CacheType::kQ8_0:
+      return 5e-2;
   }
   return 0;
 }
@@ -224,7 +229,9 @@ bool may_part(const Outcome& ours, const Outcome& base, const Combination& how) 
 
 TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how) {
   const bool vulkan = how.path == Path::kVulkan;
-  const float rounding = how.type == CacheType::kBF16 ? 5e-2F : how.type == CacheType::kF16 || vulkan ? 1e-2F : 1e-5F;
+  const float rounding = how.type == CacheType::kBF16 || how.type == CacheType::kQ8_0 ? 5e-2F
+                         : how.type == CacheType::kF16 || vulkan                      ? 1e-2F
+                                                                                      : 1e-5F;
   const float bound = how.turned() ? 10 * rounding : rounding;
   TopDifference difference;
   const std::size_t all = std::min(ours.top.size(), base.top.size());

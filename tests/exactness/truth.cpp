@@ -12,10 +12,21 @@ namespace palimpsest::testing {
 
 namespace {
 
-double stored(double x, CacheType type) {
-  std::byte bytes[4];
-  store_element(bytes, type, 0, static_cast<float>(x));
-  return load_element(bytes, type, 0);
+// A row as a cache of this type gives it back.
+void round_row(double* row, int dim, CacheType type) {
+  std::vector<float> rounded(row, row + dim);
+  if (type == CacheType::kQ8_0) {
+    std::vector<std::int8_t> bytes(rounded.size());
+    std::vector<std::uint16_t> scales(rounded.size() / kScaled);
+    store_scaled(rounded.data(), dim, bytes.data(), 1, scales.data(), 1);
+    for (int d = 0; d < dim; ++d) row[d] = f32_from_f16(scales[d / kScaled]) * static_cast<double>(bytes[d]);
+    return;
+  }
+  for (int d = 0; d < dim; ++d) {
+    std::byte bytes[4];
+    store_element(bytes, type, 0, rounded[d]);
+    row[d] = load_element(bytes, type, 0);
+  }
 }
 
 std::vector<Position> positions_of(const SlotTable& table) {
@@ -199,8 +210,8 @@ void Truth::store(int layer, const Layer& rows) {
       std::copy_n(rows.v + (t * hyper_.kv_heads + h) * hyper_.value_dim, hyper_.value_dim, v);
       if (options_.type == CacheType::kF32) continue;
       if (options_.rotated) turn(k, angle(position), 1);
-      for (int d = 0; d < hyper_.head_dim; ++d) k[d] = stored(k[d], options_.type);
-      for (int d = 0; d < hyper_.value_dim; ++d) v[d] = stored(v[d], options_.type);
+      round_row(k, hyper_.head_dim, options_.type);
+      round_row(v, hyper_.value_dim, options_.type);
       if (options_.rotated) turn(k, angle(position), -1);
     }
   }
@@ -238,7 +249,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     const Position distance = cache ? static_cast<Position>(seen.size() - 1 - i) : now - seen[i]->position;
     if (options_.copied && options_.type != CacheType::kF32) {
       turn(k.data(), angle(static_cast<Position>(i)), 1);
-      for (double& x : k) x = stored(x, options_.type);
+      round_row(k.data(), hyper_.head_dim, options_.type);
       turn(k.data(), angle(static_cast<Position>(seen.size() - 1)), -1);
     } else if (frequencies_.pairs() > 0) {
       turn(k.data(), angle(distance), -1);
