@@ -22,15 +22,17 @@ class Row(dict):
 
 
 class Engine:
-    def __init__(self, program, threads, effort):
-        self.program, self.threads, self.effort = program, threads, effort
+    def __init__(self, program, threads, effort, prefix=""):
+        self.program, self.threads, self.effort, self.prefix = program, threads, effort, prefix
         self.command = ""  # the last one, as a reader would type it
 
-    def words(self, shape, methods, depths, batch, tokens, reps, threads=None, cache_type=None):
+    def words(self, shape, methods, depths, batch, tokens, reps, threads=None, cache_type=None, fill=None):
         words = [self.program, "bench", "decode", "--synthetic", shape, "-t", threads or self.threads, "--batch", batch,
                  "--depth", ",".join(map(str, depths)), "--tokens", tokens, "--reps", reps, "--json"]
         if cache_type:
             words += ["--cache-type", cache_type]
+        if fill:
+            words += ["--fill", fill]
         for method in methods:
             words += ["--method", method]
         return words
@@ -40,7 +42,7 @@ class Engine:
         words = self.words(shape, methods.values(), depths, batch, tokens or self.effort.tokens, reps or self.effort.rounds,
                            **more)
         self.command = shown(words)
-        rows = json.loads(run(words)[1])
+        rows = json.loads(run(words, prefix=self.prefix)[1])
         keys = [(label, depth) for label in methods for depth in depths]
         return {key: Row(row) for key, row in zip(keys, rows, strict=True)}
 

@@ -225,7 +225,7 @@ def scaling(o):
         words = o.engine.words(LLAMA_7B, flat, [2 * n], batch, tokens, rounds, threads=threads)
         o.engine.command = shown(words)
         with concurrent.futures.ThreadPoolExecutor(instances) as pool:
-            outs = list(pool.map(lambda _: json.loads(run(words)[1]), range(instances)))
+            outs = list(pool.map(lambda _: json.loads(run(words, prefix=o.engine.prefix)[1]), range(instances)))
         ours, theirs, rate = {}, {}, 0.0
         for out in outs:
             for i, k in enumerate(methods):

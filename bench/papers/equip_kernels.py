@@ -16,12 +16,12 @@ TABLE_6 = {(1, 32, 4096): (0.91, 0.96), (1, 32, 16384): (1.01, 0.99), (1, 64, 40
            (128, 64, 16384): (1.02, 1.10)}
 
 
-def bench(build, name, *words):
-    path = REPO / build / name
+def bench(o, name, *words):
+    path = REPO / o.build / name
     if not path.exists():
         raise Skip(f"needs {shown([path])}: make build")
     command = [path, *words]
-    return json.loads(run(command)[1]), shown(command)
+    return json.loads(run(command, prefix=o.engine.prefix)[1]), shown(command)
 
 
 def rows_of(keys):
@@ -49,7 +49,7 @@ def table_5(o):
     small = [k for k in keys if k[0] == 1]
     for kind, threads, some in o.effort.pick([("f32", o.threads, keys)],
                                              [("f16", o.threads, keys), ("f32", 1, small), ("f32", o.threads, keys)]):
-        got, command = bench(o.build, "update_bench", "--rows", rows_of(some), "--type", kind, "--threads", threads, "--rounds",
+        got, command = bench(o, "update_bench", "--rows", rows_of(some), "--type", kind, "--threads", threads, "--rounds",
                              rounds, "--ms", ms)
         rows = []
         for row in got["rows"]:
@@ -108,7 +108,7 @@ def table_6(o):
             (128, 32, 4096): (16, 32, 4096), (128, 32, 16384): (16, 32, 16384), (128, 64, 4096): (16, 64, 4096),
             (128, 64, 16384): (16, 64, 16384)}
     some = o.effort.pick({k: v for k, v in full.items() if v[0] * v[1] * v[2] <= 1 << 20}, full)
-    got, command = bench(o.build, "rope_bench", "--rows", rows_of(some.values()), "--threads", o.threads, "--rounds",
+    got, command = bench(o, "rope_bench", "--rows", rows_of(some.values()), "--threads", o.threads, "--rounds",
                          o.effort.pick(5, 7))
     rows, each, shared = [], [], []
     for key, row in zip(some, got, strict=True):

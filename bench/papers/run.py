@@ -47,7 +47,7 @@ class Options:
     def __init__(self, given):
         self.threads, self.build = given.threads, given.build
         self.effort = Effort(given.quick)
-        self.engine = Engine(given.program, given.threads, self.effort)
+        self.engine = Engine(given.program, given.threads, self.effort, given.prefix)
 
 
 def main():
@@ -57,6 +57,7 @@ def main():
     parse.add_argument("--threads", type=int, default=os.cpu_count())
     parse.add_argument("--program", default=program())
     parse.add_argument("--build", default="build", help="folder of the benches")
+    parse.add_argument("--prefix", default="", help="words before measured commands, as in 'chrt -r 1'")
     given = parse.parse_args()
     unknown = [p for p in given.parts if p not in PARTS]
     if unknown:

@@ -4,9 +4,11 @@
 Makes itself an environment with PyTorch (from PyPI, pinned) in the cache folder, once; measures; writes
 out/papers/torch.json, which bench/papers/run.py reports. Without PyTorch: says so, and the part is skipped.
 """
+import argparse
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ REPO = pathlib.Path(__file__).resolve().parent.parent.parent
 OUT = REPO / "out" / "papers" / "torch.json"
 
 
-def enter_environment():
+def enter_environment(prefix):
     """Runs this script again with the environment's Python, made first if need be."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "palimpsest" / f"torch-{TORCH}"
     python, done = cache / "bin" / "python", cache / "done"
@@ -31,7 +33,8 @@ def enter_environment():
                 print(f"torch: skipped: PyTorch {TORCH} cannot be installed: {' '.join(last)}", file=sys.stderr)
                 sys.exit(0)
         done.touch()
-    os.execv(python, [str(python), str(pathlib.Path(__file__).resolve()), *sys.argv[1:]])
+    words = [*shlex.split(prefix), str(python), str(pathlib.Path(__file__).resolve()), *sys.argv[1:]]
+    os.execvp(words[0], words)
 
 
 N, OUT_TOKENS, SINKS = 1024, 64, 4
@@ -175,16 +178,25 @@ def measure(torch, quick, threads):
     return out
 
 
+def arguments():
+    """Those of run.py, of which few matter here."""
+    parse = argparse.ArgumentParser(description=__doc__)
+    parse.add_argument("parts", nargs="*")
+    parse.add_argument("--quick", action="store_true")
+    parse.add_argument("--prefix", default="")
+    return parse.parse_known_args()[0]
+
+
 def main():
-    parts = [a for a in sys.argv[1:] if not a.startswith("-")]
-    if parts and "torch" not in parts:
+    given = arguments()
+    if given.parts and "torch" not in given.parts:
         return
-    enter_environment()
+    enter_environment(given.prefix)
     import torch
     threads = os.cpu_count()
     torch.set_num_threads(threads)
     with torch.no_grad():
-        out = measure(torch, "--quick" in sys.argv, threads)
+        out = measure(torch, given.quick, threads)
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps(out))
     print(f"torch: {OUT.relative_to(REPO)}", file=sys.stderr)
