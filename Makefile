@@ -49,8 +49,9 @@ growth: build  ## how time and memory grow with prompt, budget, batch and four m
 	@tools/env --add python3-matplotlib
 	@tools/env python3 bench/growth.py $(GROWTH_ARGS)
 
-# grid: one page size and number of sequences each, by turns; all: every one (hours); or how many to draw.
-EXACTNESS ?= grid
+# How many combinations to draw; grid: all, but for page size, sequences and split, which take turns (over an hour);
+# all: every one (a day). PALIMPSEST_SEED draws the same again.
+EXACTNESS ?= 600
 exactness:  ## nothing but the method changes a result: the grid of mechanisms, positions, pages, paths, 2,000 tokens each
 	@tools/build release test_exactness
 	@PALIMPSEST_EXACTNESS=$(EXACTNESS) tools/env build/test_exactness --gtest_filter='Exactness.TheGrid*'

@@ -142,10 +142,10 @@ TEST(Exactness, SomeCombinationsOfBytes) {
 
 TEST(Exactness, SomeCombinationsOnVulkan) {
   if (!has_vulkan()) GTEST_SKIP() << "needs ggml's Vulkan backend and a Vulkan device";
-  Laboratory laboratory(model_path(), 100);
+  Laboratory laboratory(model_path(), 60);
   auto all = all_combinations({Path::kVulkan}, kTypes, laboratory.split());
   std::erase_if(all, [](const Combination& c) { return c.sequences > 1; });  // a step takes 50 ms
-  check(laboratory, drawn(all, 3));
+  check(laboratory, drawn(all, 2));
 }
 
 // The judges can say no: another budget, another kind of positions, another schedule are told from the right one.
