@@ -12,6 +12,7 @@
 #include "bench/attention_model.h"
 #include "bench/machine.h"
 #include "bench/team.h"
+#include "bench/three_step.h"
 
 namespace palimpsest::bench {
 namespace {
@@ -171,6 +172,39 @@ BENCHMARK(Prompt)
     ->Args({512, 4096, 2})
     ->Args({64, 4096, 2})
     ->Args({8, 4096, 2})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+
+// Column sums of a whole prompt beside the three-step form (EMS claims 13x over it on a GPU): what each adds to one
+// layer's attention.
+void ColumnSums(benchmark::State& state) {
+  AttentionModelOptions o;
+  o.new_tokens = o.slots = static_cast<int>(state.range(0));
+  o.layers = 1;
+  Team team(static_cast<int>(state.range(1)));
+  AttentionModel model(o);
+  ThreeStep three(o.slots, o.head_dim, team.threads());
+  model.run(team, true);
+  three.run_head(team);
+  std::vector<double> cost, ratio, steps;
+  for (auto _ : state) {
+    const double plain = seconds_of(team, model, false), with = seconds_of(team, model, true);
+    const Stopwatch watch(team);
+    three.run_head(team);
+    const double all = watch.seconds() * o.kv_heads * o.group;
+    state.SetIterationTime(with);
+    cost.push_back(with / plain - 1);
+    steps.push_back(all / plain);
+    ratio.push_back(all / (with - plain));
+  }
+  state.counters["columns_cost"] = median(cost);
+  state.counters["three_step_cost"] = median(steps);
+  state.counters["three_step_over_ours"] = median(ratio);
+}
+BENCHMARK(ColumnSums)
+    ->ArgNames({"tokens", "threads"})
+    ->Args({4096, 1})
+    ->Args({4096, 2})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 
