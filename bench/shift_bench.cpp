@@ -112,7 +112,9 @@ void add_peers(std::vector<Contestant>& all, const std::string& file, const Sett
 // Rows of noise are as fast to attend to as a prompt that was read (docs/results/versus-llama-bench.md times both).
 void add_ours(std::vector<Contestant>& all, std::shared_ptr<const Model> model, const Settings& s, TokenId next) {
   const auto decoder = std::make_shared<Decoder>(std::move(model), s.threads);
-  const auto cache = std::make_shared<Cache>(decoder->cache_options());
+  CacheOptions shape = decoder->cache_options();
+  shape.page_size = SessionOptions().page_size;  // as the sessions below have it
+  const auto cache = std::make_shared<Cache>(shape);
   cache->insert(s.kept - 1);
   fill_pages_with_noise(*cache, 1);
   all.push_back({.engine = "palimpsest",
