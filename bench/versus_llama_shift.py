@@ -50,13 +50,12 @@ def p99(values):
     return sorted(values)[int(0.99 * (len(values) - 1))]
 
 
-def paired(values, base):
-    """Median of the differences step by step, and half its 95% interval (of the median, by order statistics)."""
-    differences = sorted(a - b for a, b in zip(values, base))
-    n = len(differences)
+def centre(values):
+    """The median and half its 95% interval, by order statistics."""
+    ordered, n = sorted(values), len(values)
     half = int(0.98 * n ** 0.5) + 1
-    low, high = differences[max(0, n // 2 - half)], differences[min(n - 1, n // 2 + half)]
-    return statistics.median(differences), (high - low) / 2
+    low, high = ordered[max(0, n // 2 - half)], ordered[min(n - 1, n // 2 + half)]
+    return statistics.median(ordered), (high - low) / 2
 
 
 class Group:
@@ -71,11 +70,10 @@ class Group:
 
     def cost(self, key):
         """What a step pays for evicting: against the same engine that never does."""
-        return paired(self.gaps[key], self.gaps[key[0], "never"])
+        return centre([a - b for a, b in zip(self.gaps[key], self.gaps[key[0], "never"])])
 
     def pays(self, mode):
-        ours = self.gaps["palimpsest", mode]
-        return statistics.median(a / b for a, b in zip(ours, self.gaps["palimpsest", "never"]))
+        return centre([a / b for a, b in zip(self.gaps["palimpsest", mode], self.gaps["palimpsest", "never"])])
 
     def times(self, key):
         return self.p50[self.best] / self.p50[key]
@@ -94,24 +92,25 @@ class Group:
 
 
 def write(options, kept, note):
-    groups = [Group(name, cells, {tuple(key): ms for key, ms in gaps}) for name, cells, gaps in kept]
+    groups = [Group(name, cells, {tuple(key): ms for key, ms in gaps}) for name, cells, gaps in sorted(kept, key=lambda k: (k[0], k[1]))]
     shift = [(g, g.cost((engine, "shift"))[0]) for g in groups for engine in ("llama.cpp", "llama.cpp, flash attention")]
     large = [cost for g, cost in shift if "random" in g.name]
     modes = ("streaming", "original")
     pays = {(g, mode): g.pays(mode) for g in groups for mode in modes}
     times = {(g, mode): g.times(("palimpsest", mode)) for g in groups for mode in modes}
-    say_missed = lambda found: "; ".join(f"{g.name} at {g.cells:,}, {MODES[mode]}: {value:.3f}" for (g, mode), value in found) or "nothing"
+    listed = lambda found, show: "; ".join(f"{g.name} at {g.cells:,}, {MODES[mode]}: {show(value)}" for (g, mode), value in found) or "nothing"
+    ratios = [ratio for ratio, _ in pays.values()]
     text = ["# Evicting, against llama.cpp's context shift", "", note, "",
             f"{options.kept:,} tokens are attended to in every step, the newest included; the first 4 never leave. `never evicts` is the same "
             "engine holding as many: its newest token is taken back, untimed, after each step. Evicting's cost is the median of "
             "the differences to that, step by step, with its 95% interval. tokens/s: from the mean. Times: from the medians, which do not "
             "see what llama.cpp pays when it shifts 64 at once.", "",
-            f"- Ours pays for evicting {min(pays.values()):.3f} to {max(pays.values()):.3f} of a step that does not evict (asked: nothing measurable, "
-            f"at most {PAYS:.2f}). Above it: {say_missed([i for i in pays.items() if i[1] > PAYS])}.",
+            f"- A step of ours that evicts takes {min(ratios):.3f} to {max(ratios):.3f} times one that does not (asked: nothing measurable, at most "
+            f"{PAYS:.2f}). Above it, with the 95% interval: {listed([i for i in pays.items() if i[1][0] > PAYS], '{0[0]:.3f} ± {0[1]:.3f}'.format)}.",
             *([f"- llama.cpp's shift costs {min(large):+.1f} to {max(large):+.1f} ms a token in the {options.shape} shape (+22 to +86 were seen on "
                "another machine)."] if large else []),
             f"- Ours decodes {min(times.values()):.2f} to {max(times.values()):.2f} times as fast as the best of llama.cpp's modes with as many "
-            f"tokens (asked: {FASTER:.2f}). Below it: {say_missed([i for i in times.items() if i[1] < FASTER])}.",
+            f"tokens (asked: {FASTER:.2f}). Below it: {listed([i for i in times.items() if i[1] < FASTER], '{:.2f}'.format)}.",
             "- With the full cache: [versus-llama-bench.md](versus-llama-bench.md).", "",
             *[line for g in groups for line in g.lines()]]
     os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
