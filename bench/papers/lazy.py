@@ -11,7 +11,8 @@ PYTHIA = scaled("pythia-2.8b-like", 4, 32, 50304)
 C, S, R = 2048, 32, 64
 SPEED = ("Speed: pythia-2.8b's shape with 4 of 32 layers (and an eighth of its vocabulary), Q4_0 weights, batch 1, the paper's C = 2,048, "
          "S = 32, R = 64; its GPU is an A800, where a step is bound by launching kernels.")
-QUALITY = ("Perplexity: stories260K, a model of 260 thousand parameters trained on 512 tokens at a time, so C = 256, S = 4, R = 8: an eighth, all.")
+QUALITY = ("Perplexity: stories260K, a model of 260 thousand parameters trained on 512 tokens at a time, so C = 256, S = 4, R = 8: an eighth, all. "
+           "Strict rows keep the same tokens; they differ by how f16 rounds keys that are stored at other rotations.")
 
 # As the paper has them: the survivors move up and are turned by the constant difference (equation 9).
 STRICT = "streaming:budget={c},sinks={s},mechanism=shift,rerotate=delta"
