@@ -150,9 +150,13 @@ HWY_INLINE Block<T> find_block(const Unit<T>& u, int index, const Tiles<T>& tile
   b.when = slots.when + first;
   b.rank = slots.rank == nullptr ? nullptr : slots.rank + first;
   b.tiles = std::min(4, (slots.slots - first) / kTile);
-  for (int q = 0; q < u.queries; ++q) {
-    visible[q] = visible_bits(b.when, b.tiles, u.work, u.first_query + q);
-    b.used |= visible[q];
+  if (u.work.all_visible) {
+    visible[0] = b.used = ~std::uint64_t{0} >> (64 - b.tiles * kTile);
+  } else {
+    for (int q = 0; q < u.queries; ++q) {
+      visible[q] = visible_bits(b.when, b.tiles, u.work, u.first_query + q);
+      b.used |= visible[q];
+    }
   }
   if (b.used == 0) return b;
   if (u.work.tokens->two_query) b.sinks = before_bits(b.when, b.tiles, u.work.tokens->sink_end);
