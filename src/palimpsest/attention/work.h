@@ -32,7 +32,7 @@ struct HeadWork {
   int sequence, kv_head;
   int index;  // sequence * kv_heads + kv_head
   std::int32_t window;
-  bool all_visible;  // one query, every slot holds a token, no mask: `when` need not be read
+  bool all_visible;         // one query, every slot holds a token, no mask: `when` need not be read
   int block_queries;        // queries of a block
   int query_blocks;         // 1: each unit inserts the tokens of its own slots
   int splits;               // more than 1 only if query_blocks == 1
