@@ -73,7 +73,9 @@ void expect_family_equal(const char* name) {
 
 TEST(PortableTest, TrainedModel) {
   const std::string path = testing::in_f32(testing::small_model());  // quantised products round the activations
-  expect_equal_in_every_kind(Model::load(path, kPortable), Model::load(path), CacheType::kF32, 1e-5);
+  // Our own model (without ../shared) adds up twice as many terms in a logit: 1.6e-5 was seen.
+  const double bound = testing::shared_dir() ? 1e-5 : 3e-5;
+  expect_equal_in_every_kind(Model::load(path, kPortable), Model::load(path), CacheType::kF32, bound);
 }
 
 TEST(PortableTest, RandomLlama) {
