@@ -18,19 +18,22 @@ int run_length(std::span<const Move> moves) {
 }
 
 // Lanes from .. from + n - 1 of every row of one tile to lanes to .. to + n - 1 of another (or of the same: to < from
-// then). Whole rows are read and blended, so that the compiler makes vectors of it; what lies around a tile's rows and
-// is read with them is inside the page, but for the first row's front.
+// then). Whole rows are read and blended, so that the compiler makes vectors of it; the first and the last row are not:
+// what lies before and behind a tile may not be the page's.
 template <typename T>
 void carry_keys(const T* source, int from, T* target, int to, int n, int head_dim) {
   std::array<T, kTile> mask{}, moved{};
   for (int i = to; i < to + n; ++i) mask[static_cast<std::size_t>(i)] = static_cast<T>(~T{0});
   std::memmove(target + to, source + from, static_cast<std::size_t>(n) * sizeof(T));
-  for (int d = 1; d < head_dim; ++d) {
+  for (int d = 1; d < head_dim - 1; ++d) {
     std::memcpy(moved.data(), source + d * kTile + from - to, sizeof moved);
     T* row = target + d * kTile;
     for (std::size_t i = 0; i < kTile; ++i)
       row[i] = static_cast<T>((moved[i] & mask[i]) | (row[i] & static_cast<T>(~mask[i])));
   }
+  if (head_dim == 1) return;
+  const int last = (head_dim - 1) * kTile;
+  std::memmove(target + last + to, source + last + from, static_cast<std::size_t>(n) * sizeof(T));
 }
 
 template <typename T>

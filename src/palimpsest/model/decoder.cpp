@@ -38,7 +38,10 @@ struct Decoder::Impl {
       op = fast.get();
       path = std::move(fast);
     }
-    if (wrap) path = wrap(std::move(path));
+    if (wrap) {
+      path = wrap(std::move(path));
+      op = dynamic_cast<AttentionOp*>(path.get());
+    }
   }
 
   DecoderGraph& graph_for(int tokens, int rows, std::uint64_t shape) {
@@ -83,7 +86,7 @@ struct Decoder::Impl {
   ggml_backend_ptr backend;
   Step step;
   std::unique_ptr<AttentionPath> path;
-  AttentionOp* op = nullptr;       // the path, if it is the fast one, or inside what wraps it
+  AttentionOp* op = nullptr;       // the path, if it is the fast one
   std::list<DecoderGraph> graphs;  // the most recently used first
   std::vector<float> staging, logits;
   StepTimes times;
