@@ -10,9 +10,7 @@ namespace {
 
 class ConversationTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    vocabulary_ = Vocabulary::load(small_model());
-  }
+  void SetUp() override { vocabulary_ = Vocabulary::load(small_model()); }
   std::shared_ptr<Vocabulary> vocabulary_;
 };
 
