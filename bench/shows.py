@@ -125,7 +125,7 @@ class Parts:
         need(MODEL, BOOK)
         groups = [[f"streaming:budget=256,positions=original,mechanism={m}" for m in ("in-place", "shift")],
                   [f"streaming:budget=256,positions=cache,mechanism={m},rerotate={r}"
-                   for r in ("two-query", "late") for m in ("in-place", "shift")]]
+                   for r in ("two-query", "fused") for m in ("in-place", "shift")]]
         lines, good = [], True
         for group in groups:
             command = self.program("eval", "compare", "-m", MODEL, "-f", BOOK, "--gutenberg", "--tokens", self.o.exact_tokens,
