@@ -133,6 +133,7 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family)
   h.norm_epsilon = static_cast<float>(keys.number("attention.layer_norm_rms_epsilon", 0.0, 0.0, 1.0));
   h.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(h.head_dim)));
   h.rope = read_rope(file, keys, family, h);
+  h.windows.assign(static_cast<std::size_t>(h.layers), INT32_MAX);
 
   const GgufTensor* embedding = file.find("token_embd.weight");
   if (embedding == nullptr) fail("{}: tensor token_embd.weight is missing; is it a whole model?", file.path());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,9 @@ struct Hyperparameters {
   float norm_epsilon = 1e-5F;
   float attention_scale = 0;  // 1/sqrt(head_dim) unless the model says otherwise
   RopeOptions rope;
-  std::vector<float> alibi;  // [query_heads] slopes; empty: no ALiBi
+  std::vector<float> alibi;           // [query_heads] slopes; empty: no ALiBi
+  float attention_soft_cap = 0;       // scores become cap * tanh(score / cap); 0: they stay
+  std::vector<std::int32_t> windows;  // [layers] tokens that a query of the layer sees, itself included; INT32_MAX: all
   std::size_t parameters = 0, weight_bytes = 0;
 };
 
