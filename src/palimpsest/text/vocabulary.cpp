@@ -71,7 +71,23 @@ struct Vocabulary::Impl {
   llama_model* model = nullptr;
   const llama_vocab* vocab = nullptr;
   std::string path;
+  bool spaced = false;  // a text has a space put before it
   ~Impl() { llama_model_free(model); }
+
+  std::string piece(TokenId token, bool special, bool without_space) const {
+    if (token < 0 || token >= llama_vocab_n_tokens(vocab))
+      fail("token {} is not in the vocabulary of {} tokens", token, llama_vocab_n_tokens(vocab));
+    return filled<std::string>(32, [&](char* buffer, std::int32_t size) {
+      return llama_token_to_piece(vocab, token, buffer, size, without_space ? 1 : 0, special);
+    });
+  }
+  // libllama's rule: sentencepiece does unless the file says otherwise.
+  bool puts_a_space_first() const {
+    char said[8] = "";
+    if (llama_model_meta_val_str(model, "tokenizer.ggml.add_space_prefix", said, sizeof said) >= 0)
+      return std::string_view(said) == "true";
+    return llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_SPM;
+  }
 };
 
 Vocabulary::Vocabulary() : impl_(std::make_unique<Impl>()) {}
@@ -89,6 +105,7 @@ std::shared_ptr<Vocabulary> Vocabulary::load(const std::string& gguf_path) {
     fail("the vocabulary in '{}' cannot be read: {}", gguf_path, complaints.first());
   vocabulary->impl_->vocab = llama_model_get_vocab(vocabulary->impl_->model);
   if (vocabulary->size() == 0) fail("'{}' has no vocabulary: convert the model together with its tokenizer", gguf_path);
+  vocabulary->impl_->spaced = vocabulary->impl_->puts_a_space_first();
   return vocabulary;
 }
 
@@ -124,17 +141,14 @@ std::vector<TokenId> Vocabulary::tokenize(std::string_view text, bool add_bos, b
 }
 
 std::string Vocabulary::piece(TokenId token, bool special) const {
-  if (token < 0 || token >= size()) fail("token {} is not in the vocabulary of {} tokens", token, size());
-  return filled<std::string>(32, [&](char* buffer, std::int32_t size) {
-    return llama_token_to_piece(impl_->vocab, token, buffer, size, 0, special);
-  });
+  return impl_->piece(token, special, false);
 }
 
+// llama_detokenize would leave out spaces before punctuation, too, where a vocabulary says so.
 std::string Vocabulary::detokenize(const std::vector<TokenId>& tokens, bool special) const {
-  return filled<std::string>(tokens.size() * 4 + 32, [&](char* buffer, std::int32_t size) {
-    return llama_detokenize(impl_->vocab, tokens.data(), static_cast<std::int32_t>(tokens.size()), buffer, size, false,
-                            special);
-  });
+  std::string text;
+  for (std::size_t i = 0; i < tokens.size(); ++i) text += impl_->piece(tokens[i], special, impl_->spaced && i == 0);
+  return text;
 }
 
 TokenId Vocabulary::bos() const {
