@@ -211,6 +211,8 @@ TEST(AttentionCpu, RandomSteps) {
     o.sinks = one_of(0, 4);
     o.base = one_of(0, 1'000'000);
     o.two_queries = o.sinks > 0 && one_of(false, true);
+    o.local = one_of(INT32_MAX, INT32_MAX, 1, 50, 400);
+    o.soft_cap = one_of(0.0F, 0.0F, 0.5F, 20.0F);
     o.alibi = one_of(false, false, true);
     o.rank_distance = o.alibi && one_of(false, true);
     o.rank_keys = o.rotation == Rotation::kAtWrite && one_of(false, true);
@@ -218,6 +220,39 @@ TEST(AttentionCpu, RandomSteps) {
     o.weights_queries = one_of(INT32_MAX, 1, 5);
     check(o);
     if (HasFailure()) return;
+  }
+}
+
+// A soft cap and a window of the layer's own, with every other rule that meets them.
+TEST(AttentionCpu, SoftCapsAndLocalWindows) {
+  unsigned seed = 0;
+  for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0}) {
+    for (int new_tokens : {1, 3, 90}) {
+      for (std::int32_t local : {1, 77, 900, INT32_MAX}) {
+        for (float soft_cap : {0.0F, 0.3F, 30.0F}) {
+          RandomCacheOptions o;
+          o.seed = ++seed;
+          o.type = type;
+          o.group = 3;
+          o.old_tokens = 700;
+          o.new_tokens = new_tokens;
+          o.base = 0;
+          o.local = local;
+          o.soft_cap = soft_cap;
+          o.weights = true;
+          o.alibi = seed % 2 == 0;
+          o.own_slots = seed % 3 == 0;
+          o.dead = seed % 4 == 0 ? 0.1 : 0;
+          if (seed % 5 < 3) o.rope = RopeKind::kHalves, o.rope_dims = 64;
+          const bool half = type != CacheType::kQ8_0 && seed % 5 == 2;
+          o.rotation = seed % 5 == 0 ? Rotation::kAtWrite : half ? Rotation::kRecompute : Rotation::kLate;
+          o.rotated_half = type != CacheType::kQ8_0 && seed % 5 == 1;
+          if (seed % 7 > 3) o.sinks = 4, o.window = seed % 7 == 4 ? INT32_MAX : 200, o.two_queries = seed % 7 == 6;
+          check(o);
+          if (HasFailure()) return;
+        }
+      }
+    }
   }
 }
 
@@ -245,6 +280,8 @@ TEST(AttentionCpu, EveryInstructionSet) {
       o.sinks = 4;
       o.window = 300;
       o.two_queries = true;
+      o.local = 500;
+      o.soft_cap = 1;
       check(o);
       o.rotation = Rotation::kLate;
       check(o);

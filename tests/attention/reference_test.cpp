@@ -88,6 +88,40 @@ TEST(Reference, QueriesSeeThePastTheirWindowAndTheSinks) {
   EXPECT_FLOAT_EQ(t.out[0], (1 + 2) / 2.0f);
 }
 
+// The layer's own window hides sinks too, and counts positions.
+TEST(Reference, ALayersOwnWindow) {
+  Tiny t;
+  for (int i : {0, 1, 4, 5}) t.put(i, i, 0, 0, static_cast<float>(1 << i));
+  t.q.assign(4, 0);
+  t.tokens.window = 4;
+  t.tokens.sink_end = 1;
+  const std::int32_t at[] = {4, 5};
+  t.attend(2, at);
+  EXPECT_FLOAT_EQ(t.out[1], (1 + 16 + 32) / 3.0f);
+  t.step.local = 4;
+  t.attend(2, at);
+  EXPECT_FLOAT_EQ(t.out[0], (2 + 16) / 2.0f);
+  EXPECT_FLOAT_EQ(t.out[1], (16 + 32) / 2.0f);
+  t.step.local = 1;
+  t.attend(2, at);
+  EXPECT_FLOAT_EQ(t.out[1], 32);
+}
+
+TEST(Reference, SoftCap) {
+  Tiny t;
+  t.put(0, 0, 4, 0, 0);
+  t.put(1, 1, -1, 0, 1);
+  t.q = {2, 0};
+  t.step.shape.scale = 0.5f;  // scores 4 and -1
+  t.step.shape.soft_cap = 3;
+  const float slope = 0.25f;
+  t.step.shape.alibi = &slope;  // not capped
+  const std::int32_t now = 1;
+  t.attend(1, &now);
+  const double apart = 3 * std::tanh(4 / 3.0) - 0.25 - 3 * std::tanh(-1 / 3.0);
+  EXPECT_FLOAT_EQ(t.weights[0], static_cast<float>(1 / (1 + std::exp(-apart))));
+}
+
 TEST(Reference, WeightsAreTheMeanOverTheGroupAndTheSumOverTheLastQueries) {
   Tiny t;
   t.step.shape.query_heads = 2;

@@ -228,11 +228,17 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   Table& table = tables_[index];
   const Position now = next_ - count_ + query;
   const bool window = method_.strict();
+  const Position local = hyper_.windows[static_cast<std::size_t>(layer)];  // the layer's own, sinks or not
   std::vector<Token*> seen;
+  Position hidden = 0;  // by the layer's own window alone: the oldest
   double largest_value = 0;
   for (Token& token : table.kept) {
     const bool old = window && token.position <= now - (budget(index) - method_.protection.sinks);
     if (token.position > now || (old && token.position >= method_.protection.sinks)) continue;
+    if (token.position <= now - local) {
+      ++hidden;
+      continue;
+    }
     seen.push_back(&token);
     const double* v = value(layer, kv_head, token.position);
     for (int d = 0; d < hyper_.value_dim; ++d) largest_value = std::max(largest_value, std::abs(v[d]));
@@ -248,9 +254,9 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     const bool cache = method_.positions == Positions::kCache;
     const Position distance = cache ? static_cast<Position>(seen.size() - 1 - i) : now - seen[i]->position;
     if (options_.copied && options_.type != CacheType::kF32) {
-      turn(k.data(), angle(static_cast<Position>(i)), 1);
+      turn(k.data(), angle(hidden + static_cast<Position>(i)), 1);
       round_row(k.data(), hyper_.head_dim, options_.type);
-      turn(k.data(), angle(static_cast<Position>(seen.size() - 1)), -1);
+      turn(k.data(), angle(hidden + static_cast<Position>(seen.size() - 1)), -1);
     } else if (frequencies_.pairs() > 0) {
       turn(k.data(), angle(distance), -1);
     }
@@ -263,7 +269,8 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
         sum += term;
         terms += std::abs(term);
       }
-      p[g * seen.size() + i] = sum * hyper_.attention_scale;
+      const double score = sum * hyper_.attention_scale, cap = hyper_.attention_soft_cap;
+      p[g * seen.size() + i] = cap == 0 ? score : cap * std::tanh(score / cap);
       size[g] = std::max(size[g], terms * hyper_.attention_scale);
     }
   }

@@ -26,9 +26,9 @@ std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
              << "+" << o.new_tokens << " dead " << o.dead << " null " << o.null_pages << " own " << o.own_slots
              << o.own_budgets << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope)
              << "/" << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries
-             << " by rank " << o.rank_keys << " weights " << o.weights << "/" << o.weights_queries << " alibi "
-             << o.alibi << o.rank_distance << " half " << o.rotated_half << " tiles " << o.rank_tiles << " base "
-             << o.base << " seed " << o.seed;
+             << " by rank " << o.rank_keys << " weights " << o.weights << "/" << o.weights_queries << " local "
+             << o.local << " cap " << o.soft_cap << " alibi " << o.alibi << o.rank_distance << " half "
+             << o.rotated_half << " tiles " << o.rank_tiles << " base " << o.base << " seed " << o.seed;
 }
 
 RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
@@ -187,6 +187,8 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   for (int h = 0; o.alibi && h < query_heads; ++h)
     alibi_.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(query_heads)));
   step_.shape.alibi = o.alibi ? alibi_.data() : nullptr;
+  step_.shape.soft_cap = o.soft_cap;
+  step_.local = o.local;
   step_.cache = layer_.data();
   step_.tokens = tokens_.data();
   step_.sequences = o.sequences;

@@ -29,6 +29,8 @@ struct RandomCacheOptions {
   Position base = 1'000'000;  // of the slot tables
   int sinks = 0;              // with a window, or with two_queries
   bool two_queries = false;
+  std::int32_t local = INT32_MAX;
+  float soft_cap = 0;
   bool alibi = false, rank_distance = false;
   bool rotated_half = false;  // kLate: pages hold it
   bool rank_tiles = false;    // made for the step (all heads share a slot table)

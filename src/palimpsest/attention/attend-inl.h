@@ -22,7 +22,6 @@ namespace palimpsest {
 namespace HWY_NAMESPACE {
 
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
-inline constexpr float kLog2E = 1.44269504f;
 inline constexpr int kWidenRows = 12;  // from so many rows on, a block is widened first
 
 // What queries of one unit share.
@@ -122,13 +121,16 @@ struct Block {
 
 HWY_INLINE std::uint64_t visible_bits(const std::int32_t* when, int tiles, const HeadWork& work, int query) {
   const StepTokens& tokens = *work.tokens;
-  const std::int64_t oldest = static_cast<std::int64_t>(tokens.when[query]) - work.window;
+  const auto before = [&](std::int32_t window) HWY_ATTR {
+    const std::int64_t when = window == INT32_MAX ? INT32_MIN : std::int64_t{tokens.when[query]} - window;
+    return hn::Set(di, static_cast<std::int32_t>(std::max<std::int64_t>(when, INT32_MIN)));
+  };
   const auto now = hn::Set(di, tokens.when[query]), sink_end = hn::Set(di, tokens.sink_end);
-  const auto low = hn::Set(di, static_cast<std::int32_t>(std::max<std::int64_t>(oldest, INT32_MIN)));
+  const auto low = before(work.window), far = before(work.step->local);
   std::uint64_t bits = 0;
   for (int n = 0; n < tiles * kTile; n += kLanes) {
     const auto w = hn::LoadU(di, when + n);
-    const auto seen = hn::And(hn::Le(w, now), hn::Or(hn::Gt(w, low), hn::Lt(w, sink_end)));
+    const auto seen = hn::And(hn::And(hn::Le(w, now), hn::Gt(w, far)), hn::Or(hn::Gt(w, low), hn::Lt(w, sink_end)));
     bits |= static_cast<std::uint64_t>(hn::BitsFromMask(di, seen)) << n;
   }
   return bits;
@@ -251,6 +253,12 @@ HWY_INLINE void score_tiles(const Unit<T>& u, const Block<T>& b, const Keys& key
   }
 }
 
+template <class T>
+HWY_INLINE void cap_scores(const Unit<T>& u) {
+  for (int n = 0; n < u.rows() * kBlock; n += kLanes)
+    hn::StoreU(soft_capped(hn::LoadU(df, u.memory.score + n), u.shape().soft_cap), df, u.memory.score + n);
+}
+
 // Takes ALiBi's share off the scores: slope * distance. What a dead slot gets does not matter.
 template <class T>
 HWY_INLINE void add_bias(const Unit<T>& u, const Block<T>& b) {
@@ -294,6 +302,7 @@ HWY_INLINE void score_block(const Unit<T>& u, const Block<T>& b, bool widen, con
     std::copy_n(b.key, 4, keys.tile);
     score_tiles(u, b, keys, ahead);
   }
+  if (u.shape().soft_cap > 0) cap_scores(u);
   if (u.shape().alibi != nullptr) add_bias(u, b);
 }
 

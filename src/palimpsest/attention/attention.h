@@ -34,6 +34,11 @@ inline constexpr bool at_rank(Rotation r) {
   return r == Rotation::kLate || r == Rotation::kRecompute;
 }
 
+// Whether a token is among the last `window` positions at `now`; INT32_MAX: always.
+inline bool within(std::int64_t when, std::int64_t now, std::int32_t window) {
+  return window == INT32_MAX || when > now - window;
+}
+
 // The new tokens of one sequence in this step: the same for every layer, made once per step. Their slots are the
 // `fresh` slots of each head's SlotsView (already counted as live there).
 struct StepTokens {
@@ -50,7 +55,7 @@ struct StepTokens {
   bool two_query = false;
   // ALiBi: distances are between ranks (`cache` positions; slot tables with ranks), not between positions.
   bool rank_distance = false;
-  // Visible to query i: when <= when[i] and (when > when[i] - window or when < sink_end).
+  // Visible to query i: when <= when[i] and (within(when, when[i], window) or when < sink_end).
   std::int32_t window = INT32_MAX;            // INT32_MAX: all
   const std::int32_t* head_window = nullptr;  // [layers * kv_heads], instead of `window`
   std::int32_t sink_end = INT32_MIN;          // `when` of the first token that is not a sink
@@ -74,6 +79,8 @@ struct AttentionShape {
   int rope_dims = 0;
   Rotation rotation = Rotation::kNever;
   const float* alibi = nullptr;  // [query_heads] score -= slope * distance (arXiv 2108.12409); nullptr: no bias
+  // Scaled scores become soft_cap * tanh(score / soft_cap), before ALiBi (Gemma 2, arXiv 2408.00118); 0: they stay.
+  float soft_cap = 0;
   int group() const { return query_heads / kv_heads; }
 };
 
@@ -92,6 +99,9 @@ struct AttentionStep {
   const LayerView* cache = nullptr;    // [sequences]
   const StepTokens* tokens = nullptr;  // [sequences]
   int sequences = 0;
+  // The layer's own window: visible to query i is only what is within(when, when[i], local), besides what StepTokens
+  // hides; sinks too. Of positions, however keys are rotated.
+  std::int32_t local = INT32_MAX;
   Heads<const float> q, k, v;
   Heads<float> out;  // [tokens][query_heads][value_dim]
   // [sequences] -> the rank rows of a slot table that all heads share, as make_rank_tiles leaves them. nullptr, of all

@@ -102,7 +102,8 @@ struct Head {
 
   bool visible(int slot, int query) const {
     const std::int64_t when = slots().when[slot], now = tokens.when[query];
-    return when != kDead && when <= now && (when > now - window || when < tokens.sink_end);
+    return when != kDead && when <= now && within(when, now, step.local) &&
+           (within(when, now, window) || when < tokens.sink_end);
   }
 
   // From a query to a slot, for ALiBi.
@@ -128,6 +129,7 @@ struct Head {
     for (std::size_t s = 0; s < keys.size(); ++s) {
       if (!visible(static_cast<int>(s), query)) continue;
       p[s] = shape.scale * dot(keys[s], slots().when[s] < tokens.sink_end ? for_sinks : here);
+      if (shape.soft_cap > 0) p[s] = shape.soft_cap * std::tanh(p[s] / shape.soft_cap);
       if (shape.alibi != nullptr) p[s] -= shape.alibi[query_head] * distance(static_cast<int>(s), query);
       largest = std::max(largest, p[s]);
     }

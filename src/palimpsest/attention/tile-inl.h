@@ -73,20 +73,38 @@ HWY_INLINE void round_row(const float* from, int count, T* to) {
   hn::StoreN(hn::DemoteTo(dt, load_first(from, count)), dt, to, static_cast<std::size_t>(count));
 }
 
-// 2^x for x <= 0; 0 below -126. Relative error < 2e-7 (a minimax polynomial: 2e-9; the rest is rounding).
-HWY_INLINE Vec pow2(Vec x) {
-  const Vec floor = hn::Set(df, -126.0f);
-  const Vec whole = hn::Round(hn::Max(x, floor)), t = hn::Sub(hn::Max(x, floor), whole), t2 = hn::Mul(t, t);
-  const Vec low = hn::MulAdd(hn::Set(df, 0.693147205737f), t, hn::Set(df, 1.0f));
+// 2^t - 1 + start for |t| <= 1/2, a minimax polynomial: 2e-9.
+HWY_INLINE Vec pow2_near(Vec t, Vec start) {
+  const Vec t2 = hn::Mul(t, t);
+  const Vec low = hn::MulAdd(hn::Set(df, 0.693147205737f), t, start);
   const Vec middle = hn::MulAdd(hn::Set(df, 0.05550328777f), t, hn::Set(df, 0.240226468906f));
   const Vec high = hn::MulAdd(hn::Set(df, 0.00133999312095f), t, hn::Set(df, 0.00961848895652f));
   const Vec top = hn::MulAdd(hn::Set(df, 0.000153458121587f), t2, high);
-  const Vec p = hn::MulAdd(t2, hn::MulAdd(t2, top, middle), low);
+  return hn::MulAdd(t2, hn::MulAdd(t2, top, middle), low);
+}
+
+// 2^x for x <= 0; 0 below -126. Relative error < 2e-7, of rounding.
+HWY_INLINE Vec pow2(Vec x) {
+  const Vec floor = hn::Set(df, -126.0f), least = hn::Max(x, floor);
+  const Vec whole = hn::Round(least), p = pow2_near(hn::Sub(least, whole), hn::Set(df, 1.0f));
   const auto power = hn::ShiftLeft<23>(hn::ConvertTo(di, whole));
   return hn::IfThenElseZero(hn::Ge(x, floor), hn::BitCast(df, hn::Add(hn::BitCast(di, p), power)));
 }
 HWY_INLINE float pow2(float x) {
   return hn::GetLane(pow2(hn::Set(df, x)));
+}
+
+inline constexpr float kLog2E = 1.44269504f;
+
+// cap * tanh(score / cap); scores are in units of log2, the cap is not. With m = e^-2|x| - 1, tanh|x| = -m / (2 + m),
+// and m is small where x is: the relative error stays that of rounding.
+HWY_INLINE Vec soft_capped(Vec score, float cap) {
+  const Vec one = hn::Set(df, 1.0f);
+  const Vec x = hn::Max(hn::Mul(hn::Abs(score), hn::Set(df, -2 / cap)), hn::Set(df, -126.0f)), whole = hn::Round(x);
+  const auto power = hn::BitCast(df, hn::Add(hn::ShiftLeft<23>(hn::ConvertTo(di, whole)), hn::BitCast(di, one)));
+  const Vec m = hn::MulAdd(power, pow2_near(hn::Sub(x, whole), hn::Zero(df)), hn::Sub(power, one));
+  const Vec tanh = hn::Div(hn::Neg(m), hn::Add(hn::Set(df, 2.0f), m));
+  return hn::CopySign(hn::Mul(hn::Set(df, cap * kLog2E), tanh), score);
 }
 
 // Bits of a block: bit s is slot s.

@@ -15,7 +15,8 @@ HeadWork head_work(const AttentionStep& step, int sequence, int kv_head) {
   w.kv_head = kv_head;
   w.index = sequence * step.shape.kv_heads + kv_head;
   w.window = step.window(sequence, kv_head);
-  w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && w.slots().live == w.slots().slots;
+  const bool near = step.local == INT32_MAX || w.tokens->position < step.local;  // the first token is
+  w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && near && w.slots().live == w.slots().slots;
   w.rank_tiles = step.rank_tiles == nullptr ? nullptr : step.rank_tiles[sequence];
   w.received = step.weights == nullptr ? nullptr : step.weights[w.index];
 

@@ -47,8 +47,8 @@ int ranks_asked_for(const Step& step, int sequence) {
 
 }  // namespace
 
-PortablePath::PortablePath(const Hyperparameters&, ggml_backend_t backend)
-    : backend_(backend), cpu_(is_cpu(ggml_backend_get_device(backend))), ranks_(backend) {}
+PortablePath::PortablePath(const Hyperparameters& hyper, ggml_backend_t backend)
+    : layers_(hyper.layers), backend_(backend), cpu_(is_cpu(ggml_backend_get_device(backend))), ranks_(backend) {}
 
 CacheOptions PortablePath::cache_options(const Hyperparameters& hyper) const {
   CacheOptions options;
@@ -113,12 +113,25 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
                               .turned = a.shape.rotation != Rotation::kNever,
                               .query_ranks = s.at_rank,
                               .key_ranks = a.shape.rotation == Rotation::kLate};
-    for (int t = 0; t < (one ? 1 : cache.options().layers); ++t) s.tables.push_back(make_table(c, needs));
+    make_tables(c, needs, one, s);
     if (a.shape.rotation == Rotation::kAtWrite && !s.at_rank && inputs->place.cos == nullptr)
       inputs->place = new_turn(c, a.shape, graph.tokens);
     inputs->sequences.push_back(std::move(s));
   }
   graph.path_inputs = std::move(inputs);
+}
+
+// One for all layers with the same window, if their slots are alike too; else each has its own.
+void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, bool shared, Sequence& sequence) const {
+  for (int layer = 0; layer < layers_; ++layer) {
+    const std::int32_t local = step_->attention(layer).local;
+    const auto same = [&](const Table& t) { return shared && step_->attention(t.layer).local == local; };
+    const auto known = std::ranges::find_if(sequence.tables, same);
+    sequence.table_of.push_back(static_cast<int>(known - sequence.tables.begin()));
+    if (known != sequence.tables.end()) continue;
+    sequence.tables.push_back(make_table(c, needs));
+    sequence.tables.back().layer = layer;
+  }
 }
 
 PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& needs) const {
@@ -152,8 +165,7 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
       ggml_backend_tensor_set(inputs.place.sin, sin_.data(), t.first * row, t.count * row);
     }
     const int capacity = storage_of(step.input()[i]).capacity();
-    for (std::size_t layer = 0; layer < s.tables.size(); ++layer)
-      writer_.write(s.tables[layer].in, step.attention(static_cast<int>(layer)), i, capacity);
+    for (const Table& table : s.tables) writer_.write(table.in, step.attention(table.layer), i, capacity);
   }
 }
 

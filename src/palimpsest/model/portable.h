@@ -35,17 +35,19 @@ class PortablePath final : public AttentionPath {
   void finish(DecoderGraph& graph, const Step& step) override;
 
  private:
-  struct Table {  // one for all layers, or a layer's
+  struct Table {    // of all layers that are alike, or of one
+    int layer = 0;  // the first of them
     TableInputs in;
     int span = 0;
     Turn query, sink_query, keys;  // by rank
   };
   struct Sequence {
     std::vector<Table> tables;
+    std::vector<int> table_of;          // [layers]
     bool at_rank = false;               // queries turn by rank, else by position
     std::vector<ggml_tensor*> weights;  // [layers] f32 [1, span, kv_heads]: sums over the group; empty: not wanted
 
-    const Table& table(int layer) const { return tables[tables.size() == 1 ? 0 : layer]; }
+    const Table& table(int layer) const { return tables[table_of[layer]]; }
   };
   struct Inputs final : PathInputs {  // of one graph
     Turn place;                       // of all tokens, by position
@@ -57,11 +59,13 @@ class PortablePath final : public AttentionPath {
 
   PortableStorage& storage_of(const SequenceStep& sequence) const;
   void make_inputs(DecoderGraph& graph) const;
+  void make_tables(ggml_context* context, const TableNeeds& needs, bool shared, Sequence& sequence) const;
   Table make_table(ggml_context* context, const TableNeeds& needs) const;
   ggml_tensor* attend(DecoderGraph& graph, int layer, int sequence, const Rows& rows) const;
   void collect_weights(DecoderGraph& graph, Sequence& inputs, ggml_tensor* weights, int queries) const;
   ggml_tensor* exact(ggml_context* context, ggml_tensor* stored) const;
 
+  int layers_;
   ggml_backend_t backend_;
   bool cpu_;
   RankTable ranks_;

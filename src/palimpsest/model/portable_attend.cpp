@@ -109,8 +109,13 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   ggml_tensor* scores = scores_of(q);
   if (sink_q != nullptr)
     scores = ggml_add(c, ggml_mul(c, scores, table.in.others), ggml_mul(c, scores_of(sink_q), table.in.sinks));
+  float scale = shape.scale;
+  if (shape.soft_cap > 0) {
+    scores = ggml_scale(c, ggml_tanh(c, ggml_scale(c, scores, scale / shape.soft_cap)), shape.soft_cap);
+    scale = 1;
+  }
   ggml_tensor* weights =
-      ggml_soft_max_ext(c, ggml_reshape_4d(c, scores, span, count, group, heads), table.in.mask, shape.scale, 0.0F);
+      ggml_soft_max_ext(c, ggml_reshape_4d(c, scores, span, count, group, heads), table.in.mask, scale, 0.0F);
   if (step_->input()[sequence].weights != nullptr) collect_weights(graph, in, weights, a.weights_queries);
 
   ggml_tensor* mixed = ggml_mul_mat(c, exact(c, values), ggml_reshape_3d(c, weights, span, count * group, heads));

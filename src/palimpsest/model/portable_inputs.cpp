@@ -72,10 +72,11 @@ template <typename Visible>
 void TableWriter::for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible) {
   const StepTokens& tokens = step.tokens[sequence];
   const SlotsView& slots = *step.cache[sequence].head[head].slots;
-  const std::int64_t now = tokens.when[query], oldest = now - step.window(sequence, head);
+  const std::int32_t now = tokens.when[query], window = step.window(sequence, head);
   for (int s = 0; s < slots.slots; ++s) {
     const std::int32_t when = slots.when[s];  // a dead slot's is later than any query
-    if (when <= now && (when > oldest || when < tokens.sink_end)) visible(s);
+    if (when > now || !within(when, now, step.local)) continue;
+    if (within(when, now, window) || when < tokens.sink_end) visible(s);
   }
 }
 

@@ -12,9 +12,12 @@ Step::Step(const Hyperparameters& hyper, bool recompute)
   layers_.resize(hyper.layers);
   for (int i = 0; i < hyper.layers; ++i) {
     layers_[i].layer = i;
-    layers_[i].shape = {hyper.query_heads, hyper.kv_heads,        hyper.head_dim,
-                        hyper.value_dim,   hyper.attention_scale, hyper.rope.kind,
-                        hyper.rope.dims,   Rotation::kNever,      hyper.alibi.empty() ? nullptr : hyper.alibi.data()};
+    layers_[i].shape = {
+        hyper.query_heads,       hyper.kv_heads,        hyper.head_dim,
+        hyper.value_dim,         hyper.attention_scale, hyper.rope.kind,
+        hyper.rope.dims,         Rotation::kNever,      hyper.alibi.empty() ? nullptr : hyper.alibi.data(),
+        hyper.attention_soft_cap};
+    if (!hyper.windows.empty()) layers_[i].local = hyper.windows[i];
   }
 }
 
