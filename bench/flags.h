@@ -2,10 +2,12 @@
 #pragma once
 
 #include <array>
+#include <cstdio>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/parse.h"
 #include "palimpsest/core/types.h"
@@ -44,7 +46,9 @@ class Flags {
   CacheType type(const std::string& name, CacheType otherwise) {
     const std::string value = text(name, "");
     if (value.empty()) return otherwise;
-    return static_cast<CacheType>(parse_choice(value, name, std::array<std::string_view, 3>{"f32", "f16", "bf16"}));
+    const CacheType type = parse_cache_type(value, name);
+    if (type == CacheType::kQ8_0) fail("{} {}: use f32, f16 or bf16", name, value);
+    return type;
   }
   void done(const char* where) const {
     if (!given_.empty()) fail("{}: unknown; see the head of {}", given_.begin()->first, where);
@@ -64,5 +68,18 @@ class Flags {
  private:
   std::map<std::string, std::string> given_;
 };
+
+// A bench's main(): `run` reads its flags and prints; an Error is one line and exit code 2.
+template <typename Run>
+int bench_main(const char* name, int argc, char** argv, Run run) {
+  try {
+    Flags flags(argc, argv);
+    run(flags);
+    return 0;
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s: %s\n", name, e.what());
+    return 2;
+  }
+}
 
 }  // namespace palimpsest::bench

@@ -18,7 +18,6 @@
 #include "palimpsest/attention/cpu.h"
 #include "palimpsest/bench/fill.h"
 #include "palimpsest/cache/cache.h"
-#include "palimpsest/core/error.h"
 
 namespace palimpsest::bench {
 namespace {
@@ -119,8 +118,7 @@ class Layer {
   AttentionScratch scratch_;
 };
 
-int run(int argc, char** argv) {
-  Flags flags(argc, argv);
+void run(Flags& flags) {
   const std::string rows = flags.text("--rows", "1x32x4096,1x32x16384,1x64x4096,1x64x16384");
   const int dim = flags.number("--head-size", 128), rounds = flags.number("--rounds", 7);
   const CacheType type = flags.type("--type", CacheType::kF16);
@@ -139,17 +137,11 @@ int run(int argc, char** argv) {
     out.push_back({{"batch", batch}, {"heads", heads}, {"tokens", tokens}, {"seconds", seconds}});
   }
   std::printf("%s\n", out.dump().c_str());
-  return 0;
 }
 
 }  // namespace
 }  // namespace palimpsest::bench
 
 int main(int argc, char** argv) {
-  try {
-    return palimpsest::bench::run(argc, argv);
-  } catch (const palimpsest::Error& e) {
-    std::fprintf(stderr, "rope_bench: %s\n", e.what());
-    return 2;
-  }
+  return palimpsest::bench::bench_main("rope_bench", argc, argv, palimpsest::bench::run);
 }

@@ -16,7 +16,6 @@
 #include "bench/machine.h"
 #include "bench/paged_update.h"
 #include "bench/row_cache.h"
-#include "palimpsest/core/error.h"
 
 namespace palimpsest::bench {
 namespace {
@@ -136,17 +135,14 @@ nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, i
   return {{"batch", sequences},
           {"heads", heads},
           {"head_size", dim},
-          {"type", o.type == CacheType::kF32   ? "f32"
-                   : o.type == CacheType::kF16 ? "f16"
-                                               : "bf16"},
+          {"type", name_of(o.type)},
           {"threads", o.threads},
           {"cache_bytes", 2.0 * all * kTokens * static_cast<double>(row)},
           {"new_bytes", 2.0 * all * kVictims * static_cast<double>(row)},
           {"seconds", samples}};
 }
 
-int run(int argc, char** argv) {
-  Flags flags(argc, argv);
+void run(Flags& flags) {
   Options o;
   o.rows = flags.text("--rows", o.rows);
   o.type = flags.type("--type", o.type);
@@ -162,17 +158,11 @@ int run(int argc, char** argv) {
   for (const auto& [batch, heads, size] : Flags::triples("--rows", o.rows))
     out["rows"].push_back(measure(o, team, batch, heads, size));
   std::printf("%s\n", out.dump().c_str());
-  return 0;
 }
 
 }  // namespace
 }  // namespace palimpsest::bench
 
 int main(int argc, char** argv) {
-  try {
-    return palimpsest::bench::run(argc, argv);
-  } catch (const palimpsest::Error& e) {
-    std::fprintf(stderr, "update_bench: %s\n", e.what());
-    return 2;
-  }
+  return palimpsest::bench::bench_main("update_bench", argc, argv, palimpsest::bench::run);
 }

@@ -9,6 +9,7 @@
 #include "palimpsest/bench/bandwidth.h"
 #include "palimpsest/bench/speed.h"
 #include "palimpsest/commands.h"
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/method_list.h"

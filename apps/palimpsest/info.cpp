@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "palimpsest/commands.h"
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/info_cache.h"
 #include "palimpsest/model/backend.h"
@@ -113,7 +114,7 @@ Json describe(const InfoFlags& flags) {
     const Footprint f = footprint_of(options, h, {.tokens = 1});
     return f.heads * f.row_bytes * static_cast<std::size_t>(tokens);
   };
-  out["cache"] = {{"type", cli::name_of(options.cache_type)},
+  out["cache"] = {{"type", name_of(options.cache_type)},
                   {"bytes_per_token", rows(1)},
                   {"bytes_at_trained_context", rows(h.trained_context)}};
   if (options.method.bounded()) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/engine/occupancy.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"

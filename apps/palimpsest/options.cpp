@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <thread>
 
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/default_model.h"
 #include "palimpsest/engine/occupancy.h"
+#include "palimpsest/model/attention_path.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {
@@ -108,41 +110,14 @@ Method method_of(const CacheFlags& flags, const std::string& default_method) {
   return method;
 }
 
-CacheType cache_type_of(const std::string& name) {
-  if (name == "f32") return CacheType::kF32;
-  if (name == "f16") return CacheType::kF16;
-  if (name == "bf16") return CacheType::kBF16;
-  if (name == "q8_0") return CacheType::kQ8_0;
-  fail("cache type '{}': use f32, f16, bf16 or q8_0", name);
-}
-
-const char* name_of(CacheType type) {
-  switch (type) {
-    case CacheType::kF32:
-      return "f32";
-    case CacheType::kF16:
-      return "f16";
-    case CacheType::kBF16:
-      return "bf16";
-    case CacheType::kQ8_0:
-      return "q8_0";
-  }
-  return "?";
-}
-
 Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper, const Occupancy& occupancy) {
-  CacheOptions shape;
-  shape.layers = hyper.layers;
-  shape.kv_heads = hyper.kv_heads;
-  shape.head_dim = hyper.head_dim;
-  shape.value_dim = hyper.value_dim;
-  return footprint(cache_options(options, shape, hyper.rope.kind), occupancy);
+  return footprint(cache_options(options, cache_shape(hyper), hyper.rope.kind), occupancy);
 }
 
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method) {
   SessionOptions out;
   out.method = method_of(flags, default_method);
-  out.cache_type = cache_type_of(flags.cache_type);
+  out.cache_type = parse_cache_type(flags.cache_type, "cache type");
   whole(flags.chunk, 1, kMostChunk, "--chunk");
   whole(flags.page_size, 16, kMostPage, "--page-size");
   if (flags.page_size % 16 != 0) fail("--page-size {}: give a multiple of 16", flags.page_size);

@@ -33,8 +33,6 @@ struct CacheFlags {
 };
 void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method);
 Method method_of(const CacheFlags& flags, const std::string& default_method);
-CacheType cache_type_of(const std::string& name);
-const char* name_of(CacheType type);
 // Throws Error for sizes that make no sense.
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method);
 // What the cache of such a session holds (of the CPU's own path).

@@ -29,20 +29,6 @@ const std::vector<int> kPageSizes = {16, 32, 64, kBudget};
 
 }  // namespace
 
-std::string name_of(CacheType type) {
-  switch (type) {
-    case CacheType::kF32:
-      return "f32";
-    case CacheType::kF16:
-      return "f16";
-    case CacheType::kBF16:
-      return "bf16";
-    case CacheType::kQ8_0:
-      return "q8_0";
-  }
-  return "?";
-}
-
 std::string name_of(Path path) {
   switch (path) {
     case Path::kReference:

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/core/types.h"
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/evict/method.h"
 
 namespace palimpsest::testing {
@@ -52,7 +52,6 @@ inline constexpr int kBudget = 48, kAll = 1 << 30;
 // q8_0 takes heads of a multiple of 32 dimensions, and has the CPU's own kernels only.
 inline const std::vector<CacheType> kTypes = {CacheType::kF32, CacheType::kF16, CacheType::kBF16};
 
-std::string name_of(CacheType type);
 std::string name_of(Path path);
 
 // Those that exist, of the paths asked for; in a fixed order. `split`: the file for those whose heads differ.

@@ -79,15 +79,6 @@ ReferencePath::ReferencePath(const Hyperparameters& hyper) {
   for (int i = 0; i < hyper.layers; ++i) calls_.push_back({this, i});
 }
 
-CacheOptions ReferencePath::cache_options(const Hyperparameters& hyper) const {
-  CacheOptions options;
-  options.layers = hyper.layers;
-  options.kv_heads = hyper.kv_heads;
-  options.head_dim = hyper.head_dim;
-  options.value_dim = hyper.value_dim;
-  return options;
-}
-
 ggml_tensor* ReferencePath::build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) {
   ggml_tensor* sources[] = {q, k, v};
   return ggml_custom_4d(graph.context.get(), GGML_TYPE_F32, v->ne[0] * q->ne[1], graph.tokens, 1, 1, sources, 3, run,

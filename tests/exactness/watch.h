@@ -40,7 +40,6 @@ class ReferencePath final : public AttentionPath {
  public:
   explicit ReferencePath(const Hyperparameters& hyper);
 
-  CacheOptions cache_options(const Hyperparameters& hyper) const override;
   std::uint64_t begin(const Step&) override { return 0; }
   std::size_t nodes_per_layer() const override { return 1; }
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;

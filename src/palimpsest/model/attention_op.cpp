@@ -21,15 +21,6 @@ AttentionOp::AttentionOp(const Hyperparameters& hyper, int threads) : threads_(t
   for (int i = 0; i < hyper.layers; ++i) calls_.push_back({this, i});
 }
 
-CacheOptions AttentionOp::cache_options(const Hyperparameters& hyper) const {
-  CacheOptions options;
-  options.layers = hyper.layers;
-  options.kv_heads = hyper.kv_heads;
-  options.head_dim = hyper.head_dim;
-  options.value_dim = hyper.value_dim;
-  return options;
-}
-
 std::uint64_t AttentionOp::begin(const Step&) {
   return 0;  // pages are found at run time: the graph does not depend on them
 }

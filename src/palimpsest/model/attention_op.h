@@ -13,7 +13,6 @@ class AttentionOp final : public AttentionPath {
  public:
   AttentionOp(const Hyperparameters& hyper, int threads);
 
-  CacheOptions cache_options(const Hyperparameters& hyper) const override;
   std::uint64_t begin(const Step& step) override;
   std::size_t nodes_per_layer() const override { return 1; }
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;

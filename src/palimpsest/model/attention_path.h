@@ -16,6 +16,16 @@ namespace palimpsest {
 // One built graph. Built once per shape of step, run many times.
 struct DecoderGraph;
 
+// A cache's options with the model's shape; the rest is free.
+inline CacheOptions cache_shape(const Hyperparameters& hyper) {
+  CacheOptions options;
+  options.layers = hyper.layers;
+  options.kv_heads = hyper.kv_heads;
+  options.head_dim = hyper.head_dim;
+  options.value_dim = hyper.value_dim;
+  return options;
+}
+
 struct PathInputs {  // what a path keeps with each graph
   virtual ~PathInputs() = default;
 };
@@ -25,7 +35,7 @@ class AttentionPath {
   virtual ~AttentionPath() = default;
 
   // What a cache must look like for this path.
-  virtual CacheOptions cache_options(const Hyperparameters& hyper) const = 0;
+  virtual CacheOptions cache_options(const Hyperparameters& hyper) const { return cache_shape(hyper); }
 
   // Called first in every step. Steps with the same number of tokens, the same number of logit rows and the same
   // value here share a graph.

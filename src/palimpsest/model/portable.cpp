@@ -51,11 +51,7 @@ PortablePath::PortablePath(const Hyperparameters& hyper, ggml_backend_t backend)
     : layers_(hyper.layers), backend_(backend), cpu_(is_cpu(ggml_backend_get_device(backend))), ranks_(backend) {}
 
 CacheOptions PortablePath::cache_options(const Hyperparameters& hyper) const {
-  CacheOptions options;
-  options.layers = hyper.layers;
-  options.kv_heads = hyper.kv_heads;
-  options.head_dim = hyper.head_dim;
-  options.value_dim = hyper.value_dim;
+  CacheOptions options = cache_shape(hyper);
   options.pages = false;
   return options;
 }

@@ -1,0 +1,23 @@
+#include "palimpsest/core/cache_type.h"
+
+#include <array>
+
+#include "palimpsest/core/parse.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames = {"f32", "f16", "bf16", "q8_0"};  // in the order of CacheType
+static_assert(static_cast<int>(CacheType::kQ8_0) + 1 == kNames.size());
+
+}  // namespace
+
+const char* name_of(CacheType type) {
+  return kNames[static_cast<std::size_t>(type)].data();
+}
+
+CacheType parse_cache_type(std::string_view text, std::string_view what) {
+  return static_cast<CacheType>(parse_choice(text, what, kNames));
+}
+
+}  // namespace palimpsest
