@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "palimpsest/attention/turn-inl.h"
 
@@ -21,7 +20,6 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 inline constexpr int kWidenRows = 12;  // from so many rows on, a block is widened first
 
 // What queries of one unit share.

@@ -77,8 +77,8 @@ HWY_NOINLINE void insert(const HeadWork& w, int first, int last, int slot_begin,
 }
 
 // The same for q8_0, a token at a time.
-HWY_NOINLINE void insert_scaled(const HeadWork& w, int first, int last, int slot_begin, int slot_end,
-                                const UnitMemory& memory) {
+HWY_NOINLINE inline void insert_scaled(const HeadWork& w, int first, int last, int slot_begin, int slot_end,
+                                       const UnitMemory& memory) {
   const AttentionShape& shape = w.step->shape;
   const StepTokens& tokens = *w.tokens;
   const LayerView& cache = *w.cache;

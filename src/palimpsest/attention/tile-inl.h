@@ -1,5 +1,5 @@
 // Tiles of keys and rows of values in vectors: loads that convert, 2^x, rotation, and the two register blocks that all
-// of attention consists of. Compiled once per instruction set by kernels.cpp.
+// of attention consists of. Compiled once per instruction set (kernels.h).
 
 #if defined(PALIMPSEST_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_TILE_INL_H_
@@ -14,6 +14,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "palimpsest/attention/work.h"
@@ -29,6 +30,7 @@ using Vec = hn::Vec<F>;
 using Mask = hn::Mask<F>;
 inline constexpr F df{};
 inline constexpr I di{};
+inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 inline constexpr int kLanes = HWY_MAX_LANES_D(F);
 inline constexpr int kVectors = kBlock / kLanes;  // of a block
 // Vectors of a register block of 4 rows: 16 (8) accumulators of 32 (16) registers.

@@ -87,7 +87,7 @@ struct UnitMemory {
   void cut(const AttentionShape& shape, float* memory);
 };
 
-// Kernels, compiled for several instruction sets and chosen at run time (kernels.cpp).
+// Kernels, compiled for several instruction sets and chosen at run time (kernels.h).
 void insert_tokens(const HeadWork& work, int unit, const UnitMemory& memory);
 void rotate_keys(const HeadWork& work, int unit, const UnitMemory& memory);
 void attend_unit(const HeadWork& work, int query_block, int split, const UnitMemory& memory);

@@ -1,0 +1,32 @@
+// Kernels for caches of bf16.
+#include "palimpsest/attention/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "palimpsest/attention/kernels_bf16.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+
+#include "palimpsest/attention/kernels-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace palimpsest {
+namespace HWY_NAMESPACE {
+
+const Kernels* OfBF16() {
+  return &kKernels<hwy::bfloat16_t>;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace palimpsest
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace palimpsest {
+
+HWY_EXPORT(OfBF16);
+
+const Kernels& bf16_kernels() {
+  return *HWY_DYNAMIC_DISPATCH(OfBF16)();
+}
+
+}  // namespace palimpsest
+#endif
