@@ -34,7 +34,10 @@ ggml_tensor* AttentionOp::build(DecoderGraph& graph, int layer, ggml_tensor* q, 
 void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   step_ = &step;
   milliseconds_ = 0;
-  scratch_.reserve(step.attention(0), threads_);
+  // Where heads decide for themselves, another layer's may hold more than the first one's.
+  const bool alike = std::ranges::all_of(step.input(), [](const SequenceStep& s) { return s.cache->options().shared; });
+  for (int layer = 0; layer < (alike ? 1 : static_cast<int>(calls_.size())); ++layer)
+    scratch_.reserve(step.attention(layer), threads_);
 
   // Made once for all layers and heads.
   const AttentionStep& a = step.attention(0);
