@@ -3,6 +3,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/cache_type.h"
@@ -110,9 +111,11 @@ Json describe(const InfoFlags& flags) {
   out["rope"] = rope_of(h.rope);
   out["vocabulary"] = vocabulary_of(*model);
   out["tensors"] = tensors_of(*model);
+  const Occupancy one{.tokens = 1};
+  const std::size_t row_bytes = footprint_of(options, h, {&one, 1}).row_bytes;
+  const auto heads = static_cast<std::size_t>(h.layers) * static_cast<std::size_t>(h.kv_heads);
   const auto rows = [&](long long tokens) {  // without the unused ends of last pages
-    const Footprint f = footprint_of(options, h, {.tokens = 1});
-    return f.heads * f.row_bytes * static_cast<std::size_t>(tokens);
+    return row_bytes * heads * static_cast<std::size_t>(tokens);
   };
   out["cache"] = {{"type", name_of(options.cache_type)},
                   {"bytes_per_token", rows(1)},
@@ -120,6 +123,9 @@ Json describe(const InfoFlags& flags) {
   if (options.method.bounded()) {
     out["cache"]["budget"] = options.method.budget;
     out["cache"]["bytes_at_budget"] = rows(options.method.budget);
+    const std::vector<int> budgets = head_budgets(options.method, h.layers, h.kv_heads);
+    if (!budgets.empty())
+      out["cache"]["bytes_at_budget"] = row_bytes * std::accumulate(budgets.begin(), budgets.end(), std::size_t{0});
   }
   if (flags.terms) out["cache"]["footprint"] = cache_terms(options, h, flags.tokens, flags.batch);
   return out;

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "palimpsest/core/cache_type.h"
-#include "palimpsest/engine/occupancy.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
 
@@ -13,32 +12,48 @@ namespace palimpsest::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Factors = std::vector<std::pair<std::size_t, const char*>>;
 
-Json term(const char* name, const std::vector<std::pair<std::size_t, const char*>>& factors, std::size_t bytes) {
+Json term(const char* name, const Factors& factors, std::size_t bytes) {
   Json list = Json::array();
   for (const auto& [count, of] : factors) list.push_back({{"count", count}, {"of", of}});
   return {{"name", name}, {"factors", list}, {"bytes", bytes}};
 }
 
-Json terms_of(const Footprint& f, const Hyperparameters& hyper, const Occupancy& occupancy, std::size_t batch) {
+// "3 layers x 2 KV heads x 4 pages" where all hold as much, else "25 pages of all heads".
+Factors pages_of(std::size_t all, const Factors& owners, const char* together, bool alike) {
+  if (!alike) return {{all, together}};
+  Factors out = owners;
+  for (const auto& [count, of] : owners) all /= count;
+  out.emplace_back(all, "pages");
+  return out;
+}
+
+Factors joined(Factors a, const Factors& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Json terms_of(const Footprint& f, const Hyperparameters& hyper, const std::vector<Occupancy>& occupancy,
+              std::size_t batch) {
+  const bool alike = occupancy.size() == 1;
   const auto layers = static_cast<std::size_t>(hyper.layers), heads = static_cast<std::size_t>(hyper.kv_heads);
+  const Factors of_heads =
+      pages_of(f.head_pages, {{layers, "layers"}, {heads, "KV heads"}}, "pages of all heads", alike);
+  const Factors of_tables = pages_of(f.table_pages, {{f.tables, "tables"}}, "pages of all tables", alike);
+  const auto [least, most] = std::ranges::minmax(occupancy, {}, &Occupancy::tokens);
   Json out;
-  out["tokens"] = occupancy.tokens;
+  out["tokens"] = most.tokens;
+  if (!alike) out["tokens_least"] = least.tokens;
   out["terms"] = {
-      term("keys and values",
-           {{layers, "layers"},
-            {heads, "KV heads"},
-            {f.pages, "pages"},
-            {f.page_slots, "slots"},
-            {f.row_bytes, "bytes of a row"}},
-           f.rows),
-      term("columns",
-           {{f.tables, "tables"}, {f.pages, "pages"}, {f.page_slots, "slots"}, {f.slot_bytes, "bytes of a slot"}},
-           f.columns),
-      term("tokens in a page", {{f.tables, "tables"}, {f.pages, "pages"}, {sizeof(int), "bytes"}}, f.counts),
-      term("free slots", {{f.tables, "tables"}, {f.queue_places, "places"}, {sizeof(int), "bytes"}}, f.queues),
-      term("page addresses",
-           {{layers, "layers"}, {heads, "KV heads"}, {f.pages, "pages"}, {sizeof(std::byte*), "bytes"}}, f.blocks),
+      term("keys and values", joined(of_heads, {{f.page_slots, "slots"}, {f.row_bytes, "bytes of a row"}}), f.rows),
+      term("columns", joined(of_tables, {{f.page_slots, "slots"}, {f.slot_bytes, "bytes of a slot"}}), f.columns),
+      term("tokens in a page", joined(of_tables, {{sizeof(int), "bytes"}}), f.counts),
+      term("free slots",
+           alike ? Factors{{f.tables, "tables"}, {f.queue_places / f.tables, "places"}, {sizeof(int), "bytes"}}
+                 : Factors{{f.queue_places, "places of all tables"}, {sizeof(int), "bytes"}},
+           f.queues),
+      term("page addresses", joined(of_heads, {{sizeof(std::byte*), "bytes"}}), f.blocks),
   };
   out["bytes_in_use"] = f.in_use();
   out["bytes_tables"] = f.bookkeeping();
@@ -70,8 +85,8 @@ Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, st
                  long long batch) {
   const bool bounded = options.method.bounded();
   if (!tokens && !bounded) tokens = std::max(1, hyper.trained_context);
-  const Occupancies o = occupancies(options, hyper.rope.kind, tokens.value_or(kMostTokens), tokens.value_or(-1));
-  const auto part = [&](const Occupancy& occupancy) {
+  const Occupancies o = occupancies_of(options, hyper, tokens.value_or(kMostTokens), tokens.value_or(-1));
+  const auto part = [&](const std::vector<Occupancy>& occupancy) {
     return terms_of(footprint_of(options, hyper, occupancy), hyper, occupancy, static_cast<std::size_t>(batch));
   };
   Json out = {{"method", spell_out(options.method)},
@@ -87,7 +102,11 @@ Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, st
 
 void print_cache_terms(const Json& c) {
   const auto batch = c["batch"].get<long long>();
-  const auto tokens = [&](const char* part) { return thousands(c[part]["tokens"].get<long long>()); };
+  const auto tokens = [&](const char* part) {
+    const std::string most = thousands(c[part]["tokens"].get<long long>());
+    if (!c[part].contains("tokens_least")) return most;
+    return fmt::format("{} to {}", thousands(c[part]["tokens_least"].get<long long>()), most);
+  };
   fmt::print("{}\n{} keys and values, pages of {} slots\n", c["method"].get<std::string>(),
              c["type"].get<std::string>(), c["page_size"].get<int>());
   print_part(c["writing"], batch, fmt::format("Writing, token by token: {} tokens at most", tokens("writing")));

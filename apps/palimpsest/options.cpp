@@ -8,7 +8,6 @@
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/default_model.h"
-#include "palimpsest/engine/occupancy.h"
 #include "palimpsest/model/attention_path.h"
 #include "palimpsest/system.h"
 
@@ -110,7 +109,14 @@ Method method_of(const CacheFlags& flags, const std::string& default_method) {
   return method;
 }
 
-Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper, const Occupancy& occupancy) {
+Occupancies occupancies_of(const SessionOptions& options, const Hyperparameters& hyper, long long prompt,
+                           long long tokens) {
+  return occupancies(options, hyper.rope.kind, prompt, tokens,
+                     head_budgets(options.method, hyper.layers, hyper.kv_heads));
+}
+
+Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper,
+                       std::span<const Occupancy> occupancy) {
   return footprint(cache_options(options, cache_shape(hyper), hyper.rope.kind), occupancy);
 }
 
@@ -136,11 +142,11 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   // What the cache will hold at most is known beforehand: a promise that this machine cannot keep is refused now, at
   // the budget whether it is reached or not.
   const long long prompt = tokens < 0 ? kMostTokens : std::min(tokens, kMostTokens);  // all of it may be prompt
-  const Occupancy most = occupancies(out, hyper.rope.kind, prompt, bounded ? -1 : prompt).reading;
+  const std::vector<Occupancy> most = occupancies_of(out, hyper, prompt, bounded ? -1 : prompt).reading;
   const auto need = static_cast<double>(footprint_of(out, hyper, most).total());
   if (need > static_cast<double>(out.memory_limit))
-    fail("a cache of {} tokens needs {:.1f} GiB and this machine has {}: {}", most.tokens, need / (1 << 30),
-         human_bytes(out.memory_limit),
+    fail("a cache of {} tokens needs {:.1f} GiB and this machine has {}: {}",
+         std::ranges::max(most, {}, &Occupancy::tokens).tokens, need / (1 << 30), human_bytes(out.memory_limit),
          bounded ? "choose a smaller --budget" : "give a --budget, or ask for fewer tokens");
   return out;
 }

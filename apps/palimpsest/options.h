@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "palimpsest/cache/footprint.h"
+#include "palimpsest/engine/occupancy.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/text/sampler.h"
@@ -35,8 +35,11 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
 Method method_of(const CacheFlags& flags, const std::string& default_method);
 // Throws Error for sizes that make no sense.
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method);
-// What the cache of such a session holds (of the CPU's own path).
-Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper, const Occupancy& occupancy);
+// What the cache of such a session holds (of the CPU's own path), and how many tokens: engine/occupancy.h.
+Occupancies occupancies_of(const SessionOptions& options, const Hyperparameters& hyper, long long prompt,
+                           long long tokens);
+Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper,
+                       std::span<const Occupancy> occupancy);
 // Throws Error also for a cache that this machine's memory cannot hold. `tokens`: how many will come at most; -1: no
 // end.
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method, const Hyperparameters& hyper,

@@ -1,4 +1,6 @@
 // palimpsest info and methods.
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/command.h"
@@ -66,6 +68,26 @@ TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
     EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
   const Finished full = command({"info", model_, "--cache", "--method", "full", "--tokens", "1000"});
   EXPECT_NE(full.out.find("1,000 tokens at most"), std::string::npos) << full.out << full.err;
+}
+
+// A split's heads hold what its file says, not the budget.
+TEST_F(InfoTest, CacheTermsOfASplit) {
+  const auto file = std::filesystem::path(::testing::TempDir()) / "info_split.txt";
+  std::ofstream(file) << "* * 64\n1 * 200\n";
+  const std::string method = "streaming:budget=100,split=" + file.string();
+  const Finished done =
+      command({"info", model_, "--cache", "--json", "--cache-type", "f32", "--page-size", "32", "--method", method});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  const auto cache = json["cache"], writing = cache["footprint"]["writing"];
+  const auto heads = json["kv_heads"].get<std::size_t>(), layers = json["layers"].get<std::size_t>();
+  const auto row = 2 * json["head_dim"].get<std::size_t>() * sizeof(float);
+  EXPECT_EQ(writing["tokens"], 200);
+  EXPECT_EQ(writing["tokens_least"], 64);
+  EXPECT_EQ(writing["bytes_in_use"], heads * (7 + (layers - 1) * 2) * 32 * row);
+  EXPECT_EQ(cache["bytes_at_budget"], heads * (200 + (layers - 1) * 64) * row);
+  EXPECT_NE(command({"info", model_, "--cache", "--method", method}).out.find("64 to 200 tokens at most"),
+            std::string::npos);
 }
 
 TEST_F(InfoTest, TheModelCanComeFromTheEnvironment) {

@@ -20,24 +20,29 @@ std::size_t most_free(const Occupancy& o, std::size_t pages, int page_size) {
 
 }  // namespace
 
-Footprint footprint(const CacheOptions& options, const Occupancy& occupancy) {
-  assert(occupancy.tokens >= 0 && occupancy.come >= 1 && occupancy.leave >= 0);
+Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occupancy) {
   const Cache empty(options);  // checks the options; knows a page's bytes and how many tables there are
   Footprint f;
   f.heads = static_cast<std::size_t>(options.layers) * static_cast<std::size_t>(options.kv_heads);
   f.tables = static_cast<std::size_t>(empty.tables());
-  f.pages = pages_of(occupancy.tokens, options.page_size);
   f.page_slots = static_cast<std::size_t>(options.page_size);
   f.row_bytes = page_bytes(empty.view(0)) / f.page_slots;
   f.slot_bytes = SlotTable::slot_bytes(options.track_rank);
-  if (options.mechanism == Mechanism::kInPlace && occupancy.tokens > 0)
-    f.queue_places = SlotQueue::places_for(most_free(occupancy, f.pages, options.page_size));
-
-  f.rows = f.heads * f.pages * f.page_slots * f.row_bytes;
-  f.columns = f.tables * f.pages * f.page_slots * f.slot_bytes;
-  f.counts = f.tables * f.pages * sizeof(int);
-  f.queues = f.tables * f.queue_places * sizeof(int);
-  f.blocks = f.heads * f.pages * sizeof(std::byte*);
+  assert(occupancy.size() == 1 || occupancy.size() == f.tables);
+  for (std::size_t t = 0; t < f.tables; ++t) {
+    const Occupancy& o = occupancy[occupancy.size() == 1 ? 0 : t];
+    assert(o.tokens >= 0 && o.come >= 1 && o.leave >= 0);
+    const std::size_t pages = pages_of(o.tokens, options.page_size);
+    f.head_pages += pages * (f.heads / f.tables);
+    f.table_pages += pages;
+    if (options.mechanism == Mechanism::kInPlace && o.tokens > 0)
+      f.queue_places += SlotQueue::places_for(most_free(o, pages, options.page_size));
+  }
+  f.rows = f.head_pages * f.page_slots * f.row_bytes;
+  f.columns = f.table_pages * f.page_slots * f.slot_bytes;
+  f.counts = f.table_pages * sizeof(int);
+  f.queues = f.queue_places * sizeof(int);
+  f.blocks = f.head_pages * sizeof(std::byte*);
   return f;
 }
 

@@ -1,16 +1,18 @@
 // What a cache will hold, worked out beforehand: the terms of Cache::bytes_in_use() and bytes_tables(). A test runs
 // real sessions and finds the same bytes.
 //
-//   rows      layers x KV heads x pages x slots of a page x row     row: one token's key and value in one head
-//   columns   tables x pages x slots of a page x slot               slot: position, when, score, and rank if it is kept
-//   counts    tables x pages x 4                                    live tokens of each page
-//   queues    tables x places x 4                                   free slots, in place only
-//   blocks    layers x KV heads x pages x 8                         addresses of the pages
+//   rows      pages of all heads x slots of a page x row     row: one token's key and value in one head
+//   columns   pages of all tables x slots of a page x slot   slot: position, when, score, and rank if it is kept
+//   counts    pages of all tables x 4                        live tokens of each page
+//   queues    places of all tables x 4                       free slots, in place only
+//   blocks    pages of all heads x 8                         addresses of the pages
 //
-// with pages = ceil(tokens / slots of a page), and one table for all heads that decide alike, else one for each.
+// where a head has ceil(tokens / slots of a page) pages. One table serves all heads that decide alike, else each has
+// its own.
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "palimpsest/cache/cache.h"
 
@@ -22,16 +24,20 @@ struct Occupancy {
 };
 
 struct Footprint {
-  std::size_t heads = 0, tables = 0, pages = 0, page_slots = 0;  // heads: layers x KV heads; pages: of one head
-  std::size_t row_bytes = 0, slot_bytes = 0, queue_places = 0;   // of one head, one table
-  std::size_t rows = 0, columns = 0, counts = 0, queues = 0, blocks = 0;  // the terms
+  std::size_t heads = 0, tables = 0, page_slots = 0, row_bytes = 0, slot_bytes = 0;  // heads: layers x KV heads
+  std::size_t head_pages = 0, table_pages = 0, queue_places = 0;                     // of all heads, of all tables
+  std::size_t rows = 0, columns = 0, counts = 0, queues = 0, blocks = 0;             // the terms
 
   std::size_t in_use() const { return rows; }
   std::size_t bookkeeping() const { return columns + counts + queues + blocks; }
   std::size_t total() const { return in_use() + bookkeeping(); }
 };
 
-// Exact where tokens come one by one or a page's slots divide `come`; else the queues may be one doubling smaller.
-Footprint footprint(const CacheOptions& options, const Occupancy& occupancy);
+// `occupancy`: of each table, or one for all. Exact where tokens come one by one or a page's slots divide `come`; else
+// the queues may be one doubling smaller.
+Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occupancy);
+inline Footprint footprint(const CacheOptions& options, const Occupancy& occupancy) {
+  return footprint(options, std::span(&occupancy, 1));
+}
 
 }  // namespace palimpsest

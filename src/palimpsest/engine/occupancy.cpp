@@ -4,8 +4,15 @@
 #include <cassert>
 
 namespace palimpsest {
+namespace {
 
-Occupancies occupancies(const SessionOptions& options, RopeKind rope, long long prompt, long long tokens) {
+struct OfHead {
+  Occupancy writing, reading;
+};
+
+// `budget`: the head's; `least`: the smallest of all heads'.
+OfHead of_head(const SessionOptions& options, RopeKind rope, long long prompt, long long tokens, int budget,
+               int least) {
   const Method& m = options.method;
   const auto at_most = [&](long long count) { return tokens < 0 ? count : std::min(count, tokens); };
   const long long come = std::clamp<long long>(prompt, 1, options.chunk);
@@ -14,28 +21,43 @@ Occupancies occupancies(const SessionOptions& options, RopeKind rope, long long 
     return {.writing = {.tokens = tokens, .leave = 0}, .reading = {.tokens = prompt, .come = come, .leave = 0}};
   }
   if (!m.cache) {
-    const long long window = at_most(m.budget);
+    const long long window = at_most(budget);
     return {.writing = {.tokens = window, .come = window, .leave = window},
             .reading = {.tokens = window, .come = window, .leave = window}};
   }
-  const long long more = m.schedule == Schedule::kPage ? options.page_size : m.every - 1LL, full = m.budget + more;
+  const long long more = m.schedule == Schedule::kPage ? options.page_size : m.every - 1LL, full = budget + more;
   const long long leave = m.schedule == Schedule::kPage ? options.page_size : m.every + m.slack;
-  Occupancies out{.writing = {.tokens = at_most(full), .leave = leave}, .reading = {}};
+  OfHead out{.writing = {.tokens = at_most(full), .leave = leave}, .reading = {}};
   if (m.schedule == Schedule::kPromptStep || m.schedule == Schedule::kPrompt) {  // the prompt stays whole
     out.reading = {.tokens = std::max(prompt, out.writing.tokens), .come = come, .leave = prompt};
     return out;
   }
-  if (m.windowed() && attention_rule(m, rope).window == 0) {  // chunks that fit, see Sequence::make_room
+  if (m.windowed() && attention_rule(m, rope).window == 0) {  // chunks that fit every head, see Sequence::make_room
     out.reading = {.tokens = at_most(full),
-                   .come = std::clamp<long long>(prompt, 1, std::min<long long>(options.chunk, full)),
+                   .come = std::clamp<long long>(prompt, 1, std::min<long long>(options.chunk, least + more)),
                    .leave = leave};
     return out;
   }
   // Chunk i comes on top of budget - 1 tokens, or of the i chunks before it.
-  const long long chunk = options.chunk, whole = prompt / chunk, kept = m.budget - 1LL;
+  const long long chunk = options.chunk, whole = prompt / chunk, kept = budget - 1LL;
   const long long last = std::min(whole * chunk, kept) + prompt % chunk;
   const long long before = whole == 0 ? 0 : std::min((whole - 1) * chunk, kept) + chunk;
   out.reading = {.tokens = std::max({last, before, out.writing.tokens}), .come = come, .leave = come};
+  return out;
+}
+
+}  // namespace
+
+Occupancies occupancies(const SessionOptions& options, RopeKind rope, long long prompt, long long tokens,
+                        std::span<const int> budgets) {
+  const int one = options.method.budget;
+  const std::span<const int> all = budgets.empty() ? std::span(&one, 1) : budgets;
+  Occupancies out;
+  for (const int budget : all) {
+    const OfHead head = of_head(options, rope, prompt, tokens, budget, std::ranges::min(all));
+    out.writing.push_back(head.writing);
+    out.reading.push_back(head.reading);
+  }
   return out;
 }
 

@@ -2,16 +2,21 @@
 // that a program makes before it starts.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "palimpsest/cache/footprint.h"
 #include "palimpsest/engine/sequence.h"
 
 namespace palimpsest {
 
-// What a head holds at the most: while the model writes token by token, and while `prompt` tokens go through it in
-// chunks (no fewer than the former). `tokens`: how many there will be in all; -1: no end.
+// What each head holds at the most (one entry where all hold as much): while the model writes token by token, and while
+// `prompt` tokens go through it in chunks (no fewer than the former; heads of other budgets hold the most at other
+// times). `tokens`: how many there will be in all; -1: no end. `budgets`: see head_budgets.
 struct Occupancies {
-  Occupancy writing, reading;
+  std::vector<Occupancy> writing, reading;
 };
-Occupancies occupancies(const SessionOptions& options, RopeKind rope, long long prompt, long long tokens);
+Occupancies occupancies(const SessionOptions& options, RopeKind rope, long long prompt, long long tokens,
+                        std::span<const int> budgets = {});
 
 }  // namespace palimpsest

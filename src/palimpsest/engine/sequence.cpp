@@ -61,21 +61,18 @@ CacheOptions cache_options(const SessionOptions& options, const CacheOptions& sh
   return cache;
 }
 
-namespace {
-
-std::vector<int> budgets_of(const Method& m, const Hyperparameters& hyper) {
+std::vector<int> head_budgets(const Method& m, int layers, int kv_heads) {
   validate(m);
   if (!m.evicts()) return {};
   const int recent = m.protection.recent == Protection::kHalf ? 0 : m.protection.recent;  // half of what it is given
   const int least = m.protection.sinks + recent + m.slack + m.refresh + 1 + (recent == 0 ? 1 : 0);
-  return split_budget(m.split, m.budget, hyper.layers, hyper.kv_heads, least);
+  return split_budget(m.split, m.budget, layers, kv_heads, least);
 }
-
-}  // namespace
 
 Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers)
     : options_(checked(options)),
-      evictor_(options.method, budgets_of(options.method, decoder.model().hyper())),
+      evictor_(options.method,
+               head_budgets(options.method, decoder.cache_options().layers, decoder.cache_options().kv_heads)),
       frequencies_(decoder.model().hyper().rope),
       workers_(std::move(workers)) {
   const RopeKind rope = decoder.model().hyper().rope.kind;

@@ -36,6 +36,10 @@ AttentionRule attention_rule(const Method& method, RopeKind rope);
 // The cache that a sequence with these options attends to; `shape`: what its decoder asks for.
 CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, RopeKind rope);
 
+// Tokens that each head may keep, [layers * kv_heads]; empty: all have the method's budget. Throws Error for a split
+// that cannot be read or does not fit.
+std::vector<int> head_budgets(const Method& method, int layers, int kv_heads);
+
 struct EvictionTimes {      // since the sequence was made
   double evict_ms = 0;      // decisions and moved bytes; not what received() does inside the model's step
   long long evictions = 0;  // plans that dropped a token

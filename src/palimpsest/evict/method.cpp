@@ -108,7 +108,8 @@ void validate(const Method& m) {
   else
     validate_bounded(m);
   validate_rerotate(m);
-  if (!m.cache && (!m.strict() || m.protection != Protection{} || m.mechanism != Mechanism::kInPlace))
+  if (!m.cache &&
+      (!m.strict() || m.protection != Protection{} || m.mechanism != Mechanism::kInPlace || m.split != "uniform"))
     fail("cache off is the window-recompute baseline: it takes a budget and nothing else");
 }
 
