@@ -12,7 +12,7 @@
 namespace palimpsest::testing {
 
 std::vector<float> llama_logits(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
-                                bool flash_attention) {
+                                bool flash_attention, int context_size) {
   find_device("cpu");  // loads ggml's backends
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   ggml_backend_dev_t none[] = {nullptr};
@@ -24,7 +24,7 @@ std::vector<float> llama_logits(const std::string& gguf, const std::vector<Token
   if (!model) throw std::runtime_error("libllama refuses " + gguf);
   const auto count = static_cast<std::uint32_t>(tokens.size());
   llama_context_params params = llama_context_default_params();
-  params.n_ctx = (count + 255) / 256 * 256;
+  params.n_ctx = context_size > 0 ? static_cast<std::uint32_t>(context_size) : (count + 255) / 256 * 256;
   params.n_batch = params.n_ubatch = params.n_outputs_max = static_cast<std::uint32_t>(chunk);
   params.n_threads = params.n_threads_batch = 2;
   params.flash_attn_type = flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;

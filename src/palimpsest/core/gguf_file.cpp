@@ -297,7 +297,9 @@ std::optional<std::vector<std::int64_t>> GgufFile::integers(std::string_view key
   if (v->type != GGUF_TYPE_ARRAY) mistyped(key, *v, "an array of integers");
   std::vector<std::int64_t> out;
   for (std::uint64_t i = 0; i < v->count; ++i) {
-    const auto element = load_integer(v->element, v->data + i * scalar_bytes(v->element));
+    const std::byte* const at = v->data + i * scalar_bytes(v->element);
+    const auto element = v->element == GGUF_TYPE_BOOL ? std::optional<std::int64_t>(load<std::uint8_t>(at) != 0)
+                                                      : load_integer(v->element, at);
     if (!element) mistyped(key, *v, "an array of integers");
     out.push_back(*element);
   }

@@ -50,7 +50,8 @@ class GgufFile {
   std::optional<double> number(std::string_view key) const;         // a floating-point type, or an integer
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
-  std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;   // an array of integers
+  std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;   // an array of integers, or of
+                                                                                   // truth values: 0 or 1
   std::optional<std::vector<std::string_view>> texts(std::string_view key) const;  // an array of texts; views into it
   std::size_t array_size(std::string_view key) const;                              // 0 if absent; Error if no array
   std::vector<std::string_view> keys() const;

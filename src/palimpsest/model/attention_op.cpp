@@ -18,7 +18,10 @@ Heads<T> heads_of(const ggml_tensor* t) {
 }  // namespace
 
 AttentionOp::AttentionOp(const Hyperparameters& hyper, int threads) : threads_(threads) {
-  for (int i = 0; i < hyper.layers; ++i) calls_.push_back({this, i});
+  for (int i = 0; i < hyper.layers; ++i) {
+    calls_.push_back({this, i});
+    rope_of_.push_back(hyper.rope_of(i));
+  }
 }
 
 std::uint64_t AttentionOp::begin(const Step&) {
@@ -39,24 +42,32 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   for (int layer = 0; layer < (alike ? 1 : static_cast<int>(calls_.size())); ++layer)
     scratch_.reserve(step.attention(layer), threads_);
 
-  // Made once for all layers and heads.
-  const AttentionStep& a = step.attention(0);
-  rank_tiles_of_.assign(static_cast<std::size_t>(step.sequences()), nullptr);
-  if (!at_rank(a.shape.rotation)) return;
+  // Made once for all heads and all layers that turn alike.
+  const auto sequences = static_cast<std::size_t>(step.sequences());
+  const int ropes = *std::max_element(rope_of_.begin(), rope_of_.end()) + 1;
+  rank_tiles_of_.assign(sequences * static_cast<std::size_t>(ropes), nullptr);
+  if (!at_rank(step.attention(0).shape.rotation)) return;
   rank_tiles_.resize(std::max(rank_tiles_.size(), rank_tiles_of_.size()));
-  for (std::size_t i = 0; i < rank_tiles_of_.size(); ++i) {
-    if (!step.input()[i].cache->options().shared) continue;
-    const SlotsView& slots = *a.cache[i].head[0].slots;
-    rank_tiles_[i].resize(std::max(rank_tiles_[i].size(), rank_tile_floats(a.shape, slots)));
-    make_rank_tiles(a.shape, a.tokens[i].rank_row, slots, rank_tiles_[i].data());
-    rank_tiles_of_[i] = rank_tiles_[i].data();
+  for (int rope = 0; rope < ropes; ++rope) {
+    const auto layer = std::find(rope_of_.begin(), rope_of_.end(), rope);
+    if (layer == rope_of_.end()) continue;
+    const AttentionStep& a = step.attention(static_cast<int>(layer - rope_of_.begin()));
+    for (std::size_t i = 0; i < sequences; ++i) {
+      if (!step.input()[i].cache->options().shared) continue;
+      const SlotsView& slots = *a.cache[i].head[0].slots;
+      std::vector<float>& tiles = rank_tiles_[static_cast<std::size_t>(rope) * sequences + i];
+      tiles.resize(std::max(tiles.size(), rank_tile_floats(a.shape, slots)));
+      make_rank_tiles(a.shape, a.tokens[i].rank_row, slots, tiles.data());
+      rank_tiles_of_[static_cast<std::size_t>(rope) * sequences + i] = tiles.data();
+    }
   }
 }
 
 void AttentionOp::run(ggml_tensor* out, int thread, int threads, void* userdata) {
   const Call& call = *static_cast<const Call*>(userdata);
   AttentionStep step = call.op->step_->attention(call.layer);
-  step.rank_tiles = call.op->rank_tiles_of_.data();
+  step.rank_tiles =
+      call.op->rank_tiles_of_.data() + call.op->rope_of_[static_cast<std::size_t>(call.layer)] * step.sequences;
   step.q = heads_of<const float>(out->src[0]);
   step.k = heads_of<const float>(out->src[1]);
   step.v = heads_of<const float>(out->src[2]);

@@ -31,8 +31,9 @@ class AttentionOp final : public AttentionPath {
   std::vector<Call> calls_;  // [layers]; graphs point at them
   const Step* step_ = nullptr;
   AttentionScratch scratch_;
-  std::vector<std::vector<float>> rank_tiles_;  // [sequences] of slot tables that all heads share
-  std::vector<const float*> rank_tiles_of_;
+  std::vector<int> rope_of_;                    // [layers] -> one of the model's rotary tables
+  std::vector<std::vector<float>> rank_tiles_;  // [ropes][sequences] of slot tables that all heads share
+  std::vector<const float*> rank_tiles_of_;     // the same; nullptr where they are not shared
   int threads_;
   bool measure_ = false;
   double milliseconds_ = 0;

@@ -42,7 +42,8 @@ class AttentionPath {
   virtual std::uint64_t begin(const Step& step) = 0;
 
   // Adds one layer's attention: q [head_dim, query_heads, tokens], k [head_dim, kv_heads, tokens] and
-  // v [value_dim, kv_heads, tokens], all f32, contiguous, un-rotated -> [value_dim * query_heads, tokens].
+  // v [value_dim, kv_heads, tokens], all f32, un-rotated, each head's row contiguous, tokens at any distance ->
+  // [value_dim * query_heads, tokens].
   virtual ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) = 0;
 
   virtual std::size_t nodes_per_layer() const = 0;  // build() adds at most so many

@@ -69,6 +69,8 @@ struct Decoder::Impl {
     float* rows = host ? static_cast<float*>(g.embeddings->data) : staging.data();
     const auto ids = step.ids();
     for (std::size_t i = 0; i < ids.size(); ++i) model->weights().embedding_row(ids[i], rows + i * width);
+    const auto places = step.places();
+    for (std::size_t i = 0; i < places.size(); ++i) model->weights().add_position_row(places[i], rows + i * width);
     if (!host) ggml_backend_tensor_set(g.embeddings, rows, 0, ggml_nbytes(g.embeddings));
     if (g.row_ids != nullptr) ggml_backend_tensor_set(g.row_ids, step.rows().data(), 0, ggml_nbytes(g.row_ids));
   }

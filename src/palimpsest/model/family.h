@@ -1,21 +1,92 @@
 // What sets one architecture apart from the others; everything else is one decoder graph (graph.cpp).
+//
+//   x = embedding (+ learned positions) (norm)
+//   each layer:  a = attention(norm x)           sequential:  x = x + a,  x = x + feed_forward(norm x)
+//                                                parallel:    x = x + a + feed_forward(norm x)
+//   logits = output(norm x)
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "palimpsest/attention/rope.h"
 
 namespace palimpsest {
 
+struct Hyperparameters;
+class Keys;  // model/keys.h
+
 enum class Presence { kNo, kOptional, kYes };  // of a tensor in the file
 
+enum class Norm {
+  kRms,   // x / rms(x) * weight
+  kLayer  // (x - mean) / deviation * weight + bias
+};
+enum class QkNorm {  // of queries and keys before the rotation, of the family's kind
+  kNone,
+  kHead,      // each head, with one weight for all: [head_dim]
+  kEachHead,  // each head, with its own: [head_dim, heads]
+  kWhole      // all heads as one row: [head_dim * heads]
+};
+enum class FeedForward {
+  kGated,       // down(act(gate x) * up x)
+  kPackedGate,  // the same; gate and up are one tensor, ffn_up
+  kPlain        // down(act(up x))
+};
+enum class Activation { kSilu, kGelu, kRelu };  // kGelu: the tanh form, as ggml computes it
+
+// One more key of a synthetic model's file: after the architecture's name and a dot.
+struct ExtraKey {
+  enum class Type { kInteger, kNumber, kFlag };
+  std::string_view name;
+  Type type;
+  double value;
+};
+
+// The smallest model that has every odd feature of the family: `--synthetic tiny-ARCHITECTURE`, for tests.
+struct TinyShape {
+  int query_heads = 8, kv_heads = 4, head_dim = 32;
+  int layers = 2, width = 256;
+  int rope_dims = -1;  // -1: all
+  bool tied = true;
+  int experts = 0, experts_used = 0;
+  std::vector<ExtraKey> keys = {};
+};
+
 struct Family {
-  std::string_view architecture;            // GGUF general.architecture
-  RopeKind rope = RopeKind::kHalves;        // how the file's Q and K rows pair up
-  Presence qkv_bias = Presence::kNo;        // attn_{q,k,v}.bias
+  std::string_view architecture;  // GGUF general.architecture
+  std::string_view models;        // who is of it, for people
+  // Positions. Rotary pairs: how the file's Q and K rows pair up. ALiBi: `read` fills Hyperparameters::alibi.
+  RopeKind rope = RopeKind::kHalves;
+  Presence learned_positions = Presence::kNo;  // position_embd
+  // Norms.
+  Norm norm = Norm::kRms;
+  Presence norm_bias = Presence::kNo;
+  Presence embedding_norm = Presence::kNo;      // token_embd_norm
+  Presence attention_norm = Presence::kYes;     // attn_norm, before
+  Presence post_norms = Presence::kNo;          // post_attention_norm, post_ffw_norm: of what is added to x
+  Presence feed_forward_norm = Presence::kYes;  // ffn_norm, before. In a parallel layer without it both parts share one
+  QkNorm qk_norm = QkNorm::kNone;
+  Presence qk_norm_presence = Presence::kYes;
+  // Attention.
+  bool packed_qkv = false;                  // how its files usually hold Q, K and V; both forms are read
+  Presence qkv_bias = Presence::kNo;        // attn_{q,k,v}.bias, attn_qkv.bias
   Presence attention_bias = Presence::kNo;  // attn_output.bias
-  bool qk_norm = false;                     // RMS norm over each head of Q and K, before the rotation
+  // Feed-forward.
+  FeedForward feed_forward = FeedForward::kGated;
+  Activation activation = Activation::kSilu;
+  Presence feed_forward_bias = Presence::kNo;  // of up and down
+  Presence experts = Presence::kNo;            // a mixture of experts in place of it
+  bool parallel = false;                       // attention and feed-forward read the same x
+  // The ends.
+  bool scaled_embedding = false;          // times sqrt(width)
+  Presence output = Presence::kOptional;  // output.weight; else the embedding serves twice
+  Presence output_bias = Presence::kNo;   // output.bias
+
+  // Reads what only this family's metadata say; the common ones are read. nullptr: nothing.
+  void (*read)(const Keys& keys, Hyperparameters& hyper) = nullptr;
+  TinyShape tiny = {};
 };
 
 // Throws Error that names the architecture and lists the supported ones.

@@ -2,20 +2,23 @@
 
 #include <ggml-alloc.h>
 
+#include <cmath>
+
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/backend.h"
+#include "palimpsest/model/family.h"
 #include "palimpsest/model/weights.h"
 
 namespace palimpsest {
 
 namespace {
 
-constexpr std::size_t kNodesPerLayer = 48, kNodesBeside = 64;  // without the path's
+constexpr std::size_t kNodesPerLayer = 72, kNodesBeside = 64;  // without the path's and the experts'
 
 class Builder {
  public:
   Builder(DecoderGraph& graph, const Model& model, AttentionPath& path)
-      : g_(graph), c_(graph.context.get()), h_(model.hyper()), w_(model.weights()), path_(path) {}
+      : g_(graph), c_(graph.context.get()), f_(model.family()), h_(model.hyper()), w_(model.weights()), path_(path) {}
 
   void run() {
     g_.embeddings = ggml_new_tensor_2d(c_, GGML_TYPE_F32, h_.width, g_.tokens);
@@ -25,47 +28,131 @@ class Builder {
       ggml_set_input(g_.row_ids);
     }
     ggml_tensor* x = g_.embeddings;
+    if (f_.scaled_embedding) x = ggml_scale(c_, x, std::sqrt(static_cast<float>(h_.width)));
+    x = norm(x, w_.embedding_norm);
     for (int i = 0; i < h_.layers; ++i) x = layer(i, x);
-    g_.logits = ggml_mul_mat(c_, w_.output, norm(x, w_.output_norm));
+    g_.logits = soft_capped(linear(w_.output, w_.output_bias, norm(x, w_.output_norm)), h_.output_soft_cap);
     ggml_set_output(g_.logits);
     ggml_build_forward_expand(g_.graph, g_.logits);
   }
 
  private:
-  ggml_tensor* norm(ggml_tensor* x, ggml_tensor* weight) {
-    return ggml_mul(c_, ggml_rms_norm(c_, x, h_.norm_epsilon), weight);
+  ggml_tensor* norm(ggml_tensor* x, const NormWeights& weights) {  // x itself where the model has no such norm
+    if (weights.weight == nullptr) return x;
+    ggml_tensor* even =
+        f_.norm == Norm::kRms ? ggml_rms_norm(c_, x, h_.norm_epsilon) : ggml_norm(c_, x, h_.norm_epsilon);
+    return plus(ggml_mul(c_, even, weights.weight), weights.bias);
   }
+  ggml_tensor* plus(ggml_tensor* x, ggml_tensor* bias) { return bias == nullptr ? x : ggml_add(c_, x, bias); }
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) {
-    ggml_tensor* y = ggml_mul_mat(c_, weight, x);
-    return bias == nullptr ? y : ggml_add(c_, y, bias);
+    return plus(ggml_mul_mat(c_, weight, x), bias);
   }
-  ggml_tensor* heads(ggml_tensor* x, int dim, int count) { return ggml_reshape_3d(c_, x, dim, count, g_.tokens); }
+  ggml_tensor* clamped(ggml_tensor* x) { return h_.clamp_qkv > 0 ? ggml_clamp(c_, x, -h_.clamp_qkv, h_.clamp_qkv) : x; }
+  ggml_tensor* soft_capped(ggml_tensor* x, float cap) {
+    return cap > 0 ? ggml_scale(c_, ggml_tanh(c_, ggml_scale(c_, x, 1 / cap)), cap) : x;
+  }
+  ggml_tensor* act(ggml_tensor* x) {
+    switch (f_.activation) {
+      case Activation::kSilu:
+        return ggml_silu(c_, x);
+      case Activation::kGelu:
+        return ggml_gelu(c_, x);
+      case Activation::kRelu:
+        return ggml_relu(c_, x);
+    }
+    return x;
+  }
+  ggml_tensor* gated(ggml_tensor* gate, ggml_tensor* up) {
+    if (f_.activation == Activation::kSilu) return ggml_swiglu_split(c_, gate, up);
+    if (f_.activation == Activation::kGelu) return ggml_geglu_split(c_, gate, up);
+    return ggml_reglu_split(c_, gate, up);
+  }
+  // Some rows of a product, as heads: [dim, heads, tokens].
+  ggml_tensor* heads(ggml_tensor* x, int dim, int count, int first_row = 0) {
+    return ggml_view_3d(c_, x, dim, count, g_.tokens, dim * sizeof(float), x->nb[1], first_row * sizeof(float));
+  }
+  ggml_tensor* normed_heads(ggml_tensor* x, const NormWeights& weights) {
+    if (weights.weight == nullptr || f_.qk_norm != QkNorm::kWhole) return norm(x, weights);
+    ggml_tensor* row = ggml_reshape_2d(c_, ggml_cont(c_, x), x->ne[0] * x->ne[1], g_.tokens);
+    return ggml_reshape_3d(c_, norm(row, weights), x->ne[0], x->ne[1], g_.tokens);
+  }
+
+  ggml_tensor* attention(int i, const LayerWeights& l, ggml_tensor* x) {
+    ggml_tensor *q = nullptr, *k = nullptr, *v = nullptr;
+    if (l.qkv != nullptr) {
+      ggml_tensor* all = clamped(linear(l.qkv, l.qkv_bias, x));
+      const int q_rows = h_.query_heads * h_.head_dim, k_rows = h_.kv_heads * h_.head_dim;
+      q = heads(all, h_.head_dim, h_.query_heads);
+      k = heads(all, h_.head_dim, h_.kv_heads, q_rows);
+      v = heads(all, h_.value_dim, h_.kv_heads, q_rows + k_rows);
+    } else {
+      q = heads(clamped(linear(l.q, l.q_bias, x)), h_.head_dim, h_.query_heads);
+      k = heads(clamped(linear(l.k, l.k_bias, x)), h_.head_dim, h_.kv_heads);
+      v = heads(clamped(linear(l.v, l.v_bias, x)), h_.value_dim, h_.kv_heads);
+    }
+    return path_.build(g_, i, normed_heads(q, l.q_norm), normed_heads(k, l.k_norm), v);
+  }
 
   ggml_tensor* layer(int i, ggml_tensor* x) {
     const LayerWeights& l = w_.layers[i];
     ggml_tensor* in = norm(x, l.attention_norm);
-    ggml_tensor* q = heads(linear(l.q, l.q_bias, in), h_.head_dim, h_.query_heads);
-    ggml_tensor* k = heads(linear(l.k, l.k_bias, in), h_.head_dim, h_.kv_heads);
-    ggml_tensor* v = heads(linear(l.v, l.v_bias, in), h_.value_dim, h_.kv_heads);
-    if (l.q_norm != nullptr) q = norm(q, l.q_norm);
-    if (l.k_norm != nullptr) k = norm(k, l.k_norm);
-    ggml_tensor* mixed = path_.build(g_, i, q, k, v);
+    ggml_tensor* mixed = attention(i, l, in);
     // After the last layer's attention only the rows whose logits are wanted go on.
     if (i + 1 == h_.layers && g_.row_ids != nullptr) {
+      const bool one = in == x;
       mixed = ggml_get_rows(c_, mixed, g_.row_ids);
       x = ggml_get_rows(c_, x, g_.row_ids);
+      if (h_.parallel && l.feed_forward_norm.weight == nullptr) in = one ? x : ggml_get_rows(c_, in, g_.row_ids);
     }
-    x = ggml_add(c_, linear(l.attention_output, l.attention_bias, mixed), x);
-    return ggml_add(c_, feed_forward(l, norm(x, l.feed_forward_norm)), x);
+    ggml_tensor* added = norm(linear(l.attention_output, l.attention_bias, mixed), l.post_attention_norm);
+    if (h_.parallel) {
+      ggml_tensor* to = l.feed_forward_norm.weight == nullptr ? in : norm(x, l.feed_forward_norm);
+      return ggml_add(c_, ggml_add(c_, feed_forward(l, to), x), added);
+    }
+    x = ggml_add(c_, added, x);
+    return ggml_add(c_, norm(feed_forward(l, norm(x, l.feed_forward_norm)), l.post_feed_forward_norm), x);
   }
+
   ggml_tensor* feed_forward(const LayerWeights& l, ggml_tensor* x) {
-    ggml_tensor* gate = ggml_mul_mat(c_, l.gate, x);
-    ggml_tensor* up = ggml_mul_mat(c_, l.up, x);
-    return ggml_mul_mat(c_, l.down, ggml_swiglu_split(c_, gate, up));
+    if (l.router != nullptr) return experts(l, x);
+    ggml_tensor* up = linear(l.up, l.up_bias, x);
+    if (f_.feed_forward == FeedForward::kGated) {
+      up = gated(ggml_mul_mat(c_, l.gate, x), up);
+    } else if (f_.feed_forward == FeedForward::kPackedGate) {
+      up = f_.activation == Activation::kSilu   ? ggml_swiglu(c_, up)
+           : f_.activation == Activation::kGelu ? ggml_geglu(c_, up)
+                                                : ggml_reglu(c_, up);
+    } else {
+      up = act(up);
+    }
+    return linear(l.down, l.down_bias, up);
+  }
+
+  // Each token goes to the few experts that the router likes best; their outputs are weighed by its softmax over them.
+  ggml_tensor* experts(const LayerWeights& l, ggml_tensor* x) {
+    const std::int64_t tokens = x->ne[1], used = h_.experts_used;
+    ggml_tensor* liking = ggml_soft_max(c_, ggml_mul_mat(c_, l.router, x));  // [experts, tokens]
+    ggml_tensor* chosen = ggml_argsort_top_k(c_, liking, h_.experts_used);   // [used, tokens]
+    ggml_tensor* weights =
+        ggml_get_rows(c_, ggml_reshape_3d(c_, liking, 1, h_.experts, tokens), chosen);  // [1, used, tokens]
+    weights = ggml_reshape_2d(c_, weights, used, tokens);
+    weights = ggml_reshape_3d(c_, ggml_div(c_, weights, ggml_sum_rows(c_, weights)), 1, used, tokens);
+
+    ggml_tensor* in = ggml_reshape_3d(c_, x, h_.width, 1, tokens);
+    ggml_tensor* up = ggml_mul_mat_id(c_, l.up, in, chosen);  // [own, used, tokens]
+    ggml_tensor* gate = ggml_mul_mat_id(c_, l.gate, in, chosen);
+    ggml_tensor* out = ggml_mul(c_, ggml_mul_mat_id(c_, l.down, gated(gate, up), chosen), weights);
+    ggml_tensor* sum = nullptr;
+    for (std::int64_t i = 0; i < used; ++i) {
+      ggml_tensor* one = ggml_view_2d(c_, out, h_.width, tokens, out->nb[2], static_cast<std::size_t>(i) * out->nb[1]);
+      sum = sum == nullptr ? (used == 1 ? ggml_cont(c_, one) : one) : ggml_add(c_, sum, one);
+    }
+    return sum;
   }
 
   DecoderGraph& g_;
   ggml_context* c_;
+  const Family& f_;
   const Hyperparameters& h_;
   const Weights& w_;
   AttentionPath& path_;
@@ -91,8 +178,9 @@ bool allocate(DecoderGraph& g, ggml_backend_t backend, std::size_t nodes, int th
 }  // namespace
 
 void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, ggml_backend_t backend, int threads) {
-  const std::size_t nodes =
-      kNodesBeside + (kNodesPerLayer + path.nodes_per_layer()) * static_cast<std::size_t>(model.hyper().layers);
+  const std::size_t nodes = kNodesBeside + (kNodesPerLayer + 2 * static_cast<std::size_t>(model.hyper().experts_used) +
+                                            path.nodes_per_layer()) *
+                                               static_cast<std::size_t>(model.hyper().layers);
   graph.context.reset(
       ggml_init({2 * nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(nodes, false), nullptr, true}));
   if (!graph.context) fail("no memory for a graph of {} nodes", nodes);

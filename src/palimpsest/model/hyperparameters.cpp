@@ -1,5 +1,6 @@
 #include "palimpsest/model/hyperparameters.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string_view>
@@ -7,63 +8,31 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/model/family.h"
+#include "palimpsest/model/keys.h"
 
 namespace palimpsest {
 
 namespace {
 
-constexpr std::int64_t kMost = 1 << 24;  // no width, count or size of a layer is larger
+// Divisors of the frequencies, if the file has such a tensor.
+std::vector<float> read_factors(const GgufFile& file, std::string_view name, int dims) {
+  const GgufTensor* factors = file.find(name);
+  if (factors == nullptr) return {};
+  if (factors->type != GGML_TYPE_F32 || factors->ne[0] != dims / 2 || factors->bytes != 2u * dims)
+    fail("{}: tensor {} is {} [{}]; expected f32 [{}]", file.path(), name, ggml_type_name(factors->type),
+         factors->ne[0], dims / 2);
+  std::vector<float> out(static_cast<std::size_t>(dims / 2));
+  std::memcpy(out.data(), factors->data, factors->bytes);
+  for (const float f : out)
+    if (!(f > 0 && std::isfinite(f))) fail("{}: tensor {} has a factor of {}: damaged", file.path(), name, f);
+  return out;
+}
 
-// The keys of one architecture, "llama.block_count" and so on, with their ranges.
-class Keys {
- public:
-  Keys(const GgufFile& file, const std::string& architecture) : file_(file), prefix_(architecture + ".") {}
-
-  std::string name(std::string_view key) const { return prefix_ + std::string(key); }
-
-  int required(std::string_view key, std::int64_t most = kMost) const {
-    if (!file_.has(name(key))) fail("{}: key {} is missing; convert the model again", file_.path(), name(key));
-    return optional(key, 0, most);
-  }
-  int optional(std::string_view key, int otherwise, std::int64_t most = kMost, std::int64_t least = 1) const {
-    const auto value = file_.integer(name(key));
-    if (!value) return otherwise;
-    if (*value < least || *value > most)
-      fail("{}: key {} is {}, not within {}..{}: damaged", file_.path(), name(key), *value, least, most);
-    return static_cast<int>(*value);
-  }
-  // An integer, or an array with one for each layer: all must be equal.
-  int same_for_all(std::string_view key, int layers, int otherwise) const {
-    if (!file_.has(name(key))) return otherwise != 0 ? otherwise : required(key);
-    if (!file_.is_array(name(key))) return optional(key, otherwise);
-    const auto values = *file_.integers(name(key));
-    if (static_cast<int>(values.size()) != layers || values.empty())
-      fail("{}: key {} has {} values for {} layers: damaged", file_.path(), name(key), values.size(), layers);
-    for (const std::int64_t v : values)
-      if (v != values.front() || v < 1 || v > kMost)
-        fail("{}: key {} differs between layers, which is not supported; use another model", file_.path(), name(key));
-    return static_cast<int>(values.front());
-  }
-  double number(std::string_view key, double otherwise, double least, double most) const {
-    const double value = file_.number(name(key)).value_or(otherwise);
-    if (!(value >= least && value <= most))
-      fail("{}: key {} is {}, not within {}..{}: damaged", file_.path(), name(key), value, least, most);
-    return value;
-  }
-  std::string text(std::string_view key, const std::string& otherwise) const {
-    return file_.text(name(key)).value_or(otherwise);
-  }
-  bool has(std::string_view key) const { return file_.has(name(key)); }
-
- private:
-  const GgufFile& file_;
-  std::string prefix_;
-};
-
-RopeOptions read_rope(const GgufFile& file, const Keys& keys, const Family& family, const Hyperparameters& h) {
+RopeOptions read_rope(const GgufFile& file, const Keys& keys, const Family& family, const Hyperparameters& h,
+                      int context) {
   RopeOptions rope;
   rope.kind = family.rope;
-  rope.dims = keys.optional("rope.dimension_count", h.head_dim, kMost, 0);
+  rope.dims = family.rope == RopeKind::kNone ? 0 : keys.optional("rope.dimension_count", h.head_dim, Keys::kMost, 0);
   if (rope.dims % 2 != 0 || rope.dims > h.head_dim)
     fail("{}: rope.dimension_count is {}; it must be even and at most the head dimension {}", file.path(), rope.dims,
          h.head_dim);
@@ -74,7 +43,7 @@ RopeOptions read_rope(const GgufFile& file, const Keys& keys, const Family& fami
   double factor = keys.number("rope.scaling.factor", old_style, 0.0, 1e9);
   if (factor == 0) factor = 1;  // how some converters say "none"
   const std::string type = keys.text("rope.scaling.type", "linear");
-  if (type == "linear") {
+  if (type == "linear" || type == "longrope") {
     rope.linear_scale = factor;
   } else if (type == "yarn") {
     rope.linear_scale = factor;
@@ -90,34 +59,61 @@ RopeOptions read_rope(const GgufFile& file, const Keys& keys, const Family& fami
   rope.yarn_attn_factor = keys.number("rope.scaling.attn_factor", 1.0, 1e-6, 1e6) *
                           keys.number("rope.scaling.yarn_attn_factor", 1.0, 1e-6, 1e6);
 
-  if (const GgufTensor* factors = file.find("rope_freqs.weight")) {
-    if (factors->type != GGML_TYPE_F32 || factors->ne[0] != rope.dims / 2 || factors->bytes != 2u * rope.dims)
-      fail("{}: tensor rope_freqs.weight is {} [{}]; expected f32 [{}]", file.path(), ggml_type_name(factors->type),
-           factors->ne[0], rope.dims / 2);
-    rope.factors.resize(rope.dims / 2);
-    std::memcpy(rope.factors.data(), factors->data, factors->bytes);
-    for (const float f : rope.factors)
-      if (!(f > 0 && std::isfinite(f)))
-        fail("{}: tensor rope_freqs.weight has a factor of {}: damaged", file.path(), f);
-  }
+  rope.factors = read_factors(file, "rope_freqs.weight", rope.dims);
+  // Phi 3: one set for texts that the model first learned from, one for longer ones.
+  const bool is_long = (context > 0 ? context : h.trained_context) > rope.original_context;
+  std::vector<float> factors =
+      read_factors(file, is_long ? "rope_factors_long.weight" : "rope_factors_short.weight", rope.dims);
+  if (!factors.empty()) rope.factors = std::move(factors);
   return rope;
+}
+
+void read_feed_forward(const Keys& keys, const Family& family, Hyperparameters& h) {
+  h.experts = keys.optional("expert_count", 0, 4096, 0);
+  if (h.experts > 0 && family.experts == Presence::kNo)
+    fail("{}: is a mixture of experts, which is not supported for {}; use a dense model", keys.file().path(),
+         family.architecture);
+  if (h.experts == 0 && family.experts == Presence::kYes) keys.required("expert_count");
+  if (h.experts == 0) {
+    h.feed_forward = keys.same_for_all("feed_forward_length", h.layers, 0);
+    return;
+  }
+  h.experts_used = keys.required("expert_used_count");
+  if (h.experts_used > h.experts)
+    fail("{}: {} of {} experts are to be used: damaged", keys.file().path(), h.experts_used, h.experts);
+  h.expert_feed_forward = keys.has("expert_feed_forward_length")
+                              ? keys.required("expert_feed_forward_length")
+                              : keys.same_for_all("feed_forward_length", h.layers, 0);
+  h.feed_forward = keys.same_for_all("feed_forward_length", h.layers, h.expert_feed_forward);
 }
 
 }  // namespace
 
-Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family) {
-  const Keys keys(file, std::string(family.architecture));
+PositionKind Hyperparameters::positions() const {
+  if (learned_positions > 0) return PositionKind::kLearned;
+  if (!alibi.empty()) return PositionKind::kAlibi;
+  return rope.kind == RopeKind::kNone ? PositionKind::kNone : PositionKind::kRotary;
+}
+
+std::vector<float> alibi_slopes(int heads, double max_bias) {
+  const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(heads)));
+  std::vector<float> slopes;
+  for (int h = 0; h < heads; ++h)
+    slopes.push_back(static_cast<float>(h < power ? std::exp2(-max_bias * (h + 1) / power)
+                                                  : std::exp2(-max_bias / 2 * (2 * (h - power) + 1) / power)));
+  return slopes;
+}
+
+Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family, int context) {
+  const Keys keys(file, family.architecture);
   Hyperparameters h;
   h.architecture = family.architecture;
   h.name = file.text("general.name").value_or("");
   if (file.integer("split.count").value_or(1) > 1)
     fail("{}: is one part of a split model; join the parts with llama-gguf-split --merge", file.path());
-  if (keys.has("expert_count") && file.integer(keys.name("expert_count")) != 0)
-    fail("{}: is a mixture of experts, which is not supported; use a dense model", file.path());
 
   h.layers = keys.required("block_count", 4096);
   h.width = keys.required("embedding_length");
-  h.feed_forward = keys.same_for_all("feed_forward_length", h.layers, 0);
   h.trained_context = keys.required("context_length", INT32_MAX);
   h.query_heads = keys.same_for_all("attention.head_count", h.layers, 0);
   h.kv_heads = keys.same_for_all("attention.head_count_kv", h.layers, h.query_heads);
@@ -128,17 +124,24 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family)
     fail("{}: a width of {} cannot be shared out over {} heads: damaged", file.path(), h.width, h.query_heads);
   h.head_dim = keys.optional("attention.key_length", h.width / h.query_heads, 4096);
   h.value_dim = keys.optional("attention.value_length", h.head_dim, 4096);
-  if (!keys.has("attention.layer_norm_rms_epsilon"))
-    fail("{}: key {} is missing; convert the model again", file.path(), keys.name("attention.layer_norm_rms_epsilon"));
-  h.norm_epsilon = static_cast<float>(keys.number("attention.layer_norm_rms_epsilon", 0.0, 0.0, 1.0));
+  const char* const epsilon =
+      family.norm == Norm::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+  if (!keys.has(epsilon)) fail("{}: key {} is missing; convert the model again", file.path(), keys.name(epsilon));
+  h.norm_epsilon = static_cast<float>(keys.number(epsilon, 0.0, 0.0, 1.0));
   h.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(h.head_dim)));
-  h.rope = read_rope(file, keys, family, h);
+  read_feed_forward(keys, family, h);
+  h.rope = read_rope(file, keys, family, h, context);
   h.windows.assign(static_cast<std::size_t>(h.layers), INT32_MAX);
+  h.parallel = family.parallel;
+  if (family.learned_positions == Presence::kYes ||
+      (family.learned_positions == Presence::kOptional && file.find("position_embd.weight") != nullptr))
+    h.learned_positions = h.trained_context;
+  if (family.read != nullptr) family.read(keys, h);
 
   const GgufTensor* embedding = file.find("token_embd.weight");
   if (embedding == nullptr) fail("{}: tensor token_embd.weight is missing; is it a whole model?", file.path());
   const std::int64_t rows = embedding->ne[1];
-  if (rows > kMost) fail("{}: tensor token_embd.weight has {} rows: damaged", file.path(), rows);
+  if (rows > Keys::kMost) fail("{}: tensor token_embd.weight has {} rows: damaged", file.path(), rows);
   h.vocabulary = static_cast<int>(rows);
   const int claimed = keys.optional("vocab_size", h.vocabulary);
   const std::size_t tokens = file.array_size("tokenizer.ggml.tokens");

@@ -3,12 +3,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "palimpsest/attention/rope.h"
 
 namespace palimpsest {
+
+// How a model knows where its tokens are: what `cache` positions can mean for it.
+enum class PositionKind {
+  kRotary,   // queries and keys turn
+  kAlibi,    // scores are biased by distance
+  kLearned,  // a vector for each position is added to the embedding: cannot be changed without computing anew
+  kNone      // not at all
+};
 
 struct Hyperparameters {
   std::string architecture;  // GGUF general.architecture
@@ -19,16 +28,38 @@ struct Hyperparameters {
   float norm_epsilon = 1e-5F;
   float attention_scale = 0;  // 1/sqrt(head_dim) unless the model says otherwise
   RopeOptions rope;
-  std::vector<float> alibi;           // [query_heads] slopes; empty: no ALiBi
-  float attention_soft_cap = 0;       // scores become cap * tanh(score / cap); 0: they stay
-  std::vector<std::int32_t> windows;  // [layers] tokens that a query of the layer sees, itself included; INT32_MAX: all
+  std::optional<RopeOptions> local_rope = {};  // of layers with a window, if they turn in another way
+  std::vector<float> alibi = {};               // [query_heads] slopes; empty: no ALiBi
+  int learned_positions = 0;                   // rows of the table of positions; 0: none
+  float attention_soft_cap = 0;                // scores become cap * tanh(score / cap); 0: they stay
+  float output_soft_cap = 0;                   // the same of logits
+  float clamp_qkv = 0;                         // queries, keys and values are cut off at -clamp and clamp; 0: they stay
+  std::vector<std::int32_t> windows = {};      // [layers] tokens that a query of the layer sees, itself included;
+                                               // INT32_MAX: all. Empty: all layers see all
+  bool parallel = false;                       // attention and feed-forward read the same x
+  int experts = 0, experts_used = 0;           // of a mixture; 0: dense
+  int expert_feed_forward = 0;
   std::size_t parameters = 0, weight_bytes = 0;
+
+  std::int32_t window(int layer) const {
+    return windows.empty() ? INT32_MAX : windows[static_cast<std::size_t>(layer)];
+  }
+  // Rotary tables: 0 is rope, 1 is local_rope.
+  int ropes() const { return local_rope ? 2 : 1; }
+  int rope_of(int layer) const { return local_rope && window(layer) != INT32_MAX ? 1 : 0; }
+  const RopeOptions& rope_table(int index) const { return index == 0 ? rope : *local_rope; }
+  PositionKind positions() const;
 };
+
+// ALiBi's slopes (arXiv 2108.12409, section 3): a geometric series; between its members if the heads are no power of 2.
+std::vector<float> alibi_slopes(int heads, double max_bias);
 
 class GgufFile;
 struct Family;
 
-// Throws Error for a key that is missing, mistyped, out of range or at odds with another or with the embedding's shape.
-Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family);
+// `context`: positions that will be seen, which decides between a file's short and long rotary factors; 0: the trained
+// context. Throws Error for a key that is missing, mistyped, out of range or at odds with another or with the
+// embedding's shape.
+Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family, int context = 0);
 
 }  // namespace palimpsest

@@ -22,7 +22,7 @@ std::shared_ptr<Model> Model::from(GgufFile file, const ModelOptions& options) {
   } catch (const Error& e) {
     fail("{}: {}", file.path(), e.what());
   }
-  model->hyper_ = read_hyperparameters(file, *model->family_);
+  model->hyper_ = read_hyperparameters(file, *model->family_, options.context);
   model->weights_ = load_weights(std::move(file), *model->family_, options, model->hyper_);
   return model;
 }

@@ -34,6 +34,8 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
   const auto& inputs = static_cast<const Inputs&>(*graph.path_inputs);
   const AttentionStep& a = step_->attention(layer);
   const int dims = a.shape.rope_dims;
+  for (ggml_tensor** x : {&q, &k, &v})
+    if (!ggml_is_contiguous(*x)) *x = ggml_cont(c, *x);
   if (a.shape.rotation != Rotation::kNever && a.shape.rope == RopeKind::kPairs) {
     q = neighbours_to_halves(c, q, dims);
     k = neighbours_to_halves(c, k, dims);

@@ -7,34 +7,33 @@
 
 namespace palimpsest {
 
-Step::Step(const Hyperparameters& hyper, bool recompute)
-    : hyper_(hyper), recompute_(recompute), frequencies_(hyper.rope) {
+Step::Step(const Hyperparameters& hyper, bool recompute) : hyper_(hyper), recompute_(recompute) {
+  for (int i = 0; i < hyper.ropes(); ++i) ropes_.emplace_back(hyper.rope_table(i));
   layers_.resize(hyper.layers);
   for (int i = 0; i < hyper.layers; ++i) {
+    const RopeOptions& rope = hyper.rope_table(hyper.rope_of(i));
     layers_[i].layer = i;
-    layers_[i].shape = {
-        hyper.query_heads,       hyper.kv_heads,        hyper.head_dim,
-        hyper.value_dim,         hyper.attention_scale, hyper.rope.kind,
-        hyper.rope.dims,         Rotation::kNever,      hyper.alibi.empty() ? nullptr : hyper.alibi.data(),
-        hyper.attention_soft_cap};
-    if (!hyper.windows.empty()) layers_[i].local = hyper.windows[i];
+    layers_[i].shape = {.query_heads = hyper.query_heads,
+                        .kv_heads = hyper.kv_heads,
+                        .head_dim = hyper.head_dim,
+                        .value_dim = hyper.value_dim,
+                        .scale = hyper.attention_scale,
+                        .rope = rope.kind,
+                        .rope_dims = rope.dims,
+                        .alibi = hyper.alibi.empty() ? nullptr : hyper.alibi.data(),
+                        .soft_cap = hyper.attention_soft_cap};
+    layers_[i].local = hyper.window(i);
   }
 }
 
-void Step::fill_rows(std::vector<float>& rows, Position first, int count) const {
-  const std::size_t width = 2 * static_cast<std::size_t>(frequencies_.pairs());
-  rows.resize(count * width);
-  for (int i = 0; i < count; ++i) frequencies_.row(first + i, rows.data() + i * width);
-}
-
-void Step::grow_ranks(int count) {
-  const std::size_t width = 2 * static_cast<std::size_t>(frequencies_.pairs());
-  std::size_t known = width == 0 ? 0 : rank_rows_.size() / width;
+void Step::Rope::grow_ranks(int count) {
+  const std::size_t width = 2 * static_cast<std::size_t>(frequencies.pairs());
+  std::size_t known = width == 0 ? 0 : rank_rows.size() / width;
   if (known < static_cast<std::size_t>(count)) {
-    rank_rows_.reserve(std::max(2 * rank_rows_.size(), count * width));
-    rank_rows_.resize(count * width);
+    rank_rows.reserve(std::max(2 * rank_rows.size(), count * width));
+    rank_rows.resize(count * width);
     for (; known < static_cast<std::size_t>(count); ++known)
-      frequencies_.row(static_cast<Position>(known), rank_rows_.data() + known * width);
+      frequencies.row(static_cast<Position>(known), rank_rows.data() + known * width);
   }
 }
 
@@ -62,7 +61,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
   input_ = sequences;
   ids_.clear();
   rows_.clear();
-  sequence_tokens_.assign(count, {});
+  places_.clear();
   buffers_.resize(std::max(buffers_.size(), count));
 
   // One operator serves all sequences of a step, so they turn their keys alike. The rank table is grown first: it may
@@ -81,11 +80,14 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     most_ranks = std::max(most_ranks, ranks_needed(s));
     weights = weights || s.weights != nullptr;
   }
-  if (hyper_.rope.kind != RopeKind::kNone) grow_ranks(most_ranks);
+  for (Rope& rope : ropes_) {
+    if (hyper_.rope.kind != RopeKind::kNone) rope.grow_ranks(most_ranks);
+    rope.tokens.assign(count, {});
+  }
 
   for (std::size_t i = 0; i < count; ++i) {
     const SequenceStep& s = sequences[i];
-    StepTokens& t = sequence_tokens_[i];
+    StepTokens& t = ropes_.front().tokens[i];
     t.first = static_cast<int>(ids_.size());
     t.count = static_cast<int>(s.tokens.size());
     for (const TokenId id : s.tokens) {
@@ -95,6 +97,8 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
       ids_.push_back(id);
     }
     prepare_sequence(s, buffers_[i], t);
+    for (std::size_t other = 1; other < ropes_.size(); ++other) ropes_[other].tokens[i] = t;
+    prepare_rows(s, buffers_[i], i);
     for (int k = s.all_logits ? 0 : t.count - 1; k < t.count; ++k) rows_.push_back(t.first + k);
   }
   tokens_ = static_cast<int>(ids_.size());
@@ -112,7 +116,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     a.shape.rotation = hyper_.rope.kind == RopeKind::kNone ? Rotation::kNever : rotation;
     if (!recompute_ && rotation == Rotation::kRecompute) a.shape.rotation = Rotation::kLate;
     a.cache = views_.data() + layer * count;
-    a.tokens = sequence_tokens_.data();
+    a.tokens = ropes_[static_cast<std::size_t>(hyper_.rope_of(layer))].tokens.data();
     a.sequences = static_cast<int>(count);
     a.weights = weights ? weights_.data() + layer * count * hyper_.kv_heads : nullptr;
     a.received = weights ? tell : nullptr;
@@ -149,11 +153,28 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   assert(!s.rule.rank_distance || s.cache->options().track_rank);
   out.rank_distance = s.rule.rank_distance;
   out.two_query = s.rule.two_query;
+  if (hyper_.learned_positions == 0) return;
+  if (first + count > hyper_.learned_positions)
+    fail(
+        "position {} is past the {} that this model has learned, and they cannot be counted anew without reading the "
+        "text again: use a shorter text, or --method window-recompute",
+        first + count - 1, hyper_.learned_positions);
+  for (int i = 0; i < count; ++i) places_.push_back(static_cast<std::int32_t>(first + i));
+}
+
+// Rows of cosines and sines, by each rotary table of the model.
+void Step::prepare_rows(const SequenceStep& s, Buffers& b, std::size_t sequence) {
   if (hyper_.rope.kind == RopeKind::kNone || s.rule.rotation == Rotation::kNever) return;
-  out.rank_row = rank_rows_.data();
-  if (s.rule.rotation != Rotation::kAtWrite || s.rule.at_rank) return;
-  fill_rows(b.rows, first, count);
-  out.key_row = b.rows.data();
+  for (std::size_t i = 0; i < ropes_.size(); ++i) {
+    StepTokens& out = ropes_[i].tokens[sequence];
+    out.rank_row = ropes_[i].rank_rows.data();
+    if (s.rule.rotation != Rotation::kAtWrite || s.rule.at_rank) continue;
+    const std::size_t width = 2 * static_cast<std::size_t>(ropes_[i].frequencies.pairs());
+    b.rows[i].resize(static_cast<std::size_t>(out.count) * width);
+    for (int k = 0; k < out.count; ++k)
+      ropes_[i].frequencies.row(out.position + k, b.rows[i].data() + static_cast<std::size_t>(k) * width);
+    out.key_row = b.rows[i].data();
+  }
 }
 
 }  // namespace palimpsest

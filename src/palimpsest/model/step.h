@@ -19,10 +19,11 @@ class Step {
   void prepare(std::span<const SequenceStep> sequences);
 
   int tokens() const { return tokens_; }
-  int sequences() const { return static_cast<int>(sequence_tokens_.size()); }
+  int sequences() const { return static_cast<int>(input_.size()); }
   std::span<const SequenceStep> input() const { return input_; }
   std::span<const TokenId> ids() const { return ids_; }
-  std::span<const std::int32_t> rows() const { return rows_; }  // tokens whose logits are wanted
+  std::span<const std::int32_t> places() const { return places_; }  // of the tokens, if the model learned positions
+  std::span<const std::int32_t> rows() const { return rows_; }      // tokens whose logits are wanted
 
   // All of one layer's operator but q, k, v and out.
   const AttentionStep& attention(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
@@ -30,23 +31,28 @@ class Step {
  private:
   struct Buffers {  // of one sequence
     std::vector<std::int32_t> when;
-    std::vector<float> rows;
+    std::vector<float> rows[2];  // of each rotary table
+  };
+  struct Rope {  // one of the model's rotary tables
+    explicit Rope(const RopeOptions& options) : frequencies(options) {}
+    void grow_ranks(int count);
+
+    RopeFrequencies frequencies;
+    std::vector<float> rank_rows;    // grows, never recomputed: row r belongs to rank r for ever
+    std::vector<StepTokens> tokens;  // [sequences]: alike but for the rows of cosines and sines
   };
   void prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out);
-  void fill_rows(std::vector<float>& rows, Position first, int count) const;
-  void grow_ranks(int count);
+  void prepare_rows(const SequenceStep& s, Buffers& b, std::size_t sequence);
   static void tell(void* step, int layer, int sequence, int kv_head);
 
   const Hyperparameters& hyper_;
   bool recompute_;
-  RopeFrequencies frequencies_;
+  std::vector<Rope> ropes_;
   std::span<const SequenceStep> input_;
   int tokens_ = 0;
   std::vector<TokenId> ids_;
-  std::vector<std::int32_t> rows_;
-  std::vector<StepTokens> sequence_tokens_;
+  std::vector<std::int32_t> rows_, places_;
   std::vector<Buffers> buffers_;
-  std::vector<float> rank_rows_;       // grows, never recomputed: row r belongs to rank r for ever
   std::vector<LayerView> views_;       // [layers][sequences]
   std::vector<float*> weights_;        // [layers][sequences][kv_heads], if any sequence wants them
   std::vector<AttentionStep> layers_;  // [layers]

@@ -16,6 +16,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/family.h"
+#include "palimpsest/model/tensors.h"
 
 namespace palimpsest {
 
@@ -48,49 +49,57 @@ class Random {
 
 struct Tensor {
   std::string name;
-  std::int64_t in, out;  // out 1: a vector
+  std::array<std::int64_t, 3> ne;
   ggml_type type;
   float mean, deviation;
+
+  std::int64_t rows() const { return ne[1] * ne[2]; }
 };
+
+Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family) {
+  Hyperparameters h;
+  h.vocabulary = s.vocabulary;
+  h.width = s.width;
+  h.layers = s.layers;
+  h.feed_forward = s.feed_forward;
+  h.query_heads = s.query_heads;
+  h.kv_heads = s.kv_heads;
+  h.head_dim = h.value_dim = s.head_dim;
+  h.learned_positions = family.learned_positions == Presence::kYes ? s.context : 0;
+  h.experts = s.experts;
+  h.experts_used = s.experts_used;
+  h.expert_feed_forward = s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward;
+  return h;
+}
+
+bool wanted(const TensorSpec& spec, const SyntheticShape& s) {
+  if (spec.name == "output.weight" && spec.presence == Presence::kOptional) return !s.tied;
+  return spec.presence == Presence::kYes || (spec.presence == Presence::kOptional && s.optional_tensors);
+}
 
 std::vector<Tensor> tensors_of(const SyntheticShape& s) {
   const Family& family = find_family(s.architecture);
   std::vector<Tensor> list;
-  const auto matrix = [&](const std::string& name, std::int64_t in, std::int64_t out) {
-    if (in % ggml_blck_size(s.type) != 0)
-      fail("synthetic model {}: {} has rows of {}, but {} comes in blocks of {}; choose another @type", s.name, name,
-           in, ggml_type_name(s.type), ggml_blck_size(s.type));
-    list.push_back({name, in, out, s.type, 0.0F, 1.0F / std::sqrt(static_cast<float>(in))});
-  };
-  const auto vector = [&](const std::string& name, std::int64_t size, float mean) {
-    list.push_back({name, size, 1, GGML_TYPE_F32, mean, 0.1F});
-  };
-  const std::int64_t q = std::int64_t{s.query_heads} * s.head_dim, kv = std::int64_t{s.kv_heads} * s.head_dim;
-  matrix("token_embd.weight", s.width, s.vocabulary);
-  vector("output_norm.weight", s.width, 1);
-  if (!s.tied) matrix("output.weight", s.width, s.vocabulary);
-  if (s.llama3_factors) vector("rope_freqs.weight", s.head_dim / 2, 1);
-  for (int i = 0; i < s.layers; ++i) {
-    const std::string blk = "blk." + std::to_string(i) + ".";
-    vector(blk + "attn_norm.weight", s.width, 1);
-    matrix(blk + "attn_q.weight", s.width, q);
-    matrix(blk + "attn_k.weight", s.width, kv);
-    matrix(blk + "attn_v.weight", s.width, kv);
-    matrix(blk + "attn_output.weight", q, s.width);
-    if (family.qkv_bias == Presence::kYes) {
-      vector(blk + "attn_q.bias", q, 0);
-      vector(blk + "attn_k.bias", kv, 0);
-      vector(blk + "attn_v.bias", kv, 0);
-    }
-    if (family.qk_norm) {
-      vector(blk + "attn_q_norm.weight", s.head_dim, 1);
-      vector(blk + "attn_k_norm.weight", s.head_dim, 1);
-    }
-    vector(blk + "ffn_norm.weight", s.width, 1);
-    matrix(blk + "ffn_gate.weight", s.width, s.feed_forward);
-    matrix(blk + "ffn_up.weight", s.width, s.feed_forward);
-    matrix(blk + "ffn_down.weight", s.feed_forward, s.width);
+  Weights unused;
+  for (const TensorSpec& spec :
+       tensors_of(family, hyperparameters_of(s, family), family.packed_qkv && !s.apart_qkv, unused)) {
+    if (!wanted(spec, s)) continue;
+    const bool small = spec.kind == TensorSpec::Kind::kVector, router = spec.name.ends_with("ffn_gate_inp.weight");
+    const ggml_type type = small || router ? GGML_TYPE_F32 : s.type;
+    if (spec.ne[0] % ggml_blck_size(type) != 0)
+      fail("synthetic model {}: {} has rows of {}, but {} comes in blocks of {}; choose another @type", s.name,
+           spec.name, spec.ne[0], ggml_type_name(type), ggml_blck_size(type));
+    const bool norm = small && spec.name.ends_with("norm.weight");
+    list.push_back({spec.name, spec.ne, type, norm ? 1.0F : 0.0F,
+                    small ? 0.1F : 1.0F / std::sqrt(static_cast<float>(spec.ne[0]))});
   }
+  const auto factors = [&](const char* name) {
+    const int dims = s.rope_dims < 0 ? s.head_dim : s.rope_dims;
+    list.push_back({name, {dims / 2, 1, 1}, GGML_TYPE_F32, 2.0F, 0.2F});
+  };
+  if (s.llama3_factors) factors("rope_freqs.weight");
+  if (s.long_factors) factors("rope_factors_long.weight");
+  if (s.long_factors) factors("rope_factors_short.weight");
   return list;
 }
 
@@ -123,14 +132,28 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
   u32(a + "attention.head_count_kv", s.kv_heads);
   u32(a + "attention.key_length", s.head_dim);
   u32(a + "attention.value_length", s.head_dim);
-  f32(a + "attention.layer_norm_rms_epsilon", 1e-5);
-  u32(a + "rope.dimension_count", s.rope_dims < 0 ? s.head_dim : s.rope_dims);
-  f32(a + "rope.freq_base", s.rope_base);
+  const Family& family = find_family(s.architecture);
+  f32(a + (family.norm == Norm::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"), 1e-5);
+  if (family.rope != RopeKind::kNone) {
+    u32(a + "rope.dimension_count", s.rope_dims < 0 ? s.head_dim : s.rope_dims);
+    f32(a + "rope.freq_base", s.rope_base);
+  }
+  if (s.experts > 0) {
+    u32(a + "expert_count", s.experts);
+    u32(a + "expert_used_count", s.experts_used);
+    u32(a + "expert_feed_forward_length", s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward);
+  }
   u32(a + "vocab_size", s.vocabulary);
   if (!s.rope_scaling.empty()) {
     gguf_set_val_str(g, (a + "rope.scaling.type").c_str(), s.rope_scaling.c_str());
     f32(a + "rope.scaling.factor", s.rope_factor);
-    if (s.original_context > 0) u32(a + "rope.scaling.original_context_length", s.original_context);
+  }
+  if (s.original_context > 0) u32(a + "rope.scaling.original_context_length", s.original_context);
+  for (const ExtraKey& key : s.keys) {
+    const std::string name = a + std::string(key.name);
+    if (key.type == ExtraKey::Type::kInteger) u32(name, static_cast<int>(key.value));
+    if (key.type == ExtraKey::Type::kNumber) f32(name, key.value);
+    if (key.type == ExtraKey::Type::kFlag) gguf_set_val_bool(g, name.c_str(), key.value != 0);
   }
 
   std::vector<std::string> pieces = {"<unk>", "<s>", "</s>"};
@@ -168,25 +191,25 @@ class Filler {
 
   void fill(const Tensor& t, std::byte* out) {
     if (t.name == "rope_freqs.weight") return llama3_factors(shape_, reinterpret_cast<float*>(out));
-    const std::size_t row = ggml_row_size(t.type, t.in);
-    if (t.in * t.out <= kFreshElements) return fresh(t, t.out, out);
-    std::vector<std::byte>& pool = pools_[t.in];
+    const std::size_t row = ggml_row_size(t.type, t.ne[0]);
+    if (t.ne[0] * t.rows() <= kFreshElements) return fresh(t, t.rows(), out);
+    std::vector<std::byte>& pool = pools_[t.ne[0]];
     if (pool.empty()) {
       pool.resize(kPoolRows * row);
       fresh(t, kPoolRows, pool.data());
     }
-    for (std::int64_t i = 0; i < t.out; ++i)
+    for (std::int64_t i = 0; i < t.rows(); ++i)
       std::memcpy(out + i * row, pool.data() + (random_.next() >> 33) % kPoolRows * row, row);
   }
 
  private:
   void fresh(const Tensor& t, std::int64_t rows, std::byte* out) {
-    std::vector<float> values(static_cast<std::size_t>(t.in * rows));
+    std::vector<float> values(static_cast<std::size_t>(t.ne[0] * rows));
     for (float& v : values) v = t.mean + t.deviation * random_.normal();
     if (t.type == GGML_TYPE_F32)
       std::memcpy(out, values.data(), values.size() * sizeof(float));
     else
-      ggml_quantize_chunk(t.type, values.data(), out, 0, rows, t.in, nullptr);
+      ggml_quantize_chunk(t.type, values.data(), out, 0, rows, t.ne[0], nullptr);
   }
 
   const SyntheticShape& shape_;
@@ -208,8 +231,8 @@ Image lay_out(const SyntheticShape& s) {
   set_metadata(g.get(), s);
   const ggml_context_ptr context(ggml_init({(image.tensors.size() + 1) * ggml_tensor_overhead(), nullptr, true}));
   for (const Tensor& t : image.tensors) {
-    ggml_tensor* info = t.out == 1 ? ggml_new_tensor_1d(context.get(), t.type, t.in)
-                                   : ggml_new_tensor_2d(context.get(), t.type, t.in, t.out);
+    const int dims = t.ne[2] > 1 ? 3 : t.ne[1] > 1 ? 2 : 1;
+    ggml_tensor* info = ggml_new_tensor(context.get(), t.type, dims, t.ne.data());
     ggml_set_name(info, t.name.c_str());
     gguf_add_tensor(g.get(), info);
   }
@@ -223,120 +246,6 @@ Image lay_out(const SyntheticShape& s) {
   }
   image.bytes = (image.bytes + GGUF_DEFAULT_ALIGNMENT - 1) / GGUF_DEFAULT_ALIGNMENT * GGUF_DEFAULT_ALIGNMENT;
   return image;
-}
-
-const std::map<std::string, SyntheticShape, std::less<>>& known_shapes() {
-  static const std::map<std::string, SyntheticShape, std::less<>> shapes = [] {
-    std::map<std::string, SyntheticShape, std::less<>> m;
-    const auto add = [&](SyntheticShape s) { m.emplace(s.name, std::move(s)); };
-    add({});
-    add({.name = "tiny-qwen2", .architecture = "qwen2"});
-    add({.name = "tiny-qwen3", .architecture = "qwen3", .head_dim = 64});
-    add({.name = "llama-3.2-1b",
-         .architecture = "llama",
-         .vocabulary = 128256,
-         .width = 2048,
-         .layers = 16,
-         .feed_forward = 8192,
-         .query_heads = 32,
-         .kv_heads = 8,
-         .head_dim = 64,
-         .context = 131072,
-         .type = GGML_TYPE_Q8_0,
-         .rope_base = 500000,
-         .original_context = 8192,
-         .llama3_factors = true});
-    add({.name = "llama-2-7b",
-         .architecture = "llama",
-         .vocabulary = 32000,
-         .width = 4096,
-         .layers = 32,
-         .feed_forward = 11008,
-         .query_heads = 32,
-         .kv_heads = 32,
-         .head_dim = 128,
-         .context = 4096,
-         .tied = false,
-         .type = GGML_TYPE_Q4_0});
-    add({.name = "llama-2-13b",
-         .architecture = "llama",
-         .vocabulary = 32000,
-         .width = 5120,
-         .layers = 40,
-         .feed_forward = 13824,
-         .query_heads = 40,
-         .kv_heads = 40,
-         .head_dim = 128,
-         .context = 4096,
-         .tied = false,
-         .type = GGML_TYPE_Q4_0});
-    add({.name = "llama-30b",
-         .architecture = "llama",
-         .vocabulary = 32000,
-         .width = 6656,
-         .layers = 60,
-         .feed_forward = 17920,
-         .query_heads = 52,
-         .kv_heads = 52,
-         .head_dim = 128,
-         .context = 2048,
-         .tied = false,
-         .type = GGML_TYPE_Q4_0});
-    // Attention of GPT-J 6B, OPT 6.7B and Pythia 2.8B. Their feed-forward layers have no gate: two matrices of 16,384
-    // (10,240) are as large as our three of 10,912 (6,816).
-    add({.name = "gpt-j-like",
-         .architecture = "llama",
-         .vocabulary = 50400,
-         .width = 4096,
-         .layers = 28,
-         .feed_forward = 10912,
-         .query_heads = 16,
-         .kv_heads = 16,
-         .head_dim = 256,
-         .context = 2048,
-         .tied = false,
-         .type = GGML_TYPE_Q4_0,
-         .rope_dims = 64});
-    add({.name = "opt-like",
-         .architecture = "llama",
-         .vocabulary = 50272,
-         .width = 4096,
-         .layers = 32,
-         .feed_forward = 10912,
-         .query_heads = 32,
-         .kv_heads = 32,
-         .head_dim = 128,
-         .context = 2048,
-         .type = GGML_TYPE_Q4_0,
-         .rope_dims = 0});
-    add({.name = "pythia-2.8b-like",
-         .architecture = "llama",
-         .vocabulary = 50304,
-         .width = 2560,
-         .layers = 32,
-         .feed_forward = 6816,
-         .query_heads = 32,
-         .kv_heads = 32,
-         .head_dim = 80,
-         .context = 2048,
-         .tied = false,
-         .type = GGML_TYPE_Q4_0,
-         .rope_dims = 20});
-    add({.name = "qwen2.5-1.5b",
-         .architecture = "qwen2",
-         .vocabulary = 151936,
-         .width = 1536,
-         .layers = 28,
-         .feed_forward = 8960,
-         .query_heads = 12,
-         .kv_heads = 2,
-         .head_dim = 128,
-         .context = 32768,
-         .type = GGML_TYPE_Q8_0,
-         .rope_base = 1000000});
-    return m;
-  }();
-  return shapes;
 }
 
 ggml_type parse_type(std::string_view text) {
@@ -358,7 +267,7 @@ ggml_type parse_type(std::string_view text) {
 
 std::string synthetic_names() {
   std::string out;
-  for (const auto& [name, shape] : known_shapes()) out += (out.empty() ? "" : ", ") + name;
+  for (const auto& [name, shape] : synthetic_shapes()) out += (out.empty() ? "" : ", ") + name;
   return out;
 }
 
@@ -370,8 +279,8 @@ SyntheticShape parse_synthetic(std::string_view text) {
     return part;
   };
   const std::string_view name = cut();
-  const auto it = known_shapes().find(name);
-  if (it == known_shapes().end())
+  const auto it = synthetic_shapes().find(name);
+  if (it == synthetic_shapes().end())
     fail("synthetic model \"{}\" is unknown; there are: {}", printable(name), synthetic_names());
   SyntheticShape s = it->second;
   while (!text.empty()) {

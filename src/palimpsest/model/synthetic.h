@@ -5,11 +5,13 @@
 #include <ggml.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "palimpsest/attention/rope.h"
 #include "palimpsest/core/gguf_file.h"
+#include "palimpsest/model/family.h"
 
 namespace palimpsest {
 
@@ -18,7 +20,10 @@ struct SyntheticShape {
   int vocabulary = 512, width = 256, layers = 2, feed_forward = 512;
   int query_heads = 8, kv_heads = 4, head_dim = 32;
   int context = 4096;
+  int experts = 0, experts_used = 0, expert_feed_forward = 0;  // 0 experts: dense
   bool tied = true;
+  bool apart_qkv = false;          // Q, K and V are three tensors, also in a family whose files usually pack them
+  bool optional_tensors = false;   // those that the family's models may have
   ggml_type type = GGML_TYPE_F32;  // of the matrices
   std::uint64_t seed = 1;
 
@@ -28,8 +33,12 @@ struct SyntheticShape {
   double rope_factor = 1;         // of linear and yarn
   int original_context = 0;       // of yarn and llama3_factors
   bool llama3_factors = false;    // rope_freqs.weight as Llama 3.1 computes it
+  bool long_factors = false;      // rope_factors_long and _short.weight, random
+  std::vector<ExtraKey> keys = {};
 };
 
+// The shapes with names: real models', and of every family the smallest with all of its features, "tiny-gemma2".
+const std::map<std::string, SyntheticShape, std::less<>>& synthetic_shapes();
 // "llama-3.2-1b", "llama-3.2-1b@layers=4@type=q4_0@vocab=32000": a known name, then any of layers, type, vocab, rope,
 // seed. Throws Error that lists the known names, or says what a setting can be.
 SyntheticShape parse_synthetic(std::string_view text);

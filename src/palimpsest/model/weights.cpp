@@ -2,14 +2,17 @@
 
 #include <ggml-alloc.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/backend.h"
+#include "palimpsest/model/tensors.h"
 
 namespace palimpsest {
 
@@ -39,98 +42,58 @@ std::string shape_text(const std::int64_t* ne) {
   return out + "]";
 }
 
-// Finds the tensors by name and holds them against the shapes that the hyper-parameters imply.
-class Checklist {
- public:
-  explicit Checklist(const GgufFile& file) : file_(file) {}
+std::string wanted(const TensorSpec& spec) {
+  const std::int64_t ne[GGML_MAX_DIMS] = {spec.ne[0], spec.ne[1], spec.ne[2], 1};
+  return shape_text(ne);
+}
 
-  const GgufTensor* check(const std::string& name, std::int64_t ne0, std::int64_t ne1, Presence presence) {
-    const GgufTensor* t = presence == Presence::kNo ? nullptr : file_.find(name);
-    if (t == nullptr) {
-      if (presence == Presence::kYes)
-        fail("{}: tensor {} {} is missing; is it a whole model? fetch or convert it again", file_.path(), name,
-             wanted(ne0, ne1));
-      return nullptr;
-    }
-    seen_.insert(name);
-    if (t->ne[0] != ne0 || t->ne[1] != ne1 || t->ne[2] != 1 || t->ne[3] != 1)
-      fail("{}: tensor {} has shape {}; the metadata want {}: damaged, or metadata of another model", file_.path(),
-           name, shape_text(t->ne.data()), wanted(ne0, ne1));
-    if (!is_weight_type(t->type))
-      fail("{}: tensor {} is of type {}, which is no type of weights: damaged", file_.path(), name,
-           ggml_type_name(t->type));
-    return t;
+// The tensor of that name, held against the shape that the hyper-parameters imply; nullptr: there is none, nor need be.
+const GgufTensor* find_tensor(const GgufFile& file, const TensorSpec& spec) {
+  const GgufTensor* t = spec.presence == Presence::kNo ? nullptr : file.find(spec.name);
+  if (t == nullptr) {
+    if (spec.presence == Presence::kYes)
+      fail("{}: tensor {} {} is missing; is it a whole model? fetch or convert it again", file.path(), spec.name,
+           wanted(spec));
+    return nullptr;
   }
-  void matrix(ggml_tensor*& slot, const std::string& name, std::int64_t in, std::int64_t out) {
-    uses.push_back({check(name, in, out, Presence::kYes), &slot, false});
-  }
-  void vector(ggml_tensor*& slot, const std::string& name, std::int64_t size, Presence presence = Presence::kYes) {
-    const GgufTensor* t = check(name, size, 1, presence);
-    if (t == nullptr) return;
-    if (!is_float(t->type))
-      fail("{}: tensor {} is of type {}; expected f32, f16 or bf16: convert the model again", file_.path(), name,
-           ggml_type_name(t->type));
-    uses.push_back({t, &slot, true});
-  }
-  void ignore(const std::string& name) { seen_.insert(name); }
+  if (!std::equal(spec.ne.begin(), spec.ne.end(), t->ne.begin()) || t->ne[3] != 1)
+    fail("{}: tensor {} has shape {}; the metadata want {}: damaged, or metadata of another model", file.path(),
+         spec.name, shape_text(t->ne.data()), wanted(spec));
+  if (!is_weight_type(t->type))
+    fail("{}: tensor {} is of type {}, which is no type of weights: damaged", file.path(), spec.name,
+         ggml_type_name(t->type));
+  if (spec.kind == TensorSpec::Kind::kVector && !is_float(t->type))
+    fail("{}: tensor {} is of type {}; expected f32, f16 or bf16: convert the model again", file.path(), spec.name,
+         ggml_type_name(t->type));
+  return t;
+}
 
-  // A tensor that nobody asked for means that the model computes something that this graph does not.
-  void no_others(const Family& family) const {
-    for (const GgufTensor& t : file_.tensors())
-      if (!seen_.contains(t.name))
-        fail("{}: tensor \"{}\" is not part of a {} model as supported here; use another model", file_.path(),
-             printable(t.name), family.architecture);
-  }
-
-  std::vector<Use> uses;
-
- private:
-  static std::string wanted(std::int64_t ne0, std::int64_t ne1) {
-    const std::int64_t ne[GGML_MAX_DIMS] = {ne0, ne1, 1, 1};
-    return shape_text(ne);
-  }
-  const GgufFile& file_;
-  std::set<std::string, std::less<>> seen_;
-};
+// Read with the hyper-parameters; or what old converters wrote, the frequencies, which follow from the metadata.
+bool needs_no_slot(std::string_view name) {
+  return name == "rope_freqs.weight" || name == "rope_factors_long.weight" || name == "rope_factors_short.weight" ||
+         name.ends_with(".attn_rot_embd") || name.ends_with(".attn_rot_embd.weight");
+}
 
 std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperparameters& h) {
-  Checklist list(w.file);
-  w.embedding = list.check("token_embd.weight", h.width, h.vocabulary, Presence::kYes);
-  list.vector(w.output_norm, "output_norm.weight", h.width);
-  if (w.file.find("output.weight") != nullptr)
-    list.matrix(w.output, "output.weight", h.width, h.vocabulary);
-  else
-    list.uses.push_back({w.embedding, &w.output, false});
-  list.ignore("rope_freqs.weight");  // read with the hyper-parameters
-
-  const std::int64_t q_rows = std::int64_t{h.query_heads} * h.head_dim, k_rows = std::int64_t{h.kv_heads} * h.head_dim;
-  const std::int64_t v_rows = std::int64_t{h.kv_heads} * h.value_dim;
-  const std::int64_t mixed = std::int64_t{h.query_heads} * h.value_dim;
-  const Presence qk_norm = family.qk_norm ? Presence::kYes : Presence::kNo;
-  w.layers.resize(h.layers);
-  for (int i = 0; i < h.layers; ++i) {
-    LayerWeights& l = w.layers[i];
-    const std::string blk = "blk." + std::to_string(i) + ".";
-    list.vector(l.attention_norm, blk + "attn_norm.weight", h.width);
-    list.matrix(l.q, blk + "attn_q.weight", h.width, q_rows);
-    list.matrix(l.k, blk + "attn_k.weight", h.width, k_rows);
-    list.matrix(l.v, blk + "attn_v.weight", h.width, v_rows);
-    list.matrix(l.attention_output, blk + "attn_output.weight", mixed, h.width);
-    list.vector(l.q_bias, blk + "attn_q.bias", q_rows, family.qkv_bias);
-    list.vector(l.k_bias, blk + "attn_k.bias", k_rows, family.qkv_bias);
-    list.vector(l.v_bias, blk + "attn_v.bias", v_rows, family.qkv_bias);
-    list.vector(l.attention_bias, blk + "attn_output.bias", h.width, family.attention_bias);
-    list.vector(l.q_norm, blk + "attn_q_norm.weight", h.head_dim, qk_norm);
-    list.vector(l.k_norm, blk + "attn_k_norm.weight", h.head_dim, qk_norm);
-    list.vector(l.feed_forward_norm, blk + "ffn_norm.weight", h.width);
-    list.matrix(l.gate, blk + "ffn_gate.weight", h.width, h.feed_forward);
-    list.matrix(l.up, blk + "ffn_up.weight", h.width, h.feed_forward);
-    list.matrix(l.down, blk + "ffn_down.weight", h.feed_forward, h.width);
-    list.ignore(blk + "attn_rot_embd");  // old converters wrote the frequencies, which follow from the metadata
-    list.ignore(blk + "attn_rot_embd.weight");
+  const bool packed = w.file.find("blk.0.attn_qkv.weight") != nullptr;
+  std::vector<Use> uses;
+  std::set<std::string_view> seen;
+  for (const TensorSpec& spec : tensors_of(family, h, packed, w)) {
+    const GgufTensor* t = find_tensor(w.file, spec);
+    if (t == nullptr) continue;
+    seen.insert(t->name);
+    if (spec.kind != TensorSpec::Kind::kHostRows)
+      uses.push_back({t, spec.slot, spec.kind == TensorSpec::Kind::kVector});
+    else
+      (spec.name == "token_embd.weight" ? w.embedding : w.positions) = t;
   }
-  list.no_others(family);
-  return std::move(list.uses);
+  if (!seen.contains("output.weight")) uses.push_back({w.embedding, &w.output, false});
+  // A tensor that nobody asked for means that the model computes something that this graph does not.
+  for (const GgufTensor& t : w.file.tensors())
+    if (!seen.contains(t.name) && !needs_no_slot(t.name))
+      fail("{}: tensor \"{}\" is not part of a {} model as supported here; use another model", w.file.path(),
+           printable(t.name), family.architecture);
+  return uses;
 }
 
 // Whether the CPU's kernels may read the tensor where it lies. Bytes in memory, and files with an unusual
@@ -143,10 +106,15 @@ bool lies_straight(const GgufFile& file, const GgufTensor& t) {
 
 // Whether the device multiplies by a matrix of this type and shape when it lies in that kind of buffer.
 bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, const GgufTensor& t) {
-  const ggml_context_ptr context(ggml_init({4 * ggml_tensor_overhead(), nullptr, true}));
-  ggml_tensor* weight = ggml_new_tensor_2d(context.get(), t.type, t.ne[0], t.ne[1]);
-  ggml_tensor* input = ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, t.ne[0], 512);
-  ggml_tensor* product = ggml_mul_mat(context.get(), weight, input);
+  const ggml_context_ptr context(ggml_init({5 * ggml_tensor_overhead(), nullptr, true}));
+  ggml_tensor* weight = ggml_new_tensor_3d(context.get(), t.type, t.ne[0], t.ne[1], t.ne[2]);
+  ggml_tensor* product = nullptr;
+  if (t.ne[2] == 1) {
+    product = ggml_mul_mat(context.get(), weight, ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, t.ne[0], 512));
+  } else {  // one for each expert
+    ggml_tensor* input = ggml_new_tensor_3d(context.get(), GGML_TYPE_F32, t.ne[0], 1, 512);
+    product = ggml_mul_mat_id(context.get(), weight, input, ggml_new_tensor_2d(context.get(), GGML_TYPE_I32, 1, 512));
+  }
   const ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(type, 0));
   if (!buffer) return false;
   weight->buffer = buffer.get();
@@ -189,16 +157,27 @@ class Placement {
   std::map<ggml_backend_buffer_type_t, ggml_context*> contexts_;
 };
 
+void read_row(const GgufTensor& t, std::int64_t index, float* out) {
+  const std::size_t row_bytes = ggml_row_size(t.type, t.ne[0]);
+  const std::byte* row = t.data + static_cast<std::size_t>(index) * row_bytes;
+  if (t.type == GGML_TYPE_F32)
+    std::memcpy(out, row, row_bytes);
+  else
+    ggml_get_type_traits(t.type)->to_float(row, out, t.ne[0]);
+}
+
 }  // namespace
 
 void Weights::embedding_row(TokenId token, float* out) const {
   assert(token >= 0 && token < embedding->ne[1]);
-  const std::size_t row_bytes = ggml_row_size(embedding->type, embedding->ne[0]);
-  const std::byte* row = embedding->data + static_cast<std::size_t>(token) * row_bytes;
-  if (embedding->type == GGML_TYPE_F32)
-    std::memcpy(out, row, row_bytes);
-  else
-    ggml_get_type_traits(embedding->type)->to_float(row, out, embedding->ne[0]);
+  read_row(*embedding, token, out);
+}
+
+void Weights::add_position_row(int position, float* out) const {
+  assert(position >= 0 && position < positions->ne[1]);
+  std::vector<float> row(static_cast<std::size_t>(positions->ne[0]));
+  read_row(*positions, position, row.data());
+  for (std::size_t i = 0; i < row.size(); ++i) out[i] += row[i];
 }
 
 std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const ModelOptions& options,
@@ -211,7 +190,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
 
   hyper.parameters = hyper.weight_bytes = 0;
   for (const GgufTensor& t : w.file.tensors()) {
-    hyper.parameters += static_cast<std::size_t>(t.ne[0] * t.ne[1]);
+    hyper.parameters += static_cast<std::size_t>(t.ne[0] * t.ne[1] * t.ne[2]);
     hyper.weight_bytes += t.bytes;
   }
 
@@ -264,8 +243,8 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   for (const Use* use : copied) {
     const GgufTensor& t = *use->tensor;
     if (use->vector && t.type != GGML_TYPE_F32) {
-      row.resize(static_cast<std::size_t>(t.ne[0]));
-      ggml_get_type_traits(t.type)->to_float(t.data, row.data(), t.ne[0]);
+      row.resize(static_cast<std::size_t>(t.ne[0] * t.ne[1]));
+      ggml_get_type_traits(t.type)->to_float(t.data, row.data(), t.ne[0] * t.ne[1]);
       ggml_backend_tensor_set(*use->slot, row.data(), 0, row.size() * sizeof(float));
     } else {
       ggml_backend_tensor_set(*use->slot, t.data, 0, t.bytes);

@@ -18,24 +18,32 @@
 
 namespace palimpsest {
 
-struct LayerWeights {  // nullptr: the family, or this file, has none
-  ggml_tensor *attention_norm = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
-  ggml_tensor *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *attention_bias = nullptr;
-  ggml_tensor *q_norm = nullptr, *k_norm = nullptr;
-  ggml_tensor *feed_forward_norm = nullptr, *gate = nullptr, *up = nullptr, *down = nullptr;
+// nullptr: the family, or this file, has none.
+struct NormWeights {
+  ggml_tensor *weight = nullptr, *bias = nullptr;
+};
+struct LayerWeights {
+  NormWeights attention_norm, q_norm, k_norm, post_attention_norm, feed_forward_norm, post_feed_forward_norm;
+  ggml_tensor *qkv = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
+  ggml_tensor *qkv_bias = nullptr, *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *attention_bias = nullptr;
+  ggml_tensor *gate = nullptr, *up = nullptr, *down = nullptr;  // of all experts, if there are any
+  ggml_tensor *up_bias = nullptr, *down_bias = nullptr;
+  ggml_tensor* router = nullptr;  // which experts a token goes to
 };
 
 struct Weights {
   std::vector<LayerWeights> layers;
-  ggml_tensor* output_norm = nullptr;
+  NormWeights embedding_norm, output_norm;
   ggml_tensor* output = nullptr;  // the embedding again if the file has no output matrix (tied)
+  ggml_tensor* output_bias = nullptr;
   ggml_backend_dev_t device = nullptr;
   std::size_t repacked_bytes = 0;  // of matrices that ggml re-laid
 
-  void embedding_row(TokenId token, float* out) const;  // [width]
+  void embedding_row(TokenId token, float* out) const;    // [width]
+  void add_position_row(int position, float* out) const;  // [width], of learned positions
 
-  GgufFile file;  // kept: the embedding, and on the CPU the matrices, are read in it
-  const GgufTensor* embedding = nullptr;
+  GgufFile file;  // kept: the embeddings, and on the CPU the matrices, are read in it
+  const GgufTensor *embedding = nullptr, *positions = nullptr;
   std::vector<ggml_context_ptr> contexts;
   std::vector<ggml_backend_buffer_ptr> buffers;
 };

@@ -1,14 +1,31 @@
-// Every family, one file each.
+// Every family, one file each. A new one: its file, and its two lines here.
 #pragma once
 
 #include "palimpsest/model/family.h"
 
 namespace palimpsest {
 
+extern const Family kBloomFamily;
+extern const Family kGemmaFamily;
+extern const Family kGemma2Family;
+extern const Family kGemma3Family;
+extern const Family kGpt2Family;
+extern const Family kGptJFamily;
+extern const Family kGptNeoxFamily;
 extern const Family kLlamaFamily;
+extern const Family kMptFamily;
+extern const Family kOlmo2Family;
+extern const Family kOptFamily;
+extern const Family kPhi3Family;
 extern const Family kQwen2Family;
 extern const Family kQwen3Family;
+extern const Family kQwen3MoeFamily;
+extern const Family kStableLmFamily;
 
-inline constexpr const Family* kFamilies[] = {&kLlamaFamily, &kQwen2Family, &kQwen3Family};
+inline constexpr const Family* kFamilies[] = {
+    &kBloomFamily,   &kGemmaFamily, &kGemma2Family,   &kGemma3Family,   &kGpt2Family, &kGptJFamily,
+    &kGptNeoxFamily, &kLlamaFamily, &kMptFamily,      &kOlmo2Family,    &kOptFamily,  &kPhi3Family,
+    &kQwen2Family,   &kQwen3Family, &kQwen3MoeFamily, &kStableLmFamily,
+};
 
 }  // namespace palimpsest

@@ -2,12 +2,14 @@
 
 namespace palimpsest {
 
-// Llama 2 and 3, Mistral, TinyLlama, SmolLM. The converter permuted Q and K so that neighbours turn together.
+// The converter permuted Q and K so that neighbours turn together. Files without rotary dimensions are NoPE.
 const Family kLlamaFamily = {
     .architecture = "llama",
+    .models = "Llama 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM",
     .rope = RopeKind::kPairs,
     .qkv_bias = Presence::kOptional,
     .attention_bias = Presence::kOptional,
+    .experts = Presence::kOptional,
 };
 
 }  // namespace palimpsest

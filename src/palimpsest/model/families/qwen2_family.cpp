@@ -2,10 +2,9 @@
 
 namespace palimpsest {
 
-// Qwen 2 and 2.5.
 const Family kQwen2Family = {
     .architecture = "qwen2",
-    .rope = RopeKind::kHalves,
+    .models = "Qwen 2 and 2.5",
     .qkv_bias = Presence::kYes,
 };
 

@@ -2,11 +2,12 @@
 
 namespace palimpsest {
 
-// Qwen 3, dense. Its head_dim is not width / heads.
+// The head dimension is not width / heads.
 const Family kQwen3Family = {
     .architecture = "qwen3",
-    .rope = RopeKind::kHalves,
-    .qk_norm = true,
+    .models = "Qwen 3, dense",
+    .qk_norm = QkNorm::kHead,
+    .tiny = {.head_dim = 64},
 };
 
 }  // namespace palimpsest

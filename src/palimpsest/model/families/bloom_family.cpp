@@ -1,0 +1,24 @@
+#include "palimpsest/model/families/families.h"
+#include "palimpsest/model/hyperparameters.h"
+
+namespace palimpsest {
+
+// ALiBi, and a norm of the embedding.
+const Family kBloomFamily = {
+    .architecture = "bloom",
+    .models = "BLOOM",
+    .rope = RopeKind::kNone,
+    .norm = Norm::kLayer,
+    .norm_bias = Presence::kYes,
+    .embedding_norm = Presence::kYes,
+    .packed_qkv = true,
+    .qkv_bias = Presence::kYes,
+    .attention_bias = Presence::kYes,
+    .feed_forward = FeedForward::kPlain,
+    .activation = Activation::kGelu,
+    .feed_forward_bias = Presence::kYes,
+    .read = [](const Keys&, Hyperparameters& h) { h.alibi = alibi_slopes(h.query_heads, 8.0); },
+    .tiny = {.kv_heads = 8},
+};
+
+}  // namespace palimpsest

@@ -1,0 +1,32 @@
+#include "palimpsest/model/families/families.h"
+#include "palimpsest/model/hyperparameters.h"
+#include "palimpsest/model/keys.h"
+
+#include <cmath>
+
+namespace palimpsest {
+
+// Every other layer sees a window only; scores and logits are soft-capped; norms around both parts of a layer.
+const Family kGemma2Family = {
+    .architecture = "gemma2",
+    .models = "Gemma 2",
+    .post_norms = Presence::kYes,
+    .activation = Activation::kGelu,
+    .scaled_embedding = true,
+    .output = Presence::kNo,
+    .read =
+        [](const Keys& keys, Hyperparameters& h) {
+          h.windows = keys.windows(h.layers, 4096, 2);
+          h.attention_soft_cap = static_cast<float>(keys.number("attn_logit_softcapping", 50, 0, 1e6));
+          h.output_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 30, 0, 1e6));
+          // The 27B model divides by its width per head, which the file does not say.
+          if (h.layers == 46) h.attention_scale = 1 / std::sqrt(static_cast<float>(h.width / h.query_heads));
+        },
+    .tiny = {.head_dim = 64,
+             .layers = 4,
+             .keys = {{"attention.sliding_window", ExtraKey::Type::kInteger, 24},
+                      {"attn_logit_softcapping", ExtraKey::Type::kNumber, 2},
+                      {"final_logit_softcapping", ExtraKey::Type::kNumber, 3}}},
+};
+
+}  // namespace palimpsest

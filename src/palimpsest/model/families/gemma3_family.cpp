@@ -1,0 +1,35 @@
+#include "palimpsest/model/families/families.h"
+#include "palimpsest/model/hyperparameters.h"
+#include "palimpsest/model/keys.h"
+
+#include <cmath>
+
+namespace palimpsest {
+
+// Five of six layers see a window only, and turn by a base of their own.
+const Family kGemma3Family = {
+    .architecture = "gemma3",
+    .models = "Gemma 3 (text)",
+    .post_norms = Presence::kYes,
+    .qk_norm = QkNorm::kHead,
+    .activation = Activation::kGelu,
+    .scaled_embedding = true,
+    .read =
+        [](const Keys& keys, Hyperparameters& h) {
+          h.windows = keys.windows(h.layers, 0, 6);
+          h.output_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 0, 0, 1e6));
+          RopeOptions local;
+          local.kind = h.rope.kind;
+          local.dims = h.rope.dims;
+          local.base = keys.number("rope.freq_base_swa", 10000, 1, 1e15);
+          h.local_rope = local;
+          // The 27B model divides by its width per head, which the file does not say.
+          if (h.layers == 62) h.attention_scale = 1 / std::sqrt(static_cast<float>(h.width / h.query_heads));
+        },
+    .tiny = {.head_dim = 64,
+             .layers = 7,
+             .keys = {{"attention.sliding_window", ExtraKey::Type::kInteger, 24},
+                      {"rope.freq_base", ExtraKey::Type::kNumber, 1000000}}},
+};
+
+}  // namespace palimpsest

@@ -1,0 +1,30 @@
+#include "palimpsest/model/families/families.h"
+#include "palimpsest/model/hyperparameters.h"
+#include "palimpsest/model/keys.h"
+
+namespace palimpsest {
+
+// Norms after each part of a layer, none before; queries and keys are normed as a whole. OLMo 3 has windows in three of
+// four layers, which turn without the scaling of the others.
+const Family kOlmo2Family = {
+    .architecture = "olmo2",
+    .models = "OLMo 2 and 3",
+    .attention_norm = Presence::kNo,
+    .post_norms = Presence::kYes,
+    .feed_forward_norm = Presence::kNo,
+    .qk_norm = QkNorm::kWhole,
+    .output = Presence::kYes,
+    .read =
+        [](const Keys& keys, Hyperparameters& h) {
+          h.windows = keys.windows(h.layers, 0, 4);
+          if (!keys.has("attention.sliding_window")) return;
+          RopeOptions local;
+          local.kind = h.rope.kind;
+          local.dims = h.rope.dims;
+          local.base = h.rope.base;
+          h.local_rope = local;
+        },
+    .tiny = {.tied = false},
+};
+
+}  // namespace palimpsest

@@ -1,0 +1,21 @@
+#include "palimpsest/model/families/families.h"
+
+namespace palimpsest {
+
+// Learned positions, ReLU. libllama has no such graph; tools/convert makes the files.
+const Family kOptFamily = {
+    .architecture = "opt",
+    .models = "OPT (but for 350m)",
+    .rope = RopeKind::kNone,
+    .learned_positions = Presence::kYes,
+    .norm = Norm::kLayer,
+    .norm_bias = Presence::kYes,
+    .qkv_bias = Presence::kYes,
+    .attention_bias = Presence::kYes,
+    .feed_forward = FeedForward::kPlain,
+    .activation = Activation::kRelu,
+    .feed_forward_bias = Presence::kYes,
+    .tiny = {.kv_heads = 8},
+};
+
+}  // namespace palimpsest

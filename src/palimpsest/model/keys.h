@@ -1,0 +1,41 @@
+// The metadata keys of one architecture ("llama.block_count" and so on), each with its range.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "palimpsest/core/gguf_file.h"
+
+namespace palimpsest {
+
+class Keys {
+ public:
+  static constexpr std::int64_t kMost = 1 << 24;  // no width, count or size of a layer is larger
+
+  Keys(const GgufFile& file, std::string_view architecture) : file_(file), prefix_(std::string(architecture) + ".") {}
+
+  const GgufFile& file() const { return file_; }
+  std::string name(std::string_view key) const { return prefix_ + std::string(key); }
+  bool has(std::string_view key) const { return file_.has(name(key)); }
+
+  // All throw Error for a key that is mistyped or out of range.
+  int required(std::string_view key, std::int64_t most = kMost) const;  // and for one that is missing
+  int optional(std::string_view key, int otherwise, std::int64_t most = kMost, std::int64_t least = 1) const;
+  // An integer, or an array with one for each layer: all must be equal. `otherwise` 0: it must be there.
+  int same_for_all(std::string_view key, int layers, int otherwise) const;
+  double number(std::string_view key, double otherwise, double least, double most) const;
+  bool flag(std::string_view key, bool otherwise) const;
+  std::string text(std::string_view key, const std::string& otherwise) const;
+
+  // Layers that see only `attention.sliding_window` tokens: all but each period's last, or as
+  // attention.sliding_window_pattern says. INT32_MAX: a layer sees all. `window` 0: the key must be there for any.
+  std::vector<std::int32_t> windows(int layers, int window, int period) const;
+
+ private:
+  const GgufFile& file_;
+  std::string prefix_;
+};
+
+}  // namespace palimpsest

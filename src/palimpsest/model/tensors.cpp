@@ -1,0 +1,114 @@
+#include "palimpsest/model/tensors.h"
+
+namespace palimpsest {
+
+namespace {
+
+using Kind = TensorSpec::Kind;
+
+Presence both(Presence a, Presence b) {
+  return a == Presence::kNo || b == Presence::kNo ? Presence::kNo : a == Presence::kYes ? b : Presence::kOptional;
+}
+
+class List {
+ public:
+  List(const Family& family, const Hyperparameters& hyper) : f_(family), h_(hyper) {}
+
+  void matrix(ggml_tensor*& slot, const std::string& name, std::int64_t in, std::int64_t out,
+              Presence presence = Presence::kYes, std::int64_t experts = 1) {
+    out_.push_back({name + ".weight", {in, out, experts}, Kind::kMatrix, presence, &slot});
+  }
+  void vector(ggml_tensor*& slot, const std::string& name, std::int64_t size, Presence presence,
+              std::int64_t rows = 1) {
+    out_.push_back({name, {size, rows, 1}, Kind::kVector, presence, &slot});
+  }
+  void norm(NormWeights& slots, const std::string& name, std::int64_t size, Presence presence = Presence::kYes,
+            std::int64_t rows = 1) {
+    vector(slots.weight, name + ".weight", size, presence, rows);
+    if (f_.norm_bias != Presence::kNo) vector(slots.bias, name + ".bias", size, both(presence, f_.norm_bias), rows);
+  }
+  void host_rows(const std::string& name, std::int64_t rows, Presence presence) {
+    out_.push_back({name, {h_.width, rows, 1}, Kind::kHostRows, presence, nullptr});
+  }
+
+  void ends(Weights& w) {
+    host_rows("token_embd.weight", h_.vocabulary, Presence::kYes);
+    host_rows("position_embd.weight", h_.learned_positions, h_.learned_positions > 0 ? Presence::kYes : Presence::kNo);
+    norm(w.embedding_norm, "token_embd_norm", h_.width, f_.embedding_norm);
+    norm(w.output_norm, "output_norm", h_.width);
+    matrix(w.output, "output", h_.width, h_.vocabulary, f_.output);
+    vector(w.output_bias, "output.bias", h_.vocabulary, f_.output_bias);
+  }
+
+  void attention(LayerWeights& l, const std::string& blk, bool packed) {
+    const std::int64_t q = std::int64_t{h_.query_heads} * h_.head_dim, k = std::int64_t{h_.kv_heads} * h_.head_dim;
+    const std::int64_t v = std::int64_t{h_.kv_heads} * h_.value_dim,
+                       mixed = std::int64_t{h_.query_heads} * h_.value_dim;
+    norm(l.attention_norm, blk + "attn_norm", h_.width, f_.attention_norm);
+    if (packed) {
+      matrix(l.qkv, blk + "attn_qkv", h_.width, q + k + v);
+      vector(l.qkv_bias, blk + "attn_qkv.bias", q + k + v, f_.qkv_bias);
+    } else {
+      matrix(l.q, blk + "attn_q", h_.width, q);
+      matrix(l.k, blk + "attn_k", h_.width, k);
+      matrix(l.v, blk + "attn_v", h_.width, v);
+      vector(l.q_bias, blk + "attn_q.bias", q, f_.qkv_bias);
+      vector(l.k_bias, blk + "attn_k.bias", k, f_.qkv_bias);
+      vector(l.v_bias, blk + "attn_v.bias", v, f_.qkv_bias);
+    }
+    const auto qk_norm = [&](NormWeights& slots, const std::string& name, std::int64_t heads) {
+      const bool whole = f_.qk_norm == QkNorm::kWhole;
+      const Presence presence = f_.qk_norm == QkNorm::kNone ? Presence::kNo : f_.qk_norm_presence;
+      norm(slots, blk + name, whole ? heads * h_.head_dim : h_.head_dim, presence,
+           f_.qk_norm == QkNorm::kEachHead ? heads : 1);
+    };
+    qk_norm(l.q_norm, "attn_q_norm", h_.query_heads);
+    qk_norm(l.k_norm, "attn_k_norm", h_.kv_heads);
+    matrix(l.attention_output, blk + "attn_output", mixed, h_.width);
+    vector(l.attention_bias, blk + "attn_output.bias", h_.width, f_.attention_bias);
+    norm(l.post_attention_norm, blk + "post_attention_norm", h_.width, f_.post_norms);
+  }
+
+  void feed_forward(LayerWeights& l, const std::string& blk) {
+    norm(l.feed_forward_norm, blk + "ffn_norm", h_.width, f_.feed_forward_norm);
+    norm(l.post_feed_forward_norm, blk + "post_ffw_norm", h_.width, f_.post_norms);
+    const std::int64_t size = h_.feed_forward;
+    if (h_.experts > 0) {
+      const std::int64_t own = h_.expert_feed_forward;
+      matrix(l.router, blk + "ffn_gate_inp", h_.width, h_.experts);
+      matrix(l.gate, blk + "ffn_gate_exps", h_.width, own, Presence::kYes, h_.experts);
+      matrix(l.up, blk + "ffn_up_exps", h_.width, own, Presence::kYes, h_.experts);
+      matrix(l.down, blk + "ffn_down_exps", own, h_.width, Presence::kYes, h_.experts);
+      return;
+    }
+    if (f_.feed_forward == FeedForward::kGated) matrix(l.gate, blk + "ffn_gate", h_.width, size);
+    matrix(l.up, blk + "ffn_up", h_.width, f_.feed_forward == FeedForward::kPackedGate ? 2 * size : size);
+    matrix(l.down, blk + "ffn_down", size, h_.width);
+    vector(l.up_bias, blk + "ffn_up.bias", size, f_.feed_forward_bias);
+    vector(l.down_bias, blk + "ffn_down.bias", h_.width, f_.feed_forward_bias);
+  }
+
+  std::vector<TensorSpec> take() { return std::move(out_); }
+
+ private:
+  const Family& f_;
+  const Hyperparameters& h_;
+  std::vector<TensorSpec> out_;
+};
+
+}  // namespace
+
+std::vector<TensorSpec> tensors_of(const Family& family, const Hyperparameters& hyper, bool packed_qkv,
+                                   Weights& weights) {
+  List list(family, hyper);
+  list.ends(weights);
+  weights.layers.assign(static_cast<std::size_t>(hyper.layers), {});
+  for (int i = 0; i < hyper.layers; ++i) {
+    const std::string blk = "blk." + std::to_string(i) + ".";
+    list.attention(weights.layers[static_cast<std::size_t>(i)], blk, packed_qkv);
+    list.feed_forward(weights.layers[static_cast<std::size_t>(i)], blk);
+  }
+  return list.take();
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,33 @@
+// Which tensors a family's models have: names and shapes as they follow from the hyper-parameters. One list serves the
+// loader, which looks for them, and the synthetic models, which make them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "palimpsest/model/family.h"
+#include "palimpsest/model/hyperparameters.h"
+#include "palimpsest/model/weights.h"
+
+namespace palimpsest {
+
+struct TensorSpec {
+  enum class Kind {
+    kMatrix,   // of a product, or of one product for each expert
+    kVector,   // norms, biases: small, f32 on the device
+    kHostRows  // embeddings: read in the file, row by row
+  };
+  std::string name;
+  std::array<std::int64_t, 3> ne;  // ne[0]: the length of a row
+  Kind kind = Kind::kMatrix;
+  Presence presence = Presence::kYes;
+  ggml_tensor** slot = nullptr;  // where the graph looks for it
+};
+
+// Sizes weights.layers; slots point into `weights`. `packed_qkv`: Q, K and V are one tensor.
+std::vector<TensorSpec> tensors_of(const Family& family, const Hyperparameters& hyper, bool packed_qkv,
+                                   Weights& weights);
+
+}  // namespace palimpsest
