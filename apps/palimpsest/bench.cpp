@@ -218,8 +218,9 @@ void add_make_model(CLI::App& bench, Action& action) {
   CLI::App* command = bench.add_subcommand(
       "make-model", "Write a GGUF file of random weights in a named shape: for speed, never for quality");
   command
-      ->add_option("--synthetic", flags->shape,
-                   fmt::format("one of {}; then @layers=N @type=q4_0 @vocab=N @rope=N @seed=N", synthetic_names()))
+      ->add_option(
+          "--synthetic", flags->shape,
+          fmt::format("one of {}; then @layers=N @type=q4_0 @vocab=N @context=N @rope=N @seed=N", synthetic_names()))
       ->type_name("SHAPE")
       ->required();
   command->add_option("-o,--out", flags->out, "the file to write")->type_name("FILE")->required();

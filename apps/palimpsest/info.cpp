@@ -1,6 +1,7 @@
 // palimpsest info: what a model file holds and what a cache for it costs; devices and families of this program.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -9,8 +10,8 @@
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/info_cache.h"
+#include "palimpsest/info_families.h"
 #include "palimpsest/model/backend.h"
-#include "palimpsest/model/family.h"
 #include "palimpsest/model/weights.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
@@ -47,6 +48,20 @@ bool on_cpu(const ModelFlags& flags) {
 
 const char* name_of(RopeKind kind) {
   return kind == RopeKind::kNone ? "none" : kind == RopeKind::kPairs ? "pairs" : "halves";
+}
+
+const char* name_of(PositionKind kind) {
+  switch (kind) {
+    case PositionKind::kRotary:
+      return "rotary";
+    case PositionKind::kAlibi:
+      return "ALiBi";
+    case PositionKind::kLearned:
+      return "learned";
+    case PositionKind::kNone:
+      break;
+  }
+  return "none";
 }
 
 Json rope_of(const RopeOptions& rope) {
@@ -108,7 +123,17 @@ Json describe(const InfoFlags& flags) {
   out["head_dim"] = h.head_dim;
   out["value_dim"] = h.value_dim;
   out["trained_context"] = h.trained_context;
+  out["positions"] = name_of(h.positions());
   out["rope"] = rope_of(h.rope);
+  if (h.local_rope) out["local_rope"] = rope_of(*h.local_rope);
+  if (const auto local = std::ranges::min_element(h.windows); local != h.windows.end() && *local != INT32_MAX) {
+    out["window"] = *local;
+    out["layers_with_window"] = std::ranges::count_if(h.windows, [](std::int32_t w) { return w != INT32_MAX; });
+  }
+  if (h.experts > 0) {
+    out["experts"] = h.experts;
+    out["experts_used"] = h.experts_used;
+  }
   out["vocabulary"] = vocabulary_of(*model);
   out["tensors"] = tensors_of(*model);
   const Occupancy one{.tokens = 1};
@@ -152,7 +177,15 @@ void print(const Json& m) {
   if (rope.contains("linear_scale")) rotary += fmt::format(", linear {}", rope["linear_scale"].get<double>());
   if (rope.contains("factors")) rotary += ", a factor for each frequency";
   if (rope.contains("yarn_original_context")) rotary += ", YaRN";
-  line("rotary positions", rotary);
+  if (m["positions"] == "rotary")
+    line("positions", "rotary, by " + rotary);
+  else
+    line("positions", m["positions"].get<std::string>());
+  if (m.contains("window"))
+    line("windows", fmt::format("{} tokens in {} of {} layers", thousands(m["window"].get<long long>()),
+                                number("layers_with_window"), number("layers")));
+  if (m.contains("experts"))
+    line("experts", fmt::format("{}, of which a token meets {}", number("experts"), number("experts_used")));
   const Json& v = m["vocabulary"];
   line("vocabulary", v.is_null() ? "none (synthetic)"
                                  : fmt::format("{} tokens, {}, {} chat template", thousands(v["tokens"].get<int>()),
@@ -185,10 +218,7 @@ int devices(bool json) {
 
 int info(const InfoFlags& flags) {
   if (flags.devices) return devices(flags.json);
-  if (flags.families) {
-    fmt::print("{}\n", flags.json ? Json{{"families", supported_architectures()}}.dump(2) : supported_architectures());
-    return kOk;
-  }
+  if (flags.families) return list_families(flags.json);
   const Json out = describe(flags);
   if (flags.json)
     fmt::print("{}\n", out.dump(2));

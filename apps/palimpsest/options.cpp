@@ -111,13 +111,13 @@ Method method_of(const CacheFlags& flags, const std::string& default_method) {
 
 Occupancies occupancies_of(const SessionOptions& options, const Hyperparameters& hyper, long long prompt,
                            long long tokens) {
-  return occupancies(options, hyper.rope.kind, prompt, tokens,
+  return occupancies(options, hyper.positions(), prompt, tokens,
                      head_budgets(options.method, hyper.layers, hyper.kv_heads));
 }
 
 Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper,
                        std::span<const Occupancy> occupancy) {
-  return footprint(cache_options(options, cache_shape(hyper), hyper.rope.kind), occupancy);
+  return footprint(cache_options(options, cache_shape(hyper), hyper.positions()), occupancy);
 }
 
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method) {

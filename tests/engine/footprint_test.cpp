@@ -51,10 +51,10 @@ struct Case {
     out.chunk = chunk;
     return out;
   }
-  Occupancies occupied(RopeKind rope, long long prompt, long long tokens) const {
+  Occupancies occupied(PositionKind kind, long long prompt, long long tokens) const {
     const CacheOptions shape = small_decoder()->cache_options();
     const SessionOptions o = options();
-    return occupancies(o, rope, prompt, tokens, head_budgets(o.method, shape.layers, shape.kv_heads));
+    return occupancies(o, kind, prompt, tokens, head_budgets(o.method, shape.layers, shape.kv_heads));
   }
   friend std::ostream& operator<<(std::ostream& out, const Case& c) {
     return out << c.method << " type " << static_cast<int>(c.type) << " page " << c.page_size
@@ -64,22 +64,22 @@ struct Case {
 
 class FootprintTest : public ::testing::TestWithParam<Case> {
  protected:
-  static constexpr RopeKind kRope = RopeKind::kPairs;
+  static constexpr PositionKind kKind = PositionKind::kRotary;
   Footprint foreseen(const SessionOptions& options, const std::vector<Occupancy>& occupancy) const {
-    return footprint(cache_options(options, small_decoder()->cache_options(), kRope), occupancy);
+    return footprint(cache_options(options, small_decoder()->cache_options(), kKind), occupancy);
   }
 };
 
 TEST_P(FootprintTest, HoldsWhileTheModelWrites) {
   const SessionOptions options = GetParam().options();
-  ASSERT_EQ(small_decoder()->model().hyper().rope.kind, kRope);
+  ASSERT_EQ(small_decoder()->model().hyper().positions(), kKind);
   Session session(small_decoder(), options);
   std::size_t most_in_use = 0, most_in_tables = 0;
   for (int tokens = 1; tokens <= 150; ++tokens) {
     session.decode(tokens % 64);
     most_in_use = std::max(most_in_use, session.cache().bytes_in_use());
     most_in_tables = std::max(most_in_tables, session.cache().bytes_tables());
-    const Footprint expected = foreseen(options, GetParam().occupied(kRope, 0, tokens).writing);
+    const Footprint expected = foreseen(options, GetParam().occupied(kKind, 0, tokens).writing);
     ASSERT_EQ(most_in_use, expected.in_use()) << tokens;
     ASSERT_EQ(most_in_tables, expected.bookkeeping()) << tokens;
     ASSERT_EQ(session.cache().bytes_peak(), expected.in_use()) << tokens;
@@ -96,7 +96,7 @@ TEST_P(FootprintTest, HoldsWhileAPromptIsRead) {
       most_in_tables = std::max(most_in_tables, session.cache().bytes_tables());
       return true;
     });
-    const Footprint expected = foreseen(options, GetParam().occupied(kRope, prompt, prompt).reading);
+    const Footprint expected = foreseen(options, GetParam().occupied(kKind, prompt, prompt).reading);
     if (!GetParam().uneven) {
       EXPECT_EQ(session.cache().bytes_peak(), expected.in_use()) << prompt;
     } else {  // heads of other budgets hold the most at other times
@@ -115,7 +115,7 @@ TEST_P(BoundedFootprintTest, APromptLeavesNoTrace) {
   Session session(small_decoder(), options);
   session.prefill(std::vector<TokenId>(300, 5));
   for (int i = 0; i < 200; ++i) session.decode(7);
-  EXPECT_EQ(session.cache().bytes_in_use(), foreseen(options, GetParam().occupied(kRope, 300, 500).writing).in_use());
+  EXPECT_EQ(session.cache().bytes_in_use(), foreseen(options, GetParam().occupied(kKind, 300, 500).writing).in_use());
 }
 
 const Case kUnbounded[] = {{"full"}, {"full", CacheType::kF32, 64}};

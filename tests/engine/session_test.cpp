@@ -188,19 +188,19 @@ TEST(Session, RefusesImpossibleOptions) {
   for (const char* how : {"recompute", "delta"}) {
     SessionOptions scaled = options_for(std::string("streaming:budget=32,mechanism=shift,rerotate=") + how);
     scaled.cache_type = CacheType::kQ8_0;
-    EXPECT_THROW(cache_options(scaled, shape, RopeKind::kPairs), Error) << how;
+    EXPECT_THROW(cache_options(scaled, shape, PositionKind::kRotary), Error) << how;
     scaled.cache_type = CacheType::kF16;
-    EXPECT_NO_THROW(cache_options(scaled, shape, RopeKind::kPairs)) << how;
+    EXPECT_NO_THROW(cache_options(scaled, shape, PositionKind::kRotary)) << how;
   }
 }
 
 TEST(AttentionRule, FollowsTheMethod) {
-  const auto rule = [](const char* method, RopeKind rope = RopeKind::kPairs) {
-    return attention_rule(parse_method(method), rope);
+  const auto rule = [](const char* method, PositionKind kind = PositionKind::kRotary) {
+    return attention_rule(parse_method(method), kind);
   };
   EXPECT_EQ(rule("full").rotation, Rotation::kAtWrite);
   EXPECT_EQ(rule("full").window, 0);
-  EXPECT_EQ(rule("full", RopeKind::kNone).rotation, Rotation::kNever);
+  EXPECT_EQ(rule("full", PositionKind::kNone).rotation, Rotation::kNever);
 
   const AttentionRule streaming = rule("streaming:budget=100,sinks=4");
   EXPECT_EQ(streaming.rotation, Rotation::kAtWrite);
@@ -222,8 +222,23 @@ TEST(AttentionRule, FollowsTheMethod) {
   EXPECT_FALSE(rule("streaming:rerotate=fused,every=8").two_query);
   EXPECT_TRUE(rule("compact-shift").at_rank);
   EXPECT_EQ(rule("compact-shift").window, 0);
-  EXPECT_EQ(rule("streaming", RopeKind::kNone).rotation, Rotation::kNever);
-  EXPECT_EQ(rule("streaming", RopeKind::kNone).window, 252);
+  EXPECT_EQ(rule("streaming", PositionKind::kNone).rotation, Rotation::kNever);
+  EXPECT_EQ(rule("streaming", PositionKind::kNone).window, 252);
+
+  const AttentionRule alibi = rule("streaming", PositionKind::kAlibi);
+  EXPECT_EQ(alibi.rotation, Rotation::kNever);
+  EXPECT_TRUE(alibi.rank_distance);
+  EXPECT_TRUE(alibi.two_query);
+  EXPECT_EQ(alibi.window, 252);
+  EXPECT_TRUE(rule("h2o:positions=cache", PositionKind::kAlibi).rank_distance);
+  EXPECT_FALSE(rule("h2o:positions=cache", PositionKind::kAlibi).two_query);
+  EXPECT_FALSE(rule("h2o:positions=original", PositionKind::kAlibi).rank_distance);
+
+  EXPECT_THROW(rule("streaming", PositionKind::kLearned), Error);
+  EXPECT_THROW(rule("h2o:positions=cache", PositionKind::kLearned), Error);
+  EXPECT_EQ(rule("streaming:positions=original", PositionKind::kLearned).window, 252);
+  EXPECT_NO_THROW(rule("full", PositionKind::kLearned));
+  EXPECT_NO_THROW(rule("window-recompute", PositionKind::kLearned));
 }
 
 }  // namespace

@@ -1,16 +1,20 @@
 // Mechanism, way to keep positions, page size and path never change a result: same kept sets, same top tokens, and
 // attention as double precision gives it. `make exactness` runs the whole grid over 2,000 tokens; the suite runs some
 // combinations, drawn anew each time (the seed is printed), over fewer.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <random>
 
 #include "palimpsest/model/backend.h"
+#include "palimpsest/model/synthetic.h"
 #include "tests/exactness/run.h"
 #include "tests/support/in_f32.h"
 #include "tests/support/shared_dir.h"
@@ -19,9 +23,9 @@ namespace palimpsest::testing {
 namespace {
 
 #ifdef PALIMPSEST_SANITIZED
-constexpr int kSome = 5, kShort = 120;
+constexpr int kSome = 5, kShort = 120, kFamily = 90, kFamilySome = 1;
 #else
-constexpr int kSome = 30, kShort = 200;
+constexpr int kSome = 30, kShort = 200, kFamily = 120, kFamilySome = 4;
 #endif
 constexpr int kLong = 2000;
 
@@ -146,6 +150,27 @@ TEST(Exactness, SomeCombinationsOnVulkan) {
   auto all = all_combinations({Path::kVulkan}, kTypes, laboratory.split());
   std::erase_if(all, [](const Combination& c) { return c.sequences > 1; });  // a step takes 50 ms
   check(laboratory, drawn(all, 2));
+}
+
+// Every family's smallest model with all of its odd features: rotary by halves, by neighbours, on part of a head, by
+// two tables, or none; learned positions; ALiBi; windows of some layers; capped scores.
+TEST(Exactness, SomeCombinationsOfEveryFamily) {
+  for (const auto& [name, shape] : synthetic_shapes()) {
+    if (!name.starts_with("tiny-")) continue;
+    SyntheticShape small = shape;
+    small.vocabulary = 300;
+    const std::string path =
+        (std::filesystem::temp_directory_path() / fmt::format("{}-{}.gguf", ::getpid(), name)).string();
+    write_synthetic(small, path);
+    Laboratory laboratory(path, kFamily);
+    auto all = all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kTypes, laboratory.split());
+    if (laboratory.positions() == PositionKind::kLearned)
+      std::erase_if(all, [](const Combination& c) { return c.positions == "cache"; });
+    std::printf("%s: ", name.c_str());
+    SCOPED_TRACE(name);
+    check(laboratory, drawn(std::move(all), kFamilySome));
+    std::filesystem::remove(path);
+  }
 }
 
 // The judges can say no: another budget, another kind of positions, another schedule are told from the right one.

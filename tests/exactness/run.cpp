@@ -37,7 +37,7 @@ Top top_of(std::span<const float> logits) {
 // A text that the model itself would write.
 std::vector<TokenId> written_by(const std::shared_ptr<const Model>& model, int tokens, unsigned seed) {
   SessionOptions options;
-  options.method = parse_method("streaming:budget=256");
+  options.method = parse_method("streaming:budget=256,positions=original");
   Session session(std::make_shared<Decoder>(model, 1), options);
   std::vector<TokenId> text = {1};
   std::mt19937 random(seed);

@@ -47,6 +47,7 @@ class Laboratory {
   const Outcome& baseline(const Combination& how, int sequence);  // of its result; run once
 
   const std::string& split() const { return split_.path(); }  // a file of budgets by layer and head
+  PositionKind positions() { return model(Path::kFast)->hyper().positions(); }
   int tokens() const { return static_cast<int>(texts_.front().size()); }
 
  private:

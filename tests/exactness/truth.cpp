@@ -40,7 +40,9 @@ std::vector<Position> positions_of(const SlotTable& table) {
 }  // namespace
 
 Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
-    : hyper_(hyper), options_(options), method_(options_.method), frequencies_(hyper.rope) {
+    : hyper_(hyper), options_(options), method_(options_.method) {
+  for (int i = 0; i < hyper.ropes(); ++i) frequencies_.emplace_back(hyper.rope_table(i));
+  angles_.resize(frequencies_.size());
   if (method_.policy != "none") {
     policy_ = make_policy(method_.policy);
     shared_ = policy_->needs().positions_only() && options.budgets.empty();
@@ -166,17 +168,19 @@ void Truth::compare(const SlotTable& actual, int index, Table& table) {
   table.dropped.clear();
 }
 
-const Truth::Angle& Truth::angle(Position distance) {
-  while (static_cast<Position>(angles_.size()) <= distance) {
+const Truth::Angle& Truth::angle(int rope, Position distance) {
+  std::vector<Angle>& known = angles_[static_cast<std::size_t>(rope)];
+  const RopeFrequencies& frequencies = frequencies_[static_cast<std::size_t>(rope)];
+  while (static_cast<Position>(known.size()) <= distance) {
     Angle next;
-    for (int p = 0; p < frequencies_.pairs(); ++p) {
-      const double a = frequencies_.angle(static_cast<Position>(angles_.size()), p);
+    for (int p = 0; p < frequencies.pairs(); ++p) {
+      const double a = frequencies.angle(static_cast<Position>(known.size()), p);
       next.cos.push_back(std::cos(a));
       next.sin.push_back(std::sin(a));
     }
-    angles_.push_back(std::move(next));
+    known.push_back(std::move(next));
   }
-  return angles_[static_cast<std::size_t>(distance)];
+  return known[static_cast<std::size_t>(distance)];
 }
 
 double* Truth::key(int layer, int head, Position position) {
@@ -186,12 +190,13 @@ double* Truth::value(int layer, int head, Position position) {
   return values_[layer * hyper_.kv_heads + head].data() + position * hyper_.value_dim;
 }
 
-void Truth::turn(double* key, const Angle& angle, double sign) const {
-  const int pairs = frequencies_.pairs();
-  const bool halves = frequencies_.kind() == RopeKind::kHalves;
+void Truth::turn(double* key, int rope, Position distance, double sign) {
+  const Angle& by = angle(rope, distance);
+  const int pairs = frequencies_[static_cast<std::size_t>(rope)].pairs();
+  const bool halves = frequencies_[static_cast<std::size_t>(rope)].kind() == RopeKind::kHalves;
   for (int i = 0; i < pairs; ++i) {
     double &a = key[halves ? i : 2 * i], &b = key[halves ? i + pairs : 2 * i + 1];
-    const double c = angle.cos[i], s = sign * angle.sin[i], turned = a * c - b * s;
+    const double c = by.cos[i], s = sign * by.sin[i], turned = a * c - b * s;
     b = a * s + b * c;
     a = turned;
   }
@@ -209,10 +214,10 @@ void Truth::store(int layer, const Layer& rows) {
       std::copy_n(rows.k + (t * hyper_.kv_heads + h) * hyper_.head_dim, hyper_.head_dim, k);
       std::copy_n(rows.v + (t * hyper_.kv_heads + h) * hyper_.value_dim, hyper_.value_dim, v);
       if (options_.type == CacheType::kF32) continue;
-      if (options_.rotated) turn(k, angle(position), 1);
+      if (options_.rotated) turn(k, hyper_.rope_of(layer), position, 1);
       round_row(k, hyper_.head_dim, options_.type);
       round_row(v, hyper_.value_dim, options_.type);
-      if (options_.rotated) turn(k, angle(position), -1);
+      if (options_.rotated) turn(k, hyper_.rope_of(layer), position, -1);
     }
   }
 }
@@ -228,7 +233,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   Table& table = tables_[index];
   const Position now = next_ - count_ + query;
   const bool window = method_.strict();
-  const Position local = hyper_.windows[static_cast<std::size_t>(layer)];  // the layer's own, sinks or not
+  const Position local = hyper_.window(layer);  // the layer's own, sinks or not
   std::vector<Token*> seen;
   Position hidden = 0;  // by the layer's own window alone: the oldest
   double largest_value = 0;
@@ -245,7 +250,8 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   }
 
   const int group = hyper_.query_heads / hyper_.kv_heads;
-  const double magnitude = frequencies_.kind() == RopeKind::kNone ? 1 : frequencies_.magnitude();
+  const int rope = hyper_.rope_of(layer), pairs = frequencies_[static_cast<std::size_t>(rope)].pairs();
+  const double magnitude = pairs == 0 ? 1 : frequencies_[static_cast<std::size_t>(rope)].magnitude();
   std::vector<double> k(static_cast<std::size_t>(hyper_.head_dim)), out;
   std::vector<double> p(static_cast<std::size_t>(group) * seen.size()), size(static_cast<std::size_t>(group));
   for (std::size_t i = 0; i < seen.size(); ++i) {
@@ -254,23 +260,25 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     const bool cache = method_.positions == Positions::kCache;
     const Position distance = cache ? static_cast<Position>(seen.size() - 1 - i) : now - seen[i]->position;
     if (options_.copied && options_.type != CacheType::kF32) {
-      turn(k.data(), angle(hidden + static_cast<Position>(i)), 1);
+      turn(k.data(), rope, hidden + static_cast<Position>(i), 1);
       round_row(k.data(), hyper_.head_dim, options_.type);
-      turn(k.data(), angle(hidden + static_cast<Position>(seen.size() - 1)), -1);
-    } else if (frequencies_.pairs() > 0) {
-      turn(k.data(), angle(distance), -1);
+      turn(k.data(), rope, hidden + static_cast<Position>(seen.size() - 1), -1);
+    } else {
+      turn(k.data(), rope, distance, -1);
     }
     for (int g = 0; g < group; ++g) {
       const float* q = rows.q + (query * hyper_.query_heads + kv_head * group + g) * hyper_.head_dim;
       double sum = 0, terms = 0;
       for (int d = 0; d < hyper_.head_dim; ++d) {
-        const bool turns = d < 2 * frequencies_.pairs();
+        const bool turns = d < 2 * pairs;
         const double term = q[d] * k[d] * (turns ? magnitude * magnitude : 1);
         sum += term;
         terms += std::abs(term);
       }
       const double score = sum * hyper_.attention_scale, cap = hyper_.attention_soft_cap;
-      p[g * seen.size() + i] = cap == 0 ? score : cap * std::tanh(score / cap);
+      const double slope = hyper_.alibi.empty() ? 0 : hyper_.alibi[static_cast<std::size_t>(kv_head * group + g)];
+      p[g * seen.size() + i] =
+          (cap == 0 ? score : cap * std::tanh(score / cap)) - slope * static_cast<double>(distance);
       size[g] = std::max(size[g], terms * hyper_.attention_scale);
     }
   }

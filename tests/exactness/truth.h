@@ -5,6 +5,8 @@
 //   original positions   the difference of their positions
 //   cache positions      how many tokens that the query sees are younger than the key, not counting the query itself
 //
+// ALiBi's bias goes by the same distance; a layer's own window by the difference of positions, always.
+//
 // The policy is asked for scores (of tokens in order of age); protection, selection and schedule are written anew.
 #pragma once
 
@@ -87,19 +89,19 @@ class Truth {
   bool tied(const Table& table, const Token& token) const;
   void store(int layer, const Layer& rows);
   void attend(int layer, const Layer& rows, int kv_head, int query);
-  const Angle& angle(Position distance);
+  const Angle& angle(int rope, Position distance);
   double* key(int layer, int head, Position position);
   double* value(int layer, int head, Position position);
-  void turn(double* key, const Angle& angle, double sign) const;
+  void turn(double* key, int rope, Position distance, double sign);
 
   const Hyperparameters hyper_;
   const TruthOptions options_;
   const Method& method_;
-  RopeFrequencies frequencies_;
+  std::vector<RopeFrequencies> frequencies_;  // of each rotary table
   std::unique_ptr<Policy> policy_;
   bool shared_ = true, sees_attention_ = false;
   std::vector<Table> tables_;
-  std::vector<Angle> angles_;                       // by distance
+  std::vector<std::vector<Angle>> angles_;          // of each rotary table, by distance
   std::vector<std::vector<double>> keys_, values_;  // [layer * kv_heads + head], rows by position
   int count_ = 0;
   Position next_ = 0;

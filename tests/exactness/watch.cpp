@@ -15,10 +15,18 @@ void keep(ggml_tensor* t) {  // its memory is nobody else's until the graph has 
   if (t->view_src != nullptr) ggml_set_output(t->view_src);
 }
 
+// Heads of a token lie together, tokens anywhere.
 std::vector<float> read(const ggml_tensor* t) {
-  assert(ggml_is_contiguous(t) && t->type == GGML_TYPE_F32);
+  assert(t->type == GGML_TYPE_F32);
   std::vector<float> out(static_cast<std::size_t>(ggml_nelements(t)));
-  ggml_backend_tensor_get(t, out.data(), 0, ggml_nbytes(t));
+  if (ggml_is_contiguous(t)) {
+    ggml_backend_tensor_get(t, out.data(), 0, ggml_nbytes(t));
+    return out;
+  }
+  const auto row = static_cast<std::size_t>(t->ne[0] * t->ne[1]);
+  assert(t->nb[1] == static_cast<std::size_t>(t->ne[0]) * sizeof(float) && t->ne[3] == 1);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(t->ne[2]); ++i)
+    ggml_backend_tensor_get(t, out.data() + i * row, i * t->nb[2], row * sizeof(float));
   return out;
 }
 

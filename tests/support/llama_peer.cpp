@@ -26,7 +26,7 @@ std::vector<float> llama_logits(const std::string& gguf, const std::vector<Token
   llama_context_params params = llama_context_default_params();
   params.n_ctx = context_size > 0 ? static_cast<std::uint32_t>(context_size) : (count + 255) / 256 * 256;
   params.n_batch = params.n_ubatch = params.n_outputs_max = static_cast<std::uint32_t>(chunk);
-  params.n_threads = params.n_threads_batch = 2;
+  params.n_threads = params.n_threads_batch = 1;
   params.flash_attn_type = flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = params.type_v = GGML_TYPE_F32;
   params.no_perf = true;

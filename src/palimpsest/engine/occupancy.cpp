@@ -11,7 +11,7 @@ struct OfHead {
 };
 
 // `budget`: the head's; `least`: the smallest of all heads'.
-OfHead of_head(const SessionOptions& options, RopeKind rope, long long prompt, long long tokens, int budget,
+OfHead of_head(const SessionOptions& options, PositionKind kind, long long prompt, long long tokens, int budget,
                int least) {
   const Method& m = options.method;
   const auto at_most = [&](long long count) { return tokens < 0 ? count : std::min(count, tokens); };
@@ -32,7 +32,7 @@ OfHead of_head(const SessionOptions& options, RopeKind rope, long long prompt, l
     out.reading = {.tokens = std::max(prompt, out.writing.tokens), .come = come, .leave = prompt};
     return out;
   }
-  if (m.windowed() && attention_rule(m, rope).window == 0) {  // chunks that fit every head, see Sequence::make_room
+  if (m.windowed() && attention_rule(m, kind).window == 0) {  // chunks that fit every head, see Sequence::make_room
     out.reading = {.tokens = at_most(full),
                    .come = std::clamp<long long>(prompt, 1, std::min<long long>(options.chunk, least + more)),
                    .leave = leave};
@@ -48,13 +48,13 @@ OfHead of_head(const SessionOptions& options, RopeKind rope, long long prompt, l
 
 }  // namespace
 
-Occupancies occupancies(const SessionOptions& options, RopeKind rope, long long prompt, long long tokens,
+Occupancies occupancies(const SessionOptions& options, PositionKind kind, long long prompt, long long tokens,
                         std::span<const int> budgets) {
   const int one = options.method.budget;
   const std::span<const int> all = budgets.empty() ? std::span(&one, 1) : budgets;
   Occupancies out;
   for (const int budget : all) {
-    const OfHead head = of_head(options, rope, prompt, tokens, budget, std::ranges::min(all));
+    const OfHead head = of_head(options, kind, prompt, tokens, budget, std::ranges::min(all));
     out.writing.push_back(head.writing);
     out.reading.push_back(head.reading);
   }

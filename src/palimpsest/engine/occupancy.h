@@ -16,7 +16,7 @@ namespace palimpsest {
 struct Occupancies {
   std::vector<Occupancy> writing, reading;
 };
-Occupancies occupancies(const SessionOptions& options, RopeKind rope, long long prompt, long long tokens,
+Occupancies occupancies(const SessionOptions& options, PositionKind kind, long long prompt, long long tokens,
                         std::span<const int> budgets = {});
 
 }  // namespace palimpsest

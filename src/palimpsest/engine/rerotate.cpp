@@ -27,27 +27,30 @@ std::vector<Run> runs_of(std::span<const Move> moves) {
 
 }  // namespace
 
-void rerotate_moved(Cache& cache, const RopeFrequencies& frequencies, Workers* workers) {
+void rerotate_moved(Cache& cache, std::span<const RopeFrequencies> frequencies, Workers* workers) {
   const CacheOptions& o = cache.options();
   assert(o.mechanism != Mechanism::kInPlace);  // there a slot is no rank
   std::vector<std::vector<Run>> runs;
-  std::map<int, std::vector<float>> rows;
-  for (int t = 0; t < cache.tables(); ++t) {
-    runs.push_back(runs_of(cache.moves(t)));
-    for (const Run& run : runs.back()) {
-      auto& row = rows[run.by];
-      if (!row.empty()) continue;
-      row.resize(2 * static_cast<std::size_t>(frequencies.pairs()));
-      frequencies.row(-run.by, row.data());
-      for (float& factor : row) factor = static_cast<float>(factor / frequencies.magnitude());
-    }
+  std::map<std::pair<int, int>, std::vector<float>> rows;  // [layer, distance]
+  for (int t = 0; t < cache.tables(); ++t) runs.push_back(runs_of(cache.moves(t)));
+  for (int layer = 0; layer < o.layers; ++layer) {
+    const RopeFrequencies& f = frequencies[static_cast<std::size_t>(layer)];
+    for (int head = 0; head < o.kv_heads; ++head)
+      for (const Run& run : runs[static_cast<std::size_t>(cache.table_of(layer, head))]) {
+        auto& row = rows[{layer, run.by}];
+        if (!row.empty()) continue;
+        row.resize(2 * static_cast<std::size_t>(f.pairs()));
+        f.row(-run.by, row.data());
+        for (float& factor : row) factor = static_cast<float>(factor / f.magnitude());
+      }
   }
   const auto turn_head = [&](int index) {
     const int layer = index / o.kv_heads, head = index % o.kv_heads;
     const LayerView view = cache.view(layer);
     for (const Run& run : runs[static_cast<std::size_t>(cache.table_of(layer, head))])
-      turn_keys(view, view.head[head], frequencies.kind(), frequencies.dims(), run.first, run.last,
-                rows.at(run.by).data());
+      turn_keys(view, view.head[head], frequencies[static_cast<std::size_t>(layer)].kind(),
+                frequencies[static_cast<std::size_t>(layer)].dims(), run.first, run.last,
+                rows.at({layer, run.by}).data());
   };
   const int heads = o.layers * o.kv_heads;
   if (workers != nullptr)

@@ -25,12 +25,20 @@ SessionOptions checked(const SessionOptions& options) {
 //
 // Behind a mask the sinks are met by a query of their own, at the rank that it would have if the others had left. Keys
 // that were turned when they were written at their rank (delta) have no such query: they are of the second kind.
-AttentionRule attention_rule(const Method& m, RopeKind rope) {
+//
+// With ALiBi nothing turns: ranks are told to the kernel, which takes distances from them.
+AttentionRule attention_rule(const Method& m, PositionKind kind) {
   AttentionRule rule;
-  rule.rotation = Rotation::kAtWrite;
-  if (rope == RopeKind::kNone) {
-    rule.rotation = Rotation::kNever;  // nothing to renumber: both kinds of positions are the same
-  } else if (m.positions == Positions::kCache && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto)) {
+  rule.rotation = kind == PositionKind::kRotary ? Rotation::kAtWrite : Rotation::kNever;
+  const bool renumbers = m.positions == Positions::kCache && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto);
+  if (kind == PositionKind::kLearned && renumbers && m.evicts())
+    fail(
+        "this model has learned positions, which cannot be renumbered without reading the text again: use "
+        "positions=original, or --method window-recompute");
+  if (kind == PositionKind::kAlibi && renumbers) {
+    rule.rank_distance = true;
+    rule.two_query = m.strict();
+  } else if (kind == PositionKind::kRotary && renumbers) {
     rule.two_query = m.rerotate == Rerotate::kTwoQuery || (m.rerotate == Rerotate::kAuto && m.windowed());
     rule.at_rank = m.rerotate == Rerotate::kDelta;
     if (!rule.two_query && !rule.at_rank)
@@ -45,14 +53,15 @@ AttentionRule attention_rule(const Method& m, RopeKind rope) {
   return rule;
 }
 
-CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, RopeKind rope) {
+CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, PositionKind kind) {
   CacheOptions cache = shape;
   cache.type = options.cache_type;
   cache.page_size = options.page_size;
   cache.mechanism = options.method.mechanism;
   cache.shared = Evictor(options.method).needs().positions_only() && options.method.split == "uniform";
-  const Rotation rotation = attention_rule(options.method, rope).rotation;
-  cache.track_rank = at_rank(rotation);
+  const AttentionRule rule = attention_rule(options.method, kind);
+  const Rotation rotation = rule.rotation;
+  cache.track_rank = at_rank(rotation) || rule.rank_distance;
   const bool rounds_again = rotation == Rotation::kRecompute || options.method.rerotate == Rerotate::kDelta;
   if (rounds_again && cache.type == CacheType::kQ8_0)
     fail("cache type q8_0 with rerotate {}: turned keys would be rounded once more; use rerotate=fused",
@@ -73,16 +82,17 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
     : options_(checked(options)),
       evictor_(options.method,
                head_budgets(options.method, decoder.cache_options().layers, decoder.cache_options().kv_heads)),
-      frequencies_(decoder.model().hyper().rope),
       workers_(std::move(workers)) {
-  const RopeKind rope = decoder.model().hyper().rope.kind;
-  rule_ = attention_rule(options_.method, rope);
-  const CacheOptions cache = cache_options(options_, decoder.cache_options(), rope);
+  const Hyperparameters& hyper = decoder.model().hyper();
+  rule_ = attention_rule(options_.method, hyper.positions());
+  const CacheOptions cache = cache_options(options_, decoder.cache_options(), hyper.positions());
   cache_ = std::make_unique<Cache>(cache);
   if (rule_.at_rank && !cache.pages)
     fail(
         "rerotate delta turns keys in the pages of the CPU's fast path: use fused on other devices and with "
         "--portable");
+  if (rule_.at_rank)
+    for (int i = 0; i < hyper.layers; ++i) frequencies_.emplace_back(hyper.rope_table(hyper.rope_of(i)));
   if (rule_.window > 0 && options_.method.split != "uniform") {
     for (int t = 0; t < cache_->tables(); ++t) windows_.push_back(evictor_.budget(t) - rule_.sinks);
     rule_.head_window = windows_;

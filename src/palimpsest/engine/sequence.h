@@ -29,12 +29,12 @@ struct SessionOptions {
   std::size_t memory_limit = 0;  // bytes of keys and values; more throws Error. 0: what the system gives
 };
 
-// How a method's cache is attended to in a model with these rotary positions. Throws Error for what does not exist:
-// cache positions without rotary positions.
-AttentionRule attention_rule(const Method& method, RopeKind rope);
+// How a method's cache is attended to in a model with such positions. Throws Error for what does not exist: `cache`
+// positions that were learned.
+AttentionRule attention_rule(const Method& method, PositionKind kind);
 
 // The cache that a sequence with these options attends to; `shape`: what its decoder asks for.
-CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, RopeKind rope);
+CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, PositionKind kind);
 
 // Tokens that each head may keep, [layers * kv_heads]; empty: all have the method's budget. Throws Error for a split
 // that cannot be read or does not fit.
@@ -71,8 +71,8 @@ class Sequence final : AttentionReceiver {
   SessionOptions options_;
   Evictor evictor_;
   AttentionRule rule_;
-  std::vector<std::int32_t> windows_;  // of each head, if they differ
-  RopeFrequencies frequencies_;        // for delta re-rotation
+  std::vector<std::int32_t> windows_;         // of each head, if they differ
+  std::vector<RopeFrequencies> frequencies_;  // [layers] for delta re-rotation; else empty
   std::shared_ptr<Workers> workers_;
   std::unique_ptr<Cache> cache_;
   std::vector<std::vector<float>> weights_;  // [kv_heads][slots], of the layer that runs; if the policy needs them

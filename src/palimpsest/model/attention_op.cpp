@@ -18,10 +18,7 @@ Heads<T> heads_of(const ggml_tensor* t) {
 }  // namespace
 
 AttentionOp::AttentionOp(const Hyperparameters& hyper, int threads) : threads_(threads) {
-  for (int i = 0; i < hyper.layers; ++i) {
-    calls_.push_back({this, i});
-    rope_of_.push_back(hyper.rope_of(i));
-  }
+  for (int i = 0; i < hyper.layers; ++i) calls_.push_back({this, i});
 }
 
 std::uint64_t AttentionOp::begin(const Step&) {
@@ -44,14 +41,13 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
 
   // Made once for all heads and all layers that turn alike.
   const auto sequences = static_cast<std::size_t>(step.sequences());
-  const int ropes = *std::max_element(rope_of_.begin(), rope_of_.end()) + 1;
-  rank_tiles_of_.assign(sequences * static_cast<std::size_t>(ropes), nullptr);
+  rank_tiles_of_.assign(sequences * static_cast<std::size_t>(step.ropes()), nullptr);
   if (!at_rank(step.attention(0).shape.rotation)) return;
   rank_tiles_.resize(std::max(rank_tiles_.size(), rank_tiles_of_.size()));
-  for (int rope = 0; rope < ropes; ++rope) {
-    const auto layer = std::find(rope_of_.begin(), rope_of_.end(), rope);
-    if (layer == rope_of_.end()) continue;
-    const AttentionStep& a = step.attention(static_cast<int>(layer - rope_of_.begin()));
+  for (int rope = 0; rope < step.ropes(); ++rope) {
+    const int layer = step.first_layer(rope);
+    if (layer < 0) continue;
+    const AttentionStep& a = step.attention(layer);
     for (std::size_t i = 0; i < sequences; ++i) {
       if (!step.input()[i].cache->options().shared) continue;
       const SlotsView& slots = *a.cache[i].head[0].slots;
@@ -66,8 +62,7 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
 void AttentionOp::run(ggml_tensor* out, int thread, int threads, void* userdata) {
   const Call& call = *static_cast<const Call*>(userdata);
   AttentionStep step = call.op->step_->attention(call.layer);
-  step.rank_tiles =
-      call.op->rank_tiles_of_.data() + call.op->rope_of_[static_cast<std::size_t>(call.layer)] * step.sequences;
+  step.rank_tiles = call.op->rank_tiles_of_.data() + call.op->step_->rope_of(call.layer) * step.sequences;
   step.q = heads_of<const float>(out->src[0]);
   step.k = heads_of<const float>(out->src[1]);
   step.v = heads_of<const float>(out->src[2]);

@@ -31,7 +31,6 @@ class AttentionOp final : public AttentionPath {
   std::vector<Call> calls_;  // [layers]; graphs point at them
   const Step* step_ = nullptr;
   AttentionScratch scratch_;
-  std::vector<int> rope_of_;                    // [layers] -> one of the model's rotary tables
   std::vector<std::vector<float>> rank_tiles_;  // [ropes][sequences] of slot tables that all heads share
   std::vector<const float*> rank_tiles_of_;     // the same; nullptr where they are not shared
   int threads_;

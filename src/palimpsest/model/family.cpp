@@ -18,4 +18,8 @@ std::string supported_architectures() {
   return out;
 }
 
+std::span<const Family* const> families() {
+  return kFamilies;
+}
+
 }  // namespace palimpsest

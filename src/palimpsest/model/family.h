@@ -6,6 +6,7 @@
 //   logits = output(norm x)
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,6 +70,7 @@ struct Family {
   Presence feed_forward_norm = Presence::kYes;  // ffn_norm, before. In a parallel layer without it both parts share one
   QkNorm qk_norm = QkNorm::kNone;
   Presence qk_norm_presence = Presence::kYes;
+  Presence qk_norm_bias = Presence::kNo;
   // Attention.
   bool packed_qkv = false;                  // how its files usually hold Q, K and V; both forms are read
   Presence qkv_bias = Presence::kNo;        // attn_{q,k,v}.bias, attn_qkv.bias
@@ -91,6 +93,7 @@ struct Family {
 
 // Throws Error that names the architecture and lists the supported ones.
 const Family& find_family(std::string_view architecture);
-std::string supported_architectures();  // "llama, qwen2, qwen3"
+std::string supported_architectures();      // "llama, qwen2, qwen3"
+std::span<const Family* const> families();  // by name
 
 }  // namespace palimpsest

@@ -48,7 +48,9 @@ int ranks_asked_for(const Step& step, int sequence) {
 }  // namespace
 
 PortablePath::PortablePath(const Hyperparameters& hyper, ggml_backend_t backend)
-    : layers_(hyper.layers), backend_(backend), cpu_(is_cpu(ggml_backend_get_device(backend))), ranks_(backend) {}
+    : layers_(hyper.layers), backend_(backend), cpu_(is_cpu(ggml_backend_get_device(backend))) {
+  for (int i = 0; i < hyper.ropes(); ++i) ranks_.emplace_back(backend);
+}
 
 CacheOptions PortablePath::cache_options(const Hyperparameters& hyper) const {
   CacheOptions options = cache_shape(hyper);
@@ -73,13 +75,15 @@ std::uint64_t PortablePath::begin(const Step& step) {
     storage.carry_out();
     const int span = span_of(*sequence.cache);
     storage.reserve(span);
-    ranks_.reserve(a.shape, tokens.rank_row, ranks_asked_for(step, i));
+    for (int rope = 0; rope < step.ropes(); ++rope)
+      if (const int layer = step.first_layer(rope); layer >= 0)
+        ranks_[rope].reserve(a.shape, step.attention(layer).tokens[i].rank_row, ranks_asked_for(step, i));
     shape.insert(shape.end(),
                  {storage.generation(), static_cast<std::uint64_t>(span), static_cast<std::uint64_t>(tokens.count),
                   tokens.two_query, at_rank(a.shape, tokens), tokens.head_window != nullptr,
                   sequence.weights != nullptr, static_cast<std::uint64_t>(a.weights_queries)});
   }
-  shape.push_back(ranks_.generation());
+  for (const RankTable& ranks : ranks_) shape.push_back(ranks.generation());
 
   const auto known = std::find_if(shapes_.begin(), shapes_.end(), [&](const auto& s) { return s.first == shape; });
   if (known != shapes_.end()) return known->second;
@@ -96,6 +100,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   ggml_context* c = graph.context.get();
   const AttentionStep& a = step_->attention(0);
   auto inputs = std::make_unique<Inputs>();
+  inputs->place.resize(ranks_.size());
   for (int i = 0; i < step_->sequences(); ++i) {
     const Cache& cache = *step_->input()[i].cache;
     const StepTokens& tokens = a.tokens[i];
@@ -110,8 +115,9 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
                               .query_ranks = s.at_rank,
                               .key_ranks = a.shape.rotation == Rotation::kLate};
     make_tables(c, needs, one, s);
-    if (a.shape.rotation == Rotation::kAtWrite && !s.at_rank && inputs->place.cos == nullptr)
-      inputs->place = new_turn(c, a.shape, graph.tokens);
+    if (a.shape.rotation == Rotation::kAtWrite && !s.at_rank)
+      for (Turn& place : inputs->place)
+        if (place.cos == nullptr) place = new_turn(c, a.shape, graph.tokens);
     inputs->sequences.push_back(std::move(s));
   }
   graph.path_inputs = std::move(inputs);
@@ -125,13 +131,13 @@ void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, bool sh
     const auto known = std::ranges::find_if(sequence.tables, same);
     sequence.table_of.push_back(static_cast<int>(known - sequence.tables.begin()));
     if (known != sequence.tables.end()) continue;
-    sequence.tables.push_back(make_table(c, needs));
-    sequence.tables.back().layer = layer;
+    sequence.tables.push_back(make_table(c, needs, layer));
   }
 }
 
-PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& needs) const {
+PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& needs, int layer) const {
   Table table;
+  table.layer = layer;
   const AttentionShape& shape = step_->attention(0).shape;
   table.in = new_table_inputs(c, shape, needs);
   table.span = needs.span;
@@ -140,7 +146,8 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& 
     const auto of = [&](ggml_tensor* all) {
       return ggml_reshape_4d(c, ggml_get_rows(c, all, ranks), shape.head_dim, b, cc, d);
     };
-    return Turn{of(ranks_.rows().cos), of(ranks_.rows().sin)};
+    const Turn& known = ranks_[step_->rope_of(layer)].rows();
+    return Turn{of(known.cos), of(known.sin)};
   };
   table.query = rows(table.in.query_ranks, 1, needs.heads, needs.tokens);
   table.sink_query = rows(table.in.sink_ranks, 1, needs.heads, needs.tokens);
@@ -153,12 +160,15 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
   const AttentionStep& first = step.attention(0);
   const std::size_t row = static_cast<std::size_t>(first.shape.head_dim) * sizeof(float);
   for (int i = 0; i < step.sequences(); ++i) {
-    const StepTokens& t = first.tokens[i];
     const Sequence& s = inputs.sequences[i];
-    if (inputs.place.cos != nullptr && !s.at_rank) {
+    for (int rope = 0; rope < step.ropes(); ++rope) {
+      const Turn& place = inputs.place[rope];
+      const int layer = step.first_layer(rope);
+      if (place.cos == nullptr || s.at_rank || layer < 0) continue;
+      const StepTokens& t = step.attention(layer).tokens[i];
       spread_rows(first.shape, t.key_row, t.count, cos_, sin_);
-      ggml_backend_tensor_set(inputs.place.cos, cos_.data(), t.first * row, t.count * row);
-      ggml_backend_tensor_set(inputs.place.sin, sin_.data(), t.first * row, t.count * row);
+      ggml_backend_tensor_set(place.cos, cos_.data(), t.first * row, t.count * row);
+      ggml_backend_tensor_set(place.sin, sin_.data(), t.first * row, t.count * row);
     }
     const int capacity = storage_of(step.input()[i]).capacity();
     for (const Table& table : s.tables) writer_.write(table.in, step.attention(table.layer), i, capacity);

@@ -50,7 +50,7 @@ class PortablePath final : public AttentionPath {
     const Table& table(int layer) const { return tables[table_of[layer]]; }
   };
   struct Inputs final : PathInputs {  // of one graph
-    Turn place;                       // of all tokens, by position
+    std::vector<Turn> place;          // [ropes] of all tokens, by position
     std::vector<Sequence> sequences;
   };
   struct Rows {  // of a layer's tokens; placed: rotated by position
@@ -60,7 +60,7 @@ class PortablePath final : public AttentionPath {
   PortableStorage& storage_of(const SequenceStep& sequence) const;
   void make_inputs(DecoderGraph& graph) const;
   void make_tables(ggml_context* context, const TableNeeds& needs, bool shared, Sequence& sequence) const;
-  Table make_table(ggml_context* context, const TableNeeds& needs) const;
+  Table make_table(ggml_context* context, const TableNeeds& needs, int layer) const;
   ggml_tensor* attend(DecoderGraph& graph, int layer, int sequence, const Rows& rows) const;
   void collect_weights(DecoderGraph& graph, Sequence& inputs, ggml_tensor* weights, int queries) const;
   ggml_tensor* exact(ggml_context* context, ggml_tensor* stored) const;
@@ -68,7 +68,7 @@ class PortablePath final : public AttentionPath {
   int layers_;
   ggml_backend_t backend_;
   bool cpu_;
-  RankTable ranks_;
+  std::vector<RankTable> ranks_;  // [ropes]
   TableWriter writer_;
   std::vector<float> cos_, sin_, received_;
   const Step* step_ = nullptr;  // the one that began last

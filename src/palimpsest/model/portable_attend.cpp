@@ -41,9 +41,9 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
     k = neighbours_to_halves(c, k, dims);
   }
   Rows rows = {.q = q, .k = k, .v = v, .placed_q = q, .placed_k = k};
-  if (inputs.place.cos != nullptr) {
-    rows.placed_q = rotated(c, q, inputs.place, dims);
-    rows.placed_k = rotated(c, k, inputs.place, dims);
+  if (const Turn& place = inputs.place[step_->rope_of(layer)]; place.cos != nullptr) {
+    rows.placed_q = rotated(c, q, place, dims);
+    rows.placed_k = rotated(c, k, place, dims);
   }
   ggml_tensor* out = nullptr;
   for (int i = 0; i < a.sequences; ++i) {

@@ -26,6 +26,12 @@ Step::Step(const Hyperparameters& hyper, bool recompute) : hyper_(hyper), recomp
   }
 }
 
+int Step::first_layer(int rope) const {
+  for (int layer = 0; layer < hyper_.layers; ++layer)
+    if (rope_of(layer) == rope) return layer;
+  return -1;
+}
+
 void Step::Rope::grow_ranks(int count) {
   const std::size_t width = 2 * static_cast<std::size_t>(frequencies.pairs());
   std::size_t known = width == 0 ? 0 : rank_rows.size() / width;

@@ -25,6 +25,11 @@ class Step {
   std::span<const std::int32_t> places() const { return places_; }  // of the tokens, if the model learned positions
   std::span<const std::int32_t> rows() const { return rows_; }      // tokens whose logits are wanted
 
+  // The model's rotary tables; one of each layer, and the first layer of each (-1: none has it).
+  int ropes() const { return hyper_.ropes(); }
+  int rope_of(int layer) const { return hyper_.rope_of(layer); }
+  int first_layer(int rope) const;
+
   // All of one layer's operator but q, k, v and out.
   const AttentionStep& attention(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
 

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -74,15 +75,16 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
 
 bool wanted(const TensorSpec& spec, const SyntheticShape& s) {
   if (spec.name == "output.weight" && spec.presence == Presence::kOptional) return !s.tied;
-  return spec.presence == Presence::kYes || (spec.presence == Presence::kOptional && s.optional_tensors);
+  const bool omitted = std::any_of(s.omit.begin(), s.omit.end(),
+                                   [&](const std::string& part) { return spec.name.find(part) != std::string::npos; });
+  return spec.presence == Presence::kYes || (spec.presence == Presence::kOptional && s.optional_tensors && !omitted);
 }
 
 std::vector<Tensor> tensors_of(const SyntheticShape& s) {
   const Family& family = find_family(s.architecture);
   std::vector<Tensor> list;
   Weights unused;
-  for (const TensorSpec& spec :
-       tensors_of(family, hyperparameters_of(s, family), family.packed_qkv && !s.apart_qkv, unused)) {
+  for (const TensorSpec& spec : tensors_of(family, hyperparameters_of(s, family), family.packed_qkv, unused)) {
     if (!wanted(spec, s)) continue;
     const bool small = spec.kind == TensorSpec::Kind::kVector, router = spec.name.ends_with("ffn_gate_inp.weight");
     const ggml_type type = small || router ? GGML_TYPE_F32 : s.type;
@@ -164,6 +166,7 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
   }
   pieces.push_back("\u2581");
   for (char c = 'a'; c <= 'z'; ++c) pieces.push_back(std::string(1, c));
+  if (s.architecture == "phi3") pieces.push_back("<|endoftext|>");  // libllama looks for it there
   for (int i = static_cast<int>(pieces.size()); i < s.vocabulary; ++i) pieces.push_back(fmt::format("\u2581w{}", i));
   pieces.resize(s.vocabulary);
   types.resize(s.vocabulary, 1);  // normal
@@ -267,8 +270,9 @@ ggml_type parse_type(std::string_view text) {
 
 std::string synthetic_names() {
   std::string out;
-  for (const auto& [name, shape] : synthetic_shapes()) out += (out.empty() ? "" : ", ") + name;
-  return out;
+  for (const auto& [name, shape] : synthetic_shapes())
+    if (!name.starts_with("tiny-")) out += name + ", ";
+  return out + "tiny-nope, tiny-mixtral, and tiny-ARCHITECTURE for each of `info --families`";
 }
 
 SyntheticShape parse_synthetic(std::string_view text) {
@@ -303,10 +307,12 @@ SyntheticShape parse_synthetic(std::string_view text) {
       s.seed = static_cast<std::uint64_t>(number(0, 1 << 30));
     else if (key == "type")
       s.type = parse_type(value);
+    else if (key == "context")
+      s.context = number(1, 1 << 24);
     else if (key == "rope")
       s.rope_dims = number(0, s.head_dim) / 2 * 2;
     else
-      fail("synthetic model: \"@{}\" is unknown; use @layers=N, @type=NAME, @vocab=N, @rope=N, @seed=N",
+      fail("synthetic model: \"@{}\" is unknown; use @layers=N, @type=NAME, @vocab=N, @context=N, @rope=N, @seed=N",
            printable(part));
   }
   return s;

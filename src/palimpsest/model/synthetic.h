@@ -22,9 +22,10 @@ struct SyntheticShape {
   int context = 4096;
   int experts = 0, experts_used = 0, expert_feed_forward = 0;  // 0 experts: dense
   bool tied = true;
-  bool apart_qkv = false;          // Q, K and V are three tensors, also in a family whose files usually pack them
-  bool optional_tensors = false;   // those that the family's models may have
-  ggml_type type = GGML_TYPE_F32;  // of the matrices
+  bool apart_qkv = false;              // Q, K and V are three tensors, also in a family whose files usually pack them
+  bool optional_tensors = false;       // those that the family's models may have
+  std::vector<std::string> omit = {};  // but for those with one of these in their names
+  ggml_type type = GGML_TYPE_F32;      // of the matrices
   std::uint64_t seed = 1;
 
   int rope_dims = -1;  // leading dimensions of a head that turn; -1: all, 0: no rotary positions
@@ -39,10 +40,10 @@ struct SyntheticShape {
 
 // The shapes with names: real models', and of every family the smallest with all of its features, "tiny-gemma2".
 const std::map<std::string, SyntheticShape, std::less<>>& synthetic_shapes();
-// "llama-3.2-1b", "llama-3.2-1b@layers=4@type=q4_0@vocab=32000": a known name, then any of layers, type, vocab, rope,
-// seed. Throws Error that lists the known names, or says what a setting can be.
+// "llama-3.2-1b", "llama-3.2-1b@layers=4@type=q4_0@vocab=32000": a known name, then any of layers, type, vocab,
+// context, rope, seed. Throws Error that lists the known names, or says what a setting can be.
 SyntheticShape parse_synthetic(std::string_view text);
-std::string synthetic_names();  // "llama-2-7b, llama-3.2-1b, ..."
+std::string synthetic_names();  // "llama-2-7b, llama-3.2-1b, ..., and tiny-ARCHITECTURE for each of ..."
 
 GgufFile make_synthetic(const SyntheticShape& shape);                        // in memory
 void write_synthetic(const SyntheticShape& shape, const std::string& path);  // with a vocabulary; throws Error

@@ -22,10 +22,13 @@ class List {
               std::int64_t rows = 1) {
     out_.push_back({name, {size, rows, 1}, Kind::kVector, presence, &slot});
   }
-  void norm(NormWeights& slots, const std::string& name, std::int64_t size, Presence presence = Presence::kYes,
-            std::int64_t rows = 1) {
+  void norm(NormWeights& slots, const std::string& name, std::int64_t size, Presence presence = Presence::kYes) {
+    norm(slots, name, size, presence, f_.norm_bias, 1);
+  }
+  void norm(NormWeights& slots, const std::string& name, std::int64_t size, Presence presence, Presence bias,
+            std::int64_t rows) {
     vector(slots.weight, name + ".weight", size, presence, rows);
-    if (f_.norm_bias != Presence::kNo) vector(slots.bias, name + ".bias", size, both(presence, f_.norm_bias), rows);
+    vector(slots.bias, name + ".bias", size, both(presence, bias), rows);
   }
   void host_rows(const std::string& name, std::int64_t rows, Presence presence) {
     out_.push_back({name, {h_.width, rows, 1}, Kind::kHostRows, presence, nullptr});
@@ -59,7 +62,7 @@ class List {
     const auto qk_norm = [&](NormWeights& slots, const std::string& name, std::int64_t heads) {
       const bool whole = f_.qk_norm == QkNorm::kWhole;
       const Presence presence = f_.qk_norm == QkNorm::kNone ? Presence::kNo : f_.qk_norm_presence;
-      norm(slots, blk + name, whole ? heads * h_.head_dim : h_.head_dim, presence,
+      norm(slots, blk + name, whole ? heads * h_.head_dim : h_.head_dim, presence, f_.qk_norm_bias,
            f_.qk_norm == QkNorm::kEachHead ? heads : 1);
     };
     qk_norm(l.q_norm, "attn_q_norm", h_.query_heads);

@@ -14,6 +14,7 @@ const Family kMptFamily = {
     .norm_bias = Presence::kOptional,
     .qk_norm = QkNorm::kWhole,
     .qk_norm_presence = Presence::kOptional,
+    .qk_norm_bias = Presence::kOptional,
     .packed_qkv = true,
     .qkv_bias = Presence::kOptional,
     .attention_bias = Presence::kOptional,

@@ -1,0 +1,61 @@
+#include "palimpsest/info_families.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "palimpsest/commands.h"
+#include "palimpsest/model/family.h"
+#include "palimpsest/model/model.h"
+
+namespace palimpsest::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What is odd about it, in a word or two each.
+std::string features_of(const Family& f) {
+  std::vector<std::string> out;
+  const Hyperparameters h = Model::synthetic("tiny-" + std::string(f.architecture))->hyper();
+  switch (h.positions()) {
+    case PositionKind::kRotary:
+      out.push_back(fmt::format("rotary by {}", f.rope == RopeKind::kPairs ? "pairs" : "halves"));
+      if (h.rope.dims < h.head_dim) out.back() += " on part of a head";
+      break;
+    case PositionKind::kAlibi:
+      out.push_back("ALiBi");
+      break;
+    case PositionKind::kLearned:
+      out.push_back("learned positions");
+      break;
+    case PositionKind::kNone:
+      break;
+  }
+  if (h.local_rope) out.push_back("two rotary bases");
+  if (std::ranges::any_of(h.windows, [](std::int32_t w) { return w != INT32_MAX; })) out.push_back("local windows");
+  if (h.attention_soft_cap > 0) out.push_back("soft caps");
+  if (h.parallel) out.push_back("parallel residual");
+  if (f.norm == Norm::kLayer) out.push_back("LayerNorm");
+  if (f.post_norms != Presence::kNo) out.push_back("norms after");
+  if (f.qk_norm != QkNorm::kNone) out.push_back("norms of Q and K");
+  if (f.experts != Presence::kNo) out.push_back("mixtures of experts");
+  return fmt::format("{}", fmt::join(out, ", "));
+}
+
+}  // namespace
+
+int list_families(bool json) {
+  Json out = Json::array();
+  for (const Family* f : families()) {
+    out.push_back({{"architecture", f->architecture}, {"models", f->models}, {"features", features_of(*f)}});
+    if (!json) fmt::print("{:10} {:52} {}\n", f->architecture, f->models, features_of(*f));
+  }
+  if (json) fmt::print("{}\n", Json{{"families", out}}.dump(2));
+  return kOk;
+}
+
+}  // namespace palimpsest::cli
