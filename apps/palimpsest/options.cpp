@@ -49,6 +49,15 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       .add_flag("!--no-repack", flags.options.repack,
                 "leave quantised weights as they lie in the file: slower, but no copy in memory")
       ->group(group);
+  command
+      .add_option(
+          "-c,--ctx-size", flags.options.context,
+          "positions that the model will see: chooses between Phi 3's short and long rotary factors; nothing is "
+          "allocated by it")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber)
+      ->default_str("the trained context")
+      ->group(group);
 }
 
 std::string model_path(const ModelFlags& flags) {

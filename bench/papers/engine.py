@@ -72,8 +72,8 @@ def scaled(name, layers, full_layers, vocabulary, weights="q4_0"):
 LLAMA_7B = scaled("llama-2-7b", 2, 32, 32000)
 LLAMA_13B = scaled("llama-2-13b", 2, 40, 32000)
 LLAMA_30B = scaled("llama-30b", 1, 60, 32000)
-GPT_J = scaled("gpt-j-like", 2, 28, 50400)
-OPT = scaled("opt-like", 2, 32, 50272)
+GPT_J = scaled("gpt-j-6b", 2, 28, 50400)
+OPT = scaled("opt-6.7b", 2, 32, 50272) + "@context=8192"  # its own is 2,048
 
 
 def program():

@@ -50,7 +50,7 @@ def grid(o, cells, name, title, x_label):
     return lines + line_plot(name, title, x_label, "speed-up of in place", series), o.engine.command
 
 
-MODELS = {"llama-2-7b": (LLAMA_7B, True), "gpt-j-like": (GPT_J, True), "opt-like": (OPT, False)}
+MODELS = {"llama-2-7b": (LLAMA_7B, True), "gpt-j-6b": (GPT_J, True), "opt-6.7b": (OPT, False)}
 
 
 def figure_7a(o):

@@ -7,7 +7,7 @@ from report import Skip, bar_plot, median, ratios, span, table, times
 
 from common import SHARED, run, shown
 
-PYTHIA = scaled("pythia-2.8b-like", 4, 32, 50304)
+PYTHIA = scaled("pythia-2.8b", 4, 32, 50304)
 C, S, R = 2048, 32, 64
 SPEED = ("Speed: pythia-2.8b's shape with 4 of 32 layers (and an eighth of its vocabulary), Q4_0 weights, batch 1, the paper's C = 2,048, "
          "S = 32, R = 64; its GPU is an A800, where a step is bound by launching kernels.")

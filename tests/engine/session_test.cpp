@@ -194,6 +194,27 @@ TEST(Session, RefusesImpossibleOptions) {
   }
 }
 
+// A text may not go past the table; what reads a window anew never gets there.
+TEST(Session, LearnedPositionsEnd) {
+  const auto decoder = std::make_shared<Decoder>(Model::synthetic("tiny-gpt2@vocab=300@context=64"), 1);
+  const auto read = [&](const char* method) {
+    SessionOptions options;
+    options.method = parse_method(method);
+    Session session(decoder, options);
+    for (int i = 0; i < 70; ++i) session.decode(i);
+  };
+  EXPECT_NO_THROW(read("window-recompute:budget=32"));
+  for (const char* method : {"full", "streaming:budget=32,positions=original"}) {
+    try {
+      read(method);
+      ADD_FAILURE() << method;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("position 64 is past the 64"), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_THROW(read("streaming:budget=32"), Error);
+}
+
 TEST(AttentionRule, FollowsTheMethod) {
   const auto rule = [](const char* method, PositionKind kind = PositionKind::kRotary) {
     return attention_rule(parse_method(method), kind);

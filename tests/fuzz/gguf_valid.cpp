@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "palimpsest/model/family.h"
 #include "palimpsest/model/synthetic.h"
 
 namespace palimpsest::testing {
@@ -59,19 +60,28 @@ std::vector<ValidGguf> valid_gguf_files() {
                             .kv_heads = 1,
                             .head_dim = 16,
                             .context = 128};
-  std::vector<SyntheticShape> shapes(6, base);
-  shapes[1].architecture = "qwen2";
-  shapes[1].type = GGML_TYPE_Q8_0;
-  shapes[2].architecture = "qwen3";
-  shapes[2].type = GGML_TYPE_F16;
-  shapes[3].tied = false;
-  shapes[3].type = GGML_TYPE_Q4_0;
-  shapes[4].llama3_factors = true;
-  shapes[4].original_context = 64;
-  shapes[4].layers = 2;
-  shapes[5].rope_scaling = "yarn";
-  shapes[5].rope_factor = 4;
-  shapes[5].original_context = 32;
+  std::vector<SyntheticShape> shapes(4, base);
+  shapes[0].type = GGML_TYPE_Q8_0;
+  shapes[1].tied = false;
+  shapes[1].type = GGML_TYPE_Q4_0;
+  shapes[2].llama3_factors = true;
+  shapes[2].original_context = 64;
+  shapes[2].layers = 2;
+  shapes[3].rope_scaling = "yarn";
+  shapes[3].rope_factor = 4;
+  shapes[3].original_context = 32;
+  for (const Family* family : families()) {
+    SyntheticShape shape = parse_synthetic("tiny-" + std::string(family->architecture));
+    shape.vocabulary = base.vocabulary;
+    shape.width = shape.feed_forward = base.width;
+    shape.layers = base.layers;
+    shape.kv_heads = shape.kv_heads == shape.query_heads ? base.query_heads : base.kv_heads;
+    shape.query_heads = base.query_heads;
+    shape.head_dim = base.head_dim;
+    shape.context = base.context;
+    shape.type = shapes.size() % 2 == 0 ? GGML_TYPE_F32 : GGML_TYPE_F16;
+    shapes.push_back(shape);
+  }
   std::vector<ValidGguf> files;
   for (const auto& shape : shapes) {
     const GgufFile file = make_synthetic(shape);

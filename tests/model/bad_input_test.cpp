@@ -14,6 +14,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/model/decoder.h"
+#include "palimpsest/model/family.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/model/synthetic.h"
 
@@ -178,6 +179,35 @@ TEST(BadInputTest, SaysWhatIsWrong) {
     EXPECT_TRUE(one_line(message)) << message;
     for (const std::string& words : c.says)
       EXPECT_NE(message.find(words), std::string::npos) << "says: " << message << "\nbut not: " << words;
+  }
+}
+
+// A file of any family that says it has other heads or dimensions than its tensors.
+TEST(BadInputTest, EveryFamilysLiesAboutItsShape) {
+  for (const Family* family : families()) {
+    SyntheticShape shape = parse_synthetic("tiny-" + std::string(family->architecture));
+    shape.vocabulary = 300;
+    shape.layers = 1;
+    const GgufFile file = make_synthetic(shape);
+    const Bytes right(file.bytes().begin(), file.bytes().end());
+    ASSERT_EQ(error_of(right), "") << family->architecture;
+    const std::string prefix = std::string(family->architecture) + ".";
+    for (const auto& [key, value] : std::vector<std::pair<std::string, int>>{
+             {"attention.head_count", shape.query_heads / 2},
+             {"attention.head_count", 2 * shape.query_heads},
+             {"attention.head_count_kv", shape.kv_heads / 2},
+             {"attention.head_count_kv", 3 * shape.query_heads},
+             {"attention.key_length", shape.head_dim / 2},
+             {"attention.value_length", 2 * shape.head_dim},
+             {"embedding_length", 2 * shape.width},
+             {shape.experts > 0 ? "expert_feed_forward_length" : "feed_forward_length", shape.feed_forward + 1},
+             {"block_count", 2}}) {
+      Bytes bytes = right;
+      const std::string name = prefix + key;
+      std::memcpy(bytes.data() + place_of(right, name) + name.size() + 4, &value, sizeof value);
+      const std::string message = error_of(bytes);
+      EXPECT_TRUE(one_line(message)) << prefix << key << " = " << value << ": " << message;
+    }
   }
 }
 
