@@ -8,34 +8,15 @@ import argparse
 import json
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
 import time
 
-TORCH = "2.15.0"
 REPO = pathlib.Path(__file__).resolve().parent.parent.parent
 OUT = REPO / "out" / "papers" / "torch.json"
 
-
-def enter_environment(prefix):
-    """Runs this script again with the environment's Python, made first if need be."""
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "palimpsest" / f"torch-{TORCH}"
-    python, done = cache / "bin" / "python", cache / "done"
-    if pathlib.Path(sys.prefix) == cache:
-        return
-    if not done.exists():
-        print(f"torch: installing PyTorch {TORCH} into {cache} (about a minute, 5 GB) ...", file=sys.stderr, flush=True)
-        for words in ([sys.executable, "-m", "venv", cache], [python, "-m", "pip", "install", "-q", f"torch=={TORCH}", "numpy"]):
-            ended = subprocess.run(list(map(str, words)), capture_output=True, text=True)
-            if ended.returncode != 0:
-                last = (ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:]
-                print(f"torch: skipped: PyTorch {TORCH} cannot be installed: {' '.join(last)}", file=sys.stderr)
-                sys.exit(0)
-        done.touch()
-    words = [*shlex.split(prefix), str(python), str(pathlib.Path(__file__).resolve()), *sys.argv[1:]]
-    os.execvp(words[0], words)
-
+sys.path.insert(0, str(REPO / "tools" / "setup"))
+import environment  # noqa: E402
 
 N, OUT_TOKENS, SINKS = 1024, 64, 4
 
@@ -191,7 +172,11 @@ def main():
     given = arguments()
     if given.parts and "torch" not in given.parts:
         return
-    enter_environment(given.prefix)
+    try:
+        environment.enter(f"torch-{environment.TORCH}", [f"torch=={environment.TORCH}", "numpy"], "about a minute, 5 GB", given.prefix)
+    except environment.Unavailable as error:
+        print(f"torch: skipped: {error}", file=sys.stderr)
+        return
     import torch
     threads = os.cpu_count()
     torch.set_num_threads(threads)

@@ -1,0 +1,42 @@
+"""Python packages from PyPI for scripts that need them: an environment in the cache folder, made once.
+
+    import environment
+    environment.enter("gguf", ["gguf==0.19.0"], "about 10 seconds")     # from here on the packages are there
+
+Scripts that give the same name share an environment, and what is missing in it is added.
+"""
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+
+TORCH = "2.15.0"  # for the scripts that compare with it: one environment, 5 GB
+
+
+class Unavailable(Exception):
+    """What could not be installed, and why."""
+
+
+def enter(name, packages, size, prefix=""):
+    """Runs this script again with the environment's Python (and `prefix` words before it), made first if need be."""
+    root = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "palimpsest" / name
+    python, done = root / "bin" / "python", root / "done"
+    have = done.read_text().split() if done.exists() else None
+    missing = [p for p in packages if p not in (have or [])]
+    if missing or have is None:
+        print(f"{name}: installing {', '.join(missing)} into {root} ({size}) ...", file=sys.stderr, flush=True)
+        steps = [] if python.exists() else [[sys.executable, "-m", "venv", root]]
+        for words in [*steps, [python, "-m", "pip", "install", "-q", *missing]]:
+            try:
+                ended = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+            except OSError as error:
+                raise Unavailable(f"{missing} cannot be installed: {error}") from error
+            if ended.returncode != 0:
+                last = (ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:]
+                raise Unavailable(f"{', '.join(missing)} cannot be installed: {' '.join(last)}")
+        done.write_text("\n".join([*(have or []), *missing, ""]))
+    if pathlib.Path(sys.prefix) == root:
+        return
+    words = [*shlex.split(prefix), str(python), str(pathlib.Path(sys.argv[0]).resolve()), *sys.argv[1:]]
+    os.execvp(words[0], words)
