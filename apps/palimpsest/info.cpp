@@ -102,13 +102,15 @@ Json describe(const InfoFlags& flags) {
     fail("--batch {}: give 1 to {} sequences", flags.batch, kMostSequences);
   if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > kMostTokens))
     fail("--tokens {}: give 1 to {}", *flags.tokens, kMostTokens);
-  const SessionOptions options = session_options(flags.cache, kMethod);
+  SessionOptions options = session_options(flags.cache, kMethod);
   if (flags.terms && (flags.model.options.portable || !on_cpu(flags.model)))
     fail("--cache counts the pages of the CPU's own path: leave --portable and --device out");
   ModelFlags model_flags = flags.model;
   model_flags.options.repack = false;  // nothing is computed here
   const auto model = load_model(model_flags);
   const Hyperparameters& h = model->hyper();
+  if (h.positions() == PositionKind::kLearned)  // what the others have is not to be had here
+    options = session_options(flags.cache, std::string(kMethod) + ":positions=original");
   Json out;
   out["model"] = model->path().empty() ? h.name : model->path();
   out["name"] = h.name;

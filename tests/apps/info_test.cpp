@@ -104,6 +104,15 @@ TEST(Info, Synthetic) {
   EXPECT_TRUE(json["vocabulary"].is_null());
 }
 
+// The method that is taken when none is asked for fits the model; one that is asked for and does not is refused.
+TEST(Info, ModelsWithLearnedPositions) {
+  const Finished done = command({"info", "--synthetic", "tiny-opt", "--cache", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(nlohmann::json::parse(done.out)["cache"]["footprint"]["method"].get<std::string>().find("original"),
+            std::string::npos);
+  EXPECT_EQ(command({"info", "--synthetic", "tiny-opt", "--method", "streaming"}).code, 2);
+}
+
 TEST(Info, Lists) {
   EXPECT_TRUE(command({"info", "--devices"}).out.starts_with("cpu "));
   EXPECT_EQ(nlohmann::json::parse(command({"info", "--devices", "--json"}).out)[0]["name"], "cpu");

@@ -16,6 +16,7 @@ namespace {
 
 // A sentencepiece vocabulary without faults, to be bent.
 struct Parts {
+  std::string architecture = "llama";
   std::string model = "llama";
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
   std::vector<std::int32_t> types = {2, 3, 3};
@@ -33,7 +34,7 @@ struct Parts {
 
 std::string written(const Parts& parts) {
   const gguf_context_ptr g(gguf_init_empty());
-  gguf_set_val_str(g.get(), "general.architecture", "llama");
+  gguf_set_val_str(g.get(), "general.architecture", parts.architecture.c_str());
   gguf_set_val_u32(g.get(), "llama.context_length", 128);
   gguf_set_val_u32(g.get(), "llama.embedding_length", 32);
   gguf_set_val_u32(g.get(), "llama.block_count", 1);
@@ -59,6 +60,15 @@ TEST(VocabularyCheck, TakesAWholeOne) {
   EXPECT_EQ(vocabulary->detokenize(vocabulary->tokenize("ab\xFF", false, false)),
             "\xE2\x96\x81"
             "ab\xFF");  // no token for a space: its bytes
+}
+
+// libllama has no graph for these, or has never heard of them.
+TEST(VocabularyCheck, TakesThoseOfFamiliesThatLibllamaDoesNotHave) {
+  Parts parts;
+  for (const char* architecture : {"gptj", "opt"}) {
+    parts.architecture = architecture;
+    EXPECT_EQ(Vocabulary::load(written(parts))->size(), 260) << architecture;
+  }
 }
 
 template <typename Bend>

@@ -3,6 +3,7 @@
 #include <llama.h>
 
 #include <climits>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <string_view>
@@ -65,6 +66,25 @@ T filled(std::size_t guess, Fill fill) {
   return buffer;
 }
 
+// A vocabulary does not depend on the graph: that of a family which libllama has no graph for (gptj, opt) is read as if
+// it were llama's.
+llama_model* load_vocabulary(const std::string& path) {
+  llama_model_kv_override as_llama[2] = {};
+  as_llama[0].tag = LLAMA_KV_OVERRIDE_TYPE_STR;
+  std::strcpy(as_llama[0].key, "general.architecture");
+  std::strcpy(as_llama[0].val_str, "llama");
+  llama_model_params params = llama_model_default_params();
+  params.vocab_only = true;
+  while (true) {
+    const Complaints complaints;
+    if (llama_model* const model = llama_model_load_from_file(path.c_str(), params)) return model;
+    const std::string first = complaints.first();
+    if (params.kv_overrides != nullptr || first.find("model architecture") == std::string::npos)
+      fail("the vocabulary in '{}' cannot be read: {}", path, first);
+    params.kv_overrides = as_llama;
+  }
+}
+
 }  // namespace
 
 struct Vocabulary::Impl {
@@ -95,14 +115,9 @@ Vocabulary::~Vocabulary() = default;
 
 std::shared_ptr<Vocabulary> Vocabulary::load(const std::string& gguf_path) {
   check_vocabulary(gguf_path);
-  const Complaints complaints;
-  llama_model_params params = llama_model_default_params();
-  params.vocab_only = true;
   std::shared_ptr<Vocabulary> vocabulary(new Vocabulary);
   vocabulary->impl_->path = gguf_path;
-  vocabulary->impl_->model = llama_model_load_from_file(gguf_path.c_str(), params);
-  if (vocabulary->impl_->model == nullptr)
-    fail("the vocabulary in '{}' cannot be read: {}", gguf_path, complaints.first());
+  vocabulary->impl_->model = load_vocabulary(gguf_path);
   vocabulary->impl_->vocab = llama_model_get_vocab(vocabulary->impl_->model);
   if (vocabulary->size() == 0) fail("'{}' has no vocabulary: convert the model together with its tokenizer", gguf_path);
   vocabulary->impl_->spaced = vocabulary->impl_->puts_a_space_first();
