@@ -1,0 +1,2 @@
+class Refused(Exception):
+    """What cannot be converted: why, and what to do."""
