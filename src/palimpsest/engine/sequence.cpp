@@ -78,7 +78,8 @@ std::vector<int> head_budgets(const Method& m, int layers, int kv_heads) {
   return split_budget(m.split, m.budget, layers, kv_heads, least);
 }
 
-Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers)
+Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers,
+                   std::shared_ptr<PagePool> pool)
     : options_(checked(options)),
       evictor_(options.method,
                head_budgets(options.method, decoder.cache_options().layers, decoder.cache_options().kv_heads)),
@@ -86,7 +87,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
   const Hyperparameters& hyper = decoder.model().hyper();
   rule_ = attention_rule(options_.method, hyper.positions());
   const CacheOptions cache = cache_options(options_, decoder.cache_options(), hyper.positions());
-  cache_ = std::make_unique<Cache>(cache);
+  cache_ = std::make_unique<Cache>(cache, std::move(pool));
   if (rule_.at_rank && !cache.pages)
     fail(
         "rerotate delta turns keys in the pages of the CPU's fast path: use fused on other devices and with "

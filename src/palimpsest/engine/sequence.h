@@ -47,8 +47,10 @@ struct EvictionTimes {      // since the sequence was made
 
 class Sequence final : AttentionReceiver {
  public:
-  // `workers` carry what the mechanisms shift and gather move. Throws Error.
-  Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers);
+  // `workers` carry what the mechanisms shift and gather move; `pool`: of several sequences, nullptr: one of its own.
+  // Throws Error.
+  Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers,
+           std::shared_ptr<PagePool> pool = nullptr);
 
   // Drops what is due. How many of `wanted` tokens may go through the model at once now.
   std::size_t make_room(std::size_t wanted, Moment moment, bool all_logits);
@@ -61,6 +63,7 @@ class Sequence final : AttentionReceiver {
 
   const SessionOptions& options() const { return options_; }
   const Cache& cache() const { return *cache_; }
+  const AttentionRule& rule() const { return rule_; }
   int budget(int table) const { return evictor_.budget(table); }
   const EvictionTimes& times() const { return times_; }
 

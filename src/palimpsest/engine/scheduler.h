@@ -1,0 +1,104 @@
+// Continuous batching: in every step the running sequences take a token each, and what is left of the step's token
+// limit goes to prompts, in chunks, the oldest first.
+//
+//   submit -> queue -> admitted: its pages are promised -> prompt in chunks -> a token in every step -> finished
+//
+// Admission is by pages and exact: a method's budget bounds what a sequence can ever hold (engine/occupancy.h), so a
+// promise is kept without ever taking a page from a running sequence. Requests are admitted in the order they came; one
+// that has to wait for pages is not overtaken, so none waits for ever. One that could never fit is refused at once.
+//
+// Sequences with different methods share a step as long as their keys turn alike; else each kind has its own.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <unordered_set>
+#include <vector>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/engine/request.h"
+#include "palimpsest/engine/sequence.h"
+#include "palimpsest/text/vocabulary.h"
+
+namespace palimpsest {
+
+struct SchedulerOptions {
+  CacheType cache_type = CacheType::kF16;
+  int page_size = 64;
+  int step_tokens = 512;   // tokens of a step, of prompts and answers together
+  int chunk = 256;         // of a prompt; always as many, so that a result does not depend on who else is there
+  int max_sequences = 64;  // that run at a time
+  int max_queue = 256;     // that wait; more are refused with QueueFull
+  std::size_t pool_bytes = std::size_t{1} << 30;  // of keys and values, of all sequences together
+};
+
+class QueueFull : public Error {
+  using Error::Error;
+};
+
+struct SchedulerLoad {  // one moment's state, and sums since the start
+  int waiting = 0, running = 0;
+  std::size_t pool_bytes = 0, promised_bytes = 0, used_bytes = 0;
+  long long steps = 0, prompt_tokens = 0, tokens = 0, evicted = 0;  // tokens: written
+  long long finished[6] = {};                                       // by Finish
+};
+
+class Scheduler {
+ public:
+  // `vocabulary` may be nullptr (synthetic models): no grammar then, and no token ends a text. Throws Error.
+  Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Vocabulary> vocabulary,
+            const SchedulerOptions& options);
+  ~Scheduler();  // whoever is left hears kCancelled
+
+  // From any thread.
+  // Throws Error for a request that is impossible or needs more than the whole pool, QueueFull for one too many; the
+  // listener then hears nothing.
+  std::uint64_t submit(Request request, std::shared_ptr<RequestListener> listener);
+  void cancel(std::uint64_t id);  // at the next step; unknown and finished ones are ignored
+  SchedulerLoad load() const;
+
+  // From one thread.
+  bool step();                     // false: nobody runs or waits, or all that run are not ready
+  void run(std::stop_token stop);  // steps until stopped; sleeps while there is nothing to do
+  void wake();                     // a listener is ready again: run() looks
+
+  const SchedulerOptions& options() const { return options_; }
+  const Decoder& decoder() const { return *decoder_; }
+
+ private:
+  struct Job;
+  using Jobs = std::vector<std::unique_ptr<Job>>;
+
+  std::size_t need_of(const Request& request) const;
+  SessionOptions options_of(const Request& request) const;
+  void admit();
+  void end_some();  // the cancelled and the late
+  int share_out();  // who takes how many tokens in this step; how many in all
+  void run_group(const std::vector<Job*>& group);
+  void advance(Job& job, std::span<const float> logits);
+  void finish(Job& job, Finish finish, std::string error = {});
+  void clear_away();  // finished jobs, and their pages with them
+
+  std::shared_ptr<Decoder> decoder_;
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  SchedulerOptions options_;
+  std::shared_ptr<PagePool> pool_;
+  std::shared_ptr<Workers> workers_;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable_any changed_;
+  std::deque<std::unique_ptr<Job>> queue_;
+  std::unordered_set<std::uint64_t> cancelled_;  // heard of since the last step
+  std::uint64_t last_id_ = 0;
+  SchedulerLoad load_;
+  bool woken_ = false;
+
+  Jobs running_;  // in the order they were admitted; of the stepping thread alone
+  std::vector<SequenceStep> steps_;
+};
+
+}  // namespace palimpsest
