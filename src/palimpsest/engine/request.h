@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 struct Request {
   std::vector<TokenId> prompt;  // at least one
   Method method;                // every request has its own, with its own budget
-  SamplerOptions sampler;
+  SamplerOptions sampler = {};
   long long max_tokens = 256;  // to write
   bool ignore_end = false;     // go on past end-of-text tokens
   int top_logprobs = -1;       // -1: no logarithms of probabilities; else of the token, and of so many likeliest

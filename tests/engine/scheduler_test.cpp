@@ -1,0 +1,340 @@
+// Many requests at a time: each gets what it would get alone, no page is lost, nobody waits for ever.
+#include "palimpsest/engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "palimpsest/engine/session.h"
+#include "palimpsest/model/synthetic.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr int kVocabulary = 96, kChunk = 24;
+
+std::shared_ptr<Decoder> small_decoder() {
+  static const std::shared_ptr<const Model> model = Model::from(make_synthetic({.vocabulary = kVocabulary,
+                                                                                .width = 64,
+                                                                                .layers = 2,
+                                                                                .feed_forward = 96,
+                                                                                .query_heads = 4,
+                                                                                .kv_heads = 2,
+                                                                                .head_dim = 16}));
+  return std::make_shared<Decoder>(model, 1);
+}
+
+SchedulerOptions small_options() {
+  SchedulerOptions options;
+  options.cache_type = CacheType::kF32;
+  options.page_size = 16;
+  options.chunk = kChunk;
+  options.step_tokens = 64;
+  options.max_sequences = 8;
+  options.max_queue = 1000;
+  options.pool_bytes = std::size_t{1} << 20;
+  return options;
+}
+
+// What came of a request. The scheduler's thread writes, others read once it is over.
+struct Answer final : RequestListener {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  Finish how = Finish::kFailed;
+  Usage usage;
+  std::atomic<int> ended = 0;
+  std::atomic<bool> open = true;
+  std::size_t enough = SIZE_MAX;
+
+  bool ready() override { return open; }
+  bool written(const Written& token) override {
+    EXPECT_EQ(ended, 0);
+    tokens.push_back(token.token);
+    logprobs.push_back(token.logprob);
+    return tokens.size() < enough;
+  }
+  void finished(Finish finish, const Usage& u) override {
+    how = finish;
+    usage = u;
+    ++ended;
+  }
+};
+
+const char* const kMethods[] = {"full",
+                                "streaming:budget=40",
+                                "streaming:budget=48,every=8",
+                                "h2o:budget=40",
+                                "h2o:budget=33,positions=cache",
+                                "sparse:budget=40",
+                                "streaming:budget=40,mechanism=shift",
+                                "lazy:budget=40,every=6",
+                                "streaming:budget=40,rerotate=recompute"};
+
+Request random_request(std::mt19937& random) {
+  Request r;
+  r.prompt.resize(1 + random() % 90);
+  for (TokenId& t : r.prompt) t = static_cast<TokenId>(random() % kVocabulary);
+  r.method = parse_method(kMethods[random() % std::size(kMethods)]);
+  r.max_tokens = 1 + random() % 40;
+  r.sampler.temperature = random() % 2 == 0 ? 0.0F : 1.0F;
+  r.sampler.seed = random();
+  return r;
+}
+
+std::vector<TokenId> alone(const Request& request) {
+  SessionOptions options;
+  options.method = request.method;
+  options.cache_type = CacheType::kF32;
+  options.page_size = 16;
+  options.chunk = kChunk;
+  Session session(small_decoder(), options);
+  Sampler sampler(request.sampler, nullptr, kVocabulary);
+  for (const TokenId t : request.prompt) sampler.accept(t);
+  std::vector<TokenId> out = {sampler.sample(session.prefill(request.prompt))};
+  while (static_cast<long long>(out.size()) < request.max_tokens)
+    out.push_back(sampler.sample(session.decode(out.back())));
+  return out;
+}
+
+TEST(Scheduler, TogetherGivesWhatAloneGives) {
+  Scheduler scheduler(small_decoder(), nullptr, small_options());
+  std::mt19937 random(3);
+  std::vector<Request> requests;
+  std::vector<std::shared_ptr<Answer>> answers;
+  for (int i = 0; i < 40; ++i) {
+    requests.push_back(random_request(random));
+    requests.back().method = parse_method(kMethods[static_cast<std::size_t>(i) % std::size(kMethods)]);
+    answers.push_back(std::make_shared<Answer>());
+    scheduler.submit(requests.back(), answers.back());
+  }
+  int steps = 0;
+  while (scheduler.step()) ASSERT_LT(++steps, 2000);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(answers[i]->ended, 1);
+    EXPECT_EQ(answers[i]->how, Finish::kLength);
+    EXPECT_EQ(answers[i]->tokens, alone(requests[i])) << i << ": " << get_option(requests[i].method, "policy");
+  }
+  const SchedulerLoad load = scheduler.load();
+  EXPECT_EQ(load.used_bytes, 0u);
+  EXPECT_EQ(load.promised_bytes, 0u);
+  EXPECT_EQ(load.running + load.waiting, 0);
+  EXPECT_EQ(load.finished[static_cast<int>(Finish::kLength)], 40);
+}
+
+// Random arrivals, lengths, budgets, cancellations, deadlines and slow readers, beside a model that only counts.
+TEST(Scheduler, RandomLoadsLoseNothing) {
+  for (const unsigned seed : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U}) {
+    std::mt19937 random(seed);
+    SchedulerOptions options = small_options();
+    options.pool_bytes = (20 + random() % 60) << 10;  // a few sequences' worth
+    options.max_sequences = 1 + static_cast<int>(random() % 8);
+    Scheduler scheduler(small_decoder(), nullptr, options);
+
+    struct Known {
+      Request request;
+      std::shared_ptr<Answer> answer;
+      bool cancelled = false, late = false;
+      std::size_t enough = SIZE_MAX;
+    };
+    std::map<std::uint64_t, Known> known;
+    long long refused = 0;
+    for (int round = 0; round < 400; ++round) {
+      if (round < 300 && random() % 3 == 0) {
+        Known k{.request = random_request(random), .answer = std::make_shared<Answer>()};
+        if (random() % 10 == 0) k.enough = k.answer->enough = 1 + random() % 5;
+        if (random() % 10 == 0) k.request.deadline = Clock::now(), k.late = true;
+        if (random() % 10 == 0) k.answer->open = false;
+        try {
+          const std::uint64_t id = scheduler.submit(k.request, k.answer);
+          known.emplace(id, std::move(k));
+        } catch (const Error& e) {
+          EXPECT_NE(std::string(e.what()).find("smaller budget"), std::string::npos) << e.what();
+          EXPECT_EQ(k.answer->ended, 0);
+          ++refused;
+        }
+      }
+      if (!known.empty() && random() % 12 == 0) {
+        auto it = std::next(known.begin(), static_cast<std::ptrdiff_t>(random() % known.size()));
+        if (it->second.answer->ended == 0) it->second.cancelled = true;
+        scheduler.cancel(it->first);
+      }
+      if (!known.empty() && random() % 4 == 0)
+        std::next(known.begin(), static_cast<std::ptrdiff_t>(random() % known.size()))->second.answer->open = true;
+      scheduler.step();
+      const SchedulerLoad load = scheduler.load();
+      ASSERT_LE(load.promised_bytes, options.pool_bytes);
+      ASSERT_LE(load.used_bytes, load.promised_bytes);
+      ASSERT_LE(load.running, options.max_sequences);
+    }
+    for (auto& [id, k] : known) k.answer->open = true;
+    int steps = 0;
+    while (scheduler.step()) ASSERT_LT(++steps, 20000) << "somebody waits for ever";
+
+    long long finished = 0;
+    for (const auto& [id, k] : known) {
+      const Answer& a = *k.answer;
+      ASSERT_EQ(a.ended, 1) << id;
+      ++finished;
+      if (a.how == Finish::kCancelled) {
+        EXPECT_TRUE(k.cancelled) << id;
+      } else if (a.how == Finish::kDeadline) {
+        EXPECT_TRUE(k.late) << id;
+      } else if (a.how == Finish::kStopped) {
+        EXPECT_EQ(a.tokens.size(), k.enough) << id;
+      } else {
+        EXPECT_EQ(a.how, Finish::kLength) << id;
+        EXPECT_EQ(static_cast<long long>(a.tokens.size()), k.request.max_tokens) << id;
+      }
+      if (id % 7 == 0) {
+        const auto truth = alone(k.request);
+        EXPECT_TRUE(std::equal(a.tokens.begin(), a.tokens.end(), truth.begin())) << id;
+      }
+    }
+    const SchedulerLoad load = scheduler.load();
+    EXPECT_EQ(load.used_bytes, 0u);
+    EXPECT_EQ(load.promised_bytes, 0u);
+    long long heard = 0;
+    for (const long long n : load.finished) heard += n;
+    EXPECT_EQ(heard, finished);
+    EXPECT_GT(finished, 50);
+    std::printf("seed %u: %lld finished, %lld refused, %lld steps\n", seed, finished, refused, load.steps);
+  }
+}
+
+// One that needs most of the pool comes between many small ones, and is not overtaken for ever.
+TEST(Scheduler, ALargeRequestIsNotStarved) {
+  SchedulerOptions options = small_options();
+  options.pool_bytes = 64 << 10;
+  Scheduler scheduler(small_decoder(), nullptr, options);
+  std::mt19937 random(9);
+  const auto small = [&] {
+    Request r = random_request(random);
+    r.method = parse_method("streaming:budget=32");
+    return r;
+  };
+  for (int i = 0; i < 10; ++i) scheduler.submit(small(), std::make_shared<Answer>());
+  Request large = small();
+  large.prompt.assign(60, 5);
+  large.method = parse_method("full");
+  large.max_tokens = 30;
+  const auto answer = std::make_shared<Answer>();
+  scheduler.submit(large, answer);
+  int steps = 0;
+  while (answer->ended == 0 && ++steps < 1000) {
+    if (steps < 500) scheduler.submit(small(), std::make_shared<Answer>());
+    scheduler.step();
+  }
+  EXPECT_EQ(answer->ended, 1);
+  EXPECT_LT(steps, 400);
+}
+
+TEST(Scheduler, ManyThreadsSubmitAndCancel) {
+  Scheduler scheduler(small_decoder(), nullptr, small_options());
+  std::jthread engine([&](std::stop_token stop) { scheduler.run(stop); });
+  std::vector<std::jthread> clients;
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Answer>> answers;
+  for (unsigned c = 0; c < 4; ++c)
+    clients.emplace_back([&, c] {
+      std::mt19937 random(c);
+      for (int i = 0; i < 12; ++i) {
+        const auto answer = std::make_shared<Answer>();
+        const std::uint64_t id = scheduler.submit(random_request(random), answer);
+        if (random() % 3 == 0) scheduler.cancel(id);
+        const std::lock_guard lock(mutex);
+        answers.push_back(answer);
+      }
+    });
+  clients.clear();  // joins
+  for (const auto& answer : answers)
+    while (answer->ended == 0) std::this_thread::yield();
+  while (scheduler.load().running > 0) std::this_thread::yield();
+  EXPECT_EQ(scheduler.load().used_bytes, 0u);
+  EXPECT_EQ(answers.size(), 48u);
+}
+
+TEST(Scheduler, LogprobsAreOfTheWholeDistribution) {
+  Scheduler scheduler(small_decoder(), nullptr, small_options());
+  struct Listener final : RequestListener {
+    bool written(const Written& token) override {
+      EXPECT_EQ(token.top_logprobs.size(), 5u);
+      EXPECT_EQ(token.top_logprobs.front().first, token.token);  // greedy
+      EXPECT_EQ(token.top_logprobs.front().second, token.logprob);
+      for (std::size_t i = 1; i < 5; ++i) EXPECT_GE(token.top_logprobs[i - 1].second, token.top_logprobs[i].second);
+      EXPECT_LT(token.logprob, 0);
+      return true;
+    }
+    void finished(Finish, const Usage& usage) override { tokens = usage.tokens; }
+    long long tokens = 0;
+  };
+  const auto listener = std::make_shared<Listener>();
+  Request request{.prompt = {1, 2, 3}, .method = parse_method("full"), .max_tokens = 6, .top_logprobs = 5};
+  request.sampler.temperature = 0;
+  scheduler.submit(request, listener);
+  while (scheduler.step()) {
+  }
+  EXPECT_EQ(listener->tokens, 6);
+}
+
+TEST(Scheduler, RefusesWhatCannotBe) {
+  SchedulerOptions options = small_options();
+  options.max_queue = 2;
+  Scheduler scheduler(small_decoder(), nullptr, options);
+  const auto says = [&](const Request& request, const std::string& words) {
+    const auto answer = std::make_shared<Answer>();
+    try {
+      scheduler.submit(request, answer);
+      ADD_FAILURE() << words;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+    }
+    EXPECT_EQ(answer->ended, 0);
+  };
+  const Request good{.prompt = {1}, .method = parse_method("streaming:budget=32"), .max_tokens = 4};
+  Request bad = good;
+  bad.prompt.clear();
+  says(bad, "prompt is empty");
+  bad.prompt = {kVocabulary};
+  says(bad, "vocabulary of 96");
+  bad = good;
+  bad.max_tokens = 0;
+  says(bad, "max_tokens is 0");
+  bad = good;
+  bad.method = parse_method("full");
+  bad.max_tokens = 1 << 24;
+  says(bad, "smaller budget");
+  bad = good;
+  bad.method = parse_method("window-recompute:budget=8");
+  says(bad, "reads its window anew");
+  bad = good;
+  bad.method = parse_method("streaming:rerotate=cached-half");
+  says(bad, "use rerotate=fused");
+  bad = good;
+  bad.sampler.grammar = "root ::= \"a\"";
+  says(bad, "needs a model with a vocabulary");
+
+  for (int i = 0; i < 2; ++i) scheduler.submit(good, std::make_shared<Answer>());
+  EXPECT_THROW(scheduler.submit(good, std::make_shared<Answer>()), QueueFull);
+  options.step_tokens = 10;
+  EXPECT_THROW(Scheduler(small_decoder(), nullptr, options), Error);
+}
+
+TEST(Scheduler, WhoIsLeftAtTheEndIsTold) {
+  const auto answer = std::make_shared<Answer>();
+  {
+    Scheduler scheduler(small_decoder(), nullptr, small_options());
+    scheduler.submit({.prompt = {1, 2}, .method = parse_method("full"), .max_tokens = 9}, answer);
+    scheduler.step();
+  }
+  EXPECT_EQ(answer->ended, 1);
+  EXPECT_EQ(answer->how, Finish::kCancelled);
+}
+
+}  // namespace
+}  // namespace palimpsest
