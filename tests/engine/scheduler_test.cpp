@@ -132,7 +132,7 @@ TEST(Scheduler, RandomLoadsLoseNothing) {
   for (const unsigned seed : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U}) {
     std::mt19937 random(seed);
     SchedulerOptions options = small_options();
-    options.pool_bytes = (20 + random() % 60) << 10;  // a few sequences' worth
+    options.pool_bytes = (40 + random() % 60) << 10;  // a few sequences' worth
     options.max_sequences = 1 + static_cast<int>(random() % 8);
     Scheduler scheduler(small_decoder(), nullptr, options);
 
