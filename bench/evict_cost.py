@@ -7,10 +7,10 @@ busy machine slows both.
     make evict-cost                      # all, about 15 minutes
     make evict-cost COST_ARGS='--budgets 256 --batches 1'
 """
-import argparse
 import statistics
 
 import common
+import parts
 
 METHODS = {  # name: (method, what issue 4 asks)
     "streaming": ("streaming:budget={n}", 1.01),
@@ -62,15 +62,15 @@ def page(results, options, command):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parts.parser(__doc__)
     parser.add_argument("--model", default="llama-3.2-1b@type=q4_0@vocab=32000")
     parser.add_argument("--budgets", type=int, nargs="+", default=[256, 1024, 4096])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--reps", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--prefix", default="", help="words before the program, as in 'chrt -r 1'")
+    parts.add(parser, "--threads", default=2)
+    parts.add(parser, "--prefix")
     parser.add_argument("--dry", action="store_true", help="print the page, do not write docs/results/evict-cost.md")
     options = parser.parse_args()
     results, command = [], None

@@ -12,20 +12,19 @@
 
 Writes docs/results/growth.md and its plots. Samples are kept in out/growth.json.
 """
-import argparse
 import json
 import math
 import os
-import re
 import statistics
-import subprocess
 import sys
 
-from common import REPO, RESULTS, Failed, commit, machine, random_model, run, run_json, say, shown, today
+import parts as script
+from common import RESULTS, Failed, random_model, run_json, say, shown
 from plot import Panel, plot
 
-OUT = RESULTS / "growth.md"
 PARTS = ["reading", "budget", "batch", "stream"]
+PAGE = script.Page("growth", "Growth: what more tokens, budget and sequences cost", "Made by `make growth` (bench/growth.py), part by part.",
+                   PARTS)
 EXPONENT, FLAT = 1.05, 1.05
 
 
@@ -236,24 +235,9 @@ class Parts:
                 "", f"![stream]({name})", "", "```", "$ " + shown(command), "```", ""]
 
 
-def section(part, lines):
-    return f"<!-- part {part} -->\n" + "\n".join(lines).rstrip() + f"\n<!-- end {part} -->\n"
-
-
-def put(part, lines):
-    """Replaces the part's section in the results; sections lie in the order of PARTS."""
-    text = OUT.read_text() if OUT.exists() else ""
-    found = {p: m[0] for p in PARTS if (m := re.search(rf"<!-- part {p} -->\n.*?<!-- end {p} -->\n", text, re.S))}
-    found[part] = section(part, lines)
-    OUT.write_text("\n".join(["# Growth: what more tokens, budget and sequences cost\n\nMade by `make growth` (bench/growth.py), part by part.\n",
-                              *[found[p] for p in PARTS if p in found]]))
-
-
 def main():
-    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parse.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
-    parse.add_argument("--program", default=str(REPO / "build" / "palimpsest"))
-    parse.add_argument("--threads", type=int, default=os.cpu_count())
+    parse = script.parser(__doc__, PARTS)
+    script.add(parse, "--program", "--threads")
     parse.add_argument("--rounds", type=int, default=3, help="0: no measuring, the tables of the samples there are")
     parse.add_argument("--full-rounds", type=int, default=1, help="of reading with the full cache")
     parse.add_argument("--methods", default="streaming,h2o")
@@ -268,27 +252,21 @@ def main():
     parse.add_argument("--stream-shape", default="tiny@layers=1@vocab=300@type=q8_0")
     parse.add_argument("--stream-tokens", type=int, default=4000000)
     parse.add_argument("--stream-budget", type=int, default=256)
-    parse.add_argument("--folder", default=str(REPO / "out"), help="where random weights and samples go")
-    parse.add_argument("--prefix", default="", help="words before measured commands, as in 'chrt -r 1'")
-    parse.add_argument("--add", action="store_true", help="add to the samples of the last run")
-    options = parse.parse_args()
-    unknown = [p for p in options.parts if p not in PARTS]
-    if unknown:
-        parse.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    samples, failed = Samples(os.path.join(options.folder, "growth.json"), keep=True), []
+    script.add(parse, "--folder", "--prefix")
+    script.add(parse, "--add", help="add to the samples of the last run")
+    options = script.parsed(parse, PARTS)
+    samples = Samples(os.path.join(options.folder, "growth.json"), keep=True)
     parts = Parts(options, samples)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    for name in options.parts or PARTS:
+
+    def work(name):
         if not options.add and options.rounds > 0:
             samples.forget(name)
-        work = getattr(parts, name)
-        try:
-            put(name, [f"## {work.__doc__}", "", *work(), f"*{today()}, {machine()}, palimpsest {commit()}.*"])
-        except (Failed, KeyError, subprocess.TimeoutExpired, FileNotFoundError) as error:
-            say(f"{name}: failed: {error!r}")
-            failed.append(name)
-    print(OUT)
-    sys.exit(1 if failed else 0)
+        part = getattr(parts, name)
+        PAGE.put(name, part.__doc__, part())
+
+    code = script.work_through(options.parts, work, faults=(KeyError,))
+    print(PAGE.path)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

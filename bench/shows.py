@@ -7,23 +7,17 @@
 
 Writes docs/results/first-light.md, one section a part. What needs ../shared is skipped by name where that is missing.
 """
-import argparse
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
 
-from common import REPO, RESULTS, SHARED, Failed, commit, machine, run, run_json, say, shown, today
+from common import REPO, RESULTS, SHARED, Failed, run, run_json, shown
+from parts import Page, Skip, add, parsed, parser, work_through
 
 MODEL = SHARED / "models/stories260K/stories260K.gguf"
 BOOK = SHARED / "text/pg19-test/10146.txt"
-OUT = RESULTS / "first-light.md"
-
-
-class Skip(Exception):
-    """What is missing, and how to get it."""
 
 
 def need(*paths):
@@ -204,55 +198,31 @@ class Parts:
 PARTS = ["golden", "logits", "stream", "book", "exactness", "versus", "bad_input", "fuzz"]
 
 
-def section(part, lines):
-    return f"<!-- part {part} -->\n" + "\n".join(lines).rstrip() + f"\n<!-- end {part} -->\n"
-
-
-def put(part, lines):
-    """Replaces the part's section in the results, or appends it in the order of PARTS."""
-    text = OUT.read_text() if OUT.exists() else "# First light: what was asked to be shown\n\nMade by `make shows` (bench/shows.py), part by part.\n"
-    new = section(part, lines)
-    found = re.search(rf"<!-- part {part} -->\n.*?<!-- end {part} -->\n", text, re.S)
-    if found:
-        text = text[:found.start()] + new + text[found.end():]
-    else:
-        later = [text.find(f"<!-- part {p} -->") for p in PARTS[PARTS.index(part) + 1:]]
-        at = min([i for i in later if i >= 0], default=len(text))
-        text = text[:at].rstrip() + "\n\n" + new + ("\n" + text[at:] if at < len(text) else "")
-    OUT.write_text(text)
+PAGE = Page("first-light", "First light: what was asked to be shown", "Made by `make shows` (bench/shows.py), part by part.", PARTS)
 
 
 def main():
-    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parse.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
-    parse.add_argument("--program", default=str(REPO / "build" / "palimpsest"))
+    parse = parser(__doc__, PARTS)
+    add(parse, "--program")
     parse.add_argument("--build", default="build", help="folder of the test programs")
-    parse.add_argument("--threads", type=int, default=os.cpu_count())
+    add(parse, "--threads")
     parse.add_argument("--limit", type=float, help="seconds a part's command may take")
-    parse.add_argument("--prefix", default="", help="words before measured commands, as in 'chrt -r 1'")
+    add(parse, "--prefix")
     parse.add_argument("--stream-tokens", type=int, default=100000)
     parse.add_argument("--stream-runs", type=int, default=3)
     parse.add_argument("--full-tokens", type=int, default=32768, help="of the book, with the full cache")
     parse.add_argument("--exact-tokens", type=int, default=5000)
     parse.add_argument("--fuzz-runs", type=int, default=1000000)
-    options = parse.parse_args()
-    unknown = [p for p in options.parts if p not in PARTS]
-    if unknown:
-        parse.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    parts, failed = Parts(options), []
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    for name in options.parts or PARTS:
-        work = getattr(parts, name)
-        say(name)
-        try:
-            put(name, [f"## {work.__doc__}", "", *work(), f"*{today()}, {machine()}, palimpsest {commit()}.*"])
-        except Skip as skip:
-            say(f"{name}: skipped: {skip}")
-        except (Failed, subprocess.TimeoutExpired, FileNotFoundError) as error:
-            say(f"{name}: failed: {error}")
-            failed.append(name)
-    print(OUT)
-    sys.exit(1 if failed else 0)
+    options = parsed(parse, PARTS)
+    parts = Parts(options)
+
+    def work(name):
+        part = getattr(parts, name)
+        PAGE.put(name, part.__doc__, part())
+
+    code = work_through(options.parts, work)
+    print(PAGE.path)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

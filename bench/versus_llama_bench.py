@@ -8,7 +8,6 @@ flash attention off and on, and the better of the two for every figure. In a rou
 llama-bench reads a prompt of that length (once a process, untimed); ours fills its cache with random rows, which is as fast to attend to
 (--check-fill times both). The spread is over all samples of all rounds.
 """
-import argparse
 import json
 import os
 import statistics
@@ -16,13 +15,14 @@ import sys
 import time
 
 from common import REPO, RESULTS, Failed, commit, machine, random_model, run, run_json, say, spread, today
+from parts import add, parser
 
 TARGET = {("prefill", 0): 0.95, ("decode", 0): 0.98, ("decode", 2048): 1.25, ("decode", 8192): 1.9}
 
 
 def arguments():
-    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parse.add_argument("--program", default=str(REPO / "build" / "palimpsest"))
+    parse = parser(__doc__)
+    add(parse, "--program")
     parse.add_argument("--llama-bench", default="llama-bench")
     parse.add_argument("--shape", default="llama-3.2-1b@vocab=32000")
     parse.add_argument("--types", default="q8_0,q4_0")
@@ -33,13 +33,13 @@ def arguments():
     parse.add_argument("--rounds", type=int, default=3)
     parse.add_argument("--deep", type=int, default=4096, help="from this depth on ...")
     parse.add_argument("--deep-rounds", type=int, default=1, help="... so many rounds only: llama-bench reads the prompt anew")
-    parse.add_argument("--threads", type=int, default=os.cpu_count())
+    add(parse, "--threads")
     parse.add_argument("--models", default=str(REPO / "out"), help="where the files of random weights go")
-    parse.add_argument("--prefix", default="", help="words before every measured command, as in 'chrt -r 1'")
+    add(parse, "--prefix")
     parse.add_argument("--pause", type=float, default=0, help="seconds between measurements")
     parse.add_argument("--check-fill", action="store_true", help="also time ours after a prompt that was really read")
     parse.add_argument("--out", default=str(RESULTS / "versus-llama-bench.md"))
-    parse.add_argument("--add", action="store_true", help="add to the samples of the last run: rounds in slices")
+    add(parse, "--add")
     parse.add_argument("--from-json", help="no measuring: the table of an earlier run's samples")
     return parse.parse_args()
 

@@ -7,13 +7,13 @@
 build/shift_bench does a round (its first lines say what each mode is); this repeats it, pools the gaps of all rounds and
 writes docs/results/versus-llama-shift.md.
 """
-import argparse
 import json
 import os
 import statistics
 import sys
 
 from common import REPO, RESULTS, Failed, commit, machine, random_model, run, say, today
+from parts import add, parser
 
 MODES = {
     "never": "never evicts",
@@ -28,8 +28,8 @@ FASTER, PAYS = 1.15, 1.01
 
 
 def arguments():
-    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parse.add_argument("--program", default=str(REPO / "build" / "palimpsest"))
+    parse = parser(__doc__)
+    add(parse, "--program")
     parse.add_argument("--bench", default=str(REPO / "build" / "shift_bench"))
     parse.add_argument("--shape", default="llama-3.2-1b@vocab=32000")
     parse.add_argument("--models", default="q4_0,q8_0,default", help="types of random weights in that shape; default: the model that comes with the program")
@@ -37,11 +37,10 @@ def arguments():
     parse.add_argument("--kept", type=int, default=1024)
     parse.add_argument("--steps", type=int, default=192, help="in a round; 64 or more, or nothing is evicted in bunches")
     parse.add_argument("--rounds", type=int, default=1)
-    parse.add_argument("--threads", type=int, default=os.cpu_count(), help="1 for the default model, whatever is given")
-    parse.add_argument("--folder", default=str(REPO / "out"), help="where random weights and samples go")
-    parse.add_argument("--prefix", default="", help="words before every measured command, as in 'chrt -r 1'")
+    add(parse, "--threads", help="1 for the default model, whatever is given")
+    add(parse, "--folder", "--prefix")
     parse.add_argument("--out", default=str(RESULTS / "versus-llama-shift.md"))
-    parse.add_argument("--add", action="store_true", help="add to the samples of the last run")
+    add(parse, "--add", help="add to the samples of the last run")
     parse.add_argument("--from-json", action="store_true", help="no measuring: the table of the last run's samples")
     return parse.parse_args()
 

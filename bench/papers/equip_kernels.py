@@ -1,9 +1,10 @@
 """EQUIP's tables 5 and 6: the cache's update alone, and rotation at ranks without order."""
 import json
 
-from report import Skip, bar_plot, geometric_mean, median, ratios, span, table, times, verdict
+from report import bar_plot, geometric_mean, median, ratios, span, table, times, verdict
 
 from common import REPO, run, shown
+from parts import Skip
 
 # Speed-ups on the paper's CPU (60 cores, Sapphire Rapids): batch, heads, head size -> over H2O, over StreamingLLM.
 TABLE_5 = {(1, 64, 64): (11.62, 26.54), (1, 64, 128): (27.32, 36.04), (1, 128, 64): (19.36, 27.65), (8, 64, 64): (35.73, 47.94),

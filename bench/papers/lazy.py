@@ -1,11 +1,11 @@
 """Lazy Pruning's tables: time of a token and perplexity of strict and of lazy pruning, with and without a cache."""
 import json
-import re
 
 from engine import scaled
-from report import Skip, bar_plot, median, ratios, span, table, times
+from report import bar_plot, median, ratios, span, table, times
 
 from common import SHARED, run, shown
+from parts import Skip
 
 PYTHIA = scaled("pythia-2.8b", 4, 32, 50304)
 C, S, R = 2048, 32, 64

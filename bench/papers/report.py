@@ -1,15 +1,10 @@
-"""What the parts share: pages of results made part by part, figures with their spread, plots."""
+"""What the parts share: figures with their spread, plots."""
 import pathlib
-import re
 import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from common import RESULTS, commit, machine, say, today  # noqa: E402
-
-
-class Skip(Exception):
-    """What is missing, and how to get it."""
+from common import RESULTS, say  # noqa: E402
 
 
 def median(values):
@@ -40,27 +35,6 @@ def table(heads, rows):
 
 def verdict(what, value, asked):
     return f"{what}: **{value:.2f}x** (asked: at least {asked:g}x): {'yes' if value >= asked else '**no**'}."
-
-
-class Page:
-    """docs/results/<name>.md: one section a part, each replaced when its part runs again."""
-
-    def __init__(self, name, title, intro, order):
-        self.path, self.title, self.intro, self.order = RESULTS / f"{name}.md", title, intro, order
-
-    def put(self, part, title, lines, command):
-        text = self.path.read_text() if self.path.exists() else f"# {self.title}\n\n{self.intro}\n"
-        foot = f"*`{command}`; {today()}, {machine()}, palimpsest {commit()}.*"
-        new = "\n".join([f"<!-- part {part} -->", f"## {title}", "", *lines, foot, f"<!-- end {part} -->", ""])
-        found = re.search(rf"<!-- part {part} -->\n.*?<!-- end {part} -->\n", text, re.S)
-        if found:
-            text = text[:found.start()] + new + text[found.end():]
-        else:
-            later = [text.find(f"<!-- part {p} -->") for p in self.order[self.order.index(part) + 1:]]
-            at = min([i for i in later if i >= 0], default=len(text))
-            text = text[:at].rstrip() + "\n\n" + new + ("\n" + text[at:] if at < len(text) else "")
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(text)
 
 
 def _pyplot():

@@ -9,9 +9,6 @@ Writes docs/results/equip.md, lazy.md and sparse.md, one section a part, and the
 whose rounds alternate in one process; the cell gives its median (least-most). PyTorch's side is measured before by
 bench/papers/torch_baselines.py, where it can be had.
 """
-import argparse
-import os
-import subprocess
 import sys
 
 import equip
@@ -20,9 +17,9 @@ import lazy
 import sparse
 import torch_report
 from engine import Effort, Engine, program
-from report import Page, Skip
 
-from common import Failed, say
+import parts as script
+from parts import Page
 
 EQUIP = Page("equip", "EQUIP: its figures and tables at our scale",
              "Made by `make bench-papers` (bench/papers), part by part. The baselines are ours, as the paper describes them: the survivors "
@@ -51,30 +48,21 @@ class Options:
 
 
 def main():
-    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parse.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
+    parse = script.parser(__doc__, PARTS)
     parse.add_argument("--quick", action="store_true")
-    parse.add_argument("--threads", type=int, default=os.cpu_count())
-    parse.add_argument("--program", default=program())
+    script.add(parse, "--threads")
+    script.add(parse, "--program", default=program())
     parse.add_argument("--build", default="build", help="folder of the benches")
-    parse.add_argument("--prefix", default="", help="words before measured commands, as in 'chrt -r 1'")
-    given = parse.parse_args()
-    unknown = [p for p in given.parts if p not in PARTS]
-    if unknown:
-        parse.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    options, failed = Options(given), []
-    for name in given.parts or PARTS:
-        page, work = PARTS[name]
-        say(name)
-        try:
-            lines, command = work(options)
-            page.put(name, work.__doc__ + (" (the quick form)" if given.quick else ""), lines, command)
-        except Skip as skip:
-            say(f"{name}: skipped: {skip}")
-        except (Failed, subprocess.TimeoutExpired, FileNotFoundError) as error:
-            say(f"{name}: failed: {error}")
-            failed.append(name)
-    sys.exit(1 if failed else 0)
+    script.add(parse, "--prefix")
+    given = script.parsed(parse, PARTS)
+    options = Options(given)
+
+    def work(name):
+        page, part = PARTS[name]
+        lines, command = part(options)
+        page.put(name, part.__doc__ + (" (the quick form)" if given.quick else ""), lines, command)
+
+    sys.exit(script.work_through(given.parts, work))
 
 
 if __name__ == "__main__":

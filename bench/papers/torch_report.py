@@ -1,9 +1,10 @@
 """PyTorch's figures (measured by torch_baselines.py) beside ours of the same work."""
 import json
 
-from report import Skip, geometric_mean, median, ratios, table, times
+from report import geometric_mean, median, ratios, table, times
 
 from common import REPO
+from parts import Skip
 
 FILE = REPO / "out" / "papers" / "torch.json"
 
