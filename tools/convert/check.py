@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Is what hf_to_gguf.py writes what Hugging Face computes? Small random GPT-J and OPT models, made by `transformers`,
-are converted and run by this program over 200 tokens: logits against transformers' own in f32, and the tokenizer.
+are converted and run by this program over 200 tokens: logits against transformers' own in f32, and the tokenizer. Each
+once as safetensors in parts with tokenizer.json, once as torch.save has it with vocab.json and merges.txt.
 
   make convert-check        (from PyPI, once: PyTorch and transformers, 5 GB)
 """
@@ -8,6 +9,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -79,18 +81,24 @@ def make(out):
     for name, model in models(transformers):
         for weights in ("safetensors", "bin"):
             folder = out / f"{name}-{weights}"
-            folder.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
             if weights == "safetensors":
                 shake(torch, model)
                 model = model.eval().float()
-                model.save_pretrained(folder)
+                model.save_pretrained(folder, max_shard_size="300KB")
             else:
                 model.config.save_pretrained(folder)
                 torch.save(model.state_dict(), folder / "pytorch_model.bin")
             tokenizer_files(folder)
+            texts = tokenized(transformers, folder)
+            if weights == "safetensors":  # the other form of the same
+                transformers.GPT2TokenizerFast(str(folder / "vocab.json"), str(folder / "merges.txt")).save_pretrained(folder)
+                (folder / "vocab.json").unlink()
+                (folder / "merges.txt").unlink(missing_ok=True)
             tokens = torch.randint(2, model.config.vocab_size, (1, TOKENS), generator=torch.Generator().manual_seed(3))
             logits(torch, model, tokens, folder / "logits.f32")
-            golden = {"architecture": name, "tokens": tokens[0].tolist(), "texts": tokenized(transformers, folder),
+            golden = {"architecture": name, "tokens": tokens[0].tolist(), "texts": texts,
                       "logits": [{"file": "logits.f32", "median": 1e-5, "greatest": 1e-5}]}
             # transformers' own differ by that table's rounding. With it, a token in ten still has a number so near to the
             # middle of two in f16 that it falls to the other side.
