@@ -8,6 +8,7 @@
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/memory.h"
+#include "palimpsest/engine/snapshot.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
@@ -30,7 +31,9 @@ Examples:
   palimpsest run -n -1 --ignore-eos                      on and on; Ctrl-C ends it well (exit code 130)
   palimpsest run -f book.txt --method streaming:budget=1024,sinks=8
   palimpsest run --method full --temp 0 -n 100 --json
-  palimpsest run -p "One day" --stop "." --stop "!"      until the end of the sentence)";
+  palimpsest run -p "One day" --stop "." --stop "!"      until the end of the sentence
+  palimpsest run -n 500 --save story.snap                then, some other day:
+  palimpsest run -n 500 --restore story.snap             on, as if it had never stopped)";
 
 struct RunFlags {
   ModelFlags model;
@@ -38,7 +41,7 @@ struct RunFlags {
   SamplingFlags sampling;
   std::optional<long long> threads;
   std::optional<std::string> prompt;
-  std::string prompt_file;
+  std::string prompt_file, save, restore;
   GenerateOptions generate{.max_tokens = 512, .stop = {}, .ignore_end = false};
   bool json = false;
 };
@@ -57,6 +60,14 @@ std::vector<TokenId> prompt_tokens(const Vocabulary& vocabulary, const std::stri
   auto tokens = vocabulary.tokenize(text, true, true);
   if (tokens.empty() && vocabulary.bos() >= 0) tokens.push_back(vocabulary.bos());
   if (tokens.empty()) fail("this model has no token to begin a text with: give a prompt with -p");
+  return tokens;
+}
+
+// What goes on from a snapshot: the token that was written last and not yet read, then the new text.
+std::vector<TokenId> goes_on(const Vocabulary& vocabulary, const SnapshotText& before, const std::string& text) {
+  std::vector<TokenId> tokens = vocabulary.tokenize(text, false, true);
+  if (before.unread >= 0) tokens.insert(tokens.begin(), before.unread);
+  if (tokens.empty()) fail("the snapshot ends with a token that was read: give a prompt with -p");
   return tokens;
 }
 
@@ -94,7 +105,8 @@ int run(const RunFlags& flags) {
   const std::string text = prompt_text(flags);
 
   const TextModel loaded = load_text_model(flags.model);
-  const auto prompt = prompt_tokens(*loaded.vocabulary, text);
+  auto prompt =
+      flags.restore.empty() ? prompt_tokens(*loaded.vocabulary, text) : loaded.vocabulary->tokenize(text, false, true);
   const long long most = flags.generate.max_tokens < 0
                              ? static_cast<long long>(prompt.size())
                              : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;
@@ -102,6 +114,14 @@ int run(const RunFlags& flags) {
   Session session(std::make_shared<Decoder>(loaded.model, threads),
                   session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), most));
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
+  GenerateOptions how = flags.generate;
+  SnapshotText history;
+  if (!flags.restore.empty()) {
+    history = load_snapshot(flags.restore, session, &sampler);
+    prompt = goes_on(*loaded.vocabulary, history, text);
+    how.known = history.unread >= 0 ? 1 : 0;
+  }
+  how.keep = !flags.save.empty();
 
   StandardOutput output;
   std::string collected;  // --json only
@@ -119,11 +139,11 @@ int run(const RunFlags& flags) {
     if (!writing) writing.emplace("writing", "tokens");
     writing->update(session.position() - static_cast<long long>(prompt.size()) + 1, flags.generate.max_tokens);
   };
-  const Generation g = generate(session, sampler, *loaded.vocabulary, prompt, flags.generate, emit, cancel,
-                                [&](long long done, long long total) {
-                                  reading.update(done, total);
-                                  return true;
-                                });
+  const Generation g =
+      generate(session, sampler, *loaded.vocabulary, prompt, how, emit, cancel, [&](long long done, long long total) {
+        reading.update(done, total);
+        return true;
+      });
   reading.clear();
   writing.reset();
   if (flags.json)
@@ -131,6 +151,12 @@ int run(const RunFlags& flags) {
   else
     output.end_line();
   fmt::print(stderr, "palimpsest: {}\n", summary_line(g, session.cache()));
+  if (!flags.save.empty()) {
+    history.tokens.insert(history.tokens.end(), prompt.begin() + static_cast<std::ptrdiff_t>(how.known), prompt.end());
+    history.tokens.insert(history.tokens.end(), g.written.begin(), g.written.end());
+    history.unread = g.unread;
+    save_snapshot(flags.save, session, &sampler, history);
+  }
   return g.stop_reason == "cancelled" && !output.closed() ? kInterrupted : kOk;
 }
 
@@ -157,6 +183,14 @@ void add_run(CLI::App& app, Action& action) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   command->add_flag("--ignore-eos", flags->generate.ignore_end, "go on where the model would end the text")
+      ->group(group);
+  command->add_option("--save", flags->save, "put the cache, the sampler and the text on disk at the end")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      ->add_option("--restore", flags->restore,
+                   "go on from there: same model, method and cache type; -p is what follows")
+      ->type_name("FILE")
       ->group(group);
   add_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);

@@ -76,6 +76,28 @@ TEST_F(RunTest, TheSameSeedGivesTheSameTextForAnyThreads) {
   EXPECT_NE(text, run({"--seed", "12", "-n", "300", "--budget", "100", "-p", "One day"}).out);
 }
 
+TEST_F(RunTest, ASavedTextGoesOnAsIfItHadNeverStopped) {
+  const std::string file = write_file("text.snap", "");
+  const Words common = {"--seed", "5", "--budget", "64", "--ignore-eos", "--repeat-penalty", "1.1"};
+  const auto with = [&](Words more) {
+    more.insert(more.end(), common.begin(), common.end());
+    const Finished done = run(more);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out.substr(0, done.out.size() - 1);  // without the last line's end
+  };
+  const std::string whole = with({"-p", "One day", "-n", "240"});
+  const std::string first = with({"-p", "One day", "-n", "100", "--save", file});
+  const std::string second = with({"--restore", file, "-n", "70", "--save", file});
+  const std::string third = with({"--restore", file, "-n", "70"});
+  EXPECT_EQ(whole, first + second + third);
+  EXPECT_NE(with({"--restore", file, "-p", " But", "-n", "20"}), with({"--restore", file, "-n", "20"}));
+
+  const Finished other = run({"--restore", file, "--budget", "65", "-n", "5"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.err.find("was made with --method"), std::string::npos) << other.err;
+  EXPECT_EQ(run({"--restore", write_file("bad.snap", "no snapshot at all"), "-n", "5"}).code, 2);
+}
+
 TEST_F(RunTest, ThePromptComesFromAFlagAFileOrStandardInput) {
   const std::string prompt = "Lily and Tom went to the park. ";
   const Words words = {"--temp", "0", "-n", "40"};

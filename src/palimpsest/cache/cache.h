@@ -65,6 +65,11 @@ class Cache {
   void resume_at(Position position);  // the next token's position, not below next()
   void clear();
 
+  // Slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool and throws Error, with
+  // the cache cleared, for bytes that no cache of these options wrote.
+  void save(ByteWriter& out) const;
+  void load(ByteReader& in);
+
   LayerView view(int layer) const;  // valid until the next change
 
   // Without `pages`: the bytes are there from now on, for as long as this cache lives.

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "palimpsest/cache/view.h"
+#include "palimpsest/core/byte_stream.h"
 #include "palimpsest/core/types.h"
 
 namespace palimpsest {
@@ -92,6 +93,9 @@ class SlotTable {
   // The next token's position, for a sequence that resumes after a gap (a restored one). Not below next().
   void resume_at(Position position);
   void clear();  // no token, no page, position 0
+
+  void save(ByteWriter& out) const;
+  void load(ByteReader& in);  // throws Error for bytes that no table of this kind wrote; it is not usable then
 
   SlotsView view() const;                  // stays valid until the next change
   Position base() const { return base_; }  // SlotsView::when = position - base, see when()

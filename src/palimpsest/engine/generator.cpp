@@ -40,7 +40,7 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
     result.prompt_tokens = done;
     return !cancel && (!progress || progress(done, total));
   });
-  for (const TokenId token : prompt) sampler.accept(token);
+  for (const TokenId token : prompt.subspan(options.known)) sampler.accept(token);
   const bool begins_text = std::ranges::all_of(prompt, [&](TokenId token) { return vocabulary.is_control(token); });
   if (result.prompt_tokens < static_cast<long long>(prompt.size())) return end("cancelled");
 
@@ -60,6 +60,7 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
     if (result.tokens > 0) result.tpot.add(elapsed);
     ++result.tokens;
     result.unread = token;
+    if (options.keep) result.written.push_back(token);
     show(stops.put(
         characters.put(result.tokens == 1 && begins_text ? vocabulary.detokenize({token}) : vocabulary.piece(token))));
     if (stops.found()) return end("stop");

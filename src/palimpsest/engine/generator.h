@@ -19,14 +19,17 @@ struct GenerateOptions {
   long long max_tokens = 256;     // -1: until stopped
   std::vector<std::string> stop;  // the text ends before the first of these
   bool ignore_end = false;        // go on past end-of-text tokens
+  std::size_t known = 0;  // the prompt's first tokens were sampled by this very sampler: `unread` of an earlier text
+  bool keep = false;      // Generation::written
 };
 
 struct Generation {
   long long prompt_tokens = 0, tokens = 0;
-  double ttft_ms = 0;       // time to first token: prompt + first sample
-  Latencies tpot;           // time per output token after the first
-  std::string stop_reason;  // "length", "stop", "end", "cancelled"
-  TokenId unread = -1;      // the last token, if the model has not read it yet: a next prompt begins with it. -1: none
+  double ttft_ms = 0;                 // time to first token: prompt + first sample
+  Latencies tpot;                     // time per output token after the first
+  std::string stop_reason;            // "length", "stop", "end", "cancelled"
+  std::vector<TokenId> written = {};  // all tokens, if asked for
+  TokenId unread = -1;  // the last token, if the model has not read it yet: a next prompt begins with it. -1: none
 };
 
 // `emit` gets whole UTF-8 characters; text that may turn out to be a stop string is held back until it is known.

@@ -259,7 +259,11 @@ void Scheduler::advance(Job& job, std::span<const float> logits) {
       job.top.emplace_back(order[i], static_cast<float>(logits[order[i]] - log_sum));
     written.top_logprobs = job.top;
   }
-  written.token = job.next = job.sampler->sample(logits);
+  try {
+    written.token = job.next = job.sampler->sample(logits);
+  } catch (const Error& e) {  // a grammar that cannot be met, logits that are no numbers
+    return finish(job, Finish::kFailed, e.what());
+  }
   if (request.top_logprobs >= 0) written.logprob = static_cast<float>(logits[written.token] - log_sum);
   written.end = vocabulary_ != nullptr && !request.ignore_end && vocabulary_->is_end(written.token);
   if (job.usage.tokens++ == 0) job.usage.ttft_ms = ms_since(job.submitted);

@@ -180,6 +180,18 @@ void Sequence::pretend(int tokens) {
   cache_->insert(tokens);
 }
 
+void Sequence::save(ByteWriter& out) const {
+  out.array(std::span<const TokenId>(window_));
+  cache_->save(out);
+}
+
+void Sequence::load(ByteReader& in) {
+  clear();
+  std::vector<TokenId> window = in.array<TokenId>();
+  cache_->load(in);
+  window_ = std::move(window);
+}
+
 void Sequence::clear() {
   cache_->clear();
   evictor_.forget();

@@ -61,6 +61,10 @@ class Sequence final : AttentionReceiver {
   void pretend(int tokens);  // begin without a model
   void clear();
 
+  // The cache and what is beside it (engine/snapshot.h).
+  void save(ByteWriter& out) const;
+  void load(ByteReader& in);  // throws Error and is empty then
+
   const SessionOptions& options() const { return options_; }
   const Cache& cache() const { return *cache_; }
   const AttentionRule& rule() const { return rule_; }

@@ -30,6 +30,7 @@ class Session {
 
   void clear();
   Sequence& sequence() { return sequence_; }
+  const Sequence& sequence() const { return sequence_; }
   const Cache& cache() const { return sequence_.cache(); }
   const Decoder& decoder() const { return *decoder_; }
   const Method& method() const { return sequence_.options().method; }

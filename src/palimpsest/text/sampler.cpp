@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cmath>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "palimpsest/core/error.h"
@@ -37,8 +38,16 @@ struct Sampler::Impl {
   Chain chain{nullptr, llama_sampler_free};
   Chain grammar{nullptr, llama_sampler_free};
   llama_sampler* penalties = nullptr;  // in the chain
+  llama_sampler* dice = nullptr;       // in the chain; nullptr: greedy
   std::vector<llama_token_data> candidates;
-  std::uint32_t seed = 0;
+  SamplerOptions options;
+  State state;
+
+  bool looks_back() const { return penalties != nullptr || grammar != nullptr; }
+  void apply(llama_token_data_array& array) {
+    llama_sampler_apply(chain.get(), &array);
+    ++(array.size > 1 ? state.draws : state.certain);
+  }
 
   llama_token_data_array fill(std::span<const float> logits) {
     for (std::size_t i = 0; i < logits.size(); ++i) candidates[i] = {static_cast<TokenId>(i), logits[i], 0};
@@ -62,7 +71,8 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
   check(o, vocabulary);
   assert(vocabulary_size > 0);
   impl_->candidates.resize(static_cast<std::size_t>(vocabulary_size));
-  impl_->seed = o.seed == 0xFFFFFFFFU ? std::random_device()() : o.seed;
+  impl_->options = o;
+  if (o.seed == 0xFFFFFFFFU) impl_->options.seed = std::random_device()();
   impl_->chain.reset(llama_sampler_chain_init(llama_sampler_chain_default_params()));
   const auto add = [&](llama_sampler* sampler) { llama_sampler_chain_add(impl_->chain.get(), sampler); };
 
@@ -78,7 +88,7 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
     if (o.top_p < 1) add(llama_sampler_init_top_p(o.top_p, 1));
     if (o.min_p > 0) add(llama_sampler_init_min_p(o.min_p, 1));
     add(llama_sampler_init_temp(o.temperature));
-    add(llama_sampler_init_dist(impl_->seed));
+    add(impl_->dice = llama_sampler_init_dist(impl_->options.seed));
   }
   if (!o.grammar.empty()) {
     impl_->grammar.reset(llama_sampler_init_grammar(vocabulary->handle(), o.grammar.c_str(), "root"));
@@ -92,26 +102,60 @@ Sampler::~Sampler() = default;
 TokenId Sampler::sample(std::span<const float> logits) {
   assert(logits.size() == impl_->candidates.size());
   llama_token_data_array array = impl_->fill(logits);
-  llama_sampler_apply(impl_->chain.get(), &array);
+  impl_->apply(array);
   TokenId token = impl_->chosen(array);
   if (impl_->grammar && !impl_->allowed(token)) {
     array = impl_->fill(logits);
     llama_sampler_apply(impl_->grammar.get(), &array);
-    llama_sampler_apply(impl_->chain.get(), &array);
+    impl_->apply(array);
     token = impl_->chosen(array);
     if (!impl_->allowed(token)) fail("the grammar allows no token here: it cannot be met with this vocabulary");
   }
   llama_sampler_accept(impl_->chain.get(), token);
   if (impl_->grammar) llama_sampler_accept(impl_->grammar.get(), token);
+  if (impl_->looks_back()) impl_->state.sampled.push_back(token);
   return token;
 }
 
 void Sampler::accept(TokenId prompt_token) {
-  if (impl_->penalties != nullptr) llama_sampler_accept(impl_->penalties, prompt_token);
+  if (impl_->penalties == nullptr) return;
+  llama_sampler_accept(impl_->penalties, prompt_token);
+  impl_->state.prompt.push_back(prompt_token);
 }
 
 std::uint32_t Sampler::seed() const {
-  return impl_->seed;
+  return impl_->options.seed;
+}
+
+const SamplerOptions& Sampler::options() const {
+  return impl_->options;
+}
+
+Sampler::State Sampler::state() const {
+  return impl_->state;
+}
+
+// libllama's dice cannot be copied out: they are thrown as often as they were.
+void Sampler::resume(std::uint32_t seed, const State& state) {
+  assert(impl_->state.draws + impl_->state.certain == 0);
+  if (impl_->dice != nullptr && seed != impl_->options.seed) {
+    llama_sampler* const chain = impl_->chain.get();  // the dice are its last
+    llama_sampler_free(llama_sampler_chain_remove(chain, llama_sampler_chain_n(chain) - 1));
+    llama_sampler_chain_add(chain, impl_->dice = llama_sampler_init_dist(seed));
+  }
+  impl_->options.seed = seed;
+  for (const TokenId token : state.prompt) accept(token);
+  for (const TokenId token : state.sampled) {
+    llama_sampler_accept(impl_->chain.get(), token);
+    if (impl_->grammar) llama_sampler_accept(impl_->grammar.get(), token);
+  }
+  for (const auto& [times, size] : {std::pair{state.draws, std::size_t{2}}, std::pair{state.certain, std::size_t{1}}})
+    for (std::uint64_t i = 0; impl_->dice != nullptr && i < times; ++i) {
+      llama_token_data two[] = {{0, 1, 0}, {1, 0, 0}};
+      llama_token_data_array array{two, size, -1, false};
+      llama_sampler_apply(impl_->dice, &array);
+    }
+  impl_->state = state;
 }
 
 }  // namespace palimpsest

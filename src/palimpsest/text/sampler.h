@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "palimpsest/core/types.h"
 
@@ -31,6 +32,15 @@ class Sampler {
   TokenId sample(std::span<const float> logits);  // chooses and accepts
   void accept(TokenId prompt_token);              // for penalties: a token that was not sampled
   std::uint32_t seed() const;                     // the one in use
+  const SamplerOptions& options() const;          // with the seed in use
+
+  // What a sampler with the same options has to go through to stand where this one does.
+  struct State {
+    std::vector<TokenId> prompt, sampled;  // what was accepted; nothing if neither penalties nor a grammar look back
+    std::uint64_t draws = 0, certain = 0;  // of the random numbers: among several tokens, where only one was left
+  };
+  State state() const;
+  void resume(std::uint32_t seed, const State& state);  // of a fresh sampler
 
  private:
   struct Impl;

@@ -1,0 +1,66 @@
+// A cache as bytes and back.
+#include <cassert>
+
+#include "palimpsest/cache/cache.h"
+#include "palimpsest/cache/carry.h"
+
+namespace palimpsest {
+
+void Cache::save(ByteWriter& out) const {
+  assert(options_.pages);
+  const CacheOptions& o = options_;
+  for (const int each : {o.layers, o.kv_heads, o.head_dim, o.value_dim, static_cast<int>(o.type), o.page_size,
+                         static_cast<int>(o.mechanism), int{o.shared}, int{o.track_rank}, int{o.rotated_half}})
+    out.put(static_cast<std::int32_t>(each));
+  out.put(dropped_);
+  for (const SlotTable& table : tables_) table.save(out);
+  std::vector<std::byte> zeros(pool_->page_bytes()), copy(pool_->page_bytes());
+  for (int layer = 0; layer < o.layers; ++layer)
+    for (int head = 0; head < o.kv_heads; ++head) {
+      const auto& blocks = blocks_[static_cast<std::size_t>(layer * o.kv_heads + head)];
+      const auto position = table(table_of(layer, head)).position();
+      for (std::size_t page = 0; page < blocks.size(); ++page) {
+        if (blocks[page] == nullptr) continue;
+        std::memcpy(copy.data(), blocks[page], copy.size());
+        // A slot without a token holds what was there before, perhaps of another sequence: nobody's business.
+        std::vector<Move> dead;
+        for (int slot = 0; slot < o.page_size; ++slot)
+          if (position[page * static_cast<std::size_t>(o.page_size) + static_cast<std::size_t>(slot)] == kNoPosition)
+            dead.push_back({slot, slot});
+        std::byte *from = zeros.data(), *to = copy.data();
+        if (!dead.empty()) carry(view(layer), &from, &to, dead);
+        out.bytes(copy);
+      }
+    }
+}
+
+void Cache::load(ByteReader& in) {
+  assert(options_.pages);
+  clear();
+  const CacheOptions& o = options_;
+  for (const int each : {o.layers, o.kv_heads, o.head_dim, o.value_dim, static_cast<int>(o.type), o.page_size,
+                         static_cast<int>(o.mechanism), int{o.shared}, int{o.track_rank}, int{o.rotated_half}})
+    in.require(in.get<std::int32_t>() == each, "a cache of another shape, type, page size or method");
+  try {
+    dropped_ = in.get<long long>();
+    for (SlotTable& table : tables_) table.load(in);
+    for (std::size_t h = 0; h < blocks_.size(); ++h) {
+      const SlotTable& table = tables_[options_.shared ? 0 : h];
+      blocks_[h].assign(static_cast<std::size_t>(table.pages()), nullptr);
+      for (int page = 0; page < table.pages(); ++page) {
+        if (!table.mapped(page)) continue;
+        const auto bytes = in.bytes(pool_->page_bytes());
+        std::byte*& to = blocks_[h][static_cast<std::size_t>(page)];
+        to = take();
+        std::memcpy(to, bytes.data(), bytes.size());
+      }
+    }
+  } catch (const Error&) {
+    dropped_ = 0;
+    clear();
+    throw;
+  }
+  refresh_views();
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,224 @@
+// A sequence that was put on disk and taken back goes on as if nothing had been between; what is damaged is refused.
+#include "palimpsest/engine/snapshot.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/model/synthetic.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr int kVocabulary = 96;
+
+std::shared_ptr<Decoder> decoder_of(std::uint64_t seed = 1) {
+  return std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = kVocabulary,
+                                                               .width = 64,
+                                                               .layers = 2,
+                                                               .feed_forward = 96,
+                                                               .query_heads = 4,
+                                                               .kv_heads = 2,
+                                                               .head_dim = 32,
+                                                               .seed = seed})),
+                                   1);
+}
+
+SessionOptions options_of(const std::string& method, CacheType type = CacheType::kF16) {
+  SessionOptions options;
+  options.method = parse_method(method);
+  options.cache_type = type;
+  options.page_size = 16;
+  return options;
+}
+
+class SnapshotTest : public ::testing::Test {
+ protected:
+  SnapshotTest()
+      : folder_(std::filesystem::temp_directory_path() / ("palimpsest-snapshots-" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~SnapshotTest() override { std::filesystem::remove_all(folder_); }
+  std::string path(const char* name = "a.snap") const { return (folder_ / name).string(); }
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+
+  std::filesystem::path folder_;
+};
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+void write_bytes(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+struct Writer {  // a session with its sampler, and what it wrote
+  Session session;
+  Sampler sampler;
+  SnapshotText text;
+
+  Writer(const std::shared_ptr<Decoder>& decoder, const SessionOptions& options, const SamplerOptions& how)
+      : session(decoder, options), sampler(how, nullptr, kVocabulary) {}
+
+  void begin(std::span<const TokenId> prompt) {
+    for (const TokenId t : prompt) sampler.accept(t);
+    text.tokens.assign(prompt.begin(), prompt.end());
+    text.unread = sampler.sample(session.prefill(prompt));
+    text.tokens.push_back(text.unread);
+  }
+  std::vector<float> go_on(int tokens) {  // all logits
+    std::vector<float> seen;
+    for (int i = 0; i < tokens; ++i) {
+      const auto logits = session.decode(text.unread);
+      seen.insert(seen.end(), logits.begin(), logits.end());
+      text.unread = sampler.sample(logits);
+      text.tokens.push_back(text.unread);
+    }
+    return seen;
+  }
+};
+
+TEST_F(SnapshotTest, GoesOnToTheLastBit) {
+  const auto decoder = decoder_of();
+  std::mt19937 random(11);
+  for (const char* method :
+       {"full", "streaming:budget=40", "streaming:budget=48,every=8", "h2o:budget=40", "h2o:budget=40,positions=cache",
+        "sparse:budget=40", "lazy:budget=40,every=6", "streaming:budget=40,mechanism=shift", "compact-shift:budget=40",
+        "h2o:budget=40,mechanism=gather", "random:budget=40", "window-recompute:budget=24",
+        "streaming:budget=40,rerotate=cached-half"})
+    for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
+      if (type == CacheType::kQ8_0 && std::string(method).find("compact-shift") != std::string::npos) continue;
+      if (type == CacheType::kQ8_0 && std::string(method).find("cached-half") != std::string::npos) continue;
+      SCOPED_TRACE(std::string(method) + " type " + std::to_string(static_cast<int>(type)));
+      SamplerOptions how;
+      how.seed = random();
+      how.repeat_penalty = 1.1F;
+      Writer first(decoder, options_of(method, type), how);
+      std::vector<TokenId> prompt(70);
+      for (TokenId& t : prompt) t = static_cast<TokenId>(random() % kVocabulary);
+      first.begin(prompt);
+      first.go_on(30);
+      save_snapshot(path(), first.session, &first.sampler, first.text);
+
+      how.seed = 0;
+      Writer second(decoder, options_of(method, type), how);
+      second.text = load_snapshot(path(), second.session, &second.sampler);
+      EXPECT_EQ(second.text.tokens, first.text.tokens);
+      EXPECT_EQ(second.session.position(), first.session.position());
+      EXPECT_EQ(second.session.cache().bytes_in_use(), first.session.cache().bytes_in_use());
+      EXPECT_EQ(first.go_on(60), second.go_on(60));
+      EXPECT_EQ(second.text.tokens, first.text.tokens);
+    }
+}
+
+TEST_F(SnapshotTest, HoldsNothingOfDeadSlots) {
+  Session session(decoder_of(), options_of("sparse:budget=20", CacheType::kF32));
+  session.prefill(std::vector<TokenId>(60, 5));  // most of a page of 16 is dead somewhere
+  save_snapshot(path("one.snap"), session, nullptr, {});
+  Session other(decoder_of(), options_of("sparse:budget=20", CacheType::kF32));
+  load_snapshot(path("one.snap"), other, nullptr);
+  save_snapshot(path("two.snap"), other, nullptr, {});
+  EXPECT_EQ(bytes_of(path("one.snap")), bytes_of(path("two.snap")));
+}
+
+TEST_F(SnapshotTest, WhatIsDamagedIsRefused) {
+  const auto decoder = decoder_of();
+  const SessionOptions options = options_of("h2o:budget=40");
+  Writer writer(decoder, options, {});
+  writer.begin(std::vector<TokenId>(50, 7));
+  save_snapshot(path(), writer.session, &writer.sampler, writer.text);
+  const std::string whole = bytes_of(path());
+  ASSERT_GT(whole.size(), 1000u);
+  const auto refused = [&](const std::string& bytes, const std::string& words = "") {
+    write_bytes(path("bad.snap"), bytes);
+    Writer reader(decoder, options, {});
+    try {
+      load_snapshot(path("bad.snap"), reader.session, &reader.sampler);
+      ADD_FAILURE() << "was read";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+      EXPECT_EQ(reader.session.cache().live(), 0);
+      EXPECT_EQ(reader.session.cache().bytes_in_use(), 0u);
+    }
+  };
+  for (std::size_t cut = 0; cut < whole.size(); cut += 97) refused(whole.substr(0, cut));
+  std::mt19937 random(2);
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes = whole;
+    bytes[random() % bytes.size()] ^= static_cast<char>(1 << (random() % 8));
+    refused(bytes);
+  }
+  refused(whole + "more", "checksum");
+  refused("GGUF" + whole, "no snapshot");
+}
+
+TEST_F(SnapshotTest, BelongsToItsModelMethodAndCache) {
+  Writer writer(decoder_of(), options_of("h2o:budget=40"), {});
+  writer.begin(std::vector<TokenId>(50, 7));
+  save_snapshot(path(), writer.session, &writer.sampler, writer.text);
+  const auto says = [&](std::shared_ptr<Decoder> decoder, const SessionOptions& options, const std::string& words) {
+    Writer reader(decoder, options, {});
+    try {
+      load_snapshot(path(), reader.session, &reader.sampler);
+      ADD_FAILURE() << words;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+    }
+  };
+  says(decoder_of(2), options_of("h2o:budget=40"), "another model");
+  says(decoder_of(), options_of("h2o:budget=41"), "was made with --method h2o");
+  says(decoder_of(), options_of("h2o:budget=40", CacheType::kF32), "another shape, type");
+  Session session(decoder_of(), options_of("full"));
+  EXPECT_THROW(load_snapshot(path("none.snap"), session, nullptr), Error);
+  EXPECT_THROW(save_snapshot(path("no/such/folder"), session, nullptr, {}), Error);
+}
+
+#ifndef PALIMPSEST_SANITIZED  // forks
+// Killed at any moment of writing: the old snapshot or the new one is there, whole.
+TEST_F(SnapshotTest, KilledWhileWriting) {
+  const auto decoder = decoder_of();
+  const SessionOptions options = options_of("full", CacheType::kF32);
+  Session session(decoder, options);
+  session.prefill(std::vector<TokenId>(400, 3));
+  save_snapshot(path(), session, nullptr, {.tokens = {0}});
+  std::mt19937 random(4);
+  int replaced = 0;
+  TokenId last = 0;
+  for (int i = 1; i <= 200; ++i) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      try {
+        for (TokenId k = i * 1000;; ++k) save_snapshot(path(), session, nullptr, {.tokens = {k}});
+      } catch (...) {
+      }
+      ::_exit(1);
+    }
+    ::usleep(random() % 30000);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    if (i % 5 != 0) continue;
+    Session reader(decoder, options);
+    const SnapshotText text = load_snapshot(path(), reader, nullptr);
+    ASSERT_EQ(reader.cache().live(), 400);
+    ASSERT_EQ(text.tokens.size(), 1u);
+    ASSERT_GE(text.tokens[0], last);
+    replaced += text.tokens[0] > last;
+    last = text.tokens[0];
+  }
+  EXPECT_GT(replaced, 5);
+}
+#endif
+
+}  // namespace
+}  // namespace palimpsest
