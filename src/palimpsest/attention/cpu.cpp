@@ -75,7 +75,7 @@ int units_of(const HeadWork& w, int phase) {
     case kRotate:
       return w.rotate_units;
     case kAttend:
-      return w.attend_units();
+      return w.whole ? 1 : w.attend_units();
     default:
       return w.weights_units;
   }
@@ -84,7 +84,8 @@ int units_of(const HeadWork& w, int phase) {
 }  // namespace
 
 // Where heads have their arrays. In a decode step (attends only) few heads are at work at a time, so later heads take
-// the places of finished ones: what they write then stays in the caches, however many heads there are.
+// the places of finished ones: what they write then stays in the caches, however many heads there are. A thread takes
+// whole heads, in a place of its own, but for the last few: their units go to all threads, so that all end together.
 struct AttentionScratch::Impl {
   std::vector<ThreadMemory> thread;
   Floats shared;                        // of all heads or places: HeadWork::partial and what follows
@@ -94,32 +95,48 @@ struct AttentionScratch::Impl {
   // Units handed out, units done, threads that have left; all 0 between two calls, as the above.
   Counter next, done[kPhases], left;
 
-  int places() const { return static_cast<int>(thread.size()) + 1; }
-  // Lists and places the heads of a step; returns the floats that they need.
-  std::size_t list(const AttentionStep& step, std::vector<HeadWork>& list, bool& by_turns, int (&units)[kPhases]) const;
+  struct Listed {
+    int units[kPhases] = {};
+    bool by_turns = false;
+    std::size_t place = 0, floats = 0;  // of one place, of all that the step needs
+  };
+  int threads() const { return static_cast<int>(thread.size()); }
+  int places() const { return threads() + 1; }  // for heads that are not whole
+  float* own_place(const Listed& l, int t) const {
+    return shared.data() + static_cast<std::size_t>(places() + t) * l.place;
+  }
+  // Lists the heads of a step and places those that are not whole.
+  Listed list(const AttentionStep& step, std::vector<HeadWork>& list) const;
 };
 
-std::size_t AttentionScratch::Impl::list(const AttentionStep& step, std::vector<HeadWork>& list, bool& by_turns,
-                                         int (&units)[kPhases]) const {
+AttentionScratch::Impl::Listed AttentionScratch::Impl::list(const AttentionStep& step,
+                                                            std::vector<HeadWork>& list) const {
   list.clear();
-  std::size_t most = 0;
+  Listed l;
   bool none_empty = true;
   for (int s = 0; s < step.sequences; ++s) {
     for (int h = 0; h < step.shape.kv_heads; ++h) {
       list.push_back(head_work(step, s, h));
-      for (int p = 0; p < kPhases; ++p) units[p] += units_of(list.back(), p);
-      most = std::max(most, list.back().floats);
+      for (int p = 0; p < kPhases; ++p) l.units[p] += units_of(list.back(), p);
+      l.place = std::max(l.place, list.back().floats);
       none_empty = none_empty && list.back().attend_units() > 0;
     }
   }
-  by_turns = none_empty && units[kRotate] == 0 && units[kWeigh] == 0;
-  std::size_t floats = 0;
+  l.by_turns = none_empty && l.units[kRotate] == 0 && l.units[kWeigh] == 0;
+  int turns = 0;
   for (HeadWork& w : list) {
-    const std::size_t at = by_turns ? static_cast<std::size_t>(w.index % places()) * most : floats;
+    w.whole = l.by_turns && w.query_blocks == 1 && w.index + threads() < static_cast<int>(list.size());
+    if (w.whole) {
+      l.units[kAttend] -= w.attend_units() - 1;
+      l.floats = static_cast<std::size_t>(places() + threads()) * l.place;
+      continue;
+    }
+    w.turn = turns++;
+    const std::size_t at = l.by_turns ? static_cast<std::size_t>(w.turn % places()) * l.place : l.floats;
     if (shared.data() != nullptr) w.place(shared.data() + at);
-    floats = std::max(floats, at + (by_turns ? most : w.floats));
+    l.floats = std::max(l.floats, at + (l.by_turns ? l.place : w.floats));
   }
-  return floats;
+  return l;
 }
 
 AttentionScratch::AttentionScratch() : impl_(new Impl) {}
@@ -142,9 +159,7 @@ void AttentionScratch::reserve(const AttentionStep& step, int threads) {
     m.attended = std::make_unique<Counter[]>(static_cast<std::size_t>(heads));
     m.heads = heads;
   }
-  bool by_turns = false;
-  int units[kPhases] = {};
-  m.shared.reserve(m.list(step, m.thread[0].heads, by_turns, units));
+  m.shared.reserve(m.list(step, m.thread[0].heads).floats);
 }
 
 std::size_t AttentionScratch::bytes() const {
@@ -160,10 +175,9 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
   mine.unit.cut(step.shape, mine.floats.data());
 
   // Every thread makes the same list for itself: cheaper than waiting for one who does.
-  bool by_turns = false;
-  int units[kPhases] = {};
-  [[maybe_unused]] const std::size_t floats = m.list(step, mine.heads, by_turns, units);
-  assert(floats <= m.shared.size() && static_cast<int>(mine.heads.size()) <= m.heads && "reserve() first");
+  const AttentionScratch::Impl::Listed l = m.list(step, mine.heads);
+  const auto& units = l.units;
+  assert(l.floats <= m.shared.size() && static_cast<int>(mine.heads.size()) <= m.heads && "reserve() first");
 
   int first = 0;  // of a phase's units
   int unit = m.next.add(1);
@@ -174,10 +188,10 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
     int before = first;  // units before those of `head`, which follows the units that this thread takes
     for (; unit < first + units[phase]; unit = m.next.add(1)) {
       while (unit - before >= units_of(mine.heads[head], phase)) before += units_of(mine.heads[head++], phase);
-      const HeadWork& w = mine.heads[head];
+      HeadWork& w = mine.heads[head];
       const int n = unit - before;
       Counter& attended = m.attended[static_cast<std::size_t>(w.index)];
-      Counter& finished = m.finished[static_cast<std::size_t>(w.index % m.places())];
+      Counter& finished = m.finished[static_cast<std::size_t>(w.turn % m.places())];
       switch (phase) {
         case kInsert:
           insert_tokens(w, n, mine.unit);
@@ -186,14 +200,18 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
           rotate_keys(w, n, mine.unit);
           break;
         case kAttend:
-          if (by_turns) wait_for(finished, w.index / m.places());
+          if (w.whole)
+            w.place(m.own_place(l, thread));
+          else if (l.by_turns)
+            wait_for(finished, w.turn / m.places());
           // The last queries see most: the longest units go first.
-          attend_unit(w, w.query_blocks - 1 - n / w.splits, n % w.splits, mine.unit);
-          if (attended.add(1) < w.attend_units() - 1) break;
+          for (int i = n, end = w.whole ? w.attend_units() : n + 1; i < end; ++i)
+            attend_unit(w, w.query_blocks - 1 - i / w.splits, i % w.splits, mine.unit);
+          if (!w.whole && attended.add(1) < w.attend_units() - 1) break;
           attended.reset();
           if (w.splits > 1 || w.kept_queries > 0) join_head(w);
           if (w.kept_queries > 0) tell(w);
-          if (by_turns) finished.add(1);
+          if (l.by_turns && !w.whole) finished.add(1);
           break;
         case kWeigh:
           weights_unit(w, n, mine.unit);

@@ -33,6 +33,8 @@ struct HeadWork {
   int index;  // sequence * kv_heads + kv_head
   std::int32_t window;
   bool all_visible;         // one query, every slot holds a token, no mask: `when` need not be read
+  bool whole;               // one thread takes all its attend units
+  int turn;                 // of those that are not whole, which this is
   int block_queries;        // queries of a block
   int query_blocks;         // 1: each unit inserts the tokens of its own slots
   int splits;               // more than 1 only if query_blocks == 1
