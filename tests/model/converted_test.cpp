@@ -74,7 +74,9 @@ TEST(Converted, TokensAreThoseOfHuggingFace) {
   for (const fs::path& folder : folders()) {
     SCOPED_TRACE(folder);
     const auto vocabulary = Vocabulary::load((folder / "model.gguf").string());
-    for (const auto& each : golden(folder)["texts"]) {
+    const auto expected = golden(folder);
+    ASSERT_FALSE(expected["texts"].empty());
+    for (const auto& each : expected["texts"]) {
       const auto text = each["text"].get<std::string>();
       const auto tokens = each["tokens"].get<std::vector<TokenId>>();
       EXPECT_EQ(vocabulary->tokenize(text, false, false), tokens) << text;
