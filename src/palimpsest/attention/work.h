@@ -8,7 +8,8 @@
 //   attend   one block of queries x one split  a split is 512 slots (few queries), or all of them
 //   weights  512 slots of a head               column sums of the weights, when they were not kept by `attend`
 //
-// Nothing here depends on the number of threads or on who does what, so neither do the results.
+// In a decode step a thread takes a head with all its splits, but for the last few heads (cpu.cpp). What a unit
+// computes depends neither on the number of threads nor on who does what, so neither do the results.
 #pragma once
 
 #include <cstddef>
