@@ -35,7 +35,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
     const std::size_t pages = pages_of(o.tokens, options.page_size);
     f.head_pages += pages * (f.heads / f.tables);
     f.table_pages += pages;
-    if (options.mechanism == Mechanism::kInPlace && o.tokens > 0)
+    if (options.mechanism != Mechanism::kShift && options.mechanism != Mechanism::kGather && o.tokens > 0)
       f.queue_places += SlotQueue::places_for(most_free(o, pages, options.page_size));
   }
   f.rows = f.head_pages * f.page_slots * f.row_bytes;

@@ -4,7 +4,7 @@
 //   rows      pages of all heads x slots of a page x row     row: one token's key and value in one head
 //   columns   pages of all tables x slots of a page x slot   slot: position, when, score, and rank if it is kept
 //   counts    pages of all tables x 4                        live tokens of each page
-//   queues    places of all tables x 4                       free slots, in place only
+//   queues    places of all tables x 4                       free slots, not of shift and gather
 //   blocks    pages of all heads x 8                         addresses of the pages
 //
 // where a head has ceil(tokens / slots of a page) pages. One table serves all heads that decide alike, else each has
