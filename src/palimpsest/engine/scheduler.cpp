@@ -238,7 +238,12 @@ void Scheduler::run_group(const std::vector<Job*>& group) {
   for (std::size_t i = 0; i < group.size(); ++i) {
     Job& job = *group[i];
     if (job.reading()) job.read += job.tokens.size();
-    if (!job.reading()) advance(job, logits.subspan(i * width, width));
+    if (job.reading()) continue;
+    try {
+      advance(job, logits.subspan(i * width, width));
+    } catch (const Error& e) {  // of the sampler: a grammar that cannot be met, logits that are no numbers
+      finish(job, Finish::kFailed, e.what());
+    }
   }
 }
 
