@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness shows convert-check format format-check setup clean prune
+.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness shows convert-check serve-check format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -62,6 +62,9 @@ shows: build  ## the figures of docs/results/first-light.md made anew (SHOWS_ARG
 convert-check:  ## what tools/convert makes of small GPT-J and OPT models, against Hugging Face's own logits
 	@tools/build release test_model
 	@python3 tools/convert/check.py
+
+serve-check: build  ## the README's curl examples and the official openai client against the server
+	@python3 tools/serve/check.py
 
 SOURCES = $$(git ls-files '*.cpp' '*.h')
 format:  ## clang-format on every source file

@@ -15,4 +15,5 @@ configure_package_config_file(cmake/palimpsestConfig.cmake.in ${PROJECT_BINARY_D
                               INSTALL_DESTINATION ${_palimpsest_cmake})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/palimpsestConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/palimpsestConfig.cmake ${PROJECT_BINARY_DIR}/palimpsestConfigVersion.cmake
+              cmake/Findhttplib.cmake
         DESTINATION ${_palimpsest_cmake})

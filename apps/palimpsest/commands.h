@@ -13,6 +13,7 @@ inline constexpr int kOk = 0, kBadInput = 2, kInterrupted = 130;
 
 void add_run(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
+void add_serve(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_methods(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);

@@ -18,6 +18,7 @@ constexpr const char* kFooter = R"(Examples:
   palimpsest run -m model.gguf -p "Once upon" -n -1  ... on and on, until Ctrl-C
   palimpsest run -m model.gguf -f book.txt --method streaming:budget=1024,sinks=4
   palimpsest chat -m model.gguf                      talk without end
+  palimpsest serve -m model.gguf                     answer many clients over HTTP
   palimpsest info model.gguf                         what a file holds, what a cache costs
   palimpsest methods                                 who leaves the cache, how and when
 
@@ -50,6 +51,7 @@ int run_program(int argc, char** argv) {
   Action action;
   add_run(app, action);
   add_chat(app, action);
+  add_serve(app, action);
   add_info(app, action);
   add_methods(app, action);
   add_eval(app, action);

@@ -58,7 +58,8 @@ TEST(Help, EveryCommandExplainsItself) {
   const auto pages = all_pages();
   std::string titles;
   for (const Page& page : pages) titles += title(page) + "\n";
-  for (const char* name : {"run", "chat", "info", "methods", "eval perplexity", "bench decode", "bench prefill"})
+  for (const char* name :
+       {"run", "chat", "serve", "info", "methods", "eval perplexity", "bench decode", "bench prefill"})
     EXPECT_NE(titles.find(std::string("palimpsest ") + name + "\n"), std::string::npos) << titles;
   for (const Page& page : pages) {
     SCOPED_TRACE(title(page));

@@ -7,8 +7,7 @@ namespace palimpsest {
 
 struct Plan {
   // drop[t]: victims of slot table t (one table serves all heads of a sequence whose decisions are the same),
-  // oldest first, no slot twice. The k-th new token takes the k-th victim's slot if the mechanism is in-place, or block
-  // and the victims are all tokens of full pages.
+  // oldest first, no slot twice. The k-th new token takes the k-th victim's slot if the mechanism is in-place.
   std::vector<std::vector<int>> drop;
 
   bool empty() const {

@@ -1,0 +1,132 @@
+// palimpsest serve: many clients, one model, one pool of pages, behind OpenAI's HTTP interface.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "palimpsest/commands.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/interrupt.h"
+#include "palimpsest/server/server.h"
+#include "palimpsest/system.h"
+#include "palimpsest/writer.h"
+
+namespace palimpsest::cli {
+namespace {
+
+constexpr int kMostDefaultBudget = 2048;
+
+constexpr const char* kFooter =
+    R"(Paths: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /health, /metrics.
+A request may choose its own cache: "cache": {"method": "h2o", "budget": 512}. docs/server.md has all of it.
+One line on standard output says where it listens; standard error has a line of JSON for each request.
+Ctrl-C: no new requests, those that run may end within --grace; a second Ctrl-C ends at once.
+
+Examples:
+  palimpsest serve -m model.gguf
+  palimpsest serve -m model.gguf --method h2o:budget=1024,positions=cache --cache-memory 4096
+  palimpsest serve -m model.gguf --host 0.0.0.0 --port 80 --api-key SECRET)";
+
+struct ServeFlags {
+  ModelFlags model;
+  CacheFlags cache;
+  std::optional<long long> threads;
+  ServerOptions server;
+  SchedulerOptions scheduler;
+  std::string alias, chat_template;
+  double cache_mib = 0, body_mib = 8, timeout = 600, grace = 10;
+  long long chat_tokens = 1024;
+};
+
+std::chrono::milliseconds milliseconds(double seconds, const char* flag) {
+  if (!(seconds >= 0 && seconds <= 1e6)) fail("{} {}: give seconds, up to a million", flag, seconds);
+  return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
+}
+
+std::size_t bytes(double mib, const char* flag) {
+  if (!(mib > 0 && mib <= 1e9)) fail("{} {}: give a size in MiB", flag, mib);
+  return static_cast<std::size_t>(mib * (1 << 20));
+}
+
+int serve(ServeFlags flags) {
+  std::atomic<bool>& interrupt = interrupted();
+  if (flags.server.port < 0 || flags.server.port > 65535)
+    fail("--port {}: give a number from 0 (any that is free) to 65535", flags.server.port);
+  if (flags.chat_tokens < 1) fail("--chat-tokens {}: give at least 1", flags.chat_tokens);
+  if (const char* key = std::getenv("PALIMPSEST_API_KEY"); flags.server.api_key.empty() && key != nullptr)
+    flags.server.api_key = key;
+  flags.server.timeout = milliseconds(flags.timeout, "--timeout");
+  flags.server.grace = milliseconds(flags.grace, "--grace");
+  flags.server.max_body = bytes(flags.body_mib, "--max-body");
+
+  const TextModel loaded = load_text_model(flags.model);
+  const Hyperparameters& hyper = loaded.model->hyper();
+  const auto method = fmt::format("streaming:budget={}", std::clamp(hyper.trained_context, 64, kMostDefaultBudget));
+  const SessionOptions session = session_options(flags.cache, method);
+  flags.scheduler.cache_type = session.cache_type;
+  flags.scheduler.page_size = session.page_size;
+  flags.scheduler.chunk = session.chunk;
+  flags.scheduler.step_tokens = std::max(512, session.chunk + flags.scheduler.max_sequences);
+  flags.scheduler.pool_bytes = flags.cache_mib == 0 ? std::min(memory_bytes() / 4, std::size_t{4} << 30)
+                                                    : bytes(flags.cache_mib, "--cache-memory");
+  if (flags.scheduler.pool_bytes > memory_bytes())
+    fail("--cache-memory {}: this machine has {}", flags.cache_mib, human_bytes(memory_bytes()));
+
+  ServedModel served{
+      .vocabulary = loaded.vocabulary,
+      .name = flags.alias.empty() ? std::filesystem::path(loaded.model->path()).stem().string() : flags.alias,
+      .chat_template = flags.chat_template,
+      .method = session.method,
+      .chat_tokens = flags.chat_tokens};
+  if (!flags.chat_template.empty()) loaded.vocabulary->apply_chat_template({{"user", "x"}}, true, flags.chat_template);
+  const auto decoder = std::make_shared<Decoder>(loaded.model, threads_of(flags.threads, hyper));
+  Server server(std::make_shared<Service>(decoder, std::move(served), flags.scheduler), flags.server);
+  const int port = server.bind();
+  fmt::print("palimpsest serves {} at http://{}:{}\n", server.service().model().name, flags.server.host, port);
+  std::fflush(stdout);
+
+  // A signal only sets a flag: this thread sees it.
+  std::jthread watch([&](const std::stop_token& stop) {
+    while (!stop.stop_requested() && !interrupt) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    server.shut_down();
+  });
+  server.run();
+  return kOk;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("serve", "Answer many clients at a time over HTTP, as OpenAI's servers do");
+  command->footer(kFooter);
+  const auto flags = std::make_shared<ServeFlags>();
+  const auto option = [&](const char* group, const char* name, auto& value, const char* type, const char* what) {
+    return command->add_option(name, value, what)->type_name(type)->group(group)->capture_default_str();
+  };
+  const char* group = "Server";
+  option(group, "--host", flags->server.host, "ADDRESS",
+         "where to listen; 0.0.0.0: everywhere, then give an --api-key");
+  option(group, "--port", flags->server.port, "N", "the port; 0: any that is free");
+  option(group, "--api-key", flags->server.api_key, "KEY", "serve only those who know it")
+      ->default_str("$PALIMPSEST_API_KEY, else everybody is served");
+  option(group, "--alias", flags->alias, "NAME", "what clients call the model")->default_str("the file's name");
+  option(group, "--chat-template", flags->chat_template, "NAME", "how turns are written: chatml, llama3, gemma, ...")
+      ->default_str("the model's own");
+  option(group, "--chat-tokens", flags->chat_tokens, "N", "tokens of a chat answer that names no limit");
+  option(group, "--max-body", flags->body_mib, "MIB", "size of a request");
+  option(group, "--timeout", flags->timeout, "SECONDS", "for an answer, the time in the queue included; 0: none");
+  option(group, "--grace", flags->grace, "SECONDS", "for running answers at the end");
+  group = "Scheduler";
+  option(group, "--max-sequences", flags->scheduler.max_sequences, "N", "answers that are written at a time");
+  option(group, "--max-queue", flags->scheduler.max_queue, "N", "answers that wait; more are refused with 429");
+  option(group, "--cache-memory", flags->cache_mib, "MIB", "for keys and values of all answers together")
+      ->default_str("a quarter of the machine's, at most 4096");
+  add_model_flags(*command, flags->model);
+  add_threads_flag(*command, flags->threads);
+  add_cache_flags(*command, flags->cache, "streaming, with the trained context but at most 2048 as its budget");
+  command->callback([&action, flags] { action = [flags] { return serve(*flags); }; });
+}
+
+}  // namespace palimpsest::cli

@@ -1,0 +1,83 @@
+#include "palimpsest/server/answer.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace palimpsest {
+namespace {
+
+long long characters_in(const std::string& text) {
+  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+}  // namespace
+
+void Mailbox::put(Event event) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back(std::move(event));
+  came_.notify_one();
+}
+
+bool Mailbox::full() const {
+  const std::lock_guard lock(mutex_);
+  return events_.size() >= most_;
+}
+
+Mailbox::Taken Mailbox::take(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  came_.wait_for(lock, patience, [&] { return !events_.empty(); });
+  Taken taken;
+  taken.was_full = events_.size() >= most_;
+  taken.events.swap(events_);
+  return taken;
+}
+
+Answer::Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mailbox> mailbox,
+               std::shared_ptr<Metrics> metrics, Options options)
+    : vocabulary_(std::move(vocabulary)),
+      mailbox_(std::move(mailbox)),
+      metrics_(std::move(metrics)),
+      options_(std::move(options)),
+      stops_(options_.stop) {}
+
+void Answer::release(std::string shown, bool all, Event& event) {
+  shown_ += characters_in(shown);
+  event.text += shown;
+  while (!held_.empty() && (all || held_.front().offset < shown_)) {
+    event.logs.push_back(std::move(held_.front()));
+    held_.pop_front();
+  }
+}
+
+bool Answer::written(const Written& token) {
+  const auto now = Clock::now();
+  if (last_) metrics_->time_per_output_token.add(std::chrono::duration<double>(now - *last_).count());
+  const bool first = !last_;
+  last_ = now;
+  if (token.end) return true;
+
+  const std::string bytes =
+      first && options_.begins_text ? vocabulary_->detokenize({token.token}) : vocabulary_->piece(token.token);
+  if (options_.logs) {
+    TokenLog log{.bytes = bytes, .logprob = token.logprob, .top = {}, .offset = read_};
+    for (const auto& [id, logprob] : token.top_logprobs) log.top.emplace_back(vocabulary_->piece(id, true), logprob);
+    held_.push_back(std::move(log));
+  }
+  const std::string text = characters_.put(bytes);
+  read_ += characters_in(text);
+  Event event{.choice = options_.choice, .text = {}, .logs = {}};
+  release(stops_.put(text), false, event);
+  if (!event.text.empty() || !event.logs.empty()) mailbox_->put(std::move(event));
+  return !stops_.found();
+}
+
+void Answer::finished(Finish finish, const Usage& usage) {
+  Event event{.choice = options_.choice, .text = {}, .logs = {}, .last = true, .finish = finish, .usage = usage};
+  std::string rest = stops_.put(characters_.finish());
+  if (!stops_.found()) rest += stops_.finish();
+  release(std::move(rest), !stops_.found(), event);
+  if (usage.tokens > 0) metrics_->time_to_first_token.add(usage.ttft_ms / 1000);
+  mailbox_->put(std::move(event));
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,86 @@
+// From the scheduler's thread to a connection's: the tokens of an answer become text, which waits in a bounded mailbox.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "palimpsest/engine/request.h"
+#include "palimpsest/server/metrics.h"
+#include "palimpsest/text/stop.h"
+#include "palimpsest/text/utf8.h"
+#include "palimpsest/text/vocabulary.h"
+
+namespace palimpsest {
+
+struct TokenLog {
+  std::string bytes;  // may end inside a character
+  float logprob = 0;
+  std::vector<std::pair<std::string, float>> top;
+  long long offset = 0;  // of its text in the answer's, in characters
+};
+
+struct Event {
+  int choice = 0;
+  std::string text;            // whole characters; may be empty
+  std::vector<TokenLog> logs;  // of the tokens that this text is of, if they were asked for
+  bool last = false;           // then the rest is set
+  Finish finish = Finish::kCancelled;
+  Usage usage = {};
+};
+
+// The events of all choices of one HTTP request.
+class Mailbox {
+ public:
+  explicit Mailbox(std::size_t most) : most_(most) {}
+  void put(Event event);
+  bool full() const;
+  struct Taken {
+    std::vector<Event> events;  // empty: nothing came in time
+    bool was_full = false;      // then the scheduler has to look again: Scheduler::wake()
+  };
+  Taken take(std::chrono::milliseconds patience);
+
+ private:
+  const std::size_t most_;
+  mutable std::mutex mutex_;
+  std::condition_variable came_;
+  std::vector<Event> events_;
+};
+
+class Answer final : public RequestListener {
+ public:
+  struct Options {
+    int choice = 0;
+    std::vector<std::string> stop;
+    bool logs = false;
+    bool begins_text = false;  // the prompt is nothing but control tokens: see generate()
+  };
+  Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mailbox> mailbox,
+         std::shared_ptr<Metrics> metrics, Options options);  // throws Error for bad stop strings
+
+  bool ready() override { return !mailbox_->full(); }
+  bool written(const Written& token) override;
+  void finished(Finish finish, const Usage& usage) override;
+
+ private:
+  // Logs whose text begins before what was shown so far leave with it.
+  void release(std::string shown, bool all, Event& event);
+
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  std::shared_ptr<Mailbox> mailbox_;
+  std::shared_ptr<Metrics> metrics_;
+  Options options_;
+  StopStrings stops_;
+  Utf8Stream characters_;
+  long long read_ = 0, shown_ = 0;  // characters of the text: so far, and let out
+  std::deque<TokenLog> held_;
+  std::optional<Clock::time_point> last_;
+};
+
+}  // namespace palimpsest

@@ -1,0 +1,47 @@
+#include "palimpsest/server/api_error.h"
+
+#include <new>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/engine/scheduler.h"
+
+namespace palimpsest {
+
+Json ApiError::json() const {
+  const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
+  return {{"error", {{"message", what()}, {"type", type_}, {"param", or_null(param_)}, {"code", or_null(code_)}}}};
+}
+
+ApiError current_error() {
+  try {
+    throw;
+  } catch (const ApiError& error) {
+    return error;
+  } catch (const QueueFull& full) {
+    return {429, "rate_limit_error", full.what(), "", "queue_full"};
+  } catch (const Error& error) {
+    return {400, "invalid_request_error", error.what()};
+  } catch (const std::bad_alloc&) {
+    return {503, "server_error", "out of memory: try again later, or with less"};
+  } catch (const std::exception& error) {
+    return {500, "server_error", error.what()};
+  }
+}
+
+ApiError error_of_status(int status) {
+  switch (status) {
+    case 404:
+      return {404, "invalid_request_error", "there is no such path: docs/server.md lists those there are"};
+    case 405:
+      return {405, "invalid_request_error", "this path does not answer to this method"};
+    case 413:
+      return {413, "invalid_request_error", "the body is longer than the server takes (--max-body)"};
+    case 414:
+      return {414, "invalid_request_error", "the address is too long"};
+    default:
+      return {status, status < 500 ? "invalid_request_error" : "server_error",
+              fmt::format("HTTP status {}: the request could not be read", status)};
+  }
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,231 @@
+#include "palimpsest/server/completion_request.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/server/fields.h"
+#include "palimpsest/server/json_schema.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr long long kMostTokens = 1LL << 40;
+
+std::vector<TokenId> tokens_of(const std::string& text, const ServedModel& model) {
+  auto tokens = model.vocabulary->tokenize(text, true, true);
+  if (tokens.empty() && model.vocabulary->bos() >= 0) tokens.push_back(model.vocabulary->bos());
+  if (tokens.empty()) fail_field("prompt", "this model has no token to begin a text with: give a prompt");
+  return tokens;
+}
+
+std::vector<TokenId> tokens_of(const Json& ids) {
+  std::vector<TokenId> tokens;
+  for (const Json& id : ids) {
+    if (!id.is_number_integer() || id.get<long long>() < 0 || id.get<long long>() > std::numeric_limits<TokenId>::max())
+      fail_field("prompt", "{} is no token", id.dump());
+    tokens.push_back(id.get<TokenId>());
+  }
+  if (tokens.empty()) fail_field("prompt", "a prompt of tokens has none");
+  return tokens;
+}
+
+// A string, a list of strings, a list of tokens, or a list of those.
+void read_prompts(const Json* prompt, bool echo, const ServedModel& model, CompletionRequest& out) {
+  const auto add = [&](const Json& one) {
+    if (one.is_string())
+      out.prompts.push_back(tokens_of(one.get<std::string>(), model));
+    else if (one.is_array())
+      out.prompts.push_back(tokens_of(one));
+    else
+      fail_field("prompt", "'prompt' must be a string, a list of strings, or a list of tokens");
+    if (echo)
+      out.echo.push_back(one.is_string() ? one.get<std::string>() : model.vocabulary->detokenize(out.prompts.back()));
+  };
+  if (prompt == nullptr) fail_field("prompt", "'prompt' is missing");
+  if (!prompt->is_array() || (!prompt->empty() && prompt->front().is_number())) return add(*prompt);
+  if (prompt->empty()) fail_field("prompt", "'prompt' is an empty list");
+  for (const Json& one : *prompt) add(one);
+}
+
+void read_stop(const Json* stop, std::vector<std::string>& out) {
+  if (stop == nullptr) return;
+  const Json list = stop->is_array() ? *stop : Json::array({*stop});
+  for (const Json& each : list) {
+    if (!each.is_string()) fail_field("stop", "'stop' must be a string or a list of strings");
+    out.push_back(each.get<std::string>());
+  }
+  if (out.size() > 16) fail_field("stop", "'stop' has {} strings: give at most 16", out.size());
+}
+
+std::string read_grammar(Fields& fields) {
+  std::string grammar = fields.text("grammar", "");
+  const Json* format = fields.take("response_format");
+  if (format != nullptr && !grammar.empty())
+    fail_field("grammar", "'grammar' and 'response_format' exclude each other: leave one of them out");
+  if (format != nullptr) {
+    Fields of(*format, "response_format.");
+    const std::string type = of.text("type", "");
+    if (type == "json_object") {
+      grammar = json_object_grammar();
+    } else if (type == "json_schema") {
+      const Json* named = of.take("json_schema");
+      if (named == nullptr) fail_field("response_format.json_schema", "'response_format.json_schema' is missing");
+      Fields schema(*named, "response_format.json_schema.");
+      schema.ignore({"name", "description", "strict"});
+      const Json* shape = schema.take("schema");
+      if (shape == nullptr)
+        fail_field("response_format.json_schema.schema", "'response_format.json_schema.schema' is missing");
+      schema.end();
+      grammar = schema_grammar(*shape);
+    } else if (type != "text") {
+      fail_field("response_format.type", "response_format.type must be text, json_object or json_schema");
+    }
+    of.end();
+  }
+  // libllama's parser calls itself for each bracket.
+  int depth = 0;
+  for (const char c : grammar) {
+    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if (depth > 200) fail_field("grammar", "the grammar is nested too deep");
+  }
+  return grammar;
+}
+
+void read_sampling(Fields& fields, SamplerOptions& out) {
+  out.temperature = fields.number("temperature", 1);
+  out.top_p = fields.number("top_p", 1);
+  out.top_k = static_cast<int>(fields.integer("top_k", 0, -1, 1 << 30));
+  if (out.top_k < 0) out.top_k = 0;  // vLLM's way to say: off
+  out.min_p = fields.number("min_p", 0);
+  out.frequency_penalty = fields.number("frequency_penalty", 0);
+  out.presence_penalty = fields.number("presence_penalty", 0);
+  out.repeat_penalty = fields.number("repetition_penalty", 1);
+  out.seed = static_cast<std::uint32_t>(fields.integer("seed", 0xFFFFFFFFLL, 0, 0xFFFFFFFELL));
+  out.grammar = read_grammar(fields);
+}
+
+void read_logprobs(Fields& fields, bool chat, Request& out) {
+  if (!chat) {
+    out.top_logprobs = static_cast<int>(fields.integer("logprobs", -1, 0, 20));
+    return;
+  }
+  const bool wanted = fields.boolean("logprobs", false);
+  const bool counted = fields.take("top_logprobs") != nullptr;
+  if (counted && !wanted) fail_field("top_logprobs", "'top_logprobs' needs 'logprobs': true");
+  const auto top = static_cast<int>(fields.integer("top_logprobs", 0, 0, 20));
+  if (wanted) out.top_logprobs = top;
+}
+
+long long read_limit(Fields& fields, bool chat, const ServedModel& model) {
+  const bool old = fields.take("max_tokens") != nullptr;
+  const bool both = old && chat && fields.take("max_completion_tokens") != nullptr;
+  if (both) fail_field("max_tokens", "'max_tokens' and 'max_completion_tokens' mean the same: give one");
+  const long long otherwise = chat ? model.chat_tokens : 16;
+  return fields.integer(old || !chat ? "max_tokens" : "max_completion_tokens", otherwise, 1, kMostTokens);
+}
+
+}  // namespace
+
+Method parse_cache(const Json& value, const Method& otherwise) {
+  Method method = otherwise;
+  if (value.is_string()) {
+    method = parse_method(value.get<std::string>());
+  } else {
+    Fields fields(value, "cache.");
+    if (const std::string name = fields.text("method", ""); !name.empty()) method = parse_method(name);
+    for (const auto& [key, each] : value.items()) {
+      if (key == "method" || each.is_null()) continue;
+      if (each.is_structured()) fail_field("cache." + key, "'cache.{}' must be a number or a string", key);
+      const std::string text = each.is_string()    ? each.get<std::string>()
+                               : each.is_boolean() ? (each.get<bool>() ? "on" : "off")
+                                                   : each.dump();
+      set_option(method, key, text);
+    }
+  }
+  if (method.split != otherwise.split && method.split != "uniform")
+    fail_field("cache.split", "a split is a file of the server's: only its --method may name one");
+  validate(method);
+  return method;
+}
+
+std::string chat_text(const Json& messages, const ServedModel& model) {
+  if (!messages.is_array() || messages.empty()) fail_field("messages", "'messages' must be a list of at least one");
+  std::vector<ChatMessage> chat;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const std::string where = fmt::format("messages[{}]", i);
+    Fields fields(messages[i], where + ".");
+    ChatMessage message;
+    message.role = fields.text("role", "");
+    if (message.role == "developer") message.role = "system";  // OpenAI's newer word
+    if (message.role != "system" && message.role != "user" && message.role != "assistant")
+      fail_field(where + ".role", "'{}.role' must be system, developer, user or assistant", where);
+    fields.ignore({"name", "refusal"});
+    const Json* content = fields.take("content");
+    if (content != nullptr && content->is_string()) {
+      message.content = content->get<std::string>();
+    } else if (content != nullptr && content->is_array()) {
+      for (const Json& part : *content) {
+        Fields of(part, where + ".content.");
+        if (of.text("type", "") != "text")
+          fail_field(where + ".content", "'{}.content' may have parts of type text only", where);
+        message.content += of.text("text", "");
+        of.end();
+      }
+    } else {
+      fail_field(where + ".content", "'{}.content' must be a string or a list of text parts", where);
+    }
+    fields.end();
+    chat.push_back(std::move(message));
+  }
+  return model.vocabulary->apply_chat_template(chat, true, model.chat_template);
+}
+
+CompletionRequest parse_completion(const Json& body, bool chat, const ServedModel& model) {
+  CompletionRequest out;
+  out.chat = chat;
+  Fields fields(body);
+  if (const std::string name = fields.text("model", model.name); name != model.name)
+    throw ApiError(404, "invalid_request_error", fmt::format("there is no model '{}': this is '{}'", name, model.name),
+                   "model", "model_not_found");
+
+  out.n = static_cast<int>(fields.integer("n", 1, 1, kMostChoices));
+  out.stream = fields.boolean("stream", false);
+  if (const Json* options = fields.take("stream_options")) {
+    if (!out.stream) fail_field("stream_options", "'stream_options' needs 'stream': true");
+    Fields of(*options, "stream_options.");
+    out.include_usage = of.boolean("include_usage", false);
+    of.ignore({"include_obfuscation"});
+    of.end();
+  }
+  read_stop(fields.take("stop"), out.stop);
+  read_logprobs(fields, chat, out.request);
+  out.request.max_tokens = read_limit(fields, chat, model);
+  out.request.ignore_end = fields.boolean("ignore_eos", false);
+  read_sampling(fields, out.request.sampler);
+  if (out.request.ignore_end && !out.request.sampler.grammar.empty())
+    fail_field("ignore_eos", "'ignore_eos' with a grammar: a grammar ends, so the text must end with it");
+  const Json* cache = fields.take("cache");
+  out.request.method = cache == nullptr ? model.method : parse_cache(*cache, model.method);
+  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
+
+  const Json* messages = chat ? fields.take("messages") : nullptr;
+  const Json* prompt = chat ? nullptr : fields.take("prompt");
+  const bool echo = !chat && fields.boolean("echo", false);
+  if (echo && out.request.top_logprobs >= 0)
+    fail_field("echo", "'echo' with 'logprobs' is not supported: a prompt's tokens have none");
+  fields.end();
+  if (!chat) {
+    read_prompts(prompt, echo, model, out);
+  } else if (messages != nullptr) {
+    out.prompts.push_back(model.vocabulary->tokenize(chat_text(*messages, model), true, true));
+  } else {
+    fail_field("messages", "'messages' is missing");
+  }
+  if (out.prompts.size() * static_cast<std::size_t>(out.n) > kMostChoices)
+    fail_field("n", "{} prompts with {} answers each: at most {} answers in all", out.prompts.size(), out.n,
+               kMostChoices);
+  return out;
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,206 @@
+#include "palimpsest/server/completions.h"
+
+#include <httplib.h>
+
+#include <algorithm>
+
+#include "palimpsest/server/answer.h"
+#include "palimpsest/server/fields.h"
+#include "palimpsest/server/log.h"
+#include "palimpsest/server/reply.h"
+#include "palimpsest/server/service.h"
+
+namespace palimpsest {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kGlance = 100ms;          // how often a silent connection is looked at
+constexpr std::size_t kMostEvents = 64;  // of one choice, that wait for a slow reader
+constexpr std::size_t kUnbounded = ~std::size_t{0};
+
+// One HTTP request whose answers are being made.
+class Exchange {
+ public:
+  Exchange(std::shared_ptr<Service> service, CompletionRequest request, std::chrono::milliseconds timeout)
+      : service_(std::move(service)),
+        request_(std::move(request)),
+        ticket_(*service_),
+        count_(static_cast<int>(request_.prompts.size()) * request_.n),
+        mailbox_(
+            std::make_shared<Mailbox>(request_.stream ? kMostEvents * static_cast<std::size_t>(count_) : kUnbounded)) {
+    head_ = {.chat = request_.chat,
+             .id = log_fields().at("id"),
+             .model = service_->model().name,
+             .created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())};
+    if (timeout > 0ms) request_.request.deadline = Clock::now() + timeout;
+    submit();
+  }
+
+  // The whole answer. Throws ApiError.
+  Json whole(const httplib::Request& http) {
+    std::vector<Choice> choices(static_cast<std::size_t>(count_));
+    for (int i = 0; i < count_; ++i) choices[i].text = echo(i);
+    while (open_ > 0) {
+      for (Event& event : take()) {
+        Choice& choice = choices[event.choice];
+        choice.text += event.text;
+        std::ranges::move(event.logs, std::back_inserter(choice.logs));
+        if (!event.last) continue;
+        count(event);
+        if (finish_reason(event.finish) == nullptr) throw failure(event);
+        choice.finish = event.finish;
+      }
+      if (http.is_connection_closed()) throw ApiError(499, "client_closed_request", "the client went away");
+    }
+    log();
+    return whole_json(head_, choices, wants_logs(), usage_);
+  }
+
+  // Some more of the stream; false: the client is gone. Ends it with sink.done().
+  bool more(httplib::DataSink& sink) {
+    if (!opened_ && !open(sink)) return false;
+    for (Event& event : take()) {
+      if (event.last) count(event);
+      if (event.last && finish_reason(event.finish) == nullptr) {
+        ticket_.cancel();
+        log();
+        log_fields()["error"] = failure(event).what();
+        if (!send(sink, failure(event).json())) return false;
+        sink.done();
+        return true;
+      }
+      if (!send(sink, event_json(head_, event, wants_logs()))) return false;
+    }
+    if (open_ > 0) return sink.is_writable();
+    log();
+    if (request_.include_usage && !send(sink, last_json(head_, usage_))) return false;
+    constexpr std::string_view kDone = "data: [DONE]\n\n";
+    if (!sink.write(kDone.data(), kDone.size())) return false;
+    sink.done();
+    return true;
+  }
+
+  bool streams() const { return request_.stream; }
+
+  void log() {
+    Json& line = log_fields();
+    line["prompt_tokens"] = usage_.prompt_tokens;
+    line["tokens"] = usage_.completion_tokens;
+    line["evicted"] = usage_.evicted_tokens;
+    line["ttft_ms"] = std::round(ttft_ms_ * 100) / 100;
+    line["finish"] = finish_;
+    line["stream"] = request_.stream;
+    line["cache"] = request_.request.method.name;
+  }
+
+ private:
+  void submit() {
+    const std::uint32_t seed = request_.request.sampler.seed;
+    for (int i = 0; i < count_; ++i) {
+      Request one = request_.request;
+      one.prompt = request_.prompts[i / request_.n];
+      // The first answer is what it would be alone.
+      if (seed != 0xFFFFFFFFU) one.sampler.seed = (seed + static_cast<std::uint32_t>(i % request_.n)) % 0xFFFFFFFFU;
+      const Vocabulary& words = *service_->model().vocabulary;
+      Answer::Options options{.choice = i, .stop = request_.stop, .logs = wants_logs()};
+      options.begins_text = std::ranges::all_of(
+          one.prompt, [&](TokenId token) { return token >= 0 && token < words.size() && words.is_control(token); });
+      ticket_.submit(std::move(one), std::make_shared<Answer>(service_->model().vocabulary, mailbox_,
+                                                              service_->metrics(), std::move(options)));
+    }
+    for (const auto& prompt : request_.prompts) usage_.prompt_tokens += std::ssize(prompt);
+    open_ = count_;
+  }
+
+  std::vector<Event> take() {
+    Mailbox::Taken taken = mailbox_->take(kGlance);
+    if (taken.was_full) service_->scheduler().wake();
+    if (taken.events.empty() && service_->broken())
+      throw ApiError(500, "server_error", "the server broke down: its log says why");
+    return std::move(taken.events);
+  }
+
+  void count(const Event& event) {
+    --open_;
+    usage_.completion_tokens += event.usage.tokens;
+    usage_.evicted_tokens += event.usage.evicted;
+    if (ttft_ms_ == 0) ttft_ms_ = event.usage.ttft_ms;
+    const char* reason = finish_reason(event.finish);
+    finish_ = reason == nullptr ? failure(event).what() : reason;
+  }
+
+  ApiError failure(const Event& event) const {
+    switch (event.finish) {
+      case Finish::kDeadline:
+        return {504, "timeout_error", "the answer took longer than the server allows (--timeout)", "", "timeout"};
+      case Finish::kCancelled:
+        return {503, "server_error", "the server is shutting down: try another, or again later", "", "shutting_down"};
+      default:
+        return {500, "server_error", event.usage.error};
+    }
+  }
+
+  bool open(httplib::DataSink& sink) {
+    opened_ = true;
+    for (int i = 0; i < count_; ++i) {
+      if (head_.chat && !send(sink, first_json(head_, i))) return false;
+      const Event said{.choice = i, .text = echo(i), .logs = {}};
+      if (!said.text.empty() && !send(sink, event_json(head_, said, false))) return false;
+    }
+    return true;
+  }
+
+  bool send(httplib::DataSink& sink, const Json& object) {
+    const std::string line = "data: " + object.dump() + "\n\n";
+    return sink.write(line.data(), line.size());
+  }
+
+  std::string echo(int choice) const {
+    return request_.echo.empty() ? std::string() : request_.echo[static_cast<std::size_t>(choice / request_.n)];
+  }
+  bool wants_logs() const { return request_.request.top_logprobs >= 0; }
+
+  std::shared_ptr<Service> service_;
+  CompletionRequest request_;
+  Service::Ticket ticket_;
+  int count_;
+  std::shared_ptr<Mailbox> mailbox_;
+  ReplyHead head_;
+  ReplyUsage usage_;
+  double ttft_ms_ = 0;
+  std::string finish_ = "abort";
+  int open_ = 0;
+  bool opened_ = false;
+};
+
+}  // namespace
+
+void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::milliseconds timeout,
+              const httplib::Request& request, httplib::Response& response) {
+  log_fields()["id"] = new_id(chat ? "chatcmpl-" : "cmpl-");
+  auto exchange =
+      std::make_shared<Exchange>(service, parse_completion(parse_json(request.body), chat, service->model()), timeout);
+  if (!exchange->streams()) {
+    response.set_content(exchange->whole(request).dump(), "application/json");
+    return;
+  }
+  response.set_header("Cache-Control", "no-store");
+  response.set_chunked_content_provider(
+      "text/event-stream",
+      [exchange](std::size_t, httplib::DataSink& sink) {
+        try {
+          return exchange->more(sink);
+        } catch (const std::exception& error) {
+          log_fields()["error"] = error.what();
+          return false;
+        }
+      },
+      [exchange](bool well) {
+        if (!well) exchange->log();
+        log_now();
+      });
+  log_later();
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,206 @@
+#include "palimpsest/server/json_schema.h"
+
+#include <map>
+#include <vector>
+
+#include "palimpsest/server/fields.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr const char* kWhere = "response_format.json_schema.schema";
+constexpr int kDeepest = 64;
+constexpr long long kMostRepeats = 1000;  // libllama takes at most 2000
+constexpr std::size_t kMostRules = 5000;
+
+// White space is bounded: a model that liked nothing else would never come to an end. Numbers stay within a double's
+// range; \u escapes only control characters, which cannot be written otherwise.
+constexpr const char* kCommon = R"gbnf(
+ws ::= (" " | "\n" " "{0,20})?
+value ::= object | array | string | number | "true" | "false" | "null"
+object ::= "{" ws (member ws ("," ws member ws)*)? "}"
+member ::= string ws ":" ws value
+array ::= "[" ws (value ws ("," ws value ws)*)? "]"
+char ::= [^"\\\x00-\x1f\x7f] | "\\" (["\\/bfnrt] | "u00" [01] [0-9a-f])
+string ::= "\"" char* "\""
+integer ::= "-"? ("0" | [1-9] [0-9]{0,15})
+number ::= integer ("." [0-9]{1,16})? ([eE] [-+]? [0-9]{1,2})?
+)gbnf";
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;  // a JSON text has no control characters
+  }
+  return out + '"';
+}
+
+class Converter {
+ public:
+  explicit Converter(const Json& schema) : schema_(schema) {}
+
+  std::string grammar() {
+    const std::string root = any(schema_, 0);
+    std::string out = "root ::= " + root + "\n";
+    for (const auto& [name, body] : rules_) out += name + " ::= " + body + "\n";
+    return out + (kCommon + 1);
+  }
+
+ private:
+  // The expression for a value of this schema.
+  std::string any(const Json& schema, int depth) {
+    if (depth > kDeepest) fail_field(kWhere, "the schema is nested more than {} levels deep", kDeepest);
+    if (schema.is_boolean() && schema.get<bool>()) return "value";
+    Fields fields(schema, std::string(kWhere) + ".");
+    fields.ignore({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema",
+                   "$id", "$comment", "$defs", "definitions"});
+    std::string out = chosen(fields, depth);
+    fields.end();
+    return out;
+  }
+
+  std::string chosen(Fields& fields, int depth) {
+    if (const Json* ref = fields.take("$ref")) return reference(*ref, depth);
+    if (const Json* value = fields.take("const")) {
+      fields.ignore({"type"});
+      return quoted(value->dump());
+    }
+    if (const Json* values = fields.take("enum")) {
+      fields.ignore({"type"});
+      return either(*values, "enum", [](const Json& each) { return quoted(each.dump()); });
+    }
+    if (const Json* schemas = fields.take("anyOf"))
+      return either(*schemas, "anyOf", [&](const Json& each) { return any(each, depth + 1); });
+    const Json* type = fields.take("type");
+    if (type == nullptr) return fields.take("properties") != nullptr ? object(fields, depth) : "value";
+    if (type->is_array()) return either(*type, "type", [&](const Json& each) { return of_type(each, fields, depth); });
+    return of_type(*type, fields, depth);
+  }
+
+  std::string of_type(const Json& type, Fields& fields, int depth) {
+    if (type == "object") return object(fields, depth);
+    if (type == "array") return array(fields, depth);
+    if (type == "string") return string(fields);
+    if (type == "number" || type == "integer") return type.get<std::string>();
+    if (type == "boolean") return R"(("true" | "false"))";
+    if (type == "null") return R"("null")";
+    fail_field(kWhere, "type {} is none of object, array, string, number, integer, boolean and null", type.dump());
+  }
+
+  template <typename Make>
+  std::string either(const Json& list, const char* what, Make make) {
+    if (!list.is_array() || list.empty()) fail_field(kWhere, "'{}' must be a list of at least one", what);
+    std::string out;
+    for (const Json& each : list) out += (out.empty() ? "(" : " | ") + make(each);
+    return out + ")";
+  }
+
+  std::string reference(const Json& ref, int depth) {
+    const std::string path = ref.is_string() ? ref.get<std::string>() : ref.dump();
+    if (const auto known = references_.find(path); known != references_.end()) return known->second;
+    for (const std::string place : {"$defs", "definitions"}) {
+      const std::string prefix = "#/" + place + "/";
+      if (!path.starts_with(prefix) || !schema_.contains(place)) continue;
+      const auto at = schema_[place].find(path.substr(prefix.size()));
+      if (at == schema_[place].end()) break;
+      const std::string name = reserve();
+      references_[path] = name;  // before its body, which may speak of itself
+      rules_[name] = any(*at, depth + 1);
+      return name;
+    }
+    if (path == "#") {
+      const std::string name = references_[path] = reserve();
+      rules_[name] = any(schema_, depth + 1);
+      return name;
+    }
+    fail_field(kWhere, "$ref '{}' leads nowhere: #/$defs/NAME is understood", path);
+  }
+
+  std::pair<long long, long long> bounds(Fields& fields, const char* least_name, const char* most_name) {
+    const long long least = fields.integer(least_name, 0, 0, kMostRepeats);
+    const long long most = fields.integer(most_name, -1, 0, kMostRepeats);
+    if (most >= 0 && most < least) fail_field(kWhere, "{} {} is below {} {}", most_name, most, least_name, least);
+    return {least, most};
+  }
+
+  static std::string repeated(long long least, long long most) {
+    return most < 0 ? fmt::format("{{{},}}", least) : fmt::format("{{{},{}}}", least, most);
+  }
+
+  std::string string(Fields& fields) {
+    const auto [least, most] = bounds(fields, "minLength", "maxLength");
+    if (least == 0 && most < 0) return "string";
+    return R"("\"" char)" + repeated(least, most) + R"( "\"")";
+  }
+
+  std::string array(Fields& fields, int depth) {
+    const auto [least, most] = bounds(fields, "minItems", "maxItems");
+    const Json* items = fields.take("items");
+    const std::string item = items == nullptr ? "value" : any(*items, depth + 1);
+    if (most == 0) return R"("[" ws "]")";
+    std::string list =
+        item + R"( ws ("," ws )" + item + " ws)" + repeated(std::max(least - 1, 0LL), most < 0 ? -1 : most - 1);
+    if (least == 0) list = "(" + list + ")?";
+    return add(R"("[" ws )" + list + R"( "]")");
+  }
+
+  // In the schema's order. after[i][some]: what may follow when the first i properties are done with, and whether some
+  // of them are written; built from the end.
+  std::string object(Fields& fields, int depth) {
+    fields.boolean("additionalProperties", false);
+    const Json* properties = fields.take("properties");
+    const Json* required = fields.take("required");
+    const std::size_t count = properties == nullptr ? 0 : properties->size();
+    if (properties != nullptr && !properties->is_object()) fail_field(kWhere, "'properties' must be an object");
+    if (required != nullptr && !required->is_array()) fail_field(kWhere, "'required' must be a list of names");
+    if (required != nullptr)
+      for (const Json& name : *required)
+        if (!name.is_string() || properties == nullptr || !properties->contains(name.get<std::string>()))
+          fail_field(kWhere, "'required' names {}, which 'properties' does not have", name.dump());
+    if (count == 0) return properties == nullptr ? "object" : R"("{" ws "}")";
+
+    std::vector<std::string> member;
+    std::vector<bool> must;
+    for (const auto& [name, schema] : properties->items()) {
+      member.push_back(quoted(Json(name).dump()) + R"( ws ":" ws )" + any(schema, depth + 1) + " ws ");
+      must.push_back(required != nullptr && std::ranges::find(*required, Json(name)) != required->end());
+    }
+    std::string none = R"("")", some = R"("")";
+    for (std::size_t i = count; i-- > 0;) {
+      const std::string first = member[i] + some, further = R"("," ws )" + first;
+      const std::string next_none = add(must[i] ? first : first + " | " + none);
+      some = add(must[i] ? further : further + " | " + some);
+      none = next_none;
+    }
+    return R"(("{" ws )" + none + R"( "}"))";
+  }
+
+  std::string reserve() {
+    if (rules_.size() >= kMostRules)
+      fail_field(kWhere, "the schema is too large: its grammar has over {} rules", kMostRules);
+    const std::string name = fmt::format("r{}", rules_.size());
+    rules_[name];
+    return name;
+  }
+  std::string add(std::string body) {
+    const std::string name = reserve();
+    rules_[name] = std::move(body);
+    return name;
+  }
+
+  const Json& schema_;
+  std::map<std::string, std::string> rules_, references_;
+};
+
+}  // namespace
+
+std::string schema_grammar(const Json& schema) {
+  return Converter(schema).grammar();
+}
+
+std::string json_object_grammar() {
+  return std::string("root ::= object\n") + (kCommon + 1);
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,86 @@
+#include "palimpsest/server/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace palimpsest {
+namespace {
+
+std::string head(const std::string& name, const char* type, const std::string& help) {
+  return fmt::format("# HELP palimpsest_{0} {2}\n# TYPE palimpsest_{0} {1}\n", name, type, help);
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+      continue;
+    }
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+void Histogram::add(double seconds) {
+  const auto at = std::ranges::lower_bound(bounds_, seconds) - bounds_.begin();
+  counts_[static_cast<std::size_t>(at)].fetch_add(1, std::memory_order_relaxed);
+  sum_.fetch_add(seconds, std::memory_order_relaxed);
+}
+
+std::string Histogram::text(const std::string& name, const std::string& help, const std::string& labels) const {
+  std::string out = head(name, "histogram", help);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < counts_.size(); ++i) {
+    sum += counts_[i].load(std::memory_order_relaxed);
+    out += fmt::format("palimpsest_{}_bucket{{{},le=\"{}\"}} {}\n", name, labels,
+                       i < bounds_.size() ? fmt::format("{}", bounds_[i]) : "+Inf", sum);
+  }
+  return out + fmt::format("palimpsest_{0}_sum{{{1}}} {2}\npalimpsest_{0}_count{{{1}}} {3}\n", name, labels,
+                           sum_.load(std::memory_order_relaxed), sum);
+}
+
+std::string Metrics::text(const SchedulerLoad& load, const std::string& model_name) const {
+  const std::string labels = fmt::format("model_name=\"{}\"", escaped(model_name));
+  std::string out;
+  const auto one = [&](const char* name, const char* type, const char* help, auto value) {
+    out += head(name, type, help) + fmt::format("palimpsest_{}{{{}}} {}\n", name, labels, value);
+  };
+  const auto share = [&](std::size_t bytes) {
+    return load.pool_bytes == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(load.pool_bytes);
+  };
+  one("num_requests_running", "gauge", "Requests that take part in steps.", load.running);
+  one("num_requests_waiting", "gauge", "Requests that wait for room in the cache.", load.waiting);
+  one("kv_cache_usage_perc", "gauge", "Pages in use, as a share of the pool; 1 is all of it.", share(load.used_bytes));
+  one("kv_cache_promised_perc", "gauge", "What running requests may come to use, as a share of the pool.",
+      share(load.promised_bytes));
+  one("kv_cache_bytes", "gauge", "Bytes of pages in use.", load.used_bytes);
+  one("prompt_tokens_total", "counter", "Tokens of prompts that were read.", load.prompt_tokens);
+  one("generation_tokens_total", "counter", "Tokens that were written.", load.tokens);
+  one("evicted_tokens_total", "counter", "Tokens that left a cache before its request was done.", load.evicted);
+  one("steps_total", "counter", "Steps of the model.", load.steps);
+  one("requests_rejected_total", "counter", "Requests refused with 429 because the queue was full.",
+      rejected.load(std::memory_order_relaxed));
+
+  out += head("request_success_total", "counter", "Requests that came to an end, by how.");
+  const auto of = [&](Finish finish) { return load.finished[static_cast<int>(finish)]; };
+  const std::array<std::pair<const char*, long long>, 5> ends = {{{"stop", of(Finish::kEnd) + of(Finish::kStopped)},
+                                                                  {"length", of(Finish::kLength)},
+                                                                  {"abort", of(Finish::kCancelled)},
+                                                                  {"timeout", of(Finish::kDeadline)},
+                                                                  {"error", of(Finish::kFailed)}}};
+  for (const auto& [reason, count] : ends)
+    out += fmt::format("palimpsest_request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels, reason, count);
+
+  out +=
+      time_to_first_token.text("time_to_first_token_seconds", "From a request's arrival to its first token.", labels);
+  out += time_per_output_token.text("time_per_output_token_seconds", "From a token to the next of the same request.",
+                                    labels);
+  return out;
+}
+
+}  // namespace palimpsest

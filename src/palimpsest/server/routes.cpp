@@ -1,0 +1,149 @@
+#include "palimpsest/server/routes.h"
+
+#include <httplib.h>
+
+#include "palimpsest/server/completions.h"
+#include "palimpsest/server/fields.h"
+#include "palimpsest/server/log.h"
+#include "palimpsest/text/utf8.h"
+
+namespace palimpsest {
+namespace {
+
+using Http = httplib::Server;
+using In = httplib::Request;
+using Out = httplib::Response;
+
+constexpr const char* kJson = "application/json";
+
+void refuse(const ApiError& error, Out& out) {
+  out.status = error.status();
+  if (error.status() == 429 || error.status() == 503) out.set_header("Retry-After", "1");
+  if (error.status() == 401) out.set_header("WWW-Authenticate", "Bearer");
+  log_fields()["error"] = error.what();
+  out.set_content(error.json().dump(-1, ' ', false, Json::error_handler_t::replace), kJson);
+}
+
+// The time does not tell how much of a guess was right.
+bool same(const std::string& a, const std::string& b) {
+  unsigned char differ = a.size() != b.size();
+  for (std::size_t i = 0; i < a.size(); ++i)
+    differ |= static_cast<unsigned char>(a[i] ^ (b.empty() ? 0 : b[i % b.size()]));
+  return differ == 0;
+}
+
+template <typename Handler>
+auto guarded(std::shared_ptr<Service> service, Handler handler) {
+  return [service = std::move(service), handler](const In& in, Out& out) {
+    try {
+      handler(in, out);
+    } catch (...) {
+      const ApiError error = current_error();
+      if (error.status() == 429) ++service->metrics()->rejected;
+      refuse(error, out);
+    }
+  };
+}
+
+Json model_json(const ServedModel& model, long long created) {
+  return {{"id", model.name}, {"object", "model"}, {"created", created}, {"owned_by", "palimpsest"}};
+}
+
+void tokenize(const ServedModel& model, const In& in, Out& out) {
+  const Json body = parse_json(in.body);
+  Fields fields(body);
+  fields.ignore({"model"});
+  const Json* messages = fields.take("messages");
+  const bool named = fields.take("prompt") != nullptr;
+  if (named == (messages != nullptr)) fail_field("prompt", "give either 'prompt' or 'messages'");
+  const std::string text = messages != nullptr ? chat_text(*messages, model) : fields.text("prompt", "");
+  const bool begin = fields.boolean("add_special_tokens", true);
+  fields.end();
+  const auto tokens = model.vocabulary->tokenize(text, begin, true);
+  out.set_content(Json{{"tokens", tokens}, {"count", tokens.size()}}.dump(), kJson);
+}
+
+void detokenize(const ServedModel& model, const In& in, Out& out) {
+  const Json body = parse_json(in.body);
+  Fields fields(body);
+  fields.ignore({"model"});
+  const Json* list = fields.take("tokens");
+  fields.end();
+  if (list == nullptr || !list->is_array()) fail_field("tokens", "'tokens' must be a list of tokens");
+  std::vector<TokenId> tokens;
+  for (const Json& id : *list) {
+    if (!id.is_number_integer() || id.get<long long>() < 0 || id.get<long long>() >= model.vocabulary->size())
+      fail_field("tokens", "{} is not in the vocabulary of {} tokens", id.dump(), model.vocabulary->size());
+    tokens.push_back(id.get<TokenId>());
+  }
+  Utf8Stream characters;
+  std::string text = characters.put(model.vocabulary->detokenize(tokens, true));
+  text += characters.finish();
+  out.set_content(Json{{"prompt", text}}.dump(), kJson);
+}
+
+}  // namespace
+
+void add_routes(Http& http, const std::shared_ptr<Service>& service, const ServerOptions& options) {
+  http.set_pre_routing_handler([service, key = options.api_key](const In& in, Out& out) {
+    log_begin();
+    const std::string id = new_id("req-");
+    log_fields()["request_id"] = id;
+    out.set_header("X-Request-Id", id);
+    if (key.empty() || in.path == "/health") return Http::HandlerResponse::Unhandled;
+    if (same(in.get_header_value("Authorization"), "Bearer " + key)) return Http::HandlerResponse::Unhandled;
+    refuse({401, "authentication_error", "this server wants its API key: Authorization: Bearer KEY", "",
+            "invalid_api_key"},
+           out);
+    return Http::HandlerResponse::Handled;
+  });
+  http.set_error_handler([](const In& in, Out& out) {
+    if (!out.body.empty()) return;
+    static const std::set<std::string> get = {"/health", "/metrics", "/v1/models"};
+    static const std::set<std::string> post = {"/tokenize", "/detokenize", "/v1/completions", "/v1/chat/completions"};
+    if (out.status == 404 && (get.contains(in.path) || post.contains(in.path))) {
+      out.set_header("Allow", get.contains(in.path) ? "GET" : "POST");
+      out.status = 405;
+    }
+    refuse(error_of_status(out.status), out);
+  });
+  http.set_logger(
+      [quiet = options.quiet](const In& in, const Out& out) { log_end(in.method, in.path, out.status, quiet); });
+
+  const auto get = [&](const char* path, auto handler) { http.Get(path, guarded(service, handler)); };
+  const auto post = [&](const char* path, auto handler) { http.Post(path, guarded(service, handler)); };
+  const long long created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+
+  get("/health", [service](const In&, Out& out) {
+    if (service->broken()) throw ApiError(500, "server_error", "the scheduler ended: the log says why");
+    if (service->closed()) throw ApiError(503, "server_error", "the server is shutting down", "", "shutting_down");
+    out.set_content(R"({"status":"ok"})", kJson);
+  });
+  get("/metrics", [service](const In&, Out& out) {
+    out.set_content(service->metrics()->text(service->scheduler().load(), service->model().name),
+                    "text/plain; version=0.0.4; charset=utf-8");
+  });
+  get("/v1/models", [service, created](const In&, Out& out) {
+    out.set_content(Json{{"object", "list"}, {"data", Json::array({model_json(service->model(), created)})}}.dump(),
+                    kJson);
+  });
+  get(R"(/v1/models/(.+))", [service, created](const In& in, Out& out) {
+    if (in.matches[1] != service->model().name)
+      throw ApiError(404, "invalid_request_error",
+                     fmt::format("there is no model '{}': this is '{}'", in.matches[1].str(), service->model().name),
+                     "model", "model_not_found");
+    out.set_content(model_json(service->model(), created).dump(), kJson);
+  });
+  post("/tokenize", [service](const In& in, Out& out) { tokenize(service->model(), in, out); });
+  post("/detokenize", [service](const In& in, Out& out) { detokenize(service->model(), in, out); });
+  for (const bool chat : {false, true})
+    post(chat ? "/v1/chat/completions" : "/v1/completions",
+         [service, chat, timeout = options.timeout](const In& in, Out& out) {
+           if (service->closed())
+             throw ApiError(503, "server_error", "the server is shutting down: try another, or again later", "",
+                            "shutting_down");
+           complete(service, chat, timeout, in, out);
+         });
+}
+
+}  // namespace palimpsest

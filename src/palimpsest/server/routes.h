@@ -1,0 +1,16 @@
+// Which path is answered by what.
+#pragma once
+
+#include <memory>
+
+#include "palimpsest/server/server.h"
+
+namespace httplib {
+class Server;
+}
+
+namespace palimpsest {
+
+void add_routes(httplib::Server& http, const std::shared_ptr<Service>& service, const ServerOptions& options);
+
+}  // namespace palimpsest

@@ -1,0 +1,81 @@
+#include "palimpsest/server/server.h"
+
+#include <httplib.h>
+
+#include <mutex>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/server/log.h"
+#include "palimpsest/server/routes.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr std::size_t kIdleThreads = 4;
+constexpr std::size_t kSpareThreads = 64;       // connections beyond those that can wait: they hear of it
+constexpr std::size_t kMostConnections = 1024;  // that wait for a thread; more are closed
+
+}  // namespace
+
+struct Server::Impl {
+  httplib::Server http;
+  bool bound = false;
+  std::once_flag ended;
+};
+
+Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
+    : service_(std::move(service)), options_(options), impl_(std::make_unique<Impl>()) {
+  httplib::Server& http = impl_->http;
+  // An answer that is being made holds its connection's thread, which sleeps.
+  const SchedulerOptions& limits = service_->scheduler().options();
+  const std::size_t most = static_cast<std::size_t>(limits.max_sequences) + limits.max_queue + kSpareThreads;
+  http.new_task_queue = [most] { return new httplib::ThreadPool(kIdleThreads, most, kMostConnections); };
+  http.set_payload_max_length(options_.max_body);
+  http.set_read_timeout(options_.io_timeout);
+  http.set_write_timeout(options_.io_timeout);
+  http.set_tcp_nodelay(true);
+  // Not httplib's own choice, SO_REUSEPORT: two servers would share a port in silence.
+  http.set_socket_options([](socket_t socket) {
+    const int on = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  });
+  add_routes(http, service_, options_);
+}
+
+Server::~Server() {
+  impl_->http.stop();
+}
+
+int Server::bind() {
+  const int port = options_.port == 0 ? impl_->http.bind_to_any_port(options_.host)
+                   : impl_->http.bind_to_port(options_.host, options_.port) ? options_.port
+                                                                            : -1;
+  if (port < 0)
+    fail(
+        "{}:{} cannot be had: another program has the port, or the address is not this machine's; choose another "
+        "--host or --port",
+        options_.host, options_.port);
+  impl_->bound = true;
+  return port;
+}
+
+void Server::run() {
+  if (!impl_->bound) bind();
+  impl_->http.listen_after_bind();
+}
+
+void Server::shut_down() {
+  using namespace std::chrono_literals;
+  std::call_once(impl_->ended, [&] {
+    service_->close();
+    log_event("shutting down", {{"grace_ms", options_.grace.count()}}, options_.quiet);
+    if (!service_->wait_until_idle(options_.grace)) {
+      service_->cancel_all();
+      service_->wait_until_idle(5s);
+    }
+    impl_->http.wait_until_ready();
+    impl_->http.stop();
+  });
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,59 @@
+#include "palimpsest/server/service.h"
+
+#include "palimpsest/server/log.h"
+
+namespace palimpsest {
+
+Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options)
+    : model_(std::move(model)), scheduler_(std::move(decoder), model_.vocabulary, options) {
+  thread_ = std::jthread([this](const std::stop_token& stop) {
+    try {
+      scheduler_.run(stop);
+    } catch (const std::exception& error) {
+      broken_ = true;
+      log_event("broken", {{"error", error.what()}}, false);
+    }
+  });
+}
+
+Service::~Service() = default;
+
+Service::Ticket::Ticket(Service& service) : service_(service) {
+  const std::lock_guard lock(service_.mutex_);
+  service_.tickets_.insert(this);
+}
+
+Service::Ticket::~Ticket() {
+  cancel();
+  const std::lock_guard lock(service_.mutex_);
+  service_.tickets_.erase(this);
+  if (service_.tickets_.empty()) service_.left_.notify_all();
+}
+
+void Service::Ticket::submit(Request request, std::shared_ptr<RequestListener> listener) {
+  const std::uint64_t id = service_.scheduler_.submit(std::move(request), std::move(listener));
+  const std::lock_guard lock(service_.mutex_);
+  ids_.push_back(id);
+}
+
+void Service::Ticket::cancel() {
+  std::vector<std::uint64_t> ids;
+  {
+    const std::lock_guard lock(service_.mutex_);
+    ids.swap(ids_);
+  }
+  for (const std::uint64_t id : ids) service_.scheduler_.cancel(id);
+}
+
+bool Service::wait_until_idle(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  return left_.wait_for(lock, patience, [&] { return tickets_.empty(); });
+}
+
+void Service::cancel_all() {
+  const std::lock_guard lock(mutex_);
+  for (const Ticket* ticket : tickets_)
+    for (const std::uint64_t id : ticket->ids_) scheduler_.cancel(id);
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,63 @@
+// A server in this process, on a free port of the loopback, with the repository's own small model.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "palimpsest/server/server.h"
+
+namespace palimpsest::testing {
+
+struct ServerSetup {
+  ServerSetup() {
+    scheduler.cache_type = CacheType::kF32;
+    scheduler.page_size = 16;
+    scheduler.chunk = 64;
+    server.port = 0;
+    server.quiet = true;
+  }
+  SchedulerOptions scheduler;
+  ServerOptions server;
+};
+
+class Running {
+ public:
+  explicit Running(const ServerSetup& setup = {});
+  ~Running();
+
+  httplib::Client client() const;
+  httplib::Result post(const std::string& path, const Json& body, const httplib::Headers& headers = {}) const;
+  Json answer(const std::string& path, const Json& body) const;  // of a request that succeeds
+  // The status of a request that does not, and its error's message.
+  std::pair<int, std::string> refusal(const std::string& path, const Json& body) const;
+
+  Service& service() { return server_.service(); }
+  Server& server() { return server_; }
+  SchedulerLoad load() { return service().scheduler().load(); }
+  bool idle_within(double seconds);  // nobody runs or waits, and no page is in use
+  int port() const { return port_; }
+
+ private:
+  Server server_;
+  int port_;
+  std::thread thread_;
+};
+
+std::shared_ptr<const Model> served_model();
+std::shared_ptr<const Vocabulary> served_vocabulary();
+std::string own_model();  // its path
+
+// The objects of a stream of events, without the closing [DONE]; fails the test if that is missing.
+std::vector<Json> events(const std::string& body);
+
+// What a single session writes.
+std::string alone(const std::string& prompt, const std::string& method, long long tokens, float temperature,
+                  std::uint32_t seed, const std::vector<std::string>& stop = {});
+
+}  // namespace palimpsest::testing

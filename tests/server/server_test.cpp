@@ -1,0 +1,260 @@
+// What goes wrong, and who is let in: bad input, keys, a full queue, clients that leave or dawdle, the end.
+#include "tests/server/server_fixture.h"
+
+namespace palimpsest::testing {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr const char* kText = "/v1/completions";
+constexpr const char* kChat = "/v1/chat/completions";
+
+const Json kEndless = {
+    {"prompt", "Once upon a time"}, {"max_tokens", 1'000'000}, {"ignore_eos", true}, {"stream", true}};
+
+TEST(Server, BadInputIsRefusedWithWhatIsWrong) {
+  Running server;
+  const auto refused = [&](const char* path, const Json& body, int status, const std::string& part) {
+    const auto [code, message] = server.refusal(path, body);
+    EXPECT_EQ(code, status) << body;
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  refused(kText, Json::object(), 400, "'prompt' is missing");
+  refused(kText, Json::array(), 400, "must be a JSON object");
+  refused(kText, {{"prompt", 3}}, 400, "'prompt' must be");
+  refused(kText, {{"prompt", {1, 1 << 20}}}, 400, "not in the model's vocabulary");
+  refused(kText, {{"prompt", {1, -1}}}, 400, "no token");
+  refused(kText, {{"prompt", "x"}, {"temprature", 1}}, 400, "'temprature' is not supported");
+  refused(kText, {{"prompt", "x"}, {"temperature", "hot"}}, 400, "'temperature' must be a number");
+  refused(kText, {{"prompt", "x"}, {"temperature", -1}}, 400, "temperature is -1");
+  refused(kText, {{"prompt", "x"}, {"max_tokens", 0}}, 400, "'max_tokens' must be a whole number");
+  refused(kText, {{"prompt", "x"}, {"max_tokens", 1.5}}, 400, "'max_tokens' must be a whole number");
+  refused(kText, {{"prompt", "x"}, {"max_tokens", 18446744073709551615ULL}}, 400, "'max_tokens' must be a whole");
+  refused(kText, {{"prompt", "x"}, {"n", 1000}}, 400, "'n' must be");
+  refused(kText, {{"prompt", "x"}, {"stop", ""}}, 400, "stop string is empty");
+  refused(kText, {{"prompt", "x"}, {"stop", {1}}}, 400, "'stop' must be");
+  refused(kText, {{"prompt", "x"}, {"model", "gpt-4"}}, 404, "there is no model 'gpt-4'");
+  refused(kText, {{"prompt", "x"}, {"cache", "lru"}}, 400, "lru");
+  refused(kText, {{"prompt", "x"}, {"cache", {{"budget", 2}}}}, 400, "budget 2");
+  refused(kText, {{"prompt", "x"}, {"cache", {{"colour", 2}}}}, 400, "colour");
+  refused(kText, {{"prompt", "x"}, {"cache", "streaming:split=/etc/passwd"}}, 400, "file of the server's");
+  refused(kText, {{"prompt", "x"}, {"cache", "full"}, {"max_tokens", 1LL << 39}}, 400, "MiB of cache");
+  refused(kText, {{"prompt", "x"}, {"stream_options", Json::object()}}, 400, "needs 'stream'");
+  refused(kChat, {{"messages", Json::array()}}, 400, "'messages' must be");
+  refused(kChat, {{"messages", {{{"role", "wizard"}, {"content", "x"}}}}}, 400, "messages[0].role");
+  refused(kChat, {{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}}, 400, "type text only");
+  refused(kChat, {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"tools", Json::array()}}, 400, "'tools'");
+  refused(kChat, {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"top_logprobs", 2}}, 400, "needs 'logprobs'");
+  refused("/tokenize", Json::object(), 400, "either 'prompt' or 'messages'");
+  refused("/detokenize", {{"tokens", {1 << 30}}}, 400, "not in the vocabulary");
+  refused("/v1/embeddings", Json::object(), 404, "no such path");
+
+  auto client = server.client();
+  EXPECT_EQ(client.Get(kText)->status, 405);
+  EXPECT_EQ(client.Get(kText)->get_header_value("Allow"), "POST");
+  for (const std::string body : {"", "{", "\"\xFF\"", "nonsense", "{\"prompt\": \"x\"} trailing"})
+    EXPECT_EQ(client.Post(kText, body, "application/json")->status, 400) << body;
+  const std::string deep = "{\"prompt\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}";
+  const auto nested = client.Post(kText, deep, "application/json");
+  EXPECT_EQ(nested->status, 400);
+  EXPECT_NE(nested->body.find("64 levels"), std::string::npos);
+  EXPECT_TRUE(server.idle_within(5));
+}
+
+TEST(Server, ABodyThatIsTooLongIsRefused) {
+  ServerSetup setup;
+  setup.server.max_body = 10'000;
+  Running server(setup);
+  EXPECT_EQ(server.post(kText, {{"prompt", std::string(9'000, 'x')}, {"max_tokens", 1}})->status, 200);
+  const auto [status, message] = server.refusal(kText, {{"prompt", std::string(11'000, 'x')}});
+  EXPECT_EQ(status, 413) << message;
+}
+
+TEST(Server, AKeyIsAskedFor) {
+  ServerSetup setup;
+  setup.server.api_key = "open sesame";
+  Running server(setup);
+  const Json body = {{"prompt", "x"}, {"max_tokens", 1}};
+  EXPECT_EQ(server.post(kText, body)->status, 401);
+  EXPECT_EQ(server.post(kText, body, {{"Authorization", "Bearer open sesamo"}})->status, 401);
+  EXPECT_EQ(server.post(kText, body, {{"Authorization", "Bearer open sesame, please"}})->status, 401);
+  EXPECT_EQ(server.post(kText, body, {{"Authorization", "Bearer open sesame"}})->status, 200);
+  auto client = server.client();
+  EXPECT_EQ(client.Get("/v1/models")->status, 401);
+  EXPECT_EQ(client.Get("/health")->status, 200);
+}
+
+TEST(Server, ModelsAndWords) {
+  Running server;
+  auto client = server.client();
+  const Json models = Json::parse(client.Get("/v1/models")->body);
+  EXPECT_EQ(models["data"][0]["id"], "stories");
+  EXPECT_EQ(Json::parse(client.Get("/v1/models/stories")->body)["object"], "model");
+  EXPECT_EQ(client.Get("/v1/models/other")->status, 404);
+
+  const std::string text = "A cat; 3 dogs.";
+  const Json tokens = server.answer("/tokenize", {{"prompt", text}, {"add_special_tokens", false}});
+  EXPECT_EQ(tokens["tokens"].get<std::vector<TokenId>>(), served_vocabulary()->tokenize(text, false, true));
+  EXPECT_EQ(tokens["count"], tokens["tokens"].size());
+  EXPECT_EQ(server.answer("/detokenize", {{"tokens", tokens["tokens"]}})["prompt"], text);
+}
+
+TEST(Server, AClientThatLeavesFreesItsPages) {
+  Running server;
+  auto client = server.client();
+  int pieces = 0;
+  client.Post(kText, {}, kEndless.dump(), "application/json", [&](const char*, std::size_t) { return ++pieces < 5; });
+  EXPECT_GE(pieces, 5);
+  client.stop();
+  EXPECT_TRUE(server.idle_within(10)) << "after a stream";
+  EXPECT_EQ(server.load().finished[static_cast<int>(Finish::kCancelled)], 1);
+
+  Json whole = kEndless;
+  whole["stream"] = false;
+  auto impatient = server.client();
+  impatient.set_read_timeout(300ms);
+  EXPECT_FALSE(impatient.Post(kText, whole.dump(), "application/json"));
+  impatient.stop();
+  EXPECT_TRUE(server.idle_within(10)) << "after an answer in one piece";
+  EXPECT_EQ(server.load().finished[static_cast<int>(Finish::kCancelled)], 2);
+}
+
+TEST(Server, ASlowReaderWaitsAndOthersDoNot) {
+  Running server;
+  auto slow = server.client();
+  std::atomic<bool> go = false, started = false;
+  std::thread reader([&] {
+    slow.Post(kText, {}, kEndless.dump(), "application/json", [&](const char*, std::size_t) {
+      started = true;
+      while (!go) std::this_thread::sleep_for(5ms);
+      return false;
+    });
+  });
+  while (!started) std::this_thread::sleep_for(1ms);
+  // The socket's own buffers fill, then the mailbox: then no token more is written for it.
+  long long before = -1, now = server.load().tokens;
+  for (int i = 0; i < 400 && now != before; ++i) {
+    before = now;
+    std::this_thread::sleep_for(250ms);
+    now = server.load().tokens;
+  }
+  EXPECT_EQ(now, before) << "the answer goes on although nobody reads it";
+  EXPECT_EQ(server.load().running, 1);
+  EXPECT_EQ(server.answer(kText, {{"prompt", "A cat"}, {"max_tokens", 20}})["object"], "text_completion");
+  go = true;
+  reader.join();
+  slow.stop();
+  EXPECT_TRUE(server.idle_within(10));
+}
+
+TEST(Server, AFullQueueSaysTryAgain) {
+  ServerSetup setup;
+  setup.scheduler.max_sequences = 1;
+  setup.scheduler.max_queue = 1;
+  Running server(setup);
+  std::atomic<bool> leave = false;
+  std::vector<std::thread> readers;
+  for (int one = 1; one <= 2; ++one) {  // the second must not come before the first left the queue
+    readers.emplace_back([&] {
+      auto client = server.client();
+      client.Post(kText, {}, kEndless.dump(), "application/json", [&](const char*, std::size_t) { return !leave; });
+    });
+    const auto there = [&] { return server.load().running == 1 && server.load().waiting == one - 1; };
+    for (int i = 0; i < 1000 && !there(); ++i) std::this_thread::sleep_for(5ms);
+    ASSERT_TRUE(there());
+  }
+  const auto result = server.post(kText, {{"prompt", "x"}});
+  EXPECT_EQ(result->status, 429);
+  EXPECT_FALSE(result->get_header_value("Retry-After").empty());
+  EXPECT_EQ(Json::parse(result->body)["error"]["code"], "queue_full");
+  // Several answers: those that found room are taken back.
+  EXPECT_EQ(server.post(kText, {{"prompt", "x"}, {"n", 2}})->status, 429);
+  EXPECT_EQ(server.service().metrics()->rejected, 2u);
+  leave = true;
+  server.service().cancel_all();  // the one that waits has nothing to leave by
+  for (auto& reader : readers) reader.join();
+  EXPECT_TRUE(server.idle_within(10));
+}
+
+TEST(Server, ADeadlineEndsAnAnswer) {
+  ServerSetup setup;
+  setup.server.timeout = 200ms;
+  Running server(setup);
+  Json body = kEndless;
+  const auto streamed = server.post(kText, body);
+  EXPECT_NE(streamed->body.find("timeout_error"), std::string::npos);
+  body["stream"] = false;
+  EXPECT_EQ(server.refusal(kText, body).first, 504);
+  EXPECT_TRUE(server.idle_within(5));
+}
+
+TEST(Server, AtTheEndAnswersAreFinishedOrCancelled) {
+  ServerSetup setup;
+  setup.server.grace = 300ms;
+  auto server = std::make_unique<Running>(setup);
+  std::string endless, body = kEndless.dump();
+  std::atomic<bool> started = false;
+  std::thread reader([&, port = server->port()] {
+    httplib::Client client("127.0.0.1", port);
+    client.Post(kText, {}, body, "application/json", [&](const char* data, std::size_t size) {
+      endless.append(data, size);
+      started = true;
+      return true;
+    });
+  });
+  while (!started) std::this_thread::sleep_for(1ms);
+  auto client = server->client();
+  std::thread ending([&] { server->server().shut_down(); });
+  while (!server->service().closed()) std::this_thread::sleep_for(1ms);
+  const auto late = client.Post(kText, R"({"prompt":"x"})", "application/json");
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->status, 503);
+  EXPECT_EQ(client.Get("/health")->status, 503);
+  ending.join();
+  reader.join();
+  EXPECT_NE(endless.find("shutting_down"), std::string::npos);
+  EXPECT_TRUE(server->idle_within(5));
+}
+
+TEST(Server, MetricsCount) {
+  Running server;
+  server.answer(kText,
+                {{"prompt", "A cat"}, {"max_tokens", 80}, {"ignore_eos", true}, {"cache", "streaming:budget=32"}});
+  ASSERT_TRUE(server.idle_within(5));
+  const std::string text = server.client().Get("/metrics")->body;
+  std::map<std::string, double> values;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("# HELP palimpsest_") || line.starts_with("# TYPE palimpsest_")) continue;
+    const auto space = line.rfind(' ');
+    ASSERT_NE(space, std::string::npos) << line;
+    values[line.substr(0, space)] = std::stod(line.substr(space + 1));
+  }
+  const auto value = [&](const std::string& name, const std::string& more = "") {
+    const std::string key = "palimpsest_" + name + "{model_name=\"stories\"" + more + "}";
+    EXPECT_TRUE(values.contains(key)) << key << "\n" << text;
+    return values[key];
+  };
+  const auto prompt = static_cast<double>(served_vocabulary()->tokenize("A cat", true, true).size());
+  EXPECT_EQ(value("prompt_tokens_total"), prompt);
+  EXPECT_EQ(value("generation_tokens_total"), 80);
+  EXPECT_EQ(value("evicted_tokens_total"), prompt + 79 - 32);
+  EXPECT_EQ(value("num_requests_running"), 0);
+  EXPECT_EQ(value("num_requests_waiting"), 0);
+  EXPECT_EQ(value("kv_cache_usage_perc"), 0);
+  EXPECT_EQ(value("request_success_total", ",finished_reason=\"length\""), 1);
+  EXPECT_EQ(value("request_success_total", ",finished_reason=\"abort\""), 0);
+  EXPECT_EQ(value("time_to_first_token_seconds_count"), 1);
+  EXPECT_EQ(value("time_per_output_token_seconds_count"), 79);
+  EXPECT_EQ(value("time_per_output_token_seconds_bucket", ",le=\"+Inf\""), 79);
+  EXPECT_GT(value("time_per_output_token_seconds_sum"), 0);
+}
+
+TEST(Server, APortThatIsTakenIsSaid) {
+  Running first;
+  ServerSetup setup;
+  setup.server.port = first.port();
+  EXPECT_THROW(Running second(setup), Error);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Does the server serve those it was made for? The README's curl and Python examples as they stand, and the official
+`openai` client: it lists models, streams, leaves in the middle, asks for JSON of a schema, and understands the errors.
+
+  make serve-check        (the client from PyPI, once; skipped by name where PyPI cannot be reached)
+"""
+import argparse
+import json
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPO = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent / "setup"))
+import environment  # noqa: E402
+
+PACKAGES = ["openai==3.52.0"]
+README_PORT = 8080
+
+
+def free(port):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return 0
+        return probe.getsockname()[1]
+
+
+class Server:
+    def __init__(self, program, port):
+        self.process = subprocess.Popen([program, "serve", "--port", str(port), "--chat-template", "chatml"],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        assert line.startswith("palimpsest serves "), line + self.process.stderr.read()
+        self.url = line.split()[-1]
+
+    def metric(self, name):
+        text = urllib.request.urlopen(self.url + "/metrics").read().decode()
+        return float(re.search(rf"^palimpsest_{name}{{[^}}]*}} (\S+)$", text, re.M).group(1))
+
+    def wait_until_idle(self):
+        for _ in range(200):
+            if self.metric("num_requests_running") == self.metric("kv_cache_bytes") == 0:
+                return
+            time.sleep(0.05)
+        raise AssertionError("pages are still in use")
+
+    def end(self):
+        """Stopped as Ctrl-C stops it; the log must be one JSON object a line."""
+        self.process.terminate()
+        _, log = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, log
+        return [json.loads(line) for line in log.splitlines()]
+
+
+def readme_blocks(language):
+    section = (REPO / "README.md").read_text().split("### Serve\n")[1].split("\n### ")[0]
+    return re.findall(rf"```{language}\n(.*?)```", section, re.S)
+
+
+def curl_examples(server):
+    if shutil.which("curl") is None:
+        print("curl examples: skipped, there is no curl here")
+        return
+    blocks = readme_blocks("sh")
+    assert len(blocks) == 3, blocks
+    answers = []
+    for block in blocks:
+        command = block.replace(f"http://127.0.0.1:{README_PORT}", server.url)
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        answers.append(done.stdout)
+    completion = json.loads(answers[0])
+    assert completion["usage"]["completion_tokens"] == 60 or completion["choices"][0]["finish_reason"] == "stop", completion
+    assert completion["choices"][0]["text"], completion
+    events = answers[1].strip().split("\n\n")
+    assert events[-1] == "data: [DONE]", events[-1]
+    assert json.loads(events[-2][6:])["usage"]["completion_tokens"] > 0, events[-2]
+    assert "palimpsest_generation_tokens_total" in answers[2]
+    print(f"curl examples: {len(blocks)} of the README ran")
+
+
+def python_example(server):
+    for block in readme_blocks("python"):
+        text = block.replace(f"http://127.0.0.1:{README_PORT}", server.url)
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert len(done.stdout) > 20, done.stdout
+    print("python example: the README's ran")
+
+
+def openai_client(server):
+    import openai
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+    model = client.models.list().data[0].id
+    assert client.models.retrieve(model).id == model
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tell me a story."}]
+    asked = dict(model=model, messages=messages, max_completion_tokens=80, seed=4, temperature=0.7, n=2)
+
+    whole = client.chat.completions.create(**asked, logprobs=True, top_logprobs=3)
+    assert [c.index for c in whole.choices] == [0, 1]
+    assert all(c.finish_reason in ("stop", "length") for c in whole.choices)
+    assert "".join(t.token for t in whole.choices[0].logprobs.content) == whole.choices[0].message.content
+    assert whole.usage.total_tokens == whole.usage.prompt_tokens + whole.usage.completion_tokens
+    texts = ["", ""]
+    for piece in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+        for choice in piece.choices:
+            texts[choice.index] += choice.delta.content or ""
+        usage = piece.usage
+    assert texts == [c.message.content for c in whole.choices], (texts, whole)
+    assert usage == whole.usage, (usage, whole.usage)
+
+    text = client.completions.create(model=model, prompt=["One day", "The cat"], max_tokens=70, seed=2, logprobs=2,
+                                     extra_body={"cache": {"method": "h2o", "budget": 48}, "ignore_eos": True})
+    assert len(text.choices) == 2 and len(text.choices[0].logprobs.tokens) == 70
+    assert text.usage.model_extra["evicted_tokens"] > 0, text.usage
+
+    # Leaving in the middle gives the pages back.
+    with client.completions.create(model=model, prompt="Once", max_tokens=10**6, stream=True,
+                                   extra_body={"ignore_eos": True}) as stream:
+        for _, _ in zip(range(20), stream):
+            pass
+    server.wait_until_idle()
+
+    schema = {"type": "object", "additionalProperties": False, "required": ["name", "mood", "legs"],
+              "properties": {"name": {"type": "string", "maxLength": 10}, "mood": {"enum": ["glad", "sad"]},
+                             "legs": {"type": "integer"}}}
+    answer = client.chat.completions.create(
+        model=model, messages=messages, max_tokens=200, seed=1,
+        response_format={"type": "json_schema", "json_schema": {"name": "animal", "strict": True, "schema": schema}})
+    animal = json.loads(answer.choices[0].message.content)
+    assert list(animal) == ["name", "mood", "legs"] and animal["mood"] in ("glad", "sad"), animal
+
+    def refused(kind, **fields):
+        try:
+            client.chat.completions.create(**{**asked, **fields})
+        except kind as error:
+            return error
+        raise AssertionError(f"{fields} was not refused")
+    refused(openai.NotFoundError, model="gpt-4")
+    assert refused(openai.BadRequestError, extra_body={"cache": {"budget": 1}}).body["type"] == "invalid_request_error"
+    assert refused(openai.BadRequestError, tools=[{"type": "function", "function": {"name": "f"}}]).param == "tools"
+    server.wait_until_idle()
+    print(f"openai {openai.__version__}: models, whole, stream, n, logprobs, cache, leaving, schema, errors")
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--program", default=REPO / "build" / "palimpsest")
+    arguments = arguments.parse_args()
+    try:
+        environment.enter("openai", PACKAGES, "about 10 seconds")
+        client = True
+    except environment.Unavailable as error:
+        print(f"openai client: skipped, {error}", file=sys.stderr)
+        client = False
+    server = Server(arguments.program, free(README_PORT) or free(0))
+    try:
+        curl_examples(server)
+        if client:
+            python_example(server)
+            openai_client(server)
+    finally:
+        log = server.end()
+    streams = [line for line in log if line.get("stream")]
+    assert streams and all(line["tokens"] > 0 and line["finish"] for line in streams if line["finish"] != "abort"), streams
+    statuses = sorted({line["status"] for line in log if line["event"] == "request"})
+    print(f"log: {len(log)} lines, statuses {statuses}")
+
+
+if __name__ == "__main__":
+    main()
