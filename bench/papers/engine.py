@@ -26,13 +26,15 @@ class Engine:
         self.program, self.threads, self.effort, self.prefix = program, threads, effort, prefix
         self.command = ""  # the last one, as a reader would type it
 
-    def words(self, shape, methods, depths, batch, tokens, reps, threads=None, cache_type=None, fill=None):
+    def words(self, shape, methods, depths, batch, tokens, reps, threads=None, cache_type=None, fill=None, page_size=None):
         words = [self.program, "bench", "decode", "--synthetic", shape, "-t", threads or self.threads, "--batch", batch,
                  "--depth", ",".join(map(str, depths)), "--tokens", tokens, "--reps", reps, "--json"]
         if cache_type:
             words += ["--cache-type", cache_type]
         if fill:
             words += ["--fill", fill]
+        if page_size:
+            words += ["--page-size", page_size]
         for method in methods:
             words += ["--method", method]
         return words

@@ -5,8 +5,9 @@
   make bench-papers PAPERS_ARGS=--quick                smaller and fewer: a few minutes, and rougher
   make bench-papers PAPERS_ARGS='table5 fig7a'         some parts; the others' sections stay as they are
 
-Writes docs/results/equip.md, lazy.md and sparse.md, one section a part, and their plots. Every ratio is of two sides
-whose rounds alternate in one process; the cell gives its median (least-most). PyTorch's side is measured before by
+
+Writes docs/results/equip.md, lazy.md, sparse.md and paged-eviction.md, one section a part, and their plots. Every ratio is
+of two sides whose rounds alternate in one process; the cell gives its median (least-most). PyTorch's side is measured before by
 bench/papers/torch_baselines.py, where it can be had.
 """
 import sys
@@ -14,6 +15,7 @@ import sys
 import equip
 import equip_kernels
 import lazy
+import paged
 import sparse
 import torch_report
 from engine import Effort, Engine, program
@@ -29,6 +31,7 @@ EQUIP = Page("equip", "EQUIP: its figures and tables at our scale",
 LAZY = Page("lazy", "Lazy Pruning: its tables at our scale", "Made by `make bench-papers` (bench/papers), part by part.",
             ["lazy1", "lazyA1", "lazyA2", "lazyA3"])
 SPARSE = Page("sparse", "Sparse eviction: the blog's table in our engine", "Made by `make bench-papers` (bench/papers).", ["blog"])
+PAGED = Page("paged-eviction", "PagedEviction: its figures at our scale", "Made by `make bench-papers` (bench/papers), part by part.", ["paged3", "paged4"])
 
 PARTS = {
     "torch": (EQUIP, torch_report.baselines), "table5": (EQUIP, equip_kernels.table_5), "table6": (EQUIP, equip_kernels.table_6),
@@ -36,7 +39,7 @@ PARTS = {
     "fig7b": (EQUIP, equip.figure_7b), "fig8a": (EQUIP, equip.figure_8a), "fig8b": (EQUIP, equip.figure_8b),
     "table1": (EQUIP, equip.table_1), "table4": (EQUIP, equip.table_4), "full": (EQUIP, equip.full_cache), "d3": (EQUIP, equip.scaling),
     "lazy1": (LAZY, lazy.table_1), "lazyA1": (LAZY, lazy.table_a1), "lazyA2": (LAZY, lazy.table_a2), "lazyA3": (LAZY, lazy.table_a3),
-    "blog": (SPARSE, sparse.blog),
+    "blog": (SPARSE, sparse.blog), "paged3": (PAGED, paged.figure_3), "paged4": (PAGED, paged.figure_4),
 }
 
 
