@@ -80,6 +80,7 @@ nlohmann::json as_json(const Row& row, const Flags& flags, const Model& model, i
                         {"samples", samples},
                         {"evicted", row.samples.back().evicted},
                         {"cache_bytes", row.samples.back().cache_bytes},
+                        {"slots_per_token", row.samples.back().slots_per_token},
                         {"weight_bytes", model.hyper().weight_bytes}};
   if (flags.test == SpeedTest::kDecode) {
     out["ms_p50"] = row.summary(&SpeedSample::ms_p50).median;
@@ -106,7 +107,7 @@ void print_table(const std::vector<Row>& rows, const Flags& flags, const Model& 
   const bool decode = flags.test == SpeedTest::kDecode;
   fmt::print("{:<{}}  {:>7}  {:>18}  {:>8}", "method", width, "depth", "tokens/s", "median");
   if (decode) fmt::print("  {:>8}  {:>8}  {:>8}  {:>9}  {:>8}", "p50 ms", "p99 ms", "evict ms", "attend ms", "limit");
-  fmt::print("  {:>9}  {:>10}\n", "evicted", "cache");
+  fmt::print("  {:>9}  {:>10}  {:>6}\n", "evicted", "cache", "slots");
   for (const auto& row : rows) {
     const Summary rate = row.summary(&SpeedSample::tokens_per_second);
     fmt::print("{:<{}}  {:>7}  {:>9.2f} ± {:>6.2f}  {:>8.2f}", row.method->name, width, row.depth, rate.mean,
@@ -115,8 +116,10 @@ void print_table(const std::vector<Row>& rows, const Flags& flags, const Model& 
       fmt::print("  {:>8.2f}  {:>8.2f}  {:>8.3f}  {:>9.2f}  {:>8.1f}", row.summary(&SpeedSample::ms_p50).median,
                  row.summary(&SpeedSample::ms_p99).median, row.summary(&SpeedSample::ms_evict).median,
                  row.summary(&SpeedSample::ms_attention).median, limit_of(row, model, bandwidth));
-    fmt::print("  {:>9}  {:>10}\n", row.samples.back().evicted, human_bytes(row.samples.back().cache_bytes));
+    fmt::print("  {:>9}  {:>10}  {:>5.2f}x\n", row.samples.back().evicted, human_bytes(row.samples.back().cache_bytes),
+               row.samples.back().slots_per_token);
   }
+  fmt::print("slots: held for each live token\n");
   if (decode)
     fmt::print("limit: weights and cache read once a step at this machine's {:.1f} GB/s (measured now, {} threads)\n",
                bandwidth / 1e9, threads);

@@ -86,7 +86,7 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
       ->group(group);
   part("--policy", flags.policy, "NAME", "who leaves: the method's policy replaced");
   part("--mechanism", flags.mechanism, "HOW",
-       "in-place: a new token takes the victim's slot; shift: the others move up");
+       "in-place: into the victim's slot; shift: the others move up; block: pages leave (`palimpsest methods`)");
   part("--positions", flags.positions, "WHICH", "original: a key keeps its place; cache: places inside the cache");
   part("--budget", flags.budget, "TOKENS", "tokens that a step attends to, the new one included; 0: no bound");
   part("--sinks", flags.sinks, "TOKENS", "the first tokens, which never leave");

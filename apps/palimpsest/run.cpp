@@ -86,6 +86,7 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
   out["cache_tokens"] = cache.live();
   out["cache_bytes"] = cache.bytes_in_use();
   out["cache_bytes_peak"] = cache.bytes_peak();
+  out["cache_slots_per_token"] = cache.slots_per_token();
   out["rss_bytes_peak"] = resident_bytes_peak();
   out["seed"] = sampler.seed();
   out["method"] = spell_out(session.method());

@@ -22,6 +22,8 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
   const Variant& v = info.param;
   return std::string(v.mechanism == Mechanism::kShift    ? "Shift"
                      : v.mechanism == Mechanism::kGather ? "Gather"
+                     : v.mechanism == Mechanism::kBlock  ? "Block"
+                     : v.mechanism == Mechanism::kAppend ? "Append"
                                                          : "InPlace") +
          (v.shared ? "Shared" : "PerHead") + (v.pages ? "" : "NoPages") + "Page" + std::to_string(v.page_size) +
          (v.type == CacheType::kF32   ? "F32"
@@ -45,7 +47,10 @@ CacheOptions options_of(const Variant& v) {
 // A cache, its naive twin and one pool; every step does the same to both.
 class Pair {
  public:
-  Pair(const Variant& v, unsigned seed) : random_(seed), cache_(options_of(v)), naive_(cache_.tables()) {}
+  Pair(const Variant& v, unsigned seed)
+      : random_(seed),
+        cache_(options_of(v)),
+        naive_(cache_.tables(), v.mechanism == Mechanism::kBlock ? v.page_size : 0) {}
 
   void step() {
     const int what = below(100);
@@ -72,8 +77,35 @@ class Pair {
   int below(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
 
   void insert_and_drop() {  // the decode step
-    if (cache_.live() > 20 + below(60)) drop(1 + below(2));
+    if (cache_.options().mechanism == Mechanism::kBlock && below(3) > 0)
+      drop_pages();
+    else if (cache_.live() > 20 + below(60))
+      drop(1 + below(2));
     insert(1);
+  }
+  // One or two full pages of each table, if there are more than two.
+  void drop_pages() {
+    Plan plan;
+    plan.drop.resize(static_cast<std::size_t>(cache_.tables()));
+    for (int t = 0; t < cache_.tables(); ++t) {
+      const SlotTable& table = cache_.table(t);
+      std::vector<int> full;
+      for (int page = 0; page < table.pages(); ++page)
+        if (table.live_in_page(page) == table.page_size()) full.push_back(page);
+      if (full.size() <= 2) continue;
+      std::ranges::shuffle(full, random_);
+      full.resize(static_cast<std::size_t>(1 + below(2)));
+      auto& victims = plan.drop[static_cast<std::size_t>(t)];
+      for (const int page : full)
+        for (int i = 0; i < table.page_size(); ++i) victims.push_back(page * table.page_size() + i);
+      std::vector<Position> gone;
+      for (const int s : victims) gone.push_back(table.position()[static_cast<std::size_t>(s)]);
+      naive_.drop(t, gone);
+      dropped_ += static_cast<long long>(gone.size());
+      inserted_ = 0;
+    }
+    cache_.apply(plan, below(2) == 0 ? nullptr : &workers_);
+    for (int t = 0; t < cache_.tables(); ++t) ASSERT_TRUE(cache_.moves(t).empty()) << "a page that leaves moves nobody";
   }
   void insert(int count) {
     cache_.insert(count);
@@ -155,6 +187,8 @@ TEST_P(CacheAgainstNaive, RandomOperations) {
 constexpr auto kIn = Mechanism::kInPlace;
 constexpr auto kSh = Mechanism::kShift;
 constexpr auto kGa = Mechanism::kGather;
+constexpr auto kBl = Mechanism::kBlock;
+constexpr auto kAp = Mechanism::kAppend;
 INSTANTIATE_TEST_SUITE_P(
     Variants, CacheAgainstNaive,
     ::testing::Values(Variant{kIn, true, true, 16, CacheType::kF16}, Variant{kIn, true, true, 64, CacheType::kF32},
@@ -164,7 +198,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Variant{kSh, true, true, 64, CacheType::kF32}, Variant{kSh, true, false, 16, CacheType::kF16},
                       Variant{kSh, false, true, 16, CacheType::kBF16}, Variant{kSh, false, true, 32, CacheType::kF32},
                       Variant{kGa, true, true, 16, CacheType::kF16}, Variant{kGa, false, true, 32, CacheType::kBF16},
-                      Variant{kGa, false, true, 64, CacheType::kF32}, Variant{kGa, false, false, 16, CacheType::kF16}),
+                      Variant{kGa, false, true, 64, CacheType::kF32}, Variant{kGa, false, false, 16, CacheType::kF16},
+                      Variant{kBl, true, true, 16, CacheType::kF16}, Variant{kBl, false, true, 16, CacheType::kF32},
+                      Variant{kBl, false, true, 32, CacheType::kBF16}, Variant{kBl, false, false, 16, CacheType::kF16},
+                      Variant{kAp, true, true, 16, CacheType::kF16}, Variant{kAp, false, true, 16, CacheType::kF32},
+                      Variant{kAp, false, true, 48, CacheType::kF16}, Variant{kAp, true, false, 32, CacheType::kF16}),
     name_of);
 
 }  // namespace

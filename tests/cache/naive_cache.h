@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
@@ -17,22 +18,41 @@ struct NaiveToken {
   Position position;
   std::uint32_t id;  // stands for its key and value: every element's bytes are made from it
   float score = 0;
+  int page = 0;  // block: tokens that share a page have the same
 };
 
 class NaiveCache {
  public:
-  explicit NaiveCache(int tables) : tables_(static_cast<std::size_t>(tables)) {}
+  // page_size: of mechanism block; else 0.
+  explicit NaiveCache(int tables, int page_size = 0)
+      : tables_(static_cast<std::size_t>(tables)), page_size_(page_size), closed_up_(tables_.size(), 0) {}
 
   std::vector<NaiveToken>& table(int t) { return tables_[static_cast<std::size_t>(t)]; }
   Position next() const { return next_; }
 
   void insert(int count) {
     for (int i = 0; i < count; ++i, ++next_, ++next_id_)
-      for (auto& table : tables_) table.push_back({next_, next_id_});
+      for (auto& table : tables_) table.push_back({next_, next_id_, 0, page_of_next(table)});
+  }
+  // Tokens of a table by their page.
+  static std::map<int, int> pages(const std::vector<NaiveToken>& table) {
+    std::map<int, int> count;
+    for (const NaiveToken& token : table) ++count[token.page];
+    return count;
   }
   void drop(int t, const std::vector<Position>& gone) {
-    std::erase_if(table(t), [&](const NaiveToken& token) { return std::ranges::count(gone, token.position) > 0; });
+    std::map<int, int> going;
+    std::erase_if(table(t), [&](const NaiveToken& token) {
+      const bool goes = std::ranges::count(gone, token.position) > 0;
+      if (goes) ++going[token.page];
+      return goes;
+    });
+    for (const auto& [page, count] : going)
+      if (count != page_size_) closed_up_[static_cast<std::size_t>(t)] = page_size_ > 0 ? 1 : 0;
   }
+  // After a drop that was not of full pages, who shares a page is the cache's to say; all pages but one are full.
+  bool closed_up(int t) { return std::exchange(closed_up_[static_cast<std::size_t>(t)], 0) != 0; }
+  int new_page() { return next_page_++; }
   void undo(int count) {
     for (auto& table : tables_) table.resize(table.size() - static_cast<std::size_t>(count));
     next_ -= count;
@@ -44,7 +64,17 @@ class NaiveCache {
   }
 
  private:
+  // The one that is not full.
+  int page_of_next(const std::vector<NaiveToken>& table) {
+    if (page_size_ == 0) return 0;
+    const std::map<int, int> counts = pages(table);
+    const auto open = std::ranges::find_if(counts, [&](const auto& count) { return count.second < page_size_; });
+    return open == counts.end() ? new_page() : open->first;
+  }
+
   std::vector<std::vector<NaiveToken>> tables_;
+  int page_size_, next_page_ = 0;
+  std::vector<char> closed_up_;  // [table]
   Position next_ = 0;
   std::uint32_t next_id_ = 1;
 };
@@ -86,11 +116,34 @@ inline void write_fresh(const Cache& cache, NaiveCache& naive) {
   }
 }
 
+// Block: who shares a page with whom.
+inline void expect_same_pages(const SlotTable& table, NaiveCache& naive, int t) {
+  const bool closed_up = naive.closed_up(t);
+  std::map<int, int> known;  // page of the table -> of the model
+  for (int slot = 0; slot < table.slots(); ++slot) {
+    const Position position = table.position()[static_cast<std::size_t>(slot)];
+    if (position == kNoPosition) continue;
+    NaiveToken& token = *std::ranges::lower_bound(naive.table(t), position, {}, &NaiveToken::position);
+    ASSERT_EQ(token.position, position);
+    const int page = slot / table.page_size();
+    if (!known.contains(page)) known[page] = closed_up ? naive.new_page() : token.page;
+    if (closed_up) token.page = known[page];
+    ASSERT_EQ(known[page], token.page) << "position " << token.position;
+  }
+  const std::map<int, int> counts = NaiveCache::pages(naive.table(t));
+  ASSERT_EQ(known.size(), counts.size());
+  ASSERT_LE(std::ranges::count_if(counts, [&](const auto& c) { return c.second < table.page_size(); }), 1);
+}
+
 // Everything that can be seen of `cache` agrees with `naive`.
 inline void expect_same(const Cache& cache, NaiveCache& naive) {
   const CacheOptions& o = cache.options();
   ASSERT_EQ(cache.next(), naive.next());
   std::size_t pages = 0;
+  if (o.mechanism == Mechanism::kBlock) {
+    for (int t = 0; t < cache.tables(); ++t) expect_same_pages(cache.table(t), naive, t);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
   for (int layer = 0; layer < o.layers; ++layer) {
     const LayerView view = cache.view(layer);
     for (int h = 0; h < o.kv_heads; ++h) {
@@ -119,7 +172,7 @@ inline void expect_same(const Cache& cache, NaiveCache& naive) {
         if (o.track_rank) {
           ASSERT_EQ(slots.rank[slot], static_cast<int>(found - tokens.begin()));
         }
-        if (o.mechanism != Mechanism::kInPlace) {
+        if (o.mechanism == Mechanism::kShift || o.mechanism == Mechanism::kGather) {
           ASSERT_EQ(slot, static_cast<int>(found - tokens.begin()));
         }
         if (!o.pages) continue;

@@ -95,7 +95,8 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
        {"full", "streaming:budget=40", "streaming:budget=48,every=8", "h2o:budget=40", "h2o:budget=40,positions=cache",
         "sparse:budget=40", "lazy:budget=40,every=6", "streaming:budget=40,mechanism=shift", "compact-shift:budget=40",
         "h2o:budget=40,mechanism=gather", "random:budget=40", "window-recompute:budget=24",
-        "streaming:budget=40,rerotate=cached-half"})
+        "streaming:budget=40,rerotate=cached-half", "paged-eviction:budget=64", "knorm:budget=40,mechanism=append",
+        "keydiff:budget=40"})
     for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
       if (type == CacheType::kQ8_0 && std::string(method).find("compact-shift") != std::string::npos) continue;
       if (type == CacheType::kQ8_0 && std::string(method).find("cached-half") != std::string::npos) continue;

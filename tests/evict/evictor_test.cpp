@@ -160,9 +160,70 @@ TEST(Evictor, ProtectionHoldsAgainstAnyPolicy) {
   EXPECT_EQ(kept(cache.table(0)), (std::vector<Position>{0, 1, 2, 44, 45, 46, 47, 48, 49}));
 }
 
+// Whole pages, of the lowest mean score; none that holds a sink or the newest token.
+TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
+  const Method method = parse_method("paged-eviction:budget=64,sinks=3");
+  Cache cache(bookkeeping(method, false));
+  Evictor evictor(method);
+  cache.apply(evictor.plan(cache, 1, Moment::kPrompt));
+  cache.insert(64);
+  cache.apply(evictor.plan(cache, 0, Moment::kPromptEnd));
+  EXPECT_EQ(cache.live(), 64);
+  for (int t = 0; t < cache.tables(); ++t)
+    for (int s = 0; s < 64; ++s)  // the first and the last page are the lowest, then 2 or 1
+      cache.table(t).score()[static_cast<std::size_t>(s)] =
+          s / 16 == 0 || s / 16 == 3 ? 0.0F : static_cast<float>(s % 16) + (s / 16 == 1 + t % 2 ? 5.0F : 0.0F);
+  const Plan& plan = evictor.plan(cache, 1);
+  for (int t = 0; t < cache.tables(); ++t) {
+    const int first = t % 2 == 0 ? 32 : 16;
+    const auto& victims = plan.drop[static_cast<std::size_t>(t)];
+    ASSERT_EQ(victims.size(), 16u);
+    for (int i = 0; i < 16; ++i) EXPECT_EQ(victims[static_cast<std::size_t>(i)], first + i);
+  }
+  cache.apply(plan);
+  EXPECT_TRUE(cache.moves(0).empty());
+  for (int step = 0; step < 16; ++step) {
+    EXPECT_EQ(cache.live(), 48 + step);
+    EXPECT_TRUE(evictor.plan(cache, 1).empty()) << step;
+    cache.insert(1);
+    EXPECT_EQ(cache.table(0).mapped_pages(), 4);
+  }
+  EXPECT_FALSE(evictor.plan(cache, 1).empty());
+}
+
+// A score of birth goes to its token's slot, of whatever slots the new tokens took.
+TEST(Evictor, ScoresOfBirthTravelWithTheirTokens) {
+  const Method method = parse_method("knorm:budget=20");
+  Cache cache(bookkeeping(method, false));
+  Evictor evictor(method);
+  std::vector<float> norms;  // by position
+  for (int step = 0; step < 300; ++step) {
+    const int count = step % 3 == 0 ? 4 : 1;
+    cache.apply(evictor.plan(cache, 1));
+    cache.insert(count);
+    std::vector<float> keys;
+    for (int i = 0; i < count; ++i) {
+      norms.push_back(static_cast<float>((norms.size() * 7919) % 1000));
+      keys.insert(keys.end(), {0, norms.back(), 0, 0});
+    }
+    for (int t = 0; t < cache.tables(); ++t) evictor.born(cache, t, {keys.data(), count, 4, 4}, {});
+    cache.apply(evictor.plan(cache, 0));
+    for (int t = 0; t < cache.tables(); ++t) {
+      std::vector<float> lowest = norms, ours;
+      for (const Position p : kept(cache.table(t))) ours.push_back(norms[static_cast<std::size_t>(p)]);
+      std::ranges::sort(lowest);
+      std::ranges::sort(ours);
+      const std::size_t sure = std::min<std::size_t>(norms.size(), 19);  // a step leaves room for one
+      lowest.resize(sure);
+      ours.resize(sure);
+      ASSERT_EQ(ours, lowest) << step;
+    }
+  }
+}
+
 class Greedy final : public Policy {
  public:
-  Needs needs() const override { return {.keys = true}; }
+  Needs needs() const override { return {.queries = true}; }
   void score(const HeadView&, std::span<float>) const override {}
 };
 PALIMPSEST_POLICY(greedy, Greedy, "asks for what is not there")
@@ -170,7 +231,7 @@ PALIMPSEST_POLICY(greedy, Greedy, "asks for what is not there")
 TEST(Evictor, RefusesWhatItCannotFeed) {
   register_policy(policy_entry_greedy("test-greedy"));
   Method method = parse_method("full:policy=test-greedy,budget=20");
-  EXPECT_NE(error_of([&] { Evictor evictor(method); }).find("policy test-greedy asks for keys"), std::string::npos);
+  EXPECT_NE(error_of([&] { Evictor evictor(method); }).find("policy test-greedy asks for queries"), std::string::npos);
   method.budget = 0;
   EXPECT_EQ(error_of([&] { Evictor evictor(method); }), "policy test-greedy needs a budget: give one of at least 1");
 }

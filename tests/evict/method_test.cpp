@@ -77,14 +77,19 @@ struct Fault {
 
 TEST(Method, StringsThatCannotBeRead) {
   const Fault faults[] = {
-      {"", "unknown method '': use full, streaming, lazy, h2o, random, sparse, compact-shift or window-recompute"},
+      {"",
+       "unknown method '': use full, streaming, lazy, h2o, random, paged-eviction, knorm, keydiff, sparse, "
+       "compact-shift or window-recompute"},
       {"Streaming",
-       "unknown method 'Streaming': use full, streaming, lazy, h2o, random, sparse, compact-shift or window-recompute"},
+       "unknown method 'Streaming': use full, streaming, lazy, h2o, random, paged-eviction, knorm, keydiff, sparse, "
+       "compact-shift or window-recompute"},
       {"streaming ",
-       "unknown method 'streaming ': use full, streaming, lazy, h2o, random, sparse, compact-shift or "
+       "unknown method 'streaming ': use full, streaming, lazy, h2o, random, paged-eviction, knorm, keydiff, sparse, "
+       "compact-shift or "
        "window-recompute"},
       {":budget=1",
-       "unknown method '': use full, streaming, lazy, h2o, random, sparse, compact-shift or window-recompute"},
+       "unknown method '': use full, streaming, lazy, h2o, random, paged-eviction, knorm, keydiff, sparse, "
+       "compact-shift or window-recompute"},
       {"streaming:", "method 'streaming:' ends with a colon: use NAME or NAME:key=value,key=value"},
       {"streaming:256", "'256' in method 'streaming:256' is not key=value"},
       {"streaming:budget=8,", "a comma at the end of method 'streaming:budget=8,'"},
@@ -95,7 +100,7 @@ TEST(Method, StringsThatCannotBeRead) {
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
       {"streaming:sinks=4.5", "sinks '4.5' is not a whole number: use 0 to 1073741824"},
       {"streaming:every=0", "every 0 is out of range: use 1 to 1073741824"},
-      {"streaming:mechanism=inplace", "unknown mechanism 'inplace': use in-place, shift or gather"},
+      {"streaming:mechanism=inplace", "unknown mechanism 'inplace': use in-place, shift, gather, block or append"},
       {"streaming:positions=true", "unknown positions 'true': use original or cache"},
       {"streaming:rerotate=early",
        "unknown rerotate 'early': use auto, two-query, fused, cached-half, recompute or delta"},
@@ -132,6 +137,14 @@ TEST(Method, CombinationsThatCannotBe) {
       {"streaming:refresh=8,rerotate=two-query",
        "rerotate two-query with policy recent and refresh: it holds for sinks + window (policy recent) only; use "
        "fused"},
+      {"streaming:mechanism=append,rerotate=delta",
+       "rerotate delta with mechanism append: nothing moves there; use mechanism=shift, or rerotate=fused"},
+      {"streaming:mechanism=block,rerotate=two-query",
+       "rerotate two-query with policy recent and mechanism block: it holds for sinks + window (policy recent) only; "
+       "use "
+       "fused"},
+      {"paged-eviction:every=16",
+       "every, slack, max-drop or refresh with mechanism block: a page leaves at a time; leave them out"},
       {"full:schedule=prompt",
        "schedule, slack, max-drop, refresh or split with policy none: nothing ever leaves; choose a policy or leave "
        "them "
@@ -142,6 +155,17 @@ TEST(Method, CombinationsThatCannotBe) {
   };
   for (const auto& fault : faults)
     EXPECT_EQ(error_of([&] { validate(parse_method(fault.text)); }), fault.message) << fault.text;
+}
+
+TEST(Method, BlockNeedsAPageThatMayLeave) {
+  const Method m = parse_method("paged-eviction:sinks=4");  // and the newest page
+  EXPECT_NO_THROW(validate_pages(m, 48, 16));
+  EXPECT_EQ(
+      error_of([&] { validate_pages(m, 47, 16); }),
+      "budget 47 with mechanism block holds 2 full pages of 16, and sinks 4 + recent 1 may be in 2 of them: raise "
+      "it to at least 48, protect fewer tokens or take smaller pages");
+  EXPECT_NO_THROW(validate_pages(parse_method("streaming:mechanism=block,sinks=0"), 16, 16));
+  EXPECT_NO_THROW(validate_pages(parse_method("streaming"), 5, 64));
 }
 
 TEST(Method, TheSmallestBudgetsThatCanBe) {

@@ -6,8 +6,8 @@ namespace palimpsest::testing {
 
 namespace {
 
-const std::vector<std::string> kPolicies = {"none", "recent", "h2o", "random"};
-const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather"};
+const std::vector<std::string> kPolicies = {"none", "recent", "h2o", "random", "knorm", "keydiff", "paged-eviction"};
+const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather", "block", "append"};
 const std::vector<std::pair<std::string, std::string>> kPositions = {{"original", ""},       {"cache", "two-query"},
                                                                      {"cache", "fused"},     {"cache", "cached-half"},
                                                                      {"cache", "recompute"}, {"cache", "delta"}};
@@ -46,9 +46,10 @@ std::string name_of(Path path) {
 std::string Combination::method() const {
   if (policy == "none") return "full";
   const std::string how = way.empty() ? "" : ",rerotate=" + way;
-  const int recent = policy == "h2o" ? 16 : policy == "random" ? 5 : 0;
+  const int recent = block() ? 1 : policy == "h2o" ? 16 : policy == "random" ? 5 : 0;
   return fmt::format("streaming:policy={},budget={},sinks=4,recent={},mechanism={},positions={}{}{}{},{}", policy,
-                     kBudget, recent, mechanism, positions, how, split.empty() ? "" : ",split=", split, timing.options);
+                     budget(), recent, mechanism, positions, how, split.empty() ? "" : ",split=", split,
+                     timing.options);
 }
 
 std::string Combination::name() const {
@@ -58,11 +59,11 @@ std::string Combination::name() const {
 
 std::string Combination::result() const {
   // A window is kept whatever the chunk: each query sees what it would see token by token.
-  std::string result = fmt::format("{} {} {}", policy, positions, timing.options);
+  std::string result = fmt::format("{} {} {}{}", policy, positions, timing.options, block() ? " block" : "");
   if (!windowed() || timing.most != kAll || timing.options.find("prompt") != std::string::npos)
     result += fmt::format(" prompt={} chunk={}", timing.prompt, timing.chunk);
   if (!split.empty()) result += " uneven";
-  if (timing.by_page) result += fmt::format(" page={}", page_size);
+  if (timing.by_page || block()) result += fmt::format(" page={}", page_size);
   if (type != CacheType::kF32)
     result += fmt::format(" {} rotated={} copied={} turned={}", name_of(type), rotated(), copied(), turned());
   // Other devices round the products of matrices their own way, and those of vectors another.
@@ -72,13 +73,18 @@ std::string Combination::result() const {
 
 Combination Combination::baseline() const {
   Combination base = *this;
-  base.mechanism = turned() && type != CacheType::kF32 ? "shift" : "in-place";
+  if (!block()) base.mechanism = turned() && type != CacheType::kF32 ? "shift" : "in-place";
   base.sequences = 1;
   // Ways that are read from the same stored keys; of f32 all are.
   if (!way.empty() && !(type != CacheType::kF32 && (rotated() || copied() || turned()))) base.way = "fused";
-  if (!timing.by_page) base.page_size = 16;
+  if (!timing.by_page && !block()) base.page_size = 16;
   if (path != Path::kVulkan) base.path = Path::kReference;
   return base;
+}
+
+// Three pages and part of a fourth: the sinks' page and the newest stay.
+int Combination::budget() const {
+  return block() ? 3 * page_size + 5 : kBudget;
 }
 
 bool Combination::exists() const {
@@ -86,15 +92,22 @@ bool Combination::exists() const {
   if (policy == "none" && (mechanism != "in-place" || positions != "original" || !plain)) return false;
   const bool refresh = timing.options.find("refresh") != std::string::npos;
   const bool grows = timing.options.find("prompt") != std::string::npos;
-  if (way == "two-query" && (policy != "recent" || refresh)) return false;
-  if (way == "delta" && (mechanism == "in-place" || path == Path::kPortable || path == Path::kVulkan)) return false;
+  if (way == "two-query" && (policy != "recent" || refresh || block())) return false;
+  // Means of pages that nearly are the same leave no order to follow, so attention and cosines, which are rounded, are
+  // left out.
+  if (block() && (policy == "h2o" || policy == "keydiff" || page_size > 32 || !split.empty())) return false;
+  if (block() && timing.options != "every=1" && timing.options.find("schedule") == std::string::npos) return false;
+  if (policy == "keydiff" && (way == "delta" || path == Path::kPortable || path == Path::kVulkan)) return false;
+  if (way == "delta" &&
+      ((mechanism != "shift" && mechanism != "gather") || path == Path::kPortable || path == Path::kVulkan))
+    return false;
   if (type == CacheType::kQ8_0 && (way == "delta" || way == "recompute" || way == "cached-half" ||
                                    path == Path::kPortable || path == Path::kVulkan))
     return false;
   // Where scores are rounded, another order of two near-equal ones changes which victims are spared, evenly by age; and
   // keys that are rounded at each move leave no order to compare.
   const bool rounded = type != CacheType::kF32 || path == Path::kVulkan;
-  if (policy == "h2o" && rounded && (refresh || way == "delta")) return false;
+  if (scored() && rounded && (refresh || way == "delta")) return false;
   if (policy == "none" && !split.empty()) return false;
   if (sequences > 1 && (timing.prompt == kAll || grows)) return false;  // they take a token each
   return true;

@@ -2,7 +2,8 @@
 //
 //   names the result     policy, schedule, kind of positions (chunks too, unless the policy is sinks + window); of a
 //                        two-byte cache also its type, and whether keys are stored rotated: they are rounded
-//   may not change it    mechanism, way to keep positions, page size, path, how many sequences step together
+//   may not change it    mechanism (but `block`, which names it with the page size), way to keep positions, page size,
+//   path, how many sequences step together
 //
 // Budgets by layer and head name the result too.
 #pragma once
@@ -39,7 +40,12 @@ struct Combination {
   std::string result() const;    // combinations with the same must give the same
   Combination baseline() const;  // the reference in double precision, in place, pages of 16, alone
   bool exists() const;           // two-query needs a window, and so on
-  bool windowed() const { return policy == "recent" || policy == "none"; }
+  bool block() const { return mechanism == "block"; }
+  int budget() const;
+  bool windowed() const { return (policy == "recent" || policy == "none") && !block(); }
+  bool scored() const {
+    return policy != "none" && policy != "recent" && policy != "random";
+  }                                                                               // by the model's numbers
   bool rotated() const { return positions == "original" || way == "two-query"; }  // keys are, as they are stored
   // Keys are rotated into a copy of the cache's type. Other devices rotate anew in each step anyway, in f32.
   // ... and turned again whenever they move, with a rounding each time.

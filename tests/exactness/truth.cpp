@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "palimpsest/attention/element.h"
@@ -47,6 +48,8 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
     policy_ = make_policy(method_.policy);
     shared_ = policy_->needs().positions_only() && options.budgets.empty();
     sees_attention_ = policy_->needs().attention_window != 0;
+    at_birth_ = policy_->needs().at_birth;
+    compares_keys_ = policy_->needs().keys && !at_birth_;
   }
   const auto heads = static_cast<std::size_t>(hyper.layers * hyper.kv_heads);
   tables_.resize(shared_ ? 1 : heads);
@@ -58,8 +61,10 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
 void Truth::begin(const Cache& cache, int count) {
   evict(1, next_ < options_.prompt ? When::kInPrompt : When::kLater);
   count_ = count;
-  for (Table& table : tables_)
+  for (Table& table : tables_) {
     for (int i = 0; i < count; ++i) table.kept.push_back({.position = next_ + i});
+    lay(table, table.kept.size() - static_cast<std::size_t>(count));
+  }
   for (int t = 0; t < static_cast<int>(tables_.size()); ++t) compare(cache.table(t), t, tables_[t]);
   next_ += count;
   std::uint64_t hash = 0;
@@ -71,12 +76,57 @@ void Truth::begin(const Cache& cache, int count) {
 
 void Truth::end() {
   if (sees_attention_)
-    for (Table& table : tables_) score(table);
+    for (std::size_t t = 0; t < tables_.size(); ++t) score(t);
   const bool ends = next_ == options_.prompt;
   if (count_ > 1 || ends) evict(0, ends ? When::kPromptEnd : next_ < options_.prompt ? When::kInPrompt : When::kLater);
 }
 
-void Truth::score(Table& table) const {
+// In the newest page as long as there is room.
+void Truth::lay(Table& table, std::size_t from) const {
+  for (std::size_t i = from; i < table.kept.size(); ++i) {
+    const int page = i == 0 ? 0 : table.kept[i - 1].page;
+    const bool full = std::ranges::count(table.kept.begin(), table.kept.begin() + static_cast<std::ptrdiff_t>(i), page,
+                                         &Token::page) == options_.page_size;
+    table.kept[i].page = full ? page + 1 : page;
+  }
+}
+
+void Truth::births(int layer, const Layer& rows) {
+  for (int h = 0; h < hyper_.kv_heads; ++h) {
+    Table& table = tables_[static_cast<std::size_t>(layer * hyper_.kv_heads + h)];
+    const std::span<Token> fresh = std::span(table.kept).last(static_cast<std::size_t>(count_));
+    std::vector<Position> position;
+    for (const Token& token : fresh) position.push_back(token.position);
+    std::vector<float> score(fresh.size(), 0);
+    policy_->score(
+        {.position = position,
+         .keys = {rows.k + h * hyper_.head_dim, count_, hyper_.head_dim, hyper_.kv_heads * hyper_.head_dim},
+         .values = {rows.v + h * hyper_.value_dim, count_, hyper_.value_dim, hyper_.kv_heads * hyper_.value_dim},
+         .fresh = count_},
+        score);
+    for (std::size_t i = 0; i < score.size(); ++i) fresh[i].score = score[i];
+  }
+}
+
+// As a cache holds them: at their place's rotation if positions are original, else un-rotated.
+std::vector<float> Truth::keys_of(std::size_t index) {
+  const int layer = static_cast<int>(index) / hyper_.kv_heads, head = static_cast<int>(index) % hyper_.kv_heads;
+  const int rope = hyper_.rope_of(layer), pairs = frequencies_[static_cast<std::size_t>(rope)].pairs();
+  std::vector<float> out;
+  for (const Token& token : tables_[index].kept) {
+    std::vector<double> k(static_cast<std::size_t>(hyper_.head_dim));
+    std::copy_n(key(layer, head, token.position), hyper_.head_dim, k.data());
+    if (method_.positions == Positions::kOriginal && pairs > 0) {
+      turn(k.data(), rope, token.position, 1);
+      for (int d = 0; d < 2 * pairs; ++d) k[d] *= frequencies_[static_cast<std::size_t>(rope)].magnitude();
+    }
+    out.insert(out.end(), k.begin(), k.end());
+  }
+  return out;
+}
+
+void Truth::score(std::size_t index) {
+  Table& table = tables_[index];
   std::vector<Position> position;
   std::vector<float> score, received;
   for (Token& token : table.kept) {
@@ -84,7 +134,10 @@ void Truth::score(Table& table) const {
     score.push_back(token.score);
     received.push_back(static_cast<float>(std::exchange(token.received, 0)));
   }
-  policy_->score({.position = position, .attention = received, .fresh = count_}, score);
+  const std::vector<float> keys = compares_keys_ ? keys_of(index) : std::vector<float>();
+  const Rows rows = {keys.data(), compares_keys_ ? static_cast<int>(table.kept.size()) : 0, hyper_.head_dim,
+                     hyper_.head_dim};
+  policy_->score({.position = position, .attention = received, .keys = rows, .fresh = count_}, score);
   for (std::size_t i = 0; i < score.size(); ++i) table.kept[i].score = score[i];
 }
 
@@ -114,21 +167,62 @@ int Truth::surplus(std::size_t table, int coming, When when) const {
 void Truth::evict(int coming, When when) {
   if (policy_ == nullptr) return;
   for (std::size_t t = 0; t < tables_.size(); ++t)
-    if (const int count = surplus(t, coming, when); count > 0) evict(tables_[t], count);
+    if (const int count = surplus(t, coming, when); count > 0) {
+      if (!sees_attention_ && !at_birth_) score(t);
+      if (method_.mechanism == Mechanism::kBlock && when == When::kLater)
+        evict_page(tables_[t]);
+      else
+        evict(t, count);
+    }
 }
 
-void Truth::evict(Table& table, int count) {
-  if (!sees_attention_) score(table);
+bool Truth::may_leave(const Token& token, std::size_t table) const {
+  return token.position >= method_.protection.sinks && token.position < next_ - method_.recent(budget(table));
+}
+
+void Truth::evict_page(Table& table) {
+  const std::size_t index = static_cast<std::size_t>(&table - tables_.data());
+  std::map<int, std::vector<std::size_t>> pages;
+  for (std::size_t i = 0; i < table.kept.size(); ++i) pages[table.kept[i].page].push_back(i);
+  std::vector<std::pair<double, int>> means;
+  for (const auto& [page, tokens] : pages) {
+    if (static_cast<int>(tokens.size()) < options_.page_size) continue;
+    if (!std::ranges::all_of(tokens, [&](std::size_t i) { return may_leave(table.kept[i], index); })) continue;
+    double sum = 0;
+    for (const std::size_t i : tokens) sum += table.kept[i].score;
+    means.emplace_back(sum / options_.page_size, page);
+  }
+  std::ranges::sort(means);  // of equal ones the older page has the lower number
+  if (means.size() > 1 && std::abs(means[1].first - means[0].first) <= options_.same_score * std::abs(means[0].first) &&
+      verdict_.first_close < 0)
+    verdict_.first_close = next_;
+  drop(table, pages.at(means.at(0).second));
+}
+
+void Truth::evict(std::size_t index, int count) {
+  Table& table = tables_[index];
   std::vector<std::size_t> order;  // those that may leave, the first to leave first
   for (std::size_t i = 0; i < table.kept.size(); ++i)
-    if (table.kept[i].position >= method_.protection.sinks && table.kept[i].position < next_ - method_.recent())
-      order.push_back(i);
+    if (may_leave(table.kept[i], index)) order.push_back(i);
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return table.kept[i].score; });
+  if (const auto last = static_cast<std::size_t>(count + method_.refresh); last < order.size()) {
+    const float victim = table.kept[order[last - 1]].score, stays = table.kept[order[last]].score;
+    if (stays - victim <= options_.same_score * std::abs(victim) && verdict_.first_close < 0)
+      verdict_.first_close = next_;
+  }
   order.resize(static_cast<std::size_t>(count + method_.refresh));
   std::ranges::sort(order);  // by age; some stay, evenly spaced
   const std::size_t all = order.size(), spared = static_cast<std::size_t>(method_.refresh);
   for (std::size_t i = spared; i-- > 0;)
     order.erase(order.begin() + static_cast<std::ptrdiff_t>((2 * i + 1) * all / (2 * spared)));
+  drop(table, order);
+  if (method_.mechanism == Mechanism::kBlock) {
+    for (Token& token : table.kept) token.page = 0;
+    lay(table, 0);
+  }
+}
+
+void Truth::drop(Table& table, const std::vector<std::size_t>& order) {
   for (const std::size_t i : order) {
     const float score = table.kept[i].score;
     table.boundary = table.dropped.empty() ? score : std::max(table.boundary, score);
@@ -224,6 +318,7 @@ void Truth::store(int layer, const Layer& rows) {
 
 void Truth::layer(int index, const Layer& rows) {
   store(index, rows);
+  if (at_birth_) births(index, rows);
   for (int h = 0; h < hyper_.kv_heads; ++h)
     for (int query = 0; query < count_; ++query) attend(index, rows, h, query);
 }

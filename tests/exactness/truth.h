@@ -7,7 +7,12 @@
 //
 // ALiBi's bias goes by the same distance; a layer's own window by the difference of positions, always.
 //
-// The policy is asked for scores (of tokens in order of age); protection, selection and schedule are written anew.
+// The policy is asked for scores (of tokens in order of age); protection, selection and schedule are written anew. A
+// policy of births is shown the rows that the model made; one that compares keys, those that a cache would hold.
+//
+// Mechanism `block`: a token shares a page with those that came before it until it is full. What an eviction after
+// tokens of a prompt leaves is laid into pages again, oldest first; when tokens come one by one, the full page of the
+// lowest mean score leaves whose tokens all may.
 #pragma once
 
 #include <memory>
@@ -27,12 +32,13 @@ struct Verdict {
   // Attention's greatest error, relative to the largest value that the query saw and, if its scores' terms add up to
   // more than 8, to an eighth of that: a score of 100 has an error of 100 * 2^-24 wherever it is summed in f32.
   double worst = 0;
-  double worst_plain = 0;    // not divided by the scores' size
-  std::string where;         // of it
-  long long kept_wrong = 0;  // slot tables, counted in every step, that held another set of tokens than they should
-  std::string first_wrong;   // the first of them
-  long long ties = 0;        // victims that scored the same as ours to rounding: the sets may differ by them
-  Position first_tie = -1;   // the token that was about to come then; -1: none
+  double worst_plain = 0;     // not divided by the scores' size
+  std::string where;          // of it
+  long long kept_wrong = 0;   // slot tables, counted in every step, that held another set of tokens than they should
+  std::string first_wrong;    // the first of them
+  long long ties = 0;         // victims that scored the same as ours to rounding: the sets may differ by them
+  Position first_tie = -1;    // the token that was about to come then; -1: none
+  Position first_close = -1;  // the same, when a victim scored as one that stayed to rounding
   std::vector<std::pair<Position, std::uint64_t>> kept;  // after tokens were inserted: what is in all tables, hashed
   long long sets = 0;                                    // slot tables looked at, and
   long long outputs = 0;                                 // rows of attention's output
@@ -69,6 +75,7 @@ class Truth {
     Position position;
     float score = 0;
     double received = 0;  // attention weight in this step
+    int page = 0;         // block
   };
   struct Table {
     std::vector<Token> kept;     // oldest first
@@ -83,8 +90,14 @@ class Truth {
   void evict(int coming, When when);
   int budget(std::size_t table) const { return options_.budgets.empty() ? method_.budget : options_.budgets[table]; }
   int surplus(std::size_t table, int coming, When when) const;
-  void evict(Table& table, int count);
-  void score(Table& table) const;
+  void evict(std::size_t index, int count);
+  void evict_page(Table& table);
+  void lay(Table& table, std::size_t from) const;  // pages of the tokens from there on
+  bool may_leave(const Token& token, std::size_t table) const;
+  void drop(Table& table, const std::vector<std::size_t>& order);
+  void score(std::size_t index);
+  void births(int layer, const Layer& rows);
+  std::vector<float> keys_of(std::size_t index);
   void compare(const SlotTable& actual, int index, Table& table);
   bool tied(const Table& table, const Token& token) const;
   void store(int layer, const Layer& rows);
@@ -99,7 +112,7 @@ class Truth {
   const Method& method_;
   std::vector<RopeFrequencies> frequencies_;  // of each rotary table
   std::unique_ptr<Policy> policy_;
-  bool shared_ = true, sees_attention_ = false;
+  bool shared_ = true, sees_attention_ = false, at_birth_ = false, compares_keys_ = false;
   std::vector<Table> tables_;
   std::vector<std::vector<Angle>> angles_;          // of each rotary table, by distance
   std::vector<std::vector<double>> keys_, values_;  // [layer * kv_heads + head], rows by position

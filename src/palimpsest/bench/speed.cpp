@@ -99,6 +99,7 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
   sample.evicted += evicted();
   for (int i = 0; i < sequences; ++i) {
     sample.cache_bytes += batch.session(i).cache().bytes_in_use() + batch.session(i).cache().bytes_tables();
+    sample.slots_per_token += batch.session(i).cache().slots_per_token() / sequences;
     batch.session(i).clear();  // the others of the round have the memory
   }
   if (stopped()) return sample;

@@ -37,6 +37,7 @@ struct SpeedSample {
   double ms_evict = 0, ms_attention = 0;
   long long evicted = 0, evictions = 0;  // of one sequence: tokens, and steps that dropped any
   std::size_t cache_bytes = 0;           // of all sequences
+  double slots_per_token = 0;            // fragmentation: slots held / live tokens, mean over sequences, at the end
 };
 
 // One round: clear, fill, measure, clear. Rounds of several batches can so be interleaved by the caller.

@@ -221,4 +221,13 @@ std::size_t Cache::bytes_tables() const {
   return bytes;
 }
 
+double Cache::slots_per_token() const {
+  long long slots = 0, tokens = 0;
+  for (const auto& table : tables_) {
+    slots += static_cast<long long>(table.mapped_pages()) * table.page_size();
+    tokens += table.live();
+  }
+  return tokens == 0 ? 0 : static_cast<double>(slots) / static_cast<double>(tokens);
+}
+
 }  // namespace palimpsest

@@ -53,9 +53,9 @@ class Cache {
   // many tokens as were dropped: dropping and inserting by turns never hands pages to and fro.
   // Bytes that move do so on `workers`.
   void apply(const Plan& plan, Workers* workers = nullptr);
-  // In place, when many tokens here and there have left (the end of a prompt): those in the last pages move to free
-  // slots before them and the pages go back, as long as there stays room for `reserve` tokens. Returns whether any
-  // moved.
+  // In place and append, when many tokens here and there have left (the end of a prompt): those in the last pages move
+  // to free slots before them. Pages without a token go back, whatever the mechanism, as long as there stays room for
+  // `reserve` tokens. Returns whether any token moved.
   bool gather_up(int reserve, Workers* workers = nullptr);
   // What the last apply or gather_up moved in this table (nothing if in place). Already done to the bytes if `pages`.
   const std::vector<Move>& moves(int table) const { return moves_[static_cast<std::size_t>(table)]; }
@@ -79,6 +79,7 @@ class Cache {
   std::size_t bytes_in_use() const;  // pages held, of all layers and heads, or what the storage holds
   std::size_t bytes_peak() const;
   std::size_t bytes_tables() const;  // positions, ranks, scores, block tables
+  double slots_per_token() const;    // slots of mapped pages / live tokens, of all tables; 0 without a token
   // Tokens dropped, once per token whatever the number of heads (mean over tables).
   long long evicted() const { return dropped_ / tables(); }
 

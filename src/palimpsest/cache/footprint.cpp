@@ -32,10 +32,10 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   for (std::size_t t = 0; t < f.tables; ++t) {
     const Occupancy& o = occupancy[occupancy.size() == 1 ? 0 : t];
     assert(o.tokens >= 0 && o.come >= 1 && o.leave >= 0);
-    const std::size_t pages = pages_of(o.tokens, options.page_size);
+    const std::size_t pages = pages_of(std::max(o.tokens, o.slots), options.page_size);
     f.head_pages += pages * (f.heads / f.tables);
     f.table_pages += pages;
-    if (options.mechanism == Mechanism::kInPlace && o.tokens > 0)
+    if (options.mechanism != Mechanism::kShift && options.mechanism != Mechanism::kGather && o.tokens > 0)
       f.queue_places += SlotQueue::places_for(most_free(o, pages, options.page_size));
   }
   f.rows = f.head_pages * f.page_slots * f.row_bytes;

@@ -4,11 +4,11 @@
 //   rows      pages of all heads x slots of a page x row     row: one token's key and value in one head
 //   columns   pages of all tables x slots of a page x slot   slot: position, when, score, and rank if it is kept
 //   counts    pages of all tables x 4                        live tokens of each page
-//   queues    places of all tables x 4                       free slots, in place only
+//   queues    places of all tables x 4                       free slots, not of shift and gather
 //   blocks    pages of all heads x 8                         addresses of the pages
 //
-// where a head has ceil(tokens / slots of a page) pages. One table serves all heads that decide alike, else each has
-// its own.
+// where a head has ceil(tokens / slots of a page) pages (append: more, see Occupancy). One table serves all heads that
+// decide alike, else each has its own.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,10 @@
 
 namespace palimpsest {
 
-// How many tokens a head holds at the most; how many come at once, and leave at once when they are too many.
+// How many tokens a head holds at the most; how many come at once, and leave at once when they are too many. `slots`:
+// those of its pages at the most, if tokens may die in them (mechanism append); 0: as many as tokens.
 struct Occupancy {
-  long long tokens = 0, come = 1, leave = 1;
+  long long tokens = 0, come = 1, leave = 1, slots = 0;
 };
 
 struct Footprint {

@@ -7,7 +7,8 @@ namespace palimpsest {
 
 struct Plan {
   // drop[t]: victims of slot table t (one table serves all heads of a sequence whose decisions are the same),
-  // oldest first, no slot twice. The k-th new token takes the k-th victim's slot if the mechanism is in-place.
+  // oldest first, no slot twice. The k-th new token takes the k-th victim's slot if the mechanism is in-place, or block
+  // and the victims are all tokens of full pages.
   std::vector<std::vector<int>> drop;
 
   bool empty() const {

@@ -49,18 +49,47 @@ void SlotTable::drop(std::span<const int> victims, std::vector<Move>& moves) {
   moves.clear();
   if (victims.empty()) return;
   fresh_.clear();
-  if (compacts())
+  if (compacts()) {
     drop_and_compact(victims, moves);
-  else
-    drop_in_place(victims);
+    return;
+  }
+  const bool closes_up = mechanism_ == Mechanism::kBlock && !whole_pages(victims);
+  drop_in_place(victims);
+  if (closes_up) close_up(moves);
 }
 
 void SlotTable::drop_in_place(std::span<const int> victims) {
   if (track_rank_) close_ranks(victims);
   for (const int slot : victims) {
     erase(slot);
-    free_.push_back(slot);
+    if (mechanism_ != Mechanism::kAppend) free_.push_back(slot);
   }
+}
+
+bool SlotTable::whole_pages(std::span<const int> victims) {
+  shift_by_.assign(at(pages()), 0);  // [page] -> victims
+  for (const int slot : victims) ++shift_by_[at(slot / page_size_)];
+  return std::ranges::all_of(shift_by_, [&](int count) { return count == 0 || count == page_size_; });
+}
+
+// Survivors keep the order in which they lie.
+void SlotTable::close_up(std::vector<Move>& moves) {
+  int to = 0;
+  const auto skip_unmapped = [&] {
+    while (to < slots() && !mapped(to / page_size_)) to += page_size_;
+  };
+  for (int from = 0; from < slots(); ++from) {
+    if (position_[at(from)] == kNoPosition) continue;
+    skip_unmapped();
+    if (from != to) {
+      move(from, to);
+      moves.push_back({from, to});
+      std::ranges::replace(fresh_, from, to);
+    }
+    ++to;
+  }
+  free_.clear();
+  for (skip_unmapped(); to < slots(); skip_unmapped()) free_.push_back(to++);
 }
 
 // Every survivor's rank falls by the number of victims that were older: one pass.
@@ -145,8 +174,14 @@ std::span<const int> SlotTable::insert(int count) {
 
 std::span<const int> SlotTable::trim(int reserve) {
   changed_pages_.clear();
-  for (int page = pages() - 1; page >= 0 && empty_pages_ > 0 && free_slots() - page_size_ >= reserve; --page) {
+  int spare = free_slots() - reserve;
+  for (int page = pages() - 1; page >= 0 && empty_pages_ > 0; --page) {
     if (page_live_[at(page)] != 0) continue;
+    const int free = mechanism_ == Mechanism::kAppend
+                         ? free_.count_if([&](int slot) { return slot / page_size_ == page; })
+                         : page_size_;
+    if (free > 0 && spare < free) continue;
+    spare -= free;
     page_live_[at(page)] = kUnmapped;
     --mapped_pages_;
     --empty_pages_;
@@ -176,7 +211,12 @@ void SlotTable::move(int from, int to) {
 
 void SlotTable::gather_up(int reserve, std::vector<Move>& moves) {
   moves.clear();
-  if (compacts() || free_slots() - page_size_ < reserve) return;
+  if (compacts() || mechanism_ == Mechanism::kBlock) return;
+  if (mapped_pages_ * page_size_ - live_ - page_size_ < reserve) return;
+  if (mechanism_ == Mechanism::kAppend) {
+    close_up(moves);
+    return;
+  }
   int first = pages();  // of the pages that are emptied
   for (int spare = (free_slots() - reserve) / page_size_; spare > 0;)
     if (mapped(--first)) --spare;

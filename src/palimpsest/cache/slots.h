@@ -5,11 +5,16 @@
 //   position  0    1    9   10    4    5    -    8        slot 6 is free; tokens have no order, `position` is all
 //                                                         there is
 //
-// Three mechanisms reach the same set of tokens:
+// Four mechanisms reach the same set of tokens:
 //   in-place  drop() leaves holes; insert() fills them in the order in which they were made
 //   shift     drop() moves the survivors down, oldest first, and reports the moves; insert() appends
 //   gather    as shift, but every survivor is reported: the cache copies them all to fresh pages (what slicing a tensor
 //             by an index list does; the baseline that the papers compare with)
+//   append    drop() leaves holes that nobody fills; insert() goes on in the newest page; a page is given up when its
+//             last token has left (how paged caches evict token by token: the baselines of PagedEviction, seed 002)
+// The fifth drops whole pages, so what is kept depends on the page size:
+//   block     drop() of all tokens of full pages frees these pages, which the next tokens fill; any other drop() (after
+//             a prompt) closes up: survivors move down, so that every page but the last is full
 //
 // A page is mapped (its slots hold tokens or are free) or unmapped (it has no memory and its slots are not handed out).
 // insert() maps pages as it needs them, unmapped ones first; trim() unmaps pages that hold no token. Unmapped pages at
@@ -25,7 +30,7 @@
 
 namespace palimpsest {
 
-enum class Mechanism { kInPlace, kShift, kGather };
+enum class Mechanism { kInPlace, kShift, kGather, kBlock, kAppend };
 
 struct Move {  // the bytes of `from` go to `to`; carried out in the order given
   int from, to;
@@ -48,6 +53,12 @@ class SlotQueue {
     }
     size_ = kept;
   }
+  template <typename Predicate>
+  int count_if(Predicate wanted) const {
+    int count = 0;
+    for (int i = 0; i < size_; ++i) count += wanted(ring_[static_cast<std::size_t>(wrap(head_ + i))]) ? 1 : 0;
+    return count;
+  }
   std::size_t bytes() const { return ring_.size() * sizeof(int); }
   static std::size_t places_for(std::size_t entries);  // the ring's, when it held so many at the most
 
@@ -64,7 +75,9 @@ class SlotTable {
 
   int live() const { return live_; }
   int slots() const { return static_cast<int>(position_.size()); }  // multiple of page_size, unmapped ones included
-  int free_slots() const { return mapped_pages_ * page_size_ - live_; }  // in mapped pages
+  int free_slots() const {                                          // in mapped pages, those that insert() may take
+    return mechanism_ == Mechanism::kAppend ? free_.size() : mapped_pages_ * page_size_ - live_;
+  }
   int page_size() const { return page_size_; }
   int pages() const { return slots() / page_size_; }
   int mapped_pages() const { return mapped_pages_; }
@@ -77,15 +90,16 @@ class SlotTable {
   std::span<const int> fresh() const { return fresh_; }  // slots of the last insert, until the next drop
   Position next() const { return next_; }                // position after the newest token ever inserted
 
-  // Gives up `victims` (live slots, no duplicates). `moves` is empty under kInPlace.
+  // Gives up `victims` (live slots, no duplicates). `moves` is empty under kInPlace, kAppend, and kBlock if they are
+  // all tokens of full pages.
   void drop(std::span<const int> victims, std::vector<Move>& moves);
   // Takes slots for tokens at positions next() .. next() + count - 1. Returns the pages that it had to map.
   std::span<const int> insert(int count);
   int pages_to_map(int count) const;  // how many insert(count) would
   // Unmaps pages without a token as long as `reserve` slots stay free; returns them.
   std::span<const int> trim(int reserve);
-  // In place, after tokens here and there have left: empties so many of the last pages as trim(reserve) could unmap,
-  // into free slots before them. `moves` as of drop().
+  // In place and append, after tokens here and there have left: empties so many of the last pages as trim(reserve)
+  // could unmap, into free slots before them (append: all survivors move down). `moves` as of drop().
   void gather_up(int reserve, std::vector<Move>& moves);
   // Forgets the newest `count` tokens (of the last insert): a rejected draft, a cancelled step. Their slots are the
   // next to be taken.
@@ -116,7 +130,9 @@ class SlotTable {
   void map_page();
   void rebase();
   void drop_in_place(std::span<const int> victims);
-  bool compacts() const { return mechanism_ != Mechanism::kInPlace; }
+  bool whole_pages(std::span<const int> victims);
+  void close_up(std::vector<Move>& moves);
+  bool compacts() const { return mechanism_ == Mechanism::kShift || mechanism_ == Mechanism::kGather; }
   void drop_and_compact(std::span<const int> victims, std::vector<Move>& moves);
   void close_ranks(std::span<const int> victims);
 
@@ -130,7 +146,7 @@ class SlotTable {
   std::vector<float> score_;
   std::vector<int> page_live_;  // kUnmapped, or tokens in the page
   std::vector<int> fresh_, changed_pages_, shift_by_;
-  SlotQueue free_;  // in-place only: else the free slots are those from live() on
+  SlotQueue free_;  // not of shift and gather: there the free slots are those from live() on
 };
 
 }  // namespace palimpsest

@@ -67,7 +67,11 @@ void SlotTable::load(ByteReader& in) {
     in.require(slot >= 0 && slot < this->slots() && position_[static_cast<std::size_t>(slot)] != kNoPosition,
                "a new token without a slot");
 
-  in.require(free.size() == (compacts() ? 0 : static_cast<std::size_t>(free_slots())), "free slots that do not add up");
+  const auto empty = static_cast<std::size_t>(mapped_pages_ * page_size_ - live_);
+  in.require(compacts()                         ? free.empty()
+             : mechanism_ == Mechanism::kAppend ? free.size() <= empty
+                                                : free.size() == empty,
+             "free slots that do not add up");
   std::vector<int> sorted = free;
   std::ranges::sort(sorted);
   in.require(std::ranges::adjacent_find(sorted) == sorted.end(), "a free slot twice");

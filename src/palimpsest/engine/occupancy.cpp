@@ -26,7 +26,8 @@ OfHead of_head(const SessionOptions& options, PositionKind kind, long long promp
             .reading = {.tokens = window, .come = window, .leave = window}};
   }
   const long long more = m.schedule == Schedule::kPage ? options.page_size : m.every - 1LL, full = budget + more;
-  const long long leave = m.schedule == Schedule::kPage ? options.page_size : m.every + m.slack;
+  const bool by_page = m.schedule == Schedule::kPage || m.mechanism == Mechanism::kBlock;
+  const long long leave = by_page ? options.page_size : m.every + m.slack;
   OfHead out{.writing = {.tokens = at_most(full), .leave = leave}, .reading = {}};
   if (m.schedule == Schedule::kPromptStep || m.schedule == Schedule::kPrompt) {  // the prompt stays whole
     out.reading = {.tokens = std::max(prompt, out.writing.tokens), .come = come, .leave = prompt};
@@ -46,6 +47,15 @@ OfHead of_head(const SessionOptions& options, PositionKind kind, long long promp
   return out;
 }
 
+// Append: every page but the newest holds a token, so there may be as many pages as tokens; the sinks' pages and a
+// window's are known.
+long long most_slots(const Method& m, int page_size, long long live, long long ever) {
+  const long long sinks = m.protection.sinks;
+  const long long most =
+      m.windowed() ? (sinks + page_size - 1) / page_size * page_size + live - sinks + page_size - 1 : live * page_size;
+  return ever < 0 ? most : std::min(ever, most);
+}
+
 }  // namespace
 
 Occupancies occupancies(const SessionOptions& options, PositionKind kind, long long prompt, long long tokens,
@@ -54,7 +64,12 @@ Occupancies occupancies(const SessionOptions& options, PositionKind kind, long l
   const std::span<const int> all = budgets.empty() ? std::span(&one, 1) : budgets;
   Occupancies out;
   for (const int budget : all) {
-    const OfHead head = of_head(options, kind, prompt, tokens, budget, std::ranges::min(all));
+    OfHead head = of_head(options, kind, prompt, tokens, budget, std::ranges::min(all));
+    if (options.method.mechanism == Mechanism::kAppend && options.method.bounded()) {
+      head.writing.slots = most_slots(options.method, options.page_size, head.writing.tokens, tokens);
+      head.reading.slots =
+          std::max(head.writing.slots, most_slots(options.method, options.page_size, head.reading.tokens, prompt));
+    }
     out.writing.push_back(head.writing);
     out.reading.push_back(head.reading);
   }

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <chrono>
 
+#include "palimpsest/attention/read_keys.h"
 #include "palimpsest/budget/split.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/rerotate.h"
@@ -54,6 +55,7 @@ AttentionRule attention_rule(const Method& m, PositionKind kind) {
 }
 
 CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, PositionKind kind) {
+  validate_pages(options.method, options.method.budget, options.page_size);
   CacheOptions cache = shape;
   cache.type = options.cache_type;
   cache.page_size = options.page_size;
@@ -92,6 +94,16 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
     fail(
         "rerotate delta turns keys in the pages of the CPU's fast path: use fused on other devices and with "
         "--portable");
+  const bool of_old_keys = evictor_.needs().keys && !evictor_.needs().at_birth;
+  if (of_old_keys && !cache.pages)
+    fail(
+        "policy {} compares keys in the pages of the CPU's fast path: use another on other devices and with --portable",
+        options_.method.policy);
+  if (of_old_keys && rule_.at_rank)
+    fail("rerotate delta with policy {}: it compares keys, which delta keeps at other rotations; use rerotate=fused",
+         options_.method.policy);
+  if (options_.method.split != "uniform")
+    for (int t = 0; t < cache_->tables(); ++t) validate_pages(options_.method, evictor_.budget(t), cache.page_size);
   if (rule_.at_rank)
     for (int i = 0; i < hyper.layers; ++i) frequencies_.emplace_back(hyper.rope_table(hyper.rope_of(i)));
   if (rule_.window > 0 && options_.method.split != "uniform") {
@@ -106,6 +118,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
 
 void Sequence::evict(int coming, Moment moment) {
   const auto start = std::chrono::steady_clock::now();
+  if (evictor_.needs().keys && !evictor_.needs().at_birth) show_keys(coming, moment);
   const Plan& plan = evictor_.plan(*cache_, coming, moment);
   if (!plan.empty()) {
     cache_->apply(plan, workers_.get());
@@ -113,6 +126,22 @@ void Sequence::evict(int coming, Moment moment) {
     ++times_.evictions;
   }
   times_.evict_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Sequence::show_keys(int coming, Moment moment) {
+  const auto show = [&](int t) {
+    if (!evictor_.due(*cache_, t, coming, moment)) return;
+    const int heads = cache_->options().kv_heads;
+    const LayerView view = cache_->view(t / heads);
+    thread_local std::vector<float> rows;
+    rows.resize(static_cast<std::size_t>(cache_->table(t).slots()) * static_cast<std::size_t>(view.head_dim));
+    read_keys(view, view.head[t % heads], rows.data());
+    evictor_.look(*cache_, t, {rows.data(), cache_->table(t).slots(), view.head_dim, view.head_dim}, coming, moment);
+  };
+  if (workers_ != nullptr)
+    workers_->run(cache_->tables(), show);
+  else
+    for (int t = 0; t < cache_->tables(); ++t) show(t);
 }
 
 std::size_t Sequence::make_room(std::size_t wanted, Moment moment, bool all_logits) {
@@ -160,6 +189,10 @@ SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits) {
     step.weights = weights_of_.data();
     step.receiver = this;
   }
+  if (evictor_.needs().at_birth) {
+    step.births = true;
+    step.receiver = this;
+  }
   return step;
 }
 
@@ -167,6 +200,10 @@ void Sequence::received(int layer, int kv_head) {
   const int table = cache_->table_of(layer, kv_head);
   evictor_.received(*cache_, table,
                     {weights_[static_cast<std::size_t>(kv_head)].data(), cache_->table(table).score().size()});
+}
+
+void Sequence::born(int layer, int kv_head, Rows keys, Rows values) {
+  evictor_.born(*cache_, cache_->table_of(layer, kv_head), keys, values);
 }
 
 void Sequence::end(std::size_t tokens, Moment moment) {

@@ -7,7 +7,9 @@ namespace palimpsest {
 namespace {
 
 std::shared_ptr<Workers> workers_for(const Decoder& decoder, const Method& method) {
-  return method.mechanism == Mechanism::kInPlace ? nullptr : std::make_shared<Workers>(decoder.threads());
+  const Needs needs = Evictor(method).needs();
+  const bool moves = method.mechanism == Mechanism::kShift || method.mechanism == Mechanism::kGather;
+  return moves || (needs.keys && !needs.at_birth) ? std::make_shared<Workers>(decoder.threads()) : nullptr;
 }
 
 }  // namespace

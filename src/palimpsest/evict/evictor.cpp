@@ -12,9 +12,13 @@ Evictor::Evictor(const Method& method, std::vector<int> budgets) : method_(metho
   if (method.policy == "none") return;
   policy_ = make_policy(method.policy);
   needs_ = policy_->needs();
-  if (needs_.keys || needs_.values || needs_.queries || needs_.ordered)
-    fail("policy {} asks for keys, values, queries or an order, which are not collected yet: choose another policy",
-         method.policy);
+  const bool of_rows = needs_.keys || needs_.values;
+  if (needs_.queries || needs_.ordered || (needs_.values && !needs_.at_birth) ||
+      (of_rows && needs_.attention_window != 0) || (needs_.at_birth && !of_rows))
+    fail(
+        "policy {} asks for queries, an order, values of old tokens, or attention and keys together, which are not "
+        "collected yet: choose another policy",
+        method.policy);
 }
 
 int Evictor::room(const Cache& cache) const {
@@ -60,7 +64,10 @@ const Plan& Evictor::plan(Cache& cache, int coming, Moment moment) {
     } else if (count > 0) {
       if (needs_.positions_only())
         policy_->score({.position = table.position(), .fresh = static_cast<int>(table.fresh().size())}, table.score());
-      choose(table, guard(table, budget(t)), count, chosen);
+      if (by_page(moment))
+        select_pages(table, guard(table, budget(t)), (count + table.page_size() - 1) / table.page_size(), chosen);
+      else
+        choose(table, guard(table, budget(t)), count, chosen);
     }
     known = kUnknown;
   }
@@ -73,9 +80,45 @@ void Evictor::received(Cache& cache, int t, std::span<const float> weights) {
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
   policy_->score({.position = table.position(), .attention = weights, .fresh = static_cast<int>(table.fresh().size())},
                  table.score());
-  next_victim_[static_cast<std::size_t>(t)] = victims(table, budget(t), 1, Moment::kDecode) == 1
-                                                  ? select_lowest(columns_of(table), guard(table, budget(t)))
-                                                  : kUnknown;
+  find_next(table, t, 1, Moment::kDecode);
+}
+
+void Evictor::find_next(const SlotTable& table, int t, int coming, Moment moment) {
+  const bool one = method_.mechanism != Mechanism::kBlock && victims(table, budget(t), coming, moment) == 1;
+  next_victim_[static_cast<std::size_t>(t)] =
+      one ? select_lowest(columns_of(table), guard(table, budget(t))) : kUnknown;
+}
+
+void Evictor::born(Cache& cache, int t, Rows keys, Rows values) {
+  SlotTable& table = cache.table(t);
+  const auto slots = table.fresh();
+  assert(static_cast<std::size_t>(keys.count) == slots.size() && needs_.at_birth);
+  assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
+  thread_local std::vector<Position> position;
+  thread_local std::vector<float> score;
+  position.clear();
+  for (const int slot : slots) position.push_back(table.position()[static_cast<std::size_t>(slot)]);
+  score.assign(slots.size(), 0);
+  policy_->score({.position = position,
+                  .keys = needs_.keys ? keys : Rows{},
+                  .values = needs_.values ? values : Rows{},
+                  .fresh = static_cast<int>(slots.size())},
+                 score);
+  for (std::size_t i = 0; i < slots.size(); ++i) table.score()[static_cast<std::size_t>(slots[i])] = score[i];
+  find_next(table, t, 1, Moment::kDecode);
+}
+
+bool Evictor::due(const Cache& cache, int t, int coming, Moment moment) const {
+  return victims(cache.table(t), budget(t), coming, moment) > 0;
+}
+
+void Evictor::look(Cache& cache, int t, Rows keys, int coming, Moment moment) {
+  SlotTable& table = cache.table(t);
+  assert(keys.count == table.slots() && needs_.keys && !needs_.at_birth);
+  next_victim_.resize(std::max(next_victim_.size(), static_cast<std::size_t>(cache.tables())), kUnknown);
+  policy_->score({.position = table.position(), .keys = keys, .fresh = static_cast<int>(table.fresh().size())},
+                 table.score());
+  find_next(table, t, coming, moment);
 }
 
 void Evictor::forget() {

@@ -4,6 +4,9 @@
 //                                         |         come, while they are in their caches: the policy scores, and the
 //                                         v         head's next victim is looked for
 //   step k+1  plan (only picks up what was found) -> apply -> ...
+//
+// Policies of keys and values are asked at a token's birth: born(), in the same place. Those that compare all keys are
+// asked before a plan: look(). With mechanism `block` what leaves while tokens come one by one is a page.
 #pragma once
 
 #include <memory>
@@ -40,6 +43,13 @@ class Evictor {
   // The weights that the tokens of one slot table received in this step, mean over the query group, summed over the
   // step's queries. Threads may call it for different tables at the same time. Only if needs().attention_window.
   void received(Cache& cache, int table, std::span<const float> weights);
+  // Keys and values of the tokens that one slot table takes in in this step, oldest first. Threads as above. Only if
+  // needs().at_birth.
+  void born(Cache& cache, int table, Rows keys, Rows values);
+  // Whether tokens leave a table at plan() with the same arguments; then the keys of all its slots must be shown to
+  // look() before it. Threads as above. Only if needs().keys and not at_birth.
+  bool due(const Cache& cache, int table, int coming, Moment moment) const;
+  void look(Cache& cache, int table, Rows keys, int coming, Moment moment);
   void forget();  // tables were changed other than by plans: what received() found does not hold
 
  private:
@@ -47,6 +57,8 @@ class Evictor {
   Guard guard(const SlotTable& table, int budget) const;
   void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
   void spare_some(std::vector<int>& chosen) const;
+  bool by_page(Moment moment) const { return method_.mechanism == Mechanism::kBlock && moment == Moment::kDecode; }
+  void find_next(const SlotTable& table, int t, int coming, Moment moment);
 
   static constexpr int kUnknown = -1;
   Method method_;

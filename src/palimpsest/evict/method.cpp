@@ -31,6 +31,8 @@ void validate_bounded(const Method& m) {
     fail("budget {} + every {} is out of range: at most {} together", m.budget, m.every, kMost);
   if (m.schedule == Schedule::kPage && m.every != 1)
     fail("every {} with schedule page: a full page is what it waits for; leave every out", m.every);
+  if (m.mechanism == Mechanism::kBlock && (m.every != 1 || m.slack != 0 || m.max_drop != 0 || m.refresh != 0))
+    fail("every, slack, max-drop or refresh with mechanism block: a page leaves at a time; leave them out");
 }
 
 void validate_rerotate(const Method& m) {
@@ -39,10 +41,11 @@ void validate_rerotate(const Method& m) {
     fail("rerotate {} with original positions: keys are never rotated again; use positions=cache or rerotate=auto",
          get_option(m, "rerotate"));
   if (m.rerotate == Rerotate::kTwoQuery && !m.windowed())
-    fail("rerotate two-query with policy {}{}: it holds for sinks + window (policy recent) only; use fused", m.policy,
-         m.refresh == 0 ? "" : " and refresh");
-  if (m.rerotate == Rerotate::kDelta && m.mechanism == Mechanism::kInPlace)
-    fail("rerotate delta with mechanism in-place: nothing moves there; use mechanism=shift, or rerotate=fused");
+    fail("rerotate two-query with policy {}{}{}: it holds for sinks + window (policy recent) only; use fused", m.policy,
+         m.refresh == 0 ? "" : " and refresh", m.mechanism == Mechanism::kBlock ? " and mechanism block" : "");
+  if (m.rerotate == Rerotate::kDelta && m.mechanism != Mechanism::kShift && m.mechanism != Mechanism::kGather)
+    fail("rerotate delta with mechanism {}: nothing moves there; use mechanism=shift, or rerotate=fused",
+         get_option(m, "mechanism"));
 }
 
 }  // namespace
@@ -75,6 +78,23 @@ const std::vector<MethodRow>& methods() {
        "-",
        "4 sinks, the newest 32, and of the others any: the row that a policy must beat",
        {.name = "random", .policy = "random", .protection = {.sinks = 4, .recent = 32}, .budget = 256}},
+      {"paged-eviction",
+       "PagedEviction",
+       "whole pages leave, of the lowest mean ||v|| / ||k||; of a prompt, when it was read, the best tokens stay",
+       {.name = "paged-eviction",
+        .policy = "paged-eviction",
+        .protection = {.recent = 1},
+        .budget = 256,
+        .schedule = Schedule::kPromptStep,
+        .mechanism = Mechanism::kBlock}},
+      {"knorm",
+       "arXiv 2406.11430",
+       "the keys of the lowest norm; each head its own (mechanism=append: as it is on a paged cache)",
+       {.name = "knorm", .policy = "knorm", .protection = {}, .budget = 256}},
+      {"keydiff",
+       "arXiv 2504.15364",
+       "the keys least like the mean key; each head its own; reads all keys at every eviction",
+       {.name = "keydiff", .policy = "keydiff", .protection = {}, .budget = 256}},
       {"sparse",
        "Sparse eviction",
        "sinks + the newest tokens at their own places: nothing is renumbered (any policy: sparse:policy=h2o)",
@@ -100,6 +120,20 @@ const std::vector<MethodRow>& methods() {
         .cache = false}},
   };
   return table;
+}
+
+void validate_pages(const Method& m, int budget, int page_size) {
+  if (m.mechanism != Mechanism::kBlock || !m.evicts()) return;
+  const auto pages = [&](int tokens) { return (tokens + page_size - 1) / page_size; };
+  const int recent = m.recent(budget);
+  const int kept = pages(m.protection.sinks) + (recent == 0 ? 0 : 1 + pages(recent - 1));
+  if (budget / page_size <= kept)
+    fail(
+        "budget {} with mechanism block holds {} full pages of {}, and sinks {} + recent {} may be in {} of them: "
+        "raise "
+        "it to at least {}, protect fewer tokens or take smaller pages",
+        budget, budget / page_size, page_size, m.protection.sinks, recent, kept,
+        (static_cast<long long>(kept) + 1) * page_size);
 }
 
 void validate(const Method& m) {

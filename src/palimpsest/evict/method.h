@@ -30,7 +30,7 @@ enum class Schedule {
   kStep,        // whenever `every` tokens are too many: in each chunk of a prompt and while decoding
   kPrompt,      // once, when the prompt was read; the cache then grows
   kPromptStep,  // the prompt is read whole; from its end on as kStep
-  kPage         // when the cache's pages are full and a new one would be needed
+  kPage         // when a page's worth of tokens is too many
 };
 
 struct Protection {
@@ -61,8 +61,9 @@ struct Method {
   bool bounded() const { return evicts() && schedule != Schedule::kPrompt; }  // constant memory
   int recent(int of_budget) const { return protection.recent == Protection::kHalf ? of_budget / 2 : protection.recent; }
   int recent() const { return recent(budget); }
-  // What is kept is the sinks and the newest tokens without a gap: a window.
-  bool windowed() const { return policy == "recent" && refresh == 0; }
+  // What is kept is the sinks and the newest tokens without a gap: a window. (The page that holds the sinks holds
+  // more.)
+  bool windowed() const { return policy == "recent" && refresh == 0 && mechanism != Mechanism::kBlock; }
   // The window moves with every token: a chunk of a prompt can be masked to be exactly what token by token would give.
   bool strict() const { return windowed() && schedule == Schedule::kStep && every == 1 && slack == 0 && max_drop == 0; }
 };
@@ -82,6 +83,9 @@ std::string get_option(const Method& method, std::string_view key);
 // Impossible combinations (budget < sinks + recent + 1, a budget without a policy, ...) throw Error. What depends on
 // the model (cache positions need rotary positions) is checked where the model is known.
 void validate(const Method& method);
+// Mechanism `block` must find a page that holds neither a sink nor one of the `recent`: else throws Error. For each
+// head's budget.
+void validate_pages(const Method& method, int budget, int page_size);
 std::string spell_out(const Method& method);    // every choice; parse_method(spell_out(m)) == m
 std::string spell_short(const Method& method);  // what differs from `full`; "" if nothing does
 

@@ -14,7 +14,7 @@ using Text = std::string_view;
 constexpr int kMost = 1 << 30;  // of any count of tokens
 
 // In the order of the enumerators.
-constexpr std::array<Text, 3> kMechanisms = {"in-place", "shift", "gather"};
+constexpr std::array<Text, 5> kMechanisms = {"in-place", "shift", "gather", "block", "append"};
 constexpr std::array<Text, 2> kPositions = {"original", "cache"};
 constexpr std::array<Text, 6> kRerotate = {"auto", "two-query", "fused", "cached-half", "recompute", "delta"};
 constexpr std::array<Text, 4> kSchedules = {"step", "prompt", "prompt+step", "page"};
@@ -65,7 +65,7 @@ constexpr std::array kKeys = {
         [](const Method& m) {
           return m.protection.recent == Protection::kHalf ? "half" : std::to_string(m.protection.recent);
         }},
-    Key{"schedule", "WHEN", "step; prompt: once, after it; prompt+step: from its end on; page: pages are full",
+    Key{"schedule", "WHEN", "step; prompt: once, after it; prompt+step: from its end on; page: a page's worth",
         set_choice<&Method::schedule, kSchedules>, get_choice<&Method::schedule, kSchedules>},
     Key{"every", "TOKENS", "evict only when that many tokens are too many (Lazy Pruning's R)",
         set_count<&Method::every, 1>, get_count<&Method::every>},
@@ -75,7 +75,7 @@ constexpr std::array kKeys = {
         get_count<&Method::max_drop>},
     Key{"refresh", "TOKENS", "so many of an eviction's victims, evenly spaced, stay until the next",
         set_count<&Method::refresh, 0>, get_count<&Method::refresh>},
-    Key{"mechanism", "HOW", "in-place: into the victim's slot; shift: survivors move up; gather: are copied",
+    Key{"mechanism", "HOW", "in-place (into victims' slots), shift, gather, block (whole pages leave) or append",
         set_choice<&Method::mechanism, kMechanisms>, get_choice<&Method::mechanism, kMechanisms>},
     Key{"positions", "WHICH", "original: a key keeps its place; cache: places are counted in the cache",
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},

@@ -66,4 +66,30 @@ void select_lowest(const Columns& columns, Guard guard, int count, std::vector<i
   std::sort(chosen.begin(), chosen.end(), older);
 }
 
+void select_pages(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) {
+  chosen.clear();
+  const auto size = static_cast<std::size_t>(table.page_size());
+  const auto chosen_already = [&](int page) {
+    return std::ranges::find(chosen, page * table.page_size()) != chosen.end();
+  };
+  for (; count > 0; --count) {
+    int best = -1;
+    double least = 0;
+    for (int page = 0; page < table.pages(); ++page) {
+      if (table.live_in_page(page) != table.page_size() || chosen_already(page)) continue;
+      const std::size_t first = static_cast<std::size_t>(page) * size;
+      const auto positions = table.position().subspan(first, size);
+      if (!std::ranges::all_of(positions, [&](Position p) { return guard.admits(p); })) continue;
+      double sum = 0;
+      for (const float score : table.score().subspan(first, size)) sum += score;
+      const bool older = best >= 0 && positions[0] < table.position()[static_cast<std::size_t>(best) * size];
+      if (best >= 0 && (sum > least || (sum == least && !older))) continue;
+      best = page;
+      least = sum;
+    }
+    assert(best >= 0);
+    for (int i = 0; i < table.page_size(); ++i) chosen.push_back(best * table.page_size() + i);
+  }
+}
+
 }  // namespace palimpsest

@@ -27,5 +27,8 @@ Columns columns_of(const SlotTable& table);
 int select_lowest(const Columns& columns, Guard guard);
 // Fills `chosen` with the `count` admitted slots of the lowest score, in order of age. There must be that many.
 void select_lowest(const Columns& columns, Guard guard, int count, std::vector<int>& chosen);
+// ... with all slots of the `count` full pages of the lowest mean score all of whose tokens are admitted; of equal ones
+// the page whose first token is older. There must be that many.
+void select_pages(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
 
 }  // namespace palimpsest

@@ -22,10 +22,13 @@ struct AttentionRule {
   std::span<const std::int32_t> head_window = {};  // [layers * kv_heads] instead of `window`; INT32_MAX: all
 };
 
-// Who wants to know of attention weights as they come.
+// Who wants to know of a step's keys, values and attention weights as they come.
 class AttentionReceiver {
  public:
   virtual ~AttentionReceiver() = default;
+  // A head's keys and values of the step's new tokens, un-rotated, one row a token. Called once per head if
+  // SequenceStep::births. Several threads call at a time, for different heads.
+  virtual void born(int layer, int kv_head, Rows keys, Rows values) = 0;
   // A head's weights of this step are complete, and still in this thread's cache. Called once per head, layer by layer:
   // the heads of two layers may share their memory. Several threads call at a time, for different heads.
   virtual void received(int layer, int kv_head) = 0;
@@ -39,6 +42,7 @@ struct SequenceStep {
   bool all_logits = false;          // logits of every token, or of the last only
   float* const* weights = nullptr;  // see AttentionStep::weights, [layers * kv_heads]; nullptr: not wanted
   AttentionReceiver* receiver = nullptr;
+  bool births = false;  // the receiver hears of new keys and values
 };
 
 struct StepTimes {  // of the last step, ms

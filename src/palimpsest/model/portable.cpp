@@ -84,6 +84,7 @@ std::uint64_t PortablePath::begin(const Step& step) {
                   sequence.weights != nullptr, static_cast<std::uint64_t>(a.weights_queries)});
   }
   for (const RankTable& ranks : ranks_) shape.push_back(ranks.generation());
+  shape.push_back(step.births());
 
   const auto known = std::find_if(shapes_.begin(), shapes_.end(), [&](const auto& s) { return s.first == shape; });
   if (known != shapes_.end()) return known->second;
@@ -177,6 +178,15 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
 
 void PortablePath::finish(DecoderGraph& graph, const Step& step) {
   const auto& inputs = static_cast<const Inputs&>(*graph.path_inputs);
+  for (int layer = 0; layer < static_cast<int>(inputs.born.size()); ++layer) {
+    const auto rows = [](const ggml_tensor* t, std::vector<float>& memory) -> Heads<const float> {
+      memory.resize(static_cast<std::size_t>(ggml_nelements(t)));
+      ggml_backend_tensor_get(t, memory.data(), 0, memory.size() * sizeof(float));
+      return {memory.data(), t->ne[0] * t->ne[1], t->ne[0]};
+    };
+    const auto& [k, v] = inputs.born[layer];
+    step.tell_births(layer, rows(k, born_keys_), rows(v, born_values_), 0, 1);
+  }
   for (int i = 0; i < step.sequences(); ++i) {
     const Sequence& s = inputs.sequences[i];
     for (int layer = 0; layer < static_cast<int>(s.weights.size()); ++layer) {

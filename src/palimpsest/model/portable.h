@@ -52,6 +52,7 @@ class PortablePath final : public AttentionPath {
   struct Inputs final : PathInputs {  // of one graph
     std::vector<Turn> place;          // [ropes] of all tokens, by position
     std::vector<Sequence> sequences;
+    std::vector<std::pair<ggml_tensor*, ggml_tensor*>> born;  // [layers] k and v as they came; empty: not wanted
   };
   struct Rows {  // of a layer's tokens; placed: rotated by position
     ggml_tensor *q, *k, *v, *placed_q, *placed_k;
@@ -70,7 +71,7 @@ class PortablePath final : public AttentionPath {
   bool cpu_;
   std::vector<RankTable> ranks_;  // [ropes]
   TableWriter writer_;
-  std::vector<float> cos_, sin_, received_;
+  std::vector<float> cos_, sin_, received_, born_keys_, born_values_;
   const Step* step_ = nullptr;  // the one that began last
   using Shape = std::vector<std::uint64_t>;
   std::deque<std::pair<Shape, std::uint64_t>> shapes_;  // the latest few and their numbers

@@ -31,11 +31,18 @@ ggml_tensor* rotated_by_head(ggml_context* c, ggml_tensor* x, const Turn& turn, 
 ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) {
   if (layer == 0) make_inputs(graph);
   ggml_context* c = graph.context.get();
-  const auto& inputs = static_cast<const Inputs&>(*graph.path_inputs);
+  auto& inputs = static_cast<Inputs&>(*graph.path_inputs);
   const AttentionStep& a = step_->attention(layer);
   const int dims = a.shape.rope_dims;
   for (ggml_tensor** x : {&q, &k, &v})
     if (!ggml_is_contiguous(*x)) *x = ggml_cont(c, *x);
+  if (step_->births()) {
+    for (ggml_tensor* x : {k, v}) {  // their memory is nobody else's until the graph has run
+      ggml_set_output(x);
+      if (x->view_src != nullptr) ggml_set_output(x->view_src);
+    }
+    inputs.born.emplace_back(k, v);
+  }
   if (a.shape.rotation != Rotation::kNever && a.shape.rope == RopeKind::kPairs) {
     q = neighbours_to_halves(c, q, dims);
     k = neighbours_to_halves(c, k, dims);

@@ -135,6 +135,22 @@ void Step::tell(void* step, int layer, int sequence, int kv_head) {
   if (receiver != nullptr) receiver->received(layer, kv_head);
 }
 
+bool Step::births() const {
+  return std::ranges::any_of(input_, &SequenceStep::births);
+}
+
+void Step::tell_births(int layer, const Heads<const float>& k, const Heads<const float>& v, int thread,
+                       int threads) const {
+  for (int i = 0, turn = 0; i < sequences(); ++i) {
+    if (!input_[i].births) continue;
+    const StepTokens& tokens = attention(layer).tokens[i];
+    for (int head = 0; head < hyper_.kv_heads; ++head, ++turn)
+      if (turn % threads == thread)
+        input_[i].receiver->born(layer, head, {k.at(tokens.first, head), tokens.count, hyper_.head_dim, k.token_stride},
+                                 {v.at(tokens.first, head), tokens.count, hyper_.value_dim, v.token_stride});
+  }
+}
+
 void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) {
   const SlotTable& table = s.cache->table(0);
   const int count = out.count;

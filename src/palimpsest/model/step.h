@@ -30,6 +30,11 @@ class Step {
   int rope_of(int layer) const { return hyper_.rope_of(layer); }
   int first_layer(int rope) const;
 
+  // Hands a layer's new keys and values to the receivers that hear of births: of every `threads`-th head, so that all
+  // threads together tell of all.
+  bool births() const;
+  void tell_births(int layer, const Heads<const float>& k, const Heads<const float>& v, int thread, int threads) const;
+
   // All of one layer's operator but q, k, v and out.
   const AttentionStep& attention(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
 

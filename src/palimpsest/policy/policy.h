@@ -14,21 +14,27 @@ namespace palimpsest {
 struct Needs {
   static constexpr int kAll = -1;
   int attention_window = 0;  // weights of the last n queries (kAll: of every query); 0: none
-  bool keys = false;         // un-rotated keys, f32
-  bool values = false;
+  bool keys = false;         // f32
+  bool values = false;       // f32; only with `at_birth`
   bool queries = false;
   bool ordered = false;  // tokens oldest first (policies that pool over neighbours)
+  // A token's score follows from its own key and value and never changes: the view is of the fresh tokens only, once,
+  // with keys and values as the model made them (un-rotated, not rounded to the cache's type). No page is read again.
+  // Else the view is of all tokens at each decision, with keys as the cache holds them: rotated at their place if
+  // positions are `original`, un-rotated if they are `cache`.
+  bool at_birth = false;
 
   // Only positions matter: then every head of a sequence decides alike and one decision serves all.
   bool positions_only() const { return attention_window == 0 && !keys && !values && !queries; }
 };
 
-// The tokens of one (sequence, layer, KV head), in slot order; oldest first only if `ordered`. A slot that holds no
-// token has position kNoPosition; what is written to its score is ignored.
+// The tokens of one (sequence, layer, KV head), in slot order; oldest first only if `ordered`, or if they are the fresh
+// ones of `at_birth`. A slot that holds no token has position kNoPosition and any key; what is written to its score is
+// ignored.
 struct HeadView {
   std::span<const Position> position = {};  // true token positions
   std::span<const float> attention = {};    // weight received, as asked for in Needs; mean over the query group
-  Rows keys = {}, values = {};              // [n, head_dim], empty unless asked for
+  Rows keys = {}, values = {};              // one a token, empty unless asked for
   int fresh = 0;                            // tokens added since the last call
 };
 

@@ -1,0 +1,81 @@
+#include "palimpsest/attention/read_keys.h"
+
+#include <algorithm>
+
+#include "palimpsest/attention/element.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "palimpsest/attention/read_keys.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace palimpsest {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::CappedTag<float, kTile>;
+
+HWY_INLINE auto get(const float* from) {
+  return hn::LoadU(F(), from);
+}
+template <class T>
+HWY_INLINE auto get(const T* from) {
+  return hn::PromoteTo(F(), hn::LoadU(hn::Rebind<T, F>(), from));
+}
+
+// 16 keys side by side -> 16 rows.
+template <class T>
+HWY_INLINE void read_tile(const T* HWY_RESTRICT tile, int dim, float* HWY_RESTRICT rows) {
+  constexpr int kLanes = HWY_MAX_LANES_D(F), kBlock = 8;
+  HWY_ALIGN float block[kBlock][kTile];
+  for (int first = 0; first < dim; first += kBlock) {
+    const int count = std::min(kBlock, dim - first);
+    for (int d = 0; d < count; ++d)
+      for (int n = 0; n < kTile; n += kLanes) hn::Store(get(tile + (first + d) * kTile + n), F(), block[d] + n);
+    for (int lane = 0; lane < kTile; ++lane)
+      for (int d = 0; d < count; ++d) rows[lane * dim + first + d] = block[d][lane];
+  }
+}
+
+void ReadKeys(const LayerView& cache, const HeadPages& head, float* rows) {
+  const int dim = cache.head_dim;
+  for (int slot = 0; slot < head.slots->slots; slot += kTile) {
+    const std::byte* const page = head.page[slot / cache.page_size];
+    if (page == nullptr) continue;
+    const int offset = slot % cache.page_size;
+    const std::byte* const tile = page + key_tile(cache, offset);
+    float* const to = rows + static_cast<std::ptrdiff_t>(slot) * dim;
+    switch (cache.type) {
+      case CacheType::kF32:
+        read_tile(reinterpret_cast<const float*>(tile), dim, to);
+        break;
+      case CacheType::kF16:
+        read_tile(reinterpret_cast<const hwy::float16_t*>(tile), dim, to);
+        break;
+      case CacheType::kBF16:
+        read_tile(reinterpret_cast<const hwy::bfloat16_t*>(tile), dim, to);
+        break;
+      case CacheType::kQ8_0:
+        for (int lane = 0; lane < kTile; ++lane)
+          for (int d = 0; d < dim; ++d) to[lane * dim + d] = load_key(cache, page, offset + lane, d);
+        break;
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace palimpsest
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace palimpsest {
+
+HWY_EXPORT(ReadKeys);
+
+void read_keys(const LayerView& cache, const HeadPages& head, float* rows) {
+  HWY_DYNAMIC_DISPATCH(ReadKeys)(cache, head, rows);
+}
+
+}  // namespace palimpsest
+#endif

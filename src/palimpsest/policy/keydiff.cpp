@@ -1,0 +1,36 @@
+// Keys unlike the others are kept: score = -cos(k, anchor), the anchor the mean of all unit keys of the head (KeyDiff,
+// arXiv 2504.15364, section 3; its authors score the keys of the cache as they are there, after rotation). The anchor
+// moves with every token, so all keys are read at each decision.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "palimpsest/policy/norm.h"
+#include "palimpsest/policy/policy.h"
+
+namespace palimpsest {
+namespace {
+
+class KeyDiff final : public Policy {
+ public:
+  Needs needs() const override { return {.keys = true}; }
+  void score(const HeadView& head, std::span<float> score) const override {
+    thread_local std::vector<float> anchor;  // a multiple of the mean has the same cosines
+    anchor.assign(static_cast<std::size_t>(head.keys.width), 0);
+    for (std::size_t i = 0; i < score.size(); ++i) {
+      if (head.position[i] == kNoPosition) continue;
+      const auto key = head.keys[static_cast<int>(i)];
+      score[i] = 1 / std::max(norm(key), std::numeric_limits<float>::min());
+      for (std::size_t d = 0; d < anchor.size(); ++d) anchor[d] += score[i] * key[d];
+    }
+    const float length = 1 / std::max(norm(anchor), std::numeric_limits<float>::min());
+    for (std::size_t i = 0; i < score.size(); ++i)
+      if (head.position[i] != kNoPosition) score[i] *= -length * dot(head.keys[static_cast<int>(i)], anchor);
+  }
+};
+
+}  // namespace
+
+PALIMPSEST_POLICY(keydiff, KeyDiff, "keys unlike the head's mean key (KeyDiff, arXiv 2504.15364)")
+
+}  // namespace palimpsest

@@ -1,0 +1,27 @@
+// S_i = ||v_i||_2 / ||k_i||_2 (PagedEviction, seed 002, algorithm 1); of a page the mean of its tokens', which `evict`
+// takes (mechanism `block`). Neither norm is changed by rotary positions.
+#include <algorithm>
+#include <limits>
+
+#include "palimpsest/policy/norm.h"
+#include "palimpsest/policy/policy.h"
+
+namespace palimpsest {
+namespace {
+
+class PagedEviction final : public Policy {
+ public:
+  Needs needs() const override { return {.keys = true, .values = true, .at_birth = true}; }
+  void score(const HeadView& head, std::span<float> score) const override {
+    for (std::size_t i = 0; i < score.size(); ++i) {
+      const int token = static_cast<int>(i);
+      score[i] = norm(head.values[token]) / std::max(norm(head.keys[token]), std::numeric_limits<float>::min());
+    }
+  }
+};
+
+}  // namespace
+
+PALIMPSEST_POLICY(paged_eviction, PagedEviction, "large values under small keys: ||v|| / ||k|| (PagedEviction)")
+
+}  // namespace palimpsest
