@@ -164,9 +164,9 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
     pieces.push_back(fmt::format("<0x{:02X}>", b));
     types.push_back(6);  // byte
   }
+  if (s.architecture == "phi3") pieces.push_back("<|endoftext|>");  // libllama looks for it there
   pieces.push_back("\u2581");
   for (char c = 'a'; c <= 'z'; ++c) pieces.push_back(std::string(1, c));
-  if (s.architecture == "phi3") pieces.push_back("<|endoftext|>");  // libllama looks for it there
   for (int i = static_cast<int>(pieces.size()); i < s.vocabulary; ++i) pieces.push_back(fmt::format("\u2581w{}", i));
   pieces.resize(s.vocabulary);
   types.resize(s.vocabulary, 1);  // normal
