@@ -1,8 +1,10 @@
 #include "palimpsest/budget/split.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <string>
 
 #include "tests/support/error_of.h"
 
@@ -10,7 +12,8 @@ namespace palimpsest::testing {
 namespace {
 
 std::string file_of(const std::string& text) {
-  const std::string path = ::testing::TempDir() + "split.txt";
+  // Tests run side by side, each in a process of its own.
+  const std::string path = ::testing::TempDir() + "palimpsest-split-" + std::to_string(::getpid()) + ".txt";
   std::ofstream(path) << text;
   return path;
 }
