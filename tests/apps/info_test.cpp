@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/command.h"
+#include "tests/support/own_file.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -72,7 +73,7 @@ TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
 
 // A split's heads hold what its file says, not the budget.
 TEST_F(InfoTest, CacheTermsOfASplit) {
-  const auto file = std::filesystem::path(::testing::TempDir()) / "info_split.txt";
+  const auto file = std::filesystem::path(testing::own_file("split.txt"));
   std::ofstream(file) << "* * 64\n1 * 200\n";
   const std::string method = "streaming:budget=100,split=" + file.string();
   const Finished done =

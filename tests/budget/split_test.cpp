@@ -1,19 +1,18 @@
 #include "palimpsest/budget/split.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <string>
 
 #include "tests/support/error_of.h"
+#include "tests/support/own_file.h"
 
 namespace palimpsest::testing {
 namespace {
 
 std::string file_of(const std::string& text) {
-  // Tests run side by side, each in a process of its own.
-  const std::string path = ::testing::TempDir() + "palimpsest-split-" + std::to_string(::getpid()) + ".txt";
+  const std::string path = own_file("split.txt");
   std::ofstream(path) << text;
   return path;
 }

@@ -10,6 +10,7 @@
 #include "palimpsest/engine/occupancy.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic.h"
+#include "tests/support/own_file.h"
 
 namespace palimpsest {
 namespace {
@@ -29,7 +30,7 @@ std::shared_ptr<Decoder> small_decoder() {
 // Heads of 24 to 100 tokens.
 std::string split_file() {
   static const std::string path = [] {
-    const auto file = std::filesystem::path(::testing::TempDir()) / "footprint_split.txt";
+    const auto file = std::filesystem::path(testing::own_file("split.txt"));
     std::ofstream(file) << "* * 40\n0 1 24\n1 * 64\n2 0 100\n";
     return file.string();
   }();

@@ -10,6 +10,7 @@
 #include "palimpsest/engine/lockstep.h"
 #include "palimpsest/model/synthetic.h"
 #include "tests/support/error_of.h"
+#include "tests/support/own_file.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -181,7 +182,7 @@ TEST(Methods, EachHeadKeepsItsOwnHeavyHittersAndTheNewestHalf) {
 }
 
 TEST(Methods, BudgetsByLayerAndHead) {
-  const std::string path = ::testing::TempDir() + "heads.txt";
+  const std::string path = testing::own_file("heads.txt");
   std::ofstream(path) << "0 * 48\n1 1 12\n";
   for (const std::string method : {"streaming", "streaming:every=8", "h2o", "h2o:positions=cache"}) {
     const std::string separator = method.find(':') == std::string::npos ? ":" : ",";

@@ -10,6 +10,7 @@
 
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/error_of.h"
+#include "tests/support/own_file.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -49,7 +50,7 @@ std::string written(const Parts& parts) {
   gguf_set_arr_data(g.get(), "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, scores.data(), scores.size());
   gguf_set_arr_data(g.get(), "tokenizer.ggml.token_type", GGUF_TYPE_INT32, parts.types.data(), parts.types.size());
   gguf_set_val_u32(g.get(), "tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(parts.bos));
-  const std::string path = std::filesystem::path(::testing::TempDir()) / "vocabulary_check.gguf";
+  const std::string path = testing::own_file("vocabulary_check.gguf");
   gguf_write_to_file(g.get(), path.c_str(), true);
   return path;
 }

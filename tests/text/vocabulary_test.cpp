@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "palimpsest/core/error.h"
+#include "tests/support/own_file.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
@@ -29,7 +30,7 @@ std::vector<std::string> split(const std::string& text, const std::string& separ
 }
 
 std::string write(const char* name, const std::string& bytes) {
-  const fs::path path = fs::path(::testing::TempDir()) / name;
+  const fs::path path = testing::own_file(name);
   std::ofstream(path, std::ios::binary) << bytes;
   return path;
 }
