@@ -25,9 +25,12 @@ std::map<int, std::string> texts(const std::vector<Json>& pieces) {
   return out;
 }
 
-class Completions : public ::testing::Test {
+class Completions : public OverHttp {
  protected:
-  static void SetUpTestSuite() { running_ = new Running; }
+  void SetUp() override {
+    OverHttp::SetUp();
+    if (!IsSkipped() && running_ == nullptr) running_ = new Running;  // one for all
+  }
   static void TearDownTestSuite() {
     delete running_;
     running_ = nullptr;

@@ -4,6 +4,8 @@
 namespace palimpsest::testing {
 namespace {
 
+class ServerTest : public OverHttp {};
+
 using namespace std::chrono_literals;
 constexpr const char* kText = "/v1/completions";
 constexpr const char* kChat = "/v1/chat/completions";
@@ -11,7 +13,7 @@ constexpr const char* kChat = "/v1/chat/completions";
 const Json kEndless = {
     {"prompt", "Once upon a time"}, {"max_tokens", 1'000'000}, {"ignore_eos", true}, {"stream", true}};
 
-TEST(Server, BadInputIsRefusedWithWhatIsWrong) {
+TEST_F(ServerTest, BadInputIsRefusedWithWhatIsWrong) {
   Running server;
   const auto refused = [&](const char* path, const Json& body, int status, const std::string& part) {
     const auto [code, message] = server.refusal(path, body);
@@ -60,7 +62,7 @@ TEST(Server, BadInputIsRefusedWithWhatIsWrong) {
   EXPECT_TRUE(server.idle_within(5));
 }
 
-TEST(Server, ABodyThatIsTooLongIsRefused) {
+TEST_F(ServerTest, ABodyThatIsTooLongIsRefused) {
   ServerSetup setup;
   setup.server.max_body = 10'000;
   Running server(setup);
@@ -69,7 +71,7 @@ TEST(Server, ABodyThatIsTooLongIsRefused) {
   EXPECT_EQ(status, 413) << message;
 }
 
-TEST(Server, AKeyIsAskedFor) {
+TEST_F(ServerTest, AKeyIsAskedFor) {
   ServerSetup setup;
   setup.server.api_key = "open sesame";
   Running server(setup);
@@ -83,7 +85,7 @@ TEST(Server, AKeyIsAskedFor) {
   EXPECT_EQ(client.Get("/health")->status, 200);
 }
 
-TEST(Server, ModelsAndWords) {
+TEST_F(ServerTest, ModelsAndWords) {
   Running server;
   auto client = server.client();
   const Json models = Json::parse(client.Get("/v1/models")->body);
@@ -98,7 +100,7 @@ TEST(Server, ModelsAndWords) {
   EXPECT_EQ(server.answer("/detokenize", {{"tokens", tokens["tokens"]}})["prompt"], text);
 }
 
-TEST(Server, AClientThatLeavesFreesItsPages) {
+TEST_F(ServerTest, AClientThatLeavesFreesItsPages) {
   Running server;
   auto client = server.client();
   int pieces = 0;
@@ -118,7 +120,7 @@ TEST(Server, AClientThatLeavesFreesItsPages) {
   EXPECT_EQ(server.load().finished[static_cast<int>(Finish::kCancelled)], 2);
 }
 
-TEST(Server, ASlowReaderWaitsAndOthersDoNot) {
+TEST_F(ServerTest, ASlowReaderWaitsAndOthersDoNot) {
   Running server;
   auto slow = server.client();
   std::atomic<bool> go = false, started = false;
@@ -146,7 +148,7 @@ TEST(Server, ASlowReaderWaitsAndOthersDoNot) {
   EXPECT_TRUE(server.idle_within(10));
 }
 
-TEST(Server, AFullQueueSaysTryAgain) {
+TEST_F(ServerTest, AFullQueueSaysTryAgain) {
   ServerSetup setup;
   setup.scheduler.max_sequences = 1;
   setup.scheduler.max_queue = 1;
@@ -175,7 +177,7 @@ TEST(Server, AFullQueueSaysTryAgain) {
   EXPECT_TRUE(server.idle_within(10));
 }
 
-TEST(Server, ADeadlineEndsAnAnswer) {
+TEST_F(ServerTest, ADeadlineEndsAnAnswer) {
   ServerSetup setup;
   setup.server.timeout = 200ms;
   Running server(setup);
@@ -187,7 +189,7 @@ TEST(Server, ADeadlineEndsAnAnswer) {
   EXPECT_TRUE(server.idle_within(5));
 }
 
-TEST(Server, AtTheEndAnswersAreFinishedOrCancelled) {
+TEST_F(ServerTest, AtTheEndAnswersAreFinishedOrCancelled) {
   ServerSetup setup;
   setup.server.grace = 300ms;
   auto server = std::make_unique<Running>(setup);
@@ -215,7 +217,7 @@ TEST(Server, AtTheEndAnswersAreFinishedOrCancelled) {
   EXPECT_TRUE(server->idle_within(5));
 }
 
-TEST(Server, MetricsCount) {
+TEST_F(ServerTest, MetricsCount) {
   Running server;
   server.answer(kText,
                 {{"prompt", "A cat"}, {"max_tokens", 80}, {"ignore_eos", true}, {"cache", "streaming:budget=32"}});
@@ -249,7 +251,7 @@ TEST(Server, MetricsCount) {
   EXPECT_GT(value("time_per_output_token_seconds_sum"), 0);
 }
 
-TEST(Server, APortThatIsTakenIsSaid) {
+TEST_F(ServerTest, APortThatIsTakenIsSaid) {
   Running first;
   ServerSetup setup;
   setup.server.port = first.port();
