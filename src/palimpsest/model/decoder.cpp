@@ -70,7 +70,11 @@ struct Decoder::Impl {
     const auto ids = step.ids();
     for (std::size_t i = 0; i < ids.size(); ++i) model->weights().embedding_row(ids[i], rows + i * width);
     const auto places = step.places();
-    for (std::size_t i = 0; i < places.size(); ++i) model->weights().add_position_row(places[i], rows + i * width);
+    place_row.resize(places.empty() ? 0 : width);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      model->weights().position_row(places[i], place_row.data());
+      for (std::size_t d = 0; d < width; ++d) rows[i * width + d] += place_row[d];
+    }
     if (!host) ggml_backend_tensor_set(g.embeddings, rows, 0, ggml_nbytes(g.embeddings));
     if (g.row_ids != nullptr) ggml_backend_tensor_set(g.row_ids, step.rows().data(), 0, ggml_nbytes(g.row_ids));
   }
@@ -90,7 +94,7 @@ struct Decoder::Impl {
   std::unique_ptr<AttentionPath> path;
   AttentionOp* op = nullptr;       // the path, if it is the fast one
   std::list<DecoderGraph> graphs;  // the most recently used first
-  std::vector<float> staging, logits;
+  std::vector<float> staging, place_row, logits;
   StepTimes times;
 };
 

@@ -173,11 +173,9 @@ void Weights::embedding_row(TokenId token, float* out) const {
   read_row(*embedding, token, out);
 }
 
-void Weights::add_position_row(int position, float* out) const {
+void Weights::position_row(int position, float* out) const {
   assert(position >= 0 && position < positions->ne[1]);
-  std::vector<float> row(static_cast<std::size_t>(positions->ne[0]));
-  read_row(*positions, position, row.data());
-  for (std::size_t i = 0; i < row.size(); ++i) out[i] += row[i];
+  read_row(*positions, position, out);
 }
 
 std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const ModelOptions& options,

@@ -39,8 +39,8 @@ struct Weights {
   ggml_backend_dev_t device = nullptr;
   std::size_t repacked_bytes = 0;  // of matrices that ggml re-laid
 
-  void embedding_row(TokenId token, float* out) const;    // [width]
-  void add_position_row(int position, float* out) const;  // [width], of learned positions
+  void embedding_row(TokenId token, float* out) const;  // [width]
+  void position_row(int position, float* out) const;    // [width], of learned positions
 
   GgufFile file;  // kept: the embeddings, and on the CPU the matrices, are read in it
   const GgufTensor *embedding = nullptr, *positions = nullptr;
