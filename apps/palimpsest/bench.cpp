@@ -8,7 +8,7 @@
 
 #include "palimpsest/bench/bandwidth.h"
 #include "palimpsest/bench/speed.h"
-#include "palimpsest/commands.h"
+#include "palimpsest/bench_commands.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/interrupt.h"
@@ -240,16 +240,20 @@ constexpr const char* kFooter = R"(Examples:
   palimpsest bench decode --synthetic llama-3.2-1b --depth 8192 --method full --method streaming:budget=1024
   palimpsest bench decode --synthetic llama-3.2-1b --depth 2048 --batch 8 --method full --method h2o
   palimpsest bench prefill --synthetic llama-3.2-1b@type=q8_0 --tokens 512
+  palimpsest bench serve --synthetic llama-3.2-1b --method full --method streaming:budget=512 --num-prompts 32
+  palimpsest bench serve --base-url http://127.0.0.1:8080 --request-rate 2 --plot load.svg
   palimpsest bench make-model --synthetic llama-3.2-1b@type=q8_0@vocab=32000 -o random.gguf)";
 
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed: decoding and reading prompts, method against method");
+  CLI::App* bench =
+      app.add_subcommand("bench", "Measure speed: decoding, reading prompts, serving many; method against method");
   bench->footer(kFooter);  // its commands inherit it
   bench->require_subcommand(1);
   add_speed(*bench, action, SpeedTest::kDecode, "Tokens a second when one token follows the other");
   add_speed(*bench, action, SpeedTest::kPrefill, "Tokens a second of reading a prompt");
+  add_bench_serve(*bench, action);
   add_make_model(*bench, action);
 }
 

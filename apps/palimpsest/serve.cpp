@@ -9,6 +9,7 @@
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/interrupt.h"
+#include "palimpsest/scheduler_flags.h"
 #include "palimpsest/server/server.h"
 #include "palimpsest/system.h"
 #include "palimpsest/writer.h"
@@ -34,20 +35,16 @@ struct ServeFlags {
   CacheFlags cache;
   std::optional<long long> threads;
   ServerOptions server;
-  SchedulerOptions scheduler;
+  SchedulerFlags scheduler;
+  int max_queue = SchedulerOptions{}.max_queue;
   std::string alias, chat_template;
-  double cache_mib = 0, body_mib = 8, timeout = 600, grace = 10;
+  double body_mib = 8, timeout = 600, grace = 10;
   long long chat_tokens = 1024;
 };
 
 std::chrono::milliseconds milliseconds(double seconds, const char* flag) {
   if (!(seconds >= 0 && seconds <= 1e6)) fail("{} {}: give seconds, up to a million", flag, seconds);
   return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
-}
-
-std::size_t bytes(double mib, const char* flag) {
-  if (!(mib > 0 && mib <= 1e9)) fail("{} {}: give a size in MiB", flag, mib);
-  return static_cast<std::size_t>(mib * (1 << 20));
 }
 
 int serve(ServeFlags flags) {
@@ -59,20 +56,14 @@ int serve(ServeFlags flags) {
     flags.server.api_key = key;
   flags.server.timeout = milliseconds(flags.timeout, "--timeout");
   flags.server.grace = milliseconds(flags.grace, "--grace");
-  flags.server.max_body = bytes(flags.body_mib, "--max-body");
+  flags.server.max_body = mib_to_bytes(flags.body_mib, "--max-body");
 
   const TextModel loaded = load_text_model(flags.model);
   const Hyperparameters& hyper = loaded.model->hyper();
   const auto method = fmt::format("streaming:budget={}", std::clamp(hyper.trained_context, 64, kMostDefaultBudget));
   const SessionOptions session = session_options(flags.cache, method);
-  flags.scheduler.cache_type = session.cache_type;
-  flags.scheduler.page_size = session.page_size;
-  flags.scheduler.chunk = session.chunk;
-  flags.scheduler.step_tokens = std::max(512, session.chunk + flags.scheduler.max_sequences);
-  flags.scheduler.pool_bytes = flags.cache_mib == 0 ? std::min(memory_bytes() / 4, std::size_t{4} << 30)
-                                                    : bytes(flags.cache_mib, "--cache-memory");
-  if (flags.scheduler.pool_bytes > memory_bytes())
-    fail("--cache-memory {}: this machine has {}", flags.cache_mib, human_bytes(memory_bytes()));
+  SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
+  scheduler.max_queue = flags.max_queue;
 
   ServedModel served{
       .vocabulary = loaded.vocabulary,
@@ -82,7 +73,7 @@ int serve(ServeFlags flags) {
       .chat_tokens = flags.chat_tokens};
   if (!flags.chat_template.empty()) loaded.vocabulary->apply_chat_template({{"user", "x"}}, true, flags.chat_template);
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads_of(flags.threads, hyper));
-  Server server(std::make_shared<Service>(decoder, std::move(served), flags.scheduler), flags.server);
+  Server server(std::make_shared<Service>(decoder, std::move(served), scheduler), flags.server);
   const int port = server.bind();
   fmt::print("palimpsest serves {} at http://{}:{}\n", server.service().model().name, flags.server.host, port);
   std::fflush(stdout);
@@ -118,11 +109,8 @@ void add_serve(CLI::App& app, Action& action) {
   option(group, "--max-body", flags->body_mib, "MIB", "size of a request");
   option(group, "--timeout", flags->timeout, "SECONDS", "for an answer, the time in the queue included; 0: none");
   option(group, "--grace", flags->grace, "SECONDS", "for running answers at the end");
-  group = "Scheduler";
-  option(group, "--max-sequences", flags->scheduler.max_sequences, "N", "answers that are written at a time");
-  option(group, "--max-queue", flags->scheduler.max_queue, "N", "answers that wait; more are refused with 429");
-  option(group, "--cache-memory", flags->cache_mib, "MIB", "for keys and values of all answers together")
-      ->default_str("a quarter of the machine's, at most 4096");
+  add_scheduler_flags(*command, flags->scheduler);
+  option("Scheduler", "--max-queue", flags->max_queue, "N", "answers that wait; more are refused with 429");
   add_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, "streaming, with the trained context but at most 2048 as its budget");

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/command.h"
+#include "tests/support/own_file.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -11,8 +12,9 @@ using nlohmann::json;
 
 TEST(Bench, DecodeRowsHaveTheirFields) {
   const Finished done =
-      command({"bench", "decode", "--synthetic", "tiny", "--depth", "0,500", "--method", "full", "--method",
-               "streaming:budget=64", "--tokens", "8", "--reps", "2", "-t", "1", "--json"});
+      command({"bench",    "decode",  "--synthetic", "tiny",     "--depth", "0,500",    "--page-size",
+               "16",       "--chunk", "16",          "--method", "full",    "--method", "streaming:budget=64",
+               "--tokens", "8",       "--reps",      "2",        "-t",      "1",        "--json"});
   ASSERT_EQ(done.code, 0) << done.err;
   const json rows = json::parse(done.out);
   ASSERT_EQ(rows.size(), 4u);
@@ -55,6 +57,79 @@ TEST(Bench, RefusesNonsense) {
   expect_refused({"bench", "decode", "--synthetic", "tiny", "--method", "nothing"}, "nothing");
   expect_refused({"bench", "make-model", "--synthetic", "llama-9", "-o", "x.gguf"}, "llama-9");
   expect_refused({"bench", "make-model", "--synthetic", "tiny", "-o", "/nowhere/at/all.gguf"}, "/nowhere/at/all.gguf");
+}
+
+TEST(Bench, ServeAnswersAllAndDrawsThem) {
+  const std::string plot = own_file("serve.svg");
+  Words load = {"bench", "serve", "--synthetic", "tiny", "-t", "1", "--page-size", "16", "--chunk", "16"};
+  load.insert(load.end(), {"--num-prompts", "5", "--random-input-len", "40", "--random-output-len", "12"});
+  load.insert(load.end(), {"--method", "full"});
+  const auto with = [&](const Words& more) {
+    Words all = load;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const Finished done = command(
+      with({"--method", "streaming:budget=32", "--reps", "2", "--max-concurrency", "3", "--plot", plot, "--json"}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json rows = json::parse(done.out);
+  ASSERT_EQ(rows.size(), 2u);
+  for (const json& row : rows) {
+    EXPECT_EQ(row["completed"], 10);
+    EXPECT_EQ(row["failed"], 0);
+    EXPECT_EQ(row["prompt_tokens"], 10 * 40);
+    EXPECT_EQ(row["output_tokens"], 10 * 12);
+    EXPECT_EQ(row["output_tokens_per_second"]["samples"].size(), 2u);
+    EXPECT_LE(row["ttft_ms"]["p50"], row["ttft_ms"]["p99"]);
+    EXPECT_GT(row["tpot_ms"]["mean"], 0);
+    EXPECT_GT(row["itl_ms"]["p99"], 0);
+    EXPECT_GT(row["cache_bytes_peak"], 0);
+    EXPECT_EQ(row["cache_bytes_after"], 0);
+    EXPECT_GT(row["resident_bytes_peak"], 1 << 20);
+  }
+  EXPECT_EQ(rows[0]["evicted_tokens"], 0);
+  EXPECT_EQ(rows[1]["evicted_tokens"], 10 * (40 + 11 - 32));
+  EXPECT_LT(rows[1]["cache_bytes_peak"], rows[0]["cache_bytes_peak"]);
+  EXPECT_TRUE(file_content(plot).starts_with("<svg "));
+  std::filesystem::remove(plot);
+
+  const Finished table = command(with({}));
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_NE(table.out.find("first token"), std::string::npos);
+}
+
+TEST(Bench, ServeReadsARecording) {
+  const Words serve = {"bench", "serve", "--synthetic", "tiny", "--json", "--dataset", "-", "-t", "1"};
+  const Finished done =
+      command(serve, "{\"prompt\": [1, 2, 3], \"output_len\": 4}\n{\"input_len\": 9, \"output_len\": 2}\n");
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(json::parse(done.out)[0]["prompt_tokens"], 12);
+  EXPECT_EQ(json::parse(done.out)[0]["output_tokens"], 6);
+  expect_refused(serve, "vocabulary", "{\"prompt\": \"words\"}\n");
+  expect_refused(serve, "line 1", "words\n");
+  expect_refused({"bench", "serve", "--synthetic", "tiny", "--dataset", "/nowhere.jsonl"}, "/nowhere.jsonl");
+}
+
+TEST(Bench, ServeRefusesNonsense) {
+  const auto refused = [](Words more, const std::string& part) {
+    more.insert(more.begin(), {"bench", "serve", "--synthetic", "tiny"});
+    expect_refused(more, part);
+  };
+  refused({"--num-prompts", "0"}, "--num-prompts");
+  refused({"--request-rate", "0"}, "--request-rate");
+  refused({"--request-rate", "nan"}, "--request-rate");
+  refused({"--max-concurrency", "-1"}, "--max-concurrency");
+  refused({"--random-input-len", "0"}, "--random-input-len");
+  refused({"--random-output-len", "0"}, "--random-output-len");
+  refused({"--cache-memory", "-1"}, "--cache-memory");
+  refused({"--max-sequences", "0"}, "sequences");
+  refused({"--method", "nothing"}, "nothing");
+  refused({"--plot", "/nowhere/at/all.svg"}, "/nowhere/at/all.svg");
+  refused({"--api-key", "x"}, "--base-url");
+  refused({"--cache-memory", "0.001"}, "MiB of cache");
+  expect_refused({"bench", "serve", "--base-url", "127.0.0.1:80"}, "http://");
+  expect_refused({"bench", "serve", "--base-url", "http://127.0.0.1:1"}, "does not answer");
+  expect_refused({"bench", "serve", "--base-url", "http://127.0.0.1:1", "--chunk", "64"}, "--chunk");
 }
 
 }  // namespace

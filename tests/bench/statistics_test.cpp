@@ -21,5 +21,14 @@ TEST(Statistics, OneAndNone) {
   EXPECT_EQ(summarize({}).count, 0);
 }
 
+TEST(Statistics, PercentilesLieBetweenTheirNeighbours) {
+  const std::vector<double> values = {1, 2, 4, 8, 16};
+  EXPECT_EQ(percentile(values, 0), 1);
+  EXPECT_EQ(percentile(values, 1), 16);
+  EXPECT_EQ(percentile(values, 0.5), 4);
+  EXPECT_DOUBLE_EQ(percentile(values, 0.9), 8 + 0.6 * 8);
+  EXPECT_EQ(percentile({3}, 0.99), 3);
+}
+
 }  // namespace
 }  // namespace palimpsest

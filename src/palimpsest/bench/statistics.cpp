@@ -1,6 +1,7 @@
 #include "palimpsest/bench/statistics.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 namespace palimpsest {
@@ -20,6 +21,14 @@ Summary summarize(std::vector<double> values) {
   for (const double value : values) squares += (value - summary.mean) * (value - summary.mean);
   if (n > 1) summary.deviation = std::sqrt(squares / (count - 1));
   return summary;
+}
+
+double percentile(const std::vector<double>& sorted, double share) {
+  assert(!sorted.empty() && share >= 0 && share <= 1);
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
 }  // namespace palimpsest

@@ -12,4 +12,7 @@ struct Summary {
 };
 Summary summarize(std::vector<double> values);
 
+// The value below which a share of the sorted, non-empty values lies; between two of them, in proportion.
+double percentile(const std::vector<double>& sorted, double share);
+
 }  // namespace palimpsest

@@ -200,6 +200,7 @@ void Scheduler::admit() {
   }
   load_.waiting = static_cast<int>(queue_.size());
   load_.running = static_cast<int>(running_.size());
+  load_.running_peak = std::max(load_.running_peak, load_.running);
 }
 
 int Scheduler::share_out() {
@@ -293,6 +294,7 @@ void Scheduler::clear_away() {
   std::erase(running_, nullptr);
   load_.running = static_cast<int>(running_.size());
   load_.used_bytes = pool_->bytes_in_use();
+  load_.peak_bytes = pool_->bytes_peak();
 }
 
 bool Scheduler::step() {

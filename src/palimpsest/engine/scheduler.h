@@ -41,10 +41,10 @@ class QueueFull : public Error {
 };
 
 struct SchedulerLoad {  // one moment's state, and sums since the start
-  int waiting = 0, running = 0;
-  std::size_t pool_bytes = 0, promised_bytes = 0, used_bytes = 0;
-  long long steps = 0, prompt_tokens = 0, tokens = 0, evicted = 0;  // tokens: written
-  long long finished[6] = {};                                       // by Finish
+  int waiting = 0, running = 0, running_peak = 0;
+  std::size_t pool_bytes = 0, promised_bytes = 0, used_bytes = 0, peak_bytes = 0;  // peak: of those used
+  long long steps = 0, prompt_tokens = 0, tokens = 0, evicted = 0;                 // tokens: written
+  long long finished[6] = {};                                                      // by Finish
 };
 
 class Scheduler {

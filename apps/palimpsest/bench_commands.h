@@ -1,0 +1,10 @@
+// `palimpsest bench ...`, the commands that have files of their own.
+#pragma once
+
+#include "palimpsest/commands.h"
+
+namespace palimpsest::cli {
+
+void add_bench_serve(CLI::App& bench, Action& action);
+
+}  // namespace palimpsest::cli

@@ -1,0 +1,228 @@
+#include "palimpsest/bench_serve_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "palimpsest/bench/statistics.h"
+#include "palimpsest/progress.h"
+#include "palimpsest/system.h"
+
+namespace palimpsest::cli {
+namespace {
+
+constexpr double kMs = 1e3;
+
+template <typename Do>
+void for_each_complete(const ServeRow& row, Do action) {
+  for (const auto& report : row.reports)
+    for (const auto& answer : report.answers)
+      if (answer.complete) action(answer);
+}
+
+struct Times {  // in ms, sorted; of all rounds together
+  std::vector<double> ttft, tpot, gaps, whole;
+
+  explicit Times(const ServeRow& row) {
+    for_each_complete(row, [&](const LoadAnswer& answer) {
+      ttft.push_back(answer.ttft() * kMs);
+      whole.push_back((answer.end - answer.sent) * kMs);
+      if (answer.tokens > 1)
+        tpot.push_back((answer.heard.back() - answer.heard.front()) * kMs / static_cast<double>(answer.tokens - 1));
+      for (std::size_t i = 1; i < answer.heard.size(); ++i)
+        gaps.push_back((answer.heard[i] - answer.heard[i - 1]) * kMs);
+    });
+    for (auto* values : {&ttft, &tpot, &gaps, &whole}) std::ranges::sort(*values);
+  }
+};
+
+struct Rates {  // a second, of each round
+  std::vector<double> requests, output, total;
+
+  explicit Rates(const ServeRow& row) {
+    for (const auto& report : row.reports) {
+      double answers = 0, written = 0, read = 0;
+      for (const auto& answer : report.answers) {
+        if (!answer.complete) continue;
+        answers += 1;
+        written += static_cast<double>(answer.tokens);
+        read += static_cast<double>(answer.prompt_tokens);
+      }
+      if (answers == 0) continue;
+      requests.push_back(answers / report.seconds);
+      output.push_back(written / report.seconds);
+      total.push_back((written + read) / report.seconds);
+    }
+  }
+};
+
+struct Sums {
+  long long failed = 0, prompt_tokens = 0, tokens = 0, evicted = 0, cache_peak = -1, cache_after = -1;
+  int running_peak = -1;
+  std::string error;  // the first
+
+  explicit Sums(const ServeRow& row) {
+    for (const auto& report : row.reports) {
+      running_peak = std::max(running_peak, report.peak.running);
+      cache_peak = std::max(cache_peak, report.peak.cache_bytes);
+      cache_after = std::max(cache_after, report.cache_bytes_after);
+      for (const auto& answer : report.answers) {
+        if (!answer.complete && failed++ == 0) error = answer.error;
+        if (!answer.complete) continue;
+        prompt_tokens += answer.prompt_tokens;
+        tokens += answer.tokens;
+        evicted += answer.evicted;
+      }
+    }
+  }
+};
+
+nlohmann::json times_json(const std::vector<double>& sorted) {
+  if (sorted.empty()) return nullptr;
+  return {{"mean", summarize(sorted).mean}, {"p50", percentile(sorted, 0.5)}, {"p99", percentile(sorted, 0.99)}};
+}
+
+nlohmann::json rate_json(const std::vector<double>& samples) {
+  return {{"median", summarize(samples).median}, {"samples", samples}};
+}
+
+nlohmann::json known(long long value) {
+  return value < 0 ? nlohmann::json(nullptr) : nlohmann::json(value);
+}
+
+std::string times_text(const std::vector<double>& sorted, int digits) {
+  if (sorted.empty()) return "-";
+  return fmt::format("{:.{}f} / {:.{}f} / {:.{}f}", summarize(sorted).mean, digits, percentile(sorted, 0.5), digits,
+                     percentile(sorted, 0.99), digits);
+}
+
+// Tokens a second in intervals of the load's time.
+ChartSeries written_over_time(const std::string& name, const LoadReport& report) {
+  constexpr int kIntervals = 60;
+  std::vector<double> counts(kIntervals, 0);
+  const double width = std::max(report.seconds / kIntervals, 1e-9);
+  for (const auto& answer : report.answers)
+    for (const double at : answer.heard)
+      ++counts[static_cast<std::size_t>(std::clamp(at / width, 0.0, kIntervals - 1.0))];
+  ChartSeries series{.name = name, .points = {}};
+  for (int i = 0; i < kIntervals; ++i)
+    series.points.emplace_back((i + 0.5) * width, counts[static_cast<std::size_t>(i)] / width);
+  return series;
+}
+
+template <typename Value>
+ChartSeries over_time(const std::string& name, const LoadReport& report, Value value) {
+  ChartSeries series{.name = name, .points = {}};
+  const std::size_t step = std::max<std::size_t>(1, report.states.size() / 400);
+  for (std::size_t i = 0; i < report.states.size(); i += step)
+    if (const double y = value(report.states[i]); y >= 0) series.points.emplace_back(report.states[i].at, y);
+  return series;
+}
+
+ChartPanel panel_of(const char* title, const char* x, const char* y) {
+  ChartPanel panel;
+  panel.title = title;
+  panel.x_label = x;
+  panel.y_label = y;
+  panel.from_zero = true;
+  panel.height = 180;
+  return panel;
+}
+
+ChartSeries percentiles_of(const std::string& name, const std::vector<double>& sorted) {
+  ChartSeries series{.name = name, .points = {}};
+  for (int i = 0; i <= 100; ++i)
+    series.points.emplace_back(i, std::max(1e-3, percentile(sorted, static_cast<double>(i) / 100)));
+  return series;
+}
+
+}  // namespace
+
+long long ServeRow::answered() const {
+  long long count = 0;
+  for_each_complete(*this, [&](const LoadAnswer&) { ++count; });
+  return count;
+}
+
+nlohmann::json as_json(const ServeRow& row) {
+  const Times times(row);
+  const Rates rates(row);
+  const Sums sums(row);
+  nlohmann::json seconds = nlohmann::json::array();
+  for (const auto& report : row.reports) seconds.push_back(report.seconds);
+  return {{"name", row.name},
+          {"completed", row.answered()},
+          {"failed", sums.failed},
+          {"first_error", sums.error},
+          {"rounds", row.reports.size()},
+          {"seconds", seconds},
+          {"prompt_tokens", sums.prompt_tokens},
+          {"output_tokens", sums.tokens},
+          {"evicted_tokens", sums.evicted},
+          {"ttft_ms", times_json(times.ttft)},
+          {"tpot_ms", times_json(times.tpot)},
+          {"itl_ms", times_json(times.gaps)},
+          {"e2e_ms", times_json(times.whole)},
+          {"requests_per_second", rate_json(rates.requests)},
+          {"output_tokens_per_second", rate_json(rates.output)},
+          {"total_tokens_per_second", rate_json(rates.total)},
+          {"running_peak", known(sums.running_peak)},
+          {"cache_bytes_peak", known(sums.cache_peak)},
+          {"cache_bytes_after", known(sums.cache_after)}};
+}
+
+void print_table(const std::vector<ServeRow>& rows, std::size_t resident_peak) {
+  std::size_t width = 6;
+  for (const auto& row : rows) width = std::max(width, row.name.size());
+  fmt::print("{:<{}}  {:>8}  {:>7}  {:>9}  {:>9}  {:>24}  {:>24}  {:>24}  {:>7}  {:>10}  {:>9}\n", "method", width,
+             "answered", "req/s", "written/s", "all/s", "first token, ms", "time per token, ms", "gaps, ms", "at once",
+             "cache peak", "evicted");
+  for (const auto& row : rows) {
+    const Times times(row);
+    const Rates rates(row);
+    const Sums sums(row);
+    fmt::print("{:<{}}  {:>8}  {:>7.2f}  {:>9.1f}  {:>9.1f}  {:>24}  {:>24}  {:>24}  {:>7}  {:>10}  {:>9}\n", row.name,
+               width, row.answered(), summarize(rates.requests).median, summarize(rates.output).median,
+               summarize(rates.total).median, times_text(times.ttft, 0), times_text(times.tpot, 2),
+               times_text(times.gaps, 2), sums.running_peak < 0 ? "-" : std::to_string(sums.running_peak),
+               sums.cache_peak < 0 ? "-" : human_bytes(static_cast<std::size_t>(sums.cache_peak)),
+               thousands(sums.evicted));
+  }
+  fmt::print("times: mean / p50 / p99; all/s: tokens read and written; at once: requests in a step at the most\n");
+  if (resident_peak > 0) fmt::print("resident memory of this process at its peak: {}\n", human_bytes(resident_peak));
+  for (const auto& row : rows)
+    if (const Sums sums(row); sums.failed > 0)
+      fmt::print("{}: {} not answered; the first: {}\n", row.name, sums.failed, sums.error);
+}
+
+Chart chart_of(const std::vector<ServeRow>& rows, const std::string& title) {
+  ChartPanel written = panel_of("Tokens written", "seconds", "a second");
+  ChartPanel running = panel_of("Requests that take part in steps", "seconds", "requests");
+  ChartPanel memory = panel_of("Pages in use", "seconds", "MiB");
+  ChartPanel first = panel_of("Time to the first token", "percentile", "ms");
+  ChartPanel gaps = panel_of("Gaps between tokens", "percentile", "ms");
+  for (auto* panel : {&first, &gaps}) {
+    panel->log_y = true;
+    panel->from_zero = false;
+  }
+  for (const auto& row : rows) {
+    const LoadReport& last = row.reports.back();
+    const Times times(row);
+    written.series.push_back(written_over_time(row.name, last));
+    running.series.push_back(over_time(row.name, last, [](const LoadState& s) { return s.running; }));
+    memory.series.push_back(over_time(row.name, last, [](const LoadState& s) {
+      return s.cache_bytes < 0 ? -1 : static_cast<double>(s.cache_bytes) / (1 << 20);
+    }));
+    first.series.push_back(percentiles_of(row.name, times.ttft));
+    if (!times.gaps.empty()) gaps.series.push_back(percentiles_of(row.name, times.gaps));
+  }
+  Chart chart{.title = "Many requests at a time", .subtitle = title, .panels = {}};
+  for (auto* panel : {&written, &running, &memory, &first, &gaps}) {
+    std::erase_if(panel->series, [](const ChartSeries& series) { return series.points.empty(); });
+    if (!panel->series.empty()) chart.panels.push_back(std::move(*panel));
+  }
+  return chart;
+}
+
+}  // namespace palimpsest::cli

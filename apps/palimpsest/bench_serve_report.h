@@ -1,0 +1,25 @@
+// What `bench serve` says of its answers: a table, JSON, a chart.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "palimpsest/bench/load_run.h"
+#include "palimpsest/eval/svg_chart.h"
+
+namespace palimpsest::cli {
+
+struct ServeRow {
+  std::size_t method = 0;  // which of those that were asked for
+  std::string name;
+  std::vector<LoadReport> reports;  // of each round
+
+  long long answered() const;
+};
+
+nlohmann::json as_json(const ServeRow& row);
+void print_table(const std::vector<ServeRow>& rows, std::size_t resident_peak);  // 0: not known
+Chart chart_of(const std::vector<ServeRow>& rows, const std::string& title);
+
+}  // namespace palimpsest::cli

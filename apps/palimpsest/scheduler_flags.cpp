@@ -1,0 +1,41 @@
+#include "palimpsest/scheduler_flags.h"
+
+#include <algorithm>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/system.h"
+
+namespace palimpsest::cli {
+
+void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags) {
+  const char* group = "Scheduler";
+  command.add_option("--max-sequences", flags.max_sequences, "answers that are written at a time")
+      ->type_name("N")
+      ->group(group)
+      ->capture_default_str();
+  command.add_option("--cache-memory", flags.cache_mib, "for keys and values of all answers together")
+      ->type_name("MIB")
+      ->group(group)
+      ->default_str("a quarter of the machine's, at most 4096");
+}
+
+std::size_t mib_to_bytes(double mib, const char* flag) {
+  if (!(mib > 0 && mib <= 1e9)) fail("{} {}: give a size in MiB", flag, mib);
+  return static_cast<std::size_t>(mib * (1 << 20));
+}
+
+SchedulerOptions scheduler_options(const SchedulerFlags& flags, const SessionOptions& session) {
+  SchedulerOptions out;
+  out.max_sequences = flags.max_sequences;
+  out.cache_type = session.cache_type;
+  out.page_size = session.page_size;
+  out.chunk = session.chunk;
+  out.step_tokens = std::max(512, session.chunk + flags.max_sequences);
+  out.pool_bytes = flags.cache_mib == 0 ? std::min(memory_bytes() / 4, std::size_t{4} << 30)
+                                        : mib_to_bytes(flags.cache_mib, "--cache-memory");
+  if (out.pool_bytes > memory_bytes())
+    fail("--cache-memory {}: this machine has {}", flags.cache_mib, human_bytes(memory_bytes()));
+  return out;
+}
+
+}  // namespace palimpsest::cli

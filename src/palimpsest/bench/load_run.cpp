@@ -1,0 +1,135 @@
+#include "palimpsest/bench/load_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+
+namespace palimpsest {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+// What all answers of a load share; listeners that come late still find it.
+struct Desk {
+  Clock::time_point start = Clock::now();
+  std::mutex mutex;  // of all but `answers`, each of which is its listener's until it has ended
+  std::condition_variable changed;
+  int out = 0, done = 0;  // sent and not ended; ended
+  std::vector<LoadAnswer> answers;
+  std::vector<LoadState> states;
+  std::exception_ptr broken;
+
+  double now() const { return std::chrono::duration<double>(Clock::now() - start).count(); }
+};
+
+class Listener final : public LoadListener {
+ public:
+  Listener(std::shared_ptr<Desk> desk, std::size_t index) : desk_(std::move(desk)), answer_(desk_->answers[index]) {}
+  void token() override { answer_.heard.push_back(desk_->now()); }
+  void end(const LoadAnswer& counts) override {
+    answer_.end = desk_->now();
+    answer_.prompt_tokens = counts.prompt_tokens;
+    answer_.tokens = counts.tokens;
+    answer_.evicted = counts.evicted;
+    answer_.complete = counts.complete && !answer_.heard.empty();
+    answer_.error = counts.error;
+    if (!answer_.complete && answer_.error.empty()) answer_.error = "an answer without a token";
+    const std::lock_guard lock(desk_->mutex);
+    --desk_->out;
+    ++desk_->done;
+    desk_->changed.notify_all();
+  }
+
+ private:
+  std::shared_ptr<Desk> desk_;
+  LoadAnswer& answer_;
+};
+
+constexpr auto kLook = 50ms;
+
+void watch(const std::stop_token& stop, LoadTarget& target, Desk& desk) {
+  try {
+    while (!stop.stop_requested()) {
+      LoadState state = target.state();
+      state.at = desk.now();
+      desk.states.push_back(state);
+      std::this_thread::sleep_for(kLook);
+    }
+  } catch (...) {
+    const std::lock_guard lock(desk.mutex);
+    desk.broken = std::current_exception();
+  }
+}
+
+// What the target holds when nobody is served any more: its last step may not quite be over.
+long long bytes_after(LoadTarget& target) {
+  LoadState state = target.state();
+  for (int look = 0; look < 40 && state.running > 0; ++look) {
+    std::this_thread::sleep_for(kLook);
+    state = target.state();
+  }
+  return state.cache_bytes;
+}
+
+}  // namespace
+
+LoadReport run_load(LoadTarget& target, const std::vector<LoadRequest>& requests, int concurrency,
+                    const std::function<bool(int)>& go_on) {
+  const auto desk = std::make_shared<Desk>();
+  desk->answers.resize(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    desk->answers[i].heard.reserve(static_cast<std::size_t>(requests[i].output));
+  std::jthread watcher([&](const std::stop_token& stop) { watch(stop, target, *desk); });
+
+  std::size_t sent = 0;
+  bool stopped = false;
+  {
+    std::unique_lock lock(desk->mutex);
+    while (!desk->broken && (desk->out > 0 || (sent < requests.size() && !stopped))) {
+      if (!stopped && !go_on(desk->done)) {
+        stopped = true;
+        lock.unlock();
+        target.cancel();
+        lock.lock();
+        continue;
+      }
+      const bool free = sent < requests.size() && !stopped && (concurrency == 0 || desk->out < concurrency);
+      const double wait = free ? requests[sent].at - desk->now() : 1;
+      if (wait > 0) {
+        desk->changed.wait_for(lock,
+                               std::min<std::chrono::duration<double>>(std::chrono::duration<double>(wait), kLook));
+        continue;
+      }
+      desk->answers[sent].sent = desk->now();
+      ++desk->out;
+      lock.unlock();
+      target.send(requests[sent], std::make_shared<Listener>(desk, sent));
+      ++sent;
+      lock.lock();
+    }
+  }
+  watcher.request_stop();
+  watcher.join();
+  if (desk->broken) std::rethrow_exception(desk->broken);
+
+  LoadReport report;
+  report.answers = std::move(desk->answers);
+  report.answers.resize(sent);
+  report.states = std::move(desk->states);
+  for (const LoadAnswer& answer : report.answers) report.seconds = std::max(report.seconds, answer.end);
+  if (!report.answers.empty()) report.seconds -= report.answers.front().sent;
+  report.peak = target.peak();
+  for (const LoadState& state : report.states) {
+    report.peak.running = std::max(report.peak.running, state.running);
+    report.peak.waiting = std::max(report.peak.waiting, state.waiting);
+    report.peak.cache_bytes = std::max(report.peak.cache_bytes, state.cache_bytes);
+  }
+  report.cache_bytes_after = bytes_after(target);
+  return report;
+}
+
+}  // namespace palimpsest
