@@ -25,12 +25,9 @@ std::map<int, std::string> texts(const std::vector<Json>& pieces) {
   return out;
 }
 
-class Completions : public OverHttp {
+class Completions : public ::testing::Test {
  protected:
-  void SetUp() override {
-    OverHttp::SetUp();
-    if (!IsSkipped() && running_ == nullptr) running_ = new Running;  // one for all
-  }
+  static void SetUpTestSuite() { running_ = new Running; }  // one for all
   static void TearDownTestSuite() {
     delete running_;
     running_ = nullptr;

@@ -8,7 +8,7 @@
 namespace palimpsest::testing {
 namespace {
 
-using HttpTargetTest = OverHttp;
+using HttpTargetTest = ::testing::Test;
 const auto kGoOn = [](int) { return true; };
 
 HttpTargetOptions at(const Running& server) {

@@ -26,18 +26,6 @@ struct ServerSetup {
   ServerOptions server;
 };
 
-// A test that speaks HTTP. Under ThreadSanitizer the first connection ends in a segmentation fault inside it;
-// suspected: Debian compiles cpp-httplib so that names are resolved in a thread of glibc's own, which the sanitizer
-// does not know.
-class OverHttp : public ::testing::Test {
- protected:
-  void SetUp() override {
-#ifdef __SANITIZE_THREAD__
-    GTEST_SKIP() << "cpp-httplib does not run under ThreadSanitizer here; the scheduler's threads: tests/engine";
-#endif
-  }
-};
-
 class Running {
  public:
   explicit Running(const ServerSetup& setup = {});

@@ -4,7 +4,7 @@
 namespace palimpsest::testing {
 namespace {
 
-class ServerTest : public OverHttp {};
+using ServerTest = ::testing::Test;
 
 using namespace std::chrono_literals;
 constexpr const char* kText = "/v1/completions";
@@ -195,8 +195,8 @@ TEST_F(ServerTest, AtTheEndAnswersAreFinishedOrCancelled) {
   auto server = std::make_unique<Running>(setup);
   std::string endless, body = kEndless.dump();
   std::atomic<bool> started = false;
-  std::thread reader([&, port = server->port()] {
-    httplib::Client client("127.0.0.1", port);
+  std::thread reader([&] {
+    auto client = server->client();
     client.Post(kText, {}, body, "application/json", [&](const char* data, std::size_t size) {
       endless.append(data, size);
       started = true;

@@ -9,56 +9,17 @@ import json
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
-REPO = HERE.parent.parent
+sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent / "setup"))
 import environment  # noqa: E402
+from server import REPO, Server, free_port  # noqa: E402
 
 PACKAGES = ["openai==3.52.0"]
 README_PORT = 8080
-
-
-def free(port):
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return 0
-        return probe.getsockname()[1]
-
-
-class Server:
-    def __init__(self, program, port):
-        self.process = subprocess.Popen([program, "serve", "--port", str(port), "--chat-template", "chatml"],
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        line = self.process.stdout.readline()
-        assert line.startswith("palimpsest serves "), line + self.process.stderr.read()
-        self.url = line.split()[-1]
-
-    def metric(self, name):
-        text = urllib.request.urlopen(self.url + "/metrics").read().decode()
-        return float(re.search(rf"^palimpsest_{name}{{[^}}]*}} (\S+)$", text, re.M).group(1))
-
-    def wait_until_idle(self):
-        for _ in range(200):
-            if self.metric("num_requests_running") == self.metric("kv_cache_bytes") == 0:
-                return
-            time.sleep(0.05)
-        raise AssertionError("pages are still in use")
-
-    def end(self):
-        """Stopped as Ctrl-C stops it; the log must be one JSON object a line."""
-        self.process.terminate()
-        _, log = self.process.communicate(timeout=60)
-        assert self.process.returncode == 0, log
-        return [json.loads(line) for line in log.splitlines()]
 
 
 def readme_blocks(language):
@@ -162,7 +123,7 @@ def main():
     except environment.Unavailable as error:
         print(f"openai client: skipped, {error}", file=sys.stderr)
         client = False
-    server = Server(arguments.program, free(README_PORT) or free(0))
+    server = Server(arguments.program, "--port", free_port(README_PORT), "--chat-template", "chatml")
     try:
         curl_examples(server)
         if client:

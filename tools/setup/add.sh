@@ -12,7 +12,7 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
 exec 9>"$root.lock"
 flock 9
-chroot "$root" dpkg-query -W "$@" >/dev/null 2>&1 && exit 0
+chroot "$root" dpkg -s "$@" >/dev/null 2>&1 && exit 0
 
 apt() {
   unshare --mount --propagation private -- bash -euc '

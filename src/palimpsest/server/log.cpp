@@ -18,10 +18,12 @@ thread_local Clock::time_point start = Clock::now();
 thread_local bool later = false;
 thread_local std::function<void()> noted;  // the line that waits
 
+std::FILE* const out = stderr;  // libllama's complaints are led elsewhere (text/sampler.cpp)
+
 void write(const Json& line) {
   // One call, so that lines of different threads do not mix. Bytes that are no UTF-8 may come from a path.
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fwrite(text.data(), 1, text.size(), out);
 }
 
 std::string now() {

@@ -2,9 +2,14 @@
 
 #include <llama.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
 #include <random>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +35,47 @@ void check(const SamplerOptions& o, const Vocabulary* vocabulary) {
   if (o.penalty_last_n < 0 || o.penalty_last_n > 1'000'000)
     fail("the penalties' window is {}: give 0 to 1000000 tokens", o.penalty_last_n);
   if (!o.grammar.empty() && vocabulary == nullptr) fail("a grammar needs a vocabulary: synthetic models have none");
+}
+
+// libllama prints what it has against a grammar, and all of the grammar, to stderr: kept here for our own message.
+class StderrKept {
+ public:
+  StderrKept() {
+#ifdef __GLIBC__
+    stderr = open_memstream(&text_, &size_);
+    if (stderr == nullptr) stderr = before_;
+#endif
+  }
+  ~StderrKept() {
+    first_line();
+    std::free(text_);
+  }
+  StderrKept(const StderrKept&) = delete;
+  StderrKept& operator=(const StderrKept&) = delete;
+  std::string first_line() {
+#ifdef __GLIBC__
+    if (stderr != before_) std::fclose(std::exchange(stderr, before_));
+#endif
+    const std::string_view all(text_ == nullptr ? "" : text_);
+    return std::string(all.substr(0, std::min<std::size_t>(all.find('\n'), 200)));
+  }
+
+ private:
+  static inline std::mutex one_at_a_time_;
+  std::lock_guard<std::mutex> lock_{one_at_a_time_};
+  FILE* before_ = stderr;
+  char* text_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+llama_sampler* init_grammar(const Vocabulary& vocabulary, const std::string& grammar) {
+  StderrKept kept;
+  llama_sampler* const made = llama_sampler_init_grammar(vocabulary.handle(), grammar.c_str(), "root");
+  if (made != nullptr) return made;
+  std::string why = kept.first_line();
+  const std::string_view before = "parse: error parsing grammar: ";
+  if (why.starts_with(before)) why.erase(0, before.size());
+  fail("the grammar is not valid GBNF, or has no rule `root`{}{}", why.empty() ? "" : ": ", why);
 }
 
 }  // namespace
@@ -90,10 +136,7 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
     add(llama_sampler_init_temp(o.temperature));
     add(impl_->dice = llama_sampler_init_dist(impl_->options.seed));
   }
-  if (!o.grammar.empty()) {
-    impl_->grammar.reset(llama_sampler_init_grammar(vocabulary->handle(), o.grammar.c_str(), "root"));
-    if (!impl_->grammar) fail("the grammar is not valid GBNF, or has no rule `root`");
-  }
+  if (!o.grammar.empty()) impl_->grammar.reset(init_grammar(*vocabulary, o.grammar));
 }
 
 Sampler::~Sampler() = default;
