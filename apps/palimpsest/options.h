@@ -29,7 +29,7 @@ struct CacheFlags {
   std::string method;  // empty: the command's default
   std::optional<std::string> policy, mechanism, positions, budget, sinks;
   std::string cache_type = "f16";
-  long long page_size = 64, chunk = 512;
+  long long page_size = 64, chunk = kDefaultChunk;
 };
 void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method);
 Method method_of(const CacheFlags& flags, const std::string& default_method);

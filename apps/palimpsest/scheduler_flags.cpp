@@ -30,7 +30,6 @@ SchedulerOptions scheduler_options(const SchedulerFlags& flags, const SessionOpt
   out.cache_type = session.cache_type;
   out.page_size = session.page_size;
   out.chunk = session.chunk;
-  out.step_tokens = std::max(512, session.chunk + flags.max_sequences);
   out.pool_bytes = flags.cache_mib == 0 ? std::min(memory_bytes() / 4, std::size_t{4} << 30)
                                         : mib_to_bytes(flags.cache_mib, "--cache-memory");
   if (out.pool_bytes > memory_bytes())

@@ -20,7 +20,8 @@ namespace {
 constexpr int kMostDefaultBudget = 2048;
 
 constexpr const char* kFooter =
-    R"(Paths: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /health, /metrics.
+    R"(Paths: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /v1/sessions, /health,
+/metrics; DELETE /v1/sessions/NAME.
 A request may choose its own cache: "cache": {"method": "h2o", "budget": 512}. docs/server.md has all of it.
 One line on standard output says where it listens; standard error has a line of JSON for each request.
 Ctrl-C: no new requests, those that run may end within --grace; a second Ctrl-C ends at once.
@@ -38,7 +39,8 @@ struct ServeFlags {
   SchedulerFlags scheduler;
   int max_queue = SchedulerOptions{}.max_queue;
   std::string alias, chat_template;
-  double body_mib = 8, timeout = 600, grace = 10;
+  std::string session_path;
+  double body_mib = 8, session_mib = 1024, timeout = 600, grace = 10;
   long long chat_tokens = 1024;
 };
 
@@ -73,7 +75,9 @@ int serve(ServeFlags flags) {
       .chat_tokens = flags.chat_tokens};
   if (!flags.chat_template.empty()) loaded.vocabulary->apply_chat_template({{"user", "x"}}, true, flags.chat_template);
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads_of(flags.threads, hyper));
-  Server server(std::make_shared<Service>(decoder, std::move(served), scheduler), flags.server);
+  const std::size_t session_space = mib_to_bytes(flags.session_mib, "--session-space");
+  auto sessions = flags.session_path.empty() ? nullptr : std::make_unique<Sessions>(flags.session_path, session_space);
+  Server server(std::make_shared<Service>(decoder, std::move(served), scheduler, std::move(sessions)), flags.server);
   const int port = server.bind();
   fmt::print("palimpsest serves {} at http://{}:{}\n", server.service().model().name, flags.server.host, port);
   std::fflush(stdout);
@@ -108,6 +112,9 @@ void add_serve(CLI::App& app, Action& action) {
   option(group, "--chat-tokens", flags->chat_tokens, "N", "tokens of a chat answer that names no limit");
   option(group, "--max-body", flags->body_mib, "MIB", "size of a request");
   option(group, "--timeout", flags->timeout, "SECONDS", "for an answer, the time in the queue included; 0: none");
+  option(group, "--session-path", flags->session_path, "DIR", "a folder for the caches that clients ask to keep")
+      ->default_str("none are kept");
+  option(group, "--session-space", flags->session_mib, "MIB", "for all of them together");
   option(group, "--grace", flags->grace, "SECONDS", "for running answers at the end");
   add_scheduler_flags(*command, flags->scheduler);
   option("Scheduler", "--max-queue", flags->max_queue, "N", "answers that wait; more are refused with 429");

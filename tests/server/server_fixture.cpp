@@ -11,7 +11,10 @@ std::shared_ptr<Service> make_service(const ServerSetup& setup) {
                     .name = "stories",
                     .chat_template = "chatml",
                     .method = parse_method("streaming:budget=128")};
-  return std::make_shared<Service>(std::make_shared<Decoder>(served_model(), 1), std::move(model), setup.scheduler);
+  auto sessions =
+      setup.session_path.empty() ? nullptr : std::make_unique<Sessions>(setup.session_path, setup.session_space);
+  return std::make_shared<Service>(std::make_shared<Decoder>(served_model(), 1), std::move(model), setup.scheduler,
+                                   std::move(sessions));
 }
 
 }  // namespace

@@ -24,6 +24,8 @@ struct ServerSetup {
   }
   SchedulerOptions scheduler;
   ServerOptions server;
+  std::string session_path;  // empty: no sessions
+  std::size_t session_space = std::size_t{1} << 30;
 };
 
 class Running {

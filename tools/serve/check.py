@@ -11,6 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -32,7 +34,7 @@ def curl_examples(server):
         print("curl examples: skipped, there is no curl here")
         return
     blocks = readme_blocks("sh")
-    assert len(blocks) == 3, blocks
+    assert len(blocks) == 4, blocks
     answers = []
     for block in blocks:
         command = block.replace(f"http://127.0.0.1:{README_PORT}", server.url)
@@ -45,7 +47,15 @@ def curl_examples(server):
     events = answers[1].strip().split("\n\n")
     assert events[-1] == "data: [DONE]", events[-1]
     assert json.loads(events[-2][6:])["usage"]["completion_tokens"] > 0, events[-2]
-    assert "palimpsest_generation_tokens_total" in answers[2]
+    saved, end = json.JSONDecoder().raw_decode(answers[2])
+    restored = json.loads(answers[2][end:])
+    assert saved["session"]["id"] == "story" and saved["session"]["bytes"] > 0, saved
+    asked = {"prompt": "Once upon a time", "max_tokens": 120, "seed": 1, "ignore_eos": True}
+    request = urllib.request.Request(server.url + "/v1/completions", json.dumps(asked).encode())
+    whole = json.load(urllib.request.urlopen(request))["choices"][0]["text"]
+    both = saved["choices"][0]["text"] + restored["choices"][0]["text"]
+    assert whole.startswith(both) and len(both) > len(saved["choices"][0]["text"]), (whole, both)
+    assert "palimpsest_generation_tokens_total" in answers[3]
     print(f"curl examples: {len(blocks)} of the README ran")
 
 
@@ -123,7 +133,9 @@ def main():
     except environment.Unavailable as error:
         print(f"openai client: skipped, {error}", file=sys.stderr)
         client = False
-    server = Server(arguments.program, "--port", free_port(README_PORT), "--chat-template", "chatml")
+    folder = tempfile.TemporaryDirectory()
+    server = Server(arguments.program, "--port", free_port(README_PORT), "--chat-template", "chatml",
+                    "--session-path", folder.name)
     try:
         curl_examples(server)
         if client:

@@ -19,6 +19,7 @@ import pathlib
 import random
 import statistics
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -57,6 +58,18 @@ def draw_request(rng):
     return ("/v1/chat/completions" if chat else "/v1/completions"), body
 
 
+def draw_session(rng):
+    """The beginning of a text that is kept, and how it goes on."""
+    body = {"prompt": " ".join(rng.choices(WORDS, k=20)), "max_tokens": 40, "seed": rng.randrange(1 << 30),
+            "ignore_eos": True, "cache": rng.choice(METHODS), "session": {"save": f"begun-{rng.randrange(1 << 30)}"}}
+    more = {"max_tokens": rng.choice([1, 60]), "session": {"restore": body["session"]["save"]}}
+    if rng.random() < 0.5:
+        more |= {"prompt": " The cat", "seed": 7}
+    if rng.random() < 0.5:
+        more["session"]["save"] = f"again-{rng.randrange(4)}"  # several write the same one
+    return body, more
+
+
 def http(method, path, body=b"", headers=()):
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers]
     if body:
@@ -88,7 +101,7 @@ def answer_of(body):
     if not body.startswith(b"data: "):
         whole = json.loads(body)
         texts = [c["text"] if "text" in c else c["message"]["content"] for c in whole["choices"]]
-        return texts, [c["finish_reason"] for c in whole["choices"]], whole["usage"]
+        return texts, [c["finish_reason"] for c in whole["choices"]], counts_of(whole["usage"])
     lines = [line[6:] for line in body.decode().split("\n\n") if line]
     assert lines[-1] == "[DONE]", lines[-1]
     texts, ends, usage = collections.defaultdict(str), {}, None
@@ -97,7 +110,11 @@ def answer_of(body):
         for choice in event["choices"]:
             texts[choice["index"]] += choice.get("text") or choice.get("delta", {}).get("content") or ""
             ends[choice["index"]] = choice["finish_reason"]
-    return [texts[i] for i in sorted(ends)], [ends[i] for i in sorted(ends)], usage
+    return [texts[i] for i in sorted(ends)], [ends[i] for i in sorted(ends)], counts_of(usage)
+
+
+def counts_of(usage):
+    return [usage[name] for name in ("prompt_tokens", "completion_tokens", "evicted_tokens")]
 
 
 class Load:
@@ -109,6 +126,8 @@ class Load:
         self.started = self.end = 0.0
         rng = random.Random(options.seed)
         self.requests = [draw_request(rng) for _ in range(options.requests)]
+        self.begun, goes_on = zip(*[draw_session(rng) for _ in range(options.requests // 8)])
+        self.requests += [("/v1/completions", body) for body in goes_on]
         self.answers = []
         self.long = [{"prompt": "Once upon a time", "max_tokens": 1000, "seed": i, "ignore_eos": True,
                       "cache": METHODS[i]} for i in range(SLOW_READERS)]
@@ -125,6 +144,9 @@ class Load:
 
     async def alone(self):
         reader, writer = await self.connect()
+        for body in self.begun:
+            status, _, text = await self.ask(reader, writer, post("/v1/completions", body))
+            assert status == 200 and json.loads(text)["session"]["bytes"] > 0, text
         for path, body in self.requests:
             status, _, text = await self.ask(reader, writer, post(path, body))
             assert status == 200, (body, text)
@@ -151,6 +173,7 @@ class Load:
             return None
         assert status == 200, (status, text[:300])
         self.count["answers"] += 1
+        self.count["went on from a session"] += "restore" in body.get("session", {})
         if (got := answer_of(text)) != self.answers[i]:
             self.wrong.append((body, got, self.answers[i]))
         if headers.get("connection") == "close" or rng.random() < 0.5:
@@ -190,6 +213,7 @@ class Load:
             post("/v1/completions", {"prompt": "x", "max_tokens": rng.choice([0, -1, 1e30, "all", [], 1 << 41])}),
             post("/v1/completions", {"prompt": "x", "stop": rng.choice([{}, [""], ["a"] * 99]), "n": 1000}),
             post("/v1/completions", {"prompt": "x", "grammar": "root ::= " + "(" * rng.randrange(1, 5000)}),
+            post("/v1/completions", {"prompt": "x", "session": rng.choice(["x", {"save": "../x"}, {"restore": "none"}])}),
             post("/detokenize", {"tokens": [1 << 40]}),
         ]
         broken = [  # whatever comes back, if anything does
@@ -298,7 +322,8 @@ class Load:
         medians = [[statistics.median(s[k] for s in part) for k in (1, 2, 3)] for part in (steady[:half], steady[half:])]
         (early, threads, files), (late, threads2, files2) = medians
         print(f"{self.options.clients} clients, {seconds:g} s: {c['answers'] + c['slow answers']} answers as alone"
-              f" ({c['slow answers']} read slowly), {c['left']} left, {c['garbage']} sent garbage, {c['429']} got 429")
+              f" ({c['slow answers']} read slowly, {c['went on from a session']} from a session), {c['left']} left,"
+              f" {c['garbage']} sent garbage, {c['429']} got 429")
         print(f"/health: p50 {statistics.median(self.health) * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms,"
               f" most {max(self.health) * 1e3:.1f} ms")
         print(f"resident memory: {early / 2**20:.1f} MiB, then {late / 2**20:.1f}; most"
@@ -327,7 +352,8 @@ def main():
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--steady", action="store_true", help="memory must be flat and /health quick: for a minute or more")
     options = arguments.parse_args()
-    server = Server(options.program, *FLAGS)
+    sessions = tempfile.TemporaryDirectory()
+    server = Server(options.program, *FLAGS, "--session-path", sessions.name)
     load = Load(server, options)
     try:
         asyncio.run(load.run())

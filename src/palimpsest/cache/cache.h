@@ -68,6 +68,7 @@ class Cache {
   // Slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool and throws Error, with
   // the cache cleared, for bytes that no cache of these options wrote.
   void save(ByteWriter& out) const;
+  bool same_kind(ByteReader& in) const;  // reads the beginning: whether the rest may suit these options
   void load(ByteReader& in);
 
   LayerView view(int layer) const;  // valid until the next change

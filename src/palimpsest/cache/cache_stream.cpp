@@ -1,17 +1,32 @@
 // A cache as bytes and back.
+#include <array>
 #include <cassert>
 
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/carry.h"
 
 namespace palimpsest {
+namespace {
+
+std::array<std::int32_t, 10> kind_of(const CacheOptions& o) {
+  return {o.layers,
+          o.kv_heads,
+          o.head_dim,
+          o.value_dim,
+          static_cast<std::int32_t>(o.type),
+          o.page_size,
+          static_cast<std::int32_t>(o.mechanism),
+          std::int32_t{o.shared},
+          std::int32_t{o.track_rank},
+          std::int32_t{o.rotated_half}};
+}
+
+}  // namespace
 
 void Cache::save(ByteWriter& out) const {
   assert(options_.pages);
   const CacheOptions& o = options_;
-  for (const int each : {o.layers, o.kv_heads, o.head_dim, o.value_dim, static_cast<int>(o.type), o.page_size,
-                         static_cast<int>(o.mechanism), int{o.shared}, int{o.track_rank}, int{o.rotated_half}})
-    out.put(static_cast<std::int32_t>(each));
+  for (const std::int32_t each : kind_of(o)) out.put(each);
   out.put(dropped_);
   for (const SlotTable& table : tables_) table.save(out);
   std::vector<std::byte> zeros(pool_->page_bytes()), copy(pool_->page_bytes());
@@ -34,13 +49,16 @@ void Cache::save(ByteWriter& out) const {
     }
 }
 
+bool Cache::same_kind(ByteReader& in) const {
+  bool same = true;
+  for (const std::int32_t each : kind_of(options_)) same = in.get<std::int32_t>() == each && same;
+  return same;
+}
+
 void Cache::load(ByteReader& in) {
   assert(options_.pages);
   clear();
-  const CacheOptions& o = options_;
-  for (const int each : {o.layers, o.kv_heads, o.head_dim, o.value_dim, static_cast<int>(o.type), o.page_size,
-                         static_cast<int>(o.mechanism), int{o.shared}, int{o.track_rank}, int{o.rotated_half}})
-    in.require(in.get<std::int32_t>() == each, "a cache of another shape, type, page size or method");
+  in.require(same_kind(in), "a cache of another shape, type, page size or method");
   try {
     dropped_ = in.get<long long>();
     for (SlotTable& table : tables_) table.load(in);

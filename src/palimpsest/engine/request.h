@@ -2,7 +2,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -13,16 +15,22 @@
 
 namespace palimpsest {
 
+class Snapshot;
+
 using Clock = std::chrono::steady_clock;
 
 struct Request {
-  std::vector<TokenId> prompt;  // at least one
+  std::vector<TokenId> prompt;  // at least one, but see `resume`
   Method method;                // every request has its own, with its own budget
   SamplerOptions sampler = {};
   long long max_tokens = 256;  // to write
   bool ignore_end = false;     // go on past end-of-text tokens
   int top_logprobs = -1;       // -1: no logarithms of probabilities; else of the token, and of so many likeliest
   std::optional<Clock::time_point> deadline = {};
+  // A sequence to go on from, of the same method. The prompt is what follows; without one the text goes on where it
+  // was, and the sampler where it was: to the token as if nothing had been between.
+  std::shared_ptr<const Snapshot> resume = {};
+  bool keep = false;  // RequestListener::kept() gets the sequence as a snapshot, if it ends well
 };
 
 enum class Finish {
@@ -57,6 +65,7 @@ class RequestListener {
   // Asked before every step: false, and the sequence waits (a reader that is too slow), keeping its pages.
   virtual bool ready() { return true; }
   virtual bool written(const Written& token) = 0;                // false: enough
+  virtual void kept(std::vector<std::byte>) {}                   // a snapshot's bytes, before finished()
   virtual void finished(Finish finish, const Usage& usage) = 0;  // the last call, and exactly one
 };
 

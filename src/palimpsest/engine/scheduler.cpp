@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <new>
 #include <numeric>
+#include <utility>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/occupancy.h"
+#include "palimpsest/engine/snapshot.h"
 
 namespace palimpsest {
 namespace {
@@ -37,6 +40,7 @@ struct Scheduler::Job {
   std::size_t read = 0;  // tokens of the prompt that went through the model
   TokenId next = -1;     // the token that was written last, to be read
   std::vector<std::pair<TokenId, float>> top;
+  long long evicted_before = 0;  // from the cache that was gone on from
   std::optional<Finish> over;
 
   // In this step.
@@ -54,7 +58,8 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   if (options.chunk < 1 || options.max_sequences < 1 || options.max_queue < 1)
     fail("chunks of {} tokens, {} sequences, a queue of {}: give at least 1 of each", options.chunk,
          options.max_sequences, options.max_queue);
-  if (options.step_tokens < options.max_sequences + options.chunk)  // else a prompt might wait for ever
+  if (options.step_tokens == 0) options_.step_tokens = std::max(kDefaultChunk, options.max_sequences + options.chunk);
+  if (options_.step_tokens < options.max_sequences + options.chunk)  // else a prompt might wait for ever
     fail("a step of {} tokens is too small for {} sequences and a chunk of {}: give at least {}", options.step_tokens,
          options.max_sequences, options.chunk, options.max_sequences + options.chunk);
   const Cache probe(page_shape(*decoder_, options));  // throws for an impossible shape
@@ -77,7 +82,8 @@ SessionOptions Scheduler::options_of(const Request& request) const {
   return options;
 }
 
-// The most that its pages will be, whatever is written.
+// The most that its pages will be, whatever is written. What it goes on from comes on top: its pages, and at most what
+// the new tokens would take by themselves.
 std::size_t Scheduler::need_of(const Request& request) const {
   const Hyperparameters& hyper = decoder_->model().hyper();
   const SessionOptions options = options_of(request);
@@ -87,13 +93,21 @@ std::size_t Scheduler::need_of(const Request& request) const {
   const auto prompt = static_cast<long long>(request.prompt.size());
   const auto budgets = head_budgets(options.method, hyper.layers, hyper.kv_heads);
   const Occupancies most = occupancies(options, hyper.positions(), prompt, prompt + request.max_tokens, budgets);
-  return std::max(footprint(cache, most.reading).in_use(), footprint(cache, most.writing).in_use());
+  const std::size_t before = request.resume == nullptr ? 0 : request.resume->bytes();
+  return before + std::max(footprint(cache, most.reading).in_use(), footprint(cache, most.writing).in_use());
 }
 
 std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener> listener) {
   assert(listener != nullptr);
   const Hyperparameters& hyper = decoder_->model().hyper();
-  if (request.prompt.empty()) fail("the prompt is empty: give at least one token");
+  const Snapshot* const before = request.resume.get();
+  const TokenId unread = before == nullptr ? -1 : before->text().unread;
+  const bool as_it_was = before != nullptr && request.prompt.empty();
+  if (request.prompt.empty() && unread < 0)
+    fail("{}", before == nullptr ? "the prompt is empty: give at least one token"
+                                 : "the text that is gone on from has ended: give a prompt");
+  if (as_it_was && !request.sampler.grammar.empty())
+    fail("a grammar begins with an answer, and a text that goes on where it was does not: give a prompt");
   for (const TokenId token : request.prompt)
     if (token < 0 || token >= hyper.vocabulary)
       fail("token {} of the prompt is not in the model's vocabulary of {}", token, hyper.vocabulary);
@@ -107,6 +121,9 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   if (!request.sampler.grammar.empty() && vocabulary_ == nullptr) fail("a grammar needs a model with a vocabulary");
 
   auto job = std::make_unique<Job>();
+  job->usage.prompt_tokens = static_cast<long long>(request.prompt.size());
+  const bool reads_it = unread >= 0 && !as_it_was;  // with the prompt
+  if (reads_it) request.prompt.insert(request.prompt.begin(), unread);
   job->need = need_of(request);
   if (job->need > options_.pool_bytes)
     fail(
@@ -115,8 +132,12 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
         (job->need + (1 << 20) - 1) >> 20, options_.pool_bytes >> 20);
   job->sequence = std::make_unique<Sequence>(*decoder_, options_of(request), workers_, pool_);
   job->sampler = std::make_unique<Sampler>(request.sampler, vocabulary_.get(), hyper.vocabulary);
-  for (const TokenId token : request.prompt) job->sampler->accept(token);
-  job->usage.prompt_tokens = static_cast<long long>(request.prompt.size());
+  for (const TokenId token : std::span(request.prompt).subspan(reads_it ? 1 : 0)) job->sampler->accept(token);
+  if (before != nullptr) before->check(*job->sequence);
+  if (as_it_was) {
+    before->resume(*job->sampler);
+    job->next = unread;
+  }
   job->request = std::move(request);
   job->listener = std::move(listener);
 
@@ -151,9 +172,19 @@ SchedulerLoad Scheduler::load() const {
 
 void Scheduler::finish(Job& job, Finish finish, std::string error) {
   assert(!job.over);
+  if (job.request.keep && (finish == Finish::kEnd || finish == Finish::kStopped || finish == Finish::kLength)) {
+    // An end-of-text token is never read.
+    const SnapshotText text{.tokens = {}, .unread = finish == Finish::kEnd ? -1 : job.next};
+    try {
+      job.listener->kept(pack_snapshot(decoder_->model(), *job.sequence, job.sampler.get(), text));
+    } catch (const std::bad_alloc&) {
+      finish = Finish::kFailed;
+      error = "there is no memory to keep the sequence: try again later, or without";
+    }
+  }
   job.over = finish;
   const Cache& cache = job.sequence->cache();
-  job.usage.evicted = cache.evicted();
+  job.usage.evicted = cache.evicted() - job.evicted_before;
   job.usage.cache_tokens = cache.live();
   job.usage.cache_bytes_peak = cache.bytes_peak();
   job.usage.total_ms = ms_since(job.submitted);
@@ -201,6 +232,25 @@ void Scheduler::admit() {
   load_.waiting = static_cast<int>(queue_.size());
   load_.running = static_cast<int>(running_.size());
   load_.running_peak = std::max(load_.running_peak, load_.running);
+}
+
+void Scheduler::restore() {
+  const int learned = decoder_->model().hyper().learned_positions;
+  bool failed = false;
+  for (auto& job : running_) {
+    if (job->request.resume == nullptr) continue;
+    try {
+      std::exchange(job->request.resume, nullptr)->load(*job->sequence);
+      job->evicted_before = job->sequence->cache().evicted();
+      const auto all = job->sequence->cache().next() + std::ssize(job->request.prompt) + job->request.max_tokens;
+      if (learned > 0 && all > learned + 1)
+        fail("{} tokens before and to come are more than the {} positions that this model has learned", all, learned);
+    } catch (const Error& e) {
+      finish(*job, Finish::kFailed, e.what());
+      failed = true;
+    }
+  }
+  if (failed) clear_away();
 }
 
 int Scheduler::share_out() {
@@ -284,14 +334,23 @@ void Scheduler::advance(Job& job, std::span<const float> logits) {
 
 void Scheduler::clear_away() {
   const std::lock_guard lock(mutex_);
+  int ended = 0;
   for (auto& job : running_) {
     if (!job->over) continue;
+    ++ended;
     load_.promised_bytes -= job->need;
     load_.evicted += job->usage.evicted;
     ++load_.finished[static_cast<int>(*job->over)];
     job.reset();
   }
   std::erase(running_, nullptr);
+  const auto now = Clock::now();
+  if (ended > 0 && load_.waiting > 0) {
+    const double each = std::chrono::duration<double>(now - last_end_).count() / ended;
+    double& mean = load_.seconds_per_request;
+    mean = mean == 0 ? each : 0.9 * mean + 0.1 * each;
+  }
+  if (ended > 0 || load_.waiting == 0) last_end_ = now;
   load_.running = static_cast<int>(running_.size());
   load_.used_bytes = pool_->bytes_in_use();
   load_.peak_bytes = pool_->bytes_peak();
@@ -301,6 +360,7 @@ bool Scheduler::step() {
   end_some();
   clear_away();
   admit();
+  restore();
   const int tokens = share_out();
   if (tokens == 0) return false;
   long long prompt = 0, written = 0;

@@ -29,10 +29,12 @@ namespace palimpsest {
 struct SchedulerOptions {
   CacheType cache_type = CacheType::kF16;
   int page_size = 64;
-  int step_tokens = 512;   // tokens of a step, of prompts and answers together
-  int chunk = 256;         // of a prompt; always as many, so that a result does not depend on who else is there
-  int max_sequences = 64;  // that run at a time
-  int max_queue = 256;     // that wait; more are refused with QueueFull
+  int chunk = kDefaultChunk;  // of a prompt; always as many, so that a result does not depend on who else is there
+  // Tokens of a step, of prompts and answers together. 0: room for a chunk and a token of each sequence, and no less
+  // than kDefaultChunk.
+  int step_tokens = 0;
+  int max_sequences = 64;                         // that run at a time
+  int max_queue = 256;                            // that wait; more are refused with QueueFull
   std::size_t pool_bytes = std::size_t{1} << 30;  // of keys and values, of all sequences together
 };
 
@@ -44,7 +46,8 @@ struct SchedulerLoad {  // one moment's state, and sums since the start
   int waiting = 0, running = 0, running_peak = 0;
   std::size_t pool_bytes = 0, promised_bytes = 0, used_bytes = 0, peak_bytes = 0;  // peak: of those used
   long long steps = 0, prompt_tokens = 0, tokens = 0, evicted = 0;                 // tokens: written
-  long long finished[6] = {};                                                      // by Finish
+  double seconds_per_request = 0;  // lately, from one end to the next while some waited; 0: none did
+  long long finished[6] = {};      // by Finish
 };
 
 class Scheduler {
@@ -76,6 +79,7 @@ class Scheduler {
   std::size_t need_of(const Request& request) const;
   SessionOptions options_of(const Request& request) const;
   void admit();
+  void restore();   // the caches of the newly admitted that go on from a snapshot
   void end_some();  // the cancelled and the late
   int share_out();  // who takes how many tokens in this step; how many in all
   void run_group(const std::vector<Job*>& group);
@@ -96,6 +100,7 @@ class Scheduler {
   std::uint64_t last_id_ = 0;
   SchedulerLoad load_;
   bool woken_ = false;
+  Clock::time_point last_end_ = Clock::now();  // of a request, or when last nobody waited
 
   Jobs running_;  // in the order they were admitted; of the stepping thread alone
   std::vector<SequenceStep> steps_;

@@ -222,6 +222,11 @@ void Sequence::save(ByteWriter& out) const {
   cache_->save(out);
 }
 
+bool Sequence::accepts(ByteReader in) const {
+  static_cast<void>(in.array<TokenId>());
+  return cache_->same_kind(in);
+}
+
 void Sequence::load(ByteReader& in) {
   clear();
   std::vector<TokenId> window = in.array<TokenId>();

@@ -21,11 +21,13 @@
 
 namespace palimpsest {
 
+inline constexpr int kDefaultChunk = 512;
+
 struct SessionOptions {
   Method method;
   CacheType cache_type = CacheType::kF16;
   int page_size = 64;
-  int chunk = 512;               // tokens of a prompt that go through the model at once
+  int chunk = kDefaultChunk;     // tokens of a prompt that go through the model at once
   std::size_t memory_limit = 0;  // bytes of keys and values; more throws Error. 0: what the system gives
 };
 
@@ -63,7 +65,8 @@ class Sequence final : AttentionReceiver {
 
   // The cache and what is beside it (engine/snapshot.h).
   void save(ByteWriter& out) const;
-  void load(ByteReader& in);  // throws Error and is empty then
+  bool accepts(ByteReader in) const;  // whether they were saved with a cache of this shape, type and page size
+  void load(ByteReader& in);          // throws Error and is empty then
 
   const SessionOptions& options() const { return options_; }
   const Cache& cache() const { return *cache_; }

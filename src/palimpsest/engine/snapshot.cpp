@@ -1,16 +1,11 @@
 #include "palimpsest/engine/snapshot.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <array>
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
 
 #include "palimpsest/core/byte_stream.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/core/mapped_file.h"
+#include "palimpsest/core/new_file.h"
 #include "palimpsest/model/weights.h"
 
 namespace palimpsest {
@@ -56,49 +51,6 @@ std::uint64_t fingerprint(const Model& model) {
   return sum.value();
 }
 
-// A file beside the one that is meant, which takes its place when it is whole.
-class NewFile {
- public:
-  explicit NewFile(const std::string& path)
-      : path_(path),
-        beside_(path + ".new." + std::to_string(::getpid())),
-        file_(::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
-    if (file_ < 0) broken();
-  }
-  ~NewFile() {
-    if (file_ >= 0) ::close(file_);
-    if (!done_) ::unlink(beside_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
-  void write(std::span<const std::byte> data) {
-    while (!data.empty()) {
-      const ssize_t written = ::write(file_, data.data(), data.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) broken();
-      data = data.subspan(static_cast<std::size_t>(written));
-    }
-  }
-  void commit() {
-    if (::fsync(file_) != 0 || ::rename(beside_.c_str(), path_.c_str()) != 0) broken();
-    done_ = true;
-    const auto folder = std::filesystem::absolute(path_).parent_path();
-    if (const int f = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); f >= 0) {
-      ::fsync(f);  // the name, too
-      ::close(f);
-    }
-  }
-
- private:
-  [[noreturn]] void broken() const {
-    fail("{}: cannot be written ({}): is there room, and may this user write there?", path_, std::strerror(errno));
-  }
-  std::string path_, beside_;
-  int file_;
-  bool done_ = false;
-};
-
 void put_state(ByteWriter& out, const Sampler::State& s) {
   out.array(std::span<const TokenId>(s.prompt));
   out.array(std::span<const TokenId>(s.sampled));
@@ -115,11 +67,29 @@ Sampler::State get_state(ByteReader& in) {
   return s;
 }
 
+// All but the checksum.
+void put(ByteWriter& out, const Model& model, const Sequence& sequence, const Sampler* sampler,
+         const SnapshotText& text) {
+  if (!sequence.cache().options().pages)
+    fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
+  out.put(kMagic);
+  out.put(kVersion);
+  out.put(kByteOrder);
+  out.put(fingerprint(model));
+  out.text(spell_out(sequence.options().method));
+  out.array(std::span<const TokenId>(text.tokens));
+  out.put(text.unread);
+  out.put(static_cast<std::uint8_t>(sampler != nullptr));
+  if (sampler != nullptr) {
+    out.put(sampler->seed());
+    put_state(out, sampler->state());
+  }
+  sequence.save(out);
+}
+
 }  // namespace
 
 void save_snapshot(const std::string& path, const Session& session, const Sampler* sampler, const SnapshotText& text) {
-  if (!session.cache().options().pages)
-    fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
   NewFile file(path);
   Checksum sum;
   std::vector<std::byte> buffer;  // many small pieces
@@ -132,37 +102,42 @@ void save_snapshot(const std::string& path, const Session& session, const Sample
     buffer.insert(buffer.end(), data.begin(), data.end());
     if (buffer.size() > (1 << 20)) flush();
   });
-  out.put(kMagic);
-  out.put(kVersion);
-  out.put(kByteOrder);
-  out.put(fingerprint(session.decoder().model()));
-  out.text(spell_out(session.method()));
-  out.array(std::span<const TokenId>(text.tokens));
-  out.put(text.unread);
-  out.put(static_cast<std::uint8_t>(sampler != nullptr));
-  if (sampler != nullptr) {
-    out.put(sampler->seed());
-    put_state(out, sampler->state());
-  }
-  session.sequence().save(out);
+  put(out, session.decoder().model(), session.sequence(), sampler, text);
   flush();
   const std::uint64_t checksum = sum.value();
   file.write(std::as_bytes(std::span(&checksum, 1)));
   file.commit();
 }
 
-SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* sampler) {
-  if (!session.cache().options().pages)
-    fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
-  const MappedFile file(path);
-  const auto all = file.bytes();
+std::vector<std::byte> pack_snapshot(const Model& model, const Sequence& sequence, const Sampler* sampler,
+                                     const SnapshotText& text) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(sequence.cache().bytes_in_use() + 4096);
+  ByteWriter out([&](std::span<const std::byte> data) { bytes.insert(bytes.end(), data.begin(), data.end()); });
+  put(out, model, sequence, sampler, text);
+  return bytes;
+}
+
+void write_snapshot(const std::string& path, std::span<const std::byte> packed) {
+  NewFile file(path);
+  file.write(packed);
+  Checksum sum;
+  sum.add(packed);
+  const std::uint64_t checksum = sum.value();
+  file.write(std::as_bytes(std::span(&checksum, 1)));
+  file.commit();
+}
+
+Snapshot::Snapshot(const std::string& path, const Model& model, const std::string& name)
+    : file_(path), name_(name.empty() ? path : name), rest_({}, "") {
+  const auto all = file_.bytes();
   if (all.size() < sizeof kMagic || std::memcmp(all.data(), kMagic.data(), sizeof kMagic) != 0)
-    fail("{}: is no snapshot of this program", path);
-  ByteReader in(all, path + " is damaged");
+    fail("{}: is no snapshot of this program", name_);
+  ByteReader in(all, name_ + " is damaged");
   static_cast<void>(in.get<std::array<char, 8>>());
   if (const auto version = in.get<std::uint32_t>(); version != kVersion)
-    fail("{}: is a snapshot of version {}; this program reads version {}: make it anew", path, version, kVersion);
-  if (in.get<std::uint32_t>() != kByteOrder) fail("{}: was written by a machine of another byte order", path);
+    fail("{}: is a snapshot of version {}; this program reads version {}: make it anew", name_, version, kVersion);
+  if (in.get<std::uint32_t>() != kByteOrder) fail("{}: was written by a machine of another byte order", name_);
   in.require(all.size() > 8 + sizeof kMagic, "it ends too early");
   Checksum sum;
   sum.add(all.first(all.size() - 8));
@@ -170,23 +145,45 @@ SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* s
   std::memcpy(&checksum, all.data() + all.size() - 8, 8);
   in.require(sum.value() == checksum, "its checksum is another: it was cut off or changed; use an older snapshot");
 
-  if (in.get<std::uint64_t>() != fingerprint(session.decoder().model()))
-    fail("{}: belongs to another model than {}", path, session.decoder().model().path());
-  if (const std::string method = in.text(); method != spell_out(session.method()))
-    fail("{}: was made with --method {}: give that", path, method);
-  SnapshotText text;
-  text.tokens = in.array<TokenId>();
-  text.unread = in.get<TokenId>();
-  if (in.get<std::uint8_t>() != 0) {
-    const auto seed = in.get<std::uint32_t>();
-    const Sampler::State state = get_state(in);
-    if (sampler != nullptr) sampler->resume(seed, state);
-  } else if (sampler != nullptr) {
-    fail("{}: was made without a sampler", path);
+  if (in.get<std::uint64_t>() != fingerprint(model))
+    fail("{}: belongs to another model than {}", name_, name.empty() ? model.path() : "the one that is served");
+  method_ = in.text();
+  text_.tokens = in.array<TokenId>();
+  text_.unread = in.get<TokenId>();
+  in.require(text_.unread >= -1 && text_.unread < model.hyper().vocabulary, "a token that the model does not know");
+  has_sampler_ = in.get<std::uint8_t>() != 0;
+  if (has_sampler_) {
+    seed_ = in.get<std::uint32_t>();
+    sampler_ = get_state(in);
   }
-  session.sequence().load(in);
+  rest_ = in;
+}
+
+void Snapshot::check(const Sequence& sequence) const {
+  if (!sequence.cache().options().pages)
+    fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
+  if (method_ != spell_out(sequence.options().method)) fail("{}: was made with --method {}: give that", name_, method_);
+  if (!sequence.accepts(rest_)) fail("{}: was made with a cache of another shape, type or page size", name_);
+}
+
+void Snapshot::resume(Sampler& fresh) const {
+  if (!has_sampler_) fail("{}: was made without a sampler", name_);
+  fresh.resume(seed_, sampler_);
+}
+
+void Snapshot::load(Sequence& sequence) const {
+  ByteReader in = rest_;
+  sequence.load(in);
   in.require(in.bytes(8).size() == 8 && in.at_end(), "there is something after its end");
-  return text;
+}
+
+SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* sampler) {
+  session.sequence().clear();
+  const Snapshot snapshot(path, session.decoder().model());
+  snapshot.check(session.sequence());
+  if (sampler != nullptr) snapshot.resume(*sampler);
+  snapshot.load(session.sequence());
+  return snapshot.text();
 }
 
 }  // namespace palimpsest

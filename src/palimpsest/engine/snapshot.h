@@ -8,9 +8,14 @@
 // to machines of this byte order.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "palimpsest/core/byte_stream.h"
+#include "palimpsest/core/mapped_file.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/text/sampler.h"
 
@@ -21,10 +26,38 @@ struct SnapshotText {
   TokenId unread = -1;          // the last of them, if the model has not read it yet; -1: it has
 };
 
-// Both throw Error. `sampler` may be nullptr. The CPU's own path only.
+// These throw Error. `sampler` may be nullptr. The CPU's own path only.
 void save_snapshot(const std::string& path, const Session& session, const Sampler* sampler, const SnapshotText& text);
 // `session` is one of the same model and options, `sampler` a fresh one of the same options (the seed may differ: the
 // snapshot's is taken). After an Error the session is empty.
 SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* sampler);
+
+// The same in two halves each, for those who step in one thread, and read and write files in others.
+std::vector<std::byte> pack_snapshot(const Model& model, const Sequence& sequence, const Sampler* sampler,
+                                     const SnapshotText& text);
+void write_snapshot(const std::string& path, std::span<const std::byte> packed);
+
+class Snapshot {  // a file, found to be whole and of this model; it may be replaced or removed meanwhile
+ public:
+  // `name`: what it is called in errors; empty: its path. Throws Error.
+  Snapshot(const std::string& path, const Model& model, const std::string& name = {});
+
+  const std::string& method() const { return method_; }  // every choice: see spell_out
+  const SnapshotText& text() const { return text_; }
+  std::size_t bytes() const { return file_.bytes().size(); }  // no fewer than its pages have
+
+  void check(const Sequence& sequence) const;  // throws Error for one of another method or kind of cache
+  void resume(Sampler& fresh) const;           // throws Error if there was none
+  void load(Sequence& sequence) const;         // of one that was checked; throws Error, with the sequence empty then
+
+ private:
+  MappedFile file_;
+  std::string name_, method_;
+  SnapshotText text_;
+  bool has_sampler_ = false;
+  std::uint32_t seed_ = 0;
+  Sampler::State sampler_;
+  ByteReader rest_;  // the sequence
+};
 
 }  // namespace palimpsest

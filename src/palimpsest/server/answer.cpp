@@ -73,6 +73,7 @@ bool Answer::written(const Written& token) {
 
 void Answer::finished(Finish finish, const Usage& usage) {
   Event event{.choice = options_.choice, .text = {}, .logs = {}, .last = true, .finish = finish, .usage = usage};
+  event.kept = std::move(kept_);
   std::string rest = stops_.put(characters_.finish());
   if (!stops_.found()) rest += stops_.finish();
   release(std::move(rest), !stops_.found(), event);

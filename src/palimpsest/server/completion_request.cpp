@@ -2,17 +2,22 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/json_schema.h"
+#include "palimpsest/server/sessions.h"
+#include "palimpsest/text/conversation.h"
 
 namespace palimpsest {
 namespace {
 
 constexpr long long kMostTokens = 1LL << 40;
 
-std::vector<TokenId> tokens_of(const std::string& text, const ServedModel& model) {
+// `goes_on`: from a session, so that it has no beginning, and may be empty.
+std::vector<TokenId> tokens_of(const std::string& text, const ServedModel& model, bool goes_on) {
+  if (goes_on) return model.vocabulary->tokenize(text, false, true);
   auto tokens = model.vocabulary->tokenize(text, true, true);
   if (tokens.empty() && model.vocabulary->bos() >= 0) tokens.push_back(model.vocabulary->bos());
   if (tokens.empty()) fail_field("prompt", "this model has no token to begin a text with: give a prompt");
@@ -34,7 +39,7 @@ std::vector<TokenId> tokens_of(const Json& ids) {
 void read_prompts(const Json* prompt, bool echo, const ServedModel& model, CompletionRequest& out) {
   const auto add = [&](const Json& one) {
     if (one.is_string())
-      out.prompts.push_back(tokens_of(one.get<std::string>(), model));
+      out.prompts.push_back(tokens_of(one.get<std::string>(), model, !out.restore.empty()));
     else if (one.is_array())
       out.prompts.push_back(tokens_of(one));
     else
@@ -42,6 +47,7 @@ void read_prompts(const Json* prompt, bool echo, const ServedModel& model, Compl
     if (echo)
       out.echo.push_back(one.is_string() ? one.get<std::string>() : model.vocabulary->detokenize(out.prompts.back()));
   };
+  if (prompt == nullptr && !out.restore.empty()) return add("");
   if (prompt == nullptr) fail_field("prompt", "'prompt' is missing");
   if (!prompt->is_array() || (!prompt->empty() && prompt->front().is_number())) return add(*prompt);
   if (prompt->empty()) fail_field("prompt", "'prompt' is an empty list");
@@ -125,31 +131,7 @@ long long read_limit(Fields& fields, bool chat, const ServedModel& model) {
   return fields.integer(old || !chat ? "max_tokens" : "max_completion_tokens", otherwise, 1, kMostTokens);
 }
 
-}  // namespace
-
-Method parse_cache(const Json& value, const Method& otherwise) {
-  Method method = otherwise;
-  if (value.is_string()) {
-    method = parse_method(value.get<std::string>());
-  } else {
-    Fields fields(value, "cache.");
-    if (const std::string name = fields.text("method", ""); !name.empty()) method = parse_method(name);
-    for (const auto& [key, each] : value.items()) {
-      if (key == "method" || each.is_null()) continue;
-      if (each.is_structured()) fail_field("cache." + key, "'cache.{}' must be a number or a string", key);
-      const std::string text = each.is_string()    ? each.get<std::string>()
-                               : each.is_boolean() ? (each.get<bool>() ? "on" : "off")
-                                                   : each.dump();
-      set_option(method, key, text);
-    }
-  }
-  if (method.split != otherwise.split && method.split != "uniform")
-    fail_field("cache.split", "a split is a file of the server's: only its --method may name one");
-  validate(method);
-  return method;
-}
-
-std::string chat_text(const Json& messages, const ServedModel& model) {
+std::vector<ChatMessage> read_messages(const Json& messages) {
   if (!messages.is_array() || messages.empty()) fail_field("messages", "'messages' must be a list of at least one");
   std::vector<ChatMessage> chat;
   for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -178,7 +160,67 @@ std::string chat_text(const Json& messages, const ServedModel& model) {
     fields.end();
     chat.push_back(std::move(message));
   }
-  return model.vocabulary->apply_chat_template(chat, true, model.chat_template);
+  return chat;
+}
+
+void read_session(const Json* session, CompletionRequest& out) {
+  if (session == nullptr) return;
+  Fields fields(*session, "session.");
+  const auto name = [&](const char* field) {
+    const bool given = fields.take(field) != nullptr;
+    std::string text = fields.text(field, "");
+    if (given && !Sessions::is_name(text))
+      fail_field(fields.path(field), "'{}' must be 1 to 64 letters, digits, '.', '_' and '-', the first no '.'",
+                 fields.path(field));
+    return text;
+  };
+  out.restore = name("restore");
+  out.save = name("save");
+  fields.end();
+  out.request.keep = !out.save.empty();
+}
+
+// What a chat that goes on has to read: the end of the last answer's turn, then the user's.
+std::string next_turn(const Json& messages, const ServedModel& model) {
+  const auto chat = read_messages(messages);
+  if (chat.size() != 1 || chat.front().role != "user")
+    fail_field("messages",
+               "a chat that goes on from a session takes one message, the user's next: the others are in it");
+  Conversation conversation(*model.vocabulary, "", model.chat_template);
+  conversation.user("x");
+  conversation.assistant("y");
+  const auto turn = conversation.user(chat.front().content);
+  if (turn.afresh)
+    fail_field("session", "this model's chat template rewrites earlier turns: its chats cannot go on from a session");
+  return turn.text;
+}
+
+}  // namespace
+
+Method parse_cache(const Json& value, const Method& otherwise) {
+  Method method = otherwise;
+  if (value.is_string()) {
+    method = parse_method(value.get<std::string>());
+  } else {
+    Fields fields(value, "cache.");
+    if (const std::string name = fields.text("method", ""); !name.empty()) method = parse_method(name);
+    for (const auto& [key, each] : value.items()) {
+      if (key == "method" || each.is_null()) continue;
+      if (each.is_structured()) fail_field("cache." + key, "'cache.{}' must be a number or a string", key);
+      const std::string text = each.is_string()    ? each.get<std::string>()
+                               : each.is_boolean() ? (each.get<bool>() ? "on" : "off")
+                                                   : each.dump();
+      set_option(method, key, text);
+    }
+  }
+  if (method.split != otherwise.split && method.split != "uniform")
+    fail_field("cache.split", "a split is a file of the server's: only its --method may name one");
+  validate(method);
+  return method;
+}
+
+std::string chat_text(const Json& messages, const ServedModel& model) {
+  return model.vocabulary->apply_chat_template(read_messages(messages), true, model.chat_template);
 }
 
 CompletionRequest parse_completion(const Json& body, bool chat, const ServedModel& model) {
@@ -206,7 +248,9 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   if (out.request.ignore_end && !out.request.sampler.grammar.empty())
     fail_field("ignore_eos", "'ignore_eos' with a grammar: a grammar ends, so the text must end with it");
   const Json* cache = fields.take("cache");
+  out.chooses_cache = cache != nullptr;
   out.request.method = cache == nullptr ? model.method : parse_cache(*cache, model.method);
+  read_session(fields.take("session"), out);
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
 
   const Json* messages = chat ? fields.take("messages") : nullptr;
@@ -218,10 +262,17 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   if (!chat) {
     read_prompts(prompt, echo, model, out);
   } else if (messages != nullptr) {
-    out.prompts.push_back(model.vocabulary->tokenize(chat_text(*messages, model), true, true));
+    const bool goes_on = !out.restore.empty();
+    const std::string text = goes_on ? next_turn(*messages, model) : chat_text(*messages, model);
+    out.prompts.push_back(model.vocabulary->tokenize(text, !goes_on, true));
   } else {
     fail_field("messages", "'messages' is missing");
   }
+  const bool session = !out.restore.empty() || !out.save.empty();
+  if (session && out.prompts.size() * static_cast<std::size_t>(out.n) > 1)
+    fail_field("session", "a session belongs to one answer: give one prompt, and no 'n'");
+  if (!out.restore.empty() && out.prompts.front().empty() && out.request.sampler.seed != 0xFFFFFFFFU)
+    fail_field("seed", "a text that goes on without a prompt goes on with its own 'seed': leave it out");
   if (out.prompts.size() * static_cast<std::size_t>(out.n) > kMostChoices)
     fail_field("n", "{} prompts with {} answers each: at most {} answers in all", out.prompts.size(), out.n,
                kMostChoices);

@@ -26,7 +26,9 @@ struct CompletionRequest {
   bool stream = false, include_usage = false;
   std::vector<std::string> echo;  // of each prompt the text that goes before its answers; empty: none
   std::vector<std::string> stop;
-  Request request;  // without a prompt
+  std::string restore, save;   // sessions to go on from, and to keep the sequence as; empty: none
+  bool chooses_cache = false;  // else a restored session's own method is meant
+  Request request;             // without a prompt
 };
 
 inline constexpr int kMostChoices = 128;  // answers to one HTTP request

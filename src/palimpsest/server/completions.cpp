@@ -3,7 +3,9 @@
 #include <httplib.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "palimpsest/engine/snapshot.h"
 #include "palimpsest/server/answer.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/log.h"
@@ -47,30 +49,28 @@ class Exchange {
         choice.text += event.text;
         std::ranges::move(event.logs, std::back_inserter(choice.logs));
         if (!event.last) continue;
-        count(event);
-        if (finish_reason(event.finish) == nullptr) throw failure(event);
+        if (const auto wrong = end(event)) throw *wrong;
         choice.finish = event.finish;
       }
       if (http.is_connection_closed()) throw ApiError(499, "client_closed_request", "the client went away");
     }
     log();
-    return whole_json(head_, choices, wants_logs(), usage_);
+    return with_session(whole_json(head_, choices, wants_logs(), usage_));
   }
 
   // Some more of the stream; false: the client is gone. Ends it with sink.done().
   bool more(httplib::DataSink& sink) {
     if (!opened_ && !open(sink)) return false;
     for (Event& event : take()) {
-      if (event.last) count(event);
-      if (event.last && finish_reason(event.finish) == nullptr) {
+      if (const auto wrong = event.last ? end(event) : std::nullopt) {
         ticket_.cancel();
         log();
-        log_fields()["error"] = failure(event).what();
-        if (!send(sink, failure(event).json())) return false;
+        log_fields()["error"] = wrong->what();
+        if (!send(sink, wrong->json())) return false;
         sink.done();
         return true;
       }
-      if (!send(sink, event_json(head_, event, wants_logs()))) return false;
+      if (!send(sink, with_session(event_json(head_, event, wants_logs())))) return false;
     }
     if (open_ > 0) return sink.is_writable();
     log();
@@ -104,8 +104,9 @@ class Exchange {
       if (seed != 0xFFFFFFFFU) one.sampler.seed = (seed + static_cast<std::uint32_t>(i % request_.n)) % 0xFFFFFFFFU;
       const Vocabulary& words = *service_->model().vocabulary;
       Answer::Options options{.choice = i, .stop = request_.stop, .logs = wants_logs()};
-      options.begins_text = std::ranges::all_of(
-          one.prompt, [&](TokenId token) { return token >= 0 && token < words.size() && words.is_control(token); });
+      options.begins_text = one.resume == nullptr && std::ranges::all_of(one.prompt, [&](TokenId token) {
+                              return token >= 0 && token < words.size() && words.is_control(token);
+                            });
       ticket_.submit(std::move(one), std::make_shared<Answer>(service_->model().vocabulary, mailbox_,
                                                               service_->metrics(), std::move(options)));
     }
@@ -121,13 +122,27 @@ class Exchange {
     return std::move(taken.events);
   }
 
-  void count(const Event& event) {
+  // Of an answer: what went wrong, if something did.
+  std::optional<ApiError> end(const Event& event) {
     --open_;
     usage_.completion_tokens += event.usage.tokens;
     usage_.evicted_tokens += event.usage.evicted;
     if (ttft_ms_ == 0) ttft_ms_ = event.usage.ttft_ms;
     const char* reason = finish_reason(event.finish);
     finish_ = reason == nullptr ? failure(event).what() : reason;
+    if (reason == nullptr) return failure(event);
+    if (request_.save.empty()) return {};
+    try {
+      session_ = service_->sessions().save(request_.save, event.kept);
+    } catch (...) {
+      return current_error();
+    }
+    return {};
+  }
+
+  Json with_session(Json object) const {
+    if (!session_.is_null()) object["session"] = session_;
+    return object;
   }
 
   ApiError failure(const Event& event) const {
@@ -168,6 +183,7 @@ class Exchange {
   std::shared_ptr<Mailbox> mailbox_;
   ReplyHead head_;
   ReplyUsage usage_;
+  Json session_;  // once it is saved
   double ttft_ms_ = 0;
   std::string finish_ = "abort";
   int open_ = 0;
@@ -179,8 +195,13 @@ class Exchange {
 void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::milliseconds timeout,
               const httplib::Request& request, httplib::Response& response) {
   log_fields()["id"] = new_id(chat ? "chatcmpl-" : "cmpl-");
-  auto exchange =
-      std::make_shared<Exchange>(service, parse_completion(parse_json(request.body), chat, service->model()), timeout);
+  CompletionRequest asked = parse_completion(parse_json(request.body), chat, service->model());
+  if (!asked.save.empty()) service->sessions();  // throws if there are none
+  if (!asked.restore.empty()) {
+    asked.request.resume = service->sessions().open(asked.restore, service->scheduler().decoder().model());
+    if (!asked.chooses_cache) asked.request.method = parse_method(asked.request.resume->method());
+  }
+  auto exchange = std::make_shared<Exchange>(service, std::move(asked), timeout);
   if (!exchange->streams()) {
     response.set_content(exchange->whole(request).dump(), "application/json");
     return;

@@ -2,6 +2,9 @@
 
 #include <httplib.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "palimpsest/server/completions.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/log.h"
@@ -18,7 +21,7 @@ constexpr const char* kJson = "application/json";
 
 void refuse(const ApiError& error, Out& out) {
   out.status = error.status();
-  if (error.status() == 429 || error.status() == 503) out.set_header("Retry-After", "1");
+  if (error.status() == 503) out.set_header("Retry-After", "1");
   if (error.status() == 401) out.set_header("WWW-Authenticate", "Bearer");
   log_fields()["error"] = error.what();
   out.set_content(error.json().dump(-1, ' ', false, Json::error_handler_t::replace), kJson);
@@ -32,6 +35,11 @@ bool same(const std::string& a, const std::string& b) {
   return differ == 0;
 }
 
+// Until those who wait have had their turn, as fast as it goes lately; in seconds.
+std::string retry_after(const SchedulerLoad& load) {
+  return std::to_string(std::clamp(static_cast<int>(std::ceil(load.waiting * load.seconds_per_request)), 1, 60));
+}
+
 template <typename Handler>
 auto guarded(std::shared_ptr<Service> service, Handler handler) {
   return [service = std::move(service), handler](const In& in, Out& out) {
@@ -39,7 +47,10 @@ auto guarded(std::shared_ptr<Service> service, Handler handler) {
       handler(in, out);
     } catch (...) {
       const ApiError error = current_error();
-      if (error.status() == 429) ++service->metrics()->rejected;
+      if (error.status() == 429) {
+        ++service->metrics()->rejected;
+        out.set_header("Retry-After", retry_after(service->scheduler().load()));
+      }
       refuse(error, out);
     }
   };
@@ -99,10 +110,14 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   });
   http.set_error_handler([](const In& in, Out& out) {
     if (!out.body.empty()) return;
-    static const std::set<std::string> get = {"/health", "/metrics", "/v1/models"};
+    static const std::set<std::string> get = {"/health", "/metrics", "/v1/models", "/v1/sessions"};
     static const std::set<std::string> post = {"/tokenize", "/detokenize", "/v1/completions", "/v1/chat/completions"};
     if (out.status == 404 && (get.contains(in.path) || post.contains(in.path))) {
       out.set_header("Allow", get.contains(in.path) ? "GET" : "POST");
+      out.status = 405;
+    }
+    if (out.status == 404 && in.path.starts_with("/v1/sessions/")) {
+      out.set_header("Allow", "DELETE");
       out.status = 405;
     }
     refuse(error_of_status(out.status), out);
@@ -112,6 +127,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
 
   const auto get = [&](const char* path, auto handler) { http.Get(path, guarded(service, handler)); };
   const auto post = [&](const char* path, auto handler) { http.Post(path, guarded(service, handler)); };
+  const auto remove = [&](const char* path, auto handler) { http.Delete(path, guarded(service, handler)); };
   const long long created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
 
   get("/health", [service](const In&, Out& out) {
@@ -133,6 +149,16 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
                      fmt::format("there is no model '{}': this is '{}'", in.matches[1].str(), service->model().name),
                      "model", "model_not_found");
     out.set_content(model_json(service->model(), created).dump(), kJson);
+  });
+  get("/v1/sessions", [service](const In&, Out& out) {
+    out.set_content(Json{{"object", "list"}, {"data", service->sessions().list()}}.dump(), kJson);
+  });
+  remove(R"(/v1/sessions/(.+))", [service](const In& in, Out& out) {
+    const std::string name = in.matches[1];
+    if (!Sessions::is_name(name))
+      fail_field("session", "this is no session's name: GET /v1/sessions lists those there are");
+    service->sessions().remove(name);
+    out.set_content(Json{{"id", name}, {"object", "session"}, {"deleted", true}}.dump(), kJson);
   });
   post("/tokenize", [service](const In& in, Out& out) { tokenize(service->model(), in, out); });
   post("/detokenize", [service](const In& in, Out& out) { detokenize(service->model(), in, out); });

@@ -4,8 +4,11 @@
 
 namespace palimpsest {
 
-Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options)
-    : model_(std::move(model)), scheduler_(std::move(decoder), model_.vocabulary, options) {
+Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
+                 std::unique_ptr<Sessions> sessions)
+    : model_(std::move(model)),
+      sessions_(std::move(sessions)),
+      scheduler_(std::move(decoder), model_.vocabulary, options) {
   thread_ = std::jthread([this](const std::stop_token& stop) {
     try {
       scheduler_.run(stop);
@@ -17,6 +20,11 @@ Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const Sche
 }
 
 Service::~Service() = default;
+
+Sessions& Service::sessions() const {
+  if (sessions_ == nullptr) fail_field("session", "this server keeps no sessions: start it with --session-path DIR");
+  return *sessions_;
+}
 
 Service::Ticket::Ticket(Service& service) : service_(service) {
   const std::lock_guard lock(service_.mutex_);

@@ -12,17 +12,21 @@
 #include "palimpsest/engine/scheduler.h"
 #include "palimpsest/server/completion_request.h"
 #include "palimpsest/server/metrics.h"
+#include "palimpsest/server/sessions.h"
 
 namespace palimpsest {
 
 class Service {
  public:
-  Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options);  // throws Error
+  // `sessions`: nullptr, and none can be kept. Throws Error.
+  Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
+          std::unique_ptr<Sessions> sessions = nullptr);
   ~Service();
 
   const ServedModel& model() const { return model_; }
   Scheduler& scheduler() { return scheduler_; }
   const std::shared_ptr<Metrics>& metrics() const { return metrics_; }
+  Sessions& sessions() const;  // throws ApiError if there are none
 
   // From now on nobody new is served: the routes answer 503.
   void close() { closed_ = true; }
@@ -51,6 +55,7 @@ class Service {
  private:
   ServedModel model_;
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
+  std::unique_ptr<Sessions> sessions_;
   Scheduler scheduler_;
   std::atomic<bool> closed_ = false, broken_ = false;
   std::mutex mutex_;

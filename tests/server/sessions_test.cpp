@@ -1,0 +1,203 @@
+// Sequences that a client has the server keep: they go on exactly, and nobody gets at another file by them.
+#include "palimpsest/server/sessions.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/server/server_fixture.h"
+#include "tests/support/own_file.h"
+
+namespace palimpsest::testing {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kText = "/v1/completions";
+constexpr const char* kChat = "/v1/chat/completions";
+
+std::string text_of(const Json& answer) {
+  return answer["choices"][0]["text"].get<std::string>();
+}
+
+class SessionsTest : public ::testing::Test {
+ protected:
+  SessionsTest() {
+    fs::create_directories(folder_);
+    setup_.session_path = folder_;
+  }
+  ~SessionsTest() override { fs::remove_all(folder_); }
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+
+  const std::string folder_ = own_file("sessions");
+  ServerSetup setup_;
+};
+
+TEST_F(SessionsTest, WhatWasSavedGoesOnAsIfNothingHadBeenBetween) {
+  Running server(setup_);
+  for (const std::string method : {"streaming:budget=64", "h2o:budget=48,positions=cache", "full",
+                                   "knorm:budget=64,mechanism=append", "paged-eviction:budget=64"})
+    for (const bool stream : {false, true}) {
+      const Json body = {
+          {"prompt", "Once upon a time"}, {"max_tokens", 120}, {"seed", 7}, {"ignore_eos", true}, {"cache", method}};
+      const std::string whole = text_of(server.answer(kText, body));
+      Json first = body, second = {{"session", {{"restore", "tale"}}}, {"max_tokens", 70}, {"ignore_eos", true}};
+      first["max_tokens"] = 50;
+      first["session"] = {{"save", "tale"}};
+      std::string text;
+      if (stream) {
+        first["stream"] = second["stream"] = true;
+        for (const Json& part : {first, second}) {
+          const auto pieces = events(server.post(kText, part)->body);
+          for (const Json& piece : pieces) text += text_of(piece);
+          EXPECT_EQ(pieces.back().contains("session"), part["session"].contains("save"));
+        }
+      } else {
+        const Json answer = server.answer(kText, first);
+        EXPECT_EQ(answer["session"]["id"], "tale");
+        EXPECT_EQ(answer["session"]["bytes"], fs::file_size(folder_ + "/tale.session"));
+        const Json rest = server.answer(kText, second);
+        EXPECT_FALSE(rest.contains("session"));
+        EXPECT_EQ(rest["usage"]["prompt_tokens"], 0);
+        text = text_of(answer) + text_of(rest);
+      }
+      EXPECT_EQ(text, whole) << method;
+    }
+  EXPECT_TRUE(server.idle_within(5));
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(SessionsTest, ASessionOutlivesTheServerAndServesManyTimes) {
+  const Json more = {{"session", {{"restore", "tale"}}}, {"prompt", " The cat"}, {"max_tokens", 30}, {"seed", 3}};
+  std::string text;
+  {
+    Running server(setup_);
+    server.answer(kText, {{"prompt", "Once upon a time"}, {"max_tokens", 80}, {"session", {{"save", "tale"}}}});
+    text = text_of(server.answer(kText, more));
+    EXPECT_EQ(text_of(server.answer(kText, more)), text);
+  }
+  Running server(setup_);
+  EXPECT_EQ(text_of(server.answer(kText, more)), text);
+}
+
+TEST_F(SessionsTest, AChatGoesOnTurnByTurn) {
+  Running server(setup_);
+  const Json hello = {{"role", "user"}, {"content", "Tell me a story."}},
+             next = {{"role", "user"}, {"content", "And?"}};
+  const Json asked = {{"temperature", 0}, {"max_tokens", 30}, {"cache", "full"}};
+  Json first = asked, second = asked, all = asked;
+  first["messages"] = {hello};
+  first["session"] = {{"save", "chat"}};
+  const Json said = server.answer(kChat, first)["choices"][0]["message"];
+  second["messages"] = {next};
+  second["session"] = {{"restore", "chat"}, {"save", "chat"}};
+  const Json answer = server.answer(kChat, second)["choices"][0]["message"]["content"];
+  // The whole conversation, read anew, is the same text; its tokens may differ where the answer meets the next turn.
+  all["messages"] = {hello, {{"role", "assistant"}, {"content", said["content"]}}, next};
+  EXPECT_EQ(server.answer(kChat, all)["choices"][0]["message"]["content"], answer);
+  second["messages"] = {hello, said, next};
+  EXPECT_EQ(server.refusal(kChat, second).first, 400);
+}
+
+TEST_F(SessionsTest, AreListedAndDeleted) {
+  Running server(setup_);
+  auto client = server.client();
+  const auto listed = [&] { return Json::parse(client.Get("/v1/sessions")->body)["data"]; };
+  EXPECT_TRUE(listed().empty());
+  for (const char* name : {"b", "a.1"})
+    server.answer(kText, {{"prompt", "x"}, {"max_tokens", 2}, {"session", {{"save", name}}}});
+  std::ofstream(folder_ + "/stranger.txt") << "not ours";
+  ASSERT_EQ(listed().size(), 2u);
+  EXPECT_EQ(listed()[0]["id"], "a.1");
+  EXPECT_GT(listed()[0]["bytes"], 1000);
+  EXPECT_GT(listed()[0]["created"], 1'600'000'000);
+  EXPECT_EQ(Json::parse(client.Delete("/v1/sessions/b")->body)["deleted"], true);
+  EXPECT_EQ(client.Delete("/v1/sessions/b")->status, 404);
+  EXPECT_EQ(client.Delete("/v1/sessions/stranger.txt")->status, 404);
+  EXPECT_EQ(client.Delete("/v1/sessions/..%2fstranger.txt")->status, 400);
+  EXPECT_EQ(client.Get("/v1/sessions/a.1")->status, 405);
+  EXPECT_EQ(client.Post("/v1/sessions")->status, 405);
+  EXPECT_EQ(files(), 2u);
+}
+
+TEST_F(SessionsTest, BadInputIsRefusedWithWhatIsWrong) {
+  Running server(setup_);
+  const auto refused = [&](const Json& more, int status, const std::string& part) {
+    Json body = {{"prompt", "x"}, {"max_tokens", 3}};
+    body.update(more);
+    const auto [code, message] = server.refusal(kText, body);
+    EXPECT_EQ(code, status) << body;
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  server.answer(kText, {{"prompt", "x"}, {"max_tokens", 5}, {"cache", "h2o:budget=40"}, {"session", {{"save", "s"}}}});
+  for (const char* name : {"", ".", "..", "../x", "/etc/passwd", ".hidden", "a b", "a/b", "\xC3\xA9"})
+    refused({{"session", {{"save", name}}}}, 400, "'session.save' must be");
+  refused({{"session", {{"save", std::string(65, 'a')}}}}, 400, "'session.save' must be");
+  refused({{"session", {{"save", std::string("a\0b", 3)}}}}, 400, "'session.save' must be");
+  refused({{"session", "s"}}, 400, "'session' must be a JSON object");
+  refused({{"session", {{"restore", 3}}}}, 400, "'session.restore' must be a string");
+  refused({{"session", {{"load", "s"}}}}, 400, "'session.load' is not supported");
+  refused({{"session", {{"restore", "none"}}}}, 404, "there is no session 'none'");
+  refused({{"session", {{"restore", "s"}}}, {"cache", "h2o:budget=41"}}, 400, "was made with --method h2o");
+  refused({{"session", {{"restore", "s"}}}, {"n", 2}}, 400, "one answer");
+  refused({{"session", {{"save", "s"}}}, {"prompt", {"x", "y"}}}, 400, "one answer");
+  refused({{"session", {{"restore", "s"}}}, {"prompt", ""}, {"seed", 3}}, 400, "its own 'seed'");
+  refused({{"session", {{"restore", "s"}}}, {"prompt", ""}, {"grammar", "root ::= \"a\""}}, 400, "a grammar begins");
+
+  const auto damage = [&](const std::string& bytes) { std::ofstream(folder_ + "/bad.session") << bytes; };
+  std::ifstream in(folder_ + "/s.session", std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(in), {}};
+  const Json bad = {{"session", {{"restore", "bad"}}}};
+  damage("hello");
+  refused(bad, 400, "session 'bad': is no snapshot");
+  damage(whole.substr(0, whole.size() / 2));
+  refused(bad, 400, "checksum");
+  std::string flipped = whole;
+  flipped[flipped.size() / 2] ^= 1;
+  damage(flipped);
+  refused(bad, 400, "checksum");
+  EXPECT_TRUE(server.idle_within(5));
+
+  ServerSetup other = setup_;  // keys of another type
+  other.scheduler.cache_type = CacheType::kF16;
+  Running f16(other);
+  EXPECT_EQ(f16.refusal(kText, {{"prompt", "x"}, {"session", {{"restore", "s"}}}}).first, 400);
+  other.session_path.clear();
+  Running none(other);
+  EXPECT_EQ(none.refusal(kText, {{"prompt", "x"}, {"session", {{"save", "s"}}}}).first, 400);
+  EXPECT_EQ(none.client().Get("/v1/sessions")->status, 400);
+  EXPECT_THROW(Sessions(folder_ + "/nowhere", 1), Error);
+}
+
+TEST_F(SessionsTest, TheirSpaceIsBounded) {
+  setup_.session_space = 300'000;
+  Running server(setup_);
+  const auto save = [&](const std::string& name) {
+    return server.post(kText, {{"prompt", "Once"},
+                               {"max_tokens", 100},
+                               {"ignore_eos", true},
+                               {"session", {{"save", name}}},
+                               {"cache", "streaming:budget=64"}});
+  };
+  int saved = 0;
+  while (saved < 100 && save("s" + std::to_string(saved))->status == 200) ++saved;
+  EXPECT_GT(saved, 0);
+  EXPECT_LT(saved, 100);
+  const auto full = save("one-more");
+  EXPECT_EQ(full->status, 507);
+  EXPECT_EQ(Json::parse(full->body)["error"]["code"], "session_space");
+  EXPECT_EQ(save("s0")->status, 200) << "in the place of an older one";
+  EXPECT_EQ(server.client().Delete("/v1/sessions/s0")->status, 200);
+  EXPECT_EQ(save("one-more")->status, 200);
+  EXPECT_EQ(files(), static_cast<std::size_t>(saved));
+}
+
+// Killed while it wrote: what is left beside a session is no session, and goes.
+TEST_F(SessionsTest, WhatWasNeverFinishedIsRemoved) {
+  std::ofstream(folder_ + "/tale.session.new.123.4") << "half";
+  Running server(setup_);
+  EXPECT_EQ(files(), 0u);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
