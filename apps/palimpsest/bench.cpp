@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,7 @@
 #include "palimpsest/bench_commands.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/parse.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/method_list.h"
 #include "palimpsest/model/synthetic.h"
@@ -26,7 +28,9 @@ struct Flags {
   MethodListFlags list;
   std::vector<long long> depths = {0};
   long long tokens = 64, rounds = 5;
-  std::string fill = "random";
+  Fill fill = Fill::kRandom;
+  std::string fill_name = "random";
+  long long prompt = 0;
   std::optional<long long> threads;
   long long batch = 1;
   bool json = false;
@@ -69,7 +73,7 @@ nlohmann::json as_json(const Row& row, const Flags& flags, const Model& model, i
                         {"batch", flags.batch},
                         {"threads", threads},
                         {"cache_type", name_of(row.method->options.cache_type)},
-                        {"fill", row.depth == 0 ? "none" : flags.fill},
+                        {"fill", row.depth == 0 ? "none" : name_of(flags.fill)},
                         {"rounds", rate.count},
                         {"tokens_per_second",
                          {{"mean", rate.mean},
@@ -97,7 +101,9 @@ nlohmann::json as_json(const Row& row, const Flags& flags, const Model& model, i
 void print_table(const std::vector<Row>& rows, const Flags& flags, const Model& model, int threads, double bandwidth) {
   std::string fill;
   if (*std::max_element(flags.depths.begin(), flags.depths.end()) > 0)
-    fill = flags.fill == "random" ? "; cache filled with random rows" : "; cache filled by reading a prompt";
+    fill = flags.fill == Fill::kRandom   ? "; cache filled with random rows"
+           : flags.fill == Fill::kPrompt ? "; cache filled by reading a prompt"
+                                         : "; cache as a generation of random keys leaves it";
   const std::string batch = flags.batch == 1 ? "" : fmt::format(", {} sequences in lockstep", flags.batch);
   fmt::print("{} ({} of weights), {} threads{}, {} cache{}; {} interleaved rounds of {} tokens\n", model.hyper().name,
              human_bytes(model.hyper().weight_bytes), threads, batch, name_of(rows.front().method->options.cache_type),
@@ -125,13 +131,16 @@ void print_table(const std::vector<Row>& rows, const Flags& flags, const Model& 
                bandwidth / 1e9, threads);
 }
 
-int run_bench(const Flags& flags) {
+int run_bench(Flags flags) {
   if (flags.rounds < 1) fail("--reps {}: ask for 1 or more", flags.rounds);
   if (flags.tokens < 1 || flags.tokens > 1'000'000) fail("--tokens {}: ask for 1 to 1,000,000", flags.tokens);
   for (const long long depth : flags.depths)
     if (depth < 0 || depth > 100'000'000) fail("--depth {}: ask for 0 to 100,000,000", depth);
   if (flags.batch < 1 || flags.batch > 1024) fail("--batch {}: ask for 1 to 1024 sequences", flags.batch);
-  if (flags.fill != "random" && flags.fill != "prompt") fail("--fill {}: use random or prompt", flags.fill);
+  constexpr std::array kFills = {Fill::kRandom, Fill::kPrompt, Fill::kHistory};
+  constexpr std::array<std::string_view, 3> kNames = {"random", "prompt", "history"};
+  flags.fill = kFills[parse_choice(flags.fill_name, "--fill", kNames)];
+  if (flags.prompt < 0 || flags.prompt > 100'000'000) fail("--prompt {}: ask for 0 to 100,000,000", flags.prompt);
   const auto model = load_model(flags.model);
   const int threads = threads_of(flags.threads, model->hyper());
   const long long deepest = *std::max_element(flags.depths.begin(), flags.depths.end());
@@ -159,7 +168,8 @@ int run_bench(const Flags& flags) {
       const SpeedOptions options{.test = flags.test,
                                  .depth = row.depth,
                                  .tokens = static_cast<int>(flags.tokens),
-                                 .fill = flags.fill == "random" ? Fill::kRandom : Fill::kPrompt};
+                                 .fill = flags.fill,
+                                 .prompt = static_cast<int>(flags.prompt)};
       const auto sample = measure_speed(*row.batch, model->hyper().vocabulary, options, go_on);
       if (sample.tokens_per_second > 0) row.samples.push_back(sample);
       ++done;
@@ -204,10 +214,15 @@ void add_speed(CLI::App& bench, Action& action, SpeedTest test, const char* what
       ->default_str("1")
       ->group(group);
   command
-      ->add_option("--fill", flags->fill,
-                   "how the cache gets its depth: random (rows of noise, at once) or prompt (really read)")
+      ->add_option("--fill", flags->fill_name,
+                   "how the cache gets its depth: random (rows of noise, at once), prompt (really read) or history "
+                   "(noise that comes token by token, so that tokens leave as they would)")
       ->type_name("HOW")
       ->default_str("random")
+      ->group(group);
+  command->add_option("--prompt", flags->prompt, "of --fill history: so many tokens of the depth were a prompt")
+      ->type_name("TOKENS")
+      ->default_str("0")
       ->group(group);
   add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_bench(*flags); }; });

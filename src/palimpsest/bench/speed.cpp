@@ -5,6 +5,7 @@
 #include <random>
 
 #include "palimpsest/bench/fill.h"
+#include "palimpsest/bench/history.h"
 #include "palimpsest/core/error.h"
 
 namespace palimpsest {
@@ -24,6 +25,13 @@ std::vector<TokenId> random_tokens(int count, int vocabulary, std::uint32_t seed
   return tokens;
 }
 
+void fill_with_history(Lockstep& batch, const SpeedOptions& options) {
+  Sequence& first = batch.session(0).sequence();
+  live_through(first, options.prompt, options.depth, options.seed);
+  fill_pages_with_noise(first.cache(), options.seed);
+  for (int i = 1; i < batch.sequences(); ++i) copy(first, batch.session(i).sequence());
+}
+
 void fill(Session& session, int vocabulary, const SpeedOptions& options, const std::function<bool()>& go_on) {
   session.clear();
   if (options.depth == 0) return;
@@ -39,7 +47,7 @@ void fill(Session& session, int vocabulary, const SpeedOptions& options, const s
 }  // namespace
 
 const char* name_of(Fill fill) {
-  return fill == Fill::kRandom ? "random" : "prompt";
+  return fill == Fill::kRandom ? "random" : fill == Fill::kPrompt ? "prompt" : "history";
 }
 
 SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& options,
@@ -49,7 +57,10 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
   SpeedSample sample;
   const auto stopped = [&] { return go_on && !go_on(); };
   const int sequences = batch.sequences();
-  for (int i = 0; i < sequences && !stopped(); ++i) fill(batch.session(i), vocabulary, options, go_on);
+  if (options.fill == Fill::kHistory)
+    fill_with_history(batch, options);
+  else
+    for (int i = 0; i < sequences && !stopped(); ++i) fill(batch.session(i), vocabulary, options, go_on);
   const auto tokens = random_tokens(options.tokens + options.warm_up, vocabulary, options.seed + 1);
   const auto measured = std::span(tokens).first(static_cast<std::size_t>(options.tokens));
   if (stopped()) return sample;

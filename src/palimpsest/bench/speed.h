@@ -14,7 +14,8 @@ namespace palimpsest {
 
 // How the cache gets its `depth` tokens before the clock starts. Speed depends on how many there are, not on what they
 // hold, so random rows do; a prompt that is really read is the proof of that, and is what llama-bench does.
-enum class Fill { kRandom, kPrompt };
+// Where methods leave dead slots behind, a history (bench/history.h) leaves them where they would be.
+enum class Fill { kRandom, kPrompt, kHistory };
 const char* name_of(Fill fill);
 
 enum class SpeedTest { kDecode, kPrefill };
@@ -25,6 +26,7 @@ struct SpeedOptions {
   int tokens = 128;  // decoded one by one, or read as one prompt
   int warm_up = 2;   // decode: tokens before the clock starts
   Fill fill = Fill::kRandom;
+  int prompt = 0;  // kHistory: of the depth, so many were read as a prompt
   std::uint32_t seed = 1;
 };
 

@@ -1,0 +1,67 @@
+#include "palimpsest/bench/history.h"
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "palimpsest/core/byte_stream.h"
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+namespace {
+
+// Rows of normally distributed numbers, cut from one block wherever chance has it.
+class Noise {
+ public:
+  explicit Noise(std::uint32_t seed) : generator_(seed), block_(std::size_t{1} << 20) {
+    std::normal_distribution<float> normal(0, 1);
+    for (float& value : block_) value = normal(generator_);
+  }
+  Rows rows(int count, int width) {
+    const std::size_t needed = static_cast<std::size_t>(count) * static_cast<std::size_t>(width);
+    if (block_.size() < 2 * needed) block_.resize(2 * needed, 1);
+    const std::size_t at = std::uniform_int_distribution<std::size_t>(0, block_.size() - needed)(generator_);
+    return {.data = block_.data() + at, .count = count, .width = width, .stride = width};
+  }
+
+ private:
+  std::mt19937 generator_;
+  std::vector<float> block_;
+};
+
+}  // namespace
+
+void live_through(Sequence& sequence, int prompt, int tokens, std::uint32_t seed) {
+  const Needs needs = Evictor(sequence.options().method).needs();
+  if (!needs.positions_only() && !needs.at_birth)
+    fail("policy {} decides by what only the model can say: fill its cache by reading a prompt",
+         sequence.options().method.policy);
+  sequence.clear();
+  Noise noise(seed);
+  const CacheOptions& shape = sequence.cache().options();
+  const std::vector<TokenId> ids(static_cast<std::size_t>(std::max(tokens, 1)), 0);
+  for (int done = 0; done < tokens;) {
+    const bool reading = done < prompt;
+    const int left = (reading ? std::min(prompt, tokens) : done + 1) - done;
+    Moment moment = reading ? Moment::kPrompt : Moment::kDecode;
+    const std::size_t count = sequence.make_room(static_cast<std::size_t>(left), moment, false);
+    const SequenceStep step = sequence.begin(std::span(ids).first(count), false);
+    for (int layer = 0; step.births && layer < shape.layers; ++layer)
+      for (int head = 0; head < shape.kv_heads; ++head)
+        step.receiver->born(layer, head, noise.rows(static_cast<int>(count), shape.head_dim),
+                            noise.rows(static_cast<int>(count), shape.value_dim));
+    done += static_cast<int>(count);
+    if (reading && done >= std::min(prompt, tokens)) moment = Moment::kPromptEnd;
+    sequence.end(count, moment);
+  }
+}
+
+void copy(const Sequence& from, Sequence& to) {
+  std::vector<std::byte> bytes;
+  ByteWriter out([&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
+  from.save(out);
+  ByteReader in(bytes, "a copied sequence");
+  to.load(in);
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,109 @@
+// A cache that lived through its tokens without a model.
+#include "palimpsest/bench/history.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "palimpsest/bench/fill.h"
+#include "palimpsest/bench/speed.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/model/model.h"
+#include "tests/support/error_of.h"
+
+namespace palimpsest::testing {
+namespace {
+
+constexpr int kPage = 16, kBudget = 64;
+
+class History : public ::testing::Test {
+ protected:
+  Sequence sequence(const std::string& method) const {
+    SessionOptions options;
+    options.method = parse_method(method);
+    options.page_size = kPage;
+    options.chunk = 32;
+    return {*decoder_, options, std::make_shared<Workers>(1)};
+  }
+  std::shared_ptr<Decoder> decoder_ = std::make_shared<Decoder>(Model::synthetic("tiny"), 1);
+};
+
+const std::string kKnorm = "knorm:budget=64,sinks=0,recent=0,schedule=prompt+step,mechanism=append";
+
+// Of `tokens` with independent scores the best `budget` live, each as likely as any other: a page is empty with the
+// probability that all of its tokens have left.
+TEST_F(History, TokensDieWhereIndependentScoresLetThem) {
+  Sequence s = sequence(kKnorm);
+  const int tokens = 1600;
+  live_through(s, 0, tokens, 1);
+  EXPECT_EQ(s.cache().live(), kBudget);
+  EXPECT_EQ(s.cache().next(), tokens);
+  const double lives = static_cast<double>(kBudget) / tokens;
+  const double held = tokens * (1 - std::pow(1 - lives, kPage));
+  EXPECT_NEAR(s.cache().slots_per_token(), held / kBudget, 0.06 * held / kBudget);
+  EXPECT_EQ(s.cache().evicted(), tokens - kBudget);
+}
+
+TEST_F(History, AMethodOfPagesHoldsNoDeadSlots) {
+  Sequence s = sequence("paged-eviction:budget=64");
+  live_through(s, 100, 1000, 1);
+  EXPECT_LE(s.cache().live(), kBudget);
+  EXPECT_GT(s.cache().live(), kBudget - kPage);
+  EXPECT_LE(s.cache().slots_per_token() * s.cache().live(), kBudget + 2 * kPage);
+}
+
+// A prompt is brought to its budget at once, and closes up: few pages, however long it was.
+TEST_F(History, APromptClosesUp) {
+  Sequence read = sequence(kKnorm), written = sequence(kKnorm);
+  live_through(read, 800, 800, 1);
+  live_through(written, 0, 800, 1);
+  EXPECT_EQ(read.cache().live(), kBudget);
+  EXPECT_LT(read.cache().slots_per_token(), 1.5);
+  EXPECT_GT(written.cache().slots_per_token(), 3);
+}
+
+TEST_F(History, FullAndSinksAndWindow) {
+  Sequence full = sequence("full"), window = sequence("streaming:budget=64");
+  live_through(full, 10, 200, 1);
+  EXPECT_EQ(full.cache().live(), 200);
+  live_through(window, 10, 200, 1);
+  EXPECT_EQ(window.cache().live(), kBudget);
+  live_through(window, 0, 0, 1);
+  EXPECT_EQ(window.cache().live(), 0);
+}
+
+TEST_F(History, ACopyIsTheSame) {
+  Sequence first = sequence(kKnorm), second = sequence(kKnorm);
+  live_through(first, 100, 700, 1);
+  fill_pages_with_noise(first.cache(), 1);
+  copy(first, second);
+  ASSERT_EQ(second.cache().tables(), first.cache().tables());
+  for (int t = 0; t < first.cache().tables(); ++t) {
+    const auto a = first.cache().table(t).position(), b = second.cache().table(t).position();
+    EXPECT_TRUE(std::ranges::equal(a, b));
+    EXPECT_TRUE(std::ranges::equal(first.cache().table(t).score(), second.cache().table(t).score()));
+  }
+  EXPECT_EQ(first.cache().bytes_in_use(), second.cache().bytes_in_use());
+}
+
+TEST_F(History, RefusesWhatOnlyTheModelKnows) {
+  Sequence h2o = sequence("h2o:budget=64"), keydiff = sequence("keydiff:budget=64");
+  for (Sequence* s : {&h2o, &keydiff})
+    EXPECT_NE(error_of([&] { live_through(*s, 0, 100, 1); }).find("reading a prompt"), std::string::npos);
+}
+
+TEST_F(History, DecodesFromThere) {
+  SessionOptions options;
+  options.method = parse_method(kKnorm);
+  options.page_size = kPage;
+  Lockstep batch(decoder_, options, 3);
+  const SpeedSample sample =
+      measure_speed(batch, 512, {.depth = 640, .tokens = 4, .fill = Fill::kHistory, .prompt = 64});
+  EXPECT_GT(sample.tokens_per_second, 0);
+  EXPECT_EQ(sample.evicted, 4);
+  EXPECT_GT(sample.slots_per_token, 3);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
