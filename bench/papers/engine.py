@@ -1,6 +1,9 @@
 """`palimpsest bench decode`: several methods in interleaved rounds of one process, on random weights of a real shape."""
+import collections
+import hashlib
 import json
 import os
+import pathlib
 
 from report import ratios
 
@@ -22,31 +25,53 @@ class Row(dict):
 
 
 class Engine:
-    def __init__(self, program, threads, effort, prefix=""):
-        self.program, self.threads, self.effort, self.prefix = program, threads, effort, prefix
+    def __init__(self, program, threads, effort, prefix="", keep=None):
+        self.program, self.threads, self.effort, self.prefix, self.keep = program, threads, effort, prefix, keep
+        self.times_run = collections.Counter()
         self.command = ""  # the last one, as a reader would type it
 
-    def words(self, shape, methods, depths, batch, tokens, reps, threads=None, cache_type=None, fill=None, page_size=None):
-        words = [self.program, "bench", "decode", "--synthetic", shape, "-t", threads or self.threads, "--batch", batch,
-                 "--depth", ",".join(map(str, depths)), "--tokens", tokens, "--reps", reps, "--json"]
-        if cache_type:
-            words += ["--cache-type", cache_type]
-        if fill:
-            words += ["--fill", fill]
-        if page_size:
-            words += ["--page-size", page_size]
+    def words(self, test, shape, methods, threads=None, **flags):
+        """Flags that are None are left out; page_size=16 is --page-size 16."""
+        words = [self.program, "bench", test, "--synthetic", shape, "-t", threads or self.threads, "--json"]
+        for name, value in flags.items():
+            if value is not None:
+                words += ["--" + name.replace("_", "-"), value]
         for method in methods:
             words += ["--method", method]
         return words
 
+    def rows(self, words):
+        """What the command prints; a command that a broken-off run has measured already is not run again."""
+        self.command = shown(words)
+        if not self.keep:
+            return json.loads(run(words, prefix=self.prefix)[1])
+        what = shown(words[1:])
+        self.times_run[what] += 1
+        name = hashlib.sha1(f"{what} {self.times_run[what]}".encode()).hexdigest()
+        kept = pathlib.Path(self.keep) / f"{name}.json"
+        if not kept.exists():
+            out = run(words, prefix=self.prefix)[1]
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(out)
+        return json.loads(kept.read_text())
+
     def decode(self, shape, methods, depths, batch=1, tokens=None, reps=None, **more):
         """{(label, depth): Row}; methods: {label: method}."""
-        words = self.words(shape, methods.values(), depths, batch, tokens or self.effort.tokens, reps or self.effort.rounds,
-                           **more)
-        self.command = shown(words)
-        rows = json.loads(run(words, prefix=self.prefix)[1])
+        rows = self.rows(self.words("decode", shape, methods.values(), batch=batch, depth=",".join(map(str, depths)),
+                                    tokens=tokens or self.effort.tokens, reps=reps or self.effort.rounds, **more))
         keys = [(label, depth) for label in methods for depth in depths]
         return {key: Row(row) for key, row in zip(keys, rows, strict=True)}
+
+    def prefill(self, shape, methods, tokens, reps=None, **more):
+        """{label: row}: one prompt, read by each."""
+        words = self.words("prefill", shape, methods.values(), tokens=tokens, reps=reps or self.effort.rounds, **more)
+        return dict(zip(methods, self.rows(words), strict=True))
+
+    def serve(self, shape, methods, requests, read, written, pool_mib, reps=1, **more):
+        """{label: row}: requests that arrive at once, under one pool of pages."""
+        words = self.words("serve", shape, methods.values(), num_prompts=requests, random_input_len=read, random_output_len=written,
+                           cache_memory=pool_mib, reps=reps, **more)
+        return dict(zip(methods, self.rows(words), strict=True))
 
     def pair(self, shape, ours, theirs, depth, batch, **more):
         """Ratios theirs / ours of the time of a step, round by round."""
@@ -72,6 +97,7 @@ def scaled(name, layers, full_layers, vocabulary, weights="q4_0"):
 
 
 LLAMA_7B = scaled("llama-2-7b", 2, 32, 32000)
+LLAMA_7B_ONE = scaled("llama-2-7b", 1, 32, 32000)
 LLAMA_13B = scaled("llama-2-13b", 2, 40, 32000)
 LLAMA_30B = scaled("llama-30b", 1, 60, 32000)
 GPT_J = scaled("gpt-j-6b", 2, 28, 50400)

@@ -225,7 +225,7 @@ def scaling(o):
     flat = [m.format(n=n) for pair in methods.values() for m in pair]
 
     def measure(instances, threads):
-        words = o.engine.words(LLAMA_7B, flat, [2 * n], batch, tokens, rounds, threads=threads)
+        words = o.engine.words("decode", LLAMA_7B, flat, threads=threads, batch=batch, depth=2 * n, tokens=tokens, reps=rounds)
         o.engine.command = shown(words)
         with concurrent.futures.ThreadPoolExecutor(instances) as pool:
             outs = list(pool.map(lambda _: json.loads(run(words, prefix=o.engine.prefix)[1]), range(instances)))

@@ -6,12 +6,13 @@
   make bench-papers PAPERS_ARGS='table5 fig7a'         some parts; the others' sections stay as they are
 
 
-Writes docs/results/equip.md, lazy.md, sparse.md and paged-eviction.md, one section a part, and their plots. Every ratio is
+Writes docs/results/equip.md, lazy.md, sparse.md, paged-eviction.md and ems.md, one section a part, and their plots. Every ratio is
 of two sides whose rounds alternate in one process; the cell gives its median (least-most). PyTorch's side is measured before by
 bench/papers/torch_baselines.py, where it can be had.
 """
 import sys
 
+import ems
 import equip
 import equip_kernels
 import lazy
@@ -31,7 +32,8 @@ EQUIP = Page("equip", "EQUIP: its figures and tables at our scale",
 LAZY = Page("lazy", "Lazy Pruning: its tables at our scale", "Made by `make bench-papers` (bench/papers), part by part.",
             ["lazy1", "lazyA1", "lazyA2", "lazyA3"])
 SPARSE = Page("sparse", "Sparse eviction: the blog's table in our engine", "Made by `make bench-papers` (bench/papers).", ["blog"])
-PAGED = Page("paged-eviction", "PagedEviction: its figures at our scale", "Made by `make bench-papers` (bench/papers), part by part.", ["paged3", "paged4"])
+PAGED = Page("paged-eviction", "PagedEviction: its figures at our scale", "Made by `make bench-papers` (bench/papers), part by part.", ["paged3", "paged4", "pool"])
+EMS = Page("ems", "EMS: its table 3 at our scale", "Made by `make bench-papers` (bench/papers).", ["ems3"])
 
 PARTS = {
     "torch": (EQUIP, torch_report.baselines), "table5": (EQUIP, equip_kernels.table_5), "table6": (EQUIP, equip_kernels.table_6),
@@ -39,7 +41,8 @@ PARTS = {
     "fig7b": (EQUIP, equip.figure_7b), "fig8a": (EQUIP, equip.figure_8a), "fig8b": (EQUIP, equip.figure_8b),
     "table1": (EQUIP, equip.table_1), "table4": (EQUIP, equip.table_4), "full": (EQUIP, equip.full_cache), "d3": (EQUIP, equip.scaling),
     "lazy1": (LAZY, lazy.table_1), "lazyA1": (LAZY, lazy.table_a1), "lazyA2": (LAZY, lazy.table_a2), "lazyA3": (LAZY, lazy.table_a3),
-    "blog": (SPARSE, sparse.blog), "paged3": (PAGED, paged.figure_3), "paged4": (PAGED, paged.figure_4),
+    "blog": (SPARSE, sparse.blog), "paged3": (PAGED, paged.figure_3), "paged4": (PAGED, paged.figure_4), "pool": (PAGED, paged.one_pool),
+    "ems3": (EMS, ems.table_3),
 }
 
 
@@ -47,7 +50,7 @@ class Options:
     def __init__(self, given):
         self.threads, self.build = given.threads, given.build
         self.effort = Effort(given.quick)
-        self.engine = Engine(given.program, given.threads, self.effort, given.prefix)
+        self.engine = Engine(given.program, given.threads, self.effort, given.prefix, given.keep)
 
 
 def main():
@@ -57,6 +60,7 @@ def main():
     script.add(parse, "--program", default=program())
     parse.add_argument("--build", default="build", help="folder of the benches")
     script.add(parse, "--prefix")
+    parse.add_argument("--keep", metavar="FOLDER", help="keep what was measured there, and go on from there: for measuring in pieces")
     given = script.parsed(parse, PARTS)
     options = Options(given)
 
