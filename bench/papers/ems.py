@@ -54,7 +54,7 @@ def table_3(o):
     return [f"Llama-2-7B's shape with 1 of 32 layers and its share of the vocabulary, random Q4_0 weights, f16 cache, 2 cores; {READ:,} + {WRITTEN:,} tokens as in "
             f"the paper. The cap: {cap:.0f} MiB of keys and values, one sequence with a full cache (the paper's two GPUs hold no second one "
             f"either); a budget of {BUDGET}. How many fit beside one another is what the scheduler let in under that cap, with prompts in chunks of {CHUNK} "
-            f"(a chunk comes on top of the budget) in pages of {PAGE}. Not every token was generated: the full cache's steps are measured at "
+            f"(a chunk comes on top of the budget) in pages of {PAGE}, rounded down to the fours in which the matrix kernels take rows. Not every token was generated: the full cache's steps are measured at "
             f"{', '.join(f'{d:,}' for d in DEPTHS)} tokens and interpolated; with a budget all steps are alike. Prompts are measured whole, one after the other.", "",
             verdict("Streaming over the full cache, prompts included", median(ratio["streaming"]), PAPER["ratio"]),
             verdict("Streaming over the full cache, prompts excluded", median(bare["streaming"]), PAPER["ratio"]),
@@ -65,7 +65,7 @@ def table_3(o):
             "Its full cache runs in PyTorch, which copies the cache in every step; ours appends in place, so that the side to beat is faster.", "",
             f"What bounds ours: the weights' part of a step is {one:.1f} ms for one sequence and {many:.1f} ms for {batch['streaming']}: {many / one:.1f} times as much, because two "
             f"cores are bound by arithmetic there. On a machine where the weights' part costs the same for all (read once, as on a GPU), the same attention "
-            f"would give {free:.0f}x. Eviction itself gives {batch['streaming']} times the batch and a {attention['full cache'] / attention['streaming'] * batch['streaming']:.0f}th of the "
+            f"would give {free:.0f}x. Eviction itself gives {batch['streaming']} times the batch and 1/{attention['full cache'] / attention['streaming'] * batch['streaming']:.0f} of the "
             "attention for each token.", ""], command
 
 
