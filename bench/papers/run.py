@@ -66,6 +66,7 @@ def main():
 
     def work(name):
         page, part = PARTS[name]
+        options.engine.times_run.clear()  # parts share what --keep has of the same command
         lines, command = part(options)
         page.put(name, part.__doc__ + (" (the quick form)" if given.quick else ""), lines, command)
 
