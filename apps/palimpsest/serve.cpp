@@ -20,8 +20,8 @@ namespace {
 constexpr int kMostDefaultBudget = 2048;
 
 constexpr const char* kFooter =
-    R"(Paths: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /v1/sessions, /health,
-/metrics; DELETE /v1/sessions/NAME.
+    R"(Paths: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /v1/sessions,
+/health, /metrics; DELETE /v1/sessions/NAME.
 A request may choose its own cache: "cache": {"method": "h2o", "budget": 512}. docs/server.md has all of it.
 One line on standard output says where it listens; standard error has a line of JSON for each request.
 Ctrl-C: no new requests, those that run may end within --grace; a second Ctrl-C ends at once.
