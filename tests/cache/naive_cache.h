@@ -58,9 +58,21 @@ class NaiveCache {
     next_ -= count;
   }
   void resume_at(Position position) { next_ = position; }
+  // As if the tokens of `other`, which lost none, had come here.
+  void take_in(NaiveCache& other, bool scores) {
+    clear();
+    insert(static_cast<int>(other.next_));
+    for (std::size_t t = 0; t < tables_.size(); ++t)
+      for (std::size_t i = 0; i < tables_[t].size(); ++i) {
+        const NaiveToken& token = other.tables_[t % other.tables_.size()][i];
+        tables_[t][i].id = token.id;
+        if (scores) tables_[t][i].score = token.score;
+      }
+  }
   void clear() {
     for (auto& table : tables_) table.clear();
     next_ = 0;
+    std::ranges::fill(closed_up_, 0);
   }
 
  private:
@@ -76,7 +88,7 @@ class NaiveCache {
   int page_size_, next_page_ = 0;
   std::vector<char> closed_up_;  // [table]
   Position next_ = 0;
-  std::uint32_t next_id_ = 1;
+  inline static std::uint32_t next_id_ = 1;  // no two tokens of a program have the same
 };
 
 // Element bytes of a token's key (d < head_dim) and value (d >= head_dim) in one head.

@@ -43,6 +43,7 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   tables_.assign(count, SlotTable(options.page_size, options.mechanism, options.track_rank));
   slot_views_.resize(count);
   moves_.resize(count);
+  lent_.resize(count);
   head_views_.resize(static_cast<std::size_t>(heads()));
   if (options.pages) blocks_.resize(static_cast<std::size_t>(heads()));
   refresh_views();
@@ -51,15 +52,6 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
 Cache::~Cache() {
   for (auto& blocks : blocks_)
     for (auto& page : blocks) give_back(page);
-}
-
-template <typename Do>
-void Cache::for_each_head_of(int table, Do action) {
-  if (!options_.pages) return;
-  if (options_.shared)
-    for (auto& blocks : blocks_) action(blocks);
-  else
-    action(blocks_[static_cast<std::size_t>(table)]);
 }
 
 void Cache::give_back(std::byte*& page) {
@@ -83,6 +75,7 @@ std::byte* Cache::take() {
 void Cache::carry_bytes(Workers* workers) {
   const LayerView shape = shape_of(options_);
   const bool gather = options_.mechanism == Mechanism::kGather;
+  if (lent_pages_ > 0) own_targets();
   std::vector<std::vector<std::byte*>> copies(gather ? blocks_.size() : 0);
   for (std::size_t h = 0; h < copies.size(); ++h) {
     if (moves_[options_.shared ? 0 : h].empty()) continue;
@@ -133,6 +126,7 @@ void Cache::trim(int t, int reserve) {
     for (const int page : unmapped) give_back(blocks[static_cast<std::size_t>(page)]);
     blocks.resize(static_cast<std::size_t>(table(t).pages()));
   });
+  for (const int page : unmapped) forget_lent(t, page);
 }
 
 bool Cache::gather_up(int reserve, Workers* workers) {
@@ -151,6 +145,7 @@ bool Cache::gather_up(int reserve, Workers* workers) {
 }
 
 void Cache::insert(int count) {
+  if (lent_pages_ > 0) own_next(count);
   if (options_.pages) {  // all memory first: a failure leaves everything as it was
     std::size_t pages = 0;
     for (const auto& table : tables_) pages += static_cast<std::size_t>(table.pages_to_map(count));
@@ -182,6 +177,8 @@ void Cache::clear() {
   }
   for (auto& table : tables_) table.clear();
   for (auto& moves : moves_) moves.clear();
+  for (auto& lent : lent_) lent.clear();
+  lent_pages_ = 0;
   if (storage_ != nullptr) storage_->cleared();
   refresh_views();
 }

@@ -7,6 +7,9 @@
 //
 // One slot table serves all heads when every head decides alike (`shared`); else each (layer, head) has its own.
 // With `pages` off it is bookkeeping only: the bytes are in a CacheStorage, which hears of every move.
+//
+// Caches of one pool may share pages: share(). Whoever writes in one first makes it its own (copy-on-write), so none
+// sees what another does after they parted.
 #pragma once
 
 #include <memory>
@@ -30,6 +33,8 @@ struct CacheOptions {
   bool track_rank = false;    // keep ranks (kernels that rotate late)
   bool rotated_half = false;  // pages hold rotate_half(K) beside K
   bool pages = true;          // keys and values live in pages here; false: bookkeeping only, the bytes are elsewhere
+
+  bool operator==(const CacheOptions&) const = default;
 };
 
 class Cache {
@@ -65,6 +70,13 @@ class Cache {
   void resume_at(Position position);  // the next token's position, not below next()
   void clear();
 
+  // Becomes what `other` is, of the same pool; its pages are shared. Takes no page. Options of another mechanism, of
+  // other tables or with ranks are fine while `other` is whole(): then it is as if this one had taken those tokens in;
+  // scores come along if both have a table for each head.
+  void share(Cache& other);
+  bool whole() const { return dropped_ == 0 && next() == live(); }  // every token is still there
+  std::vector<const std::byte*> pages() const;                      // that it holds, of all heads
+
   // Slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool and throws Error, with
   // the cache cleared, for bytes that no cache of these options wrote.
   void save(ByteWriter& out) const;
@@ -93,6 +105,10 @@ class Cache {
   std::byte* take();
   void carry_bytes(Workers* workers);
   void trim(int table, int reserve);
+  void own(int table, int page);
+  void own_targets();
+  void own_next(int count);
+  void forget_lent(int table, int page);
 
   CacheOptions options_;
   std::shared_ptr<PagePool> pool_;
@@ -102,8 +118,19 @@ class Cache {
   std::vector<SlotsView> slot_views_;            // [table]
   std::vector<HeadPages> head_views_;            // [layer * kv_heads + head]
   std::vector<std::vector<Move>> moves_;         // [table]
+  std::vector<std::vector<bool>> lent_;          // [table][page, or fewer] another cache may have it, too
+  int lent_pages_ = 0;                           // of all tables; 0 as long as nobody shares
   long long dropped_ = 0;                        // summed over tables
   std::size_t pages_held_ = 0, peak_ = 0;
 };
+
+template <typename Do>
+void Cache::for_each_head_of(int table, Do action) {
+  if (!options_.pages) return;
+  if (options_.shared)
+    for (auto& blocks : blocks_) action(blocks);
+  else
+    action(blocks_[static_cast<std::size_t>(table)]);
+}
 
 }  // namespace palimpsest

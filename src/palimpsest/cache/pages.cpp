@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
+#include <cstring>
 
 #include "palimpsest/core/error.h"
 
@@ -44,7 +45,8 @@ struct PagePool::Slab {
 
   std::byte* start;
   std::size_t bytes;
-  std::vector<std::uint32_t> free;  // indices of pages; the last is the next to be taken
+  std::vector<std::uint32_t> free;   // indices of pages; the last is the next to be taken
+  std::vector<std::uint32_t> users;  // [page]
 };
 
 PagePool::PagePool(std::size_t page_bytes) : page_bytes_(page_bytes), stride_(round_up(page_bytes, kAlignment)) {
@@ -65,6 +67,7 @@ void PagePool::add_slab() {
     fail("the system gave no memory for {} KiB more of cache (it holds {} KiB): lower the budget or the context",
          slab_bytes_ >> 10, bytes_reserved() >> 10);
   auto slab = std::make_unique<Slab>(start, slab_bytes_);
+  slab->users.resize(pages_in_slab_, 0);
   slab->free.resize(pages_in_slab_);
   for (std::size_t i = 0; i < pages_in_slab_; ++i) slab->free[i] = static_cast<std::uint32_t>(pages_in_slab_ - 1 - i);
   const auto place = std::ranges::upper_bound(slabs_, start, {}, [](const auto& s) { return s->start; });
@@ -73,11 +76,19 @@ void PagePool::add_slab() {
   ++empty_slabs_;
 }
 
-PagePool::Slab& PagePool::slab_of(const std::byte* page) {
+std::size_t PagePool::slab_of(const std::byte* page) const {
   const auto after = std::ranges::upper_bound(slabs_, page, {}, [](const auto& s) { return s->start; });
   assert(after != slabs_.begin());
-  first_with_room_ = std::min(first_with_room_, static_cast<std::size_t>(after - slabs_.begin()) - 1);
-  return **(after - 1);
+  return static_cast<std::size_t>(after - slabs_.begin()) - 1;
+}
+
+std::uint32_t& PagePool::users_of(const std::byte* page) {
+  Slab& slab = *slabs_[slab_of(page)];
+  const auto offset = static_cast<std::size_t>(page - slab.start);
+  assert(offset < slab.bytes && offset % stride_ == 0);
+  std::uint32_t& users = slab.users[offset / stride_];
+  assert(users > 0);
+  return users;
 }
 
 void PagePool::reserve(std::size_t pages) {
@@ -91,16 +102,31 @@ std::byte* PagePool::take() {
   Slab& slab = *slabs_[first_with_room_];
   if (slab.free.size() == pages_in_slab_) --empty_slabs_;
   std::byte* page = slab.start + stride_ * slab.free.back();
+  slab.users[slab.free.back()] = 1;
   slab.free.pop_back();
   peak_ = std::max(peak_, ++in_use_);
   return page;
 }
 
+void PagePool::share(std::byte* page) {
+  ++users_of(page);
+}
+
+std::byte* PagePool::own(std::byte* page, bool bytes_matter) {
+  if (users_of(page) == 1) return page;
+  std::byte* copy = take();
+  if (bytes_matter) std::memcpy(copy, page, page_bytes_);
+  --users_of(page);
+  ++copied_;
+  return copy;
+}
+
 void PagePool::give_back(std::byte* page) {
-  Slab& slab = slab_of(page);
-  const auto offset = static_cast<std::size_t>(page - slab.start);
-  assert(offset < slab.bytes && offset % stride_ == 0);
-  slab.free.push_back(static_cast<std::uint32_t>(offset / stride_));
+  if (--users_of(page) > 0) return;
+  const std::size_t place = slab_of(page);
+  Slab& slab = *slabs_[place];
+  slab.free.push_back(static_cast<std::uint32_t>(static_cast<std::size_t>(page - slab.start) / stride_));
+  first_with_room_ = std::min(first_with_room_, place);
   --in_use_;
   if (slab.free.size() < pages_in_slab_) return;
   if (empty_slabs_ == 0) {

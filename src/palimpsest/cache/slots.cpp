@@ -139,6 +139,11 @@ int SlotTable::pages_to_map(int count) const {
   return std::max(0, (count - free_slots() + page_size_ - 1) / page_size_);
 }
 
+int SlotTable::next_slot(int i) const {
+  assert(i >= 0 && i < free_slots());
+  return compacts() ? live_ + i : free_[i];
+}
+
 void SlotTable::map_page() {
   int page = pages();
   if (mapped_pages_ < page) page = static_cast<int>(std::ranges::find(page_live_, kUnmapped) - page_live_.begin());

@@ -43,12 +43,13 @@ class SlotQueue {
   void push_back(int slot);
   void push_front(int slot);
   int pop_front();
+  int operator[](int i) const { return ring_[static_cast<std::size_t>(wrap(head_ + i))]; }
   void clear() { head_ = size_ = 0; }
   template <typename Predicate>
   void remove_if(Predicate gone) {  // the others keep their order
     int kept = 0;
     for (int i = 0; i < size_; ++i) {
-      const int slot = ring_[static_cast<std::size_t>(wrap(head_ + i))];
+      const int slot = (*this)[i];
       if (!gone(slot)) ring_[static_cast<std::size_t>(wrap(head_ + kept++))] = slot;
     }
     size_ = kept;
@@ -56,7 +57,7 @@ class SlotQueue {
   template <typename Predicate>
   int count_if(Predicate wanted) const {
     int count = 0;
-    for (int i = 0; i < size_; ++i) count += wanted(ring_[static_cast<std::size_t>(wrap(head_ + i))]) ? 1 : 0;
+    for (int i = 0; i < size_; ++i) count += wanted((*this)[i]) ? 1 : 0;
     return count;
   }
   std::size_t bytes() const { return ring_.size() * sizeof(int); }
@@ -96,6 +97,7 @@ class SlotTable {
   // Takes slots for tokens at positions next() .. next() + count - 1. Returns the pages that it had to map.
   std::span<const int> insert(int count);
   int pages_to_map(int count) const;  // how many insert(count) would
+  int next_slot(int i) const;         // that the i-th of the next tokens takes, i < free_slots()
   // Unmaps pages without a token as long as `reserve` slots stay free; returns them.
   std::span<const int> trim(int reserve);
   // In place and append, after tokens here and there have left: empties so many of the last pages as trim(reserve)
