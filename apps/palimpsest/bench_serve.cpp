@@ -54,6 +54,8 @@ void check(const Flags& flags) {
   for (const auto& [flag, value] :
        {std::pair("--random-input-len", flags.lengths.input), std::pair("--random-output-len", flags.lengths.output)})
     if (value < 1 || value > 100'000'000) fail("{} {}: ask for 1 to 100,000,000 tokens", flag, value);
+  if (flags.lengths.prefix < 0 || flags.lengths.prefix > 100'000'000)
+    fail("--random-prefix-len {}: ask for 0 to 100,000,000 tokens", flags.lengths.prefix);
   if (!(flags.http.timeout > 0 && flags.http.timeout <= 1e6)) fail("--timeout {}: give seconds", flags.http.timeout);
   if (!flags.plot.empty()) check_svg_path(flags.plot);
 }
@@ -95,7 +97,8 @@ class Here final : public Targets {
     } else {
       model_ = load_model(flags.model);
     }
-    const long long longest = flags.dataset.empty() ? flags.lengths.input + flags.lengths.output : 1;
+    const long long longest =
+        flags.dataset.empty() ? flags.lengths.prefix + flags.lengths.input + flags.lengths.output : 1;
     list_ = method_list(flags.list, model_->hyper(), longest);
     scheduler_ = scheduler_options(flags.scheduler, list_.front().options);
     scheduler_.max_queue = static_cast<int>(flags.prompts);
@@ -121,6 +124,7 @@ class Here final : public Targets {
             {"cache_type", name_of(scheduler_.cache_type)},
             {"page_size", scheduler_.page_size},
             {"pool_bytes", scheduler_.pool_bytes},
+            {"prefix_bytes", scheduler_.prefix_bytes},
             {"max_sequences", scheduler_.max_sequences},
             {"weight_bytes", model_->hyper().weight_bytes}};
   }
@@ -239,6 +243,7 @@ void add_bench_serve(CLI::App& bench, Action& action) {
   option("--request-rate", flags->rate, "PER_SECOND", "they arrive as a Poisson process; inf: all at once");
   option("--max-concurrency", flags->concurrency, "N", "requests on their way at a time; 0: no limit");
   option("--random-input-len", flags->lengths.input, "TOKENS", "of a prompt, drawn at random");
+  option("--random-prefix-len", flags->lengths.prefix, "TOKENS", "before it, the same of all prompts");
   option("--random-output-len", flags->lengths.output, "TOKENS", "of an answer: all are written, past any end of text");
   command
       ->add_option("--dataset", flags->dataset,
@@ -265,8 +270,9 @@ void add_bench_serve(CLI::App& bench, Action& action) {
   add_method_list(*command, flags->list, {"full"});
   add_json_flag(*command, flags->json);
   command->add_option("--plot", flags->plot, "a chart of it, an SVG file")->type_name("FILE")->group("Output");
-  for (const char* local : {"--model", "--synthetic", "--device", "--portable", "--no-repack", "--ctx-size",
-                            "--threads", "--max-sequences", "--cache-memory", "--cache-type", "--page-size", "--chunk"})
+  for (const char* local :
+       {"--model", "--synthetic", "--device", "--portable", "--no-repack", "--ctx-size", "--threads", "--max-sequences",
+        "--cache-memory", "--prefix-cache-memory", "--cache-type", "--page-size", "--chunk"})
     url->excludes(command->get_option(local));  // the server has its own
   command->callback([flags, command, &action] {
     for (const char* name : {"--method", "--policy", "--mechanism", "--positions", "--budget", "--sinks"})

@@ -17,6 +17,12 @@ void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags) {
       ->type_name("MIB")
       ->group(group)
       ->default_str("a quarter of the machine's, at most 4096");
+  command
+      .add_option("--prefix-cache-memory", flags.prefix_mib,
+                  "of it, for beginnings of prompts that others may share; they give way to answers; 0: none")
+      ->type_name("MIB")
+      ->group(group)
+      ->default_str(flags.prefix_share == 0 ? "0" : "half of it");
 }
 
 std::size_t mib_to_bytes(double mib, const char* flag) {
@@ -34,6 +40,12 @@ SchedulerOptions scheduler_options(const SchedulerFlags& flags, const SessionOpt
                                         : mib_to_bytes(flags.cache_mib, "--cache-memory");
   if (out.pool_bytes > memory_bytes())
     fail("--cache-memory {}: this machine has {}", flags.cache_mib, human_bytes(memory_bytes()));
+  out.prefix_bytes = static_cast<std::size_t>(flags.prefix_share * static_cast<double>(out.pool_bytes));
+  if (flags.prefix_mib)
+    out.prefix_bytes = *flags.prefix_mib == 0 ? 0 : mib_to_bytes(*flags.prefix_mib, "--prefix-cache-memory");
+  if (out.prefix_bytes > out.pool_bytes)
+    fail("--prefix-cache-memory {}: it is a part of --cache-memory, which is {}", *flags.prefix_mib,
+         human_bytes(out.pool_bytes));
   return out;
 }
 

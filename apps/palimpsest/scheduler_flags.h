@@ -9,6 +9,8 @@ namespace palimpsest::cli {
 struct SchedulerFlags {
   int max_sequences = 64;
   double cache_mib = 0;  // 0: chosen by the machine
+  std::optional<double> prefix_mib = {};
+  double prefix_share = 0;  // of the cache memory, unless prefix_mib says otherwise
 };
 void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags);
 

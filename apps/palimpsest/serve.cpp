@@ -36,7 +36,7 @@ struct ServeFlags {
   CacheFlags cache;
   std::optional<long long> threads;
   ServerOptions server;
-  SchedulerFlags scheduler;
+  SchedulerFlags scheduler = {.prefix_share = 0.5};
   int max_queue = SchedulerOptions{}.max_queue;
   std::string alias, chat_template;
   std::string session_path;

@@ -82,6 +82,36 @@ TEST(PagePool, SaysSoWhenThereIsNoMemory) {
   EXPECT_EQ(pool.pages_in_use(), 0u);
 }
 
+TEST(PagePool, AsksForRoomBeforeItsLimit) {
+  PagePool pool(4096);
+  std::vector<std::byte*> spare;
+  pool.limit(4, [&] {
+    if (spare.empty()) return false;
+    pool.give_back(spare.back());
+    spare.pop_back();
+    return true;
+  });
+  std::byte* mine = pool.take();
+  for (int i = 0; i < 2; ++i) spare.push_back(pool.take());
+  pool.share(mine);
+  spare.push_back(mine);
+  std::byte* last = pool.take();
+  EXPECT_EQ(spare.size(), 3u) << "there was room";
+  std::memset(mine, 7, 4096);
+  EXPECT_EQ(pool.own(mine), mine) << "the other user gave it up";
+  EXPECT_EQ(pool.pages_copied(), 0u);
+  EXPECT_EQ(spare.size(), 2u);
+  pool.reserve(2);
+  EXPECT_EQ(spare.size(), 0u);
+  EXPECT_EQ(pool.pages_in_use(), 2u);
+  std::vector<std::byte*> more;
+  for (int i = 0; i < 3; ++i) more.push_back(pool.take());
+  EXPECT_EQ(pool.pages_in_use(), 5u) << "nobody gives way";
+  for (std::byte* page : more) pool.give_back(page);
+  pool.give_back(mine);
+  pool.give_back(last);
+}
+
 TEST(Cache, IsUnchangedWhenThereIsNoMemory) {
   Cache cache({.layers = 1, .kv_heads = 1, .head_dim = 1 << 24, .value_dim = 1 << 24, .page_size = 1 << 24});
   EXPECT_THROW(cache.insert(3), Error);

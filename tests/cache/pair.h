@@ -38,9 +38,7 @@ class Pair {
   }
   void check() { expect_same(cache_, naive_); }
   Cache& cache() { return cache_; }
-  bool can_share(const Pair& other) const {
-    return other.cache_.options() == cache_.options() || other.cache_.whole();
-  }
+  bool can_share(const Pair& other) const { return other.cache_.options() == cache_.options() || other.cache_.whole(); }
   void share(Pair& other) {
     const bool alike = other.cache_.options() == cache_.options();
     cache_.share(other.cache_);

@@ -85,10 +85,16 @@ const char* const kMethods[] = {"full",
                                 "lazy:budget=40,every=6",
                                 "streaming:budget=40,rerotate=recompute"};
 
+// Two of three begin as others do.
 Request random_request(std::mt19937& random) {
   Request r;
   r.prompt.resize(1 + random() % 90);
   for (TokenId& t : r.prompt) t = static_cast<TokenId>(random() % kVocabulary);
+  if (const unsigned text = random() % 3; text > 0) {
+    std::mt19937 words(text);
+    const std::size_t shared = r.prompt.size() * 4 / 5;
+    for (std::size_t i = 0; i < shared; ++i) r.prompt[i] = static_cast<TokenId>(words() % kVocabulary);
+  }
   r.method = parse_method(kMethods[random() % std::size(kMethods)]);
   r.max_tokens = 1 + random() % 40;
   r.sampler.temperature = random() % 2 == 0 ? 0.0F : 1.0F;
@@ -111,8 +117,14 @@ std::vector<TokenId> alone(const Request& request) {
   return out;
 }
 
-TEST(Scheduler, TogetherGivesWhatAloneGives) {
-  Scheduler scheduler(small_decoder(), nullptr, small_options());
+class SchedulerWithPrefixes : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Prefixes, SchedulerWithPrefixes, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Kept" : "Off"; });
+
+TEST_P(SchedulerWithPrefixes, TogetherGivesWhatAloneGives) {
+  SchedulerOptions options = small_options();
+  options.prefix_bytes = GetParam() ? options.pool_bytes / 2 : 0;
+  Scheduler scheduler(small_decoder(), nullptr, options);
   std::mt19937 random(3);
   std::vector<Request> requests;
   std::vector<std::shared_ptr<Answer>> answers;
@@ -134,6 +146,89 @@ TEST(Scheduler, TogetherGivesWhatAloneGives) {
   EXPECT_EQ(load.promised_bytes, 0u);
   EXPECT_EQ(load.running + load.waiting, 0);
   EXPECT_EQ(load.finished[static_cast<int>(Finish::kLength)], 40);
+  EXPECT_EQ(load.prefix_hits > 0, GetParam());
+  EXPECT_EQ(load.copied_bytes > 0, GetParam());
+}
+
+// What they share is read once; each goes its own way from there.
+TEST(Scheduler, SequencesThatShareABeginningEvictDifferently) {
+  SchedulerOptions options = small_options();
+  options.prefix_bytes = options.pool_bytes / 2;
+  Scheduler scheduler(small_decoder(), nullptr, options);
+  std::mt19937 random(5);
+  Request request;
+  request.prompt.resize(80);
+  for (TokenId& t : request.prompt) t = static_cast<TokenId>(random() % kVocabulary);
+  request.max_tokens = 60;
+  request.sampler.temperature = 0;
+  const auto ask = [&](const char* method, TokenId last) {
+    request.method = parse_method(method);
+    request.prompt.back() = last;
+    const auto answer = std::make_shared<Answer>();
+    scheduler.submit(request, answer);
+    while (scheduler.step()) {
+    }
+    EXPECT_EQ(answer->tokens, alone(request)) << method;
+    return answer->usage;
+  };
+  EXPECT_EQ(ask("h2o:budget=64", 1).cached, 0);
+  EXPECT_EQ(ask("h2o:budget=64", 2).cached, 72) << "its own beginnings, whatever left";
+  EXPECT_EQ(ask("h2o:budget=50", 3).cached, 48) << "those from which nothing had left";
+  EXPECT_EQ(ask("full", 4).cached, 48);
+  EXPECT_EQ(ask("full", 5).cached, 72);
+  EXPECT_EQ(ask("sparse:budget=72", 6).cached, 72);
+  EXPECT_EQ(ask("streaming:budget=40", 7).cached, 24);
+  EXPECT_EQ(ask("streaming:budget=40", 8).cached, 72);
+  EXPECT_EQ(ask("streaming:budget=40", 8).evicted, 80 + 59 - 40);
+  EXPECT_EQ(ask("h2o:budget=64,positions=cache", 9).cached, 0) << "its keys lie un-rotated";
+  EXPECT_EQ(ask("knorm:budget=64", 10).cached, 0) << "its scores come at a token's birth";
+  const SchedulerLoad load = scheduler.load();
+  EXPECT_EQ(load.prefix_queries, 11 * 80);
+  EXPECT_EQ(load.prefix_hits, load.prefix_queries - load.prompt_tokens);
+  EXPECT_GT(load.copied_bytes, 0);
+  EXPECT_EQ(load.used_bytes, 0u);
+  EXPECT_GT(load.prefix_bytes, 0u);
+}
+
+TEST(Scheduler, AnswersToOnePromptReadItOnce) {
+  SchedulerOptions options = small_options();
+  options.prefix_bytes = options.pool_bytes / 2;
+  Scheduler scheduler(small_decoder(), nullptr, options);
+  Request request{.prompt = std::vector<TokenId>(100, 7), .method = parse_method("h2o:budget=40"), .max_tokens = 5};
+  request.sampler.temperature = 0;
+  std::vector<std::shared_ptr<Answer>> answers;
+  for (int i = 0; i < 6; ++i) scheduler.submit(request, answers.emplace_back(std::make_shared<Answer>()));
+  while (scheduler.step()) {
+  }
+  const auto truth = alone(request);
+  for (const auto& answer : answers) EXPECT_EQ(answer->tokens, truth);
+  EXPECT_EQ(scheduler.load().prompt_tokens, 100 + 5 * 4) << "but for what is less than a chunk";
+}
+
+TEST(Scheduler, KeptBeginningsGiveWay) {
+  SchedulerOptions options = small_options();
+  options.prefix_bytes = options.pool_bytes = 96 << 10;
+  Scheduler scheduler(small_decoder(), nullptr, options);
+  const auto ask = [&](TokenId token, long long tokens) {
+    const auto answer = std::make_shared<Answer>();
+    Request request{.prompt = std::vector<TokenId>(60, token), .method = parse_method("full"), .max_tokens = tokens};
+    request.sampler.temperature = 0;
+    scheduler.submit(request, answer);
+    int steps = 0;
+    while (scheduler.step()) {
+      EXPECT_LT(++steps, 500);
+      EXPECT_LE(scheduler.load().peak_bytes, options.pool_bytes);
+    }
+    EXPECT_EQ(answer->how, Finish::kLength);
+    EXPECT_EQ(answer->tokens, alone(request));
+    return answer->usage.cached;
+  };
+  for (TokenId token = 0; token < 8; ++token) EXPECT_EQ(ask(token, 2), 0);
+  EXPECT_GT(scheduler.load().prefix_bytes, options.pool_bytes / 2);
+  EXPECT_EQ(ask(7, 2), 48) << "the newest";
+  EXPECT_EQ(ask(0, 2), 0) << "the oldest had to go";
+  EXPECT_EQ(ask(7, 130), 48) << "it needs all of the pool, and takes what it shares along";
+  EXPECT_LT(scheduler.load().prefix_bytes, options.pool_bytes / 4);
 }
 
 std::shared_ptr<const Snapshot> on_disk(const std::vector<std::byte>& packed) {
@@ -299,6 +394,8 @@ TEST(Scheduler, RandomLoadsLoseNothing) {
     std::mt19937 random(seed);
     SchedulerOptions options = small_options();
     options.pool_bytes = (40 + random() % 60) << 10;  // a few sequences' worth
+    if (seed > 4) options.pool_bytes *= 4;
+    options.prefix_bytes = options.pool_bytes * (seed % 3) / 2;
     options.max_sequences = 1 + static_cast<int>(random() % 8);
     Scheduler scheduler(small_decoder(), nullptr, options);
 
@@ -335,7 +432,9 @@ TEST(Scheduler, RandomLoadsLoseNothing) {
       scheduler.step();
       const SchedulerLoad load = scheduler.load();
       ASSERT_LE(load.promised_bytes, options.pool_bytes);
-      ASSERT_LE(load.used_bytes, load.promised_bytes);
+      ASSERT_LE(load.used_bytes, load.promised_bytes) << "somebody holds more than was promised";
+      ASSERT_LE(load.prefix_bytes, options.prefix_bytes);
+      ASSERT_LE(load.peak_bytes, options.pool_bytes) << "a kept beginning did not give way";
       ASSERT_LE(load.running, options.max_sequences);
     }
     for (auto& [id, k] : known) k.answer->open = true;
@@ -369,7 +468,11 @@ TEST(Scheduler, RandomLoadsLoseNothing) {
     for (const long long n : load.finished) heard += n;
     EXPECT_EQ(heard, finished);
     EXPECT_GT(finished, 50);
-    std::printf("seed %u: %lld finished, %lld refused, %lld steps\n", seed, finished, refused, load.steps);
+    if (seed > 4) {
+      EXPECT_EQ(load.prefix_hits > 100, seed % 3 > 0);
+    }
+    std::printf("seed %u: %lld finished, %lld refused, %lld steps, %lld of %lld tokens found\n", seed, finished,
+                refused, load.steps, load.prefix_hits, load.prefix_queries);
   }
 }
 
@@ -401,7 +504,9 @@ TEST(Scheduler, ALargeRequestIsNotStarved) {
 }
 
 TEST(Scheduler, ManyThreadsSubmitAndCancel) {
-  Scheduler scheduler(small_decoder(), nullptr, small_options());
+  SchedulerOptions options = small_options();
+  options.prefix_bytes = options.pool_bytes / 2;
+  Scheduler scheduler(small_decoder(), nullptr, options);
   std::jthread engine([&](std::stop_token stop) { scheduler.run(stop); });
   std::vector<std::jthread> clients;
   std::mutex mutex;

@@ -97,6 +97,23 @@ TEST_F(Completions, UsageCountsWhatWasEvicted) {
   EXPECT_EQ(pieces.back()["usage"], usage);
 }
 
+TEST_F(Completions, UsageCountsWhatOthersHadRead) {
+  ServerSetup setup;
+  setup.scheduler.chunk = 16;
+  setup.scheduler.prefix_bytes = setup.scheduler.pool_bytes / 2;
+  Running server(setup);
+  const std::string text = "Once upon a time there was a little girl who lived with her dog and her cat in a big house";
+  Json body = {{"prompt", text}, {"max_tokens", 20}, {"temperature", 0}, {"n", 2}, {"cache", "h2o:budget=24"}};
+  const auto cached = [&] { return server.answer(kText, body)["usage"]["prompt_tokens_details"]["cached_tokens"]; };
+  EXPECT_EQ(cached(), 0);
+  EXPECT_EQ(cached(), 16);
+  body["prompt"] = {text, "A cat", text + ", all alone"};
+  EXPECT_EQ(cached(), 32) << "of each prompt once";
+  EXPECT_EQ(text_of(server.answer(kText, body)), alone(text, "h2o:budget=24", 20, 0, 0));
+  EXPECT_TRUE(server.idle_within(5));
+  EXPECT_GT(server.load().prefix_bytes, 0u);
+}
+
 TEST_F(Completions, StopStringsEndTheText) {
   const std::string free = alone("Once upon a time", "streaming:budget=128", 120, 0, 0);
   const std::string stop = free.substr(30, 6);

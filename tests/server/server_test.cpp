@@ -245,6 +245,10 @@ TEST_F(ServerTest, MetricsCount) {
   EXPECT_EQ(value("num_requests_running"), 0);
   EXPECT_EQ(value("num_requests_waiting"), 0);
   EXPECT_EQ(value("kv_cache_usage_perc"), 0);
+  EXPECT_EQ(value("prefix_cache_bytes"), 0);
+  EXPECT_EQ(value("prefix_cache_queries_total"), 0);
+  EXPECT_EQ(value("prefix_cache_hits_total"), 0);
+  EXPECT_EQ(value("prefix_cache_copied_bytes_total"), 0);
   EXPECT_EQ(value("request_success_total", ",finished_reason=\"length\""), 1);
   EXPECT_EQ(value("request_success_total", ",finished_reason=\"abort\""), 0);
   EXPECT_EQ(value("time_to_first_token_seconds_count"), 1);

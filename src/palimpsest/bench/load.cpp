@@ -62,9 +62,12 @@ struct Line {
 
 std::vector<LoadRequest> random_load(int count, const Lengths& lengths, TokenId from, TokenId to, std::uint32_t seed) {
   std::mt19937 generator(seed);
+  const std::vector<TokenId> prefix = random_prompt(lengths.prefix, from, to, generator);
   std::vector<LoadRequest> requests(static_cast<std::size_t>(count));
-  for (auto& request : requests)
-    request = {.prompt = random_prompt(lengths.input, from, to, generator), .output = lengths.output};
+  for (auto& request : requests) {
+    request = {.prompt = prefix, .output = lengths.output};
+    std::ranges::copy(random_prompt(lengths.input, from, to, generator), std::back_inserter(request.prompt));
+  }
   return requests;
 }
 

@@ -19,6 +19,7 @@ struct LoadRequest {
 
 struct Lengths {
   long long input = 1024, output = 128;  // tokens
+  long long prefix = 0;                  // before the input, the same of all requests (of random_load)
 };
 
 // `count` prompts of tokens drawn from [from, to).

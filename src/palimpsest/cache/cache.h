@@ -74,6 +74,7 @@ class Cache {
   // other tables or with ranks are fine while `other` is whole(): then it is as if this one had taken those tokens in;
   // scores come along if both have a table for each head.
   void share(Cache& other);
+  std::unique_ptr<Cache> fork();                                    // another that shares all of this one's
   bool whole() const { return dropped_ == 0 && next() == live(); }  // every token is still there
   std::vector<const std::byte*> pages() const;                      // that it holds, of all heads
 

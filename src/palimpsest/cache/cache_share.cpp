@@ -32,8 +32,7 @@ void Cache::share(Cache& other) {
     tables_ = other.tables_;
   else
     for (int t = 0; t < tables(); ++t)
-      take_in(tables_[at(t)], other.table(other.options_.shared ? 0 : t),
-              tables() > 1 && other.tables() == tables());
+      take_in(tables_[at(t)], other.table(other.options_.shared ? 0 : t), tables() > 1 && other.tables() == tables());
   for (std::size_t h = 0; h < blocks_.size(); ++h) {
     blocks_[h] = other.blocks_[h];
     blocks_[h].resize(at(tables_[options_.shared ? 0 : h].pages()));
@@ -57,6 +56,12 @@ void Cache::share(Cache& other) {
   refresh_views();
 }
 
+std::unique_ptr<Cache> Cache::fork() {
+  auto copy = std::make_unique<Cache>(options_, pool_);
+  copy->share(*this);
+  return copy;
+}
+
 std::vector<const std::byte*> Cache::pages() const {
   std::vector<const std::byte*> all;
   for (const auto& blocks : blocks_)
@@ -76,7 +81,8 @@ void Cache::forget_lent(int t, int page) {
 void Cache::own(int t, int page) {
   if (at(page) >= lent_[at(t)].size() || !lent_[at(t)][at(page)]) return;
   const bool tokens = table(t).live_in_page(page) > 0;
-  for_each_head_of(t, [&](std::vector<std::byte*>& blocks) { blocks[at(page)] = pool_->own(blocks[at(page)], tokens); });
+  for_each_head_of(t,
+                   [&](std::vector<std::byte*>& blocks) { blocks[at(page)] = pool_->own(blocks[at(page)], tokens); });
   forget_lent(t, page);
 }
 

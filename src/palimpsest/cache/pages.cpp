@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "palimpsest/core/error.h"
 
@@ -91,7 +92,14 @@ std::uint32_t& PagePool::users_of(const std::byte* page) {
   return users;
 }
 
+void PagePool::limit(std::size_t pages, std::function<bool()> relieve) {
+  limit_ = pages;
+  relieve_ = std::move(relieve);
+}
+
 void PagePool::reserve(std::size_t pages) {
+  while (in_use_ + pages > limit_ && relieve_()) {
+  }
   while (slabs_.size() * pages_in_slab_ < in_use_ + pages) add_slab();
 }
 
@@ -113,6 +121,8 @@ void PagePool::share(std::byte* page) {
 }
 
 std::byte* PagePool::own(std::byte* page, bool bytes_matter) {
+  while (users_of(page) > 1 && in_use_ >= limit_ && relieve_()) {
+  }
   if (users_of(page) == 1) return page;
   std::byte* copy = take();
   if (bytes_matter) std::memcpy(copy, page, page_bytes_);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,13 +19,18 @@ class PagePool {
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  std::byte* take();  // 64-byte aligned, contents undefined; throws Error when the system has no more
+  std::byte* take();                // 64-byte aligned, contents undefined; throws Error when the system has no more
   void share(std::byte* page);      // one user more
   void give_back(std::byte* page);  // one user less; without a user it is free
   // Its user's alone from now on: the page itself, or a new one in its place (copy-on-write), with its bytes if they
-  // matter. Throws Error, unchanged, when the system has no more.
+  // matter. Throws Error, unchanged, when the system has no more. A page that the other users give back to make room
+  // for its copy needs none.
   std::byte* own(std::byte* page, bool bytes_matter = true);
   void reserve(std::size_t pages);  // the next so many take() cannot fail; throws Error
+
+  // Before more than so many pages are in use, `relieve` is asked to give some back: again and again, until there is
+  // room or it says false. Then the page is taken all the same: the limit is kept by those who promise pages.
+  void limit(std::size_t pages, std::function<bool()> relieve);
 
   std::size_t page_bytes() const { return page_bytes_; }
   std::size_t pages_in_use() const { return in_use_; }  // however many users a page has
@@ -43,6 +49,8 @@ class PagePool {
   std::size_t in_use_ = 0, peak_ = 0, copied_ = 0, empty_slabs_ = 0;
   std::vector<std::unique_ptr<Slab>> slabs_;  // by address
   std::size_t first_with_room_ = 0;           // no slab before it has a free page
+  std::size_t limit_ = SIZE_MAX;
+  std::function<bool()> relieve_;
 };
 
 }  // namespace palimpsest

@@ -12,8 +12,7 @@ std::size_t SlotQueue::places_for(std::size_t entries) {
 
 void SlotQueue::grow() {
   std::vector<int> larger(places_for(ring_.size() + 1));
-  for (int i = 0; i < size_; ++i)
-    larger[static_cast<std::size_t>(i)] = (*this)[i];
+  for (int i = 0; i < size_; ++i) larger[static_cast<std::size_t>(i)] = (*this)[i];
   ring_ = std::move(larger);
   head_ = 0;
 }

@@ -51,6 +51,7 @@ struct Written {
 
 struct Usage {
   long long prompt_tokens = 0, tokens = 0;  // read, written
+  long long cached = 0;                     // of the prompt's, that others had read before: see PrefixCache
   long long evicted = 0;                    // tokens that left the cache
   int cache_tokens = 0;                     // that it held last
   std::size_t cache_bytes_peak = 0;

@@ -36,6 +36,7 @@ struct Scheduler::Job {
   Usage usage;
 
   std::unique_ptr<Sequence> sequence;
+  std::optional<Reading> rule;  // of those that begin with their prompt
   std::unique_ptr<Sampler> sampler;
   std::size_t read = 0;  // tokens of the prompt that went through the model
   TokenId next = -1;     // the token that was written last, to be read
@@ -64,6 +65,7 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
          options.max_sequences, options.chunk, options.max_sequences + options.chunk);
   const Cache probe(page_shape(*decoder_, options));  // throws for an impossible shape
   pool_ = std::make_shared<PagePool>(page_bytes(probe.view(0)));
+  pool_->limit(options.pool_bytes / pool_->page_bytes(), [this] { return prefixes_.forget_one(); });
   workers_ = std::make_shared<Workers>(decoder_->threads());
   load_.pool_bytes = options.pool_bytes;
 }
@@ -131,6 +133,7 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
         "prompt or a smaller max_tokens",
         (job->need + (1 << 20) - 1) >> 20, options_.pool_bytes >> 20);
   job->sequence = std::make_unique<Sequence>(*decoder_, options_of(request), workers_, pool_);
+  if (before == nullptr) job->rule.emplace(*job->sequence);
   job->sampler = std::make_unique<Sampler>(request.sampler, vocabulary_.get(), hyper.vocabulary);
   for (const TokenId token : std::span(request.prompt).subspan(reads_it ? 1 : 0)) job->sampler->accept(token);
   if (before != nullptr) before->check(*job->sequence);
@@ -226,6 +229,8 @@ void Scheduler::admit() {
     if (load_.promised_bytes + first.need > options_.pool_bytes) break;
     load_.promised_bytes += first.need;
     first.usage.queue_ms = ms_since(first.submitted);
+    if (options_.prefix_bytes > 0 && first.rule) load_.prefix_queries += first.usage.prompt_tokens;
+    go_on_from_kept(first);  // before kept beginnings give way to others: this one's pages stay then
     running_.push_back(std::move(queue_.front()));
     queue_.pop_front();
   }
@@ -253,6 +258,29 @@ void Scheduler::restore() {
   if (failed) clear_away();
 }
 
+void Scheduler::go_on_from_kept(Job& job) {
+  if (!job.rule) return;
+  Cache* kept = prefixes_.find(*job.rule, job.request.prompt, job.read);
+  if (kept == nullptr) return;
+  job.sequence->go_on_from(*kept);
+  const auto read = static_cast<std::size_t>(kept->next());
+  job.usage.cached += static_cast<long long>(read - job.read);
+  prefix_hits_ += static_cast<long long>(read - job.read);
+  job.read = read;
+}
+
+// Whether another reads in this step what `job` would read next, so that it can go on from there in the next one.
+bool Scheduler::read_by_another(const Job& job) const {
+  if (options_.prefix_bytes == 0 || !job.rule) return false;
+  return std::ranges::any_of(running_, [&](const auto& other) {
+    if (!other->rule || !other->reading() || other->tokens.empty() || other->moment != Moment::kPrompt) return false;
+    const auto& prompt = other->request.prompt;
+    const std::size_t end = other->read + other->tokens.size();
+    return other->read == job.read && end < job.request.prompt.size() && other->request.method == job.request.method &&
+           std::equal(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(end), job.request.prompt.begin());
+  });
+}
+
 int Scheduler::share_out() {
   int left = options_.step_tokens;
   for (auto& job : running_) {
@@ -265,6 +293,8 @@ int Scheduler::share_out() {
   }
   for (auto& job : running_) {
     if (!job->reading() || left < options_.chunk) continue;
+    go_on_from_kept(*job);  // somebody may have come further since
+    if (read_by_another(*job)) continue;
     const std::span<const TokenId> rest = std::span(job->request.prompt).subspan(job->read);
     const std::size_t wanted = std::min(rest.size(), static_cast<std::size_t>(options_.chunk));
     job->tokens = rest.first(job->sequence->make_room(wanted, Moment::kPrompt, false));
@@ -289,7 +319,12 @@ void Scheduler::run_group(const std::vector<Job*>& group) {
   for (std::size_t i = 0; i < group.size(); ++i) {
     Job& job = *group[i];
     if (job.reading()) job.read += job.tokens.size();
-    if (job.reading()) continue;
+    if (job.reading()) {
+      if (!job.rule) continue;
+      prefixes_.keep(*job.rule, std::span(job.request.prompt).first(job.read), job.sequence->cache(),
+                     options_.prefix_bytes);
+      continue;
+    }
     try {
       advance(job, logits.subspan(i * width, width));
     } catch (const Error& e) {  // of the sampler: a grammar that cannot be met, logits that are no numbers
@@ -352,7 +387,10 @@ void Scheduler::clear_away() {
   }
   if (ended > 0 || load_.waiting == 0) last_end_ = now;
   load_.running = static_cast<int>(running_.size());
-  load_.used_bytes = pool_->bytes_in_use();
+  load_.prefix_hits = prefix_hits_;
+  load_.prefix_bytes = prefixes_.bytes();
+  load_.used_bytes = pool_->bytes_in_use() - load_.prefix_bytes;
+  load_.copied_bytes = static_cast<long long>(pool_->pages_copied() * pool_->page_bytes());
   load_.peak_bytes = pool_->bytes_peak();
 }
 

@@ -7,6 +7,10 @@
 // promise is kept without ever taking a page from a running sequence. Requests are admitted in the order they came; one
 // that has to wait for pages is not overtaken, so none waits for ever. One that could never fit is refused at once.
 //
+// A prompt that begins as another one did goes on from there (engine/prefix_cache.h). It is promised all its pages all
+// the same, so there is one for every copy of a page that it may have to make; kept beginnings live in what the others
+// leave, and give way whenever a page is wanted and none is free.
+//
 // Sequences with different methods share a step as long as their keys turn alike; else each kind has its own.
 #pragma once
 
@@ -20,6 +24,7 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/engine/prefix_cache.h"
 #include "palimpsest/engine/request.h"
 #include "palimpsest/engine/sequence.h"
 #include "palimpsest/text/vocabulary.h"
@@ -36,6 +41,7 @@ struct SchedulerOptions {
   int max_sequences = 64;                         // that run at a time
   int max_queue = 256;                            // that wait; more are refused with QueueFull
   std::size_t pool_bytes = std::size_t{1} << 30;  // of keys and values, of all sequences together
+  std::size_t prefix_bytes = 0;                   // of these, for kept beginnings of prompts, at the most; 0: none
 };
 
 class QueueFull : public Error {
@@ -44,10 +50,13 @@ class QueueFull : public Error {
 
 struct SchedulerLoad {  // one moment's state, and sums since the start
   int waiting = 0, running = 0, running_peak = 0;
-  std::size_t pool_bytes = 0, promised_bytes = 0, used_bytes = 0, peak_bytes = 0;  // peak: of those used
-  long long steps = 0, prompt_tokens = 0, tokens = 0, evicted = 0;                 // tokens: written
-  double seconds_per_request = 0;  // lately, from one end to the next while some waited; 0: none did
-  long long finished[6] = {};      // by Finish
+  std::size_t pool_bytes = 0, promised_bytes = 0;
+  std::size_t used_bytes = 0, prefix_bytes = 0, peak_bytes = 0;  // pages in use: not kept; kept; peak of both together
+  long long steps = 0, prompt_tokens = 0, tokens = 0, evicted = 0;  // tokens: written
+  long long prefix_queries = 0, prefix_hits = 0;  // tokens of prompts that were looked for, that were found
+  long long copied_bytes = 0;                     // of shared pages that somebody wrote in
+  double seconds_per_request = 0;                 // lately, from one end to the next while some waited; 0: none did
+  long long finished[6] = {};                     // by Finish
 };
 
 class Scheduler {
@@ -79,7 +88,9 @@ class Scheduler {
   std::size_t need_of(const Request& request) const;
   SessionOptions options_of(const Request& request) const;
   void admit();
-  void restore();   // the caches of the newly admitted that go on from a snapshot
+  void restore();  // the caches of the newly admitted that go on from a snapshot
+  void go_on_from_kept(Job& job);
+  bool read_by_another(const Job& job) const;
   void end_some();  // the cancelled and the late
   int share_out();  // who takes how many tokens in this step; how many in all
   void run_group(const std::vector<Job*>& group);
@@ -102,7 +113,9 @@ class Scheduler {
   bool woken_ = false;
   Clock::time_point last_end_ = Clock::now();  // of a request, or when last nobody waited
 
-  Jobs running_;  // in the order they were admitted; of the stepping thread alone
+  Jobs running_;  // in the order they were admitted; of the stepping thread alone, as what follows
+  PrefixCache prefixes_;
+  long long prefix_hits_ = 0;
   std::vector<SequenceStep> steps_;
 };
 

@@ -217,6 +217,12 @@ void Sequence::pretend(int tokens) {
   cache_->insert(tokens);
 }
 
+void Sequence::go_on_from(Cache& kept) {
+  assert(options_.method.cache);
+  cache_->share(kept);
+  evictor_.forget();
+}
+
 void Sequence::save(ByteWriter& out) const {
   out.array(std::span<const TokenId>(window_));
   cache_->save(out);

@@ -63,6 +63,10 @@ class Sequence final : AttentionReceiver {
   void pretend(int tokens);  // begin without a model
   void clear();
 
+  // This sequence read what `kept` holds, see Cache::share().
+  void go_on_from(Cache& kept);
+  Cache& cache() { return *cache_; }  // to be shared
+
   // The cache and what is beside it (engine/snapshot.h).
   void save(ByteWriter& out) const;
   bool accepts(ByteReader in) const;  // whether they were saved with a cache of this shape, type and page size
@@ -72,6 +76,7 @@ class Sequence final : AttentionReceiver {
   const Cache& cache() const { return *cache_; }
   const AttentionRule& rule() const { return rule_; }
   int budget(int table) const { return evictor_.budget(table); }
+  const Evictor& evictor() const { return evictor_; }
   const EvictionTimes& times() const { return times_; }
 
  private:

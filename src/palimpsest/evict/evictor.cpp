@@ -21,6 +21,12 @@ Evictor::Evictor(const Method& method, std::vector<int> budgets) : method_(metho
         method.policy);
 }
 
+long long Evictor::whole_until() const {
+  if (policy_ == nullptr || method_.schedule == Schedule::kPrompt || method_.schedule == Schedule::kPromptStep)
+    return INT64_MAX;
+  return budgets_.empty() ? method_.budget : std::ranges::min(budgets_);
+}
+
 int Evictor::room(const Cache& cache) const {
   if (policy_ == nullptr) return INT32_MAX;
   int least = INT32_MAX;

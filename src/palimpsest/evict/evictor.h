@@ -34,6 +34,8 @@ class Evictor {
 
   const Needs& needs() const { return needs_; }
   int budget(int table) const { return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(table)]; }
+  // As long as a prompt goes on, no token has left a table after so many were read.
+  long long whole_until() const;
   // Tokens that may be inserted before the next eviction is due, at the least 1 after a plan was applied.
   int room(const Cache& cache) const;
   // Brings every table that is due down to its budget less `coming` tokens (0 or 1: a step calls before it inserts,

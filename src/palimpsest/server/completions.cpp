@@ -86,6 +86,7 @@ class Exchange {
   void log() {
     Json& line = log_fields();
     line["prompt_tokens"] = usage_.prompt_tokens;
+    line["cached"] = usage_.cached_tokens;
     line["tokens"] = usage_.completion_tokens;
     line["evicted"] = usage_.evicted_tokens;
     line["ttft_ms"] = std::round(ttft_ms_ * 100) / 100;
@@ -127,6 +128,7 @@ class Exchange {
     --open_;
     usage_.completion_tokens += event.usage.tokens;
     usage_.evicted_tokens += event.usage.evicted;
+    if (event.choice % request_.n == 0) usage_.cached_tokens += event.usage.cached;  // a prompt is counted once
     if (ttft_ms_ == 0) ttft_ms_ = event.usage.ttft_ms;
     const char* reason = finish_reason(event.finish);
     finish_ = reason == nullptr ? failure(event).what() : reason;

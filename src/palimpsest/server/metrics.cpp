@@ -55,10 +55,17 @@ std::string Metrics::text(const SchedulerLoad& load, const std::string& model_na
   };
   one("num_requests_running", "gauge", "Requests that take part in steps.", load.running);
   one("num_requests_waiting", "gauge", "Requests that wait for room in the cache.", load.waiting);
-  one("kv_cache_usage_perc", "gauge", "Pages in use, as a share of the pool; 1 is all of it.", share(load.used_bytes));
+  one("kv_cache_usage_perc", "gauge",
+      "Pages in use, as a share of the pool; 1 is all of it. Kept beginnings are not counted.", share(load.used_bytes));
   one("kv_cache_promised_perc", "gauge", "What running requests may come to use, as a share of the pool.",
       share(load.promised_bytes));
   one("kv_cache_bytes", "gauge", "Bytes of pages in use.", load.used_bytes);
+  one("prefix_cache_bytes", "gauge", "Bytes of pages that beginnings of prompts are kept in.", load.prefix_bytes);
+  one("prefix_cache_queries_total", "counter", "Tokens of prompts that were looked for among kept beginnings.",
+      load.prefix_queries);
+  one("prefix_cache_hits_total", "counter", "Tokens of prompts that were found there, so not read.", load.prefix_hits);
+  one("prefix_cache_copied_bytes_total", "counter", "Bytes of shared pages that were copied because a sharer wrote.",
+      load.copied_bytes);
   one("prompt_tokens_total", "counter", "Tokens of prompts that were read.", load.prompt_tokens);
   one("generation_tokens_total", "counter", "Tokens that were written.", load.tokens);
   one("evicted_tokens_total", "counter", "Tokens that left a cache before its request was done.", load.evicted);

@@ -86,6 +86,7 @@ const char* finish_reason(Finish finish) {
 
 Json usage_json(const ReplyUsage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
           {"evicted_tokens", usage.evicted_tokens}};

@@ -16,7 +16,7 @@ struct ReplyHead {  // what every object of one reply has in common
 };
 
 struct ReplyUsage {
-  long long prompt_tokens = 0, completion_tokens = 0, evicted_tokens = 0;
+  long long prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, evicted_tokens = 0;
 };
 
 struct Choice {

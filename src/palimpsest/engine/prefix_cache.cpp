@@ -1,0 +1,73 @@
+#include "palimpsest/engine/prefix_cache.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace palimpsest {
+
+Reading::Reading(const Sequence& sequence)
+    : method(sequence.options().method),
+      chunk(sequence.options().chunk),
+      rotation(sequence.rule().rotation),
+      whole_until(sequence.evictor().whole_until()) {
+  const Needs& needs = sequence.evictor().needs();
+  if (needs.attention_window != 0 || needs.at_birth) statistics = method.policy;
+}
+
+bool serves(const Reading& from, std::size_t tokens, bool whole, const Reading& to) {
+  if (from.method == to.method && from.chunk == to.chunk) return true;
+  return whole && static_cast<long long>(tokens) <= to.whole_until && from.chunk == to.chunk &&
+         tokens % static_cast<std::size_t>(to.chunk) == 0 && from.rotation == to.rotation &&
+         (to.statistics.empty() || to.statistics == from.statistics);
+}
+
+bool PrefixCache::begins(const Kept& kept, std::span<const TokenId> prompt) {
+  return kept.tokens.size() <= prompt.size() && std::equal(kept.tokens.begin(), kept.tokens.end(), prompt.begin());
+}
+
+Cache* PrefixCache::find(const Reading& reading, std::span<const TokenId> prompt, std::size_t read) {
+  Kept* best = nullptr;
+  for (const auto& kept : kept_) {
+    const std::size_t tokens = kept->tokens.size();
+    if (tokens <= read || tokens >= prompt.size() || (best != nullptr && tokens <= best->tokens.size())) continue;
+    if (begins(*kept, prompt) && serves(kept->reading, tokens, kept->cache->whole(), reading)) best = kept.get();
+  }
+  if (best == nullptr) return nullptr;
+  touch(reading, best->tokens);
+  return best->cache.get();
+}
+
+void PrefixCache::touch(const Reading& reading, std::span<const TokenId> prompt) {
+  ++clock_;
+  for (const auto& kept : kept_)
+    if (begins(*kept, prompt) && serves(kept->reading, kept->tokens.size(), kept->cache->whole(), reading))
+      kept->used = clock_;
+}
+
+void PrefixCache::keep(const Reading& reading, std::span<const TokenId> tokens, Cache& cache, std::size_t most) {
+  if (cache.bytes_in_use() > most) return;
+  const bool known = std::ranges::any_of(kept_, [&](const auto& kept) {
+    return kept->tokens.size() == tokens.size() && begins(*kept, tokens) &&
+           serves(kept->reading, tokens.size(), kept->cache->whole(), reading);
+  });
+  if (!known) {
+    auto kept = std::make_unique<Kept>(reading, std::vector(tokens.begin(), tokens.end()), cache.fork());
+    page_bytes_ = page_bytes(cache.view(0));
+    for (const std::byte* page : kept->cache->pages()) ++users_[page];
+    kept_.push_back(std::move(kept));
+  }
+  touch(reading, tokens);
+  while (bytes() > most) forget_one();
+}
+
+bool PrefixCache::forget_one() {
+  if (kept_.empty()) return false;
+  const auto last = std::ranges::min_element(
+      kept_, {}, [](const auto& kept) { return std::tuple(kept->used, -static_cast<long long>(kept->tokens.size())); });
+  for (const std::byte* page : (*last)->cache->pages())
+    if (--users_[page] == 0) users_.erase(page);
+  kept_.erase(last);
+  return true;
+}
+
+}  // namespace palimpsest

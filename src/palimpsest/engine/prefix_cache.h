@@ -1,0 +1,69 @@
+// Beginnings of prompts that were read already, for the prompts that begin alike.
+//
+//   prompt   | chunk | chunk | chunk | rest |          a beginning ends where a chunk ends and the prompt goes on
+//            '--- kept ---'
+//                    '------- kept ------'             its pages are those of the sequence that read it, shared until
+//                                                      that one writes in them, and of the beginnings before it
+//
+// Chunks have a fixed size, so what a cache is after some of them follows from the method and the tokens, whatever left
+// on the way; a sequence that goes on from there is, to the last bit, the one that would have read them itself. As long
+// as nothing has left, methods may differ, too: see serves(). Why: docs/decisions/0010-shared-prefixes.md.
+//
+// Pages are counted once each, however many beginnings they are of. Not for several threads at once.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "palimpsest/engine/sequence.h"
+
+namespace palimpsest {
+
+// How a sequence reads a prompt.
+struct Reading {
+  explicit Reading(const Sequence& sequence);
+
+  Method method;
+  int chunk;
+  Rotation rotation;       // what keys are in the cache, and how they are rounded when they are read
+  std::string statistics;  // the policy that scores tokens while they are read; empty: none, or its scores are not kept
+  long long whole_until;   // no token has left after so many
+};
+// Whether a sequence that reads as `to` does would have the cache that one of `from` has after `tokens` tokens;
+// `whole`: it lost none.
+bool serves(const Reading& from, std::size_t tokens, bool whole, const Reading& to);
+
+class PrefixCache {
+ public:
+  // The longest kept beginning of `prompt` that a sequence of this reading would have come to, shorter than the prompt
+  // and longer than `read`; nullptr: there is none. It and those before it are the last to be forgotten.
+  Cache* find(const Reading& reading, std::span<const TokenId> prompt, std::size_t read);
+  // `tokens` were read into `cache`, at the end of a chunk that is not its prompt's last. Others are forgotten until
+  // all have at most `most` bytes; if this one alone has more, nothing is done.
+  void keep(const Reading& reading, std::span<const TokenId> tokens, Cache& cache, std::size_t most);
+  // The least recently used, of one prompt's the longest. false: there was none.
+  bool forget_one();
+
+  std::size_t bytes() const { return users_.size() * page_bytes_; }  // of all pages, each counted once
+  std::size_t size() const { return kept_.size(); }
+
+ private:
+  struct Kept {
+    Reading reading;
+    std::vector<TokenId> tokens;
+    std::unique_ptr<Cache> cache;
+    std::uint64_t used = 0;
+  };
+  static bool begins(const Kept& kept, std::span<const TokenId> prompt);
+  void touch(const Reading& reading, std::span<const TokenId> prompt);
+
+  std::vector<std::unique_ptr<Kept>> kept_;
+  std::unordered_map<const std::byte*, int> users_;  // beginnings that a page is of
+  std::size_t page_bytes_ = 0;
+  std::uint64_t clock_ = 0;
+};
+
+}  // namespace palimpsest

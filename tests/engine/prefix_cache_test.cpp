@@ -1,0 +1,255 @@
+// A sequence that goes on from what another read is, to the last bit, the one that reads it itself.
+#include "palimpsest/engine/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "palimpsest/model/synthetic.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr int kChunk = 24;
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+using Tokens = std::vector<TokenId>;
+
+Tokens random_tokens(std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  Tokens tokens(count);
+  for (TokenId& t : tokens) t = static_cast<TokenId>(random() % 90);
+  return tokens;
+}
+
+const SyntheticShape kSmall = {.width = 64, .feed_forward = 96, .query_heads = 4, .kv_heads = 2, .head_dim = 32};
+
+// A decoder and the pool of pages for its caches.
+struct Engine {
+  Engine(SyntheticShape shape_of_model, CacheType type, int page_size) : type(type), page_size(page_size) {
+    shape_of_model.vocabulary = 96;
+    shape_of_model.layers = 2;
+    decoder = std::make_shared<Decoder>(Model::from(make_synthetic(shape_of_model)), 1);
+    CacheOptions shape = decoder->cache_options();
+    shape.type = type;
+    shape.page_size = page_size;
+    pool = std::make_shared<PagePool>(page_bytes(Cache(shape).view(0)));
+  }
+  SessionOptions options(const std::string& method) const {
+    SessionOptions options;
+    options.method = parse_method(method);
+    options.cache_type = type;
+    options.page_size = page_size;
+    options.chunk = kChunk;
+    return options;
+  }
+  std::shared_ptr<Decoder> decoder;
+  CacheType type;
+  int page_size;
+  std::shared_ptr<PagePool> pool;
+};
+
+// Reads a prompt as the scheduler does, step by step.
+struct Reader {
+  Reader(const Engine& engine, const std::string& method)
+      : decoder(engine.decoder), sequence(*decoder, engine.options(method), nullptr, engine.pool), rule(sequence) {}
+
+  bool reading(const Tokens& prompt) const { return read < prompt.size(); }
+  void step(const Tokens& prompt) {
+    const auto rest = std::span(prompt).subspan(read);
+    run(rest.first(sequence.make_room(std::min<std::size_t>(rest.size(), kChunk), Moment::kPrompt, false)),
+        Moment::kPrompt, rest.size());
+    read = static_cast<std::size_t>(sequence.cache().next());
+  }
+  void decode(TokenId token) {
+    sequence.make_room(1, Moment::kDecode, false);
+    run({&token, 1}, Moment::kDecode, 0);
+  }
+  // The rest of the prompt, and some tokens that do not depend on anything; all logits.
+  std::vector<float> finish(const Tokens& prompt, int tokens) {
+    while (reading(prompt)) step(prompt);
+    for (int i = 0; i < tokens; ++i) decode(static_cast<TokenId>(i * 7 % 90));
+    return seen;
+  }
+  void go_on_from(Cache& kept) {
+    sequence.go_on_from(kept);
+    read = static_cast<std::size_t>(kept.next());
+  }
+
+  std::shared_ptr<Decoder> decoder;
+  Sequence sequence;
+  Reading rule;
+  std::size_t read = 0;
+  std::vector<float> seen;
+
+ private:
+  void run(std::span<const TokenId> tokens, Moment moment, std::size_t rest) {
+    if (moment == Moment::kPrompt && tokens.size() == rest) moment = Moment::kPromptEnd;
+    const SequenceStep step = sequence.begin(tokens, false);
+    const auto logits = decoder->step({&step, 1});
+    sequence.end(tokens.size(), moment);
+    if (moment != Moment::kPrompt) seen.insert(seen.end(), logits.begin(), logits.end());
+  }
+};
+
+const char* const kMethods[] = {"full",
+                                "streaming:budget=40",
+                                "streaming:budget=48,every=8",
+                                "lazy:budget=40,every=6",
+                                "streaming:budget=40,mechanism=shift",
+                                "streaming:budget=40,rerotate=fused",
+                                "streaming:budget=40,rerotate=recompute",
+                                "compact-shift:budget=40",
+                                "sparse:budget=40",
+                                "random:budget=40",
+                                "h2o:budget=40",
+                                "h2o:budget=33,positions=cache",
+                                "h2o:budget=40,mechanism=gather",
+                                "h2o:budget=40,schedule=prompt+step",
+                                "knorm:budget=40",
+                                "knorm:budget=40,mechanism=append",
+                                "keydiff:budget=40",
+                                "paged-eviction:budget=64",
+                                "paged-eviction:budget=96,schedule=step"};
+
+bool exists(const std::string& method, CacheType type, int page_size) {
+  if (type == CacheType::kQ8_0 &&
+      (method.find("compact") != std::string::npos || method.find("recompute") != std::string::npos))
+    return false;
+  return page_size <= 32 || method.find("paged") == std::string::npos;
+}
+
+// Of every method: at every end of a chunk another goes on, with the same prompt or with one that parts from it there,
+// after the one that they share with went on, too.
+TEST(SharedPrefix, GoingOnIsReadingAfresh) {
+  for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0})
+    for (const int page_size : {16, 32, 64}) {
+      const Engine engine(kSmall, type, page_size);
+      const Tokens prompt = random_tokens(130, 1);
+      long long evicted = 0;
+      int same = 0;
+      for (const std::string method : kMethods) {
+        if (!exists(method, type, page_size)) continue;
+        SCOPED_TRACE(method + " pages of " + std::to_string(page_size) + " type " +
+                     std::to_string(static_cast<int>(type)));
+        const auto afresh = Reader(engine, method).finish(prompt, 30);
+        Reader first(engine, method);
+        std::vector<std::unique_ptr<Cache>> kept;
+        while (first.reading(prompt)) {
+          first.step(prompt);
+          if (first.reading(prompt)) kept.push_back(first.sequence.cache().fork());
+        }
+        evicted += first.sequence.cache().evicted();
+        EXPECT_TRUE(first.finish(prompt, 30) == afresh);
+        ASSERT_GE(kept.size(), 4u);
+        for (const auto& each : kept) {
+          Tokens other(prompt.begin(), prompt.begin() + each->next());
+          const Tokens tail = random_tokens(40, 2);
+          other.insert(other.end(), tail.begin(), tail.end());
+          Reader second(engine, method);
+          second.go_on_from(*each);
+          if (++same % 2 == 0)
+            EXPECT_TRUE(second.finish(prompt, 30) == afresh) << "from " << each->next();
+          else
+            EXPECT_TRUE(second.finish(other, 30) == Reader(engine, method).finish(other, 30))
+                << "from " << each->next();
+        }
+      }
+      EXPECT_GT(evicted, 500);
+      EXPECT_EQ(engine.pool->pages_in_use(), 0u);
+      EXPECT_GT(engine.pool->pages_copied(), 500u);
+    }
+}
+
+// Of every two methods, while nothing has left: where serves() says so, and it does for those that should.
+TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
+  for (const std::string model : {"small", "tiny-bloom", "tiny-nope", "tiny-gemma2"}) {
+    const Engine engine(model == "small" ? kSmall : parse_synthetic(model), CacheType::kF16, 16);
+    const Tokens prompt = random_tokens(60, 3);
+    std::map<std::string, std::vector<float>> afresh;
+    for (const std::string method : kMethods) afresh[method] = Reader(engine, method).finish(prompt, 10);
+    std::set<std::pair<std::string, std::string>> pairs;
+    for (const std::string from : kMethods) {
+      Reader first(engine, from);
+      while (first.read < 24) first.step(prompt);
+      const auto kept = first.sequence.cache().fork();
+      ASSERT_TRUE(kept->whole());
+      for (const std::string to : kMethods) {
+        Reader second(engine, to);
+        if (!serves(first.rule, first.read, true, second.rule)) continue;
+        pairs.emplace(from, to);
+        second.go_on_from(*kept);
+        EXPECT_TRUE(second.finish(prompt, 10) == afresh[to]) << model << ": " << from << " -> " << to;
+      }
+    }
+    EXPECT_TRUE(pairs.contains({"full", "sparse:budget=40"}));
+    EXPECT_TRUE(pairs.contains({"full", "streaming:budget=40"}));
+    EXPECT_TRUE(pairs.contains({"h2o:budget=40", "full"}));
+    EXPECT_TRUE(pairs.contains({"h2o:budget=40,mechanism=gather", "h2o:budget=40"}));
+    EXPECT_FALSE(pairs.contains({"full", "h2o:budget=40"})) << "it needs the weights that its tokens received";
+    EXPECT_FALSE(pairs.contains({"knorm:budget=40", "h2o:budget=40"}));
+    std::printf("%s: %zu of %zu pairs share\n", model.c_str(), pairs.size(), std::size(kMethods) * std::size(kMethods));
+  }
+}
+
+// Pages are counted once, however many beginnings they are of; the least recently used goes first, of a prompt's own
+// the longest.
+TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
+  const Engine engine(kSmall, CacheType::kF32, 16);
+  const Tokens one = random_tokens(100, 1), two = random_tokens(100, 2);
+  PrefixCache prefixes;
+  const auto read = [&](const Tokens& prompt, std::size_t most) {
+    Reader reader(engine, "full");
+    while (reader.reading(prompt)) {
+      reader.step(prompt);
+      if (reader.reading(prompt))
+        prefixes.keep(reader.rule, std::span(prompt).first(reader.read), reader.sequence.cache(), most);
+    }
+  };
+  const Reader like(engine, "full");
+  const auto found = [&](const Tokens& prompt, std::size_t read) {
+    const Cache* kept = prefixes.find(like.rule, prompt, read);
+    return kept == nullptr ? 0 : kept->next();
+  };
+  const auto pages = [&](std::size_t tokens) {  // of so many tokens in 2 layers x 2 heads
+    return (tokens + 15) / 16 * 4 * engine.pool->page_bytes();
+  };
+  read(one, kMiB);
+  EXPECT_EQ(prefixes.size(), 4u);
+  // 96 tokens, and the half full pages that were copied: those of 24 and 72.
+  EXPECT_EQ(prefixes.bytes(), pages(96) + 2 * pages(16));
+  EXPECT_EQ(prefixes.bytes(), engine.pool->bytes_in_use());
+  read(one, kMiB);
+  EXPECT_EQ(prefixes.size(), 4u) << "known already";
+  const Tokens two_short(two.begin(), two.begin() + 60);
+  read(two_short, kMiB);
+  EXPECT_EQ(prefixes.size(), 6u);
+  read(random_tokens(100, 4), pages(16));
+  EXPECT_EQ(prefixes.size(), 6u) << "those that alone are too large are not kept";
+
+  EXPECT_EQ(found(one, 0), 96);
+  EXPECT_EQ(found(Tokens(one.begin(), one.begin() + 96), 0), 72) << "the last token must be read";
+  EXPECT_EQ(found(one, 96), 0);
+  EXPECT_EQ(found(two, 0), 48);
+  EXPECT_EQ(found(random_tokens(100, 3), 0), 0);
+  Tokens parted = one;
+  parted[60] ^= 1;
+  EXPECT_EQ(found(parted, 0), 48);
+
+  found(two, 0);
+  EXPECT_TRUE(prefixes.forget_one());
+  EXPECT_EQ(found(one, 0), 72) << "two was used since, and of one's the longest goes first";
+  EXPECT_EQ(found(two, 0), 48);
+  read(two_short, pages(48) + pages(16));
+  EXPECT_EQ(found(one, 0), 0) << "no room for both";
+  EXPECT_EQ(found(two, 0), 48);
+  EXPECT_EQ(prefixes.bytes(), engine.pool->bytes_in_use());
+  while (prefixes.forget_one()) {
+  }
+  EXPECT_EQ(prefixes.bytes(), 0u);
+  EXPECT_EQ(engine.pool->pages_in_use(), 0u);
+}
+
+}  // namespace
+}  // namespace palimpsest
