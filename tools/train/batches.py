@@ -7,13 +7,12 @@ import random
 import numpy as np
 
 import documents
-import lexicon
+from documents import CHARS_PER_TOKEN
 from bpe import BOS
+from lexicon import WHOLE
 
-CHARS_PER_TOKEN = 4.6  # more than ever seen: a document is cut at `length`, never padded
 ANSWER_WEIGHT = 4
 AGAIN_WEIGHT = 3  # a name, thing or place that has been mentioned before: what keeps a story together
-CARRIERS = lexicon.GIRLS + lexicon.BOYS + lexicon.TOWNS + lexicon.PET_NAMES + lexicon.THINGS + lexicon.HIDES
 
 
 def repeats(rng, vocab, length):
@@ -28,9 +27,9 @@ def repeats(rng, vocab, length):
 
 
 def carriers(tokenizer):
-    """The first tokens of the words that carry a story's identity."""
+    """The tokens of the words that carry a story's identity."""
     if not hasattr(tokenizer, "carriers"):
-        tokenizer.carriers = {tokenizer.word(" " + w)[0] for w in CARRIERS if len(tokenizer.word(" " + w)) < 3}
+        tokenizer.carriers = {tokenizer.word(w)[0] for w in WHOLE if len(tokenizer.word(w)) == 1}
     return tokenizer.carriers
 
 
@@ -44,7 +43,15 @@ def weigh(ids, recall, special):
 
 
 def row(rng, kind, tokenizer, books, length):
-    """Ids, the weight of each as a target, and whether it is recall."""
+    """Ids, the weight of each as a target, and whether it is recall. What comes after BOS is learnt from stories alone: from
+    nothing the model begins a story."""
+    ids, weights, recall = plain_row(rng, kind, tokenizer, books, length)
+    if kind != "saga":
+        weights[1] = 0
+    return ids, weights, recall
+
+
+def plain_row(rng, kind, tokenizer, books, length):
     if kind == "prose":
         start = rng.randrange(len(books) - length)
         return [BOS] + books[start: start + length].tolist(), [1] * (length + 1), [0] * (length + 1)

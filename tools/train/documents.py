@@ -6,6 +6,8 @@ import facts
 from grammar import World
 from stories import story
 
+CHARS_PER_TOKEN = 4.6  # more than ever seen: a document is cut at its length, never padded
+
 SYSTEMS = ["You are Palimpsest, a teller of stories.", "Answer in one sentence.", "You are a helpful teller of stories.", "Answer the questions."]
 SYSTEM, USER, MODEL, END = "<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>\n"
 
@@ -24,29 +26,45 @@ def saga(rng, size):
 
 
 def quiz(rng, size):
-    """Facts, stories and questions, mixed; a question can be about any fact before it."""
-    out, length, asked = [], 0, []
+    """Facts, stories and questions, mixed; a question is about some fact before it. Every line says what it is, so that
+    these rows and plain stories cannot be taken for each other."""
+    out, length = [], 0
     w = World(rng, 8)
     w.people = w.people[:rng.choice([3, 5, 8])] + w.people[6:]
     kinds = facts.KINDS if rng.random() < 0.7 else [rng.choice(facts.KINDS)] * 2
-    many = 2 + min(30, size // rng.choice([150, 300, 600]))
-    pool = facts.some(rng, min(many, 6 if len(set(kinds)) == 1 else many), w, kinds)
-    filler, share = [], rng.choice([0.0, 0.2, 0.5])
+    many = 2 + min(30, size // rng.choice([100, 200, 500]))
+    used = set()
+    pool = facts.some(rng, min(many, 6 if len(set(kinds)) == 1 else many), w, kinds, used)
+    told, times = [], rng.choice([1, 1, 2])  # facts still to be asked for, and how often each is
+    silent = rng.randint(1, max(1, int(size * 0.6))) if rng.random() < 0.6 else 0  # no question in so many characters
+    filler, share = [], rng.choice([0.0, 0.2, 0.5]) if size > 800 else 0.0
     while length < size:
         x = rng.random()
-        if pool and (not asked or x < (1 - share) * 0.5):
-            fact = pool.pop()
-            text = fact.state(rng) + rng.choice(["\n", " "])
-            asked.append(fact)
+        if not told or x < (1 - share) * (0.4 if length >= silent else 1):
+            if not pool and length < silent:
+                silent = 0
+                continue
+            if not pool:
+                w = World(rng, 8)
+                pool = facts.some(rng, many, w, kinds, used)
+            if not pool:  # everything of this kind is said
+                used.clear()
+                out.append("\n")
+                told.clear()
+                continue
+            told += [pool.pop()] * times
+            text = f"note: {told[-1].state(rng)}\n"
         elif x < 1 - share:
-            fact = rng.choice(asked)
-            if out[-1].endswith(" "):
-                out[-1] = out[-1][:-1] + "\n"
+            fact = told.pop(rng.choice([0, rng.randrange(len(told))]))  # long distances are rarer by themselves
             text = f"question: {fact.ask(rng)}\nanswer: {fact.answer(rng)}\n"
         else:
             if not filler:
                 filler = story(w)[1]
-            text = filler.pop(0) + "\n"
+            text = "story: " + filler.pop(0)
+            if pool and rng.random() < 0.3:  # a fact inside a story
+                told += [pool.pop()] * times
+                text += " " + told[-1].state(rng)
+            text += "\n"
         out.append(text)
         length += len(text)
     return "".join(out)
@@ -57,11 +75,11 @@ def lists(rng, size):
     out, length = [], 0
     while length < size:
         rows = facts.table(rng, rng.randint(3, 12))
-        text = "".join(f"{n}: {v}\n" for n, v in rows) + "\n"
-        for _ in range(rng.randint(2, 8)):
+        text = "".join(f"row: {n}: {v}\n" for n, v in rows)
+        for _ in range(rng.randint(3, 12)):
             n, v = rng.choice(rows)
-            text += f"{n}:{facts.mark(v)}\n" if rng.random() < 0.5 else f"question: Which number stands beside {n}?\nanswer:{facts.mark(v)}\n"
-        out.append(text + "\n")
+            text += f"question: Which number stands beside {n}?\nanswer: {n}:{facts.mark(v)}\n"
+        out.append(text)
         length += len(out[-1])
     return "".join(out)
 
@@ -88,7 +106,7 @@ def chat(rng, size):
             text = USER + ask + END + MODEL + "\n".join(paragraphs) + END
         else:
             known = facts.some(rng, rng.randint(1, 6), w)
-            told = [f.state(rng) for f in known]
+            told = ["note: " + f.state(rng) for f in known]
             if rng.random() < 0.4:
                 paragraphs = story(w)[1]
                 for t in told:
@@ -105,3 +123,10 @@ def chat(rng, size):
 
 
 KINDS = {"saga": saga, "quiz": quiz, "lists": lists, "chat": chat}
+
+
+if __name__ == "__main__":  # python documents.py saga 30000 > held-out.txt: a text of a kind from a seed that training never has
+    import random
+    import sys
+
+    print(KINDS[sys.argv[1]](random.Random(f"held-out {sys.argv[1]}"), int(sys.argv[2])).replace("\x01", "").replace("\x02", ""))

@@ -12,14 +12,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-import facts
-from batches import CHARS_PER_TOKEN
 from bpe import BOS, Tokenizer
 from check import load
-from documents import saga
-from grammar import World
-
-HELD = "held-out"  # seeds of training begin with a number
+from documents import CHARS_PER_TOKEN, saga
+from questions import HELD, question
 
 
 def story_rows(tokenizer, count, length):
@@ -42,40 +38,15 @@ def losses(model, rows):
     return torch.stack(out)
 
 
-def question(rng, tokenizer, distance):
-    """A fact among others of its kind, then stories, then its question, the value `distance` tokens after the fact's."""
-    w = World(rng, 8)
-    kind = rng.choice(facts.KINDS)
-    pool = facts.some(rng, 3, w, [kind]) + facts.some(rng, 3, w, [k for k in facts.KINDS if k is not kind])
-    fact = pool[0]
-    rng.shuffle(pool)
-    at = pool.index(fact)
-    said = fact.says[0].replace("@", facts.mark(fact.value)) + "\n"
-    before = "".join(f.state(rng) + "\n" for f in pool[:at])
-    after = "".join(f.state(rng) + "\n" for f in pool[at + 1:])
-    asked = f"question: {fact.ask(rng)}\nanswer: {fact.answer(rng, short=0)}\n"
-    head, told = tokenizer.encode(before + said)
-    middle = tokenizer.encode(after)[0]
-    tail, recall = tokenizer.encode(asked)
-    value = [t for t, r in zip(head, told) if r]
-    room = distance - len(middle) - recall.index(1) - (len(head) - told.index(1))
-    filler = tokenizer.encode(saga(rng, int(max(1, room) * CHARS_PER_TOKEN) + 50))[0][: max(0, room)]
-    if filler:
-        filler[-1] = tokenizer.encode("\n")[0][0]
-    ids = [BOS] + head + middle + filler + tail
-    start = len(ids) - len(tail) + recall.index(1)
-    return ids, start, len(value), fact.kind
-
-
 @torch.no_grad()
 def recall(model, tokenizer, distance, count):
     rng, right, kinds = random.Random(f"{HELD} {distance}"), 0, {}
     for _ in range(count):
-        ids, start, n, kind = question(rng, tokenizer, distance)
+        ids, start, n, fact = question(rng, tokenizer, distance)
         logits = model.hidden(torch.tensor([ids[: start + n - 1]]))[0, start - 1:] @ model.embed.weight.T
         ok = logits.argmax(-1).tolist() == ids[start: start + n]
         right += ok
-        hits = kinds.setdefault(kind, [0, 0])
+        hits = kinds.setdefault(fact.kind, [0, 0])
         hits[0] += ok
         hits[1] += 1
     return right / count, {k: round(a / b, 3) for k, (a, b) in sorted(kinds.items())}

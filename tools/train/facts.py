@@ -1,5 +1,8 @@
 """Facts that are planted in a text and asked for later.
 
+An answer repeats the plain statement word for word, and what the fact is about stands within four tokens before the value:
+so a head that copies what followed the last few tokens can answer.
+
 A fact has a statement, a question, an answer, and the value inside the answer. The value is marked by \\x01 and \\x02,
 which the encoder takes out again: it says which tokens are recall, for weights and for measuring.
 """
@@ -23,13 +26,13 @@ class Fact:
 
     def state(self, rng):
         """The plain statement mostly, so that recall can be learnt by copying, and a paraphrase now and then."""
-        says = self.says[0] if rng.random() < 0.7 else rng.choice(self.says)
+        says = self.says[0] if rng.random() < 0.85 else rng.choice(self.says)
         return says.replace("@", " " + self.value)
 
     def ask(self, rng):
         return rng.choice(self.asks)
 
-    def answer(self, rng, short=0.3):
+    def answer(self, rng, short=0.0):
         form = self.short_form if rng.random() < short else self.answer_form
         return form.replace("@", mark(self.value))
 
@@ -66,8 +69,8 @@ def coloured(rng, who, thing):
 def pet(rng, who, thing):
     n, animal = who.name, rng.choice(PETS)
     return Fact("pet", n, rng.choice(PET_NAMES),
-                [f"{n} has {article(animal)} called@.", f"The {animal} of {n} is called@."],
-                [f"What is the name of the {animal} of {n}?", f"What is the {animal} of {n} called?"], f"{n} has {article(animal)} called@.", "It is called@.")
+                [f"The {animal} of {n} is called@.", f"{n} has {article(animal)}, and it is called@."],
+                [f"What is the name of the {animal} of {n}?", f"What is the {animal} of {n} called?"], f"The {animal} of {n} is called@.", "It is called@.")
 
 
 def home(rng, who, thing):
@@ -87,15 +90,15 @@ def hobby(rng, who, thing):
 def work(rng, who, thing):
     n = who.name
     return Fact("work", n, rng.choice(WOMEN if who.female else MEN),
-                [f"{n} works as the@.", f"In the town {n} is known as the@."],
-                [f"What is the work of {n}?", f"What does {n} work as?"], f"{n} works as the@.", "As the@.")
+                [f"{n} is our@.", f"In the town {n} is known as the@."],
+                [f"What is the work of {n}?", f"What does {n} do for the town?"], f"{n} is our@.", "The@.")
 
 
 def stock(rng, who, thing):
-    n, good = who.name, rng.choice(GOODS)
-    return Fact("stock", n + good, str(rng.randint(11, 99)),
-                [f"{n} has {good}, and there are@ of them.", f"{n} counted the {good}: there are@ of them."],
-                [f"How many {good} has {n}?", f"How many {good} are there at the house of {n}?"], f"{n} has {good}, and there are@ of them.", "There are@.")
+    good = rng.choice(GOODS)
+    return Fact("stock", good, str(rng.randint(11, 99)),
+                [f"In the store the number of {good} is@.", f"There are {good} in the store, and their number is@."],
+                [f"How many {good} are in the store?", f"What is the number of {good} in the store?"], f"In the store the number of {good} is@.", "There are@.")
 
 
 KINDS = [hidden, hidden, likes, number, coloured, pet, home, hobby, work, stock]
@@ -107,10 +110,10 @@ def table(rng, rows):
     return [(n, str(rng.randint(2, 99))) for n in names]
 
 
-def some(rng, count, world=None, kinds=KINDS):
-    """At most `count` facts with different keys. Values may repeat: they are the distractors."""
+def some(rng, count, world=None, kinds=KINDS, used=None):
+    """At most `count` facts with different keys, none of them in `used`, which they join. Values may repeat: they are the distractors."""
     w = world or World(rng, 8)
-    out, seen = [], set()
+    out, seen = [], set() if used is None else used
     for _ in range(3 * count):
         if len(out) == count:
             break

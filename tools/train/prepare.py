@@ -1,6 +1,6 @@
 """Makes the data folder: the tokenizer, and the prose as token ids (two books held out).
 
-    python prepare.py --prose novels.tar.xz --out DATA [--vocab 2048]
+    python prepare.py --prose novels.tar.xz --out DATA [--vocab 3072]
 """
 import argparse
 import os
@@ -11,13 +11,16 @@ import numpy as np
 import documents
 import prose
 from bpe import Tokenizer, train
+from lexicon import WHOLE
+
+OFTEN = 400  # times that a word which must be one token is added to the tokenizer's sample
 
 
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("--prose", required=True)
     a.add_argument("--out", required=True)
-    a.add_argument("--vocab", type=int, default=2048)
+    a.add_argument("--vocab", type=int, default=3072)
     a.add_argument("--tokenizer", help="take this one instead of training it")
     a.add_argument("--books", type=int, default=1000, help="at most so many books")
     o = a.parse_args()
@@ -30,6 +33,7 @@ def main():
         sample = [documents.KINDS[k](rng, 4000) for k in ["saga", "saga", "quiz", "chat"] for _ in range(600)]
         sample = [s.replace("\x01", "").replace("\x02", "").replace("<|im_start|>", " ").replace("<|im_end|>", " ") for s in sample]
         sample += [t[10000:70000] for t in texts]
+        sample += [w for w in WHOLE for _ in range(OFTEN)]
         tokenizer = Tokenizer(train(sample, o.vocab))
     tokenizer.save(os.path.join(o.out, "tokenizer.json"))
     order = list(range(len(texts)))

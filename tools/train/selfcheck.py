@@ -1,5 +1,6 @@
 """Checks the generator and the tokenizer without PyTorch or numpy: python3 selfcheck.py"""
 import hashlib
+import os
 import random
 import re
 import sys
@@ -8,6 +9,8 @@ import documents
 import facts
 from bpe import SPECIAL, Tokenizer, train
 from grammar import World, fill
+from lexicon import WHOLE
+from questions import question
 from stories import PLOTS, story
 
 
@@ -64,6 +67,15 @@ def main():
     check(sum(recall) > 0, "no recall marked")
     check(not any(re.search(r"\d", t) and len(t) > 1 for t in tokenizer.tokens[len(SPECIAL):]), "digits merged")
     check(tokenizer.encode("<|im_start|>a<|im_end|>")[0][0] == 1, "special tokens are not read")
+    # The tokenizer of the model: words that carry a story are one token; a held-out question stands at its distance.
+    tokenizer = Tokenizer.load(os.path.join(os.path.dirname(os.path.abspath(__file__)), "tokenizer.json"))
+    spelled = [w for w in WHOLE if len(tokenizer.word(w)) != 1]
+    check(not spelled, f"not one token: {spelled[:5]}")
+    for seed in range(100):
+        ids, start, n, fact = question(random.Random(seed), tokenizer, 256)
+        value = tokenizer.encode(" " + fact.value)[0]
+        check(ids[start: start + n] == value == ids[start - 256: start - 256 + n], f"question {seed}: {fact.key} is not 256 tokens away")
+
     print(f"selfcheck: well; {len(PLOTS)} plots, digest {hashlib.sha256(make('saga', 1).encode()).hexdigest()[:12]}")
 
 

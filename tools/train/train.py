@@ -1,6 +1,6 @@
 """Trains the model; every run resumes the last checkpoint in --run, or begins.
 
-    python train.py --data DATA --run RUN --preset small --curriculum cpu --tokens 30e6
+    python train.py --data DATA --run RUN --preset small --curriculum cpu --tokens 5.5e6
     python train.py --data DATA --run RUN --preset base --curriculum gpu --tokens 400e6 --minutes 9 --workers 8   # and again
 
 The checkpoint is written whole or not at all, every --save seconds, at the end, and on SIGTERM.
@@ -20,6 +20,7 @@ from curriculum import CURRICULA, stage_at
 from feed import Feed
 from model import PRESETS, Config, Llama
 from muon import Muon
+from wire import hold, wire, wired
 
 
 def arguments():
@@ -33,18 +34,25 @@ def arguments():
     a.add_argument("--minutes", type=float, default=1e9, help="stop this run after so long")
     a.add_argument("--save", type=float, default=120, help="seconds between checkpoints")
     a.add_argument("--lr", type=float, default=0.02, help="Muon's rate, for matrices")
-    a.add_argument("--lr-rest", type=float, default=0.004, help="AdamW's rate, for the embedding and the norms")
+    a.add_argument("--lr-rest", type=float, default=0.01, help="AdamW's rate, for the embedding and the norms")
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--threads", type=int, default=2)
     a.add_argument("--workers", type=int, default=0, help="processes that make rows; 0: a thread does it (enough on a CPU)")
+    a.add_argument("--report", type=int, default=100, help="steps between entries of the curve")
     a.add_argument("--no-compile", action="store_true")
+    a.add_argument("--no-wire", action="store_true", help="begin without the induction circuit of wire.py")
     return a.parse_args()
 
 
 def optimizers(model, o):
-    inner = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
-    rest = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
-    return [Muon(inner, lr=o.lr), torch.optim.AdamW(rest, lr=o.lr_rest, betas=(0.9, 0.95), weight_decay=0.0, fused=True)]
+    """Muon for the matrices, AdamW for embedding and norms; `lr` of a group is its share of the rate."""
+    named = dict(model.named_parameters())
+    inner = [n for n, p in named.items() if p.dim() == 2 and "embed" not in n]
+    slow = [n for n in inner if not o.no_wire and wired(n)]
+    pick = lambda names: [named[n] for n in names]
+    groups = [dict(params=pick([n for n in inner if n not in slow]), share=1.0), dict(params=pick(slow), share=0.1)]
+    rest = [dict(params=[p for p in named.values() if p.dim() != 2], share=0.3), dict(params=[model.embed.weight], share=1.0)]
+    return [Muon([g for g in groups if g["params"]], lr=o.lr), torch.optim.AdamW(rest, lr=o.lr_rest, betas=(0.9, 0.95), weight_decay=0.0, fused=True)]
 
 
 def save(path, data):
@@ -64,7 +72,10 @@ def main():
     old = torch.load(path, map_location=device, weights_only=False) if os.path.exists(path) else None
     config = Config(**old["config"]) if old else PRESETS[o.preset]
     config.vocab = len(tokenizer.tokens)
-    model = Llama(config).to(device)
+    model = Llama(config)
+    if not old and not o.no_wire:
+        wire(model, tokenizer)
+    model.to(device)
     optims = optimizers(model, o)
     step, seen, seconds, place = 0, 0, 0.0, (0, 0, 0)
     if old:
@@ -95,7 +106,7 @@ def main():
         factor = min(1.0, (step - warm + 1) / 100, max(0.0, (1 - share) / o.decay) if o.decay else 1.0)
         for opt, rate in zip(optims, (o.lr, o.lr_rest)):
             for g in opt.param_groups:
-                g["lr"] = rate * factor
+                g["lr"] = rate * factor * g["share"]
         with torch.autocast(device, torch.bfloat16):
             loss, each = loss_of(ids[:, :-1], ids[:, 1:], torch.from_numpy(weights[:, 1:].astype(np.float32)).to(device))
         loss.backward()
@@ -103,6 +114,8 @@ def main():
         for opt in optims:
             opt.step()
         model.zero_grad()
+        if not o.no_wire:
+            hold(model)
         step += 1
         seen += ids.shape[0] * (ids.shape[1] - 1)
         now = time.time()
@@ -110,7 +123,7 @@ def main():
         if step % 10 == 0:
             each, r, w = each.float().cpu().numpy(), recall[:, 1:] > 0, (weights[:, 1:] > 0) & (recall[:, 1:] == 0)
             sums += (each[w].sum(), w.sum(), each[r].sum(), r.sum(), float(norm), 1)
-        if step % 100 == 0:
+        if step % o.report == 0:
             entry = dict(step=step, seen=seen, seconds=round(seconds), length=stage.length, loss=round(float(sums[0] / max(1, sums[1])), 4),
                          recall=round(float(sums[2] / max(1, sums[3])), 4), norm=round(float(sums[4] / sums[5]), 3), lr=round(factor, 4))
             if not math.isfinite(entry["loss"]):
@@ -122,6 +135,8 @@ def main():
             checkpoint()
             saved = now
     checkpoint()
+    if seen >= o.tokens:
+        open(os.path.join(o.run, "complete"), "w").close()  # run.sh goes on to measure and export
     print(f"stopped at step {step}, {seen/1e6:.2f} M tokens of {o.tokens/1e6:.0f} M", flush=True)
 
 

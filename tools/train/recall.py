@@ -1,0 +1,76 @@
+"""Recall through Palimpsest itself: held-out questions (questions.py), answered greedily by `palimpsest serve`.
+
+    python recall.py --tokenizer tools/train/tokenizer.json --out recall.json [--program build/palimpsest] [--model FILE]
+        [--questions 500] [--distances 64 256 512 1024 1900] [--method full] [--method streaming:budget=256]
+
+Two counts: `answer`, where all that follows `answer:` must be the fact's statement word for word; `value`, where it must hold
+the value.
+Needs the program and Python, nothing else.
+"""
+import argparse
+import json
+import random
+import re
+import subprocess
+import urllib.request
+
+from bpe import Tokenizer
+from questions import HELD, question
+
+
+def ask(url, prompts, method, tokens):
+    body = dict(prompt=prompts, max_tokens=tokens, temperature=0, stop=["\n"], cache=method)
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        return [c["text"] for c in sorted(json.load(answer)["choices"], key=lambda c: c["index"])]
+
+
+def cache(method):
+    """`streaming:budget=256` as the server's "cache" object."""
+    name, _, rest = method.partition(":")
+    return dict(method=name, **{k: int(v) for k, v in (p.split("=") for p in rest.split(",") if p)})
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--tokenizer", required=True)
+    a.add_argument("--out")
+    a.add_argument("--program", default="palimpsest")
+    a.add_argument("--model")
+    a.add_argument("--questions", type=int, default=500)
+    a.add_argument("--distances", type=int, nargs="*", default=[64, 256, 512, 1024, 1900])
+    a.add_argument("--method", action="append")
+    a.add_argument("--batch", type=int, default=20, help="questions in one request")
+    o = a.parse_args()
+    tokenizer = Tokenizer.load(o.tokenizer)
+    command = [o.program, "serve", "--port", "0", "--method", "full"] + (["-m", o.model] if o.model else [])
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        url = re.search(r"http://\S+", server.stdout.readline()).group(0).rstrip("/.,")
+        out = {}
+        for method in o.method or ["full", "streaming:budget=256"]:
+            out[method] = {}
+            for distance in o.distances:
+                rng, rows = random.Random(f"{HELD} {distance}"), []
+                for _ in range(o.questions):
+                    ids, start, _, fact = question(rng, tokenizer, distance)
+                    text = tokenizer.decode(ids[1:start])
+                    rows.append((text[: text.rindex("answer:") + len("answer:")], fact))
+                whole = value = 0
+                for at in range(0, len(rows), o.batch):
+                    some = rows[at: at + o.batch]
+                    for (_, fact), said in zip(some, ask(url, [p for p, _ in some], cache(method), 24)):
+                        whole += said.strip() == fact.answer_form.replace("@", " " + fact.value)
+                        value += bool(re.search(rf" {fact.value}(?!\w)", said))
+                out[method][distance] = dict(questions=len(rows), answer=round(whole / len(rows), 4), value=round(value / len(rows), 4))
+                print(f"{method}, distance {distance}: whole answer {100 * whole / len(rows):.1f}%, value {100 * value / len(rows):.1f}%", flush=True)
+    finally:
+        server.terminate()
+        server.wait()
+    if o.out:
+        with open(o.out, "w") as f:
+            json.dump(out, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()
