@@ -75,7 +75,7 @@ def main():
         out += sinks(width + GAP, measured["weight_on_first_4"])
         width += GAP + W + 30
     with open(o.out, "w") as f:
-        f.write(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {TOP + H + 50}" font-family="sans-serif" font-size="12">'
+        f.write(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {TOP + H + 50}" font-family="DejaVu Sans,Helvetica,Arial,sans-serif" font-size="12">'
                 f'<rect width="100%" height="100%" fill="white"/>' + "\n".join(out) + "</svg>\n")
 
 
