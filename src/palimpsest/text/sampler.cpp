@@ -6,7 +6,6 @@
 #include <cassert>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <random>
 #include <string_view>
@@ -37,35 +36,40 @@ void check(const SamplerOptions& o, const Vocabulary* vocabulary) {
   if (!o.grammar.empty() && vocabulary == nullptr) fail("a grammar needs a vocabulary: synthetic models have none");
 }
 
-// libllama prints what it has against a grammar, and all of the grammar, to stderr: kept here for our own message.
+// libllama prints what it has against a grammar, and all of the grammar, to stderr: led into memory for our own
+// message. That stream is never closed: another thread may just be printing to it.
 class StderrKept {
  public:
   StderrKept() {
 #ifdef __GLIBC__
-    stderr = open_memstream(&text_, &size_);
-    if (stderr == nullptr) stderr = before_;
+    static FILE* const memory = open_memstream(&text_, &size_);
+    if (memory == nullptr) return;
+    std::rewind(memory);
+    stderr = memory;
 #endif
   }
   ~StderrKept() {
-    first_line();
-    std::free(text_);
+    end();
   }
   StderrKept(const StderrKept&) = delete;
   StderrKept& operator=(const StderrKept&) = delete;
   std::string first_line() {
-#ifdef __GLIBC__
-    if (stderr != before_) std::fclose(std::exchange(stderr, before_));
-#endif
-    const std::string_view all(text_ == nullptr ? "" : text_);
+    end();
+    const std::string_view all(text_ == nullptr ? "" : text_, size_);
     return std::string(all.substr(0, std::min<std::size_t>(all.find('\n'), 200)));
   }
 
  private:
+  void end() {
+#ifdef __GLIBC__
+    if (FILE* const memory = std::exchange(stderr, before_); memory != before_) std::fflush(memory);
+#endif
+  }
   static inline std::mutex one_at_a_time_;
+  static inline char* text_ = nullptr;
+  static inline std::size_t size_ = 0;  // as far as the last one printed
   std::lock_guard<std::mutex> lock_{one_at_a_time_};
-  FILE* before_ = stderr;
-  char* text_ = nullptr;
-  std::size_t size_ = 0;
+  FILE* const before_ = stderr;
 };
 
 llama_sampler* init_grammar(const Vocabulary& vocabulary, const std::string& grammar) {
