@@ -47,8 +47,9 @@ struct Tiny {
     store_element(page.data(), CacheType::kF32, key_index(layer, slot, 1), k1);
     store_element(page.data() + value_offset(layer), CacheType::kF32, value_index(layer, slot), value);
   }
-  void attend(int queries, const std::int32_t* at) {
+  void attend(int queries, const std::int32_t* at, int weights_queries = INT32_MAX) {
     tokens.count = queries;
+    tokens.weights_queries = weights_queries;
     tokens.when = at;
     out.assign(queries * step.shape.query_heads, -1);
     step.q = {q.data(), 2 * step.shape.query_heads, 2};
@@ -132,8 +133,7 @@ TEST(Reference, WeightsAreTheMeanOverTheGroupAndTheSumOverTheLastQueries) {
   t.attend(2, at);
   EXPECT_FLOAT_EQ(t.weights[0], 1 + (0.5f + 0.75f) / 2);
   EXPECT_FLOAT_EQ(t.weights[1], (0.5f + 0.25f) / 2);
-  t.step.weights_queries = 1;
-  t.attend(2, at);
+  t.attend(2, at, 1);
   EXPECT_FLOAT_EQ(t.weights[0], (0.5f + 0.75f) / 2);
 }
 

@@ -40,6 +40,7 @@ CacheOptions options_of(const Variant& v) {
           .mechanism = v.mechanism,
           .shared = v.shared,
           .track_rank = true,
+          .columns = 2,
           .pages = v.pages};
 }
 

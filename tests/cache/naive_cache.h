@@ -18,6 +18,7 @@ struct NaiveToken {
   Position position;
   std::uint32_t id;  // stands for its key and value: every element's bytes are made from it
   float score = 0;
+  static float column(float score, int c) { return score == 0 ? 0 : score + static_cast<float>(c + 1); }
   int page = 0;  // block: tokens that share a page have the same
 };
 
@@ -181,6 +182,8 @@ inline void expect_same(const Cache& cache, NaiveCache& naive) {
         ++in_page[static_cast<std::size_t>(slot / o.page_size)];
         ASSERT_EQ(slots.when[slot], std::max<Position>(position - table.base(), SlotTable::kOldest));
         ASSERT_EQ(table.score()[static_cast<std::size_t>(slot)], found->score);
+        for (int c = 0; c < table.columns(); ++c)
+          ASSERT_EQ(table.column(c)[static_cast<std::size_t>(slot)], NaiveToken::column(found->score, c));
         if (o.track_rank) {
           ASSERT_EQ(slots.rank[slot], static_cast<int>(found - tokens.begin()));
         }

@@ -45,7 +45,8 @@ class Pair {
     if (alike)
       naive_ = other.naive_;
     else
-      naive_.take_in(other.naive_, cache_.tables() > 1 && other.cache_.tables() > 1);
+      naive_.take_in(other.naive_, cache_.tables() > 1 && other.cache_.tables() > 1 &&
+                                       cache_.options().columns == other.cache_.options().columns);
     inserted_ = other.inserted_;
     dropped_ = other.dropped_;
   }
@@ -129,16 +130,17 @@ class Pair {
     inserted_ = 0;
     ASSERT_EQ(cache_.bytes_in_use(), 0u);
   }
-  // A policy's doing: some scores change, in the column and in the model.
+  // A policy's doing: some scores change, in the column and in the model, and the statistics beside them.
   void score() {
     for (int t = 0; t < cache_.tables(); ++t) {
       if (naive_.table(t).empty()) continue;
       auto& token = naive_.table(t)[static_cast<std::size_t>(below(static_cast<int>(naive_.table(t).size())))];
-      token.score = static_cast<float>(below(1000));
-      const auto position = cache_.table(t).position();
-      cache_.table(t)
-          .score()[static_cast<std::size_t>(std::ranges::find(position, token.position) - position.begin())] =
-          token.score;
+      token.score = static_cast<float>(1 + below(1000));
+      SlotTable& table = cache_.table(t);
+      const auto slot =
+          static_cast<std::size_t>(std::ranges::find(table.position(), token.position) - table.position().begin());
+      table.score()[slot] = token.score;
+      for (int c = 0; c < table.columns(); ++c) table.column(c)[slot] = NaiveToken::column(token.score, c);
     }
   }
 

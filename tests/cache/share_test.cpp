@@ -27,7 +27,8 @@ struct Herd {
             .page_size = page_size,
             .mechanism = static_cast<Mechanism>(below(5)),
             .shared = below(2) == 0,
-            .track_rank = below(2) == 0};
+            .track_rank = below(2) == 0,
+            .columns = below(2)};
   }
   void add() { pairs.push_back(std::make_unique<Pair>(some_options(), random(), pool)); }
 

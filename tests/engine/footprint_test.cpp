@@ -157,6 +157,10 @@ const Case kBounded[] = {
     {"knorm:budget=64"},
     {"knorm:budget=60,mechanism=shift,positions=cache", CacheType::kF32, 32, true},
     {"keydiff:budget=64"},
+    {"tova:budget=64"},
+    {"snapkv:budget=64,schedule=step"},
+    {"r-kv:budget=64,every=16,mechanism=shift"},
+    {"lagkv:budget=64"},
 };
 INSTANTIATE_TEST_SUITE_P(Unbounded, FootprintTest, ::testing::ValuesIn(kUnbounded));
 INSTANTIATE_TEST_SUITE_P(Bounded, FootprintTest, ::testing::ValuesIn(kBounded));
@@ -232,6 +236,8 @@ TEST(Footprint, TermsByHand) {
   EXPECT_EQ(f.counts, 6u * 4 * 4);
   EXPECT_EQ(f.queues, 0u);
   EXPECT_EQ(footprint(options, {.tokens = 0}).total(), 0u);
+  options.columns = 8;
+  EXPECT_EQ(footprint(options, {.tokens = 100}).columns, 6u * 128 * (8 + 4 + 4 + 4 + 8 * 4));
 }
 
 }  // namespace

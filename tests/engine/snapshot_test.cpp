@@ -91,12 +91,27 @@ struct Writer {  // a session with its sampler, and what it wrote
 TEST_F(SnapshotTest, GoesOnToTheLastBit) {
   const auto decoder = decoder_of();
   std::mt19937 random(11);
-  for (const char* method :
-       {"full", "streaming:budget=40", "streaming:budget=48,every=8", "h2o:budget=40", "h2o:budget=40,positions=cache",
-        "sparse:budget=40", "lazy:budget=40,every=6", "streaming:budget=40,mechanism=shift", "compact-shift:budget=40",
-        "h2o:budget=40,mechanism=gather", "random:budget=40", "window-recompute:budget=24",
-        "streaming:budget=40,rerotate=cached-half", "paged-eviction:budget=64", "knorm:budget=40,mechanism=append",
-        "keydiff:budget=40"})
+  for (const char* method : {"full",
+                             "streaming:budget=40",
+                             "streaming:budget=48,every=8",
+                             "h2o:budget=40",
+                             "h2o:budget=40,positions=cache",
+                             "sparse:budget=40",
+                             "lazy:budget=40,every=6",
+                             "streaming:budget=40,mechanism=shift",
+                             "compact-shift:budget=40",
+                             "h2o:budget=40,mechanism=gather",
+                             "random:budget=40",
+                             "window-recompute:budget=24",
+                             "streaming:budget=40,rerotate=cached-half",
+                             "paged-eviction:budget=64",
+                             "knorm:budget=40,mechanism=append",
+                             "keydiff:budget=40",
+                             "tova:budget=40",
+                             "snapkv:budget=48",
+                             "scissorhands:budget=40",
+                             "lagkv:budget=40",
+                             "r-kv:budget=40,every=8"})
     for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
       if (type == CacheType::kQ8_0 && std::string(method).find("compact-shift") != std::string::npos) continue;
       if (type == CacheType::kQ8_0 && std::string(method).find("cached-half") != std::string::npos) continue;

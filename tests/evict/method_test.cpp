@@ -78,17 +78,21 @@ struct Fault {
 TEST(Method, StringsThatCannotBeRead) {
   const Fault faults[] = {
       {"",
-       "unknown method '': use full, streaming, lazy, h2o, random, paged-eviction, knorm, keydiff, sparse, "
+       "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, scissorhands, lagkv, r-kv, "
+       "paged-eviction, knorm, keydiff, sparse, "
        "compact-shift or window-recompute"},
       {"Streaming",
-       "unknown method 'Streaming': use full, streaming, lazy, h2o, random, paged-eviction, knorm, keydiff, sparse, "
+       "unknown method 'Streaming': use full, streaming, lazy, h2o, random, tova, snapkv, scissorhands, lagkv, r-kv, "
+       "paged-eviction, knorm, keydiff, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
-       "unknown method 'streaming ': use full, streaming, lazy, h2o, random, paged-eviction, knorm, keydiff, sparse, "
+       "unknown method 'streaming ': use full, streaming, lazy, h2o, random, tova, snapkv, scissorhands, lagkv, r-kv, "
+       "paged-eviction, knorm, keydiff, sparse, "
        "compact-shift or "
        "window-recompute"},
       {":budget=1",
-       "unknown method '': use full, streaming, lazy, h2o, random, paged-eviction, knorm, keydiff, sparse, "
+       "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, scissorhands, lagkv, r-kv, "
+       "paged-eviction, knorm, keydiff, sparse, "
        "compact-shift or window-recompute"},
       {"streaming:", "method 'streaming:' ends with a colon: use NAME or NAME:key=value,key=value"},
       {"streaming:256", "'256' in method 'streaming:256' is not key=value"},

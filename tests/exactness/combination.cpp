@@ -6,7 +6,16 @@ namespace palimpsest::testing {
 
 namespace {
 
-const std::vector<std::string> kPolicies = {"none", "recent", "h2o", "random", "knorm", "keydiff", "paged-eviction"};
+const std::vector<std::string> kPolicies = {"none",  "recent",         "h2o",  "random", "knorm", "keydiff",
+                                            "lagkv", "paged-eviction", "r-kv", "snapkv", "tova",  "scissorhands"};
+// They compare keys or values that the cache holds.
+bool compares_rows(const std::string& policy) {
+  return policy == "keydiff" || policy == "lagkv" || policy == "r-kv";
+}
+// Their scores are rounded: attention, or comparisons of rows.
+bool rounded_score(const std::string& policy) {
+  return compares_rows(policy) || policy == "h2o" || policy == "snapkv" || policy == "tova" || policy == "scissorhands";
+}
 const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather", "block", "append"};
 const std::vector<std::pair<std::string, std::string>> kPositions = {{"original", ""},       {"cache", "two-query"},
                                                                      {"cache", "fused"},     {"cache", "cached-half"},
@@ -95,9 +104,10 @@ bool Combination::exists() const {
   if (way == "two-query" && (policy != "recent" || refresh || block())) return false;
   // Means of pages that nearly are the same leave no order to follow, so attention and cosines, which are rounded, are
   // left out.
-  if (block() && (policy == "h2o" || policy == "keydiff" || page_size > 32 || !split.empty())) return false;
+  if (block() && (rounded_score(policy) || page_size > 32 || !split.empty())) return false;
   if (block() && timing.options != "every=1" && timing.options.find("schedule") == std::string::npos) return false;
-  if (policy == "keydiff" && (way == "delta" || path == Path::kPortable || path == Path::kVulkan)) return false;
+  if (policy == "tova" && !split.empty()) return false;  // all heads of a layer decide alike
+  if (compares_rows(policy) && (way == "delta" || path == Path::kPortable || path == Path::kVulkan)) return false;
   if (way == "delta" &&
       ((mechanism != "shift" && mechanism != "gather") || path == Path::kPortable || path == Path::kVulkan))
     return false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -46,10 +47,8 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
   angles_.resize(frequencies_.size());
   if (method_.policy != "none") {
     policy_ = make_policy(method_.policy);
-    shared_ = policy_->needs().positions_only() && options.budgets.empty();
-    sees_attention_ = policy_->needs().attention_window != 0;
-    at_birth_ = policy_->needs().at_birth;
-    compares_keys_ = policy_->needs().keys && !at_birth_;
+    needs_ = policy_->needs();
+    shared_ = needs_.positions_only() && options.budgets.empty();
   }
   const auto heads = static_cast<std::size_t>(hyper.layers * hyper.kv_heads);
   tables_.resize(shared_ ? 1 : heads);
@@ -75,8 +74,13 @@ void Truth::begin(const Cache& cache, int count) {
 }
 
 void Truth::end() {
-  if (sees_attention_)
+  if (needs_.attention_window == Needs::kAll)
     for (std::size_t t = 0; t < tables_.size(); ++t) score(t);
+  for (Table& table : tables_)
+    for (Token& token : table.kept) {
+      if (needs_.attention_window > 0) token.history.emplace_back(next_ - 1, token.received);
+      token.received = 0;
+    }
   const bool ends = next_ == options_.prompt;
   if (count_ > 1 || ends) evict(0, ends ? When::kPromptEnd : next_ < options_.prompt ? When::kInPrompt : When::kLater);
 }
@@ -125,19 +129,57 @@ std::vector<float> Truth::keys_of(std::size_t index) {
   return out;
 }
 
+std::vector<float> Truth::values_of(std::size_t index) {
+  const int layer = static_cast<int>(index) / hyper_.kv_heads, head = static_cast<int>(index) % hyper_.kv_heads;
+  std::vector<float> out;
+  for (const Token& token : tables_[index].kept) {
+    const double* v = value(layer, head, token.position);
+    out.insert(out.end(), v, v + hyper_.value_dim);
+  }
+  return out;
+}
+
+// Of this step, or of the last parts of the window: the one that the last query is in, and those before it.
+std::vector<float> Truth::attention_of(std::size_t index) const {
+  const std::size_t heads = static_cast<std::size_t>(hyper_.kv_heads);
+  const std::size_t first = needs_.whole_layer ? index / heads * heads : index;
+  const std::size_t tables = needs_.whole_layer ? heads : 1;
+  std::vector<float> out;
+  for (std::size_t i = 0; i < tables_[index].kept.size(); ++i) {
+    double sum = 0;
+    for (std::size_t t = first; t < first + tables; ++t) {
+      const Token& token = tables_[t].kept.at(i);
+      sum += token.received / static_cast<double>(tables);
+      const Position parts = std::max(1, needs_.parts()), size = (needs_.attention_window + parts - 1) / parts;
+      for (const auto& [query, weight] : token.history)
+        if (query / size > (next_ - 1) / size - parts) sum += weight / static_cast<double>(tables);
+    }
+    out.push_back(static_cast<float>(sum));
+  }
+  return out;
+}
+
 void Truth::score(std::size_t index) {
   Table& table = tables_[index];
   std::vector<Position> position;
-  std::vector<float> score, received;
-  for (Token& token : table.kept) {
+  std::vector<float> score;
+  for (const Token& token : table.kept) {
     position.push_back(token.position);
     score.push_back(token.score);
-    received.push_back(static_cast<float>(std::exchange(token.received, 0)));
   }
-  const std::vector<float> keys = compares_keys_ ? keys_of(index) : std::vector<float>();
-  const Rows rows = {keys.data(), compares_keys_ ? static_cast<int>(table.kept.size()) : 0, hyper_.head_dim,
-                     hyper_.head_dim};
-  policy_->score({.position = position, .attention = received, .keys = rows, .fresh = count_}, score);
+  const std::vector<float> received = attention_of(index);
+  std::vector<float> keys, values;
+  if (needs_.keys) keys = keys_of(index);
+  if (needs_.values) values = values_of(index);
+  const auto rows = [&](const std::vector<float>& data, int width) {
+    return Rows{data.data(), static_cast<int>(data.size()) / width, width, width};
+  };
+  policy_->score({.position = position,
+                  .attention = received,
+                  .keys = rows(keys, hyper_.head_dim),
+                  .values = rows(values, hyper_.value_dim),
+                  .fresh = count_},
+                 score);
   for (std::size_t i = 0; i < score.size(); ++i) table.kept[i].score = score[i];
 }
 
@@ -167,8 +209,9 @@ int Truth::surplus(std::size_t table, int coming, When when) const {
 void Truth::evict(int coming, When when) {
   if (policy_ == nullptr) return;
   for (std::size_t t = 0; t < tables_.size(); ++t)
+    if (surplus(t, coming, when) > 0 && (needs_.at_decision() || needs_.positions_only())) score(t);
+  for (std::size_t t = 0; t < tables_.size(); ++t)
     if (const int count = surplus(t, coming, when); count > 0) {
-      if (!sees_attention_ && !at_birth_) score(t);
       if (method_.mechanism == Mechanism::kBlock && when == When::kLater)
         evict_page(tables_[t]);
       else
@@ -193,8 +236,7 @@ void Truth::evict_page(Table& table) {
     means.emplace_back(sum / options_.page_size, page);
   }
   std::ranges::sort(means);  // of equal ones the older page has the lower number
-  if (means.size() > 1 && std::abs(means[1].first - means[0].first) <= options_.same_score * std::abs(means[0].first) &&
-      verdict_.first_close < 0)
+  if (means.size() > 1 && same(means[1].first, means[0].first) && verdict_.first_close < 0)
     verdict_.first_close = next_;
   drop(table, pages.at(means.at(0).second));
 }
@@ -207,8 +249,7 @@ void Truth::evict(std::size_t index, int count) {
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return table.kept[i].score; });
   if (const auto last = static_cast<std::size_t>(count + method_.refresh); last < order.size()) {
     const float victim = table.kept[order[last - 1]].score, stays = table.kept[order[last]].score;
-    if (stays - victim <= options_.same_score * std::abs(victim) && verdict_.first_close < 0)
-      verdict_.first_close = next_;
+    if (same(stays, victim) && verdict_.first_close < 0) verdict_.first_close = next_;
   }
   order.resize(static_cast<std::size_t>(count + method_.refresh));
   std::ranges::sort(order);  // by age; some stay, evenly spaced
@@ -232,9 +273,13 @@ void Truth::drop(Table& table, const std::vector<std::size_t>& order) {
     table.kept.erase(table.kept.begin() + static_cast<std::ptrdiff_t>(order[i]));
 }
 
+// To rounding. Attention below the smallest normal float (a window of queries gives no more to some) is 0 in a kernel.
+bool Truth::same(double a, double b) const {
+  return std::abs(a - b) <= options_.same_score * std::abs(b) + double{std::numeric_limits<float>::min()};
+}
+
 bool Truth::tied(const Table& table, const Token& token) const {
-  return !table.dropped.empty() &&
-         std::abs(double{token.score} - table.boundary) <= options_.same_score * std::abs(table.boundary);
+  return !table.dropped.empty() && same(token.score, table.boundary);
 }
 
 // Where the sets differ by tokens that scored the same to rounding, ours becomes theirs.
@@ -250,8 +295,10 @@ void Truth::compare(const SlotTable& actual, int index, Table& table) {
   if (!known || !std::ranges::all_of(missing, is_tied) || !std::ranges::all_of(returned, is_tied)) {
     if (verdict_.kept_wrong++ == 0)
       verdict_.first_wrong = fmt::format(
-          "slot table {} before token {}: {} tokens where there should be {}, {} of ours are missing, {} were dropped",
-          index, next_, theirs.size(), table.kept.size(), missing.size(), returned.size());
+          "slot table {} before token {}: {} tokens where there should be {}, {} of ours are missing, {} were dropped; "
+          "the first missing scores {}, the last that left {}",
+          index, next_, theirs.size(), table.kept.size(), missing.size(), returned.size(),
+          missing.empty() ? 0 : missing.front().score, table.boundary);
   } else if (!missing.empty()) {
     verdict_.ties += static_cast<long long>(missing.size());
     if (verdict_.first_tie < 0) verdict_.first_tie = next_;
@@ -318,7 +365,7 @@ void Truth::store(int layer, const Layer& rows) {
 
 void Truth::layer(int index, const Layer& rows) {
   store(index, rows);
-  if (at_birth_) births(index, rows);
+  if (needs_.at_birth) births(index, rows);
   for (int h = 0; h < hyper_.kv_heads; ++h)
     for (int query = 0; query < count_; ++query) attend(index, rows, h, query);
 }
@@ -385,7 +432,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     out.assign(static_cast<std::size_t>(hyper_.value_dim), 0);
     for (std::size_t i = 0; i < seen.size(); ++i) {
       w[i] /= sum;
-      seen[i]->received += w[i] / group;
+      if (needs_.attention_window <= 0 || query >= count_ - needs_.attention_window) seen[i]->received += w[i] / group;
       const double* v = value(layer, kv_head, seen[i]->position);
       for (int d = 0; d < hyper_.value_dim; ++d) out[d] += w[i] * v[d];
     }

@@ -8,7 +8,8 @@
 // ALiBi's bias goes by the same distance; a layer's own window by the difference of positions, always.
 //
 // The policy is asked for scores (of tokens in order of age); protection, selection and schedule are written anew. A
-// policy of births is shown the rows that the model made; one that compares keys, those that a cache would hold.
+// policy of births is shown the rows that the model made; one that compares keys or values, those that a cache would
+// hold; one with a window of attention, sums over what each token received in each step of it.
 //
 // Mechanism `block`: a token shares a page with those that came before it until it is full. What an eviction after
 // tokens of a prompt leaves is laid into pages again, oldest first; when tokens come one by one, the full page of the
@@ -74,8 +75,9 @@ class Truth {
   struct Token {
     Position position;
     float score = 0;
-    double received = 0;  // attention weight in this step
-    int page = 0;         // block
+    double received = 0;                                    // attention weight in this step
+    int page = 0;                                           // block
+    std::vector<std::pair<Position, double>> history = {};  // the same of earlier steps, by their last query
   };
   struct Table {
     std::vector<Token> kept;     // oldest first
@@ -98,8 +100,11 @@ class Truth {
   void score(std::size_t index);
   void births(int layer, const Layer& rows);
   std::vector<float> keys_of(std::size_t index);
+  std::vector<float> values_of(std::size_t index);
+  std::vector<float> attention_of(std::size_t index) const;
   void compare(const SlotTable& actual, int index, Table& table);
   bool tied(const Table& table, const Token& token) const;
+  bool same(double a, double b) const;  // scores
   void store(int layer, const Layer& rows);
   void attend(int layer, const Layer& rows, int kv_head, int query);
   const Angle& angle(int rope, Position distance);
@@ -112,7 +117,8 @@ class Truth {
   const Method& method_;
   std::vector<RopeFrequencies> frequencies_;  // of each rotary table
   std::unique_ptr<Policy> policy_;
-  bool shared_ = true, sees_attention_ = false, at_birth_ = false, compares_keys_ = false;
+  Needs needs_;
+  bool shared_ = true;
   std::vector<Table> tables_;
   std::vector<std::vector<Angle>> angles_;          // of each rotary table, by distance
   std::vector<std::vector<double>> keys_, values_;  // [layer * kv_heads + head], rows by position

@@ -93,6 +93,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     }
     tokens_[n].first = first;
     tokens_[n].count = fresh;
+    tokens_[n].weights_queries = o.weights_queries;
     tokens_[n].when = sequence.when.data();
     first += fresh;
   }
@@ -200,7 +201,6 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     for (const Head& head : sequence.head) weights_.emplace_back(head.when.size());
   for (std::vector<float>& w : weights_) weights_of_.push_back(w.data());
   if (o.weights) step_.weights = weights_of_.data();
-  step_.weights_queries = o.weights_queries;
   rank_tiles_.resize(sequence_.size());
   rank_tiles_of_.assign(sequence_.size(), nullptr);
   for (std::size_t n = 0; o.rank_tiles && tokens_[0].rank_row != nullptr && n < sequence_.size(); ++n) {

@@ -60,6 +60,7 @@ struct StepTokens {
   const std::int32_t* head_window = nullptr;  // [layers * kv_heads], instead of `window`
   std::int32_t sink_end = INT32_MIN;          // `when` of the first token that is not a sink
   int sinks = 0;                              // tokens before it
+  int weights_queries = INT32_MAX;            // if weights are wanted: of so many of the last queries
 };
 
 // What query i of a head is ranked: the new tokens are its youngest.
@@ -108,9 +109,8 @@ struct AttentionStep {
   // or of one: they are made anew for each head. For kLate and kRecompute.
   const float* const* rank_tiles = nullptr;
   // Weights received, if wanted: [sequences][kv_heads] -> [slots] floats, mean over the group's query heads, summed
-  // over the step's last `weights_queries` queries. Dead and invisible slots get 0. nullptr: not wanted.
+  // over the last StepTokens::weights_queries queries. Dead and invisible slots get 0. nullptr: not wanted.
   float* const* weights = nullptr;
-  int weights_queries = INT32_MAX;
   // Called once for every head with weights, by the thread that has just completed them, in any order, and by several
   // threads at a time: they are still in its cache.
   void (*received)(void* context, int layer, int sequence, int kv_head) = nullptr;

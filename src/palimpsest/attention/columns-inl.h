@@ -17,7 +17,7 @@ namespace HWY_NAMESPACE {
 template <class T>
 HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first), group = w.group();
-  const std::int64_t wanted = w.tokens->count - static_cast<std::int64_t>(w.step->weights_queries);
+  const std::int64_t wanted = w.tokens->count - static_cast<std::int64_t>(w.tokens->weights_queries);
   const Vec share = hn::Set(df, 1 / static_cast<float>(group));
   std::fill_n(memory.column, kSplit, 0.0f);
   for (int query_block = 0; query_block < w.query_blocks; ++query_block) {

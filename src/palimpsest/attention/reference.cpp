@@ -162,7 +162,7 @@ struct Head {
             if (p[s] != 0) sum += p[s] * value(s, d);
           out[d] = static_cast<float>(sum);
         }
-        if (query >= tokens.count - static_cast<std::int64_t>(step.weights_queries))
+        if (query >= tokens.count - static_cast<std::int64_t>(tokens.weights_queries))
           for (int s = 0; s < count; ++s) total[s] += p[s] / shape.group();
       }
     }

@@ -31,8 +31,8 @@ HeadWork head_work(const AttentionStep& step, int sequence, int kv_head) {
   w.insert_units = w.query_blocks == 1 ? 0 : (count + kInsertTokens - 1) / kInsertTokens;
   assert(step.shape.rotation != Rotation::kRecompute || w.cache->type != CacheType::kQ8_0);
   if (step.shape.rotation == Rotation::kRecompute && step.shape.rope != RopeKind::kNone) w.rotate_units = stretches;
-  const bool keep = w.query_blocks == 1 && w.rows() <= kKeptRows && step.weights_queries > 0;
-  if (w.received != nullptr && keep) w.kept_queries = std::min(step.weights_queries, count);
+  const bool keep = w.query_blocks == 1 && w.rows() <= kKeptRows && w.tokens->weights_queries > 0;
+  if (w.received != nullptr && keep) w.kept_queries = std::min(w.tokens->weights_queries, count);
   if (w.received != nullptr && !keep) w.weights_units = stretches;
   w.place(nullptr);
   return w;

@@ -40,7 +40,7 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   if (options.pages && pool_ == nullptr) pool_ = std::make_shared<PagePool>(bytes);
   assert(!options.pages || pool_->page_bytes() == bytes);
   const auto count = static_cast<std::size_t>(options.shared ? 1 : heads());
-  tables_.assign(count, SlotTable(options.page_size, options.mechanism, options.track_rank));
+  tables_.assign(count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns));
   slot_views_.resize(count);
   moves_.resize(count);
   lent_.resize(count);

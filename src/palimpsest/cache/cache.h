@@ -31,6 +31,7 @@ struct CacheOptions {
   Mechanism mechanism = Mechanism::kInPlace;
   bool shared = true;         // one slot table for all heads
   bool track_rank = false;    // keep ranks (kernels that rotate late)
+  int columns = 0;            // floats of a policy's statistics that travel with each token, besides its score
   bool rotated_half = false;  // pages hold rotate_half(K) beside K
   bool pages = true;          // keys and values live in pages here; false: bookkeeping only, the bytes are elsewhere
 
@@ -72,7 +73,7 @@ class Cache {
 
   // Becomes what `other` is, of the same pool; its pages are shared. Takes no page. Options of another mechanism, of
   // other tables or with ranks are fine while `other` is whole(): then it is as if this one had taken those tokens in;
-  // scores come along if both have a table for each head.
+  // scores and statistics come along if both have a table for each head, and as many statistics.
   void share(Cache& other);
   std::unique_ptr<Cache> fork();                                    // another that shares all of this one's
   bool whole() const { return dropped_ == 0 && next() == live(); }  // every token is still there

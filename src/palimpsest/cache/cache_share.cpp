@@ -19,6 +19,9 @@ void take_in(SlotTable& table, const SlotTable& like, bool scores) {
   if (!scores) return;
   assert(like.score().size() >= table.score().size());
   std::copy_n(like.score().begin(), table.score().size(), table.score().begin());
+  assert(like.columns() == table.columns());
+  for (int c = 0; c < table.columns(); ++c)
+    std::copy_n(like.column(c).begin(), table.score().size(), table.column(c).begin());
 }
 
 }  // namespace
@@ -32,7 +35,8 @@ void Cache::share(Cache& other) {
     tables_ = other.tables_;
   else
     for (int t = 0; t < tables(); ++t)
-      take_in(tables_[at(t)], other.table(other.options_.shared ? 0 : t), tables() > 1 && other.tables() == tables());
+      take_in(tables_[at(t)], other.table(other.options_.shared ? 0 : t),
+              tables() > 1 && other.tables() == tables() && options_.columns == other.options_.columns);
   for (std::size_t h = 0; h < blocks_.size(); ++h) {
     blocks_[h] = other.blocks_[h];
     blocks_[h].resize(at(tables_[options_.shared ? 0 : h].pages()));

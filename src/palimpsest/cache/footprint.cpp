@@ -27,7 +27,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   f.tables = static_cast<std::size_t>(empty.tables());
   f.page_slots = static_cast<std::size_t>(options.page_size);
   f.row_bytes = page_bytes(empty.view(0)) / f.page_slots;
-  f.slot_bytes = SlotTable::slot_bytes(options.track_rank);
+  f.slot_bytes = SlotTable::slot_bytes(options.track_rank, options.columns);
   assert(occupancy.size() == 1 || occupancy.size() == f.tables);
   for (std::size_t t = 0; t < f.tables; ++t) {
     const Occupancy& o = occupancy[occupancy.size() == 1 ? 0 : t];

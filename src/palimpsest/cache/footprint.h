@@ -2,10 +2,10 @@
 // real sessions and finds the same bytes.
 //
 //   rows      pages of all heads x slots of a page x row     row: one token's key and value in one head
-//   columns   pages of all tables x slots of a page x slot   slot: position, when, score, and rank if it is kept
-//   counts    pages of all tables x 4                        live tokens of each page
-//   queues    places of all tables x 4                       free slots, not of shift and gather
-//   blocks    pages of all heads x 8                         addresses of the pages
+//   columns   pages of all tables x slots of a page x slot   slot: position, when, score, statistics, and rank if it is
+//   kept counts    pages of all tables x 4                        live tokens of each page queues    places of all
+//   tables x 4                       free slots, not of shift and gather blocks    pages of all heads x 8 addresses of
+//   the pages
 //
 // where a head has ceil(tokens / slots of a page) pages (append: more, see Occupancy). One table serves all heads that
 // decide alike, else each has its own.

@@ -15,8 +15,8 @@ std::size_t at(int i) {
 
 }  // namespace
 
-SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank)
-    : page_size_(page_size), mechanism_(mechanism), track_rank_(track_rank) {
+SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns)
+    : page_size_(page_size), mechanism_(mechanism), track_rank_(track_rank), column_(at(columns)) {
   assert(page_size > 0 && page_size % kTile == 0);
 }
 
@@ -28,6 +28,7 @@ void SlotTable::write(int slot, Position position) {
   position_[at(slot)] = position;
   when_[at(slot)] = when(position);
   score_[at(slot)] = 0;
+  for (auto& column : column_) column[at(slot)] = 0;
   if (track_rank_) rank_[at(slot)] = live_;  // it is the newest
   int& in_page = page_live_[at(slot / page_size_)];
   assert(in_page != kUnmapped);
@@ -40,6 +41,7 @@ void SlotTable::erase(int slot) {
   position_[at(slot)] = kNoPosition;
   when_[at(slot)] = kDead;
   score_[at(slot)] = 0;
+  for (auto& column : column_) column[at(slot)] = 0;
   if (track_rank_) rank_[at(slot)] = -1;
   if (--page_live_[at(slot / page_size_)] == 0) ++empty_pages_;
   --live_;
@@ -126,6 +128,7 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
     position_[at(to)] = position_[at(from)];
     when_[at(to)] = when_[at(from)];
     score_[at(to)] = score_[at(from)];
+    for (auto& column : column_) column[at(to)] = column[at(from)];
     ++to;
   }
   assert(before - to == static_cast<int>(victims.size()));
@@ -152,6 +155,7 @@ void SlotTable::map_page() {
     position_.resize(slots, kNoPosition);
     when_.resize(slots, kDead);
     score_.resize(slots, 0);
+    for (auto& column : column_) column.resize(slots, 0);
     if (track_rank_) rank_.resize(slots, -1);
     page_live_.push_back(kUnmapped);
   }
@@ -200,6 +204,7 @@ std::span<const int> SlotTable::trim(int reserve) {
     position_.resize(slots);
     when_.resize(slots);
     score_.resize(slots);
+    for (auto& column : column_) column.resize(slots);
     if (track_rank_) rank_.resize(slots);
   }
   return changed_pages_;
@@ -209,6 +214,7 @@ void SlotTable::move(int from, int to) {
   position_[at(to)] = std::exchange(position_[at(from)], kNoPosition);
   when_[at(to)] = std::exchange(when_[at(from)], kDead);
   score_[at(to)] = std::exchange(score_[at(from)], 0.0F);
+  for (auto& column : column_) column[at(to)] = std::exchange(column[at(from)], 0.0F);
   if (track_rank_) rank_[at(to)] = std::exchange(rank_[at(from)], -1);
   if (--page_live_[at(from / page_size_)] == 0) ++empty_pages_;
   if (page_live_[at(to / page_size_)]++ == 0) --empty_pages_;
@@ -257,7 +263,7 @@ void SlotTable::resume_at(Position position) {
 }
 
 void SlotTable::clear() {
-  *this = SlotTable(page_size_, mechanism_, track_rank_);
+  *this = SlotTable(page_size_, mechanism_, track_rank_, columns());
 }
 
 void SlotTable::rebase() {
@@ -275,12 +281,12 @@ SlotsView SlotTable::view() const {
           .fresh_count = static_cast<int>(fresh_.size())};
 }
 
-std::size_t SlotTable::slot_bytes(bool track_rank) {
-  return sizeof(Position) + sizeof(std::int32_t) + sizeof(float) + (track_rank ? sizeof(int) : 0);
+std::size_t SlotTable::slot_bytes(bool track_rank, int columns) {
+  return sizeof(Position) + sizeof(std::int32_t) + (1 + at(columns)) * sizeof(float) + (track_rank ? sizeof(int) : 0);
 }
 
 std::size_t SlotTable::bytes() const {
-  return position_.size() * slot_bytes(track_rank_) + page_live_.size() * sizeof(int) + free_.bytes();
+  return position_.size() * slot_bytes(track_rank_, columns()) + page_live_.size() * sizeof(int) + free_.bytes();
 }
 
 }  // namespace palimpsest

@@ -72,7 +72,8 @@ class SlotQueue {
 
 class SlotTable {
  public:
-  SlotTable(int page_size, Mechanism mechanism, bool track_rank);
+  // `columns`: floats that travel with a token besides its score; 0 at birth.
+  SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0);
 
   int live() const { return live_; }
   int slots() const { return static_cast<int>(position_.size()); }  // multiple of page_size, unmapped ones included
@@ -87,6 +88,9 @@ class SlotTable {
   std::span<const Position> position() const { return position_; }  // kNoPosition: no token
   std::span<float> score() { return score_; }                       // travels with its token; 0 at birth
   std::span<const float> score() const { return score_; }
+  int columns() const { return static_cast<int>(column_.size()); }
+  std::span<float> column(int c) { return column_[static_cast<std::size_t>(c)]; }
+  std::span<const float> column(int c) const { return column_[static_cast<std::size_t>(c)]; }
   std::span<const int> rank() const { return rank_; }    // empty unless tracked; -1: no token
   std::span<const int> fresh() const { return fresh_; }  // slots of the last insert, until the next drop
   Position next() const { return next_; }                // position after the newest token ever inserted
@@ -120,8 +124,8 @@ class SlotTable {
   std::int32_t when(Position position) const;
   static constexpr std::int32_t kOldest = INT32_MIN / 2;
 
-  static std::size_t slot_bytes(bool track_rank);  // of the columns
-  std::size_t bytes() const;  // memory of the columns: positions, whens, ranks, scores, page counts, free list
+  static std::size_t slot_bytes(bool track_rank, int columns);  // of one slot's entries
+  std::size_t bytes() const;  // memory of the columns: positions, whens, ranks, scores, columns, page counts, free list
 
  private:
   static constexpr int kUnmapped = -1;
@@ -146,6 +150,7 @@ class SlotTable {
   std::vector<Position> position_;
   std::vector<std::int32_t> when_, rank_;
   std::vector<float> score_;
+  std::vector<std::vector<float>> column_;
   std::vector<int> page_live_;  // kUnmapped, or tokens in the page
   std::vector<int> fresh_, changed_pages_, shift_by_;
   SlotQueue free_;  // not of shift and gather: there the free slots are those from live() on

@@ -12,6 +12,7 @@ void SlotTable::save(ByteWriter& out) const {
   out.put(base_);
   out.array(std::span<const Position>(position_));
   out.array(std::span<const float>(score_));
+  for (const auto& column : column_) out.array(std::span<const float>(column));
   out.array(std::span<const int>(rank_));
   out.array(std::span<const int>(page_live_));
   out.array(std::span<const int>(fresh_));
@@ -27,6 +28,7 @@ void SlotTable::load(ByteReader& in) {
   base_ = in.get<Position>();
   position_ = in.array<Position>();
   score_ = in.array<float>();
+  for (auto& column : column_) column = in.array<float>();
   rank_ = in.array<int>();
   page_live_ = in.array<int>();
   fresh_ = in.array<int>();
@@ -35,6 +37,7 @@ void SlotTable::load(ByteReader& in) {
   const std::size_t slots = position_.size();
   in.require(next_ >= 0 && base_ >= 0 && base_ <= next_, "positions out of order");
   in.require(slots % static_cast<std::size_t>(page_size_) == 0 && score_.size() == slots &&
+                 std::ranges::all_of(column_, [&](const auto& column) { return column.size() == slots; }) &&
                  rank_.size() == (track_rank_ ? slots : 0) &&
                  page_live_.size() == slots / static_cast<std::size_t>(page_size_),
              "columns of different lengths");

@@ -4,7 +4,7 @@
 #include <cassert>
 #include <chrono>
 
-#include "palimpsest/attention/read_keys.h"
+#include "palimpsest/attention/read_rows.h"
 #include "palimpsest/budget/split.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/rerotate.h"
@@ -60,7 +60,9 @@ CacheOptions cache_options(const SessionOptions& options, const CacheOptions& sh
   cache.type = options.cache_type;
   cache.page_size = options.page_size;
   cache.mechanism = options.method.mechanism;
-  cache.shared = Evictor(options.method).needs().positions_only() && options.method.split == "uniform";
+  const Needs needs = Evictor(options.method).needs();
+  cache.shared = needs.positions_only() && options.method.split == "uniform";
+  cache.columns = needs.parts();
   const AttentionRule rule = attention_rule(options.method, kind);
   const Rotation rotation = rule.rotation;
   cache.track_rank = at_rank(rotation) || rule.rank_distance;
@@ -90,16 +92,18 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
   rule_ = attention_rule(options_.method, hyper.positions());
   const CacheOptions cache = cache_options(options_, decoder.cache_options(), hyper.positions());
   cache_ = std::make_unique<Cache>(cache, std::move(pool));
+  evictor_.forget(*cache_);
   if (rule_.at_rank && !cache.pages)
     fail(
         "rerotate delta turns keys in the pages of the CPU's fast path: use fused on other devices and with "
         "--portable");
-  const bool of_old_keys = evictor_.needs().keys && !evictor_.needs().at_birth;
-  if (of_old_keys && !cache.pages)
+  const Needs& needs = evictor_.needs();
+  const bool of_old_rows = (needs.keys || needs.values) && !needs.at_birth;
+  if (of_old_rows && !cache.pages)
     fail(
         "policy {} compares keys in the pages of the CPU's fast path: use another on other devices and with --portable",
         options_.method.policy);
-  if (of_old_keys && rule_.at_rank)
+  if (of_old_rows && rule_.at_rank)
     fail("rerotate delta with policy {}: it compares keys, which delta keeps at other rotations; use rerotate=fused",
          options_.method.policy);
   if (options_.method.split != "uniform")
@@ -110,7 +114,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
     for (int t = 0; t < cache_->tables(); ++t) windows_.push_back(evictor_.budget(t) - rule_.sinks);
     rule_.head_window = windows_;
   }
-  if (evictor_.needs().attention_window != 0) {
+  if (needs.attention_window != 0) {
     weights_.resize(static_cast<std::size_t>(cache.kv_heads));
     weights_of_.resize(weights_.size() * static_cast<std::size_t>(cache.layers));
   }
@@ -118,7 +122,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
 
 void Sequence::evict(int coming, Moment moment) {
   const auto start = std::chrono::steady_clock::now();
-  if (evictor_.needs().keys && !evictor_.needs().at_birth) show_keys(coming, moment);
+  if (evictor_.needs().at_decision()) show(coming, moment);
   const Plan& plan = evictor_.plan(*cache_, coming, moment);
   if (!plan.empty()) {
     cache_->apply(plan, workers_.get());
@@ -128,20 +132,29 @@ void Sequence::evict(int coming, Moment moment) {
   times_.evict_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-void Sequence::show_keys(int coming, Moment moment) {
-  const auto show = [&](int t) {
+void Sequence::show(int coming, Moment moment) {
+  const Needs& needs = evictor_.needs();
+  const auto show_table = [&](int t) {
     if (!evictor_.due(*cache_, t, coming, moment)) return;
-    const int heads = cache_->options().kv_heads;
-    const LayerView view = cache_->view(t / heads);
-    thread_local std::vector<float> rows;
-    rows.resize(static_cast<std::size_t>(cache_->table(t).slots()) * static_cast<std::size_t>(view.head_dim));
-    read_keys(view, view.head[t % heads], rows.data());
-    evictor_.look(*cache_, t, {rows.data(), cache_->table(t).slots(), view.head_dim, view.head_dim}, coming, moment);
+    const int heads = cache_->options().kv_heads, slots = cache_->table(t).slots();
+    thread_local std::vector<float> keys, values;
+    const auto rows_of = [slots](std::vector<float>& rows, int width) {
+      rows.resize(static_cast<std::size_t>(slots) * static_cast<std::size_t>(width));
+      return Rows{rows.data(), slots, width, width};
+    };
+    Rows k, v;
+    if (needs.keys || needs.values) {
+      const LayerView view = cache_->view(t / heads);
+      const HeadPages& head = view.head[t % heads];
+      if (needs.keys) k = rows_of(keys, view.head_dim), read_keys(view, head, keys.data());
+      if (needs.values) v = rows_of(values, view.value_dim), read_values(view, head, values.data());
+    }
+    evictor_.look(*cache_, t, k, v, coming, moment);
   };
   if (workers_ != nullptr)
-    workers_->run(cache_->tables(), show);
+    workers_->run(cache_->tables(), show_table);
   else
-    for (int t = 0; t < cache_->tables(); ++t) show(t);
+    for (int t = 0; t < cache_->tables(); ++t) show_table(t);
 }
 
 std::size_t Sequence::make_room(std::size_t wanted, Moment moment, bool all_logits) {
@@ -187,6 +200,7 @@ SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits) {
   for (std::size_t t = 0; t < weights_of_.size(); ++t) weights_of_[t] = weights_[t % weights_.size()].data();
   if (!weights_.empty()) {
     step.weights = weights_of_.data();
+    if (const int window = evictor_.needs().attention_window; window > 0) step.weights_queries = window;
     step.receiver = this;
   }
   if (evictor_.needs().at_birth) {
@@ -210,7 +224,7 @@ void Sequence::end(std::size_t tokens, Moment moment) {
   const Method& m = options_.method;
   if (m.evicts() && m.cache && (tokens > 1 || moment == Moment::kPromptEnd)) evict(0, moment);
   // What a prompt's chunks took beyond the budget goes back, wherever the survivors are.
-  if (m.bounded() && moment == Moment::kPromptEnd && cache_->gather_up(0, workers_.get())) evictor_.forget();
+  if (m.bounded() && moment == Moment::kPromptEnd && cache_->gather_up(0, workers_.get())) evictor_.forget(*cache_);
 }
 
 void Sequence::pretend(int tokens) {
@@ -220,7 +234,7 @@ void Sequence::pretend(int tokens) {
 void Sequence::go_on_from(Cache& kept) {
   assert(options_.method.cache);
   cache_->share(kept);
-  evictor_.forget();
+  evictor_.forget(*cache_);
 }
 
 void Sequence::save(ByteWriter& out) const {
@@ -242,7 +256,7 @@ void Sequence::load(ByteReader& in) {
 
 void Sequence::clear() {
   cache_->clear();
-  evictor_.forget();
+  evictor_.forget(*cache_);
   window_.clear();
 }
 

@@ -82,7 +82,7 @@ class Sequence final : AttentionReceiver {
  private:
   void received(int layer, int kv_head) override;
   void born(int layer, int kv_head, Rows keys, Rows values) override;
-  void show_keys(int coming, Moment moment);
+  void show(int coming, Moment moment);
   void evict(int coming, Moment moment);
 
   SessionOptions options_;

@@ -9,7 +9,7 @@ namespace {
 std::shared_ptr<Workers> workers_for(const Decoder& decoder, const Method& method) {
   const Needs needs = Evictor(method).needs();
   const bool moves = method.mechanism == Mechanism::kShift || method.mechanism == Mechanism::kGather;
-  return moves || (needs.keys && !needs.at_birth) ? std::make_shared<Workers>(decoder.threads()) : nullptr;
+  return moves || needs.at_decision() ? std::make_shared<Workers>(decoder.threads()) : nullptr;
 }
 
 }  // namespace

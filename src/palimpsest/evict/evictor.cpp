@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/evict/attention_window.h"
 
 namespace palimpsest {
 
@@ -13,12 +14,18 @@ Evictor::Evictor(const Method& method, std::vector<int> budgets) : method_(metho
   policy_ = make_policy(method.policy);
   needs_ = policy_->needs();
   const bool of_rows = needs_.keys || needs_.values;
-  if (needs_.queries || needs_.ordered || (needs_.values && !needs_.at_birth) ||
-      (of_rows && needs_.attention_window != 0) || (needs_.at_birth && !of_rows))
-    fail(
-        "policy {} asks for queries, an order, values of old tokens, or attention and keys together, which are not "
-        "collected yet: choose another policy",
-        method.policy);
+  if (needs_.queries) fail("policy {} asks for queries, which are not collected yet: choose another", method.policy);
+  if (needs_.at_birth && (!of_rows || needs_.attention_window != 0 || needs_.ordered))
+    fail("policy {} scores tokens at birth: then it can ask for their keys and values, and for nothing else",
+         method.policy);
+  if (of_rows && !needs_.at_birth && needs_.attention_window == Needs::kAll)
+    fail("policy {} asks for all weights as they come, and for keys or values: give attention_window a length",
+         method.policy);
+  if (needs_.ordered && !needs_.at_decision())
+    fail("policy {} asks for an order, and for neither a window of attention, keys nor values", method.policy);
+  if (needs_.whole_layer && method.split != "uniform")
+    fail("policy {} decides for all heads of a layer at once: a split between heads does not go with it",
+         method.policy);
 }
 
 long long Evictor::whole_until() const {
@@ -83,6 +90,10 @@ const Plan& Evictor::plan(Cache& cache, int coming, Moment moment) {
 void Evictor::received(Cache& cache, int t, std::span<const float> weights) {
   SlotTable& table = cache.table(t);
   assert(weights.size() == table.score().size() && !needs_.positions_only());
+  if (needs_.at_decision()) {
+    add_to_window(needs_, table, weights);
+    return;
+  }
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
   policy_->score({.position = table.position(), .attention = weights, .fresh = static_cast<int>(table.fresh().size())},
                  table.score());
@@ -118,17 +129,59 @@ bool Evictor::due(const Cache& cache, int t, int coming, Moment moment) const {
   return victims(cache.table(t), budget(t), coming, moment) > 0;
 }
 
-void Evictor::look(Cache& cache, int t, Rows keys, int coming, Moment moment) {
+void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Moment moment) {
   SlotTable& table = cache.table(t);
-  assert(keys.count == table.slots() && needs_.keys && !needs_.at_birth);
-  next_victim_.resize(std::max(next_victim_.size(), static_cast<std::size_t>(cache.tables())), kUnknown);
-  policy_->score({.position = table.position(), .keys = keys, .fresh = static_cast<int>(table.fresh().size())},
-                 table.score());
+  assert(needs_.at_decision() && static_cast<std::size_t>(t) < next_victim_.size());
+  assert(keys.count == (needs_.keys ? table.slots() : 0) && values.count == (needs_.values ? table.slots() : 0));
+  thread_local std::vector<float> attention;
+  HeadView view = {
+      .position = table.position(), .keys = keys, .values = values, .fresh = static_cast<int>(table.fresh().size())};
+  if (needs_.attention_window > 0) {
+    window_sum(needs_, cache, t, attention);
+    view.attention = attention;
+  }
+  if (needs_.ordered)
+    score_in_order(view, table.score());
+  else
+    policy_->score(view, table.score());
   find_next(table, t, coming, moment);
 }
 
-void Evictor::forget() {
-  std::ranges::fill(next_victim_, kUnknown);
+// Shows the live tokens oldest first.
+void Evictor::score_in_order(HeadView view, std::span<float> score) const {
+  thread_local std::vector<int> order;
+  thread_local std::vector<Position> position;
+  thread_local std::vector<float> attention, scores, keys, values;
+  order.clear();
+  for (std::size_t slot = 0; slot < view.position.size(); ++slot)
+    if (view.position[slot] != kNoPosition) order.push_back(static_cast<int>(slot));
+  std::ranges::sort(order, {}, [&](int slot) { return view.position[static_cast<std::size_t>(slot)]; });
+
+  const auto pick = [](const auto& from, auto& to) {
+    to.clear();
+    for (const int slot : order) to.push_back(from[static_cast<std::size_t>(slot)]);
+  };
+  const auto pick_rows = [](Rows& rows, std::vector<float>& to) {
+    if (rows.empty()) return;
+    to.clear();
+    for (const int slot : order) to.insert(to.end(), rows[slot].begin(), rows[slot].end());
+    rows = {to.data(), static_cast<int>(order.size()), rows.width, rows.width};
+  };
+  pick(view.position, position);
+  pick(score, scores);
+  if (!view.attention.empty()) {
+    pick(view.attention, attention);
+    view.attention = attention;
+  }
+  view.position = position;
+  pick_rows(view.keys, keys);
+  pick_rows(view.values, values);
+  policy_->score(view, scores);
+  for (std::size_t i = 0; i < order.size(); ++i) score[static_cast<std::size_t>(order[i])] = scores[i];
+}
+
+void Evictor::forget(const Cache& cache) {
+  next_victim_.assign(static_cast<std::size_t>(cache.tables()), kUnknown);
 }
 
 Guard Evictor::guard(const SlotTable& table, int budget) const {

@@ -5,8 +5,9 @@
 //                                         v         head's next victim is looked for
 //   step k+1  plan (only picks up what was found) -> apply -> ...
 //
-// Policies of keys and values are asked at a token's birth: born(), in the same place. Those that compare all keys are
-// asked before a plan: look(). With mechanism `block` what leaves while tokens come one by one is a page.
+// Policies of keys and values are asked at a token's birth: born(), in the same place. Those that compare all tokens,
+// or look at a window of queries, are asked before a plan: look(). With mechanism `block` what leaves while tokens come
+// one by one is a page.
 #pragma once
 
 #include <memory>
@@ -48,11 +49,14 @@ class Evictor {
   // Keys and values of the tokens that one slot table takes in in this step, oldest first. Threads as above. Only if
   // needs().at_birth.
   void born(Cache& cache, int table, Rows keys, Rows values);
-  // Whether tokens leave a table at plan() with the same arguments; then the keys of all its slots must be shown to
-  // look() before it. Threads as above. Only if needs().keys and not at_birth.
+  // Whether tokens leave a table at plan() with the same arguments; then look() must be called before it, with the keys
+  // and values of all its slots as far as needs() asks for them. Threads as above, but tables of one layer whose heads
+  // share a decision (Needs::whole_layer) only read each other. Only if needs().at_decision().
   bool due(const Cache& cache, int table, int coming, Moment moment) const;
-  void look(Cache& cache, int table, Rows keys, int coming, Moment moment);
-  void forget();  // tables were changed other than by plans: what received() found does not hold
+  void look(Cache& cache, int table, Rows keys, Rows values, int coming, Moment moment);
+  // The tables are new, or were changed other than by plans: what received() found does not hold. Before the first
+  // look().
+  void forget(const Cache& cache);
 
  private:
   int victims(const SlotTable& table, int budget, int coming, Moment moment) const;
@@ -60,6 +64,7 @@ class Evictor {
   void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
   void spare_some(std::vector<int>& chosen) const;
   bool by_page(Moment moment) const { return method_.mechanism == Mechanism::kBlock && moment == Moment::kDecode; }
+  void score_in_order(HeadView view, std::span<float> score) const;
   void find_next(const SlotTable& table, int t, int coming, Moment moment);
 
   static constexpr int kUnknown = -1;

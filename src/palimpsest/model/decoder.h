@@ -41,6 +41,7 @@ struct SequenceStep {
   std::span<const TokenId> tokens = {};
   bool all_logits = false;          // logits of every token, or of the last only
   float* const* weights = nullptr;  // see AttentionStep::weights, [layers * kv_heads]; nullptr: not wanted
+  int weights_queries = INT32_MAX;  // of so many of the last tokens' queries
   AttentionReceiver* receiver = nullptr;
   bool births = false;  // the receiver hears of new keys and values
 };

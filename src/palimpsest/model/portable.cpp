@@ -81,7 +81,7 @@ std::uint64_t PortablePath::begin(const Step& step) {
     shape.insert(shape.end(),
                  {storage.generation(), static_cast<std::uint64_t>(span), static_cast<std::uint64_t>(tokens.count),
                   tokens.two_query, at_rank(a.shape, tokens), tokens.head_window != nullptr,
-                  sequence.weights != nullptr, static_cast<std::uint64_t>(a.weights_queries)});
+                  sequence.weights != nullptr, static_cast<std::uint64_t>(sequence.weights_queries)});
   }
   for (const RankTable& ranks : ranks_) shape.push_back(ranks.generation());
   shape.push_back(step.births());

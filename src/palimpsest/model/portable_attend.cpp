@@ -125,7 +125,8 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   }
   ggml_tensor* weights =
       ggml_soft_max_ext(c, ggml_reshape_4d(c, scores, span, count, group, heads), table.in.mask, scale, 0.0F);
-  if (step_->input()[sequence].weights != nullptr) collect_weights(graph, in, weights, a.weights_queries);
+  if (step_->input()[sequence].weights != nullptr)
+    collect_weights(graph, in, weights, step_->input()[sequence].weights_queries);
 
   ggml_tensor* mixed = ggml_mul_mat(c, exact(c, values), ggml_reshape_3d(c, weights, span, count * group, heads));
   ggml_prec_set_acc(mixed, GGML_PREC_F32);

@@ -170,6 +170,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
     out.head_window = windows.data();
   }
   out.sinks = s.rule.sinks;
+  out.weights_queries = s.weights_queries;
   if (s.rule.sinks > 0) out.sink_end = table.when(s.rule.sinks - 1) + 1;  // saturates as the tokens' own do
 
   assert(!s.rule.rank_distance || s.cache->options().track_rank);

@@ -1,6 +1,7 @@
 // A policy ranks the tokens of one head. It never bounds, selects or moves: `evict` does.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -13,11 +14,15 @@ namespace palimpsest {
 // What a policy wants to see. Nothing is computed that no policy asked for.
 struct Needs {
   static constexpr int kAll = -1;
-  int attention_window = 0;  // weights of the last n queries (kAll: of every query); 0: none
+  // kAll: the weights of every query, shown once, as they come. n: those of the last n queries, summed, at each
+  // decision. They are kept in up to 8 parts, of which the oldest leaves as a whole: so of the last n - n / 8 to n. (Of
+  // a chunk of a prompt, in which tokens come at once: of its last n.) 0: none.
+  int attention_window = 0;
+  bool whole_layer = false;  // the mean of `attention` over all heads of the layer: then they decide alike
   bool keys = false;         // f32
-  bool values = false;       // f32; only with `at_birth`
+  bool values = false;       // f32
   bool queries = false;
-  bool ordered = false;  // tokens oldest first (policies that pool over neighbours)
+  bool ordered = false;  // tokens oldest first, empty slots left out (policies that pool over neighbours)
   // A token's score follows from its own key and value and never changes: the view is of the fresh tokens only, once,
   // with keys and values as the model made them (un-rotated, not rounded to the cache's type). No page is read again.
   // Else the view is of all tokens at each decision, with keys as the cache holds them: rotated at their place if
@@ -26,6 +31,9 @@ struct Needs {
 
   // Only positions matter: then every head of a sequence decides alike and one decision serves all.
   bool positions_only() const { return attention_window == 0 && !keys && !values && !queries; }
+  // Scores are asked for when tokens have to leave; else when tokens or weights come.
+  bool at_decision() const { return attention_window > 0 || ((keys || values) && !at_birth); }
+  int parts() const { return attention_window > 0 ? std::min(attention_window, 8) : 0; }  // of the window
 };
 
 // The tokens of one (sequence, layer, KV head), in slot order; oldest first only if `ordered`, or if they are the fresh

@@ -1,11 +1,11 @@
-#include "palimpsest/attention/read_keys.h"
+#include "palimpsest/attention/read_rows.h"
 
 #include <algorithm>
 
 #include "palimpsest/attention/element.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "palimpsest/attention/read_keys.cpp"
+#define HWY_TARGET_INCLUDE "palimpsest/attention/read_rows.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
@@ -38,14 +38,18 @@ HWY_INLINE void read_tile(const T* HWY_RESTRICT tile, int dim, float* HWY_RESTRI
   }
 }
 
+// Calls read(page, offset of the tile's first slot, its first row) for all tiles that have memory.
+template <class Read>
+HWY_INLINE void each_tile(const LayerView& cache, const HeadPages& head, int dim, float* rows, const Read& read) {
+  for (int slot = 0; slot < head.slots->slots; slot += kTile)
+    if (const std::byte* const page = head.page[slot / cache.page_size]; page != nullptr)
+      read(page, slot % cache.page_size, rows + static_cast<std::ptrdiff_t>(slot) * dim);
+}
+
 void ReadKeys(const LayerView& cache, const HeadPages& head, float* rows) {
   const int dim = cache.head_dim;
-  for (int slot = 0; slot < head.slots->slots; slot += kTile) {
-    const std::byte* const page = head.page[slot / cache.page_size];
-    if (page == nullptr) continue;
-    const int offset = slot % cache.page_size;
+  each_tile(cache, head, dim, rows, [&](const std::byte* page, int offset, float* to) {
     const std::byte* const tile = page + key_tile(cache, offset);
-    float* const to = rows + static_cast<std::ptrdiff_t>(slot) * dim;
     switch (cache.type) {
       case CacheType::kF32:
         read_tile(reinterpret_cast<const float*>(tile), dim, to);
@@ -61,7 +65,16 @@ void ReadKeys(const LayerView& cache, const HeadPages& head, float* rows) {
           for (int d = 0; d < dim; ++d) to[lane * dim + d] = load_key(cache, page, offset + lane, d);
         break;
     }
-  }
+  });
+}
+
+// They lie in rows already.
+void ReadValues(const LayerView& cache, const HeadPages& head, float* rows) {
+  const int dim = cache.value_dim;
+  each_tile(cache, head, dim, rows, [&](const std::byte* page, int offset, float* to) {
+    for (int lane = 0; lane < kTile; ++lane)
+      for (int d = 0; d < dim; ++d) to[lane * dim + d] = load_value(cache, page, offset + lane, d);
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -72,9 +85,14 @@ HWY_AFTER_NAMESPACE();
 namespace palimpsest {
 
 HWY_EXPORT(ReadKeys);
+HWY_EXPORT(ReadValues);
 
 void read_keys(const LayerView& cache, const HeadPages& head, float* rows) {
   HWY_DYNAMIC_DISPATCH(ReadKeys)(cache, head, rows);
+}
+
+void read_values(const LayerView& cache, const HeadPages& head, float* rows) {
+  HWY_DYNAMIC_DISPATCH(ReadValues)(cache, head, rows);
 }
 
 }  // namespace palimpsest

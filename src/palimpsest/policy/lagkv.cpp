@@ -1,0 +1,98 @@
+// Tokens that stand out from what follows them (LagKV, arXiv 2504.04704, section 3). The text after the first 16 tokens
+// is cut into parts of 128. When the part behind a part is complete, its minimum and maximum of each channel normalise
+// the part; a token's score is the standard deviation over its channels, softmaxed over the part, of keys plus of
+// values. What counts is the rank inside the part: every part gives up the same share. A token is scored once; those
+// without a score yet (the newest) rank above all others.
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "palimpsest/policy/policy.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr Position kSinks = 16, kLag = 128;
+constexpr float kUnscored = 2;  // ranks are in (0, 1]
+
+Position part_of(Position position) {
+  return position < kSinks ? -1 : (position - kSinks) / kLag;
+}
+
+// Adds to `sum` the softmax over rows [begin, end) of the deviation of their channels, normalised by [end, next).
+void add_deviations(const Rows& rows, int begin, int end, int next, std::span<float> sum) {
+  const auto width = static_cast<std::size_t>(rows.width);
+  thread_local std::vector<float> low, range, deviation;
+  low.assign(width, std::numeric_limits<float>::infinity());
+  range.assign(width, -std::numeric_limits<float>::infinity());
+  for (int i = end; i < next; ++i)
+    for (std::size_t d = 0; d < width; ++d) {
+      low[d] = std::min(low[d], rows[i][d]);
+      range[d] = std::max(range[d], rows[i][d]);
+    }
+  for (std::size_t d = 0; d < width; ++d)
+    range[d] = std::max(range[d] - low[d], std::numeric_limits<float>::min());  // a channel that never changes
+
+  deviation.clear();
+  for (int i = begin; i < end; ++i) {
+    double mean = 0, squares = 0;
+    for (std::size_t d = 0; d < width; ++d) mean += (rows[i][d] - low[d]) / range[d];
+    mean /= static_cast<double>(width);
+    for (std::size_t d = 0; d < width; ++d) squares += std::pow((rows[i][d] - low[d]) / range[d] - mean, 2);
+    deviation.push_back(static_cast<float>(std::sqrt(squares / std::max<double>(1, static_cast<double>(width) - 1))));
+  }
+  const float most = *std::ranges::max_element(deviation);
+  float total = 0;
+  for (float& x : deviation) total += x = std::exp(x - most);
+  for (std::size_t i = 0; i < deviation.size(); ++i) sum[i] += deviation[i] / total;
+}
+
+class LagKv final : public Policy {
+ public:
+  Needs needs() const override { return {.keys = true, .values = true, .ordered = true}; }
+
+  void score(const HeadView& head, std::span<float> score) const override {
+    const int count = static_cast<int>(score.size());
+    const auto end_of = [&](int begin) {  // of the part that begins there
+      int end = begin;
+      while (end < count && part_of(head.position[at(end)]) == part_of(head.position[at(begin)])) ++end;
+      return end;
+    };
+    for (int begin = 0, end = 0; begin < count; begin = end) {
+      end = end_of(begin);
+      const Position part = part_of(head.position[at(begin)]);
+      if (score[at(begin)] > 0 && score[at(begin)] < kUnscored) continue;  // known
+      const int next = end < count ? end_of(end) : end;
+      // Complete: its last token was there when it was looked at for the first time, or what follows has begun.
+      const bool lag_complete = next > end && part_of(head.position[at(end)]) == part + 1 &&
+                                (next < count || (head.position[at(next - 1)] - kSinks) % kLag == kLag - 1);
+      if (part < 0 || !lag_complete)
+        std::fill(score.begin() + begin, score.begin() + end, kUnscored);
+      else
+        rank_part(head, begin, end, next, score.subspan(at(begin), at(end - begin)));
+    }
+  }
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+  static void rank_part(const HeadView& head, int begin, int end, int next, std::span<float> score) {
+    thread_local std::vector<float> sum;
+    thread_local std::vector<std::size_t> order;
+    sum.assign(score.size(), 0);
+    add_deviations(head.keys, begin, end, next, sum);
+    add_deviations(head.values, begin, end, next, sum);
+    order.resize(sum.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return sum[i]; });
+    for (std::size_t rank = 0; rank < order.size(); ++rank)
+      score[order[rank]] = static_cast<float>(rank + 1) / static_cast<float>(order.size());
+  }
+};
+
+}  // namespace
+
+PALIMPSEST_POLICY(lagkv, LagKv, "tokens that stand out from the 128 that follow them (LagKV, arXiv 2504.04704)")
+
+}  // namespace palimpsest

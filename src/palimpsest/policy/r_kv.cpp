@@ -1,0 +1,65 @@
+// Tokens that the last 8 queries looked at and that no later token repeats (R-KV, arXiv 2505.24133, section 3):
+//
+//   score_j = lambda * attention_j - (1 - lambda) * softmax_j(mean over i of cos(k_i, k_j))      lambda = 0.07
+//
+// attention: pooled by maximum over 7 neighbours. Of each row of cosines the diagonal, and the newest token whose key
+// is as similar as 0.5, count as 0: of tokens that repeat each other the newest is spared. Attention is our mean over
+// the query group, where the paper has its maximum.
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "palimpsest/policy/norm.h"
+#include "palimpsest/policy/policy.h"
+#include "palimpsest/policy/pool.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr float kLambda = 0.07F, kSimilar = 0.5F;
+
+// Softmax over the tokens of how much each repeats the others.
+void redundancy(const Rows& keys, std::vector<float>& out) {
+  const auto count = static_cast<std::size_t>(keys.count), width = static_cast<std::size_t>(keys.width);
+  thread_local std::vector<float> unit, row;
+  unit.resize(count * width);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto key = keys[static_cast<int>(i)];
+    const float scale = 1 / std::max(norm(key), std::numeric_limits<float>::min());
+    for (std::size_t d = 0; d < width; ++d) unit[i * width + d] = scale * key[d];
+  }
+  const auto unit_key = [&](std::size_t i) { return std::span<const float>(unit).subspan(i * width, width); };
+  out.assign(count, 0);
+  row.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t j = 0; j < count; ++j) row[j] = i == j ? 0 : dot(unit_key(i), unit_key(j));
+    for (std::size_t j = count; j-- > 0;)
+      if (row[j] > kSimilar) {
+        row[j] = 0;
+        break;
+      }
+    for (std::size_t j = 0; j < count; ++j) out[j] += row[j] / static_cast<float>(count);
+  }
+  const float most = *std::ranges::max_element(out);
+  float sum = 0;
+  for (float& x : out) sum += x = std::exp(x - most);
+  for (float& x : out) x /= sum;
+}
+
+class RKv final : public Policy {
+ public:
+  Needs needs() const override { return {.attention_window = 8, .keys = true, .ordered = true}; }
+  void score(const HeadView& head, std::span<float> score) const override {
+    thread_local std::vector<float> repeats;
+    max_pool_7(head.attention, score);
+    redundancy(head.keys, repeats);
+    // The window's sum is 8 times the mean that the paper has.
+    for (std::size_t i = 0; i < score.size(); ++i) score[i] = kLambda * score[i] / 8 - (1 - kLambda) * repeats[i];
+  }
+};
+
+}  // namespace
+
+PALIMPSEST_POLICY(r_kv, RKv, "attention of the last 8 queries, less what later keys repeat (R-KV, arXiv 2505.24133)")
+
+}  // namespace palimpsest

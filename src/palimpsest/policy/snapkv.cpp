@@ -1,0 +1,20 @@
+// What the last 32 queries looked at, each token with its neighbours: their attention summed, then the maximum over 7
+// tokens (SnapKV, arXiv 2404.14469, section 4; window and kernel of its LongBench configurations). The queries' own
+// tokens are to be protected (method `snapkv`: recent=32).
+#include "palimpsest/policy/policy.h"
+#include "palimpsest/policy/pool.h"
+
+namespace palimpsest {
+namespace {
+
+class SnapKv final : public Policy {
+ public:
+  Needs needs() const override { return {.attention_window = 32, .ordered = true}; }
+  void score(const HeadView& head, std::span<float> score) const override { max_pool_7(head.attention, score); }
+};
+
+}  // namespace
+
+PALIMPSEST_POLICY(snapkv, SnapKv, "what the last 32 queries looked at, with neighbours (SnapKV, arXiv 2404.14469)")
+
+}  // namespace palimpsest

@@ -1,0 +1,20 @@
+// The token that the last query looked at least leaves, by the mean over all heads of the layer, which so keep the same
+// tokens (TOVA, arXiv 2401.06104, section 3.2).
+#include "palimpsest/policy/policy.h"
+
+namespace palimpsest {
+namespace {
+
+class Tova final : public Policy {
+ public:
+  Needs needs() const override { return {.attention_window = 1, .whole_layer = true}; }
+  void score(const HeadView& head, std::span<float> score) const override {
+    std::ranges::copy(head.attention, score.begin());
+  }
+};
+
+}  // namespace
+
+PALIMPSEST_POLICY(tova, Tova, "what the last query looked at, mean over the layer's heads (TOVA, arXiv 2401.06104)")
+
+}  // namespace palimpsest

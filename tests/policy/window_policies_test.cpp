@@ -1,0 +1,127 @@
+// Policies of a window of queries, in double precision and plain loops: which tokens are next to leave, and by what
+// score. Query groups are averaged before a policy sees weights (tests/attention, tests/exactness).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/policy/random_head.h"
+
+namespace palimpsest::testing {
+namespace {
+
+std::vector<double> pooled(const std::vector<double>& in) {  // maximum over 7
+  std::vector<double> out;
+  for (int i = 0; i < static_cast<int>(in.size()); ++i) {
+    double most = 0;
+    for (int j = i - 3; j <= i + 3; ++j)
+      if (j >= 0 && j < static_cast<int>(in.size())) most = std::max(most, in[static_cast<std::size_t>(j)]);
+    out.push_back(most);
+  }
+  return out;
+}
+
+void expect_near(const std::vector<float>& score, const std::vector<double>& golden) {
+  ASSERT_EQ(score.size(), golden.size());
+  for (std::size_t i = 0; i < score.size(); ++i)
+    EXPECT_NEAR(score[i], golden[i], 1e-6 * std::max(1.0, std::abs(golden[i]))) << i;
+}
+
+TEST(Tova, ScoreIsTheLastQuerysAttention) {
+  const RandomHead head(50, 4, 4, 1);
+  std::vector<float> score(50, 9);
+  const auto tova = make_policy("tova");
+  tova->score(head.view(), score);
+  expect_near(score, head.w);
+  EXPECT_EQ(tova->needs().attention_window, 1);
+  EXPECT_TRUE(tova->needs().whole_layer && tova->needs().at_decision());
+}
+
+TEST(SnapKv, ScoreIsTheWindowsAttentionPooledOverNeighbours) {
+  for (const int tokens : {1, 2, 3, 6, 7, 8, 100}) {
+    const RandomHead head(tokens, 4, 4, 2);
+    std::vector<float> score(static_cast<std::size_t>(tokens), 9);
+    make_policy("snapkv")->score(head.view(), score);
+    expect_near(score, pooled(head.w));
+  }
+  EXPECT_EQ(make_policy("snapkv")->needs().attention_window, 32);
+  EXPECT_TRUE(make_policy("snapkv")->needs().ordered);
+}
+
+TEST(Scissorhands, CountsQueriesOfAnEvenShareWhichFade) {
+  const auto policy = make_policy("scissorhands");
+  std::vector<float> score(40, 0);
+  std::vector<double> golden(40, 0);
+  for (unsigned query = 0; query < 300; ++query) {
+    const RandomHead head(40, 4, 4, 10 + query);
+    policy->score(head.view(), score);
+    for (std::size_t i = 0; i < golden.size(); ++i)
+      golden[i] = golden[i] * (1 - 1 / 400.0) + (head.w[i] >= 1 / 40.0 ? 1 : 0);
+  }
+  for (std::size_t i = 0; i < golden.size(); ++i) EXPECT_NEAR(score[i], golden[i], 1e-5 * golden[i]);
+}
+
+// Empty slots have no share.
+TEST(Scissorhands, EmptySlotsDoNotCount) {
+  const std::vector<Position> position = {0, kNoPosition, 1, kNoPosition};
+  const std::vector<float> attention = {0.6F, 0, 0.4F, 0};
+  std::vector<float> score(4, 0);
+  make_policy("scissorhands")->score({.position = position, .attention = attention, .fresh = 1}, score);
+  EXPECT_EQ(score[0], 1);
+  EXPECT_EQ(score[2], 0);  // an even share of two tokens is a half
+}
+
+TEST(RKv, ScoreIsAttentionLessWhatLaterKeysRepeat) {
+  const auto policy = make_policy("r-kv");
+  for (const auto& [tokens, dim] : {std::pair{60, 64}, std::pair{33, 80}, std::pair{5, 3}}) {
+    RandomHead head(tokens, dim, 4, 77 + static_cast<unsigned>(dim));
+    std::vector<float> score(static_cast<std::size_t>(tokens), 0);
+    policy->score(head.view(), score);
+
+    const std::size_t n = head.k.size();
+    Matrix cosine(n, std::vector<double>(n, 0));
+    for (std::size_t i = 0; i < n; ++i)
+      for (std::size_t j = 0; j < n; ++j) {
+        double product = 0, a = 0, b = 0;
+        for (int d = 0; d < dim; ++d) {
+          const auto at = static_cast<std::size_t>(d);
+          product += head.k[i][at] * head.k[j][at];
+          a += head.k[i][at] * head.k[i][at];
+          b += head.k[j][at] * head.k[j][at];
+        }
+        if (i != j) cosine[i][j] = product / std::sqrt(a * b);
+      }
+    for (auto& row : cosine)
+      for (std::size_t j = n; j-- > 0;)
+        if (row[j] > 0.5) {
+          row[j] = 0;
+          break;
+        }
+    std::vector<double> share(n, 0);
+    double sum = 0;
+    for (std::size_t j = 0; j < n; ++j) {
+      for (std::size_t i = 0; i < n; ++i) share[j] += cosine[i][j] / static_cast<double>(n);
+      sum += std::exp(share[j]);
+    }
+    const std::vector<double> attention = pooled(head.w);
+    std::vector<double> golden;
+    for (std::size_t j = 0; j < n; ++j)
+      golden.push_back(0.07 * attention[j] / 8 - (1 - 0.07) * std::exp(share[j]) / sum);
+    expect_near(score, golden);
+  }
+}
+
+// Of equal keys each row spares the newest other one.
+TEST(RKv, TheNewestOfRepeatedTokensIsSpared) {
+  std::vector<float> keys(20 * 20, 0), score(20, 0);
+  const std::vector<float> attention(20, 0.05F);
+  for (std::size_t i = 0; i < 20; ++i) keys[20 * i + (i == 9 || i == 17 ? 3 : i)] = 1;
+  std::vector<Position> position(20);
+  std::iota(position.begin(), position.end(), Position{0});
+  make_policy("r-kv")->score({.position = position, .attention = attention, .keys = {keys.data(), 20, 20, 20}}, score);
+  EXPECT_LT(score[3], score[9]);
+  EXPECT_LT(score[9], score[17]);
+  EXPECT_EQ(score[17], score[0]);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
