@@ -110,6 +110,11 @@ const char* const kMethods[] = {"full",
                                 "knorm:budget=40",
                                 "knorm:budget=40,mechanism=append",
                                 "keydiff:budget=40",
+                                "tova:budget=40",
+                                "snapkv:budget=40",
+                                "lagkv:budget=40",
+                                "r-kv:budget=40",
+                                "scissorhands:budget=40",
                                 "paged-eviction:budget=64",
                                 "paged-eviction:budget=96,schedule=step"};
 

@@ -234,6 +234,10 @@ void Sequence::pretend(int tokens) {
 void Sequence::go_on_from(Cache& kept) {
   assert(options_.method.cache);
   cache_->share(kept);
+  // Nobody has scored these tokens for this method yet: what another's policy gathered is not for it.
+  const Needs& needs = evictor_.needs();
+  if (needs.attention_window == 0 && !needs.at_birth && cache_->whole())
+    for (int t = 0; t < cache_->tables(); ++t) std::ranges::fill(cache_->table(t).score(), 0.0F);
   evictor_.forget(*cache_);
 }
 
