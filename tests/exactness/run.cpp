@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 
+#include "palimpsest/core/gguf_file.h"
 #include "palimpsest/engine/lockstep.h"
 #include "tests/exactness/watch.h"
 
@@ -35,11 +36,11 @@ Top top_of(std::span<const float> logits) {
 }
 
 // A text that the model itself would write.
-std::vector<TokenId> written_by(const std::shared_ptr<const Model>& model, int tokens, unsigned seed) {
+std::vector<TokenId> written_by(const std::shared_ptr<const Model>& model, TokenId bos, int tokens, unsigned seed) {
   SessionOptions options;
   options.method = parse_method("streaming:budget=256,positions=original");
   Session session(std::make_shared<Decoder>(model, 1), options);
-  std::vector<TokenId> text = {1};
+  std::vector<TokenId> text = {bos};
   std::mt19937 random(seed);
   while (static_cast<int>(text.size()) < tokens) {
     const auto logits = session.decode(text.back());
@@ -102,7 +103,9 @@ void UnevenBudgets::make(const Hyperparameters& hyper) {
 
 Laboratory::Laboratory(const std::string& gguf, int tokens) : gguf_(gguf) {
   split_.make(model(Path::kFast)->hyper());
-  for (const unsigned seed : {2309U, 17453U, 2306U}) texts_.push_back(written_by(model(Path::kFast), tokens, seed));
+  const auto bos = static_cast<TokenId>(GgufFile::open(gguf).integer("tokenizer.ggml.bos_token_id").value_or(1));
+  for (const unsigned seed : {2309U, 17453U, 2306U})
+    texts_.push_back(written_by(model(Path::kFast), bos, tokens, seed));
 }
 
 std::shared_ptr<const Model> Laboratory::model(Path path) {

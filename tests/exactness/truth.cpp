@@ -394,6 +394,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   const int group = hyper_.query_heads / hyper_.kv_heads;
   const int rope = hyper_.rope_of(layer), pairs = frequencies_[static_cast<std::size_t>(rope)].pairs();
   const double magnitude = pairs == 0 ? 1 : frequencies_[static_cast<std::size_t>(rope)].magnitude();
+  const bool halves = frequencies_[static_cast<std::size_t>(rope)].kind() == RopeKind::kHalves;
   std::vector<double> k(static_cast<std::size_t>(hyper_.head_dim)), out;
   std::vector<double> p(static_cast<std::size_t>(group) * seen.size()), size(static_cast<std::size_t>(group));
   for (std::size_t i = 0; i < seen.size(); ++i) {
@@ -415,7 +416,11 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
         const bool turns = d < 2 * pairs;
         const double term = q[d] * k[d] * (turns ? magnitude * magnitude : 1);
         sum += term;
-        terms += std::abs(term);
+        if (!turns) terms += std::abs(term);
+      }
+      for (int i = 0; i < pairs; ++i) {
+        const int a = halves ? i : 2 * i, b = halves ? i + pairs : 2 * i + 1;
+        terms += std::hypot(q[a], q[b]) * std::hypot(k[a], k[b]) * magnitude * magnitude;
       }
       const double score = sum * hyper_.attention_scale, cap = hyper_.attention_soft_cap;
       const double slope = hyper_.alibi.empty() ? 0 : hyper_.alibi[static_cast<std::size_t>(kv_head * group + g)];
@@ -445,7 +450,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     }
     error /= largest_value;
     verdict_.worst_plain = std::max(verdict_.worst_plain, error);
-    error /= std::max(1.0, size[g] / 8);
+    error /= std::max(1.0, size[g] / 8 * std::sqrt(std::max(1.0, hyper_.head_dim / 8.0)));
     ++verdict_.outputs;
     if (error <= verdict_.worst) continue;
     verdict_.worst = error;

@@ -31,7 +31,10 @@ namespace palimpsest::testing {
 
 struct Verdict {
   // Attention's greatest error, relative to the largest value that the query saw and, if its scores' terms add up to
-  // more than 8, to an eighth of that: a score of 100 has an error of 100 * 2^-24 wherever it is summed in f32.
+  // more than 8, to an eighth of that: a score of 100 has an error of 100 * 2^-24 wherever it is summed in f32. As many
+  // roundings as dimensions add up like a random walk: for 64 of them the root of 8 times what it is for 8. A rotary
+  // pair counts by its lengths: query and key are turned before they are multiplied, and what they leave when they
+  // meet at a right angle is the difference of two products of that size.
   double worst = 0;
   double worst_plain = 0;     // not divided by the scores' size
   std::string where;          // of it
