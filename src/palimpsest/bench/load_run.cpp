@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <stop_token>
 #include <thread>
+#include <utility>
 
 namespace palimpsest {
 namespace {
@@ -114,7 +116,8 @@ LoadReport run_load(LoadTarget& target, const std::vector<LoadRequest>& requests
   }
   watcher.request_stop();
   watcher.join();
-  if (desk->broken) std::rethrow_exception(desk->broken);
+  // Listeners still hold the desk: the error leaves it, so that none of them frees it while the caller reads it.
+  if (const auto broken = std::exchange(desk->broken, nullptr)) std::rethrow_exception(broken);
 
   LoadReport report;
   report.answers = std::move(desk->answers);
