@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness shows convert-check serve-check serve-load format format-check setup clean prune
+.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness shows convert-check serve-check serve-load serve-kill format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -63,12 +63,16 @@ convert-check:  ## what tools/convert makes of small GPT-J and OPT models, again
 	@tools/build release test_model
 	@python3 tools/convert/check.py
 
-serve-check: build  ## the README's curl examples and the official openai client against the server; a little load
+serve-check: build  ## the README's curl examples and the official openai client against the server; a little load, some kills
 	@python3 tools/serve/check.py
 	@python3 tools/serve/load.py --clients 64 --seconds 5
+	@python3 tools/serve/kill.py --times 10
 
 serve-load: build  ## 256 clients for 10 minutes, of whom some leave and some send garbage (LOAD_ARGS=...)
 	@python3 tools/serve/load.py --steady $(LOAD_ARGS)
+
+serve-kill: build  ## kill the server with -9 while it saves sessions, 200 times (KILL_ARGS='--times 10')
+	@python3 tools/serve/kill.py $(KILL_ARGS)
 
 SOURCES = $$(git ls-files '*.cpp' '*.h')
 format:  ## clang-format on every source file

@@ -7,6 +7,9 @@ busy machine slows both.
     make evict-cost                      # all, about 15 minutes
     make evict-cost COST_ARGS='--budgets 256 --batches 1'
 """
+import itertools
+import json
+import pathlib
 import statistics
 
 import common
@@ -71,16 +74,25 @@ def main():
     parser.add_argument("--reps", type=int, default=7)
     parts.add(parser, "--threads", default=2)
     parts.add(parser, "--prefix")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FILE",
+                        help="keep what was measured there, and go on from there: for measuring in pieces")
     parser.add_argument("--dry", action="store_true", help="print the page, do not write docs/results/evict-cost.md")
     options = parser.parse_args()
+    kept = {}  # "batch x budget": [rows, command]
+    if options.keep and options.keep.exists():
+        kept = json.loads(options.keep.read_text())
     results, command = [], None
-    for batch in options.batches:
-        for budget in options.budgets:
-            rows, command = measure(options.model, budget, batch, options.methods, options, options.prefix)
-            results += rows
-            for r in rows:
-                common.say(f"{r['name']}, {budget}, batch {batch}: {r['median_ratio']:.3f}x of {r['full_ms']:.2f} ms; rounds "
-                           f"{statistics.median(r['ratios']):.3f}x")
+    for batch, budget in itertools.product(options.batches, options.budgets):
+        cell = f"{batch} x {budget}"
+        if cell not in kept:
+            kept[cell] = measure(options.model, budget, batch, options.methods, options, options.prefix)
+            if options.keep:
+                options.keep.write_text(json.dumps(kept))
+        rows, command = kept[cell]
+        results += rows
+        for r in rows:
+            common.say(f"{r['name']}, {budget}, batch {batch}: {r['median_ratio']:.3f}x of {r['full_ms']:.2f} ms; rounds "
+                       f"{statistics.median(r['ratios']):.3f}x")
     text = page(results, options, command)
     if options.dry:
         print(text)

@@ -29,7 +29,8 @@ FLAGS = ["--port", 0, "--chat-template", "chatml", "--max-sequences", 32, "--max
          "--page-size", 16, "--chunk", 64]
 METHODS = ["streaming:budget=64", "streaming:budget=48,every=8", "h2o:budget=48", "h2o:budget=96,positions=cache",
            "full", "sparse:budget=64", "lazy:budget=64,every=6", "knorm:budget=64,mechanism=append",
-           "paged-eviction:budget=64", "keydiff:budget=48", "compact-shift:budget=64"]
+           "paged-eviction:budget=64", "keydiff:budget=48", "compact-shift:budget=64", "tova:budget=48",
+           "snapkv:budget=64", "lagkv:budget=160", "r-kv:budget=48", "scissorhands:budget=64", "random:budget=48"]
 WORDS = "once upon a time the little dog cat bird girl boy went to park and saw big red ball in tree she was happy".split()
 PATIENCE = 120  # seconds without a byte, which a server that lives never takes
 SLOW_READERS = 2
