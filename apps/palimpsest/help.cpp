@@ -6,12 +6,9 @@
 #include <sstream>
 
 namespace palimpsest::cli {
-namespace {
 
-constexpr std::size_t kColumn = 30, kWidth = 100;
-
-// "  left      right, wrapped, every line below the first"
-std::string row(const std::string& left, const std::string& right) {
+std::string help_row(const std::string& left, const std::string& right) {
+  constexpr std::size_t kColumn = 30, kWidth = 100;
   std::string out = "  " + left;
   if (out.size() + 2 > kColumn) out += "\n";
   std::size_t column = out.size() + 2 > kColumn ? 0 : out.size();
@@ -30,6 +27,8 @@ std::string row(const std::string& left, const std::string& right) {
   while (out.back() == ' ') out.pop_back();
   return out + "\n";
 }
+
+namespace {
 
 std::string names(const CLI::Option& option) {
   std::string out;
@@ -64,11 +63,11 @@ std::string HelpFormat::make_help(const CLI::App* app, std::string name, CLI::Ap
 
   if (!subcommands.empty()) {
     out += "\nCommands\n";
-    for (const CLI::App* each : subcommands) out += row(each->get_name(), each->get_description());
+    for (const CLI::App* each : subcommands) out += help_row(each->get_name(), each->get_description());
   }
   if (!positionals.empty()) {
     out += "\nArguments\n";
-    for (const CLI::Option* each : positionals) out += row(each->get_type_name(), description(*each));
+    for (const CLI::Option* each : positionals) out += help_row(each->get_type_name(), description(*each));
   }
   std::vector<std::string> groups = app->get_groups();
   const std::string common = app->get_help_ptr()->get_group();  // what every command has comes last
@@ -78,7 +77,7 @@ std::string HelpFormat::make_help(const CLI::App* app, std::string name, CLI::Ap
         app->get_options([&](const CLI::Option* each) { return each->get_group() == group && each->nonpositional(); });
     if (group.empty() || options.empty()) continue;
     out += "\n" + (group == common ? "Help" : group) + "\n";
-    for (const CLI::Option* each : options) out += row(names(*each), description(*each));
+    for (const CLI::Option* each : options) out += help_row(names(*each), description(*each));
   }
   if (!app->get_footer().empty()) out += "\n" + app->get_footer() + "\n";
   return out;

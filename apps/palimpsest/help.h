@@ -6,6 +6,9 @@
 
 namespace palimpsest::cli {
 
+// "  left      right, wrapped, every line below the first"
+std::string help_row(const std::string& left, const std::string& right);
+
 class HelpFormat : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;

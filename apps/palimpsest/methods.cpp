@@ -1,11 +1,12 @@
-// palimpsest methods: the tables of methods and policies, as the library has them.
+// palimpsest methods: the methods and policies, as the library has them.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "palimpsest/commands.h"
 #include "palimpsest/evict/method.h"
+#include "palimpsest/help.h"
+#include "palimpsest/methods_table.h"
 #include "palimpsest/options.h"
 #include "palimpsest/policy/policy.h"
 
@@ -19,46 +20,65 @@ std::string footer() {
   return out + R"(
 Examples:
   palimpsest methods
+  palimpsest methods --budget 1024 -m model.gguf
   palimpsest run --method streaming:budget=512,sinks=4,every=64
   palimpsest run --method h2o --budget 512 --positions cache)";
 }
 
-int print_json() {
-  nlohmann::ordered_json out;
-  for (const MethodRow& row : methods())
-    out["methods"].push_back(
-        {{"name", row.name}, {"paper", row.paper}, {"summary", row.summary}, {"method", spell_out(row.preset)}});
-  for (const PolicyEntry& entry : policies())
-    out["policies"].push_back({{"name", entry.name}, {"summary", entry.summary}});
-  fmt::print("{}\n", out.dump(2));
-  return kOk;
-}
+struct Flags {
+  ModelFlags model;
+  std::optional<std::string> budget;
+  bool json = false;
+};
 
-int print_tables() {
-  std::size_t width = 0;
-  for (const MethodRow& row : methods()) width = std::max(width, row.name.size());
-  for (const PolicyEntry& entry : policies()) width = std::max(width, entry.name.size());
-  fmt::print("Methods (presets; --method NAME)\n");
-  for (const MethodRow& row : methods()) {
-    fmt::print("  {:{}}  {}\n", row.name, width, row.summary);
-    const std::string spelled = spell_short(row.preset);
-    if (!spelled.empty()) fmt::print("  {:{}}  {}\n", "", width, spelled);
-    if (row.paper != "-") fmt::print("  {:{}}  {}\n", "", width, row.paper);
+int list_methods(const Flags& flags) {
+  std::shared_ptr<Model> model;
+  if (!flags.model.synthetic.empty() || known_model(flags.model)) {
+    ModelFlags shape = flags.model;
+    shape.options.repack = false;  // nothing is computed here
+    model = load_model(shape);
   }
-  fmt::print("\nPolicies (who leaves; --policy NAME)\n  {:{}}  nothing leaves\n", "none", width);
-  for (const PolicyEntry& entry : policies()) fmt::print("  {:{}}  {}\n", entry.name, width, entry.summary);
+  const nlohmann::ordered_json rows = methods_table(flags.budget, model.get());
+  if (flags.json) {
+    nlohmann::ordered_json out = {{"methods", rows}};
+    if (model != nullptr) out["model"] = model->path().empty() ? model->hyper().name : model->path();
+    for (const PolicyEntry& entry : policies())
+      out["policies"].push_back({{"name", entry.name}, {"summary", entry.summary}});
+    for (const MethodKey& key : method_keys())
+      out["keys"].push_back({{"name", key.name}, {"values", key.values}, {"meaning", key.meaning}});
+    fmt::print("{}\n", out.dump(2));
+    return kOk;
+  }
+  print_methods_table(rows);
+  if (model != nullptr)
+    fmt::print(
+        "\nActs, prompt: when it has been read. Memory: keys and values (f16) and tables of one sequence; +: it grows, "
+        "this\nis at the trained context.\n");
+  fmt::print("\nWhat each method keeps, and how it is spelled out (--method NAME)\n");
+  for (const auto& row : rows) {
+    fmt::print("{}", help_row(row["name"], row["summary"]));
+    if (const std::string changes = row["changes"]; !changes.empty()) fmt::print("{}", help_row("", changes));
+  }
+  fmt::print("\nPolicies: who leaves (--policy NAME)\n{}", help_row("none", "nothing leaves"));
+  for (const PolicyEntry& entry : policies())
+    fmt::print("{}", help_row(std::string(entry.name), std::string(entry.summary)));
   return kOk;
 }
 
 }  // namespace
 
 void add_methods(CLI::App& app, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("methods", "List the methods and policies: who leaves the cache, how and when");
+  CLI::App* command = app.add_subcommand(
+      "methods", "List the methods and policies: who leaves the cache, how and when, and in what memory");
   command->footer(footer());
-  const auto json = std::make_shared<bool>(false);
-  add_json_flag(*command, *json);
-  command->callback([&action, json] { action = [json] { return *json ? print_json() : print_tables(); }; });
+  const auto flags = std::make_shared<Flags>();
+  add_model_flags(*command, flags->model);
+  command->add_option("--budget", flags->budget, "tokens that each method keeps: what it then takes of memory")
+      ->type_name("TOKENS")
+      ->default_str("the method's")
+      ->group("Cache");
+  add_json_flag(*command, flags->json);
+  command->callback([&action, flags] { action = [flags] { return list_methods(*flags); }; });
 }
 
 }  // namespace palimpsest::cli

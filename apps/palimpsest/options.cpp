@@ -60,10 +60,15 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       ->group(group);
 }
 
-std::string model_path(const ModelFlags& flags) {
+std::optional<std::string> known_model(const ModelFlags& flags) {
   if (!flags.path.empty()) return flags.path;
   if (const char* named = std::getenv("PALIMPSEST_MODEL"); named != nullptr && *named != '\0') return named;
   if (const auto built_in = default_model()) return built_in->string();
+  return std::nullopt;
+}
+
+std::string model_path(const ModelFlags& flags) {
+  if (const auto known = known_model(flags)) return *known;
   fail("no model given and no '{}' came with this program: name a GGUF file with -m or $PALIMPSEST_MODEL",
        kDefaultModel);
 }

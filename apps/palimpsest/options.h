@@ -19,7 +19,8 @@ struct ModelFlags {
   ModelOptions options;
 };
 void add_model_flags(CLI::App& command, ModelFlags& flags);
-std::string model_path(const ModelFlags& flags);  // throws Error that says how to get a model
+std::optional<std::string> known_model(const ModelFlags& flags);  // none: nobody named one, and none came along
+std::string model_path(const ModelFlags& flags);                  // throws Error that says how to get a model
 std::shared_ptr<Model> load_model(const ModelFlags& flags);
 
 constexpr long long kMostTokens = 1LL << 40;  // that any flag may ask for

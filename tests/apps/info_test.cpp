@@ -1,4 +1,4 @@
-// palimpsest info and methods.
+// palimpsest info.
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -118,16 +118,6 @@ TEST(Info, Lists) {
   EXPECT_TRUE(command({"info", "--devices"}).out.starts_with("cpu "));
   EXPECT_EQ(nlohmann::json::parse(command({"info", "--devices", "--json"}).out)[0]["name"], "cpu");
   EXPECT_NE(command({"info", "--families"}).out.find("qwen3"), std::string::npos);
-}
-
-TEST(Methods, AreListedWithTheirPolicies) {
-  const Finished text = command({"methods"});
-  EXPECT_EQ(text.code, 0);
-  for (const char* name : {"full", "streaming", "recent", "2309.17453"})
-    EXPECT_NE(text.out.find(name), std::string::npos) << name;
-  const auto json = nlohmann::json::parse(command({"methods", "--json"}).out);
-  EXPECT_GE(json["methods"].size(), 2u);
-  EXPECT_GE(json["policies"].size(), 1u);
 }
 
 }  // namespace

@@ -25,10 +25,41 @@ def ask(url, prompts, method, tokens):
         return [c["text"] for c in sorted(json.load(answer)["choices"], key=lambda c: c["index"])]
 
 
-def cache(method):
-    """`streaming:budget=256` as the server's "cache" object."""
-    name, _, rest = method.partition(":")
-    return dict(method=name, **{k: int(v) for k, v in (p.split("=") for p in rest.split(",") if p)})
+class Server:
+    """`palimpsest serve` as long as the block lasts; its address is `url`."""
+
+    def __init__(self, program, flags=()):
+        self.command = [program, "serve", "--port", "0", "--method", "full", *flags]
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.url = re.search(r"http://\S+", self.process.stdout.readline()).group(0).rstrip("/.,")
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+
+def questions(tokenizer, distance, count):
+    """(prompt, fact), the same for every method."""
+    rng, rows = random.Random(f"{HELD} {distance}"), []
+    for _ in range(count):
+        ids, start, _, fact = question(rng, tokenizer, distance)
+        text = tokenizer.decode(ids[1:start])
+        rows.append((text[: text.rindex("answer:") + len("answer:")], fact))
+    return rows
+
+
+def recall(url, rows, method, batch=20):
+    """How many answers were right word for word, and how many hold the value."""
+    whole = value = 0
+    for at in range(0, len(rows), batch):
+        some = rows[at: at + batch]
+        for (_, fact), said in zip(some, ask(url, [p for p, _ in some], method, 24)):
+            whole += said.strip() == fact.answer_form.replace("@", " " + fact.value)
+            value += bool(re.search(rf" {fact.value}(?!\w)", said))
+    return whole, value
 
 
 def main():
@@ -43,30 +74,15 @@ def main():
     a.add_argument("--batch", type=int, default=20, help="questions in one request")
     o = a.parse_args()
     tokenizer = Tokenizer.load(o.tokenizer)
-    command = [o.program, "serve", "--port", "0", "--method", "full"] + (["-m", o.model] if o.model else [])
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        url = re.search(r"http://\S+", server.stdout.readline()).group(0).rstrip("/.,")
+    with Server(o.program, ["-m", o.model] if o.model else []) as server:
         out = {}
         for method in o.method or ["full", "streaming:budget=256"]:
             out[method] = {}
             for distance in o.distances:
-                rng, rows = random.Random(f"{HELD} {distance}"), []
-                for _ in range(o.questions):
-                    ids, start, _, fact = question(rng, tokenizer, distance)
-                    text = tokenizer.decode(ids[1:start])
-                    rows.append((text[: text.rindex("answer:") + len("answer:")], fact))
-                whole = value = 0
-                for at in range(0, len(rows), o.batch):
-                    some = rows[at: at + o.batch]
-                    for (_, fact), said in zip(some, ask(url, [p for p, _ in some], cache(method), 24)):
-                        whole += said.strip() == fact.answer_form.replace("@", " " + fact.value)
-                        value += bool(re.search(rf" {fact.value}(?!\w)", said))
-                out[method][distance] = dict(questions=len(rows), answer=round(whole / len(rows), 4), value=round(value / len(rows), 4))
-                print(f"{method}, distance {distance}: whole answer {100 * whole / len(rows):.1f}%, value {100 * value / len(rows):.1f}%", flush=True)
-    finally:
-        server.terminate()
-        server.wait()
+                rows = questions(tokenizer, distance, o.questions)
+                whole, value = (n / len(rows) for n in recall(server.url, rows, method, o.batch))
+                out[method][distance] = dict(questions=len(rows), answer=round(whole, 4), value=round(value, 4))
+                print(f"{method}, distance {distance}: whole answer {100 * whole:.1f}%, value {100 * value:.1f}%", flush=True)
     if o.out:
         with open(o.out, "w") as f:
             json.dump(out, f, indent=1)

@@ -1,0 +1,109 @@
+#include "palimpsest/methods_table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/help.h"
+#include "palimpsest/info_cache.h"
+#include "palimpsest/system.h"
+
+namespace palimpsest::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What a policy looks at: what a method costs besides its budget.
+std::string needs_of(const Method& method) {
+  if (method.policy == "none") return "nothing";
+  const Needs needs = make_policy(method.policy)->needs();
+  if (needs.positions_only()) return "positions";
+  std::vector<std::string> parts;
+  if (needs.attention_window == Needs::kAll)
+    parts.push_back("attention");
+  else if (needs.attention_window > 0)
+    parts.push_back(fmt::format("attention of {}", needs.attention_window));
+  const std::string which = needs.at_birth ? "new " : "all ";
+  if (needs.keys && needs.values)
+    parts.push_back(which + "keys, values");
+  else if (needs.keys || needs.values)
+    parts.push_back(which + (needs.keys ? "keys" : "values"));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+// When tokens leave: `prompt` is when it has been read.
+std::string acts_of(const Method& m) {
+  if (!m.evicts()) return "never";
+  if (m.schedule == Schedule::kPrompt) return "prompt";
+  const bool by_page = m.mechanism == Mechanism::kBlock || m.schedule == Schedule::kPage;
+  const std::string step = by_page ? "each page" : m.every == 1 ? "each token" : fmt::format("each {} tokens", m.every);
+  return m.schedule == Schedule::kPromptStep ? "prompt, " + step : step;
+}
+
+Json memory_of(const Method& method, const Hyperparameters& hyper) {
+  SessionOptions options;
+  options.method = method;
+  const Json terms = cache_terms(options, hyper, std::nullopt, 1);
+  return {{"bytes", terms["writing"]["bytes"]}, {"tokens", terms["writing"]["tokens"]}, {"bounded", terms["bounded"]}};
+}
+
+std::string memory_text(const Json& row) {
+  if (row.contains("error")) return "-";
+  const Json& memory = row["memory"];
+  const std::string bytes = human_bytes(memory["bytes"].get<std::size_t>());
+  return memory["bounded"].get<bool>() ? bytes : bytes + " +";
+}
+
+}  // namespace
+
+Json methods_table(const std::optional<std::string>& budget, const Model* model) {
+  Json rows = Json::array();
+  for (const MethodRow& preset : methods()) {
+    Method method = preset.preset;
+    if (budget && method.evicts()) set_option(method, "budget", *budget);
+    Json row = {{"name", preset.name},
+                {"paper", preset.paper},
+                {"summary", preset.summary},
+                {"method", spell_out(method)},
+                {"changes", spell_short(method)},
+                {"policy", method.policy},
+                {"needs", needs_of(method)},
+                {"acts", acts_of(method)},
+                {"mechanism", method.evicts() && method.cache ? get_option(method, "mechanism") : "-"},
+                {"positions", get_option(method, "positions")}};
+    try {
+      validate(method);
+      if (model != nullptr) row["memory"] = memory_of(method, model->hyper());
+    } catch (const Error& error) {  // too small a budget, or positions that this model does not have
+      row["error"] = error.what();
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+void print_methods_table(const Json& rows) {
+  const bool with_memory =
+      std::ranges::any_of(rows, [](const Json& row) { return row.contains("memory") || row.contains("error"); });
+  std::vector<std::array<std::string, 7>> lines = {
+      {"method", "paper", "needs", "acts", "mechanism", "positions", with_memory ? "memory" : ""}};
+  for (const Json& row : rows)
+    lines.push_back({row["name"], row["paper"], row["needs"], row["acts"], row["mechanism"], row["positions"],
+                     with_memory ? memory_text(row) : ""});
+  std::array<std::size_t, 7> width{};
+  for (const auto& line : lines)
+    for (std::size_t i = 0; i < line.size(); ++i) width[i] = std::max(width[i], line[i].size());
+  for (const auto& line : lines) {
+    std::string text;
+    for (std::size_t i = 0; i < line.size(); ++i) text += fmt::format("{:<{}}  ", line[i], width[i]);
+    fmt::print("{}\n", text.substr(0, text.find_last_not_of(' ') + 1));
+  }
+  for (const Json& row : rows)
+    if (row.contains("error")) fmt::print("{}: {}\n", row["name"].get<std::string>(), row["error"].get<std::string>());
+}
+
+}  // namespace palimpsest::cli

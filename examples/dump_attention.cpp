@@ -1,0 +1,109 @@
+// What every query of a text gave every token, and the tokens' keys and values, as numpy arrays:
+// dump_attention MODEL.gguf TEXT TOKENS FOLDER
+//
+//   attention.npy  [layers * kv_heads][tokens][tokens]   row: a query; mean over the query group
+//   keys.npy       [layers * kv_heads][tokens][head_dim] un-rotated; values.npy alike
+//
+// Policies see all of it, so two policies of this program's own write it down: nothing ever leaves.
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/engine/session.h"
+#include "palimpsest/text/vocabulary.h"
+
+using namespace palimpsest;
+
+namespace {
+
+struct Dump {
+  const Session* session = nullptr;
+  std::size_t tokens = 0, heads = 0, births = 0;
+  std::vector<float> attention, keys, values;
+} dump;  // of the session that runs: one thread, so layers and heads come in order
+
+class DumpWeights final : public Policy {
+ public:
+  Needs needs() const override { return {.attention_window = Needs::kAll}; }
+  void score(const HeadView& head, std::span<float>) const override {
+    const Cache& cache = dump.session->cache();
+    int table = 0;
+    while (cache.table(table).position().data() != head.position.data()) ++table;
+    const auto query = static_cast<std::size_t>(cache.table(table).next() - 1);
+    float* row = &dump.attention[(static_cast<std::size_t>(table) * dump.tokens + query) * dump.tokens];
+    for (std::size_t i = 0; i < head.position.size(); ++i)
+      if (head.position[i] != kNoPosition) row[head.position[i]] = head.attention[i];
+  }
+};
+
+class DumpBirths final : public Policy {
+ public:
+  Needs needs() const override { return {.keys = true, .values = true, .at_birth = true}; }
+  void score(const HeadView& head, std::span<float>) const override {
+    const std::size_t at = dump.births++ % dump.heads * dump.tokens + static_cast<std::size_t>(head.position[0]);
+    std::ranges::copy(head.keys[0], &dump.keys[at * static_cast<std::size_t>(head.keys.width)]);
+    std::ranges::copy(head.values[0], &dump.values[at * static_cast<std::size_t>(head.values.width)]);
+  }
+};
+
+template <typename T>
+PolicyEntry entry(std::string_view name) {
+  return {name, "", []() -> std::unique_ptr<Policy> { return std::make_unique<T>(); }};
+}
+
+void read(const std::shared_ptr<Decoder>& decoder, const std::string& policy, std::span<const TokenId> tokens) {
+  SessionOptions options;
+  options.method = parse_method("sparse:budget=1000000,policy=" + policy);
+  options.cache_type = CacheType::kF32;
+  Session session(decoder, options);
+  dump.session = &session;
+  for (const TokenId token : tokens) session.decode(token);
+  dump.session = nullptr;
+}
+
+void save(const std::string& path, std::span<const float> data, std::size_t a, std::size_t b, std::size_t c) {
+  std::string head = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}, {}), }}", a, b, c);
+  head.resize((head.size() + 11 + 63) / 64 * 64 - 11, ' ');
+  head += '\n';
+  std::ofstream file(path, std::ios::binary);
+  file.write("\x93NUMPY\x01\x00", 8);
+  file.put(static_cast<char>(head.size() & 255)).put(static_cast<char>(head.size() >> 8));
+  file << head;
+  file.write(reinterpret_cast<const char*>(data.data()), static_cast<std::streamsize>(data.size_bytes()));
+  if (!file) fail("{} cannot be written", path);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 5) fail("usage: dump_attention MODEL.gguf TEXT TOKENS FOLDER");
+  register_policy(entry<DumpWeights>("dump-weights"));
+  register_policy(entry<DumpBirths>("dump-births"));
+  std::ifstream file(argv[2]);
+  const std::string text{std::istreambuf_iterator<char>(file), {}}, folder = argv[4];
+  auto tokens = Vocabulary::load(argv[1])->tokenize(text, true, false);
+  if (const auto most = static_cast<std::size_t>(std::stoul(argv[3])); tokens.size() > most) tokens.resize(most);
+  if (tokens.empty()) fail("{}: holds no text", argv[2]);
+
+  const auto decoder = std::make_shared<Decoder>(Model::load(argv[1]), 1);
+  const Hyperparameters& hyper = decoder->model().hyper();
+  dump.tokens = tokens.size();
+  dump.heads = static_cast<std::size_t>(hyper.layers) * static_cast<std::size_t>(hyper.kv_heads);
+  const auto key = static_cast<std::size_t>(hyper.head_dim), value = static_cast<std::size_t>(hyper.value_dim);
+  dump.attention.resize(dump.heads * dump.tokens * dump.tokens);
+  dump.keys.resize(dump.heads * dump.tokens * key);
+  dump.values.resize(dump.heads * dump.tokens * value);
+  read(decoder, "dump-weights", tokens);
+  read(decoder, "dump-births", tokens);
+  save(folder + "/attention.npy", dump.attention, dump.heads, dump.tokens, dump.tokens);
+  save(folder + "/keys.npy", dump.keys, dump.heads, dump.tokens, key);
+  save(folder + "/values.npy", dump.values, dump.heads, dump.tokens, value);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 2;
+}
