@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness shows convert-check serve-check serve-load serve-kill format format-check setup clean prune
+.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness shows peers convert-check serve-check serve-load serve-kill format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -58,6 +58,9 @@ exactness:  ## nothing but the method changes a result: the grid of mechanisms, 
 
 shows: build  ## the figures of docs/results/first-light.md made anew (SHOWS_ARGS='stream book')
 	@tools/env python3 bench/shows.py $(SHOWS_ARGS)
+
+peers: build  ## beside llama.cpp, OpenVINO GenAI and transformers with kvpress: speed, memory, quality (PEERS_ARGS=...)
+	@python3 tools/peers/run.py $(PEERS_ARGS)
 
 convert-check:  ## what tools/convert makes of small GPT-J and OPT models, against Hugging Face's own logits
 	@tools/build release test_model

@@ -18,16 +18,16 @@ class Unavailable(Exception):
     """What could not be installed, and why."""
 
 
-def enter(name, packages, size, prefix=""):
-    """Runs this script again with the environment's Python (and `prefix` words before it), made first if need be."""
+def python(name, packages, size):
+    """The Python of the environment `name`, in which `packages` are; made first if need be."""
     root = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "palimpsest" / name
-    python, done = root / "bin" / "python", root / "done"
+    program, done = root / "bin" / "python", root / "done"
     have = done.read_text().split() if done.exists() else None
     missing = [p for p in packages if p not in (have or [])]
     if missing or have is None:
         print(f"{name}: installing {', '.join(missing)} into {root} ({size}) ...", file=sys.stderr, flush=True)
-        steps = [] if python.exists() else [[sys.executable, "-m", "venv", root]]
-        for words in [*steps, [python, "-m", "pip", "install", "-q", *missing]]:
+        steps = [] if program.exists() else [[sys.executable, "-m", "venv", root]]
+        for words in [*steps, [program, "-m", "pip", "install", "-q", *missing]]:
             try:
                 ended = subprocess.run(list(map(str, words)), capture_output=True, text=True)
             except OSError as error:
@@ -36,7 +36,13 @@ def enter(name, packages, size, prefix=""):
                 last = (ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:]
                 raise Unavailable(f"{', '.join(missing)} cannot be installed: {' '.join(last)}")
         done.write_text("\n".join([*(have or []), *missing, ""]))
-    if pathlib.Path(sys.prefix) == root:
+    return program
+
+
+def enter(name, packages, size, prefix=""):
+    """Runs this script again with the environment's Python (and `prefix` words before it)."""
+    program = python(name, packages, size)
+    if pathlib.Path(sys.prefix) == program.parent.parent:
         return
-    words = [*shlex.split(prefix), str(python), str(pathlib.Path(sys.argv[0]).resolve()), *sys.argv[1:]]
+    words = [*shlex.split(prefix), str(program), str(pathlib.Path(sys.argv[0]).resolve()), *sys.argv[1:]]
     os.execvp(words[0], words)

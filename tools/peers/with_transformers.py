@@ -1,0 +1,50 @@
+"""Hugging Face transformers, its cache compressed by a press of kvpress after the prompt. `method`: {} or
+{"press": "SnapKVPress", "budget": 256, ...its arguments}; the ratio is what leaves `budget` tokens of each prompt."""
+import contextlib
+
+import kvpress
+import torch
+import transformers
+
+import job
+
+
+def press_of(method, prompt):
+    if not method:
+        return contextlib.nullcontext
+    arguments = {k: v for k, v in method.items() if k not in ("press", "budget")}
+    ratio = max(0.0, 1 - method["budget"] / len(prompt))
+    return getattr(kvpress, method["press"])(compression_ratio=ratio, **arguments)
+
+
+@torch.inference_mode()
+def write(model, method, prompt, tokens, heard=lambda: None):
+    cache = transformers.DynamicCache(config=model.config)
+    with press_of(method, prompt)(model) if method else contextlib.nullcontext():
+        logits = model(torch.tensor([prompt]), past_key_values=cache, logits_to_keep=1).logits
+    written = []
+    for n in range(tokens):
+        written.append(int(logits[0, -1].argmax()))
+        heard()
+        if n + 1 < tokens:
+            logits = model(torch.tensor([written[-1:]]), past_key_values=cache,
+                           position_ids=torch.tensor([[len(prompt) + n]])).logits
+    return written
+
+
+def main():
+    asked = job.read()
+    torch.set_num_threads(asked["threads"])
+    kind = torch.bfloat16 if asked["kind"] == "speed" else torch.float32
+    model = transformers.AutoModelForCausalLM.from_pretrained(asked["model"], dtype=kind).eval()
+    version = f"transformers {transformers.__version__}, torch {torch.__version__}"
+    if asked["kind"] == "answers":
+        tokens = [write(model, asked["method"], p, asked["tokens"]) for p in asked["prompts"]]
+        return job.answer(tokens=tokens, version=version)
+    write(model, asked["method"], asked["prompts"][0], 8)
+    watch = job.Watch()
+    write(model, asked["method"], asked["prompts"][0], asked["tokens"], watch.token)
+    job.answer(**watch.figures(), version=version)
+
+
+main()
