@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness shows peers convert-check serve-check serve-load serve-kill format format-check setup clean prune
+.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness quality shows peers convert-check serve-check serve-load serve-kill format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -55,6 +55,10 @@ EXACTNESS ?= 600
 exactness:  ## nothing but the method changes a result: the grid of mechanisms, positions, pages, paths, 2,000 tokens each
 	@tools/build release test_exactness
 	@PALIMPSEST_EXACTNESS=$(EXACTNESS) tools/env build/test_exactness --gtest_filter='Exactness.TheGrid*'
+
+quality: build  ## recall and perplexity of every method at equal budgets, what is not measured yet (QUALITY_ARGS=...)
+	@tools/env --add python3-matplotlib
+	@tools/env python3 bench/quality.py $(QUALITY_ARGS)
 
 shows: build  ## the figures of docs/results/first-light.md made anew (SHOWS_ARGS='stream book')
 	@tools/env python3 bench/shows.py $(SHOWS_ARGS)
