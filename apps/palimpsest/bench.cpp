@@ -68,6 +68,7 @@ nlohmann::json as_json(const Row& row, const Flags& flags, const Model& model, i
                         {"model", model.hyper().name},
                         {"name", row.method->name},
                         {"method", spell_out(row.method->options.method)},
+                        {"protected", spell_protection(row.method->options.method)},
                         {"depth", row.depth},
                         {"tokens", flags.tokens},
                         {"batch", flags.batch},
@@ -183,6 +184,7 @@ int run_bench(Flags flags) {
     fmt::print("{}\n", out.dump(2));
   } else if (!rows.empty()) {
     print_table(rows, flags, *model, threads, bandwidth);
+    fmt::print("{}\n", protection_line(list));
   }
   return interrupted() ? kInterrupted : kOk;
 }

@@ -126,8 +126,8 @@ class Chat {
     if (command == "/help") {
       fmt::print(stderr, "{}\n", kCommands);
     } else if (command == "/stats") {
-      fmt::print(stderr, "{}\n{} tokens in all, {}\n", summary_line(last_, session_.cache()),
-                 thousands(session_.position()), spell_out(session_.method()));
+      fmt::print(stderr, "{}\n{} tokens in all, {}\n", summary_line(last_, session_), thousands(session_.position()),
+                 spell_out(session_.method()));
     } else if (command == "/reset") {
       conversation_.reset();
       session_.clear();

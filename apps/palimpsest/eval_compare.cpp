@@ -65,6 +65,7 @@ int run_compare(const Flags& flags) {
                  thousands(evicted));
     out.push_back({{"reference", spell_out(list.front().options.method)},
                    {"method", spell_out(list[i + 1].options.method)},
+                   {"protected", spell_protection(list[i + 1].options.method)},
                    {"steps", row.steps},
                    {"greatest_relative_difference", finite(row.greatest)},
                    {"greatest_step", row.greatest_step},
@@ -73,6 +74,7 @@ int run_compare(const Flags& flags) {
                    {"flipped", row.flipped},
                    {"evicted", evicted}});
   }
+  if (!flags.json) fmt::print("{}\n", protection_line(list));
   if (flags.json)
     fmt::print("{}\n", nlohmann::json{{"model", model_name(*model)},
                                       {"cache_type", flags.list.cache.cache_type},

@@ -40,6 +40,7 @@ nlohmann::json as_json(const Run& run) {
     curve.push_back({{"from", bin.from}, {"to", bin.to}, {"nll", bin.nll}, {"perplexity", finite(std::exp(bin.nll))}});
   return {{"name", run.method.name},
           {"method", spell_out(run.method.options.method)},
+          {"protected", spell_protection(run.method.options.method)},
           {"predicted", run.result.predicted},
           {"complete", run.result.complete},
           {"nll", run.result.nll},
@@ -144,6 +145,7 @@ int run_perplexity(const Flags& flags) {
     fmt::print("{}\n", out.dump(2));
   } else {
     print_table(runs);
+    fmt::print("{}\n", protection_line(list));
   }
   if (!flags.plot.empty()) {
     write_svg(flags.plot, chart_of(runs, *model, flags, bin, list.front().options.chunk));

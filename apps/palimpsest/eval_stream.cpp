@@ -58,6 +58,7 @@ nlohmann::json as_json(const StreamResult& result, const Model& model, const Ses
                        {"cache_bytes", w.cache_bytes}});
   return {{"model", model_name(model)},
           {"method", spell_out(options.method)},
+          {"protected", spell_protection(options.method)},
           {"seed", seed},
           {"tokens", result.tokens},
           {"complete", result.complete},
@@ -193,6 +194,7 @@ int run_stream_command(const Flags& flags) {
     fmt::print("{}\n", as_json(result, *model, options, sampler.seed()).dump(2));
   else
     print_report(result, flags.stream);
+  if (!flags.json && options.method.evicts()) fmt::print("protected: {}\n", spell_protection(options.method));
   if (!flags.plot.empty()) {
     write_svg(flags.plot, chart_of(result, fmt::format("{} tokens of {}", thousands(result.tokens), model_name(*model)),
                                    spell_out(options.method)));

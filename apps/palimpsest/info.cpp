@@ -150,7 +150,7 @@ Json describe(const InfoFlags& flags) {
   if (options.method.bounded()) {
     out["cache"]["budget"] = options.method.budget;
     out["cache"]["bytes_at_budget"] = rows(options.method.budget);
-    const std::vector<int> budgets = head_budgets(options.method, h.layers, h.kv_heads);
+    const std::vector<int> budgets = head_budgets(options.method, h.layers, h.kv_heads, h.head_list);
     if (!budgets.empty())
       out["cache"]["bytes_at_budget"] = row_bytes * std::accumulate(budgets.begin(), budgets.end(), std::size_t{0});
   }

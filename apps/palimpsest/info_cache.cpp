@@ -55,6 +55,9 @@ Json terms_of(const Footprint& f, const Hyperparameters& hyper, const std::vecto
            f.queues),
       term("page addresses", joined(of_heads, {{sizeof(std::byte*), "bytes"}}), f.blocks),
   };
+  if (f.of_heads > 0)
+    out["terms"].push_back(term(
+        "of queries", {{layers, "layers"}, {heads, "KV heads"}, {f.of_heads / layers / heads, "bytes"}}, f.of_heads));
   out["bytes_in_use"] = f.in_use();
   out["bytes_tables"] = f.bookkeeping();
   out["bytes"] = f.total();

@@ -1,5 +1,7 @@
 #include "palimpsest/method_list.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace palimpsest::cli {
@@ -27,6 +29,14 @@ std::vector<NamedMethod> method_list(const MethodListFlags& flags, const Hyperpa
     list.push_back({name, session_options(one, name, hyper, tokens)});
   }
   return list;
+}
+
+std::string protection_line(const std::vector<NamedMethod>& list) {
+  std::string line;
+  for (const NamedMethod& method : list)
+    if (const std::string what = spell_protection(method.options.method); !what.empty())
+      line += fmt::format("{}{}: {}", line.empty() ? "protected: " : "; ", method.name, what);
+  return line.empty() ? "protected: nothing, for nothing leaves" : line;
 }
 
 }  // namespace palimpsest::cli

@@ -23,7 +23,9 @@ std::string needs_of(const Method& method) {
   const Needs needs = make_policy(method.policy)->needs();
   if (needs.positions_only()) return "positions";
   std::vector<std::string> parts;
-  if (needs.attention_window == Needs::kAll)
+  if (needs.repeat)
+    parts.push_back("the prompt again");
+  else if (needs.attention_window == Needs::kAll)
     parts.push_back("attention");
   else if (needs.attention_window > 0)
     parts.push_back(fmt::format("attention of {}", needs.attention_window));
@@ -32,6 +34,7 @@ std::string needs_of(const Method& method) {
     parts.push_back(which + "keys, values");
   else if (needs.keys || needs.values)
     parts.push_back(which + (needs.keys ? "keys" : "values"));
+  if (needs.queries) parts.push_back("queries");
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

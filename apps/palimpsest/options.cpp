@@ -93,8 +93,9 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
   part("--mechanism", flags.mechanism, "HOW",
        "in-place: into the victim's slot; shift: the others move up; block: pages leave (`palimpsest methods`)");
   part("--positions", flags.positions, "WHICH", "original: a key keeps its place; cache: places inside the cache");
-  part("--budget", flags.budget, "TOKENS", "tokens that a step attends to, the new one included; 0: no bound");
-  part("--sinks", flags.sinks, "TOKENS", "the first tokens, which never leave");
+  part("--budget", flags.budget, "TOKENS",
+       "tokens that a step attends to, the new one included; method full keeps all");
+  part("--sinks", flags.sinks, "TOKENS|0.1", "the first tokens, which never leave; 0.1: such a share of the budget");
   command.add_option("--cache-type", flags.cache_type, "how keys and values are stored: f32, f16, bf16 or q8_0")
       ->type_name("TYPE")
       ->default_str("f16")
@@ -117,8 +118,8 @@ Method method_of(const CacheFlags& flags, const std::string& default_method) {
   replace("policy", flags.policy);
   replace("mechanism", flags.mechanism);
   replace("positions", flags.positions);
-  replace("budget", flags.budget);
-  replace("sinks", flags.sinks);
+  if (method.policy != "none") replace("budget", flags.budget);
+  if (method.policy != "none") replace("sinks", flags.sinks);
   validate(method);
   return method;
 }
@@ -126,12 +127,13 @@ Method method_of(const CacheFlags& flags, const std::string& default_method) {
 Occupancies occupancies_of(const SessionOptions& options, const Hyperparameters& hyper, long long prompt,
                            long long tokens) {
   return occupancies(options, hyper.positions(), prompt, tokens,
-                     head_budgets(options.method, hyper.layers, hyper.kv_heads));
+                     head_budgets(options.method, hyper.layers, hyper.kv_heads, hyper.head_list));
 }
 
 Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper,
                        std::span<const Occupancy> occupancy) {
-  return footprint(cache_options(options, cache_shape(hyper), hyper.positions()), occupancy);
+  return footprint(cache_options(options, cache_shape(hyper), hyper.positions(), hyper.query_heads / hyper.kv_heads),
+                   occupancy);
 }
 
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method) {

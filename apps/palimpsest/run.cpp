@@ -8,6 +8,7 @@
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/memory.h"
+#include "palimpsest/engine/repeat.h"
 #include "palimpsest/engine/snapshot.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/progress.h"
@@ -90,6 +91,7 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
   out["rss_bytes_peak"] = resident_bytes_peak();
   out["seed"] = sampler.seed();
   out["method"] = spell_out(session.method());
+  out["protected"] = spell_protection(session.method());
   out["model"] = session.decoder().model().path();
   fmt::print("{}\n", out.dump(2));
 }
@@ -112,8 +114,9 @@ int run(const RunFlags& flags) {
                              ? static_cast<long long>(prompt.size())
                              : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;
   const int threads = threads_of(flags.threads, loaded.model->hyper());
-  Session session(std::make_shared<Decoder>(loaded.model, threads),
-                  session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), most));
+  SessionOptions options = session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), most);
+  options.repeat = repeat_instruction(*loaded.vocabulary);
+  Session session(std::make_shared<Decoder>(loaded.model, threads), options);
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
   GenerateOptions how = flags.generate;
   SnapshotText history;
@@ -151,7 +154,7 @@ int run(const RunFlags& flags) {
     print_json(session, sampler, g, collected);
   else
     output.end_line();
-  fmt::print(stderr, "palimpsest: {}\n", summary_line(g, session.cache()));
+  fmt::print(stderr, "palimpsest: {}\n", summary_line(g, session));
   if (!flags.save.empty()) {
     history.tokens.insert(history.tokens.end(), prompt.begin() + static_cast<std::ptrdiff_t>(how.known), prompt.end());
     history.tokens.insert(history.tokens.end(), g.written.begin(), g.written.end());

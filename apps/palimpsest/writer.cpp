@@ -36,15 +36,17 @@ void StandardOutput::end_line() {
   if (!fresh_line_) write("\n");
 }
 
-std::string summary_line(const Generation& g, const Cache& cache) {
+std::string summary_line(const Generation& g, const Session& session) {
+  const Cache& cache = session.cache();
+  const std::string kept = spell_protection(session.method());
   const Percentiles tpot = g.tpot.summary();
   std::string out = fmt::format("{} tokens", thousands(g.tokens));
   if (g.tpot.count() > 0)
     out += fmt::format(", {:.2f} ms each (p50 {:.2f}, p99 {:.2f}), {:.1f} tokens/s", tpot.mean, tpot.p50, tpot.p99,
                        1000 / tpot.mean);
-  return out + fmt::format("; first after {:.1f} ms, {} read; cache {} ({} tokens, peak {}), {} evicted", g.ttft_ms,
+  return out + fmt::format("; first after {:.1f} ms, {} read; cache {} ({} tokens, peak {}), {} evicted{}{}", g.ttft_ms,
                            thousands(g.prompt_tokens), human_bytes(cache.bytes_in_use()), thousands(cache.live()),
-                           human_bytes(cache.bytes_peak()), thousands(cache.evicted()));
+                           human_bytes(cache.bytes_peak()), thousands(cache.evicted()), kept.empty() ? "" : "; ", kept);
 }
 
 }  // namespace palimpsest::cli

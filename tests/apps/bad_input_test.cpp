@@ -89,7 +89,7 @@ TEST_F(BadInputTest, Budgets) {
   expect_refused(on({"run", "--budget", "1000000000"}), "smaller --budget");
   expect_refused(on({"run", "--budget", "99999999999999999999"}), "budget");
   expect_refused(on({"run", "--method", "full", "-n", "100000000000"}), "--budget");
-  expect_refused(on({"run", "--method", "full", "--budget", "100"}), "policy");
+  expect_refused(on({"run", "--method", "full:budget=100"}), "policy");
 }
 
 TEST_F(BadInputTest, Methods) {

@@ -171,6 +171,28 @@ TEST(AttentionCpu, PromptChunks) {
   }
 }
 
+// The greatest of a query group, summed over queries or not: kept by few rows, computed again for many, over splits.
+TEST(AttentionCpu, GreatestWeights) {
+  unsigned seed = 0;
+  for (const Received as : {Received::kGreatest, Received::kPeak})
+    for (const CacheType type : kTypes)
+      for (const int group : {1, 3, 4, 8})
+        for (const int new_tokens : {1, 2, 5, 90}) {
+          RandomCacheOptions o;
+          o.type = type;
+          o.group = group;
+          o.old_tokens = new_tokens == 1 ? 1400 : 300;
+          o.new_tokens = new_tokens;
+          o.dead = 0.2;
+          o.weights = true;
+          o.received_as = as;
+          o.seed = ++seed;
+          check(o);
+          o.weights_queries = 2;
+          check(o);
+        }
+}
+
 #ifdef PALIMPSEST_SANITIZED
 constexpr unsigned kRandomSteps = 40;
 #else

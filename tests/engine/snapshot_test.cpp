@@ -111,7 +111,12 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                              "snapkv:budget=48",
                              "scissorhands:budget=40",
                              "lagkv:budget=40",
-                             "r-kv:budget=40,every=8"})
+                             "r-kv:budget=40,every=8",
+                             "expected-attention:budget=40,every=8",
+                             "kvzip:budget=48",
+                             "kvzip:budget=48,schedule=prompt+step,recent=16",
+                             "pyramidkv:budget=60,schedule=prompt+step",
+                             "adakv:budget=48,schedule=prompt+step"})
     for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
       if (type == CacheType::kQ8_0 && std::string(method).find("compact-shift") != std::string::npos) continue;
       if (type == CacheType::kQ8_0 && std::string(method).find("cached-half") != std::string::npos) continue;

@@ -61,7 +61,7 @@ TEST_P(Streaming, KeepsSinksAndWindowInEveryStep) {
     cache.apply(evictor.plan(cache, 1));
     cache.insert(1);
     for (int t = 0; t < cache.tables(); ++t)
-      ASSERT_EQ(kept(cache.table(t)), streaming_set(cache.next(), method.protection.sinks, method.budget))
+      ASSERT_EQ(kept(cache.table(t)), streaming_set(cache.next(), method.sinks(), method.budget))
           << "step " << step << " table " << t;
   }
   EXPECT_EQ(cache.evicted(), prompt + 1000 - method.budget);

@@ -67,6 +67,38 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   EXPECT_EQ(spell_out(m), text);
 }
 
+// A share of the budget at each end.
+TEST(Method, ProtectionAsAShare) {
+  const Method m = parse_method("h2o:budget=250,sinks=0.1,recent=0.3");
+  EXPECT_EQ(m.sinks(), 25);
+  EXPECT_EQ(m.recent(), 75);
+  EXPECT_EQ(m.recent(100), 30);  // of a head that has 100
+  EXPECT_EQ(parse_method("h2o:budget=250,recent=0.3,split=pyramid").recent(100), 75);
+  EXPECT_EQ(parse_method(spell_out(m)), m);
+  EXPECT_EQ(get_option(m, "sinks"), "0.1");
+  EXPECT_EQ(get_option(parse_method("h2o:recent=0.5"), "recent"), "half");
+  EXPECT_EQ(parse_method("h2o:sinks=half").sinks(), 128);
+  EXPECT_EQ(parse_method("h2o:budget=100,sinks=0.29").sinks(), 29);
+  for (const char* bad : {"0.0", "1.0", "-0.1", "0.5x", ".", "1.5"})
+    EXPECT_NE(
+        error_of([&] { parse_method(std::string("h2o:recent=") + bad); }).find("neither a whole number nor a share"),
+        std::string::npos)
+        << bad;
+  EXPECT_NE(
+      error_of([] { validate(parse_method("h2o:sinks=0.7,recent=0.4")); }).find("is below sinks 179 + recent 102"),
+      std::string::npos);
+}
+
+TEST(Method, ProtectionInWords) {
+  EXPECT_EQ(spell_protection(parse_method("full")), "");
+  EXPECT_EQ(spell_protection(parse_method("knorm")), "nothing is protected");
+  EXPECT_EQ(spell_protection(parse_method("streaming")), "4 sinks never leave");
+  EXPECT_EQ(spell_protection(parse_method("h2o")), "the newest 128 never leave");
+  EXPECT_EQ(spell_protection(parse_method("h2o:sinks=1,recent=0.25")), "1 sink and the newest 64 never leave");
+  EXPECT_EQ(spell_protection(parse_method("h2o:split=heads.txt,recent=0.25")),
+            "the newest 0.25 of each head's budget never leave");
+}
+
 TEST(Method, TheLastOfTwoEqualKeysHolds) {
   EXPECT_EQ(parse_method("streaming:budget=10,budget=20").budget, 20);
 }
@@ -78,21 +110,25 @@ struct Fault {
 TEST(Method, StringsThatCannotBeRead) {
   const Fault faults[] = {
       {"",
-       "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, scissorhands, lagkv, r-kv, "
-       "paged-eviction, knorm, keydiff, sparse, "
+       "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
+       "paged-eviction, knorm, keydiff, duo, sparse, "
        "compact-shift or window-recompute"},
       {"Streaming",
-       "unknown method 'Streaming': use full, streaming, lazy, h2o, random, tova, snapkv, scissorhands, lagkv, r-kv, "
-       "paged-eviction, knorm, keydiff, sparse, "
+       "unknown method 'Streaming': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
+       "paged-eviction, knorm, keydiff, duo, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
-       "unknown method 'streaming ': use full, streaming, lazy, h2o, random, tova, snapkv, scissorhands, lagkv, r-kv, "
-       "paged-eviction, knorm, keydiff, sparse, "
+       "unknown method 'streaming ': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
+       "paged-eviction, knorm, keydiff, duo, sparse, "
        "compact-shift or "
        "window-recompute"},
       {":budget=1",
-       "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, scissorhands, lagkv, r-kv, "
-       "paged-eviction, knorm, keydiff, sparse, "
+       "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
+       "paged-eviction, knorm, keydiff, duo, sparse, "
        "compact-shift or window-recompute"},
       {"streaming:", "method 'streaming:' ends with a colon: use NAME or NAME:key=value,key=value"},
       {"streaming:256", "'256' in method 'streaming:256' is not key=value"},
@@ -102,7 +138,8 @@ TEST(Method, StringsThatCannotBeRead) {
        "refresh, mechanism, positions, rerotate or cache"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
-      {"streaming:sinks=4.5", "sinks '4.5' is not a whole number: use 0 to 1073741824"},
+      {"streaming:sinks=4.5",
+       "sinks '4.5' is neither a whole number nor a share of the budget: use 0 to 1073741824, or 0.01 to 0.99"},
       {"streaming:every=0", "every 0 is out of range: use 1 to 1073741824"},
       {"streaming:mechanism=inplace", "unknown mechanism 'inplace': use in-place, shift, gather, block or append"},
       {"streaming:positions=true", "unknown positions 'true': use original or cache"},
@@ -153,6 +190,12 @@ TEST(Method, CombinationsThatCannotBe) {
        "schedule, slack, max-drop, refresh or split with policy none: nothing ever leaves; choose a policy or leave "
        "them "
        "out"},
+      {"adakv:schedule=step",
+       "split ada with schedule step: heads share their budgets by scores when the prompt was read; use "
+       "schedule=prompt "
+       "or prompt+step"},
+      {"adakv:mechanism=block",
+       "split ada with mechanism block: a head's share may be less than a page; use mechanism=in-place"},
       {"window-recompute:sinks=4", "cache off is the window-recompute baseline: it takes a budget and nothing else"},
       {"full:positions=cache,rerotate=two-query",
        "rerotate two-query with policy none: it holds for sinks + window (policy recent) only; use fused"},

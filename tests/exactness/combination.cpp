@@ -6,11 +6,12 @@ namespace palimpsest::testing {
 
 namespace {
 
-const std::vector<std::string> kPolicies = {"none",  "recent",         "h2o",  "random", "knorm", "keydiff",
-                                            "lagkv", "paged-eviction", "r-kv", "snapkv", "tova",  "scissorhands"};
+const std::vector<std::string> kPolicies = {
+    "none",           "recent", "h2o",    "random", "knorm",        "keydiff",           "lagkv",
+    "paged-eviction", "r-kv",   "snapkv", "tova",   "scissorhands", "expected-attention"};
 // They compare keys or values that the cache holds.
 bool compares_rows(const std::string& policy) {
-  return policy == "keydiff" || policy == "lagkv" || policy == "r-kv";
+  return policy == "keydiff" || policy == "lagkv" || policy == "r-kv" || policy == "expected-attention";
 }
 // Their scores are rounded: attention, or comparisons of rows.
 bool rounded_score(const std::string& policy) {
@@ -106,7 +107,8 @@ bool Combination::exists() const {
   // left out.
   if (block() && (rounded_score(policy) || page_size > 32 || !split.empty())) return false;
   if (block() && timing.options != "every=1" && timing.options.find("schedule") == std::string::npos) return false;
-  if (policy == "tova" && !split.empty()) return false;  // all heads of a layer decide alike
+  if (policy == "tova" && !split.empty()) return false;                      // all heads of a layer decide alike
+  if (policy == "expected-attention" && positions == "cache") return false;  // it looks ahead in the text
   if (compares_rows(policy) && (way == "delta" || path == Path::kPortable || path == Path::kVulkan)) return false;
   if (way == "delta" &&
       ((mechanism != "shift" && mechanism != "gather") || path == Path::kPortable || path == Path::kVulkan))

@@ -52,6 +52,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
   }
   const auto heads = static_cast<std::size_t>(hyper.layers * hyper.kv_heads);
   tables_.resize(shared_ ? 1 : heads);
+  queries_.resize(static_cast<std::size_t>(hyper.layers * hyper.query_heads));
   keys_.resize(heads);
   values_.resize(heads);
 }
@@ -112,6 +113,66 @@ void Truth::births(int layer, const Layer& rows) {
   }
 }
 
+void Truth::ask(int layer, const Layer& rows) {
+  for (int h = 0; h < hyper_.query_heads; ++h) {
+    auto& all = queries_[static_cast<std::size_t>(layer * hyper_.query_heads + h)];
+    for (int t = 0; t < count_; ++t) {
+      const float* q = rows.q + (t * hyper_.query_heads + h) * hyper_.head_dim;
+      if (next_ - count_ + t >= 4) all.insert(all.end(), q, q + hyper_.head_dim);
+    }
+  }
+}
+
+// Mean and covariance by their definitions, turned by the mean of 512 matrices.
+ExpectedQueries Truth::expected(std::size_t index, std::vector<float>& memory) {
+  const int layer = static_cast<int>(index) / hyper_.kv_heads, kv_head = static_cast<int>(index) % hyper_.kv_heads;
+  const int group = hyper_.query_heads / hyper_.kv_heads, rope = hyper_.rope_of(layer);
+  const auto dim = static_cast<std::size_t>(hyper_.head_dim);
+  const RopeFrequencies& frequencies = frequencies_[static_cast<std::size_t>(rope)];
+  std::vector<double> turn(dim * dim, 0);  // [to][from]
+  for (std::size_t d = 0; d < dim; ++d) {
+    std::vector<double> unit(dim, 0), sum(dim, 0);
+    for (int ahead = 0; ahead < 512; ++ahead) {
+      std::ranges::fill(unit, 0.0);
+      unit[d] = 1;
+      if (frequencies.pairs() > 0) this->turn(unit.data(), rope, next_ + ahead, 1);
+      const bool turns = d < 2 * static_cast<std::size_t>(frequencies.pairs());
+      for (std::size_t e = 0; e < dim; ++e) sum[e] += unit[e] * (turns ? frequencies.magnitude() : 1) / 512;
+    }
+    for (std::size_t e = 0; e < dim; ++e) turn[e * dim + d] = sum[e];
+  }
+  std::vector<double> means, covariances;
+  for (int g = 0; g < group; ++g) {
+    const auto& all = queries_[static_cast<std::size_t>(layer * hyper_.query_heads + kv_head * group + g)];
+    const std::size_t count = all.size() / dim;
+    std::vector<double> mean(dim, 0), covariance(dim * dim, 0), half(dim * dim, 0);
+    for (std::size_t i = 0; i < all.size(); ++i) mean[i % dim] += all[i] / static_cast<double>(count);
+    for (std::size_t i = 0; i < count; ++i)
+      for (std::size_t r = 0; r < dim; ++r)
+        for (std::size_t c = 0; c < dim; ++c)
+          covariance[r * dim + c] +=
+              (all[i * dim + r] - mean[r]) * (all[i * dim + c] - mean[c]) / static_cast<double>(count);
+    for (std::size_t r = 0; r < dim; ++r) {
+      double sum = 0;
+      for (std::size_t c = 0; c < dim; ++c) sum += turn[r * dim + c] * mean[c];
+      means.push_back(sum);
+      for (std::size_t c = 0; c < dim; ++c)
+        for (std::size_t k = 0; k < dim; ++k) half[r * dim + c] += turn[r * dim + k] * covariance[k * dim + c];
+    }
+    for (std::size_t r = 0; r < dim; ++r)
+      for (std::size_t c = 0; c < dim; ++c) {
+        double sum = 0;
+        for (std::size_t k = 0; k < dim; ++k) sum += half[r * dim + k] * turn[c * dim + k];
+        covariances.push_back(sum);
+      }
+  }
+  memory.assign(means.begin(), means.end());
+  memory.insert(memory.end(), covariances.begin(), covariances.end());
+  return {.mean = {memory.data(), group, hyper_.head_dim, hyper_.head_dim},
+          .covariance = {memory.data() + means.size(), group * hyper_.head_dim, hyper_.head_dim, hyper_.head_dim},
+          .scale = hyper_.attention_scale};
+}
+
 // As a cache holds them: at their place's rotation if positions are original, else un-rotated.
 std::vector<float> Truth::keys_of(std::size_t index) {
   const int layer = static_cast<int>(index) / hyper_.kv_heads, head = static_cast<int>(index) % hyper_.kv_heads;
@@ -168,7 +229,7 @@ void Truth::score(std::size_t index) {
     score.push_back(token.score);
   }
   const std::vector<float> received = attention_of(index);
-  std::vector<float> keys, values;
+  std::vector<float> keys, values, queries;
   if (needs_.keys) keys = keys_of(index);
   if (needs_.values) values = values_of(index);
   const auto rows = [&](const std::vector<float>& data, int width) {
@@ -178,7 +239,8 @@ void Truth::score(std::size_t index) {
                   .attention = received,
                   .keys = rows(keys, hyper_.head_dim),
                   .values = rows(values, hyper_.value_dim),
-                  .fresh = count_},
+                  .fresh = count_,
+                  .queries = needs_.queries ? expected(index, queries) : ExpectedQueries{}},
                  score);
   for (std::size_t i = 0; i < score.size(); ++i) table.kept[i].score = score[i];
 }
@@ -220,7 +282,7 @@ void Truth::evict(int coming, When when) {
 }
 
 bool Truth::may_leave(const Token& token, std::size_t table) const {
-  return token.position >= method_.protection.sinks && token.position < next_ - method_.recent(budget(table));
+  return token.position >= method_.sinks() && token.position < next_ - method_.recent(budget(table));
 }
 
 void Truth::evict_page(Table& table) {
@@ -366,6 +428,7 @@ void Truth::store(int layer, const Layer& rows) {
 void Truth::layer(int index, const Layer& rows) {
   store(index, rows);
   if (needs_.at_birth) births(index, rows);
+  if (needs_.queries) ask(index, rows);
   for (int h = 0; h < hyper_.kv_heads; ++h)
     for (int query = 0; query < count_; ++query) attend(index, rows, h, query);
 }
@@ -380,8 +443,8 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   Position hidden = 0;  // by the layer's own window alone: the oldest
   double largest_value = 0;
   for (Token& token : table.kept) {
-    const bool old = window && token.position <= now - (budget(index) - method_.protection.sinks);
-    if (token.position > now || (old && token.position >= method_.protection.sinks)) continue;
+    const bool old = window && token.position <= now - (budget(index) - method_.sinks());
+    if (token.position > now || (old && token.position >= method_.sinks())) continue;
     if (token.position <= now - local) {
       ++hidden;
       continue;
@@ -429,6 +492,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
       size[g] = std::max(size[g], terms * hyper_.attention_scale);
     }
   }
+  std::vector<double> of_group(seen.size(), 0);  // what each token received of the query
   for (int g = 0; g < group; ++g) {
     double* w = p.data() + g * seen.size();
     const double top = *std::max_element(w, w + seen.size());
@@ -437,7 +501,8 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     out.assign(static_cast<std::size_t>(hyper_.value_dim), 0);
     for (std::size_t i = 0; i < seen.size(); ++i) {
       w[i] /= sum;
-      if (needs_.attention_window <= 0 || query >= count_ - needs_.attention_window) seen[i]->received += w[i] / group;
+      double& greatest = of_group[i];
+      greatest = needs_.received == Received::kMean ? greatest + w[i] / group : std::max(greatest, w[i]);
       const double* v = value(layer, kv_head, seen[i]->position);
       for (int d = 0; d < hyper_.value_dim; ++d) out[d] += w[i] * v[d];
     }
@@ -456,6 +521,8 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     verdict_.worst = error;
     verdict_.where = fmt::format("layer {}, head {}, token {}", layer, head, now);
   }
+  if (needs_.attention_window <= 0 || query >= count_ - needs_.attention_window)
+    for (std::size_t i = 0; i < seen.size(); ++i) seen[i]->received += of_group[i];
 }
 
 }  // namespace palimpsest::testing

@@ -102,6 +102,8 @@ class Truth {
   void drop(Table& table, const std::vector<std::size_t>& order);
   void score(std::size_t index);
   void births(int layer, const Layer& rows);
+  void ask(int layer, const Layer& rows);
+  ExpectedQueries expected(std::size_t index, std::vector<float>& memory);
   std::vector<float> keys_of(std::size_t index);
   std::vector<float> values_of(std::size_t index);
   std::vector<float> attention_of(std::size_t index) const;
@@ -125,6 +127,7 @@ class Truth {
   std::vector<Table> tables_;
   std::vector<std::vector<Angle>> angles_;          // of each rotary table, by distance
   std::vector<std::vector<double>> keys_, values_;  // [layer * kv_heads + head], rows by position
+  std::vector<std::vector<double>> queries_;        // [layer * query_heads + head], all of them, if they are asked for
   int count_ = 0;
   Position next_ = 0;
   Verdict verdict_;

@@ -104,6 +104,7 @@ void ReferencePath::run(ggml_tensor* out, int thread, int, void* userdata) {
   step.out.token_stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
   step.out.head_stride = step.shape.value_dim;
   call.path->step_->tell_births(call.layer, step.k, step.v, 0, 1);
+  call.path->step_->tell_queries(call.layer, step.q, 0, 1);
   attention_reference(step);
 }
 

@@ -26,9 +26,10 @@ std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
              << "+" << o.new_tokens << " dead " << o.dead << " null " << o.null_pages << " own " << o.own_slots
              << o.own_budgets << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope)
              << "/" << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries
-             << " by rank " << o.rank_keys << " weights " << o.weights << "/" << o.weights_queries << " local "
-             << o.local << " cap " << o.soft_cap << " alibi " << o.alibi << o.rank_distance << " half "
-             << o.rotated_half << " tiles " << o.rank_tiles << " base " << o.base << " seed " << o.seed;
+             << " by rank " << o.rank_keys << " weights " << o.weights << "/" << o.weights_queries << " as "
+             << static_cast<int>(o.received_as) << " local " << o.local << " cap " << o.soft_cap << " alibi " << o.alibi
+             << o.rank_distance << " half " << o.rotated_half << " tiles " << o.rank_tiles << " base " << o.base
+             << " seed " << o.seed;
 }
 
 RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
@@ -94,6 +95,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     tokens_[n].first = first;
     tokens_[n].count = fresh;
     tokens_[n].weights_queries = o.weights_queries;
+    tokens_[n].received_as = o.received_as;
     tokens_[n].when = sequence.when.data();
     first += fresh;
   }

@@ -37,6 +37,7 @@ struct RandomCacheOptions {
   bool rank_keys = false;     // kAtWrite: the new tokens turn by their ranks
   bool weights = false;
   int weights_queries = INT32_MAX;
+  Received received_as = Received::kMean;
   unsigned seed = 1;
 
   friend std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o);

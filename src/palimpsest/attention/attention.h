@@ -61,6 +61,7 @@ struct StepTokens {
   std::int32_t sink_end = INT32_MIN;          // `when` of the first token that is not a sink
   int sinks = 0;                              // tokens before it
   int weights_queries = INT32_MAX;            // if weights are wanted: of so many of the last queries
+  Received received_as = Received::kMean;     // ... and how they become one
 };
 
 // What query i of a head is ranked: the new tokens are its youngest.
@@ -108,8 +109,9 @@ struct AttentionStep {
   // [sequences] -> the rank rows of a slot table that all heads share, as make_rank_tiles leaves them. nullptr, of all
   // or of one: they are made anew for each head. For kLate and kRecompute.
   const float* const* rank_tiles = nullptr;
-  // Weights received, if wanted: [sequences][kv_heads] -> [slots] floats, mean over the group's query heads, summed
-  // over the last StepTokens::weights_queries queries. Dead and invisible slots get 0. nullptr: not wanted.
+  // Weights received, if wanted: [sequences][kv_heads] -> [slots] floats, over the group's query heads and the last
+  // StepTokens::weights_queries queries as StepTokens::received_as says. Dead and invisible slots get 0. nullptr: not
+  // wanted.
   float* const* weights = nullptr;
   // Called once for every head with weights, by the thread that has just completed them, in any order, and by several
   // threads at a time: they are still in its cache.

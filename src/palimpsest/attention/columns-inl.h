@@ -18,7 +18,8 @@ template <class T>
 HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first), group = w.group();
   const std::int64_t wanted = w.tokens->count - static_cast<std::int64_t>(w.tokens->weights_queries);
-  const Vec share = hn::Set(df, 1 / static_cast<float>(group));
+  const Received as = w.tokens->received_as;
+  const Vec share = hn::Set(df, as == Received::kMean ? 1 / static_cast<float>(group) : 1);
   std::fill_n(memory.column, kSplit, 0.0f);
   for (int query_block = 0; query_block < w.query_blocks; ++query_block) {
     const int first_query = query_block * w.block_queries;
@@ -32,12 +33,13 @@ HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& mem
       if (b.used == 0) continue;
       score_block(u, b, true, Ahead());
       for (int v = 0; v < kVectors; ++v) {
-        Vec received = hn::LoadU(df, memory.column + n * kBlock + v * kLanes);
+        Vec received = hn::LoadU(df, memory.column + n * kBlock + v * kLanes), greatest = hn::Zero(df);
         for (int r = 0; r < u.rows(); ++r) {
           if (first_query + r / group < wanted) continue;
           const Vec score = hn::LoadU(df, memory.score + r * kBlock + v * kLanes);
           const Vec p = pow2(hn::Min(hn::Zero(df), hn::Sub(score, hn::Set(df, w.log_sum[first_query * group + r]))));
-          received = hn::Add(received, hn::IfThenElseZero(mask_of(visible[r / group], v), p));
+          add_weight(as, (r + 1) % group == 0, hn::IfThenElseZero(mask_of(visible[r / group], v), p), greatest,
+                     received);
         }
         hn::StoreU(received, df, memory.column + n * kBlock + v * kLanes);
       }

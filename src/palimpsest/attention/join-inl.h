@@ -41,7 +41,8 @@ HWY_NOINLINE void join(const HeadWork& w) {
 
   const int blocks = w.blocks(), kept_rows = w.kept_queries * group;
   const float* const log_sum = w.log_sum + (rows - kept_rows);
-  const Vec share = hn::Set(df, 1 / static_cast<float>(group));
+  const Received as = w.tokens->received_as;
+  const Vec share = hn::Set(df, as == Received::kMean ? 1 / static_cast<float>(group) : 1);
   for (int r = 0; r < kept_rows; ++r) {  // each block's greatest score becomes its factor
     float* const factor = w.kept_max + static_cast<std::ptrdiff_t>(r) * blocks;
     for (int n = 0; n < blocks; n += kLanes) {
@@ -53,7 +54,15 @@ HWY_NOINLINE void join(const HeadWork& w) {
   for (int n = 0; n < blocks; ++n) {
     Vec received[kVectors];
     for (int v = 0; v < kVectors; ++v) received[v] = hn::Zero(df);
-    for (int r = 0; r < kept_rows; ++r) {
+    for (int v = 0; as != Received::kMean && v < kVectors; ++v) {
+      Vec greatest = hn::Zero(df);
+      for (int r = 0; r < kept_rows; ++r) {
+        const float* const kept = w.kept + (static_cast<std::size_t>(n) * kept_rows + r) * kBlock + v * kLanes;
+        const Vec p = hn::Mul(hn::Set(df, w.kept_max[r * blocks + n]), hn::LoadU(df, kept));
+        add_weight(as, (r + 1) % group == 0, p, greatest, received[v]);
+      }
+    }
+    for (int r = 0; as == Received::kMean && r < kept_rows; ++r) {
       const float* const kept = w.kept + (static_cast<std::size_t>(n) * kept_rows + r) * kBlock;
       const Vec factor = hn::Set(df, w.kept_max[r * blocks + n]);
       for (int v = 0; v < kVectors; ++v)

@@ -149,9 +149,11 @@ struct Head {
     std::vector<Vector> keys(static_cast<std::size_t>(count));
     for (int s = 0; s < count; ++s)
       if (slots().when[s] != kDead) keys[s] = key(s);
-    Vector total(keys.size(), 0.0);
+    const bool mean = tokens.received_as == Received::kMean, peak = tokens.received_as == Received::kPeak;
+    Vector total(keys.size(), 0.0), of_query(keys.size());
 
     for (int query = 0; query < tokens.count; ++query) {
+      of_query.assign(keys.size(), 0.0);
       for (int g = 0; g < shape.group(); ++g) {
         const int query_head = kv_head * shape.group() + g;
         const Vector p = weights(keys, query, query_head);
@@ -162,9 +164,11 @@ struct Head {
             if (p[s] != 0) sum += p[s] * value(s, d);
           out[d] = static_cast<float>(sum);
         }
-        if (query >= tokens.count - static_cast<std::int64_t>(tokens.weights_queries))
-          for (int s = 0; s < count; ++s) total[s] += p[s] / shape.group();
+        for (int s = 0; s < count; ++s)
+          of_query[s] = mean ? of_query[s] + p[s] / shape.group() : std::max(of_query[s], p[s]);
       }
+      if (query < tokens.count - static_cast<std::int64_t>(tokens.weights_queries)) continue;
+      for (int s = 0; s < count; ++s) total[s] = peak ? std::max(total[s], of_query[s]) : total[s] + of_query[s];
     }
     if (received != nullptr)
       for (int s = 0; s < count; ++s) received[s] = static_cast<float>(total[s]);

@@ -297,6 +297,21 @@ HWY_INLINE void by_four_rows(int rows, const Body& body) {
   }
 }
 
+// One row's weights `p` come to what a query block has received; `last`: of the query's group. `greatest`: of the group
+// so far.
+HWY_INLINE void add_weight(Received as, bool last, Vec p, Vec& greatest, Vec& received) {
+  if (as == Received::kMean) {
+    received = hn::Add(received, p);
+  } else if (as == Received::kPeak) {
+    received = hn::Max(received, p);
+  } else {
+    greatest = hn::Max(greatest, p);
+    if (!last) return;
+    received = hn::Add(received, greatest);
+    greatest = hn::Zero(df);
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace palimpsest
 HWY_AFTER_NAMESPACE();

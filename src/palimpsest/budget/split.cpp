@@ -1,15 +1,17 @@
 #include "palimpsest/budget/split.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
+#include "palimpsest/budget/pyramid.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/parse.h"
 
 namespace palimpsest {
 namespace {
 
-constexpr int kMost = 1 << 30;
+constexpr int kMost = 1 << 30, kUnnamed = -1, kStreaming = 320;
 
 struct Range {
   int first, last;
@@ -21,13 +23,49 @@ Range range_of(const std::string& word, const std::string& what, int count) {
   return {index, index};
 }
 
+std::vector<int> pyramid(const SplitOf& of) {
+  const std::vector<int> layers = pyramid_budgets(of.budget, of.guarded, of.layers);
+  if (layers.back() < of.least)
+    fail(
+        "budget {} with split pyramid leaves the last layer {} tokens, and it needs {}: raise the budget or protect "
+        "fewer tokens",
+        of.budget, layers.back(), of.least);
+  std::vector<int> budgets;
+  for (const int tokens : layers) budgets.insert(budgets.end(), static_cast<std::size_t>(of.kv_heads), tokens);
+  return budgets;
+}
+
+// The heads that no line names share what the streaming ones leave, evenly; the first of them have one more.
+void share_rest(std::vector<int>& budgets, const SplitOf& of, std::string_view how) {
+  long long left = static_cast<long long>(of.budget) * static_cast<long long>(budgets.size());
+  auto unnamed = std::ranges::count(budgets, kUnnamed);
+  for (const int tokens : budgets) left -= tokens == kUnnamed ? 0 : tokens;
+  if (unnamed > 0 && left / unnamed < of.least)
+    fail("{}: the heads that it does not name are left {} tokens of a budget of {}, and need {}: raise the budget", how,
+         std::max(0LL, left / unnamed), of.budget, of.least);
+  for (int& tokens : budgets) {
+    if (tokens != kUnnamed) continue;
+    tokens = static_cast<int>((left + unnamed - 1) / unnamed);
+    left -= tokens;
+    --unnamed;
+  }
+}
+
 }  // namespace
 
-std::vector<int> split_budget(std::string_view how, int budget, int layers, int kv_heads, int least) {
+bool split_is_file(std::string_view how) {
+  return how != "uniform" && how != "pyramid" && how != "ada" && how != "duo";
+}
+
+std::vector<int> split_budget(std::string_view how, const SplitOf& of) {
   if (how == "uniform") return {};
+  const auto heads = static_cast<std::size_t>(of.layers) * static_cast<std::size_t>(of.kv_heads);
+  if (how == "ada") return std::vector<int>(heads, of.budget);
+  if (how == "pyramid") return pyramid(of);
   std::ifstream file{std::string(how)};
-  if (!file) fail("split '{}': no such file; use uniform, or a file with lines 'layer head tokens'", how);
-  std::vector<int> budgets(static_cast<std::size_t>(layers) * static_cast<std::size_t>(kv_heads), budget);
+  if (!file) fail("split '{}': no such file; use uniform, pyramid, ada, or a file with lines 'layer head tokens'", how);
+  std::vector<int> budgets(heads, kUnnamed);
+  bool streaming = false;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     std::istringstream words(line.substr(0, line.find('#')));
@@ -35,11 +73,19 @@ std::vector<int> split_budget(std::string_view how, int budget, int layers, int 
     if (!(words >> layer)) continue;
     const std::string where = fmt::format("{}, line {}: ", how, number);
     if (!(words >> head >> tokens) || words >> more) fail("{}'{}' is not 'layer head tokens'", where, line);
-    const Range l = range_of(layer, where + "layer", layers), h = range_of(head, where + "head", kv_heads);
-    const int count = static_cast<int>(parse_integer(tokens, where + "tokens", least, kMost));
+    const Range l = range_of(layer, where + "layer", of.layers), h = range_of(head, where + "head", of.kv_heads);
+    const bool short_one = tokens == "streaming";
+    streaming = streaming || short_one;
+    const int count = short_one ? std::min(kStreaming, of.budget / 2)
+                                : static_cast<int>(parse_integer(tokens, where + "tokens", of.least, kMost));
+    if (count < of.least)
+      fail("{}half of a budget of {} is {} tokens, and a head needs {}: raise the budget or protect fewer tokens",
+           where, of.budget, count, of.least);
     for (int i = l.first; i <= l.last; ++i)
-      for (int j = h.first; j <= h.last; ++j) budgets[static_cast<std::size_t>(i * kv_heads + j)] = count;
+      for (int j = h.first; j <= h.last; ++j) budgets[static_cast<std::size_t>(i * of.kv_heads + j)] = count;
   }
+  if (streaming) share_rest(budgets, of, how);
+  std::ranges::replace(budgets, kUnnamed, of.budget);
   return budgets;
 }
 

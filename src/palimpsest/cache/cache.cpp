@@ -45,6 +45,8 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   moves_.resize(count);
   lent_.resize(count);
   head_views_.resize(static_cast<std::size_t>(heads()));
+  assert(options.head_floats >= 0);
+  of_heads_.resize(head_views_.size() * static_cast<std::size_t>(options.head_floats));
   if (options.pages) blocks_.resize(static_cast<std::size_t>(heads()));
   refresh_views();
 }
@@ -52,6 +54,15 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
 Cache::~Cache() {
   for (auto& blocks : blocks_)
     for (auto& page : blocks) give_back(page);
+}
+
+std::span<float> Cache::of_head(int layer, int head) {
+  const auto floats = static_cast<std::size_t>(options_.head_floats);
+  return std::span(of_heads_).subspan(static_cast<std::size_t>(layer * options_.kv_heads + head) * floats, floats);
+}
+
+std::span<const float> Cache::of_head(int layer, int head) const {
+  return const_cast<Cache*>(this)->of_head(layer, head);
 }
 
 void Cache::give_back(std::byte*& page) {
@@ -178,6 +189,7 @@ void Cache::clear() {
   for (auto& table : tables_) table.clear();
   for (auto& moves : moves_) moves.clear();
   for (auto& lent : lent_) lent.clear();
+  std::ranges::fill(of_heads_, 0.0F);
   lent_pages_ = 0;
   if (storage_ != nullptr) storage_->cleared();
   refresh_views();
@@ -212,7 +224,7 @@ std::size_t Cache::bytes_peak() const {
 }
 
 std::size_t Cache::bytes_tables() const {
-  std::size_t bytes = 0;
+  std::size_t bytes = of_heads_.size() * sizeof(float);
   for (const auto& table : tables_) bytes += table.bytes();
   for (const auto& blocks : blocks_) bytes += blocks.size() * sizeof(std::byte*);
   return bytes;

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "palimpsest/cache/pages.h"
@@ -32,6 +33,7 @@ struct CacheOptions {
   bool shared = true;         // one slot table for all heads
   bool track_rank = false;    // keep ranks (kernels that rotate late)
   int columns = 0;            // floats of a policy's statistics that travel with each token, besides its score
+  int head_floats = 0;        // of a policy's statistics of each (layer, KV head) that belong to no token
   bool rotated_half = false;  // pages hold rotate_half(K) beside K
   bool pages = true;          // keys and values live in pages here; false: bookkeeping only, the bytes are elsewhere
 
@@ -54,6 +56,9 @@ class Cache {
 
   int live() const;  // tokens in the fullest table
   Position next() const { return tables_.front().next(); }
+  // Statistics of a head, [head_floats]: 0 at first; saved, shared and cleared with the rest.
+  std::span<float> of_head(int layer, int head);
+  std::span<const float> of_head(int layer, int head) const;
 
   // Drops the plan's victims. Pages that hold no token any more go back to the pool as long as there stays room for as
   // many tokens as were dropped: dropping and inserting by turns never hands pages to and fro.
@@ -73,7 +78,7 @@ class Cache {
 
   // Becomes what `other` is, of the same pool; its pages are shared. Takes no page. Options of another mechanism, of
   // other tables or with ranks are fine while `other` is whole(): then it is as if this one had taken those tokens in;
-  // scores and statistics come along if both have a table for each head, and as many statistics.
+  // scores and statistics come along if both have a table for each head, and as many statistics of either kind.
   void share(Cache& other);
   std::unique_ptr<Cache> fork();                                    // another that shares all of this one's
   bool whole() const { return dropped_ == 0 && next() == live(); }  // every token is still there
@@ -93,7 +98,7 @@ class Cache {
 
   std::size_t bytes_in_use() const;  // pages held, of all layers and heads, or what the storage holds
   std::size_t bytes_peak() const;
-  std::size_t bytes_tables() const;  // positions, ranks, scores, block tables
+  std::size_t bytes_tables() const;  // positions, ranks, scores, statistics, block tables
   double slots_per_token() const;    // slots of mapped pages / live tokens, of all tables; 0 without a token
   // Tokens dropped, once per token whatever the number of heads (mean over tables).
   long long evicted() const { return dropped_ / tables(); }
@@ -116,6 +121,7 @@ class Cache {
   std::shared_ptr<PagePool> pool_;
   std::unique_ptr<CacheStorage> storage_;
   std::vector<SlotTable> tables_;
+  std::vector<float> of_heads_;                  // [layer * kv_heads + head][head_floats]
   std::vector<std::vector<std::byte*>> blocks_;  // [layer * kv_heads + head] -> page addresses, nullptr: unmapped
   std::vector<SlotsView> slot_views_;            // [table]
   std::vector<HeadPages> head_views_;            // [layer * kv_heads + head]

@@ -37,6 +37,7 @@ void Cache::share(Cache& other) {
     for (int t = 0; t < tables(); ++t)
       take_in(tables_[at(t)], other.table(other.options_.shared ? 0 : t),
               tables() > 1 && other.tables() == tables() && options_.columns == other.options_.columns);
+  if (options_.head_floats == other.options_.head_floats) of_heads_ = other.of_heads_;
   for (std::size_t h = 0; h < blocks_.size(); ++h) {
     blocks_[h] = other.blocks_[h];
     blocks_[h].resize(at(tables_[options_.shared ? 0 : h].pages()));

@@ -29,6 +29,7 @@ void Cache::save(ByteWriter& out) const {
   for (const std::int32_t each : kind_of(o)) out.put(each);
   out.put(dropped_);
   for (const SlotTable& table : tables_) table.save(out);
+  if (o.head_floats > 0) out.array(std::span<const float>(of_heads_));
   std::vector<std::byte> zeros(pool_->page_bytes()), copy(pool_->page_bytes());
   for (int layer = 0; layer < o.layers; ++layer)
     for (int head = 0; head < o.kv_heads; ++head) {
@@ -62,6 +63,13 @@ void Cache::load(ByteReader& in) {
   try {
     dropped_ = in.get<long long>();
     for (SlotTable& table : tables_) table.load(in);
+    if (options_.head_floats > 0) {
+      const std::size_t count = of_heads_.size();
+      of_heads_ = in.array<float>();
+      const bool same = of_heads_.size() == count;
+      of_heads_.resize(count);
+      in.require(same, "statistics of heads that do not fit");
+    }
     for (std::size_t h = 0; h < blocks_.size(); ++h) {
       const SlotTable& table = tables_[options_.shared ? 0 : h];
       blocks_[h].assign(static_cast<std::size_t>(table.pages()), nullptr);

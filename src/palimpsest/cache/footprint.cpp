@@ -43,6 +43,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   f.counts = f.table_pages * sizeof(int);
   f.queues = f.queue_places * sizeof(int);
   f.blocks = f.head_pages * sizeof(std::byte*);
+  f.of_heads = f.heads * static_cast<std::size_t>(options.head_floats) * sizeof(float);
   return f;
 }
 

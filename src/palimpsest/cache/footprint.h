@@ -5,7 +5,7 @@
 //   columns   pages of all tables x slots of a page x slot   slot: position, when, score, statistics, and rank if it is
 //   kept counts    pages of all tables x 4                        live tokens of each page queues    places of all
 //   tables x 4                       free slots, not of shift and gather blocks    pages of all heads x 8 addresses of
-//   the pages
+//   the pages heads'    heads x floats x 4                             a policy's statistics of whole heads
 //
 // where a head has ceil(tokens / slots of a page) pages (append: more, see Occupancy). One table serves all heads that
 // decide alike, else each has its own.
@@ -25,12 +25,12 @@ struct Occupancy {
 };
 
 struct Footprint {
-  std::size_t heads = 0, tables = 0, page_slots = 0, row_bytes = 0, slot_bytes = 0;  // heads: layers x KV heads
-  std::size_t head_pages = 0, table_pages = 0, queue_places = 0;                     // of all heads, of all tables
-  std::size_t rows = 0, columns = 0, counts = 0, queues = 0, blocks = 0;             // the terms
+  std::size_t heads = 0, tables = 0, page_slots = 0, row_bytes = 0, slot_bytes = 0;     // heads: layers x KV heads
+  std::size_t head_pages = 0, table_pages = 0, queue_places = 0;                        // of all heads, of all tables
+  std::size_t rows = 0, columns = 0, counts = 0, queues = 0, blocks = 0, of_heads = 0;  // the terms
 
   std::size_t in_use() const { return rows; }
-  std::size_t bookkeeping() const { return columns + counts + queues + blocks; }
+  std::size_t bookkeeping() const { return columns + counts + queues + blocks + of_heads; }
   std::size_t total() const { return in_use() + bookkeeping(); }
 };
 

@@ -22,6 +22,10 @@ struct Rows {
   std::span<const float> operator[](int i) const { return {data + i * stride, static_cast<std::size_t>(width)}; }
 };
 
+// What tokens received from a step's queries, as one number each: of the heads of a query group the mean, summed over
+// the queries; of the heads the greatest, summed over the queries; the greatest of all.
+enum class Received { kMean, kGreatest, kPeak };
+
 // Element type of cached keys and values.
 enum class CacheType {
   kF32,

@@ -18,7 +18,9 @@ OfHead of_head(const SessionOptions& options, PositionKind kind, long long promp
   const long long come = std::clamp<long long>(prompt, 1, options.chunk);
   if (!m.bounded() || (m.schedule == Schedule::kPrompt && tokens >= 0)) {
     assert(tokens >= prompt);
-    return {.writing = {.tokens = tokens, .leave = 0}, .reading = {.tokens = prompt, .come = come, .leave = 0}};
+    const long long repeated = Evictor(m).needs().repeat ? options.chunk : 0;  // at a time
+    return {.writing = {.tokens = tokens, .leave = 0},
+            .reading = {.tokens = prompt + repeated, .come = come, .leave = repeated}};
   }
   if (!m.cache) {
     const long long window = at_most(budget);
@@ -30,7 +32,8 @@ OfHead of_head(const SessionOptions& options, PositionKind kind, long long promp
   const long long leave = by_page ? options.page_size : m.every + m.slack;
   OfHead out{.writing = {.tokens = at_most(full), .leave = leave}, .reading = {}};
   if (m.schedule == Schedule::kPromptStep || m.schedule == Schedule::kPrompt) {  // the prompt stays whole
-    out.reading = {.tokens = std::max(prompt, out.writing.tokens), .come = come, .leave = prompt};
+    const long long repeated = Evictor(m).needs().repeat ? options.chunk : 0;
+    out.reading = {.tokens = std::max(prompt + repeated, out.writing.tokens), .come = come, .leave = prompt};
     return out;
   }
   if (m.windowed() && attention_rule(m, kind).window == 0) {  // chunks that fit every head, see Sequence::make_room
@@ -50,7 +53,7 @@ OfHead of_head(const SessionOptions& options, PositionKind kind, long long promp
 // Append: every page but the newest holds a token, so there may be as many pages as tokens; the sinks' pages and a
 // window's are known.
 long long most_slots(const Method& m, int page_size, long long live, long long ever) {
-  const long long sinks = m.protection.sinks;
+  const long long sinks = m.sinks();
   const long long most =
       m.windowed() ? (sinks + page_size - 1) / page_size * page_size + live - sinks + page_size - 1 : live * page_size;
   return ever < 0 ? most : std::min(ever, most);
@@ -64,11 +67,19 @@ Occupancies occupancies(const SessionOptions& options, PositionKind kind, long l
   const std::span<const int> all = budgets.empty() ? std::span(&one, 1) : budgets;
   Occupancies out;
   for (const int budget : all) {
-    OfHead head = of_head(options, kind, prompt, tokens, budget, std::ranges::min(all));
+    const bool later = options.method.splits_at_prompt_end() && options.method.bounded();
+    OfHead head = later ? of_head(options, kind, prompt, tokens, one, one)
+                        : of_head(options, kind, prompt, tokens, budget, std::ranges::min(all));
     if (options.method.mechanism == Mechanism::kAppend && options.method.bounded()) {
       head.writing.slots = most_slots(options.method, options.page_size, head.writing.tokens, tokens);
       head.reading.slots =
           std::max(head.writing.slots, most_slots(options.method, options.page_size, head.reading.tokens, prompt));
+    }
+    // Heads have the budget on the average, and a page each that is not full; steps of a pyramid are rounded down.
+    if (later) {
+      const long long steeper = static_cast<long long>(all.size()) / 2;
+      head.writing.slots = head.writing.tokens + steeper + options.page_size - 1;
+      head.reading.slots = std::max(head.reading.tokens, head.writing.slots);
     }
     out.writing.push_back(head.writing);
     out.reading.push_back(head.reading);

@@ -11,7 +11,7 @@ Reading::Reading(const Sequence& sequence)
       rotation(sequence.rule().rotation),
       whole_until(sequence.evictor().whole_until()) {
   const Needs& needs = sequence.evictor().needs();
-  if (needs.attention_window != 0 || needs.at_birth) statistics = method.policy;
+  if ((needs.attention_window != 0 && !needs.repeat) || needs.at_birth || needs.queries) statistics = method.policy;
 }
 
 bool serves(const Reading& from, std::size_t tokens, bool whole, const Reading& to) {

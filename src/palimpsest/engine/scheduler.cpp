@@ -9,6 +9,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/occupancy.h"
+#include "palimpsest/engine/repeat.h"
 #include "palimpsest/engine/snapshot.h"
 
 namespace palimpsest {
@@ -41,6 +42,8 @@ struct Scheduler::Job {
   std::size_t read = 0;  // tokens of the prompt that went through the model
   TokenId next = -1;     // the token that was written last, to be read
   std::vector<std::pair<TokenId, float>> top;
+  std::vector<float> logits;     // of the prompt's last token, while the model repeats the prompt
+  std::size_t repeated = 0;      // tokens of it
   long long evicted_before = 0;  // from the cache that was gone on from
   std::optional<Finish> over;
 
@@ -49,6 +52,7 @@ struct Scheduler::Job {
   Moment moment = Moment::kDecode;
 
   bool reading() const { return read < request.prompt.size(); }
+  bool repeating() const { return !logits.empty(); }
 };
 
 Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Vocabulary> vocabulary,
@@ -63,6 +67,7 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   if (options_.step_tokens < options.max_sequences + options.chunk)  // else a prompt might wait for ever
     fail("a step of {} tokens is too small for {} sequences and a chunk of {}: give at least {}", options.step_tokens,
          options.max_sequences, options.chunk, options.max_sequences + options.chunk);
+  if (vocabulary_ != nullptr) repeat_ = repeat_instruction(*vocabulary_);
   const Cache probe(page_shape(*decoder_, options));  // throws for an impossible shape
   pool_ = std::make_shared<PagePool>(page_bytes(probe.view(0)));
   pool_->limit(options.pool_bytes / pool_->page_bytes(), [this] { return prefixes_.forget_one(); });
@@ -81,6 +86,7 @@ SessionOptions Scheduler::options_of(const Request& request) const {
   options.cache_type = options_.cache_type;
   options.page_size = options_.page_size;
   options.chunk = options_.chunk;
+  options.repeat = repeat_;
   return options;
 }
 
@@ -89,11 +95,12 @@ SessionOptions Scheduler::options_of(const Request& request) const {
 std::size_t Scheduler::need_of(const Request& request) const {
   const Hyperparameters& hyper = decoder_->model().hyper();
   const SessionOptions options = options_of(request);
-  const CacheOptions cache = cache_options(options, decoder_->cache_options(), hyper.positions());
+  const CacheOptions cache =
+      cache_options(options, decoder_->cache_options(), hyper.positions(), hyper.query_heads / hyper.kv_heads);
   if (cache.rotated_half)
     fail("rerotate=cached-half needs pages of another size than the other requests': use rerotate=fused");
   const auto prompt = static_cast<long long>(request.prompt.size());
-  const auto budgets = head_budgets(options.method, hyper.layers, hyper.kv_heads);
+  const auto budgets = head_budgets(options.method, hyper.layers, hyper.kv_heads, hyper.head_list);
   const Occupancies most = occupancies(options, hyper.positions(), prompt, prompt + request.max_tokens, budgets);
   const std::size_t before = request.resume == nullptr ? 0 : request.resume->bytes();
   return before + std::max(footprint(cache, most.reading).in_use(), footprint(cache, most.writing).in_use());
@@ -285,13 +292,19 @@ int Scheduler::share_out() {
   int left = options_.step_tokens;
   for (auto& job : running_) {
     job->tokens = {};
-    if (job->reading() || !job->listener->ready()) continue;
+    if (job->reading() || job->repeating() || !job->listener->ready()) continue;
     job->moment = Moment::kDecode;
     job->sequence->make_room(1, job->moment, false);
     job->tokens = {&job->next, 1};
     --left;
   }
   for (auto& job : running_) {
+    if (job->repeating() && left >= options_.chunk) {
+      job->tokens = std::span(job->request.prompt).subspan(job->repeated);  // as many as go into a chunk
+      job->moment = Moment::kPrompt;
+      left -= options_.chunk;
+      continue;
+    }
     if (!job->reading() || left < options_.chunk) continue;
     go_on_from_kept(*job);  // somebody may have come further since
     if (read_by_another(*job)) continue;
@@ -308,9 +321,18 @@ void Scheduler::run_group(const std::vector<Job*>& group) {
   std::span<const float> logits;
   try {
     steps_.clear();
-    for (Job* job : group) steps_.push_back(job->sequence->begin(job->tokens, false));
+    for (Job* job : group)
+      steps_.push_back(job->repeating() ? job->sequence->begin_repeat(job->request.prompt, job->repeated)
+                                        : job->sequence->begin(job->tokens, false));
     logits = decoder_->step(steps_);
-    for (Job* job : group) job->sequence->end(job->tokens.size(), job->moment);
+    for (Job* job : group) {
+      if (job->repeating())
+        job->sequence->end_repeat();
+      else if (job->moment == Moment::kPromptEnd && job->sequence->repeats())
+        job->sequence->end(job->tokens.size(), Moment::kPrompt);
+      else
+        job->sequence->end(job->tokens.size(), job->moment);
+    }
   } catch (const Error& e) {  // no memory: their caches are no longer what they should be
     for (Job* job : group) finish(*job, Finish::kFailed, e.what());
     return;
@@ -325,8 +347,19 @@ void Scheduler::run_group(const std::vector<Job*>& group) {
                      options_.prefix_bytes);
       continue;
     }
+    auto next = logits.subspan(i * width, width);
+    if (!job.repeating() && job.moment == Moment::kPromptEnd && job.sequence->repeats()) {
+      job.logits.assign(next.begin(), next.end());
+      continue;
+    }
+    if (job.repeating() && job.repeated < job.request.prompt.size()) continue;
+    const std::vector<float> before = std::exchange(job.logits, {});
+    if (!before.empty()) {
+      job.sequence->end(0, Moment::kPromptEnd);
+      next = before;
+    }
     try {
-      advance(job, logits.subspan(i * width, width));
+      advance(job, next);
     } catch (const Error& e) {  // of the sampler: a grammar that cannot be met, logits that are no numbers
       finish(job, Finish::kFailed, e.what());
     }

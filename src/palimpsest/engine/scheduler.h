@@ -101,6 +101,7 @@ class Scheduler {
   std::shared_ptr<Decoder> decoder_;
   std::shared_ptr<const Vocabulary> vocabulary_;
   SchedulerOptions options_;
+  std::vector<TokenId> repeat_;  // SessionOptions::repeat
   std::shared_ptr<PagePool> pool_;
   std::shared_ptr<Workers> workers_;
 

@@ -7,6 +7,7 @@
 #include "palimpsest/attention/read_rows.h"
 #include "palimpsest/budget/split.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/engine/query_statistics.h"
 #include "palimpsest/engine/rerotate.h"
 
 namespace palimpsest {
@@ -46,15 +47,15 @@ AttentionRule attention_rule(const Method& m, PositionKind kind) {
       rule.rotation = m.rerotate == Rerotate::kRecompute ? Rotation::kRecompute : Rotation::kLate;
     if (m.strict() && !rule.at_rank) rule.two_query = true;
   }
-  if (rule.two_query) rule.sinks = m.protection.sinks;
+  if (rule.two_query) rule.sinks = m.sinks();
   if (m.strict() && m.cache && !rule.at_rank) {
-    rule.sinks = m.protection.sinks;
-    rule.window = m.budget - m.protection.sinks;
+    rule.sinks = m.sinks();
+    rule.window = m.budget - m.sinks();
   }
   return rule;
 }
 
-CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, PositionKind kind) {
+CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, PositionKind kind, int group) {
   validate_pages(options.method, options.method.budget, options.page_size);
   CacheOptions cache = shape;
   cache.type = options.cache_type;
@@ -63,6 +64,7 @@ CacheOptions cache_options(const SessionOptions& options, const CacheOptions& sh
   const Needs needs = Evictor(options.method).needs();
   cache.shared = needs.positions_only() && options.method.split == "uniform";
   cache.columns = needs.parts();
+  cache.head_floats = needs.queries ? group * query_floats(cache.head_dim) : 0;
   const AttentionRule rule = attention_rule(options.method, kind);
   const Rotation rotation = rule.rotation;
   cache.track_rank = at_rank(rotation) || rule.rank_distance;
@@ -74,23 +76,36 @@ CacheOptions cache_options(const SessionOptions& options, const CacheOptions& sh
   return cache;
 }
 
-std::vector<int> head_budgets(const Method& m, int layers, int kv_heads) {
+std::vector<int> head_budgets(const Method& m, int layers, int kv_heads, const std::string& head_list) {
   validate(m);
   if (!m.evicts()) return {};
-  const int recent = m.protection.recent == Protection::kHalf ? 0 : m.protection.recent;  // half of what it is given
-  const int least = m.protection.sinks + recent + m.slack + m.refresh + 1 + (recent == 0 ? 1 : 0);
-  return split_budget(m.split, m.budget, layers, kv_heads, least);
+  if (m.split == "duo" && head_list.empty())
+    fail(
+        "split duo: no list of heads lies beside the model (model.duo beside model.gguf): `palimpsest heads` makes "
+        "one; or give split=FILE");
+  const int recent = m.recent(0);  // a share is of what a head is given
+  const int least = m.sinks() + recent + m.slack + m.refresh + 1 + (recent == 0 ? 1 : 0);
+  const SplitOf of{
+      .budget = m.budget, .guarded = m.sinks() + m.recent(), .layers = layers, .kv_heads = kv_heads, .least = least};
+  const auto budgets = split_budget(m.split == "duo" ? head_list : m.split, of);
+  for (const int tokens : budgets)
+    if (m.sinks() + m.recent(tokens) + m.slack + m.refresh >= tokens)
+      fail("a head's budget of {} tokens is not above sinks {} + recent {}: raise it or protect fewer tokens", tokens,
+           m.sinks(), m.recent(tokens));
+  return budgets;
 }
 
 Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers,
                    std::shared_ptr<PagePool> pool)
     : options_(checked(options)),
-      evictor_(options.method,
-               head_budgets(options.method, decoder.cache_options().layers, decoder.cache_options().kv_heads)),
+      evictor_(options.method, head_budgets(options.method, decoder.cache_options().layers,
+                                            decoder.cache_options().kv_heads, decoder.model().hyper().head_list)),
       workers_(std::move(workers)) {
   const Hyperparameters& hyper = decoder.model().hyper();
   rule_ = attention_rule(options_.method, hyper.positions());
-  const CacheOptions cache = cache_options(options_, decoder.cache_options(), hyper.positions());
+  group_ = hyper.query_heads / hyper.kv_heads;
+  scale_ = hyper.attention_scale;
+  const CacheOptions cache = cache_options(options_, decoder.cache_options(), hyper.positions(), group_);
   cache_ = std::make_unique<Cache>(cache, std::move(pool));
   evictor_.forget(*cache_);
   if (rule_.at_rank && !cache.pages)
@@ -108,8 +123,16 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
          options_.method.policy);
   if (options_.method.split != "uniform")
     for (int t = 0; t < cache_->tables(); ++t) validate_pages(options_.method, evictor_.budget(t), cache.page_size);
-  if (rule_.at_rank)
-    for (int i = 0; i < hyper.layers; ++i) frequencies_.emplace_back(hyper.rope_table(hyper.rope_of(i)));
+  if ((needs.received != Received::kMean || needs.queries) && !cache.pages)
+    fail(
+        "policy {} looks at more than mean weights, which the CPU's fast path has: use another on other devices and "
+        "with --portable",
+        options_.method.policy);
+  if (rule_.at_rank || needs.queries)
+    for (int i = 0; i < hyper.layers; ++i) {
+      rope_of_.push_back(static_cast<std::size_t>(hyper.rope_of(i)));
+      frequencies_.emplace_back(hyper.rope_table(hyper.rope_of(i)));
+    }
   if (rule_.window > 0 && options_.method.split != "uniform") {
     for (int t = 0; t < cache_->tables(); ++t) windows_.push_back(evictor_.budget(t) - rule_.sinks);
     rule_.head_window = windows_;
@@ -134,6 +157,13 @@ void Sequence::evict(int coming, Moment moment) {
 
 void Sequence::show(int coming, Moment moment) {
   const Needs& needs = evictor_.needs();
+  std::vector<std::vector<float>> turns;  // [ropes] what queries to come turn by
+  bool any = false;
+  for (int t = 0; needs.queries && !any && t < cache_->tables(); ++t) any = evictor_.due(*cache_, t, coming, moment);
+  for (std::size_t layer = 0; any && layer < rope_of_.size(); ++layer) {
+    turns.resize(std::max(turns.size(), rope_of_[layer] + 1));
+    if (turns[rope_of_[layer]].empty()) turns[rope_of_[layer]] = mean_turn(frequencies_[layer], cache_->next());
+  }
   const auto show_table = [&](int t) {
     if (!evictor_.due(*cache_, t, coming, moment)) return;
     const int heads = cache_->options().kv_heads, slots = cache_->table(t).slots();
@@ -143,13 +173,20 @@ void Sequence::show(int coming, Moment moment) {
       return Rows{rows.data(), slots, width, width};
     };
     Rows k, v;
+    ExpectedQueries queries;
+    if (needs.queries) {
+      thread_local std::vector<float> turned;
+      const auto layer = static_cast<std::size_t>(t / heads);
+      queries = expected_queries(cache_->of_head(t / heads, t % heads), group_, cache_->options().head_dim, scale_,
+                                 frequencies_[layer].kind(), turns[rope_of_[layer]], turned);
+    }
     if (needs.keys || needs.values) {
       const LayerView view = cache_->view(t / heads);
       const HeadPages& head = view.head[t % heads];
       if (needs.keys) k = rows_of(keys, view.head_dim), read_keys(view, head, keys.data());
       if (needs.values) v = rows_of(values, view.value_dim), read_values(view, head, values.data());
     }
-    evictor_.look(*cache_, t, k, v, coming, moment);
+    evictor_.look(*cache_, t, k, v, coming, moment, queries);
   };
   if (workers_ != nullptr)
     workers_->run(cache_->tables(), show_table);
@@ -176,6 +213,27 @@ std::size_t Sequence::make_room(std::size_t wanted, Moment moment, bool all_logi
 }
 
 SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits) {
+  return begin(tokens, all_logits, false);
+}
+
+SequenceStep Sequence::begin_repeat(std::span<const TokenId> prompt, std::size_t& from) {
+  assert(repeats() && from < prompt.size());
+  const auto chunk = static_cast<std::size_t>(options_.chunk);
+  part_ = options_.repeat;
+  if (part_.size() >= chunk) part_.clear();
+  const std::size_t count = std::min(prompt.size() - from, chunk - part_.size());
+  part_.insert(part_.end(), prompt.begin() + static_cast<std::ptrdiff_t>(from),
+               prompt.begin() + static_cast<std::ptrdiff_t>(from + count));
+  from += count;
+  return begin(part_, false, true);
+}
+
+void Sequence::end_repeat() {
+  cache_->undo(static_cast<int>(part_.size()));
+  evictor_.forget(*cache_);
+}
+
+SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits, bool repeating) {
   SequenceStep step;
   if (!options_.method.cache) {
     const auto budget = static_cast<std::size_t>(options_.method.budget);
@@ -198,13 +256,18 @@ SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits) {
     if (weights.size() < slots) weights.resize(slots);
   }
   for (std::size_t t = 0; t < weights_of_.size(); ++t) weights_of_[t] = weights_[t % weights_.size()].data();
-  if (!weights_.empty()) {
+  if (!weights_.empty() && (repeating || !repeats())) {
+    step.received_as = evictor_.needs().received;
     step.weights = weights_of_.data();
     if (const int window = evictor_.needs().attention_window; window > 0) step.weights_queries = window;
     step.receiver = this;
   }
   if (evictor_.needs().at_birth) {
     step.births = true;
+    step.receiver = this;
+  }
+  if (evictor_.needs().queries) {
+    step.queries = true;
     step.receiver = this;
   }
   return step;
@@ -220,11 +283,19 @@ void Sequence::born(int layer, int kv_head, Rows keys, Rows values) {
   evictor_.born(*cache_, cache_->table_of(layer, kv_head), keys, values);
 }
 
+void Sequence::asked(int layer, int query_head, Rows queries) {
+  const auto floats = static_cast<std::size_t>(query_floats(queries.width));
+  add_queries(queries, cache_->next() - queries.count,
+              cache_->of_head(layer, query_head / group_)
+                  .subspan(static_cast<std::size_t>(query_head % group_) * floats, floats));
+}
+
 void Sequence::end(std::size_t tokens, Moment moment) {
   const Method& m = options_.method;
   if (m.evicts() && m.cache && (tokens > 1 || moment == Moment::kPromptEnd)) evict(0, moment);
   // What a prompt's chunks took beyond the budget goes back, wherever the survivors are.
-  if (m.bounded() && moment == Moment::kPromptEnd && cache_->gather_up(0, workers_.get())) evictor_.forget(*cache_);
+  if (m.evicts() && m.cache && moment == Moment::kPromptEnd && cache_->gather_up(0, workers_.get()))
+    evictor_.forget(*cache_);
 }
 
 void Sequence::pretend(int tokens) {
@@ -236,7 +307,7 @@ void Sequence::go_on_from(Cache& kept) {
   cache_->share(kept);
   // Nobody has scored these tokens for this method yet: what another's policy gathered is not for it.
   const Needs& needs = evictor_.needs();
-  if (needs.attention_window == 0 && !needs.at_birth && cache_->whole())
+  if ((needs.attention_window == 0 || needs.repeat) && !needs.at_birth && cache_->whole())
     for (int t = 0; t < cache_->tables(); ++t) std::ranges::fill(cache_->table(t).score(), 0.0F);
   evictor_.forget(*cache_);
 }
@@ -244,6 +315,7 @@ void Sequence::go_on_from(Cache& kept) {
 void Sequence::save(ByteWriter& out) const {
   out.array(std::span<const TokenId>(window_));
   cache_->save(out);
+  evictor_.save(out);
 }
 
 bool Sequence::accepts(ByteReader in) const {
@@ -255,12 +327,18 @@ void Sequence::load(ByteReader& in) {
   clear();
   std::vector<TokenId> window = in.array<TokenId>();
   cache_->load(in);
+  try {
+    evictor_.load(in);
+  } catch (const Error&) {
+    clear();
+    throw;
+  }
   window_ = std::move(window);
 }
 
 void Sequence::clear() {
   cache_->clear();
-  evictor_.forget(*cache_);
+  evictor_.clear(*cache_);
   window_.clear();
 }
 

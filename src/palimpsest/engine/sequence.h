@@ -29,18 +29,21 @@ struct SessionOptions {
   int page_size = 64;
   int chunk = kDefaultChunk;     // tokens of a prompt that go through the model at once
   std::size_t memory_limit = 0;  // bytes of keys and values; more throws Error. 0: what the system gives
+  std::vector<TokenId> repeat =
+      {};  // how a model is asked to repeat a prompt (engine/repeat.h), if its policy wants it
 };
 
 // How a method's cache is attended to in a model with such positions. Throws Error for what does not exist: `cache`
 // positions that were learned.
 AttentionRule attention_rule(const Method& method, PositionKind kind);
 
-// The cache that a sequence with these options attends to; `shape`: what its decoder asks for.
-CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, PositionKind kind);
+// The cache that a sequence with these options attends to; `shape`: what its decoder asks for; `group`: query heads of
+// a KV head.
+CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, PositionKind kind, int group = 1);
 
-// Tokens that each head may keep, [layers * kv_heads]; empty: all have the method's budget. Throws Error for a split
-// that cannot be read or does not fit.
-std::vector<int> head_budgets(const Method& method, int layers, int kv_heads);
+// Tokens that each head may keep, [layers * kv_heads]; empty: all have the method's budget. `head_list`: the file that
+// split `duo` stands for. Throws Error for a split that cannot be read or does not fit.
+std::vector<int> head_budgets(const Method& method, int layers, int kv_heads, const std::string& head_list = {});
 
 struct EvictionTimes {      // since the sequence was made
   double evict_ms = 0;      // decisions and moved bytes; not what received() does inside the model's step
@@ -61,6 +64,12 @@ class Sequence final : AttentionReceiver {
   SequenceStep begin(std::span<const TokenId> tokens, bool all_logits);
   void end(std::size_t tokens, Moment moment);
   void pretend(int tokens);  // begin without a model
+
+  // Whether the model is to repeat a prompt that it has read. Then its last chunk's end is Moment::kPrompt; steps of
+  // begin_repeat and end_repeat follow until `from`, 0 at first, has come to the prompt's end; then end(0, kPromptEnd).
+  bool repeats() const { return evictor_.needs().repeat; }
+  SequenceStep begin_repeat(std::span<const TokenId> prompt, std::size_t& from);
+  void end_repeat();
   void clear();
 
   // This sequence read what `kept` holds, see Cache::share().
@@ -82,6 +91,8 @@ class Sequence final : AttentionReceiver {
  private:
   void received(int layer, int kv_head) override;
   void born(int layer, int kv_head, Rows keys, Rows values) override;
+  void asked(int layer, int query_head, Rows queries) override;
+  SequenceStep begin(std::span<const TokenId> tokens, bool all_logits, bool repeating);
   void show(int coming, Moment moment);
   void evict(int coming, Moment moment);
 
@@ -89,13 +100,17 @@ class Sequence final : AttentionReceiver {
   Evictor evictor_;
   AttentionRule rule_;
   std::vector<std::int32_t> windows_;         // of each head, if they differ
-  std::vector<RopeFrequencies> frequencies_;  // [layers] for delta re-rotation; else empty
+  std::vector<std::size_t> rope_of_;          // [layers] which of the model's rotary tables
+  std::vector<RopeFrequencies> frequencies_;  // [layers] for delta re-rotation and queries to come; else empty
+  int group_ = 1;                             // query heads of a KV head
+  float scale_ = 0;                           // of attention
   std::shared_ptr<Workers> workers_;
   std::unique_ptr<Cache> cache_;
   std::vector<std::vector<float>> weights_;  // [kv_heads][slots], of the layer that runs; if the policy needs them
   std::vector<float*> weights_of_;           // [layers * kv_heads]
   EvictionTimes times_;
   std::vector<TokenId> window_;  // without a cache: the tokens that are read anew
+  std::vector<TokenId> part_;    // of a prompt that is repeated
 };
 
 }  // namespace palimpsest

@@ -20,6 +20,7 @@ Session::Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options
 template <typename Done>
 void Session::in_chunks(std::span<const TokenId> tokens, bool prompt, bool all_logits, const Progress& progress,
                         Done done) {
+  const auto all = tokens;
   const auto total = static_cast<long long>(tokens.size());
   const auto vocabulary = static_cast<std::size_t>(decoder_->model().hyper().vocabulary);
   while (!tokens.empty()) {
@@ -29,8 +30,10 @@ void Session::in_chunks(std::span<const TokenId> tokens, bool prompt, bool all_l
     const SequenceStep step = sequence_.begin(chunk, all_logits);
     const auto logits = decoder_->step({&step, 1});
     if (prompt && tokens.empty()) moment = Moment::kPromptEnd;
-    sequence_.end(chunk.size(), moment);
+    const bool repeats = moment == Moment::kPromptEnd && sequence_.repeats();
+    sequence_.end(chunk.size(), repeats ? Moment::kPrompt : moment);
     done(logits.last(all_logits ? chunk.size() * vocabulary : vocabulary), chunk.size());
+    if (repeats) repeat(all);
     if (progress && !progress(total - static_cast<long long>(tokens.size()), total)) return;
   }
 }
@@ -38,8 +41,22 @@ void Session::in_chunks(std::span<const TokenId> tokens, bool prompt, bool all_l
 std::span<const float> Session::prefill(std::span<const TokenId> tokens, const Progress& progress) {
   assert(!tokens.empty());
   std::span<const float> last;
-  in_chunks(tokens, true, false, progress, [&](std::span<const float> logits, std::size_t) { last = logits; });
+  in_chunks(tokens, true, false, progress, [&](std::span<const float> logits, std::size_t) {
+    last = logits;
+    if (!sequence_.repeats()) return;
+    last_.assign(logits.begin(), logits.end());
+    last = last_;
+  });
   return last;
+}
+
+void Session::repeat(std::span<const TokenId> prompt) {
+  for (std::size_t from = 0; from < prompt.size();) {
+    const SequenceStep step = sequence_.begin_repeat(prompt, from);
+    decoder_->step({&step, 1});
+    sequence_.end_repeat();
+  }
+  sequence_.end(0, Moment::kPromptEnd);
 }
 
 std::span<const float> Session::decode(TokenId token) {

@@ -41,9 +41,11 @@ class Session {
  private:
   template <typename Done>
   void in_chunks(std::span<const TokenId> tokens, bool prompt, bool all_logits, const Progress& progress, Done done);
+  void repeat(std::span<const TokenId> prompt);
 
   std::shared_ptr<Decoder> decoder_;
   Sequence sequence_;
+  std::vector<float> last_;  // logits of a prompt that was repeated since
 };
 
 }  // namespace palimpsest

@@ -3,18 +3,37 @@
 #include <algorithm>
 #include <cassert>
 
+#include "palimpsest/budget/ada.h"
+#include "palimpsest/budget/pyramid.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/evict/attention_window.h"
 
 namespace palimpsest {
 
-Evictor::Evictor(const Method& method, std::vector<int> budgets) : method_(method), budgets_(std::move(budgets)) {
+Evictor::Evictor(const Method& method, std::vector<int> budgets)
+    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_) {
   validate(method);
   if (method.policy == "none") return;
   policy_ = make_policy(method.policy);
   needs_ = policy_->needs();
   const bool of_rows = needs_.keys || needs_.values;
-  if (needs_.queries) fail("policy {} asks for queries, which are not collected yet: choose another", method.policy);
+  if (needs_.queries && method.positions == Positions::kCache)
+    fail("policy {} looks ahead to places in the text: use positions=original", method.policy);
+  if (needs_.queries && !(of_rows && !needs_.at_birth))
+    fail("policy {} asks for queries, and for no keys to hold against them", method.policy);
+  if (needs_.repeat && method.schedule != Schedule::kPrompt && method.schedule != Schedule::kPromptStep)
+    fail("policy {} scores a prompt by its repetition, when it was read: use schedule=prompt or prompt+step",
+         method.policy);
+  if (needs_.repeat && needs_.attention_window != Needs::kAll)
+    fail("policy {} has the prompt repeated: then it can ask for all its weights (kAll), and for nothing else",
+         method.policy);
+  if (needs_.received == Received::kPeak && needs_.attention_window != Needs::kAll)
+    fail("policy {} asks for the greatest weight of all queries, which no window keeps: use kAll", method.policy);
+  if (method.split == "ada" && needs_.positions_only())
+    fail(
+        "split ada with policy {}: it scores all heads alike; use split=uniform, or a policy that looks at attention, "
+        "keys or values",
+        method.policy);
   if (needs_.at_birth && (!of_rows || needs_.attention_window != 0 || needs_.ordered))
     fail("policy {} scores tokens at birth: then it can ask for their keys and values, and for nothing else",
          method.policy);
@@ -67,6 +86,7 @@ const Plan& Evictor::plan(Cache& cache, int coming, Moment moment) {
   plan_.clear();
   if (policy_ == nullptr) return plan_;
   next_victim_.resize(plan_.drop.size(), kUnknown);
+  if (moment == Moment::kPromptEnd && coming == 0 && method_.splits_at_prompt_end()) share_budgets(cache);
   for (int t = 0; t < cache.tables(); ++t) {
     SlotTable& table = cache.table(t);
     const int count = victims(table, budget(t), coming, moment);
@@ -85,6 +105,44 @@ const Plan& Evictor::plan(Cache& cache, int coming, Moment moment) {
     known = kUnknown;
   }
   return plan_;
+}
+
+void Evictor::share_budgets(const Cache& cache) {
+  const int heads = cache.options().kv_heads, layers = cache.options().layers;
+  assert(cache.tables() == layers * heads && budgets_.size() == static_cast<std::size_t>(layers * heads));
+  std::ranges::fill(next_victim_, kUnknown);
+  if (cache.live() <= method_.budget) {  // nothing has to leave
+    std::ranges::fill(budgets_, method_.budget);
+    return;
+  }
+  if (method_.split == "ada") {
+    for (int layer = 0; layer < layers; ++layer) share_by_scores(cache, layer * heads);
+    return;
+  }
+  const auto of_layer = pyramid_budgets(method_.budget, method_.sinks() + method_.recent(), layers, cache.live());
+  for (std::size_t t = 0; t < budgets_.size(); ++t) budgets_[t] = of_layer[t / static_cast<std::size_t>(heads)];
+}
+
+// Of one layer's heads, whose first table is `first`. What is protected is the same in all.
+void Evictor::share_by_scores(const Cache& cache, int first) {
+  const int heads = cache.options().kv_heads;
+  std::vector<std::vector<float>> scores(static_cast<std::size_t>(heads));
+  int stay = 0, live = 0;  // of all heads
+  for (int h = 0; h < heads; ++h) {
+    const SlotTable& table = cache.table(first + h);
+    const Guard guard = this->guard(table, method_.budget);
+    for (std::size_t slot = 0; slot < table.position().size(); ++slot)
+      if (guard.admits(table.position()[slot])) scores[static_cast<std::size_t>(h)].push_back(table.score()[slot]);
+    stay += table.live() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
+    live += table.live();
+  }
+  const std::vector<int> counts =
+      ada_counts(scores, std::min(live, heads * method_.budget) - stay, method_.slack + method_.refresh + 1);
+  for (int h = 0; h < heads; ++h) {
+    const SlotTable& table = cache.table(first + h);
+    const int guarded = table.live() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
+    budgets_[static_cast<std::size_t>(first + h)] = guarded + counts[static_cast<std::size_t>(h)];
+  }
 }
 
 void Evictor::received(Cache& cache, int t, std::span<const float> weights) {
@@ -126,16 +184,22 @@ void Evictor::born(Cache& cache, int t, Rows keys, Rows values) {
 }
 
 bool Evictor::due(const Cache& cache, int t, int coming, Moment moment) const {
+  if (moment == Moment::kPromptEnd && coming == 0 && method_.splits_at_prompt_end())  // heads are compared
+    return cache.live() > method_.budget;
   return victims(cache.table(t), budget(t), coming, moment) > 0;
 }
 
-void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Moment moment) {
+void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Moment moment,
+                   const ExpectedQueries& queries) {
   SlotTable& table = cache.table(t);
   assert(needs_.at_decision() && static_cast<std::size_t>(t) < next_victim_.size());
   assert(keys.count == (needs_.keys ? table.slots() : 0) && values.count == (needs_.values ? table.slots() : 0));
   thread_local std::vector<float> attention;
-  HeadView view = {
-      .position = table.position(), .keys = keys, .values = values, .fresh = static_cast<int>(table.fresh().size())};
+  HeadView view = {.position = table.position(),
+                   .keys = keys,
+                   .values = values,
+                   .fresh = static_cast<int>(table.fresh().size()),
+                   .queries = queries};
   if (needs_.attention_window > 0) {
     window_sum(needs_, cache, t, attention);
     view.attention = attention;
@@ -184,8 +248,26 @@ void Evictor::forget(const Cache& cache) {
   next_victim_.assign(static_cast<std::size_t>(cache.tables()), kUnknown);
 }
 
+void Evictor::clear(const Cache& cache) {
+  budgets_ = first_budgets_;
+  forget(cache);
+}
+
+void Evictor::save(ByteWriter& out) const {
+  if (method_.splits_at_prompt_end()) out.array(std::span<const int>(budgets_));
+}
+
+void Evictor::load(ByteReader& in) {
+  if (!method_.splits_at_prompt_end()) return;
+  std::vector<int> budgets = in.array<int>();
+  const int least = method_.sinks() + method_.recent();
+  in.require(budgets.size() == budgets_.size() && std::ranges::all_of(budgets, [&](int b) { return b > least; }),
+             "budgets of heads that do not fit");
+  budgets_ = std::move(budgets);
+}
+
 Guard Evictor::guard(const SlotTable& table, int budget) const {
-  return {.first = method_.protection.sinks, .last = table.next() - method_.recent(budget)};
+  return {.first = method_.sinks(), .last = table.next() - method_.recent(budget)};
 }
 
 void Evictor::choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) {

@@ -16,6 +16,7 @@
 
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/plan.h"
+#include "palimpsest/core/byte_stream.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/evict/select.h"
 #include "palimpsest/policy/policy.h"
@@ -30,7 +31,8 @@ enum class Moment {
 
 class Evictor {
  public:
-  // Validates; throws Error. `budgets`: of each slot table; empty: the method's for all.
+  // Validates; throws Error. `budgets`: of each slot table; empty: the method's for all. Where they are known at a
+  // prompt's end (Method::splits_at_prompt_end), these are those until then, and that plan() decides.
   explicit Evictor(const Method& method, std::vector<int> budgets = {});
 
   const Needs& needs() const { return needs_; }
@@ -53,12 +55,18 @@ class Evictor {
   // and values of all its slots as far as needs() asks for them. Threads as above, but tables of one layer whose heads
   // share a decision (Needs::whole_layer) only read each other. Only if needs().at_decision().
   bool due(const Cache& cache, int table, int coming, Moment moment) const;
-  void look(Cache& cache, int table, Rows keys, Rows values, int coming, Moment moment);
+  void look(Cache& cache, int table, Rows keys, Rows values, int coming, Moment moment,
+            const ExpectedQueries& queries = {});
   // The tables are new, or were changed other than by plans: what received() found does not hold. Before the first
   // look().
   void forget(const Cache& cache);
+  void clear(const Cache& cache);    // the sequence begins anew: budgets are those of the beginning, too
+  void save(ByteWriter& out) const;  // budgets, where a prompt's end decides
+  void load(ByteReader& in);
 
  private:
+  void share_budgets(const Cache& cache);
+  void share_by_scores(const Cache& cache, int first);
   int victims(const SlotTable& table, int budget, int coming, Moment moment) const;
   Guard guard(const SlotTable& table, int budget) const;
   void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
@@ -69,7 +77,7 @@ class Evictor {
 
   static constexpr int kUnknown = -1;
   Method method_;
-  std::vector<int> budgets_;
+  std::vector<int> budgets_, first_budgets_;  // [table], now and at first
   Needs needs_;
   std::unique_ptr<Policy> policy_;  // nullptr: nothing is ever dropped
   Plan plan_;

@@ -20,7 +20,7 @@ void validate_unbounded(const Method& m) {
 }
 
 void validate_bounded(const Method& m) {
-  const int sinks = m.protection.sinks, recent = m.recent();
+  const int sinks = m.sinks(), recent = m.recent();
   const long long least = static_cast<long long>(sinks) + recent + m.slack + m.refresh + 1;
   if (m.budget == 0) fail("policy {} needs a budget: give one of at least {}", m.policy, least);
   if (m.budget < least)
@@ -33,6 +33,14 @@ void validate_bounded(const Method& m) {
     fail("every {} with schedule page: a full page is what it waits for; leave every out", m.every);
   if (m.mechanism == Mechanism::kBlock && (m.every != 1 || m.slack != 0 || m.max_drop != 0 || m.refresh != 0))
     fail("every, slack, max-drop or refresh with mechanism block: a page leaves at a time; leave them out");
+  if (m.split != "ada") return;
+  if (m.schedule != Schedule::kPrompt && m.schedule != Schedule::kPromptStep)
+    fail(
+        "split ada with schedule {}: heads share their budgets by scores when the prompt was read; use schedule=prompt "
+        "or prompt+step",
+        get_option(m, "schedule"));
+  if (m.mechanism == Mechanism::kBlock)
+    fail("split ada with mechanism block: a head's share may be less than a page; use mechanism=in-place");
 }
 
 void validate_rerotate(const Method& m) {
@@ -92,6 +100,37 @@ const std::vector<MethodRow>& methods() {
         .protection = {.recent = 32},
         .budget = 256,
         .schedule = Schedule::kPrompt}},
+      {"pyramidkv",
+       "arXiv 2406.02069",
+       "snapkv, with a budget that falls from layer to layer",
+       {.name = "pyramidkv",
+        .policy = "snapkv",
+        .protection = {.recent = 32},
+        .budget = 256,
+        .split = "pyramid",
+        .schedule = Schedule::kPrompt}},
+      {"adakv",
+       "arXiv 2407.11550",
+       "snapkv, with budgets of a layer's heads by what they would have kept together",
+       {.name = "adakv",
+        .policy = "snapkv",
+        .protection = {.recent = 32},
+        .budget = 256,
+        .split = "ada",
+        .schedule = Schedule::kPrompt}},
+      {"expected-attention",
+       "arXiv 2510.00636",
+       "what the next 512 queries would look at if they were like those so far, times ||v||; 4 sinks; evicts 64 at "
+       "once",
+       {.name = "expected-attention",
+        .policy = "expected-attention",
+        .protection = {.sinks = 4},
+        .budget = 256,
+        .every = 64}},
+      {"kvzip",
+       "arXiv 2505.23416",
+       "once, when the prompt was read: what the model looks at while it repeats it stays; reads the prompt twice",
+       {.name = "kvzip", .policy = "kvzip", .protection = {.sinks = 4}, .budget = 256, .schedule = Schedule::kPrompt}},
       {"scissorhands",
        "arXiv 2305.17118",
        "what got an even share of attention most often lately, and the newest 10; each head its own",
@@ -121,6 +160,16 @@ const std::vector<MethodRow>& methods() {
        "arXiv 2504.15364",
        "the keys least like the mean key; each head its own; reads all keys at every eviction",
        {.name = "keydiff", .policy = "keydiff", .protection = {}, .budget = 256}},
+      {"duo",
+       "arXiv 2410.10819",
+       "DuoAttention: heads of a list keep sinks and the newest tokens only, the others what these leave of the "
+       "budget; "
+       "the list lies beside the model (MODEL.duo), or split=FILE",
+       {.name = "duo",
+        .policy = "recent",
+        .protection = {.sinks = Share::of_budget(0.1)},
+        .budget = 640,
+        .split = "duo"}},
       {"sparse",
        "Sparse eviction",
        "sinks + the newest tokens at their own places: nothing is renumbered (any policy: sparse:policy=h2o)",
@@ -152,14 +201,13 @@ void validate_pages(const Method& m, int budget, int page_size) {
   if (m.mechanism != Mechanism::kBlock || !m.evicts()) return;
   const auto pages = [&](int tokens) { return (tokens + page_size - 1) / page_size; };
   const int recent = m.recent(budget);
-  const int kept = pages(m.protection.sinks) + (recent == 0 ? 0 : 1 + pages(recent - 1));
+  const int kept = pages(m.sinks()) + (recent == 0 ? 0 : 1 + pages(recent - 1));
   if (budget / page_size <= kept)
     fail(
         "budget {} with mechanism block holds {} full pages of {}, and sinks {} + recent {} may be in {} of them: "
         "raise "
         "it to at least {}, protect fewer tokens or take smaller pages",
-        budget, budget / page_size, page_size, m.protection.sinks, recent, kept,
-        (static_cast<long long>(kept) + 1) * page_size);
+        budget, budget / page_size, page_size, m.sinks(), recent, kept, (static_cast<long long>(kept) + 1) * page_size);
 }
 
 void validate(const Method& m) {

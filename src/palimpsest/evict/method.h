@@ -33,10 +33,26 @@ enum class Schedule {
   kPage         // when a page's worth of tokens is too many
 };
 
+// Tokens: so many, or a share of a budget.
+struct Share {
+  int tokens = 0;
+  double part = 0;  // in (0, 1): of the budget, rounded down; 0: `tokens` holds
+
+  constexpr Share(int count = 0) : tokens(count) {}  // NOLINT: protection = {.sinks = 4}
+  static constexpr Share of_budget(double part) {
+    Share share;
+    share.part = part;
+    return share;
+  }
+  constexpr int of(int budget) const { return part > 0 ? static_cast<int>(part * budget + 1e-9) : tokens; }
+  bool operator==(const Share&) const = default;
+};
+
 struct Protection {
-  static constexpr int kHalf = -1;  // `recent`: half of the budget (H2O's default)
-  int sinks = 0;                    // the first tokens of the sequence are never dropped
-  int recent = 0;                   // nor are the newest
+  static constexpr Share kHalf = Share::of_budget(0.5);  // H2O's `recent`
+  // The first tokens of the sequence never leave, the same in all heads; nor do the newest, of which a share is of each
+  // head's own budget, with split ada and pyramid of the method's.
+  Share sinks = 0, recent = 0;
   bool operator==(const Protection&) const = default;
 };
 
@@ -45,7 +61,7 @@ struct Method {
   std::string policy = "none";  // "none": nothing is ever dropped
   Protection protection;
   int budget = 0;                 // tokens a decode step attends to, the new one included; 0: unbounded
-  std::string split = "uniform";  // how layers and heads share it: "uniform", or a file (budget/split.h)
+  std::string split = "uniform";  // how layers and heads share it (budget/split.h)
   Schedule schedule = Schedule::kStep;
   int every = 1;     // evict when `every` tokens are too many: up to every - 1 more than the budget are attended to
   int slack = 0;     // an eviction leaves so many tokens less than the budget
@@ -59,8 +75,16 @@ struct Method {
   bool operator==(const Method&) const = default;
   bool evicts() const { return budget > 0; }
   bool bounded() const { return evicts() && schedule != Schedule::kPrompt; }  // constant memory
-  int recent(int of_budget) const { return protection.recent == Protection::kHalf ? of_budget / 2 : protection.recent; }
-  int recent() const { return recent(budget); }
+  int sinks() const { return protection.sinks.of(budget); }
+  int recent() const { return protection.recent.of(budget); }
+  int recent(int of_head) const {
+    return split == "ada" || split == "pyramid" ? recent() : protection.recent.of(of_head);
+  }
+  // Heads' budgets are known when a prompt was read: by scores, or by how many tokens there are.
+  bool splits_at_prompt_end() const {
+    const bool whole = schedule == Schedule::kPrompt || schedule == Schedule::kPromptStep;
+    return split == "ada" || (split == "pyramid" && whole);
+  }
   // What is kept is the sinks and the newest tokens without a gap: a window. (The page that holds the sinks holds
   // more.)
   bool windowed() const { return policy == "recent" && refresh == 0 && mechanism != Mechanism::kBlock; }
@@ -88,6 +112,8 @@ void validate(const Method& method);
 void validate_pages(const Method& method, int budget, int page_size);
 std::string spell_out(const Method& method);    // every choice; parse_method(spell_out(m)) == m
 std::string spell_short(const Method& method);  // what differs from `full`; "" if nothing does
+// "4 sinks and the newest 32 never leave": what is printed beside a result; "" of a method that never evicts.
+std::string spell_protection(const Method& method);
 
 struct MethodKey {
   std::string_view name, values, meaning;

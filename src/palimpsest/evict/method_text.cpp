@@ -1,5 +1,6 @@
 // Methods as text: one table of keys serves reading, spelling out and help.
 #include <array>
+#include <charconv>
 #include <span>
 
 #include "palimpsest/core/error.h"
@@ -46,25 +47,40 @@ void set_policy(Method& m, Text, Text value) {
   m.policy = names[parse_choice(value, "policy", names)];
 }
 
-void set_recent(Method& m, Text key, Text value) {
-  m.protection.recent = value == "half" ? Protection::kHalf : static_cast<int>(parse_integer(value, key, 0, kMost));
-}
+template <Share Protection::*Field>
+constexpr auto set_share = [](Method& m, Text key, Text value) {
+  Share& share = m.protection.*Field;
+  if (value == "half") {
+    share = Protection::kHalf;
+  } else if (value.find('.') == Text::npos) {
+    share = static_cast<int>(parse_integer(value, key, 0, kMost));
+  } else {
+    double part = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), part);
+    if (error != std::errc() || end != value.data() + value.size() || !(part > 0 && part < 1))
+      fail("{} '{}' is neither a whole number nor a share of the budget: use 0 to {}, or 0.01 to 0.99", key, value,
+           kMost);
+    share = Share::of_budget(part);
+  }
+};
+template <Share Protection::*Field>
+constexpr auto get_share = [](const Method& m) {
+  const Share& share = m.protection.*Field;
+  return share == Protection::kHalf ? "half"
+         : share.part > 0           ? fmt::format("{}", share.part)
+                                    : std::to_string(share.tokens);
+};
 
 constexpr std::array kKeys = {
     Key{"policy", "NAME", "who leaves: a policy below, or none", set_policy, [](const Method& m) { return m.policy; }},
     Key{"budget", "TOKENS", "tokens that a step attends to, the new one included; 0: no bound",
         set_count<&Method::budget, 0>, get_count<&Method::budget>},
-    Key{"split", "uniform|FILE", "how layers and heads share it: a file has lines 'layer head budget'",
+    Key{"split", "HOW|FILE", "how heads share it: uniform, pyramid, ada, duo, or lines 'layer head tokens'",
         [](Method& m, Text, Text value) { m.split = value; }, [](const Method& m) { return m.split; }},
-    Key{"sinks", "TOKENS", "the first tokens of a sequence that never leave",
-        [](Method& m, Text key, Text value) {
-          m.protection.sinks = static_cast<int>(parse_integer(value, key, 0, kMost));
-        },
-        [](const Method& m) { return std::to_string(m.protection.sinks); }},
-    Key{"recent", "TOKENS|half", "the newest tokens that never leave; half: of the budget", set_recent,
-        [](const Method& m) {
-          return m.protection.recent == Protection::kHalf ? "half" : std::to_string(m.protection.recent);
-        }},
+    Key{"sinks", "TOKENS|0.1", "the first tokens, which never leave; 0.1, half: such a share of the budget",
+        set_share<&Protection::sinks>, get_share<&Protection::sinks>},
+    Key{"recent", "TOKENS|0.1", "the newest tokens, which never leave; 0.1, half: such a share of the budget",
+        set_share<&Protection::recent>, get_share<&Protection::recent>},
     Key{"schedule", "WHEN", "step; prompt: once, after it; prompt+step: from its end on; page: a page's worth",
         set_choice<&Method::schedule, kSchedules>, get_choice<&Method::schedule, kSchedules>},
     Key{"every", "TOKENS", "evict only when that many tokens are too many (Lazy Pruning's R)",
@@ -133,6 +149,17 @@ std::string spell_short(const Method& m) {
     out += fmt::format("{}{}={}", out.empty() ? "" : ",", key.name, value);
   }
   return out;
+}
+
+std::string spell_protection(const Method& m) {
+  if (!m.evicts()) return "";
+  const bool uneven = m.split != "uniform" && m.protection.recent.part > 0;
+  const std::string recent = uneven ? fmt::format("the newest {} of each head's budget", get_option(m, "recent"))
+                                    : fmt::format("the newest {}", m.recent());
+  const std::string sinks = m.sinks() == 1 ? "1 sink" : fmt::format("{} sinks", m.sinks());
+  if (m.recent() == 0)
+    return m.sinks() == 0 ? "nothing is protected" : sinks + (m.sinks() == 1 ? " never leaves" : " never leave");
+  return fmt::format("{}{} never leave", m.sinks() == 0 ? "" : sinks + " and ", recent);
 }
 
 std::vector<MethodKey> method_keys() {

@@ -70,6 +70,7 @@ void AttentionOp::run(ggml_tensor* out, int thread, int threads, void* userdata)
   step.out.token_stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
   step.out.head_stride = step.shape.value_dim;
   call.op->step_->tell_births(call.layer, step.k, step.v, thread, threads);
+  call.op->step_->tell_queries(call.layer, step.q, thread, threads);
   if (thread != 0 || !call.op->measure_) {
     attention_cpu(step, call.op->scratch_, thread, threads);
     return;

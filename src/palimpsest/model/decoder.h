@@ -32,6 +32,9 @@ class AttentionReceiver {
   // A head's weights of this step are complete, and still in this thread's cache. Called once per head, layer by layer:
   // the heads of two layers may share their memory. Several threads call at a time, for different heads.
   virtual void received(int layer, int kv_head) = 0;
+  // A query head's queries of the step's new tokens, un-rotated, one row a token. Called once per head if
+  // SequenceStep::queries. Threads as above; the heads of one group are told by one.
+  virtual void asked(int /*layer*/, int /*query_head*/, Rows /*queries*/) {}
 };
 
 // One sequence's share of a step. Before the call: cache->apply(plan), then cache->insert(tokens.size()).
@@ -42,8 +45,10 @@ struct SequenceStep {
   bool all_logits = false;          // logits of every token, or of the last only
   float* const* weights = nullptr;  // see AttentionStep::weights, [layers * kv_heads]; nullptr: not wanted
   int weights_queries = INT32_MAX;  // of so many of the last tokens' queries
+  Received received_as = Received::kMean;
   AttentionReceiver* receiver = nullptr;
-  bool births = false;  // the receiver hears of new keys and values
+  bool births = false;   // the receiver hears of new keys and values
+  bool queries = false;  // ... and of queries; the fast path only
 };
 
 struct StepTimes {  // of the last step, ms

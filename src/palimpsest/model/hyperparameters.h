@@ -40,6 +40,7 @@ struct Hyperparameters {
   int experts = 0, experts_used = 0;           // of a mixture; 0: dense
   int expert_feed_forward = 0;
   std::size_t parameters = 0, weight_bytes = 0;
+  std::string head_list;  // model.duo beside model.gguf: its streaming heads (budget/split.h); empty: there is none
 
   std::int32_t window(int layer) const {
     return windows.empty() ? INT32_MAX : windows[static_cast<std::size_t>(layer)];

@@ -1,5 +1,7 @@
 #include "palimpsest/model/model.h"
 
+#include <filesystem>
+
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/model/family.h"
@@ -28,7 +30,11 @@ std::shared_ptr<Model> Model::from(GgufFile file, const ModelOptions& options) {
 }
 
 std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& options) {
-  return from(GgufFile::open(path), options);
+  const std::shared_ptr<Model> model = from(GgufFile::open(path), options);
+  std::error_code ignored;
+  const auto list = std::filesystem::path(path).replace_extension(".duo");
+  if (std::filesystem::is_regular_file(list, ignored)) model->hyper_.head_list = list.string();
+  return model;
 }
 
 std::shared_ptr<Model> Model::synthetic(std::string_view shape, const ModelOptions& options) {

@@ -151,6 +151,18 @@ void Step::tell_births(int layer, const Heads<const float>& k, const Heads<const
   }
 }
 
+void Step::tell_queries(int layer, const Heads<const float>& q, int thread, int threads) const {
+  const int group = hyper_.query_heads / hyper_.kv_heads;
+  for (int i = 0, turn = 0; i < sequences(); ++i) {
+    if (!input_[i].queries) continue;
+    const StepTokens& tokens = attention(layer).tokens[i];
+    for (int kv_head = 0; kv_head < hyper_.kv_heads; ++kv_head, ++turn)
+      for (int head = kv_head * group; turn % threads == thread && head < (kv_head + 1) * group; ++head)
+        input_[i].receiver->asked(layer, head,
+                                  {q.at(tokens.first, head), tokens.count, hyper_.head_dim, q.token_stride});
+  }
+}
+
 void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) {
   const SlotTable& table = s.cache->table(0);
   const int count = out.count;
@@ -171,6 +183,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   }
   out.sinks = s.rule.sinks;
   out.weights_queries = s.weights_queries;
+  out.received_as = s.received_as;
   if (s.rule.sinks > 0) out.sink_end = table.when(s.rule.sinks - 1) + 1;  // saturates as the tokens' own do
 
   assert(!s.rule.rank_distance || s.cache->options().track_rank);

@@ -34,6 +34,7 @@ class Step {
   // threads together tell of all.
   bool births() const;
   void tell_births(int layer, const Heads<const float>& k, const Heads<const float>& v, int thread, int threads) const;
+  void tell_queries(int layer, const Heads<const float>& q, int thread, int threads) const;  // of those who asked
 
   // All of one layer's operator but q, k, v and out.
   const AttentionStep& attention(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }

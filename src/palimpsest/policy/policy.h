@@ -21,7 +21,15 @@ struct Needs {
   bool whole_layer = false;  // the mean of `attention` over all heads of the layer: then they decide alike
   bool keys = false;         // f32
   bool values = false;       // f32
+  // Of a query group's weights the greatest instead of the mean (kGreatest), or, with kAll, the greatest of all queries
+  // of a step (kPeak). The CPU's own path only.
+  Received received = Received::kMean;
+  // What the model's queries are like: HeadView::queries. Costs head_dim^2 operations a token and query head, and as
+  // many floats. With original positions, on the CPU's own path.
   bool queries = false;
+  // The prompt is read once more, in parts, when it was read; the weights (attention_window is kAll) are those of that
+  // repetition, which is forgotten. With schedules `prompt` and `prompt+step`.
+  bool repeat = false;
   bool ordered = false;  // tokens oldest first, empty slots left out (policies that pool over neighbours)
   // A token's score follows from its own key and value and never changes: the view is of the fresh tokens only, once,
   // with keys and values as the model made them (un-rotated, not rounded to the cache's type). No page is read again.
@@ -36,14 +44,24 @@ struct Needs {
   int parts() const { return attention_window > 0 ? std::min(attention_window, 8) : 0; }  // of the window
 };
 
+// Queries to come, as those so far say: mean and covariance of each head of the query group, turned to where the next
+// 512 are on the average (Expected Attention, arXiv 2510.00636, section 3). The first 4 tokens' do not count.
+struct ExpectedQueries {
+  static constexpr Position kLeftOut = 4, kAhead = 512;
+  Rows mean;        // [heads of the group][head_dim]
+  Rows covariance;  // [heads of the group * head_dim][head_dim]
+  float scale = 0;  // of a query's product with a key
+};
+
 // The tokens of one (sequence, layer, KV head), in slot order; oldest first only if `ordered`, or if they are the fresh
 // ones of `at_birth`. A slot that holds no token has position kNoPosition and any key; what is written to its score is
 // ignored.
 struct HeadView {
   std::span<const Position> position = {};  // true token positions
-  std::span<const float> attention = {};    // weight received, as asked for in Needs; mean over the query group
+  std::span<const float> attention = {};    // weight received, as asked for in Needs
   Rows keys = {}, values = {};              // one a token, empty unless asked for
   int fresh = 0;                            // tokens added since the last call
+  ExpectedQueries queries = {};
 };
 
 class Policy {

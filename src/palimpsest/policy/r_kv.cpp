@@ -2,9 +2,9 @@
 //
 //   score_j = lambda * attention_j - (1 - lambda) * softmax_j(mean over i of cos(k_i, k_j))      lambda = 0.07
 //
-// attention: pooled by maximum over 7 neighbours. Of each row of cosines the diagonal, and the newest token whose key
-// is as similar as 0.5, count as 0: of tokens that repeat each other the newest is spared. Attention is our mean over
-// the query group, where the paper has its maximum.
+// attention: of each query the greatest weight over the query group, the mean over queries, pooled by maximum over 7
+// neighbours (its code takes the greatest logit before the softmax). Of each row of cosines the diagonal, and the
+// newest token whose key is as similar as 0.5, count as 0: of tokens that repeat each other the newest is spared.
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -48,7 +48,9 @@ void redundancy(const Rows& keys, std::vector<float>& out) {
 
 class RKv final : public Policy {
  public:
-  Needs needs() const override { return {.attention_window = 8, .keys = true, .ordered = true}; }
+  Needs needs() const override {
+    return {.attention_window = 8, .keys = true, .received = Received::kGreatest, .ordered = true};
+  }
   void score(const HeadView& head, std::span<float> score) const override {
     thread_local std::vector<float> repeats;
     max_pool_7(head.attention, score);

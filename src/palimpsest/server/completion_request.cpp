@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "palimpsest/budget/split.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/json_schema.h"
@@ -213,7 +214,7 @@ Method parse_cache(const Json& value, const Method& otherwise) {
       set_option(method, key, text);
     }
   }
-  if (method.split != otherwise.split && method.split != "uniform")
+  if (method.split != otherwise.split && split_is_file(method.split))
     fail_field("cache.split", "a split is a file of the server's: only its --method may name one");
   validate(method);
   return method;

@@ -1,0 +1,108 @@
+// palimpsest heads: which heads look far back on a text; prints a list of the others for split=FILE.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "palimpsest/commands.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/eval/far_attention.h"
+#include "palimpsest/interrupt.h"
+#include "palimpsest/options.h"
+#include "palimpsest/progress.h"
+#include "palimpsest/system.h"
+#include "palimpsest/writer.h"
+
+namespace palimpsest::cli {
+namespace {
+
+constexpr const char* kFooter =
+    R"(Reads a text with every token kept and prints, as a file for split=FILE, the heads that would lose least
+if they kept sinks and the newest tokens only (DuoAttention calls them streaming heads). --method duo uses
+the file model.duo beside model.gguf.
+
+Examples:
+  palimpsest heads -f book.txt -m model.gguf > model.duo
+  palimpsest run -m model.gguf --method duo --budget 512
+  palimpsest run -m model.gguf --method duo:split=heads.txt)";
+
+struct Flags {
+  ModelFlags model;
+  std::optional<long long> threads;
+  std::string file;
+  long long tokens = 2048, sinks = 64, recent = 256;
+  double part = 0.5;
+  bool json = false;
+};
+
+int run_heads(const Flags& flags) {
+  constexpr long long kMost = 1 << 20;
+  if (flags.sinks < 0 || flags.recent < 1 || flags.sinks > kMost || flags.recent > kMost || flags.tokens > kMost)
+    fail("--sinks {} --recent {} --tokens {}: give counts of tokens up to {}, and a newest one at least", flags.sinks,
+         flags.recent, flags.tokens, kMost);
+  if (!(flags.part > 0 && flags.part < 1)) fail("--part {}: give a share of the heads between 0 and 1", flags.part);
+  const TextModel loaded = load_text_model(flags.model);
+  auto text = loaded.vocabulary->tokenize(read_text(flags.file, "the text"), true, true);
+  text.resize(std::min(text.size(), static_cast<std::size_t>(std::max(1LL, flags.tokens))));
+  const Hyperparameters& hyper = loaded.model->hyper();
+  Decoder decoder(loaded.model, threads_of(flags.threads, hyper));
+  Progress bar("reading", "tokens");
+  const auto shares = far_attention(decoder, text, static_cast<int>(flags.sinks), static_cast<int>(flags.recent),
+                                    [&](long long done, long long total) {
+                                      bar.update(done, total);
+                                      return !interrupted();
+                                    });
+  bar.clear();
+  if (interrupted()) return kInterrupted;
+  std::vector<std::size_t> order(shares.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t head) { return shares[head]; });
+  order.resize(static_cast<std::size_t>(flags.part * static_cast<double>(order.size())));
+  std::ranges::sort(order);
+  const auto heads = static_cast<std::size_t>(hyper.kv_heads);
+  if (flags.json) {
+    nlohmann::ordered_json out = {{"model", loaded.model->path()}, {"tokens", text.size()}};
+    for (std::size_t i = 0; i < shares.size(); ++i)
+      out["heads"].push_back({{"layer", i / heads},
+                              {"head", i % heads},
+                              {"far", shares[i]},
+                              {"streaming", std::ranges::binary_search(order, i)}});
+    fmt::print("{}\n", out.dump(2));
+    return kOk;
+  }
+  fmt::print("# streaming heads, by `palimpsest heads --tokens {} --sinks {} --recent {} --part {}`\n", text.size(),
+             flags.sinks, flags.recent, flags.part);
+  fmt::print("# layer  head             greatest weight beyond {} sinks and the newest {}, mean over queries\n",
+             flags.sinks, flags.recent);
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const bool streaming = std::ranges::binary_search(order, i);
+    fmt::print("{}{:5}  {:4}  {:9}  # {:.4f}\n", streaming ? "  " : "# ", i / heads, i % heads,
+               streaming ? "streaming" : "", shares[i]);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_heads(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("heads", "Find the heads that look far back, for budgets by head");
+  command->footer(kFooter);
+  const auto flags = std::make_shared<Flags>();
+  command->add_option("-f,--file", flags->file, "the text; -: standard input")->type_name("FILE")->required();
+  command->add_option("--tokens", flags->tokens, "tokens of it")->type_name("N")->capture_default_str();
+  command->add_option("--sinks", flags->sinks, "first tokens that are near everywhere")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--recent", flags->recent, "newest tokens that are near")->type_name("N")->capture_default_str();
+  command->add_option("--part", flags->part, "share of the heads that are listed as streaming")
+      ->type_name("P")
+      ->capture_default_str();
+  add_model_flags(*command, flags->model);
+  add_threads_flag(*command, flags->threads);
+  add_json_flag(*command, flags->json);
+  command->callback([&action, flags] { action = [flags] { return run_heads(*flags); }; });
+}
+
+}  // namespace palimpsest::cli

@@ -1,0 +1,59 @@
+#include "palimpsest/budget/ada.h"
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+
+namespace palimpsest {
+namespace {
+
+constexpr double kSafeguard = 0.2;
+
+// How many of the `total` highest scores each head has.
+std::vector<int> among_highest(std::span<const std::vector<float>> scores, int total) {
+  struct Entry {
+    float score;
+    int head;
+  };
+  std::vector<Entry> all;
+  for (std::size_t h = 0; h < scores.size(); ++h)
+    for (const float score : scores[h]) all.push_back({score, static_cast<int>(h)});
+  assert(static_cast<std::size_t>(total) <= all.size());
+  std::nth_element(all.begin(), all.begin() + total, all.end(), [](const Entry& a, const Entry& b) {
+    return a.score != b.score ? a.score > b.score : a.head < b.head;
+  });
+  std::vector<int> counts(scores.size(), 0);
+  for (int i = 0; i < total; ++i) ++counts[static_cast<std::size_t>(all[static_cast<std::size_t>(i)].head)];
+  return counts;
+}
+
+}  // namespace
+
+std::vector<int> ada_counts(std::span<const std::vector<float>> scores, int total, int least) {
+  const std::size_t heads = scores.size();
+  const std::vector<int> wanted = among_highest(scores, total);
+  const auto most = [&](std::size_t h) { return static_cast<int>(scores[h].size()); };
+  const int even = total / static_cast<int>(heads),
+            safe = std::min(even, std::max(least, static_cast<int>(kSafeguard * even)));
+  std::vector<int> counts(heads);
+  std::vector<double> rest(heads);
+  const double part = total == 0 ? 0 : (total - safe * static_cast<double>(heads)) / total;
+  for (std::size_t h = 0; h < heads; ++h) {
+    const double share = safe + wanted[h] * part;
+    counts[h] = std::min(static_cast<int>(share), most(h));
+    rest[h] = share - counts[h];
+  }
+  std::vector<std::size_t> order(heads);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](std::size_t h) { return rest[h]; });
+  int left = total - std::accumulate(counts.begin(), counts.end(), 0);
+  for (std::size_t turn = 0; left > 0; ++turn) {
+    const std::size_t h = order[turn % heads];
+    if (counts[h] == most(h)) continue;
+    ++counts[h];
+    --left;
+  }
+  return counts;
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,76 @@
+#include "palimpsest/eval/far_attention.h"
+
+#include <algorithm>
+
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+namespace {
+
+class FarWeights final : public AttentionReceiver {
+ public:
+  FarWeights(const Cache& cache, int sinks, int recent) : cache_(cache), sinks_(sinks), recent_(recent) {
+    const CacheOptions& o = cache.options();
+    sum_.resize(static_cast<std::size_t>(o.layers * o.kv_heads));
+    weights_.resize(static_cast<std::size_t>(o.kv_heads));
+    for (std::size_t i = 0; i < sum_.size(); ++i) rows_.push_back(nullptr);
+  }
+  float* const* weights(std::size_t slots) {
+    for (auto& row : weights_) row.resize(slots);
+    for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i] = weights_[i % weights_.size()].data();
+    return rows_.data();
+  }
+  void born(int, int, Rows, Rows) override {}
+  void received(int layer, int kv_head) override {
+    const auto& weights = weights_[static_cast<std::size_t>(kv_head)];
+    const auto position = cache_.table(0).position();
+    double& sum = sum_[static_cast<std::size_t>(layer * cache_.options().kv_heads + kv_head)];
+    float most = 0;
+    for (std::size_t slot = 0; slot < position.size(); ++slot)
+      if (position[slot] >= sinks_ && position[slot] < cache_.next() - recent_) most = std::max(most, weights[slot]);
+    sum += double{most};
+  }
+  const std::vector<double>& sum() const { return sum_; }
+
+ private:
+  const Cache& cache_;
+  Position sinks_, recent_;
+  std::vector<double> sum_;
+  std::vector<std::vector<float>> weights_;  // [kv_heads][slots], of the layer that runs
+  std::vector<float*> rows_;
+};
+
+}  // namespace
+
+std::vector<double> far_attention(Decoder& decoder, std::span<const TokenId> text, int sinks, int recent,
+                                  const std::function<bool(long long done, long long total)>& progress) {
+  const auto total = static_cast<long long>(text.size());
+  if (total <= sinks + recent)
+    fail("a text of {} tokens has none behind {} sinks and before the newest {}: give a longer one", total, sinks,
+         recent);
+  CacheOptions options = decoder.cache_options();
+  if (!options.pages) fail("heads are looked at on the CPU's own path: leave --portable and --device out");
+  options.page_size = 64;
+  Cache cache(options);
+  FarWeights far(cache, sinks, recent);
+  AttentionRule rule;
+  if (decoder.model().hyper().positions() != PositionKind::kRotary) rule.rotation = Rotation::kNever;
+  long long done = 0;
+  for (const TokenId& token : text) {
+    cache.insert(1);
+    SequenceStep step{.cache = &cache, .rule = rule, .tokens = {&token, 1}};
+    if (cache.next() > sinks + recent) {
+      step.weights = far.weights(cache.table(0).score().size());
+      step.received_as = Received::kGreatest;
+      step.receiver = &far;
+    }
+    decoder.step({&step, 1});
+    ++done;
+    if (progress && !progress(done, total)) break;
+  }
+  std::vector<double> shares = far.sum();
+  for (double& share : shares) share /= static_cast<double>(std::max(1LL, done - sinks - recent));
+  return shares;
+}
+
+}  // namespace palimpsest

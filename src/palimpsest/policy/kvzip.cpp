@@ -1,0 +1,22 @@
+// What the model looks at while it repeats the prompt: the greatest weight that a token receives, over the query group
+// and all queries of the repetition (KVzip, arXiv 2505.23416, section 3). Tokens that come later have no score.
+#include "palimpsest/policy/policy.h"
+
+namespace palimpsest {
+namespace {
+
+class KvZip final : public Policy {
+ public:
+  Needs needs() const override {
+    return {.attention_window = Needs::kAll, .received = Received::kPeak, .repeat = true};
+  }
+  void score(const HeadView& head, std::span<float> score) const override {
+    for (std::size_t i = 0; i < score.size(); ++i) score[i] = std::max(score[i], head.attention[i]);
+  }
+};
+
+}  // namespace
+
+PALIMPSEST_POLICY(kvzip, KvZip, "what the model looks at while it repeats the prompt (KVzip, arXiv 2505.23416)")
+
+}  // namespace palimpsest

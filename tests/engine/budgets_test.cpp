@@ -1,0 +1,242 @@
+// Budgets by layer and head: what leaves, by scores sorted anew, and the pages that are given back.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <random>
+
+#include "palimpsest/budget/ada.h"
+#include "palimpsest/budget/pyramid.h"
+#include "palimpsest/engine/occupancy.h"
+#include "palimpsest/engine/session.h"
+#include "palimpsest/model/synthetic.h"
+#include "tests/support/error_of.h"
+#include "tests/support/own_file.h"
+
+namespace palimpsest::testing {
+namespace {
+
+constexpr int kLayers = 3;
+
+// Query heads in groups of 1, 4 or 8.
+std::shared_ptr<Decoder> decoder_of(int kv_heads, int group) {
+  return std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = 96,
+                                                               .width = 64,
+                                                               .layers = kLayers,
+                                                               .feed_forward = 96,
+                                                               .query_heads = kv_heads * group,
+                                                               .kv_heads = kv_heads,
+                                                               .head_dim = 16})),
+                                   1);
+}
+
+SessionOptions options_of(const std::string& method) {
+  return {.method = parse_method(method), .cache_type = CacheType::kF32, .page_size = 16, .chunk = 64};
+}
+
+std::vector<TokenId> some_tokens(int count, unsigned seed = 1) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
+  for (TokenId& each : tokens) each = static_cast<TokenId>(random() % 96);
+  return tokens;
+}
+
+std::vector<Position> kept(const Cache& cache, int table) {
+  const auto all = cache.table(table).position();
+  std::vector<Position> positions(all.begin(), all.end());
+  std::erase(positions, kNoPosition);
+  std::ranges::sort(positions);
+  return positions;
+}
+
+// A head's tokens by the attention of the last 32 queries, pooled over 7: SnapKV's scores, of a cache that lost
+// nothing.
+std::vector<double> snap_scores(const Session& full, int table) {
+  const SlotTable& slots = full.cache().table(table);
+  std::vector<double> weight(static_cast<std::size_t>(slots.live()), 0), pooled;
+  for (int c = 0; c < slots.columns(); ++c)
+    for (std::size_t s = 0; s < slots.position().size(); ++s)
+      if (slots.position()[s] >= 0) weight[static_cast<std::size_t>(slots.position()[s])] += double{slots.column(c)[s]};
+  for (int i = 0; i < static_cast<int>(weight.size()); ++i) {
+    double most = 0;
+    for (int j = std::max(0, i - 3); j <= std::min(i + 3, static_cast<int>(weight.size()) - 1); ++j)
+      most = std::max(most, weight[static_cast<std::size_t>(j)]);
+    pooled.push_back(most);
+  }
+  return pooled;
+}
+
+// The newest `recent`, and of the others the `count` best; of equal ones the newest.
+std::vector<Position> best_of(const std::vector<double>& score, int recent, int count) {
+  std::vector<Position> order(score.size() - static_cast<std::size_t>(recent));
+  std::iota(order.begin(), order.end(), Position{0});
+  std::ranges::stable_sort(order, [&](Position a, Position b) {
+    const float x = static_cast<float>(score[static_cast<std::size_t>(a)]),
+                y = static_cast<float>(score[static_cast<std::size_t>(b)]);
+    return x != y ? x > y : a > b;
+  });
+  order.resize(static_cast<std::size_t>(count));
+  for (Position p = static_cast<Position>(score.size()) - recent; p < static_cast<Position>(score.size()); ++p)
+    order.push_back(p);
+  std::ranges::sort(order);
+  return order;
+}
+
+std::size_t bytes_of(const Cache& cache, std::span<const int> tokens) {  // of heads that hold so many
+  const std::size_t slot = 2 * 16 * sizeof(float);
+  std::size_t bytes = 0;
+  for (const int count : tokens) bytes += static_cast<std::size_t>((count + 15) / 16) * 16 * slot;
+  EXPECT_EQ(tokens.size(), static_cast<std::size_t>(cache.tables()));
+  return bytes;
+}
+
+TEST(Budgets, PyramidKeepsWhatItsFormulaSaysAndFreesThePages) {
+  for (const auto& [kv_heads, group] : {std::pair{2, 1}, std::pair{2, 4}, std::pair{1, 8}}) {
+    const auto decoder = decoder_of(kv_heads, group);
+    for (const char* schedule : {"prompt", "prompt+step"})
+      for (const int length : {300, 190, 150, 90}) {
+        const std::string method = std::string("pyramidkv:budget=100,schedule=") + schedule;
+        Session session(decoder, options_of(method)), whole(decoder, options_of("snapkv:budget=5000"));
+        const auto tokens = some_tokens(length);
+        session.prefill(tokens);
+        whole.prefill(tokens);
+        const auto layers = pyramid_budgets(100, 32, kLayers, length);
+        std::vector<int> held;
+        for (int t = 0; t < session.cache().tables(); ++t) {
+          held.push_back(std::min(length, layers[static_cast<std::size_t>(t / kv_heads)]));
+          EXPECT_EQ(kept(session.cache(), t), best_of(snap_scores(whole, t), 32, held.back() - 32)) << method << length;
+        }
+        EXPECT_EQ(session.cache().bytes_in_use(), bytes_of(session.cache(), held)) << method << " " << length;
+        if (length < 300) continue;
+        EXPECT_LT(session.cache().bytes_in_use(), whole.cache().bytes_in_use() / 2);
+      }
+  }
+}
+
+// Every layer has what its heads would have had, shared by scores; each head keeps its own best.
+TEST(Budgets, AdaSharesALayersBudgetByScores) {
+  for (const auto& [kv_heads, group] : {std::pair{3, 1}, std::pair{2, 4}, std::pair{2, 8}}) {
+    const auto decoder = decoder_of(kv_heads, group);
+    for (const int length : {260, 101, 100, 70}) {
+      Session session(decoder, options_of("adakv:budget=100,schedule=prompt+step")),
+          whole(decoder, options_of("snapkv:budget=5000"));
+      const auto tokens = some_tokens(length, 7);
+      session.prefill(tokens);
+      whole.prefill(tokens);
+      std::vector<int> held;
+      bool uneven = false;
+      for (int layer = 0; layer < kLayers; ++layer) {
+        std::vector<std::vector<float>> scores;
+        std::vector<std::vector<double>> all;
+        for (int h = 0; h < kv_heads; ++h) {
+          all.push_back(snap_scores(whole, layer * kv_heads + h));
+          scores.emplace_back(all.back().begin(), all.back().end() - 32);
+        }
+        const int each = std::min(length, 100) - 32;
+        const auto counts = ada_counts(scores, kv_heads * each);
+        int sum = 0;
+        for (int h = 0; h < kv_heads; ++h) {
+          const auto mine = kept(session.cache(), layer * kv_heads + h);
+          EXPECT_EQ(mine, best_of(all[static_cast<std::size_t>(h)], 32, counts[static_cast<std::size_t>(h)]));
+          held.push_back(static_cast<int>(mine.size()));
+          sum += held.back();
+          uneven = uneven || held.back() != each + 32;
+        }
+        EXPECT_EQ(sum, kv_heads * std::min(length, 100));
+      }
+      EXPECT_EQ(uneven, length > 100);
+      EXPECT_EQ(session.cache().bytes_in_use(), bytes_of(session.cache(), held));
+      // Heads stay at their shares while the model writes, and within the promise.
+      const auto promised = footprint(cache_options(session.options(), decoder->cache_options(), PositionKind::kRotary),
+                                      occupancies(session.options(), PositionKind::kRotary, length, -1,
+                                                  head_budgets(session.method(), kLayers, kv_heads))
+                                          .writing);
+      for (const TokenId token : some_tokens(150, 9)) {
+        session.decode(token);
+        EXPECT_LE(session.cache().bytes_in_use(), promised.in_use());
+      }
+      int all = 0;
+      for (int t = 0; t < session.cache().tables(); ++t) {
+        all += session.cache().table(t).live();
+        EXPECT_EQ(session.cache().table(t).live(), length > 100 ? held[static_cast<std::size_t>(t)] : 100);
+      }
+      EXPECT_EQ(all, kLayers * kv_heads * 100);
+    }
+  }
+}
+
+// A text after another: budgets are shared anew; a cleared session begins evenly.
+TEST(Budgets, AreSharedAnewAtEveryPromptsEnd) {
+  const auto decoder = decoder_of(2, 4);
+  Session session(decoder, options_of("adakv:budget=80,schedule=prompt+step"));
+  session.prefill(some_tokens(200));
+  session.prefill(some_tokens(120, 3));
+  int sum = 0;
+  for (int t = 0; t < 2; ++t) sum += session.cache().table(t).live();
+  EXPECT_EQ(sum, 160);
+  session.clear();
+  for (const TokenId token : some_tokens(200)) session.decode(token);
+  for (int t = 0; t < session.cache().tables(); ++t) EXPECT_EQ(session.cache().table(t).live(), 80);
+}
+
+TEST(Budgets, WhatCannotShareByScoresIsRefused) {
+  const auto decoder = decoder_of(2, 1);
+  const auto refusal = [&](const std::string& method) {
+    return error_of([&] { Session(decoder, options_of(method)); });
+  };
+  EXPECT_NE(refusal("streaming:split=ada,schedule=prompt").find("it scores all heads alike"), std::string::npos);
+  EXPECT_NE(refusal("tova:split=ada,schedule=prompt").find("decides for all heads of a layer"), std::string::npos);
+  EXPECT_NE(refusal("duo").find("no list of heads lies beside the model"), std::string::npos);
+}
+
+// Streaming heads hold half the budget, the others what they leave: bytes are those of the budget, to a page each.
+TEST(Budgets, StreamingHeads) {
+  const auto decoder = decoder_of(2, 1);
+  const std::string list = own_file("streaming.txt");
+  std::ofstream(list) << "0 * streaming\n2 1 streaming\n";
+  Session session(decoder, options_of("duo:budget=96,split=" + list)),
+      even(decoder, options_of("sparse:budget=96,sinks=9"));
+  for (const TokenId token : some_tokens(400)) {
+    session.decode(token);
+    even.decode(token);
+  }
+  const int held[] = {48, 48, 144, 144, 144, 48};
+  for (int t = 0; t < 6; ++t) {
+    EXPECT_EQ(session.cache().table(t).live(), held[t]);
+    const auto positions = kept(session.cache(), t);
+    for (Position sink = 0; sink < 9; ++sink) EXPECT_EQ(positions[static_cast<std::size_t>(sink)], sink);
+    EXPECT_EQ(positions[9], 400 - held[t] + 9);
+  }
+  EXPECT_EQ(session.cache().bytes_in_use(), bytes_of(session.cache(), held));
+  EXPECT_EQ(session.cache().bytes_in_use(), even.cache().bytes_in_use());
+}
+
+// EQUIP, appendix D.2: LagKV and SnapKV in place, while the model writes. The same as moving the survivors up.
+TEST(Budgets, LagKvAndSnapKvInPlace) {
+  const auto decoder = decoder_of(2, 4);
+  const auto tokens = some_tokens(700, 5);
+  for (const std::string method :
+       {"lagkv:budget=180", "snapkv:budget=64,schedule=step", "snapkv:budget=64,schedule=prompt+step"}) {
+    Session in_place(decoder, options_of(method)), shift(decoder, options_of(method + ",mechanism=shift"));
+    in_place.prefill(std::span(tokens).first(300));
+    shift.prefill(std::span(tokens).first(300));
+    for (const TokenId token : std::span(tokens).subspan(300)) {
+      const auto a = in_place.decode(token), b = shift.decode(token);
+      double apart = 0, most = 0;
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        apart = std::max(apart, std::abs(double{a[i]} - double{b[i]}));
+        most = std::max(most, std::abs(double{b[i]}));
+      }
+      ASSERT_LT(apart, 1e-4 * most) << method;
+      ASSERT_EQ(in_place.cache().live(), in_place.method().budget);
+      for (int t = 0; t < in_place.cache().tables(); ++t)
+        ASSERT_EQ(kept(in_place.cache(), t), kept(shift.cache(), t)) << method;
+      for (const auto& moves : {in_place.cache().moves(0), in_place.cache().moves(3)}) ASSERT_TRUE(moves.empty());
+    }
+    EXPECT_GE(in_place.cache().evicted(), 500);
+  }
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

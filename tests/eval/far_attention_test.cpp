@@ -1,0 +1,71 @@
+// Shares of far attention, against the weights of each query read in a chunk with all tokens before it.
+#include "palimpsest/eval/far_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "palimpsest/model/synthetic.h"
+#include "tests/support/error_of.h"
+
+namespace palimpsest::testing {
+namespace {
+
+struct LastQuery final : AttentionReceiver {  // the weights of a chunk's last query
+  LastQuery(const Cache& c, int s, int r) : cache(c), sinks(s), recent(r) {}
+  void born(int, int, Rows, Rows) override {}
+  void received(int layer, int kv_head) override {
+    const auto position = cache.table(0).position();
+    float most = 0;
+    for (std::size_t s = 0; s < position.size(); ++s)
+      if (position[s] >= sinks && position[s] < cache.next() - recent) most = std::max(most, weights[kv_head][s]);
+    far[static_cast<std::size_t>(2 * layer + kv_head)] += double{most};
+  }
+  const Cache& cache;
+  Position sinks, recent;
+  std::vector<float> weights[2];
+  std::vector<double> far = std::vector<double>(6, 0);
+};
+
+TEST(FarAttention, IsWhatSinksAndAWindowDoNotHold) {
+  Decoder decoder(Model::from(make_synthetic({.vocabulary = 96,
+                                              .width = 64,
+                                              .layers = 3,
+                                              .feed_forward = 96,
+                                              .query_heads = 8,
+                                              .kv_heads = 2,
+                                              .head_dim = 16})),
+                  1);
+  std::mt19937 random(4);
+  std::vector<TokenId> text(60);
+  for (TokenId& each : text) each = static_cast<TokenId>(random() % 96);
+  constexpr int kSinks = 3, kRecent = 10;
+  const auto shares = far_attention(decoder, text, kSinks, kRecent);
+  std::vector<double> golden(6, 0);
+  for (int end = kSinks + kRecent + 1; end <= 60; ++end) {
+    CacheOptions options = decoder.cache_options();
+    Cache cache(options);
+    cache.insert(end);
+    LastQuery last(cache, kSinks, kRecent);
+    for (auto& row : last.weights) row.resize(cache.table(0).score().size());
+    float* rows[6];
+    for (int i = 0; i < 6; ++i) rows[i] = last.weights[i % 2].data();
+    const SequenceStep step{.cache = &cache,
+                            .tokens = std::span<const TokenId>(text).first(static_cast<std::size_t>(end)),
+                            .weights = rows,
+                            .weights_queries = 1,
+                            .received_as = Received::kGreatest,
+                            .receiver = &last};
+    decoder.step({&step, 1});
+    for (std::size_t i = 0; i < 6; ++i) golden[i] += last.far[i] / (60 - kSinks - kRecent);
+  }
+  ASSERT_EQ(shares.size(), golden.size());
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_NEAR(shares[i], golden[i], 2e-3);  // keys in f16 of two ways to add up
+    EXPECT_GT(shares[i], 0.02);
+  }
+  EXPECT_NE(error_of([&] { far_attention(decoder, text, 50, 10); }).find("give a longer one"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
