@@ -32,7 +32,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"text", {"core"}},
       {"model", {"core", "attention", "cache"}},
       {"engine", {"core", "model", "evict", "text", "cache", "policy", "budget", "attention"}},
-      {"server", {"core", "engine", "text", "evict", "model", "cache"}},
+      {"server", {"core", "engine", "text", "evict", "budget", "model", "cache"}},
       {"eval", {"core", "engine", "text", "evict", "model", "cache"}},
       {"bench", {"core", "engine", "text", "evict", "model", "cache"}},
   };

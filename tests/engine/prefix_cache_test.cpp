@@ -115,6 +115,9 @@ const char* const kMethods[] = {"full",
                                 "lagkv:budget=40",
                                 "r-kv:budget=40",
                                 "scissorhands:budget=40",
+                                "expected-attention:budget=40,every=8",
+                                "pyramidkv:budget=60",
+                                "adakv:budget=60,schedule=prompt+step",
                                 "paged-eviction:budget=64",
                                 "paged-eviction:budget=96,schedule=step"};
 
