@@ -15,10 +15,12 @@ import math
 import os
 import pathlib
 import random
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.error
 
 import parts as script
 from common import REPO, RESULTS, Failed, run_json, say
@@ -106,9 +108,12 @@ def one(o, job, url, text, rows):
             run = run_json([o.program, "eval", "perplexity", "-f", text, "--tokens", o.tokens, "--chunk", 1, "--page-size", PAGE_SIZE,
                             "-t", 1, "--json", "--method", method], timeout=o.most_seconds)["runs"][0]
             out = dict(nll=run["nll"], error=run["nll_error"], bytes=run["cache_bytes"], evicted=run["evicted"])
-    except Exception as error:  # a method that cannot be had so, or takes too long: said in the table, the others go on
-        say(f"{method}: {what}: {error}")
-        out = dict(failed=f"{type(error).__name__}: {error}")
+    except urllib.error.HTTPError as error:  # a method that cannot be had so is said in the page, the others go on
+        out = dict(failed=json.load(error)["error"]["message"])
+    except Failed as error:
+        out = dict(failed=str(error).split("palimpsest: error: ")[-1])
+    except subprocess.TimeoutExpired:
+        out = dict(failed=f"took more than {o.most_seconds:g} s")
     return dict(out, seconds=round(time.monotonic() - start, 2))
 
 
@@ -119,6 +124,9 @@ def table(o, samples, methods):
 
     def cell(value, key, form):
         return "?" if value is None else "-" if key not in value else form(value[key])
+
+    def refused(method):
+        return all("failed" in (samples.get(what, method.at(b)) or {}) for b in budgets for what in ("recall", "perplexity"))
 
     def row(name, at, streams=True):
         recalls = [cell(samples.get("recall", at(b)), "recall", lambda x: f"{100 * x:.0f}%") for b in budgets]
@@ -133,14 +141,19 @@ def table(o, samples, methods):
         return -got.get("recall", -1)
 
     for method in sorted(methods, key=best):
-        lines.append(row(f"`{method.name}`", method.at))
+        if not refused(method):
+            lines.append(row(f"`{method.name}`", method.at))
         if method.once:
             lines.append(row(f"`{method.name}`, the prompt read whole", lambda b, m=method: m.at(b, True), streams=False))
     return lines
 
 
 def missing(samples):
-    return [f"- `{key}`: {value['failed']}" for key, value in sorted(samples.values.items()) if "failed" in value]
+    reasons = {}
+    for key, value in samples.values.items():
+        if "failed" in value:
+            reasons.setdefault(value["failed"], []).append(key.split(" ", 1)[1])
+    return [f"- {', '.join(f'`{method}`' for method in dict.fromkeys(methods))}: {why}" for why, methods in reasons.items()]
 
 
 def page(o, samples, methods):
@@ -180,7 +193,7 @@ def main():
     parse.add_argument("--distance", type=int, default=900)
     parse.add_argument("--chunk", type=int, default=64, help="tokens of a prompt read at once")
     parse.add_argument("--tokens", type=int, default=3000, help="of the story")
-    parse.add_argument("--most-seconds", type=float, default=60, help="for one perplexity; more: left out")
+    parse.add_argument("--most-seconds", type=float, default=30, help="for one perplexity; more: left out")
     parse.add_argument("--workers", type=int, default=os.cpu_count())
     parse.add_argument("--page-only", action="store_true", help="measure nothing, write the page of the samples there are")
     o = parse.parse_args()
