@@ -77,7 +77,7 @@ Occupancies occupancies(const SessionOptions& options, PositionKind kind, long l
     }
     // Heads have the budget on the average, and a page each that is not full; steps of a pyramid are rounded down.
     if (later) {
-      const long long steeper = static_cast<long long>(all.size()) / 2;
+      const long long steeper = options.method.split == "pyramid" ? static_cast<long long>(all.size()) / 2 : 0;
       head.writing.slots = head.writing.tokens + steeper + options.page_size - 1;
       head.reading.slots = std::max(head.reading.tokens, head.writing.slots);
     }
