@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness quality shows peers convert-check serve-check serve-load serve-kill format format-check setup clean prune
+.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness quality shows sweep report peers convert-check serve-check serve-load serve-kill format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -65,6 +65,17 @@ shows: build  ## the figures of docs/results/first-light.md made anew (SHOWS_ARG
 
 peers: build  ## beside llama.cpp, OpenVINO GenAI and transformers with kvpress: speed, memory, quality (PEERS_ARGS=...)
 	@python3 tools/peers/run.py $(PEERS_ARGS)
+
+# Goes on where it was stopped; the results stay. SWEEP=another.json; RESULTS='a.jsonl b.jsonl'.
+SWEEP ?= bench/sweeps/default-model.json
+RESULTS ?= build/$(basename $(notdir $(SWEEP))).jsonl
+sweep: build  ## methods, budgets and questions on the default model, and the report (SWEEP=..., RESULTS=...)
+	@build/palimpsest sweep $(SWEEP) -o $(RESULTS)
+	@$(MAKE) report
+
+report:  ## the page and the Markdown of a sweep's results (RESULTS=...)
+	@build/palimpsest report $(RESULTS) -o $(basename $(firstword $(RESULTS))).html \
+	  --markdown $(basename $(firstword $(RESULTS))).md --plotly "$$(python3 tools/report/plotly.py)"
 
 convert-check:  ## what tools/convert makes of small GPT-J and OPT models, against Hugging Face's own logits
 	@tools/build release test_model

@@ -8,9 +8,7 @@ namespace palimpsest::cli {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-fs::path program_folder() {
+fs::path this_program() {
   std::error_code ignored;
 #ifdef __APPLE__
   char buffer[4096];
@@ -19,13 +17,11 @@ fs::path program_folder() {
 #else
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
 #endif
-  return program.parent_path();
+  return program;
 }
 
-}  // namespace
-
 std::vector<fs::path> default_model_places() {
-  const fs::path here = program_folder();
+  const fs::path here = this_program().parent_path();
   if (here.empty()) return {};
   return {(here.parent_path() / "models" / kDefaultModel),
           (here.parent_path() / "share" / "palimpsest" / "models" / kDefaultModel)};

@@ -1,10 +1,15 @@
 // palimpsest eval: what a method costs in quality, and whether a stream stays what it is.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval_commands.h"
 #include "palimpsest/options.h"
+#include "palimpsest/progress.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {
@@ -12,38 +17,114 @@ namespace {
 
 constexpr const char* kFooter = R"(Examples:
   palimpsest eval perplexity -f book.txt --method full --method streaming:budget=256 --plot book.svg
+  palimpsest eval needle --method full --method streaming:budget=256 --method h2o:budget=256
   palimpsest eval stream --method streaming --budget 256 --tokens 100000 --plot stream.svg
   palimpsest eval compare -f book.txt --tokens 5000 --method streaming --method streaming:mechanism=shift)";
 
 }  // namespace
 
 void add_eval(CLI::App& app, Action& action) {
-  CLI::App* eval =
-      app.add_subcommand("eval", "Measure quality: perplexity of a text, an endless stream, two methods held together");
+  CLI::App* eval = app.add_subcommand(
+      "eval", "Measure quality: perplexity, questions about long texts, an endless stream, methods held together");
   eval->footer(kFooter);  // its commands inherit it
   eval->require_subcommand(1);
   add_eval_perplexity(*eval, action);
   add_eval_stream(*eval, action);
   add_eval_compare(*eval, action);
+  add_eval_needle(*eval, action);
+  add_eval_ruler(*eval, action);
+  add_eval_kept(*eval, action);
+  add_eval_longbench(*eval, action);
 }
 
 void add_text_flags(CLI::App& command, TextFlags& flags) {
-  command.add_option("-f,--file", flags.file, "the text to read, '-' for standard input")->required();
+  command
+      .add_option("-f,--file", flags.files,
+                  "a text to read, '-' for standard input, or a folder of .txt files; again: more")
+      ->type_name("FILE")
+      ->required()
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command.add_flag("--gutenberg", flags.gutenberg, "cut Project Gutenberg's header and footer");
-  command.add_option("--tokens", flags.tokens, "read so many tokens at most; -1: all");
+  command.add_option("--tokens", flags.tokens, "read so many tokens of a text at most; -1: all");
 }
 
-TokenText read_tokens(const TextFlags& flags, const Vocabulary& vocabulary) {
+std::vector<std::string> text_files(const std::vector<std::string>& named) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  for (const std::string& name : named) {
+    std::error_code error;
+    if (!fs::is_directory(name, error)) {
+      files.push_back(name);
+      continue;
+    }
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(name, error))
+      if (entry.path().extension() == ".txt") found.push_back(entry.path().string());
+    if (error) fail("the folder '{}' cannot be read: {}", name, error.message());
+    if (found.empty()) fail("the folder '{}' holds no .txt file: name a text", name);
+    std::ranges::sort(found);
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  return files;
+}
+
+std::vector<TokenText> read_tokens(const TextFlags& flags, const Vocabulary& vocabulary) {
   if (flags.tokens != -1 && flags.tokens < 2) fail("--tokens {}: ask for 2 or more, or -1 for all", flags.tokens);
-  const PlainText plain = plain_text(read_text(flags.file, "the text"), {.gutenberg = flags.gutenberg});
-  TokenText text;
-  text.tokens = vocabulary.tokenize(plain.text, /*add_bos=*/true, /*special=*/false);
-  text.available = static_cast<long long>(text.tokens.size());
-  text.bytes = plain.text.size();
-  text.done = plain.done;
-  if (text.available < 2) fail("{}: {} tokens are too few to predict any", flags.file, text.available);
-  if (flags.tokens > 0 && flags.tokens < text.available) text.tokens.resize(static_cast<std::size_t>(flags.tokens));
-  return text;
+  std::vector<TokenText> texts;
+  for (const std::string& file : text_files(flags.files)) {
+    const PlainText plain = plain_text(read_text(file, "the text"), {.gutenberg = flags.gutenberg});
+    TokenText text;
+    text.file = file;
+    text.tokens = vocabulary.tokenize(plain.text, /*add_bos=*/true, /*special=*/false);
+    text.available = static_cast<long long>(text.tokens.size());
+    text.bytes = plain.text.size();
+    text.done = plain.done;
+    if (text.available < 2) fail("{}: {} tokens are too few to predict any", file, text.available);
+    if (flags.tokens > 0 && flags.tokens < text.available) text.tokens.resize(static_cast<std::size_t>(flags.tokens));
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+Kept::Kept(const std::string& name_, const SessionOptions& options)
+    : name(name_),
+      method(spell_out(options.method)),
+      protected_(spell_protection(options.method)),
+      budget(options.method.budget),
+      sinks(options.method.sinks()),
+      recent(options.method.recent()),
+      cache_type(name_of(options.cache_type)) {}
+
+void Kept::saw(const Cache& cache, long long evicted_now) {
+  cache_bytes = std::max(cache_bytes, cache.bytes_in_use() + cache.bytes_tables());
+  cache_bytes_peak = std::max(cache_bytes_peak, cache.bytes_peak() + cache.bytes_tables());
+  evicted += evicted_now;
+}
+
+nlohmann::json as_json(const Kept& kept) {
+  return {{"name", kept.name},
+          {"method", kept.method},
+          {"budget", kept.budget},
+          {"protected", kept.protected_},
+          {"sinks", kept.sinks},
+          {"recent", kept.recent},
+          {"cache_type", kept.cache_type},
+          {"cache_bytes", kept.cache_bytes},
+          {"cache_bytes_peak", kept.cache_bytes_peak},
+          {"evicted", kept.evicted}};
+}
+
+std::string what_it_did(const Kept& kept) {
+  return fmt::format("cache {}, {}{} evicted", human_bytes(kept.cache_bytes_peak),
+                     kept.protected_.empty() ? "" : kept.protected_ + ", ", thousands(kept.evicted));
+}
+
+void warn_of_nothing_evicted(const Kept& kept) {
+  if (kept.budget > 0 && kept.evicted == 0)
+    fmt::print(stderr,
+               "palimpsest: {}: no token was evicted: the texts fit into its budget of {}, so this tests nothing\n",
+               kept.name, kept.budget);
 }
 
 std::string model_name(const Model& model) {

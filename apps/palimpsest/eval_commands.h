@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "palimpsest/commands.h"
+#include "palimpsest/engine/session.h"
 #include "palimpsest/eval/plain_text.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/text/vocabulary.h"
@@ -15,22 +16,45 @@ namespace palimpsest::cli {
 void add_eval_perplexity(CLI::App& eval, Action& action);
 void add_eval_stream(CLI::App& eval, Action& action);
 void add_eval_compare(CLI::App& eval, Action& action);
+void add_eval_needle(CLI::App& eval, Action& action);
+void add_eval_ruler(CLI::App& eval, Action& action);
+void add_eval_kept(CLI::App& eval, Action& action);
+void add_eval_longbench(CLI::App& eval, Action& action);
 
-// A text to read, as tokens of a model.
+// Texts to read, as tokens of a model.
 struct TextFlags {
-  std::string file;
+  std::vector<std::string> files;  // a folder stands for its .txt files, by name
   bool gutenberg = false;
   long long tokens = -1;
 };
 void add_text_flags(CLI::App& command, TextFlags& flags);
 
 struct TokenText {
+  std::string file;
   std::vector<TokenId> tokens;    // BOS first where the vocabulary wants one
   long long available = 0;        // before --tokens cut it
   std::size_t bytes = 0;          // of the whole text, cleaned
   std::vector<std::string> done;  // what was done to the file
 };
-TokenText read_tokens(const TextFlags& flags, const Vocabulary& vocabulary);
+std::vector<std::string> text_files(const std::vector<std::string>& named);  // folders replaced by what they hold
+std::vector<TokenText> read_tokens(const TextFlags& flags, const Vocabulary& vocabulary);  // one or more
+
+// What a method did, in words that every evaluation prints and writes alike.
+struct Kept {
+  Kept(const std::string& name, const SessionOptions& options);
+  void saw(const Cache& cache, long long evicted);  // after each text: the greatest cache counts, evictions add up
+
+  std::string name, method;  // as the user wrote it; spelled out
+  std::string protected_;    // "4 sinks and the newest 32 never leave"
+  int budget, sinks, recent;
+  std::string cache_type;
+  std::size_t cache_bytes = 0, cache_bytes_peak = 0;  // pages and tables
+  long long evicted = 0;
+};
+nlohmann::json as_json(const Kept& kept);
+std::string what_it_did(const Kept& kept);  // "cache 1.5 MiB, 4 sinks never leave, 1,200 evicted"
+// One line on standard error if a method with a budget dropped nothing: then it was not tested.
+void warn_of_nothing_evicted(const Kept& kept);
 
 std::string model_name(const Model& model);  // general.name, else the file's name
 nlohmann::json finite(double value);         // null for what JSON has no word for

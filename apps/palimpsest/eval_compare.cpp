@@ -28,7 +28,9 @@ int run_compare(const Flags& flags) {
   const auto model = load_model(flags.model);
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
   const auto vocabulary = Vocabulary::load(model->path());
-  const TokenText text = read_tokens(flags.text, *vocabulary);
+  const std::vector<TokenText> texts = read_tokens(flags.text, *vocabulary);
+  if (texts.size() != 1) fail("{} texts: this command compares over one, name it with -f", texts.size());
+  const TokenText& text = texts.front();
   const auto steps = static_cast<long long>(text.tokens.size());
   const auto list = method_list(flags.list, model->hyper(), steps);
   if (list.size() < 2) fail("name two methods or more with --method: the first is the reference");

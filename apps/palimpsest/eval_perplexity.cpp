@@ -1,4 +1,4 @@
-// palimpsest eval perplexity: one pass over a long text, several methods side by side.
+// palimpsest eval perplexity: one pass over each of some texts, several methods side by side.
 #include "palimpsest/eval/perplexity.h"
 
 #include <fmt/format.h>
@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/eval/bootstrap.h"
 #include "palimpsest/eval/svg_chart.h"
 #include "palimpsest/eval_commands.h"
 #include "palimpsest/interrupt.h"
@@ -24,81 +26,126 @@ struct Flags {
   MethodListFlags list;
   TextFlags text;
   std::optional<long long> threads;
-  long long bin = 0;
+  long long bin = 0, block = 128, resamples = 2000, limit = 0;
   bool json = false, linear = false;
   std::string plot;
 };
 
 struct Run {
   NamedMethod method;
-  Perplexity result;
+  Kept kept;
+  std::vector<Perplexity> texts = {};
+  Perplexity all = {};
+  Interval apart = {};  // from the first method, nats per token
 };
 
-nlohmann::json as_json(const Run& run) {
-  nlohmann::json curve = nlohmann::json::array();
-  for (const auto& bin : run.result.curve)
-    curve.push_back({{"from", bin.from}, {"to", bin.to}, {"nll", bin.nll}, {"perplexity", finite(std::exp(bin.nll))}});
-  return {{"name", run.method.name},
-          {"method", spell_out(run.method.options.method)},
-          {"protected", spell_protection(run.method.options.method)},
-          {"predicted", run.result.predicted},
-          {"complete", run.result.complete},
-          {"nll", run.result.nll},
-          {"nll_error", run.result.nll_error},
-          {"perplexity", finite(run.result.value())},
-          {"seconds", run.result.seconds},
-          {"tokens_per_second", run.result.tokens_per_second()},
-          {"evicted", run.result.evicted},
-          {"cache_bytes", run.result.cache_bytes},
-          {"cache_bytes_peak", run.result.cache_bytes_peak},
-          {"curve", curve}};
+// The same tokens under two methods, text by text: a block never crosses from one to the next.
+Interval apart(const Run& first, const Run& other, const Flags& flags) {
+  std::vector<Block> blocks;
+  for (std::size_t i = 0; i < other.texts.size(); ++i) {
+    const auto &a = first.texts[i].losses, &b = other.texts[i].losses;
+    const std::size_t both = std::min(a.size(), b.size());  // one may have been interrupted
+    const auto more = difference_blocks(std::span(a).first(both), std::span(b).first(both), flags.block);
+    blocks.insert(blocks.end(), more.begin(), more.end());
+  }
+  return bootstrap(blocks, static_cast<int>(flags.resamples));
 }
 
-// The curve's mean over the last tenth of the text: what a stream settles at.
+nlohmann::json as_json(const Run& run) {
+  nlohmann::json out = as_json(run.kept), curve = nlohmann::json::array(), texts = nlohmann::json::array();
+  for (const auto& bin : run.all.curve)
+    curve.push_back({{"from", bin.from},
+                     {"to", bin.to},
+                     {"tokens", bin.tokens},
+                     {"nll", bin.nll},
+                     {"perplexity", finite(std::exp(bin.nll))}});
+  for (const auto& text : run.texts)
+    texts.push_back({{"predicted", text.predicted},
+                     {"nll", text.nll},
+                     {"perplexity", finite(text.value())},
+                     {"evicted", text.evicted}});
+  out.update({{"predicted", run.all.predicted},
+              {"complete", run.all.complete},
+              {"nll", run.all.nll},
+              {"nll_error", run.all.nll_error},
+              {"perplexity", finite(run.all.value())},
+              {"difference",
+               {{"nll", finite(run.apart.mean)},
+                {"low", finite(run.apart.low)},
+                {"high", finite(run.apart.high)},
+                {"blocks", run.apart.blocks}}},
+              {"seconds", run.all.seconds},
+              {"tokens_per_second", run.all.tokens_per_second()},
+              {"texts", texts},
+              {"curve", curve}});
+  return out;
+}
+
+// The curve's mean over the last tenth of the longest text: what a stream settles at.
 double late_nll(const Perplexity& result) {
+  const long long end = result.curve.empty() ? 0 : result.curve.back().to;
   double sum = 0;
   long long count = 0;
   for (const auto& bin : result.curve)
-    if (bin.to > result.predicted - result.predicted / 10) {
-      sum += bin.nll * static_cast<double>(bin.to - bin.from);
-      count += bin.to - bin.from;
+    if (bin.to > end - end / 10) {
+      sum += bin.nll * static_cast<double>(bin.tokens);
+      count += bin.tokens;
     }
   return count == 0 ? result.nll : sum / static_cast<double>(count);
 }
 
-void print_table(const std::vector<Run>& runs) {
+void print_table(const std::vector<Run>& runs, const Flags& flags) {
   std::size_t width = 6;
   for (const auto& run : runs) width = std::max(width, run.method.name.size());
-  fmt::print("{:<{}}  {:>10}  {:>9}  {:>17}  {:>10}  {:>10}  {:>10}  {:>9}\n", "method", width, "perplexity",
-             "last 10%", "nll/token", "predicted", "evicted", "cache", "tokens/s");
+  fmt::print("{:<{}}  {:>10}  {:>9}  {:>17}  {:>25}  {:>9}  {:>10}  {:>10}  {:>9}\n", "method", width, "perplexity",
+             "last 10%", "nll/token", "nll - first (95%)", "predicted", "evicted", "cache", "tokens/s");
   for (const auto& run : runs) {
-    const auto& r = run.result;
-    fmt::print("{:<{}}  {:>10.4g}  {:>9.4g}  {:>8.4f} +-{:.4f}  {:>10}  {:>10}  {:>10}  {:>9.0f}{}\n", run.method.name,
-               width, r.value(), std::exp(late_nll(r)), r.nll, r.nll_error, thousands(r.predicted),
-               thousands(r.evicted), human_bytes(r.cache_bytes_peak), r.tokens_per_second(),
+    const auto& r = run.all;
+    std::string difference = &run == &runs.front() ? "" : fmt::format("{:+.4f}", run.apart.mean);
+    if (&run != &runs.front() && std::isfinite(run.apart.low))
+      difference += fmt::format(" [{:+.4f}, {:+.4f}]", run.apart.low, run.apart.high);
+    fmt::print("{:<{}}  {:>10.4g}  {:>9.4g}  {:>8.4f} +-{:.4f}  {:>25}  {:>9}  {:>10}  {:>10}  {:>9.0f}{}\n",
+               run.method.name, width, r.value(), std::exp(late_nll(r)), r.nll, r.nll_error, difference,
+               thousands(r.predicted), thousands(r.evicted), human_bytes(r.cache_bytes_peak), r.tokens_per_second(),
                r.complete ? "" : "  (interrupted)");
   }
+  const long long blocks = runs.empty() ? 0 : runs.front().apart.blocks;
+  if (runs.size() > 1 && blocks < kLeastBlocks)
+    fmt::print("no intervals: the texts make {} blocks of {} tokens, and {} are needed (--block)\n", blocks,
+               flags.block, kLeastBlocks);
 }
 
-Chart chart_of(const std::vector<Run>& runs, const Model& model, const Flags& flags, long long bin, int chunk) {
+Chart chart_of(const std::vector<Run>& runs, const Model& model, const Flags& flags, const std::string& text,
+               long long bin, int chunk) {
   ChartPanel panel;
   panel.x_label = "token of the text";
   panel.y_label = fmt::format("perplexity of {} tokens", thousands(bin));
   panel.log_y = !flags.linear;
   for (const auto& run : runs) {
     ChartSeries series{run.method.name, {}, /*dashed=*/panel.series.size() >= 2};  // lines often lie on one another
-    for (const auto& each : run.result.curve)
+    for (const auto& each : run.all.curve)
       series.points.emplace_back(static_cast<double>(each.from + each.to) / 2, std::exp(each.nll));
     panel.series.push_back(std::move(series));
   }
   const int context = model.hyper().trained_context;
   if (context > 0) panel.marks.push_back({static_cast<double>(context), fmt::format("trained context {}", context)});
-  const auto slash = flags.text.file.find_last_of('/');
-  return {.title = fmt::format("Perplexity of {} over {}", model_name(model),
-                               slash == std::string::npos ? flags.text.file : flags.text.file.substr(slash + 1)),
-          .subtitle = fmt::format("{} tokens, {} cache, read in chunks of {}", thousands(runs.front().result.predicted),
+  return {.title = fmt::format("Perplexity of {} over {}", model_name(model), text),
+          .subtitle = fmt::format("{} tokens, {} cache, read in chunks of {}", thousands(runs.front().all.predicted),
                                   flags.list.cache.cache_type, chunk),
           .panels = {panel}};
+}
+
+void print_texts(const std::vector<TokenText>& texts, const Vocabulary& vocabulary) {
+  constexpr std::size_t kMost = 8;
+  for (std::size_t i = 0; i < std::min(kMost, texts.size()); ++i) {
+    const TokenText& text = texts[i];
+    fmt::print("{}: {} of {} tokens ({} bytes{}){}\n", text.file, thousands(static_cast<long long>(text.tokens.size())),
+               thousands(text.available), thousands(static_cast<long long>(text.bytes)),
+               text.done.empty() ? "" : fmt::format("; {}", fmt::join(text.done, "; ")),
+               text.tokens.front() == vocabulary.bos() ? ", BOS first" : "");
+  }
+  if (texts.size() > kMost) fmt::print("... and {} texts more\n", texts.size() - kMost);
+  std::fflush(stdout);
 }
 
 int run_perplexity(const Flags& flags) {
@@ -106,49 +153,66 @@ int run_perplexity(const Flags& flags) {
   const auto model = load_model(flags.model);
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
   const auto vocabulary = Vocabulary::load(model->path());
-  const TokenText text = read_tokens(flags.text, *vocabulary);
-  const auto predicted = static_cast<long long>(text.tokens.size()) - 1;
-  const long long bin = flags.bin > 0 ? flags.bin : round_bin(predicted);
-  const auto list = method_list(flags.list, model->hyper(), predicted);
+  std::vector<TokenText> texts = read_tokens(flags.text, *vocabulary);
+  if (flags.limit > 0 && texts.size() > static_cast<std::size_t>(flags.limit))
+    texts.resize(static_cast<std::size_t>(flags.limit));
+  long long longest = 0, total = 0;
+  for (const TokenText& text : texts) {
+    longest = std::max(longest, static_cast<long long>(text.tokens.size()) - 1);
+    total += static_cast<long long>(text.tokens.size()) - 1;
+  }
+  const long long bin = flags.bin > 0 ? flags.bin : round_bin(longest);
+  const auto list = method_list(flags.list, model->hyper(), longest);
   const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
 
-  if (!flags.json) {
-    fmt::print("{}: {} of {} tokens ({} bytes{}){}\n", flags.text.file, thousands(predicted + 1),
-               thousands(text.available), thousands(static_cast<long long>(text.bytes)),
-               text.done.empty() ? "" : fmt::format("; {}", fmt::join(text.done, "; ")),
-               text.tokens.front() == vocabulary->bos() ? ", BOS first" : "");
-    std::fflush(stdout);
-  }
+  if (!flags.json) print_texts(texts, *vocabulary);
   std::vector<Run> runs;
   for (const auto& method : list) {
     if (interrupted()) break;
     Session session(decoder, method.options);
     Progress bar(method.name, "tokens");
-    const auto tick = [&](int done, int total) {
-      bar.update(done, total);
-      return !interrupted();
-    };
-    runs.push_back({method, perplexity(session, text.tokens, bin, tick)});
+    Run& run = runs.emplace_back(Run{.method = method, .kept = Kept(method.name, method.options)});
+    long long before = 0;
+    for (const TokenText& text : texts) {
+      if (interrupted()) break;
+      run.texts.push_back(perplexity(session, text.tokens, bin, [&](long long done, long long) {
+        bar.update(before + done, total);
+        return !interrupted();
+      }));
+      before += run.texts.back().predicted;
+      run.kept.saw(session.cache(), run.texts.back().evicted);
+    }
+    run.all = together(run.texts);
+    run.all.complete = run.all.complete && run.texts.size() == texts.size();
+    run.apart = apart(runs.front(), run, flags);
   }
   if (flags.json) {
-    nlohmann::json out = {{"model", model_name(*model)},
-                          {"file", flags.text.file},
-                          {"bytes", text.bytes},
-                          {"tokens", text.tokens.size()},
-                          {"tokens_of_file", text.available},
-                          {"bos", text.tokens.front() == vocabulary->bos()},
-                          {"cleaning", text.done},
-                          {"cache_type", flags.list.cache.cache_type},
+    nlohmann::json files = nlohmann::json::array();
+    for (const TokenText& text : texts)
+      files.push_back({{"file", text.file},
+                       {"bytes", text.bytes},
+                       {"tokens", text.tokens.size()},
+                       {"tokens_of_file", text.available},
+                       {"bos", text.tokens.front() == vocabulary->bos()},
+                       {"cleaning", text.done}});
+    nlohmann::json out = {{"task", "perplexity"},
+                          {"model", model_name(*model)},
+                          {"files", files},
+                          {"tokens", total + static_cast<long long>(texts.size())},
                           {"bin", bin},
+                          {"block", flags.block},
                           {"runs", nlohmann::json::array()}};
     for (const auto& run : runs) out["runs"].push_back(as_json(run));
     fmt::print("{}\n", out.dump(2));
   } else {
-    print_table(runs);
+    print_table(runs, flags);
     fmt::print("{}\n", protection_line(list));
   }
+  for (const auto& run : runs) warn_of_nothing_evicted(run.kept);
   if (!flags.plot.empty()) {
-    write_svg(flags.plot, chart_of(runs, *model, flags, bin, list.front().options.chunk));
+    const std::string name = texts.size() > 1 ? fmt::format("{} texts", texts.size())
+                                              : std::filesystem::path(texts.front().file).filename().string();
+    write_svg(flags.plot, chart_of(runs, *model, flags, name, bin, list.front().options.chunk));
     if (!flags.json) fmt::print("plot: {}\n", flags.plot);
   }
   return interrupted() ? kInterrupted : kOk;
@@ -158,13 +222,20 @@ int run_perplexity(const Flags& flags) {
 
 void add_eval_perplexity(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = eval.add_subcommand("perplexity", "The loss of every token of a long text, and where it rises");
+  CLI::App* command = eval.add_subcommand(
+      "perplexity", "The loss of every token of long texts, where it rises, and what methods differ by");
   add_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);
   add_method_list(*command, flags->list, {"full"});
   add_threads_flag(*command, flags->threads);
   command->add_option("--bin", flags->bin, "tokens in one point of the curve; 0: about a hundred points")
       ->check(CLI::NonNegativeNumber);
+  command->add_option("--limit", flags->limit, "read so many of the texts; 0: all")->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--block", flags->block,
+                   "tokens that are drawn together when intervals are made (bootstrap over paired differences)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--resamples", flags->resamples, "draws of that bootstrap")->check(CLI::Range(100, 1000000));
   command->add_option("--plot", flags->plot, "write the curves as SVG to this file");
   command->add_flag("--linear", flags->linear, "plot perplexity on a linear axis, not a logarithmic one");
   add_json_flag(*command, flags->json);

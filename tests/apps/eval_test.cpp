@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/command.h"
+#include "tests/support/own_file.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -38,8 +39,8 @@ TEST_F(EvalTest, PerplexityOfSeveralMethods) {
   ASSERT_EQ(done.code, 0) << done.err;
   const json out = json::parse(done.out);
   EXPECT_EQ(out["tokens"], 700);
-  EXPECT_EQ(out["bos"], true);
-  EXPECT_EQ(out["cleaning"].size(), 2u);
+  EXPECT_EQ(out["files"][0]["bos"], true);
+  EXPECT_EQ(out["files"][0]["cleaning"].size(), 2u);
   ASSERT_EQ(out["runs"].size(), 2u);
   for (const json& run : out["runs"]) {
     EXPECT_EQ(run["predicted"], 699);
@@ -50,7 +51,38 @@ TEST_F(EvalTest, PerplexityOfSeveralMethods) {
   }
   EXPECT_EQ(out["runs"][0]["evicted"], 0);
   EXPECT_EQ(out["runs"][1]["evicted"], 699 - 128);
+  EXPECT_EQ(out["runs"][1]["sinks"], 4);
+  EXPECT_LT(out["runs"][1]["cache_bytes"], out["runs"][0]["cache_bytes"]);
+  const json apart = out["runs"][1]["difference"];
+  EXPECT_NEAR(apart["nll"].get<double>(), out["runs"][1]["nll"].get<double>() - out["runs"][0]["nll"].get<double>(),
+              1e-6);
+  EXPECT_TRUE(apart["low"].is_null());  // 6 blocks of 128 are too few
   expect_plot();
+}
+
+TEST_F(EvalTest, PerplexityOfAFolderHasIntervals) {
+  const fs::path folder = own_file("texts");
+  fs::create_directories(folder);
+  for (const char* name : {"b.txt", "a.txt", "c.md"})
+    std::ofstream(folder / name) << "Once upon a time there was a little girl. " + std::string(300, 'x') + name;
+  const Finished done = command(on({"eval", "perplexity", "-f", folder.string(), "--method", "full", "--method",
+                                    "streaming:budget=32", "--block", "8", "--json"}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json out = json::parse(done.out);
+  ASSERT_EQ(out["files"].size(), 2u);
+  EXPECT_TRUE(out["files"][0]["file"].get<std::string>().ends_with("a.txt"));
+  const json apart = out["runs"][1]["difference"];
+  EXPECT_LE(apart["low"], apart["nll"]);
+  EXPECT_GE(apart["high"], apart["nll"]);
+  EXPECT_EQ(out["runs"][1]["texts"].size(), 2u);
+  const Finished roomy =
+      command(on({"eval", "perplexity", "-f", folder.string(), "--method", "streaming:budget=4000"}));
+  EXPECT_EQ(roomy.code, 0);
+  EXPECT_NE(roomy.err.find("no token was evicted"), std::string::npos) << roomy.err;
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  expect_refused(on({"eval", "perplexity", "-f", folder.string()}), "no .txt file");
+  fs::remove_all(folder);
 }
 
 TEST_F(EvalTest, Stream) {
@@ -80,6 +112,122 @@ TEST_F(EvalTest, CompareTellsEqualFromDifferent) {
   const Finished different = command(on({"eval", "compare", "-f", book(), "--tokens", "200", "--method",
                                          "streaming:budget=64", "--method", "streaming:budget=32", "--check"}));
   EXPECT_EQ(different.code, 1);
+}
+
+TEST_F(EvalTest, Needle) {
+  const Words words = on({"eval", "needle", "--kind", "passkey", "--lengths", "256,400", "--depths", "0,1", "--samples",
+                          "2", "--method", "full", "--method", "streaming:budget=128", "--json"});
+  for (const char* seen : {"before", "after"}) {
+    Words all = words;
+    all.insert(all.end(), {"--question-seen", seen});
+    const Finished done = command(all);
+    ASSERT_EQ(done.code, 0) << done.err;
+    const json out = json::parse(done.out);
+    EXPECT_EQ(out["kind"], "passkey");
+    ASSERT_EQ(out["runs"].size(), 2u);
+    const json& run = out["runs"][1];
+    EXPECT_EQ(run["question_seen"], seen);
+    EXPECT_EQ(run["asked"], 8);
+    EXPECT_EQ(run["cells"].size(), 4u);
+    EXPECT_EQ(run["sinks"], 4);
+    EXPECT_GT(run["evicted"], 4 * 100);
+    EXPECT_EQ(out["runs"][0]["evicted"], 0);
+  }
+  expect_refused(on({"eval", "needle", "--kind", "haystack"}), "passkey");
+  expect_refused(on({"eval", "needle", "--lengths", "20"}), "does not fit");
+  expect_refused(on({"eval", "needle", "--lengths", "200000"}), "--haystack");
+  expect_refused(on({"eval", "needle", "--depths", "2"}), "--depths");
+  expect_refused(on({"eval", "needle", "--haystack", "/no/such/text"}), "/no/such/text");
+  expect_refused({"eval", "needle", "--synthetic", "tiny"}, "vocabulary");
+}
+
+TEST_F(EvalTest, Ruler) {
+  const Finished done = command(on({"eval", "ruler", "--task", "vt", "--length", "400", "--samples", "3", "--method",
+                                    "streaming:budget=128", "--json"}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json out = json::parse(done.out);
+  EXPECT_EQ(out["kind"], "vt");
+  EXPECT_GE(out["runs"][0]["score"], 0);
+  EXPECT_GT(out["runs"][0]["evicted"], 500);
+  expect_refused(on({"eval", "ruler", "--task", "qa"}), "niah-single-1");
+  expect_refused(on({"eval", "ruler", "--length", "30"}), "does not fit");
+}
+
+TEST_F(EvalTest, Kept) {
+  const fs::path text = own_file("kept.txt");
+  std::ofstream(text) << std::string(500, 'x');
+  const Finished done = command(on({"eval", "kept", "-f", text.string(), "--bins", "10", "--tokens", "200", "--method",
+                                    "full", "--method", "streaming:budget=50,sinks=4", "--json"}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json out = json::parse(done.out);
+  EXPECT_EQ(out["from"][1], 20);
+  for (const json& head : out["runs"][0]["heads"])
+    for (const json& share : head["share"]) EXPECT_EQ(share, 1);
+  for (const json& head : out["runs"][1]["heads"]) {
+    EXPECT_NEAR(head["share"][0].get<double>(), 4.0 / 20, 1e-9);
+    EXPECT_EQ(head["share"][1], 0);
+    EXPECT_EQ(head["share"][9], 1);
+  }
+  fs::remove(text);
+}
+
+class LongBenchTest : public EvalTest {
+ protected:
+  void SetUp() override {
+    EvalTest::SetUp();
+    dir_ = own_file("longbench");
+    fs::create_directories(dir_);
+    write("dataset2prompt.json", R"({"passage_retrieval_en": "{context}\n\n{input}\nThe answer is: "})");
+    write("dataset2maxlen.json", R"({"passage_retrieval_en": 8})");
+    records_ = write("records.jsonl", record("Paragraph 2") + "\n" + record("Paragraph 1") + "\n");
+  }
+  void TearDown() override {
+    fs::remove_all(dir_);
+    EvalTest::TearDown();
+  }
+  static std::string record(const std::string& answer) {
+    std::string context;
+    for (int i = 1; i < 60; ++i) context += "Paragraph " + std::to_string(i) + ": once upon a time. ";
+    return json{{"input", "Which?"},   {"context", context},
+                {"answers", {answer}}, {"dataset", "passage_retrieval_en"},
+                {"length", 9},         {"all_classes", nullptr}}
+        .dump();
+  }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(dir_ / name) << text;
+    return (dir_ / name).string();
+  }
+  fs::path dir_;
+  std::string records_;
+};
+
+TEST_F(LongBenchTest, AsksScoresAndWritesPredictions) {
+  const std::string predictions = (dir_ / "predictions.jsonl").string();
+  const Finished done = command(on({"eval", "longbench", "-f", records_, "--context", "256", "--method",
+                                    "streaming:budget=64", "--predictions", predictions, "--json"}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json out = json::parse(done.out);
+  EXPECT_EQ(out["records"], 2);
+  EXPECT_EQ(out["truncated"], 2);
+  EXPECT_EQ(out["runs"][0]["scores"].size(), 2u);
+  EXPECT_NEAR(out["runs"][0]["prompt_tokens"].get<double>(), 2 * 248, 10);
+  const Finished scored =
+      command({"eval", "longbench", "--score", predictions, "--dataset", "passage_retrieval_en", "--json"});
+  ASSERT_EQ(scored.code, 0) << scored.err;
+  EXPECT_EQ(json::parse(scored.out)["scores"], out["runs"][0]["scores"]);
+}
+
+TEST_F(LongBenchTest, RefusesWhatItCannotRead) {
+  expect_refused(on({"eval", "longbench"}), "-f");
+  expect_refused(on({"eval", "longbench", "-f", "/no/such/records"}), "/no/such/records");
+  expect_refused(on({"eval", "longbench", "-f", write("bad.jsonl", "{\"input\": 1")}), "line 1");
+  expect_refused(on({"eval", "longbench", "-f", write("less.jsonl", R"({"input": "a", "context": "b"})")}), "answers");
+  expect_refused(on({"eval", "longbench", "-f", records_, "--dataset", "nothing"}), "nothing");
+  expect_refused(on({"eval", "longbench", "-f", records_, "--dataset", "qasper"}), "no prompt");
+  expect_refused(on({"eval", "longbench", "-f", records_, "--context", "20"}), "cannot do");
+  expect_refused(on({"eval", "longbench", "--score", records_}), "--dataset");
+  fs::remove(dir_ / "dataset2maxlen.json");
+  expect_refused(on({"eval", "longbench", "-f", records_}), "dataset2maxlen.json");
 }
 
 TEST_F(EvalTest, RefusesNonsense) {

@@ -119,6 +119,27 @@ TEST(Perplexity, ChunksDoNotChangeAStream) {
   }
 }
 
+TEST(Perplexity, TextsTogetherAreTheMeanOfAllTheirTokens) {
+  NEED_STORIES();
+  Session session(s->decoder, with("streaming:budget=64"));
+  std::vector<Perplexity> texts;
+  double sum = 0;
+  for (const std::size_t count : {201u, 101u}) {
+    texts.push_back(perplexity(session, s->tokens(count), 50));
+    ASSERT_EQ(texts.back().losses.size(), count - 1);
+    for (const float nats : texts.back().losses) sum += static_cast<double>(nats);
+  }
+  const Perplexity all = together(texts);
+  EXPECT_EQ(all.predicted, 300);
+  EXPECT_NEAR(all.nll, sum / 300, 1e-9);
+  EXPECT_EQ(all.evicted, 200 - 64 + 100 - 64);
+  ASSERT_EQ(all.curve.size(), 4u);
+  EXPECT_EQ(all.curve[1].tokens, 100);
+  EXPECT_EQ(all.curve[3].tokens, 50);
+  EXPECT_NEAR(all.curve[0].nll, (texts[0].curve[0].nll + texts[1].curve[0].nll) / 2, 1e-9);
+  EXPECT_NEAR(all.curve[3].nll, texts[0].curve[3].nll, 1e-12);
+}
+
 TEST(Perplexity, StopsWhenAsked) {
   NEED_STORIES();
   const auto tokens = s->tokens(400);

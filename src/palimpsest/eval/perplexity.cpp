@@ -20,6 +20,38 @@ long long round_bin(long long predicted, int bins) {
   return std::llround(power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10));
 }
 
+Perplexity together(std::span<const Perplexity> texts) {
+  Perplexity all;
+  all.complete = true;
+  double sum = 0, squares = 0;
+  for (const Perplexity& text : texts) {
+    all.predicted += text.predicted;
+    all.complete = all.complete && text.complete;
+    for (const float nats : text.losses) {
+      sum += static_cast<double>(nats);
+      squares += static_cast<double>(nats) * static_cast<double>(nats);
+    }
+    all.losses.insert(all.losses.end(), text.losses.begin(), text.losses.end());
+    for (std::size_t i = 0; i < text.curve.size(); ++i) {
+      const CurveBin& bin = text.curve[i];
+      if (i == all.curve.size()) all.curve.push_back({.from = bin.from});
+      CurveBin& into = all.curve[i];
+      into.to = std::max(into.to, bin.to);
+      into.nll = (into.nll * static_cast<double>(into.tokens) + bin.nll * static_cast<double>(bin.tokens)) /
+                 static_cast<double>(into.tokens + bin.tokens);
+      into.tokens += bin.tokens;
+    }
+    all.seconds += text.seconds;
+    all.evicted += text.evicted;
+    all.cache_bytes = std::max(all.cache_bytes, text.cache_bytes);
+    all.cache_bytes_peak = std::max(all.cache_bytes_peak, text.cache_bytes_peak);
+  }
+  const auto n = static_cast<double>(std::max(1LL, all.predicted));
+  all.nll = sum / n;
+  all.nll_error = std::sqrt(std::max(0.0, squares / n - all.nll * all.nll) / n);
+  return all;
+}
+
 Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long long bin,
                       const Session::Progress& progress) {
   if (tokens.size() < 2) fail("perplexity needs two tokens or more: the text has {}", tokens.size());
@@ -27,6 +59,7 @@ Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long lo
   Perplexity result;
   session.clear();
   const auto last = static_cast<long long>(tokens.size()) - 1;
+  result.losses.reserve(tokens.size());
   result.curve.reserve(static_cast<std::size_t>(last / bin) + 1);
   double sum = 0, squares = 0;
   const auto evicted_before = session.cache().evicted();
@@ -35,16 +68,18 @@ Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long lo
       tokens.first(tokens.size() - 1),
       [&](long long index, std::span<const float> logits) {
         const double nats = negative_log_likelihood(logits, tokens[static_cast<std::size_t>(index) + 1]);
+        result.losses.push_back(static_cast<float>(nats));
         sum += nats;
         squares += nats * nats;
-        if (result.predicted % bin == 0) result.curve.push_back({index + 1, index + 1, 0});
+        if (result.predicted % bin == 0) result.curve.push_back({.from = index + 1});
         result.curve.back().nll += nats;  // a sum until the end
         result.curve.back().to = index + 2;
+        ++result.curve.back().tokens;
         ++result.predicted;
       },
       progress);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (auto& each : result.curve) each.nll /= static_cast<double>(each.to - each.from);
+  for (auto& each : result.curve) each.nll /= static_cast<double>(each.tokens);
   const auto n = static_cast<double>(result.predicted);
   result.complete = result.predicted == last;
   if (result.predicted > 0) {

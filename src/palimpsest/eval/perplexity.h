@@ -12,6 +12,7 @@ namespace palimpsest {
 struct CurveBin {
   long long from = 0, to = 0;  // tokens of the text: [from, to)
   double nll = 0;              // mean, nats
+  long long tokens = 0;        // that this is the mean of; of several texts more than to - from
 };
 
 struct Perplexity {
@@ -20,6 +21,7 @@ struct Perplexity {
   double nll = 0;           // mean, nats
   double nll_error = 0;     // standard error of that mean, taking the tokens as independent
   std::vector<CurveBin> curve;
+  std::vector<float> losses;  // of every predicted token, in order: what two methods are paired by
   double seconds = 0;
   long long evicted = 0;
   std::size_t cache_bytes = 0, cache_bytes_peak = 0;  // pages and tables
@@ -30,6 +32,9 @@ struct Perplexity {
 
 // A round number of tokens a bin, so that `predicted` tokens make about `bins` of them.
 long long round_bin(long long predicted, int bins = 100);
+
+// Several texts as one: means over all tokens, curves by place in the text, the greatest cache. Of the same bin.
+Perplexity together(std::span<const Perplexity> texts);
 
 // Reads `tokens` (a BOS first where the vocabulary wants one) through a cleared session. Throws Error for fewer than
 // two tokens. `bin` tokens make one bin of the curve.

@@ -1,0 +1,113 @@
+#include "palimpsest/eval_questions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/eval/data.h"
+#include "palimpsest/eval/plain_text.h"
+#include "palimpsest/interrupt.h"
+#include "palimpsest/progress.h"
+#include "palimpsest/system.h"
+
+namespace palimpsest::cli {
+
+void add_question_flags(CLI::App& command, QuestionFlags& flags) {
+  add_model_flags(command, flags.model);
+  add_method_list(command, flags.list, {"full"});
+  add_threads_flag(command, flags.threads);
+  command
+      .add_option("--question-seen", flags.seen,
+                  "before: the question is part of what a method compresses; after: the cache is brought to its budget "
+                  "before the question comes, and serves all that are asked")
+      ->check(CLI::IsMember({"before", "after"}))
+      ->type_name("WHEN")
+      ->capture_default_str();
+  command.add_flag("--chat", flags.chat, "put prompts into the model's chat template");
+  command.add_option("--chat-template", flags.chat_template, "that template instead: a name or its text (with --chat)")
+      ->type_name("TEMPLATE")
+      ->needs("--chat");
+  add_json_flag(command, flags.json);
+}
+
+Haystack read_haystack(const std::vector<std::string>& named) {
+  if (named.empty()) return {eval_data("haystack.txt"), "the haystack that comes with the program"};
+  std::string all;
+  const std::vector<std::string> files = text_files(named);
+  for (const std::string& file : files) all += plain_text(read_text(file, "the haystack")).text + "\n\n";
+  return {all, files.size() == 1 ? files.front() : fmt::format("{} haystack files", files.size())};
+}
+
+Questioner::Questioner(const QuestionFlags& flags, TextModel model, long long longest)
+    : flags_(flags),
+      model_(std::move(model)),
+      longest_(longest),
+      seen_(flags.seen == "after" ? Seen::kAfter : Seen::kBefore) {
+  const Hyperparameters& hyper = model_.model->hyper();
+  for (const NamedMethod& method : method_list(flags.list, hyper, longest))
+    runs_.push_back({.method = method, .kept = Kept(method.name, method.options)});
+  decoder_ = std::make_shared<Decoder>(model_.model, threads_of(flags.threads, hyper));
+}
+
+void Questioner::ask(std::size_t count, const std::string& label, const Make& make, const Got& got) {
+  std::vector<std::unique_ptr<Asker>> askers;
+  for (const Run& run : runs_)
+    askers.push_back(std::make_unique<Asker>(decoder_, model_.vocabulary, run.method.options));
+  Progress bar(label, "prompts");
+  for (std::size_t i = 0; i < count && !interrupted(); ++i) {
+    AnswerOptions options;
+    const Prompt prompt = make(i, options);
+    for (std::size_t r = 0; r < runs_.size() && !interrupted(); ++r) {
+      const std::vector<Answer> answers = askers[r]->ask(prompt, seen_, options);
+      Run& run = runs_[r];
+      long long evicted = 0;
+      for (const Answer& each : answers) {
+        run.prompt_ms += each.prompt_ms;
+        run.answer_ms += each.ms;
+        run.prompt_tokens += each.prompt_tokens;
+        run.answer_tokens += static_cast<long long>(each.tokens.size());
+        run.steps += std::max(0LL, static_cast<long long>(each.tokens.size()) - 1);
+        evicted += each.evicted;
+      }
+      run.kept.saw(askers[r]->session().cache(), evicted);
+      got(r, i, answers);
+    }
+    bar.update(static_cast<long long>(i + 1), static_cast<long long>(count));
+  }
+  bar.clear();
+  if (const int trained = model().hyper().trained_context; trained > 0 && longest_ > trained)
+    fmt::print(stderr, "palimpsest: {} tokens are more than the {} positions that this model was trained on\n",
+               longest_, trained);
+}
+
+Prompt Questioner::prompt(const std::string& context, const std::vector<std::string>& questions) const {
+  if (!flags_.chat) return tokenize_prompt(*model_.vocabulary, context, questions);
+  std::vector<std::string> rest;
+  std::string begin;
+  for (const std::string& question : questions) {
+    const std::string mark = "\x01";  // stands where the context ends
+    const std::string whole = model_.vocabulary->apply_chat_template({{"user", context + mark + question}},
+                                                                     /*add_assistant=*/true, flags_.chat_template);
+    const auto at = whole.find(mark);
+    if (at == std::string::npos)
+      fail("the chat template leaves the user's text out: name another with --chat-template");
+    begin = whole.substr(0, at);
+    rest.push_back(whole.substr(at + mark.size()));
+  }
+  return tokenize_prompt(*model_.vocabulary, begin, rest, /*special=*/true);
+}
+
+nlohmann::json Questioner::json_of(const Run& run) const {
+  nlohmann::json out = as_json(run.kept);
+  out.update({{"question_seen", flags_.seen},
+              {"chat", flags_.chat},
+              {"prompt_tokens", run.prompt_tokens},
+              {"prompt_ms", run.prompt_ms},
+              {"answer_tokens", run.answer_tokens},
+              {"tpot_ms", run.tpot_ms()}});
+  return out;
+}
+
+}  // namespace palimpsest::cli

@@ -1,0 +1,65 @@
+// What commands that ask questions have in common: flags, one asker for each method, what it did and how fast.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "palimpsest/eval/asker.h"
+#include "palimpsest/eval/haystack.h"
+#include "palimpsest/eval_commands.h"
+#include "palimpsest/method_list.h"
+#include "palimpsest/writer.h"
+
+namespace palimpsest::cli {
+
+struct QuestionFlags {
+  ModelFlags model;
+  MethodListFlags list;
+  std::optional<long long> threads;
+  std::string seen = "before";
+  bool chat = false, json = false;
+  std::string chat_template;
+};
+void add_question_flags(CLI::App& command, QuestionFlags& flags);
+
+// The texts that needles are hidden in: files and folders, or the one that comes with the program if none is named.
+Haystack read_haystack(const std::vector<std::string>& files);
+
+class Questioner {
+ public:
+  // Throws Error. `longest`: tokens of the longest prompt and its answer; more than the model's trained context is
+  // said on standard error.
+  Questioner(const QuestionFlags& flags, TextModel model, long long longest);
+
+  struct Run {
+    NamedMethod method;
+    Kept kept;
+    double prompt_ms = 0, answer_ms = 0;
+    long long prompt_tokens = 0, answer_tokens = 0, steps = 0;  // steps: tokens that answer_ms is of
+    double tpot_ms() const { return steps > 0 ? answer_ms / static_cast<double>(steps) : 0; }
+  };
+  // Asks every method the `count` prompts in turn. `make` is asked for each prompt once; `got` hears the answers.
+  // Stops after an interrupt.
+  using Make = std::function<Prompt(std::size_t prompt, AnswerOptions& options)>;
+  using Got = std::function<void(std::size_t run, std::size_t prompt, const std::vector<Answer>& answers)>;
+  void ask(std::size_t count, const std::string& label, const Make& make, const Got& got);
+
+  // As tokens; with --chat inside the model's template, which throws Error if there is none.
+  Prompt prompt(const std::string& context, const std::vector<std::string>& questions) const;
+  const std::vector<Run>& runs() const { return runs_; }
+  const Vocabulary& vocabulary() const { return *model_.vocabulary; }
+  const Model& model() const { return *model_.model; }
+  nlohmann::json json_of(const Run& run) const;  // what it did, and how fast
+
+ private:
+  const QuestionFlags& flags_;
+  TextModel model_;
+  long long longest_;
+  Seen seen_;
+  std::shared_ptr<Decoder> decoder_;
+  std::vector<Run> runs_;
+};
+
+}  // namespace palimpsest::cli

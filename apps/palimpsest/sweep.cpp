@@ -1,0 +1,140 @@
+// palimpsest sweep: many evaluations, one after the other, whatever happens on the way.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "palimpsest/child.h"
+#include "palimpsest/commands.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/core/version.h"
+#include "palimpsest/eval/results_file.h"
+#include "palimpsest/eval/sweep_plan.h"
+#include "palimpsest/interrupt.h"
+#include "palimpsest/progress.h"
+#include "palimpsest/system.h"
+
+namespace palimpsest::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFooter = R"(The file says which commands, with {places}, and which values each place takes:
+  {"each": {"budget": [64, 128, 256]},
+   "runs": [{"run": "eval needle --lengths {length} --method {method}",
+             "each": {"length": [512, 2048], "method": ["full", "streaming:budget={budget}"]}}]}
+Each run is this program, with --json; its line in the results is on the disk before the next begins.
+
+Examples:
+  palimpsest sweep bench/sweeps/default-model.json -o results.jsonl
+  palimpsest sweep bench/sweeps/default-model.json -o results.jsonl --list
+  palimpsest report results.jsonl -o report.html)";
+
+struct Flags {
+  std::string plan, results;
+  bool list = false, retry = false;
+};
+
+std::string default_results(const std::string& plan) {
+  return std::filesystem::path(plan).stem().string() + ".results.jsonl";
+}
+
+// The last line on standard error: what a failed command said.
+std::string last_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  const auto end = text.rfind('\n');
+  return end == std::string::npos ? text : text.substr(end + 1);
+}
+
+json line_of(const SweepRun& run, const ChildResult& child, const std::string& started) {
+  json line = {{"command", run.command()}, {"version", version()},     {"places", run.places},
+               {"started", started},       {"seconds", child.seconds}, {"peak_bytes", child.peak_bytes},
+               {"code", child.code}};
+  json result = json::parse(child.out, nullptr, /*allow_exceptions=*/false);
+  const std::string said = last_line(child.err);
+  if (child.code == 0 && result.is_object())
+    line["result"] = std::move(result);
+  else
+    line["error"] = !said.empty()      ? said
+                    : child.code > 128 ? fmt::format("ended by signal {}", child.code - 128)
+                                       : "it printed no JSON";
+  if (line.contains("result") && !said.empty()) line["said"] = said;
+  return line;
+}
+
+// Of those that are done: whether they went well. The last line of a command counts.
+std::unordered_map<std::string, bool> done_in(const std::vector<json>& lines) {
+  std::unordered_map<std::string, bool> done;
+  for (const json& line : lines)
+    if (line.value("version", "") == version()) done[line.value("command", "")] = line.contains("result");
+  return done;
+}
+
+int run_sweep(const Flags& flags) {
+  const std::vector<SweepRun> all = parse_sweep(read_text(flags.plan, "the sweep"), flags.plan);
+  if (flags.list) {
+    for (const SweepRun& run : all) fmt::print("{}\n", run.command());
+    return kOk;
+  }
+  const std::string path = flags.results.empty() ? default_results(flags.plan) : flags.results;
+  ResultsFile results(path);
+  const auto done = done_in(results.lines());
+  std::vector<const SweepRun*> left;
+  std::size_t failed_before = 0;
+  for (const SweepRun& run : all) {
+    const auto found = done.find(run.command());
+    if (found != done.end() && !found->second) ++failed_before;
+    if (found == done.end() || (flags.retry && !found->second)) left.push_back(&run);
+  }
+  if (results.torn()) fmt::print("{}: a last line that was torn is dropped\n", path);
+  fmt::print(
+      "{} runs; {} done before{}; {} to go; results in {}\n", all.size(), all.size() - left.size(),
+      failed_before > 0 ? fmt::format(", {} of them failed{}", failed_before, flags.retry ? "" : " (--retry)") : "",
+      left.size(), path);
+  std::fflush(stdout);
+
+  interrupted();  // from now on Ctrl-C ends a run, not this program
+  Progress bar("sweep", "runs");
+  std::size_t failed = 0, finished = 0;
+  for (const SweepRun* run : left) {
+    bar.update(static_cast<long long>(finished), static_cast<long long>(left.size()));
+    std::vector<std::string> words(run->words);
+    words.emplace_back("--json");
+    const std::string started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+    const ChildResult child = run_this_program(words);
+    if (interrupted()) break;  // it may have been cut off: it is done again
+    const json line = line_of(*run, child, started);
+    results.append(line);
+    ++finished;
+    if (line.contains("result")) continue;
+    ++failed;
+    bar.clear();
+    fmt::print("failed: {}\n  {}\n", line["command"].get<std::string>(), line["error"].get<std::string>());
+    std::fflush(stdout);
+  }
+  bar.clear();
+  fmt::print("{} runs done, {} failed, {} left\n", finished, failed, left.size() - finished);
+  if (interrupted()) return kInterrupted;
+  return failed > 0 ? 1 : kOk;
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      app.add_subcommand("sweep", "Run many evaluations unattended; go on where an earlier sweep was stopped");
+  command->footer(kFooter);
+  command->add_option("sweep", flags->plan, "a JSON file, see below")->type_name("FILE")->required();
+  command->add_option("-o,--results", flags->results, "JSON lines, one a run; what is in it is not done again")
+      ->type_name("FILE")
+      ->default_str("the sweep's name with .results.jsonl");
+  command->add_flag("--list", flags->list, "print the commands and run none");
+  command->add_flag("--retry", flags->retry, "run those that failed again");
+  command->callback([flags, &action] { action = [flags] { return run_sweep(*flags); }; });
+}
+
+}  // namespace palimpsest::cli

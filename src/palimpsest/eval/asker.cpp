@@ -1,0 +1,119 @@
+#include "palimpsest/eval/asker.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/eval/likelihood.h"
+
+namespace palimpsest {
+namespace {
+
+double milliseconds(std::chrono::steady_clock::time_point since) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - since).count();
+}
+
+std::size_t alike(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+// Chunks of the context that every question's prompt begins with, read as if the prompt went on. Returns the tokens.
+std::size_t read_whole_chunks(Session& session, std::span<const TokenId> prompt, std::size_t context) {
+  const auto chunk = static_cast<std::size_t>(session.options().chunk);
+  std::size_t read = 0;
+  if (context < chunk || prompt.size() <= chunk) return 0;
+  session.prefill(prompt, [&](long long done, long long) {
+    read = static_cast<std::size_t>(done);
+    return read + chunk <= context && read + chunk < prompt.size();
+  });
+  return read;
+}
+
+}  // namespace
+
+Prompt tokenize_prompt(const Vocabulary& vocabulary, const std::string& context, std::span<const std::string> questions,
+                       bool special) {
+  Prompt prompt;
+  prompt.context = vocabulary.tokenize(context, /*add_bos=*/true, special);
+  for (const std::string& question : questions) {
+    prompt.questions.push_back(vocabulary.tokenize(context + question, true, special));
+    prompt.context.resize(alike(prompt.context, prompt.questions.back()));
+  }
+  const auto shared = static_cast<std::ptrdiff_t>(prompt.context.size());
+  for (auto& question : prompt.questions) {
+    question.erase(question.begin(), question.begin() + shared);
+    if (question.empty()) fail("a question without a token: nothing is asked");
+  }
+  return prompt;
+}
+
+Asker::Asker(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocabulary, const SessionOptions& options)
+    : vocabulary_(std::move(vocabulary)), session_(std::move(decoder), options) {}
+
+Answer Asker::answer(std::span<const float> logits, const AnswerOptions& options) {
+  Answer out;
+  const auto start = std::chrono::steady_clock::now();
+  while (static_cast<int>(out.tokens.size()) < options.max_tokens) {
+    const TokenId token = top_two(logits).best;
+    if (out.tokens.empty()) out.first_nll = negative_log_likelihood(logits, token);
+    if (vocabulary_->is_end(token)) break;
+    out.tokens.push_back(token);
+    out.text += vocabulary_->piece(token);
+    const auto word = out.text.find_first_not_of(" \n\t");
+    if (options.stop_at_newline && word != std::string::npos)
+      if (const auto end = out.text.find('\n', word); end != std::string::npos) {
+        out.text.resize(end);
+        break;
+      }
+    if (static_cast<int>(out.tokens.size()) < options.max_tokens) logits = session_.decode(token);
+  }
+  out.ms = milliseconds(start);
+  return out;
+}
+
+std::size_t Asker::read_context(const Prompt& prompt, Seen seen) {
+  session_.clear();
+  if (!session_.method().cache || prompt.context.empty()) return 0;
+  if (seen == Seen::kAfter) {
+    session_.prefill(prompt.context);
+    return prompt.context.size();
+  }
+  if (prompt.questions.size() == 1 || session_.sequence().repeats()) return 0;  // who repeats needs the whole prompt
+  std::vector<TokenId> whole(prompt.context);
+  whole.insert(whole.end(), prompt.questions.front().begin(), prompt.questions.front().end());
+  return read_whole_chunks(session_, whole, prompt.context.size());
+}
+
+std::vector<Answer> Asker::ask(const Prompt& prompt, Seen seen, const AnswerOptions& options) {
+  std::vector<Answer> answers;
+  std::unique_ptr<Cache> kept;
+  std::size_t read = 0;
+  long long before = 0;
+  for (const auto& question : prompt.questions) {
+    const auto start = std::chrono::steady_clock::now();
+    if (kept) {
+      session_.sequence().go_on_from(*kept);
+    } else {
+      before = session_.cache().evicted();
+      read = read_context(prompt, seen);
+      if (read > 0 && prompt.questions.size() > 1 && session_.cache().options().pages)
+        kept = session_.sequence().cache().fork();
+    }
+    std::vector<TokenId> rest(prompt.context.begin() + static_cast<std::ptrdiff_t>(read), prompt.context.end());
+    rest.insert(rest.end(), question.begin(), question.end());
+    std::span<const float> logits;
+    if (seen == Seen::kAfter && read > 0)
+      for (const TokenId token : rest) logits = session_.decode(token);
+    else
+      logits = session_.prefill(rest);
+    const double prompt_ms = milliseconds(start);
+    Answer& made = answers.emplace_back(answer(logits, options));
+    made.prompt_ms = prompt_ms;
+    made.prompt_tokens = static_cast<long long>(prompt.context.size() + question.size());
+    made.evicted = session_.cache().evicted() - before;
+  }
+  return answers;
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,60 @@
+#include "palimpsest/eval/bootstrap.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace palimpsest {
+namespace {
+
+double at_quantile(const std::vector<double>& sorted, double q) {
+  const double place = q * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+}
+
+}  // namespace
+
+Interval bootstrap(std::span<const Block> blocks, int resamples, std::uint64_t seed) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  Interval out{kNone, kNone, kNone, static_cast<long long>(blocks.size())};
+  double sum = 0, weight = 0;
+  for (const Block& each : blocks) {
+    sum += each.sum;
+    weight += each.weight;
+  }
+  if (weight > 0) out.mean = sum / weight;
+  if (out.blocks < kLeastBlocks || resamples < 2) return out;
+
+  std::mt19937_64 draw(seed);
+  std::vector<double> means(static_cast<std::size_t>(resamples));
+  for (double& mean : means) {
+    double s = 0, w = 0;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const Block& each = blocks[static_cast<std::size_t>(draw() % blocks.size())];
+      s += each.sum;
+      w += each.weight;
+    }
+    mean = s / w;
+  }
+  std::ranges::sort(means);
+  out.low = at_quantile(means, 0.025);
+  out.high = at_quantile(means, 0.975);
+  return out;
+}
+
+std::vector<Block> difference_blocks(std::span<const float> a, std::span<const float> b, long long block) {
+  assert(a.size() == b.size() && block > 0);
+  std::vector<Block> blocks;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (i % static_cast<std::size_t>(block) == 0) blocks.emplace_back();
+    blocks.back().sum += static_cast<double>(b[i]) - static_cast<double>(a[i]);
+    blocks.back().weight += 1;
+  }
+  return blocks;
+}
+
+}  // namespace palimpsest

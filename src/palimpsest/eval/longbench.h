@@ -1,0 +1,38 @@
+// LongBench's own files: records, prompts, output lengths (Bai et al., arXiv 2308.14508).
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "palimpsest/text/vocabulary.h"
+
+namespace palimpsest {
+
+struct LongBenchRecord {
+  std::string input, context, dataset;
+  std::vector<std::string> answers, classes;
+  long long length = 0;
+  std::string prediction;  // of files of predictions
+};
+
+// These throw Error that names the file, the line and the field. A record has input, context, answers and dataset (or
+// `dataset` is given for all); a prediction has pred and answers.
+std::vector<LongBenchRecord> read_longbench(std::string_view jsonl, const std::string& file,
+                                            const std::string& dataset);
+std::vector<LongBenchRecord> read_predictions(std::string_view jsonl, const std::string& file);
+// dataset2prompt.json and dataset2maxlen.json.
+std::map<std::string, std::string> read_prompts(std::string_view json, const std::string& file);
+std::map<std::string, int> read_lengths(std::string_view json, const std::string& file);
+
+struct LongBenchPrompt {
+  std::string context, question;  // the question is what follows the record's context
+  bool truncated = false;
+};
+// The prompt with its places filled. One of more than `most` tokens loses its middle: the first and the last most / 2
+// tokens stay. Throws Error for a place that the record has no field for.
+LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecord& record, long long most,
+                                 const Vocabulary& vocabulary);
+
+}  // namespace palimpsest

@@ -1,0 +1,151 @@
+// A report as Markdown, and as one HTML page.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "palimpsest/eval/report.h"
+
+namespace palimpsest {
+namespace {
+
+using nlohmann::json;
+
+std::string figure_of(double value, bool percent) {
+  if (!std::isfinite(value)) return "-";
+  return percent ? fmt::format("{:.1f}%", 100 * value) : fmt::format("{:.4g}", value);
+}
+
+std::string interval(const ReportRow& row, bool percent) {
+  if (!std::isfinite(row.low)) return "";
+  return fmt::format(" [{}, {}]", figure_of(row.low, percent), figure_of(row.high, percent));
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char each : text) {
+    if (each == '<')
+      out += "&lt;";
+    else if (each == '>')
+      out += "&gt;";
+    else if (each == '&')
+      out += "&amp;";
+    else if (each == '"')
+      out += "&quot;";
+    else
+      out += each;
+  }
+  return out;
+}
+
+std::vector<std::string> cells_of(const ReportRow& row, bool percent) {
+  return {row.method,
+          row.budget == 0 ? "-" : fmt::format("{}", row.budget),
+          row.protection,
+          fmt::format("{:.1f}", static_cast<double>(row.bytes) / 1024),
+          fmt::format("{:.1f}", static_cast<double>(row.peak) / 1024),
+          fmt::format("{}", row.evicted),
+          figure_of(row.quality, percent) + interval(row, percent),
+          std::isfinite(row.tpot) ? fmt::format("{:.3f}", row.tpot) : "-"};
+}
+
+std::vector<std::string> heads_of(const ReportTable& table) {
+  return {"method", "budget", "protected", "cache, KiB", "peak, KiB", "evicted", table.unit + " (95%)", "ms a token"};
+}
+
+std::size_t failures(const Report& report) {
+  std::size_t count = 0;
+  for (const ReportSource& source : report.sources) count += source.error.empty() ? 0 : 1;
+  return count;
+}
+
+std::string summary(const Report& report) {
+  return fmt::format("{} runs, {} failed. Numbers in brackets name the run: its command is at the end.",
+                     report.sources.size(), failures(report));
+}
+
+// In a script no text may end the script.
+std::string in_script(const json& value) {
+  std::string out = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  for (auto at = out.find("</"); at != std::string::npos; at = out.find("</", at + 3)) out.insert(at + 1, "\\");
+  return out;
+}
+
+constexpr const char* kStyle = R"(
+body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.5rem 0 1rem}
+th,td{padding:.15rem .7rem;text-align:right;border-bottom:1px solid #ddd}th:first-child,td:first-child{text-align:left}
+.maps{display:flex;flex-wrap:wrap}.maps>div{width:32rem;max-width:100%}h3{font-size:1rem;margin:1rem 0 0}
+code{font-size:.85em;overflow-wrap:anywhere}.failed{color:#a00}li:target{background:#ffd})";
+
+}  // namespace
+
+std::string to_markdown(const Report& report, const std::string& title) {
+  std::string out = fmt::format("# {}\n\n{}\n", title, summary(report));
+  for (const ReportTable& table : report.tables) {
+    out += fmt::format("\n## {}\n\n|", table.title);
+    for (const std::string& head : heads_of(table)) out += fmt::format(" {} |", head);
+    out += " run |\n|---|---:|---|---:|---:|---:|---:|---:|---|\n";
+    for (const ReportRow& row : table.rows) {
+      out += "|";
+      for (const std::string& cell : cells_of(row, table.percent)) out += fmt::format(" {} |", cell);
+      for (const std::size_t each : row.sources) out += fmt::format(" [{0}](#run-{0})", each + 1);
+      out += " |\n";
+    }
+  }
+  out += "\n## Runs\n\n";
+  for (std::size_t i = 0; i < report.sources.size(); ++i) {
+    const ReportSource& source = report.sources[i];
+    out += fmt::format("- <a id=\"run-{0}\"></a>[{0}] `{1}` (version {2}, {3}, {4:.1f} s){5}{6}\n", i + 1,
+                       source.command, source.version, source.started, source.seconds,
+                       source.error.empty() ? "" : " **failed**: " + source.error,
+                       source.said.empty() ? "" : "; said: " + source.said);
+  }
+  return out;
+}
+
+std::string to_html(const Report& report, const std::string& title, std::string_view plotly) {
+  std::string out = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title><link rel=\"icon\" "
+      "href=\"data:,\"><style>{1}</style>\n<script>",
+      escaped(title), kStyle);
+  out += plotly;
+  out += fmt::format("</script></head>\n<body><h1>{}</h1><p>{}</p>\n", escaped(title), summary(report));
+  for (const ReportTable& table : report.tables) {
+    out += fmt::format("<h2>{}</h2>\n<table><tr>", escaped(table.title));
+    for (const std::string& head : heads_of(table)) out += fmt::format("<th>{}</th>", escaped(head));
+    out += "<th>run</th></tr>\n";
+    for (const ReportRow& row : table.rows) {
+      const ReportSource& source = report.sources[row.sources.front()];
+      out += fmt::format("<tr title=\"{}&#10;version {}\">", escaped(source.command), escaped(source.version));
+      for (const std::string& cell : cells_of(row, table.percent)) out += fmt::format("<td>{}</td>", escaped(cell));
+      out += "<td>";
+      for (const std::size_t each : row.sources) out += fmt::format(" <a href=\"#run-{0}\">{0}</a>", each + 1);
+      out += "</td></tr>\n";
+    }
+    out += "</table>\n";
+  }
+  bool maps = false;
+  json figures = json::array();
+  for (const ReportFigure& figure : report.figures) {
+    if (figure.small != maps) out += figure.small ? "<h2>Maps</h2><div class=\"maps\">\n" : "</div>\n";
+    maps = figure.small;
+    out += fmt::format("<div><h3>{}</h3><div id=\"figure-{}\"></div></div>\n", escaped(figure.title), figures.size());
+    figures.push_back({{"data", figure.data}, {"layout", figure.layout}});
+  }
+  if (maps) out += "</div>\n";
+  out += "<h2>Runs</h2><ol>\n";
+  for (std::size_t i = 0; i < report.sources.size(); ++i) {
+    const ReportSource& source = report.sources[i];
+    out += fmt::format("<li id=\"run-{}\"><code>{}</code> (version {}, {}, {:.1f} s)", i + 1, escaped(source.command),
+                       escaped(source.version), escaped(source.started), source.seconds);
+    if (!source.error.empty()) out += fmt::format(" <b class=\"failed\">failed: {}</b>", escaped(source.error));
+    if (!source.said.empty()) out += fmt::format(" said: {}", escaped(source.said));
+    out += "</li>\n";
+  }
+  out += "</ol>\n<script>const figures = " + in_script(figures) +
+         ";\nfigures.forEach((f, i) => Plotly.newPlot('figure-' + i, f.data, f.layout, {responsive: true}));</script>\n"
+         "</body></html>\n";
+  return out;
+}
+
+}  // namespace palimpsest

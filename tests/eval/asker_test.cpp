@@ -1,0 +1,118 @@
+#include "palimpsest/eval/asker.h"
+
+#include <gtest/gtest.h>
+
+#include "palimpsest/eval/likelihood.h"
+#include "tests/support/error_of.h"
+#include "tests/support/shared_dir.h"
+
+namespace palimpsest {
+namespace {
+
+struct Small {
+  std::shared_ptr<Model> model = Model::load(testing::small_model());
+  std::shared_ptr<Decoder> decoder = std::make_shared<Decoder>(model, 1);
+  std::shared_ptr<Vocabulary> vocabulary = Vocabulary::load(testing::small_model());
+};
+
+const Small& small() {
+  static const Small made;
+  return made;
+}
+
+std::vector<TokenId> some_tokens(std::size_t count, unsigned seed) {
+  std::vector<TokenId> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    seed = seed * 1664525U + 1013904223U;
+    out.push_back(static_cast<TokenId>(3 + (seed >> 8U) % 200));
+  }
+  return out;
+}
+
+// What one would do without an Asker: a session for each question.
+std::vector<TokenId> plain(const Prompt& prompt, std::size_t question, Seen seen, const SessionOptions& options,
+                           int tokens, long long* evicted) {
+  Session session(small().decoder, options);
+  std::span<const float> logits;
+  std::vector<TokenId> all(prompt.context);
+  if (seen == Seen::kAfter && options.method.cache) {
+    session.prefill(all);
+    for (const TokenId token : prompt.questions[question]) logits = session.decode(token);
+  } else {
+    all.insert(all.end(), prompt.questions[question].begin(), prompt.questions[question].end());
+    logits = session.prefill(all);
+  }
+  std::vector<TokenId> out;
+  while (true) {
+    const TokenId token = top_two(logits).best;
+    if (small().vocabulary->is_end(token)) break;
+    out.push_back(token);
+    if (static_cast<int>(out.size()) == tokens) break;
+    logits = session.decode(token);
+  }
+  *evicted = session.cache().evicted();
+  return out;
+}
+
+TEST(Asker, AnswersAsASessionOfItsOwnWould) {
+  const Prompt prompt{some_tokens(110, 1), {some_tokens(9, 2), some_tokens(17, 3), some_tokens(5, 4)}};
+  for (const MethodRow& row : methods()) {
+    SessionOptions options;
+    options.method = row.preset;
+    options.chunk = 32;
+    options.page_size = 16;
+    if (row.preset.evicts()) {
+      try {
+        set_option(options.method, "budget", "64");
+        validate(options.method);
+        validate_pages(options.method, 64, 16);
+      } catch (const Error&) {
+        set_option(options.method, "budget", "300");  // its defaults keep more than 64
+      }
+    }
+    if (get_option(options.method, "split") == "duo") set_option(options.method, "split", "uniform");  // needs a list
+    for (const Seen seen : {Seen::kBefore, Seen::kAfter}) {
+      SCOPED_TRACE(std::string(row.name) + (seen == Seen::kAfter ? ", question seen after" : ""));
+      Asker asker(small().decoder, small().vocabulary, options);
+      for (int twice = 0; twice < 2; ++twice) {  // an asker is used again
+        const auto answers = asker.ask(prompt, seen, {.max_tokens = 8});
+        ASSERT_EQ(answers.size(), 3u);
+        for (std::size_t q = 0; q < 3; ++q) {
+          long long evicted = 0;
+          EXPECT_EQ(answers[q].tokens, plain(prompt, q, seen, options, 8, &evicted)) << "question " << q;
+          EXPECT_EQ(answers[q].evicted, evicted);
+          EXPECT_EQ(answers[q].prompt_tokens, static_cast<long long>(110 + prompt.questions[q].size()));
+        }
+      }
+    }
+  }
+}
+
+TEST(Asker, StopsAtALineAfterTheFirstWord) {
+  SessionOptions options;
+  Asker asker(small().decoder, small().vocabulary, options);
+  const Prompt prompt{some_tokens(20, 1), {some_tokens(3, 2)}};
+  const Answer whole = asker.ask(prompt, Seen::kBefore, {.max_tokens = 200}).front();
+  const Answer line = asker.ask(prompt, Seen::kBefore, {.max_tokens = 200, .stop_at_newline = true}).front();
+  EXPECT_EQ(line.text, whole.text.substr(0, whole.text.find('\n', whole.text.find_first_not_of(" \n\t"))));
+}
+
+TEST(Asker, ContextEndsWhereTheTokensOfTheQuestionsPart) {
+  const auto& vocabulary = *small().vocabulary;
+  const std::string context = "Once upon a time there was a cat. Its name was";
+  const std::vector<std::string> questions = {" Tom. Who?", " Tim. Who?"};
+  const Prompt prompt = tokenize_prompt(vocabulary, context, questions);
+  ASSERT_EQ(prompt.questions.size(), 2u);
+  for (std::size_t q = 0; q < 2; ++q) {
+    std::vector<TokenId> joined(prompt.context);
+    joined.insert(joined.end(), prompt.questions[q].begin(), prompt.questions[q].end());
+    EXPECT_EQ(joined, vocabulary.tokenize(context + questions[q], true, false));
+  }
+  EXPECT_GT(prompt.context.size(), 5u);
+  const std::vector<std::string> nothing = {""};
+  EXPECT_NE(testing::error_of([&] { tokenize_prompt(vocabulary, context, nothing); }).find("question"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace palimpsest

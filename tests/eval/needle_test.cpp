@@ -1,0 +1,129 @@
+#include "palimpsest/eval/needle.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "palimpsest/eval/data.h"
+#include "tests/support/error_of.h"
+#include "tests/support/shared_dir.h"
+
+namespace palimpsest {
+namespace {
+
+const Vocabulary& vocabulary() {
+  static const auto made = Vocabulary::load(testing::small_model());
+  return *made;
+}
+
+const Haystack& haystack() {
+  static const Haystack made(eval_data("haystack.txt"), "haystack");
+  return made;
+}
+
+std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Needle, EveryKindFitsItsLengthAndHoldsItsAnswers) {
+  for (const char* file : {"facts.json", "needles.json", "ruler.json"})
+    for (const NeedleKind& kind : parse_needle_kinds(eval_data(file), file))
+      for (const double depth : {0.0, 0.3, 1.0}) {
+        SCOPED_TRACE(kind.name);
+        Draw draw(7), again(7);
+        const NeedleSpec spec{1200, depth, 3};
+        const NeedlePrompt made = make_needle(kind, spec, haystack(), vocabulary(), draw);
+        EXPECT_LE(made.tokens + kind.tokens, spec.length);
+        EXPECT_GT(made.tokens + kind.tokens, spec.length - 250);  // a paragraph more would not fit
+        ASSERT_EQ(made.questions.size(), made.answers.size());
+        EXPECT_EQ(made.questions.size(), static_cast<std::size_t>(1 + std::min(kind.same, 2)));
+        for (const std::string& answer : made.answers) EXPECT_TRUE(says(made.context, answer)) << answer;
+        EXPECT_EQ((made.context + made.questions.front()).find('{'), std::string::npos);
+        EXPECT_EQ(make_needle(kind, spec, haystack(), vocabulary(), again).context, made.context);
+      }
+}
+
+TEST(Needle, StandsAtItsDepth) {
+  const auto kinds = parse_needle_kinds(eval_data("needles.json"), "needles.json");
+  for (const NeedleKind& kind : kinds) {
+    if (kind.name != "passkey") continue;
+    for (const double depth : {0.0, 0.25, 0.5, 0.75, 1.0}) {
+      Draw draw(3);
+      const NeedlePrompt made = make_needle(kind, {2000, depth, 1}, haystack(), vocabulary(), draw);
+      const double bytes = static_cast<double>(made.context.size() - kind.intro.size());
+      const double at = static_cast<double>(made.context.find("The pass key") - kind.intro.size());
+      EXPECT_NEAR(at / bytes, depth, 0.03);
+      EXPECT_EQ(times(made.context, made.answers[0]), 2u);
+    }
+  }
+}
+
+TEST(Needle, KeysDiffer) {
+  const auto kinds = parse_needle_kinds(eval_data("needles.json"), "needles.json");
+  for (const NeedleKind& kind : kinds) {
+    if (kind.name != "multi-key" && kind.name != "lines") continue;
+    Draw draw(5);
+    const NeedlePrompt made = make_needle(kind, {1500, 0.5, 1}, haystack(), vocabulary(), draw);
+    const std::string asked = made.questions[0];
+    std::set<std::string> keys;
+    std::size_t count = 0;
+    const std::string before = kind.fill ? "line " : "numbers for ", after = kind.fill ? ": REG" : " is: ";
+    for (auto at = made.context.find(before); at != std::string::npos; at = made.context.find(before, at + 1)) {
+      const auto from = at + before.size();
+      const auto end = made.context.find(after, from);
+      if (end == std::string::npos || end - from > 40) continue;
+      ++count;
+      keys.insert(made.context.substr(from, end - from));
+    }
+    EXPECT_EQ(keys.size(), count);
+    EXPECT_GE(count, kind.fill ? 20u : 8u);
+    EXPECT_EQ(times(made.context, made.answers[0]), 1u);
+  }
+}
+
+TEST(Needle, RefusesWhatCannotBe) {
+  const auto refused = [](const std::string& json, const std::string& part) {
+    EXPECT_NE(testing::error_of([&] { parse_needle_kinds(json, "mine.json"); }).find(part), std::string::npos) << json;
+  };
+  refused("{", "mine.json");
+  refused("[1]", "not an object");
+  refused(R"({"a": {}})", "variants");
+  refused(R"({"a": {"variants": []}})", "no variants");
+  refused(R"({"a": {"unit": "x", "variants": [{"needle": "", "question": "", "words": {}}]}})", "{text}");
+  refused(R"({"a": {"variants": [{"needle": "k", "question": "q", "words": {}}]}})", "{value}");
+  refused(R"({"a": {"variants": [{"needle": "{value}", "question": "q", "words": {"value": "5"}}]}})", "range");
+  refused(R"({"a": {"variants": [{"needle": "{value}", "question": "q", "words": {"value": []}}]}})", "empty");
+  const auto kinds = parse_needle_kinds(
+      R"({"a": {"spread": 3, "variants": [{"needle": "{k} {value}", "question": "q", "words": {"k": ["x"], "value": "1-9"}}]}})",
+      "mine.json");
+  Draw draw(1);
+  EXPECT_NE(testing::error_of([&] {
+              make_needle(kinds[0], {500, 0, 1}, haystack(), vocabulary(), draw);
+            }).find("too short"),
+            std::string::npos);
+  EXPECT_NE(testing::error_of([] { Haystack("Too short. A text.", "mine.txt"); }).find("mine.txt"), std::string::npos);
+}
+
+TEST(Needle, AValueIsAWordOfItsOwn) {
+  EXPECT_TRUE(says(" The number is 512.", "512"));
+  EXPECT_TRUE(says("512", "512"));
+  EXPECT_FALSE(says("5123", "512"));
+  EXPECT_FALSE(says("x512", "512"));
+  EXPECT_TRUE(says("5123 or 512", "512"));
+  EXPECT_FALSE(says("", "512"));
+}
+
+TEST(Haystack, SentencesParagraphsWords) {
+  const Haystack h("One two. \"Three four!\" he\nsaid. Mr.X came. A? B! C. D. E. F.\n\n\nNext words; here. End", "t");
+  EXPECT_EQ(h.paragraphs().size(), 2u);
+  EXPECT_EQ(h.sentences()[1], "\"Three four!\"");
+  EXPECT_EQ(h.sentences()[2], "he said.");
+  EXPECT_EQ(h.sentences()[3], "Mr.X came.");
+  EXPECT_EQ(h.sentences().back(), "End");
+  EXPECT_EQ(h.words(), (std::vector<std::string>{"four", "said", "came", "words", "here"}));
+}
+
+}  // namespace
+}  // namespace palimpsest
