@@ -181,6 +181,7 @@ void ColumnSums(benchmark::State& state) {
   AttentionModelOptions o;
   o.new_tokens = o.slots = static_cast<int>(state.range(0));
   o.layers = 1;
+  if (state.range(2) > 0) o.late = static_cast<int>(state.range(2));
   Team team(static_cast<int>(state.range(1)));
   AttentionModel model(o);
   ThreeStep three(o.slots, o.head_dim, team.threads());
@@ -202,9 +203,47 @@ void ColumnSums(benchmark::State& state) {
   state.counters["three_step_over_ours"] = median(ratio);
 }
 BENCHMARK(ColumnSums)
-    ->ArgNames({"tokens", "threads"})
-    ->Args({4096, 1})
-    ->Args({4096, 2})
+    ->ArgNames({"tokens", "threads", "late"})  // late: besides, those of so many of the last queries
+    ->Args({4096, 1, 0})
+    ->Args({4096, 2, 0})
+    ->Args({4096, 1, 32})
+    ->Args({4096, 2, 32})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+
+// A decode step over `slots` tokens and three times as many merged into them (EMS, gamma = 4) beside one over `slots`
+// alone, and beside one over four times as many slots: what expanding the cache costs at the least, without the copies.
+void Merged(benchmark::State& state) {
+  AttentionModelOptions o;
+  o.slots = static_cast<int>(state.range(0));
+  o.head_dim = static_cast<int>(state.range(1));
+  o.group = static_cast<int>(state.range(2));
+  const bool weights = state.range(4) != 0;
+  o.own_places = state.range(5) != 0;
+  Team team(1);
+  AttentionModel plain(o);
+  o.slots *= 4;
+  AttentionModel expanded(o);
+  o.slots /= 4;
+  o.merged = 3 * o.slots;
+  o.skew = static_cast<double>(state.range(3));
+  AttentionModel merged(o);
+  for (AttentionModel* model : {&plain, &expanded, &merged}) model->run(team, weights);
+  std::vector<double> cost, expanding;
+  for (auto _ : state) {
+    const double one = seconds_of(team, plain, weights), ours = seconds_of(team, merged, weights);
+    state.SetIterationTime(ours);
+    cost.push_back(ours / one);
+    expanding.push_back(seconds_of(team, expanded, weights) / one);
+  }
+  state.counters["of_plain"] = median(cost);
+  state.counters["expanded_of_plain"] = median(expanding);
+}
+BENCHMARK(Merged)
+    ->ArgNames({"slots", "dims", "group", "skew", "weights", "own_places"})
+    ->ArgsProduct({{256, 1024}, {64, 128}, {1, 4}, {1}, {0, 1}, {0}})
+    ->ArgsProduct({{256}, {64, 128}, {4}, {4}, {0, 1}, {0}})
+    ->ArgsProduct({{256}, {64, 128}, {1, 4}, {1}, {0}, {1}})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 

@@ -1,6 +1,7 @@
 #include "bench/attention_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -56,6 +57,21 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   fresh_.resize(count(o.new_tokens));
   std::iota(fresh_.begin(), fresh_.end(), first);
   slots_ = {when_.data(), rank_.data(), o.slots, o.slots, fresh_.data(), o.new_tokens};
+  if (o.merged > 0) {
+    for (int i = 0; i < o.merged; ++i) {
+      const double u = std::uniform_real_distribution<double>(0, 1)(random);
+      merged_.add({.position = static_cast<Position>(random() % static_cast<unsigned>(o.slots)),
+                   .slot = static_cast<int>(std::pow(u, o.skew) * first),
+                   .factor = std::exp(0.2F * normal(random))},
+                  {});
+    }
+    SlotTable table(o.page_size, Mechanism::kMerge, false);
+    table.insert(o.slots);
+    if (o.own_places) merged_.reserve(0, true);
+    merged_.lay(table);
+    merged_view_ = merged_.view();
+    slots_.merged = &merged_view_;
+  }
   for (std::size_t h = 0; h < heads; ++h) head_.push_back({page_.data() + h * pages, &slots_});
   for (int l = 0; l < o.layers * o.batch; ++l) {
     layer_.push_back(layout_);
@@ -71,10 +87,12 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
     StepTokens t;
     t.first = b * o.new_tokens;
     t.count = o.new_tokens;
+    t.weights_queries = o.late;
     t.when = when_.data() + first;
     t.position = first;
     t.key_row = rows_.data() + count(first, o.head_dim);
     t.rank_row = rows_.data();
+    if (o.own_places) t.distance_row = rows_.data();
     tokens_.push_back(t);
   }
 
@@ -87,8 +105,10 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   fill(k_, o.kv_heads);
   fill(v_, o.kv_heads);
   out_.resize(q_.size());
-  weights_.resize(count(o.kv_heads, o.batch), std::vector<float>(count(o.slots)));
+  weights_.resize(count(o.kv_heads, o.batch), std::vector<float>(count(o.slots + merged_view_.places())));
   for (std::vector<float>& w : weights_) weights_of_.push_back(w.data());
+  sums_ = weights_;
+  for (std::vector<float>& w : sums_) sums_of_.push_back(w.data());
   step_.shape = {query_heads, o.kv_heads,       o.head_dim, o.head_dim,
                  0.125F,      RopeKind::kPairs, o.head_dim, rotation_of(o.way)};
   step_.tokens = tokens_.data();
@@ -114,6 +134,7 @@ void AttentionModel::run(Team& team, bool weights) {
     steps.back().layer = l;
     steps.back().cache = layer_.data() + l * o_.batch;
     if (weights) steps.back().weights = weights_of_.data();
+    if (weights && o_.late != INT32_MAX) steps.back().sums = sums_of_.data();
   }
   scratch_.reserve(steps[0], team.threads());
   if (!rank_tiles_.empty())

@@ -6,6 +6,7 @@
 
 #include "bench/team.h"
 #include "palimpsest/attention/cpu.h"
+#include "palimpsest/cache/merged.h"
 #include "palimpsest/cache/pages.h"
 
 namespace palimpsest::bench {
@@ -19,6 +20,10 @@ struct AttentionModelOptions {
   int head_dim = 64, kv_heads = 8, group = 4, layers = 16;
   CacheType type = CacheType::kF16;
   Way way = Way::kAtWrite;
+  int merged = 0;           // tokens in the slots of others, of each head
+  bool own_places = false;  // of merged tokens
+  double skew = 1;          // of their classes: 1: all slots alike; more: some have many
+  int late = INT32_MAX;     // weights are of so many of the last queries, and their sums over all are wanted, too
 };
 
 // Sequences whose last `new_tokens` are inserted and attend. Slots have random ranks, as after many evictions.
@@ -40,14 +45,16 @@ class AttentionModel {
   std::vector<std::byte*> page_;
   std::vector<std::int32_t> when_, rank_;
   std::vector<int> fresh_;
+  MergedTokens merged_{0};
+  MergedView merged_view_;
   SlotsView slots_;
   std::vector<HeadPages> head_;
   std::vector<LayerView> layer_;  // [layers][batch]
   std::vector<StepTokens> tokens_;
   std::vector<float> rows_, q_, k_, v_, out_, rank_tiles_;
   std::vector<const float*> rank_tiles_of_;
-  std::vector<std::vector<float>> weights_;
-  std::vector<float*> weights_of_;
+  std::vector<std::vector<float>> weights_, sums_;
+  std::vector<float*> weights_of_, sums_of_;
   AttentionStep step_;
   AttentionScratch scratch_;
 };

@@ -58,6 +58,9 @@ Json terms_of(const Footprint& f, const Hyperparameters& hyper, const std::vecto
   if (f.of_heads > 0)
     out["terms"].push_back(term(
         "of queries", {{layers, "layers"}, {heads, "KV heads"}, {f.of_heads / layers / heads, "bytes"}}, f.of_heads));
+  if (f.merged > 0)
+    out["terms"].push_back(
+        term("merged tokens", {{f.tables, "tables"}, {f.merged / f.tables, "bytes at most"}}, f.merged));
   out["bytes_in_use"] = f.in_use();
   out["bytes_tables"] = f.bookkeeping();
   out["bytes"] = f.total();

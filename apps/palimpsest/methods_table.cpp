@@ -28,7 +28,7 @@ std::string needs_of(const Method& method) {
   else if (needs.attention_window == Needs::kAll)
     parts.push_back("attention");
   else if (needs.attention_window > 0)
-    parts.push_back(fmt::format("attention of {}", needs.attention_window));
+    parts.push_back(fmt::format("attention of {}{}", needs.attention_window, needs.attention_sum ? " and of all" : ""));
   const std::string which = needs.at_birth ? "new " : "all ";
   if (needs.keys && needs.values)
     parts.push_back(which + "keys, values");

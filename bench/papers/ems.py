@@ -1,5 +1,7 @@
-"""EMS's table 3: under one cap on the cache's memory, the batch that fits and its throughput."""
+"""EMS: its table 3 (under one cap on the cache's memory, the batch that fits and its throughput), what attention over merged
+tokens costs, and what its global score does."""
 from engine import LLAMA_7B_ONE
+from equip_kernels import bench
 from report import median, span, table, times, verdict
 
 READ, WRITTEN, BUDGET, CHUNK, PAGE = 4096, 8192, 256, 64, 16
@@ -72,3 +74,42 @@ def table_3(o):
 
 def whole_of_one(steps, reading):
     return [seconds_of_steps(DEPTHS, s) + r for s, r in zip(steps["full cache"], reading["full cache"])]
+
+
+def micro(o, filter, repetitions):
+    """Rows of attention_bench: their arguments by name, and their counters."""
+    got, command = bench(o, "attention_bench", f"--benchmark_filter={filter}", "--benchmark_format=json",
+                         f"--benchmark_min_time={o.effort.pick('0.3s', '1s')}", f"--benchmark_repetitions={repetitions}")
+    rows = {}
+    for row in got["benchmarks"]:
+        if row["run_type"] != "iteration":
+            continue
+        name = dict(part.split(":") for part in row["run_name"].split("/")[1:] if ":" in part)
+        rows.setdefault(tuple(sorted((k, int(v)) for k, v in name.items())), []).append(row)
+    return [(dict(key), runs) for key, runs in rows.items()], command
+
+
+def merged(o):
+    """Attention over merged tokens"""
+    rows, command = micro(o, "^Merged", o.effort.pick(1, 3))
+    lines = [[f"{k['slots']:,}", f"{4 * k['slots']:,}", k["dims"], k["group"], "all alike" if k["skew"] == 1 else "a few large", "yes" if k["weights"] else "no",
+              "own" if k["own_places"] else "centre's", times([r["of_plain"] for r in runs]), times([r["expanded_of_plain"] for r in runs])]
+             for k, runs in rows]
+    asked = [r["of_plain"] for k, runs in rows if not k["own_places"] and k["dims"] == 128 and k["group"] == 1 for r in runs]
+    return ["A decode step over B slots with 3 B tokens merged into them (gamma = 4), beside one over B plain tokens, and beside one over 4 B: what expanding "
+            "costs at the least, without the copies that it makes. f16, one thread, 8 KV heads, random classes. Weights: whether each token's attention is handed out, as "
+            "EMS asks for it.", "",
+            *table(["slots", "tokens", "dimensions", "group", "classes", "weights", "places", "over B plain tokens", "4 B plain tokens over B"], lines),
+            verdict("At most 1.3x in the paper's shape (128 dimensions, no groups), places of the centre", 1.3 / median(asked), 1), ""], command
+
+
+def global_score(o):
+    """The global score of a prompt of 4,096 tokens"""
+    rows, command = micro(o, "^ColumnSums", o.effort.pick(1, 3))
+    lines = [[k["threads"], "global and local (last 32)" if k["late"] else "global", f"{100 * median([r['columns_cost'] for r in runs]):.0f}%",
+              f"{median([r['three_step_cost'] for r in runs]):.1f}x", times([r["three_step_over_ours"] for r in runs])] for k, runs in rows]
+    least = min(median([r["three_step_over_ours"] for r in runs]) for _, runs in rows)
+    return ["What the sums over queries add to one layer's attention (llama-3.2-1b's shape), and the three-step form: scores as a matrix, softmax, sum of columns "
+            "(ggml's product and softmax).", "",
+            *table(["threads", "score", "ours, of attention", "three steps, of attention", "three steps over ours"], lines),
+            verdict("Three steps over ours", least, 13), ""], command

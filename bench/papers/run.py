@@ -33,7 +33,7 @@ LAZY = Page("lazy", "Lazy Pruning: its tables at our scale", "Made by `make benc
             ["lazy1", "lazyA1", "lazyA2", "lazyA3"])
 SPARSE = Page("sparse", "Sparse eviction: the blog's table in our engine", "Made by `make bench-papers` (bench/papers).", ["blog"])
 PAGED = Page("paged-eviction", "PagedEviction: its figures at our scale", "Made by `make bench-papers` (bench/papers), part by part.", ["paged3", "paged4", "pool"])
-EMS = Page("ems", "EMS: its table 3 at our scale", "Made by `make bench-papers` (bench/papers).", ["ems3"])
+EMS = Page("ems", "EMS: its table 3 at our scale", "Made by `make bench-papers` (bench/papers).", ["ems3", "merged", "score"])
 
 PARTS = {
     "torch": (EQUIP, torch_report.baselines), "table5": (EQUIP, equip_kernels.table_5), "table6": (EQUIP, equip_kernels.table_6),
@@ -42,7 +42,7 @@ PARTS = {
     "table1": (EQUIP, equip.table_1), "table4": (EQUIP, equip.table_4), "full": (EQUIP, equip.full_cache), "d3": (EQUIP, equip.scaling),
     "lazy1": (LAZY, lazy.table_1), "lazyA1": (LAZY, lazy.table_a1), "lazyA2": (LAZY, lazy.table_a2), "lazyA3": (LAZY, lazy.table_a3),
     "blog": (SPARSE, sparse.blog), "paged3": (PAGED, paged.figure_3), "paged4": (PAGED, paged.figure_4), "pool": (PAGED, paged.one_pool),
-    "ems3": (EMS, ems.table_3),
+    "ems3": (EMS, ems.table_3), "merged": (EMS, ems.merged), "score": (EMS, ems.global_score),
 }
 
 

@@ -167,6 +167,10 @@ TEST(AttentionCpu, PromptChunks) {
       check(o);
       o.weights_queries = 30;
       check(o);
+      o.sums = true;
+      check(o);
+      o.merged = 300;
+      check(o);
     }
   }
 }
@@ -198,6 +202,37 @@ constexpr unsigned kRandomSteps = 40;
 #else
 constexpr unsigned kRandomSteps = 300;
 #endif
+
+// Merged tokens are never expanded, and are met as if they were: classes of one and of many tokens, few and many
+// queries.
+TEST(AttentionCpu, MergedTokens) {
+  unsigned seed = 100;
+  for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0})
+    for (const int merged : {1, 100, 768})
+      for (const int new_tokens : {1, 3, 90})
+        for (const int group : {1, 3, 4, 8}) {
+          RandomCacheOptions o;
+          o.seed = ++seed;
+          o.type = type;
+          o.kv_heads = 2;
+          o.group = group;
+          o.old_tokens = 255;
+          o.new_tokens = new_tokens;
+          o.page_size = 64;
+          o.own_slots = seed % 2 == 0;
+          o.dead = seed % 3 == 0 ? 0.2 : 0;
+          o.merged = merged;
+          o.own_places = seed % 7 < 2;
+          o.rotation = Rotation::kAtWrite;
+          o.rope = RopeKind::kHalves;
+          o.rope_dims = 64;
+          o.weights = seed % 5 > 0;
+          o.sums = seed % 5 > 1;
+          o.weights_queries = 32;
+          check(o);
+          if (HasFailure()) return;
+        }
+}
 
 // Anything with anything.
 TEST(AttentionCpu, RandomSteps) {
@@ -240,6 +275,9 @@ TEST(AttentionCpu, RandomSteps) {
     o.rank_keys = o.rotation == Rotation::kAtWrite && one_of(false, true);
     o.weights = one_of(false, true);
     o.weights_queries = one_of(INT32_MAX, 1, 5);
+    o.sums = o.weights && one_of(false, true);
+    if ((o.rotation == Rotation::kNever || o.rotation == Rotation::kAtWrite) && !o.two_queries)
+      o.merged = one_of(0, 1, 40, 500), o.own_places = one_of(false, true);
     check(o);
     if (HasFailure()) return;
   }

@@ -166,6 +166,9 @@ const Case kBounded[] = {
     {"h2o:budget=64,sinks=0.1,recent=0.25"},
     {"h2o:budget=64,split=pyramid,sinks=2,recent=8"},
     {"streaming:budget=64,split=pyramid,sinks=2"},
+    {"global-local:budget=64"},
+    {"ems:budget=64,tau=1,gamma=1"},
+    {"cam:budget=64"},
 };
 INSTANTIATE_TEST_SUITE_P(Unbounded, FootprintTest, ::testing::ValuesIn(kUnbounded));
 INSTANTIATE_TEST_SUITE_P(Bounded, FootprintTest, ::testing::ValuesIn(kBounded));
@@ -191,6 +194,26 @@ TEST(Footprint, OfAppendIsABound) {
       for (int page = 0; page < cache.table(t).pages(); ++page)
         EXPECT_TRUE(!cache.table(t).mapped(page) || cache.table(t).live_in_page(page) > 0) << method;
     EXPECT_GE(cache.slots_per_token(), 1);
+  }
+}
+
+// Merged tokens have what they need, and no more than was foreseen; keys and values are those of the budget.
+TEST(Footprint, OfMergeIsABound) {
+  for (const char* method :
+       {"ems:budget=40,recent=8,tau=0", "ems:budget=48,recent=8,tau=0.05,gamma=9,schedule=step,places=own"}) {
+    const SessionOptions options = Case{method}.options();
+    Session session(small_decoder(), options);
+    const Cache& cache = session.cache();
+    std::size_t merged = 0;
+    for (int tokens = 1; tokens <= 400; ++tokens) {
+      session.decode((tokens * 37 + tokens / 7) % 64);
+      const Footprint f = footprint(cache_options(options, small_decoder()->cache_options(), PositionKind::kRotary),
+                                    occupancies(options, PositionKind::kRotary, 0, tokens).writing);
+      ASSERT_EQ(cache.bytes_in_use(), f.in_use()) << method << " " << tokens;
+      ASSERT_LE(cache.bytes_tables(), f.bookkeeping()) << method << " " << tokens;
+    }
+    for (int t = 0; t < cache.tables(); ++t) merged += cache.merged(t)->tokens().size();
+    EXPECT_GT(merged, 100u) << method;
   }
 }
 

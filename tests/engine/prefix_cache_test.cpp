@@ -118,6 +118,11 @@ const char* const kMethods[] = {"full",
                                 "expected-attention:budget=40,every=8",
                                 "pyramidkv:budget=60",
                                 "adakv:budget=60,schedule=prompt+step",
+                                "global-local:budget=40",
+                                "ems:budget=40,recent=8,tau=0.1",
+                                "ems:budget=40,recent=8,tau=0.1,schedule=step",
+                                "ems:budget=40,recent=8,tau=0.1,schedule=step,places=own",
+                                "cam:budget=40",
                                 "paged-eviction:budget=64",
                                 "paged-eviction:budget=96,schedule=step"};
 

@@ -116,7 +116,12 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                              "kvzip:budget=48",
                              "kvzip:budget=48,schedule=prompt+step,recent=16",
                              "pyramidkv:budget=60,schedule=prompt+step",
-                             "adakv:budget=48,schedule=prompt+step"})
+                             "adakv:budget=48,schedule=prompt+step",
+                             "global-local:budget=40",
+                             "ems:budget=40,recent=4,tau=0.1",
+                             "ems:budget=40,recent=4,tau=0.1,places=own",
+                             "cam:budget=40",
+                             "ems:budget=40,recent=4,tau=0,gamma=2,schedule=step"})
     for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
       if (type == CacheType::kQ8_0 && std::string(method).find("compact-shift") != std::string::npos) continue;
       if (type == CacheType::kQ8_0 && std::string(method).find("cached-half") != std::string::npos) continue;

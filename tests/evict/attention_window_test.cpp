@@ -25,12 +25,12 @@ CacheOptions options(Mechanism mechanism, int columns) {
 // parts that the window still holds.
 TEST(AttentionWindow, SumsTheLastQueriesOfEachTokenWhereverItLies) {
   std::mt19937 random(4);
-  for (const int window : {1, 2, 7, 8, 9, 32, 33})
+  for (const int window : {1, 2, 7, 8, 9, 32, 33, -5, -32})  // negative: two windows, and the sum of all queries
     for (const Mechanism mechanism : {Mechanism::kInPlace, Mechanism::kShift, Mechanism::kGather, Mechanism::kAppend}) {
-      const Needs needs = {.attention_window = window};
-      const int parts = needs.parts(), size = (window + parts - 1) / parts;
-      ASSERT_LE(parts, 8);
-      Cache cache(options(mechanism, parts));
+      const bool both = window < 0;
+      const Needs needs = {.attention_window = std::abs(window), .past_window = both, .attention_sum = both};
+      const int parts = both ? 2 : std::min(window, 8), size = both ? -window : (window + parts - 1) / parts;
+      Cache cache(options(mechanism, parts + (both ? 1 : 0)));
       std::map<Position, std::vector<std::pair<Position, float>>> given[2];  // token -> last query of a step, weight
       for (int step = 0; step < 120; ++step) {
         Plan plan;
@@ -52,7 +52,9 @@ TEST(AttentionWindow, SumsTheLastQueriesOfEachTokenWhereverItLies) {
             weights[slot] = static_cast<float>(random() % 1024) / 1024;
             given[t][table.position()[slot]].emplace_back(table.next() - 1, weights[slot]);
           }
-          add_to_window(needs, table, weights);
+          std::vector<float> sums;
+          for (const float weight : weights) sums.push_back(2 * weight);
+          add_to_window(needs, table, weights, sums);
           std::vector<float> sum;
           window_sum(needs, cache, t, sum);
           for (std::size_t slot = 0; slot < sum.size(); ++slot) {
@@ -61,6 +63,10 @@ TEST(AttentionWindow, SumsTheLastQueriesOfEachTokenWhereverItLies) {
             for (const auto& [query, weight] : given[t][table.position()[slot]])
               if (query / size > (table.next() - 1) / size - parts) expected += weight;
             ASSERT_NEAR(sum[slot], expected, 1e-4) << "window " << window << " step " << step << " slot " << slot;
+            if (!both) continue;
+            float all = 0;
+            for (const auto& [query, weight] : given[t][table.position()[slot]]) all += 2 * weight;
+            ASSERT_NEAR(table.column(parts)[slot], all, 1e-3);
           }
         }
       }

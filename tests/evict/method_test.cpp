@@ -33,7 +33,7 @@ TEST(Method, Streaming) {
   EXPECT_EQ(
       spell_out(m),
       "streaming:policy=recent,budget=256,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
-      "refresh=0,mechanism=in-place,positions=cache,rerotate=auto,cache=on");
+      "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=cache,rerotate=auto,cache=on");
 }
 
 TEST(Method, FullIsUnbounded) {
@@ -41,14 +41,14 @@ TEST(Method, FullIsUnbounded) {
   EXPECT_EQ(
       spell_out(parse_method("full")),
       "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,schedule=step,every=1,slack=0,max-drop=0,refresh=0,"
-      "mechanism=in-place,positions=original,rerotate=auto,cache=on");
+      "mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=original,rerotate=auto,cache=on");
 }
 
 TEST(Method, EveryKeyIsReadAndSpelledOut) {
   const char* text =
       "full:policy=recent,budget=77,split=heads.txt,sinks=3,recent=half,schedule=prompt+step,every=9,slack=2,max-drop="
       "6,"
-      "refresh=1,mechanism=gather,positions=cache,rerotate=cached-half,cache=off";
+      "refresh=1,mechanism=gather,gamma=3,tau=0.25,join=next,places=own,positions=cache,rerotate=cached-half,cache=off";
   const Method m = parse_method(text);
   EXPECT_EQ(m.policy, "recent");
   EXPECT_EQ(m.budget, 77);
@@ -112,36 +112,37 @@ TEST(Method, StringsThatCannotBeRead) {
       {"",
        "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "paged-eviction, knorm, keydiff, duo, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, sparse, "
        "compact-shift or window-recompute"},
       {"Streaming",
        "unknown method 'Streaming': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "paged-eviction, knorm, keydiff, duo, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
        "unknown method 'streaming ': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "paged-eviction, knorm, keydiff, duo, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, sparse, "
        "compact-shift or "
        "window-recompute"},
       {":budget=1",
        "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "paged-eviction, knorm, keydiff, duo, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, sparse, "
        "compact-shift or window-recompute"},
       {"streaming:", "method 'streaming:' ends with a colon: use NAME or NAME:key=value,key=value"},
       {"streaming:256", "'256' in method 'streaming:256' is not key=value"},
       {"streaming:budget=8,", "a comma at the end of method 'streaming:budget=8,'"},
       {"streaming:bugdet=8",
        "unknown method option 'bugdet': use policy, budget, split, sinks, recent, schedule, every, slack, max-drop, "
-       "refresh, mechanism, positions, rerotate or cache"},
+       "refresh, mechanism, gamma, tau, join, places, positions, rerotate or cache"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
       {"streaming:sinks=4.5",
        "sinks '4.5' is neither a whole number nor a share of the budget: use 0 to 1073741824, or 0.01 to 0.99"},
       {"streaming:every=0", "every 0 is out of range: use 1 to 1073741824"},
-      {"streaming:mechanism=inplace", "unknown mechanism 'inplace': use in-place, shift, gather, block or append"},
+      {"streaming:mechanism=inplace",
+       "unknown mechanism 'inplace': use in-place, shift, gather, block, append or merge"},
       {"streaming:positions=true", "unknown positions 'true': use original or cache"},
       {"streaming:rerotate=early",
        "unknown rerotate 'early': use auto, two-query, fused, cached-half, recompute or delta"},

@@ -6,16 +6,28 @@ namespace palimpsest::testing {
 
 namespace {
 
-const std::vector<std::string> kPolicies = {
-    "none",           "recent", "h2o",    "random", "knorm",        "keydiff",           "lagkv",
-    "paged-eviction", "r-kv",   "snapkv", "tova",   "scissorhands", "expected-attention"};
+const std::vector<std::string> kPolicies = {"none",
+                                            "recent",
+                                            "h2o",
+                                            "random",
+                                            "knorm",
+                                            "keydiff",
+                                            "lagkv",
+                                            "paged-eviction",
+                                            "r-kv",
+                                            "snapkv",
+                                            "tova",
+                                            "scissorhands",
+                                            "expected-attention",
+                                            "global-local"};
 // They compare keys or values that the cache holds.
 bool compares_rows(const std::string& policy) {
   return policy == "keydiff" || policy == "lagkv" || policy == "r-kv" || policy == "expected-attention";
 }
 // Their scores are rounded: attention, or comparisons of rows.
 bool rounded_score(const std::string& policy) {
-  return compares_rows(policy) || policy == "h2o" || policy == "snapkv" || policy == "tova" || policy == "scissorhands";
+  return compares_rows(policy) || policy == "h2o" || policy == "snapkv" || policy == "tova" ||
+         policy == "scissorhands" || policy == "global-local";
 }
 const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather", "block", "append"};
 const std::vector<std::pair<std::string, std::string>> kPositions = {{"original", ""},       {"cache", "two-query"},
@@ -109,6 +121,7 @@ bool Combination::exists() const {
   if (block() && timing.options != "every=1" && timing.options.find("schedule") == std::string::npos) return false;
   if (policy == "tova" && !split.empty()) return false;                      // all heads of a layer decide alike
   if (policy == "expected-attention" && positions == "cache") return false;  // it looks ahead in the text
+  if (policy == "global-local" && (path == Path::kPortable || path == Path::kVulkan)) return false;
   if (compares_rows(policy) && (way == "delta" || path == Path::kPortable || path == Path::kVulkan)) return false;
   if (way == "delta" &&
       ((mechanism != "shift" && mechanism != "gather") || path == Path::kPortable || path == Path::kVulkan))

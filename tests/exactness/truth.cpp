@@ -211,7 +211,7 @@ std::vector<float> Truth::attention_of(std::size_t index) const {
     for (std::size_t t = first; t < first + tables; ++t) {
       const Token& token = tables_[t].kept.at(i);
       sum += token.received / static_cast<double>(tables);
-      const Position parts = std::max(1, needs_.parts()), size = (needs_.attention_window + parts - 1) / parts;
+      const Position parts = std::max(1, needs_.parts()), size = std::max(1, needs_.part_size());
       for (const auto& [query, weight] : token.history)
         if (query / size > (next_ - 1) / size - parts) sum += weight / static_cast<double>(tables);
     }
@@ -229,6 +229,8 @@ void Truth::score(std::size_t index) {
     score.push_back(token.score);
   }
   const std::vector<float> received = attention_of(index);
+  std::vector<float> sums;
+  for (const Token& token : table.kept) sums.push_back(static_cast<float>(token.sum));
   std::vector<float> keys, values, queries;
   if (needs_.keys) keys = keys_of(index);
   if (needs_.values) values = values_of(index);
@@ -237,6 +239,7 @@ void Truth::score(std::size_t index) {
   };
   policy_->score({.position = position,
                   .attention = received,
+                  .attention_sum = sums,
                   .keys = rows(keys, hyper_.head_dim),
                   .values = rows(values, hyper_.value_dim),
                   .fresh = count_,
@@ -501,6 +504,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     out.assign(static_cast<std::size_t>(hyper_.value_dim), 0);
     for (std::size_t i = 0; i < seen.size(); ++i) {
       w[i] /= sum;
+      seen[i]->sum += w[i] / group;
       double& greatest = of_group[i];
       greatest = needs_.received == Received::kMean ? greatest + w[i] / group : std::max(greatest, w[i]);
       const double* v = value(layer, kv_head, seen[i]->position);

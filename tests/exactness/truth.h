@@ -79,6 +79,7 @@ class Truth {
     Position position;
     float score = 0;
     double received = 0;                                    // attention weight in this step
+    double sum = 0;                                         // of all queries so far
     int page = 0;                                           // block
     std::vector<std::pair<Position, double>> history = {};  // the same of earlier steps, by their last query
   };

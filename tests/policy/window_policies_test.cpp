@@ -47,6 +47,76 @@ TEST(SnapKv, ScoreIsTheWindowsAttentionPooledOverNeighbours) {
   EXPECT_TRUE(make_policy("snapkv")->needs().ordered);
 }
 
+std::vector<double> mean_pooled(const std::vector<double>& in) {  // over 7, of those that exist
+  std::vector<double> out;
+  for (int i = 0; i < static_cast<int>(in.size()); ++i) {
+    double sum = 0;
+    int count = 0;
+    for (int j = i - 3; j <= i + 3; ++j)
+      if (j >= 0 && j < static_cast<int>(in.size())) sum += in[static_cast<std::size_t>(j)], ++count;
+    out.push_back(sum / count);
+  }
+  return out;
+}
+
+// From the attention of random queries over random keys: group's mean, all queries and the last 32, by the paper's
+// equation 2; the kept set is that of the scores.
+TEST(GlobalLocal, ScoreIsTheGreaterOfBothAtOneScalePooledOverNeighbours) {
+  const auto policy = make_policy("global-local");
+  const Needs needs = policy->needs();
+  EXPECT_TRUE(needs.attention_window == 32 && needs.past_window && needs.attention_sum && needs.ordered);
+  for (const int group : {1, 4, 8})
+    for (const int tokens : {1, 5, 33, 150}) {
+      std::mt19937 random(static_cast<unsigned>(group * 1000 + tokens));
+      std::normal_distribution<double> normal;
+      constexpr int kDim = 16;
+      const RandomHead head(tokens, kDim, 4, static_cast<unsigned>(tokens));
+      std::vector<double> global(static_cast<std::size_t>(tokens), 0), local = global;
+      for (int query = 0; query < tokens; ++query)
+        for (int g = 0; g < group; ++g) {
+          std::vector<double> p;
+          double sum = 0;
+          std::vector<double> q;
+          for (int d = 0; d < kDim; ++d) q.push_back(normal(random));
+          for (int j = 0; j <= query; ++j) {
+            double product = 0;
+            for (int d = 0; d < kDim; ++d)
+              product +=
+                  q[static_cast<std::size_t>(d)] * head.k[static_cast<std::size_t>(j)][static_cast<std::size_t>(d)];
+            p.push_back(std::exp(product / 4));
+            sum += p.back();
+          }
+          for (std::size_t j = 0; j < p.size(); ++j) {
+            global[j] += p[j] / sum / group;
+            if (query >= tokens - 32) local[j] += p[j] / sum / group;
+          }
+        }
+      double mean_global = 0, mean_local = 0;
+      for (std::size_t j = 0; j < global.size(); ++j) {
+        mean_global += global[j] / tokens;
+        mean_local += local[j] / tokens;
+      }
+      std::vector<double> golden;
+      for (std::size_t j = 0; j < global.size(); ++j)
+        golden.push_back(std::max(global[j] * mean_local / mean_global, local[j]));
+      golden = mean_pooled(golden);
+
+      const std::vector<float> sums(global.begin(), global.end()), window(local.begin(), local.end());
+      std::vector<float> score(static_cast<std::size_t>(tokens), 9);
+      policy->score({.position = head.position, .attention = window, .attention_sum = sums, .fresh = 1}, score);
+      expect_near(score, golden);
+      const auto order = [&](const auto& by) {
+        std::vector<std::size_t> all(static_cast<std::size_t>(tokens));
+        std::iota(all.begin(), all.end(), std::size_t{0});
+        std::ranges::stable_sort(all, std::greater(), [&](std::size_t i) { return by[i]; });
+        all.resize((all.size() + 1) / 2);
+        std::ranges::sort(all);
+        return all;
+      };
+      EXPECT_EQ(order(score), order(golden)) << group << " " << tokens;
+    }
+}
+
 TEST(Scissorhands, CountsQueriesOfAnEvenShareWhichFade) {
   const auto policy = make_policy("scissorhands");
   std::vector<float> score(40, 0);

@@ -36,7 +36,7 @@ class SessionsTest : public ::testing::Test {
 TEST_F(SessionsTest, WhatWasSavedGoesOnAsIfNothingHadBeenBetween) {
   Running server(setup_);
   for (const std::string method : {"streaming:budget=64", "h2o:budget=48,positions=cache", "full",
-                                   "knorm:budget=64,mechanism=append", "paged-eviction:budget=64"})
+                                   "knorm:budget=64,mechanism=append", "paged-eviction:budget=64", "ems:budget=64"})
     for (const bool stream : {false, true}) {
       const Json body = {
           {"prompt", "Once upon a time"}, {"max_tokens", 120}, {"seed", 7}, {"ignore_eos", true}, {"cache", method}};

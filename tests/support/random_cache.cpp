@@ -26,10 +26,10 @@ std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
              << "+" << o.new_tokens << " dead " << o.dead << " null " << o.null_pages << " own " << o.own_slots
              << o.own_budgets << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope)
              << "/" << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries
-             << " by rank " << o.rank_keys << " weights " << o.weights << "/" << o.weights_queries << " as "
-             << static_cast<int>(o.received_as) << " local " << o.local << " cap " << o.soft_cap << " alibi " << o.alibi
-             << o.rank_distance << " half " << o.rotated_half << " tiles " << o.rank_tiles << " base " << o.base
-             << " seed " << o.seed;
+             << " by rank " << o.rank_keys << " merged " << o.merged << o.own_places << " weights " << o.weights
+             << o.sums << "/" << o.weights_queries << " as " << static_cast<int>(o.received_as) << " local " << o.local
+             << " cap " << o.soft_cap << " alibi " << o.alibi << o.rank_distance << " half " << o.rotated_half
+             << " tiles " << o.rank_tiles << " base " << o.base << " seed " << o.seed;
 }
 
 RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
@@ -144,6 +144,25 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
                     live,
                     head.fresh.data(),
                     static_cast<int>(head.fresh.size())};
+      if (o.merged == 0 || live == static_cast<int>(head.fresh.size())) continue;
+      std::vector<int> old;
+      for (std::size_t s = 0; s < head.when.size(); ++s)
+        if (head.when[s] < sequence.when[0]) old.push_back(static_cast<int>(s));
+      SlotTable table(o.page_size, Mechanism::kMerge, false);
+      table.insert(head.slots.slots);
+      head.merged.reserve(0, o.own_places);
+      for (int i = 0; i < o.merged; ++i) {
+        const double u = std::uniform_real_distribution<double>(0, 1)(random), skew = h % 2 == 0 ? 1 : 4;
+        const int slot = old[static_cast<std::size_t>(std::pow(u, skew) * static_cast<double>(old.size()))];
+        const Position away = static_cast<int>(random() % 201) - 100;
+        head.merged.add({.position = table.position()[static_cast<std::size_t>(slot)] + away,
+                         .slot = slot,
+                         .factor = std::exp(0.25F * normal(random))},
+                        {});
+      }
+      head.merged.lay(table);
+      head.merged_view = head.merged.view();
+      head.slots.merged = &head.merged_view;
     }
     for (Head& head : sequence.head)
       sequence.pages.push_back({head.page.data(), o.own_slots ? &head.slots : &sequence.head[0].slots});
@@ -174,6 +193,8 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
       for (const Head& head : sequence.head) ranks = std::max(ranks, head.slots.live);
       for (int r = 0; r < ranks; ++r) add(sequence.rank_row, r);
       t.rank_row = sequence.rank_row.data();
+      for (int d = 0; o.own_places && d <= 100; ++d) add(sequence.distance_row, d);
+      if (o.own_places) t.distance_row = sequence.distance_row.data();
       if (o.rotation == Rotation::kAtWrite && !o.rank_keys) t.key_row = sequence.key_row.data();
     }
     t.two_query = o.two_queries;
@@ -199,10 +220,15 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   step_.k = {k_.data(), o.kv_heads * (o.head_dim + 1), o.head_dim + 1};
   step_.v = {v_.data(), o.kv_heads * o.value_dim, o.value_dim};
   step_.out = {out_.data(), query_heads * o.value_dim, o.value_dim};
-  for (const Sequence& sequence : sequence_)
-    for (const Head& head : sequence.head) weights_.emplace_back(head.when.size());
+  for (int twice = 0; twice < (o.sums ? 2 : 1); ++twice)
+    for (const Sequence& sequence : sequence_)
+      for (const HeadPages& head : sequence.pages) {
+        const MergedView* const merged = head.slots->merged;
+        weights_.emplace_back(head.slots->slots + (merged == nullptr ? 0 : merged->places()));
+      }
   for (std::vector<float>& w : weights_) weights_of_.push_back(w.data());
   if (o.weights) step_.weights = weights_of_.data();
+  if (o.weights && o.sums) step_.sums = weights_of_.data() + weights_of_.size() / 2;
   rank_tiles_.resize(sequence_.size());
   rank_tiles_of_.assign(sequence_.size(), nullptr);
   for (std::size_t n = 0; o.rank_tiles && tokens_[0].rank_row != nullptr && n < sequence_.size(); ++n) {

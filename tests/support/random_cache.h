@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "palimpsest/attention/attention.h"
+#include "palimpsest/cache/merged.h"
 
 namespace palimpsest::testing {
 
@@ -35,7 +36,10 @@ struct RandomCacheOptions {
   bool rotated_half = false;  // kLate: pages hold it
   bool rank_tiles = false;    // made for the step (all heads share a slot table)
   bool rank_keys = false;     // kAtWrite: the new tokens turn by their ranks
+  int merged = 0;             // of each head, into random slots; of some more than of others
+  bool own_places = false;    // of merged tokens
   bool weights = false;
+  bool sums = false;  // besides weights
   int weights_queries = INT32_MAX;
   Received received_as = Received::kMean;
   unsigned seed = 1;
@@ -52,7 +56,7 @@ class RandomCache {
   const AttentionStep& step() const { return step_; }
   void clear_results();  // out and weights become NaN
   const std::vector<float>& out() const { return out_; }
-  const std::vector<std::vector<float>>& weights() const { return weights_; }  // [sequence * kv_heads]
+  const std::vector<std::vector<float>>& weights() const { return weights_; }  // [sequence * kv_heads]; then the sums
   // Bytes of all pages; restoring them undoes an insert.
   const std::vector<std::byte>& bytes() const { return bytes_; }
   void restore(const std::vector<std::byte>& bytes);
@@ -62,13 +66,15 @@ class RandomCache {
     std::vector<std::byte*> page;
     std::vector<std::int32_t> when, rank;
     std::vector<int> fresh;
+    MergedTokens merged{0};
+    MergedView merged_view;
     SlotsView slots;
   };
   struct Sequence {
     std::vector<Head> head;
     std::vector<HeadPages> pages;
     std::vector<std::int32_t> when;
-    std::vector<float> key_row, rank_row;
+    std::vector<float> key_row, rank_row, distance_row;
     std::vector<std::int32_t> head_window;
   };
 
@@ -81,7 +87,7 @@ class RandomCache {
   std::vector<std::vector<float>> rank_tiles_;
   std::vector<const float*> rank_tiles_of_;
   std::vector<std::vector<float>> weights_;
-  std::vector<float*> weights_of_;
+  std::vector<float*> weights_of_;  // likewise
   AttentionStep step_;
 };
 

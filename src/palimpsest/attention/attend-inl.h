@@ -282,9 +282,9 @@ HWY_INLINE void add_bias(const Unit<T>& u, const Block<T>& b) {
   }
 }
 
-// Scores of all rows of a unit over a block, in units of log2.
+// Products of all rows of a unit with the keys of a block, in units of log2.
 template <class T>
-HWY_INLINE void score_block(const Unit<T>& u, const Block<T>& b, bool widen, const Ahead& ahead) {
+HWY_INLINE void dot_block(const Unit<T>& u, const Block<T>& b, bool widen, const Ahead& ahead) {
   if (widen || (u.late() && (kIsScaled<T> || u.rows() > 4))) {
     PlainKeys<float> keys;
     widen_keys(u, b, keys.tile);
@@ -300,6 +300,12 @@ HWY_INLINE void score_block(const Unit<T>& u, const Block<T>& b, bool widen, con
     std::copy_n(b.key, 4, keys.tile);
     score_tiles(u, b, keys, ahead);
   }
+}
+
+// ... their scores.
+template <class T>
+HWY_INLINE void score_block(const Unit<T>& u, const Block<T>& b, bool widen, const Ahead& ahead) {
+  dot_block(u, b, widen, ahead);
   if (u.shape().soft_cap > 0) cap_scores(u);
   if (u.shape().alibi != nullptr) add_bias(u, b);
 }

@@ -50,6 +50,7 @@ struct StepTokens {
   const float* key_row = nullptr;   // [count][2*pairs] at the new tokens' positions: kAtWrite, queries and keys.
                                     // nullptr: each head takes the row of its own rank
   const float* rank_row = nullptr;  // row r: rotation of rank r; as many rows as live tokens, or sinks + window if more
+  const float* distance_row = nullptr;  // row d: rotation by d places, for merged tokens with distances
   // Sinks are met by a query at `sink_rank`, all others by the query at its place. So sinks + window keep `cache`
   // positions with keys that keep the rotation they were written with; under kLate it makes a masked window exact.
   bool two_query = false;
@@ -110,9 +111,11 @@ struct AttentionStep {
   // or of one: they are made anew for each head. For kLate and kRecompute.
   const float* const* rank_tiles = nullptr;
   // Weights received, if wanted: [sequences][kv_heads] -> [slots] floats, over the group's query heads and the last
-  // StepTokens::weights_queries queries as StepTokens::received_as says. Dead and invisible slots get 0. nullptr: not
-  // wanted.
+  // StepTokens::weights_queries queries as StepTokens::received_as says. Dead and invisible slots get 0. Those of
+  // merged tokens follow: [slots + MergedView::places()]; with them or with sums, as kMean. nullptr: not wanted.
   float* const* weights = nullptr;
+  // The same, as kMean, over all of the step's queries, if wanted beside `weights`.
+  float* const* sums = nullptr;
   // Called once for every head with weights, by the thread that has just completed them, in any order, and by several
   // threads at a time: they are still in its cache.
   void (*received)(void* context, int layer, int sequence, int kv_head) = nullptr;

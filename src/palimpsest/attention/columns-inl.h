@@ -13,18 +13,18 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// Scores once more, now that each row's sum is known.
+// Scores once more, now that each row's sum is known: what queries first .. last - 1 gave to a stretch of slots, into
+// memory.column.
 template <class T>
-HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& memory) {
+HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int last_query, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first), group = w.group();
-  const std::int64_t wanted = w.tokens->count - static_cast<std::int64_t>(w.tokens->weights_queries);
   const Received as = w.tokens->received_as;
-  const Vec share = hn::Set(df, as == Received::kMean ? 1 / static_cast<float>(group) : 1);
   std::fill_n(memory.column, kSplit, 0.0f);
-  for (int query_block = 0; query_block < w.query_blocks; ++query_block) {
-    const int first_query = query_block * w.block_queries;
-    const Unit<T> u{w, memory, first_query, std::min(w.block_queries, w.tokens->count - first_query)};
-    if (first_query + u.queries <= wanted) continue;
+  if (first_query == last_query) return;
+  for (int block_query = first_query / w.block_queries * w.block_queries; block_query < last_query;
+       block_query += w.block_queries) {
+    const int from = std::max(first_query, block_query);
+    const Unit<T> u{w, memory, from, std::min(block_query + w.block_queries, last_query) - from};
     prepare_queries(u);
     std::uint64_t visible[kRows];
     for (int n = 0; n * kBlock < slots; ++n) {
@@ -35,9 +35,8 @@ HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& mem
       for (int v = 0; v < kVectors; ++v) {
         Vec received = hn::LoadU(df, memory.column + n * kBlock + v * kLanes), greatest = hn::Zero(df);
         for (int r = 0; r < u.rows(); ++r) {
-          if (first_query + r / group < wanted) continue;
           const Vec score = hn::LoadU(df, memory.score + r * kBlock + v * kLanes);
-          const Vec p = pow2(hn::Min(hn::Zero(df), hn::Sub(score, hn::Set(df, w.log_sum[first_query * group + r]))));
+          const Vec p = pow2(hn::Min(hn::Zero(df), hn::Sub(score, hn::Set(df, w.log_sum[from * group + r]))));
           add_weight(as, (r + 1) % group == 0, hn::IfThenElseZero(mask_of(visible[r / group], v), p), greatest,
                      received);
         }
@@ -45,8 +44,24 @@ HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& mem
       }
     }
   }
-  for (int s = 0; s < slots; s += kLanes)
-    hn::StoreU(hn::Mul(share, hn::LoadU(df, memory.column + s)), df, w.received + first + s);
+}
+
+template <class T>
+HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& memory) {
+  const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first);
+  const int late = w.tokens->count - w.late_queries();
+  const Vec share = hn::Set(df, w.tokens->received_as == Received::kMean ? 1 / static_cast<float>(w.group()) : 1);
+  if (w.sums != nullptr) {
+    sum_columns<T>(w, unit, 0, late, memory);
+    for (int s = 0; s < slots; s += kLanes)
+      hn::StoreU(hn::Mul(share, hn::LoadU(df, memory.column + s)), df, w.sums + first + s);
+  }
+  sum_columns<T>(w, unit, late, w.tokens->count, memory);
+  for (int s = 0; s < slots; s += kLanes) {
+    const Vec received = hn::Mul(share, hn::LoadU(df, memory.column + s));
+    hn::StoreU(received, df, w.received + first + s);
+    if (w.sums != nullptr) hn::StoreU(hn::Add(received, hn::LoadU(df, w.sums + first + s)), df, w.sums + first + s);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -209,8 +209,8 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
             attend_unit(w, w.query_blocks - 1 - i / w.splits, i % w.splits, mine.unit);
           if (!w.whole && attended.add(1) < w.attend_units() - 1) break;
           attended.reset();
-          if (w.splits > 1 || w.kept_queries > 0) join_head(w);
-          if (w.kept_queries > 0) tell(w);
+          if (w.splits > 1 || w.kept_queries > 0 || w.merged != nullptr) join_head(w);
+          if (w.kept_queries > 0 || (w.merged != nullptr && w.received != nullptr)) tell(w);
           if (l.by_turns && !w.whole) finished.add(1);
           break;
         case kWeigh:

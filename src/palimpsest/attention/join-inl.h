@@ -16,8 +16,27 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
+// Of a head with merged tokens: what slots and places received in each block of queries, late ones and others.
+HWY_INLINE void join_classes(const HeadWork& w) {
+  if (w.received == nullptr) return;
+  const std::size_t all = w.class_weights(), blocks = static_cast<std::size_t>(w.blocks()) * kBlock;
+  const std::size_t slots = w.slots().slots, places = w.merged->places();
+  const auto write = [&](float* to, int parts) {
+    std::fill_n(to, slots + places, 0.0f);
+    for (int n = 0; n < w.query_blocks; ++n) {
+      const float* const from = w.classes + (n + 1) * w.class_floats() - 2 * all;
+      for (int part = 0; part < parts; ++part)
+        for (std::size_t i = 0; i < slots + places; ++i)
+          to[i] += from[part * all + (i < slots ? i : i - slots + blocks)];
+    }
+  };
+  write(w.received, 1);
+  if (w.sums != nullptr) write(w.sums, 2);
+}
+
 // Splits in their order; then, if the head kept weights, what each slot received.
 HWY_NOINLINE void join(const HeadWork& w) {
+  if (w.merged != nullptr) return join_classes(w);
   const AttentionShape& shape = w.step->shape;
   const int rows = w.rows(), value_dim = shape.value_dim, group = w.group();
   const std::size_t part = row_floats(shape), split_floats = rows * part;
@@ -51,25 +70,32 @@ HWY_NOINLINE void join(const HeadWork& w) {
       hn::StoreN(scaled, df, factor + n, static_cast<std::size_t>(std::min(kLanes, blocks - n)));
     }
   }
+  const int first_late = kept_rows - w.late_queries() * group;
   for (int n = 0; n < blocks; ++n) {
-    Vec received[kVectors];
-    for (int v = 0; v < kVectors; ++v) received[v] = hn::Zero(df);
-    for (int v = 0; as != Received::kMean && v < kVectors; ++v) {
-      Vec greatest = hn::Zero(df);
-      for (int r = 0; r < kept_rows; ++r) {
-        const float* const kept = w.kept + (static_cast<std::size_t>(n) * kept_rows + r) * kBlock + v * kLanes;
-        const Vec p = hn::Mul(hn::Set(df, w.kept_max[r * blocks + n]), hn::LoadU(df, kept));
-        add_weight(as, (r + 1) % group == 0, p, greatest, received[v]);
-      }
-    }
-    for (int r = 0; as == Received::kMean && r < kept_rows; ++r) {
-      const float* const kept = w.kept + (static_cast<std::size_t>(n) * kept_rows + r) * kBlock;
-      const Vec factor = hn::Set(df, w.kept_max[r * blocks + n]);
-      for (int v = 0; v < kVectors; ++v)
-        received[v] = hn::MulAdd(factor, hn::LoadU(df, kept + v * kLanes), received[v]);
-    }
     const int slots = std::min(kBlock, w.slots().slots - n * kBlock);  // a multiple of 16
+    Vec early[kVectors], received[kVectors];
+    const auto add_rows = [&](int first, int last, Vec* sum) HWY_ATTR {
+      for (int v = 0; v < kVectors; ++v) sum[v] = hn::Zero(df);
+      for (int v = 0; as != Received::kMean && v < kVectors; ++v) {
+        Vec greatest = hn::Zero(df);
+        for (int r = first; r < last; ++r) {
+          const float* const kept = w.kept + (static_cast<std::size_t>(n) * kept_rows + r) * kBlock + v * kLanes;
+          const Vec p = hn::Mul(hn::Set(df, w.kept_max[r * blocks + n]), hn::LoadU(df, kept));
+          add_weight(as, (r + 1) % group == 0, p, greatest, sum[v]);
+        }
+      }
+      for (int r = first; as == Received::kMean && r < last; ++r) {
+        const float* const kept = w.kept + (static_cast<std::size_t>(n) * kept_rows + r) * kBlock;
+        const Vec factor = hn::Set(df, w.kept_max[r * blocks + n]);
+        for (int v = 0; v < kVectors; ++v) sum[v] = hn::MulAdd(factor, hn::LoadU(df, kept + v * kLanes), sum[v]);
+      }
+    };
+    add_rows(first_late, kept_rows, received);
     for (int v = 0; v * kLanes < slots; ++v) hn::StoreU(received[v], df, w.received + n * kBlock + v * kLanes);
+    if (w.sums == nullptr) continue;
+    add_rows(0, first_late, early);
+    for (int v = 0; v * kLanes < slots; ++v)
+      hn::StoreU(hn::Add(early[v], received[v]), df, w.sums + n * kBlock + v * kLanes);
   }
 }
 

@@ -8,6 +8,7 @@
 #endif
 
 #include "palimpsest/attention/attend-inl.h"
+#include "palimpsest/attention/classes-inl.h"
 #include "palimpsest/attention/columns-inl.h"
 #include "palimpsest/attention/insert-inl.h"
 #include "palimpsest/attention/kernels.h"
@@ -41,7 +42,10 @@ template <class T>
 void attend_unit_of(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
   const int begin = w.splits > 1 ? split * kSplit : 0, end = w.splits > 1 ? begin + kSplit : w.slots().slots;
   if (w.insert_units == 0 && w.rotate_units == 0) put_tokens<T>(w, 0, w.tokens->count, begin, end, memory);
-  attend<T>(w, query_block, split, memory);
+  if (w.merged != nullptr)
+    attend_classes<T>(w, query_block, memory);
+  else
+    attend<T>(w, query_block, split, memory);
 }
 
 template <class T>

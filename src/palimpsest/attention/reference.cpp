@@ -114,7 +114,27 @@ struct Head {
     return rank - slots().rank[slot];
   }
 
-  // The weights of one query over all slots; all zero if it sees none.
+  // Tokens that were merged into others' slots, expanded: each as a key of its own (cache/view.h, MergedView).
+  int places() const { return slots().merged == nullptr ? 0 : slots().merged->places(); }
+  int slot_of(int place) const {  // -1: no token there
+    const MergedView& m = *slots().merged;
+    const int row = place / kTile, lane = place % kTile;
+    if (m.factor[place] == 0) return -1;
+    int tile = 0;
+    while (m.first[tile + 1] <= row) ++tile;
+    return tile * kTile + (m.lane[row] < 0 ? lane : m.lane[row]);
+  }
+
+  // By some places, to the left if they are negative.
+  Vector turned_by(const Vector& key, int places) const {
+    if (tokens.distance_row == nullptr) return key;
+    const float* const row = row_of(tokens.distance_row, step.shape, std::abs(places));
+    std::vector<float> turn(row, row + step.shape.rope_dims);
+    for (int i = step.shape.rope_dims / 2; places < 0 && i < step.shape.rope_dims; ++i) turn[i] = -turn[i];
+    return rotated(key, step.shape, turn.data());
+  }
+
+  // The weights of one query over all slots, then over merged tokens by place; all zero if it sees none.
   Vector weights(const std::vector<Vector>& keys, int query, int query_head) const {
     const AttentionShape& shape = step.shape;
     const float* q = step.q.at(tokens.first + query, query_head);
@@ -124,36 +144,41 @@ struct Head {
     if (tokens.two_query && shape.rotation != Rotation::kNever)
       for_sinks = rotated(raw, shape, row_of(tokens.rank_row, shape, sink_rank(tokens, slots(), window, query)));
 
-    Vector p(keys.size(), 0.0);
+    Vector p(keys.size() + static_cast<std::size_t>(places()), -INFINITY);
     double largest = -INFINITY, sum = 0;
-    for (std::size_t s = 0; s < keys.size(); ++s) {
-      if (!visible(static_cast<int>(s), query)) continue;
-      p[s] = shape.scale * dot(keys[s], slots().when[s] < tokens.sink_end ? for_sinks : here);
-      if (shape.soft_cap > 0) p[s] = shape.soft_cap * std::tanh(p[s] / shape.soft_cap);
-      if (shape.alibi != nullptr) p[s] -= shape.alibi[query_head] * distance(static_cast<int>(s), query);
-      largest = std::max(largest, p[s]);
-    }
-    for (std::size_t s = 0; s < keys.size(); ++s) {
-      if (!visible(static_cast<int>(s), query)) continue;
-      p[s] = std::exp(p[s] - largest);
-      sum += p[s];
+    const auto score = [&](std::size_t at, int s, double factor, int places) {
+      if (s < 0 || !visible(s, query)) return;
+      const Vector& q = slots().when[s] < tokens.sink_end ? for_sinks : here;
+      p[at] = shape.scale * factor * dot(places == 0 ? keys[s] : turned_by(keys[s], places), q);
+      if (shape.soft_cap > 0) p[at] = shape.soft_cap * std::tanh(p[at] / shape.soft_cap);
+      if (shape.alibi != nullptr) p[at] -= shape.alibi[query_head] * (distance(s, query) - places);
+      largest = std::max(largest, p[at]);
+    };
+    for (std::size_t s = 0; s < keys.size(); ++s) score(s, static_cast<int>(s), 1, 0);
+    for (int place = 0; place < places(); ++place)
+      score(keys.size() + static_cast<std::size_t>(place), slot_of(place), slots().merged->factor[place],
+            slots().merged->distance == nullptr ? 0 : slots().merged->distance[place]);
+    for (double& weight : p) {
+      weight = largest == -INFINITY ? 0 : std::exp(weight - largest);
+      sum += weight;
     }
     for (double& weight : p)
       if (sum > 0) weight /= sum;
     return p;
   }
 
-  void attend(float* received) const {
+  void attend(float* received, float* sums) const {
     const AttentionShape& shape = step.shape;
     const int count = slots().slots;
     std::vector<Vector> keys(static_cast<std::size_t>(count));
     for (int s = 0; s < count; ++s)
       if (slots().when[s] != kDead) keys[s] = key(s);
     const bool mean = tokens.received_as == Received::kMean, peak = tokens.received_as == Received::kPeak;
-    Vector total(keys.size(), 0.0), of_query(keys.size());
+    const std::size_t all = keys.size() + static_cast<std::size_t>(places());
+    Vector late(all, 0.0), total = late, of_query(all);
 
     for (int query = 0; query < tokens.count; ++query) {
-      of_query.assign(keys.size(), 0.0);
+      of_query.assign(all, 0.0);
       for (int g = 0; g < shape.group(); ++g) {
         const int query_head = kv_head * shape.group() + g;
         const Vector p = weights(keys, query, query_head);
@@ -162,16 +187,22 @@ struct Head {
           double sum = 0;
           for (int s = 0; s < count; ++s)
             if (p[s] != 0) sum += p[s] * value(s, d);
+          for (int place = 0; place < places(); ++place)
+            if (p[count + place] != 0) sum += p[count + place] * value(slot_of(place), d);
           out[d] = static_cast<float>(sum);
         }
-        for (int s = 0; s < count; ++s)
-          of_query[s] = mean ? of_query[s] + p[s] / shape.group() : std::max(of_query[s], p[s]);
+        for (std::size_t i = 0; i < all; ++i)
+          of_query[i] = mean ? of_query[i] + p[i] / shape.group() : std::max(of_query[i], p[i]);
       }
+      for (std::size_t i = 0; i < all; ++i) total[i] += of_query[i];
       if (query < tokens.count - static_cast<std::int64_t>(tokens.weights_queries)) continue;
-      for (int s = 0; s < count; ++s) total[s] = peak ? std::max(total[s], of_query[s]) : total[s] + of_query[s];
+      for (std::size_t i = 0; i < all; ++i) late[i] = peak ? std::max(late[i], of_query[i]) : late[i] + of_query[i];
     }
-    if (received != nullptr)
-      for (int s = 0; s < count; ++s) received[s] = static_cast<float>(total[s]);
+    const auto write = [](const Vector& from, float* to) {
+      for (std::size_t i = 0; to != nullptr && i < from.size(); ++i) to[i] = static_cast<float>(from[i]);
+    };
+    write(late, received);
+    write(total, sums);
   }
 };
 
@@ -187,7 +218,7 @@ void attend_reference(const AttentionStep& step) {
   for (int i = 0; i < step.sequences; ++i)
     for (int h = 0; h < step.shape.kv_heads; ++h) {
       float* received = step.weights == nullptr ? nullptr : step.weights[i * step.shape.kv_heads + h];
-      Head(step, i, h).attend(received);
+      Head(step, i, h).attend(received, step.sums == nullptr ? nullptr : step.sums[i * step.shape.kv_heads + h]);
       if (received != nullptr && step.received != nullptr) step.received(step.context, step.layer, i, h);
     }
 }

@@ -19,6 +19,8 @@ HeadWork head_work(const AttentionStep& step, int sequence, int kv_head) {
   w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && near && w.slots().live == w.slots().slots;
   w.rank_tiles = step.rank_tiles == nullptr ? nullptr : step.rank_tiles[sequence];
   w.received = step.weights == nullptr ? nullptr : step.weights[w.index];
+  w.sums = step.sums == nullptr ? nullptr : step.sums[w.index];
+  assert(w.sums == nullptr || (w.received != nullptr && w.tokens->received_as == Received::kMean));
 
   const int slots = w.slots().slots, count = w.tokens->count, stretches = (slots + kSplit - 1) / kSplit;
   if (count == 0) {
@@ -27,12 +29,18 @@ HeadWork head_work(const AttentionStep& step, int sequence, int kv_head) {
   }
   w.block_queries = std::max(1, kRows / w.group());
   w.query_blocks = (count + w.block_queries - 1) / w.block_queries;
-  w.splits = w.query_blocks == 1 ? std::max(1, stretches) : 1;
+  w.merged = w.slots().merged;
+  w.splits = w.query_blocks == 1 && w.merged == nullptr ? std::max(1, stretches) : 1;
   w.insert_units = w.query_blocks == 1 ? 0 : (count + kInsertTokens - 1) / kInsertTokens;
   assert(step.shape.rotation != Rotation::kRecompute || w.cache->type != CacheType::kQ8_0);
   if (step.shape.rotation == Rotation::kRecompute && step.shape.rope != RopeKind::kNone) w.rotate_units = stretches;
   const bool keep = w.query_blocks == 1 && w.rows() <= kKeptRows && w.tokens->weights_queries > 0;
-  if (w.received != nullptr && keep) w.kept_queries = std::min(w.tokens->weights_queries, count);
+  if (w.merged != nullptr) {
+    assert(!at_rank(step.shape.rotation) && !w.tokens->two_query && w.tokens->received_as == Received::kMean);
+    w.place(nullptr);
+    return w;
+  }
+  if (w.received != nullptr && keep) w.kept_queries = w.sums != nullptr ? count : w.late_queries();
   if (w.received != nullptr && !keep) w.weights_units = stretches;
   w.place(nullptr);
   return w;
@@ -51,7 +59,8 @@ void HeadWork::place(float* memory) {
   partial = take(splits > 1, splits * all_rows * row_floats(step->shape));
   kept = take(kept_queries > 0, kept_rows * all_blocks * kBlock);
   kept_max = take(kept_queries > 0, kept_rows * all_blocks);
-  log_sum = take(received != nullptr, all_rows);
+  log_sum = take(received != nullptr && merged == nullptr, all_rows);
+  classes = take(merged != nullptr, merged == nullptr ? 0 : query_blocks * class_floats());
   turned = take(rotate_units > 0, keys * bytes_per_element(cache->type) / sizeof(float));
 }
 

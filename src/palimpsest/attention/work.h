@@ -33,29 +33,42 @@ struct HeadWork {
   int sequence, kv_head;
   int index;  // sequence * kv_heads + kv_head
   std::int32_t window;
-  bool all_visible;         // one query, every slot holds a token, no mask: `when` need not be read
-  bool whole;               // one thread takes all its attend units
-  int turn;                 // of those that are not whole, which this is
-  int block_queries;        // queries of a block
-  int query_blocks;         // 1: each unit inserts the tokens of its own slots
-  int splits;               // more than 1 only if query_blocks == 1
-  int insert_units;         // 0 if query_blocks == 1
-  int rotate_units;         // 0 unless keys are turned into a copy
-  int weights_units;        // 0 if weights are kept or not wanted
-  int kept_queries;         // the last so many queries keep their weights
-  const float* rank_tiles;  // see AttentionStep; nullptr: made where they are read
-  float* received;          // where the weights go; nullptr: not wanted
-  float* partial;           // [splits][rows][row_floats], if splits > 1: values added up, then greatest score and sum
-  float* kept;              // [blocks][kept rows][kBlock]: 2^(score - greatest so far)
-  float* kept_max;          // [kept rows][blocks]: that greatest score
-  float* log_sum;           // [rows]: base-2 logarithm of each row's sum, if weights are wanted
-  float* turned;            // [slots / 16][head_dim][16] of the cache's type, if rotate_units > 0
-  std::size_t floats;       // of these arrays
+  bool all_visible;          // one query, every slot holds a token, no mask: `when` need not be read
+  const MergedView* merged;  // tokens that live in others' slots; nullptr: none
+  bool whole;                // one thread takes all its attend units
+  int turn;                  // of those that are not whole, which this is
+  int block_queries;         // queries of a block
+  int query_blocks;          // 1: each unit inserts the tokens of its own slots
+  int splits;                // more than 1 only if query_blocks == 1
+  int insert_units;          // 0 if query_blocks == 1
+  int rotate_units;          // 0 unless keys are turned into a copy
+  int weights_units;         // 0 if weights are kept or not wanted
+  int kept_queries;          // the last so many queries keep their weights
+  const float* rank_tiles;   // see AttentionStep; nullptr: made where they are read
+  float* received;           // where the weights go; nullptr: not wanted
+  float* sums;               // where those of all queries go; nullptr: not wanted
+  float* partial;            // [splits][rows][row_floats], if splits > 1: values added up, then greatest score and sum
+  float* kept;               // [blocks][kept rows][kBlock]: 2^(score - greatest so far)
+  float* kept_max;           // [kept rows][blocks]: that greatest score
+  float* log_sum;            // [rows]: base-2 logarithm of each row's sum, if weights are wanted
+  float* classes;            // [query_blocks][class_floats], if merged
+  float* turned;             // [slots / 16][head_dim][16] of the cache's type, if rotate_units > 0
+  std::size_t floats;        // of these arrays
 
   const SlotsView& slots() const { return *pages->slots; }
   int blocks() const { return (slots().slots + kBlock - 1) / kBlock; }
   int group() const { return step->shape.group(); }
   int rows() const { return tokens->count * group(); }
+  int late_queries() const { return std::min(tokens->weights_queries, tokens->count); }  // whose weights are wanted
+  // With merged tokens a unit meets so many rows at a time, all their scores side by side; and it adds up what each
+  // slot and place receives: from the late queries, then, if wanted, from all.
+  int class_rows() const { return std::max(1, 4 / group()) * group(); }
+  std::size_t class_weights() const { return static_cast<std::size_t>(blocks()) * kBlock + merged->places(); }
+  std::size_t class_floats() const {
+    const std::size_t slots = static_cast<std::size_t>(blocks()) * kBlock;
+    return class_rows() * ((step->shape.alibi == nullptr ? 1 : 2) * slots + class_weights()) +
+           (received == nullptr ? 0 : 2 * class_weights());
+  }
   int attend_units() const { return query_blocks * splits; }
   // Puts the arrays at `memory` (nullptr: counts `floats` only).
   void place(float* memory);

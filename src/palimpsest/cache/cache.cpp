@@ -41,6 +41,11 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   assert(!options.pages || pool_->page_bytes() == bytes);
   const auto count = static_cast<std::size_t>(options.shared ? 1 : heads());
   tables_.assign(count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns));
+  if (options.mechanism == Mechanism::kMerge) {
+    assert(!options.shared && "heads merge each for itself");
+    merged_.assign(count, MergedTokens(options.columns));
+    merged_views_.resize(count);
+  }
   slot_views_.resize(count);
   moves_.resize(count);
   lent_.resize(count);
@@ -148,9 +153,13 @@ bool Cache::gather_up(int reserve, Workers* workers) {
     if (moves.empty()) continue;
     moved = true;
     if (storage_ != nullptr) storage_->moved(t, moves);
+    if (MergedTokens* const tokens = merged(t)) tokens->moved(moves);
   }
   if (moved && options_.pages) carry_bytes(workers);
-  for (int t = 0; t < tables(); ++t) trim(t, reserve);
+  for (int t = 0; t < tables(); ++t) {
+    trim(t, reserve);
+    if (MergedTokens* const tokens = merged(t)) tokens->lay(table(t));
+  }
   refresh_views();
   return moved;
 }
@@ -168,6 +177,7 @@ void Cache::insert(int count) {
       blocks.resize(static_cast<std::size_t>(table(t).pages()), nullptr);
       for (const int page : mapped) blocks[static_cast<std::size_t>(page)] = take();
     });
+    if (MergedTokens* const tokens = merged(t); tokens != nullptr && !mapped.empty()) tokens->lay(table(t));
   }
   refresh_views();
 }
@@ -187,6 +197,7 @@ void Cache::clear() {
     blocks.clear();
   }
   for (auto& table : tables_) table.clear();
+  for (auto& merged : merged_) merged.clear();
   for (auto& moves : moves_) moves.clear();
   for (auto& lent : lent_) lent.clear();
   std::ranges::fill(of_heads_, 0.0F);
@@ -201,7 +212,12 @@ void Cache::attach(std::unique_ptr<CacheStorage> storage) {
 }
 
 void Cache::refresh_views() {
-  for (std::size_t t = 0; t < tables_.size(); ++t) slot_views_[t] = tables_[t].view();
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    slot_views_[t] = tables_[t].view();
+    if (merged_.empty() || merged_[t].tokens().empty()) continue;
+    merged_views_[t] = merged_[t].view();
+    slot_views_[t].merged = &merged_views_[t];
+  }
   for (std::size_t h = 0; h < head_views_.size(); ++h)
     head_views_[h] = {.page = options_.pages ? blocks_[h].data() : nullptr,
                       .slots = &slot_views_[options_.shared ? 0 : h]};
@@ -227,6 +243,7 @@ std::size_t Cache::bytes_tables() const {
   std::size_t bytes = of_heads_.size() * sizeof(float);
   for (const auto& table : tables_) bytes += table.bytes();
   for (const auto& blocks : blocks_) bytes += blocks.size() * sizeof(std::byte*);
+  for (const auto& merged : merged_) bytes += merged.bytes();
   return bytes;
 }
 

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "palimpsest/cache/merged.h"
 #include "palimpsest/cache/pages.h"
 #include "palimpsest/cache/plan.h"
 #include "palimpsest/cache/slots.h"
@@ -52,6 +53,9 @@ class Cache {
   int tables() const { return static_cast<int>(tables_.size()); }           // 1 if shared, else layers * kv_heads
   SlotTable& table(int t) { return tables_[static_cast<std::size_t>(t)]; }  // for scores; changes go through the cache
   const SlotTable& table(int t) const { return tables_[static_cast<std::size_t>(t)]; }
+  // With mechanism merge: tokens that live in slots of others. Whoever changes them lays them anew before apply().
+  MergedTokens* merged(int t) { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
+  const MergedTokens* merged(int t) const { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
   int table_of(int layer, int head) const { return options_.shared ? 0 : layer * options_.kv_heads + head; }
 
   int live() const;  // tokens in the fullest table
@@ -68,6 +72,9 @@ class Cache {
   // to free slots before them. Pages without a token go back, whatever the mechanism, as long as there stays room for
   // `reserve` tokens. Returns whether any token moved.
   bool gather_up(int reserve, Workers* workers = nullptr);
+  // Pages that another cache has, too, become this one's own, all of them: before tokens of theirs are changed. Throws
+  // Error if there is no memory.
+  void own_all();
   // What the last apply or gather_up moved in this table (nothing if in place). Already done to the bytes if `pages`.
   const std::vector<Move>& moves(int table) const { return moves_[static_cast<std::size_t>(table)]; }
   // Room for `count` tokens that follow; the kernels write their rows. Throws Error if there is no memory, unchanged.
@@ -123,7 +130,9 @@ class Cache {
   std::vector<SlotTable> tables_;
   std::vector<float> of_heads_;                  // [layer * kv_heads + head][head_floats]
   std::vector<std::vector<std::byte*>> blocks_;  // [layer * kv_heads + head] -> page addresses, nullptr: unmapped
+  std::vector<MergedTokens> merged_;             // [table], empty unless the mechanism is merge
   std::vector<SlotsView> slot_views_;            // [table]
+  std::vector<MergedView> merged_views_;         // [table] or empty
   std::vector<HeadPages> head_views_;            // [layer * kv_heads + head]
   std::vector<std::vector<Move>> moves_;         // [table]
   std::vector<std::vector<bool>> lent_;          // [table][page, or fewer] another cache may have it, too

@@ -32,7 +32,7 @@ void Cache::share(Cache& other) {
   assert(alike || other.whole());
   clear();
   if (alike)
-    tables_ = other.tables_;
+    tables_ = other.tables_, merged_ = other.merged_;
   else
     for (int t = 0; t < tables(); ++t)
       take_in(tables_[at(t)], other.table(other.options_.shared ? 0 : t),
@@ -89,6 +89,13 @@ void Cache::own(int t, int page) {
   for_each_head_of(t,
                    [&](std::vector<std::byte*>& blocks) { blocks[at(page)] = pool_->own(blocks[at(page)], tokens); });
   forget_lent(t, page);
+}
+
+void Cache::own_all() {
+  if (lent_pages_ == 0) return;
+  for (int t = 0; t < tables(); ++t)
+    for (int page = 0; page < table(t).pages(); ++page) own(t, page);
+  refresh_views();
 }
 
 // Of the moves that are about to be carried out. Gather writes to new pages only.

@@ -30,6 +30,7 @@ void Cache::save(ByteWriter& out) const {
   out.put(dropped_);
   for (const SlotTable& table : tables_) table.save(out);
   if (o.head_floats > 0) out.array(std::span<const float>(of_heads_));
+  for (const MergedTokens& merged : merged_) merged.save(out);
   std::vector<std::byte> zeros(pool_->page_bytes()), copy(pool_->page_bytes());
   for (int layer = 0; layer < o.layers; ++layer)
     for (int head = 0; head < o.kv_heads; ++head) {
@@ -70,6 +71,7 @@ void Cache::load(ByteReader& in) {
       of_heads_.resize(count);
       in.require(same, "statistics of heads that do not fit");
     }
+    for (std::size_t t = 0; t < merged_.size(); ++t) merged_[t].load(in, tables_[t]);
     for (std::size_t h = 0; h < blocks_.size(); ++h) {
       const SlotTable& table = tables_[options_.shared ? 0 : h];
       blocks_[h].assign(static_cast<std::size_t>(table.pages()), nullptr);

@@ -35,6 +35,8 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
     const std::size_t pages = pages_of(std::max(o.tokens, o.slots), options.page_size);
     f.head_pages += pages * (f.heads / f.tables);
     f.table_pages += pages;
+    f.merged += MergedTokens::most_bytes(static_cast<std::size_t>(o.merged),
+                                         pages * static_cast<std::size_t>(options.page_size), options.columns);
     if (options.mechanism != Mechanism::kShift && options.mechanism != Mechanism::kGather && o.tokens > 0)
       f.queue_places += SlotQueue::places_for(most_free(o, pages, options.page_size));
   }

@@ -16,6 +16,9 @@
 //   block     drop() of all tokens of full pages frees these pages, which the next tokens fill; any other drop() (after
 //             a prompt) closes up: survivors move down, so that every page but the last is full
 //
+// The sixth is in-place with a twist that the cache knows of:
+//   merge     a victim may go over into another slot's token before it is dropped (cache/merged.h)
+//
 // A page is mapped (its slots hold tokens or are free) or unmapped (it has no memory and its slots are not handed out).
 // insert() maps pages as it needs them, unmapped ones first; trim() unmaps pages that hold no token. Unmapped pages at
 // the end are cut off, so slots() falls.
@@ -30,7 +33,7 @@
 
 namespace palimpsest {
 
-enum class Mechanism { kInPlace, kShift, kGather, kBlock, kAppend };
+enum class Mechanism { kInPlace, kShift, kGather, kBlock, kAppend, kMerge };
 
 struct Move {  // the bytes of `from` go to `to`; carried out in the order given
   int from, to;

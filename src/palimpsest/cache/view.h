@@ -25,6 +25,24 @@ namespace palimpsest {
 inline constexpr int kTile = 16;                  // slots of a K tile
 inline constexpr std::int32_t kDead = INT32_MAX;  // `when` of a slot that holds no token
 
+// Tokens that were merged into those of other slots (cache/merged.h), laid out for vectors: rows of 16 places, each row
+// of one tile of slots. Token j of slot s has the key factor_j * key(s), turned by distance_j places if there are
+// distances, and the value of s. What hides s hides j.
+//
+//   lane -1    place i is a token of the tile's slot i
+//   lane n     all are tokens of the tile's slot n
+struct MergedView {
+  const float* factor = nullptr;           // [rows][16] norm of the token's key / norm of the slot's; 0: no token
+  const std::int8_t* lane = nullptr;       // [rows]
+  const std::int32_t* first = nullptr;     // [slots / 16 + 1] tile t has the rows first[t] .. first[t + 1] - 1
+  const std::int32_t* distance = nullptr;  // [rows][16] the token's position - its slot's; nullptr: as if 0
+  const float* most = nullptr;             // [slots] the largest factor of a slot's tokens, its own (1) included
+  const float* least = nullptr;            // [slots] the smallest
+  int farthest = 0;                        // the largest distance, without its sign
+  int rows = 0;
+  int places() const { return rows * kTile; }
+};
+
 // Where the live tokens of one head are. Heads that share a slot table share the arrays (not the pages).
 struct SlotsView {
   const std::int32_t* when =
@@ -35,6 +53,7 @@ struct SlotsView {
   int live = 0;                // tokens
   const int* fresh = nullptr;  // [fresh_count] slots of the tokens inserted last, in token order
   int fresh_count = 0;
+  const MergedView* merged = nullptr;  // nullptr: none
 };
 
 // One KV head of one sequence in one layer.

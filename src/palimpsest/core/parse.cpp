@@ -27,6 +27,14 @@ std::string list_names(std::span<const std::string_view> names) {
   return list;
 }
 
+double parse_real(std::string_view text, std::string_view what, double least, double most) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most))
+    fail("{} '{}': a number from {} to {}", what, text, least, most);
+  return value;
+}
+
 std::size_t parse_choice(std::string_view text, std::string_view what, std::span<const std::string_view> names) {
   const auto found = std::ranges::find(names, text);
   if (found == names.end()) fail("unknown {} '{}': use {}", what, text, list_names(names));

@@ -70,6 +70,8 @@ Occupancies occupancies(const SessionOptions& options, PositionKind kind, long l
     const bool later = options.method.splits_at_prompt_end() && options.method.bounded();
     OfHead head = later ? of_head(options, kind, prompt, tokens, one, one)
                         : of_head(options, kind, prompt, tokens, budget, std::ranges::min(all));
+    if (options.method.mechanism == Mechanism::kMerge && options.method.join == Join::kClass)
+      head.writing.merged = head.reading.merged = (options.method.gamma - 1LL) * budget;
     if (options.method.mechanism == Mechanism::kAppend && options.method.bounded()) {
       head.writing.slots = most_slots(options.method, options.page_size, head.writing.tokens, tokens);
       head.reading.slots =

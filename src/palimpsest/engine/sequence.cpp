@@ -7,6 +7,7 @@
 #include "palimpsest/attention/read_rows.h"
 #include "palimpsest/budget/split.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/engine/merge.h"
 #include "palimpsest/engine/query_statistics.h"
 #include "palimpsest/engine/rerotate.h"
 
@@ -63,7 +64,7 @@ CacheOptions cache_options(const SessionOptions& options, const CacheOptions& sh
   cache.mechanism = options.method.mechanism;
   const Needs needs = Evictor(options.method).needs();
   cache.shared = needs.positions_only() && options.method.split == "uniform";
-  cache.columns = needs.parts();
+  cache.columns = needs.columns();
   cache.head_floats = needs.queries ? group * query_floats(cache.head_dim) : 0;
   const AttentionRule rule = attention_rule(options.method, kind);
   const Rotation rotation = rule.rotation;
@@ -118,6 +119,14 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
     fail(
         "policy {} compares keys in the pages of the CPU's fast path: use another on other devices and with --portable",
         options_.method.policy);
+  if (needs.attention_sum && !cache.pages)
+    fail(
+        "policy {} asks for attention in two sums, which the CPU's fast path has: use another on other devices and "
+        "with --portable",
+        options_.method.policy);
+  if (cache.mechanism == Mechanism::kMerge && !cache.pages)
+    fail(
+        "mechanism merge works on the pages of the CPU's fast path: use in-place on other devices and with --portable");
   if (of_old_rows && rule_.at_rank)
     fail("rerotate delta with policy {}: it compares keys, which delta keeps at other rotations; use rerotate=fused",
          options_.method.policy);
@@ -128,7 +137,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
         "policy {} looks at more than mean weights, which the CPU's fast path has: use another on other devices and "
         "with --portable",
         options_.method.policy);
-  if (rule_.at_rank || needs.queries)
+  if (rule_.at_rank || needs.queries || (cache.mechanism == Mechanism::kMerge && rule_.rotation == Rotation::kAtWrite))
     for (int i = 0; i < hyper.layers; ++i) {
       rope_of_.push_back(static_cast<std::size_t>(hyper.rope_of(i)));
       frequencies_.emplace_back(hyper.rope_table(hyper.rope_of(i)));
@@ -140,6 +149,10 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
   if (needs.attention_window != 0) {
     weights_.resize(static_cast<std::size_t>(cache.kv_heads));
     weights_of_.resize(weights_.size() * static_cast<std::size_t>(cache.layers));
+    if (needs.attention_sum) {
+      sums_.resize(weights_.size());
+      sums_of_.resize(weights_of_.size());
+    }
   }
 }
 
@@ -148,6 +161,8 @@ void Sequence::evict(int coming, Moment moment) {
   if (evictor_.needs().at_decision()) show(coming, moment);
   const Plan& plan = evictor_.plan(*cache_, coming, moment);
   if (!plan.empty()) {
+    if (options_.method.mechanism == Mechanism::kMerge)
+      merge_victims(*cache_, plan, options_.method, evictor_, frequencies_, workers_.get());
     cache_->apply(plan, workers_.get());
     if (rule_.at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
     ++times_.evictions;
@@ -250,15 +265,19 @@ SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits, b
   step.rule = rule_;
   step.tokens = tokens;
   step.all_logits = all_logits;
-  for (std::size_t t = 0; t < weights_of_.size(); ++t) {
-    auto& weights = weights_[t % weights_.size()];
-    const auto slots = static_cast<std::size_t>(cache_->table(static_cast<int>(t)).slots());
-    if (weights.size() < slots) weights.resize(slots);
-  }
-  for (std::size_t t = 0; t < weights_of_.size(); ++t) weights_of_[t] = weights_[t % weights_.size()].data();
+  const auto make_room = [this](std::vector<std::vector<float>>& rows, std::vector<float*>& of) {
+    for (std::size_t t = 0; t < of.size(); ++t) {
+      auto& row = rows[t % rows.size()];
+      row.resize(std::max(row.size(), weights_wanted(static_cast<int>(t))));
+    }
+    for (std::size_t t = 0; t < of.size(); ++t) of[t] = rows[t % rows.size()].data();
+  };
+  make_room(weights_, weights_of_);
+  make_room(sums_, sums_of_);
   if (!weights_.empty() && (repeating || !repeats())) {
     step.received_as = evictor_.needs().received;
     step.weights = weights_of_.data();
+    if (!sums_.empty()) step.sums = sums_of_.data();
     if (const int window = evictor_.needs().attention_window; window > 0) step.weights_queries = window;
     step.receiver = this;
   }
@@ -273,10 +292,19 @@ SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits, b
   return step;
 }
 
+std::size_t Sequence::weights_wanted(int table) const {
+  const SlotsView& slots =
+      *cache_->view(table / cache_->options().kv_heads).head[table % cache_->options().kv_heads].slots;
+  return static_cast<std::size_t>(slots.slots + (slots.merged == nullptr ? 0 : slots.merged->places()));
+}
+
 void Sequence::received(int layer, int kv_head) {
   const int table = cache_->table_of(layer, kv_head);
-  evictor_.received(*cache_, table,
-                    {weights_[static_cast<std::size_t>(kv_head)].data(), cache_->table(table).score().size()});
+  const std::size_t count = weights_wanted(table);
+  const auto of = [&](const std::vector<std::vector<float>>& rows) {
+    return rows.empty() ? std::span<const float>() : std::span(rows[static_cast<std::size_t>(kv_head)]).first(count);
+  };
+  evictor_.received(*cache_, table, of(weights_), of(sums_));
 }
 
 void Sequence::born(int layer, int kv_head, Rows keys, Rows values) {

@@ -93,6 +93,7 @@ class Sequence final : AttentionReceiver {
   void born(int layer, int kv_head, Rows keys, Rows values) override;
   void asked(int layer, int query_head, Rows queries) override;
   SequenceStep begin(std::span<const TokenId> tokens, bool all_logits, bool repeating);
+  std::size_t weights_wanted(int table) const;  // of its slots, and of tokens merged into them
   void show(int coming, Moment moment);
   void evict(int coming, Moment moment);
 
@@ -106,8 +107,9 @@ class Sequence final : AttentionReceiver {
   float scale_ = 0;                           // of attention
   std::shared_ptr<Workers> workers_;
   std::unique_ptr<Cache> cache_;
-  std::vector<std::vector<float>> weights_;  // [kv_heads][slots], of the layer that runs; if the policy needs them
-  std::vector<float*> weights_of_;           // [layers * kv_heads]
+  std::vector<std::vector<float>> weights_;   // [kv_heads][slots], of the layer that runs; if the policy needs them
+  std::vector<std::vector<float>> sums_;      // likewise: over all queries of the step
+  std::vector<float*> weights_of_, sums_of_;  // [layers * kv_heads]
   EvictionTimes times_;
   std::vector<TokenId> window_;  // without a cache: the tokens that are read anew
   std::vector<TokenId> part_;    // of a prompt that is repeated

@@ -5,16 +5,42 @@
 
 namespace palimpsest {
 
-void add_to_window(const Needs& needs, SlotTable& table, std::span<const float> weights) {
+namespace {
+
+// Calls clear(part) for the parts that this step's queries begin anew; returns the part that they belong to.
+template <typename Clear>
+int renew_parts(const Needs& needs, const SlotTable& table, Clear clear) {
+  assert(table.columns() == needs.columns() && !table.fresh().empty());
   const int parts = needs.parts();
-  assert(table.columns() == parts && !table.fresh().empty());
-  const Position size = (needs.attention_window + parts - 1) / parts;
+  const Position size = needs.part_size();
   const Position before = table.next() - static_cast<Position>(table.fresh().size()) - 1;  // the last query but these
   const Position last = (table.next() - 1) / size, first = before < 0 ? 0 : before / size + 1;
-  for (Position part = std::max(first, last - parts + 1); part <= last; ++part)
-    std::ranges::fill(table.column(static_cast<int>(part % parts)), 0.0F);
-  const auto column = table.column(static_cast<int>(last % parts));
-  for (std::size_t slot = 0; slot < column.size(); ++slot) column[slot] += weights[slot];
+  for (Position part = std::max(first, last - parts + 1); part <= last; ++part) clear(static_cast<int>(part % parts));
+  return static_cast<int>(last % parts);
+}
+
+}  // namespace
+
+void add_to_window(const Needs& needs, SlotTable& table, std::span<const float> weights, std::span<const float> sums) {
+  const int part = renew_parts(needs, table, [&](int c) { std::ranges::fill(table.column(c), 0.0F); });
+  const auto add = [&](std::span<float> column, std::span<const float> received) {
+    for (std::size_t slot = 0; slot < column.size(); ++slot) column[slot] += received[slot];
+  };
+  add(table.column(part), weights);
+  if (needs.attention_sum) add(table.column(needs.parts()), sums);
+}
+
+void add_to_window(const Needs& needs, const SlotTable& table, MergedTokens& merged, std::span<const float> weights,
+                   std::span<const float> sums) {
+  const auto all = merged.tokens();
+  const int part = renew_parts(needs, table, [&](int c) {
+    for (std::size_t i = 0; i < all.size(); ++i) merged.statistics(i)[static_cast<std::size_t>(c)] = 0;
+  });
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto place = static_cast<std::size_t>(table.slots() + all[i].place);
+    merged.statistics(i)[static_cast<std::size_t>(part)] += weights[place];
+    if (needs.attention_sum) merged.statistics(i)[static_cast<std::size_t>(needs.parts())] += sums[place];
+  }
 }
 
 void window_sum(const Needs& needs, const Cache& cache, int t, std::vector<float>& sum) {
@@ -24,7 +50,7 @@ void window_sum(const Needs& needs, const Cache& cache, int t, std::vector<float
   for (int other = first; other < first + tables; ++other) {
     const SlotTable& table = cache.table(other);
     assert(static_cast<std::size_t>(table.slots()) == sum.size() && "heads of a layer decide alike");
-    for (int part = 0; part < table.columns(); ++part) {
+    for (int part = 0; part < needs.parts(); ++part) {
       const auto column = table.column(part);
       for (std::size_t slot = 0; slot < sum.size(); ++slot) sum[slot] += column[slot];
     }

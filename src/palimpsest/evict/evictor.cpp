@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 
 #include "palimpsest/budget/ada.h"
 #include "palimpsest/budget/pyramid.h"
@@ -42,6 +43,18 @@ Evictor::Evictor(const Method& method, std::vector<int> budgets)
          method.policy);
   if (needs_.ordered && !needs_.at_decision())
     fail("policy {} asks for an order, and for neither a window of attention, keys nor values", method.policy);
+  if ((needs_.attention_sum || method.mechanism == Mechanism::kMerge) && needs_.received != Received::kMean)
+    fail("policy {} asks for the greatest weights of a group: sums and mechanism merge are of means", method.policy);
+  if ((needs_.attention_sum || needs_.past_window) && (needs_.attention_window <= 0 || needs_.whole_layer))
+    fail("policy {} asks for a sum or a past window of attention: give attention_window a length, for each head",
+         method.policy);
+  if (method.mechanism == Mechanism::kMerge && method.join == Join::kNext && !needs_.attention_sum)
+    fail("join next with policy {}: it needs one that sums attention: use oldest or global-local", method.policy);
+  if (method.mechanism == Mechanism::kMerge && (needs_.attention_window <= 0 || of_rows || needs_.whole_layer))
+    fail(
+        "mechanism merge with policy {}: it needs one that looks at a window of attention, and at nothing else: use "
+        "global-local or snapkv",
+        method.policy);
   if (needs_.whole_layer && method.split != "uniform")
     fail("policy {} decides for all heads of a layer at once: a split between heads does not go with it",
          method.policy);
@@ -145,11 +158,13 @@ void Evictor::share_by_scores(const Cache& cache, int first) {
   }
 }
 
-void Evictor::received(Cache& cache, int t, std::span<const float> weights) {
+void Evictor::received(Cache& cache, int t, std::span<const float> weights, std::span<const float> sums) {
   SlotTable& table = cache.table(t);
-  assert(weights.size() == table.score().size() && !needs_.positions_only());
+  assert(weights.size() >= table.score().size() && !needs_.positions_only());
+  assert(sums.size() == (needs_.attention_sum ? weights.size() : 0));
   if (needs_.at_decision()) {
-    add_to_window(needs_, table, weights);
+    if (MergedTokens* const merged = cache.merged(t)) add_to_window(needs_, table, *merged, weights, sums);
+    add_to_window(needs_, table, weights, sums);
     return;
   }
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
@@ -194,28 +209,54 @@ void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Mome
   SlotTable& table = cache.table(t);
   assert(needs_.at_decision() && static_cast<std::size_t>(t) < next_victim_.size());
   assert(keys.count == (needs_.keys ? table.slots() : 0) && values.count == (needs_.values ? table.slots() : 0));
-  thread_local std::vector<float> attention;
+  thread_local std::vector<Position> position;
+  thread_local std::vector<float> attention, sums, scores;
   HeadView view = {.position = table.position(),
                    .keys = keys,
                    .values = values,
                    .fresh = static_cast<int>(table.fresh().size()),
                    .queries = queries};
-  if (needs_.attention_window > 0) {
-    window_sum(needs_, cache, t, attention);
+  if (needs_.attention_window > 0) window_sum(needs_, cache, t, attention);
+  if (needs_.attention_sum) view.attention_sum = table.column(needs_.parts());
+  MergedTokens* const merged = cache.merged(t);
+  if (merged == nullptr || merged->tokens().empty()) {
     view.attention = attention;
+    score(view, table.score());
+  } else {  // they follow the slots
+    const auto slots = static_cast<std::size_t>(table.slots()), all = slots + merged->tokens().size();
+    position.assign(table.position().begin(), table.position().end());
+    sums.assign(view.attention_sum.begin(), view.attention_sum.end());
+    scores.assign(table.score().begin(), table.score().end());
+    for (std::size_t i = 0; i < merged->tokens().size(); ++i) {
+      const auto statistics = merged->statistics(i);
+      const auto parts = statistics.first(static_cast<std::size_t>(needs_.parts()));
+      position.push_back(merged->tokens()[i].position);
+      attention.push_back(std::accumulate(parts.begin(), parts.end(), 0.0F));
+      if (needs_.attention_sum) sums.push_back(statistics.back());
+      scores.push_back(merged->tokens()[i].score);
+    }
+    view.position = position;
+    view.attention = attention;
+    view.attention_sum = sums;
+    score(view, scores);
+    std::copy_n(scores.begin(), slots, table.score().begin());
+    for (std::size_t i = slots; i < all; ++i) merged->tokens()[i - slots].score = scores[i];
   }
-  if (needs_.ordered)
-    score_in_order(view, table.score());
-  else
-    policy_->score(view, table.score());
   find_next(table, t, coming, moment);
+}
+
+void Evictor::score(const HeadView& view, std::span<float> score) const {
+  if (needs_.ordered)
+    score_in_order(view, score);
+  else
+    policy_->score(view, score);
 }
 
 // Shows the live tokens oldest first.
 void Evictor::score_in_order(HeadView view, std::span<float> score) const {
   thread_local std::vector<int> order;
   thread_local std::vector<Position> position;
-  thread_local std::vector<float> attention, scores, keys, values;
+  thread_local std::vector<float> attention, sums, scores, keys, values;
   order.clear();
   for (std::size_t slot = 0; slot < view.position.size(); ++slot)
     if (view.position[slot] != kNoPosition) order.push_back(static_cast<int>(slot));
@@ -236,6 +277,10 @@ void Evictor::score_in_order(HeadView view, std::span<float> score) const {
   if (!view.attention.empty()) {
     pick(view.attention, attention);
     view.attention = attention;
+  }
+  if (!view.attention_sum.empty()) {
+    pick(view.attention_sum, sums);
+    view.attention_sum = sums;
   }
   view.position = position;
   pick_rows(view.keys, keys);

@@ -46,8 +46,10 @@ class Evictor {
   // reused: valid until the next call. Allocates only while tables grow.
   const Plan& plan(Cache& cache, int coming, Moment moment = Moment::kDecode);
   // The weights that the tokens of one slot table received in this step, mean over the query group, summed over the
-  // step's queries. Threads may call it for different tables at the same time. Only if needs().attention_window.
-  void received(Cache& cache, int table, std::span<const float> weights);
+  // step's queries (the last needs().attention_window, if that is a number); those of merged tokens follow, by place.
+  // `sums`: over all of the step's queries, if needs().attention_sum. Threads may call it for different tables at the
+  // same time. Only if needs().attention_window.
+  void received(Cache& cache, int table, std::span<const float> weights, std::span<const float> sums = {});
   // Keys and values of the tokens that one slot table takes in in this step, oldest first. Threads as above. Only if
   // needs().at_birth.
   void born(Cache& cache, int table, Rows keys, Rows values);
@@ -72,6 +74,7 @@ class Evictor {
   void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
   void spare_some(std::vector<int>& chosen) const;
   bool by_page(Moment moment) const { return method_.mechanism == Mechanism::kBlock && moment == Moment::kDecode; }
+  void score(const HeadView& view, std::span<float> score) const;
   void score_in_order(HeadView view, std::span<float> score) const;
   void find_next(const SlotTable& table, int t, int coming, Moment moment);
 

@@ -43,6 +43,20 @@ void validate_bounded(const Method& m) {
     fail("split ada with mechanism block: a head's share may be less than a page; use mechanism=in-place");
 }
 
+void validate_merge(const Method& m) {
+  if (m.tau < 0 || m.tau > 1) fail("tau {}: a similarity from 0 to 1", m.tau);
+  if (m.mechanism != Mechanism::kMerge) return;
+  if (m.policy == "none") fail("mechanism merge with policy none: nothing ever leaves; choose a policy");
+  if (m.join == Join::kNext && m.places == Places::kOwn)
+    fail("places own with join next: no token is merged there, only values; leave places out");
+  if (m.positions != Positions::kOriginal)
+    fail(
+        "mechanism merge with cache positions: merged tokens share their slot's place in the text; use "
+        "positions=original");
+  if (static_cast<long long>(m.budget) * m.gamma > kMost)
+    fail("budget {} x gamma {} is out of range: at most {} together", m.budget, m.gamma, kMost);
+}
+
 void validate_rerotate(const Method& m) {
   if (m.rerotate == Rerotate::kAuto) return;
   if (m.positions != Positions::kCache)
@@ -143,6 +157,33 @@ const std::vector<MethodRow>& methods() {
        "arXiv 2505.24133",
        "what the last 8 queries looked at and later keys do not repeat; evicts 128 tokens at once",
        {.name = "r-kv", .policy = "r-kv", .protection = {.recent = 8}, .budget = 256, .every = 128}},
+      {"global-local",
+       "arXiv 2412.08521",
+       "EMS's score alone: what all queries or the last 32 looked at stays, with neighbours; each head its own",
+       {.name = "global-local",
+        .policy = "global-local",
+        .protection = {.recent = 32},
+        .budget = 256,
+        .schedule = Schedule::kPromptStep}},
+      {"ems",
+       "arXiv 2412.08521",
+       "global-local; what leaves is merged into the token most like it, if one is: gamma x the budget, and no more "
+       "keys and values",
+       {.name = "ems",
+        .policy = "global-local",
+        .protection = {.recent = 32},
+        .budget = 256,
+        .schedule = Schedule::kPromptStep,
+        .mechanism = Mechanism::kMerge}},
+      {"cam",
+       "CaM, ICML 2024",
+       "4 sinks + the newest tokens; the value of one that leaves may go, in shares, to the 32 that follow it",
+       {.name = "cam",
+        .policy = "oldest",
+        .protection = {.sinks = 4},
+        .budget = 256,
+        .mechanism = Mechanism::kMerge,
+        .join = Join::kNext}},
       {"paged-eviction",
        "PagedEviction",
        "whole pages leave, of the lowest mean ||v|| / ||k||; of a prompt, when it was read, the best tokens stay",
@@ -215,6 +256,7 @@ void validate(const Method& m) {
     validate_unbounded(m);
   else
     validate_bounded(m);
+  validate_merge(m);
   validate_rerotate(m);
   if (!m.cache &&
       (!m.strict() || m.protection != Protection{} || m.mechanism != Mechanism::kInPlace || m.split != "uniform"))

@@ -48,6 +48,15 @@ struct Share {
   bool operator==(const Share&) const = default;
 };
 
+// What mechanism merge does with victims.
+enum class Join {
+  kClass,  // a token goes over into the one most like it, or is gone (EMS)
+  kNext    // a share of its value is added to those of the tokens that follow it, by chance (CaM)
+};
+
+// Where a merged token stands in the text.
+enum class Places { kCentre, kOwn };
+
 struct Protection {
   static constexpr Share kHalf = Share::of_budget(0.5);  // H2O's `recent`
   // The first tokens of the sequence never leave, the same in all heads; nor do the newest, of which a share is of each
@@ -70,6 +79,10 @@ struct Method {
   Mechanism mechanism = Mechanism::kInPlace;
   Positions positions = Positions::kOriginal;
   Rerotate rerotate = Rerotate::kAuto;
+  int gamma = 4;             // mechanism merge: a budget of B holds up to gamma * B tokens, merged ones included
+  float tau = 0.6F;          // mechanism merge: a victim joins a token that it is as similar to as that; 1: none does
+  Join join = Join::kClass;  // mechanism merge
+  Places places = Places::kCentre;  // mechanism merge: whose place a merged token's key is rotated at
   bool cache = true;  // false: nothing is kept; the last `budget` tokens are read anew for every token (a baseline)
 
   bool operator==(const Method&) const = default;

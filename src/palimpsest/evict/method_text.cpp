@@ -15,10 +15,12 @@ using Text = std::string_view;
 constexpr int kMost = 1 << 30;  // of any count of tokens
 
 // In the order of the enumerators.
-constexpr std::array<Text, 5> kMechanisms = {"in-place", "shift", "gather", "block", "append"};
+constexpr std::array<Text, 6> kMechanisms = {"in-place", "shift", "gather", "block", "append", "merge"};
 constexpr std::array<Text, 2> kPositions = {"original", "cache"};
 constexpr std::array<Text, 6> kRerotate = {"auto", "two-query", "fused", "cached-half", "recompute", "delta"};
 constexpr std::array<Text, 4> kSchedules = {"step", "prompt", "prompt+step", "page"};
+constexpr std::array<Text, 2> kJoin = {"class", "next"};
+constexpr std::array<Text, 2> kPlaces = {"centre", "own"};
 constexpr std::array<Text, 2> kSwitch = {"off", "on"};
 
 struct Key {
@@ -91,8 +93,17 @@ constexpr std::array kKeys = {
         get_count<&Method::max_drop>},
     Key{"refresh", "TOKENS", "so many of an eviction's victims, evenly spaced, stay until the next",
         set_count<&Method::refresh, 0>, get_count<&Method::refresh>},
-    Key{"mechanism", "HOW", "in-place (into victims' slots), shift, gather, block (whole pages leave) or append",
+    Key{"mechanism", "HOW", "in-place (into victims' slots), shift, gather, block (whole pages), append or merge",
         set_choice<&Method::mechanism, kMechanisms>, get_choice<&Method::mechanism, kMechanisms>},
+    Key{"gamma", "TIMES", "of merge: so many times the budget's tokens are remembered; 1: none is merged",
+        set_count<&Method::gamma, 1>, get_count<&Method::gamma>},
+    Key{"tau", "0..1", "of merge: a token joins one that it is as similar to; 1: none",
+        [](Method& m, Text key, Text value) { m.tau = static_cast<float>(parse_real(value, key, 0, 1)); },
+        [](const Method& m) { return fmt::format("{}", m.tau); }},
+    Key{"join", "WHAT", "of merge: class (EMS); next: shares of its value go to those that follow (CaM)",
+        set_choice<&Method::join, kJoin>, get_choice<&Method::join, kJoin>},
+    Key{"places", "WHOSE", "of merge: a merged token stands at its centre's place or at its own",
+        set_choice<&Method::places, kPlaces>, get_choice<&Method::places, kPlaces>},
     Key{"positions", "WHICH", "original: a key keeps its place; cache: places are counted in the cache",
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
     Key{"rerotate", "HOW", "of cache positions: auto, two-query, fused, cached-half, recompute or delta",

@@ -44,6 +44,7 @@ struct SequenceStep {
   std::span<const TokenId> tokens = {};
   bool all_logits = false;          // logits of every token, or of the last only
   float* const* weights = nullptr;  // see AttentionStep::weights, [layers * kv_heads]; nullptr: not wanted
+  float* const* sums = nullptr;     // AttentionStep::sums, likewise; only beside weights, and on the fast path
   int weights_queries = INT32_MAX;  // of so many of the last tokens' queries
   Received received_as = Received::kMean;
   AttentionReceiver* receiver = nullptr;

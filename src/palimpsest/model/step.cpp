@@ -43,7 +43,27 @@ void Step::Rope::grow_ranks(int count) {
   }
 }
 
+void Step::Rope::grow_distances(int count) {
+  const std::size_t width = 2 * static_cast<std::size_t>(frequencies.pairs());
+  for (std::size_t d = width == 0 ? count : distance_rows.size() / width; d < static_cast<std::size_t>(count); ++d) {
+    distance_rows.resize((d + 1) * width);
+    float* const row = distance_rows.data() + d * width;
+    frequencies.row(static_cast<Position>(d), row);
+    for (std::size_t i = 0; i < width; ++i) row[i] = static_cast<float>(row[i] / frequencies.magnitude());
+  }
+}
+
 namespace {
+
+// Rows of the distance table: 0 if no merged token has a place of its own.
+int distances_needed(const Cache& cache) {
+  int most = 0;
+  for (int t = 0; t < cache.tables() && cache.merged(t) != nullptr; ++t) {
+    const MergedView view = cache.merged(t)->view();
+    if (view.distance != nullptr) most = std::max(most, view.farthest + 1);
+  }
+  return most;
+}
 
 // Rows of the rank table that a sequence's keys and queries may ask for.
 int ranks_needed(const SequenceStep& s) {
@@ -73,8 +93,8 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
   // One operator serves all sequences of a step, so they turn their keys alike. The rank table is grown first: it may
   // move.
   const Rotation rotation = sequences.front().rule.rotation;
-  int most_ranks = 0;
-  bool weights = false;
+  int most_ranks = 0, most_distances = 0;
+  bool weights = false, sums = false;
   for (const SequenceStep& s : sequences) {
     assert(s.cache != nullptr && s.rule.rotation == rotation);
     const CacheOptions& c = s.cache->options();
@@ -84,10 +104,12 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     assert(!c.rotated_half || rotation == Rotation::kLate);
     static_cast<void>(c);
     most_ranks = std::max(most_ranks, ranks_needed(s));
+    most_distances = std::max(most_distances, distances_needed(*s.cache));
     weights = weights || s.weights != nullptr;
+    sums = sums || s.sums != nullptr;
   }
   for (Rope& rope : ropes_) {
-    if (hyper_.rope.kind != RopeKind::kNone) rope.grow_ranks(most_ranks);
+    if (hyper_.rope.kind != RopeKind::kNone) rope.grow_ranks(most_ranks), rope.grow_distances(most_distances);
     rope.tokens.assign(count, {});
   }
 
@@ -111,13 +133,17 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
 
   views_.resize(hyper_.layers * count);
   weights_.assign(weights ? hyper_.layers * count * hyper_.kv_heads : 0, nullptr);
+  sums_.assign(sums ? hyper_.layers * count * hyper_.kv_heads : 0, nullptr);
   for (int layer = 0; layer < hyper_.layers; ++layer) {
     AttentionStep& a = layers_[layer];
     for (std::size_t i = 0; i < count; ++i) {
       views_[layer * count + i] = sequences[i].cache->view(layer);
-      if (sequences[i].weights == nullptr) continue;
-      for (int head = 0; head < hyper_.kv_heads; ++head)
-        weights_[(layer * count + i) * hyper_.kv_heads + head] = sequences[i].weights[layer * hyper_.kv_heads + head];
+      const auto hand_on = [&](float* const* from, std::vector<float*>& to) {
+        if (from == nullptr) return;
+        std::copy_n(from + layer * hyper_.kv_heads, hyper_.kv_heads, &to[(layer * count + i) * hyper_.kv_heads]);
+      };
+      hand_on(sequences[i].weights, weights_);
+      hand_on(sequences[i].sums, sums_);
     }
     a.shape.rotation = hyper_.rope.kind == RopeKind::kNone ? Rotation::kNever : rotation;
     if (!recompute_ && rotation == Rotation::kRecompute) a.shape.rotation = Rotation::kLate;
@@ -125,6 +151,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     a.tokens = ropes_[static_cast<std::size_t>(hyper_.rope_of(layer))].tokens.data();
     a.sequences = static_cast<int>(count);
     a.weights = weights ? weights_.data() + layer * count * hyper_.kv_heads : nullptr;
+    a.sums = sums ? sums_.data() + layer * count * hyper_.kv_heads : nullptr;
     a.received = weights ? tell : nullptr;
     a.context = this;
   }
@@ -204,6 +231,7 @@ void Step::prepare_rows(const SequenceStep& s, Buffers& b, std::size_t sequence)
   for (std::size_t i = 0; i < ropes_.size(); ++i) {
     StepTokens& out = ropes_[i].tokens[sequence];
     out.rank_row = ropes_[i].rank_rows.data();
+    if (!ropes_[i].distance_rows.empty()) out.distance_row = ropes_[i].distance_rows.data();
     if (s.rule.rotation != Rotation::kAtWrite || s.rule.at_rank) continue;
     const std::size_t width = 2 * static_cast<std::size_t>(ropes_[i].frequencies.pairs());
     b.rows[i].resize(static_cast<std::size_t>(out.count) * width);

@@ -47,10 +47,12 @@ class Step {
   struct Rope {  // one of the model's rotary tables
     explicit Rope(const RopeOptions& options) : frequencies(options) {}
     void grow_ranks(int count);
+    void grow_distances(int count);
 
     RopeFrequencies frequencies;
-    std::vector<float> rank_rows;    // grows, never recomputed: row r belongs to rank r for ever
-    std::vector<StepTokens> tokens;  // [sequences]: alike but for the rows of cosines and sines
+    std::vector<float> rank_rows;      // grows, never recomputed: row r belongs to rank r for ever
+    std::vector<float> distance_rows;  // likewise, of distances between a merged token and its slot's
+    std::vector<StepTokens> tokens;    // [sequences]: alike but for the rows of cosines and sines
   };
   void prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out);
   void prepare_rows(const SequenceStep& s, Buffers& b, std::size_t sequence);
@@ -66,6 +68,7 @@ class Step {
   std::vector<Buffers> buffers_;
   std::vector<LayerView> views_;       // [layers][sequences]
   std::vector<float*> weights_;        // [layers][sequences][kv_heads], if any sequence wants them
+  std::vector<float*> sums_;           // likewise
   std::vector<AttentionStep> layers_;  // [layers]
 };
 

@@ -18,9 +18,11 @@ struct Needs {
   // decision. They are kept in up to 8 parts, of which the oldest leaves as a whole: so of the last n - n / 8 to n. (Of
   // a chunk of a prompt, in which tokens come at once: of its last n.) 0: none.
   int attention_window = 0;
-  bool whole_layer = false;  // the mean of `attention` over all heads of the layer: then they decide alike
-  bool keys = false;         // f32
-  bool values = false;       // f32
+  bool past_window = false;    // the window is two: the n queries before, and those of the current n (EMS's buckets)
+  bool attention_sum = false;  // beside a window: also the weights of every query so far, summed
+  bool whole_layer = false;    // the mean of `attention` over all heads of the layer: then they decide alike
+  bool keys = false;           // f32
+  bool values = false;         // f32
   // Of a query group's weights the greatest instead of the mean (kGreatest), or, with kAll, the greatest of all queries
   // of a step (kPeak). The CPU's own path only.
   Received received = Received::kMean;
@@ -41,7 +43,11 @@ struct Needs {
   bool positions_only() const { return attention_window == 0 && !keys && !values && !queries; }
   // Scores are asked for when tokens have to leave; else when tokens or weights come.
   bool at_decision() const { return attention_window > 0 || ((keys || values) && !at_birth); }
-  int parts() const { return attention_window > 0 ? std::min(attention_window, 8) : 0; }  // of the window
+  int parts() const { return attention_window > 0 ? std::min(attention_window, past_window ? 2 : 8) : 0; }
+  int part_size() const {  // queries of a part of the window
+    return past_window ? attention_window : (attention_window + parts() - 1) / std::max(1, parts());
+  }
+  int columns() const { return parts() + (attention_sum ? 1 : 0); }  // of the slot table; the sum is the last
 };
 
 // Queries to come, as those so far say: mean and covariance of each head of the query group, turned to where the next
@@ -57,10 +63,11 @@ struct ExpectedQueries {
 // ones of `at_birth`. A slot that holds no token has position kNoPosition and any key; what is written to its score is
 // ignored.
 struct HeadView {
-  std::span<const Position> position = {};  // true token positions
-  std::span<const float> attention = {};    // weight received, as asked for in Needs
-  Rows keys = {}, values = {};              // one a token, empty unless asked for
-  int fresh = 0;                            // tokens added since the last call
+  std::span<const Position> position = {};    // true token positions
+  std::span<const float> attention = {};      // weight received, as asked for in Needs
+  std::span<const float> attention_sum = {};  // of all queries so far
+  Rows keys = {}, values = {};                // one a token, empty unless asked for
+  int fresh = 0;                              // tokens added since the last call
   ExpectedQueries queries = {};
 };
 

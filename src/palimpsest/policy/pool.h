@@ -16,4 +16,15 @@ inline void max_pool_7(std::span<const float> in, std::span<float> out) {
   }
 }
 
+// out[i] = mean of in[i - 3 .. i + 3], of those that exist.
+inline void mean_pool_7(std::span<const float> in, std::span<float> out) {
+  constexpr std::size_t kReach = 3;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const std::size_t first = i < kReach ? 0 : i - kReach, end = std::min(in.size(), i + kReach + 1);
+    float sum = 0;
+    for (std::size_t j = first; j < end; ++j) sum += in[j];
+    out[i] = sum / static_cast<float>(end - first);
+  }
+}
+
 }  // namespace palimpsest

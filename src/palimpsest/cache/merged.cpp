@@ -1,0 +1,248 @@
+#include "palimpsest/cache/merged.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+
+namespace palimpsest {
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// Rows of 16 that hold `counts` tokens of each slot of a tile when the first `level` of each slot lie lane by lane, and
+// the rest of a slot in rows of its own.
+int rows_at(std::span<const int> counts, int level) {
+  int rows = std::min(level, *std::ranges::max_element(counts));
+  for (const int count : counts) rows += (std::max(0, count - level) + kTile - 1) / kTile;
+  return rows;
+}
+
+}  // namespace
+
+void MergedTokens::reserve(std::size_t tokens, bool own_places) {
+  own_places_ = own_places;
+  if (tokens == 0) return;
+  tokens_.reserve(tokens + 1);  // a step adds one before another leaves
+  statistics_.reserve((tokens + 1) * width_);
+}
+
+void MergedTokens::add(const MergedToken& token, std::span<const float> statistics) {
+  assert(statistics.size() == width_);
+  tokens_.push_back(token);
+  statistics_.insert(statistics_.end(), statistics.begin(), statistics.end());
+}
+
+void MergedTokens::join(int slot, int other, float factor) {
+  for (MergedToken& token : tokens_)
+    if (token.slot == slot) {
+      token.slot = other;
+      token.factor *= factor;
+    }
+}
+
+template <typename Stays>
+void MergedTokens::keep_if(Stays stays) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    if (!stays(i)) continue;
+    tokens_[kept] = tokens_[i];
+    std::copy_n(statistics_.begin() + static_cast<std::ptrdiff_t>(i * width_), width_,
+                statistics_.begin() + static_cast<std::ptrdiff_t>(kept * width_));
+    ++kept;
+  }
+  tokens_.resize(kept);
+  statistics_.resize(kept * width_);
+}
+
+void MergedTokens::remove(const std::vector<bool>& slots) {
+  keep_if([&](std::size_t i) { return !slots[at(tokens_[i].slot)]; });
+}
+
+void MergedTokens::keep_best(std::size_t most) {
+  if (tokens_.size() > most) {
+    thread_local std::vector<std::size_t> order;
+    thread_local std::vector<bool> best;
+    order.resize(tokens_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::nth_element(order, order.begin() + static_cast<std::ptrdiff_t>(most),
+                             [&](std::size_t a, std::size_t b) {
+                               const MergedToken &x = tokens_[a], &y = tokens_[b];
+                               return x.score != y.score ? x.score > y.score : x.position > y.position;
+                             });
+    best.assign(tokens_.size(), false);
+    for (std::size_t i = 0; i < most; ++i) best[order[i]] = true;
+    keep_if([&](std::size_t i) { return best[i]; });
+  }
+  if (tokens_.capacity() <= most + 1) return;
+  tokens_.shrink_to_fit();  // many came at once
+  statistics_.shrink_to_fit();
+  reserve(most, own_places_);
+}
+
+void MergedTokens::moved(std::span<const Move> moves) {
+  for (MergedToken& token : tokens_)
+    for (const Move& move : moves)
+      if (token.slot == move.from) {
+        token.slot = move.to;
+        break;
+      }
+}
+
+void MergedTokens::clear() {
+  *this = MergedTokens(static_cast<int>(width_));
+}
+
+// Whatever the classes' sizes, few rows: as many lane by lane as costs least.
+void MergedTokens::lay(const SlotTable& table) {
+  if (tokens_.empty()) return;  // nobody asks for the view
+  const int slots = table.slots();
+  thread_local std::vector<int> begin, order, next, by_place;
+  begin.assign(at(slots) + 1, 0);
+  order.resize(tokens_.size());
+  for (const MergedToken& token : tokens_) ++begin[at(token.slot) + 1];
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  next.assign(begin.begin(), begin.end() - 1);
+  for (std::size_t i = 0; i < tokens_.size(); ++i) order[at(next[at(tokens_[i].slot)]++)] = static_cast<int>(i);
+
+  factor_.clear();
+  lane_.clear();
+  distance_.clear();
+  farthest_ = 0;
+  first_.clear();
+  for (auto* of_slots : {&most_, &least_})
+    if (of_slots->capacity() > at(slots)) std::vector<float>().swap(*of_slots);
+  if (first_.capacity() > at(slots / kTile + 1)) std::vector<std::int32_t>().swap(first_);
+  first_.reserve(at(slots / kTile + 1));
+  first_.push_back(0);
+  most_.assign(at(slots), 1);
+  least_.assign(at(slots), 1);
+  for (const MergedToken& token : tokens_) {
+    most_[at(token.slot)] = std::max(most_[at(token.slot)], token.factor);
+    least_[at(token.slot)] = std::min(least_[at(token.slot)], token.factor);
+  }
+  by_place.clear();
+  const auto put = [&](int lane, int slot, int token) {
+    factor_[factor_.size() - at(kTile) + at(lane)] = tokens_[at(order[at(token)])].factor;
+    MergedToken& placed = tokens_[at(order[at(token)])];
+    placed.place = static_cast<int>(lane_.size() - 1) * kTile + lane;
+    assert(placed.slot == slot);
+    if (own_places_) {
+      const auto distance = static_cast<std::int32_t>(placed.position - table.position()[at(slot)]);
+      distance_[distance_.size() - at(kTile) + at(lane)] = distance;
+      farthest_ = std::max(farthest_, std::abs(distance));
+    }
+    by_place.push_back(order[at(token)]);
+  };
+  const auto begin_row = [&](int lane) {
+    factor_.resize(factor_.size() + at(kTile), 0);
+    if (own_places_) distance_.resize(distance_.size() + at(kTile), 0);
+    lane_.push_back(static_cast<std::int8_t>(lane));
+  };
+  thread_local std::vector<int> levels;
+  levels.clear();
+  int rows = 0;
+  std::array<int, kTile> counts{};
+  const auto count_tile = [&](int tile) {
+    for (int lane = 0; lane < kTile; ++lane) counts[at(lane)] = begin[at(tile + lane) + 1] - begin[at(tile + lane)];
+  };
+  for (int tile = 0; tile < slots; tile += kTile) {
+    count_tile(tile);
+    int level = 0, least = rows_at(counts, 0);
+    for (int other = 1; other <= *std::ranges::max_element(counts); ++other)
+      if (const int at_other = rows_at(counts, other); at_other < least) least = at_other, level = other;
+    levels.push_back(level);
+    rows += least;
+  }
+  factor_.reserve(at(rows * kTile));
+  if (own_places_) distance_.reserve(at(rows * kTile));
+  lane_.reserve(at(rows));
+  for (int tile = 0; tile < slots; tile += kTile) {
+    const int level = levels[at(tile / kTile)];
+    count_tile(tile);
+    for (int n = 0; n < level; ++n) {
+      begin_row(-1);
+      for (int lane = 0; lane < kTile; ++lane)
+        if (n < counts[at(lane)]) put(lane, tile + lane, begin[at(tile + lane)] + n);
+    }
+    for (int lane = 0; lane < kTile; ++lane)
+      for (int n = level; n < counts[at(lane)]; ++n) {
+        if ((n - level) % kTile == 0) begin_row(lane);
+        put((n - level) % kTile, tile + lane, begin[at(tile + lane)] + n);
+      }
+    first_.push_back(static_cast<std::int32_t>(lane_.size()));
+  }
+  reorder(by_place);
+}
+
+void MergedTokens::reorder(const std::vector<int>& order) {
+  thread_local std::vector<MergedToken> tokens;
+  thread_local std::vector<float> statistics;
+  tokens.clear();
+  statistics.clear();
+  for (const int i : order) {
+    tokens.push_back(tokens_[at(i)]);
+    const auto row = this->statistics(at(i));
+    statistics.insert(statistics.end(), row.begin(), row.end());
+  }
+  tokens_.assign(tokens.begin(), tokens.end());
+  statistics_.assign(statistics.begin(), statistics.end());
+}
+
+MergedView MergedTokens::view() const {
+  return {.factor = factor_.data(),
+          .lane = lane_.data(),
+          .first = first_.data(),
+          .distance = own_places_ ? distance_.data() : nullptr,
+          .most = most_.data(),
+          .least = least_.data(),
+          .farthest = farthest_,
+          .rows = static_cast<int>(lane_.size())};
+}
+
+void MergedTokens::save(ByteWriter& out) const {
+  out.array(std::span<const MergedToken>(tokens_));
+  out.array(std::span<const float>(statistics_));
+  out.put(static_cast<std::uint8_t>(own_places_));
+}
+
+void MergedTokens::load(ByteReader& in, const SlotTable& table) {
+  tokens_ = in.array<MergedToken>();
+  statistics_ = in.array<float>();
+  own_places_ = in.get<std::uint8_t>() != 0;
+  in.require(statistics_.size() == tokens_.size() * width_, "statistics of merged tokens that do not add up");
+  for (const MergedToken& token : tokens_) {
+    in.require(token.slot >= 0 && token.slot < table.slots() && table.position()[at(token.slot)] != kNoPosition,
+               "a merged token without a slot");
+    in.require(token.position >= 0 && token.position < table.next(), "a merged token after the last");
+    in.require(!own_places_ || std::abs(token.position - table.position()[at(token.slot)]) <= kFarthest,
+               "a merged token too far from its slot's");
+    in.require(token.factor > 0 && token.factor < 1e30F, "a merged token without a norm");
+  }
+  lay(table);
+}
+
+std::size_t MergedTokens::bytes() const {
+  return tokens_.capacity() * sizeof(MergedToken) + statistics_.capacity() * sizeof(float) +
+         (factor_.capacity() + most_.capacity() + least_.capacity()) * sizeof(float) + lane_.capacity() +
+         (first_.capacity() + distance_.capacity()) * sizeof(std::int32_t);
+}
+
+// Rows of a tile of T tokens, when the first L of each of its slots lie lane by lane: at most L + the slots of more
+// than L tokens + T / 16, and the best L leaves at most R of the first two where R (R + 1) / 2 <= T. Over all tiles R
+// sums up to at most sqrt(2 tokens x tiles).
+std::size_t MergedTokens::most_bytes(std::size_t tokens, std::size_t slots, int statistics) {
+  if (tokens == 0) return 0;
+  const std::size_t tile = at(kTile);
+  const auto apart = static_cast<std::size_t>(std::sqrt(2.0 * static_cast<double>(tokens * (slots / tile)))) + 1;
+  const std::size_t rows = std::min(tokens, tokens / tile + apart);
+  return (tokens + 1) * (sizeof(MergedToken) + at(statistics) * sizeof(float)) +
+         rows * (tile * (sizeof(float) + sizeof(std::int32_t)) + 1) + (slots / tile + 1) * sizeof(std::int32_t) +
+         2 * slots * sizeof(float);
+}
+
+}  // namespace palimpsest

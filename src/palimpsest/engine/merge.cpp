@@ -1,0 +1,276 @@
+#include "palimpsest/engine/merge.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "palimpsest/attention/element.h"
+#include "palimpsest/attention/read_rows.h"
+#include "palimpsest/policy/norm.h"
+
+namespace palimpsest {
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// Keys and values of one head: values all at once, keys as they are asked for, un-rotated. Its memory is kept from head
+// to head.
+class Tokens {
+ public:
+  void read(const LayerView& view, const HeadPages& head, std::span<const Position> position,
+            const RopeFrequencies* rope) {
+    view_ = view;
+    head_ = head;
+    position_ = position;
+    rope_ = rope;
+    const auto slots = position.size();
+    values_.resize(slots * at(view.value_dim));
+    read_values(view, head, values_.data());
+    value_norm_.assign(slots, kUnknown);
+    key_norm_.assign(slots, kUnknown);
+    keys_.resize(slots * at(view.head_dim));
+  }
+
+  std::span<float> value(int slot) {
+    return std::span(values_).subspan(at(slot * view_.value_dim), at(view_.value_dim));
+  }
+  std::span<float> key(int slot) {
+    const auto row = std::span(keys_).subspan(at(slot * view_.head_dim), at(view_.head_dim));
+    if (key_norm_[at(slot)] == kUnknown) {
+      const std::byte* const page = head_.page[slot / view_.page_size];
+      for (int d = 0; d < view_.head_dim; ++d) row[at(d)] = load_key(view_, page, slot % view_.page_size, d);
+      turn(row, slot, -1);
+      key_norm_[at(slot)] = norm(row);
+    }
+    return row;
+  }
+  float key_norm(int slot) { return key(slot), key_norm_[at(slot)]; }
+  float value_norm(int slot) {
+    float& known = value_norm_[at(slot)];
+    return known == kUnknown ? known = norm(value(slot)) : known;
+  }
+  // cos(k, k') * cos(v, v'); 0 unless both are alike, and where the product cannot reach `least`.
+  float similarity(int a, int b, float least) {
+    const float values = cosine(dot(value(a), value(b)), value_norm(a), value_norm(b));
+    if (values <= 0 || values < least) return 0;
+    return values * std::max(0.0F, cosine(dot(key(a), key(b)), key_norm(a), key_norm(b)));
+  }
+
+  void store(int slot, std::vector<float>& key, std::span<const float> value) {
+    turn(key, slot, 1);
+    std::byte* const page = head_.page[slot / view_.page_size];
+    store_key(view_, page, slot % view_.page_size, key.data());
+    store_value(view_, page, slot % view_.page_size, value.data());
+  }
+
+ private:
+  static float cosine(float product, float a, float b) { return a > 0 && b > 0 ? product / (a * b) : 0; }
+
+  // To the rotation of the slot's place (sign 1), with the model's magnitude, or back.
+  void turn(std::span<float> key, int slot, int sign) {
+    if (rope_ == nullptr) return;
+    const auto pairs = at(rope_->pairs());
+    row_.resize(2 * pairs);
+    rope_->row(position_[at(slot)], row_.data());
+    const auto magnitude = static_cast<float>(rope_->magnitude());
+    const bool halves = rope_->kind() == RopeKind::kHalves;
+    for (std::size_t p = 0; p < pairs; ++p) {
+      float &a = key[halves ? p : 2 * p], &b = key[halves ? p + pairs : 2 * p + 1];
+      const float scale = sign > 0 ? 1 : 1 / (magnitude * magnitude);
+      const float c = row_[p] * scale, s = static_cast<float>(sign) * row_[pairs + p] * scale, x = a * c - b * s;
+      b = a * s + b * c;
+      a = x;
+    }
+  }
+
+  static constexpr float kUnknown = -1;
+  LayerView view_;
+  HeadPages head_;
+  std::span<const Position> position_;
+  const RopeFrequencies* rope_ = nullptr;
+  std::vector<float> values_, keys_, value_norm_, key_norm_, row_;
+};
+
+constexpr float kLeast = 1e-18F;  // norm of a key that has none
+
+struct Joining {
+  int victim, target;
+};
+
+struct Head {
+  SlotTable& table;
+  MergedTokens& merged;
+  Tokens& tokens;
+
+  // Of a class: the scores of all its tokens.
+  double weight(int slot) const {
+    double sum = table.score()[at(slot)];
+    for (const MergedToken& token : merged.tokens())
+      if (token.slot == slot) sum += token.score;
+    return sum;
+  }
+  int size(int slot) const {
+    return 1 + static_cast<int>(std::ranges::count(merged.tokens(), slot, &MergedToken::slot));
+  }
+  int most_alike(int victim, std::span<const int> centres, const Method& m) const {
+    int best = -1;
+    float most = m.tau;
+    for (const int centre : centres)
+      if (m.places == Places::kOwn && !near(victim, centre))
+        continue;
+      else if (const float r = tokens.similarity(victim, centre, most); r >= most && (best < 0 || r > most))
+        most = r, best = centre;
+    return best;
+  }
+  // Whether all tokens of a class may have places of their own beside another's centre.
+  bool near(int victim, int centre) const {
+    const Position place = table.position()[at(centre)];
+    const auto is_near = [&](Position position) { return std::abs(position - place) <= MergedTokens::kFarthest; };
+    return is_near(table.position()[at(victim)]) && std::ranges::all_of(merged.tokens(), [&](const MergedToken& token) {
+             return token.slot != victim || is_near(token.position);
+           });
+  }
+  // All victims of one class at once: weights are those of before.
+  void join(std::span<const Joining> joinings) {
+    const int target = joinings.front().target;
+    std::vector<std::pair<int, double>> parts = {{target, weight(target)}};
+    for (const Joining& j : joinings) parts.emplace_back(j.victim, weight(j.victim));
+    double sum = 0;
+    for (const auto& [slot, weight] : parts) sum += weight;
+    if (sum <= 0)
+      for (auto& [slot, weight] : parts) sum += weight = size(slot);
+    std::vector<float> key(tokens.key(target).size(), 0), value(tokens.value(target).size(), 0);
+    for (const auto& [slot, weight] : parts) {
+      const auto share = static_cast<float>(weight / sum), unit = share / std::max(tokens.key_norm(slot), kLeast);
+      const auto k = tokens.key(slot), v = tokens.value(slot);
+      for (std::size_t d = 0; d < key.size(); ++d) key[d] += unit * k[d];
+      for (std::size_t d = 0; d < value.size(); ++d) value[d] += share * v[d];
+    }
+    const float length = std::max(tokens.key_norm(target), kLeast), scale = length / std::max(norm(key), kLeast);
+    for (float& x : key) x *= scale;
+    tokens.store(target, key, value);
+    for (const Joining& j : joinings) {
+      const float factor = std::max(tokens.key_norm(j.victim), kLeast) / length;
+      merged.join(j.victim, target, factor);
+      std::vector<float> statistics;
+      for (int c = 0; c < table.columns(); ++c) statistics.push_back(table.column(c)[at(j.victim)]);
+      merged.add({.position = table.position()[at(j.victim)],
+                  .slot = target,
+                  .factor = factor,
+                  .score = table.score()[at(j.victim)]},
+                 statistics);
+    }
+  }
+};
+
+void merge_table(Cache& cache, int t, std::span<const int> victims, const Method& m, int budget,
+                 std::span<const RopeFrequencies> frequencies) {
+  const int heads = cache.options().kv_heads;
+  SlotTable& table = cache.table(t);
+  MergedTokens& merged = *cache.merged(t);
+  const auto most = static_cast<std::size_t>(m.gamma - 1) * at(budget);
+  merged.reserve(most, m.places == Places::kOwn);
+
+  thread_local std::vector<int> best, centres;
+  thread_local std::vector<bool> leaves;
+  thread_local std::vector<Joining> joinings;
+  best.assign(victims.begin(), victims.end());
+  if (m.tau >= 1) best.clear();
+  std::ranges::stable_sort(best, std::greater(), [&](int slot) { return table.score()[at(slot)]; });
+  if (best.size() > most) best.resize(most);
+
+  leaves.assign(at(table.slots()), false);
+  for (const int slot : victims) leaves[at(slot)] = true;
+  centres.clear();
+  for (int slot = 0; slot < table.slots(); ++slot) {
+    const Position position = table.position()[at(slot)];
+    if (position != kNoPosition && !leaves[at(slot)] && position < table.next() - m.recent(budget))
+      centres.push_back(slot);
+  }
+
+  joinings.clear();
+  if (!best.empty() && !centres.empty()) {
+    const LayerView view = cache.view(t / heads);
+    thread_local Tokens tokens;
+    tokens.read(view, view.head[t % heads], table.position(),
+                frequencies.empty() ? nullptr : &frequencies[at(t / heads)]);
+    Head head{table, merged, tokens};
+    for (const int victim : best)
+      if (const int target = head.most_alike(victim, centres, m); target >= 0) joinings.push_back({victim, target});
+    std::ranges::stable_sort(joinings, {}, &Joining::target);
+    for (std::size_t first = 0, end = 0; first < joinings.size(); first = end) {
+      while (end < joinings.size() && joinings[end].target == joinings[first].target) ++end;
+      head.join(std::span(joinings).subspan(first, end - first));
+    }
+  }
+  for (const Joining& j : joinings) leaves[at(j.victim)] = false;
+  merged.remove(leaves);
+  merged.keep_best(most);
+  merged.lay(table);
+}
+
+// Uniform in [0, 1), from nothing but the token's place and its head (splitmix64).
+double draw(Position position, int table) {
+  auto x = static_cast<std::uint64_t>(position) * 0x9E3779B97F4A7C15U + static_cast<std::uint64_t>(table) + 1;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBU;
+  return static_cast<double>((x ^ x >> 31) >> 11) * 0x1p-53;
+}
+
+// CaM (ICML 2024): with probability attention / mean attention of the next 32 tokens, a 32nd of the victim's value is
+// added to each of theirs. Attention: what each received so far, the last statistic.
+void add_to_next(Cache& cache, int t, std::span<const int> victims) {
+  constexpr std::size_t kNext = 32;
+  const int heads = cache.options().kv_heads;
+  const SlotTable& table = cache.table(t);
+  const LayerView view = cache.view(t / heads);
+  const HeadPages& head = view.head[t % heads];
+  const auto attention = table.column(table.columns() - 1);
+  const auto position = table.position();
+  std::vector<bool> leaves(at(table.slots()), false);
+  for (const int slot : victims) leaves[at(slot)] = true;
+  std::vector<int> kept;  // by age
+  for (int slot = 0; slot < table.slots(); ++slot)
+    if (position[at(slot)] != kNoPosition && !leaves[at(slot)]) kept.push_back(slot);
+  std::ranges::sort(kept, {}, [&](int slot) { return position[at(slot)]; });
+  std::vector<float> row(at(view.value_dim));
+  for (const int victim : victims) {
+    auto first = std::ranges::upper_bound(kept, position[at(victim)], {}, [&](int slot) { return position[at(slot)]; });
+    const auto next = std::span(first, kept.end()).first(std::min(kNext, static_cast<std::size_t>(kept.end() - first)));
+    double mean = 0;
+    for (const int slot : next) mean += attention[at(slot)] / static_cast<double>(next.size());
+    if (draw(position[at(victim)], t) * mean >= attention[at(victim)]) continue;
+    const auto page = [&](int slot) { return head.page[slot / view.page_size]; };
+    for (const int slot : next) {
+      for (int d = 0; d < view.value_dim; ++d)
+        row[at(d)] = load_value(view, page(slot), slot % view.page_size, d) +
+                     load_value(view, page(victim), victim % view.page_size, d) / static_cast<float>(kNext);
+      store_value(view, page(slot), slot % view.page_size, row.data());
+    }
+  }
+}
+
+}  // namespace
+
+void merge_victims(Cache& cache, const Plan& plan, const Method& method, const Evictor& evictor,
+                   std::span<const RopeFrequencies> frequencies, Workers* workers) {
+  cache.own_all();
+  const auto merge = [&](int t) {
+    const auto& victims = plan.drop[at(t)];
+    if (victims.empty()) return;
+    if (method.join == Join::kNext)
+      add_to_next(cache, t, victims);
+    else
+      merge_table(cache, t, victims, method, evictor.budget(t), frequencies);
+  };
+  if (workers != nullptr)
+    workers->run(cache.tables(), merge);
+  else
+    for (int t = 0; t < cache.tables(); ++t) merge(t);
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,20 @@
+// The oldest tokens leave first, as with `recent`, and what each received is known: for a mechanism that asks for it
+// (method `cam`).
+#include "palimpsest/policy/policy.h"
+
+namespace palimpsest {
+namespace {
+
+class Oldest final : public Policy {
+ public:
+  Needs needs() const override { return {.attention_window = 1, .attention_sum = true, .ordered = true}; }
+  void score(const HeadView&, std::span<float> score) const override {
+    for (std::size_t i = 0; i < score.size(); ++i) score[i] = static_cast<float>(i);
+  }
+};
+
+}  // namespace
+
+PALIMPSEST_POLICY(oldest, Oldest, "the oldest leave first, while the attention that each received is summed")
+
+}  // namespace palimpsest

@@ -1,0 +1,109 @@
+// What mechanism merge must be at its ends, over whole sessions: plain eviction where nothing is alike, constant where
+// much is.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/engine/session.h"
+#include "palimpsest/model/synthetic.h"
+#include "tests/support/error_of.h"
+
+namespace palimpsest::testing {
+namespace {
+
+std::shared_ptr<Decoder> small_decoder() {
+  static const auto decoder = std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = 96,
+                                                                                    .width = 32,
+                                                                                    .layers = 2,
+                                                                                    .feed_forward = 32,
+                                                                                    .query_heads = 4,
+                                                                                    .kv_heads = 2,
+                                                                                    .head_dim = 16})),
+                                                        1);
+  return decoder;
+}
+
+Session session_of(const std::string& method) {
+  return Session(small_decoder(), {.method = parse_method(method), .cache_type = CacheType::kF32, .page_size = 16});
+}
+
+std::vector<TokenId> some_tokens(int count) {
+  std::mt19937 random(5);
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random() % 96));
+  return tokens;
+}
+
+// The zero class alone is plain eviction, to the last bit.
+TEST(Merge, WithNothingAlikeIsPlainEviction) {
+  for (const char* none : {"tau=1", "gamma=1", "tau=0.99999"}) {
+    Session plain = session_of("global-local:budget=40,recent=8");
+    Session zero = session_of(std::string("ems:budget=40,recent=8,") + none);
+    // No two tokens are the same: with equal ones tau=0.99999 has something to merge.
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < 90; ++i) tokens.push_back(i);
+    const auto a = plain.prefill(tokens);
+    const std::vector<float> first(a.begin(), a.end());
+    const auto b = zero.prefill(tokens);
+    EXPECT_TRUE(std::ranges::equal(first, b)) << none;
+    for (int i = 0; i < 100; ++i) {
+      const bool alike = std::string_view(none) == "tau=0.99999";
+      const auto token = static_cast<TokenId>(alike ? 90 + i % 6 : i % 96);
+      if (alike && i == 6) break;
+      const auto x = plain.decode(token);
+      const std::vector<float> kept(x.begin(), x.end());
+      ASSERT_TRUE(std::ranges::equal(kept, zero.decode(token))) << none << " " << i;
+    }
+    for (int t = 0; t < zero.cache().tables(); ++t) {
+      EXPECT_TRUE(std::ranges::equal(plain.cache().table(t).position(), zero.cache().table(t).position()));
+      EXPECT_TRUE(zero.cache().merged(t)->tokens().empty());
+    }
+  }
+}
+
+#ifdef PALIMPSEST_SANITIZED
+constexpr int kSteps = 1000;
+#else
+constexpr int kSteps = 10'000;
+#endif
+
+TEST(Merge, CountsAreConstant) {
+  constexpr int kBudget = 32, kGamma = 4;
+  Session session = session_of("ems:budget=32,recent=8,tau=0.1");
+  session.prefill(some_tokens(300));
+  const Cache& cache = session.cache();
+  std::size_t bytes = 0;
+  int full = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    session.decode(static_cast<TokenId>((step * 31 + step / 7) % 96));
+    for (int t = 0; t < cache.tables(); ++t) {
+      ASSERT_EQ(cache.table(t).live(), kBudget);
+      const auto merged = cache.merged(t)->tokens();
+      ASSERT_LE(merged.size(), static_cast<std::size_t>((kGamma - 1) * kBudget));
+      full += merged.size() == static_cast<std::size_t>((kGamma - 1) * kBudget);
+      for (const MergedToken& token : merged)
+        ASSERT_NE(cache.table(t).position()[static_cast<std::size_t>(token.slot)], kNoPosition);
+    }
+    if (step == 0) bytes = cache.bytes_in_use();
+    ASSERT_EQ(cache.bytes_in_use(), bytes);
+  }
+  EXPECT_GT(full, kSteps / 2);  // and that many are there
+}
+
+// Combinations that do not exist.
+TEST(Merge, RefusesWhatItCannotDo) {
+  const auto error = [](const std::string& method) { return error_of([&] { session_of(method); }); };
+  EXPECT_NE(error("ems:policy=h2o").find("global-local"), std::string::npos);
+  EXPECT_NE(error("ems:policy=keydiff").find("global-local"), std::string::npos);
+  EXPECT_NE(error("ems:positions=cache").find("positions=original"), std::string::npos);
+  EXPECT_NE(error("cam:policy=snapkv").find("oldest"), std::string::npos);
+  EXPECT_NE(error("cam:places=own").find("join"), std::string::npos);
+  EXPECT_NE(error("full:mechanism=merge").find("policy"), std::string::npos);
+  EXPECT_THROW(parse_method("ems:tau=1.5"), Error);
+  EXPECT_THROW(parse_method("ems:gamma=0"), Error);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
