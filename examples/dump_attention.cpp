@@ -3,6 +3,7 @@
 //
 //   attention.npy  [layers * kv_heads][tokens][tokens]   row: a query; mean over the query group
 //   keys.npy       [layers * kv_heads][tokens][head_dim] un-rotated; values.npy alike
+//   model.json     the model's fingerprint and shape
 //
 // Policies see all of it, so two policies of this program's own write it down: nothing ever leaves.
 #include <cstdio>
@@ -15,6 +16,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/session.h"
+#include "palimpsest/model/fingerprint.h"
 #include "palimpsest/text/vocabulary.h"
 
 using namespace palimpsest;
@@ -103,6 +105,9 @@ int main(int argc, char** argv) try {
   save(folder + "/attention.npy", dump.attention, dump.heads, dump.tokens, dump.tokens);
   save(folder + "/keys.npy", dump.keys, dump.heads, dump.tokens, key);
   save(folder + "/values.npy", dump.values, dump.heads, dump.tokens, value);
+  std::ofstream(folder + "/model.json") << fmt::format(
+      R"({{"fingerprint": {}, "layers": {}, "kv_heads": {}, "head_dim": {}, "value_dim": {}}})",
+      fingerprint(decoder->model()), hyper.layers, hyper.kv_heads, hyper.head_dim, hyper.value_dim);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 2;

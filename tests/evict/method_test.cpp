@@ -33,7 +33,7 @@ TEST(Method, Streaming) {
   EXPECT_EQ(
       spell_out(m),
       "streaming:policy=recent,budget=256,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
-      "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=cache,rerotate=auto,cache=on");
+      "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=cache,rerotate=auto,scorer=auto,cache=on");
 }
 
 TEST(Method, FullIsUnbounded) {
@@ -41,14 +41,14 @@ TEST(Method, FullIsUnbounded) {
   EXPECT_EQ(
       spell_out(parse_method("full")),
       "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,schedule=step,every=1,slack=0,max-drop=0,refresh=0,"
-      "mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=original,rerotate=auto,cache=on");
+      "mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=original,rerotate=auto,scorer=auto,cache=on");
 }
 
 TEST(Method, EveryKeyIsReadAndSpelledOut) {
   const char* text =
       "full:policy=recent,budget=77,split=heads.txt,sinks=3,recent=half,schedule=prompt+step,every=9,slack=2,max-drop="
       "6,"
-      "refresh=1,mechanism=gather,gamma=3,tau=0.25,join=next,places=own,positions=cache,rerotate=cached-half,cache=off";
+      "refresh=1,mechanism=gather,gamma=3,tau=0.25,join=next,places=own,positions=cache,rerotate=cached-half,scorer=auto,cache=off";
   const Method m = parse_method(text);
   EXPECT_EQ(m.policy, "recent");
   EXPECT_EQ(m.budget, 77);
@@ -112,23 +112,23 @@ TEST(Method, StringsThatCannotBeRead) {
       {"",
        "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, sparse, "
        "compact-shift or window-recompute"},
       {"Streaming",
        "unknown method 'Streaming': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
        "unknown method 'streaming ': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, sparse, "
        "compact-shift or "
        "window-recompute"},
       {":budget=1",
        "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, sparse, "
        "compact-shift or window-recompute"},
       {"streaming:", "method 'streaming:' ends with a colon: use NAME or NAME:key=value,key=value"},
       {"streaming:256", "'256' in method 'streaming:256' is not key=value"},

@@ -19,7 +19,8 @@ const std::vector<std::string> kPolicies = {"none",
                                             "tova",
                                             "scissorhands",
                                             "expected-attention",
-                                            "global-local"};
+                                            "global-local",
+                                             "learned"};
 // They compare keys or values that the cache holds.
 bool compares_rows(const std::string& policy) {
   return policy == "keydiff" || policy == "lagkv" || policy == "r-kv" || policy == "expected-attention";

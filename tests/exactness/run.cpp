@@ -13,6 +13,8 @@
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/engine/lockstep.h"
 #include "tests/exactness/watch.h"
+#include "tests/support/own_file.h"
+#include "tests/support/scorer_file.h"
 
 namespace palimpsest::testing {
 
@@ -101,6 +103,18 @@ void UnevenBudgets::make(const Hyperparameters& hyper) {
     }
 }
 
+const std::string& ScorerFile::made_for(const Model& model) {
+  if (path_.empty()) {
+    path_ = own_file("exactness.scorer");
+    write_scorer(path_, policy_model(model, {}), 1);
+  }
+  return path_;
+}
+
+ScorerFile::~ScorerFile() {
+  std::remove(path_.c_str());
+}
+
 Laboratory::Laboratory(const std::string& gguf, int tokens) : gguf_(gguf) {
   split_.make(model(Path::kFast)->hyper());
   const auto bos = static_cast<TokenId>(GgufFile::open(gguf).integer("tokenizer.ggml.bos_token_id").value_or(1));
@@ -128,6 +142,7 @@ std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& 
   const auto model = this->model(how.path);
   SessionOptions options;
   options.method = parse_method(how.method());
+  if (how.policy == "learned") options.method.scorer = scorer_.made_for(*model);
   options.cache_type = how.type;
   options.page_size = how.page_size;
   options.chunk = how.timing.chunk;
@@ -151,7 +166,8 @@ std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& 
                                      .budgets = how.split.empty() ? std::vector<int>() : split_.budgets(),
                                      .page_size = how.page_size,
                                      .prompt = prompt,
-                                     .same_score = same_score(how)}));
+                                     .same_score = same_score(how),
+                                     .model = policy_model(*model, options.method)}));
     watched.push_back(truths.back().get());
   }
   const auto wrap = [&](std::unique_ptr<AttentionPath> path) -> std::unique_ptr<AttentionPath> {

@@ -35,6 +35,16 @@ class UnevenBudgets {
   std::vector<int> budgets_;
 };
 
+// A scorer for policy `learned` in a temporary file, its weights drawn at random.
+class ScorerFile {
+ public:
+  ~ScorerFile();
+  const std::string& made_for(const Model& model);  // the same model each time
+
+ private:
+  std::string path_;
+};
+
 // One model on every path that was asked for, and the texts that all runs read.
 class Laboratory {
  public:
@@ -56,6 +66,7 @@ class Laboratory {
 
   std::string gguf_;
   UnevenBudgets split_;
+  ScorerFile scorer_;
   std::map<Path, std::shared_ptr<const Model>> models_;
   std::map<std::string, Outcome> baselines_;
   std::vector<std::vector<TokenId>> texts_;

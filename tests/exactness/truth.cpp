@@ -48,6 +48,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
   if (method_.policy != "none") {
     policy_ = make_policy(method_.policy);
     needs_ = policy_->needs();
+    if (needs_.model) policy_->prepare(options.model);
     shared_ = needs_.positions_only() && options.budgets.empty();
   }
   const auto heads = static_cast<std::size_t>(hyper.layers * hyper.kv_heads);
@@ -107,7 +108,8 @@ void Truth::births(int layer, const Layer& rows) {
         {.position = position,
          .keys = {rows.k + h * hyper_.head_dim, count_, hyper_.head_dim, hyper_.kv_heads * hyper_.head_dim},
          .values = {rows.v + h * hyper_.value_dim, count_, hyper_.value_dim, hyper_.kv_heads * hyper_.value_dim},
-         .fresh = count_},
+         .fresh = count_,
+         .table = layer * hyper_.kv_heads + h},
         score);
     for (std::size_t i = 0; i < score.size(); ++i) fresh[i].score = score[i];
   }

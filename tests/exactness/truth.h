@@ -57,6 +57,7 @@ struct TruthOptions {
   int page_size = 16;
   long long prompt = 0;      // tokens that are read as a prompt
   double same_score = 1e-5;  // relative: scores so close may be in another order elsewhere
+  PolicyModel model = {};    // for policies that were made for one
 };
 
 class Truth {

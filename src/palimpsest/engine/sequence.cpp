@@ -10,6 +10,7 @@
 #include "palimpsest/engine/merge.h"
 #include "palimpsest/engine/query_statistics.h"
 #include "palimpsest/engine/rerotate.h"
+#include "palimpsest/model/fingerprint.h"
 
 namespace palimpsest {
 namespace {
@@ -96,6 +97,17 @@ std::vector<int> head_budgets(const Method& m, int layers, int kv_heads, const s
   return budgets;
 }
 
+PolicyModel policy_model(const Model& model, const Method& method) {
+  const Hyperparameters& hyper = model.hyper();
+  return {.path = model.path(),
+          .fingerprint = fingerprint(model),
+          .layers = hyper.layers,
+          .kv_heads = hyper.kv_heads,
+          .head_dim = hyper.head_dim,
+          .value_dim = hyper.value_dim,
+          .scorer = method.scorer};
+}
+
 Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers,
                    std::shared_ptr<PagePool> pool)
     : options_(checked(options)),
@@ -109,6 +121,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
   const CacheOptions cache = cache_options(options_, decoder.cache_options(), hyper.positions(), group_);
   cache_ = std::make_unique<Cache>(cache, std::move(pool));
   evictor_.forget(*cache_);
+  if (evictor_.needs().model) evictor_.prepare(policy_model(decoder.model(), options_.method));
   if (rule_.at_rank && !cache.pages)
     fail(
         "rerotate delta turns keys in the pages of the CPU's fast path: use fused on other devices and with "

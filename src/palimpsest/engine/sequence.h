@@ -45,6 +45,9 @@ CacheOptions cache_options(const SessionOptions& options, const CacheOptions& sh
 // split `duo` stands for. Throws Error for a split that cannot be read or does not fit.
 std::vector<int> head_budgets(const Method& method, int layers, int kv_heads, const std::string& head_list = {});
 
+// What policies are told of a model that they were made for.
+PolicyModel policy_model(const Model& model, const Method& method);
+
 struct EvictionTimes {      // since the sequence was made
   double evict_ms = 0;      // decisions and moved bytes; not what received() does inside the model's step
   long long evictions = 0;  // plans that dropped a token

@@ -4,52 +4,16 @@
 #include <cstring>
 
 #include "palimpsest/core/byte_stream.h"
+#include "palimpsest/core/checksum.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/new_file.h"
-#include "palimpsest/model/weights.h"
+#include "palimpsest/model/fingerprint.h"
 
 namespace palimpsest {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'P', 'L', 'M', 'P', 'S', 'E', 'S', 'T'};
 constexpr std::uint32_t kVersion = 1, kByteOrder = 0x01020304;
-
-// In the manner of FNV-1a, over words of eight bytes: a guard against damage, not against an enemy.
-class Checksum {
- public:
-  void add(std::span<const std::byte> data) {
-    for (const std::byte b : data) {
-      word_ |= static_cast<std::uint64_t>(b) << (8 * filled_);
-      if (++filled_ == 8) mix();
-    }
-  }
-  std::uint64_t value() {
-    if (filled_ > 0) mix();
-    return hash_;
-  }
-
- private:
-  void mix() {
-    hash_ = (hash_ ^ word_) * 0x100000001B3u;
-    hash_ ^= hash_ >> 29;
-    word_ = 0;
-    filled_ = 0;
-  }
-  std::uint64_t hash_ = 0xCBF29CE484222325u, word_ = 0;
-  int filled_ = 0;
-};
-
-// Of the model's file: its metadata and the places of its tensors, and a row of some of them.
-std::uint64_t fingerprint(const Model& model) {
-  const GgufFile& file = model.weights().file;
-  Checksum sum;
-  for (const GgufTensor& t : file.tensors()) {
-    sum.add(std::as_bytes(std::span(t.name)));
-    sum.add(std::as_bytes(std::span(t.ne)));
-    sum.add({t.data, std::min<std::size_t>(t.bytes, 64)});
-  }
-  return sum.value();
-}
 
 void put_state(ByteWriter& out, const Sampler::State& s) {
   out.array(std::span<const TokenId>(s.prompt));

@@ -14,9 +14,13 @@ namespace palimpsest {
 Evictor::Evictor(const Method& method, std::vector<int> budgets)
     : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_) {
   validate(method);
-  if (method.policy == "none") return;
-  policy_ = make_policy(method.policy);
-  needs_ = policy_->needs();
+  if (method.policy != "none") {
+    policy_ = make_policy(method.policy);
+    needs_ = policy_->needs();
+  }
+  if (method.scorer != "auto" && !needs_.model)
+    fail("scorer {} with policy {}: it has none; leave it out or take policy learned", method.scorer, method.policy);
+  if (policy_ == nullptr) return;
   const bool of_rows = needs_.keys || needs_.values;
   if (needs_.queries && method.positions == Positions::kCache)
     fail("policy {} looks ahead to places in the text: use positions=original", method.policy);
@@ -168,8 +172,9 @@ void Evictor::received(Cache& cache, int t, std::span<const float> weights, std:
     return;
   }
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
-  policy_->score({.position = table.position(), .attention = weights, .fresh = static_cast<int>(table.fresh().size())},
-                 table.score());
+  policy_->score(
+      {.position = table.position(), .attention = weights, .fresh = static_cast<int>(table.fresh().size()), .table = t},
+      table.score());
   find_next(table, t, 1, Moment::kDecode);
 }
 
@@ -192,7 +197,8 @@ void Evictor::born(Cache& cache, int t, Rows keys, Rows values) {
   policy_->score({.position = position,
                   .keys = needs_.keys ? keys : Rows{},
                   .values = needs_.values ? values : Rows{},
-                  .fresh = static_cast<int>(slots.size())},
+                  .fresh = static_cast<int>(slots.size()),
+                  .table = t},
                  score);
   for (std::size_t i = 0; i < slots.size(); ++i) table.score()[static_cast<std::size_t>(slots[i])] = score[i];
   find_next(table, t, 1, Moment::kDecode);
@@ -215,6 +221,7 @@ void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Mome
                    .keys = keys,
                    .values = values,
                    .fresh = static_cast<int>(table.fresh().size()),
+                   .table = t,
                    .queries = queries};
   if (needs_.attention_window > 0) window_sum(needs_, cache, t, attention);
   if (needs_.attention_sum) view.attention_sum = table.column(needs_.parts());

@@ -36,6 +36,7 @@ class Evictor {
   explicit Evictor(const Method& method, std::vector<int> budgets = {});
 
   const Needs& needs() const { return needs_; }
+  void prepare(const PolicyModel& model) { policy_->prepare(model); }  // if needs().model, before the first step
   int budget(int table) const { return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(table)]; }
   // As long as a prompt goes on, no token has left a table after so many were read.
   long long whole_until() const;

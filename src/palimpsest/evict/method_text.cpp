@@ -108,6 +108,8 @@ constexpr std::array kKeys = {
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
     Key{"rerotate", "HOW", "of cache positions: auto, two-query, fused, cached-half, recompute or delta",
         set_choice<&Method::rerotate, kRerotate>, get_choice<&Method::rerotate, kRerotate>},
+    Key{"scorer", "auto|FILE", "of policy learned: its weights; auto: beside the model, NAME.scorer of NAME.gguf",
+        [](Method& m, Text, Text value) { m.scorer = value; }, [](const Method& m) { return m.scorer; }},
     Key{"cache", "on|off", "off: a baseline that reads the last `budget` tokens anew for every token",
         set_choice<&Method::cache, kSwitch>, get_choice<&Method::cache, kSwitch>},
 };

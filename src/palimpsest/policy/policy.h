@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -38,6 +40,7 @@ struct Needs {
   // Else the view is of all tokens at each decision, with keys as the cache holds them: rotated at their place if
   // positions are `original`, un-rotated if they are `cache`.
   bool at_birth = false;
+  bool model = false;  // which model it is: prepare()
 
   // Only positions matter: then every head of a sequence decides alike and one decision serves all.
   bool positions_only() const { return attention_window == 0 && !keys && !values && !queries; }
@@ -68,13 +71,24 @@ struct HeadView {
   std::span<const float> attention_sum = {};  // of all queries so far
   Rows keys = {}, values = {};                // one a token, empty unless asked for
   int fresh = 0;                              // tokens added since the last call
+  int table = 0;                              // layer * KV heads + head
   ExpectedQueries queries = {};
+};
+
+// The model whose tokens are scored, for policies that were made for it (Needs::model).
+struct PolicyModel {
+  std::string path;               // of its file; empty: random weights
+  std::uint64_t fingerprint = 0;  // model/fingerprint.h
+  int layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
+  std::string scorer;  // Method::scorer: a file, or "auto"
 };
 
 class Policy {
  public:
   virtual ~Policy() = default;
   virtual Needs needs() const = 0;
+  // Once, before the first score, if needs().model. Throws Error: this is no model for it.
+  virtual void prepare(const PolicyModel& /*model*/) {}
   // `score` is in/out: one float per token that travels with it, 0 at birth. Higher is kept.
   virtual void score(const HeadView& head, std::span<float> score) const = 0;
 };

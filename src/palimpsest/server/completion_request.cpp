@@ -216,6 +216,8 @@ Method parse_cache(const Json& value, const Method& otherwise) {
   }
   if (method.split != otherwise.split && split_is_file(method.split))
     fail_field("cache.split", "a split is a file of the server's: only its --method may name one");
+  if (method.scorer != otherwise.scorer && method.scorer != "auto")
+    fail_field("cache.scorer", "a scorer is a file of the server's: only its --method may name one");
   validate(method);
   return method;
 }

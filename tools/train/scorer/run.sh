@@ -1,0 +1,17 @@
+#!/bin/sh
+# Trains the scorer of a model: tools/env tools/train/scorer/run.sh [MODEL.gguf [TEXTS]]
+# TEXTS: a folder of *.txt in the model's own world; without it, the default model's.
+# Needs build/example_dump_attention (tools/build release example_dump_attention).
+set -eu
+here=$(dirname "$0")
+model=${1:-models/palimpsest-stories.gguf}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+texts=${2:-$scratch/texts}
+[ $# -ge 2 ] || python3 "$here/texts.py" "$texts"
+for text in "$texts"/*.txt; do
+  folder=$scratch/$(basename "$text" .txt)
+  mkdir -p "$folder"
+  build/example_dump_attention "$model" "$text" 2047 "$folder"
+done
+find "$scratch" -name model.json -printf '%h\n' | sort | xargs python3 "$here/train.py" --out "${model%.gguf}.scorer"
