@@ -119,7 +119,7 @@ int run_longbench(const Flags& flags) {
         options = {.max_tokens = tokens, .stop_at_newline = dataset == "samsum"};
         return questioner.prompt(made.context, {made.question});
       },
-      [&](std::size_t run, std::size_t i, const std::vector<Answer>& answers) {
+      [&](std::size_t run, std::size_t i, const std::vector<Asked>& answers) {
         const std::string& said = answers.front().text;
         scores[run].push_back(longbench_score(task, said, records[i].answers, records[i].classes));
         if (!flags.predictions.empty())

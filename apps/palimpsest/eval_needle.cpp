@@ -136,7 +136,7 @@ int run_needle(const Flags& flags) {
         options = {.max_tokens = kind.tokens, .stop_at_newline = true};
         return questioner.prompt(needle.context, needle.questions);
       },
-      [&](std::size_t run, std::size_t i, const std::vector<Answer>& answers) {
+      [&](std::size_t run, std::size_t i, const std::vector<Asked>& answers) {
         Cell& cell = grids[run].cells[i / samples];
         Block& block = grids[run].contexts.emplace_back();
         for (std::size_t q = 0; q < answers.size(); ++q) {

@@ -60,10 +60,10 @@ void Questioner::ask(std::size_t count, const std::string& label, const Make& ma
     AnswerOptions options;
     const Prompt prompt = make(i, options);
     for (std::size_t r = 0; r < runs_.size() && !interrupted(); ++r) {
-      const std::vector<Answer> answers = askers[r]->ask(prompt, seen_, options);
+      const std::vector<Asked> answers = askers[r]->ask(prompt, seen_, options);
       Run& run = runs_[r];
       long long evicted = 0;
-      for (const Answer& each : answers) {
+      for (const Asked& each : answers) {
         run.prompt_ms += each.prompt_ms;
         run.answer_ms += each.ms;
         run.prompt_tokens += each.prompt_tokens;

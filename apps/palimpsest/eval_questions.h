@@ -43,7 +43,7 @@ class Questioner {
   // Asks every method the `count` prompts in turn. `make` is asked for each prompt once; `got` hears the answers.
   // Stops after an interrupt.
   using Make = std::function<Prompt(std::size_t prompt, AnswerOptions& options)>;
-  using Got = std::function<void(std::size_t run, std::size_t prompt, const std::vector<Answer>& answers)>;
+  using Got = std::function<void(std::size_t run, std::size_t prompt, const std::vector<Asked>& answers)>;
   void ask(std::size_t count, const std::string& label, const Make& make, const Got& got);
 
   // As tokens; with --chat inside the model's template, which throws Error if there is none.

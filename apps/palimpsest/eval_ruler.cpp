@@ -42,7 +42,7 @@ int run_ruler(const Flags& flags) {
         options = {.max_tokens = made.tokens};
         return questioner.prompt(made.context, {made.question});
       },
-      [&](std::size_t run, std::size_t, const std::vector<Answer>& answers) {
+      [&](std::size_t run, std::size_t, const std::vector<Asked>& answers) {
         scores[run].push_back({ruler_score(answers.front().text, made.answers), 1});
       });
 

@@ -51,10 +51,10 @@ TEST_F(RunTest, JsonIsOneCompleteObject) {
   EXPECT_EQ(json["cache_bytes"], 64 * 640);
   EXPECT_EQ(json["cache_bytes_peak"], 64 * 640);
   EXPECT_EQ(json["model"], model_);
-  EXPECT_EQ(
-      json["method"],
-      "streaming:policy=recent,budget=64,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
-      "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=cache,rerotate=auto,cache=on");
+  EXPECT_EQ(json["method"],
+            "streaming:policy=recent,budget=64,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
+            "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=cache,rerotate=auto,"
+            "scorer=auto,cache=on");
   EXPECT_TRUE(json["text"].get<std::string>().starts_with("Once upon a time"));
   EXPECT_GT(json["ttft_ms"], 0);
   for (const char* key : {"mean", "p50", "p99"}) EXPECT_GT(json["tpot_ms"][key], 0) << key;

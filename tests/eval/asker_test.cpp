@@ -70,6 +70,7 @@ TEST(Asker, AnswersAsASessionOfItsOwnWould) {
         set_option(options.method, "budget", "300");  // its defaults keep more than 64
       }
     }
+    if (row.preset.policy == "learned") continue;  // needs a scorer of the model
     if (get_option(options.method, "split") == "duo") set_option(options.method, "split", "uniform");  // needs a list
     for (const Seen seen : {Seen::kBefore, Seen::kAfter}) {
       SCOPED_TRACE(std::string(row.name) + (seen == Seen::kAfter ? ", question seen after" : ""));
@@ -92,8 +93,8 @@ TEST(Asker, StopsAtALineAfterTheFirstWord) {
   SessionOptions options;
   Asker asker(small().decoder, small().vocabulary, options);
   const Prompt prompt{some_tokens(20, 1), {some_tokens(3, 2)}};
-  const Answer whole = asker.ask(prompt, Seen::kBefore, {.max_tokens = 200}).front();
-  const Answer line = asker.ask(prompt, Seen::kBefore, {.max_tokens = 200, .stop_at_newline = true}).front();
+  const Asked whole = asker.ask(prompt, Seen::kBefore, {.max_tokens = 200}).front();
+  const Asked line = asker.ask(prompt, Seen::kBefore, {.max_tokens = 200, .stop_at_newline = true}).front();
   EXPECT_EQ(line.text, whole.text.substr(0, whole.text.find('\n', whole.text.find_first_not_of(" \n\t"))));
 }
 

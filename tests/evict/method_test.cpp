@@ -33,7 +33,8 @@ TEST(Method, Streaming) {
   EXPECT_EQ(
       spell_out(m),
       "streaming:policy=recent,budget=256,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
-      "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=cache,rerotate=auto,scorer=auto,cache=on");
+      "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=cache,rerotate=auto,scorer=auto,"
+      "cache=on");
 }
 
 TEST(Method, FullIsUnbounded) {
@@ -41,14 +42,16 @@ TEST(Method, FullIsUnbounded) {
   EXPECT_EQ(
       spell_out(parse_method("full")),
       "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,schedule=step,every=1,slack=0,max-drop=0,refresh=0,"
-      "mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=original,rerotate=auto,scorer=auto,cache=on");
+      "mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=original,rerotate=auto,scorer=auto,cache="
+      "on");
 }
 
 TEST(Method, EveryKeyIsReadAndSpelledOut) {
   const char* text =
       "full:policy=recent,budget=77,split=heads.txt,sinks=3,recent=half,schedule=prompt+step,every=9,slack=2,max-drop="
       "6,"
-      "refresh=1,mechanism=gather,gamma=3,tau=0.25,join=next,places=own,positions=cache,rerotate=cached-half,scorer=auto,cache=off";
+      "refresh=1,mechanism=gather,gamma=3,tau=0.25,join=next,places=own,positions=cache,rerotate=cached-half,scorer="
+      "auto,cache=off";
   const Method m = parse_method(text);
   EXPECT_EQ(m.policy, "recent");
   EXPECT_EQ(m.budget, 77);
@@ -135,7 +138,7 @@ TEST(Method, StringsThatCannotBeRead) {
       {"streaming:budget=8,", "a comma at the end of method 'streaming:budget=8,'"},
       {"streaming:bugdet=8",
        "unknown method option 'bugdet': use policy, budget, split, sinks, recent, schedule, every, slack, max-drop, "
-       "refresh, mechanism, gamma, tau, join, places, positions, rerotate or cache"},
+       "refresh, mechanism, gamma, tau, join, places, positions, rerotate, scorer or cache"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
       {"streaming:sinks=4.5",

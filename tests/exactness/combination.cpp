@@ -20,7 +20,7 @@ const std::vector<std::string> kPolicies = {"none",
                                             "scissorhands",
                                             "expected-attention",
                                             "global-local",
-                                             "learned"};
+                                            "learned"};
 // They compare keys or values that the cache holds.
 bool compares_rows(const std::string& policy) {
   return policy == "keydiff" || policy == "lagkv" || policy == "r-kv" || policy == "expected-attention";

@@ -51,8 +51,8 @@ Prompt tokenize_prompt(const Vocabulary& vocabulary, const std::string& context,
 Asker::Asker(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocabulary, const SessionOptions& options)
     : vocabulary_(std::move(vocabulary)), session_(std::move(decoder), options) {}
 
-Answer Asker::answer(std::span<const float> logits, const AnswerOptions& options) {
-  Answer out;
+Asked Asker::answer(std::span<const float> logits, const AnswerOptions& options) {
+  Asked out;
   const auto start = std::chrono::steady_clock::now();
   while (static_cast<int>(out.tokens.size()) < options.max_tokens) {
     const TokenId token = top_two(logits).best;
@@ -85,8 +85,8 @@ std::size_t Asker::read_context(const Prompt& prompt, Seen seen) {
   return read_whole_chunks(session_, whole, prompt.context.size());
 }
 
-std::vector<Answer> Asker::ask(const Prompt& prompt, Seen seen, const AnswerOptions& options) {
-  std::vector<Answer> answers;
+std::vector<Asked> Asker::ask(const Prompt& prompt, Seen seen, const AnswerOptions& options) {
+  std::vector<Asked> answers;
   std::unique_ptr<Cache> kept;
   std::size_t read = 0;
   long long before = 0;
@@ -108,7 +108,7 @@ std::vector<Answer> Asker::ask(const Prompt& prompt, Seen seen, const AnswerOpti
     else
       logits = session_.prefill(rest);
     const double prompt_ms = milliseconds(start);
-    Answer& made = answers.emplace_back(answer(logits, options));
+    Asked& made = answers.emplace_back(answer(logits, options));
     made.prompt_ms = prompt_ms;
     made.prompt_tokens = static_cast<long long>(prompt.context.size() + question.size());
     made.evicted = session_.cache().evicted() - before;

@@ -36,7 +36,7 @@ struct AnswerOptions {
   bool stop_at_newline = false;  // not before the first character that is no space
 };
 
-struct Answer {
+struct Asked {
   std::string text;
   std::vector<TokenId> tokens;
   double first_nll = 0;          // of the first token: how sure the model was
@@ -50,12 +50,12 @@ class Asker {
   Asker(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocabulary, const SessionOptions& options);
 
   // One answer for each question of the prompt.
-  std::vector<Answer> ask(const Prompt& prompt, Seen seen, const AnswerOptions& options);
+  std::vector<Asked> ask(const Prompt& prompt, Seen seen, const AnswerOptions& options);
   const Session& session() const { return session_; }
 
  private:
   std::size_t read_context(const Prompt& prompt, Seen seen);  // tokens of it
-  Answer answer(std::span<const float> logits, const AnswerOptions& options);
+  Asked answer(std::span<const float> logits, const AnswerOptions& options);
 
   std::shared_ptr<Vocabulary> vocabulary_;
   Session session_;

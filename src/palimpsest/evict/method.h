@@ -83,7 +83,7 @@ struct Method {
   float tau = 0.6F;          // mechanism merge: a victim joins a token that it is as similar to as that; 1: none does
   Join join = Join::kClass;  // mechanism merge
   Places places = Places::kCentre;  // mechanism merge: whose place a merged token's key is rotated at
-  std::string scorer = "auto";  // of policies that were made for a model: their file; "auto": beside the model's
+  std::string scorer = "auto";      // of policies that were made for a model: their file; "auto": beside the model's
   bool cache = true;  // false: nothing is kept; the last `budget` tokens are read anew for every token (a baseline)
 
   bool operator==(const Method&) const = default;
