@@ -198,9 +198,9 @@ TEST(AttentionCpu, GreatestWeights) {
 }
 
 #ifdef PALIMPSEST_SANITIZED
-constexpr unsigned kRandomSteps = 40;
+constexpr unsigned kRandomSteps = 40, kMergedEvery = 5;
 #else
-constexpr unsigned kRandomSteps = 300;
+constexpr unsigned kRandomSteps = 300, kMergedEvery = 1;
 #endif
 
 // Merged tokens are never expanded, and are met as if they were: classes of one and of many tokens, few and many
@@ -211,8 +211,9 @@ TEST(AttentionCpu, MergedTokens) {
     for (const int merged : {1, 100, 768})
       for (const int new_tokens : {1, 3, 90})
         for (const int group : {1, 3, 4, 8}) {
+          if (++seed % kMergedEvery != 0) continue;
           RandomCacheOptions o;
-          o.seed = ++seed;
+          o.seed = seed;
           o.type = type;
           o.kv_heads = 2;
           o.group = group;
