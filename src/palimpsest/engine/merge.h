@@ -2,12 +2,10 @@
 // most like it, or is gone (the zero class).
 //
 //   victims by score    the best (gamma - 1) * budget are to be merged, the others are gone
-//   target              of the kept tokens but the newest `recent`: the largest cos(k, k') * cos(v, v'), keys
-//   un-rotated;
-//                       below tau there is none
+//   target              of the kept tokens but the newest `recent`: the largest cos(k, k') * cos(v, v') of un-rotated
+//                       keys; below tau there is none
 //   a class             key: the mean of its tokens' unit keys, weighted by score, at the place and with the norm of
-//   its
-//                       own token; value: the mean of values, weighted likewise; each token keeps its norm
+//                       its own token; value: the mean of values, weighted likewise; each token keeps its norm
 //   too many            the merged tokens of the lowest scores leave
 //
 // Heads are independent of each other. With Join::kNext a victim's value goes to its neighbours instead (CaM).
