@@ -41,9 +41,9 @@ class Method:
     def __init__(self, row, protection):
         self.row, self.name = row, row["name"]
         choices = dict(pair.split("=", 1) for pair in row["method"].split(":", 1)[1].split(","))
-        self.evicts, self.cached = choices["budget"] != "0", choices["cache"] == "on"
+        self.evicts = choices["budget"] != "0"
         self.once = self.evicts and choices["schedule"].startswith("prompt")
-        self.changes = f",{protection}" if self.evicts and self.cached else ""
+        self.changes = f",{protection}" if self.evicts else ""
 
     def at(self, budget, whole_prompt=False):
         if not self.evicts:

@@ -1,4 +1,5 @@
 // What methods keep and compute, on a small random model: schedules, baselines, budgets by head, batches.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -81,26 +82,29 @@ TEST(Methods, EveryWayToKeepCachePositionsIsTheSame) {
   }
 }
 
-// The window is read anew: what a fresh session makes of the last tokens alone.
+// The window is read anew: what a fresh session makes of the sinks and the last tokens alone.
 TEST(Methods, WindowRecomputeIsAFreshSessionForEveryToken) {
   const auto decoder = small_decoder();
   const auto tokens = some_tokens(60);
-  Session session(decoder, options_of("window-recompute:budget=24")),
-      prompt(decoder, options_of("window-recompute:budget=24"));
-  const auto logits = decode_all(session, tokens);
-  std::vector<std::vector<float>> read;
-  Session reader(decoder, options_of("window-recompute:budget=24"));
-  reader.read(tokens, [&](long long, std::span<const float> l) { read.emplace_back(l.begin(), l.end()); });
-  ASSERT_EQ(read.size(), tokens.size());
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const std::size_t first = i < 24 ? 0 : i - 23;
-    Session fresh(decoder, options_of("full"));
-    const auto expected = fresh.prefill(std::span(tokens).subspan(first, i + 1 - first));
-    ASSERT_LT(difference(expected, logits[i]), 1e-5) << i;
-    ASSERT_LT(difference(expected, read[i]), 1e-5) << i;
+  for (const std::size_t sinks : {0U, 3U}) {
+    const auto options = options_of(fmt::format("window-recompute:budget=24,sinks={}", sinks));
+    Session session(decoder, options), prompt(decoder, options), reader(decoder, options);
+    const auto logits = decode_all(session, tokens);
+    std::vector<std::vector<float>> read;
+    reader.read(tokens, [&](long long, std::span<const float> l) { read.emplace_back(l.begin(), l.end()); });
+    ASSERT_EQ(read.size(), tokens.size());
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      std::vector<TokenId> window;
+      for (std::size_t j = 0; j <= i; ++j)
+        if (j < sinks || j + 24 > i + sinks) window.push_back(tokens[j]);
+      Session fresh(decoder, options_of("full"));
+      const auto expected = fresh.prefill(window);
+      ASSERT_LT(difference(expected, logits[i]), 1e-5) << sinks << " sinks, token " << i;
+      ASSERT_LT(difference(expected, read[i]), 1e-5) << sinks << " sinks, token " << i;
+    }
+    EXPECT_LT(difference(logits.back(), prompt.prefill(tokens)), 1e-5) << sinks;
+    EXPECT_EQ(session.cache().live(), 24);
   }
-  EXPECT_LT(difference(logits.back(), prompt.prefill(tokens)), 1e-5);
-  EXPECT_EQ(session.cache().live(), 24);
 }
 
 TEST(Methods, AfterThePromptOnly) {

@@ -200,7 +200,8 @@ TEST(Method, CombinationsThatCannotBe) {
        "or prompt+step"},
       {"adakv:mechanism=block",
        "split ada with mechanism block: a head's share may be less than a page; use mechanism=in-place"},
-      {"window-recompute:sinks=4", "cache off is the window-recompute baseline: it takes a budget and nothing else"},
+      {"window-recompute:every=4",
+       "cache off is the window-recompute baseline: it takes a budget, sinks and recent, and nothing else"},
       {"full:positions=cache,rerotate=two-query",
        "rerotate two-query with policy none: it holds for sinks + window (policy recent) only; use fused"},
   };

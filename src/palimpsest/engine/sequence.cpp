@@ -264,9 +264,9 @@ void Sequence::end_repeat() {
 SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits, bool repeating) {
   SequenceStep step;
   if (!options_.method.cache) {
-    const auto budget = static_cast<std::size_t>(options_.method.budget);
+    const std::ptrdiff_t budget = options_.method.budget, sinks = options_.method.sinks();
     window_.insert(window_.end(), tokens.begin(), tokens.end());
-    if (window_.size() > budget) window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(budget));
+    if (std::ssize(window_) > budget) window_.erase(window_.begin() + sinks, window_.end() - (budget - sinks));
     cache_->clear();
     tokens = window_;
   }

@@ -84,7 +84,7 @@ struct Method {
   Join join = Join::kClass;  // mechanism merge
   Places places = Places::kCentre;  // mechanism merge: whose place a merged token's key is rotated at
   std::string scorer = "auto";      // of policies that were made for a model: their file; "auto": beside the model's
-  bool cache = true;  // false: nothing is kept; the last `budget` tokens are read anew for every token (a baseline)
+  bool cache = true;  // false: nothing is kept; sinks + the newest tokens are read anew for every token (a baseline)
 
   bool operator==(const Method&) const = default;
   bool evicts() const { return budget > 0; }
