@@ -145,7 +145,7 @@ int run_bench(Flags flags) {
   const auto model = load_model(flags.model);
   const int threads = threads_of(flags.threads, model->hyper());
   const long long deepest = *std::max_element(flags.depths.begin(), flags.depths.end());
-  const auto list = method_list(flags.list, model->hyper(), deepest + flags.tokens);
+  const auto list = method_list(flags.list, model->hyper(), nullptr, deepest + flags.tokens);
   const auto decoder = std::make_shared<Decoder>(model, threads);
   decoder->measure_attention(flags.test == SpeedTest::kDecode);
   std::vector<std::unique_ptr<Lockstep>> batches;

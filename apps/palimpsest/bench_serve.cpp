@@ -99,7 +99,7 @@ class Here final : public Targets {
     }
     const long long longest =
         flags.dataset.empty() ? flags.lengths.prefix + flags.lengths.input + flags.lengths.output : 1;
-    list_ = method_list(flags.list, model_->hyper(), longest);
+    list_ = method_list(flags.list, model_->hyper(), nullptr, longest);
     scheduler_ = scheduler_options(flags.scheduler, list_.front().options);
     scheduler_.max_queue = static_cast<int>(flags.prompts);
     decoder_ = std::make_shared<Decoder>(model_, threads_of(flags.threads, model_->hyper()));

@@ -85,7 +85,7 @@ class Chat {
                                     std::clamp(loaded_.model->hyper().trained_context, 64, kMostDefaultBudget))),
         conversation_(*loaded_.vocabulary, flags.system, flags.chat_template),
         session_(std::make_shared<Decoder>(loaded_.model, threads_),
-                 session_options(flags.cache, default_method_, loaded_.model->hyper(), 0)) {
+                 session_options(flags.cache, default_method_, loaded_.model->hyper(), loaded_.vocabulary.get(), 0)) {
     sampling_.seed = Sampler(sampling_, loaded_.vocabulary.get(), loaded_.vocabulary->size()).seed();
   }
 

@@ -32,7 +32,7 @@ int run_compare(const Flags& flags) {
   if (texts.size() != 1) fail("{} texts: this command compares over one, name it with -f", texts.size());
   const TokenText& text = texts.front();
   const auto steps = static_cast<long long>(text.tokens.size());
-  const auto list = method_list(flags.list, model->hyper(), steps);
+  const auto list = method_list(flags.list, model->hyper(), vocabulary.get(), steps);
   if (list.size() < 2) fail("name two methods or more with --method: the first is the reference");
   const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
   std::vector<std::unique_ptr<Session>> sessions;

@@ -44,7 +44,7 @@ int run_kept(const Flags& flags) {
   if (texts.size() != 1) fail("{} texts: this command looks at one, name it with -f", texts.size());
   const auto& tokens = texts.front().tokens;
   const auto end = static_cast<long long>(tokens.size());
-  const auto list = method_list(flags.list, model->hyper(), end);
+  const auto list = method_list(flags.list, model->hyper(), vocabulary.get(), end);
   const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
   std::vector<long long> from;
   const long long bins = std::min(flags.bins, end);

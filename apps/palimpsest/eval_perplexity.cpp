@@ -162,7 +162,7 @@ int run_perplexity(const Flags& flags) {
     total += static_cast<long long>(text.tokens.size()) - 1;
   }
   const long long bin = flags.bin > 0 ? flags.bin : round_bin(longest);
-  const auto list = method_list(flags.list, model->hyper(), longest);
+  const auto list = method_list(flags.list, model->hyper(), vocabulary.get(), longest);
   const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
 
   if (!flags.json) print_texts(texts, *vocabulary);

@@ -46,7 +46,7 @@ Questioner::Questioner(const QuestionFlags& flags, TextModel model, long long lo
       longest_(longest),
       seen_(flags.seen == "after" ? Seen::kAfter : Seen::kBefore) {
   const Hyperparameters& hyper = model_.model->hyper();
-  for (const NamedMethod& method : method_list(flags.list, hyper, longest))
+  for (const NamedMethod& method : method_list(flags.list, hyper, model_.vocabulary.get(), longest))
     runs_.push_back({.method = method, .kept = Kept(method.name, method.options)});
   decoder_ = std::make_shared<Decoder>(model_.model, threads_of(flags.threads, hyper));
 }

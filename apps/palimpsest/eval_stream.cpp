@@ -157,7 +157,7 @@ int run_stream_command(const Flags& flags) {
   if (vocabulary) prompt = vocabulary->tokenize(flags.prompt, /*add_bos=*/true, /*special=*/false);
   if (prompt.empty() && begin >= 0) prompt.push_back(begin);
 
-  const SessionOptions options = session_options(flags.cache, kMethod, model->hyper(),
+  const SessionOptions options = session_options(flags.cache, kMethod, model->hyper(), vocabulary.get(),
                                                  flags.stream.tokens + static_cast<long long>(prompt.size()));
   const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
   Session session(decoder, options);

@@ -91,7 +91,10 @@ Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, st
                  long long batch) {
   const bool bounded = options.method.bounded();
   if (!tokens && !bounded) tokens = std::max(1, hyper.trained_context);
-  const Occupancies o = occupancies_of(options, hyper, tokens.value_or(kMostTokens), tokens.value_or(-1));
+  // A prompt that is read whole has no length of its own.
+  const bool whole = options.method.schedule == Schedule::kPromptStep;
+  const long long prompt = tokens.value_or(whole ? std::max(1, hyper.trained_context) : kMostTokens);
+  const Occupancies o = occupancies_of(options, hyper, prompt, tokens.value_or(-1));
   const auto part = [&](const std::vector<Occupancy>& occupancy) {
     return terms_of(footprint_of(options, hyper, occupancy), hyper, occupancy, static_cast<std::size_t>(batch));
   };

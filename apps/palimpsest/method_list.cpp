@@ -21,12 +21,13 @@ void add_method_list(CLI::App& command, MethodListFlags& flags, std::vector<std:
       ->delimiter('\0');
 }
 
-std::vector<NamedMethod> method_list(const MethodListFlags& flags, const Hyperparameters& hyper, long long tokens) {
+std::vector<NamedMethod> method_list(const MethodListFlags& flags, const Hyperparameters& hyper,
+                                     const Vocabulary* vocabulary, long long tokens) {
   std::vector<NamedMethod> list;
   for (const auto& name : flags.methods) {
     CacheFlags one = flags.cache;
     one.method = name;
-    list.push_back({name, session_options(one, name, hyper, tokens)});
+    list.push_back({name, session_options(one, name, hyper, vocabulary, tokens)});
   }
   return list;
 }

@@ -20,7 +20,8 @@ struct NamedMethod {
 
 void add_method_list(CLI::App& command, MethodListFlags& flags, std::vector<std::string> defaults);
 // `tokens`: how many will come at most.
-std::vector<NamedMethod> method_list(const MethodListFlags& flags, const Hyperparameters& hyper, long long tokens);
+std::vector<NamedMethod> method_list(const MethodListFlags& flags, const Hyperparameters& hyper,
+                                     const Vocabulary* vocabulary, long long tokens);
 
 // "protected: streaming 4 sinks never leave; h2o the newest 128 never leave": a line beside a table of results.
 std::string protection_line(const std::vector<NamedMethod>& list);

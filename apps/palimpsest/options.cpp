@@ -8,6 +8,7 @@
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/default_model.h"
+#include "palimpsest/engine/repeat.h"
 #include "palimpsest/model/attention_path.h"
 #include "palimpsest/system.h"
 
@@ -150,8 +151,9 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
 }
 
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method, const Hyperparameters& hyper,
-                               long long tokens) {
+                               const Vocabulary* vocabulary, long long tokens) {
   SessionOptions out = session_options(flags, default_method);
+  if (vocabulary != nullptr) out.repeat = repeat_instruction(*vocabulary);
   const bool bounded = out.method.bounded();
   if (tokens < 0 && !bounded) return out;  // no end: refused when it gets there
 

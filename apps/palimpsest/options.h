@@ -42,9 +42,9 @@ Occupancies occupancies_of(const SessionOptions& options, const Hyperparameters&
 Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper,
                        std::span<const Occupancy> occupancy);
 // Throws Error also for a cache that this machine's memory cannot hold. `tokens`: how many will come at most; -1: no
-// end.
+// end. The vocabulary: of a model that has one, for methods that have it repeat the prompt.
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method, const Hyperparameters& hyper,
-                               long long tokens);
+                               const Vocabulary* vocabulary, long long tokens);
 
 struct SamplingFlags {
   SamplerOptions options;

@@ -8,7 +8,6 @@
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/memory.h"
-#include "palimpsest/engine/repeat.h"
 #include "palimpsest/engine/snapshot.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/progress.h"
@@ -114,8 +113,8 @@ int run(const RunFlags& flags) {
                              ? static_cast<long long>(prompt.size())
                              : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;
   const int threads = threads_of(flags.threads, loaded.model->hyper());
-  SessionOptions options = session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), most);
-  options.repeat = repeat_instruction(*loaded.vocabulary);
+  const SessionOptions options =
+      session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), most);
   Session session(std::make_shared<Decoder>(loaded.model, threads), options);
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
   GenerateOptions how = flags.generate;

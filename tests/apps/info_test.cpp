@@ -67,6 +67,8 @@ TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
   for (const char* part : {"5 layers x 4 KV heads x 4 pages x 64 slots x 32 bytes of a row", "Reading a prompt",
                            "2 sequences", "256 tokens at most"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
+  const Finished whole = command({"info", model_, "--cache", "--method", "ems"});  // keeps the prompt until its end
+  EXPECT_NE(whole.out.find("chunks of 512: 512 tokens at most"), std::string::npos) << whole.out << whole.err;
   const Finished full = command({"info", model_, "--cache", "--method", "full", "--tokens", "1000"});
   EXPECT_NE(full.out.find("1,000 tokens at most"), std::string::npos) << full.out << full.err;
 }

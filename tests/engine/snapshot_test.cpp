@@ -13,6 +13,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/synthetic.h"
+#include "tests/support/scorer_file.h"
 
 namespace palimpsest {
 namespace {
@@ -91,6 +92,8 @@ struct Writer {  // a session with its sampler, and what it wrote
 TEST_F(SnapshotTest, GoesOnToTheLastBit) {
   const auto decoder = decoder_of();
   std::mt19937 random(11);
+  const std::string learned = "learned:budget=40,scorer=" + path("a.scorer");
+  testing::write_scorer(path("a.scorer"), policy_model(decoder->model(), {}), 1);
   for (const char* method : {"full",
                              "streaming:budget=40",
                              "streaming:budget=48,every=8",
@@ -121,6 +124,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                              "ems:budget=40,recent=4,tau=0.1",
                              "ems:budget=40,recent=4,tau=0.1,places=own",
                              "cam:budget=40",
+                             learned.c_str(),
                              "ems:budget=40,recent=4,tau=0,gamma=2,schedule=step"})
     for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
       if (type == CacheType::kQ8_0 && std::string(method).find("compact-shift") != std::string::npos) continue;
