@@ -1,8 +1,8 @@
 """EMS: its table 3 (under one cap on the cache's memory, the batch that fits and its throughput), what attention over merged
-tokens costs, and what its global score does."""
+tokens costs, what its global score does, and what merging costs a step."""
 from engine import LLAMA_7B_ONE
 from equip_kernels import bench
-from report import median, span, table, times, verdict
+from report import median, ratios, span, table, times, verdict
 
 READ, WRITTEN, BUDGET, CHUNK, PAGE = 4096, 8192, 256, 64, 16
 DEPTHS = [READ, READ + WRITTEN // 2, READ + WRITTEN - 32]  # of the full cache, where steps are measured
@@ -113,3 +113,23 @@ def global_score(o):
             "(ggml's product and softmax).", "",
             *table(["threads", "score", "ours, of attention", "three steps, of attention", "three steps over ours"], lines),
             verdict("Three steps over ours", least, 13), ""], command
+
+
+def upkeep(o):
+    """What merging costs a step"""
+    shape, held = "llama-3.2-1b@layers=4@vocab=8000@type=q4_0", 1024
+    methods = {"full cache, of as many tokens": "full", "streaming": f"streaming:budget={held}", "h2o": f"h2o:budget={held}",
+               "global-local": f"global-local:budget={held}", "ems": f"ems:budget={held},tau=0"}
+    tokens = o.effort.pick(8, 32)
+    filled = 4 * held + 64
+    rows = o.engine.decode(shape, methods, [held - tokens // 2, filled], tokens=tokens, reps=o.effort.pick(2, 3), fill="prompt")
+    base = rows["full cache, of as many tokens", held - tokens // 2]
+    lines = []
+    for label in methods:
+        row = base if label.startswith("full") else rows[label, filled]
+        lines.append([label, f"{held:,}" if label != "ems" else f"{held:,}, and {3 * held:,} merged", span(row.step_ms), times(ratios(row.step_ms, base.step_ms)),
+                      f"{row['ms_attention']:.2f}", f"{row['ms_evict']:.2f}"])
+    return [f"llama-3.2-1b's shape with 4 of 16 layers, random Q4_0 weights, f16 cache, one sequence, a prompt of {filled:,} tokens read before; a token leaves every head in every "
+            "step. tau = 0: each joins the one most like it, so that there are always as many merged tokens as gamma allows (4).", "",
+            *table(["method", "tokens", "a step, ms", "over the full cache", "of it attention, ms", "of it evicting and merging, ms"], lines)], o.engine.command
+
