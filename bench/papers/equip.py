@@ -176,6 +176,34 @@ def cache_sizes(o, paper, shapes, run_cell):
     return table(["model", "cache", "ours", "paper"], rows)
 
 
+TABLE_3 = {"llama-2-7b": {"streaming": 7.42, "lagkv": 4.06, "snapkv": 2.89}, "opt-6.7b": {"streaming": 5.58, "lagkv": 3.36, "snapkv": 1.80}}
+
+
+def table_3(o):
+    """Table 3: attention and update of several methods"""
+    n, batch, depth = 512, o.effort.pick(4, 16), 1024
+    ways = {"streaming": "mechanism=shift", "lagkv": "mechanism=gather", "snapkv": "schedule=step,mechanism=gather", "h2o": "mechanism=gather"}
+    rows = []
+    for model in o.effort.pick(["llama-2-7b"], ["llama-2-7b", "opt-6.7b"]):
+        shape, rotary = MODELS[model]
+        positions, anew = ("cache", ",rerotate=recompute") if rotary else ("original", "")
+        methods = {}
+        for name, way in ways.items():
+            method = f"{name}:budget={n},positions={positions},{way}"
+            methods[name] = method.replace(way, way.replace("mechanism=shift", "mechanism=in-place").replace("mechanism=gather", "mechanism=in-place"))
+            methods[name + ", paper"] = method + anew
+        got = o.engine.decode(shape, methods, [depth], batch)
+        for name in ways:
+            ours, theirs = got[name, depth], got[name + ", paper", depth]
+            alone = [r["ms_attention"] + r["ms_evict"] for r in (theirs, ours)]
+            paper = TABLE_3[model].get(name)
+            rows.append([model, name, f"{alone[0]:.1f} ({theirs['ms_evict']:.1f})", f"{alone[1]:.1f} ({ours['ms_evict']:.1f})", f"**{alone[0] / alone[1]:.2f}x**",
+                         times(ratios(theirs.step_ms, ours.step_ms)), f"{paper:.2f}x" if paper else ""])
+    return [f"Attention and the cache's update of a decode step that evicts, batch {batch} (the paper: 128, a GPU, OPT 13B), {depth:,} tokens so far, a cache of {n}; over the same "
+            f"policy by shift (streaming) or gather, every kept key rotated anew where there are rotary positions. {SCALED}", "",
+            *table(["model", "method", "shift or gather, ms (update)", "in place, ms (update)", "attention and update", "whole step", "paper"], rows)], o.engine.command
+
+
 TABLE_1 = {"llama-2-7b": {512: 1.61, 768: 1.90, 1024: 1.96}, "llama-2-13b": {512: 1.89, 768: 1.99, 1024: 2.04}}
 TABLE_4 = {"llama-2-7b": {512: 1.182, 768: 1.253, 1024: 1.284}, "llama-2-13b": {512: 1.216, 768: 1.295, 1024: 1.326}}
 

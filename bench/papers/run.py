@@ -28,7 +28,7 @@ EQUIP = Page("equip", "EQUIP: its figures and tables at our scale",
              "Made by `make bench-papers` (bench/papers), part by part. The baselines are ours, as the paper describes them: the survivors "
              "are shifted (StreamingLLM) or gathered (H2O) in every step and every kept key is rotated anew; in C++, with the same kernels "
              "otherwise. Ratios: median (least–most) of interleaved rounds.",
-             ["torch", "table5", "table6", "fig3", "fig4", "fig7a", "fig7b", "fig8a", "fig8b", "table1", "table4", "full", "d3"])
+             ["torch", "table5", "table6", "fig3", "fig4", "fig7a", "fig7b", "fig8a", "fig8b", "table1", "table3", "table4", "full", "d3"])
 LAZY = Page("lazy", "Lazy Pruning: its tables at our scale", "Made by `make bench-papers` (bench/papers), part by part.",
             ["lazy1", "lazyA1", "lazyA2", "lazyA3", "lazyOwn"])
 SPARSE = Page("sparse", "Sparse eviction: the blog's table in our engine", "Made by `make bench-papers` (bench/papers).", ["blog"])
@@ -39,7 +39,7 @@ PARTS = {
     "torch": (EQUIP, torch_report.baselines), "table5": (EQUIP, equip_kernels.table_5), "table6": (EQUIP, equip_kernels.table_6),
     "fig3": (EQUIP, equip.figure_3), "fig4": (EQUIP, equip.figure_4), "fig7a": (EQUIP, equip.figure_7a),
     "fig7b": (EQUIP, equip.figure_7b), "fig8a": (EQUIP, equip.figure_8a), "fig8b": (EQUIP, equip.figure_8b),
-    "table1": (EQUIP, equip.table_1), "table4": (EQUIP, equip.table_4), "full": (EQUIP, equip.full_cache), "d3": (EQUIP, equip.scaling),
+    "table1": (EQUIP, equip.table_1), "table3": (EQUIP, equip.table_3), "table4": (EQUIP, equip.table_4), "full": (EQUIP, equip.full_cache), "d3": (EQUIP, equip.scaling),
     "lazy1": (LAZY, lazy.table_1), "lazyA1": (LAZY, lazy.table_a1), "lazyA2": (LAZY, lazy.table_a2), "lazyA3": (LAZY, lazy.table_a3),
     "lazyOwn": (LAZY, lazy.own),
     "blog": (SPARSE, sparse.blog), "paged3": (PAGED, paged.figure_3), "paged4": (PAGED, paged.figure_4), "pool": (PAGED, paged.one_pool),
