@@ -68,13 +68,58 @@ void ReadKeys(const LayerView& cache, const HeadPages& head, float* rows) {
   });
 }
 
-// They lie in rows already.
+// 16 rows, one after the other, as values lie in their pages.
+template <class T>
+HWY_INLINE void read_rows(const T* HWY_RESTRICT tile, int dim, float* HWY_RESTRICT rows) {
+  for (int i = 0; i < kTile * dim; i += HWY_MAX_LANES_D(F)) hn::StoreU(get(tile + i), F(), rows + i);
+}
+
 void ReadValues(const LayerView& cache, const HeadPages& head, float* rows) {
   const int dim = cache.value_dim;
   each_tile(cache, head, dim, rows, [&](const std::byte* page, int offset, float* to) {
-    for (int lane = 0; lane < kTile; ++lane)
-      for (int d = 0; d < dim; ++d) to[lane * dim + d] = load_value(cache, page, offset + lane, d);
+    const std::byte* const tile = page + value_tile(cache, offset);
+    switch (cache.type) {
+      case CacheType::kF32:
+        read_rows(reinterpret_cast<const float*>(tile), dim, to);
+        break;
+      case CacheType::kF16:
+        read_rows(reinterpret_cast<const hwy::float16_t*>(tile), dim, to);
+        break;
+      case CacheType::kBF16:
+        read_rows(reinterpret_cast<const hwy::bfloat16_t*>(tile), dim, to);
+        break;
+      case CacheType::kQ8_0:
+        for (int lane = 0; lane < kTile; ++lane)
+          for (int d = 0; d < dim; ++d) to[lane * dim + d] = load_value(cache, page, offset + lane, d);
+        break;
+    }
   });
+}
+
+template <class Other>
+HWY_INLINE void multiply_rows(const float* HWY_RESTRICT rows, int count, int dim, const Other& other,
+                              float* HWY_RESTRICT out) {
+  const hn::ScalableTag<float> df;
+  const auto lanes = static_cast<int>(hn::Lanes(df));
+  for (int i = 0; i < count; ++i) {
+    const float* const row = rows + static_cast<std::ptrdiff_t>(i) * dim;
+    auto sum = hn::Zero(df);
+    int d = 0;
+    for (; d + lanes <= dim; d += lanes) sum = hn::MulAdd(hn::LoadU(df, row + d), hn::LoadU(df, other(row) + d), sum);
+    float rest = 0;
+    for (; d < dim; ++d) rest += row[d] * other(row)[d];
+    out[i] = hn::ReduceSum(df, sum) + rest;
+  }
+}
+
+void RowProducts(const float* rows, int count, int dim, const float* other, float* out) {
+  multiply_rows(
+      rows, count, dim, [other](const float*) { return other; }, out);
+}
+
+void RowSquares(const float* rows, int count, int dim, float* out) {
+  multiply_rows(
+      rows, count, dim, [](const float* row) { return row; }, out);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -86,6 +131,8 @@ namespace palimpsest {
 
 HWY_EXPORT(ReadKeys);
 HWY_EXPORT(ReadValues);
+HWY_EXPORT(RowProducts);
+HWY_EXPORT(RowSquares);
 
 void read_keys(const LayerView& cache, const HeadPages& head, float* rows) {
   HWY_DYNAMIC_DISPATCH(ReadKeys)(cache, head, rows);
@@ -93,6 +140,14 @@ void read_keys(const LayerView& cache, const HeadPages& head, float* rows) {
 
 void read_values(const LayerView& cache, const HeadPages& head, float* rows) {
   HWY_DYNAMIC_DISPATCH(ReadValues)(cache, head, rows);
+}
+
+void row_products(const float* rows, int count, int dim, const float* other, float* out) {
+  HWY_DYNAMIC_DISPATCH(RowProducts)(rows, count, dim, other, out);
+}
+
+void row_squares(const float* rows, int count, int dim, float* out) {
+  HWY_DYNAMIC_DISPATCH(RowSquares)(rows, count, dim, out);
 }
 
 }  // namespace palimpsest

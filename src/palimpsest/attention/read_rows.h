@@ -1,4 +1,4 @@
-// Keys and values of a cache as f32 rows, for policies that compare them.
+// Keys and values of a cache as f32 rows, for who compares them; and their products.
 #pragma once
 
 #include "palimpsest/cache/view.h"
@@ -9,5 +9,9 @@ namespace palimpsest {
 // are left as they are.
 void read_keys(const LayerView& cache, const HeadPages& head, float* rows);
 void read_values(const LayerView& cache, const HeadPages& head, float* rows);
+
+// out[i]: the product of rows[i] and `other`; of rows[i] and itself. rows: [count][dim].
+void row_products(const float* rows, int count, int dim, const float* other, float* out);
+void row_squares(const float* rows, int count, int dim, float* out);
 
 }  // namespace palimpsest

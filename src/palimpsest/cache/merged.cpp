@@ -60,20 +60,24 @@ void MergedTokens::keep_if(Stays stays) {
 }
 
 void MergedTokens::remove(const std::vector<bool>& slots) {
-  keep_if([&](std::size_t i) { return !slots[at(tokens_[i].slot)]; });
+  const auto leaves = [&](const MergedToken& token) { return slots[at(token.slot)]; };
+  if (std::ranges::any_of(tokens_, leaves)) keep_if([&](std::size_t i) { return !leaves(tokens_[i]); });
 }
 
 void MergedTokens::keep_best(std::size_t most) {
-  if (tokens_.size() > most) {
+  const auto better = [](const MergedToken& x, const MergedToken& y) {
+    return x.score != y.score ? x.score > y.score : x.position > y.position;
+  };
+  if (tokens_.size() == most + 1) {  // as while decoding
+    const auto worst = static_cast<std::size_t>(std::ranges::max_element(tokens_, better) - tokens_.begin());
+    keep_if([&](std::size_t i) { return i != worst; });
+  } else if (tokens_.size() > most) {
     thread_local std::vector<std::size_t> order;
     thread_local std::vector<bool> best;
     order.resize(tokens_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::nth_element(order, order.begin() + static_cast<std::ptrdiff_t>(most),
-                             [&](std::size_t a, std::size_t b) {
-                               const MergedToken &x = tokens_[a], &y = tokens_[b];
-                               return x.score != y.score ? x.score > y.score : x.position > y.position;
-                             });
+                             [&](std::size_t a, std::size_t b) { return better(tokens_[a], tokens_[b]); });
     best.assign(tokens_.size(), false);
     for (std::size_t i = 0; i < most; ++i) best[order[i]] = true;
     keep_if([&](std::size_t i) { return best[i]; });

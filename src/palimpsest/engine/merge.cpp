@@ -30,7 +30,9 @@ class Tokens {
     const auto slots = position.size();
     values_.resize(slots * at(view.value_dim));
     read_values(view, head, values_.data());
-    value_norm_.assign(slots, kUnknown);
+    value_norm_.resize(slots);
+    row_squares(values_.data(), static_cast<int>(slots), view.value_dim, value_norm_.data());
+    for (float& square : value_norm_) square = std::sqrt(square);
     key_norm_.assign(slots, kUnknown);
     keys_.resize(slots * at(view.head_dim));
   }
@@ -49,16 +51,14 @@ class Tokens {
     return row;
   }
   float key_norm(int slot) { return key(slot), key_norm_[at(slot)]; }
-  float value_norm(int slot) {
-    float& known = value_norm_[at(slot)];
-    return known == kUnknown ? known = norm(value(slot)) : known;
+  // Of a slot's value and each slot's; a slot without a token has any.
+  void value_cosines(int slot, std::vector<float>& cosines) {
+    cosines.resize(value_norm_.size());
+    row_products(values_.data(), static_cast<int>(cosines.size()), view_.value_dim, value(slot).data(), cosines.data());
+    for (std::size_t i = 0; i < cosines.size(); ++i)
+      cosines[i] = cosine(cosines[i], value_norm_[at(slot)], value_norm_[i]);
   }
-  // cos(k, k') * cos(v, v'); 0 unless both are alike, and where the product cannot reach `least`.
-  float similarity(int a, int b, float least) {
-    const float values = cosine(dot(value(a), value(b)), value_norm(a), value_norm(b));
-    if (values <= 0 || values < least) return 0;
-    return values * std::max(0.0F, cosine(dot(key(a), key(b)), key_norm(a), key_norm(b)));
-  }
+  float key_cosine(int a, int b) { return cosine(dot(key(a), key(b)), key_norm(a), key_norm(b)); }
 
   void store(int slot, std::vector<float>& key, std::span<const float> value) {
     turn(key, slot, 1);
@@ -116,14 +116,24 @@ struct Head {
   int size(int slot) const {
     return 1 + static_cast<int>(std::ranges::count(merged.tokens(), slot, &MergedToken::slot));
   }
+  // The centre of the largest cos(k, k') * cos(v, v'), 0 unless both are alike; of equal ones the first; -1: none
+  // reaches tau. Turning a key back costs far more than comparing values, so the most promising comes first, and of the
+  // others only those are looked at whose values alone could do.
   int most_alike(int victim, std::span<const int> centres, const Method& m) const {
+    thread_local std::vector<float> values;
+    tokens.value_cosines(victim, values);
     int best = -1;
     float most = m.tau;
+    const auto look = [&](int centre) {
+      const float alike = std::max(0.0F, values[at(centre)]);
+      if (alike < most || (m.places == Places::kOwn && !near(victim, centre))) return;
+      const float r = alike == 0 ? 0 : alike * std::max(0.0F, tokens.key_cosine(victim, centre));
+      if (r > most || (r == most && (best < 0 || centre < best))) most = r, best = centre;
+    };
+    const int promising = *std::ranges::max_element(centres, {}, [&](int centre) { return values[at(centre)]; });
+    look(promising);
     for (const int centre : centres)
-      if (m.places == Places::kOwn && !near(victim, centre))
-        continue;
-      else if (const float r = tokens.similarity(victim, centre, most); r >= most && (best < 0 || r > most))
-        most = r, best = centre;
+      if (centre != promising) look(centre);
     return best;
   }
   // Whether all tokens of a class may have places of their own beside another's centre.

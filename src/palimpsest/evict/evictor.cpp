@@ -8,6 +8,7 @@
 #include "palimpsest/budget/pyramid.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/evict/attention_window.h"
+#include "palimpsest/evict/by_age.h"
 
 namespace palimpsest {
 
@@ -264,14 +265,11 @@ void Evictor::score_in_order(HeadView view, std::span<float> score) const {
   thread_local std::vector<int> order;
   thread_local std::vector<Position> position;
   thread_local std::vector<float> attention, sums, scores, keys, values;
-  order.clear();
-  for (std::size_t slot = 0; slot < view.position.size(); ++slot)
-    if (view.position[slot] != kNoPosition) order.push_back(static_cast<int>(slot));
-  std::ranges::sort(order, {}, [&](int slot) { return view.position[static_cast<std::size_t>(slot)]; });
+  order_by_age(view.position, order);
 
   const auto pick = [](const auto& from, auto& to) {
-    to.clear();
-    for (const int slot : order) to.push_back(from[static_cast<std::size_t>(slot)]);
+    to.resize(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i) to[i] = from[static_cast<std::size_t>(order[i])];
   };
   const auto pick_rows = [](Rows& rows, std::vector<float>& to) {
     if (rows.empty()) return;
