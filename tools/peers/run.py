@@ -36,6 +36,7 @@ ENVIRONMENTS = {  # peer: name, packages, size
     "transformers": (f"torch-{environment.TORCH}", [f"torch=={environment.TORCH}", "numpy", "kvpress==0.5.5",
                                                     "gguf==0.19.0"], "some minutes, 6 GB")}
 PEERS = ["palimpsest", "llama_cpp", "openvino", "transformers"]
+PAGE = parts.Page("peers", "Beside its peers", "Made by `make peers` (tools/peers/run.py says what makes it fair), part by part.", ["speed", "quality"])
 
 
 def speed_rows(budget):
@@ -210,29 +211,21 @@ def main():
     parse.add_argument("--distance", type=int, default=512)
     parse.add_argument("--quality-budget", type=int, default=256)
     parts.add(parse, "--threads", default=2)
-    parse.add_argument("--out", default=str(common.RESULTS / "peers.md"))
     options = parse.parse_args()
     folder = REPO / "out" / "peers"
     folder.mkdir(parents=True, exist_ok=True)
     peers = Peers(options.peers, folder)
     tokenizer = Tokenizer.load(str(REPO / "tools" / "train" / "tokenizer.json"))
     tables = {"speed": measure_speed, "quality": measure_quality}
-    text = {part: tables[part](peers, options, tokenizer) for part in options.parts}
-    pathlib.Path(options.out).write_text(page(text, peers, options))
-    common.say(f"wrote {os.path.relpath(options.out, REPO)}")
-
-
-def page(text, peers, options):
-    lines = ["# Beside its peers", "", f"{common.machine()}, {options.threads} threads; commit {common.commit()}, {common.today()}. "
-             + "; ".join(f"{name}: {version}" for name, version in peers.versions.items()) + ".", ""]
-    lines += [f"{name} is left out: {why}" for name, why in peers.missing.items()]
-    titles = {"speed": f"## Speed\n\nLlama 3.2 1B's shape, {options.layers} layers, Q8_0 (transformers: bf16)\n",
-              "quality": f"## Quality\n\nThe default model; a fact {options.distance} tokens before its question; budget "
-                         f"{options.quality_budget}\n"}
-    for part, table in text.items():
-        lines += [titles[part], *table, ""]
-    lines += ["Every figure: `make peers` (tools/peers/run.py says what makes it fair).", ""]
-    return "\n".join(lines)
+    titles = {"speed": f"Speed: Llama 3.2 1B's shape, {options.layers} layers, Q8_0 (transformers: bf16), {options.threads} threads",
+              "quality": f"Quality: the default model, a fact {options.distance} tokens before its question, a budget of {options.quality_budget}"}
+    for part in options.parts:
+        peers.versions.clear()
+        lines = tables[part](peers, options, tokenizer)
+        about = "; ".join(f"{name}: {version}" for name, version in peers.versions.items())
+        left_out = [f"{name} is left out: {why}." for name, why in peers.missing.items()]
+        PAGE.put(part, titles[part], [*lines, "", about + ".", *left_out, ""], "make peers")
+    common.say(f"wrote {os.path.relpath(PAGE.path, REPO)}")
 
 
 if __name__ == "__main__":
