@@ -42,6 +42,7 @@ class Method:
         self.row, self.name = row, row["name"]
         choices = dict(pair.split("=", 1) for pair in row["method"].split(":", 1)[1].split(","))
         self.evicts = choices["budget"] != "0"
+        self.bunches = int(choices["every"]) > 1
         self.once = self.evicts and choices["schedule"].startswith("prompt")
         self.changes = f",{protection}" if self.evicts else ""
 
@@ -49,7 +50,9 @@ class Method:
         if not self.evicts:
             return self.name
         schedule = ",schedule=step" if self.once and not whole_prompt else ""
-        return f"{self.name}:budget={budget}{self.changes}{schedule}"
+        every = budget // 8  # at once; together never more than the others hold
+        bunch = f",every={every}" if self.bunches else ""
+        return f"{self.name}:budget={budget - every + 1 if self.bunches else budget}{self.changes}{bunch}{schedule}"
 
     def group(self):
         needs = self.row["needs"]
@@ -177,7 +180,8 @@ def page(o, samples, methods):
     return [f"The default model. Recall: {o.questions} held-out questions (a standard error of at most {error:.0f} points), the fact "
             f"{o.distance:,} tokens back, read in chunks of {o.chunk}: after each the cache is at its budget again, so the fact has "
             "to survive those who do not know the question. Perplexity: "
-            f"{o.tokens:,} tokens of a held-out story, token by token. All: f16, pages of {PAGE_SIZE}, {o.protection.replace(',', ', ')}; "
+            f"{o.tokens:,} tokens of a held-out story, token by token. All: f16, pages of {PAGE_SIZE}, {o.protection.replace(',', ', ')}, at most as many "
+            "tokens as the column says: those that evict in bunches (`lazy`, `r-kv`, `expected-attention`) do so an eighth of it at a time; "
             "*the prompt read whole*: as its paper has it, nothing leaves before the prompt's end, and its memory is the prompt's "
             "until then. KiB: keys, values and tables. Sorted by recall.", "",
             *table(o, samples, methods), "", *(["Not to be had so:", "", *failed, ""] if failed else []), f"![policies]({name})", ""]
