@@ -76,16 +76,26 @@ ReportRow row_of(const json& run, std::size_t source) {
     row.high = std::exp(number(run, "nll") + 1.96 * number(run, "nll_error"));
   }
   row.tpot = number(run, "tpot_ms");
+  const json apart = run.value("difference", json::object());
+  row.apart = number(apart, "nll");
+  row.apart_low = number(apart, "low");
+  row.apart_high = number(apart, "high");
   row.sources = {source};
   return row;
 }
 
-// One seed more of a method that is there already makes its row surer; the interval of both is not known.
+// One seed more of a method that is there already makes its row surer; the interval of both is not known. The same once
+// more adds nothing.
 void add_row(ReportTable& table, const ReportRow& row) {
-  const auto same = std::ranges::find_if(
-      table.rows, [&](const ReportRow& each) { return each.method == row.method && each.asked > 0 && row.asked > 0; });
+  const auto same = std::ranges::find_if(table.rows, [&](const ReportRow& each) {
+    return each.method == row.method && (row.asked > 0 ? each.asked > 0 : each.quality == row.quality);
+  });
   if (same == table.rows.end()) {
     table.rows.push_back(row);
+    return;
+  }
+  if (row.asked == 0) {
+    same->sources.push_back(row.sources.front());
     return;
   }
   const double share = static_cast<double>(row.asked) / static_cast<double>(row.asked + same->asked);
@@ -103,8 +113,13 @@ json finite(double value) {
   return std::isfinite(value) ? json(value) : json(nullptr);
 }
 
+// Of as many families as there are methods to try at once: Plotly's own ten come round again.
+const json kColours = {"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f",
+                       "#bcbd22", "#17becf", "#000000", "#98df8a", "#ff9896", "#c5b0d5", "#c49c94", "#aec7e8"};
+
 json layout(const std::string& x, const std::string& y, bool log_x) {
-  return {{"xaxis", {{"title", {{"text", x}}}, {"type", log_x ? "log" : "linear"}}},
+  return {{"colorway", kColours},
+          {"xaxis", {{"title", {{"text", x}}}, {"type", log_x ? "log" : "linear"}}},
           {"yaxis", {{"title", {{"text", y}}}}},
           {"hovermode", "closest"},
           {"height", 420},

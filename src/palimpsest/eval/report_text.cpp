@@ -20,6 +20,11 @@ std::string interval(const ReportRow& row, bool percent) {
   return fmt::format(" [{}, {}]", figure_of(row.low, percent), figure_of(row.high, percent));
 }
 
+std::string apart(const ReportRow& row) {
+  if (!std::isfinite(row.apart_low)) return "-";
+  return fmt::format("{:+.4f} [{:+.4f}, {:+.4f}]", row.apart, row.apart_low, row.apart_high);
+}
+
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char each : text) {
@@ -45,11 +50,12 @@ std::vector<std::string> cells_of(const ReportRow& row, bool percent) {
           fmt::format("{:.1f}", static_cast<double>(row.peak) / 1024),
           fmt::format("{}", row.evicted),
           figure_of(row.quality, percent) + interval(row, percent),
-          std::isfinite(row.tpot) ? fmt::format("{:.3f}", row.tpot) : "-"};
+          percent ? std::isfinite(row.tpot) ? fmt::format("{:.3f}", row.tpot) : "-" : apart(row)};
 }
 
 std::vector<std::string> heads_of(const ReportTable& table) {
-  return {"method", "budget", "protected", "cache, KiB", "peak, KiB", "evicted", table.unit + " (95%)", "ms a token"};
+  return {"method",    "budget",  "protected",           "cache, KiB",
+          "peak, KiB", "evicted", table.unit + " (95%)", table.percent ? "ms a token" : "nats from the first (95%)"};
 }
 
 std::size_t failures(const Report& report) {
@@ -70,12 +76,34 @@ std::string in_script(const json& value) {
   return out;
 }
 
+// Long ones are folded.
+void add_tables(const Report& report, std::string& out) {
+  constexpr std::size_t kShort = 12;
+  out += "<h2 id=\"tables\">Tables</h2>\n";
+  for (const ReportTable& table : report.tables) {
+    out += fmt::format("<details{}><summary>{} ({} rows)</summary>\n<table><tr>",
+                       table.rows.size() > kShort ? "" : " open", escaped(table.title), table.rows.size());
+    for (const std::string& head : heads_of(table)) out += fmt::format("<th>{}</th>", escaped(head));
+    out += "<th>run</th></tr>\n";
+    for (const ReportRow& row : table.rows) {
+      const ReportSource& source = report.sources[row.sources.front()];
+      out += fmt::format("<tr title=\"{}&#10;version {}\">", escaped(source.command), escaped(source.version));
+      for (const std::string& cell : cells_of(row, table.percent)) out += fmt::format("<td>{}</td>", escaped(cell));
+      out += "<td>";
+      for (const std::size_t each : row.sources) out += fmt::format(" <a href=\"#run-{0}\">{0}</a>", each + 1);
+      out += "</td></tr>\n";
+    }
+    out += "</table></details>\n";
+  }
+}
+
 constexpr const char* kStyle = R"(
 body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.5rem 0 1rem}
 th,td{padding:.15rem .7rem;text-align:right;border-bottom:1px solid #ddd}th:first-child,td:first-child{text-align:left}
 .maps{display:flex;flex-wrap:wrap}.maps>div{width:32rem;max-width:100%}h3{font-size:1rem;margin:1rem 0 0}
-code{font-size:.85em;overflow-wrap:anywhere}.failed{color:#a00}li:target{background:#ffd})";
+summary{cursor:pointer;font-weight:600;margin:.5rem 0}.failed{color:#a00}li:target{background:#ffd}
+code{font-size:.85em;overflow-wrap:anywhere})";
 
 }  // namespace
 
@@ -109,31 +137,21 @@ std::string to_html(const Report& report, const std::string& title, std::string_
       "href=\"data:,\"><style>{1}</style>\n<script>",
       escaped(title), kStyle);
   out += plotly;
-  out += fmt::format("</script></head>\n<body><h1>{}</h1><p>{}</p>\n", escaped(title), summary(report));
-  for (const ReportTable& table : report.tables) {
-    out += fmt::format("<h2>{}</h2>\n<table><tr>", escaped(table.title));
-    for (const std::string& head : heads_of(table)) out += fmt::format("<th>{}</th>", escaped(head));
-    out += "<th>run</th></tr>\n";
-    for (const ReportRow& row : table.rows) {
-      const ReportSource& source = report.sources[row.sources.front()];
-      out += fmt::format("<tr title=\"{}&#10;version {}\">", escaped(source.command), escaped(source.version));
-      for (const std::string& cell : cells_of(row, table.percent)) out += fmt::format("<td>{}</td>", escaped(cell));
-      out += "<td>";
-      for (const std::size_t each : row.sources) out += fmt::format(" <a href=\"#run-{0}\">{0}</a>", each + 1);
-      out += "</td></tr>\n";
-    }
-    out += "</table>\n";
-  }
+  out += fmt::format(
+      "</script></head>\n<body><h1>{}</h1><p>{}</p>\n<p><a href=\"#maps\">Maps</a> <a "
+      "href=\"#tables\">Tables</a> <a href=\"#runs\">Runs</a></p>\n",
+      escaped(title), summary(report));
   bool maps = false;
   json figures = json::array();
   for (const ReportFigure& figure : report.figures) {
-    if (figure.small != maps) out += figure.small ? "<h2>Maps</h2><div class=\"maps\">\n" : "</div>\n";
+    if (figure.small != maps) out += figure.small ? "<h2 id=\"maps\">Maps</h2><div class=\"maps\">\n" : "</div>\n";
     maps = figure.small;
     out += fmt::format("<div><h3>{}</h3><div id=\"figure-{}\"></div></div>\n", escaped(figure.title), figures.size());
     figures.push_back({{"data", figure.data}, {"layout", figure.layout}});
   }
   if (maps) out += "</div>\n";
-  out += "<h2>Runs</h2><ol>\n";
+  add_tables(report, out);
+  out += "<h2 id=\"runs\">Runs</h2><ol>\n";
   for (std::size_t i = 0; i < report.sources.size(); ++i) {
     const ReportSource& source = report.sources[i];
     out += fmt::format("<li id=\"run-{}\"><code>{}</code> (version {}, {}, {:.1f} s)", i + 1, escaped(source.command),
