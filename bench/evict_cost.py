@@ -52,13 +52,15 @@ def page(results, options, command):
              "TPOT of a decode step that evicts one token in every layer and head, over the same engine holding as many",
              f"tokens and never evicting. {common.machine()}, {options.threads} threads; {options.model}, f16 cache; commit"
              f" {common.commit()}, {common.today()}.", "",
-             "| method | budget | batch | never evicts, ms | evicts, ms (p99) | ratio of medians | ratio, round by round | asked |",
-             "|---|---|---|---|---|---|---|---|"]
+             "| method | budget | batch | never evicts, ms | evicts, ms (p99) | ratio of medians | ratio, round by round | asked | attention, evicting: never evicts | evicts |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
     for r in results:
         asked = "" if r["asked"] is None else f"≤ {r['asked']:.2f}x"
         lines.append(f"| {r['name']} | {r['budget']:,} | {r['batch']} | {r['full_ms']:.2f} | {r['ms']:.2f} ({r['p99']:.2f}) | "
-                     f"**{r['median_ratio']:.3f}x** | {common.spread(r['ratios'])} | {asked} |")
-    lines += ["", "Ratio of medians: of the median step, over all rounds. Every figure: `make evict-cost` (bench/evict_cost.py"
+                     f"**{r['median_ratio']:.3f}x** | {common.spread(r['ratios'])} | {asked} | "
+                     f"{r['full_attention']:.1f} | {r['attention']:.1f}, {r['evict']:.2f} |")
+    lines += ["", "Ratio of medians: of the median step, over all rounds. Attention, evicting: what of a step (mean, ms) evicting can change; the rest, products with"
+              " the weights, is the same for all, and what it differs by is the machine's noise. Every figure: `make evict-cost` (bench/evict_cost.py"
               " says what makes it fair), one process for each budget and batch, as in", "", "```", common.shown(command),
               "```", ""]
     return "\n".join(lines)

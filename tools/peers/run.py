@@ -59,10 +59,13 @@ def quality_rows(budget):
     return [
         ("full", [("palimpsest", "full"), ("llama_cpp", "full"), ("openvino", {}), ("transformers", {})]),
         ("streaming", [("palimpsest", f"streaming:budget={budget}"), press("StreamingLLMPress", n_sink=4)]),
-        ("snapkv", [("palimpsest", f"snapkv:budget={budget}"), press("SnapKVPress", window_size=32, kernel_size=7)]),
+        ("snapkv", [("palimpsest", f"snapkv:budget={budget}"), press("SnapKVPress", window_size=32, kernel_size=7),
+                    ("openvino", {"start": 32, "recent": 64, "most": budget})]),  # of a prompt it scores the last 8 queries
+        ("pyramidkv", [("palimpsest", f"pyramidkv:budget={budget}"), press("PyramidKVPress", window_size=32, kernel_size=7)]),
+        ("expected-attention", [("palimpsest", f"expected-attention:budget={budget},schedule=prompt"), press("ExpectedAttentionPress")]),
         ("tova", [("palimpsest", f"tova:budget={budget},schedule=prompt"), press("TOVAPress")]),
-        ("h2o", [("palimpsest", f"h2o:budget={budget},schedule=prompt"),
-                 ("openvino", {"start": 32, "recent": 64, "most": budget})]),
+        ("h2o", [("palimpsest", f"h2o:budget={budget},schedule=prompt")]),
+        ("ems", [("palimpsest", f"ems:budget={budget}")]),
         ("knorm", [("palimpsest", f"knorm:budget={budget},schedule=prompt"), press("KnormPress")]),
         ("keydiff", [("palimpsest", f"keydiff:budget={budget},schedule=prompt"), press("KeyDiffPress")]),
         ("lagkv", [("palimpsest", f"lagkv:budget={budget},schedule=prompt"), press("LagKVPress", n_sink=4, lag_size=128)]),
