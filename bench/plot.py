@@ -1,6 +1,8 @@
 """Plots as SVG files that are the same for the same figures: panels side by side, lines with a legend."""
 import dataclasses
 
+MANY = 5  # lines in a panel
+
 
 @dataclasses.dataclass
 class Panel:
@@ -32,6 +34,8 @@ def plot(path, title, panels, columns=2):
     for axis in axes.flat[len(panels):]:
         axis.remove()
     for axis, panel in zip(axes.flat, panels):
+        if len(panel.series) > 10:
+            axis.set_prop_cycle(color=pyplot.get_cmap("tab20").colors)
         for name, points in panel.series.items():
             xs, ys = zip(*points)
             axis.plot(xs, ys, label=name.lstrip("("), linewidth=1.5, markersize=4, marker="" if panel.lines_only else "o",
@@ -50,7 +54,9 @@ def plot(path, title, panels, columns=2):
         axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x:,.0f}"))
         if panel.from_zero:
             axis.set_ylim(bottom=0)
-        if len(panel.series) > 1:
+        if len(panel.series) > MANY:  # beside the lines, which would run through it
+            axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+        elif len(panel.series) > 1:
             axis.legend(frameon=False)
     figure.suptitle(title, fontsize=11)
     figure.tight_layout()
