@@ -221,6 +221,36 @@ TEST(Evictor, ScoresOfBirthTravelWithTheirTokens) {
   }
 }
 
+// It asked for values alone.
+class Blind final : public Policy {
+ public:
+  Needs needs() const override { return {.values = true, .ordered = true}; }
+  void score(const HeadView& head, std::span<float> score) const override {
+    EXPECT_TRUE(head.attention.empty() && head.attention_sum.empty() && head.keys.empty());
+    EXPECT_EQ(head.values.count, static_cast<int>(score.size()));
+  }
+};
+PALIMPSEST_POLICY(blind, Blind, "sees values")
+
+// What a policy of another sequence saw on the same thread is not shown.
+TEST(Evictor, ShowsWhatWasAskedForAndNothingElse) {
+  register_policy(policy_entry_blind("test-blind"));
+  const auto look = [](const char* name, int tokens) {
+    const Method method = parse_method(name);
+    Evictor evictor(method);
+    CacheOptions options = bookkeeping(method, false);
+    options.columns = evictor.needs().columns();
+    Cache cache(options);
+    cache.apply(evictor.plan(cache, 1));
+    cache.insert(tokens);
+    const std::vector<float> values(static_cast<std::size_t>(cache.table(0).slots()) * 4, 1);
+    const Rows rows{values.data(), evictor.needs().values ? cache.table(0).slots() : 0, 4, 4};
+    evictor.look(cache, 0, {}, rows, 0, Moment::kPromptEnd, {});
+  };
+  look("snapkv:budget=40,schedule=step", 60);
+  look("full:policy=test-blind,budget=40", 100);
+}
+
 class Greedy final : public Policy {
  public:
   Needs needs() const override { return {.queries = true}; }

@@ -224,6 +224,7 @@ void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Mome
                    .fresh = static_cast<int>(table.fresh().size()),
                    .table = t,
                    .queries = queries};
+  attention.clear();  // another policy may have been here before
   if (needs_.attention_window > 0) window_sum(needs_, cache, t, attention);
   if (needs_.attention_sum) view.attention_sum = table.column(needs_.parts());
   MergedTokens* const merged = cache.merged(t);
@@ -239,7 +240,7 @@ void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Mome
       const auto statistics = merged->statistics(i);
       const auto parts = statistics.first(static_cast<std::size_t>(needs_.parts()));
       position.push_back(merged->tokens()[i].position);
-      attention.push_back(std::accumulate(parts.begin(), parts.end(), 0.0F));
+      if (!attention.empty()) attention.push_back(std::accumulate(parts.begin(), parts.end(), 0.0F));
       if (needs_.attention_sum) sums.push_back(statistics.back());
       scores.push_back(merged->tokens()[i].score);
     }
