@@ -38,62 +38,51 @@ HWY_INLINE void read_tile(const T* HWY_RESTRICT tile, int dim, float* HWY_RESTRI
   }
 }
 
-// Calls read(page, offset of the tile's first slot, its first row) for all tiles that have memory.
-template <class Read>
-HWY_INLINE void each_tile(const LayerView& cache, const HeadPages& head, int dim, float* rows, const Read& read) {
-  for (int slot = 0; slot < head.slots->slots; slot += kTile)
-    if (const std::byte* const page = head.page[slot / cache.page_size]; page != nullptr)
-      read(page, slot % cache.page_size, rows + static_cast<std::ptrdiff_t>(slot) * dim);
-}
-
-void ReadKeys(const LayerView& cache, const HeadPages& head, float* rows) {
-  const int dim = cache.head_dim;
-  each_tile(cache, head, dim, rows, [&](const std::byte* page, int offset, float* to) {
-    const std::byte* const tile = page + key_tile(cache, offset);
-    switch (cache.type) {
-      case CacheType::kF32:
-        read_tile(reinterpret_cast<const float*>(tile), dim, to);
-        break;
-      case CacheType::kF16:
-        read_tile(reinterpret_cast<const hwy::float16_t*>(tile), dim, to);
-        break;
-      case CacheType::kBF16:
-        read_tile(reinterpret_cast<const hwy::bfloat16_t*>(tile), dim, to);
-        break;
-      case CacheType::kQ8_0:
-        for (int lane = 0; lane < kTile; ++lane)
-          for (int d = 0; d < dim; ++d) to[lane * dim + d] = load_key(cache, page, offset + lane, d);
-        break;
-    }
-  });
-}
-
 // 16 rows, one after the other, as values lie in their pages.
 template <class T>
 HWY_INLINE void read_rows(const T* HWY_RESTRICT tile, int dim, float* HWY_RESTRICT rows) {
   for (int i = 0; i < kTile * dim; i += HWY_MAX_LANES_D(F)) hn::StoreU(get(tile + i), F(), rows + i);
 }
 
-void ReadValues(const LayerView& cache, const HeadPages& head, float* rows) {
-  const int dim = cache.value_dim;
-  each_tile(cache, head, dim, rows, [&](const std::byte* page, int offset, float* to) {
-    const std::byte* const tile = page + value_tile(cache, offset);
+// All tiles that have memory: read(numbers of the tile's type, its first row); of q8_0 element by element,
+// load(page, slot in it, dimension). `place`: of a tile in its page, by its first slot.
+template <class Place, class Read, class Load>
+HWY_INLINE void each_tile(const LayerView& cache, const HeadPages& head, int dim, float* rows, const Place& place,
+                          const Read& read, const Load& load) {
+  for (int slot = 0; slot < head.slots->slots; slot += kTile) {
+    const std::byte* const page = head.page[slot / cache.page_size];
+    if (page == nullptr) continue;
+    const int offset = slot % cache.page_size;
+    const std::byte* const tile = page + place(cache, offset);
+    float* const to = rows + static_cast<std::ptrdiff_t>(slot) * dim;
     switch (cache.type) {
       case CacheType::kF32:
-        read_rows(reinterpret_cast<const float*>(tile), dim, to);
+        read(reinterpret_cast<const float*>(tile), to);
         break;
       case CacheType::kF16:
-        read_rows(reinterpret_cast<const hwy::float16_t*>(tile), dim, to);
+        read(reinterpret_cast<const hwy::float16_t*>(tile), to);
         break;
       case CacheType::kBF16:
-        read_rows(reinterpret_cast<const hwy::bfloat16_t*>(tile), dim, to);
+        read(reinterpret_cast<const hwy::bfloat16_t*>(tile), to);
         break;
       case CacheType::kQ8_0:
         for (int lane = 0; lane < kTile; ++lane)
-          for (int d = 0; d < dim; ++d) to[lane * dim + d] = load_value(cache, page, offset + lane, d);
+          for (int d = 0; d < dim; ++d) to[lane * dim + d] = load(cache, page, offset + lane, d);
         break;
     }
-  });
+  }
+}
+
+void ReadKeys(const LayerView& cache, const HeadPages& head, float* rows) {
+  const int dim = cache.head_dim;
+  each_tile(
+      cache, head, dim, rows, key_tile, [dim](const auto* tile, float* to) { read_tile(tile, dim, to); }, load_key);
+}
+
+void ReadValues(const LayerView& cache, const HeadPages& head, float* rows) {
+  const int dim = cache.value_dim;
+  each_tile(
+      cache, head, dim, rows, value_tile, [dim](const auto* tile, float* to) { read_rows(tile, dim, to); }, load_value);
 }
 
 template <class Other>
