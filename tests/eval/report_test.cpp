@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/support/error_of.h"
 
 namespace palimpsest {
@@ -79,6 +81,36 @@ TEST(Report, PutsSeedsTogether) {
   EXPECT_EQ(row.asked, 8);
   EXPECT_EQ(row.evicted, 14);
   EXPECT_EQ(row.sources, (std::vector<std::size_t>{0, 1}));
+}
+
+// A method that two commands measured alike stands once; how far methods are apart stands with its interval.
+TEST(Report, PerplexitiesStandWithTheirDifferences) {
+  const auto line = [](const std::string& other, double nll) {
+    const auto run = [](const std::string& name, double value, double low, double high) {
+      return json{{"name", name},
+                  {"cache_bytes", 1024},
+                  {"nll", value},
+                  {"nll_error", 0.1},
+                  {"perplexity", std::exp(value)},
+                  {"difference", {{"nll", value - 1}, {"low", low}, {"high", high}}}};
+    };
+    return json{{"command", "eval perplexity " + other},
+                {"result",
+                 {{"task", "perplexity"},
+                  {"model", "m"},
+                  {"tokens", 9},
+                  {"files", {{{"file", "a/b.txt"}}}},
+                  {"runs", {run("full", 1, 0, 0), run(other, nll, nll - 1.25, nll - 0.75)}}}}};
+  };
+  const std::vector<json> lines = {line("h2o", 1.5), line("tova", 0.75)};
+  const Report report = make_report(lines);
+  ASSERT_EQ(report.tables.size(), 1u);
+  ASSERT_EQ(report.tables[0].rows.size(), 3u);
+  EXPECT_EQ(report.tables[0].rows[0].sources, (std::vector<std::size_t>{0, 1}));
+  const std::string markdown = to_markdown(report, "T");
+  EXPECT_NE(markdown.find("nats from the first (95%)"), std::string::npos) << markdown;
+  EXPECT_NE(markdown.find("+0.5000 [+0.2500, +0.7500] | [1](#run-1) |"), std::string::npos) << markdown;
+  EXPECT_NE(markdown.find("-0.2500 [-0.5000, +0.0000] | [2](#run-2) |"), std::string::npos) << markdown;
 }
 
 TEST(Report, RefusesWhatItCannotReportOn) {
