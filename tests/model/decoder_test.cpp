@@ -8,6 +8,9 @@
 #include <random>
 #include <vector>
 
+#include "palimpsest/model/attention_op.h"
+#include "palimpsest/model/backend.h"
+#include "palimpsest/model/graph.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/model/weights.h"
 
@@ -67,6 +70,27 @@ double relative_difference(const std::vector<float>& a, const std::vector<float>
     size = std::max(size, std::abs(static_cast<double>(b[i])));
   }
   return error / size;
+}
+
+// Where a product lies decides how fast ggml writes it: see graph.cpp.
+TEST(DecoderTest, NoProductBeginsInTheMiddleOfACacheLine) {
+  const auto model = Model::synthetic("tiny@type=q8_0");
+  const ggml_backend_ptr backend = make_backend(model->weights().device, 1);
+  for (const int rows : {1, 7, 64}) {
+    AttentionOp path(model->hyper(), 1);
+    DecoderGraph graph;
+    graph.tokens = 64;
+    graph.rows = rows;
+    build_graph(graph, *model, path, backend.get(), 1);
+    int products = 0;
+    for (int i = 0; i < ggml_graph_n_nodes(graph.graph); ++i) {
+      const ggml_tensor* node = ggml_graph_node(graph.graph, i);
+      if (node->op != GGML_OP_MUL_MAT) continue;
+      ++products;
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(node->data) % 64, 0u) << rows << " " << node->src[0]->name;
+    }
+    EXPECT_GE(products, 7 * model->hyper().layers);
+  }
 }
 
 TEST(DecoderTest, TheNumberOfThreadsChangesNoBit) {

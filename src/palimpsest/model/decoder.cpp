@@ -76,7 +76,7 @@ struct Decoder::Impl {
       for (std::size_t d = 0; d < width; ++d) rows[i * width + d] += place_row[d];
     }
     if (!host) ggml_backend_tensor_set(g.embeddings, rows, 0, ggml_nbytes(g.embeddings));
-    if (g.row_ids != nullptr) ggml_backend_tensor_set(g.row_ids, step.rows().data(), 0, ggml_nbytes(g.row_ids));
+    if (g.row_ids != nullptr) ggml_backend_tensor_set(g.row_ids, step.rows().data(), 0, step.rows().size_bytes());
   }
 
   std::span<const float> logits_of(const DecoderGraph& g) {

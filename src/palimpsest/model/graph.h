@@ -21,7 +21,7 @@ struct DecoderGraph {
   ggml_backend_ptr host;              // or the CPU runs those that it lacks,
   ggml_backend_sched_ptr schedule;    // as planned here
   ggml_tensor* embeddings = nullptr;  // in [width, tokens]
-  ggml_tensor* row_ids = nullptr;     // in [rows]; nullptr: all tokens
+  ggml_tensor* row_ids = nullptr;     // in [at least rows]; nullptr: all tokens
   ggml_tensor* logits = nullptr;      // out [vocabulary, rows]
   std::unique_ptr<PathInputs> path_inputs;
 };
