@@ -148,17 +148,33 @@ HWY_INLINE void widen_tile(const T* tile, int head_dim, float* HWY_RESTRICT out)
 }
 
 // What a stage fetches while it computes: four stretches of memory that the next stage reads, one for each quarter of
-// its own work. Waiting for memory is most of decoding; the hardware's own guesses end at every page of the cache.
+// its own work. Waiting for memory is most of decoding; the hardware's own guesses end at every page of the cache. A
+// few lines at a time, and no nearer than the second-level cache: a core waits for no more than some 16 lines of the
+// first, and while a burst of them is under way its own loads wait too.
 struct Ahead {
   const std::byte* tile[4] = {};  // nullptr: nothing
   std::size_t bytes = 0;
   std::size_t also = 0;  // as many bytes so far behind; 0: no more
 
-  HWY_INLINE void fetch(int quarter) const {
-    if (tile[quarter] == nullptr) return;
-    for (std::size_t n = 0; n < bytes; n += 64) hwy::Prefetch(tile[quarter] + n);
-    if (also == 0) return;
-    for (std::size_t n = 0; n < bytes; n += 64) hwy::Prefetch(tile[quarter] + also + n);
+  // A quarter's stretch, in `steps` calls of next().
+  struct Quarter {
+    const std::byte *at, *end;
+    std::size_t step, also;
+
+    HWY_INLINE void next() {
+      if (at == end) return;
+      const std::byte* const to = static_cast<std::size_t>(end - at) < step ? end : at + step;
+      for (; at != to; at += 64) {
+        __builtin_prefetch(at, 0, 2);
+        if (also != 0) __builtin_prefetch(at + also, 0, 2);
+      }
+    }
+  };
+  HWY_INLINE Quarter quarter(int index, int steps) const {
+    const std::byte* const at = tile[index];
+    const std::size_t lines = at == nullptr ? 0 : (bytes + 63) / 64,
+                      n = static_cast<std::size_t>(steps < 1 ? 1 : steps);
+    return {at, at + lines * 64, (lines + n - 1) / n * 64, also};
   }
 };
 
@@ -181,8 +197,10 @@ HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* con
       for (int r = 0; r < R; ++r) sum[r][v] = hn::Zero(df);
     }
     for (int quarter = 0, d = 0; quarter < 4; ++quarter) {
-      if (first == 0) ahead.fetch(quarter);
-      for (const int end = head_dim * (quarter + 1) / 4; d < end; ++d) {
+      const int end = head_dim * (quarter + 1) / 4;
+      Ahead::Quarter part = first == 0 ? ahead.quarter(quarter, end - d) : Ahead::Quarter{};
+      for (; d < end; ++d) {
+        part.next();
         Vec k[kWide];
         for (int v = 0; v < kWide; ++v) k[v] = load(at[v] + d * kTile);
         if constexpr (kIsScaled<T>) {
@@ -219,7 +237,8 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weight, const ValueTiles<T
   for (int r = 0; r < R; ++r)
     for (int w = 0; w < W; ++w)
       sum[r][w] = hn::Mul(hn::Set(df, correction[r]), hn::LoadU(df, out + r * out_stride + w * kLanes));
-  const auto add = [&](const T* row, int slot) HWY_ATTR {
+  const auto add = [&](const T* row, int slot, Ahead::Quarter& part) HWY_ATTR {
+    part.next();
     Vec v[W];
     for (int w = 0; w < W; ++w) v[w] = load(row + w * kLanes);
     for (int r = 0; r < R; ++r) {
@@ -229,14 +248,14 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weight, const ValueTiles<T
   };
   for (int t = 0; t < 4; ++t) {
     const T* const rows = values.tile[t] + column;
-    if (column == 0) ahead.fetch(t);
     std::uint32_t bits = static_cast<std::uint32_t>(used >> (t * kTile)) & 0xffff;
+    Ahead::Quarter part = column == 0 ? ahead.quarter(t, std::popcount(bits)) : Ahead::Quarter{};
     if (bits == 0xffff) {
-      for (int s = 0; s < kTile; ++s) add(rows + s * values.stride, t * kTile + s);
+      for (int s = 0; s < kTile; ++s) add(rows + s * values.stride, t * kTile + s, part);
     } else {
       for (; bits != 0; bits &= bits - 1) {
         const int s = std::countr_zero(bits);
-        add(rows + s * values.stride, t * kTile + s);
+        add(rows + s * values.stride, t * kTile + s, part);
       }
     }
   }

@@ -87,8 +87,10 @@ struct TurningKeys {
         for (int r = 0; r < R; ++r) sum[r][v] = hn::Zero(df);
       }
       for (int quarter = 0, p = 0; quarter < 4; ++quarter) {
-        if (first == 0) ahead.fetch(quarter);
-        for (const int end = pairs * (quarter + 1) / 4; p < end; ++p) {
+        const int end = pairs * (quarter + 1) / 4;
+        Ahead::Quarter part = first == 0 ? ahead.quarter(quarter, end - p) : Ahead::Quarter{};
+        for (; p < end; ++p) {
+          part.next();
           const int a = p * step, b = a + partner;
           Vec x[kWide], y[kWide];
           for (int v = 0; v < kWide; ++v) {
