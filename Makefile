@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench bench-papers versus versus-shift evict-cost growth exactness quality shows sweep report peers convert-check serve-check serve-load serve-kill format format-check setup clean prune
+.PHONY: help run build test test-asan test-tsan install-check bench attention bench-papers versus versus-shift evict-cost growth exactness quality shows sweep report peers convert-check serve-check serve-load serve-kill format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -30,6 +30,9 @@ install-check: build  ## install into a scratch folder and build a program again
 
 bench: build  ## decode speed, method against method (BENCH_ARGS=...)
 	@build/palimpsest bench decode $(BENCH_ARGS)
+
+attention: build  ## decode attention's bytes a second beside a plain read's
+	@tools/env python3 bench/attention.py
 
 bench-papers: build  ## the papers' tables and figures beside ours (PAPERS_ARGS='--quick table5 fig7a')
 	@tools/env --add python3-matplotlib || true

@@ -43,21 +43,28 @@ def parsed(parse, parts):
     return options
 
 
-class Page:
-    """docs/results/<name>.md: one section a part, each replaced when its part runs again; they lie in the order given."""
+def machine_part(name):
+    """The part that holds a machine's section, in a page that has one for each."""
+    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
 
-    def __init__(self, name, title, intro, order):
+
+class Page:
+    """docs/results/<name>.md: one section a part, each replaced when its part runs again; they lie in the order given, others
+    after them."""
+
+    def __init__(self, name, title, intro, order=()):
         self.path, self.title, self.intro, self.order = RESULTS / f"{name}.md", title, intro, order
 
-    def put(self, part, title, lines, command=None):
+    def put(self, part, title, lines, command=None, foot=None):
         text = self.path.read_text() if self.path.exists() else f"# {self.title}\n\n{self.intro}\n"
-        foot = f"*{f'`{command}`; ' if command else ''}{today()}, {machine()}, palimpsest {commit()}.*"
+        foot = foot or f"*{f'`{command}`; ' if command else ''}{today()}, {machine()}, palimpsest {commit()}.*"
         new = "\n".join([f"<!-- part {part} -->", f"## {title}", "", *lines, foot, f"<!-- end {part} -->", ""])
         found = re.search(rf"<!-- part {part} -->\n.*?<!-- end {part} -->\n", text, re.S)
         if found:
             text = text[:found.start()] + new + text[found.end():]
         else:
-            later = [text.find(f"<!-- part {p} -->") for p in self.order[self.order.index(part) + 1:]]
+            behind = self.order[self.order.index(part) + 1:] if part in self.order else []
+            later = [text.find(f"<!-- part {p} -->") for p in behind]
             at = min([i for i in later if i >= 0], default=len(text))
             text = text[:at].rstrip() + "\n\n" + new + ("\n" + text[at:] if at < len(text) else "")
         RESULTS.mkdir(parents=True, exist_ok=True)

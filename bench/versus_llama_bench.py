@@ -14,8 +14,8 @@ import statistics
 import sys
 import time
 
-from common import REPO, RESULTS, Failed, commit, machine, random_model, run, run_json, say, spread, today
-from parts import add, parser
+from common import REPO, Failed, commit, machine, random_model, run, run_json, say, spread, today
+from parts import Page, add, machine_part, parser
 
 TARGET = {("prefill", 0): 0.95, ("decode", 0): 0.98, ("decode", 2048): 1.25, ("decode", 8192): 1.9}
 
@@ -38,7 +38,6 @@ def arguments():
     add(parse, "--prefix")
     parse.add_argument("--pause", type=float, default=0, help="seconds between measurements")
     parse.add_argument("--check-fill", action="store_true", help="also time ours after a prompt that was really read")
-    parse.add_argument("--out", default=str(RESULTS / "versus-llama-bench.md"))
     add(parse, "--add")
     parse.add_argument("--from-json", help="no measuring: the table of an earlier run's samples")
     return parse.parse_args()
@@ -97,7 +96,8 @@ class Versus:
     def keep(self):
         """What was measured so far outlives an interruption: --from-json makes its table, --add goes on from it."""
         with open(self.raw, "w") as file:
-            json.dump({"samples": list(self.samples.items()), "limits": list(self.limits.items()), "note": self.note}, file)
+            json.dump({"samples": list(self.samples.items()), "limits": list(self.limits.items()), "machine": machine(),
+                       "note": self.note}, file)
 
 
 def table(samples, limits):
@@ -123,21 +123,17 @@ def table(samples, limits):
     return lines, missed
 
 
-def write(options, samples, limits, note):
+def write(samples, limits, name, note):
+    """The machine's section; other machines' stay."""
     lines, missed = table(samples, limits)
     sizes = [len(values) for values in samples.values()]
-    counts = f"{min(sizes)} to {max(sizes)} of them a cell"
-    text = [
-        "# Against llama.cpp's llama-bench", "",
-        f"Tokens a second, median (least–most) over all samples ({counts}). {note}", "",
-        *lines, "",
-        "Every figure: `make versus` (bench/versus_llama_bench.py says what makes it fair). limit: the weights and the cache read once",
-        "a token at the read bandwidth measured in the same run.", "",
-        "Asked for and missed: " + ("; ".join(missed) + "." if missed else "nothing."), ""]
-    os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
-    with open(options.out, "w") as file:
-        file.write("\n".join(text))
-    print("\n".join(text))
+    page = Page("versus-llama-bench", "Against llama.cpp's llama-bench",
+                "Made by `make versus`, a section for each kind of machine; bench/versus_llama_bench.py says what makes it fair. Tokens a second, "
+                "median (least–most) over all samples. limit: the weights and the cache read once a token at the read bandwidth measured in the "
+                "same run.")
+    lines += ["", "Asked for and missed: " + ("; ".join(missed) + "." if missed else "nothing."), ""]
+    page.put(machine_part(name), name, lines, foot=f"*{min(sizes)} to {max(sizes)} samples a cell. {note}*")
+    print("\n".join(lines))
 
 
 def main():
@@ -145,7 +141,7 @@ def main():
     if options.from_json:
         with open(options.from_json) as file:
             kept = json.load(file)
-        write(options, {tuple(k): v for k, v in kept["samples"]}, {tuple(k): v for k, v in kept["limits"]}, kept["note"])
+        write({tuple(k): v for k, v in kept["samples"]}, {tuple(k): v for k, v in kept["limits"]}, kept["machine"], kept["note"])
         return
     versus = Versus(options)
     if options.add and os.path.exists(versus.raw):
@@ -163,7 +159,7 @@ def main():
         sys.exit(f"versus: {error.filename}: not found; go through `make versus`, whose environment has it")
     except Failed as error:
         sys.exit(f"versus: {error}")
-    write(options, versus.samples, versus.limits, versus.note)
+    write(versus.samples, versus.limits, machine(), versus.note)
 
 
 if __name__ == "__main__":
