@@ -12,8 +12,8 @@ import os
 import statistics
 import sys
 
-from common import REPO, RESULTS, Failed, commit, machine, random_model, run, say, today
-from parts import add, parser
+from common import REPO, Failed, commit, machine, random_model, run, say, today
+from parts import Page, add, machine_part, parser
 
 MODES = {
     "never": "never evicts",
@@ -39,7 +39,6 @@ def arguments():
     parse.add_argument("--rounds", type=int, default=1)
     add(parse, "--threads", help="1 for the default model, whatever is given")
     add(parse, "--folder", "--prefix")
-    parse.add_argument("--out", default=str(RESULTS / "versus-llama-shift.md"))
     add(parse, "--add", help="add to the samples of the last run")
     parse.add_argument("--from-json", action="store_true", help="no measuring: the table of the last run's samples")
     return parse.parse_args()
@@ -79,7 +78,7 @@ class Group:
 
     def lines(self):
         steps = len(next(iter(self.gaps.values())))
-        text = [f"## {self.name}, n_ctx {self.cells:,}", "",
+        text = [f"### {self.name}, n_ctx {self.cells:,}", "",
                 f"{steps} steps of each. Best of llama.cpp: {self.best[0]}, {MODES[self.best[1]]}.", "",
                 "| engine | with its tokens it | tokens/s | p50 ms | p99 ms | evicting costs, ms | times llama.cpp's best |",
                 "|---|---|---|---|---|---|---|"]
@@ -90,7 +89,8 @@ class Group:
         return text + [""]
 
 
-def write(options, kept, note):
+def write(options, kept, where, note):
+    """The machine's section; other machines' stay."""
     groups = [Group(name, cells, {tuple(key): ms for key, ms in gaps}) for name, cells, gaps in sorted(kept, key=lambda k: (k[0], k[1]))]
     shift = [(g, g.cost((engine, "shift"))[0]) for g in groups for engine in ("llama.cpp", "llama.cpp, flash attention")]
     large = [cost for g, cost in shift if "random" in g.name]
@@ -99,11 +99,11 @@ def write(options, kept, note):
     times = {(g, mode): g.times(("palimpsest", mode)) for g in groups for mode in modes}
     listed = lambda found, show: "; ".join(f"{g.name} at {g.cells:,}, {MODES[mode]}: {show(value)}" for (g, mode), value in found) or "nothing"
     ratios = [ratio for ratio, _ in pays.values()]
-    text = ["# Evicting, against llama.cpp's context shift", "", note, "",
-            f"{options.kept:,} tokens are attended to in every step, the newest included; the first 4 never leave. `never evicts` is the same "
-            "engine holding as many: its newest token is taken back, untimed, after each step. Evicting's cost is the median of "
-            "the differences to that, step by step, with its 95% interval. tokens/s: from the mean. Times: from the medians, which do not "
-            "see what llama.cpp pays when it shifts 64 at once.", "",
+    page = Page("versus-llama-shift", "Evicting, against llama.cpp's context shift",
+                "Made by `make versus-shift`, a section for each kind of machine. `never evicts` is the same engine holding as many: its newest "
+                "token is taken back, untimed, after each step. Evicting's cost is the median of the differences to that, step by step, with its "
+                "95% interval. tokens/s: from the mean. Times: from the medians, which do not see what llama.cpp pays when it shifts 64 at once.")
+    text = [f"{options.kept:,} tokens are attended to in every step, the newest included; the first 4 never leave.", "",
             f"- A step of ours that evicts takes {min(ratios):.3f} to {max(ratios):.3f} times one that does not (asked: nothing measurable, at most "
             f"{PAYS:.2f}). Above it, with the 95% interval: {listed([i for i in pays.items() if i[1][0] > PAYS], '{0[0]:.3f} ± {0[1]:.3f}'.format)}.",
             *([f"- llama.cpp's shift costs {min(large):+.1f} to {max(large):+.1f} ms a token in the {options.shape} shape (+22 to +86 were seen on "
@@ -112,20 +112,18 @@ def write(options, kept, note):
             f"tokens (asked: {FASTER:.2f}). Below it: {listed([i for i in times.items() if i[1] < FASTER], '{:.2f}'.format)}.",
             "- With the full cache: [versus-llama-bench.md](versus-llama-bench.md).", "",
             *[line for g in groups for line in g.lines()]]
-    os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
-    with open(options.out, "w") as file:
-        file.write("\n".join(text))
+    page.put(machine_part(where), where, text, foot=f"*{note}*")
     print("\n".join(text))
 
 
 def main():
     o = arguments()
     raw = os.path.join(o.folder, "versus-shift.json")
-    samples, note = {}, ""
+    samples, where, note = {}, machine(), ""
     if o.from_json or (o.add and os.path.exists(raw)):
         with open(raw) as file:
             kept = json.load(file)
-        note = kept["note"]
+        where, note = kept["machine"], kept["note"]
         samples = {(name, cells): {tuple(key): ms for key, ms in gaps} for name, cells, gaps in kept["samples"]}
     listed = lambda: [(name, cells, list(gaps.items())) for (name, cells), gaps in samples.items()]
     try:
@@ -141,13 +139,13 @@ def main():
                     gaps = samples.setdefault((name, cells), {})
                     for c in json.loads(run(command, prefix=o.prefix)[1])["contestants"]:
                         gaps.setdefault((c["engine"], c["mode"]), []).extend(c["ms"])
-                    note = (f"{machine()}, {o.threads} threads (1 for palimpsest-stories); {o.shape} for the random weights; f16 cache; libllama as "
-                            f"installed by tools/setup; palimpsest {commit()}; {today()}. Made by `make versus-shift`.")
+                    note = (f"{o.threads} threads (1 for palimpsest-stories); {o.shape} for the random weights; f16 cache; libllama as "
+                            f"installed by tools/setup; palimpsest {commit()}; {today()}.")
                     with open(raw, "w") as file:
-                        json.dump({"samples": listed(), "note": note}, file)
+                        json.dump({"samples": listed(), "machine": where, "note": note}, file)
     except (Failed, FileNotFoundError) as error:
         sys.exit(f"versus-shift: {error}")
-    write(o, listed(), note)
+    write(o, listed(), where, note)
 
 
 if __name__ == "__main__":
