@@ -117,6 +117,24 @@ BENCHMARK(Decode)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 
+// One core, from its own cache: what arithmetic alone allows.
+void DecodeInCache(benchmark::State& state) {
+  AttentionModelOptions o;
+  o.slots = 256;
+  o.layers = 1;
+  o.type = static_cast<CacheType>(state.range(0));
+  Team team(1);
+  AttentionModel model(o);
+  model.run(team, false);
+  std::vector<double> plain;
+  for (auto _ : state) {
+    plain.push_back(seconds_of(team, model, false));
+    state.SetIterationTime(plain.back());
+  }
+  state.counters["GB/s"] = model.cache_bytes() / median(plain) / 1e9;
+}
+BENCHMARK(DecodeInCache)->ArgName("type")->DenseRange(kF32, kQ8)->UseManualTime()->Unit(benchmark::kMicrosecond);
+
 // Ways to positions in the cache, against keys stored rotated.
 void DecodeWay(benchmark::State& state) {
   AttentionModelOptions o;
