@@ -11,7 +11,7 @@ import os
 import sys
 
 from common import REPO, Failed, machine, run, shown
-from parts import Page, add, machine_part, parser
+from parts import Page, machine_part, parser
 
 TYPES = ["f32", "f16", "bf16", "q8_0"]  # CacheType's order
 ASKED = 0.85
@@ -29,7 +29,6 @@ def measured(command):
 
 def main():
     parse = parser(__doc__)
-    add(parse, "--threads")
     parse.add_argument("--bench", default=str(REPO / "build" / "attention_bench"))
     options = parse.parse_args()
     command = [options.bench, f"--benchmark_filter={FILTER}", "--benchmark_format=json"]
