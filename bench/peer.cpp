@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 
 namespace palimpsest::bench {
 

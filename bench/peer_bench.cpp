@@ -14,7 +14,7 @@
 
 #include "bench/peer.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/model/decoder.h"
+#include "palimpsest/graph/decoder.h"
 
 namespace palimpsest::bench {
 namespace {

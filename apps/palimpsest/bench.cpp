@@ -15,7 +15,7 @@
 #include "palimpsest/core/parse.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/method_list.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
 

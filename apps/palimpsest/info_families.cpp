@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "palimpsest/commands.h"
-#include "palimpsest/model/family.h"
+#include "palimpsest/model/families/families.h"
 #include "palimpsest/model/model.h"
 
 namespace palimpsest::cli {

@@ -9,7 +9,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/default_model.h"
 #include "palimpsest/engine/repeat.h"
-#include "palimpsest/model/attention_path.h"
+#include "palimpsest/graph/attention_path.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {

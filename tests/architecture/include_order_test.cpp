@@ -1,5 +1,6 @@
-// The include order of the parts, and the length of files. A rule is a function from a file's text to complaints, so
-// that each is shown to fail on a fixture before it is trusted on the tree.
+// The include order of the parts, of the folders inside a part and of the files inside a folder; and the length of
+// files. A rule is a function from texts to complaints, so that each is shown to fail on a fixture before it is trusted
+// on the tree.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 using Complaints = std::vector<std::string>;
 
-// Who may include whom: "part" allows all of it, "part/file.h" that header alone. Every part sees itself.
+// Who may include whom: "part" allows all of it, "part/file.h" that header alone. Every part sees itself. The table of
+// docs/architecture.md.
 const std::map<std::string, std::set<std::string>>& allowed() {
   static const std::map<std::string, std::set<std::string>> table = {
       {"core", {}},
@@ -30,34 +32,111 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"evict", {"core", "policy", "budget", "cache"}},
       {"attention", {"core", "cache/view.h"}},
       {"text", {"core"}},
-      {"model", {"core", "attention", "cache"}},
-      {"engine", {"core", "model", "evict", "text", "cache", "policy", "budget", "attention"}},
+      {"model", {"core"}},
+      {"graph", {"core", "model", "attention", "cache"}},
+      {"engine", {"core", "graph", "model", "evict", "text", "cache", "policy", "budget", "attention"}},
       {"server", {"core", "engine", "text", "evict", "budget", "model", "cache"}},
-      {"eval", {"core", "engine", "text", "evict", "model", "cache"}},
-      {"bench", {"core", "engine", "text", "evict", "model", "cache"}},
+      {"eval", {"core", "engine", "text", "evict", "model", "graph", "cache"}},
+      {"bench", {"core", "engine", "text", "evict", "model", "graph", "cache"}},
+  };
+  return table;
+}
+
+// What a folder, or one file of it, may include of the other folders of its part. Folders see themselves.
+const std::map<std::string, std::set<std::string>>& allowed_inside() {
+  static const std::map<std::string, std::set<std::string>> table = {
+      {"graph/cpu", {"graph"}},
+      {"graph/device", {"graph", "graph/cpu/step.h"}},
+      {"graph/decoder.cpp", {"graph/cpu", "graph/device"}},  // chooses the path
+      {"model/families", {"model"}},
+      {"model/synthetic", {"model", "model/families"}},
+      {"model/model.cpp", {"model/families", "model/synthetic"}},  // opens any kind of model
   };
   return table;
 }
 
 constexpr int kMaxLines = 600;
 
-// `path` is relative to src/palimpsest, as in "cache/pool.cpp".
-Complaints include_complaints(const std::string& path, const std::string& text) {
-  Complaints complaints;
-  const std::string part = path.substr(0, path.find('/'));
-  const auto row = allowed().find(part);
-  if (row == allowed().end()) return {path + ": the part '" + part + "' has no row in the include order"};
+std::string folder_of(const std::string& path) {
+  return path.substr(0, path.rfind('/'));
+}
 
-  static const std::regex include(R"(^\s*#\s*include\s*["<]palimpsest/(([^/">]+)[^">]*)[">])");
+struct Include {
+  std::string path;  // below src/palimpsest, as in "cache/pool.h"
+  int line;
+};
+
+std::vector<Include> includes_of(const std::string& text) {
+  static const std::regex include(R"(^\s*#\s*include\s*["<]palimpsest/([^">]+)[">])");
+  std::vector<Include> out;
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     std::smatch match;
-    if (!std::regex_search(line, match, include)) continue;
-    if (match[2] == part || row->second.contains(match[2]) || row->second.contains(match[1])) continue;
-    complaints.push_back(path + ":" + std::to_string(number) + ": " + part + " may not include palimpsest/" +
-                         match[1].str());
+    if (std::regex_search(line, match, include)) out.push_back({match[1].str(), number});
   }
+  return out;
+}
+
+// `path` is relative to src/palimpsest, as in "cache/pool.cpp".
+Complaints include_complaints(const std::string& path, const std::string& text) {
+  Complaints complaints;
+  const std::string part = path.substr(0, path.find('/')), folder = folder_of(path);
+  const auto row = allowed().find(part);
+  if (row == allowed().end()) return {path + ": the part '" + part + "' has no row in the include order"};
+
+  for (const Include& include : includes_of(text)) {
+    const std::string to = include.path.substr(0, include.path.find('/')), to_folder = folder_of(include.path);
+    bool good = row->second.contains(to) || row->second.contains(include.path);
+    if (to == part) {
+      good = to_folder == folder;
+      for (const std::string& who : {folder, path}) {
+        const auto inside = allowed_inside().find(who);
+        good = good || (inside != allowed_inside().end() &&
+                        (inside->second.contains(to_folder) || inside->second.contains(include.path)));
+      }
+    }
+    if (!good)
+      complaints.push_back(path + ":" + std::to_string(include.line) + ": " + (to == part ? folder : part) +
+                           " may not include palimpsest/" + include.path);
+  }
+  return complaints;
+}
+
+// A unit is a header with the source of the same name: "cache/pool". No unit includes one that includes it, near or
+// far.
+using Units = std::map<std::string, std::set<std::string>>;
+
+std::string unit_of(const std::string& path) {
+  return path.substr(0, path.rfind('.'));
+}
+
+void add_unit(Units& units, const std::string& path, const std::string& text) {
+  std::set<std::string>& to = units[unit_of(path)];
+  for (const Include& include : includes_of(text))
+    if (unit_of(include.path) != unit_of(path)) to.insert(unit_of(include.path));
+}
+
+// One complaint for each cycle that a search in depth closes: "a -> b -> a".
+Complaints cycle_complaints(const Units& units) {
+  Complaints complaints;
+  std::set<std::string> done;
+  std::vector<std::string> way;
+  const auto visit = [&](const auto& self, const std::string& unit) -> void {
+    if (const auto at = std::find(way.begin(), way.end(), unit); at != way.end()) {
+      std::string text;
+      for (auto i = at; i != way.end(); ++i) text += *i + " -> ";
+      complaints.push_back(text + unit);
+      return;
+    }
+    const auto it = units.find(unit);
+    if (it == units.end() || done.contains(unit)) return;
+    way.push_back(unit);
+    for (const std::string& to : it->second) self(self, to);
+    way.pop_back();
+    done.insert(unit);
+  };
+  for (const auto& [unit, to] : units) visit(visit, unit);
   return complaints;
 }
 
@@ -125,6 +204,46 @@ TEST(IncludeOrder, AttentionSeesTheViewOfTheCacheOnly) {
 
 TEST(IncludeOrder, APartWithoutARowIsRefused) {
   EXPECT_EQ(include_complaints("utils/x.h", "").size(), 1u);
+}
+
+TEST(IncludeOrder, FoldersOfAPartSeeWhatIsStated) {
+  const auto complaints = include_complaints("graph/device/portable.cpp",
+                                             "#include \"palimpsest/graph/graph.h\"\n"
+                                             "#include \"palimpsest/graph/cpu/step.h\"\n"
+                                             "#include \"palimpsest/graph/cpu/attention_op.h\"\n");
+  ASSERT_EQ(complaints.size(), 1u);
+  EXPECT_EQ(complaints[0],
+            "graph/device/portable.cpp:3: graph/device may not include palimpsest/graph/cpu/attention_op.h");
+  EXPECT_TRUE(include_complaints("graph/decoder.cpp", "#include \"palimpsest/graph/cpu/step.h\"\n").empty());
+  EXPECT_EQ(include_complaints("graph/decoder.h", "#include \"palimpsest/graph/cpu/step.h\"\n").size(), 1u);
+}
+
+TEST(IncludeCycles, AreNotInTheTree) {
+  Units units;
+  Complaints none;
+  EXPECT_GT(complain(
+                source_dir() / "src" / "palimpsest",
+                [&](const std::string& path, const std::string& text) {
+                  add_unit(units, path, text);
+                  return Complaints{};
+                },
+                none),
+            0);
+  const auto complaints = cycle_complaints(units);
+  EXPECT_TRUE(complaints.empty()) << joined(complaints);
+}
+
+TEST(IncludeCycles, AreFoundThroughSourcesAndOtherUnits) {
+  Units units;
+  add_unit(units, "graph/decoder.h", "#include \"palimpsest/model/model.h\"\n");
+  add_unit(units, "graph/decoder.cpp",
+           "#include \"palimpsest/graph/decoder.h\"\n#include \"palimpsest/graph/path.h\"\n");
+  add_unit(units, "graph/path.h", "#include \"palimpsest/graph/step.h\"\n");
+  EXPECT_TRUE(cycle_complaints(units).empty());
+  add_unit(units, "graph/step.h", "#include \"palimpsest/graph/decoder.h\"\n");
+  const auto complaints = cycle_complaints(units);
+  ASSERT_EQ(complaints.size(), 1u);
+  EXPECT_EQ(complaints[0], "graph/decoder -> graph/path -> graph/step -> graph/decoder");
 }
 
 TEST(FileLength, HoldsInTheTree) {

@@ -12,7 +12,7 @@
 #include "palimpsest/bench/load_run.h"
 #include "palimpsest/bench/scheduler_target.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/error_of.h"
 
 namespace palimpsest::testing {

@@ -10,7 +10,7 @@
 #include "palimpsest/budget/pyramid.h"
 #include "palimpsest/engine/occupancy.h"
 #include "palimpsest/engine/session.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"
 

@@ -9,7 +9,7 @@
 
 #include "palimpsest/engine/occupancy.h"
 #include "palimpsest/engine/session.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/own_file.h"
 
 namespace palimpsest {

@@ -7,7 +7,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/session.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/error_of.h"
 
 namespace palimpsest::testing {

@@ -9,7 +9,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/lockstep.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"
 

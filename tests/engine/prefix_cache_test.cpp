@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 
 namespace palimpsest {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "palimpsest/engine/scheduler.h"
 #include "palimpsest/engine/session.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/error_of.h"
 
 namespace palimpsest::testing {

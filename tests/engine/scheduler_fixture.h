@@ -7,7 +7,7 @@
 
 #include "palimpsest/engine/scheduler.h"
 #include "palimpsest/engine/session.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 
 namespace palimpsest::testing {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 
 namespace palimpsest {
 namespace {

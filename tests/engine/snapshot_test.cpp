@@ -12,7 +12,7 @@
 #include <random>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/scorer_file.h"
 
 namespace palimpsest {

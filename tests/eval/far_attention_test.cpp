@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/error_of.h"
 
 namespace palimpsest::testing {

@@ -14,7 +14,7 @@
 #include <random>
 
 #include "palimpsest/model/backend.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/exactness/run.h"
 #include "tests/support/in_f32.h"
 #include "tests/support/shared_dir.h"

@@ -4,7 +4,7 @@
 #include <cassert>
 
 #include "palimpsest/attention/reference.h"
-#include "palimpsest/model/graph.h"
+#include "palimpsest/graph/graph.h"
 
 namespace palimpsest::testing {
 

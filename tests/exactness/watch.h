@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "palimpsest/model/attention_path.h"
+#include "palimpsest/graph/attention_path.h"
 #include "tests/exactness/truth.h"
 
 namespace palimpsest::testing {

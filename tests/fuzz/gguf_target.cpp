@@ -10,7 +10,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
-#include "palimpsest/model/decoder.h"
+#include "palimpsest/graph/decoder.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/text/vocabulary.h"
 

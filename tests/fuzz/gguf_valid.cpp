@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "palimpsest/model/family.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/families/families.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 
 namespace palimpsest::testing {
 namespace {

@@ -13,10 +13,10 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
-#include "palimpsest/model/decoder.h"
-#include "palimpsest/model/family.h"
+#include "palimpsest/graph/decoder.h"
+#include "palimpsest/model/families/families.h"
 #include "palimpsest/model/model.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 
 namespace palimpsest {
 namespace {

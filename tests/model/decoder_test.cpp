@@ -1,5 +1,5 @@
 // The step itself: threads, chunks, positions, windows, weights. Against libllama: logits_test.cpp.
-#include "palimpsest/model/decoder.h"
+#include "palimpsest/graph/decoder.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
-#include "palimpsest/model/attention_op.h"
+#include "palimpsest/graph/cpu/attention_op.h"
+#include "palimpsest/graph/graph.h"
 #include "palimpsest/model/backend.h"
-#include "palimpsest/model/graph.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/model/weights.h"
 

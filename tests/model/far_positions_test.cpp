@@ -9,7 +9,7 @@
 
 #include "palimpsest/attention/cpu.h"
 #include "palimpsest/cache/cache.h"
-#include "palimpsest/model/step.h"
+#include "palimpsest/graph/cpu/step.h"
 
 namespace palimpsest {
 namespace {

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string>
 
-#include "palimpsest/model/decoder.h"
+#include "palimpsest/graph/decoder.h"
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/shared_dir.h"
 

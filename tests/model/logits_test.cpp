@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/model/decoder.h"
+#include "palimpsest/graph/decoder.h"
 #include "palimpsest/model/family.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/llama_peer.h"
 #include "tests/support/shared_dir.h"

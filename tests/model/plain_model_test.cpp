@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/model/decoder.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/graph/decoder.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/plain_model.h"
 
 namespace palimpsest {

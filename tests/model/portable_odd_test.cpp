@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/model/attention_op.h"
+#include "palimpsest/graph/cpu/attention_op.h"
+#include "palimpsest/graph/device/portable.h"
+#include "palimpsest/graph/graph.h"
 #include "palimpsest/model/backend.h"
-#include "palimpsest/model/graph.h"
-#include "palimpsest/model/portable.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/model/weights.h"
 #include "tests/support/teacher_forced.h"
 

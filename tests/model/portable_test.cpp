@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/graph/decoder.h"
 #include "palimpsest/model/backend.h"
-#include "palimpsest/model/decoder.h"
 #include "palimpsest/model/family.h"
 #include "tests/support/error_of.h"
 #include "tests/support/in_f32.h"

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/model/attention_op.h"
+#include "palimpsest/graph/cpu/attention_op.h"
+#include "palimpsest/graph/cpu/step.h"
+#include "palimpsest/graph/graph.h"
 #include "palimpsest/model/backend.h"
-#include "palimpsest/model/graph.h"
-#include "palimpsest/model/step.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/model/weights.h"
 #include "tests/support/teacher_forced.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
-#include "palimpsest/model/decoder.h"
+#include "palimpsest/graph/decoder.h"
 
 namespace palimpsest::testing {
 

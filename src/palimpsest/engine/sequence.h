@@ -17,7 +17,7 @@
 #include "palimpsest/core/workers.h"
 #include "palimpsest/evict/evictor.h"
 #include "palimpsest/evict/method.h"
-#include "palimpsest/model/decoder.h"
+#include "palimpsest/graph/decoder.h"
 
 namespace palimpsest {
 

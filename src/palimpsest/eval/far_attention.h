@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "palimpsest/model/decoder.h"
+#include "palimpsest/graph/decoder.h"
 
 namespace palimpsest {
 

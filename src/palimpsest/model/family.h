@@ -6,17 +6,15 @@
 //   logits = output(norm x)
 #pragma once
 
-#include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
-#include "palimpsest/attention/rope.h"
+#include "palimpsest/core/rope_options.h"
 
 namespace palimpsest {
 
 struct Hyperparameters;
-class Keys;  // model/keys.h
+class ArchMetadata;  // model/arch_metadata.h
 
 enum class Presence { kNo, kOptional, kYes };  // of a tensor in the file
 
@@ -40,7 +38,7 @@ enum class Activation { kSilu, kGelu, kRelu };  // kGelu: the tanh form, as ggml
 // One more key of a synthetic model's file: after the architecture's name and a dot.
 struct ExtraKey {
   enum class Type { kInteger, kNumber, kFlag };
-  std::string_view name;
+  std::string name;
   Type type;
   double value;
 };
@@ -87,13 +85,8 @@ struct Family {
   Presence output_bias = Presence::kNo;   // output.bias
 
   // Reads what only this family's metadata say; the common ones are read. nullptr: nothing.
-  void (*read)(const Keys& keys, Hyperparameters& hyper) = nullptr;
+  void (*read)(const ArchMetadata& keys, Hyperparameters& hyper) = nullptr;
   TinyShape tiny = {};
 };
-
-// Throws Error that names the architecture and lists the supported ones.
-const Family& find_family(std::string_view architecture);
-std::string supported_architectures();      // "llama, qwen2, qwen3"
-std::span<const Family* const> families();  // by name
 
 }  // namespace palimpsest

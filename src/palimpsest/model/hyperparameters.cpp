@@ -7,8 +7,8 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
+#include "palimpsest/model/arch_metadata.h"
 #include "palimpsest/model/family.h"
-#include "palimpsest/model/keys.h"
 
 namespace palimpsest {
 
@@ -28,11 +28,12 @@ std::vector<float> read_factors(const GgufFile& file, std::string_view name, int
   return out;
 }
 
-RopeOptions read_rope(const GgufFile& file, const Keys& keys, const Family& family, const Hyperparameters& h,
+RopeOptions read_rope(const GgufFile& file, const ArchMetadata& keys, const Family& family, const Hyperparameters& h,
                       int context) {
   RopeOptions rope;
   rope.kind = family.rope;
-  rope.dims = family.rope == RopeKind::kNone ? 0 : keys.optional("rope.dimension_count", h.head_dim, Keys::kMost, 0);
+  rope.dims =
+      family.rope == RopeKind::kNone ? 0 : keys.optional("rope.dimension_count", h.head_dim, ArchMetadata::kMost, 0);
   if (rope.dims % 2 != 0 || rope.dims > h.head_dim)
     fail("{}: rope.dimension_count is {}; it must be even and at most the head dimension {}", file.path(), rope.dims,
          h.head_dim);
@@ -68,7 +69,7 @@ RopeOptions read_rope(const GgufFile& file, const Keys& keys, const Family& fami
   return rope;
 }
 
-void read_feed_forward(const Keys& keys, const Family& family, Hyperparameters& h) {
+void read_feed_forward(const ArchMetadata& keys, const Family& family, Hyperparameters& h) {
   h.experts = keys.optional("expert_count", 0, 4096, 0);
   if (h.experts > 0 && family.experts == Presence::kNo)
     fail("{}: is a mixture of experts, which is not supported for {}; use a dense model", keys.file().path(),
@@ -105,7 +106,7 @@ std::vector<float> alibi_slopes(int heads, double max_bias) {
 }
 
 Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family, int context) {
-  const Keys keys(file, family.architecture);
+  const ArchMetadata keys(file, family.architecture);
   Hyperparameters h;
   h.architecture = family.architecture;
   h.name = file.text("general.name").value_or("");
@@ -141,7 +142,7 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family,
   const GgufTensor* embedding = file.find("token_embd.weight");
   if (embedding == nullptr) fail("{}: tensor token_embd.weight is missing; is it a whole model?", file.path());
   const std::int64_t rows = embedding->ne[1];
-  if (rows > Keys::kMost) fail("{}: tensor token_embd.weight has {} rows: damaged", file.path(), rows);
+  if (rows > ArchMetadata::kMost) fail("{}: tensor token_embd.weight has {} rows: damaged", file.path(), rows);
   h.vocabulary = static_cast<int>(rows);
   const int claimed = keys.optional("vocab_size", h.vocabulary);
   const std::size_t tokens = file.array_size("tokenizer.ggml.tokens");

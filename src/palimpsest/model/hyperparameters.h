@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/attention/rope.h"
+#include "palimpsest/core/rope_options.h"
 
 namespace palimpsest {
 

@@ -4,8 +4,9 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
-#include "palimpsest/model/family.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/families/families.h"
+#include "palimpsest/model/load_weights.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/model/weights.h"
 
 namespace palimpsest {

@@ -1,8 +1,4 @@
-// A model's tensors, where the device wants them:
-//
-//   embedding rows   read in the file, one row a token, by the host
-//   vectors          (norms, biases) copied to f32 on the device
-//   matrices         CPU: used where they lie in the mapped file, or re-laid by ggml for this CPU; else uploaded
+// The tensors of a loaded model, as the graph reads them.
 #pragma once
 
 #include <ggml-cpp.h>
@@ -12,9 +8,6 @@
 
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/core/types.h"
-#include "palimpsest/model/family.h"
-#include "palimpsest/model/hyperparameters.h"
-#include "palimpsest/model/model.h"
 
 namespace palimpsest {
 
@@ -47,10 +40,5 @@ struct Weights {
   std::vector<ggml_context_ptr> contexts;
   std::vector<ggml_backend_buffer_ptr> buffers;
 };
-
-// Checks every tensor that the family needs, and that the file has no other; places them on the device. Fills
-// parameters and weight_bytes of `hyper`. Throws Error.
-std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const ModelOptions& options,
-                                      Hyperparameters& hyper);
 
 }  // namespace palimpsest

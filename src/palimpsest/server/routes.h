@@ -3,7 +3,8 @@
 
 #include <memory>
 
-#include "palimpsest/server/server.h"
+#include "palimpsest/server/server_options.h"
+#include "palimpsest/server/service.h"
 
 namespace httplib {
 class Server;

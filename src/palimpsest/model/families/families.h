@@ -1,6 +1,10 @@
 // Every family, one file each. A new one: its file, and its two lines here.
 #pragma once
 
+#include <span>
+#include <string>
+#include <string_view>
+
 #include "palimpsest/model/family.h"
 
 namespace palimpsest {
@@ -27,5 +31,10 @@ inline constexpr const Family* kFamilies[] = {
     &kGptNeoxFamily, &kLlamaFamily, &kMptFamily,      &kOlmo2Family,    &kOptFamily,  &kPhi3Family,
     &kQwen2Family,   &kQwen3Family, &kQwen3MoeFamily, &kStableLmFamily,
 };
+
+// Throws Error that names the architecture and lists the supported ones.
+const Family& find_family(std::string_view architecture);
+std::string supported_architectures();      // "llama, qwen2, qwen3"
+std::span<const Family* const> families();  // by name
 
 }  // namespace palimpsest

@@ -1,6 +1,6 @@
+#include "palimpsest/model/arch_metadata.h"
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/hyperparameters.h"
-#include "palimpsest/model/keys.h"
 
 #include <cmath>
 
@@ -15,7 +15,7 @@ const Family kGemma2Family = {
     .scaled_embedding = true,
     .output = Presence::kNo,
     .read =
-        [](const Keys& keys, Hyperparameters& h) {
+        [](const ArchMetadata& keys, Hyperparameters& h) {
           h.windows = keys.windows(h.layers, 4096, 2);
           h.attention_soft_cap = static_cast<float>(keys.number("attn_logit_softcapping", 50, 0, 1e6));
           h.output_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 30, 0, 1e6));

@@ -1,6 +1,6 @@
+#include "palimpsest/model/arch_metadata.h"
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/hyperparameters.h"
-#include "palimpsest/model/keys.h"
 
 #include <cmath>
 
@@ -15,7 +15,7 @@ const Family kGemma3Family = {
     .activation = Activation::kGelu,
     .scaled_embedding = true,
     .read =
-        [](const Keys& keys, Hyperparameters& h) {
+        [](const ArchMetadata& keys, Hyperparameters& h) {
           h.windows = keys.windows(h.layers, 0, 6);
           h.output_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 0, 0, 1e6));
           RopeOptions local;

@@ -1,6 +1,6 @@
+#include "palimpsest/model/arch_metadata.h"
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/hyperparameters.h"
-#include "palimpsest/model/keys.h"
 
 namespace palimpsest {
 
@@ -17,7 +17,7 @@ const Family kGptNeoxFamily = {
     .activation = Activation::kGelu,
     .feed_forward_bias = Presence::kYes,
     .output = Presence::kYes,
-    .read = [](const Keys& keys, Hyperparameters& h) { h.parallel = keys.flag("use_parallel_residual", true); },
+    .read = [](const ArchMetadata& keys, Hyperparameters& h) { h.parallel = keys.flag("use_parallel_residual", true); },
     .tiny = {.kv_heads = 8,
              .rope_dims = 8,
              .tied = false,

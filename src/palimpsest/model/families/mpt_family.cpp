@@ -1,6 +1,6 @@
+#include "palimpsest/model/arch_metadata.h"
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/hyperparameters.h"
-#include "palimpsest/model/keys.h"
 
 namespace palimpsest {
 
@@ -22,7 +22,7 @@ const Family kMptFamily = {
     .activation = Activation::kGelu,
     .feed_forward_bias = Presence::kOptional,
     .read =
-        [](const Keys& keys, Hyperparameters& h) {
+        [](const ArchMetadata& keys, Hyperparameters& h) {
           const double bias = keys.number("attention.max_alibi_bias", 0, 0, 1e3);
           if (bias > 0) h.alibi = alibi_slopes(h.query_heads, bias);
           h.clamp_qkv = static_cast<float>(keys.number("attention.clamp_kqv", 0, 0, 1e9));

@@ -1,6 +1,6 @@
+#include "palimpsest/model/arch_metadata.h"
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/hyperparameters.h"
-#include "palimpsest/model/keys.h"
 
 namespace palimpsest {
 
@@ -15,7 +15,7 @@ const Family kOlmo2Family = {
     .qk_norm = QkNorm::kWhole,
     .output = Presence::kYes,
     .read =
-        [](const Keys& keys, Hyperparameters& h) {
+        [](const ArchMetadata& keys, Hyperparameters& h) {
           h.windows = keys.windows(h.layers, 0, 4);
           if (!keys.has("attention.sliding_window")) return;
           RopeOptions local;

@@ -1,6 +1,6 @@
+#include "palimpsest/model/arch_metadata.h"
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/hyperparameters.h"
-#include "palimpsest/model/keys.h"
 
 namespace palimpsest {
 
@@ -15,7 +15,7 @@ const Family kStableLmFamily = {
     .qk_norm_presence = Presence::kOptional,
     .qkv_bias = Presence::kOptional,
     .output = Presence::kYes,
-    .read = [](const Keys& keys,
+    .read = [](const ArchMetadata& keys,
                Hyperparameters& h) { h.parallel = keys.file().find("blk.0.ffn_norm.weight") == nullptr; },
     .tiny = {.rope_dims = 8, .tied = false},
 };

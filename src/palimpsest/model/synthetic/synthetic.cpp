@@ -1,4 +1,4 @@
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 
 #include <sys/mman.h>
 
@@ -16,7 +16,7 @@
 #include <ggml-cpp.h>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/model/family.h"
+#include "palimpsest/model/families/families.h"
 #include "palimpsest/model/tensors.h"
 
 namespace palimpsest {
@@ -251,7 +251,9 @@ Image lay_out(const SyntheticShape& s) {
   return image;
 }
 
-ggml_type parse_type(std::string_view text) {
+}  // namespace
+
+ggml_type parse_weight_type(std::string_view text) {
   constexpr std::array kTypes = {GGML_TYPE_F32,  GGML_TYPE_F16,  GGML_TYPE_BF16, GGML_TYPE_Q8_0,   GGML_TYPE_Q4_0,
                                  GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q2_K,   GGML_TYPE_Q3_K,
                                  GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_IQ4_NL, GGML_TYPE_IQ4_XS};
@@ -265,8 +267,6 @@ ggml_type parse_type(std::string_view text) {
   }
   fail("synthetic model: type \"{}\" is unknown; there are: {}", printable(text), known);
 }
-
-}  // namespace
 
 std::string synthetic_names() {
   std::string out;
@@ -306,7 +306,7 @@ SyntheticShape parse_synthetic(std::string_view text) {
     else if (key == "seed")
       s.seed = static_cast<std::uint64_t>(number(0, 1 << 30));
     else if (key == "type")
-      s.type = parse_type(value);
+      s.type = parse_weight_type(value);
     else if (key == "context")
       s.context = number(1, 1 << 24);
     else if (key == "rope")

@@ -1,10 +1,11 @@
-#include "palimpsest/model/portable.h"
+#include "palimpsest/graph/device/portable.h"
 
 #include <algorithm>
 #include <cassert>
 
+#include "palimpsest/graph/cpu/step.h"
+#include "palimpsest/graph/graph.h"
 #include "palimpsest/model/backend.h"
-#include "palimpsest/model/graph.h"
 
 namespace palimpsest {
 

@@ -1,4 +1,4 @@
-#include "palimpsest/model/step.h"
+#include "palimpsest/graph/cpu/step.h"
 
 #include <algorithm>
 #include <cassert>

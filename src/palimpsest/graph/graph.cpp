@@ -1,4 +1,4 @@
-#include "palimpsest/model/graph.h"
+#include "palimpsest/graph/graph.h"
 
 #include <ggml-alloc.h>
 

@@ -10,11 +10,12 @@
 
 namespace palimpsest {
 
-class Keys {
+class ArchMetadata {
  public:
   static constexpr std::int64_t kMost = 1 << 24;  // no width, count or size of a layer is larger
 
-  Keys(const GgufFile& file, std::string_view architecture) : file_(file), prefix_(std::string(architecture) + ".") {}
+  ArchMetadata(const GgufFile& file, std::string_view architecture)
+      : file_(file), prefix_(std::string(architecture) + ".") {}
 
   const GgufFile& file() const { return file_; }
   std::string name(std::string_view key) const { return prefix_ + std::string(key); }

@@ -1,8 +1,9 @@
 // The graph of one layer's attention; portable.h has the picture.
 #include <algorithm>
 
-#include "palimpsest/model/graph.h"
-#include "palimpsest/model/portable.h"
+#include "palimpsest/graph/cpu/step.h"
+#include "palimpsest/graph/device/portable.h"
+#include "palimpsest/graph/graph.h"
 
 namespace palimpsest {
 

@@ -1,9 +1,10 @@
-#include "palimpsest/model/attention_op.h"
+#include "palimpsest/graph/cpu/attention_op.h"
 
 #include <algorithm>
 #include <chrono>
 
-#include "palimpsest/model/graph.h"
+#include "palimpsest/graph/cpu/step.h"
+#include "palimpsest/graph/graph.h"
 
 namespace palimpsest {
 

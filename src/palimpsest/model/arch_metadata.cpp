@@ -1,15 +1,15 @@
-#include "palimpsest/model/keys.h"
+#include "palimpsest/model/arch_metadata.h"
 
 #include "palimpsest/core/error.h"
 
 namespace palimpsest {
 
-int Keys::required(std::string_view key, std::int64_t most) const {
+int ArchMetadata::required(std::string_view key, std::int64_t most) const {
   if (!has(key)) fail("{}: key {} is missing; convert the model again", file_.path(), name(key));
   return optional(key, 0, most);
 }
 
-int Keys::optional(std::string_view key, int otherwise, std::int64_t most, std::int64_t least) const {
+int ArchMetadata::optional(std::string_view key, int otherwise, std::int64_t most, std::int64_t least) const {
   const auto value = file_.integer(name(key));
   if (!value) return otherwise;
   if (*value < least || *value > most)
@@ -17,7 +17,7 @@ int Keys::optional(std::string_view key, int otherwise, std::int64_t most, std::
   return static_cast<int>(*value);
 }
 
-int Keys::same_for_all(std::string_view key, int layers, int otherwise) const {
+int ArchMetadata::same_for_all(std::string_view key, int layers, int otherwise) const {
   if (!has(key)) return otherwise != 0 ? otherwise : required(key);
   if (!file_.is_array(name(key))) return optional(key, otherwise);
   const auto values = *file_.integers(name(key));
@@ -29,22 +29,22 @@ int Keys::same_for_all(std::string_view key, int layers, int otherwise) const {
   return static_cast<int>(values.front());
 }
 
-double Keys::number(std::string_view key, double otherwise, double least, double most) const {
+double ArchMetadata::number(std::string_view key, double otherwise, double least, double most) const {
   const double value = file_.number(name(key)).value_or(otherwise);
   if (!(value >= least && value <= most))
     fail("{}: key {} is {}, not within {}..{}: damaged", file_.path(), name(key), value, least, most);
   return value;
 }
 
-bool Keys::flag(std::string_view key, bool otherwise) const {
+bool ArchMetadata::flag(std::string_view key, bool otherwise) const {
   return file_.boolean(name(key)).value_or(otherwise);
 }
 
-std::string Keys::text(std::string_view key, const std::string& otherwise) const {
+std::string ArchMetadata::text(std::string_view key, const std::string& otherwise) const {
   return file_.text(name(key)).value_or(otherwise);
 }
 
-std::vector<std::int32_t> Keys::windows(int layers, int window, int period) const {
+std::vector<std::int32_t> ArchMetadata::windows(int layers, int window, int period) const {
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
   const int size = optional("attention.sliding_window", window, INT32_MAX, 0);
   std::vector<std::int32_t> out(static_cast<std::size_t>(layers), INT32_MAX);

@@ -1,4 +1,4 @@
-#include "palimpsest/model/portable_inputs.h"
+#include "palimpsest/graph/device/portable_inputs.h"
 
 #include <algorithm>
 #include <cassert>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "palimpsest/attention/cpu.h"
-#include "palimpsest/model/attention_path.h"
+#include "palimpsest/graph/attention_path.h"
 
 namespace palimpsest {
 

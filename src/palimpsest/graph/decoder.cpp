@@ -1,4 +1,4 @@
-#include "palimpsest/model/decoder.h"
+#include "palimpsest/graph/decoder.h"
 
 #include <algorithm>
 #include <cassert>
@@ -6,11 +6,11 @@
 #include <list>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/model/attention_op.h"
+#include "palimpsest/graph/cpu/attention_op.h"
+#include "palimpsest/graph/cpu/step.h"
+#include "palimpsest/graph/device/portable.h"
+#include "palimpsest/graph/graph.h"
 #include "palimpsest/model/backend.h"
-#include "palimpsest/model/graph.h"
-#include "palimpsest/model/portable.h"
-#include "palimpsest/model/step.h"
 #include "palimpsest/model/weights.h"
 
 namespace palimpsest {

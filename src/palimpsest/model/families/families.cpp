@@ -1,8 +1,7 @@
-#include "palimpsest/model/family.h"
+#include "palimpsest/model/families/families.h"
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
-#include "palimpsest/model/families/families.h"
 
 namespace palimpsest {
 

@@ -1,20 +1,20 @@
-// How a decoder's graph gets its attention: one custom operator a layer over the pages of the cache (attention_op.h),
-// or stock ggml operators on any device (portable.h).
+// How a decoder's graph gets its attention: one custom operator a layer over the pages of the cache
+// (cpu/attention_op.h), or stock ggml operators on any device (device/portable.h).
 #pragma once
 
 #include <ggml.h>
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "palimpsest/cache/cache.h"
-#include "palimpsest/model/step.h"
+#include "palimpsest/model/hyperparameters.h"
 
 namespace palimpsest {
 
 // One built graph. Built once per shape of step, run many times.
 struct DecoderGraph;
+class Step;  // graph/cpu/step.h
 
 // A cache's options with the model's shape; the rest is free.
 inline CacheOptions cache_shape(const Hyperparameters& hyper) {

@@ -1,4 +1,4 @@
-#include "palimpsest/model/portable_rotate.h"
+#include "palimpsest/graph/device/portable_rotate.h"
 
 #include <algorithm>
 #include <cassert>

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "palimpsest/model/attention_path.h"
+#include "palimpsest/graph/attention_path.h"
 #include "palimpsest/model/model.h"
 
 namespace palimpsest {

@@ -16,10 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "palimpsest/model/attention_path.h"
-#include "palimpsest/model/portable_inputs.h"
-#include "palimpsest/model/portable_rotate.h"
-#include "palimpsest/model/portable_storage.h"
+#include "palimpsest/graph/attention_path.h"
+#include "palimpsest/graph/device/portable_inputs.h"
+#include "palimpsest/graph/device/portable_rotate.h"
+#include "palimpsest/graph/device/portable_storage.h"
+#include "palimpsest/graph/sequence_step.h"
 
 namespace palimpsest {
 

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "palimpsest/attention/attention.h"
-#include "palimpsest/model/decoder.h"
+#include "palimpsest/attention/rope.h"
+#include "palimpsest/graph/sequence_step.h"
+#include "palimpsest/model/hyperparameters.h"
 
 namespace palimpsest {
 

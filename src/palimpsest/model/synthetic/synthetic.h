@@ -38,7 +38,10 @@ struct SyntheticShape {
   std::vector<ExtraKey> keys = {};
 };
 
-// The shapes with names: real models', and of every family the smallest with all of its features, "tiny-gemma2".
+ggml_type parse_weight_type(std::string_view text);  // "q4_0"; throws Error that lists the types
+
+// The shapes with names: real models' (shapes.json), and of every family the smallest with all of its features,
+// "tiny-gemma2".
 const std::map<std::string, SyntheticShape, std::less<>>& synthetic_shapes();
 // "llama-3.2-1b", "llama-3.2-1b@layers=4@type=q4_0@vocab=32000": a known name, then any of layers, type, vocab,
 // context, rope, seed. Throws Error that lists the known names, or says what a setting can be.

@@ -1,4 +1,4 @@
-#include "palimpsest/model/portable_storage.h"
+#include "palimpsest/graph/device/portable_storage.h"
 
 #include <ggml-alloc.h>
 

@@ -1,0 +1,235 @@
+#include "palimpsest/model/load_weights.h"
+
+#include <ggml-alloc.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/model/backend.h"
+#include "palimpsest/model/tensors.h"
+
+namespace palimpsest {
+
+namespace {
+
+// One tensor that the graph uses.
+struct Use {
+  const GgufTensor* tensor;
+  ggml_tensor** slot;
+  bool vector;  // else a matrix
+};
+
+bool is_float(ggml_type type) {
+  return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
+}
+
+// Types that weights can have; the others are whole numbers and forms of activations.
+bool is_weight_type(ggml_type type) {
+  return is_float(type) || (ggml_is_quantized(type) && type != GGML_TYPE_Q8_1 && type != GGML_TYPE_Q8_K);
+}
+
+std::string shape_text(const std::int64_t* ne) {
+  std::string out = "[" + std::to_string(ne[0]);
+  int last = GGML_MAX_DIMS - 1;
+  while (last > 0 && ne[last] == 1) --last;
+  for (int d = 1; d <= last; ++d) out += ", " + std::to_string(ne[d]);
+  return out + "]";
+}
+
+std::string wanted(const TensorSpec& spec) {
+  const std::int64_t ne[GGML_MAX_DIMS] = {spec.ne[0], spec.ne[1], spec.ne[2], 1};
+  return shape_text(ne);
+}
+
+// The tensor of that name, held against the shape that the hyper-parameters imply; nullptr: there is none, nor need be.
+const GgufTensor* find_tensor(const GgufFile& file, const TensorSpec& spec) {
+  const GgufTensor* t = spec.presence == Presence::kNo ? nullptr : file.find(spec.name);
+  if (t == nullptr) {
+    if (spec.presence == Presence::kYes)
+      fail("{}: tensor {} {} is missing; is it a whole model? fetch or convert it again", file.path(), spec.name,
+           wanted(spec));
+    return nullptr;
+  }
+  if (!std::equal(spec.ne.begin(), spec.ne.end(), t->ne.begin()) || t->ne[3] != 1)
+    fail("{}: tensor {} has shape {}; the metadata want {}: damaged, or metadata of another model", file.path(),
+         spec.name, shape_text(t->ne.data()), wanted(spec));
+  if (!is_weight_type(t->type))
+    fail("{}: tensor {} is of type {}, which is no type of weights: damaged", file.path(), spec.name,
+         ggml_type_name(t->type));
+  if (spec.kind == TensorSpec::Kind::kVector && !is_float(t->type))
+    fail("{}: tensor {} is of type {}; expected f32, f16 or bf16: convert the model again", file.path(), spec.name,
+         ggml_type_name(t->type));
+  return t;
+}
+
+// Read with the hyper-parameters; or what old converters wrote, the frequencies, which follow from the metadata.
+bool needs_no_slot(std::string_view name) {
+  return name == "rope_freqs.weight" || name == "rope_factors_long.weight" || name == "rope_factors_short.weight" ||
+         name.ends_with(".attn_rot_embd") || name.ends_with(".attn_rot_embd.weight");
+}
+
+std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperparameters& h) {
+  const bool packed = w.file.find("blk.0.attn_qkv.weight") != nullptr;
+  std::vector<Use> uses;
+  std::set<std::string_view> seen;
+  for (const TensorSpec& spec : tensors_of(family, h, packed, w)) {
+    const GgufTensor* t = find_tensor(w.file, spec);
+    if (t == nullptr) continue;
+    seen.insert(t->name);
+    if (spec.kind != TensorSpec::Kind::kHostRows)
+      uses.push_back({t, spec.slot, spec.kind == TensorSpec::Kind::kVector});
+    else
+      (spec.name == "token_embd.weight" ? w.embedding : w.positions) = t;
+  }
+  if (!seen.contains("output.weight")) uses.push_back({w.embedding, &w.output, false});
+  // A tensor that nobody asked for means that the model computes something that this graph does not.
+  for (const GgufTensor& t : w.file.tensors())
+    if (!seen.contains(t.name) && !needs_no_slot(t.name))
+      fail("{}: tensor \"{}\" is not part of a {} model as supported here; use another model", w.file.path(),
+           printable(t.name), family.architecture);
+  return uses;
+}
+
+// Whether the CPU's kernels may read the tensor where it lies. Bytes in memory, and files with an unusual
+// general.alignment, can lie crooked.
+bool lies_straight(const GgufFile& file, const GgufTensor& t) {
+  constexpr std::uintptr_t kPlace = 64, kTensor = 32;  // ggml's demands on a buffer; llama.cpp's files give the second
+  return reinterpret_cast<std::uintptr_t>(file.bytes().data()) % kPlace == 0 &&
+         reinterpret_cast<std::uintptr_t>(t.data) % kTensor == 0;
+}
+
+// Whether the device multiplies by a matrix of this type and shape when it lies in that kind of buffer.
+bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, const GgufTensor& t) {
+  const ggml_context_ptr context(ggml_init({5 * ggml_tensor_overhead(), nullptr, true}));
+  ggml_tensor* weight = ggml_new_tensor_3d(context.get(), t.type, t.ne[0], t.ne[1], t.ne[2]);
+  ggml_tensor* product = nullptr;
+  if (t.ne[2] == 1) {
+    product = ggml_mul_mat(context.get(), weight, ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, t.ne[0], 512));
+  } else {  // one for each expert
+    ggml_tensor* input = ggml_new_tensor_3d(context.get(), GGML_TYPE_F32, t.ne[0], 1, 512);
+    product = ggml_mul_mat_id(context.get(), weight, input, ggml_new_tensor_2d(context.get(), GGML_TYPE_I32, 1, 512));
+  }
+  const ggml_backend_buffer_ptr buffer(ggml_backend_buft_alloc_buffer(type, 0));
+  if (!buffer) return false;
+  weight->buffer = buffer.get();
+  const bool can = ggml_backend_dev_supports_op(device, product);
+  weight->buffer = nullptr;
+  return can;
+}
+
+// Collects tensors by the buffer type they go to, then allocates and fills them.
+class Placement {
+ public:
+  Placement(Weights& weights, std::size_t most) : weights_(weights), most_(most) {}
+
+  ggml_tensor* add(ggml_backend_buffer_type_t buffer, ggml_type type, const GgufTensor& t) {
+    ggml_context*& context = contexts_[buffer];
+    if (context == nullptr) {
+      context = ggml_init({most_ * ggml_tensor_overhead(), nullptr, true});
+      if (context == nullptr) fail("{}: no memory for its tables", weights_.file.path());
+      weights_.contexts.emplace_back(context);
+    }
+    ggml_tensor* out = ggml_new_tensor(context, type, GGML_MAX_DIMS, t.ne.data());
+    ggml_set_name(out, t.name.c_str());
+    return out;
+  }
+  void allocate() {
+    for (auto& [type, context] : contexts_) {
+      ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors_from_buft(context, type);
+      if (buffer == nullptr)
+        fail("{}: {} MiB of weights do not fit into the memory of {}; use a smaller model or another device",
+             weights_.file.path(), ggml_backend_alloc_ctx_tensors_from_buft_size(context, type) >> 20,
+             ggml_backend_buft_name(type));
+      ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+      weights_.buffers.emplace_back(buffer);
+    }
+  }
+
+ private:
+  Weights& weights_;
+  std::size_t most_;
+  std::map<ggml_backend_buffer_type_t, ggml_context*> contexts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const ModelOptions& options,
+                                      Hyperparameters& hyper) {
+  auto weights = std::make_unique<Weights>();
+  Weights& w = *weights;
+  w.file = std::move(file);
+  w.device = find_device(options.device);
+  const std::vector<Use> uses = check_tensors(w, family, hyper);
+
+  hyper.parameters = hyper.weight_bytes = 0;
+  for (const GgufTensor& t : w.file.tensors()) {
+    hyper.parameters += static_cast<std::size_t>(t.ne[0] * t.ne[1] * t.ne[2]);
+    hyper.weight_bytes += t.bytes;
+  }
+
+  const bool on_cpu = is_cpu(w.device);
+  const ggml_backend_buffer_type_t plain = ggml_backend_dev_buffer_type(w.device);
+  const auto extra = options.repack ? extra_buffer_types(w.device) : std::vector<ggml_backend_buffer_type_t>{};
+  Placement placement(w, uses.size() + 1);
+  std::vector<const Use*> in_file, copied;
+  for (const Use& use : uses) {
+    const GgufTensor& t = *use.tensor;
+    if (use.vector) {
+      *use.slot = placement.add(plain, GGML_TYPE_F32, t);
+      copied.push_back(&use);
+      continue;
+    }
+    ggml_backend_buffer_type_t home = nullptr;
+    for (ggml_backend_buffer_type_t type : extra)
+      if (home == nullptr && can_multiply(w.device, type, t)) home = type;
+    if (home != nullptr) w.repacked_bytes += t.bytes;
+    if (home == nullptr && !can_multiply(w.device, plain, t))
+      fail("{}: tensor {}: device {} cannot multiply by weights of type {}; use another device or quantise differently",
+           w.file.path(), t.name, options.device, ggml_type_name(t.type));
+    if (home == nullptr && on_cpu && lies_straight(w.file, t)) {
+      in_file.push_back(&use);
+    } else {
+      *use.slot = placement.add(home != nullptr ? home : plain, t.type, t);
+      copied.push_back(&use);
+    }
+  }
+
+  if (!in_file.empty()) {
+    // The CPU reads the file's pages where they lie; nothing ever writes through this pointer.
+    const auto bytes = w.file.bytes();
+    ggml_backend_buffer_t buffer = ggml_backend_cpu_buffer_from_ptr(const_cast<std::byte*>(bytes.data()), bytes.size());
+    if (buffer == nullptr) fail("{}: ggml cannot use the file in place", w.file.path());
+    ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    w.buffers.emplace_back(buffer);
+    ggml_context* context = ggml_init({in_file.size() * ggml_tensor_overhead(), nullptr, true});
+    w.contexts.emplace_back(context);
+    for (const Use* use : in_file) {
+      const GgufTensor& t = *use->tensor;
+      *use->slot = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
+      ggml_set_name(*use->slot, t.name.c_str());
+      ggml_backend_tensor_alloc(buffer, *use->slot, const_cast<std::byte*>(t.data));
+    }
+  }
+
+  placement.allocate();
+  std::vector<float> row;
+  for (const Use* use : copied) {
+    const GgufTensor& t = *use->tensor;
+    if (use->vector && t.type != GGML_TYPE_F32) {
+      row.resize(static_cast<std::size_t>(t.ne[0] * t.ne[1]));
+      ggml_get_type_traits(t.type)->to_float(t.data, row.data(), t.ne[0] * t.ne[1]);
+      ggml_backend_tensor_set(*use->slot, row.data(), 0, row.size() * sizeof(float));
+    } else {
+      ggml_backend_tensor_set(*use->slot, t.data, 0, t.bytes);
+      if (t.data != w.embedding->data) w.file.forget(t);
+    }
+  }
+  return weights;
+}
+
+}  // namespace palimpsest

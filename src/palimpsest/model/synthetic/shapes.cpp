@@ -1,0 +1,100 @@
+// The shapes that synthetic models can have.
+#include <nlohmann/json.hpp>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/model/families/families.h"
+#include "palimpsest/model/synthetic/synthetic.h"
+
+namespace palimpsest {
+
+namespace {
+
+// As their makers published them; Q4_0 or Q8_0 as they are usually run here. Compiled in from shapes.json: a member's
+// key is its name in SyntheticShape.
+constexpr const char* kRealShapes =
+#include "synthetic_shapes.inc"
+    ;
+
+using Json = nlohmann::json;
+
+// A key that neither the model's own nor these are is a mistake in shapes.json.
+SyntheticShape real_shape(const Json& model) {
+  static const std::map<std::string, int SyntheticShape::*, std::less<>> integers = {
+      {"vocabulary", &SyntheticShape::vocabulary},
+      {"width", &SyntheticShape::width},
+      {"layers", &SyntheticShape::layers},
+      {"feed_forward", &SyntheticShape::feed_forward},
+      {"query_heads", &SyntheticShape::query_heads},
+      {"kv_heads", &SyntheticShape::kv_heads},
+      {"head_dim", &SyntheticShape::head_dim},
+      {"context", &SyntheticShape::context},
+      {"experts", &SyntheticShape::experts},
+      {"experts_used", &SyntheticShape::experts_used},
+      {"expert_feed_forward", &SyntheticShape::expert_feed_forward},
+      {"rope_dims", &SyntheticShape::rope_dims},
+      {"original_context", &SyntheticShape::original_context},
+  };
+  SyntheticShape s;
+  for (const auto& [key, value] : model.items()) {
+    if (const auto it = integers.find(key); it != integers.end()) {
+      s.*it->second = value.get<int>();
+    } else if (key == "name") {
+      s.name = value.get<std::string>();
+    } else if (key == "architecture") {
+      s.architecture = value.get<std::string>();
+    } else if (key == "type") {
+      s.type = parse_weight_type(value.get<std::string>());
+    } else if (key == "tied") {
+      s.tied = value.get<bool>();
+    } else if (key == "llama3_factors") {
+      s.llama3_factors = value.get<bool>();
+    } else if (key == "rope_base") {
+      s.rope_base = value.get<double>();
+    } else if (key == "keys") {  // of GGUF: 8 is an integer there, 8.0 a number
+      for (const auto& [name, v] : value.items()) {
+        const ExtraKey::Type type = v.is_boolean()          ? ExtraKey::Type::kFlag
+                                    : v.is_number_integer() ? ExtraKey::Type::kInteger
+                                                            : ExtraKey::Type::kNumber;
+        s.keys.push_back({name, type, v.is_boolean() ? double{v.get<bool>()} : v.get<double>()});
+      }
+    } else {
+      fail("shapes.json: {}: unknown key \"{}\"", s.name, key);
+    }
+  }
+  return s;
+}
+
+SyntheticShape tiny(const Family& family) {
+  const TinyShape& t = family.tiny;
+  return {.name = "tiny-" + std::string(family.architecture),
+          .architecture = std::string(family.architecture),
+          .width = t.width,
+          .layers = t.layers,
+          .query_heads = t.query_heads,
+          .kv_heads = t.kv_heads,
+          .head_dim = t.head_dim,
+          .experts = t.experts,
+          .experts_used = t.experts_used,
+          .tied = t.tied,
+          .optional_tensors = true,
+          .rope_dims = t.rope_dims,
+          .keys = t.keys};
+}
+
+}  // namespace
+
+const std::map<std::string, SyntheticShape, std::less<>>& synthetic_shapes() {
+  static const std::map<std::string, SyntheticShape, std::less<>> shapes = [] {
+    std::map<std::string, SyntheticShape, std::less<>> m;
+    const auto add = [&](const SyntheticShape& s) { m.emplace(s.name, s); };
+    add({});  // "tiny": a plain Llama
+    add({.name = "tiny-nope", .rope_dims = 0});
+    add({.name = "tiny-mixtral", .experts = 4, .experts_used = 2});
+    for (const Family* family : kFamilies) add(tiny(*family));
+    for (const Json& model : Json::parse(kRealShapes)) add(real_shape(model));
+    return m;
+  }();
+  return shapes;
+}
+
+}  // namespace palimpsest
