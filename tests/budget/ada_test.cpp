@@ -70,5 +70,20 @@ TEST(Ada, TiesAndShortHeads) {
   EXPECT_EQ(ada_counts(std::vector<std::vector<float>>{{5}, std::vector<float>(20, 1)}, 12), (std::vector<int>{1, 11}));
 }
 
+// A score that is no number is below all others, wherever it stands.
+TEST(Ada, NanIsBelowAllNumbers) {
+  const float nan = std::nanf("");
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const auto scores = random_scores(3, 40, seed);
+    std::vector<std::vector<float>> with_nan = scores, with_low = scores;
+    for (std::size_t h = 0; h < scores.size(); ++h)
+      for (std::size_t t = 0; t < scores[h].size(); ++t)
+        if (random() % 3 == 0) with_nan[h][t] = nan, with_low[h][t] = -INFINITY;
+    const int total = static_cast<int>(1 + random() % 119);
+    EXPECT_EQ(ada_counts(with_nan, total), ada_counts(with_low, total)) << seed;
+  }
+}
+
 }  // namespace
 }  // namespace palimpsest

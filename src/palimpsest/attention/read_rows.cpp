@@ -27,12 +27,13 @@ HWY_INLINE auto get(const T* from) {
 // 16 keys side by side -> 16 rows.
 template <class T>
 HWY_INLINE void read_tile(const T* HWY_RESTRICT tile, int dim, float* HWY_RESTRICT rows) {
-  constexpr int kLanes = HWY_MAX_LANES_D(F), kBlock = 8;
+  constexpr int kBlock = 8;
+  const int lanes = static_cast<int>(hn::Lanes(F()));
   HWY_ALIGN float block[kBlock][kTile];
   for (int first = 0; first < dim; first += kBlock) {
     const int count = std::min(kBlock, dim - first);
     for (int d = 0; d < count; ++d)
-      for (int n = 0; n < kTile; n += kLanes) hn::Store(get(tile + (first + d) * kTile + n), F(), block[d] + n);
+      for (int n = 0; n < kTile; n += lanes) hn::Store(get(tile + (first + d) * kTile + n), F(), block[d] + n);
     for (int lane = 0; lane < kTile; ++lane)
       for (int d = 0; d < count; ++d) rows[lane * dim + first + d] = block[d][lane];
   }
@@ -41,7 +42,8 @@ HWY_INLINE void read_tile(const T* HWY_RESTRICT tile, int dim, float* HWY_RESTRI
 // 16 rows, one after the other, as values lie in their pages.
 template <class T>
 HWY_INLINE void read_rows(const T* HWY_RESTRICT tile, int dim, float* HWY_RESTRICT rows) {
-  for (int i = 0; i < kTile * dim; i += HWY_MAX_LANES_D(F)) hn::StoreU(get(tile + i), F(), rows + i);
+  const int lanes = static_cast<int>(hn::Lanes(F()));
+  for (int i = 0; i < kTile * dim; i += lanes) hn::StoreU(get(tile + i), F(), rows + i);
 }
 
 // All tiles that have memory: read(numbers of the tile's type, its first row); of q8_0 element by element,

@@ -31,6 +31,9 @@ using Mask = hn::Mask<F>;
 inline constexpr F df{};
 inline constexpr I di{};
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
+// Register blocks are arrays of vectors, so their number has to be known here: kernels.h leaves the targets out on
+// which it is not. Code for such targets steps by hn::Lanes(d).
+static_assert(!HWY_HAVE_SCALABLE, "include attention/kernels.h before anything of Highway");
 inline constexpr int kLanes = HWY_MAX_LANES_D(F);
 inline constexpr int kVectors = kBlock / kLanes;  // of a block
 // Vectors of a register block of 4 rows: 16 (8) accumulators of 32 (16) registers.

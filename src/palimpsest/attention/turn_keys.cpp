@@ -15,7 +15,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using F = hn::CappedTag<float, kTile>;
 inline constexpr F df{};
-inline constexpr int kLanes = HWY_MAX_LANES_D(F);
 
 HWY_INLINE auto get(const float* from) {
   return hn::LoadU(df, from);
@@ -38,10 +37,11 @@ HWY_INLINE void put(Vec value, T* to) {
 template <class T>
 HWY_INLINE void turn_lanes(T* HWY_RESTRICT tile, RopeKind rope, int pairs, int begin, int end, const float* cos_sin) {
   const bool halves = rope == RopeKind::kHalves;
-  for (int n = 0; n < kTile; n += kLanes) {
-    if (end <= n || begin >= n + kLanes) continue;
+  const int lanes = static_cast<int>(hn::Lanes(df));
+  for (int n = 0; n < kTile; n += lanes) {
+    if (end <= n || begin >= n + lanes) continue;
     const auto ours = hn::AndNot(hn::FirstN(df, static_cast<std::size_t>(std::max(0, begin - n))),
-                                 hn::FirstN(df, static_cast<std::size_t>(std::min(kLanes, end - n))));
+                                 hn::FirstN(df, static_cast<std::size_t>(std::min(lanes, end - n))));
     for (int p = 0; p < pairs; ++p) {
       T* const a = tile + (halves ? p : 2 * p) * kTile + n;
       T* const b = tile + (halves ? p + pairs : 2 * p + 1) * kTile + n;

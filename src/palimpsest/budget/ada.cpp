@@ -4,6 +4,8 @@
 #include <cassert>
 #include <numeric>
 
+#include "palimpsest/core/score_order.h"
+
 namespace palimpsest {
 namespace {
 
@@ -20,7 +22,8 @@ std::vector<int> among_highest(std::span<const std::vector<float>> scores, int t
     for (const float score : scores[h]) all.push_back({score, static_cast<int>(h)});
   assert(static_cast<std::size_t>(total) <= all.size());
   std::nth_element(all.begin(), all.begin() + total, all.end(), [](const Entry& a, const Entry& b) {
-    return a.score != b.score ? a.score > b.score : a.head < b.head;
+    if (score_above(a.score, b.score)) return true;
+    return !score_above(b.score, a.score) && a.head < b.head;
   });
   std::vector<int> counts(scores.size(), 0);
   for (int i = 0; i < total; ++i) ++counts[static_cast<std::size_t>(all[static_cast<std::size_t>(i)].head)];

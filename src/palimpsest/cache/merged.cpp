@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "palimpsest/core/score_order.h"
+
 namespace palimpsest {
 namespace {
 
@@ -66,7 +68,8 @@ void MergedTokens::remove(const std::vector<bool>& slots) {
 
 void MergedTokens::keep_best(std::size_t most) {
   const auto better = [](const MergedToken& x, const MergedToken& y) {
-    return x.score != y.score ? x.score > y.score : x.position > y.position;
+    if (score_above(x.score, y.score)) return true;
+    return !score_above(y.score, x.score) && x.position > y.position;
   };
   if (tokens_.size() == most + 1) {  // as while decoding
     const auto worst = static_cast<std::size_t>(std::ranges::max_element(tokens_, better) - tokens_.begin());

@@ -8,6 +8,7 @@
 
 #include "palimpsest/attention/element.h"
 #include "palimpsest/attention/read_rows.h"
+#include "palimpsest/core/score_order.h"
 #include "palimpsest/policy/norm.h"
 
 namespace palimpsest {
@@ -190,7 +191,7 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   thread_local std::vector<Joining> joinings;
   best.assign(victims.begin(), victims.end());
   if (m.tau >= 1) best.clear();
-  std::ranges::stable_sort(best, std::greater(), [&](int slot) { return table.score()[at(slot)]; });
+  std::ranges::stable_sort(best, score_above<float>, [&](int slot) { return table.score()[at(slot)]; });
   if (best.size() > most) best.resize(most);
 
   leaves.assign(at(table.slots()), false);

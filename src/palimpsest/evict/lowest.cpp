@@ -4,6 +4,8 @@
 #include <bit>
 #include <limits>
 
+#include "palimpsest/core/score_order.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "palimpsest/evict/lowest.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
@@ -14,9 +16,14 @@ namespace palimpsest {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+inline constexpr int kMaxLanes = 16;
+using F = hn::CappedTag<float, kMaxLanes>;
+using I = hn::RebindToSigned<F>;
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 struct Lowest {
-  float score = std::numeric_limits<float>::infinity();
-  std::int32_t when = INT32_MAX;
+  float score = kInfinity;
+  std::int32_t when = INT32_MAX;  // above that of every admitted slot
   int slot = -1;
 };
 
@@ -26,48 +33,55 @@ inline constexpr int kStretch = 256;  // slots that are searched for their least
 // stretches hold something lower than all before them: only those are looked at twice.
 HWY_INLINE void look(const float* score, const std::int32_t* when, int count, int first, std::int32_t after,
                      std::int32_t before, Lowest& lowest) {
-  const hn::CappedTag<float, 16> df;
-  const hn::RebindToSigned<decltype(df)> di;
-  constexpr int kLanes = HWY_MAX_LANES_D(decltype(df));
+  const F df;
+  const I di;
+  const int lanes = static_cast<int>(hn::Lanes(df));
   const auto low = hn::Set(di, after), high = hn::Set(di, before);
-  const auto infinite = hn::Set(df, std::numeric_limits<float>::infinity());
+  const auto infinite = hn::Set(df, kInfinity), lowest_number = hn::Set(df, -kInfinity);
   const auto admitted = [&](int i) HWY_ATTR {
     const auto w = hn::LoadU(di, when + i);
     return hn::RebindMask(df, hn::And(hn::Gt(w, low), hn::Lt(w, high)));
   };
+  // A vector's minimum of NaN and a number differs between machines, so NaN stands as -infinity in it; which of the two
+  // a slot has is told apart below.
+  const auto number = [&](int i) HWY_ATTR {
+    const auto s = hn::LoadU(df, score + i);
+    return hn::IfThenElse(hn::Eq(s, s), s, lowest_number);
+  };
+  const auto seen = [&](int i) HWY_ATTR { return hn::IfThenElse(admitted(i), number(i), infinite); };
   auto least = infinite, other = infinite;
   int n = 0;
-  for (; n + 2 * kLanes <= count; n += 2 * kLanes) {
-    least = hn::Min(least, hn::IfThenElse(admitted(n), hn::LoadU(df, score + n), infinite));
-    other = hn::Min(other, hn::IfThenElse(admitted(n + kLanes), hn::LoadU(df, score + n + kLanes), infinite));
+  for (; n + 2 * lanes <= count; n += 2 * lanes) {
+    least = hn::Min(least, seen(n));
+    other = hn::Min(other, seen(n + lanes));
   }
-  if (n < count) least = hn::Min(least, hn::IfThenElse(admitted(n), hn::LoadU(df, score + n), infinite));
+  if (n < count) least = hn::Min(least, seen(n));
   const auto here = hn::MinOfLanes(df, hn::Min(least, other));
-  if (hn::GetLane(here) > lowest.score) return;
-  for (n = 0; n < count; n += kLanes) {
-    const auto found = hn::And(admitted(n), hn::Eq(hn::LoadU(df, score + n), here));
+  if (hn::GetLane(here) > lowest.score) return;  // never if that is NaN: the order below decides
+  for (n = 0; n < count; n += lanes) {
+    const auto found = hn::And(admitted(n), hn::Eq(number(n), here));
     if (hn::AllFalse(df, found)) continue;
     for (std::uint64_t bits = hn::BitsFromMask(df, found); bits != 0; bits &= bits - 1) {
       const int i = n + std::countr_zero(bits);
-      if (score[i] < lowest.score || when[i] < lowest.when) lowest = {score[i], when[i], first + i};
+      if (score_below(lowest.score, score[i])) continue;
+      if (score_below(score[i], lowest.score) || when[i] < lowest.when) lowest = {score[i], when[i], first + i};
     }
   }
 }
 
 int LowestScore(const float* score, const std::int32_t* when, int count, std::int32_t after, std::int32_t before) {
-  using F = hn::CappedTag<float, 16>;
-  constexpr int kLanes = HWY_MAX_LANES_D(F);
+  const int lanes = static_cast<int>(hn::Lanes(F()));  // a power of two, at most kMaxLanes
   Lowest lowest;
-  const int whole = count / kLanes * kLanes;
+  const int whole = count / lanes * lanes;
   for (int i = 0; i < whole; i += kStretch)
     look(score + i, when + i, std::min(kStretch, whole - i), i, after, before, lowest);
   if (whole == count) return lowest.slot;
-  float scores[kLanes] = {};
-  std::int32_t whens[kLanes];
-  std::fill_n(whens, kLanes, INT32_MAX);
+  float scores[kMaxLanes] = {};
+  std::int32_t whens[kMaxLanes];
+  std::fill_n(whens, kMaxLanes, INT32_MAX);
   std::copy(score + whole, score + count, scores);
   std::copy(when + whole, when + count, whens);
-  look(scores, whens, kLanes, whole, after, before, lowest);
+  look(scores, whens, lanes, whole, after, before, lowest);
   return lowest.slot;
 }
 

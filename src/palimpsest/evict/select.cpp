@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "palimpsest/core/score_order.h"
 #include "palimpsest/evict/lowest.h"
 
 namespace palimpsest {
@@ -17,7 +18,7 @@ int lowest_of_old(const Columns& columns, Guard guard) {
   Position age = 0;
   for (std::size_t s = 0; s < score.size(); ++s) {
     if (!guard.admits(position[s])) continue;
-    if (best >= 0 && (score[s] > least || (score[s] == least && position[s] > age))) continue;
+    if (best >= 0 && (score_below(least, score[s]) || (!score_below(score[s], least) && position[s] > age))) continue;
     best = static_cast<int>(s);
     least = score[s];
     age = position[s];
@@ -58,7 +59,8 @@ void select_lowest(const Columns& columns, Guard guard, int count, std::vector<i
   const auto at = [](int slot) { return static_cast<std::size_t>(slot); };
   const auto older = [&](int a, int b) { return position[at(a)] < position[at(b)]; };
   const auto leaves_first = [&](int a, int b) {
-    return score[at(a)] != score[at(b)] ? score[at(a)] < score[at(b)] : older(a, b);
+    if (score_below(score[at(a)], score[at(b)])) return true;
+    return !score_below(score[at(b)], score[at(a)]) && older(a, b);
   };
   if (static_cast<std::size_t>(count) < chosen.size())
     std::nth_element(chosen.begin(), chosen.begin() + count, chosen.end(), leaves_first);
@@ -83,7 +85,7 @@ void select_pages(const SlotTable& table, Guard guard, int count, std::vector<in
       double sum = 0;
       for (const float score : table.score().subspan(first, size)) sum += score;
       const bool older = best >= 0 && positions[0] < table.position()[static_cast<std::size_t>(best) * size];
-      if (best >= 0 && (sum > least || (sum == least && !older))) continue;
+      if (best >= 0 && (score_below(least, sum) || (!score_below(sum, least) && !older))) continue;
       best = page;
       least = sum;
     }

@@ -1,5 +1,5 @@
-// Guarded selection: the slots that score least, some positions excepted. Of equal scores the oldest; scores are not
-// NaN.
+// Guarded selection: the slots of the lowest scores, some positions excepted. A total order: NaN first, then the lowest
+// score, then the oldest token (core/score_order.h).
 #pragma once
 
 #include <span>

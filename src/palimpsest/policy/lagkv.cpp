@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "palimpsest/core/score_order.h"
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
@@ -42,7 +43,7 @@ void add_deviations(const Rows& rows, int begin, int end, int next, std::span<fl
     for (std::size_t d = 0; d < width; ++d) squares += std::pow((rows[i][d] - low[d]) / range[d] - mean, 2);
     deviation.push_back(static_cast<float>(std::sqrt(squares / std::max<double>(1, static_cast<double>(width) - 1))));
   }
-  const float most = *std::ranges::max_element(deviation);
+  const float most = *std::ranges::max_element(deviation, score_below<float>);
   float total = 0;
   for (float& x : deviation) total += x = std::exp(x - most);
   for (std::size_t i = 0; i < deviation.size(); ++i) sum[i] += deviation[i] / total;
@@ -85,7 +86,7 @@ class LagKv final : public Policy {
     add_deviations(head.values, begin, end, next, sum);
     order.resize(sum.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return sum[i]; });
+    std::ranges::stable_sort(order, score_below<float>, [&](std::size_t i) { return sum[i]; });
     for (std::size_t rank = 0; rank < order.size(); ++rank)
       score[order[rank]] = static_cast<float>(rank + 1) / static_cast<float>(order.size());
   }

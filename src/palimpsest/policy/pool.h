@@ -2,17 +2,19 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 namespace palimpsest {
 
-// out[i] = max of in[i - 3 .. i + 3], as far as they exist. `in` and `out` do not overlap.
+// out[i] = max of in[i - 3 .. i + 3], as far as they exist; NaN is no neighbour. `in` and `out` do not overlap.
 inline void max_pool_7(std::span<const float> in, std::span<float> out) {
   constexpr std::size_t kReach = 3;
   for (std::size_t i = 0; i < in.size(); ++i) {
     const std::size_t first = i < kReach ? 0 : i - kReach, end = std::min(in.size(), i + kReach + 1);
-    out[i] = *std::max_element(in.begin() + static_cast<std::ptrdiff_t>(first),
-                               in.begin() + static_cast<std::ptrdiff_t>(end));
+    float most = -std::numeric_limits<float>::infinity();
+    for (std::size_t j = first; j < end; ++j) most = std::max(most, in[j]);  // `most` if in[j] is NaN
+    out[i] = most;
   }
 }
 

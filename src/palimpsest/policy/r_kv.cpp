@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "palimpsest/core/score_order.h"
 #include "palimpsest/policy/norm.h"
 #include "palimpsest/policy/policy.h"
 #include "palimpsest/policy/pool.h"
@@ -40,7 +41,7 @@ void redundancy(const Rows& keys, std::vector<float>& out) {
       }
     for (std::size_t j = 0; j < count; ++j) out[j] += row[j] / static_cast<float>(count);
   }
-  const float most = *std::ranges::max_element(out);
+  const float most = *std::ranges::max_element(out, score_below<float>);
   float sum = 0;
   for (float& x : out) sum += x = std::exp(x - most);
   for (float& x : out) x /= sum;
