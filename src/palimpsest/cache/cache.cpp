@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "palimpsest/cache/carry.h"
 #include "palimpsest/core/error.h"
 
 namespace palimpsest {
@@ -30,6 +29,8 @@ void check(const CacheOptions& o) {
     fail("cache type q8_0 has no rotated halves beside its keys: use rerotate=fused");
   if (o.page_size < kTile || o.page_size % kTile != 0 || o.page_size > (1 << 24))
     fail("page size {}: must be a multiple of {}, at most {}", o.page_size, kTile, 1 << 24);
+  if (o.spare_slots < 0 || o.spare_slots > (1 << 24))
+    fail("{} spare slots: must be between 0 and {}", o.spare_slots, 1 << 24);
 }
 
 }  // namespace
@@ -40,7 +41,8 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   if (options.pages && pool_ == nullptr) pool_ = std::make_shared<PagePool>(bytes);
   assert(!options.pages || pool_->page_bytes() == bytes);
   const auto count = static_cast<std::size_t>(options.shared ? 1 : heads());
-  tables_.assign(count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns));
+  tables_.assign(
+      count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns, options.spare_slots));
   if (options.mechanism == Mechanism::kMerge) {
     assert(!options.shared && "heads merge each for itself");
     merged_.assign(count, MergedTokens(options.columns));
@@ -57,6 +59,7 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
 }
 
 Cache::~Cache() {
+  assert(!pending_.open);
   for (auto& blocks : blocks_)
     for (auto& page : blocks) give_back(page);
 }
@@ -70,7 +73,7 @@ std::span<const float> Cache::of_head(int layer, int head) const {
   return const_cast<Cache*>(this)->of_head(layer, head);
 }
 
-void Cache::give_back(std::byte*& page) {
+void Cache::give_back(std::byte*& page) noexcept {
   if (page == nullptr) return;
   pool_->give_back(page);
   page = nullptr;
@@ -82,116 +85,13 @@ int Cache::live() const {
 }
 
 std::byte* Cache::take() {
-  ++pages_held_;
-  peak_ = std::max(peak_, pages_held_);
-  return pool_->take();
+  std::byte* const page = pool_->take();
+  held(1);
+  return page;
 }
 
-// Heads are independent of each other: each moves its own rows.
-void Cache::carry_bytes(Workers* workers) {
-  const LayerView shape = shape_of(options_);
-  const bool gather = options_.mechanism == Mechanism::kGather;
-  if (lent_pages_ > 0) own_targets();
-  std::vector<std::vector<std::byte*>> copies(gather ? blocks_.size() : 0);
-  for (std::size_t h = 0; h < copies.size(); ++h) {
-    if (moves_[options_.shared ? 0 : h].empty()) continue;
-    for (std::size_t page = 0; page < blocks_[h].size(); ++page) copies[h].push_back(take());
-  }
-  const auto carry_head = [&](int head) {
-    const auto h = static_cast<std::size_t>(head);
-    const auto& moves = moves_[options_.shared ? 0 : h];
-    if (moves.empty()) return;
-    carry(shape, blocks_[h].data(), (gather ? copies : blocks_)[h].data(), moves);
-  };
-  if (workers != nullptr)
-    workers->run(heads(), carry_head);
-  else
-    for (int head = 0; head < heads(); ++head) carry_head(head);
-  for (std::size_t h = 0; h < copies.size(); ++h) {
-    if (copies[h].empty()) continue;
-    blocks_[h].swap(copies[h]);
-    for (auto& page : copies[h]) give_back(page);
-  }
-}
-
-void Cache::apply(const Plan& plan, Workers* workers) {
-  assert(plan.drop.empty() || plan.drop.size() == tables_.size());
-  for (auto& moves : moves_) moves.clear();
-  bool dropped = false, moved = false;
-  for (std::size_t t = 0; t < plan.drop.size(); ++t) {
-    const auto& victims = plan.drop[t];
-    if (victims.empty()) continue;
-    tables_[t].drop(victims, moves_[t]);
-    dropped = true;
-    moved = moved || !moves_[t].empty();
-    if (storage_ != nullptr && !moves_[t].empty()) storage_->moved(static_cast<int>(t), moves_[t]);
-    dropped_ += static_cast<long long>(victims.size());
-  }
-  if (!dropped) return;
-  if (moved && options_.pages) carry_bytes(workers);
-  for (std::size_t t = 0; t < plan.drop.size(); ++t) {
-    if (!plan.drop[t].empty()) trim(static_cast<int>(t), static_cast<int>(plan.drop[t].size()));
-  }
-  refresh_views();
-}
-
-void Cache::trim(int t, int reserve) {
-  const auto unmapped = table(t).trim(reserve);
-  if (unmapped.empty()) return;
-  for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
-    for (const int page : unmapped) give_back(blocks[static_cast<std::size_t>(page)]);
-    blocks.resize(static_cast<std::size_t>(table(t).pages()));
-  });
-  for (const int page : unmapped) forget_lent(t, page);
-}
-
-bool Cache::gather_up(int reserve, Workers* workers) {
-  bool moved = false;
-  for (int t = 0; t < tables(); ++t) {
-    auto& moves = moves_[static_cast<std::size_t>(t)];
-    table(t).gather_up(reserve, moves);
-    if (moves.empty()) continue;
-    moved = true;
-    if (storage_ != nullptr) storage_->moved(t, moves);
-    if (MergedTokens* const tokens = merged(t)) tokens->moved(moves);
-  }
-  if (moved && options_.pages) carry_bytes(workers);
-  for (int t = 0; t < tables(); ++t) {
-    trim(t, reserve);
-    if (MergedTokens* const tokens = merged(t)) tokens->lay(table(t));
-  }
-  refresh_views();
-  return moved;
-}
-
-void Cache::insert(int count) {
-  if (lent_pages_ > 0) own_next(count);
-  if (options_.pages) {  // all memory first: a failure leaves everything as it was
-    std::size_t pages = 0;
-    for (const auto& table : tables_) pages += static_cast<std::size_t>(table.pages_to_map(count));
-    pool_->reserve(options_.shared ? pages * blocks_.size() : pages);
-  }
-  for (int t = 0; t < tables(); ++t) {
-    const auto mapped = table(t).insert(count);
-    for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
-      blocks.resize(static_cast<std::size_t>(table(t).pages()), nullptr);
-      for (const int page : mapped) blocks[static_cast<std::size_t>(page)] = take();
-    });
-    if (MergedTokens* const tokens = merged(t); tokens != nullptr && !mapped.empty()) tokens->lay(table(t));
-  }
-  refresh_views();
-}
-
-void Cache::undo(int count) {
-  for (auto& table : tables_) table.undo(count);
-  refresh_views();
-}
-
-void Cache::resume_at(Position position) {
-  for (auto& table : tables_) table.resume_at(position);
-}
-
-void Cache::clear() {
+void Cache::clear() noexcept {
+  assert(!pending_.open);
   for (auto& blocks : blocks_) {
     for (auto& page : blocks) give_back(page);
     blocks.clear();
@@ -211,7 +111,7 @@ void Cache::attach(std::unique_ptr<CacheStorage> storage) {
   storage_ = std::move(storage);
 }
 
-void Cache::refresh_views() {
+void Cache::refresh_views() noexcept {
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     slot_views_[t] = tables_[t].view();
     if (merged_.empty() || merged_[t].tokens().empty()) continue;

@@ -1,9 +1,12 @@
 // The KV cache of one sequence: slot tables, block tables and pages of every layer and KV head.
 //
-//   engine                     cache                                     kernels
-//   plan = evict(...)     ->   apply(plan)    the only call that drops
-//                              insert(n)      slots for n new tokens ->   write K and V into `fresh` slots, attend
-//                              view(layer)                          ->   plain data
+//   engine                     cache                                      kernels
+//   plan = evict(...)     ->   prepare(change)  takes all memory; may throw
+//                              commit()         drops, slots for new  ->   write K and V into `fresh` slots, attend
+//                              view(layer)      tokens; cannot fail   ->   plain data
+//
+// A change is prepared and then committed, or let go, and nothing has happened. In an ordinary step the k-th new token
+// takes the k-th victim's slot, so it can be taken back until the model's step begins to write.
 //
 // One slot table serves all heads when every head decides alike (`shared`); else each (layer, head) has its own.
 // With `pages` off it is bookkeeping only: the bytes are in a CacheStorage, which hears of every move.
@@ -16,11 +19,13 @@
 #include <span>
 #include <vector>
 
+#include "palimpsest/cache/change.h"
 #include "palimpsest/cache/merged.h"
 #include "palimpsest/cache/pages.h"
 #include "palimpsest/cache/plan.h"
 #include "palimpsest/cache/slots.h"
 #include "palimpsest/cache/storage.h"
+#include "palimpsest/cache/transaction.h"
 #include "palimpsest/cache/view.h"
 #include "palimpsest/core/workers.h"
 
@@ -36,6 +41,7 @@ struct CacheOptions {
   int columns = 0;            // floats of a policy's statistics that travel with each token, besides its score
   int head_floats = 0;        // of a policy's statistics of each (layer, KV head) that belong to no token
   bool rotated_half = false;  // pages hold rotate_half(K) beside K
+  int spare_slots = 0;        // free slots of each table for tentative tokens: the draft's maximum + 1; 0: no drafts
   bool pages = true;          // keys and values live in pages here; false: bookkeeping only, the bytes are elsewhere
 
   bool operator==(const CacheOptions&) const = default;
@@ -64,32 +70,48 @@ class Cache {
   std::span<float> of_head(int layer, int head);
   std::span<const float> of_head(int layer, int head) const;
 
-  // Drops the plan's victims. Pages that hold no token any more go back to the pool as long as there stays room for as
-  // many tokens as were dropped: dropping and inserting by turns never hands pages to and fro.
-  // Bytes that move do so on `workers`.
-  void apply(const Plan& plan, Workers* workers = nullptr);
+  // All memory of a change; throws Error or std::bad_alloc, unchanged. Tables, views, pages and bytes are as they were
+  // until commit. Pages that hold no token any more go back to the pool as long as there stays room for as many tokens
+  // as were dropped beyond those inserted: a steady state never hands pages to and fro. New tokens' rows are written
+  // into the `fresh` slots of the views.
+  //
+  // Merged tokens may change between prepare and commit of a change that only drops.
+  Transaction prepare(const CacheChange& change);
   // In place and append, when many tokens here and there have left (the end of a prompt): those in the last pages move
   // to free slots before them. Pages without a token go back, whatever the mechanism, as long as there stays room for
-  // `reserve` tokens. Returns whether any token moved.
-  bool gather_up(int reserve, Workers* workers = nullptr);
+  // `reserve` tokens.
+  Transaction prepare_gather_up(int reserve);
+
+  // A change of one part, prepared and committed.
+  void apply(const Plan& plan, Workers* workers = nullptr);
+  void insert(int count);
+  void undo(int count);                                     // CacheChange::reject
+  bool gather_up(int reserve, Workers* workers = nullptr);  // whether any token moved
+  void resume_at(Position position);                        // the next token's position, not below next()
+  // Edits of the text; throw Error if they cannot be. After drop() the positions stay empty, unless the range reaches
+  // next(). After shift() the bookkeeping has the new positions and the stored keys are rotated at the old ones:
+  // whoever rotated them when they were written turns those of [first + by, last + by) by `by` before the next step.
+  // Ranks need nothing. Unsupported with type q8_0 (turned keys would be rounded once more) and for merged tokens.
+  void drop(Position first, Position last);
+  void shift(Position first, Position last, Position by);
+
   // Pages that another cache has, too, become this one's own, all of them: before tokens of theirs are changed. Throws
   // Error if there is no memory.
   void own_all();
-  // What the last apply or gather_up moved in this table (nothing if in place). Already done to the bytes if `pages`.
+  // What the last change moved in this table (nothing if in place). Already done to the bytes if `pages`.
   const std::vector<Move>& moves(int table) const { return moves_[static_cast<std::size_t>(table)]; }
-  // Room for `count` tokens that follow; the kernels write their rows. Throws Error if there is no memory, unchanged.
-  void insert(int count);
-  void undo(int count);               // forgets the newest tokens of the last insert
-  void resume_at(Position position);  // the next token's position, not below next()
-  void clear();
+  void clear() noexcept;
 
   // Becomes what `other` is, of the same pool; its pages are shared. Takes no page. Options of another mechanism, of
   // other tables or with ranks are fine while `other` is whole(): then it is as if this one had taken those tokens in;
-  // scores and statistics come along if both have a table for each head, and as many statistics of either kind.
+  // scores and statistics come along if both have a table for each head, and as many statistics of either kind. Throws
+  // std::bad_alloc, unchanged.
   void share(Cache& other);
-  std::unique_ptr<Cache> fork();                                    // another that shares all of this one's
-  bool whole() const { return dropped_ == 0 && next() == live(); }  // every token is still there
-  std::vector<const std::byte*> pages() const;                      // that it holds, of all heads
+  std::unique_ptr<Cache> fork();  // another that shares all of this one's
+  bool whole() const {            // every token is still there
+    return dropped_ == 0 && next() == live() && !tables_.front().edited();
+  }
+  std::vector<const std::byte*> pages() const;  // that it holds, of all heads
 
   // Slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool and throws Error, with
   // the cache cleared, for bytes that no cache of these options wrote.
@@ -111,18 +133,51 @@ class Cache {
   long long evicted() const { return dropped_ / tables(); }
 
  private:
-  void refresh_views();
+  friend class Transaction;
+  struct Copy {  // a shared page that a change writes to
+    int table, page;
+    bool tokens = true;  // it has some
+  };
+  // What was prepared. Its memory is kept from change to change.
+  struct Pending {
+    bool open = false;
+    long long dropped = 0;                  // by a plan, of all tables
+    std::vector<SlotChange> tables;         // [table]
+    std::vector<std::vector<int>> victims;  // [table] of an edit
+    std::vector<Copy> copies;
+    // For the copies, one for each of the table's heads, nullptr: no other cache has it any more; then gathered heads'
+    // new pages; then newly mapped ones.
+    std::vector<std::byte*> pages;
+    // Of a change that is carried out on copies: what the tables become, what moves, what merged tokens become.
+    std::vector<SlotTable> simulated;
+    std::vector<std::vector<Move>> moves;
+    std::vector<MergedTokens> merged;
+  };
+
+  Transaction begin();
+  void add_edit(const CacheChange& change);
+  template <typename Change>
+  void simulate(Change change);  // change(table, its index, moves)
+  void add_copies(int table);
+  void add_copy(int table, int page);
+  bool gathers(int table) const;
+  void acquire();
+  void rollback() noexcept;
+  void commit(Workers* workers) noexcept;
+  void end() noexcept;
+  // These take from the prepared pages on and return the first that is left.
+  std::byte* const* carry_bytes(std::byte* const* page, Workers* workers) noexcept;
+  std::byte* const* follow_pages(int table, std::byte* const* page) noexcept;
+  void held(std::size_t pages) noexcept;
+
+  void refresh_views() noexcept;
   int heads() const { return options_.layers * options_.kv_heads; }
   template <typename Do>
   void for_each_head_of(int table, Do action);  // action(block table of a head)
-  void give_back(std::byte*& page);
+  void give_back(std::byte*& page) noexcept;
   std::byte* take();
-  void carry_bytes(Workers* workers);
-  void trim(int table, int reserve);
   void own(int table, int page);
-  void own_targets();
-  void own_next(int count);
-  void forget_lent(int table, int page);
+  void forget_lent(int table, int page) noexcept;
 
   CacheOptions options_;
   std::shared_ptr<PagePool> pool_;
@@ -137,7 +192,8 @@ class Cache {
   std::vector<std::vector<Move>> moves_;         // [table]
   std::vector<std::vector<bool>> lent_;          // [table][page, or fewer] another cache may have it, too
   int lent_pages_ = 0;                           // of all tables; 0 as long as nobody shares
-  long long dropped_ = 0;                        // summed over tables
+  Pending pending_;
+  long long dropped_ = 0;  // summed over tables
   std::size_t pages_held_ = 0, peak_ = 0;
 };
 

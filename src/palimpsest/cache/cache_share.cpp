@@ -27,37 +27,50 @@ void take_in(SlotTable& table, const SlotTable& like, bool scores) {
 }  // namespace
 
 void Cache::share(Cache& other) {
-  assert(this != &other && options_.pages && pool_ == other.pool_);
+  assert(this != &other && options_.pages && pool_ == other.pool_ && !pending_.open && !other.pending_.open);
   const bool alike = options_ == other.options_;
   assert(alike || other.whole());
-  clear();
+  // All memory first.
+  std::vector<SlotTable> tables(tables_.size(), SlotTable(options_.page_size, options_.mechanism, options_.track_rank,
+                                                          options_.columns, options_.spare_slots));
+  std::vector<MergedTokens> merged(merged_.size(), MergedTokens(options_.columns));
   if (alike)
-    tables_ = other.tables_, merged_ = other.merged_;
+    tables = other.tables_, merged = other.merged_;
   else
-    for (int t = 0; t < tables(); ++t)
-      take_in(tables_[at(t)], other.table(other.options_.shared ? 0 : t),
-              tables() > 1 && other.tables() == tables() && options_.columns == other.options_.columns);
-  if (options_.head_floats == other.options_.head_floats) of_heads_ = other.of_heads_;
-  for (std::size_t h = 0; h < blocks_.size(); ++h) {
-    blocks_[h] = other.blocks_[h];
-    blocks_[h].resize(at(tables_[options_.shared ? 0 : h].pages()));
-    for (std::byte* page : blocks_[h]) {
+    for (int t = 0; t < this->tables(); ++t)
+      take_in(tables[at(t)], other.table(other.options_.shared ? 0 : t),
+              this->tables() > 1 && other.tables() == this->tables() && options_.columns == other.options_.columns);
+  std::vector<std::vector<std::byte*>> blocks = other.blocks_;
+  for (std::size_t h = 0; h < blocks.size(); ++h) blocks[h].resize(at(tables[options_.shared ? 0 : h].pages()));
+  std::vector<std::vector<bool>> lent, other_lent;
+  const auto mapped_pages = [](const std::vector<SlotTable>& tables, std::vector<std::vector<bool>>& lent) {
+    int count = 0;
+    for (const SlotTable& table : tables) {
+      auto& pages = lent.emplace_back(at(table.pages()), false);
+      for (int page = 0; page < table.pages(); ++page) pages[at(page)] = table.mapped(page);
+      count += table.mapped_pages();
+    }
+    return count;
+  };
+  const int mapped = mapped_pages(tables, lent), other_mapped = mapped_pages(other.tables_, other_lent);
+
+  clear();
+  tables_.swap(tables);
+  merged_.swap(merged);
+  blocks_.swap(blocks);
+  lent_.swap(lent);
+  other.lent_.swap(other_lent);
+  lent_pages_ = mapped;
+  other.lent_pages_ = other_mapped;
+  if (options_.head_floats == other.options_.head_floats) std::ranges::copy(other.of_heads_, of_heads_.begin());
+  for (const auto& head : blocks_)
+    for (std::byte* page : head) {
       if (page == nullptr) continue;
       pool_->share(page);
       ++pages_held_;
     }
-  }
   dropped_ = other.dropped_;
   peak_ = std::max(peak_, pages_held_);
-  for (Cache* each : {this, &other}) {
-    each->lent_pages_ = 0;
-    for (int t = 0; t < each->tables(); ++t) {
-      const SlotTable& table = each->table(t);
-      each->lent_[at(t)].assign(at(table.pages()), false);
-      for (int page = 0; page < table.pages(); ++page) each->lent_[at(t)][at(page)] = table.mapped(page);
-      each->lent_pages_ += table.mapped_pages();
-    }
-  }
   refresh_views();
 }
 
@@ -75,7 +88,7 @@ std::vector<const std::byte*> Cache::pages() const {
   return all;
 }
 
-void Cache::forget_lent(int t, int page) {
+void Cache::forget_lent(int t, int page) noexcept {
   auto& lent = lent_[at(t)];
   if (at(page) >= lent.size() || !lent[at(page)]) return;
   lent[at(page)] = false;
@@ -96,27 +109,6 @@ void Cache::own_all() {
   for (int t = 0; t < tables(); ++t)
     for (int page = 0; page < table(t).pages(); ++page) own(t, page);
   refresh_views();
-}
-
-// Of the moves that are about to be carried out. Gather writes to new pages only.
-void Cache::own_targets() {
-  for (int t = 0; t < tables(); ++t) {
-    if (options_.mechanism == Mechanism::kGather) {
-      if (moves(t).empty()) continue;
-      for (std::size_t page = 0; page < lent_[at(t)].size(); ++page) forget_lent(t, static_cast<int>(page));
-    } else {
-      for (const Move& move : moves(t))
-        if (move.from != move.to) own(t, move.to / options_.page_size);
-    }
-  }
-}
-
-// Of insert(count): before anything changes, because there may be no memory for a copy.
-void Cache::own_next(int count) {
-  for (int t = 0; t < tables(); ++t) {
-    const int free = std::min(count, table(t).free_slots());
-    for (int i = 0; i < free; ++i) own(t, table(t).next_slot(i) / options_.page_size);
-  }
 }
 
 }  // namespace palimpsest

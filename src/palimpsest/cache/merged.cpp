@@ -186,6 +186,20 @@ void MergedTokens::lay(const SlotTable& table) {
   reorder(by_place);
 }
 
+void MergedTokens::reserve_slots(int slots) {
+  if (tokens_.empty()) return;
+  most_.reserve(at(slots));
+  least_.reserve(at(slots));
+  first_.reserve(at(slots / kTile + 1));
+}
+
+void MergedTokens::extend(int slots) noexcept {
+  if (tokens_.empty()) return;
+  most_.resize(std::max(most_.size(), at(slots)), 1);
+  least_.resize(std::max(least_.size(), at(slots)), 1);
+  first_.resize(std::max(first_.size(), at(slots / kTile + 1)), static_cast<std::int32_t>(lane_.size()));
+}
+
 void MergedTokens::reorder(const std::vector<int>& order) {
   thread_local std::vector<MergedToken> tokens;
   thread_local std::vector<float> statistics;

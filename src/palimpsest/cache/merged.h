@@ -47,7 +47,10 @@ class MergedTokens {
   void keep_best(std::size_t most);              // the lowest scores leave; of equal ones the older token
   void moved(std::span<const Move> moves);       // slots moved, in the order given
   void clear();
-  void lay(const SlotTable& table);  // the head's; anew when it has more slots
+  void lay(const SlotTable& table);  // the head's
+  // For a head that has more slots now, without merged tokens in them. reserve_slots() takes the memory before.
+  void reserve_slots(int slots);
+  void extend(int slots) noexcept;
 
   MergedView view() const;
 

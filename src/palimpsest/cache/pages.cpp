@@ -39,13 +39,17 @@ std::byte* map(std::size_t bytes) {
 }  // namespace
 
 struct PagePool::Slab {
-  Slab(std::byte* start, std::size_t bytes) : start(start), bytes(bytes) {}
-  ~Slab() { munmap(start, bytes); }
+  explicit Slab(std::size_t pages) : free(pages), users(pages, 0) {
+    for (std::size_t i = 0; i < pages; ++i) free[i] = static_cast<std::uint32_t>(pages - 1 - i);
+  }
+  ~Slab() {
+    if (start != nullptr) munmap(start, bytes);
+  }
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
 
-  std::byte* start;
-  std::size_t bytes;
+  std::byte* start = nullptr;
+  std::size_t bytes = 0;
   std::vector<std::uint32_t> free;   // indices of pages; the last is the next to be taken
   std::vector<std::uint32_t> users;  // [page]
 };
@@ -63,14 +67,15 @@ PagePool::~PagePool() {
 }
 
 void PagePool::add_slab() {
-  std::byte* start = map(slab_bytes_);
+  acquire();
+  auto slab = std::make_unique<Slab>(pages_in_slab_);
+  if (slabs_.size() == slabs_.capacity()) slabs_.reserve(2 * slabs_.size() + 1);
+  std::byte* const start = map(slab_bytes_);
   if (start == nullptr)
     fail("the system gave no memory for {} KiB more of cache (it holds {} KiB): lower the budget or the context",
          slab_bytes_ >> 10, bytes_reserved() >> 10);
-  auto slab = std::make_unique<Slab>(start, slab_bytes_);
-  slab->users.resize(pages_in_slab_, 0);
-  slab->free.resize(pages_in_slab_);
-  for (std::size_t i = 0; i < pages_in_slab_; ++i) slab->free[i] = static_cast<std::uint32_t>(pages_in_slab_ - 1 - i);
+  slab->start = start;
+  slab->bytes = slab_bytes_;
   const auto place = std::ranges::upper_bound(slabs_, start, {}, [](const auto& s) { return s->start; });
   first_with_room_ = std::min(first_with_room_, static_cast<std::size_t>(place - slabs_.begin()));
   slabs_.insert(place, std::move(slab));
@@ -105,6 +110,7 @@ void PagePool::reserve(std::size_t pages) {
 
 // The first slab with room: pages gather in few slabs, the others empty.
 std::byte* PagePool::take() {
+  acquire();
   reserve(1);
   while (slabs_[first_with_room_]->free.empty()) ++first_with_room_;
   Slab& slab = *slabs_[first_with_room_];
@@ -120,18 +126,26 @@ void PagePool::share(std::byte* page) {
   ++users_of(page);
 }
 
-std::byte* PagePool::own(std::byte* page, bool bytes_matter) {
+std::byte* PagePool::take_for_copy(const std::byte* page) {
   while (users_of(page) > 1 && in_use_ >= limit_ && relieve_()) {
   }
-  if (users_of(page) == 1) return page;
-  std::byte* copy = take();
+  return users_of(page) == 1 ? nullptr : take();
+}
+
+void PagePool::replace(std::byte* page, std::byte* copy, bool bytes_matter) noexcept {
   if (bytes_matter) std::memcpy(copy, page, page_bytes_);
-  --users_of(page);
+  give_back(page);
   ++copied_;
+}
+
+std::byte* PagePool::own(std::byte* page, bool bytes_matter) {
+  std::byte* const copy = take_for_copy(page);
+  if (copy == nullptr) return page;
+  replace(page, copy, bytes_matter);
   return copy;
 }
 
-void PagePool::give_back(std::byte* page) {
+void PagePool::give_back(std::byte* page) noexcept {
   if (--users_of(page) > 0) return;
   const std::size_t place = slab_of(page);
   Slab& slab = *slabs_[place];

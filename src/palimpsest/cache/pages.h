@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace palimpsest {
@@ -19,18 +20,24 @@ class PagePool {
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  std::byte* take();                // 64-byte aligned, contents undefined; throws Error when the system has no more
-  void share(std::byte* page);      // one user more
-  void give_back(std::byte* page);  // one user less; without a user it is free
-  // Its user's alone from now on: the page itself, or a new one in its place (copy-on-write), with its bytes if they
-  // matter. Throws Error, unchanged, when the system has no more. A page that the other users give back to make room
-  // for its copy needs none.
+  std::byte* take();            // 64-byte aligned, contents undefined; throws Error when the system has no more
+  void share(std::byte* page);  // one user more
+  void give_back(std::byte* page) noexcept;  // one user less; without a user it is free
+  // Copy-on-write in two steps. take_for_copy: a page to copy a shared one to, or nullptr if `page` has no other user;
+  // throws as take() does. Other users that give `page` back to make room spare the copy. replace: what a user of
+  // `page` does with it: its bytes go to `copy` if they matter, and `page` loses this user.
+  std::byte* take_for_copy(const std::byte* page);
+  void replace(std::byte* page, std::byte* copy, bool bytes_matter) noexcept;
+  // Both: `page` itself or its copy, which has no other user. Throws as take() does, unchanged.
   std::byte* own(std::byte* page, bool bytes_matter = true);
   void reserve(std::size_t pages);  // the next so many take() cannot fail; throws Error
 
   // Before more than so many pages are in use, `relieve` is asked to give some back: again and again, until there is
   // room or it says false. Then the page is taken all the same: the limit is kept by those who promise pages.
   void limit(std::size_t pages, std::function<bool()> relieve);
+  // For tests: called before each page is taken and before each slab is mapped. What it throws is thrown, and the pool
+  // stays as it was.
+  void before_acquisition(std::function<void()> hook) { before_acquisition_ = std::move(hook); }
 
   std::size_t page_bytes() const { return page_bytes_; }
   std::size_t pages_in_use() const { return in_use_; }  // however many users a page has
@@ -43,6 +50,9 @@ class PagePool {
   struct Slab;
   std::size_t slab_of(const std::byte* page) const;
   std::uint32_t& users_of(const std::byte* page);
+  void acquire() const {
+    if (before_acquisition_) before_acquisition_();
+  }
   void add_slab();
 
   std::size_t page_bytes_, stride_, slab_bytes_, pages_in_slab_;
@@ -51,6 +61,7 @@ class PagePool {
   std::size_t first_with_room_ = 0;           // no slab before it has a free page
   std::size_t limit_ = SIZE_MAX;
   std::function<bool()> relieve_;
+  std::function<void()> before_acquisition_;
 };
 
 }  // namespace palimpsest

@@ -11,10 +11,20 @@ std::size_t SlotQueue::places_for(std::size_t entries) {
 }
 
 void SlotQueue::grow() {
-  std::vector<int> larger(places_for(ring_.size() + 1));
+  reserve(ring_.size() + 1);
+}
+
+void SlotQueue::reserve(std::size_t entries) {
+  if (entries <= ring_.size()) return;
+  std::vector<int> larger(places_for(entries));
   for (int i = 0; i < size_; ++i) larger[static_cast<std::size_t>(i)] = (*this)[i];
   ring_ = std::move(larger);
   head_ = 0;
+}
+
+void SlotQueue::release() {
+  std::vector<int>().swap(ring_);
+  clear();
 }
 
 void SlotQueue::push_back(int slot) {

@@ -7,29 +7,32 @@
 namespace palimpsest {
 namespace {
 
-constexpr Position kRebaseAt = Position{1} << 30;  // `when` stays in [-2^30, 2^30 + one insert)
-
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
 }  // namespace
 
-SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns)
-    : page_size_(page_size), mechanism_(mechanism), track_rank_(track_rank), column_(at(columns)) {
-  assert(page_size > 0 && page_size % kTile == 0);
+SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns, int spare_slots)
+    : page_size_(page_size),
+      mechanism_(mechanism),
+      track_rank_(track_rank),
+      spare_slots_(spare_slots),
+      column_(at(columns)) {
+  assert(page_size > 0 && page_size % kTile == 0 && spare_slots >= 0);
 }
 
 std::int32_t SlotTable::when(Position position) const {
   return static_cast<std::int32_t>(std::max<Position>(position - base_, kOldest));
 }
 
-void SlotTable::write(int slot, Position position) {
+void SlotTable::write(int slot, Position position, int rank) {
   position_[at(slot)] = position;
   when_[at(slot)] = when(position);
   score_[at(slot)] = 0;
   for (auto& column : column_) column[at(slot)] = 0;
-  if (track_rank_) rank_[at(slot)] = live_;  // it is the newest
+  if (track_rank_) rank_[at(slot)] = rank;
+  if (edited_) ordinal_[at(slot)] = read_++;
   int& in_page = page_live_[at(slot / page_size_)];
   assert(in_page != kUnmapped);
   if (in_page++ == 0) --empty_pages_;
@@ -43,6 +46,7 @@ void SlotTable::erase(int slot) {
   score_[at(slot)] = 0;
   for (auto& column : column_) column[at(slot)] = 0;
   if (track_rank_) rank_[at(slot)] = -1;
+  if (edited_) ordinal_[at(slot)] = kNoPosition;
   if (--page_live_[at(slot / page_size_)] == 0) ++empty_pages_;
   --live_;
 }
@@ -51,6 +55,7 @@ void SlotTable::drop(std::span<const int> victims, std::vector<Move>& moves) {
   moves.clear();
   if (victims.empty()) return;
   fresh_.clear();
+  tentative_ = 0;
   if (compacts()) {
     drop_and_compact(victims, moves);
     return;
@@ -110,10 +115,12 @@ void SlotTable::close_ranks(std::span<const int> victims) {
     if (rank_[at(s)] >= 0) rank_[at(s)] -= shift_by_[at(rank_[at(s)])];
 }
 
-// Slots 0 .. live-1 are the tokens by age, before and after; so a slot is its token's rank.
+// Slots 0 .. live-1 are the tokens as they were read, before and after; so a slot is its token's rank, unless the text
+// was edited.
 void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>& moves) {
   const int before = live_;
   int first = before;
+  if (track_rank_ && edited_) close_ranks(victims);
   for (const int slot : victims) {
     assert(slot < before && position_[at(slot)] != kNoPosition);
     first = std::min(first, slot);
@@ -129,6 +136,10 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
     when_[at(to)] = when_[at(from)];
     score_[at(to)] = score_[at(from)];
     for (auto& column : column_) column[at(to)] = column[at(from)];
+    if (edited_) {
+      ordinal_[at(to)] = ordinal_[at(from)];
+      if (track_rank_) rank_[at(to)] = rank_[at(from)];
+    }
     ++to;
   }
   assert(before - to == static_cast<int>(victims.size()));
@@ -138,25 +149,11 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
   }
 }
 
-int SlotTable::pages_to_map(int count) const {
-  return std::max(0, (count - free_slots() + page_size_ - 1) / page_size_);
-}
-
-int SlotTable::next_slot(int i) const {
-  assert(i >= 0 && i < free_slots());
-  return compacts() ? live_ + i : free_[i];
-}
-
 void SlotTable::map_page() {
   int page = pages();
   if (mapped_pages_ < page) page = static_cast<int>(std::ranges::find(page_live_, kUnmapped) - page_live_.begin());
   if (page == pages()) {
-    const std::size_t slots = position_.size() + at(page_size_);
-    position_.resize(slots, kNoPosition);
-    when_.resize(slots, kDead);
-    score_.resize(slots, 0);
-    for (auto& column : column_) column.resize(slots, 0);
-    if (track_rank_) rank_.resize(slots, -1);
+    resize(position_.size() + at(page_size_));
     page_live_.push_back(kUnmapped);
   }
   page_live_[at(page)] = 0;
@@ -164,25 +161,55 @@ void SlotTable::map_page() {
   ++empty_pages_;
   if (!compacts())
     for (int i = 0; i < page_size_; ++i) free_.push_back(page * page_size_ + i);
-  changed_pages_.push_back(page);
+  mapped_.push_back(page);
+}
+
+void SlotTable::map_pages(int count) {
+  for (; count > 0; --count) map_page();
+}
+
+void SlotTable::resize(std::size_t slots) {
+  position_.resize(slots, kNoPosition);
+  when_.resize(slots, kDead);
+  score_.resize(slots, 0);
+  for (auto& column : column_) column.resize(slots, 0);
+  if (track_rank_) rank_.resize(slots, -1);
+  if (edited_) ordinal_.resize(slots, kNoPosition);
 }
 
 std::span<const int> SlotTable::insert(int count) {
   assert(count >= 0);
-  changed_pages_.clear();
-  for (int pages = pages_to_map(count); pages > 0; --pages) map_page();
-  if (next_ - base_ >= kRebaseAt) rebase();
+  mapped_.clear();
+  map_pages(pages_to_map(count));
+  take_slots(count, next_);
+  tentative_ = 0;
+  return mapped_;
+}
+
+// Ranks are by position, so tokens in the middle of the text move those behind them on.
+void SlotTable::take_slots(int count, Position at_position) {
   fresh_.clear();
+  next_before_ = next_;
+  if (at_position > next_) resume_at(at_position);
+  rebase_if_far();
+  int rank = live_;
+  if (at_position < next_) {
+    assert(edited_ && !occupied({at_position, at_position + count}));
+    rank = static_cast<int>(
+        std::ranges::count_if(position_, [&](Position p) { return p != kNoPosition && p < at_position; }));
+    if (track_rank_)
+      for (int& r : rank_) r += r >= rank ? count : 0;
+  }
   for (int i = 0; i < count; ++i) {
     const int slot = compacts() ? live_ : free_.pop_front();
-    write(slot, next_++);
+    write(slot, at_position + i, rank + i);
     fresh_.push_back(slot);
   }
-  return changed_pages_;
+  next_ = std::max(next_, at_position + count);
 }
 
 std::span<const int> SlotTable::trim(int reserve) {
-  changed_pages_.clear();
+  unmapped_.clear();
   int spare = free_slots() - reserve;
   for (int page = pages() - 1; page >= 0 && empty_pages_ > 0; --page) {
     if (page_live_[at(page)] != 0) continue;
@@ -194,20 +221,15 @@ std::span<const int> SlotTable::trim(int reserve) {
     page_live_[at(page)] = kUnmapped;
     --mapped_pages_;
     --empty_pages_;
-    changed_pages_.push_back(page);
+    unmapped_.push_back(page);
   }
-  if (changed_pages_.empty()) return {};
+  if (unmapped_.empty()) return {};
   if (!compacts()) free_.remove_if([this](int slot) { return !mapped(slot / page_size_); });
   while (!page_live_.empty() && page_live_.back() == kUnmapped) {
     page_live_.pop_back();
-    const std::size_t slots = position_.size() - at(page_size_);
-    position_.resize(slots);
-    when_.resize(slots);
-    score_.resize(slots);
-    for (auto& column : column_) column.resize(slots);
-    if (track_rank_) rank_.resize(slots);
+    resize(position_.size() - at(page_size_));
   }
-  return changed_pages_;
+  return unmapped_;
 }
 
 void SlotTable::move(int from, int to) {
@@ -216,12 +238,15 @@ void SlotTable::move(int from, int to) {
   score_[at(to)] = std::exchange(score_[at(from)], 0.0F);
   for (auto& column : column_) column[at(to)] = std::exchange(column[at(from)], 0.0F);
   if (track_rank_) rank_[at(to)] = std::exchange(rank_[at(from)], -1);
+  if (edited_) ordinal_[at(to)] = std::exchange(ordinal_[at(from)], kNoPosition);
   if (--page_live_[at(from / page_size_)] == 0) ++empty_pages_;
   if (page_live_[at(to / page_size_)]++ == 0) --empty_pages_;
 }
 
 void SlotTable::gather_up(int reserve, std::vector<Move>& moves) {
   moves.clear();
+  mapped_.clear();
+  unmapped_.clear();
   if (compacts() || mechanism_ == Mechanism::kBlock) return;
   if (mapped_pages_ * page_size_ - live_ - page_size_ < reserve) return;
   if (mechanism_ == Mechanism::kAppend) {
@@ -250,20 +275,35 @@ void SlotTable::undo(int count) {
   for (; count > 0; --count) {
     const int slot = fresh_.back();
     fresh_.pop_back();
+    next_ = std::max(next_before_, position_[at(slot)]);
+    if (track_rank_ && rank_[at(slot)] != live_ - 1) close_ranks({&slot, 1});
     erase(slot);
+    if (edited_) --read_;
     if (!compacts()) free_.push_front(slot);
-    --next_;
   }
+  tentative_ = 0;
 }
 
 void SlotTable::resume_at(Position position) {
   assert(position >= next_);
   if (position > next_) fresh_.clear();
+  if (edited_) read_ += position - next_;
   next_ = position;
 }
 
-void SlotTable::clear() {
-  *this = SlotTable(page_size_, mechanism_, track_rank_, columns());
+void SlotTable::clear() noexcept {
+  const auto release = [](auto& column) { std::remove_reference_t<decltype(column)>().swap(column); };
+  release(position_), release(when_), release(rank_), release(score_), release(page_live_), release(ordinal_);
+  for (auto& column : column_) release(column);
+  release(fresh_), release(mapped_), release(unmapped_), release(shift_by_);
+  free_.release();
+  live_ = mapped_pages_ = empty_pages_ = tentative_ = 0;
+  next_ = base_ = next_before_ = read_ = 0;
+  edited_ = false;
+}
+
+void SlotTable::rebase_if_far() {
+  if (next_ - base_ >= kRebaseAt) rebase();
 }
 
 void SlotTable::rebase() {
@@ -286,7 +326,8 @@ std::size_t SlotTable::slot_bytes(bool track_rank, int columns) {
 }
 
 std::size_t SlotTable::bytes() const {
-  return position_.size() * slot_bytes(track_rank_, columns()) + page_live_.size() * sizeof(int) + free_.bytes();
+  return position_.size() * slot_bytes(track_rank_, columns()) + ordinal_.size() * sizeof(Position) +
+         page_live_.size() * sizeof(int) + free_.bytes();
 }
 
 }  // namespace palimpsest

@@ -22,11 +22,24 @@
 // A page is mapped (its slots hold tokens or are free) or unmapped (it has no memory and its slots are not handed out).
 // insert() maps pages as it needs them, unmapped ones first; trim() unmaps pages that hold no token. Unmapped pages at
 // the end are cut off, so slots() falls.
+//
+// Free slots wait in one line. In place, where nothing is spare, the k-th new token takes the k-th victim's slot. With
+// `spare_slots` so many slots are always free, so that tentative tokens need no victim: they take the first in line,
+// victims join the end once the tokens are accepted, rejected tokens return to the front. So a token's slot does not
+// depend on how many drafts there were:
+//
+//   line               a b c        spare_slots = 3
+//   3 tentative        -            they are in a, b, c
+//   1 rejected, 2 dropped  c v w    a, b stay; the victims' slots v, w wait behind c
+//
+// A token has a position in the text and an ordinal: how many tokens were read before it. They are the same number
+// until the text is edited (a range of positions dropped at the end or shifted, tokens inserted in the middle).
 #pragma once
 
 #include <span>
 #include <vector>
 
+#include "palimpsest/cache/change.h"
 #include "palimpsest/cache/view.h"
 #include "palimpsest/core/byte_stream.h"
 #include "palimpsest/core/types.h"
@@ -48,6 +61,8 @@ class SlotQueue {
   int pop_front();
   int operator[](int i) const { return ring_[static_cast<std::size_t>(wrap(head_ + i))]; }
   void clear() { head_ = size_ = 0; }
+  void reserve(std::size_t entries);  // so many need no more memory
+  void release();                     // the memory; empty
   template <typename Predicate>
   void remove_if(Predicate gone) {  // the others keep their order
     int kept = 0;
@@ -73,10 +88,22 @@ class SlotQueue {
   int head_ = 0, size_ = 0;
 };
 
+// One table's part of a CacheChange. `drop` has the tokens of its range, too.
+struct SlotChange {
+  int reject = 0;
+  std::span<const int> drop = {};
+  Position end = kNoPosition;  // next() falls to it, if it is above
+  PositionRange shift_range = {};
+  Position shift_by = 0;
+  int insert = 0;
+  Position at = kNoPosition;
+  bool tentative = false;
+};
+
 class SlotTable {
  public:
   // `columns`: floats that travel with a token besides its score; 0 at birth.
-  SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0);
+  SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0, int spare_slots = 0);
 
   int live() const { return live_; }
   int slots() const { return static_cast<int>(position_.size()); }  // multiple of page_size, unmapped ones included
@@ -96,15 +123,37 @@ class SlotTable {
   std::span<const float> column(int c) const { return column_[static_cast<std::size_t>(c)]; }
   std::span<const int> rank() const { return rank_; }    // empty unless tracked; -1: no token
   std::span<const int> fresh() const { return fresh_; }  // slots of the last insert, until the next drop
-  Position next() const { return next_; }                // position after the newest token ever inserted
+  Position next() const { return next_; }                // position after the last token of the text
+  // Tokens read, the ordinal of the next one; of a token: how many were read before it.
+  Position read() const { return edited() ? read_ : next_; }
+  Position ordinal(int slot) const {
+    return edited() ? ordinal_[static_cast<std::size_t>(slot)] : position_[static_cast<std::size_t>(slot)];
+  }
+  bool edited() const { return edited_; }  // an ordinal may differ from its position
+  int tentative() const { return tentative_; }
+  int spare_slots() const { return spare_slots_; }
+
+  // Memory for apply(change), which then allocates nothing and cannot fail, if `change` has neither shift nor `end` nor
+  // a position of its own. Throws std::bad_alloc, unchanged. `moves`: what apply() will be given.
+  void reserve(const SlotChange& change, std::vector<Move>& moves);
+  // Rejects, drops, shifts, inserts; then unmaps pages without a token if any were dropped: as long as as many slots
+  // stay free as were dropped beyond what was inserted. `moves` as of drop().
+  void apply(const SlotChange& change, std::vector<Move>& moves);
+  int pages_to_map(const SlotChange& change) const;  // how many apply(change) would
+  // The slot that the i-th inserted token of `change` takes, with mechanisms that move no token; -1: in a page that has
+  // still to be mapped.
+  int next_slot(const SlotChange& change, int i) const;
+  std::span<const int> mapped_pages_of_change() const { return mapped_; }      // by the last apply() or insert()
+  std::span<const int> unmapped_pages_of_change() const { return unmapped_; }  // by the last apply() or trim()
+  void append_slots(PositionRange range, std::vector<int>& slots) const;       // of the tokens there, oldest first
+  bool occupied(PositionRange range) const;                                    // whether a token is there
 
   // Gives up `victims` (live slots, no duplicates). `moves` is empty under kInPlace, kAppend, and kBlock if they are
   // all tokens of full pages.
   void drop(std::span<const int> victims, std::vector<Move>& moves);
   // Takes slots for tokens at positions next() .. next() + count - 1. Returns the pages that it had to map.
   std::span<const int> insert(int count);
-  int pages_to_map(int count) const;  // how many insert(count) would
-  int next_slot(int i) const;         // that the i-th of the next tokens takes, i < free_slots()
+  int pages_to_map(int count) const { return pages_to_map({.insert = count}); }  // how many insert(count) would
   // Unmaps pages without a token as long as `reserve` slots stay free; returns them.
   std::span<const int> trim(int reserve);
   // In place and append, after tokens here and there have left: empties so many of the last pages as trim(reserve)
@@ -115,7 +164,7 @@ class SlotTable {
   void undo(int count);
   // The next token's position, for a sequence that resumes after a gap (a restored one). Not below next().
   void resume_at(Position position);
-  void clear();  // no token, no page, position 0
+  void clear() noexcept;  // no token, no page, position 0
 
   void save(ByteWriter& out) const;
   void load(ByteReader& in);  // throws Error for bytes that no table of this kind wrote; it is not usable then
@@ -132,12 +181,21 @@ class SlotTable {
 
  private:
   static constexpr int kUnmapped = -1;
+  static constexpr Position kRebaseAt = Position{1} << 30;  // `when` stays in [-2^30, 2^30 + one insert)
 
-  void write(int slot, Position position);
+  // Dropped beyond what is inserted: slots that stay free for as many tokens to come.
+  int slots_kept(const SlotChange& change) const;
+  void write(int slot, Position position, int rank);
   void erase(int slot);
   void move(int from, int to);
+  void map_pages(int count);
   void map_page();
   void rebase();
+  void rebase_if_far();
+  void take_slots(int count, Position at);
+  void shift(PositionRange range, Position by);
+  void begin_edit();
+  void resize(std::size_t slots);
   void drop_in_place(std::span<const int> victims);
   bool whole_pages(std::span<const int> victims);
   void close_up(std::vector<Move>& moves);
@@ -148,14 +206,20 @@ class SlotTable {
   int page_size_;
   Mechanism mechanism_;
   bool track_rank_;
+  int spare_slots_;
   int live_ = 0, mapped_pages_ = 0, empty_pages_ = 0;  // empty: mapped, no token
+  int tentative_ = 0;                                  // of the last insert's tokens
+  bool edited_ = false;
   Position next_ = 0, base_ = 0;
+  Position next_before_ = 0;  // the last insert
+  Position read_ = 0;         // if edited
   std::vector<Position> position_;
   std::vector<std::int32_t> when_, rank_;
   std::vector<float> score_;
   std::vector<std::vector<float>> column_;
-  std::vector<int> page_live_;  // kUnmapped, or tokens in the page
-  std::vector<int> fresh_, changed_pages_, shift_by_;
+  std::vector<int> page_live_;     // kUnmapped, or tokens in the page
+  std::vector<Position> ordinal_;  // if edited; kNoPosition: no token
+  std::vector<int> fresh_, mapped_, unmapped_, shift_by_;
   SlotQueue free_;  // not of shift and gather: there the free slots are those from live() on
 };
 

@@ -12,7 +12,9 @@ namespace palimpsest {
 class CacheStorage {
  public:
   virtual ~CacheStorage() = default;
-  // One eviction's moves in one slot table. Several may come between two steps.
+  // Memory for moved() of a table of so many slots; throws, unchanged.
+  virtual void reserve_moves(int table, int slots) = 0;
+  // One eviction's moves in one slot table. Several may come between two steps. Cannot fail.
   virtual void moved(int table, std::span<const Move> moves) = 0;
   virtual void cleared() = 0;  // no slot holds a token any more
   virtual std::size_t bytes_in_use() const = 0;

@@ -174,9 +174,11 @@ void Sequence::evict(int coming, Moment moment) {
   if (evictor_.needs().at_decision()) show(coming, moment);
   const Plan& plan = evictor_.plan(*cache_, coming, moment);
   if (!plan.empty()) {
-    if (options_.method.mechanism == Mechanism::kMerge)
-      merge_victims(*cache_, plan, options_.method, evictor_, frequencies_, workers_.get());
-    cache_->apply(plan, workers_.get());
+    const bool merges = options_.method.mechanism == Mechanism::kMerge;
+    if (merges) cache_->own_all();
+    Transaction change = cache_->prepare({.drop = plan.drop});
+    if (merges) merge_victims(*cache_, plan, options_.method, evictor_, frequencies_, workers_.get());
+    change.commit(workers_.get());
     if (rule_.at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
     ++times_.evictions;
   }

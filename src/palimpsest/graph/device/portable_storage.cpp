@@ -135,6 +135,10 @@ void PortableStorage::reserve(int slots) {
   lost_ = false;
 }
 
+void PortableStorage::reserve_moves(int table, int slots) {
+  origin_[static_cast<std::size_t>(table)].reserve(static_cast<std::size_t>(slots));
+}
+
 void PortableStorage::moved(int table, std::span<const Move> moves) {
   std::vector<int>& origin = origin_[static_cast<std::size_t>(table)];
   for (const Move& move : moves) {

@@ -33,6 +33,7 @@ class PortableStorage final : public CacheStorage {
   int capacity() const { return capacity_; }
   std::uint64_t generation() const { return generation_; }  // of the tensors; no two storages ever share one
 
+  void reserve_moves(int table, int slots) override;
   void moved(int table, std::span<const Move> moves) override;
   void cleared() override;
   std::size_t bytes_in_use() const override { return bytes_; }

@@ -1,0 +1,364 @@
+// Changes of a cache: Cache::prepare acquires all memory, Cache::commit cannot fail.
+//
+// In an ordinary step each table reserves memory and changes in place. Rare changes (edits of the text, pages that are
+// gathered up, whole blocks while pages are shared) are carried out on copies of the tables, which commit swaps in.
+#include <algorithm>
+#include <cassert>
+#include <functional>
+
+#include "palimpsest/cache/cache.h"
+#include "palimpsest/cache/carry.h"
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+}  // namespace
+
+void Transaction::commit(Workers* workers) noexcept {
+  assert(cache_ != nullptr);
+  std::exchange(cache_, nullptr)->commit(workers);
+}
+
+void Transaction::rollback() noexcept {
+  if (cache_ != nullptr) std::exchange(cache_, nullptr)->rollback();
+}
+
+Transaction Cache::begin() {
+  assert(!pending_.open && "one change at a time");
+  pending_.open = true;
+  return Transaction(*this);
+}
+
+Transaction Cache::prepare(const CacheChange& change) {
+  Transaction transaction = begin();
+  assert(change.drop.empty() || change.drop.size() == tables_.size());
+  pending_.tables.resize(tables_.size());
+  const bool append = change.at == kNoPosition || (change.insert > 0 && change.at == next());
+  const bool edit = !append || !change.drop_range.empty() || !change.shift_range.empty();
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    pending_.tables[t] = {.reject = change.reject,
+                          .drop = change.drop.empty() ? std::span<const int>() : std::span(change.drop[t]),
+                          .shift_range = change.shift_range,
+                          .shift_by = change.shift_by,
+                          .insert = change.insert,
+                          .at = append ? kNoPosition : change.at,
+                          .tentative = change.tentative};
+    pending_.dropped += static_cast<long long>(pending_.tables[t].drop.size());
+  }
+  if (edit) add_edit(change);
+  const bool drops = pending_.dropped > 0;
+  if (edit || (drops && lent_pages_ > 0 && options_.mechanism == Mechanism::kBlock)) {
+    simulate(
+        [&](SlotTable& table, std::size_t t, std::vector<Move>& moves) { table.apply(pending_.tables[t], moves); });
+  } else {
+    for (std::size_t t = 0; t < tables_.size(); ++t) tables_[t].reserve(pending_.tables[t], moves_[t]);
+  }
+  acquire();
+  return transaction;
+}
+
+Transaction Cache::prepare_gather_up(int reserve) {
+  Transaction transaction = begin();
+  pending_.tables.assign(tables_.size(), {});
+  reserve += options_.spare_slots;
+  simulate([&](SlotTable& table, std::size_t, std::vector<Move>& moves) {
+    table.gather_up(reserve, moves);
+    table.trim(reserve);
+  });
+  for (std::size_t t = 0; t < merged_.size(); ++t) {
+    pending_.merged.push_back(merged_[t]);
+    pending_.merged[t].moved(pending_.moves[t]);
+    pending_.merged[t].lay(pending_.simulated[t]);
+  }
+  acquire();
+  return transaction;
+}
+
+template <typename Change>
+void Cache::simulate(Change change) {
+  pending_.moves.resize(tables_.size());
+  pending_.simulated.reserve(tables_.size());
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    pending_.simulated.push_back(tables_[t]);
+    change(pending_.simulated[t], t, pending_.moves[t]);
+  }
+}
+
+// Checks an edit of the text against every table and lists the tokens that it drops.
+void Cache::add_edit(const CacheChange& change) {
+  const PositionRange shifted = change.shift_range;
+  const Position by = change.shift_by;
+  const bool shifts = !shifted.empty() && by != 0;
+  if (shifts && options_.type == CacheType::kQ8_0)
+    fail("positions of a cache of type q8_0 cannot be shifted: its keys would be rounded once more; use f16");
+  if (shifts && (shifted.first < 0 || shifted.first + by < 0))
+    fail("a shift of the positions from {} by {} would go below 0", shifted.first, by);
+  if (change.at < kNoPosition || (change.at != kNoPosition && tables_.front().when(change.at) <= SlotTable::kOldest))
+    fail("tokens cannot be inserted at position {}: it is negative or more than 2^30 tokens back", change.at);
+  for (const MergedTokens& merged : merged_)
+    if (!merged.tokens().empty() && (shifts || !change.drop_range.empty()))
+      fail("mechanism merge: the text of merged tokens cannot be edited; use mechanism in-place");
+  Position next = this->next();
+  if (!change.drop_range.empty() && change.drop_range.last >= next) next = std::min(next, change.drop_range.first);
+  // Where shifted tokens go and others may be: the text's order does not change.
+  PositionRange passed;
+  if (shifts && by < 0) passed = {shifted.first + by, shifted.first};
+  if (shifts && by > 0 && shifted.last != kEndOfText) {
+    passed = {shifted.last, shifted.last + by};
+    if (passed.last > next)
+      fail("a shift of positions {} to {} by {} would pass the end", shifted.first, shifted.last, by);
+  }
+  const PositionRange inserted =
+      change.at == kNoPosition ? PositionRange{} : PositionRange{change.at, change.at + change.insert};
+  pending_.victims.resize(tables_.size());
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    const SlotTable& table = tables_[t];
+    SlotChange& own = pending_.tables[t];
+    std::vector<int>& victims = pending_.victims[t];
+    std::vector<bool> gone(at(table.slots()));
+    for (const int slot : own.drop) gone[at(slot)] = true;
+    victims.assign(own.drop.begin(), own.drop.end());
+    const auto rejected = table.fresh().last(at(change.reject));
+    std::vector<int> in_range;
+    table.append_slots(change.drop_range, in_range);
+    for (const int slot : in_range)
+      if (!gone[at(slot)] && std::ranges::find(rejected, slot) == rejected.end()) victims.push_back(slot);
+    for (const int slot : victims) gone[at(slot)] = true;
+    for (const int slot : rejected) gone[at(slot)] = true;
+    for (int slot = 0; slot < table.slots(); ++slot) {
+      const Position position = table.position()[at(slot)];
+      if (position == kNoPosition || gone[at(slot)]) continue;
+      const bool moves = shifts && shifted.contains(position);
+      if ((!moves && passed.contains(position)) || inserted.contains(moves ? position + by : position))
+        fail("there is a token at position {}, where another would go: drop it first", position);
+    }
+    own.drop = victims;
+    if (next < this->next()) own.end = next;
+  }
+}
+
+// Whether a page must be this cache's own at the end: tokens move or are written there.
+void Cache::add_copy(int t, int page) {
+  if (at(page) >= lent_[at(t)].size() || !lent_[at(t)][at(page)]) return;
+  for (auto copy = pending_.copies.rbegin(); copy != pending_.copies.rend() && copy->table == t; ++copy)
+    if (copy->page == page) return;
+  pending_.copies.push_back({t, page});
+}
+
+// In the order of their slots.
+void Cache::add_copies(int t) {
+  const SlotChange& change = pending_.tables[at(t)];
+  const int page_size = options_.page_size;
+  if (!pending_.simulated.empty()) {
+    const bool gathers = options_.mechanism == Mechanism::kGather && !pending_.moves[at(t)].empty();
+    if (gathers) return;
+    for (const Move& move : pending_.moves[at(t)])
+      if (move.from != move.to) add_copy(t, move.to / page_size);
+    for (int i = 0; i < change.insert; ++i) add_copy(t, pending_.simulated[at(t)].fresh()[at(i)] / page_size);
+    return;
+  }
+  const SlotTable& table = this->table(t);
+  if (options_.mechanism != Mechanism::kShift && options_.mechanism != Mechanism::kGather) {
+    for (int i = 0; i < change.insert; ++i) {
+      const int slot = table.next_slot(change, i);
+      if (slot < 0) break;
+      add_copy(t, slot / page_size);
+    }
+    return;
+  }
+  if (options_.mechanism == Mechanism::kGather && !change.drop.empty()) return;  // to new pages
+  const int live = table.live() - change.reject - static_cast<int>(change.drop.size());
+  const int first = change.drop.empty() ? live : std::ranges::min(change.drop);
+  for (int slot = first; slot < live + change.insert; slot = (slot / page_size + 1) * page_size)
+    add_copy(t, slot / page_size);
+}
+
+bool Cache::gathers(int t) const {
+  const SlotChange& change = pending_.tables[at(t)];
+  return options_.mechanism == Mechanism::kGather && !change.drop.empty() &&
+         table(t).live() > change.reject + static_cast<int>(change.drop.size());
+}
+
+// All pages, and memory for what else commit writes to.
+void Cache::acquire() {
+  Pending& p = pending_;
+  for (int t = 0; lent_pages_ > 0 && t < tables(); ++t) add_copies(t);
+  std::size_t pages = 0, most = 0;
+  for (int t = 0; t < tables(); ++t) {
+    const SlotChange& change = p.tables[at(t)];
+    const bool simulated = !p.simulated.empty();
+    const int mapped = simulated ? static_cast<int>(p.simulated[at(t)].mapped_pages_of_change().size())
+                                 : table(t).pages_to_map(change);
+    const int after = simulated ? p.simulated[at(t)].pages() : table(t).pages() + mapped;
+    for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
+      if (mapped > 0 && at(after) > blocks.capacity()) blocks.reserve(std::max(at(after), 2 * blocks.size()));
+      pages += at(mapped) + (gathers(t) ? blocks.size() : 0);
+    });
+    if (MergedTokens* const tokens = merged(t); tokens != nullptr && mapped > 0)
+      tokens->reserve_slots(after * options_.page_size);
+    if (storage_ != nullptr && (simulated || !change.drop.empty())) storage_->reserve_moves(t, table(t).slots());
+  }
+  if (!options_.pages) return;
+  for (const Copy& copy : p.copies) for_each_head_of(copy.table, [&](auto&) { ++most; });
+  p.pages.reserve(pages + most);
+  for (Copy& copy : p.copies) {
+    copy.tokens = table(copy.table).live_in_page(copy.page) > 0;
+    for_each_head_of(copy.table, [&](std::vector<std::byte*>& blocks) {
+      p.pages.push_back(pool_->take_for_copy(blocks[at(copy.page)]));
+    });
+  }
+  pool_->reserve(pages);
+  for (; pages > 0; --pages) p.pages.push_back(pool_->take());
+}
+
+void Cache::rollback() noexcept {
+  for (std::byte* page : pending_.pages)
+    if (page != nullptr) pool_->give_back(page);
+  end();
+}
+
+void Cache::end() noexcept {
+  pending_.open = false;
+  pending_.dropped = 0;
+  pending_.pages.clear();
+  pending_.copies.clear();
+  pending_.victims.clear();
+  pending_.simulated.clear();
+  pending_.moves.clear();
+  pending_.merged.clear();
+}
+
+void Cache::commit(Workers* workers) noexcept {
+  Pending& p = pending_;
+  std::byte* const* page = p.pages.data();
+  const bool simulated = !p.simulated.empty();
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    if (simulated) {
+      std::swap(tables_[t], p.simulated[t]);
+      moves_[t].swap(p.moves[t]);
+    } else {
+      tables_[t].apply(p.tables[t], moves_[t]);
+    }
+    if (storage_ != nullptr && !moves_[t].empty()) storage_->moved(static_cast<int>(t), moves_[t]);
+  }
+  dropped_ += p.dropped;
+  for (const Copy& copy : p.copies) {
+    for_each_head_of(copy.table, [&](std::vector<std::byte*>& blocks) {
+      std::byte* const own = *page++;
+      if (own == nullptr) return;
+      pool_->replace(blocks[at(copy.page)], own, copy.tokens);
+      blocks[at(copy.page)] = own;
+    });
+    forget_lent(copy.table, copy.page);
+  }
+  if (options_.pages) {
+    page = carry_bytes(page, workers);
+    for (int t = 0; t < tables(); ++t) page = follow_pages(t, page);
+    assert(page == p.pages.data() + p.pages.size());
+  }
+  for (std::size_t t = 0; t < merged_.size(); ++t) {
+    if (!p.merged.empty())
+      std::swap(merged_[t], p.merged[t]);
+    else if (!tables_[t].mapped_pages_of_change().empty())
+      merged_[t].extend(tables_[t].slots());
+  }
+  refresh_views();
+  end();
+}
+
+// Heads are independent of each other: each moves its own rows.
+std::byte* const* Cache::carry_bytes(std::byte* const* page, Workers* workers) noexcept {
+  if (std::ranges::all_of(moves_, [](const auto& moves) { return moves.empty(); })) return page;
+  const LayerView shape = view(0);
+  const bool gather = options_.mechanism == Mechanism::kGather;
+  std::byte* const* const copies = page;
+  const auto moves_of = [&](std::size_t h) -> const std::vector<Move>& { return moves_[options_.shared ? 0 : h]; };
+  if (gather)
+    for (std::size_t h = 0; h < blocks_.size(); ++h) page += moves_of(h).empty() ? 0 : std::ssize(blocks_[h]);
+  const auto copies_of = [&](std::size_t head) {
+    std::byte* const* own = copies;
+    for (std::size_t h = 0; h < head; ++h) own += moves_of(h).empty() ? 0 : std::ssize(blocks_[h]);
+    return own;
+  };
+  const auto carry_head = [&](int head) {
+    const auto h = at(head);
+    if (moves_of(h).empty()) return;
+    carry(shape, blocks_[h].data(), gather ? copies_of(h) : blocks_[h].data(), moves_of(h));
+  };
+  if (workers != nullptr)
+    workers->run(heads(), std::cref(carry_head));
+  else
+    for (int head = 0; head < heads(); ++head) carry_head(head);
+  if (!gather) return page;
+  held(static_cast<std::size_t>(page - copies));
+  std::byte* const* next = copies;
+  for (std::size_t h = 0; h < blocks_.size(); ++h) {
+    if (moves_of(h).empty()) continue;
+    for (std::byte*& old : blocks_[h]) {
+      give_back(old);
+      old = *next++;
+    }
+  }
+  for (int t = 0; t < tables(); ++t) {
+    if (moves_[at(t)].empty()) continue;
+    for (std::size_t n = 0; n < lent_[at(t)].size(); ++n) forget_lent(t, static_cast<int>(n));
+  }
+  return page;
+}
+
+// A table's pages came and went: so do those of its heads.
+std::byte* const* Cache::follow_pages(int t, std::byte* const* page) noexcept {
+  const SlotTable& table = this->table(t);
+  const auto mapped = table.mapped_pages_of_change(), unmapped = table.unmapped_pages_of_change();
+  if (mapped.empty() && unmapped.empty()) return page;
+  for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
+    for (const int n : unmapped) give_back(blocks[at(n)]);
+    blocks.resize(at(table.pages()), nullptr);
+    for (const int n : mapped) blocks[at(n)] = *page++;
+    held(mapped.size());
+  });
+  for (const int n : unmapped) forget_lent(t, n);
+  return page;
+}
+
+void Cache::held(std::size_t pages) noexcept {
+  pages_held_ += pages;
+  peak_ = std::max(peak_, pages_held_);
+}
+
+void Cache::apply(const Plan& plan, Workers* workers) {
+  prepare({.drop = plan.drop}).commit(workers);
+}
+
+bool Cache::gather_up(int reserve, Workers* workers) {
+  prepare_gather_up(reserve).commit(workers);
+  return std::ranges::any_of(moves_, [](const auto& moves) { return !moves.empty(); });
+}
+
+void Cache::insert(int count) {
+  prepare({.insert = count}).commit();
+}
+
+void Cache::undo(int count) {
+  prepare({.reject = count}).commit();
+}
+
+void Cache::drop(Position first, Position last) {
+  prepare({.drop_range = {first, last}}).commit();
+}
+
+void Cache::shift(Position first, Position last, Position by) {
+  prepare({.shift_range = {first, last}, .shift_by = by}).commit();
+}
+
+void Cache::resume_at(Position position) {
+  assert(position >= next());
+  if (position > next()) prepare({.at = position}).commit();
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,135 @@
+// A slot table's part of a change: all memory first, then what cannot fail; and edits of the text.
+#include <algorithm>
+#include <cassert>
+
+#include "palimpsest/cache/slots.h"
+
+namespace palimpsest {
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// As resize() would: at least doubled, so that a cache that grows page by page does not copy all of it for each.
+template <typename T>
+void reserve_slots(std::vector<T>& column, std::size_t count) {
+  if (count > column.capacity()) column.reserve(std::max(count, 2 * column.size()));
+}
+
+}  // namespace
+
+// In the end spare_slots are free, or taken by tentative tokens.
+int SlotTable::pages_to_map(const SlotChange& change) const {
+  if (change.insert == 0 && tentative_ == 0) return 0;
+  const int dropped = mechanism_ == Mechanism::kAppend ? 0 : static_cast<int>(change.drop.size());
+  const int free = free_slots() + change.reject + dropped - change.insert;
+  const int wanted = change.tentative ? std::max(0, spare_slots_ - change.insert) : spare_slots_;
+  return std::max(0, (wanted - free + page_size_ - 1) / page_size_);
+}
+
+int SlotTable::slots_kept(const SlotChange& change) const {
+  const int beyond = std::max(0, static_cast<int>(change.drop.size()) - change.insert);
+  return beyond + std::max(0, spare_slots_ - (change.tentative ? change.insert : 0));
+}
+
+int SlotTable::next_slot(const SlotChange& change, int i) const {
+  assert(mechanism_ != Mechanism::kShift && mechanism_ != Mechanism::kGather);
+  if (i < change.reject) return fresh_[fresh_.size() - at(change.reject - i)];
+  i -= change.reject;
+  if (i < free_.size()) return free_[i];
+  i -= free_.size();
+  return mechanism_ != Mechanism::kAppend && at(i) < change.drop.size() ? change.drop[at(i)] : -1;
+}
+
+void SlotTable::reserve(const SlotChange& change, std::vector<Move>& moves) {
+  assert(change.shift_range.empty() && change.end == kNoPosition && change.at == kNoPosition);
+  const int pages = pages_to_map(change);
+  if (pages > 0) {
+    const std::size_t slots = position_.size() + at(pages * page_size_);
+    reserve_slots(position_, slots);
+    reserve_slots(when_, slots);
+    reserve_slots(score_, slots);
+    for (auto& column : column_) reserve_slots(column, slots);
+    if (track_rank_) reserve_slots(rank_, slots);
+    if (edited_) reserve_slots(ordinal_, slots);
+    reserve_slots(page_live_, page_live_.size() + at(pages));
+    mapped_.reserve(at(pages));
+  }
+  if (at(change.insert) > fresh_.capacity()) fresh_.reserve(at(change.insert));
+  const std::size_t victims = change.drop.size();
+  if (victims > 0) {
+    if (unmapped_.capacity() < page_live_.size() + at(pages)) reserve_slots(unmapped_, page_live_.size() + at(pages));
+    const std::size_t counted = std::max(at(live_), page_live_.size());  // by rank, by page
+    if ((track_rank_ && victims > 1) || mechanism_ == Mechanism::kBlock) reserve_slots(shift_by_, counted);
+    if (compacts() || mechanism_ == Mechanism::kBlock) reserve_slots(moves, at(live_));
+  }
+  if (!compacts())
+    free_.reserve(at(free_.size() + change.reject + pages * page_size_) +
+                  (mechanism_ == Mechanism::kAppend ? 0 : victims));
+}
+
+void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
+  moves.clear();
+  mapped_.clear();
+  unmapped_.clear();
+  const int pages = pages_to_map(change);
+  const bool verdict = tentative_ > 0;
+  undo(change.reject);
+  // Spare slots that accepted tokens used up are made up for as if the tokens had come one by one: before victims join
+  // the line.
+  if (verdict) map_pages(pages);
+  drop(change.drop, moves);
+  if (change.end != kNoPosition && change.end < next_) {
+    begin_edit();
+    next_ = next_before_ = change.end;
+    if (base_ > next_) rebase();
+  }
+  if (!change.shift_range.empty()) shift(change.shift_range, change.shift_by);
+  if (!verdict) map_pages(pages);
+  const Position position = change.at == kNoPosition ? next_ : change.at;
+  if (change.insert > 0) {
+    if (position < next_) begin_edit();
+    take_slots(change.insert, position);
+  } else if (position > next_) {
+    resume_at(position);
+  }
+  tentative_ = change.tentative ? change.insert : 0;
+  if (!change.drop.empty()) trim(slots_kept(change));
+}
+
+void SlotTable::begin_edit() {
+  fresh_.clear();
+  if (edited_) return;
+  ordinal_ = position_;  // until now they were the same
+  read_ = next_;
+  edited_ = true;
+}
+
+void SlotTable::shift(PositionRange range, Position by) {
+  begin_edit();
+  for (std::size_t s = 0; s < position_.size(); ++s) {
+    if (position_[s] == kNoPosition || !range.contains(position_[s])) continue;
+    position_[s] += by;
+    assert(position_[s] >= 0);
+    when_[s] = when(position_[s]);
+  }
+  if (range.contains(next_)) next_ += by;
+  next_before_ = next_;
+  if (base_ > next_ || next_ - base_ >= kRebaseAt) rebase();
+}
+
+void SlotTable::append_slots(PositionRange range, std::vector<int>& slots) const {
+  const auto first = static_cast<std::ptrdiff_t>(slots.size());
+  for (int slot = 0; slot < this->slots(); ++slot) {
+    const Position position = position_[at(slot)];
+    if (position != kNoPosition && range.contains(position)) slots.push_back(slot);
+  }
+  std::ranges::sort(slots.begin() + first, slots.end(), {}, [&](int slot) { return position_[at(slot)]; });
+}
+
+bool SlotTable::occupied(PositionRange range) const {
+  return std::ranges::any_of(position_, [&](Position p) { return p != kNoPosition && range.contains(p); });
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,79 @@
+// Every acquisition of memory in a change of the cache fails once, and each time the cache stays as it was.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "palimpsest/cache/cache.h"
+#include "tests/cache/failing_memory.h"
+
+namespace palimpsest::testing {
+namespace {
+
+std::vector<std::byte> bytes_of(const Cache& cache) {
+  std::vector<std::byte> all;
+  ByteWriter out([&](std::span<const std::byte> bytes) { all.insert(all.end(), bytes.begin(), bytes.end()); });
+  cache.save(out);
+  return all;
+}
+
+void fill(const Cache& cache) {
+  std::byte next{1};
+  for (const std::byte* page : cache.pages()) {
+    std::memset(const_cast<std::byte*>(page), static_cast<int>(next), page_bytes(cache.view(0)));
+    next = static_cast<std::byte>(static_cast<int>(next) + 1);
+  }
+}
+
+class CacheWithoutMemory : public ::testing::TestWithParam<Mechanism> {
+ protected:
+  CacheOptions options() const {
+    return {.layers = 2,
+            .kv_heads = 2,
+            .head_dim = 3,
+            .value_dim = 5,
+            .mechanism = GetParam(),
+            .shared = GetParam() != Mechanism::kMerge,
+            .track_rank = true,
+            .columns = 1};
+  }
+};
+
+// Drops tokens of a cache that shares all its pages with another: each acquisition of it fails once.
+TEST_P(CacheWithoutMemory, AFailedDropChangesNothing) {
+  for (long long n = 1;; ++n) {
+    SCOPED_TRACE("acquisition " + std::to_string(n));
+    Cache cache(options());
+    cache.insert(100);
+    fill(cache);
+    const auto other = cache.fork();
+    Plan plan;
+    plan.drop.resize(static_cast<std::size_t>(cache.tables()));
+    for (auto& victims : plan.drop) victims = {3, 17, 18, 40};
+    const auto before = bytes_of(cache);
+    bool failed = false;
+    {
+      const FailingMemory memory(n);
+      try {
+        cache.apply(plan);
+      } catch (const std::bad_alloc&) {
+        failed = true;
+      }
+    }
+    if (!failed) break;
+    ASSERT_EQ(cache.live(), 100);
+    ASSERT_EQ(cache.evicted(), 0);
+    ASSERT_TRUE(bytes_of(cache) == before);
+    ASSERT_TRUE(bytes_of(*other) == before);
+    cache.apply(plan);
+    ASSERT_EQ(cache.live(), 96);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Mechanisms, CacheWithoutMemory,
+                         ::testing::Values(Mechanism::kInPlace, Mechanism::kShift, Mechanism::kGather,
+                                           Mechanism::kBlock, Mechanism::kAppend, Mechanism::kMerge));
+
+}  // namespace
+}  // namespace palimpsest::testing
