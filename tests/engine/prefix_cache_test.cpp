@@ -57,14 +57,16 @@ struct Reader {
 
   bool reading(const Tokens& prompt) const { return read < prompt.size(); }
   void step(const Tokens& prompt) {
-    const auto rest = std::span(prompt).subspan(read);
-    run(rest.first(sequence.make_room(std::min<std::size_t>(rest.size(), kChunk), Moment::kPrompt, false)),
-        Moment::kPrompt, rest.size());
+    if (sequence.stage() != Sequence::Stage::kPrompt) {
+      sequence.read(prompt);
+      sequence.skip(read);
+    }
+    run();
     read = static_cast<std::size_t>(sequence.cache().next());
   }
   void decode(TokenId token) {
-    sequence.make_room(1, Moment::kDecode, false);
-    run({&token, 1}, Moment::kDecode, 0);
+    sequence.read(token);
+    run();
   }
   // The rest of the prompt, and some tokens that do not depend on anything; all logits.
   std::vector<float> finish(const Tokens& prompt, int tokens) {
@@ -84,12 +86,10 @@ struct Reader {
   std::vector<float> seen;
 
  private:
-  void run(std::span<const TokenId> tokens, Moment moment, std::size_t rest) {
-    if (moment == Moment::kPrompt && tokens.size() == rest) moment = Moment::kPromptEnd;
-    const SequenceStep step = sequence.begin(tokens, false);
-    const auto logits = decoder->step({&step, 1});
-    sequence.end(tokens.size(), moment);
-    if (moment != Moment::kPrompt) seen.insert(seen.end(), logits.begin(), logits.end());
+  void run() {
+    const Work work = sequence.next();
+    const auto logits = sequence.done(decoder->step({&work, 1}));
+    seen.insert(seen.end(), logits.begin(), logits.end());
   }
 };
 

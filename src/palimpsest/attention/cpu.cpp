@@ -148,8 +148,9 @@ void AttentionScratch::reserve(const AttentionStep& step, int threads) {
   Impl& m = *impl_;
   const int heads = step.sequences * step.shape.kv_heads;
   if (static_cast<std::size_t>(threads) > m.thread.size()) {
+    auto finished = std::make_unique<Counter[]>(static_cast<std::size_t>(threads) + 1);  // places(); may throw
     m.thread.resize(static_cast<std::size_t>(threads));
-    m.finished = std::make_unique<Counter[]>(static_cast<std::size_t>(m.places()));
+    m.finished = std::move(finished);
   }
   for (ThreadMemory& t : m.thread) {
     t.floats.reserve(UnitMemory::floats(step.shape));

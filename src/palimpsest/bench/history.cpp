@@ -39,20 +39,20 @@ void live_through(Sequence& sequence, int prompt, int tokens, std::uint32_t seed
   sequence.clear();
   Noise noise(seed);
   const CacheOptions& shape = sequence.cache().options();
-  const std::vector<TokenId> ids(static_cast<std::size_t>(std::max(tokens, 1)), 0);
-  for (int done = 0; done < tokens;) {
-    const bool reading = done < prompt;
-    const int left = (reading ? std::min(prompt, tokens) : done + 1) - done;
-    Moment moment = reading ? Moment::kPrompt : Moment::kDecode;
-    const std::size_t count = sequence.make_room(static_cast<std::size_t>(left), moment, false);
-    const SequenceStep step = sequence.begin(std::span(ids).first(count), false);
-    for (int layer = 0; step.births && layer < shape.layers; ++layer)
+  const auto step = [&] {
+    const Work work = sequence.next();
+    const int count = static_cast<int>(work.tokens.size());
+    for (int layer = 0; work.births && layer < shape.layers; ++layer)
       for (int head = 0; head < shape.kv_heads; ++head)
-        step.receiver->born(layer, head, noise.rows(static_cast<int>(count), shape.head_dim),
-                            noise.rows(static_cast<int>(count), shape.value_dim));
-    done += static_cast<int>(count);
-    if (reading && done >= std::min(prompt, tokens)) moment = Moment::kPromptEnd;
-    sequence.end(count, moment);
+        work.receiver->born(layer, head, noise.rows(count, shape.head_dim), noise.rows(count, shape.value_dim));
+    sequence.done({});
+  };
+  const std::vector<TokenId> text(static_cast<std::size_t>(std::clamp(prompt, 0, tokens)), 0);
+  if (!text.empty()) sequence.read(text);
+  while (sequence.stage() != Sequence::Stage::kIdle) step();
+  for (int done = static_cast<int>(text.size()); done < tokens; ++done) {
+    sequence.read(TokenId{0});
+    step();
   }
 }
 

@@ -19,12 +19,13 @@ class Lockstep {
   const Session& session(int i) const { return *sessions_[static_cast<std::size_t>(i)]; }
   // One token a sequence in, logits [sequences][vocabulary] out.
   std::span<const float> decode(std::span<const TokenId> tokens);
-  const Decoder& decoder() const { return *decoder_; }
+  const Decoder& decoder() const { return loop_.decoder(); }
 
  private:
-  std::shared_ptr<Decoder> decoder_;
+  StepLoop loop_;
   std::vector<std::unique_ptr<Session>> sessions_;
-  std::vector<SequenceStep> steps_;
+  std::vector<StepShare> shares_;
+  std::vector<StepShare*> all_;
 };
 
 }  // namespace palimpsest

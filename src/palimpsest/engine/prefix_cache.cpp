@@ -51,21 +51,40 @@ void PrefixCache::keep(const Reading& reading, std::span<const TokenId> tokens, 
            serves(kept->reading, tokens.size(), kept->cache->whole(), reading);
   });
   if (!known) {
-    auto kept = std::make_unique<Kept>(reading, std::vector(tokens.begin(), tokens.end()), cache.fork());
+    kept_.push_back(std::make_unique<Kept>(reading, std::vector(tokens.begin(), tokens.end()), cache.fork()));
     page_bytes_ = page_bytes(cache.view(0));
-    for (const std::byte* page : kept->cache->pages()) ++users_[page];
-    kept_.push_back(std::move(kept));
+    try {
+      count_pages(*kept_.back());
+    } catch (...) {
+      kept_.pop_back();
+      throw;
+    }
   }
   touch(reading, tokens);
   while (bytes() > most) forget_one();
+}
+
+void PrefixCache::count_pages(const Kept& kept) {
+  const auto pages = kept.cache->pages();
+  std::size_t counted = 0;
+  try {
+    for (; counted < pages.size(); ++counted) ++users_[pages[counted]];
+  } catch (...) {
+    forget_pages(std::span(pages).first(counted));
+    throw;
+  }
+}
+
+void PrefixCache::forget_pages(std::span<const std::byte* const> pages) {
+  for (const std::byte* page : pages)
+    if (const auto users = users_.find(page); --users->second == 0) users_.erase(users);
 }
 
 bool PrefixCache::forget_one() {
   if (kept_.empty()) return false;
   const auto last = std::ranges::min_element(
       kept_, {}, [](const auto& kept) { return std::tuple(kept->used, -static_cast<long long>(kept->tokens.size())); });
-  for (const std::byte* page : (*last)->cache->pages())
-    if (--users_[page] == 0) users_.erase(page);
+  forget_pages((*last)->cache->pages());
   kept_.erase(last);
   return true;
 }

@@ -42,7 +42,8 @@ class PrefixCache {
   // and longer than `read`; nullptr: there is none. It and those before it are the last to be forgotten.
   Cache* find(const Reading& reading, std::span<const TokenId> prompt, std::size_t read);
   // `tokens` were read into `cache`, at the end of a chunk that is not its prompt's last. Others are forgotten until
-  // all have at most `most` bytes; if this one alone has more, nothing is done.
+  // all have at most `most` bytes; if this one alone has more, nothing is done. Nor is anything if there is no memory:
+  // throws Error or std::bad_alloc.
   void keep(const Reading& reading, std::span<const TokenId> tokens, Cache& cache, std::size_t most);
   // The least recently used, of one prompt's the longest. false: there was none.
   bool forget_one();
@@ -59,6 +60,8 @@ class PrefixCache {
   };
   static bool begins(const Kept& kept, std::span<const TokenId> prompt);
   void touch(const Reading& reading, std::span<const TokenId> prompt);
+  void count_pages(const Kept& kept);
+  void forget_pages(std::span<const std::byte* const> pages);
 
   std::vector<std::unique_ptr<Kept>> kept_;
   std::unordered_map<const std::byte*, int> users_;  // beginnings that a page is of

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/occupancy.h"
 #include "palimpsest/engine/repeat.h"
@@ -26,7 +28,28 @@ CacheOptions page_shape(const Decoder& decoder, const SchedulerOptions& options)
   return shape;
 }
 
+// The words of what was thrown and is being handled; fewer if there is no memory for them.
+std::string said_why(const char* beginning) noexcept {
+  try {
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      return std::string(beginning) + "there is no memory for it: try again later";
+    } catch (const std::exception& e) {
+      return std::string(beginning) + e.what();
+    } catch (...) {
+      return std::string(beginning) + "unknown error";
+    }
+  } catch (...) {
+    return "no memory";
+  }
+}
+
 }  // namespace
+
+struct Scheduler::JobShare : StepShare {
+  Job* job = nullptr;
+};
 
 struct Scheduler::Job {
   std::uint64_t id = 0;
@@ -39,25 +62,22 @@ struct Scheduler::Job {
   std::unique_ptr<Sequence> sequence;
   std::optional<Reading> rule;  // of those that begin with their prompt
   std::unique_ptr<Sampler> sampler;
-  std::size_t read = 0;  // tokens of the prompt that went through the model
-  TokenId next = -1;     // the token that was written last, to be read
+  TokenId next = -1;  // the token that was written last
   std::vector<std::pair<TokenId, float>> top;
-  std::vector<float> logits;     // of the prompt's last token, while the model repeats the prompt
-  std::size_t repeated = 0;      // tokens of it
+  std::vector<TokenId> order;    // of the vocabulary, to find the likeliest
   long long evicted_before = 0;  // from the cache that was gone on from
   std::optional<Finish> over;
 
-  // In this step.
-  std::span<const TokenId> tokens;
-  Moment moment = Moment::kDecode;
+  JobShare share;        // in this step,
+  bool begun = false;    // if it has one,
+  bool reading = false;  // of a prompt
 
-  bool reading() const { return read < request.prompt.size(); }
-  bool repeating() const { return !logits.empty(); }
+  bool in_prompt() const { return sequence->stage() == Sequence::Stage::kPrompt; }
 };
 
 Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Vocabulary> vocabulary,
                      const SchedulerOptions& options)
-    : decoder_(std::move(decoder)), vocabulary_(std::move(vocabulary)), options_(options) {
+    : decoder_(std::move(decoder)), vocabulary_(std::move(vocabulary)), options_(options), loop_(decoder_) {
   if (!decoder_->cache_options().pages)
     fail("many requests at a time run on the CPU's own path: leave --portable and --device out");
   if (options.chunk < 1 || options.max_sequences < 1 || options.max_queue < 1)
@@ -73,6 +93,8 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   pool_->limit(options.pool_bytes / pool_->page_bytes(), [this] { return prefixes_.forget_one(); });
   workers_ = std::make_shared<Workers>(decoder_->threads());
   load_.pool_bytes = options.pool_bytes;
+  running_.reserve(static_cast<std::size_t>(options.max_sequences));  // the loop itself takes no memory
+  group_.reserve(running_.capacity());
 }
 
 Scheduler::~Scheduler() {
@@ -144,12 +166,15 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   job->sampler = std::make_unique<Sampler>(request.sampler, vocabulary_.get(), hyper.vocabulary);
   for (const TokenId token : std::span(request.prompt).subspan(reads_it ? 1 : 0)) job->sampler->accept(token);
   if (before != nullptr) before->check(*job->sequence);
-  if (as_it_was) {
-    before->resume(*job->sampler);
-    job->next = unread;
-  }
+  if (as_it_was) before->resume(*job->sampler);
   job->request = std::move(request);
   job->listener = std::move(listener);
+  job->share.sequence = job->sequence.get();
+  job->share.job = job.get();
+  if (as_it_was)
+    job->next = unread;
+  else
+    job->sequence->read(job->request.prompt);
 
   const std::lock_guard lock(mutex_);
   if (static_cast<int>(queue_.size()) >= options_.max_queue)
@@ -180,16 +205,17 @@ SchedulerLoad Scheduler::load() const {
   return load_;
 }
 
-void Scheduler::finish(Job& job, Finish finish, std::string error) {
+// Calls the listener, who may throw what he likes.
+void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
   assert(!job.over);
   if (job.request.keep && (finish == Finish::kEnd || finish == Finish::kStopped || finish == Finish::kLength)) {
-    // An end-of-text token is never read.
-    const SnapshotText text{.tokens = {}, .unread = finish == Finish::kEnd ? -1 : job.next};
     try {
+      // An end-of-text token is never read.
+      const SnapshotText text{.tokens = {}, .unread = finish == Finish::kEnd ? -1 : job.next};
       job.listener->kept(pack_snapshot(decoder_->model(), *job.sequence, job.sampler.get(), text));
-    } catch (const std::bad_alloc&) {
+    } catch (...) {
       finish = Finish::kFailed;
-      error = "there is no memory to keep the sequence: try again later, or without";
+      error = said_why("the sequence was not kept: ");
     }
   }
   job.over = finish;
@@ -199,170 +225,175 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) {
   job.usage.cache_bytes_peak = cache.bytes_peak();
   job.usage.total_ms = ms_since(job.submitted);
   job.usage.error = std::move(error);
-  job.listener->finished(finish, job.usage);
+  try {
+    job.listener->finished(finish, job.usage);
+  } catch (const std::exception& e) {
+    spdlog::error("request {}: its listener failed at the end: {}", job.id, e.what());
+  } catch (...) {
+  }
+}
+
+// What was thrown and is being handled ends one request.
+void Scheduler::fail_job(Job& job) noexcept {
+  finish(job, Finish::kFailed, said_why(""));
+}
+
+// Of the queue, whoever was cancelled or is late; nullptr: nobody.
+std::unique_ptr<Scheduler::Job> Scheduler::take_gone(const std::unordered_set<std::uint64_t>& cancelled,
+                                                     Clock::time_point now) {
+  const std::lock_guard lock(mutex_);
+  const auto gone = std::ranges::find_if(queue_, [&](const auto& job) {
+    return cancelled.contains(job->id) || (job->request.deadline && now >= *job->request.deadline);
+  });
+  if (gone == queue_.end()) return nullptr;
+  std::unique_ptr<Job> job = std::move(*gone);
+  queue_.erase(gone);
+  ++load_.finished[static_cast<int>(cancelled.contains(job->id) ? Finish::kCancelled : Finish::kDeadline)];
+  return job;
 }
 
 void Scheduler::end_some() {
   const auto now = Clock::now();
   std::unordered_set<std::uint64_t> cancelled;
-  Jobs gone;  // from the queue
   {
     const std::lock_guard lock(mutex_);
     woken_ = false;
     cancelled.swap(cancelled_);
-    const auto leaves = [&](const std::unique_ptr<Job>& job) {
-      return cancelled.contains(job->id) || (job->request.deadline && now >= *job->request.deadline);
-    };
-    for (auto& job : queue_)
-      if (leaves(job)) gone.push_back(std::move(job));
-    std::erase(queue_, nullptr);
   }
-  for (auto& job : gone) finish(*job, cancelled.contains(job->id) ? Finish::kCancelled : Finish::kDeadline);
-  for (auto& job : running_) {
-    if (cancelled.contains(job->id))
-      finish(*job, Finish::kCancelled);
-    else if (job->request.deadline && now >= *job->request.deadline)
-      finish(*job, Finish::kDeadline);
-  }
-  const std::lock_guard lock(mutex_);
-  for (const auto& job : gone) ++load_.finished[static_cast<int>(*job->over)];
+  const auto how = [&](const Job& job) { return cancelled.contains(job.id) ? Finish::kCancelled : Finish::kDeadline; };
+  while (const auto job = take_gone(cancelled, now)) finish(*job, how(*job));
+  for (auto& job : running_)
+    if (cancelled.contains(job->id) || (job->request.deadline && now >= *job->request.deadline))
+      finish(*job, how(*job));
 }
 
 // First come, first served: what does not fit yet is not overtaken.
-void Scheduler::admit() {
+std::unique_ptr<Scheduler::Job> Scheduler::take_next() {
   const std::lock_guard lock(mutex_);
-  while (!queue_.empty() && static_cast<int>(running_.size()) < options_.max_sequences) {
-    Job& first = *queue_.front();
-    if (load_.promised_bytes + first.need > options_.pool_bytes) break;
-    load_.promised_bytes += first.need;
-    first.usage.queue_ms = ms_since(first.submitted);
-    if (options_.prefix_bytes > 0 && first.rule) load_.prefix_queries += first.usage.prompt_tokens;
-    go_on_from_kept(first);  // before kept beginnings give way to others: this one's pages stay then
-    running_.push_back(std::move(queue_.front()));
+  std::unique_ptr<Job> job;
+  if (!queue_.empty() && static_cast<int>(running_.size()) < options_.max_sequences &&
+      load_.promised_bytes + queue_.front()->need <= options_.pool_bytes) {
+    job = std::move(queue_.front());
     queue_.pop_front();
+    load_.promised_bytes += job->need;
+    if (options_.prefix_bytes > 0 && job->rule) load_.prefix_queries += job->usage.prompt_tokens;
   }
   load_.waiting = static_cast<int>(queue_.size());
-  load_.running = static_cast<int>(running_.size());
+  load_.running = static_cast<int>(running_.size()) + (job == nullptr ? 0 : 1);
   load_.running_peak = std::max(load_.running_peak, load_.running);
+  return job;
 }
 
-void Scheduler::restore() {
-  const int learned = decoder_->model().hyper().learned_positions;
-  bool failed = false;
-  for (auto& job : running_) {
-    if (job->request.resume == nullptr) continue;
+void Scheduler::admit() {
+  while (auto next = take_next()) {
+    Job& job = *next;
+    running_.push_back(std::move(next));
+    job.usage.queue_ms = ms_since(job.submitted);
     try {
-      std::exchange(job->request.resume, nullptr)->load(*job->sequence);
-      job->evicted_before = job->sequence->cache().evicted();
-      const auto all = job->sequence->cache().next() + std::ssize(job->request.prompt) + job->request.max_tokens;
-      if (learned > 0 && all > learned + 1)
-        fail("{} tokens before and to come are more than the {} positions that this model has learned", all, learned);
-    } catch (const Error& e) {
-      finish(*job, Finish::kFailed, e.what());
-      failed = true;
+      go_on_from_kept(job);  // before kept beginnings give way to others: this one's pages stay then
+      if (job.request.resume != nullptr) restore(job);
+    } catch (...) {
+      fail_job(job);
     }
   }
-  if (failed) clear_away();
+}
+
+// The cache of one that goes on from a snapshot.
+void Scheduler::restore(Job& job) {
+  std::exchange(job.request.resume, nullptr)->load(*job.sequence);
+  if (job.request.prompt.empty())
+    job.sequence->read(job.next);
+  else
+    job.sequence->read(job.request.prompt);
+  job.evicted_before = job.sequence->cache().evicted();
+  const int learned = decoder_->model().hyper().learned_positions;
+  const auto all = job.sequence->cache().next() + std::ssize(job.request.prompt) + job.request.max_tokens;
+  if (learned > 0 && all > learned + 1)
+    fail("{} tokens before and to come are more than the {} positions that this model has learned", all, learned);
 }
 
 void Scheduler::go_on_from_kept(Job& job) {
-  if (!job.rule) return;
-  Cache* kept = prefixes_.find(*job.rule, job.request.prompt, job.read);
+  if (!job.rule || !job.in_prompt()) return;
+  const std::size_t before = job.sequence->tokens_read();
+  Cache* kept = prefixes_.find(*job.rule, job.request.prompt, before);
   if (kept == nullptr) return;
   job.sequence->go_on_from(*kept);
   const auto read = static_cast<std::size_t>(kept->next());
-  job.usage.cached += static_cast<long long>(read - job.read);
-  prefix_hits_ += static_cast<long long>(read - job.read);
-  job.read = read;
+  job.usage.cached += static_cast<long long>(read - before);
+  prefix_hits_ += static_cast<long long>(read - before);
+  job.sequence->skip(read);
 }
 
 // Whether another reads in this step what `job` would read next, so that it can go on from there in the next one.
 bool Scheduler::read_by_another(const Job& job) const {
-  if (options_.prefix_bytes == 0 || !job.rule) return false;
+  if (options_.prefix_bytes == 0 || !job.rule || !job.in_prompt()) return false;
   return std::ranges::any_of(running_, [&](const auto& other) {
-    if (!other->rule || !other->reading() || other->tokens.empty() || other->moment != Moment::kPrompt) return false;
+    if (!other->rule || !other->begun || !other->in_prompt()) return false;
     const auto& prompt = other->request.prompt;
-    const std::size_t end = other->read + other->tokens.size();
-    return other->read == job.read && end < job.request.prompt.size() && other->request.method == job.request.method &&
+    const std::size_t from = other->sequence->tokens_read(), end = from + other->share.work.tokens.size();
+    return end < prompt.size() && from == job.sequence->tokens_read() && end < job.request.prompt.size() &&
+           other->request.method == job.request.method &&
            std::equal(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(end), job.request.prompt.begin());
   });
 }
 
-int Scheduler::share_out() {
+// `job` takes part in this step.
+void Scheduler::begin(Job& job) noexcept {
+  job.reading = job.in_prompt();
+  job.begun = StepLoop::begin(job.share);
+  if (!job.begun) fail_share(job);
+}
+
+void Scheduler::share_out() {
   int left = options_.step_tokens;
   for (auto& job : running_) {
-    job->tokens = {};
-    if (job->reading() || job->repeating() || !job->listener->ready()) continue;
-    job->moment = Moment::kDecode;
-    job->sequence->make_room(1, job->moment, false);
-    job->tokens = {&job->next, 1};
+    job->begun = false;
+    if (job->over || job->sequence->stage() != Sequence::Stage::kDecode || !job->listener->ready()) continue;
+    begin(*job);
     --left;
   }
   for (auto& job : running_) {
-    if (job->repeating() && left >= options_.chunk) {
-      job->tokens = std::span(job->request.prompt).subspan(job->repeated);  // as many as go into a chunk
-      job->moment = Moment::kPrompt;
-      left -= options_.chunk;
+    if (job->over || job->begun || job->sequence->stage() == Sequence::Stage::kDecode || left < options_.chunk)
+      continue;
+    try {
+      go_on_from_kept(*job);  // somebody may have come further since
+    } catch (...) {
+      fail_job(*job);
       continue;
     }
-    if (!job->reading() || left < options_.chunk) continue;
-    go_on_from_kept(*job);  // somebody may have come further since
     if (read_by_another(*job)) continue;
-    const std::span<const TokenId> rest = std::span(job->request.prompt).subspan(job->read);
-    const std::size_t wanted = std::min(rest.size(), static_cast<std::size_t>(options_.chunk));
-    job->tokens = rest.first(job->sequence->make_room(wanted, Moment::kPrompt, false));
-    job->moment = job->tokens.size() == rest.size() ? Moment::kPromptEnd : Moment::kPrompt;
-    left -= static_cast<int>(job->tokens.size());
+    begin(*job);
+    left -= static_cast<int>(job->share.work.tokens.size());
   }
-  return options_.step_tokens - left;
 }
 
-void Scheduler::run_group(const std::vector<Job*>& group) {
-  std::span<const float> logits;
+// `job` took part in a step.
+void Scheduler::go_on(Job& job) noexcept {
+  if (job.share.failure) return fail_share(job);
   try {
-    steps_.clear();
-    for (Job* job : group)
-      steps_.push_back(job->repeating() ? job->sequence->begin_repeat(job->request.prompt, job->repeated)
-                                        : job->sequence->begin(job->tokens, false));
-    logits = decoder_->step(steps_);
-    for (Job* job : group) {
-      if (job->repeating())
-        job->sequence->end_repeat();
-      else if (job->moment == Moment::kPromptEnd && job->sequence->repeats())
-        job->sequence->end(job->tokens.size(), Moment::kPrompt);
-      else
-        job->sequence->end(job->tokens.size(), job->moment);
-    }
-  } catch (const Error& e) {  // no memory: their caches are no longer what they should be
-    for (Job* job : group) finish(*job, Finish::kFailed, e.what());
-    return;
+    if (!job.share.logits.empty())
+      advance(job, job.share.logits);
+    else if (job.rule && job.in_prompt())
+      keep_beginning(job);
+  } catch (...) {  // of the sampler, too: a grammar that cannot be met, logits that are no numbers
+    fail_job(job);
   }
-  const std::size_t width = logits.size() / group.size();
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    Job& job = *group[i];
-    if (job.reading()) job.read += job.tokens.size();
-    if (job.reading()) {
-      if (!job.rule) continue;
-      prefixes_.keep(*job.rule, std::span(job.request.prompt).first(job.read), job.sequence->cache(),
-                     options_.prefix_bytes);
-      continue;
-    }
-    auto next = logits.subspan(i * width, width);
-    if (!job.repeating() && job.moment == Moment::kPromptEnd && job.sequence->repeats()) {
-      job.logits.assign(next.begin(), next.end());
-      continue;
-    }
-    if (job.repeating() && job.repeated < job.request.prompt.size()) continue;
-    const std::vector<float> before = std::exchange(job.logits, {});
-    if (!before.empty()) {
-      job.sequence->end(0, Moment::kPromptEnd);
-      next = before;
-    }
-    try {
-      advance(job, next);
-    } catch (const Error& e) {  // of the sampler: a grammar that cannot be met, logits that are no numbers
-      finish(job, Finish::kFailed, e.what());
-    }
+}
+
+void Scheduler::fail_share(Job& job) noexcept {
+  try {
+    std::rethrow_exception(std::exchange(job.share.failure, nullptr));
+  } catch (...) {
+    fail_job(job);
+  }
+}
+
+// For others; without memory nothing is kept.
+void Scheduler::keep_beginning(Job& job) noexcept {
+  try {
+    prefixes_.keep(*job.rule, std::span(job.request.prompt).first(job.sequence->tokens_read()), job.sequence->cache(),
+                   options_.prefix_bytes);
+  } catch (...) {
   }
 }
 
@@ -374,7 +405,8 @@ void Scheduler::advance(Job& job, std::span<const float> logits) {
     const float top = *std::ranges::max_element(logits);
     for (const float logit : logits) log_sum += std::exp(static_cast<double>(logit) - top);
     log_sum = top + std::log(log_sum);
-    std::vector<TokenId> order(logits.size());
+    auto& order = job.order;
+    order.resize(logits.size());
     std::iota(order.begin(), order.end(), 0);
     const auto most = std::min<std::ptrdiff_t>(request.top_logprobs, std::ssize(order));
     std::ranges::partial_sort(order, order.begin() + most, std::greater(), [&](TokenId t) { return logits[t]; });
@@ -383,11 +415,7 @@ void Scheduler::advance(Job& job, std::span<const float> logits) {
       job.top.emplace_back(order[i], static_cast<float>(logits[order[i]] - log_sum));
     written.top_logprobs = job.top;
   }
-  try {
-    written.token = job.next = job.sampler->sample(logits);
-  } catch (const Error& e) {  // a grammar that cannot be met, logits that are no numbers
-    return finish(job, Finish::kFailed, e.what());
-  }
+  written.token = job.next = job.sampler->sample(logits);
   if (request.top_logprobs >= 0) written.logprob = static_cast<float>(logits[written.token] - log_sum);
   written.end = vocabulary_ != nullptr && !request.ignore_end && vocabulary_->is_end(written.token);
   if (job.usage.tokens++ == 0) job.usage.ttft_ms = ms_since(job.submitted);
@@ -398,6 +426,8 @@ void Scheduler::advance(Job& job, std::span<const float> logits) {
     finish(job, Finish::kStopped);
   else if (job.usage.tokens == request.max_tokens)
     finish(job, Finish::kLength);
+  else
+    job.sequence->read(job.next);
 }
 
 void Scheduler::clear_away() {
@@ -431,26 +461,30 @@ bool Scheduler::step() {
   end_some();
   clear_away();
   admit();
-  restore();
-  const int tokens = share_out();
-  if (tokens == 0) return false;
+  share_out();
   long long prompt = 0, written = 0;
+  bool stepped = false;
   for (const Rotation rotation : {Rotation::kNever, Rotation::kAtWrite, Rotation::kLate, Rotation::kRecompute}) {
-    std::vector<Job*> group;
+    group_.clear();
     for (auto& job : running_)
-      if (!job->tokens.empty() && job->sequence->rule().rotation == rotation) group.push_back(job.get());
-    if (group.empty()) continue;
-    for (const Job* job : group) prompt += job->reading() ? static_cast<long long>(job->tokens.size()) : 0;
-    for (const Job* job : group) written -= job->usage.tokens;
-    run_group(group);
-    for (const Job* job : group) written += job->usage.tokens;
+      if (job->begun && job->sequence->rule().rotation == rotation) group_.push_back(&job->share);
+    if (group_.empty()) continue;
+    stepped = true;
+    loop_.run(group_, [&](StepShare& share) {
+      Job& job = *static_cast<JobShare&>(share).job;
+      if (job.reading) prompt += static_cast<long long>(share.work.tokens.size());
+      written -= job.usage.tokens;
+      go_on(job);
+      written += job.usage.tokens;
+    });
   }
+  const bool ended = std::ranges::any_of(running_, [](const auto& job) { return job->over.has_value(); });
   clear_away();
   const std::lock_guard lock(mutex_);
-  ++load_.steps;
+  if (stepped) ++load_.steps;
   load_.prompt_tokens += prompt;
   load_.tokens += written;
-  return true;
+  return stepped || ended;
 }
 
 void Scheduler::run(std::stop_token stop) {

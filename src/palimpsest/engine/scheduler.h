@@ -26,7 +26,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/prefix_cache.h"
 #include "palimpsest/engine/request.h"
-#include "palimpsest/engine/sequence.h"
+#include "palimpsest/engine/step_loop.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
@@ -83,19 +83,26 @@ class Scheduler {
 
  private:
   struct Job;
+  struct JobShare;
   using Jobs = std::vector<std::unique_ptr<Job>>;
 
   std::size_t need_of(const Request& request) const;
   SessionOptions options_of(const Request& request) const;
+  std::unique_ptr<Job> take_next();  // of the queue; nullptr: nobody, or there is no room yet
   void admit();
-  void restore();  // the caches of the newly admitted that go on from a snapshot
+  void restore(Job& job);
   void go_on_from_kept(Job& job);
   bool read_by_another(const Job& job) const;
-  void end_some();  // the cancelled and the late
-  int share_out();  // who takes how many tokens in this step; how many in all
-  void run_group(const std::vector<Job*>& group);
+  std::unique_ptr<Job> take_gone(const std::unordered_set<std::uint64_t>& cancelled, Clock::time_point now);
+  void end_some();   // the cancelled and the late
+  void share_out();  // who takes part in this step
+  void begin(Job& job) noexcept;
+  void go_on(Job& job) noexcept;
+  void keep_beginning(Job& job) noexcept;
   void advance(Job& job, std::span<const float> logits);
-  void finish(Job& job, Finish finish, std::string error = {});
+  void finish(Job& job, Finish finish, std::string error = {}) noexcept;
+  void fail_job(Job& job) noexcept;
+  void fail_share(Job& job) noexcept;
   void clear_away();  // finished jobs, and their pages with them
 
   std::shared_ptr<Decoder> decoder_;
@@ -117,7 +124,8 @@ class Scheduler {
   Jobs running_;  // in the order they were admitted; of the stepping thread alone, as what follows
   PrefixCache prefixes_;
   long long prefix_hits_ = 0;
-  std::vector<SequenceStep> steps_;
+  StepLoop loop_;
+  std::vector<StepShare*> group_;  // that take part, with keys that are rotated alike
 };
 
 }  // namespace palimpsest

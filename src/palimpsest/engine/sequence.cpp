@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <utility>
 
 #include "palimpsest/attention/read_rows.h"
 #include "palimpsest/budget/split.h"
@@ -224,15 +225,104 @@ void Sequence::show(int coming, Moment moment) {
     for (int t = 0; t < cache_->tables(); ++t) show_table(t);
 }
 
-std::size_t Sequence::make_room(std::size_t wanted, Moment moment, bool all_logits) {
+void Sequence::read(std::span<const TokenId> prompt, bool all_logits) {
+  assert(!prompt.empty());
+  stage_ = Stage::kPrompt;
+  prompt_ = prompt;
+  all_logits_ = all_logits;
+  read_ = repeated_ = 0;
+}
+
+void Sequence::read(TokenId token) {
+  stage_ = Stage::kDecode;
+  token_ = token;
+  all_logits_ = false;
+}
+
+void Sequence::skip(std::size_t tokens) {
+  assert(stage_ == Stage::kPrompt && tokens >= read_ && tokens < prompt_.size());
+  read_ = tokens;
+}
+
+std::size_t Sequence::tokens_left() const {
+  switch (stage_) {
+    case Stage::kIdle:
+      return 0;
+    case Stage::kPrompt:
+      return prompt_.size() - read_ + (repeats() ? prompt_.size() : 0);
+    case Stage::kRepeat:
+      return prompt_.size() - repeated_;
+    case Stage::kDecode:
+      return 1;
+  }
+  return 0;
+}
+
+std::size_t Sequence::tokens_next() const {
+  if (stage_ == Stage::kIdle || stage_ == Stage::kDecode) return tokens_left();
+  const auto chunk = static_cast<std::size_t>(options_.chunk);
+  if (stage_ == Stage::kRepeat) return std::min(options_.repeat.size() + prompt_.size() - repeated_, chunk);
+  return options_.method.cache ? std::min(prompt_.size() - read_, chunk) : prompt_.size() - read_;
+}
+
+Work Sequence::next() {
+  assert(stage_ != Stage::kIdle);
+  if (stage_ == Stage::kRepeat) return insert(next_repeated(), true);
+  running_ = make_room();
+  const auto tokens =
+      stage_ == Stage::kDecode ? std::span<const TokenId>(&token_, 1) : prompt_.subspan(read_, running_);
+  return insert(tokens, !repeats());
+}
+
+std::span<const float> Sequence::done(std::span<const float> logits) {
+  if (hearing_failed_.test()) {
+    hearing_failed_.clear();
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+  switch (stage_) {
+    case Stage::kIdle:
+      assert(false);
+      return {};
+    case Stage::kDecode:
+      end(1, Moment::kDecode);
+      stage_ = Stage::kIdle;
+      return logits;
+    case Stage::kPrompt: {
+      const std::size_t rows = all_logits_ ? running_ : 1;
+      const auto mine = logits.last(logits.size() / (all_logits_ ? step_tokens_ : 1) * rows);
+      read_ += running_;
+      if (read_ < prompt_.size()) {
+        end(running_, Moment::kPrompt);
+        return all_logits_ ? mine : std::span<const float>();
+      }
+      end(running_, repeats() ? Moment::kPrompt : Moment::kPromptEnd);
+      stage_ = repeats() ? Stage::kRepeat : Stage::kIdle;
+      if (all_logits_ || !repeats()) return mine;
+      logits_.assign(mine.begin(), mine.end());
+      return {};
+    }
+    case Stage::kRepeat:
+      cache_->undo(static_cast<int>(part_.size()));
+      evictor_.forget(*cache_);
+      if (repeated_ < prompt_.size()) return {};
+      end(0, Moment::kPromptEnd);
+      stage_ = Stage::kIdle;
+      return all_logits_ ? std::span<const float>() : logits_;
+  }
+  return {};
+}
+
+// Drops what is due. How many tokens may go through the model at once now.
+std::size_t Sequence::make_room() {
   const Method& m = options_.method;
+  const std::size_t wanted = stage_ == Stage::kDecode ? 1 : prompt_.size() - read_;
   if (!m.cache) {
     const std::size_t free = static_cast<std::size_t>(m.budget) - window_.size();
-    return all_logits ? std::min(wanted, std::max<std::size_t>(1, free)) : wanted;
+    return all_logits_ ? std::min(wanted, std::max<std::size_t>(1, free)) : wanted;
   }
   std::size_t most = static_cast<std::size_t>(options_.chunk);
   if (m.evicts()) {
-    evict(1, moment);
+    evict(1, moment());
     if (m.windowed() && rule_.window == 0 && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage)) {
       const int room = evictor_.room(*cache_);
       assert(room >= 1);
@@ -242,28 +332,20 @@ std::size_t Sequence::make_room(std::size_t wanted, Moment moment, bool all_logi
   return std::min(wanted, most);
 }
 
-SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits) {
-  return begin(tokens, all_logits, false);
-}
-
-SequenceStep Sequence::begin_repeat(std::span<const TokenId> prompt, std::size_t& from) {
-  assert(repeats() && from < prompt.size());
+// The next part of the prompt, behind the words that ask for it.
+std::span<const TokenId> Sequence::next_repeated() {
   const auto chunk = static_cast<std::size_t>(options_.chunk);
   part_ = options_.repeat;
   if (part_.size() >= chunk) part_.clear();
-  const std::size_t count = std::min(prompt.size() - from, chunk - part_.size());
-  part_.insert(part_.end(), prompt.begin() + static_cast<std::ptrdiff_t>(from),
-               prompt.begin() + static_cast<std::ptrdiff_t>(from + count));
-  from += count;
-  return begin(part_, false, true);
+  const auto rest = prompt_.subspan(repeated_);
+  const auto part = rest.first(std::min(rest.size(), chunk - part_.size()));
+  part_.insert(part_.end(), part.begin(), part.end());
+  repeated_ += part.size();
+  return part_;
 }
 
-void Sequence::end_repeat() {
-  cache_->undo(static_cast<int>(part_.size()));
-  evictor_.forget(*cache_);
-}
-
-SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits, bool repeating) {
+// Takes slots. `collect`: the policy hears of weights.
+SequenceStep Sequence::insert(std::span<const TokenId> tokens, bool collect) {
   SequenceStep step;
   if (!options_.method.cache) {
     const std::ptrdiff_t budget = options_.method.budget, sinks = options_.method.sinks();
@@ -272,6 +354,7 @@ SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits, b
     cache_->clear();
     tokens = window_;
   }
+  step_tokens_ = tokens.size();
   cache_->insert(static_cast<int>(tokens.size()));
   if (options_.memory_limit > 0 && cache_->bytes_in_use() > options_.memory_limit)
     fail("the cache holds {} tokens and reached its limit of {} MiB: give a --budget, or ask for fewer tokens",
@@ -279,7 +362,7 @@ SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits, b
   step.cache = cache_.get();
   step.rule = rule_;
   step.tokens = tokens;
-  step.all_logits = all_logits;
+  step.all_logits = all_logits_ && stage_ == Stage::kPrompt;
   const auto make_room = [this](std::vector<std::vector<float>>& rows, std::vector<float*>& of) {
     for (std::size_t t = 0; t < of.size(); ++t) {
       auto& row = rows[t % rows.size()];
@@ -289,7 +372,7 @@ SequenceStep Sequence::begin(std::span<const TokenId> tokens, bool all_logits, b
   };
   make_room(weights_, weights_of_);
   make_room(sums_, sums_of_);
-  if (!weights_.empty() && (repeating || !repeats())) {
+  if (!weights_.empty() && collect) {
     step.received_as = evictor_.needs().received;
     step.weights = weights_of_.data();
     if (!sums_.empty()) step.sums = sums_of_.data();
@@ -313,24 +396,37 @@ std::size_t Sequence::weights_wanted(int table) const {
   return static_cast<std::size_t>(slots.slots + (slots.merged == nullptr ? 0 : slots.merged->places()));
 }
 
-void Sequence::received(int layer, int kv_head) {
-  const int table = cache_->table_of(layer, kv_head);
-  const std::size_t count = weights_wanted(table);
-  const auto of = [&](const std::vector<std::vector<float>>& rows) {
-    return rows.empty() ? std::span<const float>() : std::span(rows[static_cast<std::size_t>(kv_head)]).first(count);
-  };
-  evictor_.received(*cache_, table, of(weights_), of(sums_));
+template <typename Hear>
+void Sequence::guarded(Hear hear) noexcept {
+  try {
+    hear();
+  } catch (...) {
+    if (!hearing_failed_.test_and_set()) failure_ = std::current_exception();
+  }
 }
 
-void Sequence::born(int layer, int kv_head, Rows keys, Rows values) {
-  evictor_.born(*cache_, cache_->table_of(layer, kv_head), keys, values);
+void Sequence::received(int layer, int kv_head) noexcept {
+  guarded([&] {
+    const int table = cache_->table_of(layer, kv_head);
+    const std::size_t count = weights_wanted(table);
+    const auto of = [&](const std::vector<std::vector<float>>& rows) {
+      return rows.empty() ? std::span<const float>() : std::span(rows[static_cast<std::size_t>(kv_head)]).first(count);
+    };
+    evictor_.received(*cache_, table, of(weights_), of(sums_));
+  });
 }
 
-void Sequence::asked(int layer, int query_head, Rows queries) {
-  const auto floats = static_cast<std::size_t>(query_floats(queries.width));
-  add_queries(queries, cache_->next() - queries.count,
-              cache_->of_head(layer, query_head / group_)
-                  .subspan(static_cast<std::size_t>(query_head % group_) * floats, floats));
+void Sequence::born(int layer, int kv_head, Rows keys, Rows values) noexcept {
+  guarded([&] { evictor_.born(*cache_, cache_->table_of(layer, kv_head), keys, values); });
+}
+
+void Sequence::asked(int layer, int query_head, Rows queries) noexcept {
+  guarded([&] {
+    const auto floats = static_cast<std::size_t>(query_floats(queries.width));
+    add_queries(queries, cache_->next() - queries.count,
+                cache_->of_head(layer, query_head / group_)
+                    .subspan(static_cast<std::size_t>(query_head % group_) * floats, floats));
+  });
 }
 
 void Sequence::end(std::size_t tokens, Moment moment) {
@@ -339,10 +435,6 @@ void Sequence::end(std::size_t tokens, Moment moment) {
   // What a prompt's chunks took beyond the budget goes back, wherever the survivors are.
   if (m.evicts() && m.cache && moment == Moment::kPromptEnd && cache_->gather_up(0, workers_.get()))
     evictor_.forget(*cache_);
-}
-
-void Sequence::pretend(int tokens) {
-  cache_->insert(tokens);
 }
 
 void Sequence::go_on_from(Cache& kept) {
@@ -383,6 +475,7 @@ void Sequence::clear() {
   cache_->clear();
   evictor_.clear(*cache_);
   window_.clear();
+  stage_ = Stage::kIdle;
 }
 
 }  // namespace palimpsest

@@ -1,13 +1,15 @@
-// What one sequence remembers: its cache, its method, and what is done around each step of the model.
+// What one sequence remembers: its cache, its method, and which tokens it has yet to read. It owns its stage:
 //
-//   make_room           evict what is due
-//   begin               slots for the new tokens
-//   the model's step    keys and values are written, attention sees them; the evictor hears of weights: received()
-//   end                 the cache is brought back to its budget
+//   read(prompt)   kPrompt   in chunks; each is followed by an eviction down to the budget
+//                  kRepeat   if its policy wants it, the model repeats the prompt, to be watched (Needs::repeat)
+//   read(token)    kDecode   one token, that was just sampled
 //
-// Session and Lockstep call them in this order.
+// A step of the model (engine/step_loop.h) is next(), the model, done(). While the model runs, keys and values are
+// written, attention sees them, and the evictor hears of weights: received().
 #pragma once
 
+#include <atomic>
+#include <exception>
 #include <memory>
 #include <span>
 #include <vector>
@@ -53,6 +55,9 @@ struct EvictionTimes {      // since the sequence was made
   long long evictions = 0;  // plans that dropped a token
 };
 
+// A sequence's share of a step: its tokens, and how they attend to its cache.
+using Work = SequenceStep;
+
 class Sequence final : AttentionReceiver {
  public:
   // `workers` carry what the mechanisms shift and gather move; `pool`: of several sequences, nullptr: one of its own.
@@ -60,20 +65,31 @@ class Sequence final : AttentionReceiver {
   Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers,
            std::shared_ptr<PagePool> pool = nullptr);
 
-  // Drops what is due. How many of `wanted` tokens may go through the model at once now.
-  std::size_t make_room(std::size_t wanted, Moment moment, bool all_logits);
-  // Takes slots for the tokens. The step's share of this sequence; its rows of logits may be more than were asked for:
-  // the last ones are those of `tokens`.
-  SequenceStep begin(std::span<const TokenId> tokens, bool all_logits);
-  void end(std::size_t tokens, Moment moment);
-  void pretend(int tokens);  // begin without a model
+  enum class Stage { kIdle, kPrompt, kRepeat, kDecode };
+  Stage stage() const { return stage_; }
 
-  // Whether the model is to repeat a prompt that it has read. Then its last chunk's end is Moment::kPrompt; steps of
-  // begin_repeat and end_repeat follow until `from`, 0 at first, has come to the prompt's end; then end(0, kPromptEnd).
-  bool repeats() const { return evictor_.needs().repeat; }
-  SequenceStep begin_repeat(std::span<const TokenId> prompt, std::size_t& from);
-  void end_repeat();
+  // What is to be read; what was not read yet is forgotten. The prompt's tokens must stay where they are. With
+  // `all_logits` done() returns the logits of every token, not of the last one only.
+  void read(std::span<const TokenId> prompt, bool all_logits = false);
+  void read(TokenId token);
+  // The cache holds the first `tokens` of the prompt already (go_on_from), but not all.
+  void skip(std::size_t tokens);
+  std::size_t tokens_read() const { return read_; }  // of the prompt
+  // Tokens that have yet to go through the model before there are logits to sample from.
+  std::size_t tokens_left() const;
+  // next() will name no more than so many. They do not depend on other sequences.
+  std::size_t tokens_next() const;
+
+  // Evicts what is due and takes slots for the tokens that are named: a chunk of the prompt, or the token. Not while
+  // kIdle. Throws Error or std::bad_alloc; the sequence is of no use then.
+  Work next();
+  // The model ran. Brings the cache back to its budget. Logits [rows][vocabulary] are those of the work's tokens, all
+  // or the last; returns those to go on with: empty while there is more of the prompt (unless all are wanted). Throws
+  // as next() does.
+  std::span<const float> done(std::span<const float> logits);
   void clear();
+
+  bool repeats() const { return evictor_.needs().repeat; }  // the model repeats a prompt that it has read
 
   // This sequence read what `kept` holds, see Cache::share().
   void go_on_from(Cache& kept);
@@ -92,10 +108,17 @@ class Sequence final : AttentionReceiver {
   const EvictionTimes& times() const { return times_; }
 
  private:
-  void received(int layer, int kv_head) override;
-  void born(int layer, int kv_head, Rows keys, Rows values) override;
-  void asked(int layer, int query_head, Rows queries) override;
-  SequenceStep begin(std::span<const TokenId> tokens, bool all_logits, bool repeating);
+  // On the threads of the model's step, which no exception may leave: done() throws it.
+  void received(int layer, int kv_head) noexcept override;
+  void born(int layer, int kv_head, Rows keys, Rows values) noexcept override;
+  void asked(int layer, int query_head, Rows queries) noexcept override;
+  template <typename Hear>
+  void guarded(Hear hear) noexcept;
+  std::size_t make_room();
+  SequenceStep insert(std::span<const TokenId> tokens, bool collect);
+  std::span<const TokenId> next_repeated();
+  void end(std::size_t tokens, Moment moment);
+  Moment moment() const { return stage_ == Stage::kDecode ? Moment::kDecode : Moment::kPrompt; }
   std::size_t weights_wanted(int table) const;  // of its slots, and of tokens merged into them
   void show(int coming, Moment moment);
   void evict(int coming, Moment moment);
@@ -115,7 +138,18 @@ class Sequence final : AttentionReceiver {
   std::vector<float*> weights_of_, sums_of_;  // [layers * kv_heads]
   EvictionTimes times_;
   std::vector<TokenId> window_;  // without a cache: the tokens that are read anew
-  std::vector<TokenId> part_;    // of a prompt that is repeated
+
+  Stage stage_ = Stage::kIdle;
+  std::span<const TokenId> prompt_;
+  TokenId token_ = -1;  // kDecode
+  bool all_logits_ = false;
+  std::size_t read_ = 0, repeated_ = 0;  // tokens of the prompt
+  std::size_t running_ = 0;              // tokens that next() named
+  std::size_t step_tokens_ = 0;          // likewise, with those of a window that is read anew
+  std::vector<TokenId> part_;            // of a prompt that is repeated
+  std::vector<float> logits_;            // of the prompt's last token, while it is repeated
+  std::atomic_flag hearing_failed_;      // received(), born() or asked() threw, on any thread
+  std::exception_ptr failure_;           // what they threw first
 };
 
 }  // namespace palimpsest

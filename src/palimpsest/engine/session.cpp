@@ -15,70 +15,55 @@ std::shared_ptr<Workers> workers_for(const Decoder& decoder, const Method& metho
 }  // namespace
 
 Session::Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options)
-    : decoder_(std::move(decoder)), sequence_(*decoder_, options, workers_for(*decoder_, options.method)) {}
+    : loop_(std::move(decoder)), sequence_(loop_.decoder(), options, workers_for(loop_.decoder(), options.method)) {
+  share_.sequence = &sequence_;
+}
+
+std::span<const float> Session::step() {
+  StepShare* const share = &share_;
+  loop_.run_or_throw({&share, 1});
+  return share_.logits;
+}
 
 template <typename Done>
-void Session::in_chunks(std::span<const TokenId> tokens, bool prompt, bool all_logits, const Progress& progress,
-                        Done done) {
-  const auto all = tokens;
-  const auto total = static_cast<long long>(tokens.size());
-  const auto vocabulary = static_cast<std::size_t>(decoder_->model().hyper().vocabulary);
-  while (!tokens.empty()) {
-    Moment moment = prompt ? Moment::kPrompt : Moment::kDecode;
-    const auto chunk = tokens.first(sequence_.make_room(tokens.size(), moment, all_logits));
-    tokens = tokens.subspan(chunk.size());
-    const SequenceStep step = sequence_.begin(chunk, all_logits);
-    const auto logits = decoder_->step({&step, 1});
-    if (prompt && tokens.empty()) moment = Moment::kPromptEnd;
-    const bool repeats = moment == Moment::kPromptEnd && sequence_.repeats();
-    sequence_.end(chunk.size(), repeats ? Moment::kPrompt : moment);
-    done(logits.last(all_logits ? chunk.size() * vocabulary : vocabulary), chunk.size());
-    if (repeats) repeat(all);
-    if (progress && !progress(total - static_cast<long long>(tokens.size()), total)) return;
+void Session::read_prompt(std::span<const TokenId> tokens, bool all_logits, const Progress& progress, Done done) {
+  assert(!tokens.empty());
+  sequence_.read(tokens, all_logits);
+  while (sequence_.stage() != Sequence::Stage::kIdle) {
+    const auto logits = step();
+    if (!logits.empty()) done(logits);
+    if (sequence_.stage() == Sequence::Stage::kRepeat) continue;
+    const auto read = static_cast<long long>(sequence_.tokens_read());
+    if (progress && !progress(read, static_cast<long long>(tokens.size()))) return;
   }
 }
 
 std::span<const float> Session::prefill(std::span<const TokenId> tokens, const Progress& progress) {
-  assert(!tokens.empty());
   std::span<const float> last;
-  in_chunks(tokens, true, false, progress, [&](std::span<const float> logits, std::size_t) {
-    last = logits;
-    if (!sequence_.repeats()) return;
-    last_.assign(logits.begin(), logits.end());
-    last = last_;
-  });
+  read_prompt(tokens, false, progress, [&](std::span<const float> logits) { last = logits; });
   return last;
-}
-
-void Session::repeat(std::span<const TokenId> prompt) {
-  for (std::size_t from = 0; from < prompt.size();) {
-    const SequenceStep step = sequence_.begin_repeat(prompt, from);
-    decoder_->step({&step, 1});
-    sequence_.end_repeat();
-  }
-  sequence_.end(0, Moment::kPromptEnd);
 }
 
 std::span<const float> Session::decode(TokenId token) {
-  std::span<const float> last;
-  in_chunks({&token, 1}, false, false, {}, [&](std::span<const float> logits, std::size_t) { last = logits; });
-  return last;
+  sequence_.read(token);
+  return step();
 }
 
 void Session::read(std::span<const TokenId> tokens, const Visit& visit, const Progress& progress) {
   long long index = 0;
-  in_chunks(tokens, true, true, progress, [&](std::span<const float> logits, std::size_t count) {
-    const std::size_t width = logits.size() / count;
-    for (std::size_t i = 0; i < count; ++i) visit(index++, logits.subspan(i * width, width));
+  const auto width = static_cast<std::size_t>(decoder().model().hyper().vocabulary);
+  read_prompt(tokens, true, progress, [&](std::span<const float> logits) {
+    for (; !logits.empty(); logits = logits.subspan(width)) visit(index++, logits.first(width));
   });
 }
 
 void Session::pretend(long long tokens) {
-  while (tokens > 0) {
-    const std::size_t chunk = sequence_.make_room(static_cast<std::size_t>(tokens), Moment::kPrompt, false);
-    tokens -= static_cast<long long>(chunk);
-    sequence_.pretend(static_cast<int>(chunk));
-    sequence_.end(chunk, tokens > 0 ? Moment::kPrompt : Moment::kPromptEnd);
+  if (tokens <= 0) return;
+  const std::vector<TokenId> text(static_cast<std::size_t>(tokens));
+  sequence_.read(text);
+  while (sequence_.stage() != Sequence::Stage::kIdle) {
+    sequence_.next();
+    sequence_.done({});
   }
 }
 

@@ -1,11 +1,11 @@
-// One sequence and a decoder: the step loop evict -> insert -> attend.
+// One sequence and a decoder.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <span>
 
-#include "palimpsest/engine/sequence.h"
+#include "palimpsest/engine/step_loop.h"
 
 namespace palimpsest {
 
@@ -32,20 +32,21 @@ class Session {
   Sequence& sequence() { return sequence_; }
   const Sequence& sequence() const { return sequence_; }
   const Cache& cache() const { return sequence_.cache(); }
-  const Decoder& decoder() const { return *decoder_; }
+  const Decoder& decoder() const { return loop_.decoder(); }
   const Method& method() const { return sequence_.options().method; }
   const SessionOptions& options() const { return sequence_.options(); }
   const EvictionTimes& times() const { return sequence_.times(); }
   Position position() const { return cache().next(); }
 
  private:
+  // Steps until a prompt is read; `done` hears of the logits of each step that has some to go on with.
   template <typename Done>
-  void in_chunks(std::span<const TokenId> tokens, bool prompt, bool all_logits, const Progress& progress, Done done);
-  void repeat(std::span<const TokenId> prompt);
+  void read_prompt(std::span<const TokenId> tokens, bool all_logits, const Progress& progress, Done done);
+  std::span<const float> step();
 
-  std::shared_ptr<Decoder> decoder_;
+  StepLoop loop_;
   Sequence sequence_;
-  std::vector<float> last_;  // logits of a prompt that was repeated since
+  StepShare share_;
 };
 
 }  // namespace palimpsest

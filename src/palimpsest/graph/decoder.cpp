@@ -4,6 +4,7 @@
 #include <cassert>
 #include <chrono>
 #include <list>
+#include <utility>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/graph/cpu/attention_op.h"
@@ -94,6 +95,7 @@ struct Decoder::Impl {
   std::unique_ptr<AttentionPath> path;
   AttentionOp* op = nullptr;       // the path, if it is the fast one
   std::list<DecoderGraph> graphs;  // the most recently used first
+  DecoderGraph* prepared = nullptr;
   std::vector<float> staging, place_row, logits;
   StepTimes times;
 };
@@ -112,18 +114,33 @@ CacheOptions Decoder::cache_options() const {
 }
 
 std::span<const float> Decoder::step(std::span<const SequenceStep> sequences) {
+  prepare(sequences);
+  return run();
+}
+
+void Decoder::prepare(std::span<const SequenceStep> sequences) {
   Impl& d = *impl_;
   const double start = now_ms();
+  d.prepared = nullptr;
   d.step.prepare(sequences);
   const std::uint64_t shape = d.path->begin(d.step);
   DecoderGraph& g = d.graph_for(d.step.tokens(), static_cast<int>(d.step.rows().size()), shape);
   d.set_inputs(g);
   d.path->prepare(g, d.step);
-  const double built = now_ms();
+  d.prepared = &g;
+  d.times.build = now_ms() - start;
+}
+
+std::span<const float> Decoder::run() {
+  Impl& d = *impl_;
+  assert(d.prepared != nullptr);
+  const double start = now_ms();
+  DecoderGraph& g = *std::exchange(d.prepared, nullptr);
   run_graph(g, d.backend.get());
   d.path->finish(g, d.step);
   const std::span<const float> out = d.logits_of(g);
-  d.times = {built - start, now_ms() - built, d.op == nullptr ? 0 : d.op->milliseconds()};
+  d.times.compute = now_ms() - start;
+  d.times.attention = d.op == nullptr ? 0 : d.op->milliseconds();
   return out;
 }
 

@@ -30,8 +30,12 @@ class Decoder {
   CacheOptions cache_options() const;
 
   // Logits [rows][vocabulary], rows in the order of the sequences (all tokens or the last of each). Valid until the
-  // next step.
+  // next prepare(). Throws Error.
   std::span<const float> step(std::span<const SequenceStep> sequences);
+  // step() in two parts. prepare() builds the graph and takes all memory of the step; it may throw and writes nothing
+  // to the caches. run() runs what was prepared.
+  void prepare(std::span<const SequenceStep> sequences);
+  std::span<const float> run();
 
   int threads() const;
   const Model& model() const;

@@ -36,7 +36,7 @@ class AttentionReceiver {
   virtual void asked(int /*layer*/, int /*query_head*/, Rows /*queries*/) {}
 };
 
-// One sequence's share of a step. Before the call: cache->apply(plan), then cache->insert(tokens.size()).
+// One sequence's share of a step. Before the call: the plan was applied and slots for the tokens were taken.
 struct SequenceStep {
   Cache* cache = nullptr;
   AttentionRule rule = {};

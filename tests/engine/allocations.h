@@ -1,0 +1,14 @@
+// Every operator new of this program is counted, and one of them can be made to fail. ggml's C code calls malloc: it is
+// not seen here.
+#pragma once
+
+namespace palimpsest::testing {
+
+long long allocations();  // so far, of all threads
+
+// The n-th allocation from now on (0: the next one) throws std::bad_alloc, once.
+void fail_allocation(long long n);
+bool allocation_failed();  // since fail_allocation()
+void fail_no_allocation();
+
+}  // namespace palimpsest::testing

@@ -1,0 +1,84 @@
+#include "tests/engine/allocations.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+namespace {
+
+std::atomic<long long> count = 0, failing = -1;
+
+void* allocate(std::size_t size, std::size_t alignment) {
+  const long long n = count.fetch_add(1, std::memory_order_relaxed);
+  if (n == failing.load(std::memory_order_relaxed)) return nullptr;
+  if (size == 0) size = 1;
+  return alignment == 0 ? std::malloc(size)
+                        : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
+void* allocate_or_throw(std::size_t size, std::size_t alignment) {
+  if (void* memory = allocate(size, alignment)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  return allocate_or_throw(size, 0);
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return allocate_or_throw(size, static_cast<std::size_t>(alignment));
+}
+// Also those that std::stable_sort asks for its buffer: all that meet in `delete` must come from malloc.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return allocate(size, 0);
+}
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return allocate(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace palimpsest::testing {
+
+long long allocations() {
+  return count;
+}
+
+void fail_allocation(long long n) {
+  failing = count + n;
+}
+
+bool allocation_failed() {
+  return failing >= 0 && count > failing;
+}
+
+void fail_no_allocation() {
+  failing = -1;
+}
+
+TEST(Allocations, AreCountedAndFail) {
+  const long long before = allocations();
+  const auto one = std::make_unique<int>(1);
+  EXPECT_EQ(allocations(), before + 1);
+  fail_allocation(0);
+  EXPECT_FALSE(allocation_failed());
+  EXPECT_THROW(static_cast<void>(std::make_unique<int>(2)), std::bad_alloc);
+  EXPECT_TRUE(allocation_failed());
+  fail_no_allocation();
+}
+
+}  // namespace palimpsest::testing
