@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "palimpsest/attention/reference.h"
+#include "palimpsest/graph/cpu/step.h"
 #include "palimpsest/graph/graph.h"
 
 namespace palimpsest::testing {

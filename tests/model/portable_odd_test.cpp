@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "palimpsest/graph/cpu/attention_op.h"
+#include "palimpsest/graph/cpu/step.h"
 #include "palimpsest/graph/device/portable.h"
 #include "palimpsest/graph/graph.h"
 #include "palimpsest/model/backend.h"
