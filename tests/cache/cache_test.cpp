@@ -15,6 +15,7 @@ struct Variant {
   bool shared, pages;
   int page_size;
   CacheType type;
+  int spare_slots = 0;
 };
 
 std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
@@ -23,24 +24,29 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
                      : v.mechanism == Mechanism::kGather ? "Gather"
                      : v.mechanism == Mechanism::kBlock  ? "Block"
                      : v.mechanism == Mechanism::kAppend ? "Append"
+                     : v.mechanism == Mechanism::kMerge  ? "Merge"
                                                          : "InPlace") +
          (v.shared ? "Shared" : "PerHead") + (v.pages ? "" : "NoPages") + "Page" + std::to_string(v.page_size) +
-         (v.type == CacheType::kF32   ? "F32"
-          : v.type == CacheType::kF16 ? "F16"
-                                      : "BF16");
+         (v.type == CacheType::kF32    ? "F32"
+          : v.type == CacheType::kF16  ? "F16"
+          : v.type == CacheType::kBF16 ? "BF16"
+                                       : "Q8") +
+         (v.spare_slots > 0 ? "Spare" + std::to_string(v.spare_slots) : "");
 }
 
 CacheOptions options_of(const Variant& v) {
+  const bool q8 = v.type == CacheType::kQ8_0;
   return {.layers = 2,
           .kv_heads = 2,
-          .head_dim = 3,
-          .value_dim = 5,
+          .head_dim = q8 ? 64 : 3,
+          .value_dim = q8 ? 32 : 5,
           .type = v.type,
           .page_size = v.page_size,
           .mechanism = v.mechanism,
           .shared = v.shared,
           .track_rank = true,
           .columns = 2,
+          .spare_slots = v.spare_slots,
           .pages = v.pages};
 }
 
@@ -60,20 +66,30 @@ constexpr auto kSh = Mechanism::kShift;
 constexpr auto kGa = Mechanism::kGather;
 constexpr auto kBl = Mechanism::kBlock;
 constexpr auto kAp = Mechanism::kAppend;
+constexpr auto kMe = Mechanism::kMerge;
 INSTANTIATE_TEST_SUITE_P(
     Variants, CacheAgainstNaive,
-    ::testing::Values(Variant{kIn, true, true, 16, CacheType::kF16}, Variant{kIn, true, true, 64, CacheType::kF32},
-                      Variant{kIn, true, false, 32, CacheType::kF16}, Variant{kIn, true, true, 256, CacheType::kBF16},
-                      Variant{kIn, false, true, 16, CacheType::kF32}, Variant{kIn, false, true, 48, CacheType::kF16},
-                      Variant{kIn, false, false, 16, CacheType::kF16}, Variant{kSh, true, true, 16, CacheType::kF16},
-                      Variant{kSh, true, true, 64, CacheType::kF32}, Variant{kSh, true, false, 16, CacheType::kF16},
-                      Variant{kSh, false, true, 16, CacheType::kBF16}, Variant{kSh, false, true, 32, CacheType::kF32},
-                      Variant{kGa, true, true, 16, CacheType::kF16}, Variant{kGa, false, true, 32, CacheType::kBF16},
-                      Variant{kGa, false, true, 64, CacheType::kF32}, Variant{kGa, false, false, 16, CacheType::kF16},
-                      Variant{kBl, true, true, 16, CacheType::kF16}, Variant{kBl, false, true, 16, CacheType::kF32},
-                      Variant{kBl, false, true, 32, CacheType::kBF16}, Variant{kBl, false, false, 16, CacheType::kF16},
-                      Variant{kAp, true, true, 16, CacheType::kF16}, Variant{kAp, false, true, 16, CacheType::kF32},
-                      Variant{kAp, false, true, 48, CacheType::kF16}, Variant{kAp, true, false, 32, CacheType::kF16}),
+    ::testing::Values(
+        Variant{kIn, true, true, 16, CacheType::kF16}, Variant{kIn, true, true, 64, CacheType::kF32},
+        Variant{kIn, true, false, 32, CacheType::kF16}, Variant{kIn, true, true, 256, CacheType::kBF16},
+        Variant{kIn, false, true, 16, CacheType::kF32}, Variant{kIn, false, true, 48, CacheType::kF16},
+        Variant{kIn, false, false, 16, CacheType::kF16}, Variant{kSh, true, true, 16, CacheType::kF16},
+        Variant{kSh, true, true, 64, CacheType::kF32}, Variant{kSh, true, false, 16, CacheType::kF16},
+        Variant{kSh, false, true, 16, CacheType::kBF16}, Variant{kSh, false, true, 32, CacheType::kF32},
+        Variant{kGa, true, true, 16, CacheType::kF16}, Variant{kGa, false, true, 32, CacheType::kBF16},
+        Variant{kGa, false, true, 64, CacheType::kF32}, Variant{kGa, false, false, 16, CacheType::kF16},
+        Variant{kBl, true, true, 16, CacheType::kF16}, Variant{kBl, false, true, 16, CacheType::kF32},
+        Variant{kBl, false, true, 32, CacheType::kBF16}, Variant{kBl, false, false, 16, CacheType::kF16},
+        Variant{kAp, true, true, 16, CacheType::kF16}, Variant{kAp, false, true, 16, CacheType::kF32},
+        Variant{kAp, false, true, 48, CacheType::kF16}, Variant{kAp, true, false, 32, CacheType::kF16},
+        Variant{kMe, false, true, 16, CacheType::kF16}, Variant{kMe, false, true, 48, CacheType::kF32},
+        Variant{kMe, false, true, 16, CacheType::kQ8_0}, Variant{kMe, false, true, 32, CacheType::kBF16, 3},
+        Variant{kIn, true, true, 16, CacheType::kQ8_0}, Variant{kIn, false, true, 32, CacheType::kQ8_0, 4},
+        Variant{kSh, true, true, 32, CacheType::kQ8_0}, Variant{kSh, false, true, 16, CacheType::kQ8_0},
+        Variant{kGa, false, true, 16, CacheType::kQ8_0}, Variant{kBl, true, true, 16, CacheType::kQ8_0},
+        Variant{kAp, false, true, 16, CacheType::kQ8_0}, Variant{kIn, true, true, 16, CacheType::kF16, 5},
+        Variant{kSh, false, true, 16, CacheType::kF16, 17}, Variant{kBl, false, true, 16, CacheType::kF16, 5},
+        Variant{kAp, true, true, 16, CacheType::kF16, 5}, Variant{kGa, true, true, 16, CacheType::kF16, 9}),
     name_of);
 
 }  // namespace

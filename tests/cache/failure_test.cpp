@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <string>
 
 #include "palimpsest/cache/cache.h"
 #include "tests/cache/failing_memory.h"
+#include "tests/cache/herd.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -74,6 +77,39 @@ TEST_P(CacheWithoutMemory, AFailedDropChangesNothing) {
 INSTANTIATE_TEST_SUITE_P(Mechanisms, CacheWithoutMemory,
                          ::testing::Values(Mechanism::kInPlace, Mechanism::kShift, Mechanism::kGather,
                                            Mechanism::kBlock, Mechanism::kAppend, Mechanism::kMerge));
+
+// PALIMPSEST_CACHE_OPERATIONS=1000000 for the long form.
+TEST(CachesUnderFailure, AreAsBeforeAfterEachRollback) {
+  const char* const wanted = std::getenv("PALIMPSEST_CACHE_OPERATIONS");
+  const int operations = wanted == nullptr ? 4000 : std::atoi(wanted);
+  constexpr CacheType kTypes[] = {CacheType::kF16, CacheType::kF32, CacheType::kBF16, CacheType::kQ8_0};
+  constexpr int kHerd = 500;  // operations of one herd: then come other caches
+  Pair::counts() = {};
+  long long forks = 0, copied = 0;
+  for (int done = 0, seed = 1; done < operations && !HasFatalFailure(); done += kHerd, ++seed) {
+    Herd herd(kTypes[seed % 4], seed % 3 == 0 ? 48 : 16, static_cast<unsigned>(seed), true);
+    for (int i = 0; i < kHerd && !HasFatalFailure(); ++i) {
+      SCOPED_TRACE("herd " + std::to_string(seed) + " operation " + std::to_string(i));
+      herd.step();
+      if (i % 8 == 0) herd.check();
+    }
+    if (HasFatalFailure()) return;
+    herd.check();
+    forks += herd.forks + herd.crossings;
+    copied += static_cast<long long>(herd.pool->pages_copied());
+    herd.pairs.clear();
+    ASSERT_EQ(herd.pool->pages_in_use(), 0u);
+  }
+  const PairCounts& n = Pair::counts();
+  std::cout << operations << " operations, " << n.changes << " changes, " << n.failures << " failed acquisitions, "
+            << n.rollbacks << " rollbacks, " << n.tentative << " tentative tokens, " << n.rejected << " rejected, "
+            << n.edits << " edits, " << n.refused << " refused, " << n.merged << " merged tokens, " << forks
+            << " forks, " << copied << " pages copied\n";
+  for (const long long count : {n.failures, n.rollbacks, n.tentative, n.rejected, n.edits, forks, copied})
+    EXPECT_GT(count, operations / 100);
+  EXPECT_GT(n.merged, operations / 200);
+  EXPECT_GT(n.refused, operations / 1000);
+}
 
 }  // namespace
 }  // namespace palimpsest::testing

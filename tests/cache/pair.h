@@ -6,29 +6,45 @@
 #include <memory>
 #include <random>
 
-#include "tests/cache/naive_cache.h"
+#include "palimpsest/core/error.h"
+#include "tests/cache/failing_memory.h"
+#include "tests/cache/same_cache.h"
+#include "tests/cache/state.h"
 
 namespace palimpsest::testing {
 
+// How often what happened, of all pairs.
+struct PairCounts {
+  long long changes = 0, failures = 0, rollbacks = 0, tentative = 0, rejected = 0, edits = 0, refused = 0, merged = 0;
+};
+
 class Pair {
  public:
-  Pair(const CacheOptions& options, unsigned seed, std::shared_ptr<PagePool> pool = nullptr)
+  // `failures`: acquisitions of memory fail, and changes are rolled back, before each goes through.
+  Pair(const CacheOptions& options, unsigned seed, std::shared_ptr<PagePool> pool = nullptr, bool failures = false)
       : random_(seed),
+        failures_(failures),
         cache_(options, std::move(pool)),
         naive_(cache_.tables(), options.mechanism == Mechanism::kBlock ? options.page_size : 0) {}
 
   void step() {
     const int what = below(100);
-    if (what < 60)
+    if (what < 52)
       insert_and_drop();
-    else if (what < 75)
+    else if (what < 65)
       drop(below(4) == 0 ? 1000 : 1 + below(8));
-    else if (what < 90)
+    else if (what < 77)
       insert(1 + below(below(8) == 0 ? 60 : 4));
-    else if (what < 96)
+    else if (what < 81)
       undo();
+    else if (what < 89)
+      draft();
+    else if (what < 92)
+      edit();
+    else if (what < 95)
+      merge();
     else if (what < 98)
-      cache_.gather_up(below(40), below(2) == 0 ? nullptr : &workers_);
+      gather_up();
     else if (what < 99)
       resume();
     else if (below(4) == 0)
@@ -41,7 +57,7 @@ class Pair {
   bool can_share(const Pair& other) const { return other.cache_.options() == cache_.options() || other.cache_.whole(); }
   void share(Pair& other) {
     const bool alike = other.cache_.options() == cache_.options();
-    cache_.share(other.cache_);
+    unless_it_fails([&] { cache_.share(other.cache_); });
     if (alike)
       naive_ = other.naive_;
     else
@@ -50,21 +66,82 @@ class Pair {
     inserted_ = other.inserted_;
     dropped_ = other.dropped_;
   }
+  static PairCounts& counts() {
+    static PairCounts counts;
+    return counts;
+  }
 
  private:
   int below(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
+  Workers* any_workers() { return below(8) == 0 ? &workers_ : nullptr; }
+
+  // Lets the acquisitions of `act` fail, all of them one after the other or any: nothing changes. Then `act` goes
+  // through.
+  template <typename Act>
+  void unless_it_fails(Act act) {
+    ++counts().changes;
+    const int how = failures_ ? below(8) : 8;
+    if (how < 4) {
+      const State before(cache_);
+      for (long long n = how == 0 ? 1 : 1 + below(12);; ++n) {
+        bool failed = false;
+        {
+          const FailingMemory memory(n);
+          try {
+            act();
+          } catch (const std::bad_alloc&) {
+            failed = true;
+          }
+        }
+        if (!failed) return;
+        ++counts().failures;
+        ASSERT_TRUE(State(cache_) == before) << "acquisition " << n << " failed";
+        if (how > 0) break;
+      }
+    }
+    act();
+  }
+
+  // `prepare` gives a Transaction.
+  template <typename Prepare>
+  void commit(Prepare prepare) {
+    if (failures_ && below(8) == 0) {
+      const State before(cache_);
+      { const Transaction change = prepare(); }
+      ++counts().rollbacks;
+      ASSERT_TRUE(State(cache_) == before) << "rolled back";
+    }
+    Workers* const workers = any_workers();
+    unless_it_fails([&] {
+      Transaction change = prepare();
+      if (!failures_) return change.commit(workers);
+      const FailingMemory memory(0);
+      change.commit(workers);
+      EXPECT_EQ(memory.acquisitions(), 0) << "commit takes no memory";
+    });
+  }
+  void change(const CacheChange& change) {
+    commit([&] { return cache_.prepare(change); });
+  }
 
   void insert_and_drop() {  // the decode step
     if (cache_.options().mechanism == Mechanism::kBlock && below(3) > 0)
       drop_pages();
-    else if (cache_.live() > 20 + below(60))
+    else if (cache_.live() > 20 + below(60)) {
+      if (below(2) == 0) {  // in one change
+        const Plan plan = any_plan(1 + below(2));
+        remove_merged(plan);
+        change({.drop = plan.drop, .insert = 1});
+        dropped_in_naive(plan);
+        return inserted(1);
+      }
       drop(1 + below(2));
+    }
     insert(1);
   }
   // One or two full pages of each table, if there are more than two.
   void drop_pages() {
-    Plan plan;
-    plan.drop.resize(static_cast<std::size_t>(cache_.tables()));
+    Plan plan = no_victims();
     for (int t = 0; t < cache_.tables(); ++t) {
       const SlotTable& table = cache_.table(t);
       std::vector<int> full;
@@ -73,54 +150,227 @@ class Pair {
       if (full.size() <= 2) continue;
       std::ranges::shuffle(full, random_);
       full.resize(static_cast<std::size_t>(1 + below(2)));
-      auto& victims = plan.drop[static_cast<std::size_t>(t)];
       for (const int page : full)
-        for (int i = 0; i < table.page_size(); ++i) victims.push_back(page * table.page_size() + i);
-      std::vector<Position> gone;
-      for (const int s : victims) gone.push_back(table.position()[static_cast<std::size_t>(s)]);
-      naive_.drop(t, gone);
-      dropped_ += static_cast<long long>(gone.size());
-      inserted_ = 0;
+        for (int i = 0; i < table.page_size(); ++i)
+          plan.drop[static_cast<std::size_t>(t)].push_back(page * table.page_size() + i);
     }
-    cache_.apply(plan, below(2) == 0 ? nullptr : &workers_);
+    const Positions gone = positions_of(plan);
+    change({.drop = plan.drop});
+    drop_in_naive(gone);
     for (int t = 0; t < cache_.tables(); ++t) ASSERT_TRUE(cache_.moves(t).empty()) << "a page that leaves moves nobody";
   }
   void insert(int count) {
-    cache_.insert(count);
-    naive_.insert(count);
+    change({.insert = count});
+    inserted(count);
+  }
+  void inserted(int count) { inserted(count, naive_.next()); }
+  void inserted(int count, Position at) {
+    naive_.insert(count, at);
     if (cache_.options().pages) write_fresh(cache_, naive_);
     inserted_ = count;
+    for (int t = 0; t < cache_.tables(); ++t)
+      ASSERT_GE(cache_.table(t).free_slots() + cache_.table(t).tentative(), cache_.options().spare_slots);
   }
-  void drop(int most) {
+
+  using Positions = std::vector<std::vector<Position>>;
+  Plan no_victims() const {
     Plan plan;
     plan.drop.resize(static_cast<std::size_t>(cache_.tables()));
+    return plan;
+  }
+  // Up to `most` tokens of each table, none of the newest `but`.
+  Plan any_plan(int most, int but = 0) {
+    Plan plan = no_victims();
     for (int t = 0; t < cache_.tables(); ++t) {
       const auto position = cache_.table(t).position();
+      const auto newest = cache_.table(t).fresh().last(static_cast<std::size_t>(but));
       std::vector<int> live;
       for (int s = 0; s < cache_.table(t).slots(); ++s)
-        if (position[static_cast<std::size_t>(s)] != kNoPosition) live.push_back(s);
+        if (position[static_cast<std::size_t>(s)] != kNoPosition && std::ranges::find(newest, s) == newest.end())
+          live.push_back(s);
       std::ranges::shuffle(live, random_);
       live.resize(static_cast<std::size_t>(below(std::min(most, static_cast<int>(live.size())) + 1)));
       std::ranges::sort(live, {}, [&](int s) { return position[static_cast<std::size_t>(s)]; });
-      std::vector<Position> gone;
-      for (const int s : live) gone.push_back(position[static_cast<std::size_t>(s)]);
-      naive_.drop(t, gone);
-      dropped_ += static_cast<long long>(gone.size());
       plan.drop[static_cast<std::size_t>(t)] = live;
-      if (!live.empty()) inserted_ = 0;
     }
-    cache_.apply(plan, below(2) == 0 ? nullptr : &workers_);
+    pending_ = positions_of(plan);
+    return plan;
+  }
+  Positions positions_of(const Plan& plan) const {
+    Positions gone(plan.drop.size());
+    for (int t = 0; t < cache_.tables(); ++t)
+      for (const int s : plan.drop[static_cast<std::size_t>(t)])
+        gone[static_cast<std::size_t>(t)].push_back(cache_.table(t).position()[static_cast<std::size_t>(s)]);
+    return gone;
+  }
+  void drop_in_naive(const Positions& gone) {
+    for (int t = 0; t < cache_.tables(); ++t) {
+      const auto& positions = gone[static_cast<std::size_t>(t)];
+      naive_.drop(t, positions);
+      dropped_ += static_cast<long long>(positions.size());
+      if (!positions.empty()) inserted_ = 0;
+    }
+  }
+  void dropped_in_naive(const Plan&) { drop_in_naive(pending_); }
+  void drop(int most) {
+    const Plan plan = any_plan(most);
+    remove_merged(plan);
+    change({.drop = plan.drop});
+    dropped_in_naive(plan);
     ASSERT_EQ(cache_.evicted(), dropped_ / cache_.tables());
+  }
+  // What was merged into a victim goes with it: the engine's doing, before the drop.
+  void remove_merged(const Plan& plan) {
+    for (int t = 0; t < cache_.tables(); ++t) {
+      if (cache_.merged(t) == nullptr) return;
+      std::vector<bool> gone(static_cast<std::size_t>(cache_.table(t).slots()));
+      for (const int s : plan.drop[static_cast<std::size_t>(t)]) gone[static_cast<std::size_t>(s)] = true;
+      cache_.merged(t)->remove(gone);
+      cache_.merged(t)->lay(cache_.table(t));
+      std::erase_if(naive_.merged(t), [&](const NaiveMerged& each) {
+        return std::ranges::count(pending_[static_cast<std::size_t>(t)], each.into) > 0;
+      });
+    }
   }
   void undo() {
     const int count = below(inserted_ + 1);
-    cache_.undo(count);
+    change({.reject = count});
     naive_.undo(count);
     inserted_ -= count;
   }
+  // Tokens that the next change rejects in part; the victims that make room for the others go with them.
+  void draft() {
+    const int spare = cache_.options().spare_slots, count = 1 + below(std::max(1, spare));
+    change({.insert = count, .tentative = true});
+    inserted(count);
+    check();
+    if (::testing::Test::HasFatalFailure()) return;
+    counts().tentative += count;
+    const int rejected = below(count + 1);
+    counts().rejected += rejected;
+    const Plan plan = below(2) == 0 ? no_victims() : any_plan(count - rejected, count);
+    const Positions gone = positions_of(plan);
+    pending_ = gone;
+    remove_merged(plan);
+    const int more = below(3);
+    change({.reject = rejected, .drop = plan.drop, .insert = more});
+    naive_.undo(rejected);
+    inserted_ -= rejected;
+    drop_in_naive(gone);
+    if (more > 0) inserted(more);
+  }
+  bool can_shift() const { return cache_.options().type != CacheType::kQ8_0; }
+  bool holds_merged() {
+    bool any = false;
+    for (int t = 0; t < cache_.tables(); ++t) any = any || !naive_.merged(t).empty();
+    return any;
+  }
+  // Replaces a stretch of the text by another of any length, cuts its end off, or does what is refused.
+  void edit() {
+    const auto text = static_cast<int>(std::min<Position>(naive_.next(), 200));
+    const Position first = naive_.next() - below(text + 1);
+    const Position last = first + below(12);
+    const PositionRange range{first, last};
+    ++counts().edits;
+    const int what = below(4);
+    if (what == 0 || !can_shift() || holds_merged()) {  // drops a range, perhaps the end
+      const bool end = below(3) == 0;
+      const PositionRange gone{first, end ? kEndOfText : last};
+      if (gone.empty()) return;
+      if (holds_merged()) return refused({.drop_range = gone});
+      if (!can_shift() && !range.empty()) refused({.shift_range = range, .shift_by = 3});
+      change({.drop_range = gone});
+      naive_.drop_range(gone, end || last >= naive_.next());
+      inserted_ = 0;
+      return;
+    }
+    const int count = below(6);
+    const Position by = count - (std::min(last, naive_.next()) - first);
+    const PositionRange behind{last, kEndOfText};
+    if (what == 1 && count > 0 && any_token({first, first + count})) return refused({.insert = count, .at = first});
+    if (last >= naive_.next() || count == 0) return;
+    CacheChange both{.drop_range = range, .shift_range = behind, .shift_by = by, .insert = count, .at = first};
+    if (what == 2) {  // one by one
+      change({.drop_range = range});
+      naive_.drop_range(range, false);
+      change({.shift_range = behind, .shift_by = by});
+      naive_.shift(behind, by);
+      inserted_ = 0;
+      check();
+      if (::testing::Test::HasFatalFailure()) return;
+      change({.insert = count, .at = first});
+    } else {
+      change(both);
+      naive_.drop_range(range, false);
+      naive_.shift(behind, by);
+    }
+    inserted(count, first);
+  }
+  bool any_token(PositionRange range) {
+    for (int t = 0; t < cache_.tables(); ++t)
+      for (const NaiveToken& token : naive_.table(t))
+        if (range.contains(token.position)) return true;
+    return false;
+  }
+  void refused(const CacheChange& change) {
+    ++counts().refused;
+    const State before(cache_);
+    EXPECT_THROW(cache_.prepare(change).commit(), Error);
+    ASSERT_TRUE(State(cache_) == before);
+  }
+  // Some victims go over into other tokens, then they are dropped.
+  void merge() {
+    if (cache_.merged(0) == nullptr || cache_.live() < 4) return;
+    const Plan plan = any_plan(3);
+    const Positions gone = pending_;
+    commit([&] { return cache_.prepare({.drop = plan.drop}); },
+           [&] {
+             for (int t = 0; t < cache_.tables(); ++t) merge_table(t, plan.drop[static_cast<std::size_t>(t)]);
+           });
+    drop_in_naive(gone);
+  }
+  template <typename Prepare, typename Before>
+  void commit(Prepare prepare, Before before_commit) {
+    unless_it_fails([&] { const Transaction change = prepare(); });
+    Transaction change = prepare();
+    before_commit();
+    change.commit();
+  }
+  void merge_table(int t, const std::vector<int>& victims) {
+    SlotTable& table = cache_.table(t);
+    MergedTokens& merged = *cache_.merged(t);
+    std::vector<bool> gone(static_cast<std::size_t>(table.slots()));
+    for (const int s : victims) gone[static_cast<std::size_t>(s)] = true;
+    std::vector<int> stay;
+    for (int s = 0; s < table.slots(); ++s)
+      if (table.position()[static_cast<std::size_t>(s)] != kNoPosition && !gone[static_cast<std::size_t>(s)])
+        stay.push_back(s);
+    merged.reserve(64, false);
+    for (const int victim : victims) {
+      if (stay.empty() || below(3) == 0) continue;
+      const int into = stay[static_cast<std::size_t>(below(static_cast<int>(stay.size())))];
+      const float factor = 0.5F + static_cast<float>(below(8)) / 4;
+      const auto v = static_cast<std::size_t>(victim);
+      naive_.merge(t, table.position()[v], table.position()[static_cast<std::size_t>(into)], factor);
+      std::vector<float> statistics;
+      for (int c = 0; c < table.columns(); ++c) statistics.push_back(table.column(c)[v]);
+      merged.join(victim, into, factor);
+      merged.add({.position = table.position()[v], .slot = into, .factor = factor, .score = table.score()[v]},
+                 statistics);
+      gone[v] = false;
+      ++counts().merged;
+    }
+    merged.remove(gone);
+    merged.lay(table);
+  }
+  void gather_up() {
+    const int reserve = below(40);
+    commit([&] { return cache_.prepare_gather_up(reserve); });
+  }
   void resume() {
     const Position to = naive_.next() + (below(2) == 0 ? below(100) : Position{1} << (28 + below(3)));
-    cache_.resume_at(to);
+    if (to == naive_.next()) return;
+    change({.at = to});
     naive_.resume_at(to);
     inserted_ = 0;
   }
@@ -145,9 +395,11 @@ class Pair {
   }
 
   std::mt19937 random_;
+  bool failures_;
   Workers workers_{2};
   Cache cache_;
   NaiveCache naive_;
+  Positions pending_;  // of the last plan
   int inserted_ = 0;
   long long dropped_ = 0;
 };

@@ -2,72 +2,10 @@
 // all are looked at: nobody saw what another wrote, every page has as many users as caches have it, none is lost.
 #include <gtest/gtest.h>
 
-#include <set>
-
-#include "tests/cache/pair.h"
+#include "tests/cache/herd.h"
 
 namespace palimpsest::testing {
 namespace {
-
-struct Herd {
-  Herd(CacheType type, int page_size, unsigned seed) : type(type), page_size(page_size), random(seed) {
-    CacheOptions any = some_options();
-    pool = std::make_shared<PagePool>(page_bytes(Cache(any).view(0)));
-    for (int i = 0; i < 3; ++i) add();
-  }
-  int below(std::size_t n) { return std::uniform_int_distribution<int>(0, static_cast<int>(n) - 1)(random); }
-  Pair& any() { return *pairs[static_cast<std::size_t>(below(pairs.size()))]; }
-
-  CacheOptions some_options() {
-    return {.layers = 2,
-            .kv_heads = 2,
-            .head_dim = 3,
-            .value_dim = 5,
-            .type = type,
-            .page_size = page_size,
-            .mechanism = static_cast<Mechanism>(below(5)),
-            .shared = below(2) == 0,
-            .track_rank = below(2) == 0,
-            .columns = below(2)};
-  }
-  void add() { pairs.push_back(std::make_unique<Pair>(some_options(), random(), pool)); }
-
-  void step() {
-    const int what = below(100);
-    if (what < 80) {
-      any().step();
-    } else if (what < 84) {
-      if (pairs.size() < 7) add();
-    } else if (what < 88) {
-      if (pairs.size() > 2) pairs.erase(pairs.begin() + below(pairs.size()));
-    } else {
-      Pair &from = any(), &to = any();
-      if (what < 92 && pairs.size() < 7) {  // a fork
-        pairs.push_back(std::make_unique<Pair>(from.cache().options(), random(), pool));
-        pairs.back()->share(from);
-        ++forks;
-      } else if (&from != &to && to.can_share(from)) {
-        ++(from.cache().options() == to.cache().options() ? forks : crossings);
-        to.share(from);
-      }
-    }
-  }
-  void check() {
-    std::set<const std::byte*> pages;
-    for (auto& pair : pairs) {
-      pair->check();
-      for (const std::byte* page : pair->cache().pages()) pages.insert(page);
-    }
-    ASSERT_EQ(pool->pages_in_use(), pages.size());
-  }
-
-  CacheType type;
-  int page_size;
-  std::mt19937 random;
-  std::shared_ptr<PagePool> pool;
-  std::vector<std::unique_ptr<Pair>> pairs;
-  int forks = 0, crossings = 0;
-};
 
 class CachesThatShare : public ::testing::TestWithParam<std::tuple<CacheType, int>> {};
 
@@ -88,13 +26,15 @@ TEST_P(CachesThatShare, SeeOnlyWhatIsTheirs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CachesThatShare,
-                         ::testing::Combine(::testing::Values(CacheType::kF16, CacheType::kF32, CacheType::kBF16),
+                         ::testing::Combine(::testing::Values(CacheType::kF16, CacheType::kF32, CacheType::kBF16,
+                                                              CacheType::kQ8_0),
                                             ::testing::Values(16, 48)),
                          [](const auto& info) {
                            const CacheType type = std::get<0>(info.param);
-                           return std::string(type == CacheType::kF16   ? "F16"
-                                              : type == CacheType::kF32 ? "F32"
-                                                                        : "BF16") +
+                           return std::string(type == CacheType::kF16    ? "F16"
+                                              : type == CacheType::kF32  ? "F32"
+                                              : type == CacheType::kBF16 ? "BF16"
+                                                                         : "Q8") +
                                   "Page" + std::to_string(std::get<1>(info.param));
                          });
 

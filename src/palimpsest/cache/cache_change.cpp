@@ -98,7 +98,7 @@ void Cache::add_edit(const CacheChange& change) {
     fail("positions of a cache of type q8_0 cannot be shifted: its keys would be rounded once more; use f16");
   if (shifts && (shifted.first < 0 || shifted.first + by < 0))
     fail("a shift of the positions from {} by {} would go below 0", shifted.first, by);
-  if (change.at < kNoPosition || (change.at != kNoPosition && tables_.front().when(change.at) <= SlotTable::kOldest))
+  if (change.at < kNoPosition || (change.at != kNoPosition && change.at - tables_.front().base() <= SlotTable::kOldest))
     fail("tokens cannot be inserted at position {}: it is negative or more than 2^30 tokens back", change.at);
   for (const MergedTokens& merged : merged_)
     if (!merged.tokens().empty() && (shifts || !change.drop_range.empty()))

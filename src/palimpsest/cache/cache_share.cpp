@@ -16,6 +16,7 @@ void take_in(SlotTable& table, const SlotTable& like, bool scores) {
   const int last = static_cast<int>(like.fresh().size());
   table.insert(like.live() - last);
   table.insert(last);
+  if (table.mapped_pages() > like.mapped_pages()) table.trim(0);  // what is spare comes with the next insert
   if (!scores) return;
   assert(like.score().size() >= table.score().size());
   std::copy_n(like.score().begin(), table.score().size(), table.score().begin());

@@ -1,0 +1,87 @@
+// Caches that share pages of one pool, each with its naive twin. After each operation all are looked at: nobody saw
+// what another wrote, every page has as many users as caches have it, none is lost.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <new>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "tests/cache/pair.h"
+
+namespace palimpsest::testing {
+
+struct Herd {
+  Herd(CacheType type, int page_size, unsigned seed, bool failures = false)
+      : type(type), page_size(page_size), failures(failures), random(seed) {
+    CacheOptions any = some_options();
+    pool = std::make_shared<PagePool>(page_bytes(Cache(any).view(0)));
+    if (failures)
+      pool->before_acquisition([] {
+        if (!FailingMemory::acquire()) throw std::bad_alloc();
+      });
+    for (int i = 0; i < 3; ++i) add();
+  }
+  int below(std::size_t n) { return std::uniform_int_distribution<int>(0, static_cast<int>(n) - 1)(random); }
+  Pair& any() { return *pairs[static_cast<std::size_t>(below(pairs.size()))]; }
+
+  CacheOptions some_options() {
+    const bool q8 = type == CacheType::kQ8_0;
+    const auto mechanism = static_cast<Mechanism>(below(6));
+    return {.layers = 2,
+            .kv_heads = 2,
+            .head_dim = q8 ? 32 : 3,
+            .value_dim = q8 ? 32 : 5,
+            .type = type,
+            .page_size = page_size,
+            .mechanism = mechanism,
+            .shared = mechanism != Mechanism::kMerge && below(2) == 0,
+            .track_rank = below(2) == 0,
+            .columns = below(2),
+            .spare_slots = below(2) * below(20)};
+  }
+  void add(const CacheOptions& options) { pairs.push_back(std::make_unique<Pair>(options, random(), pool, failures)); }
+  void add() { add(some_options()); }
+
+  void step() {
+    const int what = below(100);
+    if (what < 80) {
+      any().step();
+    } else if (what < 84) {
+      if (pairs.size() < 7) add();
+    } else if (what < 88) {
+      if (pairs.size() > 2) pairs.erase(pairs.begin() + below(pairs.size()));
+    } else {
+      Pair &from = any(), &to = any();
+      if (what < 92 && pairs.size() < 7) {  // a fork
+        add(from.cache().options());
+        pairs.back()->share(from);
+        ++forks;
+      } else if (&from != &to && to.can_share(from)) {
+        ++(from.cache().options() == to.cache().options() ? forks : crossings);
+        to.share(from);
+      }
+    }
+  }
+  void check() {
+    std::set<const std::byte*> pages;
+    for (auto& pair : pairs) {
+      pair->check();
+      for (const std::byte* page : pair->cache().pages()) pages.insert(page);
+    }
+    ASSERT_EQ(pool->pages_in_use(), pages.size());
+  }
+
+  CacheType type;
+  int page_size;
+  bool failures;
+  std::mt19937 random;
+  std::shared_ptr<PagePool> pool;
+  std::vector<std::unique_ptr<Pair>> pairs;
+  int forks = 0, crossings = 0;
+};
+
+}  // namespace palimpsest::testing

@@ -1,0 +1,218 @@
+// Holds a cache against its naive model: bookkeeping, pages and every byte of every token.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "tests/cache/naive_cache.h"
+
+namespace palimpsest::testing {
+
+// Element bytes of a token's key (d < head_dim) and value (d >= head_dim) in one head.
+inline std::uint32_t pattern(std::uint32_t id, int head, int d) {
+  std::uint32_t h = id * 2654435761U + static_cast<std::uint32_t>(head) * 40503U + static_cast<std::uint32_t>(d) * 97U;
+  return h ^ (h >> 15);
+}
+
+// Calls visit(address, wanted bits, bytes) for every element of the token in `slot` of one head.
+template <typename Visit>
+void for_each_element(const LayerView& view, int head_in_layer, int head, int slot, std::uint32_t id, Visit visit) {
+  const auto element = static_cast<std::size_t>(bytes_per_element(view.type));
+  std::byte* page = view.head[head_in_layer].page[slot / view.page_size];
+  ASSERT_NE(page, nullptr);
+  const int offset = slot % view.page_size;
+  if (view.type == CacheType::kQ8_0) {  // tiles: keys side by side, values in rows; then the scales of each slot
+    const auto lane = static_cast<std::size_t>(offset % kTile), tile = static_cast<std::size_t>(kTile);
+    const auto scales = [&](std::byte* from, int dim, int salt) {
+      for (int d = 0; d < dim; d += kScaled)
+        visit(from + scales_offset(dim) + (static_cast<std::size_t>(d / kScaled) * tile + lane) * 2,
+              pattern(id, head, salt + d), 2);
+    };
+    std::byte *const key = page + key_tile(view, offset), *const value = page + value_tile(view, offset);
+    for (int d = 0; d < view.head_dim; ++d)
+      visit(key + static_cast<std::size_t>(d) * tile + lane, pattern(id, head, d), 1);
+    for (int d = 0; d < view.value_dim; ++d)
+      visit(value + lane * static_cast<std::size_t>(view.value_dim) + d, pattern(id, head, view.head_dim + d), 1);
+    scales(key, view.head_dim, 1000);
+    scales(value, view.value_dim, 2000);
+    return;
+  }
+  for (int d = 0; d < view.head_dim; ++d)
+    visit(page + key_index(view, offset, d) * element, pattern(id, head, d), element);
+  for (int d = 0; d < view.value_dim; ++d)
+    visit(page + value_offset(view) + (value_index(view, offset) + static_cast<std::size_t>(d)) * element,
+          pattern(id, head, view.head_dim + d), element);
+}
+
+// What a kernel does in a step: writes the keys and values of the fresh slots of every head.
+inline void write_fresh(const Cache& cache, NaiveCache& naive) {
+  const CacheOptions& o = cache.options();
+  for (int layer = 0; layer < o.layers; ++layer) {
+    const LayerView view = cache.view(layer);
+    for (int h = 0; h < o.kv_heads; ++h) {
+      const auto& tokens = naive.table(cache.table_of(layer, h));
+      const SlotsView& slots = *view.head[h].slots;
+      for (int i = 0; i < slots.fresh_count; ++i) {
+        const auto& token = tokens[tokens.size() - static_cast<std::size_t>(slots.fresh_count - i)];
+        for_each_element(view, h, layer * o.kv_heads + h, slots.fresh[i], token.id,
+                         [&](std::byte* at, std::uint32_t bits, std::size_t bytes) { std::memcpy(at, &bits, bytes); });
+      }
+    }
+  }
+}
+
+// Tokens of a table by position; an index into it is a token's rank.
+class ByPosition {
+ public:
+  explicit ByPosition(const std::vector<NaiveToken>& tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) order_.emplace_back(tokens[i].position, i);
+    if (!std::ranges::is_sorted(order_)) std::ranges::sort(order_);
+  }
+  // Of the token at `position`; -1: none.
+  int rank(Position position) const {
+    const auto found = std::ranges::lower_bound(order_, position, {}, &std::pair<Position, std::size_t>::first);
+    return found == order_.end() || found->first != position ? -1 : static_cast<int>(found - order_.begin());
+  }
+  std::size_t token(int rank) const { return order_[static_cast<std::size_t>(rank)].second; }
+
+ private:
+  std::vector<std::pair<Position, std::size_t>> order_;
+};
+
+// Block: who shares a page with whom.
+inline void expect_same_pages(const SlotTable& table, NaiveCache& naive, int t) {
+  const bool closed_up = naive.closed_up(t);
+  const ByPosition index(naive.table(t));
+  std::map<int, int> known;  // page of the table -> of the model
+  for (int slot = 0; slot < table.slots(); ++slot) {
+    const Position position = table.position()[static_cast<std::size_t>(slot)];
+    if (position == kNoPosition) continue;
+    ASSERT_GE(index.rank(position), 0);
+    NaiveToken& token = naive.table(t)[index.token(index.rank(position))];
+    const int page = slot / table.page_size();
+    if (!known.contains(page)) known[page] = closed_up ? naive.new_page() : token.page;
+    if (closed_up) token.page = known[page];
+    ASSERT_EQ(known[page], token.page) << "position " << token.position;
+  }
+  const std::map<int, int> counts = NaiveCache::pages(naive.table(t));
+  ASSERT_EQ(known.size(), counts.size());
+  ASSERT_LE(std::ranges::count_if(counts, [&](const auto& c) { return c.second < table.page_size(); }), 1);
+}
+
+// The merged tokens, whatever their order, and what kernels see of them.
+inline void expect_same_merged(const Cache& cache, NaiveCache& naive, int t) {
+  const SlotTable& table = cache.table(t);
+  const MergedTokens& merged = *cache.merged(t);
+  const auto& wanted = naive.merged(t);
+  ASSERT_EQ(merged.tokens().size(), wanted.size());
+  if (wanted.empty()) return;
+  const MergedView view = merged.view();
+  std::vector<float> most(static_cast<std::size_t>(table.slots()), 1);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const MergedToken& token = merged.tokens()[i];
+    const auto same = std::ranges::find(wanted, token.position, &NaiveMerged::position);
+    ASSERT_TRUE(same != wanted.end());
+    ASSERT_EQ(table.position()[static_cast<std::size_t>(token.slot)], same->into);
+    ASSERT_EQ(token.factor, same->factor);
+    ASSERT_EQ(token.score, same->score);
+    for (std::size_t c = 0; c < merged.statistics(i).size(); ++c)
+      ASSERT_EQ(merged.statistics(i)[c], NaiveToken::column(same->score, static_cast<int>(c)));
+    ASSERT_EQ(view.factor[token.place], same->factor);
+    const int row = token.place / kTile, lane = view.lane[row], tile = token.slot / kTile;
+    ASSERT_EQ(lane == -1 ? token.place % kTile : lane, token.slot % kTile);
+    ASSERT_TRUE(view.first[tile] <= row && row < view.first[tile + 1]);
+    most[static_cast<std::size_t>(token.slot)] = std::max(most[static_cast<std::size_t>(token.slot)], token.factor);
+  }
+  for (int slot = 0; slot < table.slots(); ++slot) ASSERT_EQ(view.most[slot], most[static_cast<std::size_t>(slot)]);
+  ASSERT_EQ(view.first[table.slots() / kTile], view.rows);
+}
+
+inline void expect_same_table(const Cache& cache, NaiveCache& naive, int t) {
+  const CacheOptions& o = cache.options();
+  const SlotTable& table = cache.table(t);
+  const auto& tokens = naive.table(t);
+  const ByPosition index(tokens);
+  const SlotsView slots = table.view();
+  ASSERT_EQ(table.next(), naive.next());
+  ASSERT_EQ(table.read(), naive.read());
+  ASSERT_EQ(table.live(), static_cast<int>(tokens.size()));
+  ASSERT_EQ(slots.live, table.live());
+  ASSERT_EQ(slots.slots, table.slots());
+  ASSERT_EQ(slots.slots % o.page_size, 0);
+  std::vector<int> in_page(static_cast<std::size_t>(table.pages()), 0);
+  int seen = 0;
+  for (int slot = 0; slot < slots.slots; ++slot) {
+    const auto s = static_cast<std::size_t>(slot);
+    const Position position = table.position()[s];
+    if (position == kNoPosition) {
+      ASSERT_EQ(slots.when[slot], kDead);
+      continue;
+    }
+    const int rank = index.rank(position);
+    ASSERT_GE(rank, 0) << "position " << position << " was dropped";
+    const NaiveToken& token = tokens[index.token(rank)];
+    ++seen;
+    ++in_page[static_cast<std::size_t>(slot / o.page_size)];
+    ASSERT_EQ(table.ordinal(slot), token.ordinal);
+    ASSERT_EQ(slots.when[slot], std::max<Position>(position - table.base(), SlotTable::kOldest));
+    ASSERT_EQ(table.score()[s], token.score);
+    for (int c = 0; c < table.columns(); ++c) ASSERT_EQ(table.column(c)[s], NaiveToken::column(token.score, c));
+    if (o.track_rank) {
+      ASSERT_EQ(slots.rank[slot], rank);
+    }
+    if (o.mechanism == Mechanism::kShift || o.mechanism == Mechanism::kGather) {
+      ASSERT_EQ(s, index.token(rank));
+    }
+  }
+  ASSERT_EQ(seen, table.live());  // with the search above: the same set, nobody twice
+  for (int p = 0; p < table.pages(); ++p) ASSERT_EQ(table.live_in_page(p), in_page[static_cast<std::size_t>(p)]);
+  if (table.pages() > 0) {
+    ASSERT_TRUE(table.mapped(table.pages() - 1)) << "an unmapped page at the end";
+  }
+  if (cache.merged(t) != nullptr) expect_same_merged(cache, naive, t);
+}
+
+inline void expect_same_bytes(const LayerView& view, int h, int head, const SlotTable& table,
+                              const std::vector<NaiveToken>& tokens) {
+  const ByPosition index(tokens);
+  for (int p = 0; p < table.pages(); ++p) ASSERT_EQ(view.head[h].page[p] != nullptr, table.mapped(p));
+  for (int slot = 0; slot < table.slots(); ++slot) {
+    const Position position = table.position()[static_cast<std::size_t>(slot)];
+    if (position == kNoPosition) continue;
+    bool same = true;
+    for_each_element(view, h, head, slot, tokens[index.token(index.rank(position))].id,
+                     [&](const std::byte* at, std::uint32_t bits, std::size_t bytes) {
+                       same &= std::memcmp(at, &bits, bytes) == 0;
+                     });
+    ASSERT_TRUE(same) << "another token's bytes in slot " << slot << " of head " << head;
+  }
+}
+
+// Everything that can be seen of `cache` agrees with `naive`.
+inline void expect_same(const Cache& cache, NaiveCache& naive) {
+  const CacheOptions& o = cache.options();
+  const auto failed = [] { return ::testing::Test::HasFatalFailure(); };
+  ASSERT_EQ(cache.next(), naive.next());
+  for (int t = 0; t < cache.tables() && !failed(); ++t) {
+    if (o.mechanism == Mechanism::kBlock) expect_same_pages(cache.table(t), naive, t);
+    if (!failed()) expect_same_table(cache, naive, t);
+  }
+  std::size_t pages = 0;
+  for (int layer = 0; layer < o.layers && !failed(); ++layer)
+    for (int h = 0; h < o.kv_heads && !failed(); ++h) {
+      const int t = cache.table_of(layer, h);
+      ASSERT_EQ(cache.view(layer).head[h].slots->when, cache.table(t).view().when);
+      ASSERT_EQ(cache.view(layer).head[h].slots->slots, cache.table(t).slots());
+      pages += static_cast<std::size_t>(cache.table(t).mapped_pages());
+      if (o.pages) expect_same_bytes(cache.view(layer), h, layer * o.kv_heads + h, cache.table(t), naive.table(t));
+    }
+  if (failed()) return;
+  ASSERT_EQ(cache.bytes_in_use(), o.pages ? pages * page_bytes(cache.view(0)) : 0U);
+}
+
+}  // namespace palimpsest::testing

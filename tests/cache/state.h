@@ -1,0 +1,38 @@
+// A cache to the bit: what a rollback must restore.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "palimpsest/cache/cache.h"
+
+namespace palimpsest::testing {
+
+struct State {
+  explicit State(const Cache& cache)
+      : evicted(cache.evicted()), in_use(cache.bytes_in_use()), peak(cache.bytes_peak()), pages(cache.pages()) {
+    ByteWriter out([&](std::span<const std::byte> more) { tables.insert(tables.end(), more.begin(), more.end()); });
+    for (int t = 0; t < cache.tables(); ++t) {
+      const SlotTable& table = cache.table(t);
+      table.save(out);  // positions, scores, columns, ranks, tokens of each page, fresh slots, the line of free ones
+      out.put(table.tentative());
+      out.put(table.read());
+      for (int slot = 0; slot < table.slots(); ++slot) out.put(table.ordinal(slot));
+      out.bytes(std::as_bytes(std::span(table.view().when, static_cast<std::size_t>(table.slots()))));
+      if (cache.merged(t) != nullptr) cache.merged(t)->save(out);
+    }
+    const std::size_t size = page_bytes(cache.view(0));
+    bytes.reserve(pages.size() * size);
+    for (const std::byte* page : pages) bytes.insert(bytes.end(), page, page + size);
+  }
+  bool operator==(const State&) const = default;
+
+  long long evicted;
+  std::size_t in_use, peak;
+  std::vector<const std::byte*> pages;
+  std::vector<std::byte> tables, bytes;
+};
+
+}  // namespace palimpsest::testing

@@ -1,0 +1,218 @@
+// What the random comparison does not say in words: drafts and slots, edits of the text, what commit may not do.
+#include "palimpsest/cache/transaction.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "palimpsest/cache/cache.h"
+#include "tests/cache/failing_memory.h"
+#include "tests/support/error_of.h"
+
+namespace palimpsest::testing {
+namespace {
+
+CacheOptions small(Mechanism mechanism = Mechanism::kInPlace, int spare_slots = 0) {
+  return {.layers = 1,
+          .kv_heads = 1,
+          .head_dim = 4,
+          .value_dim = 4,
+          .mechanism = mechanism,
+          .track_rank = true,
+          .spare_slots = spare_slots};
+}
+
+std::vector<Position> positions(const Cache& cache) {
+  const auto all = cache.table(0).position();
+  return {all.begin(), all.end()};
+}
+
+std::vector<Position> text(const Cache& cache) {
+  std::vector<Position> all = positions(cache);
+  std::erase(all, kNoPosition);
+  std::ranges::sort(all);
+  return all;
+}
+
+static_assert(noexcept(std::declval<Transaction&>().commit()));
+
+TEST(Transactions, OneThatIsLetGoChangesNothing) {
+  Cache cache(small());
+  cache.insert(40);
+  const std::vector<std::vector<int>> drop = {{3, 5}};
+  const auto before = positions(cache);
+  const LayerView view = cache.view(0);
+  const SlotsView slots = *view.head[0].slots;
+  {
+    const Transaction change = cache.prepare({.drop = drop, .insert = 40});
+    EXPECT_EQ(positions(cache), before);
+    EXPECT_EQ(cache.live(), 40);
+    EXPECT_EQ(cache.view(0).head[0].page, view.head[0].page);
+    EXPECT_EQ(cache.view(0).head[0].slots->when, slots.when);
+  }
+  EXPECT_EQ(positions(cache), before);
+  cache.prepare({.drop = drop, .insert = 1}).commit();
+  EXPECT_EQ(cache.table(0).position()[3], kNoPosition);  // 8 slots were free before
+  EXPECT_EQ(cache.live(), 39);
+}
+
+TEST(Transactions, TheNewTokenTakesTheVictimsSlot) {
+  Cache cache(small());
+  cache.insert(32);
+  const std::vector<std::vector<int>> drop = {{9, 4}};
+  cache.prepare({.drop = drop, .insert = 2}).commit();
+  EXPECT_EQ(std::vector<int>(cache.table(0).fresh().begin(), cache.table(0).fresh().end()), (std::vector<int>{9, 4}));
+  EXPECT_EQ(cache.table(0).slots(), 32);
+}
+
+// A step of decode, prepared and committed, takes no memory: whatever the mechanism, with drafts and without.
+TEST(Transactions, AStepTakesNoMemory) {
+  for (const Mechanism mechanism : {Mechanism::kInPlace, Mechanism::kShift, Mechanism::kMerge})
+    for (const int spare : {0, 5}) {
+      CacheOptions options = small(mechanism, spare);
+      options.shared = mechanism != Mechanism::kMerge;
+      Cache cache(options);
+      cache.insert(64);
+      std::vector<std::vector<int>> drop(1);
+      const auto oldest = [&](int count) {
+        drop[0].clear();
+        std::vector<int> slots;
+        cache.table(0).append_slots({0, kEndOfText}, slots);
+        drop[0].assign(slots.begin(), slots.begin() + count);
+      };
+      for (int step = 0; step < 100; ++step) {
+        const int accepted = step % 3;
+        oldest(spare > 0 ? accepted : 1);
+        const FailingMemory memory(0);
+        if (spare > 0) {
+          cache.prepare({.insert = 3, .tentative = true}).commit();
+          cache.prepare({.reject = 3 - accepted, .drop = drop}).commit();
+        } else {
+          cache.prepare({.drop = drop, .insert = 1}).commit();
+        }
+        if (step > 10) {
+          ASSERT_EQ(memory.acquisitions(), 0) << static_cast<int>(mechanism) << " " << spare;
+        }
+      }
+      EXPECT_EQ(cache.live(), 64);
+    }
+}
+
+// A sequence with drafts, whatever the model accepts, and one without: the same tokens are in the same slots.
+class Drafts : public ::testing::TestWithParam<std::tuple<Mechanism, int>> {};
+
+TEST_P(Drafts, DoNotChangeATokensSlot) {
+  const auto [mechanism, interval] = GetParam();
+  constexpr int kSpare = 6, kBudget = 70, kSinks = 4;
+  Cache plain(small(mechanism, kSpare)), drafted(small(mechanism, kSpare));
+  std::mt19937 random(7);
+  const auto victims = [&](const Cache& cache, int over, int tentative) {
+    std::vector<int> slots;
+    cache.table(0).append_slots({kSinks, cache.next() - tentative}, slots);
+    slots.resize(static_cast<std::size_t>(over));
+    return std::vector<std::vector<int>>{slots};
+  };
+  const auto step = [&](Cache& cache) {  // evicts and inserts one
+    const int over = cache.live() + 1 - kBudget;
+    const auto drop = victims(cache, over >= interval ? over : 0, 0);
+    cache.prepare({.drop = drop, .insert = 1}).commit();
+  };
+  for (int round = 0; round < 400; ++round) {
+    if (interval > 1) {  // drafts end before the next eviction
+      const int room = kBudget + interval - 1 - drafted.live();
+      const int count = std::min(room, 1 + static_cast<int>(random() % kSpare));
+      if (count <= 0) {
+        step(drafted), step(plain);
+        ASSERT_EQ(positions(drafted), positions(plain)) << round;
+        continue;
+      }
+      const int accepted = 1 + static_cast<int>(random() % static_cast<unsigned>(count));
+      drafted.prepare({.insert = count, .tentative = true}).commit();
+      drafted.prepare({.reject = count - accepted}).commit();
+      for (int i = 0; i < accepted; ++i) step(plain);
+    } else {
+      const int count = 1 + static_cast<int>(random() % kSpare);
+      const int accepted = 1 + static_cast<int>(random() % static_cast<unsigned>(count));
+      drafted.prepare({.insert = count, .tentative = true}).commit();
+      const int over = std::max(0, drafted.live() - (count - accepted) - kBudget);
+      const auto drop = victims(drafted, over, count);
+      drafted.prepare({.reject = count - accepted, .drop = drop}).commit();
+      for (int i = 0; i < accepted; ++i) step(plain);
+    }
+    ASSERT_EQ(positions(drafted), positions(plain)) << round;
+    ASSERT_EQ(drafted.table(0).mapped_pages(), plain.table(0).mapped_pages()) << round;
+  }
+  EXPECT_GT(plain.evicted(), 300);
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, Drafts,
+                         ::testing::Combine(::testing::Values(Mechanism::kInPlace, Mechanism::kShift,
+                                                              Mechanism::kAppend),
+                                            ::testing::Values(1, 8, 32)));
+
+TEST(Edits, ReplaceAStretchOfTheText) {
+  Cache cache(small());
+  cache.insert(20);
+  cache.prepare({.drop_range = {5, 8}, .shift_range = {8, kEndOfText}, .shift_by = -1, .insert = 2, .at = 5}).commit();
+  std::vector<Position> wanted(19);
+  for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<Position>(i);
+  EXPECT_EQ(text(cache), wanted);
+  EXPECT_EQ(cache.next(), 19);
+  const SlotTable& table = cache.table(0);
+  EXPECT_EQ(table.read(), 22);
+  for (const int slot : table.fresh()) {  // ranks are by position, ordinals by time
+    EXPECT_EQ(table.rank()[static_cast<std::size_t>(slot)], table.position()[static_cast<std::size_t>(slot)]);
+    EXPECT_EQ(table.ordinal(slot), 15 + table.position()[static_cast<std::size_t>(slot)]);
+  }
+  EXPECT_FALSE(cache.whole()) << "the tokens behind were read after another text";
+  cache.insert(1);
+  EXPECT_EQ(table.position()[static_cast<std::size_t>(table.fresh()[0])], 19);
+  EXPECT_EQ(table.ordinal(table.fresh()[0]), 22);
+}
+
+TEST(Edits, CutTheEndOff) {
+  Cache cache(small());
+  cache.insert(20);
+  cache.drop(12, kEndOfText);
+  EXPECT_EQ(cache.next(), 12);
+  EXPECT_EQ(cache.live(), 12);
+  EXPECT_EQ(cache.evicted(), 0) << "the user's doing, not a policy's";
+  cache.insert(3);
+  EXPECT_EQ(text(cache).back(), 14);
+  EXPECT_EQ(cache.table(0).read(), 23);
+}
+
+TEST(Edits, AreRefusedWhereTokensAre) {
+  Cache cache(small());
+  cache.insert(20);
+  const auto refusal = [&](const CacheChange& change) {
+    const auto before = positions(cache);
+    const auto message = error_of([&] { cache.prepare(change).commit(); });
+    EXPECT_EQ(positions(cache), before);
+    EXPECT_FALSE(cache.table(0).edited());
+    return message;
+  };
+  EXPECT_EQ(refusal({.insert = 2, .at = 5}), "there is a token at position 5, where another would go: drop it first");
+  EXPECT_EQ(refusal({.shift_range = {8, kEndOfText}, .shift_by = -1}),
+            "there is a token at position 7, where another would go: drop it first");
+  EXPECT_EQ(refusal({.shift_range = {0, kEndOfText}, .shift_by = -1}),
+            "a shift of the positions from 0 by -1 would go below 0");
+  EXPECT_EQ(refusal({.shift_range = {18, 20}, .shift_by = 1}), "a shift of positions 18 to 20 by 1 would pass the end");
+}
+
+TEST(Edits, AreRefusedByTypesThatWouldRoundAgain) {
+  CacheOptions options = small();
+  options.head_dim = options.value_dim = 32;
+  options.type = CacheType::kQ8_0;
+  Cache cache(options);
+  cache.insert(20);
+  EXPECT_EQ(error_of([&] { cache.shift(5, kEndOfText, 3); }),
+            "positions of a cache of type q8_0 cannot be shifted: its keys would be rounded once more; use f16");
+  cache.drop(5, 8);
+  EXPECT_EQ(cache.live(), 17);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
