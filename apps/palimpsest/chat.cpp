@@ -212,7 +212,7 @@ void add_chat(CLI::App& app, Action& action) {
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
-  add_model_flags(*command, flags->model);
+  add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, "streaming, with the trained context but at most 2048 as its budget");
   add_sampling_flags(*command, flags->sampling);

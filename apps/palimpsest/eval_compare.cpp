@@ -97,7 +97,7 @@ void add_eval_compare(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command =
       eval.add_subcommand("compare", "Decode one text with several methods: do they give the same logits?");
-  add_model_flags(*command, flags->model);
+  add_text_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);
   add_method_list(*command, flags->list, {"streaming:mechanism=in-place", "streaming:mechanism=shift"});
   add_threads_flag(*command, flags->threads);

@@ -98,7 +98,7 @@ void add_eval_kept(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command =
       eval.add_subcommand("kept", "A map of the tokens that each layer and head still has at a text's end");
-  add_model_flags(*command, flags->model);
+  add_text_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);
   add_method_list(*command, flags->list, {"streaming:budget=256"});
   add_threads_flag(*command, flags->threads);

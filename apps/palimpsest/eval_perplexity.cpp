@@ -224,7 +224,7 @@ void add_eval_perplexity(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = eval.add_subcommand(
       "perplexity", "The loss of every token of long texts, where it rises, and what methods differ by");
-  add_model_flags(*command, flags->model);
+  add_text_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);
   add_method_list(*command, flags->list, {"full"});
   add_threads_flag(*command, flags->threads);

@@ -15,7 +15,7 @@
 namespace palimpsest::cli {
 
 void add_question_flags(CLI::App& command, QuestionFlags& flags) {
-  add_model_flags(command, flags.model);
+  add_text_model_flags(command, flags.model);
   add_method_list(command, flags.list, {"full"});
   add_threads_flag(command, flags.threads);
   command

@@ -99,7 +99,7 @@ void add_heads(CLI::App& app, Action& action) {
   command->add_option("--part", flags->part, "share of the heads that are listed as streaming")
       ->type_name("P")
       ->capture_default_str();
-  add_model_flags(*command, flags->model);
+  add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_json_flag(*command, flags->json);
   command->callback([&action, flags] { action = [flags] { return run_heads(*flags); }; });

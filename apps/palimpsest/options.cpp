@@ -61,6 +61,11 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       ->group(group);
 }
 
+void add_text_model_flags(CLI::App& command, ModelFlags& flags) {
+  add_model_flags(command, flags);
+  command.get_option("--synthetic")->group("");
+}
+
 std::optional<std::string> known_model(const ModelFlags& flags) {
   if (!flags.path.empty()) return flags.path;
   if (const char* named = std::getenv("PALIMPSEST_MODEL"); named != nullptr && *named != '\0') return named;

@@ -19,6 +19,8 @@ struct ModelFlags {
   ModelOptions options;
 };
 void add_model_flags(CLI::App& command, ModelFlags& flags);
+// Of commands that need a vocabulary: help does not list --synthetic, and giving it is an error that says why.
+void add_text_model_flags(CLI::App& command, ModelFlags& flags);
 std::optional<std::string> known_model(const ModelFlags& flags);  // none: nobody named one, and none came along
 std::string model_path(const ModelFlags& flags);                  // throws Error that says how to get a model
 std::shared_ptr<Model> load_model(const ModelFlags& flags);

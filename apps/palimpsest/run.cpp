@@ -195,7 +195,7 @@ void add_run(CLI::App& app, Action& action) {
                    "go on from there: same model, method and cache type; -p is what follows")
       ->type_name("FILE")
       ->group(group);
-  add_model_flags(*command, flags->model);
+  add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);
   add_sampling_flags(*command, flags->sampling);

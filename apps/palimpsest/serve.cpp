@@ -118,7 +118,7 @@ void add_serve(CLI::App& app, Action& action) {
   option(group, "--grace", flags->grace, "SECONDS", "for running answers at the end");
   add_scheduler_flags(*command, flags->scheduler);
   option("Scheduler", "--max-queue", flags->max_queue, "N", "answers that wait; more are refused with 429");
-  add_model_flags(*command, flags->model);
+  add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, "streaming, with the trained context but at most 2048 as its budget");
   command->callback([&action, flags] { action = [flags] { return serve(*flags); }; });

@@ -73,6 +73,20 @@ TEST(Help, EveryCommandExplainsItself) {
   }
 }
 
+// A command that needs a vocabulary refuses --synthetic: its help does not offer it.
+TEST(Help, OffersNoModelThatTheCommandRefuses) {
+  for (const Page& page : all_pages()) {
+    if (page.help.find("--model FILE") == std::string::npos) continue;
+    SCOPED_TRACE(title(page));
+    const bool offered = page.help.find("--synthetic SHAPE") != std::string::npos;
+    if (!page.words.empty() && (page.words[0] == "info" || page.words[0] == "bench" || page.words[0] == "methods" ||
+                                page.words == Words{"eval", "stream"}))
+      EXPECT_TRUE(offered);
+    else
+      EXPECT_FALSE(offered);
+  }
+}
+
 TEST(Help, TheReferenceInTheDocsIsCurrent) {
   std::string text =
       "# The command line\n\nMade of the `--help` texts; `tests/apps/help_test.cpp` checks that it is current and says "

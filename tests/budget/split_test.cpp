@@ -48,6 +48,15 @@ TEST(Split, SaysWhatIsWrongAndWhere) {
             "split '/no/such': no such file; use uniform, pyramid, ada, or a file with lines 'layer head tokens'");
 }
 
+// Neither opens with a fault that std::ifstream would tell of; reading them fails.
+TEST(Split, WhatCannotBeReadToItsEndIsRefused) {
+  const std::string folder = ::testing::TempDir();
+  EXPECT_EQ(error_of([&] { split_budget(folder, of(256, 3, 2, 5)); }),
+            "split '" + folder + "': is a directory; give a file with lines 'layer head tokens'");
+  EXPECT_EQ(error_of([] { split_budget("/proc/self/mem", of(256, 3, 2, 5)); }),
+            "split '/proc/self/mem': cannot be read to its end (Input/output error)");
+}
+
 TEST(Split, AdaBeginsEvenly) {
   EXPECT_EQ(split_budget("ada", of(256, 2, 3, 5)), std::vector<int>(6, 256));
 }

@@ -6,11 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <random>
 
+#include "palimpsest/core/checksum.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/scorer_file.h"
@@ -210,7 +213,75 @@ TEST_F(SnapshotTest, BelongsToItsModelMethodAndCache) {
   says(decoder_of(), options_of("h2o:budget=40", CacheType::kF32), "another shape, type");
   Session session(decoder_of(), options_of("full"));
   EXPECT_THROW(load_snapshot(path("none.snap"), session, nullptr), Error);
+  says(decoder_of(), options_of("streaming:budget=40"), "was made with --method h2o");
   EXPECT_THROW(save_snapshot(path("no/such/folder"), session, nullptr, {}), Error);
+}
+
+// The method in the bytes of a snapshot replaced by `change` of it; the checksum is right again.
+std::string with_method(const std::string& bytes, const std::function<void(std::string&)>& change) {
+  constexpr std::size_t kAt = 8 + 4 + 4 + 8;  // magic, version, byte order, model
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data() + kAt, sizeof length);
+  std::string method = bytes.substr(kAt + sizeof length, length);
+  const std::string rest = bytes.substr(kAt + sizeof length + length);
+  change(method);
+  length = method.size();
+  std::string out = bytes.substr(0, kAt) + std::string(reinterpret_cast<const char*>(&length), sizeof length) + method +
+                    rest.substr(0, rest.size() - 8);
+  Checksum sum;
+  sum.add(std::as_bytes(std::span(out)));
+  const std::uint64_t checksum = sum.value();
+  return out + std::string(reinterpret_cast<const char*>(&checksum), sizeof checksum);
+}
+
+// An upgrade adds keys to methods: a snapshot of before has not got them.
+TEST_F(SnapshotTest, MethodsAreComparedByTheirChoices) {
+  const auto decoder = decoder_of();
+  const SessionOptions options = options_of("h2o:budget=40,every=3");
+  Writer writer(decoder, options, {});
+  writer.begin(std::vector<TokenId>(50, 7));
+  save_snapshot(path(), writer.session, &writer.sampler, writer.text);
+  const std::string whole = bytes_of(path());
+  // The message that reading it ends in; "": it was read.
+  const auto refusal = [&](const std::function<void(std::string&)>& change) -> std::string {
+    write_bytes(path("b.snap"), with_method(whole, change));
+    Writer reader(decoder, options, {});
+    try {
+      load_snapshot(path("b.snap"), reader.session, &reader.sampler);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    EXPECT_EQ(reader.session.position(), writer.session.position());
+    return "";
+  };
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    return [=](std::string& method) {
+      const std::size_t at = method.find(from);
+      ASSERT_NE(at, std::string::npos) << method;
+      method.replace(at, from.size(), to);
+    };
+  };
+  EXPECT_EQ(refusal([](std::string&) {}), "");
+  EXPECT_EQ(refusal(replaced(",refresh=0", "")), "") << "a key that had not been invented";
+  EXPECT_EQ(refusal(replaced("h2o:", "ours:")), "") << "another preset with the same choices";
+  EXPECT_EQ(refusal(replaced(",split=uniform,sinks=0", ",sinks=0,split=uniform")), "") << "another order";
+  EXPECT_NE(refusal(replaced(",every=3", "")).find("was made with --method h2o"), std::string::npos)
+      << "a missing key is the default";
+  for (const auto& [from, to] : {std::pair(",every=3", ",every=3,colour=red"), {"in-place", "by-magic"}}) {
+    const std::string message = refusal(replaced(from, to));
+    EXPECT_NE(message.find("another version of this program, perhaps a newer one"), std::string::npos) << message;
+    EXPECT_NE(message.find(to[0] == ',' ? "'colour'" : "by-magic"), std::string::npos) << message;
+  }
+}
+
+TEST_F(SnapshotTest, NoSuchFileIsSaidOfASnapshot) {
+  Session session(decoder_of(), options_of("full"));
+  try {
+    load_snapshot(path("none.snap"), session, nullptr);
+    ADD_FAILURE() << "was read";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("give the path of a snapshot"), std::string::npos) << e.what();
+  }
 }
 
 #ifndef PALIMPSEST_SANITIZED  // forks
@@ -220,16 +291,17 @@ TEST_F(SnapshotTest, KilledWhileWriting) {
   const SessionOptions options = options_of("full", CacheType::kF32);
   Session session(decoder, options);
   session.prefill(std::vector<TokenId>(400, 3));
-  save_snapshot(path(), session, nullptr, {.tokens = {0}});
+  const auto count = [](int k) -> std::vector<TokenId> { return {k / 90 / 90, k / 90 % 90, k % 90}; };
+  save_snapshot(path(), session, nullptr, {.tokens = count(0)});
   std::mt19937 random(4);
   int replaced = 0;
-  TokenId last = 0;
+  std::vector<TokenId> last = count(0);
   for (int i = 1; i <= 200; ++i) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
       try {
-        for (TokenId k = i * 1000;; ++k) save_snapshot(path(), session, nullptr, {.tokens = {k}});
+        for (int k = i * 1000;; ++k) save_snapshot(path(), session, nullptr, {.tokens = count(k)});
       } catch (...) {
       }
       ::_exit(1);
@@ -241,10 +313,10 @@ TEST_F(SnapshotTest, KilledWhileWriting) {
     Session reader(decoder, options);
     const SnapshotText text = load_snapshot(path(), reader, nullptr);
     ASSERT_EQ(reader.cache().live(), 400);
-    ASSERT_EQ(text.tokens.size(), 1u);
-    ASSERT_GE(text.tokens[0], last);
-    replaced += text.tokens[0] > last;
-    last = text.tokens[0];
+    ASSERT_EQ(text.tokens.size(), 3u);
+    ASSERT_GE(text.tokens, last);
+    replaced += text.tokens > last;
+    last = text.tokens;
   }
   EXPECT_GT(replaced, 5);
 }

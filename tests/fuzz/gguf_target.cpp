@@ -1,7 +1,6 @@
 #include "tests/fuzz/gguf_target.h"
 
 #include <ggml.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -13,29 +12,10 @@
 #include "palimpsest/graph/decoder.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/text/vocabulary.h"
+#include "tests/fuzz/memory_file.h"
 
 namespace palimpsest::testing {
 namespace {
-
-// A file in memory that has a path, for libraries that want one.
-class MemoryFile {
- public:
-  MemoryFile() : descriptor_(memfd_create("fuzz", MFD_CLOEXEC)) {
-    if (descriptor_ < 0) throw std::runtime_error("memfd_create failed");
-  }
-  ~MemoryFile() { close(descriptor_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  void write(std::span<const std::byte> bytes) {
-    const auto size = static_cast<ssize_t>(bytes.size());
-    if (ftruncate(descriptor_, 0) != 0 || pwrite(descriptor_, bytes.data(), bytes.size(), 0) != size)
-      throw std::runtime_error("a file in memory cannot be written");
-  }
-  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-
- private:
-  int descriptor_;
-};
 
 // The bytes as a mapped file would lie: at the start of a page, and with nothing of ours behind them.
 std::shared_ptr<std::byte> page_aligned(std::span<const std::byte> bytes) {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tests/fuzz/gguf_mutator.h"
+#include "tests/fuzz/mutator.h"
 
 namespace palimpsest::testing {
 

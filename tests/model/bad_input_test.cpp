@@ -211,6 +211,18 @@ TEST(BadInputTest, EveryFamilysLiesAboutItsShape) {
   }
 }
 
+TEST(BadInputTest, TensorsThatOverlapAreRefused) {
+  const std::string up = "blk.0.ffn_up.weight", gate = "blk.0.ffn_gate.weight";
+  std::uint64_t offset = 0;
+  std::memcpy(&offset, whole().data() + place_of(whole(), up) + up.size() + 24, sizeof offset);
+  for (const std::uint64_t shift : {0, 32, 64}) {
+    const std::string message = error_of(with(gate, 24, offset + shift));
+    EXPECT_TRUE(one_line(message)) << message;
+    for (const std::string& words : {up, gate, std::string("overlap")})
+      EXPECT_NE(message.find(words), std::string::npos) << message;
+  }
+}
+
 TEST(BadInputTest, AForeignTensorIsRefused) {
   // The graph would leave it out in silence: rename the optional rope table of a model that has one.
   SyntheticShape shape = parse_synthetic("tiny@layers=1");

@@ -1,6 +1,9 @@
 #include "palimpsest/budget/split.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -62,6 +65,9 @@ std::vector<int> split_budget(std::string_view how, const SplitOf& of) {
   const auto heads = static_cast<std::size_t>(of.layers) * static_cast<std::size_t>(of.kv_heads);
   if (how == "ada") return std::vector<int>(heads, of.budget);
   if (how == "pyramid") return pyramid(of);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(how, ignored))
+    fail("split '{}': is a directory; give a file with lines 'layer head tokens'", how);
   std::ifstream file{std::string(how)};
   if (!file) fail("split '{}': no such file; use uniform, pyramid, ada, or a file with lines 'layer head tokens'", how);
   std::vector<int> budgets(heads, kUnnamed);
@@ -84,6 +90,7 @@ std::vector<int> split_budget(std::string_view how, const SplitOf& of) {
     for (int i = l.first; i <= l.last; ++i)
       for (int j = h.first; j <= h.last; ++j) budgets[static_cast<std::size_t>(i * of.kv_heads + j)] = count;
   }
+  if (file.bad()) fail("split '{}': cannot be read to its end ({})", how, std::strerror(errno));
   if (streaming) share_rest(budgets, of, how);
   std::ranges::replace(budgets, kUnnamed, of.budget);
   return budgets;

@@ -118,6 +118,8 @@ class Cache {
   void save(ByteWriter& out) const;
   bool same_kind(ByteReader& in) const;  // reads the beginning: whether the rest may suit these options
   void load(ByteReader& in);
+  // Which invariant does not hold: of a table (SlotTable::fault), between tables, of statistics; nullptr: all hold.
+  const char* fault() const;
 
   LayerView view(int layer) const;  // valid until the next change
 
@@ -133,6 +135,8 @@ class Cache {
   long long evicted() const { return dropped_ / tables(); }
 
  private:
+  const char* fault_across_tables() const;
+  bool same_kind(ByteReader& in, bool& edited) const;
   friend class Transaction;
   struct Copy {  // a shared page that a change writes to
     int table, page;

@@ -1,12 +1,17 @@
 // A cache as bytes and back.
+#include <algorithm>
 #include <array>
 #include <cassert>
+#include <cmath>
 
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/carry.h"
 
 namespace palimpsest {
 namespace {
+
+constexpr std::size_t kShared = 7;
+constexpr std::int32_t kEdited = 1 << 8;  // beside `shared`: tables with ordinals
 
 std::array<std::int32_t, 10> kind_of(const CacheOptions& o) {
   return {o.layers,
@@ -26,7 +31,9 @@ std::array<std::int32_t, 10> kind_of(const CacheOptions& o) {
 void Cache::save(ByteWriter& out) const {
   assert(options_.pages);
   const CacheOptions& o = options_;
-  for (const std::int32_t each : kind_of(o)) out.put(each);
+  auto kind = kind_of(o);
+  if (tables_.front().edited()) kind[kShared] |= kEdited;
+  for (const std::int32_t each : kind) out.put(each);
   out.put(dropped_);
   for (const SlotTable& table : tables_) table.save(out);
   if (o.head_floats > 0) out.array(std::span<const float>(of_heads_));
@@ -52,18 +59,49 @@ void Cache::save(ByteWriter& out) const {
 }
 
 bool Cache::same_kind(ByteReader& in) const {
+  bool edited = false;
+  return same_kind(in, edited);
+}
+
+bool Cache::same_kind(ByteReader& in, bool& edited) const {
+  const auto own = kind_of(options_);
   bool same = true;
-  for (const std::int32_t each : kind_of(options_)) same = in.get<std::int32_t>() == each && same;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    auto each = in.get<std::int32_t>();
+    if (i == kShared) {
+      edited = (each & kEdited) != 0;
+      each &= ~kEdited;
+    }
+    same = each == own[i] && same;
+  }
   return same;
+}
+
+const char* Cache::fault() const {
+  for (const SlotTable& table : tables_)
+    if (const char* const found = table.fault()) return found;
+  return fault_across_tables();
+}
+
+const char* Cache::fault_across_tables() const {
+  if (dropped_ < 0 || dropped_ > (1LL << 60)) return "an impossible count of dropped tokens";
+  for (const SlotTable& table : tables_)
+    if (table.next() != tables_.front().next() || table.base() != tables_.front().base() ||
+        table.read() != tables_.front().read())
+      return "heads that read texts of different lengths";
+  if (!std::ranges::all_of(of_heads_, [](float x) { return std::isfinite(x); }))
+    return "statistics of heads that are not numbers";
+  return nullptr;
 }
 
 void Cache::load(ByteReader& in) {
   assert(options_.pages);
   clear();
-  in.require(same_kind(in), "a cache of another shape, type, page size or method");
+  bool edited = false;
+  in.require(same_kind(in, edited), "a cache of another shape, type, page size or method");
   try {
     dropped_ = in.get<long long>();
-    for (SlotTable& table : tables_) table.load(in);
+    for (SlotTable& table : tables_) table.load(in, edited);
     if (options_.head_floats > 0) {
       const std::size_t count = of_heads_.size();
       of_heads_ = in.array<float>();
@@ -71,6 +109,7 @@ void Cache::load(ByteReader& in) {
       of_heads_.resize(count);
       in.require(same, "statistics of heads that do not fit");
     }
+    if (const char* const found = fault_across_tables()) in.damaged(found);
     for (std::size_t t = 0; t < merged_.size(); ++t) merged_[t].load(in, tables_[t]);
     for (std::size_t h = 0; h < blocks_.size(); ++h) {
       const SlotTable& table = tables_[options_.shared ? 0 : h];
@@ -83,7 +122,7 @@ void Cache::load(ByteReader& in) {
         std::memcpy(to, bytes.data(), bytes.size());
       }
     }
-  } catch (const Error&) {
+  } catch (...) {
     dropped_ = 0;
     clear();
     throw;

@@ -243,7 +243,16 @@ void MergedTokens::load(ByteReader& in, const SlotTable& table) {
     in.require(!own_places_ || std::abs(token.position - table.position()[at(token.slot)]) <= kFarthest,
                "a merged token too far from its slot's");
     in.require(token.factor > 0 && token.factor < 1e30F, "a merged token without a norm");
+    in.require(std::isfinite(token.score), "a merged token's score that is not a number");
   }
+  in.require(std::ranges::all_of(statistics_, [](float x) { return std::isfinite(x); }),
+             "statistics of merged tokens that are not numbers");
+  std::vector<Position> positions;
+  for (const MergedToken& token : tokens_) positions.push_back(token.position);
+  for (const Position position : table.position())
+    if (position != kNoPosition && !tokens_.empty()) positions.push_back(position);
+  std::ranges::sort(positions);
+  in.require(std::ranges::adjacent_find(positions) == positions.end(), "a merged token that is there twice");
   lay(table);
 }
 

@@ -31,6 +31,7 @@ class MergedTokens {
   // `statistics`: floats of a policy that travel with each token besides its score (CacheOptions::columns).
   explicit MergedTokens(int statistics) : width_(static_cast<std::size_t>(statistics)) {}
 
+  bool own_places() const { return own_places_; }
   std::span<MergedToken> tokens() { return tokens_; }
   std::span<const MergedToken> tokens() const { return tokens_; }
   std::span<float> statistics(std::size_t token) { return std::span(statistics_).subspan(token * width_, width_); }

@@ -167,7 +167,10 @@ class SlotTable {
   void clear() noexcept;  // no token, no page, position 0
 
   void save(ByteWriter& out) const;
-  void load(ByteReader& in);  // throws Error for bytes that no table of this kind wrote; it is not usable then
+  // Of a table that was edited() or not. Throws Error for bytes that no table of this kind wrote; it is not usable then.
+  void load(ByteReader& in, bool edited = false);
+  // Which invariant does not hold (all are listed in slots_check.cpp); nullptr: all hold. Sorts the tokens.
+  const char* fault() const;
 
   SlotsView view() const;                  // stays valid until the next change
   Position base() const { return base_; }  // SlotsView::when = position - base, see when()
@@ -183,6 +186,10 @@ class SlotTable {
   static constexpr int kUnmapped = -1;
   static constexpr Position kRebaseAt = Position{1} << 30;  // `when` stays in [-2^30, 2^30 + one insert)
 
+  const char* counts_fault() const;
+  const char* positions_fault() const;
+  const char* tokens_fault() const;
+  const char* free_fault() const;
   // Dropped beyond what is inserted: slots that stay free for as many tokens to come.
   int slots_kept(const SlotChange& change) const;
   void write(int slot, Position position, int rank);

@@ -1,8 +1,11 @@
-// A guard against damage, not against an enemy: in the manner of FNV-1a, over words of eight bytes.
+// A guard against damage, not against an enemy: in the manner of FNV-1a, over little-endian words of eight bytes, the
+// last filled up with zeros. Its values are part of the formats of snapshots and scorers.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 namespace palimpsest {
@@ -10,22 +13,37 @@ namespace palimpsest {
 class Checksum {
  public:
   void add(std::span<const std::byte> data) {
-    for (const std::byte b : data) {
-      word_ |= static_cast<std::uint64_t>(b) << (8 * filled_);
-      if (++filled_ == 8) mix();
+    static_assert(std::endian::native == std::endian::little);
+    while (filled_ > 0 && !data.empty()) data = take_byte(data);
+    std::uint64_t hash = hash_;  // in a register
+    for (; data.size() >= 8; data = data.subspan(8)) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, data.data(), 8);
+      hash = mixed(hash, word);
     }
+    hash_ = hash;
+    while (!data.empty()) data = take_byte(data);
   }
+  // Of all bytes so far; more may follow only if they were a multiple of 8.
   std::uint64_t value() {
     if (filled_ > 0) mix();
     return hash_;
   }
 
  private:
+  static std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
+    hash = (hash ^ word) * 0x100000001B3u;
+    return hash ^ (hash >> 29);
+  }
   void mix() {
-    hash_ = (hash_ ^ word_) * 0x100000001B3u;
-    hash_ ^= hash_ >> 29;
+    hash_ = mixed(hash_, word_);
     word_ = 0;
     filled_ = 0;
+  }
+  std::span<const std::byte> take_byte(std::span<const std::byte> data) {
+    word_ |= static_cast<std::uint64_t>(data.front()) << (8 * filled_);
+    if (++filled_ == 8) mix();
+    return data.subspan(1);
   }
   std::uint64_t hash_ = 0xCBF29CE484222325u, word_ = 0;
   int filled_ = 0;

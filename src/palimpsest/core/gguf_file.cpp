@@ -115,7 +115,7 @@ class GgufFile::Reader {
 GgufFile GgufFile::open(const std::string& path) {
   GgufFile file;
   file.path_ = path;
-  file.file_ = MappedFile(path);
+  file.file_ = MappedFile(path, "a GGUF file");
   file.bytes_ = file.file_.bytes();
   file.read();
   return file;
@@ -235,6 +235,18 @@ void GgufFile::read() {
            path_, printable(t.name), bytes_.size());
     t.data = bytes_.data() + start + offsets[i];
   }
+  refuse_overlap();
+}
+
+void GgufFile::refuse_overlap() const {
+  std::vector<const GgufTensor*> by_place;
+  for (const GgufTensor& t : tensors_)
+    if (t.bytes > 0) by_place.push_back(&t);
+  std::ranges::sort(by_place, {}, &GgufTensor::data);
+  for (std::size_t i = 1; i < by_place.size(); ++i)
+    if (const GgufTensor& a = *by_place[i - 1], &b = *by_place[i]; a.data + a.bytes > b.data)
+      fail("{}: tensors {} and {} overlap: damaged; fetch or convert the model again", path_, printable(a.name),
+           printable(b.name));
 }
 
 const GgufFile::Value* GgufFile::value(std::string_view key) const {

@@ -70,6 +70,7 @@ class GgufFile {
   };
   class Reader;
   void read();
+  void refuse_overlap() const;  // of tensors' bytes
   const Value* value(std::string_view key) const;
   [[noreturn]] void mistyped(std::string_view key, const Value& v, const char* wanted) const;
 

@@ -24,13 +24,13 @@ struct Descriptor {
 
 }  // namespace
 
-MappedFile::MappedFile(const std::string& path) {
+MappedFile::MappedFile(const std::string& path, const char* what) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0) fail("{}: cannot be opened ({}); give the path of a GGUF file", path, std::strerror(errno));
+  if (file.fd < 0) fail("{}: cannot be opened ({}); give the path of {}", path, std::strerror(errno), what);
   struct stat info {};
   if (::fstat(file.fd, &info) != 0) fail("{}: cannot be examined ({})", path, std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) fail("{}: is not a regular file; give the path of a GGUF file", path);
-  if (info.st_size == 0) fail("{}: is empty; fetch or convert the model again", path);
+  if (!S_ISREG(info.st_mode)) fail("{}: is not a regular file; give the path of {}", path, what);
+  if (info.st_size == 0) fail("{}: is empty; give the path of {}", path, what);
   const auto size = static_cast<std::size_t>(info.st_size);
   void* at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd, 0);
   if (at == MAP_FAILED) fail("{}: cannot be mapped into memory ({})", path, std::strerror(errno));

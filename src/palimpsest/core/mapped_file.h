@@ -10,7 +10,8 @@ namespace palimpsest {
 class MappedFile {
  public:
   MappedFile() = default;
-  explicit MappedFile(const std::string& path);  // throws Error: no such file, a directory, not readable, empty
+  // `what` it should be, for errors: "a GGUF file". Throws Error: no such file, a directory, not readable, empty.
+  MappedFile(const std::string& path, const char* what);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;

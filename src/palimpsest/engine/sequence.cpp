@@ -460,11 +460,16 @@ bool Sequence::accepts(ByteReader in) const {
 
 void Sequence::load(ByteReader& in) {
   clear();
+  const Method& m = options_.method;
   std::vector<TokenId> window = in.array<TokenId>();
+  in.require(window.size() <= (m.cache ? 0 : static_cast<std::size_t>(m.budget)), "a window that the method has not");
   cache_->load(in);
   try {
-    evictor_.load(in);
-  } catch (const Error&) {
+    for (int t = 0; t < cache_->tables(); ++t)
+      if (const MergedTokens* const merged = cache_->merged(t); merged != nullptr && !merged->tokens().empty())
+        in.require(merged->own_places() == (m.places == Places::kOwn), "merged tokens of another method");
+    evictor_.load(in, *cache_);
+  } catch (...) {
     clear();
     throw;
   }

@@ -1,5 +1,6 @@
 #include "palimpsest/engine/snapshot.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -7,6 +8,7 @@
 #include "palimpsest/core/checksum.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/new_file.h"
+#include "palimpsest/core/parse.h"
 #include "palimpsest/model/fingerprint.h"
 
 namespace palimpsest {
@@ -14,6 +16,7 @@ namespace {
 
 constexpr std::array<char, 8> kMagic = {'P', 'L', 'M', 'P', 'S', 'E', 'S', 'T'};
 constexpr std::uint32_t kVersion = 1, kByteOrder = 0x01020304;
+constexpr std::uint64_t kMaxDraws = std::uint64_t{1} << 40;  // of a sampler: years
 
 void put_state(ByteWriter& out, const Sampler::State& s) {
   out.array(std::span<const TokenId>(s.prompt));
@@ -31,9 +34,35 @@ Sampler::State get_state(ByteReader& in) {
   return s;
 }
 
-// All but the checksum.
-void put(ByteWriter& out, const Model& model, const Sequence& sequence, const Sampler* sampler,
-         const SnapshotText& text) {
+Method read_method(const std::string& text, const std::string& name) {
+  const auto colon = text.find(':');
+  Method method;
+  method.name = text.substr(0, colon);
+  const auto keys = method_keys();
+  const std::string_view choices =
+      colon == std::string::npos ? std::string_view() : std::string_view(text).substr(colon + 1);
+  try {
+    for (const auto& [key, value] : parse_pairs(choices, "the method")) {
+      if (std::ranges::none_of(keys, [&](const MethodKey& known) { return known.name == key; }))
+        fail("method key '{}' is not known to this version", key);
+      set_option(method, key, value);
+    }
+  } catch (const Error& error) {
+    fail("{}: was written by another version of this program, perhaps a newer one: {}; use that one", name,
+         error.what());
+  }
+  return method;
+}
+
+bool same_choices(Method a, const Method& b) {
+  a.name = b.name;
+  return a == b;
+}
+
+}  // namespace
+
+void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& sequence, const Sampler* sampler,
+                        const SnapshotText& text) {
   if (!sequence.cache().options().pages)
     fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
   out.put(kMagic);
@@ -51,8 +80,6 @@ void put(ByteWriter& out, const Model& model, const Sequence& sequence, const Sa
   sequence.save(out);
 }
 
-}  // namespace
-
 void save_snapshot(const std::string& path, const Session& session, const Sampler* sampler, const SnapshotText& text) {
   NewFile file(path);
   Checksum sum;
@@ -66,7 +93,7 @@ void save_snapshot(const std::string& path, const Session& session, const Sample
     buffer.insert(buffer.end(), data.begin(), data.end());
     if (buffer.size() > (1 << 20)) flush();
   });
-  put(out, session.decoder().model(), session.sequence(), sampler, text);
+  serialize_snapshot(out, session.decoder().model(), session.sequence(), sampler, text);
   flush();
   const std::uint64_t checksum = sum.value();
   file.write(std::as_bytes(std::span(&checksum, 1)));
@@ -78,7 +105,7 @@ std::vector<std::byte> pack_snapshot(const Model& model, const Sequence& sequenc
   std::vector<std::byte> bytes;
   bytes.reserve(sequence.cache().bytes_in_use() + 4096);
   ByteWriter out([&](std::span<const std::byte> data) { bytes.insert(bytes.end(), data.begin(), data.end()); });
-  put(out, model, sequence, sampler, text);
+  serialize_snapshot(out, model, sequence, sampler, text);
   return bytes;
 }
 
@@ -93,7 +120,7 @@ void write_snapshot(const std::string& path, std::span<const std::byte> packed) 
 }
 
 Snapshot::Snapshot(const std::string& path, const Model& model, const std::string& name)
-    : file_(path), name_(name.empty() ? path : name), rest_({}, "") {
+    : file_(path, "a snapshot"), name_(name.empty() ? path : name), rest_({}, "") {
   const auto all = file_.bytes();
   if (all.size() < sizeof kMagic || std::memcmp(all.data(), kMagic.data(), sizeof kMagic) != 0)
     fail("{}: is no snapshot of this program", name_);
@@ -111,22 +138,34 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
 
   if (in.get<std::uint64_t>() != fingerprint(model))
     fail("{}: belongs to another model than {}", name_, name.empty() ? model.path() : "the one that is served");
-  method_ = in.text();
+  const std::string method = in.text();
+  in.require(std::ranges::all_of(method, [](char c) { return c >= 32 && c < 127; }), "a method that is no text");
+  method_ = read_method(method, name_);
+  const auto require_known = [&](std::span<const TokenId> tokens) {
+    in.require(std::ranges::all_of(tokens, [&](TokenId t) { return t >= 0 && t < model.hyper().vocabulary; }),
+               "a token that the model does not know");
+  };
   text_.tokens = in.array<TokenId>();
+  require_known(text_.tokens);
   text_.unread = in.get<TokenId>();
-  in.require(text_.unread >= -1 && text_.unread < model.hyper().vocabulary, "a token that the model does not know");
+  if (text_.unread != -1) require_known({&text_.unread, 1});
   has_sampler_ = in.get<std::uint8_t>() != 0;
   if (has_sampler_) {
     seed_ = in.get<std::uint32_t>();
     sampler_ = get_state(in);
+    require_known(sampler_.prompt);
+    require_known(sampler_.sampled);
+    in.require(sampler_.draws <= kMaxDraws && sampler_.certain <= kMaxDraws, "an impossible count of draws");
   }
   rest_ = in;
+  require_known(in.array<TokenId>());  // of a sequence without a cache
 }
 
 void Snapshot::check(const Sequence& sequence) const {
   if (!sequence.cache().options().pages)
     fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
-  if (method_ != spell_out(sequence.options().method)) fail("{}: was made with --method {}: give that", name_, method_);
+  if (!same_choices(method_, sequence.options().method))
+    fail("{}: was made with --method {}: give that", name_, spell_out(method_));
   if (!sequence.accepts(rest_)) fail("{}: was made with a cache of another shape, type or page size", name_);
 }
 

@@ -6,6 +6,10 @@
 // Written to a file beside it, synced, then renamed: whoever reads finds the old snapshot or the new one, whole. Keys
 // and values lie as the kernels use them: a snapshot belongs to one model file, one method and one kind of cache, and
 // to machines of this byte order.
+//
+// The method is text, every key with its value. A key that the reader does not know is an error: the writer was newer.
+// A key that is missing had not been invented: it has the value of a Method{}, so a new key's default must be what was
+// done before it. The same choices under another preset's name are the same method.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +36,9 @@ void save_snapshot(const std::string& path, const Session& session, const Sample
 // snapshot's is taken). After an Error the session is empty.
 SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* sampler);
 
+// A snapshot's bytes but the checksum of them all, which ends the file.
+void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& sequence, const Sampler* sampler,
+                        const SnapshotText& text);
 // The same in two halves each, for those who step in one thread, and read and write files in others.
 std::vector<std::byte> pack_snapshot(const Model& model, const Sequence& sequence, const Sampler* sampler,
                                      const SnapshotText& text);
@@ -42,7 +49,7 @@ class Snapshot {  // a file, found to be whole and of this model; it may be repl
   // `name`: what it is called in errors; empty: its path. Throws Error.
   Snapshot(const std::string& path, const Model& model, const std::string& name = {});
 
-  const std::string& method() const { return method_; }  // every choice: see spell_out
+  const Method& method() const { return method_; }
   const SnapshotText& text() const { return text_; }
   std::size_t bytes() const { return file_.bytes().size(); }  // no fewer than its pages have
 
@@ -52,7 +59,8 @@ class Snapshot {  // a file, found to be whole and of this model; it may be repl
 
  private:
   MappedFile file_;
-  std::string name_, method_;
+  std::string name_;
+  Method method_;
   SnapshotText text_;
   bool has_sampler_ = false;
   std::uint32_t seed_ = 0;

@@ -308,11 +308,17 @@ void Evictor::save(ByteWriter& out) const {
   if (method_.splits_at_prompt_end()) out.array(std::span<const int>(budgets_));
 }
 
-void Evictor::load(ByteReader& in) {
+void Evictor::load(ByteReader& in, const Cache& cache) {
+  const int heads = cache.options().kv_heads;
+  for (int t = 0; needs_.whole_layer && t < cache.tables(); ++t)
+    in.require(std::ranges::equal(cache.table(t).position(), cache.table(t / heads * heads).position()),
+               "heads of a layer that keep different tokens");
   if (!method_.splits_at_prompt_end()) return;
   std::vector<int> budgets = in.array<int>();
   const int least = method_.sinks() + method_.recent();
-  in.require(budgets.size() == budgets_.size() && std::ranges::all_of(budgets, [&](int b) { return b > least; }),
+  in.require(budgets.size() == budgets_.size() && std::ranges::all_of(budgets, [&](int b) { return b > least; }) &&
+                 std::accumulate(budgets.begin(), budgets.end(), 0LL) <=
+                     (method_.budget + static_cast<long long>(cache.options().layers)) * std::ssize(budgets),
              "budgets of heads that do not fit");
   budgets_ = std::move(budgets);
 }

@@ -63,9 +63,9 @@ class Evictor {
   // The tables are new, or were changed other than by plans: what received() found does not hold. Before the first
   // look().
   void forget(const Cache& cache);
-  void clear(const Cache& cache);    // the sequence begins anew: budgets are those of the beginning, too
-  void save(ByteWriter& out) const;  // budgets, where a prompt's end decides
-  void load(ByteReader& in);
+  void clear(const Cache& cache);                 // the sequence begins anew: budgets are those of the beginning, too
+  void save(ByteWriter& out) const;               // budgets, where a prompt's end decides
+  void load(ByteReader& in, const Cache& cache);  // of a cache that was loaded; throws Error for what does not fit it
 
  private:
   void share_budgets(const Cache& cache);

@@ -42,7 +42,7 @@ std::string scorer_path(const PolicyModel& model) {
 }
 
 std::vector<float> read_scorer(const std::string& path, const PolicyModel& model) {
-  const MappedFile file(path);
+  const MappedFile file(path, "a scorer");
   const auto all = file.bytes();
   if (all.size() < sizeof kMagic || std::memcmp(all.data(), kMagic.data(), sizeof kMagic) != 0)
     fail("{}: is no scorer for policy learned", path);

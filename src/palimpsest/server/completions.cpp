@@ -201,7 +201,7 @@ void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::m
   if (!asked.save.empty()) service->sessions();  // throws if there are none
   if (!asked.restore.empty()) {
     asked.request.resume = service->sessions().open(asked.restore, service->scheduler().decoder().model());
-    if (!asked.chooses_cache) asked.request.method = parse_method(asked.request.resume->method());
+    if (!asked.chooses_cache) asked.request.method = asked.request.resume->method();
   }
   auto exchange = std::make_shared<Exchange>(service, std::move(asked), timeout);
   if (!exchange->streams()) {

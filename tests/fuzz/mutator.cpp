@@ -1,6 +1,4 @@
-#include "tests/fuzz/gguf_mutator.h"
-
-#include <gguf.h>
+#include "tests/fuzz/mutator.h"
 
 #include <algorithm>
 #include <cstring>
@@ -24,7 +22,7 @@ std::uint64_t interesting(std::mt19937_64& random) {
     case 3:
       return random();
     case 4:
-      return std::uint64_t{1} << below(random, 12);
+      return std::uint64_t{1} << below(random, 13);
     default:
       return below(random, 100'000);
   }
@@ -32,68 +30,28 @@ std::uint64_t interesting(std::mt19937_64& random) {
 
 }  // namespace
 
-GgufMutator::GgufMutator(Bytes valid) : valid_(std::move(valid)) {
-  find_fields();
-}
+Mutator::Mutator(Bytes valid, Layout layout) : valid_(std::move(valid)), layout_(std::move(layout)) {}
 
-void GgufMutator::find_fields() {
-  std::size_t at = 4;
-  const auto number = [&](std::size_t size) {
-    std::uint64_t value = 0;
-    std::memcpy(&value, valid_.data() + at, size);
-    numbers_.push_back({at, size});
-    edges_.push_back(at);
-    at += size;
-    return value;
-  };
-  const auto string = [&] {
-    const std::uint64_t length = number(8);
-    texts_.push_back({at, static_cast<std::size_t>(length)});
-    at += static_cast<std::size_t>(length);
-  };
-  const auto scalar = [&](std::uint64_t type) {
-    static constexpr std::size_t kBytes[GGUF_TYPE_COUNT] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
-    number(kBytes[type]);
-  };
-  number(4);
-  const std::uint64_t tensors = number(8), keys = number(8);
-  for (std::uint64_t k = 0; k < keys; ++k) {
-    string();
-    const std::uint64_t type = number(4);
-    if (type == GGUF_TYPE_STRING) {
-      string();
-    } else if (type == GGUF_TYPE_ARRAY) {
-      const std::uint64_t element = number(4), count = number(8);
-      for (std::uint64_t i = 0; i < count; ++i) element == GGUF_TYPE_STRING ? string() : scalar(element);
-    } else {
-      scalar(type);
-    }
-  }
-  for (std::uint64_t t = 0; t < tensors; ++t) {
-    string();
-    const std::uint64_t dims = number(4);
-    for (std::uint64_t d = 0; d < dims; ++d) number(8);
-    number(4);
-    number(8);
-  }
-  header_ = at;
-  edges_.push_back(at);
-}
-
-Bytes GgufMutator::damaged(std::mt19937_64& random) const {
+Bytes Mutator::damaged(std::mt19937_64& random) const {
   Bytes bytes = valid_;
   for (std::uint64_t n = 1 + below(random, 3); n > 0; --n) damage_once(bytes, random);
   return bytes;
 }
 
-void GgufMutator::damage_once(Bytes& bytes, std::mt19937_64& random) const {
+void Mutator::damage_once(Bytes& bytes, std::mt19937_64& random) const {
   if (bytes.empty()) return;
-  const auto edge = [&] { return std::min(edges_[below(random, edges_.size())], bytes.size()); };
+  const auto& [numbers, texts, edges, header] = layout_;
+  const auto edge = [&] { return std::min(edges[below(random, edges.size())], bytes.size()); };
   const auto put = [&](std::size_t at, std::uint64_t value, std::size_t size) {
     if (at + size <= bytes.size()) std::memcpy(bytes.data() + at, &value, size);
   };
-  // Most numbers of a file are in its arrays of tokens: half of the time one of the first and last thirty is taken.
-  const auto field = [&](const std::vector<Field>& fields) {
+  const auto get = [&](const Layout::Field& f) {
+    std::uint64_t value = 0;
+    if (f.at + f.size <= bytes.size()) std::memcpy(&value, bytes.data() + f.at, f.size);
+    return value;
+  };
+  // Most numbers of a file are in its arrays: half of the time one of the first and last thirty is taken.
+  const auto field = [&](const std::vector<Layout::Field>& fields) {
     const std::size_t n = fields.size(), ends = std::min<std::size_t>(n, 30);
     if (below(random, 2) == 0) return fields[below(random, n)];
     return fields[below(random, 2) == 0 ? below(random, ends) : n - 1 - below(random, ends)];
@@ -108,7 +66,7 @@ void GgufMutator::damage_once(Bytes& bytes, std::mt19937_64& random) const {
     case 2:  // bits of the header flip
     case 3:
       for (std::uint64_t n = 1 + below(random, 4); n > 0; --n)
-        bytes[below(random, std::min(header_, bytes.size()))] ^= std::byte{1} << below(random, 8);
+        bytes[below(random, std::min(header, bytes.size()))] ^= std::byte{1} << below(random, 8);
       break;
     case 4:  // bits anywhere
       bytes[below(random, bytes.size())] ^= std::byte{1} << below(random, 8);
@@ -116,28 +74,31 @@ void GgufMutator::damage_once(Bytes& bytes, std::mt19937_64& random) const {
     case 5:  // a number lies
     case 6:
     case 7: {
-      const Field f = field(numbers_);
+      const Layout::Field f = field(numbers);
       put(f.at, interesting(random), f.size);
       break;
     }
     case 8: {  // a number is off by a little
-      const Field f = field(numbers_);
-      if (f.at + f.size > bytes.size()) break;
-      std::uint64_t value = 0;
-      std::memcpy(&value, bytes.data() + f.at, f.size);
-      put(f.at, value + below(random, 5) - 2, f.size);
+      const Layout::Field f = field(numbers);
+      put(f.at, get(f) + below(random, 5) - 2, f.size);
       break;
     }
     case 9: {  // a number is another one's
-      const Field to = field(numbers_), from = field(numbers_);
-      if (from.at + 8 > bytes.size()) break;
-      std::uint64_t value = 0;
-      std::memcpy(&value, bytes.data() + from.at, from.size);
-      put(to.at, value, to.size);
+      const Layout::Field to = field(numbers), from = field(numbers);
+      put(to.at, get(from), to.size);
       break;
     }
-    case 10: {  // a text is another one's, as far as it reaches; or some byte of it
-      const Field to = field(texts_), from = field(texts_);
+    case 10: {  // two neighbours change places, or two that are a little apart
+      const std::size_t i = below(random, numbers.size()), j = i + 1 + below(random, 4);
+      if (j >= numbers.size()) break;
+      const std::uint64_t a = get(numbers[i]), b = get(numbers[j]);
+      put(numbers[i].at, b, numbers[i].size);
+      put(numbers[j].at, a, numbers[j].size);
+      break;
+    }
+    case 11: {  // a text is another one's, as far as it reaches; or some byte of it
+      if (texts.empty()) break;
+      const Layout::Field to = field(texts), from = field(texts);
       const std::size_t n = std::min(to.size, from.size);
       if (n == 0 || to.at + n > bytes.size() || from.at + n > bytes.size()) break;
       if (below(random, 2) == 0)

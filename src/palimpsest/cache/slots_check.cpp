@@ -1,0 +1,126 @@
+// The invariants of a slot table, for whoever reads one from a file and for tests.
+//
+//   counts      every column has an entry a slot; a page counts its tokens; the last page is mapped
+//   positions   0 <= base <= next, and next - base is a 32-bit number: `when` and the guards of a selection are such
+//               differences. base is 0 until the first rebase(), at 2^30 if the text is never edited. A token's position
+//               is below next and its own.
+//   ordinals    of an edited text: likewise, below read
+//   ranks       by position: the rank of a token is the number of those before it
+//   slots       with shift and gather: the first ones hold tokens, in the order in which they were read
+//   fresh       the tokens that were read last, in that order, or none
+//   free        slots without a token in mapped pages, each once: all of them, but with append, where a dropped
+//               token's slot is not used again. None with shift and gather.
+//   block       one page at most is partly full, and tokens fill it, then page after page: so whole pages can be
+//   dropped scores      and statistics of tokens are finite: selection compares them
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "palimpsest/cache/slots.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr Position kMaxPosition = Position{1} << 60;
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+}  // namespace
+
+const char* SlotTable::fault() const {
+  // Each relies on those before it.
+  for (const auto check :
+       {&SlotTable::counts_fault, &SlotTable::positions_fault, &SlotTable::tokens_fault, &SlotTable::free_fault})
+    if (const char* const found = (this->*check)()) return found;
+  return nullptr;
+}
+
+const char* SlotTable::counts_fault() const {
+  const std::size_t slots = position_.size();
+  if (slots % at(page_size_) != 0 || when_.size() != slots || score_.size() != slots ||
+      std::ranges::any_of(column_, [&](const auto& column) { return column.size() != slots; }) ||
+      rank_.size() != (track_rank_ ? slots : 0) || ordinal_.size() != (edited_ ? slots : 0) || page_live_.size() != slots / at(page_size_))
+    return "columns of different lengths";
+  int live = 0, mapped = 0, empty = 0;
+  for (int page = 0; page < pages(); ++page) {
+    const auto of_page = std::span(position_).subspan(at(page * page_size_), at(page_size_));
+    const auto tokens = static_cast<int>(page_size_ - std::ranges::count(of_page, kNoPosition));
+    if (this->mapped(page) ? page_live_[at(page)] != tokens : tokens != 0)
+      return "a page that counts its tokens wrongly";
+    live += tokens;
+    mapped += this->mapped(page) ? 1 : 0;
+    empty += this->mapped(page) && tokens == 0 ? 1 : 0;
+  }
+  if (live != live_ || mapped != mapped_pages_ || empty != empty_pages_) return "counts that do not add up";
+  if (pages() > 0 && !this->mapped(pages() - 1)) return "an unmapped page at the end";
+  return nullptr;
+}
+
+const char* SlotTable::positions_fault() const {
+  if (base_ < 0 || base_ > next_ || next_ > kMaxPosition) return "positions out of order";
+  if ((base_ != 0 && base_ < kRebaseAt && !edited_) || next_ - base_ > INT32_MAX) return "positions too far from their base";
+  for (std::size_t slot = 0; slot < position_.size(); ++slot) {
+    const Position p = position_[slot];
+    if (p != kNoPosition && (p < 0 || p >= next_)) return "a token after the last";
+    if (when_[slot] != (p == kNoPosition ? kDead : when(p))) return "a relative position of another token";
+    if (track_rank_ && (rank_[slot] == -1) != (p == kNoPosition)) return "a rank without a token";
+  }
+  return nullptr;
+}
+
+const char* SlotTable::tokens_fault() const {
+  if (read() < 0 || read() > kMaxPosition) return "an impossible count of tokens";
+  std::vector<int> order;
+  for (int slot = 0; slot < slots(); ++slot)
+    if (position_[at(slot)] != kNoPosition) order.push_back(slot);
+  if (compacts() && !order.empty() && order.back() != live_ - 1) return "a hole between tokens";
+  std::ranges::sort(order, {}, [&](int slot) { return position_[at(slot)]; });
+  for (int i = 0; i < live_; ++i) {
+    const int slot = order[at(i)];
+    if (i > 0 && position_[at(slot)] == position_[at(order[at(i - 1)])]) return "a token in two slots";
+    if (track_rank_ && rank_[at(slot)] != i) return "ranks out of the order of positions";
+    const auto finite = [&](const std::vector<float>& column) { return std::isfinite(column[at(slot)]); };
+    if (!finite(score_) || !std::ranges::all_of(column_, finite)) return "a score that is not a number";
+  }
+  if (edited_) std::ranges::sort(order, {}, [&](int slot) { return ordinal(slot); });
+  for (int i = 0; i < live_; ++i) {
+    const int slot = order[at(i)];
+    if (ordinal(slot) < 0 || ordinal(slot) >= read() || (i > 0 && ordinal(slot) == ordinal(order[at(i - 1)])))
+      return "tokens that were not read one after another";
+    if (compacts() && slot != i) return "slots out of the order of age";
+  }
+  for (std::size_t i = 0; i < fresh_.size(); ++i) {
+    const int slot = fresh_[i];
+    if (slot < 0 || slot >= slots() || position_[at(slot)] == kNoPosition ||
+        ordinal(slot) != read() - static_cast<Position>(fresh_.size() - i))
+      return "new slots that are not the newest tokens'";
+  }
+  return nullptr;
+}
+
+const char* SlotTable::free_fault() const {
+  const int empty = mapped_pages_ * page_size_ - live_;
+  if (compacts() ? free_.size() != 0 : mechanism_ == Mechanism::kAppend ? free_.size() > empty : free_.size() != empty)
+    return "free slots that do not add up";
+  std::vector<bool> seen(at(slots()));
+  for (int i = 0; i < free_.size(); ++i) {
+    const int slot = free_[i];
+    if (slot < 0 || slot >= slots() || !mapped(slot / page_size_) || position_[at(slot)] != kNoPosition)
+      return "a free slot that is none";
+    if (seen[at(slot)]) return "a free slot twice";
+    seen[at(slot)] = true;
+  }
+  if (mechanism_ != Mechanism::kBlock) return nullptr;
+  int left = 0;  // free slots of the page that is being filled
+  for (int i = 0; i < free_.size(); ++i) {
+    const int page = free_[i] / page_size_;
+    if (left > 0 ? page != free_[i - 1] / page_size_ : i > 0 && page_live_[at(page)] != 0)
+      return "two pages that are partly full";
+    left = (left > 0 ? left : page_size_ - page_live_[at(page)]) - 1;
+  }
+  return nullptr;
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,62 @@
+// Snapshots in tests/engine/sessions that earlier versions of the program wrote are still read, and their texts go on
+// as those versions went on.
+//
+//   palimpsest run -m models/palimpsest-stories.gguf -p "Once upon a time there was a little girl named Sara who loved
+//     to play in the garden with her dog." -n 40 --temp 0 --ignore-eos --repeat-penalty 1.1 --page-size 16
+//     --cache-type q8_0 --method h2o:budget=16,recent=6,positions=cache --save h2o-v1.snap      (commit ccede86)
+//   ... --method ems:budget=16,recent=4,tau=0.1 --save ems-v1.snap
+//
+// Where the default model is trained again, snapshots of the older one are refused: make them again, of each format.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "palimpsest/engine/generator.h"
+#include "palimpsest/engine/snapshot.h"
+
+namespace palimpsest {
+namespace {
+
+struct Case {
+  const char *file, *method, *text;
+};
+
+TEST(SessionFile, TheFirstFormatIsRead) {
+  const std::string source = PALIMPSEST_SOURCE_DIR;
+  const std::string model = source + "/models/palimpsest-stories.gguf";
+  const auto decoder = std::make_shared<Decoder>(Model::load(model), 1);
+  const auto vocabulary = Vocabulary::load(model);
+  for (const Case& each : {Case{"h2o-v1.snap", "h2o:budget=16,recent=6,positions=cache",
+                                "'t have been so much?\" asked The secret number,\" said Alan.\n"
+                                "\"I shall never forget this birthday,\" said Alan.\n"
+                                "The road was long. First Alan came to the church. A"},
+                           Case{"ems-v1.snap", "ems:budget=16,recent=4,tau=0.1",
+                                " been so much as if I am sure you think you're it.\"\n"
+                                "\"I can't tell you. Lady Sirpealal to the house of the door of the man,"}}) {
+    SCOPED_TRACE(each.file);
+    SessionOptions options;
+    options.method = parse_method(each.method);
+    options.cache_type = CacheType::kQ8_0;
+    options.page_size = 16;
+    Session session(decoder, options);
+    SamplerOptions how;
+    how.temperature = 0;
+    how.repeat_penalty = 1.1F;
+    Sampler sampler(how, vocabulary.get(), vocabulary->size());
+    const SnapshotText text = load_snapshot(source + "/tests/engine/sessions/" + each.file, session, &sampler);
+    EXPECT_EQ(text.tokens.size(), 24 + 40U);
+    ASSERT_GE(text.unread, 0);
+    EXPECT_EQ(session.position(), 24 + 39);
+    const std::vector<TokenId> prompt = {text.unread};
+    const std::atomic<bool> cancel = false;
+    std::string written;
+    generate(
+        session, sampler, *vocabulary, prompt, {.max_tokens = 40, .stop = {}, .ignore_end = true, .known = 1},
+        [&](std::string_view piece) { written += piece; }, cancel);
+    EXPECT_EQ(written, each.text);
+  }
+}
+
+}  // namespace
+}  // namespace palimpsest

@@ -1,0 +1,103 @@
+// Restores damaged snapshots by the million, with the checksum made right after the damage: each is refused with an
+// Error of one line, or goes on: it decodes past evictions, reads a prompt, and what it saves then is read back.
+// A sampler is not resumed: its dice are thrown as often as the snapshot says.
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+
+#include "palimpsest/core/checksum.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/engine/snapshot.h"
+#include "tests/fuzz/fuzz_run.h"
+#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/snapshot_valid.h"
+
+namespace palimpsest::testing {
+namespace {
+
+void append_checksum(Bytes& bytes) {
+  Checksum sum;
+  sum.add(bytes);
+  const std::uint64_t value = sum.value();
+  const auto* const at = reinterpret_cast<const std::byte*>(&value);
+  bytes.insert(bytes.end(), at, at + sizeof value);
+}
+
+struct Subject {
+  ValidSnapshot valid;
+  Session session;
+  explicit Subject(ValidSnapshot snapshot) : valid(std::move(snapshot)), session(valid.decoder, valid.options) {}
+};
+
+void restore(Subject& subject, const Bytes& bytes) {
+  static MemoryFile file;
+  file.write(bytes);
+  load_snapshot(file.path(), subject.session, nullptr);
+  if (const char* const fault = subject.session.cache().fault())
+    throw std::logic_error(std::string("was restored with a fault: ") + fault);
+}
+
+// Throws Error where a sequence may end: the model has learned no more positions.
+void go_on(Subject& subject, long long i) {
+  Session& session = subject.session;
+  for (TokenId token = 1; token < 4 + i % 8; ++token) session.decode(token);
+  if (i % 4 == 0) {
+    session.prefill(std::vector<TokenId>(30, 5));
+    session.decode(3);
+  }
+  if (const char* const fault = session.cache().fault())
+    throw std::logic_error(std::string("has come to a fault: ") + fault);
+}
+
+std::string complaint_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (text.empty() || text.find('\n') != std::string::npos)
+      throw std::logic_error("a message that is not one line: " + text);
+    return text;
+  }
+  return "";
+}
+
+FuzzTarget snapshots() {
+  FuzzTarget target{.name = "fuzz_snapshot"};
+  const auto subjects = std::make_shared<std::vector<std::unique_ptr<Subject>>>();
+  for (ValidSnapshot& valid : valid_snapshots()) {
+    Subject& subject = *subjects->emplace_back(std::make_unique<Subject>(std::move(valid)));
+    Bytes whole = subject.valid.bytes;
+    append_checksum(whole);
+    if (const auto complaint = complaint_of([&] {
+          restore(subject, whole);
+          go_on(subject, 3);
+        });
+        !complaint.empty())
+      fail("{}: undamaged, and does not go on: {}", subject.valid.name, complaint);
+    target.files.emplace_back(subject.valid.bytes, subject.valid.layout);
+  }
+  target.repair = append_checksum;
+  target.load = [subjects](const Bytes& bytes, std::size_t which, long long i) {
+    Subject& subject = *(*subjects)[which];
+    FuzzReport report;
+    report.complaint = complaint_of([&] { restore(subject, bytes); });
+    report.accepted = report.complaint.empty();
+    if (!report.accepted) return report;
+    report.complaint = complaint_of([&] { go_on(subject, i); });
+    if (!report.complaint.empty()) return report;
+    Bytes again = pack_snapshot(subject.valid.decoder->model(), subject.session.sequence(), nullptr, {});
+    append_checksum(again);
+    if (const auto complaint = complaint_of([&] { restore(subject, again); }); !complaint.empty())
+      throw std::logic_error("what it saved then is refused: " + complaint);
+    return report;
+  };
+  return target;
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
+
+int main(int count, char** arguments) {
+  return palimpsest::testing::fuzz_main(count, arguments, palimpsest::testing::snapshots);
+}
