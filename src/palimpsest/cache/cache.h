@@ -116,7 +116,8 @@ class Cache {
   // Slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool and throws Error, with
   // the cache cleared, for bytes that no cache of these options wrote.
   void save(ByteWriter& out) const;
-  bool same_kind(ByteReader& in) const;  // reads the beginning: whether the rest may suit these options
+  // Reads the beginning: whether the rest may suit these options.
+  static bool same_kind(const CacheOptions& options, ByteReader& in);
   void load(ByteReader& in);
 
   LayerView view(int layer) const;  // valid until the next change

@@ -51,16 +51,16 @@ void Cache::save(ByteWriter& out) const {
     }
 }
 
-bool Cache::same_kind(ByteReader& in) const {
+bool Cache::same_kind(const CacheOptions& options, ByteReader& in) {
   bool same = true;
-  for (const std::int32_t each : kind_of(options_)) same = in.get<std::int32_t>() == each && same;
+  for (const std::int32_t each : kind_of(options)) same = in.get<std::int32_t>() == each && same;
   return same;
 }
 
 void Cache::load(ByteReader& in) {
   assert(options_.pages);
   clear();
-  in.require(same_kind(in), "a cache of another shape, type, page size or method");
+  in.require(same_kind(options_, in), "a cache of another shape, type, page size or method");
   try {
     dropped_ = in.get<long long>();
     for (SlotTable& table : tables_) table.load(in);

@@ -123,11 +123,10 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
   rest_ = in;
 }
 
-void Snapshot::check(const Sequence& sequence) const {
-  if (!sequence.cache().options().pages)
-    fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
-  if (method_ != spell_out(sequence.options().method)) fail("{}: was made with --method {}: give that", name_, method_);
-  if (!sequence.accepts(rest_)) fail("{}: was made with a cache of another shape, type or page size", name_);
+void Snapshot::check(const MethodPlan& plan) const {
+  if (!plan.cache().pages) fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
+  if (method_ != spell_out(plan.method())) fail("{}: was made with --method {}: give that", name_, method_);
+  if (!Sequence::accepts(plan, rest_)) fail("{}: was made with a cache of another shape, type or page size", name_);
 }
 
 void Snapshot::resume(Sampler& fresh) const {
@@ -144,7 +143,7 @@ void Snapshot::load(Sequence& sequence) const {
 SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* sampler) {
   session.sequence().clear();
   const Snapshot snapshot(path, session.decoder().model());
-  snapshot.check(session.sequence());
+  snapshot.check(session.sequence().plan());
   if (sampler != nullptr) snapshot.resume(*sampler);
   snapshot.load(session.sequence());
   return snapshot.text();
