@@ -31,7 +31,7 @@ struct Dump {
 
 class DumpWeights final : public Policy {
  public:
-  Needs needs() const override { return {.attention_window = Needs::kAll}; }
+  Signals signals() const override { return {.attention_sum = AttentionSum{}}; }
   void score(const HeadView& head, std::span<float>) const override {
     const Cache& cache = dump.session->cache();
     int table = 0;
@@ -45,7 +45,7 @@ class DumpWeights final : public Policy {
 
 class DumpBirths final : public Policy {
  public:
-  Needs needs() const override { return {.keys = true, .values = true, .at_birth = true}; }
+  Signals signals() const override { return {.keys = Keys{}, .values = Values{}, .score_on_insert = true}; }
   void score(const HeadView& head, std::span<float>) const override {
     const std::size_t at = dump.births++ % dump.heads * dump.tokens + static_cast<std::size_t>(head.position[0]);
     std::ranges::copy(head.keys[0], &dump.keys[at * static_cast<std::size_t>(head.keys.width)]);

@@ -91,7 +91,7 @@ class Chat {
 
   int talk() {
     const bool terminal = isatty(STDIN_FILENO) == 1;
-    if (terminal) fmt::print(stderr, "{}: {}\n{}\n", loaded_.model->path(), spell_out(session_.method()), kCommands);
+    if (terminal) fmt::print(stderr, "{}: {}\n{}\n", loaded_.model->path(), spell_short(session_.method()), kCommands);
     Lines lines;
     std::string line;
     bool warned = false;
@@ -127,7 +127,7 @@ class Chat {
       fmt::print(stderr, "{}\n", kCommands);
     } else if (command == "/stats") {
       fmt::print(stderr, "{}\n{} tokens in all, {}\n", summary_line(last_, session_), thousands(session_.position()),
-                 spell_out(session_.method()));
+                 spell_short(session_.method()));
     } else if (command == "/reset") {
       conversation_.reset();
       session_.clear();

@@ -197,7 +197,7 @@ int run_stream_command(const Flags& flags) {
   if (!flags.json && options.method.evicts()) fmt::print("protected: {}\n", spell_protection(options.method));
   if (!flags.plot.empty()) {
     write_svg(flags.plot, chart_of(result, fmt::format("{} tokens of {}", thousands(result.tokens), model_name(*model)),
-                                   spell_out(options.method)));
+                                   spell_short(options.method)));
     if (!flags.json) fmt::print("plot: {}\n", flags.plot);
   }
   return result.complete ? kOk : kInterrupted;

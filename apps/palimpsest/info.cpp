@@ -138,8 +138,8 @@ Json describe(const InfoFlags& flags) {
   }
   out["vocabulary"] = vocabulary_of(*model);
   out["tensors"] = tensors_of(*model);
-  const Occupancy one{.tokens = 1};
-  const std::size_t row_bytes = footprint_of(options, h, {&one, 1}).row_bytes;
+  const MethodPlan plan = plan_of(options, h);
+  const std::size_t row_bytes = footprint(plan.cache(), Occupancy{.tokens = 1}).row_bytes;
   const auto heads = static_cast<std::size_t>(h.layers) * static_cast<std::size_t>(h.kv_heads);
   const auto rows = [&](long long tokens) {  // without the unused ends of last pages
     return row_bytes * heads * static_cast<std::size_t>(tokens);
@@ -150,8 +150,7 @@ Json describe(const InfoFlags& flags) {
   if (options.method.bounded()) {
     out["cache"]["budget"] = options.method.budget;
     out["cache"]["bytes_at_budget"] = rows(options.method.budget);
-    const std::vector<int> budgets = head_budgets(options.method, h.layers, h.kv_heads, h.head_list);
-    if (!budgets.empty())
+    if (const std::vector<int>& budgets = plan.budgets(); !budgets.empty())
       out["cache"]["bytes_at_budget"] = row_bytes * std::accumulate(budgets.begin(), budgets.end(), std::size_t{0});
   }
   if (flags.terms) out["cache"]["footprint"] = cache_terms(options, h, flags.tokens, flags.batch);

@@ -34,8 +34,10 @@ Factors joined(Factors a, const Factors& b) {
   return a;
 }
 
-Json terms_of(const Footprint& f, const Hyperparameters& hyper, const std::vector<Occupancy>& occupancy,
+Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::vector<Occupancy>& occupancy,
               std::size_t batch) {
+  const Footprint f = footprint(plan.cache(), occupancy);
+  const std::size_t scratch = plan.scratch_bytes(f), all = f.total() + scratch;
   const bool alike = occupancy.size() == 1;
   const auto layers = static_cast<std::size_t>(hyper.layers), heads = static_cast<std::size_t>(hyper.kv_heads);
   const Factors of_heads =
@@ -61,10 +63,13 @@ Json terms_of(const Footprint& f, const Hyperparameters& hyper, const std::vecto
   if (f.merged > 0)
     out["terms"].push_back(
         term("merged tokens", {{f.tables, "tables"}, {f.merged / f.tables, "bytes at most"}}, f.merged));
+  out["terms"].push_back(term("working memory", {{f.working, "bytes at most"}}, f.working));
+  if (scratch > 0)
+    out["terms"].push_back(term("weights", {{heads, "KV heads"}, {scratch / heads, "bytes at most"}}, scratch));
   out["bytes_in_use"] = f.in_use();
-  out["bytes_tables"] = f.bookkeeping();
-  out["bytes"] = f.total();
-  out["bytes_of_batch"] = f.total() * batch;
+  out["bytes_tables"] = all - f.in_use();
+  out["bytes"] = all;
+  out["bytes_of_batch"] = all * batch;
   return out;
 }
 
@@ -94,9 +99,11 @@ Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, st
   // A prompt that is read whole has no length of its own.
   const bool whole = options.method.schedule == Schedule::kPromptStep;
   const long long prompt = tokens.value_or(whole ? std::max(1, hyper.trained_context) : kMostTokens);
-  const Occupancies o = occupancies_of(options, hyper, prompt, tokens.value_or(-1));
+  const MethodPlan plan = plan_of(options, hyper);
+  Occupancies o = plan.occupancies(prompt, tokens.value_or(-1));
+  if (!bounded) o.writing = plan.occupancies(1, *tokens).writing;  // all but the first may be written
   const auto part = [&](const std::vector<Occupancy>& occupancy) {
-    return terms_of(footprint_of(options, hyper, occupancy), hyper, occupancy, static_cast<std::size_t>(batch));
+    return terms_of(plan, hyper, occupancy, static_cast<std::size_t>(batch));
   };
   Json out = {{"method", spell_out(options.method)},
               {"type", name_of(options.cache_type)},
@@ -116,7 +123,7 @@ void print_cache_terms(const Json& c) {
     if (!c[part].contains("tokens_least")) return most;
     return fmt::format("{} to {}", thousands(c[part]["tokens_least"].get<long long>()), most);
   };
-  fmt::print("{}\n{} keys and values, pages of {} slots\n", c["method"].get<std::string>(),
+  fmt::print("{}\n{} keys and values, pages of {} slots\n", spell_short(parse_method(c["method"].get<std::string>())),
              c["type"].get<std::string>(), c["page_size"].get<int>());
   print_part(c["writing"], batch, fmt::format("Writing, token by token: {} tokens at most", tokens("writing")));
   print_part(

@@ -20,21 +20,22 @@ using Json = nlohmann::ordered_json;
 // What a policy looks at: what a method costs besides its budget.
 std::string needs_of(const Method& method) {
   if (method.policy == "none") return "nothing";
-  const Needs needs = make_policy(method.policy)->needs();
-  if (needs.positions_only()) return "positions";
+  const Signals signals = make_policy(method.policy)->signals();
+  if (signals.positions_only()) return "positions";
   std::vector<std::string> parts;
-  if (needs.repeat)
+  if (signals.repeat)
     parts.push_back("the prompt again");
-  else if (needs.attention_window == Needs::kAll)
+  else if (signals.attention_window)
+    parts.push_back(
+        fmt::format("attention of {}{}", signals.attention_window->queries, signals.sums() ? " and of all" : ""));
+  else if (signals.weights())
     parts.push_back("attention");
-  else if (needs.attention_window > 0)
-    parts.push_back(fmt::format("attention of {}{}", needs.attention_window, needs.attention_sum ? " and of all" : ""));
-  const std::string which = needs.at_birth ? "new " : "all ";
-  if (needs.keys && needs.values)
+  const std::string which = signals.score_on_insert ? "new " : "all ";
+  if (signals.keys && signals.values)
     parts.push_back(which + "keys, values");
-  else if (needs.keys || needs.values)
-    parts.push_back(which + (needs.keys ? "keys" : "values"));
-  if (needs.queries) parts.push_back("queries");
+  else if (signals.rows())
+    parts.push_back(which + (signals.keys ? "keys" : "values"));
+  if (signals.query_moments) parts.push_back("queries");
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -72,7 +73,7 @@ Json methods_table(const std::optional<std::string>& budget, const Model* model)
                 {"paper", preset.paper},
                 {"summary", preset.summary},
                 {"method", spell_out(method)},
-                {"changes", spell_short(method)},
+                {"changes", spell_changes(method)},
                 {"policy", method.policy},
                 {"needs", needs_of(method)},
                 {"acts", acts_of(method)},

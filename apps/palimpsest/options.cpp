@@ -9,7 +9,6 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/default_model.h"
 #include "palimpsest/engine/repeat.h"
-#include "palimpsest/graph/attention_path.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {
@@ -130,16 +129,8 @@ Method method_of(const CacheFlags& flags, const std::string& default_method) {
   return method;
 }
 
-Occupancies occupancies_of(const SessionOptions& options, const Hyperparameters& hyper, long long prompt,
-                           long long tokens) {
-  return occupancies(options, hyper.positions(), prompt, tokens,
-                     head_budgets(options.method, hyper.layers, hyper.kv_heads, hyper.head_list));
-}
-
-Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper,
-                       std::span<const Occupancy> occupancy) {
-  return footprint(cache_options(options, cache_shape(hyper), hyper.positions(), hyper.query_heads / hyper.kv_heads),
-                   occupancy);
+MethodPlan plan_of(const SessionOptions& options, const Hyperparameters& hyper) {
+  return {options.method, plan_target(hyper, options)};
 }
 
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method) {
@@ -165,11 +156,12 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   // What the cache will hold at most is known beforehand: a promise that this machine cannot keep is refused now, at
   // the budget whether it is reached or not.
   const long long prompt = tokens < 0 ? kMostTokens : std::min(tokens, kMostTokens);  // all of it may be prompt
-  const std::vector<Occupancy> most = occupancies_of(out, hyper, prompt, bounded ? -1 : prompt).reading;
-  const auto need = static_cast<double>(footprint_of(out, hyper, most).total());
+  const MethodPlan plan = plan_of(out, hyper);
+  const auto need = static_cast<double>(plan.bytes(prompt, bounded ? -1 : prompt).total());
   if (need > static_cast<double>(out.memory_limit))
     fail("a cache of {} tokens needs {:.1f} GiB and this machine has {}: {}",
-         std::ranges::max(most, {}, &Occupancy::tokens).tokens, need / (1 << 30), human_bytes(out.memory_limit),
+         std::ranges::max(plan.occupancies(prompt, bounded ? -1 : prompt).reading, {}, &Occupancy::tokens).tokens,
+         need / (1 << 30), human_bytes(out.memory_limit),
          bounded ? "choose a smaller --budget" : "give a --budget, or ask for fewer tokens");
   return out;
 }

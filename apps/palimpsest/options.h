@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "palimpsest/engine/occupancy.h"
 #include "palimpsest/engine/session.h"
+#include "palimpsest/evict/method_plan.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/text/sampler.h"
 
@@ -38,11 +38,8 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
 Method method_of(const CacheFlags& flags, const std::string& default_method);
 // Throws Error for sizes that make no sense.
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method);
-// What the cache of such a session holds (of the CPU's own path), and how many tokens: engine/occupancy.h.
-Occupancies occupancies_of(const SessionOptions& options, const Hyperparameters& hyper, long long prompt,
-                           long long tokens);
-Footprint footprint_of(const SessionOptions& options, const Hyperparameters& hyper,
-                       std::span<const Occupancy> occupancy);
+// The plan of such a session on the CPU's own path: to count bytes.
+MethodPlan plan_of(const SessionOptions& options, const Hyperparameters& hyper);
 // Throws Error also for a cache that this machine's memory cannot hold. `tokens`: how many will come at most; -1: no
 // end. The vocabulary: of a model that has one, for methods that have it repeat the prompt.
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method, const Hyperparameters& hyper,

@@ -79,7 +79,8 @@ int serve(ServeFlags flags) {
   auto sessions = flags.session_path.empty() ? nullptr : std::make_unique<Sessions>(flags.session_path, session_space);
   Server server(std::make_shared<Service>(decoder, std::move(served), scheduler, std::move(sessions)), flags.server);
   const int port = server.bind();
-  fmt::print("palimpsest serves {} at http://{}:{}\n", server.service().model().name, flags.server.host, port);
+  fmt::print("palimpsest serves {}, cache {}, at http://{}:{}\n", server.service().model().name,
+             spell_short(session.method), flags.server.host, port);
   std::fflush(stdout);
 
   // A signal only sets a flag: this thread sees it.

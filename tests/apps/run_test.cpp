@@ -156,7 +156,7 @@ TEST_F(RunTest, CtrlCEndsAnEndlessTextWell) {
   const Finished done = process.wait();
   EXPECT_EQ(done.code, 130);
   EXPECT_EQ(done.out.back(), '\n');
-  EXPECT_NE(done.err.find(" evicted; 4 sinks never leave\n"), std::string::npos) << done.err;
+  EXPECT_NE(done.err.find(" evicted by streaming:budget=64; 4 sinks never leave\n"), std::string::npos) << done.err;
 }
 
 TEST_F(RunTest, CtrlCUnderJsonStillGivesTheObject) {

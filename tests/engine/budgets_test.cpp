@@ -8,7 +8,6 @@
 
 #include "palimpsest/budget/ada.h"
 #include "palimpsest/budget/pyramid.h"
-#include "palimpsest/engine/occupancy.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/error_of.h"
@@ -148,10 +147,8 @@ TEST(Budgets, AdaSharesALayersBudgetByScores) {
       EXPECT_EQ(uneven, length > 100);
       EXPECT_EQ(session.cache().bytes_in_use(), bytes_of(session.cache(), held));
       // Heads stay at their shares while the model writes, and within the promise.
-      const auto promised = footprint(cache_options(session.options(), decoder->cache_options(), PositionKind::kRotary),
-                                      occupancies(session.options(), PositionKind::kRotary, length, -1,
-                                                  head_budgets(session.method(), kLayers, kv_heads))
-                                          .writing);
+      const MethodPlan& plan = session.sequence().plan();
+      const auto promised = footprint(plan.cache(), plan.occupancies(length, -1).writing);
       for (const TokenId token : some_tokens(150, 9)) {
         session.decode(token);
         EXPECT_LE(session.cache().bytes_in_use(), promised.in_use());

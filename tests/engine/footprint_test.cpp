@@ -7,7 +7,6 @@
 #include <fstream>
 #include <ostream>
 
-#include "palimpsest/engine/occupancy.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/own_file.h"
@@ -52,10 +51,9 @@ struct Case {
     out.chunk = chunk;
     return out;
   }
-  Occupancies occupied(PositionKind kind, long long prompt, long long tokens) const {
-    const CacheOptions shape = small_decoder()->cache_options();
+  std::shared_ptr<const MethodPlan> plan() const {
     const SessionOptions o = options();
-    return occupancies(o, kind, prompt, tokens, head_budgets(o.method, shape.layers, shape.kv_heads));
+    return std::make_shared<MethodPlan>(o.method, plan_target(*small_decoder(), o));
   }
   friend std::ostream& operator<<(std::ostream& out, const Case& c) {
     return out << c.method << " type " << static_cast<int>(c.type) << " page " << c.page_size
@@ -65,22 +63,19 @@ struct Case {
 
 class FootprintTest : public ::testing::TestWithParam<Case> {
  protected:
-  static constexpr PositionKind kKind = PositionKind::kRotary;
-  Footprint foreseen(const SessionOptions& options, const std::vector<Occupancy>& occupancy) const {
-    return footprint(cache_options(options, small_decoder()->cache_options(), kKind, 2), occupancy);
-  }
+  Footprint foreseen(const std::vector<Occupancy>& occupancy) const { return footprint(plan_->cache(), occupancy); }
+  std::shared_ptr<const MethodPlan> plan_ = GetParam().plan();
 };
 
 TEST_P(FootprintTest, HoldsWhileTheModelWrites) {
   const SessionOptions options = GetParam().options();
-  ASSERT_EQ(small_decoder()->model().hyper().positions(), kKind);
   Session session(small_decoder(), options);
   std::size_t most_in_use = 0, most_in_tables = 0;
   for (int tokens = 1; tokens <= 150; ++tokens) {
     session.decode(tokens % 64);
     most_in_use = std::max(most_in_use, session.cache().bytes_in_use());
     most_in_tables = std::max(most_in_tables, session.cache().bytes_tables());
-    const Footprint expected = foreseen(options, GetParam().occupied(kKind, 0, tokens).writing);
+    const Footprint expected = foreseen(plan_->occupancies(0, tokens).writing);
     ASSERT_EQ(most_in_use, expected.in_use()) << tokens;
     ASSERT_EQ(most_in_tables, expected.bookkeeping()) << tokens;
     ASSERT_EQ(session.cache().bytes_peak(), expected.in_use()) << tokens;
@@ -97,7 +92,7 @@ TEST_P(FootprintTest, HoldsWhileAPromptIsRead) {
       most_in_tables = std::max(most_in_tables, session.cache().bytes_tables());
       return true;
     });
-    const Footprint expected = foreseen(options, GetParam().occupied(kKind, prompt, prompt).reading);
+    const Footprint expected = foreseen(plan_->occupancies(prompt, prompt).reading);
     if (GetParam().method.find("append") != std::string::npos) {
       EXPECT_LE(session.cache().bytes_peak(), expected.in_use()) << prompt;
     } else if (!GetParam().uneven && GetParam().method.find("split=") == std::string::npos) {
@@ -118,7 +113,7 @@ TEST_P(BoundedFootprintTest, APromptLeavesNoTrace) {
   Session session(small_decoder(), options);
   session.prefill(std::vector<TokenId>(300, 5));
   for (int i = 0; i < 200; ++i) session.decode(7);
-  EXPECT_EQ(session.cache().bytes_in_use(), foreseen(options, GetParam().occupied(kKind, 300, 500).writing).in_use());
+  EXPECT_EQ(session.cache().bytes_in_use(), foreseen(plan_->occupancies(300, 500).writing).in_use());
 }
 
 const Case kUnbounded[] = {{"full"}, {"full", CacheType::kF32, 64}};
@@ -184,8 +179,8 @@ TEST(Footprint, OfAppendIsABound) {
     const Cache& cache = session.cache();
     for (int tokens = 1; tokens <= 400; ++tokens) {
       session.decode((tokens * 37 + tokens / 7) % 64);
-      const Footprint f = footprint(cache_options(options, small_decoder()->cache_options(), PositionKind::kRotary),
-                                    occupancies(options, PositionKind::kRotary, 0, tokens).writing);
+      const MethodPlan& plan = session.sequence().plan();
+      const Footprint f = footprint(plan.cache(), plan.occupancies(0, tokens).writing);
       ASSERT_LE(cache.bytes_in_use(), f.in_use()) << method << " " << tokens;
       ASSERT_LE(cache.bytes_tables(), f.bookkeeping()) << method << " " << tokens;
     }
@@ -207,8 +202,8 @@ TEST(Footprint, OfMergeIsABound) {
     std::size_t merged = 0;
     for (int tokens = 1; tokens <= 400; ++tokens) {
       session.decode((tokens * 37 + tokens / 7) % 64);
-      const Footprint f = footprint(cache_options(options, small_decoder()->cache_options(), PositionKind::kRotary),
-                                    occupancies(options, PositionKind::kRotary, 0, tokens).writing);
+      const MethodPlan& plan = session.sequence().plan();
+      const Footprint f = footprint(plan.cache(), plan.occupancies(0, tokens).writing);
       ASSERT_EQ(cache.bytes_in_use(), f.in_use()) << method << " " << tokens;
       ASSERT_LE(cache.bytes_tables(), f.bookkeeping()) << method << " " << tokens;
     }

@@ -103,6 +103,7 @@ TEST(Merge, RefusesWhatItCannotDo) {
   EXPECT_NE(error("full:mechanism=merge").find("policy"), std::string::npos);
   EXPECT_THROW(parse_method("ems:tau=1.5"), Error);
   EXPECT_THROW(parse_method("ems:gamma=0"), Error);
+  EXPECT_NE(error("ems:gamma=16000000").find("use 1 to 64"), std::string::npos);
 }
 
 }  // namespace

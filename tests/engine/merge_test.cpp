@@ -123,7 +123,7 @@ struct Pair {
                .page_size = 16,
                .mechanism = Mechanism::kMerge,
                .shared = false,
-               .columns = evictor.needs().columns()}),
+               .columns = evictor.signals().columns()}),
         rope(rope_options(rotary)),
         random(seed) {
     for (int i = 0; i < 5; ++i) kinds.push_back(row(kDim, 1)), value_kinds.push_back(row(kValue, 1));

@@ -53,7 +53,9 @@ struct Engine {
 // Reads a prompt as the scheduler does, step by step.
 struct Reader {
   Reader(const Engine& engine, const std::string& method)
-      : decoder(engine.decoder), sequence(*decoder, engine.options(method), nullptr, engine.pool), rule(sequence) {}
+      : decoder(engine.decoder),
+        sequence(*decoder, engine.options(method), nullptr, engine.pool),
+        rule(sequence.plan()) {}
 
   bool reading(const Tokens& prompt) const { return read < prompt.size(); }
   void step(const Tokens& prompt) {

@@ -184,13 +184,14 @@ TEST(Session, RefusesImpossibleOptions) {
   EXPECT_THROW(Session(decoder, options), Error);
 
   // Keys of q8_0 are rounded once, when they are written.
-  const CacheOptions shape{.layers = 1, .kv_heads = 1, .head_dim = 32, .value_dim = 32};
+  PlanTarget target{.shape = {.layers = 1, .kv_heads = 1, .head_dim = 32, .value_dim = 32},
+                    .positions = PositionKind::kRotary};
   for (const char* how : {"recompute", "delta"}) {
-    SessionOptions scaled = options_for(std::string("streaming:budget=32,mechanism=shift,rerotate=") + how);
-    scaled.cache_type = CacheType::kQ8_0;
-    EXPECT_THROW(cache_options(scaled, shape, PositionKind::kRotary), Error) << how;
-    scaled.cache_type = CacheType::kF16;
-    EXPECT_NO_THROW(cache_options(scaled, shape, PositionKind::kRotary)) << how;
+    const Method method = parse_method(std::string("streaming:budget=32,mechanism=shift,rerotate=") + how);
+    target.shape.type = CacheType::kQ8_0;
+    EXPECT_THROW(MethodPlan(method, target), Error) << how;
+    target.shape.type = CacheType::kF16;
+    EXPECT_NO_THROW(MethodPlan(method, target)) << how;
   }
 }
 
@@ -255,11 +256,16 @@ TEST(AttentionRule, FollowsTheMethod) {
   EXPECT_FALSE(rule("h2o:positions=cache", PositionKind::kAlibi).two_query);
   EXPECT_FALSE(rule("h2o:positions=original", PositionKind::kAlibi).rank_distance);
 
-  EXPECT_THROW(rule("streaming", PositionKind::kLearned), Error);
-  EXPECT_THROW(rule("h2o:positions=cache", PositionKind::kLearned), Error);
   EXPECT_EQ(rule("streaming:positions=original", PositionKind::kLearned).window, 252);
-  EXPECT_NO_THROW(rule("full", PositionKind::kLearned));
-  EXPECT_NO_THROW(rule("window-recompute", PositionKind::kLearned));
+}
+
+TEST(AttentionRule, LearnedPositionsAreNotRenumbered) {
+  const PlanTarget target{.shape = {.layers = 1, .kv_heads = 1, .head_dim = 32, .value_dim = 32},
+                          .positions = PositionKind::kLearned};
+  for (const char* method : {"streaming", "h2o:positions=cache"})
+    EXPECT_THROW(MethodPlan(parse_method(method), target), Error) << method;
+  for (const char* method : {"streaming:positions=original", "full", "window-recompute"})
+    EXPECT_NO_THROW(MethodPlan(parse_method(method), target)) << method;
 }
 
 }  // namespace

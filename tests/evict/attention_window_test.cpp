@@ -28,7 +28,8 @@ TEST(AttentionWindow, SumsTheLastQueriesOfEachTokenWhereverItLies) {
   for (const int window : {1, 2, 7, 8, 9, 32, 33, -5, -32})  // negative: two windows, and the sum of all queries
     for (const Mechanism mechanism : {Mechanism::kInPlace, Mechanism::kShift, Mechanism::kGather, Mechanism::kAppend}) {
       const bool both = window < 0;
-      const Needs needs = {.attention_window = std::abs(window), .past_window = both, .attention_sum = both};
+      Signals signals = {.attention_window = AttentionWindow{.queries = std::abs(window), .past = both}};
+      if (both) signals.attention_sum = AttentionSum{};
       const int parts = both ? 2 : std::min(window, 8), size = both ? -window : (window + parts - 1) / parts;
       Cache cache(options(mechanism, parts + (both ? 1 : 0)));
       std::map<Position, std::vector<std::pair<Position, float>>> given[2];  // token -> last query of a step, weight
@@ -54,9 +55,9 @@ TEST(AttentionWindow, SumsTheLastQueriesOfEachTokenWhereverItLies) {
           }
           std::vector<float> sums;
           for (const float weight : weights) sums.push_back(2 * weight);
-          add_to_window(needs, table, weights, sums);
+          add_to_window(signals, table, weights, sums);
           std::vector<float> sum;
-          window_sum(needs, cache, t, sum);
+          window_sum(signals, cache, t, sum);
           for (std::size_t slot = 0; slot < sum.size(); ++slot) {
             if (table.position()[slot] == kNoPosition) continue;
             float expected = 0;
@@ -76,14 +77,14 @@ TEST(AttentionWindow, SumsTheLastQueriesOfEachTokenWhereverItLies) {
 // What a window may hold: the last n queries, less an eighth of it, and of single steps never more.
 TEST(AttentionWindow, HoldsNoMoreThanItsLength) {
   for (const int window : {1, 8, 32}) {
-    const Needs needs = {.attention_window = window};
-    Cache cache(options(Mechanism::kInPlace, needs.parts()));
+    const Signals signals = {.attention_window = AttentionWindow{.queries = window}};
+    Cache cache(options(Mechanism::kInPlace, signals.parts()));
     for (int step = 1; step <= 200; ++step) {
       cache.insert(1);
       const std::vector<float> ones(static_cast<std::size_t>(cache.table(0).slots()), 1);
-      for (int t = 0; t < 2; ++t) add_to_window(needs, cache.table(t), ones);
+      for (int t = 0; t < 2; ++t) add_to_window(signals, cache.table(t), ones);
       std::vector<float> sum;
-      window_sum(needs, cache, 0, sum);
+      window_sum(signals, cache, 0, sum);
       EXPECT_LE(sum[0], window);
       EXPECT_GE(sum[0], std::min(step, window - window / 8 + (window >= 8 ? 1 : 0)));
     }
@@ -91,16 +92,16 @@ TEST(AttentionWindow, HoldsNoMoreThanItsLength) {
 }
 
 TEST(AttentionWindow, OfAWholeLayerIsTheMeanOverItsHeads) {
-  const Needs needs = {.attention_window = 1, .whole_layer = true};
+  const Signals signals = {.attention_window = AttentionWindow{.queries = 1, .whole_layer = true}};
   Cache cache(options(Mechanism::kInPlace, 1));
   cache.insert(3);
   std::vector<float> a(16), b(16);
   a[0] = 1, a[2] = 0.5F, b[2] = 1;
-  add_to_window(needs, cache.table(0), a);
-  add_to_window(needs, cache.table(1), b);
+  add_to_window(signals, cache.table(0), a);
+  add_to_window(signals, cache.table(1), b);
   for (int t = 0; t < 2; ++t) {
     std::vector<float> sum;
-    window_sum(needs, cache, t, sum);
+    window_sum(signals, cache, t, sum);
     EXPECT_EQ(sum[0], 0.5F);
     EXPECT_EQ(sum[1], 0);
     EXPECT_EQ(sum[2], 0.75F);

@@ -137,7 +137,7 @@ TEST(Evictor, VictimsAreGivenOldestFirst) {
 // Lowest score first, but never what is protected.
 class Backwards final : public Policy {
  public:
-  Needs needs() const override { return {}; }
+  Signals signals() const override { return {}; }
   void score(const HeadView& head, std::span<float> score) const override {
     for (std::size_t i = 0; i < score.size(); ++i) score[i] = -static_cast<float>(head.position[i]);
   }
@@ -224,7 +224,7 @@ TEST(Evictor, ScoresOfBirthTravelWithTheirTokens) {
 // It asked for values alone.
 class Blind final : public Policy {
  public:
-  Needs needs() const override { return {.values = true, .ordered = true}; }
+  Signals signals() const override { return {.values = Values{}, .ordered = true}; }
   void score(const HeadView& head, std::span<float> score) const override {
     EXPECT_TRUE(head.attention.empty() && head.attention_sum.empty() && head.keys.empty());
     EXPECT_EQ(head.values.count, static_cast<int>(score.size()));
@@ -239,12 +239,12 @@ TEST(Evictor, ShowsWhatWasAskedForAndNothingElse) {
     const Method method = parse_method(name);
     Evictor evictor(method);
     CacheOptions options = bookkeeping(method, false);
-    options.columns = evictor.needs().columns();
+    options.columns = evictor.signals().columns();
     Cache cache(options);
     cache.apply(evictor.plan(cache, 1));
     cache.insert(tokens);
     const std::vector<float> values(static_cast<std::size_t>(cache.table(0).slots()) * 4, 1);
-    const Rows rows{values.data(), evictor.needs().values ? cache.table(0).slots() : 0, 4, 4};
+    const Rows rows{values.data(), evictor.signals().values ? cache.table(0).slots() : 0, 4, 4};
     evictor.look(cache, 0, {}, rows, 0, Moment::kPromptEnd, {});
   };
   look("snapkv:budget=40,schedule=step", 60);
@@ -253,7 +253,7 @@ TEST(Evictor, ShowsWhatWasAskedForAndNothingElse) {
 
 class Greedy final : public Policy {
  public:
-  Needs needs() const override { return {.queries = true}; }
+  Signals signals() const override { return {.query_moments = QueryMoments{}}; }
   void score(const HeadView&, std::span<float>) const override {}
 };
 PALIMPSEST_POLICY(greedy, Greedy, "asks for what is not there")

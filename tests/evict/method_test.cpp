@@ -70,6 +70,19 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   EXPECT_EQ(spell_out(m), text);
 }
 
+TEST(Method, TheShortFormIsThePresetAndWhatDiffersFromIt) {
+  EXPECT_EQ(spell_short(parse_method("streaming")), "streaming");
+  EXPECT_EQ(spell_short(parse_method("streaming:budget=512")), "streaming:budget=512");
+  EXPECT_EQ(spell_short(parse_method("streaming:budget=256,sinks=4")), "streaming");
+  EXPECT_EQ(spell_short(parse_method("snapkv:schedule=step,recent=half")), "snapkv:recent=half,schedule=step");
+  EXPECT_EQ(spell_short(parse_method("full:policy=recent,budget=9")), "full:policy=recent,budget=9");
+  for (const char* text : {"full", "h2o:budget=33,positions=cache", "ems:gamma=2,tau=0.25,places=own",
+                           "compact-shift:mechanism=gather", "window-recompute:budget=64", "learned:scorer=a.scorer"})
+    EXPECT_EQ(parse_method(spell_short(parse_method(text))), parse_method(text)) << text;
+  EXPECT_EQ(spell_changes(parse_method("full")), "");
+  EXPECT_EQ(spell_changes(parse_method("streaming")), "policy=recent,budget=256,sinks=4,positions=cache");
+}
+
 // A share of the budget at each end.
 TEST(Method, ProtectionAsAShare) {
   const Method m = parse_method("h2o:budget=250,sinks=0.1,recent=0.3");
@@ -157,9 +170,9 @@ TEST(Method, StringsThatCannotBeRead) {
 TEST(Method, CombinationsThatCannotBe) {
   const Fault faults[] = {
       {"full:budget=256",
-       "budget 256 with policy none: nothing would ever leave; choose a policy or leave the budget out"},
-      {"full:sinks=4", "sinks or recent with policy none: nothing ever leaves; choose a policy or leave them out"},
-      {"full:every=2", "every 2 with policy none: nothing ever leaves; choose a policy or leave it out"},
+       "budget 256 with policy none: nothing is ever evicted; choose a policy or leave the budget out"},
+      {"full:sinks=4", "sinks or recent with policy none: nothing is ever evicted; choose a policy or leave them out"},
+      {"full:every=2", "every 2 with policy none: nothing is ever evicted; choose a policy or leave it out"},
       {"streaming:budget=0", "policy recent needs a budget: give one of at least 5"},
       {"streaming:budget=4",
        "budget 4 is below sinks 4 + recent 0 + 1: raise it to at least 5 or protect fewer tokens"},
@@ -175,29 +188,28 @@ TEST(Method, CombinationsThatCannotBe) {
       {"streaming:slack=252",
        "budget 256 is below sinks 4 + recent 0 + slack 252 + 1: raise it to at least 257 or protect "
        "fewer tokens"},
-      {"streaming:schedule=page,every=2",
-       "every 2 with schedule page: a full page is what it waits for; leave every out"},
+      {"streaming:schedule=page,every=2", "every 2 with schedule page: it evicts when a page is full; leave every out"},
       {"streaming:rerotate=delta",
-       "rerotate delta with mechanism in-place: nothing moves there; use mechanism=shift, or rerotate=fused"},
+       "rerotate delta with mechanism in-place: no key moves there; use mechanism=shift, or rerotate=fused"},
       {"streaming:refresh=8,rerotate=two-query",
        "rerotate two-query with policy recent and refresh: it holds for sinks + window (policy recent) only; use "
        "fused"},
       {"streaming:mechanism=append,rerotate=delta",
-       "rerotate delta with mechanism append: nothing moves there; use mechanism=shift, or rerotate=fused"},
+       "rerotate delta with mechanism append: no key moves there; use mechanism=shift, or rerotate=fused"},
       {"streaming:mechanism=block,rerotate=two-query",
        "rerotate two-query with policy recent and mechanism block: it holds for sinks + window (policy recent) only; "
        "use "
        "fused"},
       {"paged-eviction:every=16",
-       "every, slack, max-drop or refresh with mechanism block: a page leaves at a time; leave them out"},
+       "every, slack, max-drop or refresh with mechanism block: it evicts a page at a time; leave them out"},
       {"full:schedule=prompt",
-       "schedule, slack, max-drop, refresh or split with policy none: nothing ever leaves; choose a policy or leave "
+       "schedule, slack, max-drop, refresh or split with policy none: nothing is ever evicted; choose a policy or "
+       "leave "
        "them "
        "out"},
       {"adakv:schedule=step",
-       "split ada with schedule step: heads share their budgets by scores when the prompt was read; use "
-       "schedule=prompt "
-       "or prompt+step"},
+       "split ada with schedule step: budgets of heads follow from the scores at the end of the prompt; use "
+       "schedule=prompt or prompt+step"},
       {"adakv:mechanism=block",
        "split ada with mechanism block: a head's share may be less than a page; use mechanism=in-place"},
       {"window-recompute:every=4",
@@ -207,17 +219,6 @@ TEST(Method, CombinationsThatCannotBe) {
   };
   for (const auto& fault : faults)
     EXPECT_EQ(error_of([&] { validate(parse_method(fault.text)); }), fault.message) << fault.text;
-}
-
-TEST(Method, BlockNeedsAPageThatMayLeave) {
-  const Method m = parse_method("paged-eviction:sinks=4");  // and the newest page
-  EXPECT_NO_THROW(validate_pages(m, 48, 16));
-  EXPECT_EQ(
-      error_of([&] { validate_pages(m, 47, 16); }),
-      "budget 47 with mechanism block holds 2 full pages of 16, and sinks 4 + recent 1 may be in 2 of them: raise "
-      "it to at least 48, protect fewer tokens or take smaller pages");
-  EXPECT_NO_THROW(validate_pages(parse_method("streaming:mechanism=block,sinks=0"), 16, 16));
-  EXPECT_NO_THROW(validate_pages(parse_method("streaming"), 5, 64));
 }
 
 TEST(Method, TheSmallestBudgetsThatCanBe) {

@@ -47,9 +47,9 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
   angles_.resize(frequencies_.size());
   if (method_.policy != "none") {
     policy_ = make_policy(method_.policy);
-    needs_ = policy_->needs();
-    if (needs_.model) policy_->prepare(options.model);
-    shared_ = needs_.positions_only() && options.budgets.empty();
+    signals_ = policy_->signals();
+    if (signals_.model) policy_->prepare(options.model);
+    shared_ = signals_.positions_only() && options.budgets.empty();
   }
   const auto heads = static_cast<std::size_t>(hyper.layers * hyper.kv_heads);
   tables_.resize(shared_ ? 1 : heads);
@@ -76,11 +76,11 @@ void Truth::begin(const Cache& cache, int count) {
 }
 
 void Truth::end() {
-  if (needs_.attention_window == Needs::kAll)
+  if (signals_.weights() && !signals_.attention_window)
     for (std::size_t t = 0; t < tables_.size(); ++t) score(t);
   for (Table& table : tables_)
     for (Token& token : table.kept) {
-      if (needs_.attention_window > 0) token.history.emplace_back(next_ - 1, token.received);
+      if (signals_.attention_window) token.history.emplace_back(next_ - 1, token.received);
       token.received = 0;
     }
   const bool ends = next_ == options_.prompt;
@@ -205,15 +205,16 @@ std::vector<float> Truth::values_of(std::size_t index) {
 // Of this step, or of the last parts of the window: the one that the last query is in, and those before it.
 std::vector<float> Truth::attention_of(std::size_t index) const {
   const std::size_t heads = static_cast<std::size_t>(hyper_.kv_heads);
-  const std::size_t first = needs_.whole_layer ? index / heads * heads : index;
-  const std::size_t tables = needs_.whole_layer ? heads : 1;
+  const std::size_t first = signals_.whole_layer() ? index / heads * heads : index;
+  const std::size_t tables = signals_.whole_layer() ? heads : 1;
   std::vector<float> out;
   for (std::size_t i = 0; i < tables_[index].kept.size(); ++i) {
     double sum = 0;
     for (std::size_t t = first; t < first + tables; ++t) {
       const Token& token = tables_[t].kept.at(i);
       sum += token.received / static_cast<double>(tables);
-      const Position parts = std::max(1, needs_.parts()), size = std::max(1, needs_.part_size());
+      const Position parts = std::max(1, signals_.parts()),
+                     size = signals_.attention_window ? signals_.attention_window->part_size() : 1;
       for (const auto& [query, weight] : token.history)
         if (query / size > (next_ - 1) / size - parts) sum += weight / static_cast<double>(tables);
     }
@@ -234,8 +235,8 @@ void Truth::score(std::size_t index) {
   std::vector<float> sums;
   for (const Token& token : table.kept) sums.push_back(static_cast<float>(token.sum));
   std::vector<float> keys, values, queries;
-  if (needs_.keys) keys = keys_of(index);
-  if (needs_.values) values = values_of(index);
+  if (signals_.keys) keys = keys_of(index);
+  if (signals_.values) values = values_of(index);
   const auto rows = [&](const std::vector<float>& data, int width) {
     return Rows{data.data(), static_cast<int>(data.size()) / width, width, width};
   };
@@ -245,7 +246,7 @@ void Truth::score(std::size_t index) {
                   .keys = rows(keys, hyper_.head_dim),
                   .values = rows(values, hyper_.value_dim),
                   .fresh = count_,
-                  .queries = needs_.queries ? expected(index, queries) : ExpectedQueries{}},
+                  .queries = signals_.query_moments ? expected(index, queries) : ExpectedQueries{}},
                  score);
   for (std::size_t i = 0; i < score.size(); ++i) table.kept[i].score = score[i];
 }
@@ -276,7 +277,7 @@ int Truth::surplus(std::size_t table, int coming, When when) const {
 void Truth::evict(int coming, When when) {
   if (policy_ == nullptr) return;
   for (std::size_t t = 0; t < tables_.size(); ++t)
-    if (surplus(t, coming, when) > 0 && (needs_.at_decision() || needs_.positions_only())) score(t);
+    if (surplus(t, coming, when) > 0 && (signals_.at_decision() || signals_.positions_only())) score(t);
   for (std::size_t t = 0; t < tables_.size(); ++t)
     if (const int count = surplus(t, coming, when); count > 0) {
       if (method_.mechanism == Mechanism::kBlock && when == When::kLater)
@@ -432,8 +433,8 @@ void Truth::store(int layer, const Layer& rows) {
 
 void Truth::layer(int index, const Layer& rows) {
   store(index, rows);
-  if (needs_.at_birth) births(index, rows);
-  if (needs_.queries) ask(index, rows);
+  if (signals_.score_on_insert) births(index, rows);
+  if (signals_.query_moments) ask(index, rows);
   for (int h = 0; h < hyper_.kv_heads; ++h)
     for (int query = 0; query < count_; ++query) attend(index, rows, h, query);
 }
@@ -508,7 +509,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
       w[i] /= sum;
       seen[i]->sum += w[i] / group;
       double& greatest = of_group[i];
-      greatest = needs_.received == Received::kMean ? greatest + w[i] / group : std::max(greatest, w[i]);
+      greatest = signals_.reduction() == Received::kMean ? greatest + w[i] / group : std::max(greatest, w[i]);
       const double* v = value(layer, kv_head, seen[i]->position);
       for (int d = 0; d < hyper_.value_dim; ++d) out[d] += w[i] * v[d];
     }
@@ -527,7 +528,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     verdict_.worst = error;
     verdict_.where = fmt::format("layer {}, head {}, token {}", layer, head, now);
   }
-  if (needs_.attention_window <= 0 || query >= count_ - needs_.attention_window)
+  if (!signals_.attention_window || query >= count_ - signals_.attention_window->queries)
     for (std::size_t i = 0; i < seen.size(); ++i) seen[i]->received += of_group[i];
 }
 

@@ -124,7 +124,7 @@ class Truth {
   const Method& method_;
   std::vector<RopeFrequencies> frequencies_;  // of each rotary table
   std::unique_ptr<Policy> policy_;
-  Needs needs_;
+  Signals signals_;
   bool shared_ = true;
   std::vector<Table> tables_;
   std::vector<std::vector<Angle>> angles_;          // of each rotary table, by distance

@@ -138,8 +138,8 @@ TEST(KvZip, ScoreIsTheGreatestWeightSoFar) {
     for (std::size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], head.w[i]);
     for (std::size_t i = 0; i < most.size(); ++i) EXPECT_EQ(score[i], static_cast<float>(most[i]));
   }
-  EXPECT_TRUE(policy->needs().repeat);
-  EXPECT_EQ(policy->needs().received, Received::kPeak);
+  EXPECT_TRUE(policy->signals().repeat);
+  EXPECT_EQ(policy->signals().reduction(), Received::kPeak);
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ TEST(H2o, ScoresAreTheSumOverAllQueriesOfTheGroupsMeanWeight) {
   std::mt19937 random(1);
   std::exponential_distribution<double> weight(1);
   const auto policy = make_policy("h2o");
-  EXPECT_EQ(policy->needs().attention_window, Needs::kAll);
-  EXPECT_FALSE(policy->needs().positions_only());
+  EXPECT_TRUE(policy->signals().attention_sum && !policy->signals().attention_window);
+  EXPECT_FALSE(policy->signals().positions_only());
   for (const std::size_t group : {1u, 4u, 8u}) {
     constexpr std::size_t kTokens = 50, kSteps = 300;
     std::vector<Position> position(kTokens);

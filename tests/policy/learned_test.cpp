@@ -30,7 +30,7 @@ TEST(Learned, ScoresAreLinearInKeyValueAndTheirNorms) {
     const PolicyModel model = model_of(dim, value_dim);
     const std::vector<float> weights = write_scorer(model.scorer, model, 1);
     const auto policy = make_policy("learned");
-    EXPECT_TRUE(policy->needs().at_birth && policy->needs().model);
+    EXPECT_TRUE(policy->signals().score_on_insert && policy->signals().model);
     policy->prepare(model);
     for (int table = 0; table < 6; ++table) {
       const RandomHead head(40, dim, value_dim, static_cast<unsigned>(table));

@@ -129,14 +129,14 @@ TEST(Norms, NothingIsNoNumber) {
 
 TEST(Norms, WhatTheyAskFor) {
   for (const char* name : {"knorm", "paged-eviction"}) {
-    EXPECT_TRUE(make_policy(name)->needs().at_birth) << name;
-    EXPECT_TRUE(make_policy(name)->needs().keys) << name;
-    EXPECT_FALSE(make_policy(name)->needs().positions_only()) << name;
+    EXPECT_TRUE(make_policy(name)->signals().score_on_insert) << name;
+    EXPECT_TRUE(make_policy(name)->signals().keys) << name;
+    EXPECT_FALSE(make_policy(name)->signals().positions_only()) << name;
   }
-  EXPECT_FALSE(make_policy("knorm")->needs().values);
-  EXPECT_TRUE(make_policy("paged-eviction")->needs().values);
-  EXPECT_TRUE(make_policy("keydiff")->needs().keys);
-  EXPECT_FALSE(make_policy("keydiff")->needs().at_birth);
+  EXPECT_FALSE(make_policy("knorm")->signals().values);
+  EXPECT_TRUE(make_policy("paged-eviction")->signals().values);
+  EXPECT_TRUE(make_policy("keydiff")->signals().keys);
+  EXPECT_FALSE(make_policy("keydiff")->signals().score_on_insert);
 }
 
 }  // namespace

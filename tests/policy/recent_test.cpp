@@ -27,7 +27,7 @@ TEST(Recent, NeverFallsWithPositionHoweverLongTheStream) {
 }
 
 TEST(Recent, AsksForPositionsOnly) {
-  EXPECT_TRUE(make_policy("recent")->needs().positions_only());
+  EXPECT_TRUE(make_policy("recent")->signals().positions_only());
 }
 
 }  // namespace

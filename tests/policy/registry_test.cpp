@@ -43,7 +43,7 @@ TEST(PolicyRegister, AnUnknownNameIsAnErrorThatListsTheOthers) {
 
 class Flat final : public Policy {
  public:
-  Needs needs() const override { return {}; }
+  Signals signals() const override { return {}; }
   void score(const HeadView&, std::span<float> score) const override { std::ranges::fill(score, 0.0F); }
 };
 PALIMPSEST_POLICY(flat, Flat, "all alike")

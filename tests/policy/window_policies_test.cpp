@@ -32,8 +32,8 @@ TEST(Tova, ScoreIsTheLastQuerysAttention) {
   const auto tova = make_policy("tova");
   tova->score(head.view(), score);
   expect_near(score, head.w);
-  EXPECT_EQ(tova->needs().attention_window, 1);
-  EXPECT_TRUE(tova->needs().whole_layer && tova->needs().at_decision());
+  EXPECT_EQ(tova->signals().attention_window->queries, 1);
+  EXPECT_TRUE(tova->signals().whole_layer() && tova->signals().at_decision());
 }
 
 TEST(SnapKv, ScoreIsTheWindowsAttentionPooledOverNeighbours) {
@@ -43,8 +43,8 @@ TEST(SnapKv, ScoreIsTheWindowsAttentionPooledOverNeighbours) {
     make_policy("snapkv")->score(head.view(), score);
     expect_near(score, pooled(head.w));
   }
-  EXPECT_EQ(make_policy("snapkv")->needs().attention_window, 32);
-  EXPECT_TRUE(make_policy("snapkv")->needs().ordered);
+  EXPECT_EQ(make_policy("snapkv")->signals().attention_window->queries, 32);
+  EXPECT_TRUE(make_policy("snapkv")->signals().ordered);
 }
 
 std::vector<double> mean_pooled(const std::vector<double>& in) {  // over 7, of those that exist
@@ -63,8 +63,9 @@ std::vector<double> mean_pooled(const std::vector<double>& in) {  // over 7, of 
 // equation 2; the kept set is that of the scores.
 TEST(GlobalLocal, ScoreIsTheGreaterOfBothAtOneScalePooledOverNeighbours) {
   const auto policy = make_policy("global-local");
-  const Needs needs = policy->needs();
-  EXPECT_TRUE(needs.attention_window == 32 && needs.past_window && needs.attention_sum && needs.ordered);
+  const Signals signals = policy->signals();
+  EXPECT_TRUE(signals.attention_window == (AttentionWindow{.queries = 32, .past = true}) && signals.sums() &&
+              signals.ordered);
   for (const int group : {1, 4, 8})
     for (const int tokens : {1, 5, 33, 150}) {
       std::mt19937 random(static_cast<unsigned>(group * 1000 + tokens));

@@ -11,6 +11,7 @@
 
 #include "palimpsest/attention/rope.h"
 #include "palimpsest/cache/view.h"
+#include "palimpsest/core/attention_rule.h"
 
 namespace palimpsest {
 
@@ -21,18 +22,6 @@ struct Heads {
   std::int64_t token_stride = 0, head_stride = 0;
   T* at(int token, int head) const { return data + token * token_stride + head * head_stride; }
 };
-
-// How keys get their rotation.
-//   kAtWrite    stored rotated at their own position (`original` positions; a sinks + window cache too: `two_query`)
-//   kLate       stored un-rotated, rotated at their rank while they are read (`cache` positions of any policy); from
-//               pages with `rotated_half` as K*cos + rotate_half(K)*sin
-//   kRecompute  stored un-rotated; in each step all of them are rotated into a copy, which is read: a baseline
-//   kNever      no rotary positions
-enum class Rotation { kNever, kAtWrite, kLate, kRecompute };
-// Keys are stored un-rotated and turn by their ranks.
-inline constexpr bool at_rank(Rotation r) {
-  return r == Rotation::kLate || r == Rotation::kRecompute;
-}
 
 // Whether a token is among the last `window` positions at `now`; INT32_MAX: always.
 inline bool within(std::int64_t when, std::int64_t now, std::int32_t window) {

@@ -32,8 +32,8 @@ class Noise {
 }  // namespace
 
 void live_through(Sequence& sequence, int prompt, int tokens, std::uint32_t seed) {
-  const Needs needs = Evictor(sequence.options().method).needs();
-  if (!needs.positions_only() && !needs.at_birth)
+  const Signals& signals = sequence.plan().signals();
+  if (!signals.positions_only() && !signals.score_on_insert)
     fail("policy {} decides by what only the model can say: fill its cache by reading a prompt",
          sequence.options().method.policy);
   sequence.clear();

@@ -116,7 +116,8 @@ class Cache {
   // Slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool and throws Error, with
   // the cache cleared, for bytes that no cache of these options wrote.
   void save(ByteWriter& out) const;
-  bool same_kind(ByteReader& in) const;  // reads the beginning: whether the rest may suit these options
+  // Reads the beginning: whether the rest may suit these options.
+  static bool same_kind(const CacheOptions& options, ByteReader& in);
   void load(ByteReader& in);
   // Which invariant does not hold: of a table (SlotTable::fault), between tables, of statistics; nullptr: all hold.
   const char* fault() const;
@@ -136,7 +137,7 @@ class Cache {
 
  private:
   const char* fault_across_tables() const;
-  bool same_kind(ByteReader& in, bool& edited) const;
+  static bool same_kind(const CacheOptions& options, ByteReader& in, bool& edited);
   friend class Transaction;
   struct Copy {  // a shared page that a change writes to
     int table, page;

@@ -9,6 +9,7 @@
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/carry.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/growth.h"
 
 namespace palimpsest {
 namespace {
@@ -196,7 +197,7 @@ void Cache::acquire() {
                                  : table(t).pages_to_map(change);
     const int after = simulated ? p.simulated[at(t)].pages() : table(t).pages() + mapped;
     for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
-      if (mapped > 0 && at(after) > blocks.capacity()) blocks.reserve(std::max(at(after), 2 * blocks.size()));
+      if (mapped > 0) reserve_for(blocks, at(after));
       pages += at(mapped) + (gathers(t) ? blocks.size() : 0);
     });
     if (MergedTokens* const tokens = merged(t); tokens != nullptr && mapped > 0)

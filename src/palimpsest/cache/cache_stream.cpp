@@ -58,13 +58,13 @@ void Cache::save(ByteWriter& out) const {
     }
 }
 
-bool Cache::same_kind(ByteReader& in) const {
+bool Cache::same_kind(const CacheOptions& options, ByteReader& in) {
   bool edited = false;
-  return same_kind(in, edited);
+  return same_kind(options, in, edited);
 }
 
-bool Cache::same_kind(ByteReader& in, bool& edited) const {
-  const auto own = kind_of(options_);
+bool Cache::same_kind(const CacheOptions& options, ByteReader& in, bool& edited) {
+  const auto own = kind_of(options);
   bool same = true;
   for (std::size_t i = 0; i < own.size(); ++i) {
     auto each = in.get<std::int32_t>();
@@ -98,7 +98,7 @@ void Cache::load(ByteReader& in) {
   assert(options_.pages);
   clear();
   bool edited = false;
-  in.require(same_kind(in, edited), "a cache of another shape, type, page size or method");
+  in.require(same_kind(options_, in, edited), "a cache of another shape, type, page size or method");
   try {
     dropped_ = in.get<long long>();
     for (SlotTable& table : tables_) table.load(in, edited);

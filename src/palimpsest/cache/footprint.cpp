@@ -1,10 +1,15 @@
 #include "palimpsest/cache/footprint.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
+
+#include "palimpsest/core/growth.h"
 
 namespace palimpsest {
 namespace {
+
+constexpr std::size_t kObjects = 4096;  // a cache's and a sequence's, whatever they hold
 
 std::size_t pages_of(long long tokens, int page_size) {
   return static_cast<std::size_t>((tokens + page_size - 1) / page_size);
@@ -18,6 +23,26 @@ std::size_t most_free(const Occupancy& o, std::size_t pages, int page_size) {
   return std::max(first, pages * slots - stay);
 }
 
+// What a table, and the caches' and evictors' parts of it, hold beside the terms. `pages`: of each of its heads.
+std::size_t working_of(const CacheOptions& options, const Occupancy& o, std::size_t pages, std::size_t heads) {
+  const std::size_t slots = pages * static_cast<std::size_t>(options.page_size),
+                    columns = static_cast<std::size_t>(options.columns);
+  const auto tokens = static_cast<std::size_t>(o.tokens), come = static_cast<std::size_t>(o.come);
+  const bool evicts = o.leave > 0;
+  const std::size_t room = (capacity_for(slots) - slots) * SlotTable::slot_bytes(options.track_rank, options.columns) +
+                           (capacity_for(pages) - pages) * (sizeof(int) + heads * sizeof(std::byte*));
+  const std::size_t moves = evicts ? std::bit_ceil(tokens) * sizeof(Move) : 0;
+  const std::size_t victims = !evicts ? 0 : o.leave > 1 || come > 1 ? slots * sizeof(int) : sizeof(int);
+  const std::size_t merging =
+      std::min(come - 1, static_cast<std::size_t>(o.merged)) * (sizeof(MergedToken) + columns * sizeof(float));
+  const std::size_t objects = sizeof(SlotTable) + columns * sizeof(std::vector<float>) + sizeof(SlotsView) +
+                              sizeof(MergedTokens) + sizeof(MergedView) + sizeof(std::vector<Move>) +
+                              sizeof(std::vector<bool>) + sizeof(std::vector<int>) + 3 * sizeof(int) +
+                              heads * (sizeof(HeadPages) + sizeof(std::vector<std::byte*>));
+  return room + moves + victims + merging + objects + std::bit_ceil(come) * sizeof(int) +
+         (options.track_rank && evicts ? tokens * sizeof(int) : 0);
+}
+
 }  // namespace
 
 Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occupancy) {
@@ -29,14 +54,19 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   f.row_bytes = page_bytes(empty.view(0)) / f.page_slots;
   f.slot_bytes = SlotTable::slot_bytes(options.track_rank, options.columns);
   assert(occupancy.size() == 1 || occupancy.size() == f.tables);
+  const std::size_t heads_of_table = f.heads / f.tables;
+  std::size_t widest = 0, most_slots = 0;
   for (std::size_t t = 0; t < f.tables; ++t) {
     const Occupancy& o = occupancy[occupancy.size() == 1 ? 0 : t];
     assert(o.tokens >= 0 && o.come >= 1 && o.leave >= 0);
-    const std::size_t pages = pages_of(std::max(o.tokens, o.slots), options.page_size);
-    f.head_pages += pages * (f.heads / f.tables);
+    const std::size_t pages = pages_of(std::max(o.tokens, o.slots) + options.spare_slots, options.page_size);
+    f.head_pages += pages * heads_of_table;
     f.table_pages += pages;
-    f.merged += MergedTokens::most_bytes(static_cast<std::size_t>(o.merged),
-                                         pages * static_cast<std::size_t>(options.page_size), options.columns);
+    const std::size_t slots = pages * static_cast<std::size_t>(options.page_size);
+    f.merged += MergedTokens::most_bytes(static_cast<std::size_t>(o.merged), slots, options.columns);
+    f.working += working_of(options, o, pages, heads_of_table);
+    most_slots = std::max(most_slots, slots);
+    widest = std::max(widest, slots + MergedTokens::most_places(static_cast<std::size_t>(o.merged), slots));
     if (options.mechanism != Mechanism::kShift && options.mechanism != Mechanism::kGather && o.tokens > 0)
       f.queue_places += SlotQueue::places_for(most_free(o, pages, options.page_size));
   }
@@ -45,6 +75,8 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   f.counts = f.table_pages * sizeof(int);
   f.queues = f.queue_places * sizeof(int);
   f.blocks = f.head_pages * sizeof(std::byte*);
+  f.widest_layer = capacity_for(widest) * static_cast<std::size_t>(options.kv_heads);
+  f.working += kObjects + capacity_for(most_slots) * sizeof(Position);  // a column's copy while it grows
   f.of_heads = f.heads * static_cast<std::size_t>(options.head_floats) * sizeof(float);
   return f;
 }

@@ -9,6 +9,7 @@
 //   blocks    pages of all heads x 8                         addresses of the pages
 //   of_heads  heads x floats x 4                             a policy's statistics of whole heads
 //   merged    of all tables, at the most                     tokens that live in other slots (cache/merged.h)
+//   working   beside the terms, at the most                  new tokens' slots, victims, moves, views, room to grow
 // clang-format on
 //
 // where a head has ceil(tokens / slots of a page) pages (append: more, see Occupancy). One table serves all heads that
@@ -34,10 +35,12 @@ struct Footprint {
   std::size_t head_pages = 0, table_pages = 0, queue_places = 0;                     // of all heads, of all tables
   // the terms
   std::size_t rows = 0, columns = 0, counts = 0, queues = 0, blocks = 0, of_heads = 0, merged = 0;
+  std::size_t working = 0;
+  std::size_t widest_layer = 0;  // slots of a layer's heads, and places of the tokens merged into them, at the most
 
   std::size_t in_use() const { return rows; }
   std::size_t bookkeeping() const { return columns + counts + queues + blocks + of_heads + merged; }
-  std::size_t total() const { return in_use() + bookkeeping(); }
+  std::size_t total() const { return in_use() + bookkeeping() + working; }
 };
 
 // `occupancy`: of each table, or one for all. Exact where tokens come one by one or a page's slots divide `come`; else

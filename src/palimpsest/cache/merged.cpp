@@ -265,11 +265,16 @@ std::size_t MergedTokens::bytes() const {
 // Rows of a tile of T tokens, when the first L of each of its slots lie lane by lane: at most L + the slots of more
 // than L tokens + T / 16, and the best L leaves at most R of the first two where R (R + 1) / 2 <= T. Over all tiles R
 // sums up to at most sqrt(2 tokens x tiles).
-std::size_t MergedTokens::most_bytes(std::size_t tokens, std::size_t slots, int statistics) {
+std::size_t MergedTokens::most_places(std::size_t tokens, std::size_t slots) {
   if (tokens == 0) return 0;
   const std::size_t tile = at(kTile);
   const auto apart = static_cast<std::size_t>(std::sqrt(2.0 * static_cast<double>(tokens * (slots / tile)))) + 1;
-  const std::size_t rows = std::min(tokens, tokens / tile + apart);
+  return tile * std::min(tokens, tokens / tile + apart);
+}
+
+std::size_t MergedTokens::most_bytes(std::size_t tokens, std::size_t slots, int statistics) {
+  if (tokens == 0) return 0;
+  const std::size_t tile = at(kTile), rows = most_places(tokens, slots) / tile;
   return (tokens + 1) * (sizeof(MergedToken) + at(statistics) * sizeof(float)) +
          rows * (tile * (sizeof(float) + sizeof(std::int32_t)) + 1) + (slots / tile + 1) * sizeof(std::int32_t) +
          2 * slots * sizeof(float);

@@ -59,6 +59,7 @@ class MergedTokens {
   void load(ByteReader& in, const SlotTable& table);  // throws Error for what does not fit the table
 
   std::size_t bytes() const;
+  static std::size_t most_places(std::size_t tokens, std::size_t slots);                 // in the rows of their views
   static std::size_t most_bytes(std::size_t tokens, std::size_t slots, int statistics);  // of any so many
 
  private:

@@ -3,18 +3,13 @@
 #include <cassert>
 
 #include "palimpsest/cache/slots.h"
+#include "palimpsest/core/growth.h"
 
 namespace palimpsest {
 namespace {
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
-}
-
-// As resize() would: at least doubled, so that a cache that grows page by page does not copy all of it for each.
-template <typename T>
-void reserve_slots(std::vector<T>& column, std::size_t count) {
-  if (count > column.capacity()) column.reserve(std::max(count, 2 * column.size()));
 }
 
 }  // namespace
@@ -47,22 +42,22 @@ void SlotTable::reserve(const SlotChange& change, std::vector<Move>& moves) {
   const int pages = pages_to_map(change);
   if (pages > 0) {
     const std::size_t slots = position_.size() + at(pages * page_size_);
-    reserve_slots(position_, slots);
-    reserve_slots(when_, slots);
-    reserve_slots(score_, slots);
-    for (auto& column : column_) reserve_slots(column, slots);
-    if (track_rank_) reserve_slots(rank_, slots);
-    if (edited_) reserve_slots(ordinal_, slots);
-    reserve_slots(page_live_, page_live_.size() + at(pages));
+    reserve_for(position_, slots);
+    reserve_for(when_, slots);
+    reserve_for(score_, slots);
+    for (auto& column : column_) reserve_for(column, slots);
+    if (track_rank_) reserve_for(rank_, slots);
+    if (edited_) reserve_for(ordinal_, slots);
+    reserve_for(page_live_, page_live_.size() + at(pages));
     mapped_.reserve(at(pages));
   }
   if (at(change.insert) > fresh_.capacity()) fresh_.reserve(at(change.insert));
   const std::size_t victims = change.drop.size();
   if (victims > 0) {
-    if (unmapped_.capacity() < page_live_.size() + at(pages)) reserve_slots(unmapped_, page_live_.size() + at(pages));
+    if (unmapped_.capacity() < page_live_.size() + at(pages)) reserve_for(unmapped_, page_live_.size() + at(pages));
     const std::size_t counted = std::max(at(live_), page_live_.size());  // by rank, by page
-    if ((track_rank_ && victims > 1) || mechanism_ == Mechanism::kBlock) reserve_slots(shift_by_, counted);
-    if (compacts() || mechanism_ == Mechanism::kBlock) reserve_slots(moves, at(live_));
+    if ((track_rank_ && victims > 1) || mechanism_ == Mechanism::kBlock) reserve_for(shift_by_, counted);
+    if (compacts() || mechanism_ == Mechanism::kBlock) reserve_for(moves, at(live_));
   }
   if (!compacts())
     free_.reserve(at(free_.size() + change.reject + pages * page_size_) +

@@ -8,9 +8,10 @@ namespace palimpsest {
 
 Lockstep::Lockstep(std::shared_ptr<Decoder> decoder, const SessionOptions& options, int sequences) : loop_(decoder) {
   if (sequences < 1) fail("a batch of {} sequences: give at least 1", sequences);
-  if (!options.method.cache && sequences > 1)
-    fail("method {} has no cache and reads its window anew: it runs one sequence at a time", options.method.name);
-  for (int i = 0; i < sequences; ++i) sessions_.push_back(std::make_unique<Session>(decoder, options));
+  PlanTarget target = plan_target(*decoder, options);
+  target.shares_steps = sequences > 1;
+  const auto plan = std::make_shared<MethodPlan>(options.method, std::move(target));
+  for (int i = 0; i < sequences; ++i) sessions_.push_back(std::make_unique<Session>(decoder, options, plan));
   for (auto& session : sessions_) shares_.push_back({.sequence = &session->sequence()});
   for (StepShare& share : shares_) all_.push_back(&share);
 }

@@ -8,6 +8,7 @@
 
 #include "palimpsest/attention/element.h"
 #include "palimpsest/attention/read_rows.h"
+#include "palimpsest/core/growth.h"
 #include "palimpsest/core/score_order.h"
 #include "palimpsest/policy/norm.h"
 
@@ -178,13 +179,25 @@ struct Head {
   }
 };
 
+// Tokens that may be merged in a table: no more than were read, whatever gamma says.
+std::size_t most_merged(const SlotTable& table, const Method& m, int budget) {
+  return std::min(static_cast<std::size_t>(m.gamma - 1) * at(budget),
+                  capacity_for(static_cast<std::size_t>(table.next())));
+}
+
+// Memory for this eviction and those to come.
+void reserve(Cache& cache, int t, std::size_t victims, const Method& m, int budget) {
+  const std::size_t most = most_merged(cache.table(t), m, budget);
+  MergedTokens& merged = *cache.merged(t);
+  merged.reserve(std::max(most, merged.tokens().size() + std::min(victims, most)), m.places == Places::kOwn);
+}
+
 void merge_table(Cache& cache, int t, std::span<const int> victims, const Method& m, int budget,
                  std::span<const RopeFrequencies> frequencies) {
   const int heads = cache.options().kv_heads;
   SlotTable& table = cache.table(t);
   MergedTokens& merged = *cache.merged(t);
-  const auto most = static_cast<std::size_t>(m.gamma - 1) * at(budget);
-  merged.reserve(most, m.places == Places::kOwn);
+  const std::size_t most = most_merged(table, m, budget);
 
   thread_local std::vector<int> best, centres;
   thread_local std::vector<bool> leaves;
@@ -270,6 +283,9 @@ void add_to_next(Cache& cache, int t, std::span<const int> victims) {
 void merge_victims(Cache& cache, const Plan& plan, const Method& method, const Evictor& evictor,
                    std::span<const RopeFrequencies> frequencies, Workers* workers) {
   cache.own_all();
+  if (method.join == Join::kClass)  // before the workers begin: their body does not throw
+    for (int t = 0; t < cache.tables(); ++t)
+      if (!plan.drop[at(t)].empty()) reserve(cache, t, plan.drop[at(t)].size(), method, evictor.budget(t));
   const auto merge = [&](int t) {
     const auto& victims = plan.drop[at(t)];
     if (victims.empty()) return;

@@ -5,13 +5,10 @@
 
 namespace palimpsest {
 
-Reading::Reading(const Sequence& sequence)
-    : method(sequence.options().method),
-      chunk(sequence.options().chunk),
-      rotation(sequence.rule().rotation),
-      whole_until(sequence.evictor().whole_until()) {
-  const Needs& needs = sequence.evictor().needs();
-  if ((needs.attention_window != 0 && !needs.repeat) || needs.at_birth || needs.queries) statistics = method.policy;
+Reading::Reading(const MethodPlan& plan)
+    : method(plan.method()), chunk(plan.chunk()), rotation(plan.rule().rotation), whole_until(plan.whole_until()) {
+  const Signals signals = plan.signals(Phase::kPrefill);
+  if (signals.weights() || signals.score_on_insert || signals.query_moments) statistics = method.policy;
 }
 
 bool serves(const Reading& from, std::size_t tokens, bool whole, const Reading& to) {
@@ -45,7 +42,7 @@ void PrefixCache::touch(const Reading& reading, std::span<const TokenId> prompt)
 }
 
 void PrefixCache::keep(const Reading& reading, std::span<const TokenId> tokens, Cache& cache, std::size_t most) {
-  if (cache.bytes_in_use() > most) return;
+  if (cache.bytes_in_use() + cache.bytes_tables() > most) return;  // before anything is copied
   const bool known = std::ranges::any_of(kept_, [&](const auto& kept) {
     return kept->tokens.size() == tokens.size() && begins(*kept, tokens) &&
            serves(kept->reading, tokens.size(), kept->cache->whole(), reading);
@@ -59,6 +56,9 @@ void PrefixCache::keep(const Reading& reading, std::span<const TokenId> tokens, 
       kept_.pop_back();
       throw;
     }
+    Kept& kept = *kept_.back();
+    kept.beside_pages = sizeof(Kept) + tokens.size() * sizeof(TokenId) + kept.cache->bytes_tables();
+    beside_pages_ += kept.beside_pages;
   }
   touch(reading, tokens);
   while (bytes() > most) forget_one();
@@ -85,6 +85,7 @@ bool PrefixCache::forget_one() {
   const auto last = std::ranges::min_element(
       kept_, {}, [](const auto& kept) { return std::tuple(kept->used, -static_cast<long long>(kept->tokens.size())); });
   forget_pages((*last)->cache->pages());
+  beside_pages_ -= (*last)->beside_pages;
   kept_.erase(last);
   return true;
 }

@@ -24,7 +24,7 @@ namespace palimpsest {
 
 // How a sequence reads a prompt.
 struct Reading {
-  explicit Reading(const Sequence& sequence);
+  explicit Reading(const MethodPlan& plan);
 
   Method method;
   int chunk;
@@ -48,7 +48,10 @@ class PrefixCache {
   // The least recently used, of one prompt's the longest. false: there was none.
   bool forget_one();
 
-  std::size_t bytes() const { return users_.size() * page_bytes_; }  // of all pages, each counted once
+  // Of all pages, each counted once, and of what the beginnings have for themselves: tokens, tables, statistics.
+  std::size_t bytes() const { return bytes_of_pages() + beside_pages_; }
+  std::size_t bytes_of_pages() const { return users_.size() * page_bytes_; }
+  std::size_t bytes_beside_pages() const { return beside_pages_; }
   std::size_t size() const { return kept_.size(); }
 
  private:
@@ -56,6 +59,7 @@ class PrefixCache {
     Reading reading;
     std::vector<TokenId> tokens;
     std::unique_ptr<Cache> cache;
+    std::size_t beside_pages = 0;  // bytes
     std::uint64_t used = 0;
   };
   static bool begins(const Kept& kept, std::span<const TokenId> prompt);
@@ -65,7 +69,7 @@ class PrefixCache {
 
   std::vector<std::unique_ptr<Kept>> kept_;
   std::unordered_map<const std::byte*, int> users_;  // beginnings that a page is of
-  std::size_t page_bytes_ = 0;
+  std::size_t page_bytes_ = 0, beside_pages_ = 0;
   std::uint64_t clock_ = 0;
 };
 

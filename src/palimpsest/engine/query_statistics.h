@@ -14,7 +14,7 @@
 namespace palimpsest {
 
 inline int query_floats(int head_dim) {  // of a query head
-  return 1 + head_dim + head_dim * head_dim;
+  return static_cast<int>(QueryMoments::floats(head_dim));
 }
 
 // Queries at positions from `first` on are added; those of the first ExpectedQueries::kLeftOut positions are not.

@@ -10,7 +10,6 @@
 #include <spdlog/spdlog.h>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/occupancy.h"
 #include "palimpsest/engine/repeat.h"
 #include "palimpsest/engine/snapshot.h"
 
@@ -55,12 +54,13 @@ struct Scheduler::Job {
   std::uint64_t id = 0;
   Request request;
   std::shared_ptr<RequestListener> listener;
-  std::size_t need = 0;  // bytes of pages that it may come to hold
+  std::size_t need = 0, beside_pages = 0;  // bytes that it may come to hold; of them, all but keys and values
   Clock::time_point submitted = Clock::now();
   Usage usage;
 
-  std::unique_ptr<Sequence> sequence;
-  std::optional<Reading> rule;  // of those that begin with their prompt
+  std::shared_ptr<const MethodPlan> plan;
+  std::unique_ptr<Sequence> sequence;  // once it was admitted: before that it holds nothing
+  std::optional<Reading> rule;         // of those that begin with their prompt
   std::unique_ptr<Sampler> sampler;
   TokenId next = -1;  // the token that was written last
   std::vector<std::pair<TokenId, float>> top;
@@ -112,20 +112,20 @@ SessionOptions Scheduler::options_of(const Request& request) const {
   return options;
 }
 
-// The most that its pages will be, whatever is written. What it goes on from comes on top: its pages, and at most what
-// the new tokens would take by themselves.
-std::size_t Scheduler::need_of(const Request& request) const {
-  const Hyperparameters& hyper = decoder_->model().hyper();
+std::shared_ptr<const MethodPlan> Scheduler::plan_of(const Request& request) const {
   const SessionOptions options = options_of(request);
-  const CacheOptions cache =
-      cache_options(options, decoder_->cache_options(), hyper.positions(), hyper.query_heads / hyper.kv_heads);
-  if (cache.rotated_half)
-    fail("rerotate=cached-half needs pages of another size than the other requests': use rerotate=fused");
+  PlanTarget target = plan_target(*decoder_, options);
+  target.shares_steps = target.shares_pages = true;
+  return std::make_shared<MethodPlan>(options.method, std::move(target));
+}
+
+// All bytes that it may come to hold, whatever is written. What it goes on from comes on top: its pages, and at most
+// what the new tokens would take by themselves.
+PlanBytes Scheduler::bytes_of(const Request& request, const MethodPlan& plan) {
   const auto prompt = static_cast<long long>(request.prompt.size());
-  const auto budgets = head_budgets(options.method, hyper.layers, hyper.kv_heads, hyper.head_list);
-  const Occupancies most = occupancies(options, hyper.positions(), prompt, prompt + request.max_tokens, budgets);
-  const std::size_t before = request.resume == nullptr ? 0 : request.resume->bytes();
-  return before + std::max(footprint(cache, most.reading).in_use(), footprint(cache, most.writing).in_use());
+  PlanBytes bytes = plan.bytes(prompt, prompt + request.max_tokens);
+  if (request.resume != nullptr) bytes.pages += request.resume->bytes();
+  return bytes;
 }
 
 std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener> listener) {
@@ -143,8 +143,6 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
     if (token < 0 || token >= hyper.vocabulary)
       fail("token {} of the prompt is not in the model's vocabulary of {}", token, hyper.vocabulary);
   if (request.max_tokens < 1) fail("max_tokens is {}: give at least 1", request.max_tokens);
-  if (!request.method.cache)
-    fail("method {} has no cache and reads its window anew: it cannot share steps", request.method.name);
   const auto all = static_cast<long long>(request.prompt.size()) + request.max_tokens;
   if (hyper.learned_positions > 0 && all > hyper.learned_positions + 1)
     fail("{} tokens of prompt and {} to write are more than the {} positions that this model has learned",
@@ -155,26 +153,24 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   job->usage.prompt_tokens = static_cast<long long>(request.prompt.size());
   const bool reads_it = unread >= 0 && !as_it_was;  // with the prompt
   if (reads_it) request.prompt.insert(request.prompt.begin(), unread);
-  job->need = need_of(request);
+  job->plan = plan_of(request);
+  const PlanBytes bytes = bytes_of(request, *job->plan);
+  job->need = bytes.total();
+  job->beside_pages = bytes.total() - bytes.pages;
   if (job->need > options_.pool_bytes)
     fail(
-        "the request may need {} MiB of cache and all requests together have {}: choose a smaller budget, a shorter "
-        "prompt or a smaller max_tokens",
+        "the request may need {} MiB of cache and its tables, and all requests together have {}: choose a smaller "
+        "budget, a shorter prompt or a smaller max_tokens",
         (job->need + (1 << 20) - 1) >> 20, options_.pool_bytes >> 20);
-  job->sequence = std::make_unique<Sequence>(*decoder_, options_of(request), workers_, pool_);
-  if (before == nullptr) job->rule.emplace(*job->sequence);
+  if (before == nullptr) job->rule.emplace(*job->plan);
   job->sampler = std::make_unique<Sampler>(request.sampler, vocabulary_.get(), hyper.vocabulary);
   for (const TokenId token : std::span(request.prompt).subspan(reads_it ? 1 : 0)) job->sampler->accept(token);
-  if (before != nullptr) before->check(*job->sequence);
+  if (before != nullptr) before->check(*job->plan);
   if (as_it_was) before->resume(*job->sampler);
+  if (as_it_was) job->next = unread;
   job->request = std::move(request);
   job->listener = std::move(listener);
-  job->share.sequence = job->sequence.get();
   job->share.job = job.get();
-  if (as_it_was)
-    job->next = unread;
-  else
-    job->sequence->read(job->request.prompt);
 
   const std::lock_guard lock(mutex_);
   if (static_cast<int>(queue_.size()) >= options_.max_queue)
@@ -219,10 +215,12 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
     }
   }
   job.over = finish;
-  const Cache& cache = job.sequence->cache();
-  job.usage.evicted = cache.evicted() - job.evicted_before;
-  job.usage.cache_tokens = cache.live();
-  job.usage.cache_bytes_peak = cache.bytes_peak();
+  if (job.sequence != nullptr) {
+    const Cache& cache = job.sequence->cache();
+    job.usage.evicted = cache.evicted() - job.evicted_before;
+    job.usage.cache_tokens = cache.live();
+    job.usage.cache_bytes_peak = cache.bytes_peak();
+  }
   job.usage.total_ms = ms_since(job.submitted);
   job.usage.error = std::move(error);
   try {
@@ -290,12 +288,32 @@ void Scheduler::admit() {
     running_.push_back(std::move(next));
     job.usage.queue_ms = ms_since(job.submitted);
     try {
+      make_sequence(job);
       go_on_from_kept(job);  // before kept beginnings give way to others: this one's pages stay then
+      keep_promises();
       if (job.request.resume != nullptr) restore(job);
     } catch (...) {
       fail_job(job);
     }
   }
+}
+
+// Nothing is allocated for a request before its bytes are promised.
+void Scheduler::make_sequence(Job& job) {
+  job.sequence = std::make_unique<Sequence>(*decoder_, options_of(job.request), job.plan, workers_, pool_);
+  job.share.sequence = job.sequence.get();
+  if (!job.request.prompt.empty()) job.sequence->read(job.request.prompt);
+}
+
+// Kept beginnings live in what is not promised: what they have beside their pages now, their pages when others are
+// taken.
+void Scheduler::keep_promises() {
+  while (load_.promised_bytes + prefixes_.bytes_beside_pages() > options_.pool_bytes && prefixes_.forget_one()) {
+  }
+  std::size_t beside = prefixes_.bytes_beside_pages();
+  for (const auto& job : running_) beside += job->beside_pages;
+  pool_->limit((options_.pool_bytes - beside) / pool_->page_bytes(), [this] { return prefixes_.forget_one(); });
+  pool_->reserve(0);
 }
 
 // The cache of one that goes on from a snapshot.
@@ -393,6 +411,7 @@ void Scheduler::keep_beginning(Job& job) noexcept {
   try {
     prefixes_.keep(*job.rule, std::span(job.request.prompt).first(job.sequence->tokens_read()), job.sequence->cache(),
                    options_.prefix_bytes);
+    keep_promises();
   } catch (...) {
   }
 }
@@ -442,6 +461,7 @@ void Scheduler::clear_away() {
     job.reset();
   }
   std::erase(running_, nullptr);
+  if (ended > 0) keep_promises();
   const auto now = Clock::now();
   if (ended > 0 && load_.waiting > 0) {
     const double each = std::chrono::duration<double>(now - last_end_).count() / ended;
@@ -452,7 +472,7 @@ void Scheduler::clear_away() {
   load_.running = static_cast<int>(running_.size());
   load_.prefix_hits = prefix_hits_;
   load_.prefix_bytes = prefixes_.bytes();
-  load_.used_bytes = pool_->bytes_in_use() - load_.prefix_bytes;
+  load_.used_bytes = pool_->bytes_in_use() - prefixes_.bytes_of_pages();
   load_.copied_bytes = static_cast<long long>(pool_->pages_copied() * pool_->page_bytes());
   load_.peak_bytes = pool_->bytes_peak();
 }

@@ -1,11 +1,12 @@
 // Continuous batching: in every step the running sequences take a token each, and what is left of the step's token
 // limit goes to prompts, in chunks, the oldest first.
 //
-//   submit -> queue -> admitted: its pages are promised -> prompt in chunks -> a token in every step -> finished
+//   submit -> queue -> admitted: its bytes are promised -> prompt in chunks -> a token in every step -> finished
 //
-// Admission is by pages and exact: a method's budget bounds what a sequence can ever hold (engine/occupancy.h), so a
-// promise is kept without ever taking a page from a running sequence. Requests are admitted in the order they came; one
-// that has to wait for pages is not overtaken, so none waits for ever. One that could never fit is refused at once.
+// Admission is by all bytes of the method's plan: pages, tables, statistics, merged tokens, weights
+// (MethodPlan::bytes). A budget bounds what a sequence can ever hold, so a promise is kept without ever taking a page
+// from a running sequence, and nothing is allocated for a request that waits. Requests are admitted in the order they
+// came; one that has to wait is not overtaken, so none waits for ever. One that could never fit is refused at once.
 //
 // A prompt that begins as another one did goes on from there (engine/prefix_cache.h). It is promised all its pages all
 // the same, so there is one for every copy of a page that it may have to make; kept beginnings live in what the others
@@ -38,10 +39,11 @@ struct SchedulerOptions {
   // Tokens of a step, of prompts and answers together. 0: room for a chunk and a token of each sequence, and no less
   // than kDefaultChunk.
   int step_tokens = 0;
-  int max_sequences = 64;                         // that run at a time
-  int max_queue = 256;                            // that wait; more are refused with QueueFull
-  std::size_t pool_bytes = std::size_t{1} << 30;  // of keys and values, of all sequences together
-  std::size_t prefix_bytes = 0;                   // of these, for kept beginnings of prompts, at the most; 0: none
+  int max_sequences = 64;  // that run at a time
+  int max_queue = 256;     // that wait; more are refused with QueueFull
+  // Of all sequences together: keys and values, and their tables.
+  std::size_t pool_bytes = std::size_t{1} << 30;
+  std::size_t prefix_bytes = 0;  // of these, for kept beginnings of prompts, at the most; 0: none
 };
 
 class QueueFull : public Error {
@@ -86,10 +88,13 @@ class Scheduler {
   struct JobShare;
   using Jobs = std::vector<std::unique_ptr<Job>>;
 
-  std::size_t need_of(const Request& request) const;
+  std::shared_ptr<const MethodPlan> plan_of(const Request& request) const;  // throws Error
+  static PlanBytes bytes_of(const Request& request, const MethodPlan& plan);
   SessionOptions options_of(const Request& request) const;
   std::unique_ptr<Job> take_next();  // of the queue; nullptr: nobody, or there is no room yet
   void admit();
+  void make_sequence(Job& job);
+  void keep_promises();
   void restore(Job& job);
   void go_on_from_kept(Job& job);
   bool read_by_another(const Job& job) const;

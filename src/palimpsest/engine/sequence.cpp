@@ -6,96 +6,32 @@
 #include <utility>
 
 #include "palimpsest/attention/read_rows.h"
-#include "palimpsest/budget/split.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/growth.h"
 #include "palimpsest/engine/merge.h"
 #include "palimpsest/engine/query_statistics.h"
 #include "palimpsest/engine/rerotate.h"
+#include "palimpsest/graph/attention_path.h"
 #include "palimpsest/model/fingerprint.h"
 
 namespace palimpsest {
-namespace {
-
-SessionOptions checked(const SessionOptions& options) {
-  if (options.chunk < 1) fail("chunk {}: give at least 1 token", options.chunk);
-  return options;
+PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& options) {
+  PlanTarget target;
+  target.shape = cache_shape(hyper);
+  target.shape.type = options.cache_type;
+  target.shape.page_size = options.page_size;
+  target.group = hyper.query_heads / hyper.kv_heads;
+  target.positions = hyper.positions();
+  target.chunk = options.chunk;
+  target.head_list = hyper.head_list;
+  return target;
 }
 
-}  // namespace
-
-// Which chunks are exact, for sinks + window (s sinks, budget B):
-//
-//   evicting at every token  any: the query at p sees the sinks and the last B - s tokens by a mask
-//   else                     up to the next eviction: no token leaves inside it, so no mask is needed
-//
-// Behind a mask the sinks are met by a query of their own, at the rank that it would have if the others had left. Keys
-// that were turned when they were written at their rank (delta) have no such query: they are of the second kind.
-//
-// With ALiBi nothing turns: ranks are told to the kernel, which takes distances from them.
-AttentionRule attention_rule(const Method& m, PositionKind kind) {
-  AttentionRule rule;
-  rule.rotation = kind == PositionKind::kRotary ? Rotation::kAtWrite : Rotation::kNever;
-  const bool renumbers = m.positions == Positions::kCache && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto);
-  if (kind == PositionKind::kLearned && renumbers && m.evicts())
-    fail(
-        "this model has learned positions, which cannot be renumbered without reading the text again: use "
-        "positions=original, or --method window-recompute");
-  if (kind == PositionKind::kAlibi && renumbers) {
-    rule.rank_distance = true;
-    rule.two_query = m.strict();
-  } else if (kind == PositionKind::kRotary && renumbers) {
-    rule.two_query = m.rerotate == Rerotate::kTwoQuery || (m.rerotate == Rerotate::kAuto && m.windowed());
-    rule.at_rank = m.rerotate == Rerotate::kDelta;
-    if (!rule.two_query && !rule.at_rank)
-      rule.rotation = m.rerotate == Rerotate::kRecompute ? Rotation::kRecompute : Rotation::kLate;
-    if (m.strict() && !rule.at_rank) rule.two_query = true;
-  }
-  if (rule.two_query) rule.sinks = m.sinks();
-  if (m.strict() && m.cache && !rule.at_rank) {
-    rule.sinks = m.sinks();
-    rule.window = m.budget - m.sinks();
-  }
-  return rule;
-}
-
-CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, PositionKind kind, int group) {
-  validate_pages(options.method, options.method.budget, options.page_size);
-  CacheOptions cache = shape;
-  cache.type = options.cache_type;
-  cache.page_size = options.page_size;
-  cache.mechanism = options.method.mechanism;
-  const Needs needs = Evictor(options.method).needs();
-  cache.shared = needs.positions_only() && options.method.split == "uniform";
-  cache.columns = needs.columns();
-  cache.head_floats = needs.queries ? group * query_floats(cache.head_dim) : 0;
-  const AttentionRule rule = attention_rule(options.method, kind);
-  const Rotation rotation = rule.rotation;
-  cache.track_rank = at_rank(rotation) || rule.rank_distance;
-  const bool rounds_again = rotation == Rotation::kRecompute || options.method.rerotate == Rerotate::kDelta;
-  if (rounds_again && cache.type == CacheType::kQ8_0)
-    fail("cache type q8_0 with rerotate {}: turned keys would be rounded once more; use rerotate=fused",
-         get_option(options.method, "rerotate"));
-  cache.rotated_half = rotation == Rotation::kLate && options.method.rerotate == Rerotate::kCachedHalf;
-  return cache;
-}
-
-std::vector<int> head_budgets(const Method& m, int layers, int kv_heads, const std::string& head_list) {
-  validate(m);
-  if (!m.evicts()) return {};
-  if (m.split == "duo" && head_list.empty())
-    fail(
-        "split duo: no list of heads lies beside the model (model.duo beside model.gguf): `palimpsest heads` makes "
-        "one; or give split=FILE");
-  const int recent = m.recent(0);  // a share is of what a head is given
-  const int least = m.sinks() + recent + m.slack + m.refresh + 1 + (recent == 0 ? 1 : 0);
-  const SplitOf of{
-      .budget = m.budget, .guarded = m.sinks() + m.recent(), .layers = layers, .kv_heads = kv_heads, .least = least};
-  const auto budgets = split_budget(m.split == "duo" ? head_list : m.split, of);
-  for (const int tokens : budgets)
-    if (m.sinks() + m.recent(tokens) + m.slack + m.refresh >= tokens)
-      fail("a head's budget of {} tokens is not above sinks {} + recent {}: raise it or protect fewer tokens", tokens,
-           m.sinks(), m.recent(tokens));
-  return budgets;
+PlanTarget plan_target(const Decoder& decoder, const SessionOptions& options) {
+  PlanTarget target = plan_target(decoder.model().hyper(), options);
+  target.shape.pages = decoder.cache_options().pages;
+  target.model = [&model = decoder.model(), method = options.method] { return policy_model(model, method); };
+  return target;
 }
 
 PolicyModel policy_model(const Model& model, const Method& method) {
@@ -111,59 +47,30 @@ PolicyModel policy_model(const Model& model, const Method& method) {
 
 Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers,
                    std::shared_ptr<PagePool> pool)
-    : options_(checked(options)),
-      evictor_(options.method, head_budgets(options.method, decoder.cache_options().layers,
-                                            decoder.cache_options().kv_heads, decoder.model().hyper().head_list)),
-      workers_(std::move(workers)) {
+    : Sequence(decoder, options, std::make_shared<MethodPlan>(options.method, plan_target(decoder, options)),
+               std::move(workers), std::move(pool)) {}
+
+Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<const MethodPlan> plan,
+                   std::shared_ptr<Workers> workers, std::shared_ptr<PagePool> pool)
+    : options_(options), plan_(std::move(plan)), evictor_(*plan_), workers_(std::move(workers)) {
   const Hyperparameters& hyper = decoder.model().hyper();
-  rule_ = attention_rule(options_.method, hyper.positions());
-  group_ = hyper.query_heads / hyper.kv_heads;
+  assert(options_.method == plan_->method());
+  group_ = plan_->target().group;
   scale_ = hyper.attention_scale;
-  const CacheOptions cache = cache_options(options_, decoder.cache_options(), hyper.positions(), group_);
+  const CacheOptions& cache = plan_->cache();
+  const Signals& signals = plan_->signals();
   cache_ = std::make_unique<Cache>(cache, std::move(pool));
   evictor_.forget(*cache_);
-  if (evictor_.needs().model) evictor_.prepare(policy_model(decoder.model(), options_.method));
-  if (rule_.at_rank && !cache.pages)
-    fail(
-        "rerotate delta turns keys in the pages of the CPU's fast path: use fused on other devices and with "
-        "--portable");
-  const Needs& needs = evictor_.needs();
-  const bool of_old_rows = (needs.keys || needs.values) && !needs.at_birth;
-  if (of_old_rows && !cache.pages)
-    fail(
-        "policy {} compares keys in the pages of the CPU's fast path: use another on other devices and with --portable",
-        options_.method.policy);
-  if (needs.attention_sum && !cache.pages)
-    fail(
-        "policy {} asks for attention in two sums, which the CPU's fast path has: use another on other devices and "
-        "with --portable",
-        options_.method.policy);
-  if (cache.mechanism == Mechanism::kMerge && !cache.pages)
-    fail(
-        "mechanism merge works on the pages of the CPU's fast path: use in-place on other devices and with --portable");
-  if (of_old_rows && rule_.at_rank)
-    fail("rerotate delta with policy {}: it compares keys, which delta keeps at other rotations; use rerotate=fused",
-         options_.method.policy);
-  if (options_.method.split != "uniform")
-    for (int t = 0; t < cache_->tables(); ++t) validate_pages(options_.method, evictor_.budget(t), cache.page_size);
-  if ((needs.received != Received::kMean || needs.queries) && !cache.pages)
-    fail(
-        "policy {} looks at more than mean weights, which the CPU's fast path has: use another on other devices and "
-        "with --portable",
-        options_.method.policy);
-  if (rule_.at_rank || needs.queries || (cache.mechanism == Mechanism::kMerge && rule_.rotation == Rotation::kAtWrite))
+  if (rule().at_rank || signals.query_moments ||
+      (cache.mechanism == Mechanism::kMerge && rule().rotation == Rotation::kAtWrite))
     for (int i = 0; i < hyper.layers; ++i) {
       rope_of_.push_back(static_cast<std::size_t>(hyper.rope_of(i)));
       frequencies_.emplace_back(hyper.rope_table(hyper.rope_of(i)));
     }
-  if (rule_.window > 0 && options_.method.split != "uniform") {
-    for (int t = 0; t < cache_->tables(); ++t) windows_.push_back(evictor_.budget(t) - rule_.sinks);
-    rule_.head_window = windows_;
-  }
-  if (needs.attention_window != 0) {
+  if (signals.weights()) {
     weights_.resize(static_cast<std::size_t>(cache.kv_heads));
     weights_of_.resize(weights_.size() * static_cast<std::size_t>(cache.layers));
-    if (needs.attention_sum) {
+    if (signals.sums()) {
       sums_.resize(weights_.size());
       sums_of_.resize(weights_of_.size());
     }
@@ -172,7 +79,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
 
 void Sequence::evict(int coming, Moment moment) {
   const auto start = std::chrono::steady_clock::now();
-  if (evictor_.needs().at_decision()) show(coming, moment);
+  if (plan_->signals().at_decision()) show(coming, moment);
   const Plan& plan = evictor_.plan(*cache_, coming, moment);
   if (!plan.empty()) {
     const bool merges = options_.method.mechanism == Mechanism::kMerge;
@@ -180,17 +87,18 @@ void Sequence::evict(int coming, Moment moment) {
     Transaction change = cache_->prepare({.drop = plan.drop});
     if (merges) merge_victims(*cache_, plan, options_.method, evictor_, frequencies_, workers_.get());
     change.commit(workers_.get());
-    if (rule_.at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
+    if (rule().at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
     ++times_.evictions;
   }
   times_.evict_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
 void Sequence::show(int coming, Moment moment) {
-  const Needs& needs = evictor_.needs();
+  const Signals& signals = plan_->signals();
   std::vector<std::vector<float>> turns;  // [ropes] what queries to come turn by
   bool any = false;
-  for (int t = 0; needs.queries && !any && t < cache_->tables(); ++t) any = evictor_.due(*cache_, t, coming, moment);
+  for (int t = 0; signals.query_moments && !any && t < cache_->tables(); ++t)
+    any = evictor_.due(*cache_, t, coming, moment);
   for (std::size_t layer = 0; any && layer < rope_of_.size(); ++layer) {
     turns.resize(std::max(turns.size(), rope_of_[layer] + 1));
     if (turns[rope_of_[layer]].empty()) turns[rope_of_[layer]] = mean_turn(frequencies_[layer], cache_->next());
@@ -205,17 +113,17 @@ void Sequence::show(int coming, Moment moment) {
     };
     Rows k, v;
     ExpectedQueries queries;
-    if (needs.queries) {
+    if (signals.query_moments) {
       thread_local std::vector<float> turned;
       const auto layer = static_cast<std::size_t>(t / heads);
       queries = expected_queries(cache_->of_head(t / heads, t % heads), group_, cache_->options().head_dim, scale_,
                                  frequencies_[layer].kind(), turns[rope_of_[layer]], turned);
     }
-    if (needs.keys || needs.values) {
+    if (signals.keys || signals.values) {
       const LayerView view = cache_->view(t / heads);
       const HeadPages& head = view.head[t % heads];
-      if (needs.keys) k = rows_of(keys, view.head_dim), read_keys(view, head, keys.data());
-      if (needs.values) v = rows_of(values, view.value_dim), read_values(view, head, values.data());
+      if (signals.keys) k = rows_of(keys, view.head_dim), read_keys(view, head, keys.data());
+      if (signals.values) v = rows_of(values, view.value_dim), read_values(view, head, values.data());
     }
     evictor_.look(*cache_, t, k, v, coming, moment, queries);
   };
@@ -227,6 +135,7 @@ void Sequence::show(int coming, Moment moment) {
 
 void Sequence::read(std::span<const TokenId> prompt, bool all_logits) {
   assert(!prompt.empty());
+  if (!plan_->signals(Phase::kDecode).attention_window) evictor_.forget_window(*cache_);  // it is of one prompt
   stage_ = Stage::kPrompt;
   prompt_ = prompt;
   all_logits_ = all_logits;
@@ -267,11 +176,11 @@ std::size_t Sequence::tokens_next() const {
 
 Work Sequence::next() {
   assert(stage_ != Stage::kIdle);
-  if (stage_ == Stage::kRepeat) return insert(next_repeated(), true);
+  if (stage_ == Stage::kRepeat) return insert(next_repeated());
   running_ = make_room();
   const auto tokens =
       stage_ == Stage::kDecode ? std::span<const TokenId>(&token_, 1) : prompt_.subspan(read_, running_);
-  return insert(tokens, !repeats());
+  return insert(tokens);
 }
 
 std::span<const float> Sequence::done(std::span<const float> logits) {
@@ -323,7 +232,7 @@ std::size_t Sequence::make_room() {
   std::size_t most = static_cast<std::size_t>(options_.chunk);
   if (m.evicts()) {
     evict(1, moment());
-    if (m.windowed() && rule_.window == 0 && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage)) {
+    if (m.windowed() && rule().window == 0 && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage)) {
       const int room = evictor_.room(*cache_);
       assert(room >= 1);
       most = std::min(most, static_cast<std::size_t>(room));
@@ -344,8 +253,9 @@ std::span<const TokenId> Sequence::next_repeated() {
   return part_;
 }
 
-// Takes slots. `collect`: the policy hears of weights.
-SequenceStep Sequence::insert(std::span<const TokenId> tokens, bool collect) {
+// Takes slots. The policy hears of what can still decide.
+SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
+  const Signals signals = plan_->signals(phase());
   SequenceStep step;
   if (!options_.method.cache) {
     const std::ptrdiff_t budget = options_.method.budget, sinks = options_.method.sinks();
@@ -360,30 +270,32 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens, bool collect) {
     fail("the cache holds {} tokens and reached its limit of {} MiB: give a --budget, or ask for fewer tokens",
          cache_->live(), options_.memory_limit >> 20);
   step.cache = cache_.get();
-  step.rule = rule_;
+  step.rule = rule();
   step.tokens = tokens;
   step.all_logits = all_logits_ && stage_ == Stage::kPrompt;
   const auto make_room = [this](std::vector<std::vector<float>>& rows, std::vector<float*>& of) {
     for (std::size_t t = 0; t < of.size(); ++t) {
       auto& row = rows[t % rows.size()];
-      row.resize(std::max(row.size(), weights_wanted(static_cast<int>(t))));
+      const std::size_t wanted = std::max(row.size(), weights_wanted(static_cast<int>(t)));
+      reserve_for(row, wanted);
+      row.resize(wanted);
     }
     for (std::size_t t = 0; t < of.size(); ++t) of[t] = rows[t % rows.size()].data();
   };
-  make_room(weights_, weights_of_);
-  make_room(sums_, sums_of_);
-  if (!weights_.empty() && collect) {
-    step.received_as = evictor_.needs().received;
+  if (signals.weights()) {
+    make_room(weights_, weights_of_);
+    make_room(sums_, sums_of_);
+    step.received_as = signals.reduction();
     step.weights = weights_of_.data();
     if (!sums_.empty()) step.sums = sums_of_.data();
-    if (const int window = evictor_.needs().attention_window; window > 0) step.weights_queries = window;
+    step.weights_queries = signals.queries();
     step.receiver = this;
   }
-  if (evictor_.needs().at_birth) {
+  if (signals.score_on_insert) {
     step.births = true;
     step.receiver = this;
   }
-  if (evictor_.needs().queries) {
+  if (signals.query_moments) {
     step.queries = true;
     step.receiver = this;
   }
@@ -441,8 +353,8 @@ void Sequence::go_on_from(Cache& kept) {
   assert(options_.method.cache);
   cache_->share(kept);
   // Nobody has scored these tokens for this method yet: what another's policy gathered is not for it.
-  const Needs& needs = evictor_.needs();
-  if ((needs.attention_window == 0 || needs.repeat) && !needs.at_birth && cache_->whole())
+  const Signals& signals = plan_->signals();
+  if ((!signals.weights() || signals.repeat) && !signals.score_on_insert && cache_->whole())
     for (int t = 0; t < cache_->tables(); ++t) std::ranges::fill(cache_->table(t).score(), 0.0F);
   evictor_.forget(*cache_);
 }
@@ -453,9 +365,9 @@ void Sequence::save(ByteWriter& out) const {
   evictor_.save(out);
 }
 
-bool Sequence::accepts(ByteReader in) const {
+bool Sequence::accepts(const MethodPlan& plan, ByteReader in) {
   static_cast<void>(in.array<TokenId>());
-  return cache_->same_kind(in);
+  return Cache::same_kind(plan.cache(), in);
 }
 
 void Sequence::load(ByteReader& in) {

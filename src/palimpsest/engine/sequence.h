@@ -18,7 +18,7 @@
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/core/workers.h"
 #include "palimpsest/evict/evictor.h"
-#include "palimpsest/evict/method.h"
+#include "palimpsest/evict/method_plan.h"
 #include "palimpsest/graph/decoder.h"
 
 namespace palimpsest {
@@ -35,17 +35,10 @@ struct SessionOptions {
       {};  // how a model is asked to repeat a prompt (engine/repeat.h), if its policy wants it
 };
 
-// How a method's cache is attended to in a model with such positions. Throws Error for what does not exist: `cache`
-// positions that were learned.
-AttentionRule attention_rule(const Method& method, PositionKind kind);
-
-// The cache that a sequence with these options attends to; `shape`: what its decoder asks for; `group`: query heads of
-// a KV head.
-CacheOptions cache_options(const SessionOptions& options, const CacheOptions& shape, PositionKind kind, int group = 1);
-
-// Tokens that each head may keep, [layers * kv_heads]; empty: all have the method's budget. `head_list`: the file that
-// split `duo` stands for. Throws Error for a split that cannot be read or does not fit.
-std::vector<int> head_budgets(const Method& method, int layers, int kv_heads, const std::string& head_list = {});
+// What a method is planned for in this decoder's model and on its device; nothing is allocated.
+PlanTarget plan_target(const Decoder& decoder, const SessionOptions& options);
+// The same on the CPU's own path, without a decoder and without the model itself: to count bytes.
+PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& options);
 
 // What policies are told of a model that they were made for.
 PolicyModel policy_model(const Model& model, const Method& method);
@@ -64,6 +57,9 @@ class Sequence final : AttentionReceiver {
   // Throws Error.
   Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers,
            std::shared_ptr<PagePool> pool = nullptr);
+  // `plan`: of plan_target(decoder, options).
+  Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<const MethodPlan> plan,
+           std::shared_ptr<Workers> workers, std::shared_ptr<PagePool> pool = nullptr);
 
   enum class Stage { kIdle, kPrompt, kRepeat, kDecode };
   Stage stage() const { return stage_; }
@@ -89,7 +85,7 @@ class Sequence final : AttentionReceiver {
   std::span<const float> done(std::span<const float> logits);
   void clear();
 
-  bool repeats() const { return evictor_.needs().repeat; }  // the model repeats a prompt that it has read
+  bool repeats() const { return plan_->signals().repeat; }  // the model repeats a prompt that it has read
 
   // This sequence read what `kept` holds, see Cache::share().
   void go_on_from(Cache& kept);
@@ -97,12 +93,14 @@ class Sequence final : AttentionReceiver {
 
   // The cache and what is beside it (engine/snapshot.h).
   void save(ByteWriter& out) const;
-  bool accepts(ByteReader in) const;  // whether they were saved with a cache of this shape, type and page size
-  void load(ByteReader& in);          // throws Error and is empty then
+  // Whether they were saved with a cache of the plan's shape, type and page size.
+  static bool accepts(const MethodPlan& plan, ByteReader in);
+  void load(ByteReader& in);  // throws Error and is empty then
 
   const SessionOptions& options() const { return options_; }
   const Cache& cache() const { return *cache_; }
-  const AttentionRule& rule() const { return rule_; }
+  const MethodPlan& plan() const { return *plan_; }
+  const AttentionRule& rule() const { return plan_->rule(); }
   int budget(int table) const { return evictor_.budget(table); }
   const Evictor& evictor() const { return evictor_; }
   const EvictionTimes& times() const { return times_; }
@@ -115,18 +113,20 @@ class Sequence final : AttentionReceiver {
   template <typename Hear>
   void guarded(Hear hear) noexcept;
   std::size_t make_room();
-  SequenceStep insert(std::span<const TokenId> tokens, bool collect);
+  SequenceStep insert(std::span<const TokenId> tokens);
   std::span<const TokenId> next_repeated();
   void end(std::size_t tokens, Moment moment);
+  Phase phase() const {
+    return stage_ == Stage::kDecode ? Phase::kDecode : stage_ == Stage::kRepeat ? Phase::kRepeat : Phase::kPrefill;
+  }
   Moment moment() const { return stage_ == Stage::kDecode ? Moment::kDecode : Moment::kPrompt; }
   std::size_t weights_wanted(int table) const;  // of its slots, and of tokens merged into them
   void show(int coming, Moment moment);
   void evict(int coming, Moment moment);
 
   SessionOptions options_;
+  std::shared_ptr<const MethodPlan> plan_;
   Evictor evictor_;
-  AttentionRule rule_;
-  std::vector<std::int32_t> windows_;         // of each head, if they differ
   std::vector<std::size_t> rope_of_;          // [layers] which of the model's rotary tables
   std::vector<RopeFrequencies> frequencies_;  // [layers] for delta re-rotation and queries to come; else empty
   int group_ = 1;                             // query heads of a KV head

@@ -6,16 +6,20 @@
 namespace palimpsest {
 namespace {
 
-std::shared_ptr<Workers> workers_for(const Decoder& decoder, const Method& method) {
-  const Needs needs = Evictor(method).needs();
-  const bool moves = method.mechanism == Mechanism::kShift || method.mechanism == Mechanism::kGather;
-  return moves || needs.at_decision() ? std::make_shared<Workers>(decoder.threads()) : nullptr;
+std::shared_ptr<Workers> workers_for(const Decoder& decoder, const MethodPlan& plan) {
+  const Mechanism mechanism = plan.method().mechanism;
+  const bool moves = mechanism == Mechanism::kShift || mechanism == Mechanism::kGather;
+  return moves || plan.signals().at_decision() ? std::make_shared<Workers>(decoder.threads()) : nullptr;
 }
 
 }  // namespace
 
 Session::Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options)
-    : loop_(std::move(decoder)), sequence_(loop_.decoder(), options, workers_for(loop_.decoder(), options.method)) {
+    : Session(decoder, options, std::make_shared<MethodPlan>(options.method, plan_target(*decoder, options))) {}
+
+Session::Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options,
+                 std::shared_ptr<const MethodPlan> plan)
+    : loop_(std::move(decoder)), sequence_(loop_.decoder(), options, plan, workers_for(loop_.decoder(), *plan)) {
   share_.sequence = &sequence_;
 }
 

@@ -12,6 +12,8 @@ namespace palimpsest {
 class Session {
  public:
   Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options);  // throws Error
+  // `plan`: of plan_target(*decoder, options).
+  Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options, std::shared_ptr<const MethodPlan> plan);
 
   // Called after each chunk with the tokens done so far; returning false stops between chunks.
   using Progress = std::function<bool(long long done, long long total)>;

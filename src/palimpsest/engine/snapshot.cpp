@@ -161,12 +161,11 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
   require_known(in.array<TokenId>());  // of a sequence without a cache
 }
 
-void Snapshot::check(const Sequence& sequence) const {
-  if (!sequence.cache().options().pages)
-    fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
-  if (!same_choices(method_, sequence.options().method))
+void Snapshot::check(const MethodPlan& plan) const {
+  if (!plan.cache().pages) fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
+  if (!same_choices(method_, plan.method()))
     fail("{}: was made with --method {}: give that", name_, spell_out(method_));
-  if (!sequence.accepts(rest_)) fail("{}: was made with a cache of another shape, type or page size", name_);
+  if (!Sequence::accepts(plan, rest_)) fail("{}: was made with a cache of another shape, type or page size", name_);
 }
 
 void Snapshot::resume(Sampler& fresh) const {
@@ -183,7 +182,7 @@ void Snapshot::load(Sequence& sequence) const {
 SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* sampler) {
   session.sequence().clear();
   const Snapshot snapshot(path, session.decoder().model());
-  snapshot.check(session.sequence());
+  snapshot.check(session.sequence().plan());
   if (sampler != nullptr) snapshot.resume(*sampler);
   snapshot.load(session.sequence());
   return snapshot.text();

@@ -53,9 +53,9 @@ class Snapshot {  // a file, found to be whole and of this model; it may be repl
   const SnapshotText& text() const { return text_; }
   std::size_t bytes() const { return file_.bytes().size(); }  // no fewer than its pages have
 
-  void check(const Sequence& sequence) const;  // throws Error for one of another method or kind of cache
-  void resume(Sampler& fresh) const;           // throws Error if there was none
-  void load(Sequence& sequence) const;         // of one that was checked; throws Error, with the sequence empty then
+  void check(const MethodPlan& plan) const;  // throws Error for one of another method or kind of cache
+  void resume(Sampler& fresh) const;         // throws Error if there was none
+  void load(Sequence& sequence) const;       // of one that was checked; throws Error, with the sequence empty then
 
  private:
   MappedFile file_;

@@ -9,10 +9,10 @@ namespace {
 
 // Calls clear(part) for the parts that this step's queries begin anew; returns the part that they belong to.
 template <typename Clear>
-int renew_parts(const Needs& needs, const SlotTable& table, Clear clear) {
-  assert(table.columns() == needs.columns() && !table.fresh().empty());
-  const int parts = needs.parts();
-  const Position size = needs.part_size();
+int renew_parts(const Signals& signals, const SlotTable& table, Clear clear) {
+  assert(table.columns() == signals.columns() && !table.fresh().empty());
+  const int parts = signals.parts();
+  const Position size = signals.attention_window->part_size();
   const Position before = table.next() - static_cast<Position>(table.fresh().size()) - 1;  // the last query but these
   const Position last = (table.next() - 1) / size, first = before < 0 ? 0 : before / size + 1;
   for (Position part = std::max(first, last - parts + 1); part <= last; ++part) clear(static_cast<int>(part % parts));
@@ -21,36 +21,37 @@ int renew_parts(const Needs& needs, const SlotTable& table, Clear clear) {
 
 }  // namespace
 
-void add_to_window(const Needs& needs, SlotTable& table, std::span<const float> weights, std::span<const float> sums) {
-  const int part = renew_parts(needs, table, [&](int c) { std::ranges::fill(table.column(c), 0.0F); });
+void add_to_window(const Signals& signals, SlotTable& table, std::span<const float> weights,
+                   std::span<const float> sums) {
+  const int part = renew_parts(signals, table, [&](int c) { std::ranges::fill(table.column(c), 0.0F); });
   const auto add = [&](std::span<float> column, std::span<const float> received) {
     for (std::size_t slot = 0; slot < column.size(); ++slot) column[slot] += received[slot];
   };
   add(table.column(part), weights);
-  if (needs.attention_sum) add(table.column(needs.parts()), sums);
+  if (signals.sums()) add(table.column(signals.sum_column()), sums);
 }
 
-void add_to_window(const Needs& needs, const SlotTable& table, MergedTokens& merged, std::span<const float> weights,
+void add_to_window(const Signals& signals, const SlotTable& table, MergedTokens& merged, std::span<const float> weights,
                    std::span<const float> sums) {
   const auto all = merged.tokens();
-  const int part = renew_parts(needs, table, [&](int c) {
+  const int part = renew_parts(signals, table, [&](int c) {
     for (std::size_t i = 0; i < all.size(); ++i) merged.statistics(i)[static_cast<std::size_t>(c)] = 0;
   });
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto place = static_cast<std::size_t>(table.slots() + all[i].place);
     merged.statistics(i)[static_cast<std::size_t>(part)] += weights[place];
-    if (needs.attention_sum) merged.statistics(i)[static_cast<std::size_t>(needs.parts())] += sums[place];
+    if (signals.sums()) merged.statistics(i)[static_cast<std::size_t>(signals.sum_column())] += sums[place];
   }
 }
 
-void window_sum(const Needs& needs, const Cache& cache, int t, std::vector<float>& sum) {
-  const int heads = cache.options().kv_heads, first = needs.whole_layer ? t / heads * heads : t;
-  const int tables = needs.whole_layer ? heads : 1;
+void window_sum(const Signals& signals, const Cache& cache, int t, std::vector<float>& sum) {
+  const int heads = cache.options().kv_heads, first = signals.whole_layer() ? t / heads * heads : t;
+  const int tables = signals.whole_layer() ? heads : 1;
   sum.assign(static_cast<std::size_t>(cache.table(t).slots()), 0);
   for (int other = first; other < first + tables; ++other) {
     const SlotTable& table = cache.table(other);
     assert(static_cast<std::size_t>(table.slots()) == sum.size() && "heads of a layer decide alike");
-    for (int part = 0; part < needs.parts(); ++part) {
+    for (int part = 0; part < signals.parts(); ++part) {
       const auto column = table.column(part);
       for (std::size_t slot = 0; slot < sum.size(); ++slot) sum[slot] += column[slot];
     }

@@ -1,4 +1,4 @@
-// Slots in the order of their tokens' places: what a policy with Needs::ordered sees, at every decision anew.
+// Slots in the order of their tokens' places: what a policy with Signals::ordered sees, at every decision anew.
 #pragma once
 
 #include <span>

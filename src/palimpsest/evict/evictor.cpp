@@ -9,66 +9,27 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/evict/attention_window.h"
 #include "palimpsest/evict/by_age.h"
+#include "palimpsest/evict/legality.h"
 
 namespace palimpsest {
 
-Evictor::Evictor(const Method& method, std::vector<int> budgets)
-    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_) {
-  validate(method);
-  if (method.policy != "none") {
-    policy_ = make_policy(method.policy);
-    needs_ = policy_->needs();
-  }
-  if (method.scorer != "auto" && !needs_.model)
-    fail("scorer {} with policy {}: it has none; leave it out or take policy learned", method.scorer, method.policy);
-  if (policy_ == nullptr) return;
-  const bool of_rows = needs_.keys || needs_.values;
-  if (needs_.queries && method.positions == Positions::kCache)
-    fail("policy {} looks ahead to places in the text: use positions=original", method.policy);
-  if (needs_.queries && !(of_rows && !needs_.at_birth))
-    fail("policy {} asks for queries, and for no keys to hold against them", method.policy);
-  if (needs_.repeat && method.schedule != Schedule::kPrompt && method.schedule != Schedule::kPromptStep)
-    fail("policy {} scores a prompt by its repetition, when it was read: use schedule=prompt or prompt+step",
-         method.policy);
-  if (needs_.repeat && needs_.attention_window != Needs::kAll)
-    fail("policy {} has the prompt repeated: then it can ask for all its weights (kAll), and for nothing else",
-         method.policy);
-  if (needs_.received == Received::kPeak && needs_.attention_window != Needs::kAll)
-    fail("policy {} asks for the greatest weight of all queries, which no window keeps: use kAll", method.policy);
-  if (method.split == "ada" && needs_.positions_only())
-    fail(
-        "split ada with policy {}: it scores all heads alike; use split=uniform, or a policy that looks at attention, "
-        "keys or values",
-        method.policy);
-  if (needs_.at_birth && (!of_rows || needs_.attention_window != 0 || needs_.ordered))
-    fail("policy {} scores tokens at birth: then it can ask for their keys and values, and for nothing else",
-         method.policy);
-  if (of_rows && !needs_.at_birth && needs_.attention_window == Needs::kAll)
-    fail("policy {} asks for all weights as they come, and for keys or values: give attention_window a length",
-         method.policy);
-  if (needs_.ordered && !needs_.at_decision())
-    fail("policy {} asks for an order, and for neither a window of attention, keys nor values", method.policy);
-  if ((needs_.attention_sum || method.mechanism == Mechanism::kMerge) && needs_.received != Received::kMean)
-    fail("policy {} asks for the greatest weights of a group: sums and mechanism merge are of means", method.policy);
-  if ((needs_.attention_sum || needs_.past_window) && (needs_.attention_window <= 0 || needs_.whole_layer))
-    fail("policy {} asks for a sum or a past window of attention: give attention_window a length, for each head",
-         method.policy);
-  if (method.mechanism == Mechanism::kMerge && method.join == Join::kNext && !needs_.attention_sum)
-    fail("join next with policy {}: it needs one that sums attention: use oldest or global-local", method.policy);
-  if (method.mechanism == Mechanism::kMerge && (needs_.attention_window <= 0 || of_rows || needs_.whole_layer))
-    fail(
-        "mechanism merge with policy {}: it needs one that looks at a window of attention, and at nothing else: use "
-        "global-local or snapkv",
-        method.policy);
-  if (needs_.whole_layer && method.split != "uniform")
-    fail("policy {} decides for all heads of a layer at once: a split between heads does not go with it",
-         method.policy);
+Evictor::Evictor(const MethodPlan& plan)
+    : method_(plan.method()),
+      budgets_(plan.budgets()),
+      first_budgets_(budgets_),
+      signals_(plan.signals()),
+      policy_(plan.policy()) {
+  assert(plan.prepared());
 }
 
-long long Evictor::whole_until() const {
-  if (policy_ == nullptr || method_.schedule == Schedule::kPrompt || method_.schedule == Schedule::kPromptStep)
-    return INT64_MAX;
-  return budgets_.empty() ? method_.budget : std::ranges::min(budgets_);
+Evictor::Evictor(const Method& method, std::vector<int> budgets)
+    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_) {
+  check_legal(Scope::kMethod, {.method = method});
+  if (method.policy != "none") {
+    policy_ = make_policy(method.policy);
+    signals_ = policy_->signals();
+  }
+  check_legal(Scope::kPolicy, {.method = method, .signals = signals_});
 }
 
 int Evictor::room(const Cache& cache) const {
@@ -113,7 +74,7 @@ const Plan& Evictor::plan(Cache& cache, int coming, Moment moment) {
     if (count == 1 && known != kUnknown && method_.refresh == 0) {
       chosen.push_back(known);
     } else if (count > 0) {
-      if (needs_.positions_only())
+      if (signals_.positions_only())
         policy_->score({.position = table.position(), .fresh = static_cast<int>(table.fresh().size())}, table.score());
       if (by_page(moment))
         select_pages(table, guard(table, budget(t)), (count + table.page_size() - 1) / table.page_size(), chosen);
@@ -165,11 +126,11 @@ void Evictor::share_by_scores(const Cache& cache, int first) {
 
 void Evictor::received(Cache& cache, int t, std::span<const float> weights, std::span<const float> sums) {
   SlotTable& table = cache.table(t);
-  assert(weights.size() >= table.score().size() && !needs_.positions_only());
-  assert(sums.size() == (needs_.attention_sum ? weights.size() : 0));
-  if (needs_.at_decision()) {
-    if (MergedTokens* const merged = cache.merged(t)) add_to_window(needs_, table, *merged, weights, sums);
-    add_to_window(needs_, table, weights, sums);
+  assert(weights.size() >= table.score().size() && !signals_.positions_only());
+  assert(sums.size() == (signals_.sums() ? weights.size() : 0));
+  if (signals_.at_decision()) {
+    if (MergedTokens* const merged = cache.merged(t)) add_to_window(signals_, table, *merged, weights, sums);
+    add_to_window(signals_, table, weights, sums);
     return;
   }
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
@@ -188,7 +149,7 @@ void Evictor::find_next(const SlotTable& table, int t, int coming, Moment moment
 void Evictor::born(Cache& cache, int t, Rows keys, Rows values) {
   SlotTable& table = cache.table(t);
   const auto slots = table.fresh();
-  assert(static_cast<std::size_t>(keys.count) == slots.size() && needs_.at_birth);
+  assert(static_cast<std::size_t>(keys.count) == slots.size() && signals_.score_on_insert);
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
   thread_local std::vector<Position> position;
   thread_local std::vector<float> score;
@@ -196,8 +157,8 @@ void Evictor::born(Cache& cache, int t, Rows keys, Rows values) {
   for (const int slot : slots) position.push_back(table.position()[static_cast<std::size_t>(slot)]);
   score.assign(slots.size(), 0);
   policy_->score({.position = position,
-                  .keys = needs_.keys ? keys : Rows{},
-                  .values = needs_.values ? values : Rows{},
+                  .keys = signals_.keys ? keys : Rows{},
+                  .values = signals_.values ? values : Rows{},
                   .fresh = static_cast<int>(slots.size()),
                   .table = t},
                  score);
@@ -214,8 +175,8 @@ bool Evictor::due(const Cache& cache, int t, int coming, Moment moment) const {
 void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Moment moment,
                    const ExpectedQueries& queries) {
   SlotTable& table = cache.table(t);
-  assert(needs_.at_decision() && static_cast<std::size_t>(t) < next_victim_.size());
-  assert(keys.count == (needs_.keys ? table.slots() : 0) && values.count == (needs_.values ? table.slots() : 0));
+  assert(signals_.at_decision() && static_cast<std::size_t>(t) < next_victim_.size());
+  assert(keys.count == (signals_.keys ? table.slots() : 0) && values.count == (signals_.values ? table.slots() : 0));
   thread_local std::vector<Position> position;
   thread_local std::vector<float> attention, sums, scores;
   HeadView view = {.position = table.position(),
@@ -225,8 +186,8 @@ void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Mome
                    .table = t,
                    .queries = queries};
   attention.clear();  // another policy may have been here before
-  if (needs_.attention_window > 0) window_sum(needs_, cache, t, attention);
-  if (needs_.attention_sum) view.attention_sum = table.column(needs_.parts());
+  if (signals_.attention_window) window_sum(signals_, cache, t, attention);
+  if (signals_.sums()) view.attention_sum = table.column(signals_.sum_column());
   MergedTokens* const merged = cache.merged(t);
   if (merged == nullptr || merged->tokens().empty()) {
     view.attention = attention;
@@ -238,10 +199,10 @@ void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Mome
     scores.assign(table.score().begin(), table.score().end());
     for (std::size_t i = 0; i < merged->tokens().size(); ++i) {
       const auto statistics = merged->statistics(i);
-      const auto parts = statistics.first(static_cast<std::size_t>(needs_.parts()));
+      const auto parts = statistics.first(static_cast<std::size_t>(signals_.parts()));
       position.push_back(merged->tokens()[i].position);
       if (!attention.empty()) attention.push_back(std::accumulate(parts.begin(), parts.end(), 0.0F));
-      if (needs_.attention_sum) sums.push_back(statistics.back());
+      if (signals_.sums()) sums.push_back(statistics.back());
       scores.push_back(merged->tokens()[i].score);
     }
     view.position = position;
@@ -255,7 +216,7 @@ void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Mome
 }
 
 void Evictor::score(const HeadView& view, std::span<float> score) const {
-  if (needs_.ordered)
+  if (signals_.ordered)
     score_in_order(view, score);
   else
     policy_->score(view, score);
@@ -293,6 +254,16 @@ void Evictor::score_in_order(HeadView view, std::span<float> score) const {
   pick_rows(view.values, values);
   policy_->score(view, scores);
   for (std::size_t i = 0; i < order.size(); ++i) score[static_cast<std::size_t>(order[i])] = scores[i];
+}
+
+void Evictor::forget_window(Cache& cache) const {
+  const auto parts = static_cast<std::size_t>(signals_.parts());
+  for (int t = 0; t < cache.tables(); ++t) {
+    for (std::size_t c = 0; c < parts; ++c) std::ranges::fill(cache.table(t).column(static_cast<int>(c)), 0.0F);
+    MergedTokens* const merged = cache.merged(t);
+    for (std::size_t i = 0; merged != nullptr && i < merged->tokens().size(); ++i)
+      std::ranges::fill(merged->statistics(i).first(parts), 0.0F);
+  }
 }
 
 void Evictor::forget(const Cache& cache) {

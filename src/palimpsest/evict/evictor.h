@@ -17,7 +17,7 @@
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/plan.h"
 #include "palimpsest/core/byte_stream.h"
-#include "palimpsest/evict/method.h"
+#include "palimpsest/evict/method_plan.h"
 #include "palimpsest/evict/select.h"
 #include "palimpsest/policy/policy.h"
 
@@ -31,15 +31,14 @@ enum class Moment {
 
 class Evictor {
  public:
-  // Validates; throws Error. `budgets`: of each slot table; empty: the method's for all. Where they are known at a
-  // prompt's end (Method::splits_at_prompt_end), these are those until then, and that plan() decides.
+  // Where budgets are known at a prompt's end (Method::splits_at_prompt_end), the plan's are those until then, and
+  // plan() decides.
+  explicit Evictor(const MethodPlan& plan);
+  // Without a model: a method and a policy. Throws Error. `budgets`: of each slot table; empty: the method's for all.
   explicit Evictor(const Method& method, std::vector<int> budgets = {});
 
-  const Needs& needs() const { return needs_; }
-  void prepare(const PolicyModel& model) { policy_->prepare(model); }  // if needs().model, before the first step
+  const Signals& signals() const { return signals_; }
   int budget(int table) const { return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(table)]; }
-  // As long as a prompt goes on, no token has left a table after so many were read.
-  long long whole_until() const;
   // Tokens that may be inserted before the next eviction is due, at the least 1 after a plan was applied.
   int room(const Cache& cache) const;
   // Brings every table that is due down to its budget less `coming` tokens (0 or 1: a step calls before it inserts,
@@ -47,19 +46,21 @@ class Evictor {
   // reused: valid until the next call. Allocates only while tables grow.
   const Plan& plan(Cache& cache, int coming, Moment moment = Moment::kDecode);
   // The weights that the tokens of one slot table received in this step, mean over the query group, summed over the
-  // step's queries (the last needs().attention_window, if that is a number); those of merged tokens follow, by place.
-  // `sums`: over all of the step's queries, if needs().attention_sum. Threads may call it for different tables at the
-  // same time. Only if needs().attention_window.
+  // step's queries (the last signals().queries()); those of merged tokens follow, by place.
+  // `sums`: over all of the step's queries, if signals().sums(). Threads may call it for different tables at the same
+  // time. Only if signals().weights().
   void received(Cache& cache, int table, std::span<const float> weights, std::span<const float> sums = {});
   // Keys and values of the tokens that one slot table takes in in this step, oldest first. Threads as above. Only if
-  // needs().at_birth.
+  // signals().score_on_insert.
   void born(Cache& cache, int table, Rows keys, Rows values);
   // Whether tokens leave a table at plan() with the same arguments; then look() must be called before it, with the keys
-  // and values of all its slots as far as needs() asks for them. Threads as above, but tables of one layer whose heads
-  // share a decision (Needs::whole_layer) only read each other. Only if needs().at_decision().
+  // and values of all its slots as far as signals() has them. Threads as above, but tables of one layer whose heads
+  // share a decision (AttentionWindow::whole_layer) only read each other. Only if signals().at_decision().
   bool due(const Cache& cache, int table, int coming, Moment moment) const;
   void look(Cache& cache, int table, Rows keys, Rows values, int coming, Moment moment,
             const ExpectedQueries& queries = {});
+  // Weights were not collected for a while: a window begins anew.
+  void forget_window(Cache& cache) const;
   // The tables are new, or were changed other than by plans: what received() found does not hold. Before the first
   // look().
   void forget(const Cache& cache);
@@ -82,8 +83,8 @@ class Evictor {
   static constexpr int kUnknown = -1;
   Method method_;
   std::vector<int> budgets_, first_budgets_;  // [table], now and at first
-  Needs needs_;
-  std::unique_ptr<Policy> policy_;  // nullptr: nothing is ever dropped
+  Signals signals_;
+  std::shared_ptr<const Policy> policy_;  // nullptr: nothing is ever dropped
   Plan plan_;
   std::vector<int> next_victim_;  // [table] found by received()
 };

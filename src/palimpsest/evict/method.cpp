@@ -1,77 +1,8 @@
 #include "palimpsest/evict/method.h"
 
-#include "palimpsest/core/error.h"
+#include "palimpsest/evict/legality.h"
 
 namespace palimpsest {
-namespace {
-
-constexpr int kMost = 1 << 30;  // of any count of tokens
-
-void validate_unbounded(const Method& m) {
-  if (m.budget != 0)
-    fail("budget {} with policy none: nothing would ever leave; choose a policy or leave the budget out", m.budget);
-  if (m.protection != Protection{})
-    fail("sinks or recent with policy none: nothing ever leaves; choose a policy or leave them out");
-  if (m.every != 1) fail("every {} with policy none: nothing ever leaves; choose a policy or leave it out", m.every);
-  if (m.schedule != Schedule::kStep || m.slack != 0 || m.max_drop != 0 || m.refresh != 0 || m.split != "uniform")
-    fail(
-        "schedule, slack, max-drop, refresh or split with policy none: nothing ever leaves; choose a policy or leave "
-        "them out");
-}
-
-void validate_bounded(const Method& m) {
-  const int sinks = m.sinks(), recent = m.recent();
-  const long long least = static_cast<long long>(sinks) + recent + m.slack + m.refresh + 1;
-  if (m.budget == 0) fail("policy {} needs a budget: give one of at least {}", m.policy, least);
-  if (m.budget < least)
-    fail("budget {} is below sinks {} + recent {}{}{} + 1: raise it to at least {} or protect fewer tokens", m.budget,
-         sinks, recent, m.slack == 0 ? "" : fmt::format(" + slack {}", m.slack),
-         m.refresh == 0 ? "" : fmt::format(" + refresh {}", m.refresh), least);
-  if (m.budget + static_cast<long long>(m.every) > kMost)
-    fail("budget {} + every {} is out of range: at most {} together", m.budget, m.every, kMost);
-  if (m.schedule == Schedule::kPage && m.every != 1)
-    fail("every {} with schedule page: a full page is what it waits for; leave every out", m.every);
-  if (m.mechanism == Mechanism::kBlock && (m.every != 1 || m.slack != 0 || m.max_drop != 0 || m.refresh != 0))
-    fail("every, slack, max-drop or refresh with mechanism block: a page leaves at a time; leave them out");
-  if (m.split != "ada") return;
-  if (m.schedule != Schedule::kPrompt && m.schedule != Schedule::kPromptStep)
-    fail(
-        "split ada with schedule {}: heads share their budgets by scores when the prompt was read; use schedule=prompt "
-        "or prompt+step",
-        get_option(m, "schedule"));
-  if (m.mechanism == Mechanism::kBlock)
-    fail("split ada with mechanism block: a head's share may be less than a page; use mechanism=in-place");
-}
-
-void validate_merge(const Method& m) {
-  if (m.tau < 0 || m.tau > 1) fail("tau {}: a similarity from 0 to 1", m.tau);
-  if (m.mechanism != Mechanism::kMerge) return;
-  if (m.policy == "none") fail("mechanism merge with policy none: nothing ever leaves; choose a policy");
-  if (m.join == Join::kNext && m.places == Places::kOwn)
-    fail("places own with join next: no token is merged there, only values; leave places out");
-  if (m.positions != Positions::kOriginal)
-    fail(
-        "mechanism merge with cache positions: merged tokens share their slot's place in the text; use "
-        "positions=original");
-  if (static_cast<long long>(m.budget) * m.gamma > kMost)
-    fail("budget {} x gamma {} is out of range: at most {} together", m.budget, m.gamma, kMost);
-}
-
-void validate_rerotate(const Method& m) {
-  if (m.rerotate == Rerotate::kAuto) return;
-  if (m.positions != Positions::kCache)
-    fail("rerotate {} with original positions: keys are never rotated again; use positions=cache or rerotate=auto",
-         get_option(m, "rerotate"));
-  if (m.rerotate == Rerotate::kTwoQuery && !m.windowed())
-    fail("rerotate two-query with policy {}{}{}: it holds for sinks + window (policy recent) only; use fused", m.policy,
-         m.refresh == 0 ? "" : " and refresh", m.mechanism == Mechanism::kBlock ? " and mechanism block" : "");
-  if (m.rerotate == Rerotate::kDelta && m.mechanism != Mechanism::kShift && m.mechanism != Mechanism::kGather)
-    fail("rerotate delta with mechanism {}: nothing moves there; use mechanism=shift, or rerotate=fused",
-         get_option(m, "mechanism"));
-}
-
-}  // namespace
-
 const std::vector<MethodRow>& methods() {
   static const std::vector<MethodRow> table = {
       {"full", "-", "nothing leaves: memory grows with every token", {}},
@@ -242,28 +173,8 @@ const std::vector<MethodRow>& methods() {
   return table;
 }
 
-void validate_pages(const Method& m, int budget, int page_size) {
-  if (m.mechanism != Mechanism::kBlock || !m.evicts()) return;
-  const auto pages = [&](int tokens) { return (tokens + page_size - 1) / page_size; };
-  const int recent = m.recent(budget);
-  const int kept = pages(m.sinks()) + (recent == 0 ? 0 : 1 + pages(recent - 1));
-  if (budget / page_size <= kept)
-    fail(
-        "budget {} with mechanism block holds {} full pages of {}, and sinks {} + recent {} may be in {} of them: "
-        "raise "
-        "it to at least {}, protect fewer tokens or take smaller pages",
-        budget, budget / page_size, page_size, m.sinks(), recent, kept, (static_cast<long long>(kept) + 1) * page_size);
-}
-
 void validate(const Method& m) {
-  if (m.policy == "none")
-    validate_unbounded(m);
-  else
-    validate_bounded(m);
-  validate_merge(m);
-  validate_rerotate(m);
-  if (!m.cache && (!m.strict() || m.mechanism != Mechanism::kInPlace || m.split != "uniform"))
-    fail("cache off is the window-recompute baseline: it takes a budget, sinks and recent, and nothing else");
+  check_legal(Scope::kMethod, {.method = m});
 }
 
 }  // namespace palimpsest

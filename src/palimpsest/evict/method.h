@@ -118,14 +118,14 @@ Method parse_method(std::string_view text);
 // Sets one key ("budget", "256"): what command-line flags do after --method.
 void set_option(Method& method, std::string_view key, std::string_view value);
 std::string get_option(const Method& method, std::string_view key);
-// Impossible combinations (budget < sinks + recent + 1, a budget without a policy, ...) throw Error. What depends on
-// the model (cache positions need rotary positions) is checked where the model is known.
+// What the method alone decides (evict/legality.h) throws Error: budget < sinks + recent + 1, a budget without a
+// policy,
+// ... What depends on the model is checked where a plan is made (evict/method_plan.h).
 void validate(const Method& method);
-// Mechanism `block` must find a page that holds neither a sink nor one of the `recent`: else throws Error. For each
-// head's budget.
-void validate_pages(const Method& method, int budget, int page_size);
-std::string spell_out(const Method& method);    // every choice; parse_method(spell_out(m)) == m
-std::string spell_short(const Method& method);  // what differs from `full`; "" if nothing does
+// As text; parse_method() reads both.
+std::string spell_out(const Method& method);      // every choice: results that must be repeatable when presets change
+std::string spell_short(const Method& method);    // its preset, and what differs from it: "streaming:budget=512"
+std::string spell_changes(const Method& method);  // what differs from `full`, without a name; "" if nothing does
 // "4 sinks and the newest 32 never leave": what is printed beside a result; "" of a method that never evicts.
 std::string spell_protection(const Method& method);
 

@@ -1,4 +1,5 @@
 // Methods as text: one table of keys serves reading, spelling out and help.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <span>
@@ -120,6 +121,15 @@ const Key& key_named(Text name) {
   return kKeys[parse_choice(name, "method option", names)];
 }
 
+std::string changes_from(const Method& preset, const Method& m) {
+  std::string out;
+  for (const Key& key : kKeys) {
+    const std::string value = key.get(m);
+    if (value != key.get(preset)) out += fmt::format("{}{}={}", out.empty() ? "" : ",", key.name, value);
+  }
+  return out;
+}
+
 }  // namespace
 
 void set_option(Method& method, Text key, Text value) {
@@ -155,13 +165,14 @@ std::string spell_out(const Method& m) {
 }
 
 std::string spell_short(const Method& m) {
-  std::string out;
-  for (const Key& key : kKeys) {
-    const std::string value = key.get(m);
-    if (value == key.get(Method{})) continue;
-    out += fmt::format("{}{}={}", out.empty() ? "" : ",", key.name, value);
-  }
-  return out;
+  const auto row = std::ranges::find(methods(), m.name, &MethodRow::name);
+  if (row == methods().end()) return spell_out(m);
+  const std::string changes = changes_from(row->preset, m);
+  return changes.empty() ? m.name : m.name + ":" + changes;
+}
+
+std::string spell_changes(const Method& m) {
+  return changes_from(Method{}, m);
 }
 
 std::string spell_protection(const Method& m) {

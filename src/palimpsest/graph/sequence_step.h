@@ -10,17 +10,6 @@
 
 namespace palimpsest {
 
-// How a sequence's cache wants to be attended to; derived from its method, constant over its life.
-struct AttentionRule {
-  Rotation rotation = Rotation::kAtWrite;  // kNever for families without rotary positions
-  bool two_query = false;                  // cache positions by rotating the query twice (sinks + window)
-  bool at_rank = false;                    // kAtWrite: new keys and queries turn by their rank, not their position
-  bool rank_distance = false;              // ALiBi: cache positions; the cache tracks ranks
-  int sinks = 0;                           // used by two_query and window
-  int window = 0;                          // tokens visible to a query besides the sinks, itself included; 0: all
-  std::span<const std::int32_t> head_window = {};  // [layers * kv_heads] instead of `window`; INT32_MAX: all
-};
-
 // Who wants to know of a step's keys, values and attention weights as they come.
 class AttentionReceiver {
  public:

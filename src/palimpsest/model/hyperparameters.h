@@ -7,17 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/core/attention_rule.h"
 #include "palimpsest/core/rope_options.h"
 
 namespace palimpsest {
-
-// How a model knows where its tokens are: what `cache` positions can mean for it.
-enum class PositionKind {
-  kRotary,   // queries and keys turn
-  kAlibi,    // scores are biased by distance
-  kLearned,  // a vector for each position is added to the embedding: cannot be changed without computing anew
-  kNone      // not at all
-};
 
 struct Hyperparameters {
   std::string architecture;  // GGUF general.architecture

@@ -17,7 +17,7 @@ namespace {
 
 class ExpectedAttention final : public Policy {
  public:
-  Needs needs() const override { return {.keys = true, .values = true, .queries = true}; }
+  Signals signals() const override { return {.query_moments = QueryMoments{}, .keys = Keys{}, .values = Values{}}; }
 
   void score(const HeadView& head, std::span<float> score) const override {
     thread_local std::vector<float> p;

@@ -15,8 +15,10 @@ namespace {
 
 class GlobalLocal final : public Policy {
  public:
-  Needs needs() const override {
-    return {.attention_window = 32, .past_window = true, .attention_sum = true, .ordered = true};
+  Signals signals() const override {
+    return {.attention_sum = AttentionSum{},
+            .attention_window = AttentionWindow{.queries = 32, .past = true},
+            .ordered = true};
   }
   void score(const HeadView& head, std::span<float> score) const override {
     thread_local std::vector<float> both;

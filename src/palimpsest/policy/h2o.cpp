@@ -7,7 +7,7 @@ namespace {
 
 class H2o final : public Policy {
  public:
-  Needs needs() const override { return {.attention_window = Needs::kAll}; }
+  Signals signals() const override { return {.attention_sum = AttentionSum{}}; }
   void score(const HeadView& head, std::span<float> score) const override {
     for (std::size_t i = 0; i < score.size(); ++i) score[i] += head.attention[i];
   }

@@ -13,7 +13,7 @@ namespace {
 
 class KeyDiff final : public Policy {
  public:
-  Needs needs() const override { return {.keys = true}; }
+  Signals signals() const override { return {.keys = Keys{}}; }
   void score(const HeadView& head, std::span<float> score) const override {
     thread_local std::vector<float> anchor;  // a multiple of the mean has the same cosines
     anchor.assign(static_cast<std::size_t>(head.keys.width), 0);

@@ -9,7 +9,7 @@ namespace {
 
 class Knorm final : public Policy {
  public:
-  Needs needs() const override { return {.keys = true, .at_birth = true}; }
+  Signals signals() const override { return {.keys = Keys{}, .score_on_insert = true}; }
   void score(const HeadView& head, std::span<float> score) const override {
     for (std::size_t i = 0; i < score.size(); ++i) score[i] = -norm(head.keys[static_cast<int>(i)]);
   }

@@ -7,9 +7,7 @@ namespace {
 
 class KvZip final : public Policy {
  public:
-  Needs needs() const override {
-    return {.attention_window = Needs::kAll, .received = Received::kPeak, .repeat = true};
-  }
+  Signals signals() const override { return {.attention_max = AttentionMax{}, .repeat = true}; }
   void score(const HeadView& head, std::span<float> score) const override {
     for (std::size_t i = 0; i < score.size(); ++i) score[i] = std::max(score[i], head.attention[i]);
   }

@@ -51,7 +51,7 @@ void add_deviations(const Rows& rows, int begin, int end, int next, std::span<fl
 
 class LagKv final : public Policy {
  public:
-  Needs needs() const override { return {.keys = true, .values = true, .ordered = true}; }
+  Signals signals() const override { return {.keys = Keys{}, .values = Values{}, .ordered = true}; }
 
   void score(const HeadView& head, std::span<float> score) const override {
     const int count = static_cast<int>(score.size());

@@ -73,7 +73,9 @@ std::vector<float> read_scorer(const std::string& path, const PolicyModel& model
 
 class Learned final : public Policy {
  public:
-  Needs needs() const override { return {.keys = true, .values = true, .at_birth = true, .model = true}; }
+  Signals signals() const override {
+    return {.keys = Keys{}, .values = Values{}, .score_on_insert = true, .model = true};
+  }
 
   void prepare(const PolicyModel& model) override { weights_ = read_scorer(scorer_path(model), model); }
 

@@ -7,7 +7,9 @@ namespace {
 
 class Oldest final : public Policy {
  public:
-  Needs needs() const override { return {.attention_window = 1, .attention_sum = true, .ordered = true}; }
+  Signals signals() const override {
+    return {.attention_sum = AttentionSum{}, .attention_window = AttentionWindow{.queries = 1}, .ordered = true};
+  }
   void score(const HeadView&, std::span<float> score) const override {
     for (std::size_t i = 0; i < score.size(); ++i) score[i] = static_cast<float>(i);
   }

@@ -11,7 +11,7 @@ namespace {
 
 class PagedEviction final : public Policy {
  public:
-  Needs needs() const override { return {.keys = true, .values = true, .at_birth = true}; }
+  Signals signals() const override { return {.keys = Keys{}, .values = Values{}, .score_on_insert = true}; }
   void score(const HeadView& head, std::span<float> score) const override {
     for (std::size_t i = 0; i < score.size(); ++i) {
       const int token = static_cast<int>(i);

@@ -49,8 +49,8 @@ void redundancy(const Rows& keys, std::vector<float>& out) {
 
 class RKv final : public Policy {
  public:
-  Needs needs() const override {
-    return {.attention_window = 8, .keys = true, .received = Received::kGreatest, .ordered = true};
+  Signals signals() const override {
+    return {.attention_window = AttentionWindow{.queries = 8, .group_max = true}, .keys = Keys{}, .ordered = true};
   }
   void score(const HeadView& head, std::span<float> score) const override {
     thread_local std::vector<float> repeats;

@@ -10,7 +10,7 @@ namespace {
 
 class Random final : public Policy {
  public:
-  Needs needs() const override { return {}; }
+  Signals signals() const override { return {}; }
   void score(const HeadView& head, std::span<float> score) const override {
     const Position newest = std::ranges::max(head.position);
     for (std::size_t i = 0; i < score.size(); ++i) {

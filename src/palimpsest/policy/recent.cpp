@@ -6,7 +6,7 @@ namespace {
 
 class Recent final : public Policy {
  public:
-  Needs needs() const override { return {}; }
+  Signals signals() const override { return {}; }
   // A float is exact below 2^24 and never falls as positions grow; ties are broken by age, so the order is exact.
   void score(const HeadView& head, std::span<float> score) const override {
     for (std::size_t i = 0; i < score.size(); ++i) score[i] = static_cast<float>(head.position[i]);

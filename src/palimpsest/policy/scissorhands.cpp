@@ -11,7 +11,7 @@ namespace {
 
 class Scissorhands final : public Policy {
  public:
-  Needs needs() const override { return {.attention_window = Needs::kAll}; }
+  Signals signals() const override { return {.attention_sum = AttentionSum{}}; }
   void score(const HeadView& head, std::span<float> score) const override {
     const auto queries = static_cast<float>(head.fresh);
     const auto live = std::ranges::count_if(head.position, [](Position p) { return p != kNoPosition; });

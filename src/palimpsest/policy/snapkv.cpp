@@ -9,7 +9,7 @@ namespace {
 
 class SnapKv final : public Policy {
  public:
-  Needs needs() const override { return {.attention_window = 32, .ordered = true}; }
+  Signals signals() const override { return {.attention_window = AttentionWindow{.queries = 32}, .ordered = true}; }
   void score(const HeadView& head, std::span<float> score) const override { max_pool_7(head.attention, score); }
 };
 

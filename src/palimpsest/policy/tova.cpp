@@ -7,7 +7,7 @@ namespace {
 
 class Tova final : public Policy {
  public:
-  Needs needs() const override { return {.attention_window = 1, .whole_layer = true}; }
+  Signals signals() const override { return {.attention_window = AttentionWindow{.queries = 1, .whole_layer = true}}; }
   void score(const HeadView& head, std::span<float> score) const override {
     std::ranges::copy(head.attention, score.begin());
   }

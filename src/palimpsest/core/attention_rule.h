@@ -1,0 +1,41 @@
+// How a sequence's cache is attended to: plain data that the method plan makes (evict/method_plan.h) and the graph and
+// its kernels read.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace palimpsest {
+
+// How a model knows where its tokens are: what `cache` positions can mean for it.
+enum class PositionKind {
+  kRotary,   // queries and keys turn
+  kAlibi,    // scores are biased by distance
+  kLearned,  // a vector for each position is added to the embedding: cannot be changed without computing anew
+  kNone      // not at all
+};
+
+// How keys get their rotation.
+//   kAtWrite    stored rotated at their own position (`original` positions; a sinks + window cache too: `two_query`)
+//   kLate       stored un-rotated, rotated at their rank while they are read (`cache` positions of any policy); from
+//               pages with `rotated_half` as K*cos + rotate_half(K)*sin
+//   kRecompute  stored un-rotated; in each step all of them are rotated into a copy, which is read: a baseline
+//   kNever      no rotary positions
+enum class Rotation { kNever, kAtWrite, kLate, kRecompute };
+// Keys are stored un-rotated and turn by their ranks.
+inline constexpr bool at_rank(Rotation r) {
+  return r == Rotation::kLate || r == Rotation::kRecompute;
+}
+
+// Derived from a sequence's method, constant over its life.
+struct AttentionRule {
+  Rotation rotation = Rotation::kAtWrite;  // kNever for families without rotary positions
+  bool two_query = false;                  // cache positions by rotating the query twice (sinks + window)
+  bool at_rank = false;                    // kAtWrite: new keys and queries turn by their rank, not their position
+  bool rank_distance = false;              // ALiBi: cache positions; the cache tracks ranks
+  int sinks = 0;                           // used by two_query and window
+  int window = 0;                          // tokens visible to a query besides the sinks, itself included; 0: all
+  std::span<const std::int32_t> head_window = {};  // [layers * kv_heads] instead of `window`; INT32_MAX: all
+};
+
+}  // namespace palimpsest

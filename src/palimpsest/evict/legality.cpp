@@ -1,0 +1,386 @@
+#include "palimpsest/evict/legality.h"
+
+#include <array>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/evict/method_plan.h"
+
+namespace palimpsest {
+namespace {
+
+using C = const Candidate&;
+
+constexpr int kMost = 1 << 30;  // of any count of tokens
+
+bool evicts(C c) {
+  return c.method.policy != "none";
+}
+bool always(C) {
+  return true;
+}
+bool never(C) {
+  return false;
+}
+bool merges(C c) {
+  return c.method.mechanism == Mechanism::kMerge;
+}
+bool by_block(C c) {
+  return c.method.mechanism == Mechanism::kBlock;
+}
+bool rerotates(C c) {
+  return c.method.rerotate != Rerotate::kAuto;
+}
+bool waits_for_prompt(C c) {
+  return c.method.schedule == Schedule::kPrompt || c.method.schedule == Schedule::kPromptStep;
+}
+bool reads_cache(C c) {  // keys or values of tokens in the cache
+  return c.signals.rows() && !c.signals.score_on_insert;
+}
+bool weights_as_they_come(C c) {
+  return c.signals.weights() && !c.signals.attention_window;
+}
+std::string option(C c, std::string_view key) {
+  return get_option(c.method, key);
+}
+
+long long min_budget(C c) {
+  const Method& m = c.method;
+  return static_cast<long long>(m.sinks()) + m.recent() + m.slack + m.refresh + 1;
+}
+
+// Full pages of a head, and those that sinks and the newest tokens may be in.
+int full_pages(C c) {
+  return c.budget / c.page_size;
+}
+int guarded_pages(C c) {
+  const auto pages = [&](int tokens) { return (tokens + c.page_size - 1) / c.page_size; };
+  const int recent = c.method.recent(c.budget);
+  return pages(c.method.sinks()) + (recent == 0 ? 0 : 1 + pages(recent - 1));
+}
+
+// Who works on keys and values in host pages, or asks for more than mean weights; empty: nobody does.
+std::string of_host_pages(C c) {
+  if (c.rule.at_rank) return "rerotate delta";
+  if (reads_cache(c) || c.signals.sums() || c.signals.query_moments || c.signals.reduction() != Received::kMean)
+    return "policy " + c.method.policy;
+  return merges(c) ? "mechanism merge" : "";
+}
+
+constexpr auto kTable = std::to_array<Requirement>({
+    // Methods.
+    {Scope::kMethod, "budget: policy", [](C c) { return c.method.budget != 0; }, evicts,
+     [](C c) {
+       return fmt::format(
+           "budget {} with policy none: nothing is ever evicted; choose a policy or leave the budget out",
+           c.method.budget);
+     }},
+    {Scope::kMethod, "protection: policy", [](C c) { return c.method.protection != Protection{}; }, evicts,
+     [](C) -> std::string {
+       return "sinks or recent with policy none: nothing is ever evicted; choose a policy or leave them out";
+     }},
+    {Scope::kMethod, "every: policy", [](C c) { return c.method.every != 1; }, evicts,
+     [](C c) {
+       return fmt::format("every {} with policy none: nothing is ever evicted; choose a policy or leave it out",
+                          c.method.every);
+     }},
+    {Scope::kMethod, "schedule: policy",
+     [](C c) {
+       const Method& m = c.method;
+       return m.schedule != Schedule::kStep || m.slack != 0 || m.max_drop != 0 || m.refresh != 0 ||
+              m.split != "uniform";
+     },
+     evicts,
+     [](C) -> std::string {
+       return "schedule, slack, max-drop, refresh or split with policy none: nothing is ever evicted; choose a policy "
+              "or "
+              "leave them out";
+     }},
+    {Scope::kMethod, "policy: budget", evicts, [](C c) { return c.method.budget != 0; },
+     [](C c) {
+       return fmt::format("policy {} needs a budget: give one of at least {}", c.method.policy, min_budget(c));
+     }},
+    {Scope::kMethod, "protection: budget", evicts, [](C c) { return c.method.budget >= min_budget(c); },
+     [](C c) {
+       const Method& m = c.method;
+       return fmt::format(
+           "budget {} is below sinks {} + recent {}{}{} + 1: raise it to at least {} or protect fewer "
+           "tokens",
+           m.budget, m.sinks(), m.recent(), m.slack == 0 ? "" : fmt::format(" + slack {}", m.slack),
+           m.refresh == 0 ? "" : fmt::format(" + refresh {}", m.refresh), min_budget(c));
+     }},
+    {Scope::kMethod, "every: range", evicts,
+     [](C c) { return c.method.budget + static_cast<long long>(c.method.every) <= kMost; },
+     [](C c) {
+       return fmt::format("budget {} + every {} is out of range: at most {} together", c.method.budget, c.method.every,
+                          kMost);
+     }},
+    {Scope::kMethod, "every: schedule", [](C c) { return evicts(c) && c.method.every != 1; },
+     [](C c) { return c.method.schedule != Schedule::kPage; },
+     [](C c) {
+       return fmt::format("every {} with schedule page: it evicts when a page is full; leave every out",
+                          c.method.every);
+     }},
+    {Scope::kMethod, "block: schedule", [](C c) { return evicts(c) && by_block(c); },
+     [](C c) {
+       const Method& m = c.method;
+       return m.every == 1 && m.slack == 0 && m.max_drop == 0 && m.refresh == 0;
+     },
+     [](C) -> std::string {
+       return "every, slack, max-drop or refresh with mechanism block: it evicts a page at a time; leave them out";
+     }},
+    {Scope::kMethod, "ada: schedule", [](C c) { return c.method.split == "ada"; }, waits_for_prompt,
+     [](C c) {
+       return fmt::format(
+           "split ada with schedule {}: budgets of heads follow from the scores at the end of the prompt; use "
+           "schedule=prompt or prompt+step",
+           option(c, "schedule"));
+     }},
+    {Scope::kMethod, "ada: mechanism", [](C c) { return c.method.split == "ada"; }, [](C c) { return !by_block(c); },
+     [](C) -> std::string {
+       return "split ada with mechanism block: a head's share may be less than a page; use mechanism=in-place";
+     }},
+    {Scope::kMethod, "tau: range", always, [](C c) { return c.method.tau >= 0 && c.method.tau <= 1; },
+     [](C c) { return fmt::format("tau {}: a similarity from 0 to 1", c.method.tau); }},
+    {Scope::kMethod, "gamma: range", always, [](C c) { return c.method.gamma >= 1 && c.method.gamma <= kMaxGamma; },
+     [](C c) {
+       return fmt::format("gamma {} is out of range: use 1 to {} (1: no token is merged)", c.method.gamma, kMaxGamma);
+     }},
+    {Scope::kMethod, "merge: policy", merges, evicts,
+     [](C) -> std::string { return "mechanism merge with policy none: nothing is ever evicted; choose a policy"; }},
+    {Scope::kMethod, "own places: join", [](C c) { return merges(c) && c.method.places == Places::kOwn; },
+     [](C c) { return c.method.join != Join::kNext; },
+     [](C) -> std::string {
+       return "places own with join next: no token is merged there, only values; leave places out";
+     }},
+    {Scope::kMethod, "merge: positions", merges, [](C c) { return c.method.positions == Positions::kOriginal; },
+     [](C) -> std::string {
+       return "mechanism merge with cache positions: merged tokens share their slot's position in the text; use "
+              "positions=original";
+     }},
+    {Scope::kMethod, "merge: range", merges,
+     [](C c) { return static_cast<long long>(c.method.budget) * c.method.gamma <= kMost; },
+     [](C c) {
+       return fmt::format("budget {} x gamma {} is out of range: at most {} together", c.method.budget, c.method.gamma,
+                          kMost);
+     }},
+    {Scope::kMethod, "rerotate: positions", rerotates, [](C c) { return c.method.positions == Positions::kCache; },
+     [](C c) {
+       return fmt::format(
+           "rerotate {} with original positions: keys are never rotated again; use positions=cache or rerotate=auto",
+           option(c, "rerotate"));
+     }},
+    {Scope::kMethod, "two-query: window", [](C c) { return c.method.rerotate == Rerotate::kTwoQuery; },
+     [](C c) { return c.method.windowed(); },
+     [](C c) {
+       return fmt::format(
+           "rerotate two-query with policy {}{}{}: it holds for sinks + window (policy recent) only; use fused",
+           c.method.policy, c.method.refresh == 0 ? "" : " and refresh", by_block(c) ? " and mechanism block" : "");
+     }},
+    {Scope::kMethod, "delta: moves", [](C c) { return c.method.rerotate == Rerotate::kDelta; },
+     [](C c) { return c.method.mechanism == Mechanism::kShift || c.method.mechanism == Mechanism::kGather; },
+     [](C c) {
+       return fmt::format(
+           "rerotate delta with mechanism {}: no key moves there; use mechanism=shift, or rerotate=fused",
+           option(c, "mechanism"));
+     }},
+    {Scope::kMethod, "no cache: baseline", [](C c) { return !c.method.cache; },
+     [](C c) { return c.method.strict() && c.method.mechanism == Mechanism::kInPlace && c.method.split == "uniform"; },
+     [](C) -> std::string {
+       return "cache off is the window-recompute baseline: it takes a budget, sinks and recent, and nothing else";
+     }},
+
+    // Policies, and what methods ask of them.
+    {Scope::kPolicy, "scorer: policy", [](C c) { return c.method.scorer != "auto"; },
+     [](C c) { return c.signals.model; },
+     [](C c) {
+       return fmt::format("scorer {} with policy {}: it has none; leave it out or take policy learned", c.method.scorer,
+                          c.method.policy);
+     }},
+    {Scope::kPolicy, "hidden states", [](C c) { return c.signals.hidden.has_value(); }, never,
+     [](C c) { return fmt::format("policy {} asks for hidden states: unsupported", c.method.policy); }},
+    {Scope::kPolicy, "query moments: positions", [](C c) { return c.signals.query_moments.has_value(); },
+     [](C c) { return c.method.positions == Positions::kOriginal; },
+     [](C c) {
+       return fmt::format("policy {} looks ahead to positions in the text: use positions=original", c.method.policy);
+     }},
+    {Scope::kPolicy, "query moments: keys", [](C c) { return c.signals.query_moments.has_value(); }, reads_cache,
+     [](C c) {
+       return fmt::format("policy {} asks for queries, and for no keys to compare them with", c.method.policy);
+     }},
+    {Scope::kPolicy, "repeat: schedule", [](C c) { return c.signals.repeat; }, waits_for_prompt,
+     [](C c) {
+       return fmt::format(
+           "policy {} scores a prompt by its repetition, after it was read: use schedule=prompt or prompt+step",
+           c.method.policy);
+     }},
+    {Scope::kPolicy, "repeat: weights", [](C c) { return c.signals.repeat; },
+     [](C c) { return weights_as_they_come(c) && !c.signals.rows() && !c.signals.query_moments; },
+     [](C c) {
+       return fmt::format(
+           "policy {} has the prompt repeated: then it can ask for all its weights (attention_sum or attention_max), "
+           "and "
+           "for nothing else",
+           c.method.policy);
+     }},
+    {Scope::kPolicy, "maximum of all queries", [](C c) { return c.signals.attention_max.has_value(); },
+     [](C c) { return !c.signals.attention_window && !c.signals.attention_sum; },
+     [](C c) {
+       return fmt::format("policy {} asks for the largest weight of all queries: ask for no window or sum beside it",
+                          c.method.policy);
+     }},
+    {Scope::kPolicy, "ada: scores of each head", [](C c) { return c.method.split == "ada"; },
+     [](C c) { return !c.signals.positions_only(); },
+     [](C c) {
+       return fmt::format(
+           "split ada with policy {}: it scores all heads alike; use split=uniform, or a policy that looks at "
+           "attention, "
+           "keys or values",
+           c.method.policy);
+     }},
+    {Scope::kPolicy, "score on insert: rows", [](C c) { return c.signals.score_on_insert; },
+     [](C c) { return c.signals.rows() && !c.signals.weights() && !c.signals.query_moments && !c.signals.ordered; },
+     [](C c) {
+       return fmt::format(
+           "policy {} scores tokens on insert: then it can ask for their keys and values, and for nothing else",
+           c.method.policy);
+     }},
+    {Scope::kPolicy, "rows: window", reads_cache, [](C c) { return !weights_as_they_come(c); },
+     [](C c) {
+       return fmt::format(
+           "policy {} asks for all weights as they come, and for keys or values: ask for an attention_window",
+           c.method.policy);
+     }},
+    {Scope::kPolicy, "ordered: decision", [](C c) { return c.signals.ordered; },
+     [](C c) { return c.signals.at_decision(); },
+     [](C c) {
+       return fmt::format("policy {} asks for an order, and for neither a window of attention, keys nor values",
+                          c.method.policy);
+     }},
+    {Scope::kPolicy, "window: length", [](C c) { return c.signals.attention_window.has_value(); },
+     [](C c) { return c.signals.attention_window->queries > 0; },
+     [](C c) {
+       return fmt::format("policy {} asks for a window of {} queries: ask for at least 1", c.method.policy,
+                          c.signals.attention_window->queries);
+     }},
+    {Scope::kPolicy, "sums, merge: mean weights", [](C c) { return c.signals.sums() || merges(c); },
+     [](C c) { return c.signals.reduction() == Received::kMean; },
+     [](C c) {
+       return fmt::format("policy {} asks for the largest weights of a group: sums and mechanism merge are of means",
+                          c.method.policy);
+     }},
+    {Scope::kPolicy, "sums: each head",
+     [](C c) { return c.signals.sums() || (c.signals.attention_window && c.signals.attention_window->past); },
+     [](C c) { return !c.signals.whole_layer(); },
+     [](C c) {
+       return fmt::format(
+           "policy {} asks for a sum or a past window of attention: those are of each head, not of a layer",
+           c.method.policy);
+     }},
+    {Scope::kPolicy, "join next: sums", [](C c) { return merges(c) && c.method.join == Join::kNext; },
+     [](C c) { return c.signals.sums(); },
+     [](C c) {
+       return fmt::format("join next with policy {}: it needs one that sums attention: use oldest or global-local",
+                          c.method.policy);
+     }},
+    {Scope::kPolicy, "merge: attention window", merges,
+     [](C c) { return c.signals.attention_window && !c.signals.rows() && !c.signals.whole_layer(); },
+     [](C c) {
+       return fmt::format(
+           "mechanism merge with policy {}: it needs one that looks at a window of attention, and at nothing else: use "
+           "global-local or snapkv",
+           c.method.policy);
+     }},
+    {Scope::kPolicy, "whole layer: split", [](C c) { return c.signals.whole_layer(); },
+     [](C c) { return c.method.split == "uniform"; },
+     [](C c) {
+       return fmt::format("policy {} decides for all heads of a layer at once: use split=uniform", c.method.policy);
+     }},
+
+    // Models, devices, caches.
+    {Scope::kTarget, "chunk: range", always, [](C c) { return c.target->chunk >= 1; },
+     [](C c) { return fmt::format("chunk {}: give at least 1 token", c.target->chunk); }},
+    {Scope::kTarget, "cache positions: not learned",
+     [](C c) { return c.method.positions == Positions::kCache && c.method.cache && c.method.evicts(); },
+     [](C c) { return c.target->positions != PositionKind::kLearned; },
+     [](C) -> std::string {
+       return "this model has learned positions, which cannot be renumbered without reading the text again: use "
+              "positions=original, or --method window-recompute";
+     }},
+    {Scope::kTarget, "keys rotated again: exact type",
+     [](C c) { return c.rule.rotation == Rotation::kRecompute || c.method.rerotate == Rerotate::kDelta; },
+     [](C c) { return c.target->shape.type != CacheType::kQ8_0; },
+     [](C c) {
+       return fmt::format(
+           "cache type q8_0 with rerotate {}: rotated keys would be rounded once more; use rerotate=fused",
+           option(c, "rerotate"));
+     }},
+    {Scope::kTarget, "host pages", [](C c) { return !of_host_pages(c).empty(); },
+     [](C c) { return c.target->shape.pages; },
+     [](C c) {
+       return fmt::format(
+           "{} works on the pages of the CPU's fast path: choose another on other devices and with --portable",
+           of_host_pages(c));
+     }},
+    {Scope::kTarget, "rows: one rotation", reads_cache, [](C c) { return !c.rule.at_rank; },
+     [](C c) {
+       return fmt::format(
+           "rerotate delta with policy {}: it compares keys, which delta keeps at other rotations; use rerotate=fused",
+           c.method.policy);
+     }},
+    {Scope::kTarget, "duo: list of heads", [](C c) { return c.method.evicts() && c.method.split == "duo"; },
+     [](C c) { return !c.target->head_list.empty(); },
+     [](C) -> std::string {
+       return "split duo: no list of heads lies beside the model (model.duo beside model.gguf): `palimpsest heads` "
+              "makes "
+              "one; or give split=FILE";
+     }},
+    {Scope::kTarget, "shared steps: a cache", [](C c) { return c.target->shares_steps; },
+     [](C c) { return c.method.cache; },
+     [](C c) {
+       return fmt::format("method {} has no cache and reads its window anew: it cannot share steps", c.method.name);
+     }},
+    {Scope::kTarget, "shared pages: host pages", [](C c) { return c.target->shares_pages; },
+     [](C c) { return c.target->shape.pages; },
+     [](C) -> std::string {
+       return "many requests at a time run on the CPU's own path: leave --portable and --device out";
+     }},
+    {Scope::kTarget, "shared pages: one size", [](C c) { return c.target->shares_pages; },
+     [](C c) { return c.rule.rotation != Rotation::kLate || c.method.rerotate != Rerotate::kCachedHalf; },
+     [](C) -> std::string {
+       return "rerotate=cached-half needs pages of another size than the other requests': use rerotate=fused";
+     }},
+
+    // Heads.
+    {Scope::kHead, "budget: head", evicts,
+     [](C c) {
+       const Method& m = c.method;
+       return static_cast<long long>(m.sinks()) + m.recent(c.budget) + m.slack + m.refresh < c.budget;
+     },
+     [](C c) {
+       return fmt::format(
+           "a head's budget of {} tokens is not above sinks {} + recent {}: raise it or protect fewer tokens", c.budget,
+           c.method.sinks(), c.method.recent(c.budget));
+     }},
+    {Scope::kHead, "block: a page that may be evicted", [](C c) { return evicts(c) && by_block(c); },
+     [](C c) { return full_pages(c) > guarded_pages(c); },
+     [](C c) {
+       return fmt::format(
+           "budget {} with mechanism block holds {} full pages of {}, and sinks {} + recent {} may be in {} of them: "
+           "raise it to at least {}, protect fewer tokens or take smaller pages",
+           c.budget, full_pages(c), c.page_size, c.method.sinks(), c.method.recent(c.budget), guarded_pages(c),
+           (static_cast<long long>(guarded_pages(c)) + 1) * c.page_size);
+     }},
+});
+
+}  // namespace
+
+std::span<const Requirement> requirements() {
+  return kTable;
+}
+
+void check_legal(Scope scope, const Candidate& candidate) {
+  for (const Requirement& row : kTable)
+    if (row.scope == scope && row.required(candidate) && !row.offered(candidate)) throw Error(row.sentence(candidate));
+}
+
+}  // namespace palimpsest

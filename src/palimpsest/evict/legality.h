@@ -1,0 +1,49 @@
+// What is legal: one table. A row says that a choice of the method (or of its policy) requires something that the rest
+// of the method, the policy, the model or the device has to offer, and has one sentence for when it is not there.
+//
+//   scope     decided from                                    checked when
+//   kMethod   the method alone                                it is parsed and validated
+//   kPolicy   ... and its policy's signals                    an evictor or a plan is made
+//   kTarget   ... and the model, the device, the cache        a plan is made (evict/method_plan.h)
+//   kHead     ... and the budget of one head                  a plan is made
+//
+// What only one file or value decides (a number out of range, a split file, a scorer) is the reader's.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "palimpsest/core/attention_rule.h"
+#include "palimpsest/evict/method.h"
+#include "palimpsest/policy/signals.h"
+
+namespace palimpsest {
+
+struct PlanTarget;
+
+struct Candidate {  // what a scope does not name may be missing
+  const Method& method;
+  Signals signals = {};
+  const PlanTarget* target = nullptr;
+  AttentionRule rule = {};
+  int budget = 0, page_size = 0;  // of a head
+};
+
+enum class Scope { kMethod, kPolicy, kTarget, kHead };
+
+struct Requirement {
+  Scope scope;
+  std::string_view name;  // "merge: attention window"
+  bool (*required)(const Candidate&);
+  bool (*offered)(const Candidate&);
+  std::string (*sentence)(const Candidate&);  // what is wrong, and what to do
+};
+std::span<const Requirement> requirements();
+
+// Throws Error with the sentence of the first row of the scope that is required and not offered.
+void check_legal(Scope scope, const Candidate& candidate);
+
+inline constexpr int kMaxGamma = 64;  // a merged token costs about a tenth of a slot's bytes
+
+}  // namespace palimpsest

@@ -1,0 +1,141 @@
+#include "palimpsest/evict/method_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "palimpsest/budget/split.h"
+#include "palimpsest/core/growth.h"
+#include "palimpsest/evict/legality.h"
+
+namespace palimpsest {
+namespace {
+
+// `of`: legal but for its heads.
+std::vector<int> head_budgets(const Candidate& of) {
+  const Method& m = of.method;
+  if (!m.evicts()) return {};
+  const CacheOptions& shape = of.target->shape;
+  const int recent = m.recent(0);  // a share is of what a head is given
+  const int least = m.sinks() + recent + m.slack + m.refresh + 1 + (recent == 0 ? 1 : 0);
+  return split_budget(m.split == "duo" ? of.target->head_list : m.split, {.budget = m.budget,
+                                                                          .guarded = m.sinks() + m.recent(),
+                                                                          .layers = shape.layers,
+                                                                          .kv_heads = shape.kv_heads,
+                                                                          .least = least});
+}
+
+CacheOptions cache_options(const Candidate& of) {
+  CacheOptions cache = of.target->shape;
+  cache.mechanism = of.method.mechanism;
+  cache.shared = of.signals.positions_only() && of.method.split == "uniform";
+  cache.columns = of.signals.columns();
+  cache.head_floats = static_cast<int>(of.signals.head_floats(of.target->group, cache.head_dim));
+  cache.track_rank = at_rank(of.rule.rotation) || of.rule.rank_distance;
+  cache.rotated_half = of.rule.rotation == Rotation::kLate && of.method.rerotate == Rerotate::kCachedHalf;
+  return cache;
+}
+
+}  // namespace
+
+// Which chunks are exact, for sinks + window (s sinks, budget B):
+//
+//   evicting at every token  any: the query at p sees the sinks and the last B - s tokens by a mask
+//   else                     up to the next eviction: no token leaves inside it, so no mask is needed
+//
+// Behind a mask the sinks are met by a query of their own, at the rank that it would have if the others had left. Keys
+// that were turned when they were written at their rank (delta) have no such query: they are of the second kind.
+//
+// With ALiBi nothing turns: ranks are told to the kernel, which takes distances from them.
+AttentionRule attention_rule(const Method& m, PositionKind kind) {
+  AttentionRule rule;
+  rule.rotation = kind == PositionKind::kRotary ? Rotation::kAtWrite : Rotation::kNever;
+  const bool renumbers = m.positions == Positions::kCache && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto);
+  if (kind == PositionKind::kAlibi && renumbers) {
+    rule.rank_distance = true;
+    rule.two_query = m.strict();
+  } else if (kind == PositionKind::kRotary && renumbers) {
+    rule.two_query = m.rerotate == Rerotate::kTwoQuery || (m.rerotate == Rerotate::kAuto && m.windowed());
+    rule.at_rank = m.rerotate == Rerotate::kDelta;
+    if (!rule.two_query && !rule.at_rank)
+      rule.rotation = m.rerotate == Rerotate::kRecompute ? Rotation::kRecompute : Rotation::kLate;
+    if (m.strict() && !rule.at_rank) rule.two_query = true;
+  }
+  if (rule.two_query) rule.sinks = m.sinks();
+  if (m.strict() && m.cache && !rule.at_rank) {
+    rule.sinks = m.sinks();
+    rule.window = m.budget - m.sinks();
+  }
+  return rule;
+}
+
+MethodPlan::MethodPlan(const Method& method, PlanTarget target) : method_(method), target_(std::move(target)) {
+  check_legal(Scope::kMethod, {.method = method_});
+  std::unique_ptr<Policy> policy = method_.policy == "none" ? nullptr : make_policy(method_.policy);
+  if (policy != nullptr) signals_ = policy->signals();
+  check_legal(Scope::kPolicy, {.method = method_, .signals = signals_});
+  rule_ = attention_rule(method_, target_.positions);
+  Candidate all{.method = method_, .signals = signals_, .target = &target_, .rule = rule_};
+  check_legal(Scope::kTarget, all);
+  budgets_ = head_budgets(all);
+  all.page_size = target_.shape.page_size;
+  for (const int budget : budgets_.empty() ? std::vector{method_.budget} : budgets_) {
+    all.budget = budget;
+    check_legal(Scope::kHead, all);
+  }
+  cache_ = cache_options(all);
+  if (rule_.window > 0 && method_.split != "uniform") {
+    for (const int budget : budgets_) windows_.push_back(budget - rule_.sinks);
+    rule_.head_window = windows_;
+  }
+  if (signals_.model && target_.model) {
+    policy->prepare(target_.model());
+    prepared_ = true;
+  }
+  target_.model = nullptr;  // it need not outlive this
+  policy_ = std::move(policy);
+}
+
+Signals MethodPlan::signals(Phase phase) const {
+  Signals now = signals_;
+  const bool decides = phase != Phase::kDecode || method_.schedule != Schedule::kPrompt;
+  if (!decides) now.query_moments.reset();
+  if (!decides || (signals_.repeat && phase != Phase::kRepeat)) {
+    now.attention_sum.reset();
+    now.attention_max.reset();
+    now.attention_window.reset();
+  }
+  return now;
+}
+
+long long MethodPlan::whole_until() const {
+  if (!method_.evicts() || method_.schedule == Schedule::kPrompt || method_.schedule == Schedule::kPromptStep)
+    return INT64_MAX;
+  return budgets_.empty() ? method_.budget : std::ranges::min(budgets_);
+}
+
+PlanBytes MethodPlan::bytes(long long prompt, long long tokens) const {
+  const Occupancies most = occupancies(prompt, tokens);
+  const PlanBytes a = bytes_of(most.reading), b = bytes_of(most.writing);
+  return {.pages = std::max(a.pages, b.pages),
+          .tables = std::max(a.tables, b.tables),
+          .statistics = std::max(a.statistics, b.statistics),
+          .merged = std::max(a.merged, b.merged),
+          .scratch = std::max(a.scratch, b.scratch)};
+}
+
+PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
+  const Footprint f = footprint(cache_, occupancy);
+  const bool copies =
+      method_.mechanism == Mechanism::kGather && method_.evicts();  // to new pages, before the old go back
+  return {.pages = copies ? 2 * f.rows : f.rows,
+          .tables = f.columns + f.counts + f.queues + f.blocks + f.working,
+          .statistics = f.of_heads,
+          .merged = f.merged,
+          .scratch = scratch_bytes(f)};
+}
+
+std::size_t MethodPlan::scratch_bytes(const Footprint& f) const {
+  return signals_.weights() ? f.widest_layer * sizeof(float) * (signals_.sums() ? 2 : 1) : 0;
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,111 @@
+// A method, compiled for one model and one kind of cache: what a session, the scheduler, the prefix cache and
+// `info --cache` ask of it. Made once, immutable, shared by all sequences of the same method.
+//
+//   method x target  ->  signals          what attention hands out, by phase
+//                        rule             how the cache is attended to
+//                        cache            its options
+//                        budgets          of each head, the upper bounds; a head's current budget is the evictor's
+//                        bytes            of everything that a sequence of so many tokens may come to hold
+//
+// Illegal combinations throw here, from one table (evict/legality.h).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "palimpsest/cache/cache.h"
+#include "palimpsest/cache/footprint.h"
+#include "palimpsest/core/attention_rule.h"
+#include "palimpsest/evict/method.h"
+#include "palimpsest/policy/policy.h"
+
+namespace palimpsest {
+
+// What a step is part of.
+enum class Phase { kPrefill, kRepeat, kDecode };
+
+struct PlanTarget {
+  // Heads and their dimensions, cache type, page size, and whether keys and values lie in host pages.
+  CacheOptions shape = {};
+  int group = 1;  // query heads of a KV head
+  PositionKind positions = PositionKind::kNone;
+  int chunk = 512;             // tokens of a prompt that go through the model at once
+  bool shares_steps = false;   // other sequences go through the model with it
+  bool shares_pages = false;   // ... and take their pages from the same pool
+  std::string head_list = {};  // the file that split `duo` stands for; empty: there is none
+  // The model, for policies that were made for one; empty: the plan counts bytes only, and makes no evictor for them.
+  std::function<PolicyModel()> model = {};
+};
+
+// What one sequence may come to hold: upper bounds.
+struct PlanBytes {
+  std::size_t pages = 0;       // keys and values
+  std::size_t tables = 0;      // positions, scores, columns, free slots, page addresses, victims
+  std::size_t statistics = 0;  // of whole heads (QueryMoments)
+  std::size_t merged = 0;      // merged tokens
+  std::size_t scratch = 0;     // weights of one layer, while a policy looks at them
+
+  std::size_t total() const { return pages + tables + statistics + merged + scratch; }
+  bool operator==(const PlanBytes&) const = default;
+};
+
+// What each head holds at the most (one entry where all hold as much): while the model writes token by token, and while
+// a prompt goes through it in chunks (no fewer than the former; heads of other budgets hold the most at other times).
+struct Occupancies {
+  std::vector<Occupancy> writing, reading;
+};
+
+class MethodPlan {
+ public:
+  // Throws Error: an illegal combination, a split that cannot be read, a model that the policy was not made for.
+  MethodPlan(const Method& method, PlanTarget target);
+  MethodPlan(const MethodPlan&) = delete;
+  MethodPlan& operator=(const MethodPlan&) = delete;
+
+  const Method& method() const { return method_; }
+  const PlanTarget& target() const { return target_; }
+  int chunk() const { return target_.chunk; }
+  // Ready to score if prepared(); nullptr: nothing is ever evicted.
+  const std::shared_ptr<const Policy>& policy() const { return policy_; }
+
+  bool prepared() const { return !signals_.model || prepared_; }
+
+  const Signals& signals() const { return signals_; }  // of all phases together
+  // Those that can still decide: with schedule `prompt` no token is evicted between prompts, so attention and queries
+  // are not looked at while decoding; with a repetition, weights are those of the repetition alone. Columns and scores
+  // on insert are the same in all phases.
+  Signals signals(Phase phase) const;
+  const AttentionRule& rule() const { return rule_; }  // its head_window lies in the plan
+  const CacheOptions& cache() const { return cache_; }
+  // Upper bounds, [layers * kv_heads]; empty: the method's budget for all. Where a prompt's end decides
+  // (Method::splits_at_prompt_end), those until then.
+  const std::vector<int>& budgets() const { return budgets_; }
+  // As long as a prompt goes on, no token has left a table after so many were read.
+  long long whole_until() const;
+
+  // `tokens`: how many there will be in all, `prompt` of them read in chunks; -1: no end (methods that are bounded()).
+  Occupancies occupancies(long long prompt, long long tokens) const;
+  // At every moment of such a sequence, at the most.
+  PlanBytes bytes(long long prompt, long long tokens) const;
+  std::size_t scratch_bytes(const Footprint& footprint) const;  // PlanBytes::scratch of such a cache
+
+ private:
+  PlanBytes bytes_of(std::span<const Occupancy> occupancy) const;
+
+  Method method_;
+  PlanTarget target_;
+  std::shared_ptr<const Policy> policy_;
+  Signals signals_;
+  AttentionRule rule_;
+  CacheOptions cache_;
+  std::vector<int> budgets_;
+  bool prepared_ = false;              // the policy was shown its model
+  std::vector<std::int32_t> windows_;  // of each head, if they differ
+};
+
+// How a method's cache is attended to in a model with such positions.
+AttentionRule attention_rule(const Method& method, PositionKind kind);
+
+}  // namespace palimpsest

@@ -1,0 +1,103 @@
+// How many tokens each head of a plan will hold, known beforehand.
+#include <algorithm>
+#include <cassert>
+
+#include "palimpsest/core/growth.h"
+#include "palimpsest/evict/method_plan.h"
+
+namespace palimpsest {
+namespace {
+
+struct OfHead {
+  Occupancy writing, reading;
+};
+
+// `budget`: the head's; `least`: the smallest of all heads'.
+OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int budget, int least) {
+  const Method& m = plan.method();
+  const long long page_size = plan.cache().page_size, chunk = plan.chunk();
+  const auto at_most = [&](long long count) { return tokens < 0 ? count : std::min(count, tokens); };
+  const long long come = std::clamp<long long>(prompt, 1, chunk);
+  if (!m.bounded()) {
+    assert(tokens >= prompt);
+    const long long repeated = plan.signals().repeat ? chunk : 0;  // at a time
+    // The end of a prompt brings it to its budget; what is written after it stays. (Append: in other slots.)
+    const bool cuts = m.evicts() && m.max_drop == 0 && m.mechanism != Mechanism::kAppend;
+    const long long stays = cuts ? std::min(prompt, budget + m.every - 1LL) : prompt;
+    return {.writing = {.tokens = stays + tokens - prompt, .leave = m.evicts() ? 1 : 0},
+            .reading = {.tokens = prompt + repeated, .come = come, .leave = m.evicts() ? prompt + repeated : 0}};
+  }
+  if (!m.cache) {
+    const long long window = at_most(budget);
+    return {.writing = {.tokens = window, .come = window, .leave = window},
+            .reading = {.tokens = window, .come = window, .leave = window}};
+  }
+  const long long more = m.schedule == Schedule::kPage ? page_size : m.every - 1LL, full = budget + more;
+  const bool by_page = m.schedule == Schedule::kPage || m.mechanism == Mechanism::kBlock;
+  const long long leave = by_page ? page_size : m.every + m.slack;
+  OfHead out{.writing = {.tokens = at_most(full), .leave = leave}, .reading = {}};
+  if (m.schedule == Schedule::kPromptStep || m.schedule == Schedule::kPrompt) {  // the prompt stays whole
+    const long long repeated = plan.signals().repeat ? chunk : 0;
+    out.reading = {.tokens = std::max(prompt + repeated, out.writing.tokens), .come = come, .leave = prompt};
+    return out;
+  }
+  if (m.windowed() && plan.rule().window == 0) {  // chunks that fit every head, see Sequence::make_room
+    out.reading = {.tokens = at_most(full),
+                   .come = std::clamp<long long>(prompt, 1, std::min<long long>(chunk, least + more)),
+                   .leave = leave};
+    return out;
+  }
+  // Chunk i comes on top of budget - 1 tokens, or of the i chunks before it.
+  const long long whole = prompt / chunk, kept = budget - 1LL;
+  const long long last = std::min(whole * chunk, kept) + prompt % chunk;
+  const long long before = whole == 0 ? 0 : std::min((whole - 1) * chunk, kept) + chunk;
+  out.reading = {.tokens = std::max({last, before, out.writing.tokens}), .come = come, .leave = come};
+  return out;
+}
+
+// Append: every page but the newest holds a token, so there may be as many pages as tokens; the sinks' pages and a
+// window's are known.
+long long most_slots(const Method& m, int page_size, long long live, long long ever) {
+  const long long sinks = m.sinks();
+  const long long most =
+      m.windowed() ? (sinks + page_size - 1) / page_size * page_size + live - sinks + page_size - 1 : live * page_size;
+  return ever < 0 ? most : std::min(ever, most);
+}
+
+// Merged tokens were read before, whatever gamma says.
+long long merged_tokens(int gamma, int budget, long long tokens) {
+  const long long most = (gamma - 1LL) * budget;
+  return tokens < 0 ? most : std::min(most, static_cast<long long>(capacity_for(static_cast<std::size_t>(tokens))));
+}
+
+}  // namespace
+
+Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
+  const Method& m = method_;
+  const int page_size = cache_.page_size;
+  const std::span<const int> all = budgets_.empty() ? std::span(&m.budget, 1) : std::span(budgets_);
+  Occupancies out;
+  for (const int budget : all) {
+    const bool later = m.splits_at_prompt_end() && m.evicts();
+    OfHead head = later ? of_head(*this, prompt, tokens, m.budget, m.budget)
+                        : of_head(*this, prompt, tokens, budget, std::ranges::min(all));
+    if (m.mechanism == Mechanism::kMerge && m.join == Join::kClass) {
+      head.writing.merged = head.reading.merged = merged_tokens(m.gamma, budget, tokens);
+    }
+    if (m.mechanism == Mechanism::kAppend && m.bounded()) {
+      head.writing.slots = most_slots(m, page_size, head.writing.tokens, tokens);
+      head.reading.slots = std::max(head.writing.slots, most_slots(m, page_size, head.reading.tokens, prompt));
+    }
+    // Heads have the budget on the average, and a page each that is not full; steps of a pyramid are rounded down.
+    if (later) {
+      const long long steeper = m.split == "pyramid" ? static_cast<long long>(all.size()) / 2 : 0;
+      head.writing.slots = head.writing.tokens + steeper + page_size - 1;
+      head.reading.slots = std::max(head.reading.tokens, head.writing.slots);
+    }
+    out.writing.push_back(head.writing);
+    out.reading.push_back(head.reading);
+  }
+  return out;
+}
+
+}  // namespace palimpsest

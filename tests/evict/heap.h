@@ -1,0 +1,12 @@
+// What this program has from operator new, counted (allocation_test.cpp).
+#pragma once
+
+#include <atomic>
+
+namespace palimpsest::testing {
+
+extern std::atomic<long long> heap_allocations;  // so far
+extern std::atomic<long long> heap_bytes;        // now
+extern std::atomic<long long> heap_peak;         // at the most, since it was last set
+
+}  // namespace palimpsest::testing

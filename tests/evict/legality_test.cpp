@@ -1,0 +1,154 @@
+// Each row of the table of what is legal has an example that breaks it, and only such a row can be in the table.
+#include "palimpsest/evict/legality.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "palimpsest/evict/method_plan.h"
+#include "tests/support/error_of.h"
+
+namespace palimpsest::testing {
+namespace {
+
+Signals snapkv() {
+  return {.attention_window = AttentionWindow{.queries = 32}, .ordered = true};
+}
+
+struct Example {
+  std::string_view row, method;
+  Signals signals = {};
+  std::function<void(PlanTarget&)> change = [](PlanTarget&) {};  // of a target on which all is legal
+  int budget = 64, page_size = 16;                               // of a head
+};
+
+const std::vector<Example>& examples() {
+  static const Signals sum{.attention_sum = AttentionSum{}}, keys{.keys = Keys{}};
+  static const std::vector<Example> list = {
+      {"budget: policy", "full:budget=256"},
+      {"protection: policy", "full:sinks=4"},
+      {"every: policy", "full:every=2"},
+      {"schedule: policy", "full:slack=2"},
+      {"policy: budget", "streaming:budget=0"},
+      {"protection: budget", "streaming:budget=4"},
+      {"every: range", "streaming:budget=1073741824"},
+      {"every: schedule", "streaming:schedule=page,every=2"},
+      {"block: schedule", "paged-eviction:every=16"},
+      {"ada: schedule", "adakv:schedule=step"},
+      {"ada: mechanism", "adakv:mechanism=block"},
+      {"gamma: range", "ems:gamma=65"},
+      {"merge: policy", "full:mechanism=merge"},
+      {"own places: join", "cam:places=own"},
+      {"merge: positions", "ems:positions=cache"},
+      {"merge: range", "ems:budget=536870912"},
+      {"rerotate: positions", "h2o:rerotate=fused"},
+      {"two-query: window", "h2o:positions=cache,rerotate=two-query"},
+      {"delta: moves", "streaming:rerotate=delta"},
+      {"no cache: baseline", "window-recompute:every=4"},
+
+      {"scorer: policy", "h2o:scorer=file", sum},
+      {"hidden states", "h2o", {.hidden = Hidden{}}},
+      {"query moments: positions", "expected-attention:positions=cache", {.query_moments = QueryMoments{}}},
+      {"query moments: keys", "expected-attention", {.query_moments = QueryMoments{}}},
+      {"repeat: schedule", "kvzip:schedule=step", {.attention_max = AttentionMax{}, .repeat = true}},
+      {"repeat: weights", "kvzip", {.attention_window = AttentionWindow{.queries = 8}, .repeat = true}},
+      {"maximum of all queries", "h2o", {.attention_sum = AttentionSum{}, .attention_max = AttentionMax{}}},
+      {"ada: scores of each head", "adakv", {}},
+      {"score on insert: rows", "knorm", {.keys = Keys{}, .ordered = true, .score_on_insert = true}},
+      {"rows: window", "keydiff", {.attention_sum = AttentionSum{}, .keys = Keys{}}},
+      {"ordered: decision", "h2o", {.attention_sum = AttentionSum{}, .ordered = true}},
+      {"window: length", "snapkv", {.attention_window = AttentionWindow{}}},
+      {"sums, merge: mean weights", "ems", {.attention_window = AttentionWindow{.queries = 8, .group_max = true}}},
+      {"sums: each head",
+       "tova",
+       {.attention_sum = AttentionSum{}, .attention_window = AttentionWindow{.queries = 1, .whole_layer = true}}},
+      {"join next: sums", "cam", snapkv()},
+      {"merge: attention window", "ems", sum},
+      {"whole layer: split",
+       "tova:split=pyramid",
+       {.attention_window = AttentionWindow{.queries = 1, .whole_layer = true}}},
+
+      {"chunk: range", "full", {}, [](PlanTarget& t) { t.chunk = 0; }},
+      {"cache positions: not learned", "streaming", {}, [](PlanTarget& t) { t.positions = PositionKind::kLearned; }},
+      {"keys rotated again: exact type", "compact-shift", {}, [](PlanTarget& t) { t.shape.type = CacheType::kQ8_0; }},
+      {"host pages", "keydiff", keys, [](PlanTarget& t) { t.shape.pages = false; }},
+      {"rows: one rotation", "compact-shift", keys},
+      {"duo: list of heads", "duo", {}},
+      {"shared steps: a cache", "window-recompute", {}, [](PlanTarget& t) { t.shares_steps = true; }},
+      {"shared pages: host pages",
+       "full",
+       {},
+       [](PlanTarget& t) {
+         t.shares_pages = true;
+         t.shape.pages = false;
+       }},
+      {"shared pages: one size", "streaming:rerotate=cached-half", {}, [](PlanTarget& t) { t.shares_pages = true; }},
+
+      {"budget: head", "streaming:recent=28", {}, [](PlanTarget&) {}, 32},
+      {"block: a page that may be evicted", "paged-eviction:sinks=4", {}, [](PlanTarget&) {}, 47},
+  };
+  return list;
+}
+
+PlanTarget target() {
+  return {.shape = {.layers = 2, .kv_heads = 2, .head_dim = 32, .value_dim = 32, .page_size = 16},
+          .group = 2,
+          .positions = PositionKind::kRotary};
+}
+
+TEST(Legality, EachRowHasAnExampleThatBreaksItAlone) {
+  std::set<std::string_view> seen;
+  for (const Example& example : examples()) {
+    SCOPED_TRACE(example.row);
+    PlanTarget of = target();
+    example.change(of);
+    const Method method = parse_method(example.method);
+    const Candidate candidate{.method = method,
+                              .signals = example.signals,
+                              .target = &of,
+                              .rule = attention_rule(method, of.positions),
+                              .budget = example.budget,
+                              .page_size = example.page_size};
+    const Requirement* row = nullptr;
+    for (const Requirement& each : requirements())
+      if (each.name == example.row) row = &each;
+    ASSERT_NE(row, nullptr);
+    EXPECT_TRUE(seen.insert(row->name).second);
+    EXPECT_TRUE(row->required(candidate));
+    EXPECT_FALSE(row->offered(candidate));
+    const std::string sentence = row->sentence(candidate);
+    EXPECT_EQ(error_of([&] { check_legal(row->scope, candidate); }), sentence);
+    EXPECT_EQ(sentence.find('\n'), std::string::npos);
+  }
+  for (const Requirement& row : requirements())
+    EXPECT_TRUE(seen.contains(row.name) || row.name == "tau: range") << row.name << ": no example";
+  Method method;
+  method.tau = 2;  // what no text says
+  EXPECT_EQ(error_of([&] { validate(method); }), "tau 2: a similarity from 0 to 1");
+}
+
+TEST(Legality, PresetsAreLegalOnTheCpu) {
+  for (const MethodRow& row : methods()) {
+    PlanTarget of = target();
+    if (row.preset.split == "duo") continue;  // needs a list of heads
+    EXPECT_NO_THROW(MethodPlan(row.preset, of)) << row.name;
+  }
+}
+
+TEST(Legality, BlockNeedsAPageThatMayBeEvicted) {
+  const Method m = parse_method("paged-eviction:sinks=4");  // and the newest page
+  const auto check = [](const Method& method, int budget, int page_size) {
+    check_legal(Scope::kHead, {.method = method, .budget = budget, .page_size = page_size});
+  };
+  EXPECT_NO_THROW(check(m, 48, 16));
+  EXPECT_EQ(
+      error_of([&] { check(m, 47, 16); }),
+      "budget 47 with mechanism block holds 2 full pages of 16, and sinks 4 + recent 1 may be in 2 of them: raise "
+      "it to at least 48, protect fewer tokens or take smaller pages");
+  EXPECT_NO_THROW(check(parse_method("streaming:mechanism=block,sinks=0"), 16, 16));
+  EXPECT_NO_THROW(check(parse_method("streaming"), 5, 64));
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

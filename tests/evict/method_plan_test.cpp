@@ -1,0 +1,112 @@
+// A plan says what a method looks at, and when, and what it may come to hold.
+#include "palimpsest/evict/method_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "palimpsest/evict/evictor.h"
+#include "palimpsest/policy/policy.h"
+#include "tests/support/error_of.h"
+
+namespace palimpsest::testing {
+namespace {
+
+// Llama 3.1 8B: 32 layers of 8 KV heads of 128 dimensions, 4 query heads each.
+PlanTarget llama_8b() {
+  return {.shape = {.layers = 32, .kv_heads = 8, .head_dim = 128, .value_dim = 128, .page_size = 64},
+          .group = 4,
+          .positions = PositionKind::kRotary};
+}
+
+constexpr std::size_t kMB = 1000 * 1000;
+
+// Attention that no eviction will ever read is not collected: with schedule `prompt` none follows the prompt.
+TEST(MethodPlan, SignalsRunOnlyWhileTheyCanDecide) {
+  for (const char* method : {"snapkv", "pyramidkv", "adakv", "h2o:schedule=prompt", "global-local:schedule=prompt",
+                             "tova:schedule=prompt", "r-kv:schedule=prompt,every=1"}) {
+    const MethodPlan plan(parse_method(method), llama_8b());
+    EXPECT_TRUE(plan.signals(Phase::kPrefill).weights()) << method;
+    EXPECT_FALSE(plan.signals(Phase::kDecode).weights()) << method;
+    EXPECT_EQ(plan.cache().columns, plan.signals().columns()) << method;
+  }
+  for (const char* method : {"h2o", "snapkv:schedule=step", "snapkv:schedule=prompt+step", "ems", "cam", "tova"})
+    for (const Phase phase : {Phase::kPrefill, Phase::kDecode})
+      EXPECT_EQ(MethodPlan(parse_method(method), llama_8b()).signals(phase),
+                MethodPlan(parse_method(method), llama_8b()).signals())
+          << method;
+
+  const MethodPlan expected(parse_method("expected-attention:schedule=prompt,every=1"), llama_8b());
+  EXPECT_TRUE(expected.signals(Phase::kPrefill).query_moments);
+  EXPECT_FALSE(expected.signals(Phase::kDecode).query_moments);
+
+  for (const char* method : {"kvzip", "kvzip:schedule=prompt+step"}) {  // weights of the repetition, of nothing else
+    const MethodPlan plan(parse_method(method), llama_8b());
+    EXPECT_FALSE(plan.signals(Phase::kPrefill).weights()) << method;
+    EXPECT_TRUE(plan.signals(Phase::kRepeat).attention_max) << method;
+    EXPECT_FALSE(plan.signals(Phase::kDecode).weights()) << method;
+  }
+  // A token's own score is made when it comes; a later prompt's end may need it.
+  const MethodPlan knorm(parse_method("knorm:schedule=prompt"), llama_8b());
+  EXPECT_TRUE(knorm.signals(Phase::kDecode).score_on_insert);
+  EXPECT_TRUE(knorm.signals(Phase::kDecode).keys);
+}
+
+// Each signal's memory is its own, whoever asks for it.
+TEST(MethodPlan, SignalsOwnTheirColumns) {
+  EXPECT_EQ(Signals{}.columns(), 0);
+  EXPECT_EQ((Signals{.attention_sum = AttentionSum{}}).columns(), 0);
+  EXPECT_EQ((Signals{.attention_window = AttentionWindow{.queries = 1}}).columns(), 1);
+  EXPECT_EQ((Signals{.attention_window = AttentionWindow{.queries = 32}}).columns(), 8);
+  EXPECT_EQ((Signals{.attention_window = AttentionWindow{.queries = 32, .past = true}}).columns(), 2);
+  const Signals both{.attention_sum = AttentionSum{}, .attention_window = AttentionWindow{.queries = 32, .past = true}};
+  EXPECT_EQ(both.columns(), 3);
+  EXPECT_EQ(both.sum_column(), 2);
+  EXPECT_EQ((Signals{.query_moments = QueryMoments{}}).head_floats(4, 128), 4u * (1 + 128 + 128 * 128));
+}
+
+// 32 layers x 32 query heads x (1 + 128 + 128 x 128) floats: 68 MB a sequence, whatever it reads.
+TEST(MethodPlan, CountsStatisticsOfQueries) {
+  const MethodPlan plan(parse_method("expected-attention"), llama_8b());
+  const PlanBytes bytes = plan.bytes(10, 20);
+  EXPECT_EQ(bytes.statistics, 32u * 32 * (1 + 128 + 128 * 128) * 4);
+  EXPECT_GT(bytes.statistics, 67 * kMB);
+  EXPECT_GT(bytes.total(), bytes.statistics + bytes.pages);
+  EXPECT_EQ(MethodPlan(parse_method("h2o"), llama_8b()).bytes(10, 20).statistics, 0u);
+}
+
+// Merged tokens were read before: no more than were, and no more than gamma allows.
+TEST(MethodPlan, CountsMergedTokens) {
+  EXPECT_NE(error_of([] {
+              MethodPlan(parse_method("ems:budget=64,recent=8,gamma=16000000"), llama_8b());
+            }).find("gamma 16000000 is out of range: use 1 to 64"),
+            std::string::npos);
+  const MethodPlan plan(parse_method("ems:budget=64,recent=8,gamma=64"), llama_8b());
+  const std::size_t few = plan.bytes(100, 200).merged, many = plan.bytes(100, 2000).merged,
+                    all = plan.bytes(100, 1000000).merged;
+  EXPECT_GT(few, 256u * 136 * sizeof(MergedToken));  // 256 tables
+  EXPECT_LT(few, many);
+  EXPECT_LT(many, all);
+  EXPECT_EQ(plan.bytes(100, -1).merged, all);
+  EXPECT_LT(all, 256u * 63 * 64 * 150);
+}
+
+// Weights of one layer; of a policy that looks at none, nothing.
+TEST(MethodPlan, CountsWeights) {
+  EXPECT_EQ(MethodPlan(parse_method("streaming"), llama_8b()).bytes(1000, 2000).scratch, 0u);
+  EXPECT_EQ(MethodPlan(parse_method("h2o:budget=256"), llama_8b()).bytes(10, -1).scratch, 8u * 256 * 4);
+  const auto window = MethodPlan(parse_method("snapkv:schedule=step"), llama_8b()).bytes(10, -1).scratch;
+  EXPECT_EQ(window, 8u * 256 * 4);
+  EXPECT_EQ(MethodPlan(parse_method("global-local:schedule=step"), llama_8b()).bytes(10, -1).scratch, 2 * window);
+}
+
+// One prepared policy serves all sequences of a plan.
+TEST(MethodPlan, SharesItsPolicy) {
+  const MethodPlan plan(parse_method("h2o"), llama_8b());
+  const Evictor a(plan), b(plan);
+  EXPECT_EQ(plan.policy().use_count(), 3);
+  EXPECT_EQ(MethodPlan(parse_method("full"), llama_8b()).policy(), nullptr);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

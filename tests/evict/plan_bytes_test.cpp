@@ -1,0 +1,104 @@
+// What a plan counts is what a sequence really takes: every byte of it from operator new, and its pages.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "palimpsest/engine/session.h"
+#include "palimpsest/evict/method_plan.h"
+#include "palimpsest/model/synthetic.h"
+#include "tests/evict/heap.h"
+
+namespace palimpsest::testing {
+namespace {
+
+constexpr int kPrompt = 700, kTokens = 200, kVocabulary = 64;
+
+std::shared_ptr<Decoder> decoder() {
+  static const auto one = std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = kVocabulary,
+                                                                                .width = 64,
+                                                                                .layers = 3,
+                                                                                .feed_forward = 32,
+                                                                                .query_heads = 4,
+                                                                                .kv_heads = 2,
+                                                                                .head_dim = 64})),
+                                                    1);
+  return one;
+}
+
+struct Taken {
+  std::size_t heap = 0, pages = 0;
+};
+
+// A prompt and tokens after it, as a session and the scheduler step.
+Taken live_through(const SessionOptions& options, const std::shared_ptr<const MethodPlan>& plan,
+                   const std::shared_ptr<PagePool>& pool) {
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < kPrompt; ++i) prompt.push_back(static_cast<TokenId>((i * 37 + i / 7) % kVocabulary));
+  const long long before = heap_bytes;
+  heap_peak = before;
+  Sequence sequence(*decoder(), options, plan, nullptr, pool);
+  const auto step = [&](const SequenceStep& one) { decoder()->step({&one, 1}); };
+  for (std::span<const TokenId> rest = prompt; !rest.empty();) {
+    const auto chunk = rest.first(sequence.make_room(rest.size(), Moment::kPrompt, false));
+    rest = rest.subspan(chunk.size());
+    step(sequence.begin(chunk, false));
+    const bool repeats = rest.empty() && sequence.repeats();
+    sequence.end(chunk.size(), rest.empty() && !repeats ? Moment::kPromptEnd : Moment::kPrompt);
+    if (!repeats) continue;
+    for (std::size_t from = 0; from < prompt.size();) {
+      step(sequence.begin_repeat(prompt, from));
+      sequence.end_repeat();
+    }
+    sequence.end(0, Moment::kPromptEnd);
+  }
+  for (int i = 0; i < kTokens; ++i) {
+    const TokenId token = prompt[static_cast<std::size_t>(i)];
+    sequence.make_room(1, Moment::kDecode, false);
+    step(sequence.begin({&token, 1}, false));
+    sequence.end(1, Moment::kDecode);
+  }
+  return {.heap = static_cast<std::size_t>(heap_peak - before), .pages = sequence.cache().bytes_peak()};
+}
+
+class PlanBytes : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PlanBytes, AreWhatASequenceTakes) {
+  SessionOptions options;
+  options.method = parse_method(GetParam());
+  options.chunk = 128;
+  const auto plan = std::make_shared<MethodPlan>(options.method, plan_target(*decoder(), options));
+  const auto pool = std::make_shared<PagePool>(page_bytes(Cache(plan->cache()).view(0)));
+  live_through(options, plan, pool);  // what threads keep for the next one
+  const Taken taken = live_through(options, plan, pool);
+  const palimpsest::PlanBytes counted = plan->bytes(kPrompt, kPrompt + kTokens);
+  const std::size_t real = taken.heap + taken.pages;
+  RecordProperty("share", std::to_string(static_cast<double>(real) / static_cast<double>(counted.total())));
+  EXPECT_LE(taken.pages, counted.pages);
+  EXPECT_LE(taken.heap, counted.total() - counted.pages);
+  // Of merged tokens the worst case counts: classes of any size.
+  const double share = counted.merged > 0 ? 0.75 : 0.9;
+  EXPECT_GE(static_cast<double>(real), share * static_cast<double>(counted.total()))
+      << "heap " << taken.heap << " of " << counted.total() - counted.pages << ", pages " << taken.pages << " of "
+      << counted.pages;
+}
+
+std::vector<std::string> all_methods() {
+  std::vector<std::string> out;
+  for (const MethodRow& row : methods())
+    if (row.preset.split != "duo" && row.name != "learned" && row.preset.cache) out.emplace_back(row.name);
+  for (const char* more :
+       {"streaming:rerotate=fused", "streaming:rerotate=cached-half", "h2o:mechanism=shift,positions=cache",
+        "h2o:mechanism=gather", "snapkv:schedule=step", "snapkv:schedule=prompt+step", "ems:gamma=64",
+        "ems:tau=0,schedule=step", "ems:tau=0,places=own", "h2o:schedule=page", "streaming:split=pyramid,sinks=2",
+        "adakv:schedule=prompt+step"})
+    out.emplace_back(more);
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Methods, PlanBytes, ::testing::ValuesIn(all_methods()));
+
+}  // namespace
+}  // namespace palimpsest::testing
