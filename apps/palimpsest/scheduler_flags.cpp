@@ -13,7 +13,7 @@ void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags) {
       ->type_name("N")
       ->group(group)
       ->capture_default_str();
-  command.add_option("--cache-memory", flags.cache_mib, "for keys and values of all answers together")
+  command.add_option("--cache-memory", flags.cache_mib, "for the caches and tables of all answers")
       ->type_name("MIB")
       ->group(group)
       ->default_str("a quarter of the machine's, at most 4096");

@@ -222,6 +222,7 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
   const Engine engine(kSmall, CacheType::kF32, 16);
   const Tokens one = random_tokens(100, 1), two = random_tokens(100, 2);
   PrefixCache prefixes;
+  std::size_t least = 0;
   const auto read = [&](const Tokens& prompt, std::size_t most) {
     Reader reader(engine, "full");
     while (reader.reading(prompt)) {
@@ -238,11 +239,20 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
   const auto pages = [&](std::size_t tokens) {  // of so many tokens in 2 layers x 2 heads
     return (tokens + 15) / 16 * 4 * engine.pool->page_bytes();
   };
+  // Each beginning has tokens, a table and addresses of its own.
+  const auto beside = [&](std::size_t tokens) {
+    const std::size_t held = (tokens + 15) / 16,
+                      table = held * 16 * SlotTable::slot_bytes(false, 0) + held * sizeof(int);
+    return tokens * sizeof(TokenId) + table + held * 4 * sizeof(std::byte*);
+  };
   read(one, kMiB);
   EXPECT_EQ(prefixes.size(), 4u);
+  for (const std::size_t tokens : {24, 48, 72, 96}) least += beside(tokens);
+  EXPECT_EQ(prefixes.bytes(), prefixes.bytes_of_pages() + prefixes.bytes_beside_pages());
+  EXPECT_GE(prefixes.bytes_beside_pages(), least);
   // 96 tokens, and the half full pages that were copied: those of 24 and 72.
-  EXPECT_EQ(prefixes.bytes(), pages(96) + 2 * pages(16));
-  EXPECT_EQ(prefixes.bytes(), engine.pool->bytes_in_use());
+  EXPECT_EQ(prefixes.bytes_of_pages(), pages(96) + 2 * pages(16));
+  EXPECT_EQ(prefixes.bytes_of_pages(), engine.pool->bytes_in_use());
   read(one, kMiB);
   EXPECT_EQ(prefixes.size(), 4u) << "known already";
   const Tokens two_short(two.begin(), two.begin() + 60);
@@ -264,10 +274,10 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
   EXPECT_TRUE(prefixes.forget_one());
   EXPECT_EQ(found(one, 0), 72) << "two was used since, and of one's the longest goes first";
   EXPECT_EQ(found(two, 0), 48);
-  read(two_short, pages(48) + pages(16));
+  read(two_short, pages(48) + pages(16) + beside(24) + beside(48));
   EXPECT_EQ(found(one, 0), 0) << "no room for both";
   EXPECT_EQ(found(two, 0), 48);
-  EXPECT_EQ(prefixes.bytes(), engine.pool->bytes_in_use());
+  EXPECT_EQ(prefixes.bytes_of_pages(), engine.pool->bytes_in_use());
   while (prefixes.forget_one()) {
   }
   EXPECT_EQ(prefixes.bytes(), 0u);

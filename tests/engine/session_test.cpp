@@ -216,6 +216,32 @@ TEST(Session, LearnedPositionsEnd) {
   EXPECT_THROW(read("streaming:budget=32"), Error);
 }
 
+// With schedule `prompt` no eviction follows the prompt: attention that only one could read is not collected.
+TEST(Session, CollectsWhatCanStillDecide) {
+  const auto decoder = std::make_shared<Decoder>(small_model(), 1);
+  const auto collects = [&](const char* method, bool prompt) {
+    SessionOptions options;
+    options.method = parse_method(method);
+    Session session(decoder, options);
+    const std::vector<TokenId> tokens(60, 5);
+    if (!prompt) session.prefill(tokens);
+    Sequence& sequence = session.sequence();
+    if (prompt)
+      sequence.read(tokens);
+    else
+      sequence.read(7);
+    const Work work = sequence.next();
+    return work.weights != nullptr || work.queries;
+  };
+  for (const char* method : {"snapkv:budget=40", "h2o:budget=40,schedule=prompt", "adakv:budget=40",
+                             "expected-attention:budget=40,every=1,schedule=prompt"}) {
+    EXPECT_TRUE(collects(method, true)) << method;
+    EXPECT_FALSE(collects(method, false)) << method;
+  }
+  for (const char* method : {"snapkv:budget=40,schedule=prompt+step", "h2o:budget=40", "expected-attention:budget=40"})
+    for (const bool prompt : {true, false}) EXPECT_TRUE(collects(method, prompt)) << method;
+}
+
 TEST(AttentionRule, FollowsTheMethod) {
   const auto rule = [](const char* method, PositionKind kind = PositionKind::kRotary) {
     return attention_rule(parse_method(method), kind);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "palimpsest/eval/likelihood.h"
+#include "palimpsest/evict/legality.h"
 #include "tests/support/error_of.h"
 #include "tests/support/shared_dir.h"
 
@@ -65,7 +66,7 @@ TEST(Asker, AnswersAsASessionOfItsOwnWould) {
       try {
         set_option(options.method, "budget", "64");
         validate(options.method);
-        validate_pages(options.method, 64, 16);
+        check_legal(Scope::kHead, {.method = options.method, .budget = 64, .page_size = 16});
       } catch (const Error&) {
         set_option(options.method, "budget", "300");  // its defaults keep more than 64
       }

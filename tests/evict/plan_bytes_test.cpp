@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/step_loop.h"
 #include "palimpsest/evict/method_plan.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/evict/heap.h"
 
 namespace palimpsest::testing {
@@ -29,6 +28,11 @@ std::shared_ptr<Decoder> decoder() {
   return one;
 }
 
+StepLoop& loop() {
+  static StepLoop one(decoder());
+  return one;
+}
+
 struct Taken {
   std::size_t heap = 0, pages = 0;
 };
@@ -41,25 +45,15 @@ Taken live_through(const SessionOptions& options, const std::shared_ptr<const Me
   const long long before = heap_bytes;
   heap_peak = before;
   Sequence sequence(*decoder(), options, plan, nullptr, pool);
-  const auto step = [&](const SequenceStep& one) { decoder()->step({&one, 1}); };
-  for (std::span<const TokenId> rest = prompt; !rest.empty();) {
-    const auto chunk = rest.first(sequence.make_room(rest.size(), Moment::kPrompt, false));
-    rest = rest.subspan(chunk.size());
-    step(sequence.begin(chunk, false));
-    const bool repeats = rest.empty() && sequence.repeats();
-    sequence.end(chunk.size(), rest.empty() && !repeats ? Moment::kPromptEnd : Moment::kPrompt);
-    if (!repeats) continue;
-    for (std::size_t from = 0; from < prompt.size();) {
-      step(sequence.begin_repeat(prompt, from));
-      sequence.end_repeat();
-    }
-    sequence.end(0, Moment::kPromptEnd);
-  }
+  const auto run = [&] {
+    StepShare share{.sequence = &sequence}, *const one = &share;
+    loop().run_or_throw({&one, 1});
+  };
+  sequence.read(prompt);
+  while (sequence.stage() != Sequence::Stage::kIdle) run();
   for (int i = 0; i < kTokens; ++i) {
-    const TokenId token = prompt[static_cast<std::size_t>(i)];
-    sequence.make_room(1, Moment::kDecode, false);
-    step(sequence.begin({&token, 1}, false));
-    sequence.end(1, Moment::kDecode);
+    sequence.read(prompt[static_cast<std::size_t>(i)]);
+    run();
   }
   return {.heap = static_cast<std::size_t>(heap_peak - before), .pages = sequence.cache().bytes_peak()};
 }

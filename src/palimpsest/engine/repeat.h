@@ -1,4 +1,4 @@
-// A prompt that the model is asked to repeat, for policies that see what it looks at meanwhile (Needs::repeat).
+// A prompt that the model is asked to repeat, for policies that see what it looks at meanwhile (Signals::repeat).
 #pragma once
 
 #include <vector>

@@ -78,8 +78,7 @@ struct Scheduler::Job {
 Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Vocabulary> vocabulary,
                      const SchedulerOptions& options)
     : decoder_(std::move(decoder)), vocabulary_(std::move(vocabulary)), options_(options), loop_(decoder_) {
-  if (!decoder_->cache_options().pages)
-    fail("many requests at a time run on the CPU's own path: leave --portable and --device out");
+  static_cast<void>(plan_of({.prompt = {}, .method = {}}));  // throws where no method can share steps and pages
   if (options.chunk < 1 || options.max_sequences < 1 || options.max_queue < 1)
     fail("chunks of {} tokens, {} sequences, a queue of {}: give at least 1 of each", options.chunk,
          options.max_sequences, options.max_queue);

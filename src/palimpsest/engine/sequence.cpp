@@ -135,7 +135,6 @@ void Sequence::show(int coming, Moment moment) {
 
 void Sequence::read(std::span<const TokenId> prompt, bool all_logits) {
   assert(!prompt.empty());
-  if (!plan_->signals(Phase::kDecode).attention_window) evictor_.forget_window(*cache_);  // it is of one prompt
   stage_ = Stage::kPrompt;
   prompt_ = prompt;
   all_logits_ = all_logits;
@@ -177,6 +176,8 @@ std::size_t Sequence::tokens_next() const {
 Work Sequence::next() {
   assert(stage_ != Stage::kIdle);
   if (stage_ == Stage::kRepeat) return insert(next_repeated());
+  const bool begins = stage_ == Stage::kPrompt && read_ == 0;  // a window that is of one prompt begins with it
+  if (begins && !plan_->signals(Phase::kDecode).attention_window) evictor_.forget_window(*cache_);
   running_ = make_room();
   const auto tokens =
       stage_ == Stage::kDecode ? std::span<const TokenId>(&token_, 1) : prompt_.subspan(read_, running_);

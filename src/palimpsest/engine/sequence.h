@@ -1,7 +1,7 @@
 // What one sequence remembers: its cache, its method, and which tokens it has yet to read. It owns its stage:
 //
 //   read(prompt)   kPrompt   in chunks; each is followed by an eviction down to the budget
-//                  kRepeat   if its policy wants it, the model repeats the prompt, to be watched (Needs::repeat)
+//                  kRepeat   if its policy wants it, the model repeats the prompt, to be watched (Signals::repeat)
 //   read(token)    kDecode   one token, that was just sampled
 //
 // A step of the model (engine/step_loop.h) is next(), the model, done(). While the model runs, keys and values are

@@ -281,8 +281,7 @@ void Evictor::save(ByteWriter& out) const {
 
 void Evictor::load(ByteReader& in, const Cache& cache) {
   const int heads = cache.options().kv_heads;
-  const bool whole_layer = signals_.attention_window && signals_.attention_window->whole_layer;
-  for (int t = 0; whole_layer && t < cache.tables(); ++t)
+  for (int t = 0; signals_.whole_layer() && t < cache.tables(); ++t)
     in.require(std::ranges::equal(cache.table(t).position(), cache.table(t / heads * heads).position()),
                "heads of a layer that keep different tokens");
   if (!method_.splits_at_prompt_end()) return;

@@ -96,7 +96,7 @@ constexpr std::array kKeys = {
         set_count<&Method::refresh, 0>, get_count<&Method::refresh>},
     Key{"mechanism", "HOW", "in-place (into victims' slots), shift, gather, block (whole pages), append or merge",
         set_choice<&Method::mechanism, kMechanisms>, get_choice<&Method::mechanism, kMechanisms>},
-    Key{"gamma", "TIMES", "of merge: so many times the budget's tokens are remembered; 1: none is merged",
+    Key{"gamma", "1..64", "of merge: so many times the budget's tokens are remembered; 1: none is merged",
         set_count<&Method::gamma, 1>, get_count<&Method::gamma>},
     Key{"tau", "0..1", "of merge: a token joins one that it is as similar to; 1: none",
         [](Method& m, Text key, Text value) { m.tau = static_cast<float>(parse_real(value, key, 0, 1)); },
