@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "palimpsest/engine/lent_sequence.h"
 #include "palimpsest/engine/scheduler.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
@@ -46,6 +47,8 @@ struct Answer final : RequestListener {
   std::atomic<bool> open = true;
   std::size_t enough = SIZE_MAX;
   std::vector<std::byte> snapshot;
+  bool hold = false;  // do not write what is kept now, but hold it
+  std::shared_ptr<const KeptSequence> held;
 
   bool ready() override { return open; }
   bool written(const Written& token) override {
@@ -54,9 +57,14 @@ struct Answer final : RequestListener {
     logprobs.push_back(token.logprob);
     return tokens.size() < enough;
   }
-  void kept(std::vector<std::byte> packed) override {
+  void kept(std::shared_ptr<const KeptSequence> sequence) override {
     EXPECT_EQ(ended, 0);
-    snapshot = std::move(packed);
+    if (hold) {
+      held = std::move(sequence);
+      return;
+    }
+    ByteWriter out([&](std::span<const std::byte> data) { snapshot.insert(snapshot.end(), data.begin(), data.end()); });
+    sequence->write(out);
   }
   void finished(Finish finish, const Usage& u) override {
     how = finish;

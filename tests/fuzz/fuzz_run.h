@@ -19,10 +19,10 @@ struct FuzzReport {
 
 struct FuzzTarget {
   std::string name;                                    // of the program
-  std::vector<Mutator> files;                          // without faults
+  std::vector<Mutator> files = {};                     // without faults
   std::function<void(Bytes&)> repair = [](Bytes&) {};  // after the damage: checksums
   // Input `i`, made of file `which`. Throws, but for Error, what is a fault of the program.
-  std::function<FuzzReport(const Bytes&, std::size_t which, long long i)> load;
+  std::function<FuzzReport(const Bytes&, std::size_t which, long long i)> load = {};
 };
 
 // The program: its exit code.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 
 #include "palimpsest/core/checksum.h"
 #include "palimpsest/core/error.h"
@@ -46,8 +47,10 @@ void go_on(Subject& subject, long long i) {
     session.prefill(std::vector<TokenId>(30, 5));
     session.decode(3);
   }
-  if (const char* const fault = session.cache().fault())
-    throw std::logic_error(std::string("has come to a fault: ") + fault);
+  // Keys and values may be of any size, so scores that follow from them may overflow.
+  const char* const fault = session.cache().fault();
+  if (fault != nullptr && std::string_view(fault) == "a score that is not a number") throw Error(fault);
+  if (fault != nullptr) throw std::logic_error(std::string("has come to a fault: ") + fault);
 }
 
 std::string complaint_of(const std::function<void()>& action) {
@@ -86,7 +89,9 @@ FuzzTarget snapshots() {
     if (!report.accepted) return report;
     report.complaint = complaint_of([&] { go_on(subject, i); });
     if (!report.complaint.empty()) return report;
-    Bytes again = pack_snapshot(subject.valid.decoder->model(), subject.session.sequence(), nullptr, {});
+    Bytes again;
+    ByteWriter out([&](std::span<const std::byte> data) { again.insert(again.end(), data.begin(), data.end()); });
+    serialize_snapshot(out, subject.valid.decoder->model(), subject.session.sequence(), nullptr, {});
     append_checksum(again);
     if (const auto complaint = complaint_of([&] { restore(subject, again); }); !complaint.empty())
       throw std::logic_error("what it saved then is refused: " + complaint);

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "palimpsest/engine/snapshot.h"
-#include "palimpsest/model/synthetic.h"
+#include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/support/scorer_file.h"
 

@@ -119,6 +119,11 @@ class Cache {
   // Reads the beginning: whether the rest may suit these options.
   static bool same_kind(const CacheOptions& options, ByteReader& in);
   void load(ByteReader& in);
+  // The same in parts, for a cache without a token: its pages are taken by the pool's thread, at most `max` at a call
+  // (false: there are more), the rest may be done by any. After an Error only clear() may follow.
+  void load_tables(ByteReader& in);
+  bool take_pages(int max);
+  void load_pages(ByteReader& in);
   // Which invariant does not hold: of a table (SlotTable::fault), between tables, of statistics; nullptr: all hold.
   const char* fault() const;
 

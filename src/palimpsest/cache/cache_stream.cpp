@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <climits>
 #include <cmath>
 
 #include "palimpsest/cache/cache.h"
@@ -95,38 +96,57 @@ const char* Cache::fault_across_tables() const {
 }
 
 void Cache::load(ByteReader& in) {
-  assert(options_.pages);
-  clear();
-  bool edited = false;
-  in.require(same_kind(options_, in, edited), "a cache of another shape, type, page size or method");
   try {
-    dropped_ = in.get<long long>();
-    for (SlotTable& table : tables_) table.load(in, edited);
-    if (options_.head_floats > 0) {
-      const std::size_t count = of_heads_.size();
-      of_heads_ = in.array<float>();
-      const bool same = of_heads_.size() == count;
-      of_heads_.resize(count);
-      in.require(same, "statistics of heads that do not fit");
-    }
-    if (const char* const found = fault_across_tables()) in.damaged(found);
-    for (std::size_t t = 0; t < merged_.size(); ++t) merged_[t].load(in, tables_[t]);
-    for (std::size_t h = 0; h < blocks_.size(); ++h) {
-      const SlotTable& table = tables_[options_.shared ? 0 : h];
-      blocks_[h].assign(static_cast<std::size_t>(table.pages()), nullptr);
-      for (int page = 0; page < table.pages(); ++page) {
-        if (!table.mapped(page)) continue;
-        const auto bytes = in.bytes(pool_->page_bytes());
-        std::byte*& to = blocks_[h][static_cast<std::size_t>(page)];
-        to = take();
-        std::memcpy(to, bytes.data(), bytes.size());
-      }
-    }
+    load_tables(in);
+    take_pages(INT_MAX);
+    load_pages(in);
   } catch (...) {
     dropped_ = 0;
     clear();
     throw;
   }
+}
+
+void Cache::load_tables(ByteReader& in) {
+  assert(options_.pages);
+  clear();
+  bool edited = false;
+  in.require(same_kind(options_, in, edited), "a cache of another shape, type, page size or method");
+  dropped_ = in.get<long long>();
+  for (SlotTable& table : tables_) table.load(in, edited);
+  if (options_.head_floats > 0) {
+    const std::size_t count = of_heads_.size();
+    of_heads_ = in.array<float>();
+    const bool same = of_heads_.size() == count;
+    of_heads_.resize(count);
+    in.require(same, "statistics of heads that do not fit");
+  }
+  if (const char* const found = fault_across_tables()) in.damaged(found);
+  for (std::size_t t = 0; t < merged_.size(); ++t) merged_[t].load(in, tables_[t]);
+  for (std::size_t h = 0; h < blocks_.size(); ++h)
+    blocks_[h].assign(static_cast<std::size_t>(tables_[options_.shared ? 0 : h].pages()), nullptr);
+}
+
+bool Cache::take_pages(int max) {
+  for (std::size_t h = 0; h < blocks_.size(); ++h) {
+    const SlotTable& table = tables_[options_.shared ? 0 : h];
+    for (int page = 0; page < table.pages(); ++page) {
+      std::byte*& to = blocks_[h][static_cast<std::size_t>(page)];
+      if (to != nullptr || !table.mapped(page)) continue;
+      if (max-- <= 0) return false;
+      to = take();
+    }
+  }
+  return true;
+}
+
+void Cache::load_pages(ByteReader& in) {
+  for (const auto& blocks : blocks_)
+    for (std::byte* const page : blocks) {
+      if (page == nullptr) continue;
+      const auto bytes = in.bytes(pool_->page_bytes());
+      std::memcpy(page, bytes.data(), bytes.size());
+    }
   refresh_views();
 }
 

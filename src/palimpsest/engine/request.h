@@ -15,6 +15,7 @@
 
 namespace palimpsest {
 
+class KeptSequence;
 class Snapshot;
 
 using Clock = std::chrono::steady_clock;
@@ -65,8 +66,9 @@ class RequestListener {
   virtual ~RequestListener() = default;
   // Asked before every step: false, and the sequence waits (a reader that is too slow), keeping its pages.
   virtual bool ready() { return true; }
-  virtual bool written(const Written& token) = 0;                // false: enough
-  virtual void kept(std::vector<std::byte>) {}                   // a snapshot's bytes, before finished()
+  virtual bool written(const Written& token) = 0;  // false: enough
+  // Before finished(). Writing it is for another thread; its pages are the sequence's until it is let go.
+  virtual void kept(std::shared_ptr<const KeptSequence>) {}
   virtual void finished(Finish finish, const Usage& usage) = 0;  // the last call, and exactly one
 };
 

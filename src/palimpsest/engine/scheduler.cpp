@@ -10,6 +10,7 @@
 #include <spdlog/spdlog.h>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/engine/lent_sequence.h"
 #include "palimpsest/engine/repeat.h"
 #include "palimpsest/engine/snapshot.h"
 
@@ -64,8 +65,9 @@ struct Scheduler::Job {
   std::unique_ptr<Sampler> sampler;
   TokenId next = -1;  // the token that was written last
   std::vector<std::pair<TokenId, float>> top;
-  std::vector<TokenId> order;    // of the vocabulary, to find the likeliest
-  long long evicted_before = 0;  // from the cache that was gone on from
+  std::vector<TokenId> order;             // of the vocabulary, to find the likeliest
+  long long evicted_before = 0;           // from the cache that was gone on from
+  std::shared_ptr<SnapshotLoad> loading;  // has the sequence, and what it is promised
   std::optional<Finish> over;
 
   JobShare share;        // in this step,
@@ -203,23 +205,26 @@ SchedulerLoad Scheduler::load() const {
 // Calls the listener, who may throw what he likes.
 void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
   assert(!job.over);
-  if (job.request.keep && (finish == Finish::kEnd || finish == Finish::kStopped || finish == Finish::kLength)) {
-    try {
-      // An end-of-text token is never read.
-      const SnapshotText text{.tokens = {}, .unread = finish == Finish::kEnd ? -1 : job.next};
-      job.listener->kept(pack_snapshot(decoder_->model(), *job.sequence, job.sampler.get(), text));
-    } catch (...) {
-      finish = Finish::kFailed;
-      error = said_why("the sequence was not kept: ");
-    }
-  }
-  job.over = finish;
   if (job.sequence != nullptr) {
     const Cache& cache = job.sequence->cache();
     job.usage.evicted = cache.evicted() - job.evicted_before;
     job.usage.cache_tokens = cache.live();
     job.usage.cache_bytes_peak = cache.bytes_peak();
   }
+  if (job.request.keep && (finish == Finish::kEnd || finish == Finish::kStopped || finish == Finish::kLength)) {
+    try {
+      // An end-of-text token is never read.
+      SnapshotText text{.tokens = {}, .unread = finish == Finish::kEnd ? -1 : job.next};
+      auto kept = std::make_shared<const KeptSequence>(decoder_, std::move(job.sequence), std::move(job.sampler),
+                                                       std::move(text), job.need, returns_);
+      job.need = 0;
+      job.listener->kept(std::move(kept));
+    } catch (...) {
+      finish = Finish::kFailed;
+      error = said_why("the sequence was not kept: ");
+    }
+  }
+  job.over = finish;
   job.usage.total_ms = ms_since(job.submitted);
   job.usage.error = std::move(error);
   try {
@@ -290,7 +295,7 @@ void Scheduler::admit() {
       make_sequence(job);
       go_on_from_kept(job);  // before kept beginnings give way to others: this one's pages stay then
       keep_promises();
-      if (job.request.resume != nullptr) restore(job);
+      if (job.request.resume != nullptr) begin_to_load(job);
     } catch (...) {
       fail_job(job);
     }
@@ -315,9 +320,33 @@ void Scheduler::keep_promises() {
   pool_->reserve(0);
 }
 
+void Scheduler::begin_to_load(Job& job) {
+  job.loading = loader_.begin(std::move(job.request.resume), std::move(job.sequence), job.need);
+  job.need = 0;
+}
+
+bool Scheduler::load_some() {
+  bool waits = false;
+  for (auto& job : running_) {
+    if (job->over || job->loading == nullptr) continue;
+    try {
+      if (auto sequence = loader_.advance(job->loading))
+        restore(*job, std::move(sequence));
+      else
+        waits = true;
+    } catch (...) {
+      fail_job(*job);
+    }
+  }
+  return waits;
+}
+
 // The cache of one that goes on from a snapshot.
-void Scheduler::restore(Job& job) {
-  std::exchange(job.request.resume, nullptr)->load(*job.sequence);
+void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
+  job.need = job.loading->promised();
+  job.loading.reset();
+  job.sequence = std::move(sequence);
+  job.share.sequence = job.sequence.get();
   if (job.request.prompt.empty())
     job.sequence->read(job.next);
   else
@@ -365,12 +394,14 @@ void Scheduler::share_out() {
   int left = options_.step_tokens;
   for (auto& job : running_) {
     job->begun = false;
-    if (job->over || job->sequence->stage() != Sequence::Stage::kDecode || !job->listener->ready()) continue;
+    if (job->over || job->loading || job->sequence->stage() != Sequence::Stage::kDecode || !job->listener->ready())
+      continue;
     begin(*job);
     --left;
   }
   for (auto& job : running_) {
-    if (job->over || job->begun || job->sequence->stage() == Sequence::Stage::kDecode || left < options_.chunk)
+    if (job->over || job->loading || job->begun || job->sequence->stage() == Sequence::Stage::kDecode ||
+        left < options_.chunk)
       continue;
     try {
       go_on_from_kept(*job);  // somebody may have come further since
@@ -449,7 +480,9 @@ void Scheduler::advance(Job& job, std::span<const float> logits) {
 }
 
 void Scheduler::clear_away() {
+  const std::size_t returned = returns_->collect();
   const std::lock_guard lock(mutex_);
+  load_.promised_bytes -= returned;
   int ended = 0;
   for (auto& job : running_) {
     if (!job->over) continue;
@@ -480,13 +513,14 @@ bool Scheduler::step() {
   end_some();
   clear_away();
   admit();
+  const bool loading = load_some();
   share_out();
   long long prompt = 0, written = 0;
   bool stepped = false;
   for (const Rotation rotation : {Rotation::kNever, Rotation::kAtWrite, Rotation::kLate, Rotation::kRecompute}) {
     group_.clear();
     for (auto& job : running_)
-      if (job->begun && job->sequence->rule().rotation == rotation) group_.push_back(&job->share);
+      if (job->begun && !job->over && job->sequence->rule().rotation == rotation) group_.push_back(&job->share);
     if (group_.empty()) continue;
     stepped = true;
     loop_.run(group_, [&](StepShare& share) {
@@ -499,11 +533,12 @@ bool Scheduler::step() {
   }
   const bool ended = std::ranges::any_of(running_, [](const auto& job) { return job->over.has_value(); });
   clear_away();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (loading && !stepped && !ended) changed_.wait_for(lock, std::chrono::milliseconds(1), [&] { return woken_; });
   if (stepped) ++load_.steps;
   load_.prompt_tokens += prompt;
   load_.tokens += written;
-  return stepped || ended;
+  return stepped || ended || loading;
 }
 
 void Scheduler::run(std::stop_token stop) {

@@ -27,6 +27,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/prefix_cache.h"
 #include "palimpsest/engine/request.h"
+#include "palimpsest/engine/snapshot_loader.h"
 #include "palimpsest/engine/step_loop.h"
 #include "palimpsest/text/vocabulary.h"
 
@@ -95,7 +96,9 @@ class Scheduler {
   void admit();
   void make_sequence(Job& job);
   void keep_promises();
-  void restore(Job& job);
+  void begin_to_load(Job& job);
+  bool load_some();  // caches that come from snapshots: whether any is not there yet
+  void restore(Job& job, std::unique_ptr<Sequence> sequence);
   void go_on_from_kept(Job& job);
   bool read_by_another(const Job& job) const;
   std::unique_ptr<Job> take_gone(const std::unordered_set<std::uint64_t>& cancelled, Clock::time_point now);
@@ -116,6 +119,12 @@ class Scheduler {
   std::vector<TokenId> repeat_;  // SessionOptions::repeat
   std::shared_ptr<PagePool> pool_;
   std::shared_ptr<Workers> workers_;
+  // Closed after all that hold pages were destroyed.
+  std::shared_ptr<SequenceReturns> returns_ = std::make_shared<SequenceReturns>();
+  struct Closing {
+    SequenceReturns& returns;
+    ~Closing() { returns.close(); }
+  } closing_{*returns_};
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable_any changed_;
@@ -131,6 +140,7 @@ class Scheduler {
   long long prefix_hits_ = 0;
   StepLoop loop_;
   std::vector<StepShare*> group_;  // that take part, with keys that are rotated alike
+  SnapshotLoader loader_{returns_, [this] { wake(); }};
 };
 
 }  // namespace palimpsest

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <climits>
 #include <utility>
 
 #include "palimpsest/attention/read_rows.h"
@@ -372,21 +373,30 @@ bool Sequence::accepts(const MethodPlan& plan, ByteReader in) {
 }
 
 void Sequence::load(ByteReader& in) {
-  clear();
-  const Method& m = options_.method;
-  std::vector<TokenId> window = in.array<TokenId>();
-  in.require(window.size() <= (m.cache ? 0 : static_cast<std::size_t>(m.budget)), "a window that the method has not");
-  cache_->load(in);
   try {
-    for (int t = 0; t < cache_->tables(); ++t)
-      if (const MergedTokens* const merged = cache_->merged(t); merged != nullptr && !merged->tokens().empty())
-        in.require(merged->own_places() == (m.places == Places::kOwn), "merged tokens of another method");
-    evictor_.load(in, *cache_);
+    load_tables(in);
+    take_pages(INT_MAX);
+    load_pages(in);
   } catch (...) {
     clear();
     throw;
   }
-  window_ = std::move(window);
+}
+
+void Sequence::load_tables(ByteReader& in) {
+  clear();
+  const Method& m = options_.method;
+  window_ = in.array<TokenId>();
+  in.require(window_.size() <= (m.cache ? 0 : static_cast<std::size_t>(m.budget)), "a window that the method has not");
+  cache_->load_tables(in);
+  for (int t = 0; t < cache_->tables(); ++t)
+    if (const MergedTokens* const merged = cache_->merged(t); merged != nullptr && !merged->tokens().empty())
+      in.require(merged->own_places() == (m.places == Places::kOwn), "merged tokens of another method");
+}
+
+void Sequence::load_pages(ByteReader& in) {
+  cache_->load_pages(in);
+  evictor_.load(in, *cache_);
 }
 
 void Sequence::clear() {

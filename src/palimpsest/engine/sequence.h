@@ -96,6 +96,10 @@ class Sequence final : AttentionReceiver {
   // Whether they were saved with a cache of the plan's shape, type and page size.
   static bool accepts(const MethodPlan& plan, ByteReader in);
   void load(ByteReader& in);  // throws Error and is empty then
+  // The same in parts, see Cache::load_tables.
+  void load_tables(ByteReader& in);
+  bool take_pages(int max) { return cache_->take_pages(max); }
+  void load_pages(ByteReader& in);
 
   const SessionOptions& options() const { return options_; }
   const Cache& cache() const { return *cache_; }

@@ -80,9 +80,11 @@ void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& seq
   sequence.save(out);
 }
 
-void save_snapshot(const std::string& path, const Session& session, const Sampler* sampler, const SnapshotText& text) {
+bool write_snapshot(const std::string& path, const std::function<void(ByteWriter&)>& serialize, std::size_t max_bytes) {
+  struct TooLarge {};
   NewFile file(path);
   Checksum sum;
+  std::size_t bytes = sizeof(std::uint64_t);
   std::vector<std::byte> buffer;  // many small pieces
   const auto flush = [&] {
     sum.add(buffer);
@@ -90,33 +92,27 @@ void save_snapshot(const std::string& path, const Session& session, const Sample
     buffer.clear();
   };
   ByteWriter out([&](std::span<const std::byte> data) {
+    bytes += data.size();
+    if (bytes > max_bytes) throw TooLarge();
     buffer.insert(buffer.end(), data.begin(), data.end());
     if (buffer.size() > (1 << 20)) flush();
   });
-  serialize_snapshot(out, session.decoder().model(), session.sequence(), sampler, text);
+  try {
+    serialize(out);
+  } catch (const TooLarge&) {
+    return false;
+  }
   flush();
   const std::uint64_t checksum = sum.value();
   file.write(std::as_bytes(std::span(&checksum, 1)));
   file.commit();
+  return true;
 }
 
-std::vector<std::byte> pack_snapshot(const Model& model, const Sequence& sequence, const Sampler* sampler,
-                                     const SnapshotText& text) {
-  std::vector<std::byte> bytes;
-  bytes.reserve(sequence.cache().bytes_in_use() + 4096);
-  ByteWriter out([&](std::span<const std::byte> data) { bytes.insert(bytes.end(), data.begin(), data.end()); });
-  serialize_snapshot(out, model, sequence, sampler, text);
-  return bytes;
-}
-
-void write_snapshot(const std::string& path, std::span<const std::byte> packed) {
-  NewFile file(path);
-  file.write(packed);
-  Checksum sum;
-  sum.add(packed);
-  const std::uint64_t checksum = sum.value();
-  file.write(std::as_bytes(std::span(&checksum, 1)));
-  file.commit();
+void save_snapshot(const std::string& path, const Session& session, const Sampler* sampler, const SnapshotText& text) {
+  write_snapshot(path, [&](ByteWriter& out) {
+    serialize_snapshot(out, session.decoder().model(), session.sequence(), sampler, text);
+  });
 }
 
 Snapshot::Snapshot(const std::string& path, const Model& model, const std::string& name)
@@ -176,7 +172,11 @@ void Snapshot::resume(Sampler& fresh) const {
 void Snapshot::load(Sequence& sequence) const {
   ByteReader in = rest_;
   sequence.load(in);
-  in.require(in.bytes(8).size() == 8 && in.at_end(), "there is something after its end");
+  require_end(in);
+}
+
+void Snapshot::require_end(ByteReader& rest) {
+  rest.require(rest.bytes(8).size() == 8 && rest.at_end(), "there is something after its end");
 }
 
 SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* sampler) {

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,10 +40,9 @@ SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* s
 // A snapshot's bytes but the checksum of them all, which ends the file.
 void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& sequence, const Sampler* sampler,
                         const SnapshotText& text);
-// The same in two halves each, for those who step in one thread, and read and write files in others.
-std::vector<std::byte> pack_snapshot(const Model& model, const Sequence& sequence, const Sampler* sampler,
-                                     const SnapshotText& text);
-void write_snapshot(const std::string& path, std::span<const std::byte> packed);
+// Writes a file of what `serialize` writes and its checksum. false, and no file: it would have more than `max_bytes`.
+bool write_snapshot(const std::string& path, const std::function<void(ByteWriter&)>& serialize,
+                    std::size_t max_bytes = SIZE_MAX);
 
 class Snapshot {  // a file, found to be whole and of this model; it may be replaced or removed meanwhile
  public:
@@ -56,6 +56,9 @@ class Snapshot {  // a file, found to be whole and of this model; it may be repl
   void check(const MethodPlan& plan) const;  // throws Error for one of another method or kind of cache
   void resume(Sampler& fresh) const;         // throws Error if there was none
   void load(Sequence& sequence) const;       // of one that was checked; throws Error, with the sequence empty then
+  // For those who load it in parts: what Sequence::load_tables reads, and after load_pages has read the rest.
+  ByteReader sequence_bytes() const { return rest_; }
+  static void require_end(ByteReader& rest);
 
  private:
   MappedFile file_;

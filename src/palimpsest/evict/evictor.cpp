@@ -12,6 +12,20 @@
 #include "palimpsest/evict/legality.h"
 
 namespace palimpsest {
+namespace {
+
+// Whether two tables with the same victims stay alike: tokens, pages and the order of free slots.
+bool alike(const SlotTable& a, const SlotTable& b, Mechanism mechanism) {
+  if (!std::ranges::equal(a.position(), b.position()) || a.free_slots() != b.free_slots()) return false;
+  for (int page = 0; page < a.pages(); ++page)
+    if (a.mapped(page) != b.mapped(page)) return false;
+  if (mechanism == Mechanism::kShift || mechanism == Mechanism::kGather) return true;  // these have no order
+  for (int i = 0; i < a.free_slots(); ++i)
+    if (a.next_slot({}, i) != b.next_slot({}, i)) return false;
+  return true;
+}
+
+}  // namespace
 
 Evictor::Evictor(const MethodPlan& plan)
     : method_(plan.method()),
@@ -282,7 +296,7 @@ void Evictor::save(ByteWriter& out) const {
 void Evictor::load(ByteReader& in, const Cache& cache) {
   const int heads = cache.options().kv_heads;
   for (int t = 0; signals_.whole_layer() && t < cache.tables(); ++t)
-    in.require(std::ranges::equal(cache.table(t).position(), cache.table(t / heads * heads).position()),
+    in.require(alike(cache.table(t), cache.table(t / heads * heads), cache.options().mechanism),
                "heads of a layer that keep different tokens");
   if (!method_.splits_at_prompt_end()) return;
   std::vector<int> budgets = in.array<int>();

@@ -32,7 +32,7 @@ struct Event {
   bool last = false;           // then the rest is set
   Finish finish = Finish::kCancelled;
   Usage usage = {};
-  std::vector<std::byte> kept = {};  // the sequence, if that was asked for: RequestListener::kept
+  std::shared_ptr<const KeptSequence> kept = {};  // the sequence, if that was asked for: RequestListener::kept
 };
 
 // The events of all choices of one HTTP request.
@@ -67,7 +67,7 @@ class Answer final : public RequestListener {
 
   bool ready() override { return !mailbox_->full(); }
   bool written(const Written& token) override;
-  void kept(std::vector<std::byte> packed) override { kept_ = std::move(packed); }
+  void kept(std::shared_ptr<const KeptSequence> sequence) override { kept_ = std::move(sequence); }
   void finished(Finish finish, const Usage& usage) override;
 
  private:
@@ -83,7 +83,7 @@ class Answer final : public RequestListener {
   long long read_ = 0, shown_ = 0;  // characters of the text: so far, and let out
   std::deque<TokenLog> held_;
   std::optional<Clock::time_point> last_;
-  std::vector<std::byte> kept_;
+  std::shared_ptr<const KeptSequence> kept_;
 };
 
 }  // namespace palimpsest

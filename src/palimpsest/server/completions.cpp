@@ -135,7 +135,7 @@ class Exchange {
     if (reason == nullptr) return failure(event);
     if (request_.save.empty()) return {};
     try {
-      session_ = service_->sessions().save(request_.save, event.kept);
+      session_ = service_->sessions().save(request_.save, *event.kept);
     } catch (...) {
       return current_error();
     }

@@ -76,19 +76,20 @@ Json Sessions::list() const {
   return all;
 }
 
-Json Sessions::save(const std::string& name, std::span<const std::byte> packed) {
+Json Sessions::save(const std::string& name, const KeptSequence& sequence) {
   const std::lock_guard lock(mutex_);
   std::size_t others = 0;
   for (const Json& each : list())
     if (each["id"] != name) others += each["bytes"].get<std::size_t>();
-  if (packed.size() > most_bytes_ || others > most_bytes_ - packed.size())
-    throw ApiError(507, "server_error",
-                   fmt::format("the session needs {} bytes, others have {} and all may have {} (--session-space): "
-                               "delete some, or choose a smaller budget",
-                               packed.size(), others, most_bytes_),
-                   "session.save", "session_space");
+  const std::size_t left = most_bytes_ - std::min(others, most_bytes_);
   try {
-    write_snapshot(path(name), packed);
+    if (!write_snapshot(
+            path(name), [&](ByteWriter& out) { sequence.write(out); }, left))
+      throw ApiError(507, "server_error",
+                     fmt::format("the session needs more than {} bytes, others have {} and all may have {} "
+                                 "(--session-space): delete some, or choose a smaller budget",
+                                 left, others, most_bytes_),
+                     "session.save", "session_space");
   } catch (const Error& error) {  // the disk's fault, not the client's
     throw ApiError(507, "server_error", error.what(), "session.save", "session_space");
   }

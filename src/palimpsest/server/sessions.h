@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/lent_sequence.h"
 #include "palimpsest/server/api_error.h"
 
 namespace palimpsest {
@@ -24,7 +24,7 @@ class Sessions {
 
   // From any thread; `name` must be one. What the clients see of a session: {"id", "object", "created", "bytes"}.
   Json list() const;
-  Json save(const std::string& name, std::span<const std::byte> packed);  // in the place of an older one; throws 507
+  Json save(const std::string& name, const KeptSequence& sequence);  // in the place of an older one; throws 507
   std::shared_ptr<const Snapshot> open(const std::string& name, const Model& model) const;  // throws 404, Error
   void remove(const std::string& name);                                                     // throws 404
 

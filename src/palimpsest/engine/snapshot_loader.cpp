@@ -1,0 +1,103 @@
+#include "palimpsest/engine/snapshot_loader.h"
+
+#include <exception>
+#include <utility>
+
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr int kPagesAStep = 1024;  // taken in one step of the stepping thread: some 50 microseconds
+
+}  // namespace
+
+SnapshotLoad::SnapshotLoad(std::shared_ptr<const Snapshot> snapshot, std::unique_ptr<Sequence> sequence,
+                           std::shared_ptr<SequenceReturns> returns)
+    : snapshot_(std::move(snapshot)),
+      sequence_(std::move(sequence)),
+      returns_(std::move(returns)),
+      rest_(snapshot_->sequence_bytes()) {
+  returns_->expect_one();
+}
+
+SnapshotLoad::~SnapshotLoad() {
+  const std::size_t promised = sequence_ == nullptr ? 0 : promised_;
+  returns_->give_back(std::move(sequence_), promised);
+}
+
+void SnapshotLoad::work() noexcept {
+  try {
+    if (state_ == State::kReading) {
+      sequence_->load_tables(rest_);
+      state_ = State::kTaking;
+    } else {
+      sequence_->load_pages(rest_);
+      Snapshot::require_end(rest_);
+      state_ = State::kDone;
+    }
+  } catch (const std::exception& error) {
+    error_ = error.what();
+    state_ = State::kFailed;
+  }
+}
+
+SnapshotLoader::SnapshotLoader(std::shared_ptr<SequenceReturns> returns, std::function<void()> wake)
+    : returns_(std::move(returns)), wake_(std::move(wake)) {}
+
+SnapshotLoader::~SnapshotLoader() {
+  thread_.request_stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::shared_ptr<SnapshotLoad> SnapshotLoader::begin(std::shared_ptr<const Snapshot> snapshot,
+                                                    std::unique_ptr<Sequence> sequence, std::size_t promised) {
+  if (!thread_.joinable()) thread_ = std::jthread([this](std::stop_token stop) { run(std::move(stop)); });
+  std::shared_ptr<SnapshotLoad> load(
+      new SnapshotLoad(std::move(snapshot), std::move(sequence), returns_));  // NOLINT: private
+  hand_over(load);
+  load->promised_ = promised;  // until here it is the caller's
+  return load;
+}
+
+void SnapshotLoader::hand_over(std::shared_ptr<SnapshotLoad> load) {
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(load));
+  came_.notify_one();
+}
+
+std::unique_ptr<Sequence> SnapshotLoader::advance(const std::shared_ptr<SnapshotLoad>& load) {
+  switch (load->state_) {
+    case SnapshotLoad::State::kTaking:
+      if (load->sequence_->take_pages(kPagesAStep)) {
+        load->state_ = SnapshotLoad::State::kCopying;
+        hand_over(load);
+      } else {
+        wake_();  // there are more to take
+      }
+      return nullptr;
+    case SnapshotLoad::State::kDone:
+      return std::move(load->sequence_);
+    case SnapshotLoad::State::kFailed:
+      throw Error(load->error_);
+    default:
+      return nullptr;
+  }
+}
+
+void SnapshotLoader::run(std::stop_token stop) {
+  for (;;) {
+    std::shared_ptr<SnapshotLoad> load;
+    {
+      std::unique_lock lock(mutex_);
+      if (!came_.wait(lock, stop, [&] { return !queue_.empty(); }) || stop.stop_requested()) return;
+      load = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    if (load.use_count() > 1) load->work();  // else it was given up
+    load.reset();
+    wake_();
+  }
+}
+
+}  // namespace palimpsest
