@@ -78,15 +78,16 @@ INSTANTIATE_TEST_SUITE_P(Mechanisms, CacheWithoutMemory,
                          ::testing::Values(Mechanism::kInPlace, Mechanism::kShift, Mechanism::kGather,
                                            Mechanism::kBlock, Mechanism::kAppend, Mechanism::kMerge));
 
-// PALIMPSEST_CACHE_OPERATIONS=1000000 for the long form.
+// PALIMPSEST_CACHE_OPERATIONS=1000000 for the long form; PALIMPSEST_CACHE_HERD=n begins with the n-th herd.
 TEST(CachesUnderFailure, AreAsBeforeAfterEachRollback) {
   const char* const wanted = std::getenv("PALIMPSEST_CACHE_OPERATIONS");
   const int operations = wanted == nullptr ? 4000 : std::atoi(wanted);
+  const char* const first = std::getenv("PALIMPSEST_CACHE_HERD");
   constexpr CacheType kTypes[] = {CacheType::kF16, CacheType::kF32, CacheType::kBF16, CacheType::kQ8_0};
   constexpr int kHerd = 500;  // operations of one herd: then come other caches
   Pair::counts() = {};
   long long forks = 0, copied = 0;
-  for (int done = 0, seed = 1; done < operations && !HasFatalFailure(); done += kHerd, ++seed) {
+  for (int done = 0, seed = first == nullptr ? 1 : std::atoi(first); done < operations && !HasFatalFailure(); done += kHerd, ++seed) {
     Herd herd(kTypes[seed % 4], seed % 3 == 0 ? 48 : 16, static_cast<unsigned>(seed), true);
     for (int i = 0; i < kHerd && !HasFatalFailure(); ++i) {
       SCOPED_TRACE("herd " + std::to_string(seed) + " operation " + std::to_string(i));

@@ -155,8 +155,8 @@ class Cache {
     std::vector<SlotChange> tables;         // [table]
     std::vector<std::vector<int>> victims;  // [table] of an edit
     std::vector<Copy> copies;
-    // For the copies, one for each of the table's heads, nullptr: no other cache has it any more; then gathered heads'
-    // new pages; then newly mapped ones.
+    // Those newly mapped; for the copies one for each of the table's heads, nullptr: no other cache has it any more;
+    // gathered heads' new pages.
     std::vector<std::byte*> pages;
     // Of a change that is carried out on copies: what the tables become, what moves, what merged tokens become.
     std::vector<SlotTable> simulated;
@@ -177,7 +177,8 @@ class Cache {
   void end() noexcept;
   // These take from the prepared pages on and return the first that is left.
   std::byte* const* carry_bytes(std::byte* const* page, Workers* workers) noexcept;
-  std::byte* const* follow_pages(int table, std::byte* const* page) noexcept;
+  std::byte* const* map_pages(int table, std::byte* const* page) noexcept;
+  void unmap_pages(int table) noexcept;
   void held(std::size_t pages) noexcept;
 
   void refresh_views() noexcept;

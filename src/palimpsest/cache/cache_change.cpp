@@ -189,7 +189,7 @@ bool Cache::gathers(int t) const {
 void Cache::acquire() {
   Pending& p = pending_;
   for (int t = 0; lent_pages_ > 0 && t < tables(); ++t) add_copies(t);
-  std::size_t pages = 0, most = 0;
+  std::size_t mapped_pages = 0, copies = 0, gathered = 0;
   for (int t = 0; t < tables(); ++t) {
     const SlotChange& change = p.tables[at(t)];
     const bool simulated = !p.simulated.empty();
@@ -198,23 +198,28 @@ void Cache::acquire() {
     const int after = simulated ? p.simulated[at(t)].pages() : table(t).pages() + mapped;
     for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
       if (mapped > 0) reserve_for(blocks, at(after));
-      pages += at(mapped) + (gathers(t) ? blocks.size() : 0);
+      mapped_pages += at(mapped);
+      gathered += gathers(t) ? blocks.size() : 0;
     });
     if (MergedTokens* const tokens = merged(t); tokens != nullptr && mapped > 0)
       tokens->reserve_slots(after * options_.page_size);
     if (storage_ != nullptr && (simulated || !change.drop.empty())) storage_->reserve_moves(t, table(t).slots());
   }
   if (!options_.pages) return;
-  for (const Copy& copy : p.copies) for_each_head_of(copy.table, [&](auto&) { ++most; });
-  p.pages.reserve(pages + most);
+  for (const Copy& copy : p.copies) for_each_head_of(copy.table, [&](auto&) { ++copies; });
+  p.pages.reserve(mapped_pages + copies + gathered);
+  const auto take = [&](std::size_t count) {
+    for (; count > 0; --count) p.pages.push_back(pool_->take());
+  };
+  pool_->reserve(mapped_pages + gathered);
+  take(mapped_pages);
   for (Copy& copy : p.copies) {
     copy.tokens = table(copy.table).live_in_page(copy.page) > 0;
     for_each_head_of(copy.table, [&](std::vector<std::byte*>& blocks) {
       p.pages.push_back(pool_->take_for_copy(blocks[at(copy.page)]));
     });
   }
-  pool_->reserve(pages);
-  for (; pages > 0; --pages) p.pages.push_back(pool_->take());
+  take(gathered);
 }
 
 void Cache::rollback() noexcept {
@@ -248,6 +253,7 @@ void Cache::commit(Workers* workers) noexcept {
     if (storage_ != nullptr && !moves_[t].empty()) storage_->moved(static_cast<int>(t), moves_[t]);
   }
   dropped_ += p.dropped;
+  for (int t = 0; options_.pages && t < tables(); ++t) page = map_pages(t, page);
   for (const Copy& copy : p.copies) {
     for_each_head_of(copy.table, [&](std::vector<std::byte*>& blocks) {
       std::byte* const own = *page++;
@@ -259,8 +265,8 @@ void Cache::commit(Workers* workers) noexcept {
   }
   if (options_.pages) {
     page = carry_bytes(page, workers);
-    for (int t = 0; t < tables(); ++t) page = follow_pages(t, page);
     assert(page == p.pages.data() + p.pages.size());
+    for (int t = 0; t < tables(); ++t) unmap_pages(t);
   }
   for (std::size_t t = 0; t < merged_.size(); ++t) {
     if (!p.merged.empty())
@@ -272,39 +278,41 @@ void Cache::commit(Workers* workers) noexcept {
   end();
 }
 
-// Heads are independent of each other: each moves its own rows.
+// Heads are independent of each other: each moves its own rows. Gathered heads' rows go to new pages, as many as they
+// had before the change.
 std::byte* const* Cache::carry_bytes(std::byte* const* page, Workers* workers) noexcept {
   if (std::ranges::all_of(moves_, [](const auto& moves) { return moves.empty(); })) return page;
   const LayerView shape = view(0);
   const bool gather = options_.mechanism == Mechanism::kGather;
   std::byte* const* const copies = page;
-  const auto moves_of = [&](std::size_t h) -> const std::vector<Move>& { return moves_[options_.shared ? 0 : h]; };
-  if (gather)
-    for (std::size_t h = 0; h < blocks_.size(); ++h) page += moves_of(h).empty() ? 0 : std::ssize(blocks_[h]);
+  const auto table_of = [&](std::size_t h) { return options_.shared ? 0 : h; };
+  const auto gathered = [&](std::size_t h) {
+    const std::size_t t = table_of(h);
+    return !gather || moves_[t].empty() ? 0 : blocks_[h].size() - tables_[t].mapped_pages_of_change().size();
+  };
   const auto copies_of = [&](std::size_t head) {
     std::byte* const* own = copies;
-    for (std::size_t h = 0; h < head; ++h) own += moves_of(h).empty() ? 0 : std::ssize(blocks_[h]);
+    for (std::size_t h = 0; h < head; ++h) own += gathered(h);
     return own;
   };
   const auto carry_head = [&](int head) {
     const auto h = at(head);
-    if (moves_of(h).empty()) return;
-    carry(shape, blocks_[h].data(), gather ? copies_of(h) : blocks_[h].data(), moves_of(h));
+    const std::vector<Move>& moves = moves_[table_of(h)];
+    if (!moves.empty()) carry(shape, blocks_[h].data(), gather ? copies_of(h) : blocks_[h].data(), moves);
   };
   if (workers != nullptr)
     workers->run(heads(), std::cref(carry_head));
   else
     for (int head = 0; head < heads(); ++head) carry_head(head);
   if (!gather) return page;
+  page = copies_of(blocks_.size());
   held(static_cast<std::size_t>(page - copies));
   std::byte* const* next = copies;
-  for (std::size_t h = 0; h < blocks_.size(); ++h) {
-    if (moves_of(h).empty()) continue;
-    for (std::byte*& old : blocks_[h]) {
+  for (std::size_t h = 0; h < blocks_.size(); ++h)
+    for (std::byte*& old : std::span(blocks_[h]).first(gathered(h))) {
       give_back(old);
       old = *next++;
     }
-  }
   for (int t = 0; t < tables(); ++t) {
     if (moves_[at(t)].empty()) continue;
     for (std::size_t n = 0; n < lent_[at(t)].size(); ++n) forget_lent(t, static_cast<int>(n));
@@ -312,19 +320,27 @@ std::byte* const* Cache::carry_bytes(std::byte* const* page, Workers* workers) n
   return page;
 }
 
-// A table's pages came and went: so do those of its heads.
-std::byte* const* Cache::follow_pages(int t, std::byte* const* page) noexcept {
-  const SlotTable& table = this->table(t);
-  const auto mapped = table.mapped_pages_of_change(), unmapped = table.unmapped_pages_of_change();
-  if (mapped.empty() && unmapped.empty()) return page;
+// A table's pages came: so do those of its heads. Before bytes move, which may be to them.
+std::byte* const* Cache::map_pages(int t, std::byte* const* page) noexcept {
+  const auto mapped = table(t).mapped_pages_of_change();
+  if (mapped.empty()) return page;
   for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
-    for (const int n : unmapped) give_back(blocks[at(n)]);
-    blocks.resize(at(table.pages()), nullptr);
+    blocks.resize(std::max(blocks.size(), at(table(t).pages())), nullptr);
     for (const int n : mapped) blocks[at(n)] = *page++;
     held(mapped.size());
   });
-  for (const int n : unmapped) forget_lent(t, n);
   return page;
+}
+
+// And went: after bytes have moved, which may be from them.
+void Cache::unmap_pages(int t) noexcept {
+  const auto unmapped = table(t).unmapped_pages_of_change();
+  if (unmapped.empty()) return;
+  for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
+    for (const int n : unmapped) give_back(blocks[at(n)]);
+    blocks.resize(at(table(t).pages()));
+  });
+  for (const int n : unmapped) forget_lent(t, n);
 }
 
 void Cache::held(std::size_t pages) noexcept {
