@@ -84,7 +84,10 @@ void PagedUpdate::write(Team& team) {
     void* at = scratch_[thread].data();
     std::size_t room = scratch_[thread].size() * sizeof(float);
     memory.cut(step.shape, static_cast<float*>(std::align(64, 1, at, room)));
-    for (int i = first; i < last; ++i) insert_tokens(head_work(step, i / heads_, i % heads_), 0, memory);
+    for (int i = first; i < last; ++i) {
+      const HeadWork work = head_work(step, i / heads_, i % heads_);
+      for (int unit = 0; unit < std::max(1, work.insert_units); ++unit) insert_tokens(work, unit, memory);
+    }
   });
 }
 

@@ -26,10 +26,21 @@ HWY_INLINE void rotate_half(const AttentionShape& shape, const float* HWY_RESTRI
   for (int d = 2 * pairs; d < shape.head_dim; ++d) out[d] = 0;
 }
 
-// Writes tokens first .. last - 1 as far as their slots lie in [slot_begin, slot_end).
+// Whether all of a row are numbers of at most this magnitude.
+HWY_INLINE bool fits(const float* row, int count, float largest) {
+  const Vec most = hn::Set(df, largest);
+  const auto over = [&](Vec x) HWY_ATTR { return hn::Not(hn::Le(hn::Abs(x), most)); };  // NaN is
+  Mask any = over(load_first(row, count % kLanes));
+  for (int n = count % kLanes; n < count; n += kLanes) any = hn::Or(any, over(load(row + n)));
+  return hn::AllFalse(df, any);
+}
+HWY_INLINE void check_fits(const HeadWork& w, bool value, const float* row, int count, float largest) {
+  if (w.step->misfits != nullptr && !fits(row, count, largest)) report_misfit(w, value, row, count);
+}
+
+// Writes the tokens whose slots lie in [slot_begin, slot_end): tiles that no other call writes.
 template <class T>
-HWY_NOINLINE void insert(const HeadWork& w, int first, int last, int slot_begin, int slot_end,
-                         const UnitMemory& memory) {
+HWY_NOINLINE void insert(const HeadWork& w, int slot_begin, int slot_end, const UnitMemory& memory) {
   const AttentionShape& shape = w.step->shape;
   const StepTokens& tokens = *w.tokens;
   const LayerView& cache = *w.cache;
@@ -41,13 +52,15 @@ HWY_NOINLINE void insert(const HeadWork& w, int first, int last, int slot_begin,
   const auto half = static_cast<std::ptrdiff_t>(half_offset(cache) / sizeof(T));
   const auto key = [&](int t) { return w.step->k.at(tokens.first + t, w.kv_head); };
   const auto value = [&](int t) { return w.step->v.at(tokens.first + t, w.kv_head); };
-  for (int t = first; t < last; ++t) {
+  const float largest = largest_that_fits(cache.type);
+  for (int t = 0; t < tokens.count; ++t) {
+    if (fresh[t] < slot_begin || fresh[t] >= slot_end) continue;
     fetch_row(key(t), shape.head_dim);
     fetch_row(value(t), shape.value_dim);
   }
-  for (int t = first, end; t < last; t = end) {
+  for (int t = 0, end; t < tokens.count; t = end) {
     const int slot = fresh[t];
-    for (end = t + 1; end < last && fresh[end] / kTile == slot / kTile;) ++end;  // tokens that share a tile
+    for (end = t + 1; end < tokens.count && fresh[end] / kTile == slot / kTile;) ++end;  // tokens that share a tile
     if (slot < slot_begin || slot >= slot_end) continue;
     std::byte* const page = w.pages->page[slot / cache.page_size];
     const int offset = slot % cache.page_size / kTile * kTile;
@@ -61,6 +74,7 @@ HWY_NOINLINE void insert(const HeadWork& w, int first, int last, int slot_begin,
       const float* from = key(i);
       if (turns) turn(from, shape.head_dim, shape, query_row(shape, tokens, w.slots(), i), 1, memory.row);
       const std::ptrdiff_t row = several ? static_cast<std::ptrdiff_t>(lane) * shape.head_dim : 0;
+      check_fits(w, false, turns ? memory.row : from, shape.head_dim, largest);
       round_row(turns ? memory.row : from, shape.head_dim, rows + row);
       if (cache.rotated_half) {
         rotate_half(shape, from, memory.row);
@@ -69,6 +83,7 @@ HWY_NOINLINE void insert(const HeadWork& w, int first, int last, int slot_begin,
       for (int d = 0; !several && d < shape.head_dim; ++d) tile[d * kTile + lane] = rows[d];
       for (int d = 0; !several && cache.rotated_half && d < shape.head_dim; ++d)
         tile[half + d * kTile + lane] = half_rows[d];
+      check_fits(w, true, value(i), shape.value_dim, largest);
       round_row(value(i), shape.value_dim, values + static_cast<std::ptrdiff_t>(lane) * shape.value_dim);
     }
     if (several) lay_keys(rows, lanes, shape.head_dim, tile, scratch);
@@ -77,19 +92,22 @@ HWY_NOINLINE void insert(const HeadWork& w, int first, int last, int slot_begin,
 }
 
 // The same for q8_0, a token at a time.
-HWY_NOINLINE inline void insert_scaled(const HeadWork& w, int first, int last, int slot_begin, int slot_end,
-                                       const UnitMemory& memory) {
+HWY_NOINLINE inline void insert_scaled(const HeadWork& w, int slot_begin, int slot_end, const UnitMemory& memory) {
   const AttentionShape& shape = w.step->shape;
   const StepTokens& tokens = *w.tokens;
   const LayerView& cache = *w.cache;
-  for (int t = first; t < last; ++t) {
+  const float largest = largest_that_fits(cache.type);
+  for (int t = 0; t < tokens.count; ++t) {
     const int slot = w.slots().fresh[t], offset = slot % cache.page_size;
     if (slot < slot_begin || slot >= slot_end) continue;
     std::byte* const page = w.pages->page[slot / cache.page_size];
     const float* const row = shape.rotation == Rotation::kAtWrite ? query_row(shape, tokens, w.slots(), t) : nullptr;
     turn(w.step->k.at(tokens.first + t, w.kv_head), shape.head_dim, shape, row, 1, memory.row);
+    const float* const value = w.step->v.at(tokens.first + t, w.kv_head);
+    check_fits(w, false, memory.row, shape.head_dim, largest);
+    check_fits(w, true, value, shape.value_dim, largest);
     store_key(cache, page, offset, memory.row);
-    store_value(cache, page, offset, w.step->v.at(tokens.first + t, w.kv_head));
+    store_value(cache, page, offset, value);
   }
 }
 

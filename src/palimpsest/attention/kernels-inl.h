@@ -18,30 +18,29 @@ namespace palimpsest {
 namespace HWY_NAMESPACE {
 
 template <class T>
-HWY_INLINE void put_tokens(const HeadWork& w, int first, int last, int slot_begin, int slot_end,
-                           const UnitMemory& memory) {
+HWY_INLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, const UnitMemory& memory) {
   if constexpr (kIsScaled<T>)
-    insert_scaled(w, first, last, slot_begin, slot_end, memory);
+    insert_scaled(w, slot_begin, slot_end, memory);
   else
-    insert<T>(w, first, last, slot_begin, slot_end, memory);
+    insert<T>(w, slot_begin, slot_end, memory);
 }
 
 template <class T>
 void insert_unit(const HeadWork& w, int unit, const UnitMemory& memory) {
-  const int first = unit * kInsertTokens, last = std::min(w.tokens->count, first + kInsertTokens);
-  put_tokens<T>(w, first, last, 0, w.slots().slots, memory);
+  const SlotRange range = insert_range(w, unit);
+  put_tokens<T>(w, range.begin, range.end, memory);
 }
 
 template <class T>
 void rotate_unit(const HeadWork& w, int unit, const UnitMemory& memory) {
-  if (w.insert_units == 0) put_tokens<T>(w, 0, w.tokens->count, unit * kSplit, (unit + 1) * kSplit, memory);
+  if (w.insert_units == 0) put_tokens<T>(w, unit * kSplit, (unit + 1) * kSplit, memory);
   if constexpr (!kIsScaled<T>) rotate<T>(w, unit, memory);
 }
 
 template <class T>
 void attend_unit_of(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
   const int begin = w.splits > 1 ? split * kSplit : 0, end = w.splits > 1 ? begin + kSplit : w.slots().slots;
-  if (w.insert_units == 0 && w.rotate_units == 0) put_tokens<T>(w, 0, w.tokens->count, begin, end, memory);
+  if (w.insert_units == 0 && w.rotate_units == 0) put_tokens<T>(w, begin, end, memory);
   if (w.merged != nullptr)
     attend_classes<T>(w, query_block, memory);
   else

@@ -1,0 +1,56 @@
+// Keys and values that their cache type cannot hold: beyond its largest number, or no numbers. What is stored of them
+// is infinite or NaN, and attention would go on with it silently, so a step that meets one is a failure of its
+// sequence. Kernels record it (threads must not throw); who ran the step throws.
+#pragma once
+
+#include <atomic>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "palimpsest/core/types.h"
+
+namespace palimpsest {
+
+struct Misfit {
+  int sequence = 0, layer = 0, kv_head = 0;
+  bool value = false;   // of a value; else of a key
+  float magnitude = 0;  // the largest of the row; NaN: one is no number
+};
+
+// Of one step. report() from any thread, the others between steps.
+class Misfits {
+ public:
+  void clear() {
+    if (!any()) return;
+    first_.clear();
+    any_ = false;
+  }
+  void report(const Misfit& misfit);
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+  // The sequence's first, in the order of layers, heads, and keys before values: whatever the threads' order.
+  std::optional<Misfit> of(int sequence) const;
+
+ private:
+  std::mutex mutex_;
+  std::atomic<bool> any_ = false;
+  std::vector<Misfit> first_;  // one a sequence
+};
+
+// The largest magnitude that is still a number after rounding to the type.
+inline constexpr float largest_that_fits(CacheType type) {
+  switch (type) {
+    case CacheType::kF32:
+      return std::numeric_limits<float>::max();
+    case CacheType::kF16:
+      return 65519.99609375F;  // 65520 is as near to 65504 as to what would be next
+    case CacheType::kBF16:
+      return 0x1.fefffep127F;
+    case CacheType::kQ8_0:
+      break;
+  }
+  return 65504.0F * 127;  // the largest scale
+}
+
+}  // namespace palimpsest
