@@ -5,13 +5,13 @@
 #include <numeric>
 #include <random>
 
-#include "palimpsest/attention/element.h"
+#include "palimpsest/cache/view.h"
 
 namespace palimpsest::bench {
 namespace {
 
 LayerView layout_of(const AttentionModelOptions& o) {
-  return {nullptr, o.kv_heads, o.head_dim, o.head_dim, o.page_size, o.type, o.way == Way::kCachedHalf};
+  return {nullptr, o.kv_heads, o.head_dim, o.head_dim, o.page_size, o.type, o.type, o.way == Way::kCachedHalf};
 }
 
 Rotation rotation_of(Way way) {

@@ -61,7 +61,7 @@ TEST(InsertUnits, NoTileIsWrittenByTwo) {
     ASSERT_GT(work.insert_units, 1);
     Memory memory(step.shape);
     const std::vector<std::byte> before = cache.bytes();
-    const std::size_t tile = tile_bytes(layer, o.head_dim);  // as large as one of values
+    const std::size_t tile = key_tile_bytes(layer);  // as large as one of values
     std::set<std::size_t> all;
     std::size_t sum = 0;
     int at_work = 0;

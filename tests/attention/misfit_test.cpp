@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "palimpsest/attention/cpu.h"
-#include "palimpsest/attention/element.h"
+#include "palimpsest/cache/view.h"
 #include "tests/support/random_cache.h"
 
 namespace palimpsest::testing {
@@ -27,7 +27,7 @@ void run(const AttentionStep& step, int threads) {
 }
 
 TEST(Misfits, TheLargestNumberOfAType) {
-  const float f16 = largest_that_fits(CacheType::kF16), bf16 = largest_that_fits(CacheType::kBF16);
+  const float f16 = kv_format(CacheType::kF16).largest, bf16 = kv_format(CacheType::kBF16).largest;
   const auto next = [](float x) { return std::nextafter(x, std::numeric_limits<float>::infinity()); };
   EXPECT_EQ(f32_from_f16(f16_from_f32(f16)), 65504);
   EXPECT_TRUE(std::isinf(f32_from_f16(f16_from_f32(next(f16)))));
@@ -55,7 +55,7 @@ TEST(Misfits, AreOfTheirSequenceLayerAndHead) {
           run(step, 3);
           EXPECT_FALSE(misfits.any());
 
-          const float number = largest_that_fits(type) * factor;
+          const float number = kv_format(type).largest * factor;
           const int token = step.tokens[1].first + step.tokens[1].count - 1;
           const_cast<float*>((value ? step.v : step.k).at(token, 2))[37] = -number;
           run(step, 3);

@@ -84,7 +84,7 @@ int units_of(const HeadPlan& w, int phase) {
 struct PlanShape {
   int sequences, kv_heads, group, head_dim, value_dim, threads;
   bool recompute, alibi;
-  CacheType type;
+  CacheType key_type;
   bool operator==(const PlanShape&) const = default;
 };
 
@@ -98,7 +98,7 @@ PlanShape shape_of(const AttentionStep& step, int threads) {
           .threads = threads,
           .recompute = s.rotation == Rotation::kRecompute && s.rope != RopeKind::kNone,
           .alibi = s.alibi != nullptr,
-          .type = step.cache[0].type};
+          .key_type = step.cache[0].key_type};
 }
 
 // How a layer's heads are cut and where their arrays are. Layers whose heads count the same share a plan, and it serves
@@ -215,9 +215,8 @@ void AttentionScratch::reserve(const AttentionStep& step, int threads) {
   Impl& m = *impl_;
   const int heads = step.sequences * step.shape.kv_heads;
   if (static_cast<std::size_t>(threads) > m.thread.size()) {
-    auto finished = std::make_unique<Counter[]>(static_cast<std::size_t>(threads) + 1);  // places(); may throw
     m.thread.resize(static_cast<std::size_t>(threads));
-    m.finished = std::move(finished);
+    m.finished = std::make_unique<Counter[]>(static_cast<std::size_t>(m.places()));
   }
   for (ThreadMemory& t : m.thread) t.floats.reserve(UnitMemory::floats(step.shape));
   if (heads > m.heads) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <limits>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -37,20 +36,5 @@ class Misfits {
   std::atomic<bool> any_ = false;
   std::vector<Misfit> first_;  // one a sequence
 };
-
-// The largest magnitude that is still a number after rounding to the type.
-inline constexpr float largest_that_fits(CacheType type) {
-  switch (type) {
-    case CacheType::kF32:
-      return std::numeric_limits<float>::max();
-    case CacheType::kF16:
-      return 65519.99609375F;  // 65520 is as near to 65504 as to what would be next
-    case CacheType::kBF16:
-      return 0x1.fefffep127F;
-    case CacheType::kQ8_0:
-      break;
-  }
-  return 65504.0F * 127;  // the largest scale
-}
 
 }  // namespace palimpsest

@@ -1,5 +1,7 @@
 #include "palimpsest/attention/work.h"
 
+#include "palimpsest/attention/kernels.h"
+
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -36,7 +38,7 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   p.query_blocks = (head.tokens + p.block_queries - 1) / p.block_queries;
   p.splits = p.query_blocks == 1 && head.merged_places < 0 ? std::max(1, stretches) : 1;
   p.insert_units = p.query_blocks == 1 ? 0 : (head.tokens + kInsertTokens - 1) / kInsertTokens;
-  assert(shape.rotation != Rotation::kRecompute || step.cache[sequence].type != CacheType::kQ8_0);
+  assert(shape.rotation != Rotation::kRecompute || kv_format(step.cache[sequence].key_type).elementwise());
   if (shape.rotation == Rotation::kRecompute && shape.rope != RopeKind::kNone) p.rotate_units = stretches;
   if (head.merged_places >= 0) {
     assert(!at_rank(shape.rotation) && !tokens.two_query && tokens.received_as == Received::kMean);
@@ -53,6 +55,8 @@ HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
   static_cast<HeadPlan&>(w) = plan;
   w.step = &step;
   w.cache = &step.cache[w.sequence];
+  w.keys = &kernels_of(w.cache->key_type).key;
+  w.values = &kernels_of(w.cache->value_type).value;
   w.tokens = &step.tokens[w.sequence];
   w.pages = &w.cache->head[w.kv_head];
   w.window = step.window(w.sequence, w.kv_head);
@@ -93,13 +97,14 @@ void HeadWork::place(float* memory) {
   };
   if (tokens->count == 0) return;
   const std::size_t all_rows = rows(), kept_rows = static_cast<std::size_t>(kept_queries) * group();
-  const std::size_t all_blocks = blocks(), keys = static_cast<std::size_t>(slots().slots) * step->shape.head_dim;
+  const std::size_t all_blocks = blocks(),
+                    keys = static_cast<std::size_t>(slots().slots) / kTile * key_tile_bytes(*cache);
   partial = take(splits > 1, splits * all_rows * row_floats(step->shape));
   kept = take(kept_queries > 0, kept_rows * all_blocks * kBlock);
   kept_max = take(kept_queries > 0, kept_rows * all_blocks);
   log_sum = take(received != nullptr && merged == nullptr, all_rows);
   classes = take(merged != nullptr, merged == nullptr ? 0 : query_blocks * class_floats());
-  turned = take(rotate_units > 0, keys * bytes_per_element(cache->type) / sizeof(float));
+  turned = take(rotate_units > 0, keys / sizeof(float));
 }
 
 namespace {

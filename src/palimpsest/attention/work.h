@@ -56,8 +56,13 @@ struct HeadPlan {
 };
 HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head);
 
+struct KeyKernels;
+struct ValueKernels;
+
 struct HeadWork : HeadPlan {
   const AttentionStep* step;
+  const KeyKernels* keys;
+  const ValueKernels* values;
   const LayerView* cache;
   const StepTokens* tokens;
   const HeadPages* pages;
@@ -72,7 +77,7 @@ struct HeadWork : HeadPlan {
   float* kept_max;           // [kept rows][blocks]: that greatest score
   float* log_sum;            // [rows]: base-2 logarithm of each row's sum, if weights are wanted
   float* classes;            // [query_blocks][class_floats], if merged
-  float* turned;             // [slots / 16][head_dim][16] of the cache's type, if rotate_units > 0
+  float* turned;             // [slots / 16][head_dim][16] in the keys' format, if rotate_units > 0
   std::size_t floats;        // of these arrays
 
   const SlotsView& slots() const { return *pages->slots; }

@@ -38,7 +38,7 @@ std::string tensor_name(const Weights& weights, int layer, bool value) {
          tensor);
   std::string others;  // that would hold it
   for (const CacheType other : {CacheType::kBF16, CacheType::kF32})
-    if (m.magnitude <= largest_that_fits(other))
+    if (m.magnitude <= kv_format(other).largest)
       others += fmt::format("{}{}", others.empty() ? "" : " or ", name_of(other));
   fail("{}a {} of {:.1e} does not fit cache type {} ({}): use --cache-type {}", where, what, m.magnitude, name_of(type),
        tensor, others);
