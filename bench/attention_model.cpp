@@ -5,13 +5,13 @@
 #include <numeric>
 #include <random>
 
-#include "palimpsest/attention/element.h"
+#include "palimpsest/cache/view.h"
 
 namespace palimpsest::bench {
 namespace {
 
 LayerView layout_of(const AttentionModelOptions& o) {
-  return {nullptr, o.kv_heads, o.head_dim, o.head_dim, o.page_size, o.type, o.way == Way::kCachedHalf};
+  return {nullptr, o.kv_heads, o.head_dim, o.head_dim, o.page_size, o.type, o.type, o.way == Way::kCachedHalf};
 }
 
 Rotation rotation_of(Way way) {
@@ -136,7 +136,7 @@ void AttentionModel::run(Team& team, bool weights) {
     if (weights) steps.back().weights = weights_of_.data();
     if (weights && o_.late != INT32_MAX) steps.back().sums = sums_of_.data();
   }
-  scratch_.reserve(steps[0], team.threads());
+  for (const AttentionStep& step : steps) scratch_.reserve(step, team.threads());
   if (!rank_tiles_.empty())
     for (int b = 0; b < o_.batch; ++b) make_rank_tiles(step_.shape, rows_.data(), slots_, rank_tiles_.data());
   team.run([&](int t) {

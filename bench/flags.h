@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/cache/formats/formats.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/parse.h"
@@ -47,7 +48,7 @@ class Flags {
     const std::string value = text(name, "");
     if (value.empty()) return otherwise;
     const CacheType type = parse_cache_type(value, name);
-    if (type == CacheType::kQ8_0) fail("{} {}: use f32, f16 or bf16", name, value);
+    if (!kv_format(type).elementwise()) fail("{} {}: use f32, f16 or bf16", name, value);
     return type;
   }
   void done(const char* where) const {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "palimpsest/attention/element.h"
 #include "palimpsest/attention/work.h"
 #include "palimpsest/bench/fill.h"
+#include "palimpsest/cache/view.h"
 #include "palimpsest/core/error.h"
 
 namespace palimpsest::bench {
@@ -84,7 +84,10 @@ void PagedUpdate::write(Team& team) {
     void* at = scratch_[thread].data();
     std::size_t room = scratch_[thread].size() * sizeof(float);
     memory.cut(step.shape, static_cast<float*>(std::align(64, 1, at, room)));
-    for (int i = first; i < last; ++i) insert_tokens(head_work(step, i / heads_, i % heads_), 0, memory);
+    for (int i = first; i < last; ++i) {
+      const HeadWork work = head_work(step, i / heads_, i % heads_);
+      for (int unit = 0; unit < std::max(1, work.insert_units); ++unit) insert_tokens(work, unit, memory);
+    }
   });
 }
 
@@ -103,8 +106,8 @@ float PagedUpdate::element(int sequence, int head, int slot, int dim, bool value
   const LayerView& v = view_[sequence];
   const std::byte* page = v.head[head].page[slot / v.page_size];
   const int offset = slot % v.page_size;
-  return value ? load_element(page + value_offset(v), v.type, value_index(v, offset) + dim)
-               : load_element(page, v.type, key_index(v, offset, dim));
+  return value ? kv_format(v.value_type).load(page + value_offset(v), value_index(v, offset) + dim)
+               : kv_format(v.key_type).load(page, key_index(v, offset, dim));
 }
 
 void PagedUpdate::check(Team& team) {
@@ -121,7 +124,7 @@ void PagedUpdate::check(Team& team) {
   });
   run(team);
   std::size_t i = 0;
-  const double bound = view_[0].type == CacheType::kF32 ? 0 : view_[0].type == CacheType::kF16 ? 1e-3 : 1e-2;
+  const double bound = view_[0].key_type == CacheType::kF32 ? 0 : view_[0].key_type == CacheType::kF16 ? 1e-3 : 1e-2;
   all([&](int h, int slot, int d) {
     const SlotsView& slots = *view_[0].head[h].slots;
     const int* const found = std::find(slots.fresh, slots.fresh + slots.fresh_count, slot);

@@ -36,7 +36,7 @@ class Layer {
     options.page_size = 64;
     options.track_rank = true;
     std::mt19937 random(1);
-    const auto pool = std::make_shared<PagePool>(std::size_t{64} * 2 * dim * bytes_per_element(type));
+    const auto pool = std::make_shared<PagePool>(std::size_t{64} * 2 * dim * (kv_format(type).tile_bytes / kTile));
     for (int s = 0; s < sequences; ++s) {
       cache_.push_back(std::make_unique<Cache>(options, pool));
       cache_.back()->insert(tokens - 1);

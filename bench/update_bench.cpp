@@ -76,7 +76,7 @@ double copy_bandwidth(Team& team, bool streamed) {
 
 nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, int dim) {
   const int all = sequences * heads;
-  const std::size_t row = static_cast<std::size_t>(dim) * bytes_per_element(o.type);
+  const std::size_t row = static_cast<std::size_t>(dim) * (kv_format(o.type).tile_bytes / kTile);
   std::mt19937 random(1);
   std::vector<int> kept, slots, oldest;
   for (int h = 0; h < all; ++h) {

@@ -30,7 +30,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"budget", {"core"}},
       {"cache", {"core"}},
       {"evict", {"core", "policy", "budget", "cache"}},
-      {"attention", {"core", "cache/view.h"}},
+      {"attention", {"core", "cache/view.h", "cache/formats/q8_0.h"}},
       {"text", {"core"}},
       {"model", {"core"}},
       {"graph", {"core", "model", "attention", "cache"}},

@@ -1,4 +1,4 @@
-#include "palimpsest/attention/element.h"
+#include "palimpsest/cache/view.h"
 
 #include <gtest/gtest.h>
 
@@ -46,11 +46,11 @@ TEST(Element, BrainFloatsRoundToNearestEven) {
 TEST(Element, StoresWhereItLoads) {
   for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16}) {
     std::byte bytes[40] = {};
-    store_element(bytes, type, 3, 1.5f);
-    store_element(bytes, type, 4, -2.0f);
-    EXPECT_EQ(load_element(bytes, type, 2), 0.0f);
-    EXPECT_EQ(load_element(bytes, type, 3), 1.5f);
-    EXPECT_EQ(load_element(bytes, type, 4), -2.0f);
+    kv_format(type).store(bytes, 3, 1.5f);
+    kv_format(type).store(bytes, 4, -2.0f);
+    EXPECT_EQ(kv_format(type).load(bytes, 2), 0.0f);
+    EXPECT_EQ(kv_format(type).load(bytes, 3), 1.5f);
+    EXPECT_EQ(kv_format(type).load(bytes, 4), -2.0f);
   }
 }
 

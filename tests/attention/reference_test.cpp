@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "palimpsest/attention/element.h"
+#include "palimpsest/cache/view.h"
 
 namespace palimpsest {
 namespace {
@@ -32,7 +32,7 @@ struct Tiny {
     slots.rank = rank.data();
     slots.slots = 16;
     head = {pages, &slots};
-    layer = {&head, 1, 2, 1, 16, CacheType::kF32};
+    layer = {&head, 1, 2, 1, 16, CacheType::kF32, CacheType::kF32};
     step.shape = {1, 1, 2, 1, 1.0f, RopeKind::kNone, 0, Rotation::kNever};
     step.cache = &layer;
     step.tokens = &tokens;
@@ -43,9 +43,9 @@ struct Tiny {
   }
   void put(int slot, std::int32_t at, float k0, float k1, float value) {
     when[slot] = at;
-    store_element(page.data(), CacheType::kF32, key_index(layer, slot, 0), k0);
-    store_element(page.data(), CacheType::kF32, key_index(layer, slot, 1), k1);
-    store_element(page.data() + value_offset(layer), CacheType::kF32, value_index(layer, slot), value);
+    kv_format(CacheType::kF32).store(page.data(), key_index(layer, slot, 0), k0);
+    kv_format(CacheType::kF32).store(page.data(), key_index(layer, slot, 1), k1);
+    kv_format(CacheType::kF32).store(page.data() + value_offset(layer), value_index(layer, slot), value);
   }
   void attend(int queries, const std::int32_t* at, int weights_queries = INT32_MAX) {
     tokens.count = queries;
@@ -168,7 +168,7 @@ TEST(Reference, AlibiCountsPositionsOrRanks) {
 
 TEST(Reference, InsertTurnsAndRoundsTheKey) {
   Tiny t;
-  t.layer.type = CacheType::kF16;
+  t.layer.key_type = t.layer.value_type = CacheType::kF16;
   t.step.shape.rope = RopeKind::kHalves;
   t.step.shape.rope_dims = 2;
   t.step.shape.rotation = Rotation::kAtWrite;
@@ -183,9 +183,9 @@ TEST(Reference, InsertTurnsAndRoundsTheKey) {
   t.tokens.key_row = quarter;
   t.tokens.count = 1;
   insert_reference(t.step);
-  EXPECT_EQ(load_element(t.page.data(), CacheType::kF16, key_index(t.layer, 3, 0)), -1);
-  EXPECT_EQ(load_element(t.page.data(), CacheType::kF16, key_index(t.layer, 3, 1)), 2);
-  EXPECT_EQ(load_element(t.page.data() + value_offset(t.layer), CacheType::kF16, value_index(t.layer, 3)), 1);
+  EXPECT_EQ(kv_format(CacheType::kF16).load(t.page.data(), key_index(t.layer, 3, 0)), -1);
+  EXPECT_EQ(kv_format(CacheType::kF16).load(t.page.data(), key_index(t.layer, 3, 1)), 2);
+  EXPECT_EQ(kv_format(CacheType::kF16).load(t.page.data() + value_offset(t.layer), value_index(t.layer, 3)), 1);
 }
 
 // Keys turned late by their rank, keys turned when written at that rank, and sinks met by a query of their own: three

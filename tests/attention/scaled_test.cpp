@@ -5,16 +5,17 @@
 #include <random>
 #include <vector>
 
-#include "palimpsest/attention/element.h"
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/carry.h"
 #include "tests/support/error_of.h"
+#include "tests/support/slot_rows.h"
 
 namespace palimpsest {
 namespace {
 
 LayerView layout() {
-  return {.head_dim = 96, .value_dim = 64, .page_size = 32, .type = CacheType::kQ8_0};
+  return {
+      .head_dim = 96, .value_dim = 64, .page_size = 32, .key_type = CacheType::kQ8_0, .value_type = CacheType::kQ8_0};
 }
 
 TEST(Scaled, PagesHoldBytesAndScales) {
@@ -40,8 +41,8 @@ TEST(Scaled, EachBlockOfThirtyTwoIsRoundedToItsScale) {
       for (int i = d / 32 * 32; i < d / 32 * 32 + 32; ++i) most = std::max(most, std::abs(row[i]));
       EXPECT_LE(std::abs(loaded - row[d]), most / 127 * 0.51f) << d;
     };
-    for (int d = 0; d < 96; ++d) expect_close(load_key(v, page.data(), offset, d), key, d);
-    for (int d = 0; d < 64; ++d) expect_close(load_value(v, page.data(), offset, d), value, d);
+    for (int d = 0; d < 96; ++d) expect_close(key_in(v, page.data(), offset)[d], key, d);
+    for (int d = 0; d < 64; ++d) expect_close(value_in(v, page.data(), offset)[d], value, d);
   }
 }
 
@@ -53,9 +54,9 @@ TEST(Scaled, KeysAndValuesMoveWithTheirScales) {
   std::normal_distribution<float> normal;
   std::vector<std::vector<float>> token(64);
   const auto read = [&](int slot) {
-    std::vector<float> all;
-    for (int d = 0; d < 96; ++d) all.push_back(load_key(v, pages[slot / 32], slot % 32, d));
-    for (int d = 0; d < 64; ++d) all.push_back(load_value(v, pages[slot / 32], slot % 32, d));
+    std::vector<float> all = key_in(v, pages[slot / 32], slot % 32);
+    const std::vector<float> value = value_in(v, pages[slot / 32], slot % 32);
+    all.insert(all.end(), value.begin(), value.end());
     return all;
   };
   for (int slot = 0; slot < 64; ++slot) {

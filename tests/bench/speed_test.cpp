@@ -96,10 +96,10 @@ TEST(Fill, WritesEveryPage) {
       const LayerView view = cache.view(l);
       for (int h = 0; h < 2; ++h) {
         double squares = 0;
-        const std::size_t count = page_bytes(view) / static_cast<std::size_t>(bytes_per_element(type));
+        const std::size_t count = page_bytes(view) / static_cast<std::size_t>(kv_format(type).tile_bytes / kTile);
         for (std::size_t i = 0; i < count; ++i) {
           float value = 0;
-          const std::byte* at = view.head[h].page[1] + i * static_cast<std::size_t>(bytes_per_element(type));
+          const std::byte* at = view.head[h].page[1] + i * static_cast<std::size_t>(kv_format(type).tile_bytes / kTile);
           std::uint16_t half = 0;
           std::memcpy(&half, at, 2);
           if (type == CacheType::kF32) {

@@ -122,8 +122,11 @@ TEST(Cache, IsUnchangedWhenThereIsNoMemory) {
 
 TEST(Cache, SequencesShareAPool) {
   const CacheOptions options{.layers = 2, .kv_heads = 3, .head_dim = 8, .value_dim = 8};
-  auto pool = std::make_shared<PagePool>(page_bytes(
-      LayerView{.head_dim = options.head_dim, .value_dim = options.value_dim, .page_size = 16, .type = options.type}));
+  auto pool = std::make_shared<PagePool>(page_bytes(LayerView{.head_dim = options.head_dim,
+                                                              .value_dim = options.value_dim,
+                                                              .page_size = 16,
+                                                              .key_type = options.type,
+                                                              .value_type = options.type}));
   Cache a(options, pool);
   {
     Cache b(options, pool);

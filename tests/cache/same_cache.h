@@ -22,15 +22,15 @@ inline std::uint32_t pattern(std::uint32_t id, int head, int d) {
 // Calls visit(address, wanted bits, bytes) for every element of the token in `slot` of one head.
 template <typename Visit>
 void for_each_element(const LayerView& view, int head_in_layer, int head, int slot, std::uint32_t id, Visit visit) {
-  const auto element = static_cast<std::size_t>(bytes_per_element(view.type));
+  const auto element = static_cast<std::size_t>(kv_format(view.key_type).tile_bytes / kTile);
   std::byte* page = view.head[head_in_layer].page[slot / view.page_size];
   ASSERT_NE(page, nullptr);
   const int offset = slot % view.page_size;
-  if (view.type == CacheType::kQ8_0) {  // tiles: keys side by side, values in rows; then the scales of each slot
+  if (view.key_type == CacheType::kQ8_0) {  // tiles: keys side by side, values in rows; then the scales of each slot
     const auto lane = static_cast<std::size_t>(offset % kTile), tile = static_cast<std::size_t>(kTile);
     const auto scales = [&](std::byte* from, int dim, int salt) {
-      for (int d = 0; d < dim; d += kScaled)
-        visit(from + scales_offset(dim) + (static_cast<std::size_t>(d / kScaled) * tile + lane) * 2,
+      for (int d = 0; d < dim; d += q8_0::kGroup)
+        visit(from + q8_0::scales_offset(dim) + (static_cast<std::size_t>(d / q8_0::kGroup) * tile + lane) * 2,
               pattern(id, head, salt + d), 2);
     };
     std::byte *const key = page + key_tile(view, offset), *const value = page + value_tile(view, offset);

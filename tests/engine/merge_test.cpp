@@ -1,14 +1,13 @@
 // Mechanism merge against plain loops in double precision over lists of tokens (EMS, arXiv 2412.08521, section 4.2),
 // and CaM (ICML 2024) against what it says.
 #include "palimpsest/engine/merge.h"
+#include "tests/support/slot_rows.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 #include <random>
-
-#include "palimpsest/attention/element.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -225,9 +224,12 @@ struct Pair {
         const std::byte* const page = view.head[h].page[s / 16];
         const Row key = turned(c.key, position, 1);
         for (int d = 0; d < kDim; ++d)
-          EXPECT_NEAR(load_key(view, page, s % 16, d), key[static_cast<std::size_t>(d)], 2e-5) << position;
+          EXPECT_NEAR(key_in(view, page, s % 16)[static_cast<std::size_t>(d)], key[static_cast<std::size_t>(d)], 2e-5)
+              << position;
         for (int d = 0; d < kValue; ++d)
-          EXPECT_NEAR(load_value(view, page, s % 16, d), c.value[static_cast<std::size_t>(d)], 1e-5) << position;
+          EXPECT_NEAR(value_in(view, page, s % 16)[static_cast<std::size_t>(d)], c.value[static_cast<std::size_t>(d)],
+                      1e-5)
+              << position;
         members[position];
         for (const MergedToken& token : cache.merged(h)->tokens())
           if (token.slot == s) members[position][token.position] = token.factor * std::sqrt(dot_of(c.key, c.key));
@@ -287,12 +289,7 @@ TEST(Merge, CamSharesAValueAmongTheNext) {
         plan.drop.resize(Pair::kHeads);
         std::vector<std::vector<float>> values;
         const LayerView view = pair.cache.view(0);
-        const auto value_at = [&](int h, int slot) {
-          std::vector<float> out;
-          for (int d = 0; d < Pair::kValue; ++d)
-            out.push_back(load_value(view, view.head[h].page[slot / 16], slot % 16, d));
-          return out;
-        };
+        const auto value_at = [&](int h, int slot) { return value_in(view, view.head[h].page[slot / 16], slot % 16); };
         const auto by_age = [&](int h) {
           std::vector<int> order;
           for (int s = 0; s < pair.cache.table(h).slots(); ++s)

@@ -8,7 +8,7 @@
 #include <map>
 #include <utility>
 
-#include "palimpsest/attention/element.h"
+#include "tests/support/slot_rows.h"
 
 namespace palimpsest::testing {
 
@@ -16,19 +16,8 @@ namespace {
 
 // A row as a cache of this type gives it back.
 void round_row(double* row, int dim, CacheType type) {
-  std::vector<float> rounded(row, row + dim);
-  if (type == CacheType::kQ8_0) {
-    std::vector<std::int8_t> bytes(rounded.size());
-    std::vector<std::uint16_t> scales(rounded.size() / kScaled);
-    store_scaled(rounded.data(), dim, bytes.data(), 1, scales.data(), 1);
-    for (int d = 0; d < dim; ++d) row[d] = f32_from_f16(scales[d / kScaled]) * static_cast<double>(bytes[d]);
-    return;
-  }
-  for (int d = 0; d < dim; ++d) {
-    std::byte bytes[4];
-    store_element(bytes, type, 0, rounded[d]);
-    row[d] = load_element(bytes, type, 0);
-  }
+  const std::vector<float> rounded = rounded_to(type, std::vector<float>(row, row + dim));
+  std::copy(rounded.begin(), rounded.end(), row);
 }
 
 std::vector<Position> positions_of(const SlotTable& table) {

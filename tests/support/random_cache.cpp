@@ -7,7 +7,7 @@
 #include <random>
 
 #include "palimpsest/attention/cpu.h"
-#include "palimpsest/attention/element.h"
+#include "palimpsest/cache/view.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -41,7 +41,8 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     for (float& value : x) value = normal(random);
   };
 
-  const LayerView layout{nullptr, o.kv_heads, o.head_dim, o.value_dim, o.page_size, o.type, o.rotated_half};
+  const LayerView layout{
+      nullptr, o.kv_heads, o.head_dim, o.value_dim, o.page_size, o.type, o.value_type.value_or(o.type), o.rotated_half};
   const std::size_t page_bytes = palimpsest::page_bytes(layout);
   sequence_.resize(static_cast<std::size_t>(o.sequences));
   tokens_.resize(sequence_.size());
@@ -101,9 +102,17 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   }
 
   bytes_.resize(pages * page_bytes);
-  const CacheType fill_type = o.type == CacheType::kQ8_0 ? CacheType::kF16 : o.type;  // scales that are no numbers
-  for (std::size_t at = 0; at < bytes_.size() / bytes_per_element(fill_type); ++at)
-    store_element(bytes_.data(), fill_type, at, kNan);
+  const auto fill_with_nan = [](std::byte* data, std::size_t bytes, CacheType type) {
+    // Of groups their scales: f16.
+    const KvFormat& format = kv_format(kv_format(type).elementwise() ? type : CacheType::kF16);
+    for (std::size_t at = 0; at < bytes * kTile / static_cast<std::size_t>(format.tile_bytes); ++at)
+      format.store(data, at, kNan);
+  };
+  for (std::size_t page = 0; page < pages; ++page) {
+    std::byte* const at = bytes_.data() + page * page_bytes;
+    fill_with_nan(at, value_offset(layout), layout.key_type);
+    fill_with_nan(at + value_offset(layout), page_bytes - value_offset(layout), layout.value_type);
+  }
   std::byte* next = bytes_.data();
   for (std::size_t n = 0; n < sequence_.size(); ++n) {
     Sequence& sequence = sequence_[n];
@@ -132,8 +141,8 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
           const bool halves = o.rope == RopeKind::kHalves;
           const std::size_t a = key_index(layout, offset, halves ? p : 2 * p);
           const std::size_t b = key_index(layout, offset, halves ? p + o.rope_dims / 2 : 2 * p + 1);
-          store_element(page + half_offset(layout), o.type, a, -load_element(page, o.type, b));
-          store_element(page + half_offset(layout), o.type, b, load_element(page, o.type, a));
+          kv_format(o.type).store(page + half_offset(layout), a, -kv_format(o.type).load(page, b));
+          kv_format(o.type).store(page + half_offset(layout), b, kv_format(o.type).load(page, a));
         }
         fill(row, o.value_dim);
         store_value(layout, page, offset, row.data());

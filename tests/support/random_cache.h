@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace palimpsest::testing {
 
 struct RandomCacheOptions {
   CacheType type = CacheType::kF32;
+  std::optional<CacheType> value_type = {};  // another than of keys
   int kv_heads = 2, group = 2, head_dim = 64, value_dim = 64;
   int page_size = 16;
   int sequences = 1;

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "palimpsest/attention/kernels.h"
 #include "palimpsest/attention/turn-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,32 +23,12 @@ namespace HWY_NAMESPACE {
 
 inline constexpr int kWidenRows = 12;  // from so many rows on, a block is widened first
 
-// What queries of one unit share.
-template <class T>
-struct Unit {
-  const HeadWork& work;
-  UnitMemory memory;
-  int first_query, queries;
-
-  const AttentionShape& shape() const { return work.step->shape; }
-  int rows() const { return queries * work.group(); }
-  bool late() const { return shape().rotation == Rotation::kLate && shape().rope != RopeKind::kNone; }
-  bool two_queries() const {
-    return work.tokens->two_query && shape().rotation != Rotation::kNever && shape().rope != RopeKind::kNone;
-  }
-  std::ptrdiff_t half() const {  // elements from a key to its rotated half
-    return work.cache->rotated_half ? static_cast<std::ptrdiff_t>(half_offset(*work.cache) / sizeof(T)) : 0;
-  }
-  int value_stride() const { return static_cast<int>(round_up(shape().value_dim, kTile)); }
-};
-
 HWY_INLINE void interleave(const float* query, int head_dim, int row, float* queries) {
   float* const to = queries + row / 4 * 4 * head_dim + row % 4;
   for (int d = 0; d < head_dim; ++d) to[d * 4] = query[d];
 }
 
-template <class T>
-HWY_INLINE void prepare_queries(const Unit<T>& u) {
+HWY_INLINE void prepare_queries(const Unit& u) {
   const AttentionShape& shape = u.shape();
   const StepTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
@@ -75,48 +56,6 @@ HWY_INLINE void prepare_queries(const Unit<T>& u) {
   }
 }
 
-// Where the keys and values of four tiles lie; nullptr past the last tile and in pages given back.
-template <class T>
-struct Tiles {
-  const T *key[4], *value[4];
-
-  Tiles(const HeadWork& w, int block) {
-    const LayerView& cache = *w.cache;
-    for (int t = 0; t < 4; ++t) {
-      key[t] = value[t] = nullptr;
-      const int slot = block * kBlock + t * kTile, offset = slot % cache.page_size;
-      if (slot >= w.slots().slots) continue;
-      const std::byte* const page = w.pages->page[slot / cache.page_size];
-      if (page == nullptr) continue;
-      key[t] = w.turned == nullptr
-                   ? reinterpret_cast<const T*>(page + key_tile(cache, offset))
-                   : reinterpret_cast<const T*>(w.turned) + static_cast<std::ptrdiff_t>(slot) * cache.head_dim;
-      value[t] = reinterpret_cast<const T*>(page + value_tile(cache, offset));
-    }
-  }
-};
-
-template <class T>
-HWY_INLINE Ahead ahead_of(const T* const* tile, std::size_t bytes) {
-  Ahead ahead;
-  for (int t = 0; t < 4; ++t) ahead.tile[t] = reinterpret_cast<const std::byte*>(tile[t]);
-  ahead.bytes = bytes;
-  return ahead;
-}
-
-// Sixty-four slots of a head. Tiles that hold nothing visible borrow another's address: their scores are masked.
-template <class T>
-struct Block {
-  const T* key[4];
-  const float* turn[4];  // if they turn late
-  ValueTiles<T> value;
-  const std::int32_t* when;
-  const std::int32_t* rank;
-  int tiles;                // 4, fewer at the end of the slots
-  std::uint64_t used;       // slots that any query sees
-  std::uint64_t sinks = 0;  // slots before sink_end, if they are met from another rank
-};
-
 HWY_INLINE std::uint64_t visible_bits(const std::int32_t* when, int tiles, const HeadWork& work, int query) {
   const StepTokens& tokens = *work.tokens;
   const auto before = [&](std::int32_t window) HWY_ATTR {
@@ -142,11 +81,10 @@ HWY_INLINE std::uint64_t before_bits(const std::int32_t* when, int tiles, std::i
 }
 
 // Finds block `index`; visible[q] gets the slots that query q of the unit sees.
-template <class T>
-HWY_INLINE Block<T> find_block(const Unit<T>& u, int index, const Tiles<T>& tiles, std::uint64_t* visible) {
+HWY_INLINE Block find_block(const Unit& u, int index, const Tiles& tiles, std::uint64_t* visible) {
   const SlotsView& slots = u.work.slots();
   const int first = index * kBlock;
-  Block<T> b{};
+  Block b{};
   b.when = slots.when + first;
   b.rank = slots.rank == nullptr ? nullptr : slots.rank + first;
   b.tiles = std::min(4, (slots.slots - first) / kTile);
@@ -161,13 +99,12 @@ HWY_INLINE Block<T> find_block(const Unit<T>& u, int index, const Tiles<T>& tile
   if (b.used == 0) return b;
   if (u.work.tokens->two_query) b.sinks = before_bits(b.when, b.tiles, u.work.tokens->sink_end);
 
-  b.value.stride = u.shape().value_dim;
   const int some = std::countr_zero(b.used) / kTile, turn_floats = u.shape().rope_dims * kTile;
   for (int t = 0; t < 4; ++t) {
-    const bool used = (b.used >> (t * kTile) & 0xffff) != 0;
+    const bool used = b.used_in(t) != 0;
     const int from = used ? t : some;
     b.key[t] = tiles.key[from];
-    b.value.tile[t] = tiles.value[from];
+    b.value[t] = tiles.value[from];
     if (!u.late()) continue;
     b.turn[t] = u.work.rank_tiles == nullptr
                     ? u.memory.turns + from * turn_floats
@@ -178,88 +115,27 @@ HWY_INLINE Block<T> find_block(const Unit<T>& u, int index, const Tiles<T>& tile
   return b;
 }
 
-template <class T>
-HWY_INLINE void widen_keys(const Unit<T>& u, const Block<T>& b, const float** tiles) {
+HWY_INLINE void widen_keys(const Unit& u, const Block& b, const float** tiles) {
   const int head_dim = u.shape().head_dim;
+  const KeyKernels& keys = *u.work.keys;
   for (int t = 0; t < 4; ++t) {
     float* const out = u.memory.key_tiles + t * head_dim * kTile;
-    const std::uint32_t used = static_cast<std::uint32_t>(b.used >> (t * kTile)) & 0xffff;
     tiles[t] = out;
-    if (used == 0) continue;
-    if (u.late() && kIsScaled<T>) {
-      widen_tile(b.key[t], head_dim, out);
-      turn_tile(u.shape(), out, 0, b.turn[t], out);
-    } else if (u.late()) {
-      turn_tile(u.shape(), b.key[t], u.half(), b.turn[t], out);
-    } else {
-      widen_tile(b.key[t], head_dim, out);
-    }
+    if (b.used_in(t) == 0) continue;
+    if (u.late())
+      keys.turn(u.shape(), b.key[t], u.half(), b.turn[t], out);
+    else
+      keys.widen(b.key[t], head_dim, out);
   }
 }
 
-// Used rows of a tile of q8_0.
-HWY_INLINE void widen_scaled(const std::int8_t* tile, int dim, std::uint32_t used, float* out, int stride) {
-  HWY_ALIGN float scale[kTile];
-  for (int first = 0; first < dim; first += kScaled) {
-    for (int n = 0; n < kTile; n += kLanes) hn::Store(scales_at(tile, dim, first, n), df, scale + n);
-    for (std::uint32_t bits = used; bits != 0; bits &= bits - 1) {
-      const int s = std::countr_zero(bits);
-      for (int d = first; d < first + kScaled; d += kLanes)
-        hn::StoreU(hn::Mul(hn::Set(df, scale[s]), load(tile + s * dim + d)), df, out + s * stride + d);
-    }
-  }
-}
-
-template <class T>
-HWY_INLINE ValueTiles<float> widen_values(const Unit<T>& u, const Block<T>& b) {
-  ValueTiles<float> wide;
-  wide.stride = u.value_stride();
-  const int dim = u.shape().value_dim;
-  for (int t = 0; t < 4; ++t) {
-    float* const out = u.memory.value_rows + t * kTile * wide.stride;
-    wide.tile[t] = out;
-    std::uint32_t used = static_cast<std::uint32_t>(b.used >> (t * kTile)) & 0xffff;
-    if constexpr (kIsScaled<T>) {
-      widen_scaled(b.value.tile[t], dim, used, out, wide.stride);
-      continue;
-    }
-    for (; used != 0; used &= used - 1) {
-      const int s = std::countr_zero(used);
-      const T* const from = b.value.tile[t] + s * b.value.stride;
-      int d = 0;
-      for (; d + kLanes <= dim; d += kLanes) hn::StoreU(load(from + d), df, out + s * wide.stride + d);
-      if (d < dim) hn::StoreU(load_first(from + d, dim - d), df, out + s * wide.stride + d);
-    }
-  }
-  return wide;
-}
-
-template <class T, class Keys>
-HWY_INLINE void score_tiles(const Unit<T>& u, const Block<T>& b, const Keys& keys, const Ahead& ahead) {
-  const int head_dim = u.shape().head_dim;
-  float *const score = u.memory.score, *const sink_score = u.memory.sink_score;
-  by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    keys.template dot<R>(u.memory.query + r * head_dim, u.shape(), r == 0 ? ahead : Ahead(), score + r * kBlock);
-  });
-  if (!u.two_queries() || (b.sinks & b.used) == 0) return;
-  by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    keys.template dot<R>(u.memory.sink_query + r * head_dim, u.shape(), Ahead(), sink_score + r * kBlock);
-  });
-  for (int n = 0; n < u.rows() * kBlock; n += kLanes) {
-    const Mask of_sinks = mask_of(b.sinks, n % kBlock / kLanes);
-    hn::StoreU(hn::IfThenElse(of_sinks, hn::LoadU(df, sink_score + n), hn::LoadU(df, score + n)), df, score + n);
-  }
-}
-
-template <class T>
-HWY_INLINE void cap_scores(const Unit<T>& u) {
+HWY_INLINE void cap_scores(const Unit& u) {
   for (int n = 0; n < u.rows() * kBlock; n += kLanes)
     hn::StoreU(soft_capped(hn::LoadU(df, u.memory.score + n), u.shape().soft_cap), df, u.memory.score + n);
 }
 
 // Takes ALiBi's share off the scores: slope * distance. What a dead slot gets does not matter.
-template <class T>
-HWY_INLINE void add_bias(const Unit<T>& u, const Block<T>& b) {
+HWY_INLINE void add_bias(const Unit& u, const Block& b) {
   const StepTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
   const float* const slope = u.shape().alibi + u.work.kv_head * group;
@@ -283,28 +159,21 @@ HWY_INLINE void add_bias(const Unit<T>& u, const Block<T>& b) {
 }
 
 // Products of all rows of a unit with the keys of a block, in units of log2.
-template <class T>
-HWY_INLINE void dot_block(const Unit<T>& u, const Block<T>& b, bool widen, const Ahead& ahead) {
-  if (widen || (u.late() && (kIsScaled<T> || u.rows() > 4))) {
-    PlainKeys<float> keys;
-    widen_keys(u, b, keys.tile);
-    score_tiles(u, b, keys, ahead);
+HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Ahead& ahead) {
+  const KeyKernels& keys = *u.work.keys;
+  if (widen || (u.late() && (keys.dot_turning == nullptr || u.rows() > 4))) {
+    PlainKeys<float> wide;
+    widen_keys(u, b, wide.tile);
+    score_tiles(u, b, wide, ahead);
   } else if (u.late()) {
-    TurningKeys<T> keys;
-    std::copy_n(b.key, 4, keys.tile);
-    std::copy_n(b.turn, 4, keys.turn);
-    keys.half = u.half();
-    score_tiles(u, b, keys, ahead);
+    keys.dot_turning(u, b, ahead);
   } else {
-    PlainKeys<T> keys;
-    std::copy_n(b.key, 4, keys.tile);
-    score_tiles(u, b, keys, ahead);
+    keys.dot(u, b, ahead);
   }
 }
 
 // ... their scores.
-template <class T>
-HWY_INLINE void score_block(const Unit<T>& u, const Block<T>& b, bool widen, const Ahead& ahead) {
+HWY_INLINE void score_block(const Unit& u, const Block& b, bool widen, const Ahead& ahead) {
   dot_block(u, b, widen, ahead);
   if (u.shape().soft_cap > 0) cap_scores(u);
   if (u.shape().alibi != nullptr) add_bias(u, b);
@@ -337,18 +206,21 @@ HWY_INLINE void soften_row(float* score, std::uint64_t visible, float* greatest,
   *correction = hn::GetLane(c);
 }
 
-template <class T, class V>
-HWY_INLINE void add_block(const Unit<T>& u, const ValueTiles<V>& values, std::uint64_t used, const Ahead& ahead) {
-  const std::size_t stride = u.value_stride();
-  by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    add_values<R>(u.memory.score + r * kBlock, values, u.shape().value_dim, used, r == 0 ? ahead : Ahead(),
-                  u.memory.correction + r, u.memory.value + r * stride, stride);
-  });
+// Adds the values of a block to those of all rows of a unit.
+HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Ahead& ahead) {
+  if (!widen) return u.work.values->add(u, b, ahead);
+  ValueTiles<float> wide;
+  wide.stride = u.value_stride();
+  for (int t = 0; t < 4; ++t) {
+    float* const out = u.memory.value_rows + t * kTile * wide.stride;
+    wide.tile[t] = out;
+    if (b.used_in(t) != 0) u.work.values->widen(b.value[t], u.shape().value_dim, b.used_in(t), out, wide.stride);
+  }
+  add_rows(u, wide, b.used, ahead);
 }
 
 // Rows whose unit is done: out, or the part of one split for join_head.
-template <class T>
-HWY_INLINE void finish_rows(const Unit<T>& u, int split) {
+HWY_INLINE void finish_rows(const Unit& u, int split) {
   const HeadWork& w = u.work;
   const int value_dim = u.shape().value_dim, group = w.group();
   for (int r = 0; r < u.rows(); ++r) {
@@ -369,10 +241,9 @@ HWY_INLINE void finish_rows(const Unit<T>& u, int split) {
   }
 }
 
-template <class T>
 HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
   const int first_query = query_block * w.block_queries;
-  Unit<T> u{w, memory, first_query, std::min(w.block_queries, w.tokens->count - first_query)};
+  Unit u{w, memory, first_query, std::min(w.block_queries, w.tokens->count - first_query)};
   const int rows = u.rows(), per_split = w.splits > 1 ? kSplit / kBlock : w.blocks();
   const int first_kept = (w.tokens->count - w.kept_queries) * w.group();  // rows from here on keep their weights
   const bool widen = rows >= kWidenRows, keep_all = w.kept_queries == w.tokens->count;
@@ -383,23 +254,19 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
 
   std::uint64_t visible[kRows];
   const int first = split * per_split, last = std::min(w.blocks(), first + per_split);
-  Tiles<T> tiles(w, first);
+  Tiles tiles(w, first);
   for (int n = first; n < last; ++n) {
-    const Tiles<T> next(w, n + 1);
-    const Block<T> b = find_block(u, n, tiles, visible);
+    const Tiles next(w, n + 1);
+    const Block b = find_block(u, n, tiles, visible);
     if (keep_all) u.memory.score = w.kept + static_cast<std::size_t>(n) * rows * kBlock;  // they stay where they arise
     if (b.used != 0) {
-      score_block(u, b, widen, ahead_of(tiles.value, tile_bytes(*w.cache, u.shape().value_dim)));
+      score_block(u, b, widen, ahead_of(tiles.value, value_tile_bytes(*w.cache)));
       for (int r = 0; r < rows; ++r)
         soften_row(u.memory.score + r * kBlock, visible[r / w.group()], memory.max + r, memory.correction + r,
                    memory.sum + r * kTile);
-      Ahead keys = ahead_of(next.key, tile_bytes(*w.cache, u.shape().head_dim));
-      keys.also = static_cast<std::size_t>(u.half()) * sizeof(T);
-      if (widen) {
-        add_block(u, widen_values(u, b), b.used, keys);
-      } else {
-        add_block(u, b.value, b.used, keys);
-      }
+      Ahead keys = ahead_of(next.key, key_tile_bytes(*w.cache));
+      keys.also = static_cast<std::size_t>(u.half());
+      add_block(u, b, widen, keys);
     }
     tiles = next;
     if (w.kept_queries > 0) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "palimpsest/attention/misfit.h"
 #include "palimpsest/attention/rope.h"
 #include "palimpsest/cache/view.h"
 #include "palimpsest/core/attention_rule.h"
@@ -109,6 +110,7 @@ struct AttentionStep {
   // threads at a time: they are still in its cache.
   void (*received)(void* context, int layer, int sequence, int kv_head) = nullptr;
   void* context = nullptr;
+  Misfits* misfits = nullptr;  // what did not fit the cache's type; nullptr: not recorded
 
   std::int32_t window(int sequence, int kv_head) const {
     const StepTokens& t = tokens[sequence];

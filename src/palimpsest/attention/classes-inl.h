@@ -26,9 +26,8 @@ namespace HWY_NAMESPACE {
 //   bias   the same                      if there is ALiBi
 //   own    the same                      each slot's own weight; if weights are wanted
 //   place  [rows of places][rows][kTile] products of tokens with places of their own, then weights if they are wanted
-template <class T>
 struct Classes {
-  Unit<T> unit;
+  Unit unit;
   float *score, *bias, *own, *place;
 
   Classes(const HeadWork& w, const UnitMemory& memory, int first_query, int queries, float* floats)
@@ -50,14 +49,13 @@ struct Classes {
 };
 
 // Products; nothing where a row does not see.
-template <class T>
-HWY_INLINE void dot_classes(const Classes<T>& c) {
-  Unit<T> u = c.unit;
+HWY_INLINE void dot_classes(const Classes& c) {
+  Unit u = c.unit;
   std::uint64_t visible[kRows];
-  Tiles<T> tiles(u.work, 0);
+  Tiles tiles(u.work, 0);
   for (int n = 0; n < u.work.blocks(); ++n) {
-    const Tiles<T> next(u.work, n + 1);
-    const Block<T> b = find_block(u, n, tiles, visible);
+    const Tiles next(u.work, n + 1);
+    const Block b = find_block(u, n, tiles, visible);
     tiles = next;
     float* const score = c.block(c.score, n);
     if (b.used == 0) {
@@ -70,7 +68,7 @@ HWY_INLINE void dot_classes(const Classes<T>& c) {
       add_bias(u, b);
     }
     u.memory.score = score;
-    dot_block(u, b, false, ahead_of(next.key, tile_bytes(*u.work.cache, u.shape().head_dim)));
+    dot_block(u, b, false, ahead_of(next.key, key_tile_bytes(*u.work.cache)));
     for (int r = 0; r < c.rows(); ++r)
       for (int v = 0; visible[r / u.work.group()] != ~std::uint64_t{0} && v < kVectors; ++v) {
         float* const at = score + r * kBlock + v * kLanes;
@@ -82,8 +80,7 @@ HWY_INLINE void dot_classes(const Classes<T>& c) {
 
 // Products of merged tokens with places of their own: the keys of their slots, turned in registers by how far they are
 // from them. Four rows of places at a time.
-template <class T>
-HWY_INLINE void dot_places(const Classes<T>& c) {
+HWY_INLINE void dot_places(const Classes& c) {
   const HeadWork& w = c.work();
   const MergedView& m = c.merged();
   const AttentionShape& shape = c.unit.shape();
@@ -96,7 +93,7 @@ HWY_INLINE void dot_places(const Classes<T>& c) {
     float* const key = memory.key_tiles + i * key_floats;
     float* const turn = memory.turns + i * turn_floats;
     const int lane = m.lane[row];
-    widen_tile(Tiles<T>(w, t / 4).key[t % 4], shape.head_dim, key);
+    w.keys->widen(Tiles(w, t / 4).key[t % 4], shape.head_dim, key);
     for (int d = 0; lane >= 0 && d < shape.head_dim; ++d) std::fill_n(key + d * kTile, kTile, key[d * kTile + lane]);
     std::int32_t places[kTile];
     for (int n = 0; n < kTile; ++n) places[n] = std::abs(m.distance[row * kTile + n]);
@@ -135,14 +132,13 @@ HWY_INLINE Vec score_of(Vec product, float soft_cap, Vec bias) {
 }
 
 // How one row meets one tile.
-template <class T>
 struct Meeting {
-  const Classes<T>& c;
+  const Classes& c;
   int t, r;
   float cap, slope;
   const float *product, *bias;
 
-  Meeting(const Classes<T>& classes, int tile, int row)
+  Meeting(const Classes& classes, int tile, int row)
       : c(classes), t(tile), r(row), cap(c.unit.shape().soft_cap), slope(0), product(c.tile(c.score, t, r)) {
     bias = c.bias == nullptr ? nullptr : c.tile(c.bias, t, r);
     const int group = c.work().group();
@@ -175,14 +171,13 @@ struct Meeting {
 };
 
 // The greatest score of each row: a class's is that of its largest or its smallest factor, unless its tokens turn.
-template <class T>
-HWY_INLINE void find_greatest(const Classes<T>& c) {
+HWY_INLINE void find_greatest(const Classes& c) {
   const MergedView& m = c.merged();
   const bool alike = m.distance == nullptr;
   for (int r = 0; r < c.rows(); ++r) {
     Vec top = hn::Set(df, kNothing);
     for (int t = 0; t < c.tiles(); ++t) {
-      const Meeting<T> meet(c, t, r);
+      const Meeting meet(c, t, r);
       for (int n = 0; n < kTile; n += kLanes) {
         if (alike) {
           const int slot = t * kTile + n;
@@ -200,15 +195,14 @@ HWY_INLINE void find_greatest(const Classes<T>& c) {
 }
 
 // Products become weights 2^(score - greatest) of classes, a slot's own and those of its merged tokens.
-template <class T>
-HWY_INLINE void soften_classes(const Classes<T>& c, bool keep) {
+HWY_INLINE void soften_classes(const Classes& c, bool keep) {
   const MergedView& m = c.merged();
   const UnitMemory& memory = c.unit.memory;
   for (int r = 0; r < c.rows(); ++r) {
     const Vec greatest = hn::Set(df, memory.max[r] == kNothing ? 0.0f : memory.max[r]);
     Vec sum = hn::Zero(df);
     for (int t = 0; t < c.tiles(); ++t) {
-      const Meeting<T> meet(c, t, r);
+      const Meeting meet(c, t, r);
       HWY_ALIGN float lanes[kTile] = {};  // of tokens that lie in rows of their slot
       Vec weight[kTile / kLanes];
       for (int v = 0; v < kTile / kLanes; ++v) {
@@ -241,8 +235,7 @@ HWY_INLINE void soften_classes(const Classes<T>& c, bool keep) {
 }
 
 // What slots and places receive: of late queries, then of others if their sums are wanted.
-template <class T>
-HWY_INLINE void receive_classes(const Classes<T>& c, float* received) {
+HWY_INLINE void receive_classes(const Classes& c, float* received) {
   const HeadWork& w = c.work();
   const std::size_t slots = static_cast<std::size_t>(w.blocks()) * kBlock;
   for (int r = 0; r < c.rows(); ++r) {
@@ -260,24 +253,21 @@ HWY_INLINE void receive_classes(const Classes<T>& c, float* received) {
   }
 }
 
-template <class T>
-HWY_INLINE void value_classes(const Classes<T>& c) {
-  Unit<T> u = c.unit;
+HWY_INLINE void value_classes(const Classes& c) {
+  Unit u = c.unit;
   std::fill_n(u.memory.value, c.rows() * u.value_stride(), 0.0f);
   std::fill_n(u.memory.correction, c.rows(), 1.0f);
   std::uint64_t visible[kRows];
-  Tiles<T> tiles(u.work, 0);
+  Tiles tiles(u.work, 0);
   for (int n = 0; n < u.work.blocks(); ++n) {
-    const Tiles<T> next(u.work, n + 1);
-    const Block<T> b = find_block(u, n, tiles, visible);
+    const Tiles next(u.work, n + 1);
+    const Block b = find_block(u, n, tiles, visible);
     tiles = next;
     u.memory.score = c.block(c.score, n);
-    if (b.used != 0)
-      add_block(u, b.value, b.used, ahead_of(next.value, tile_bytes(*u.work.cache, u.shape().value_dim)));
+    if (b.used != 0) add_block(u, b, false, ahead_of(next.value, value_tile_bytes(*u.work.cache)));
   }
 }
 
-template <class T>
 HWY_NOINLINE void attend_classes(const HeadWork& w, int query_block, const UnitMemory& memory) {
   float* const floats = w.classes + static_cast<std::size_t>(query_block) * w.class_floats();
   float* received = nullptr;
@@ -288,7 +278,7 @@ HWY_NOINLINE void attend_classes(const HeadWork& w, int query_block, const UnitM
   const int first = query_block * w.block_queries, end = std::min(first + w.block_queries, w.tokens->count);
   const int step = w.class_rows() / w.group();
   for (int query = first; query < end; query += step) {
-    const Classes<T> c(w, memory, query, std::min(step, end - query), floats);
+    const Classes c(w, memory, query, std::min(step, end - query), floats);
     prepare_queries(c.unit);
     dot_classes(c);
     if (c.turned()) dot_places(c);

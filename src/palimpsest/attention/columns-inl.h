@@ -15,7 +15,6 @@ namespace HWY_NAMESPACE {
 
 // Scores once more, now that each row's sum is known: what queries first .. last - 1 gave to a stretch of slots, into
 // memory.column.
-template <class T>
 HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int last_query, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first), group = w.group();
   const Received as = w.tokens->received_as;
@@ -24,12 +23,12 @@ HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int la
   for (int block_query = first_query / w.block_queries * w.block_queries; block_query < last_query;
        block_query += w.block_queries) {
     const int from = std::max(first_query, block_query);
-    const Unit<T> u{w, memory, from, std::min(block_query + w.block_queries, last_query) - from};
+    const Unit u{w, memory, from, std::min(block_query + w.block_queries, last_query) - from};
     prepare_queries(u);
     std::uint64_t visible[kRows];
     for (int n = 0; n * kBlock < slots; ++n) {
       const int block = first / kBlock + n;
-      const Block<T> b = find_block(u, block, Tiles<T>(w, block), visible);
+      const Block b = find_block(u, block, Tiles(w, block), visible);
       if (b.used == 0) continue;
       score_block(u, b, true, Ahead());
       for (int v = 0; v < kVectors; ++v) {
@@ -46,17 +45,16 @@ HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int la
   }
 }
 
-template <class T>
 HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first);
   const int late = w.tokens->count - w.late_queries();
   const Vec share = hn::Set(df, w.tokens->received_as == Received::kMean ? 1 / static_cast<float>(w.group()) : 1);
   if (w.sums != nullptr) {
-    sum_columns<T>(w, unit, 0, late, memory);
+    sum_columns(w, unit, 0, late, memory);
     for (int s = 0; s < slots; s += kLanes)
       hn::StoreU(hn::Mul(share, hn::LoadU(df, memory.column + s)), df, w.sums + first + s);
   }
-  sum_columns<T>(w, unit, late, w.tokens->count, memory);
+  sum_columns(w, unit, late, w.tokens->count, memory);
   for (int s = 0; s < slots; s += kLanes) {
     const Vec received = hn::Mul(share, hn::LoadU(df, memory.column + s));
     hn::StoreU(received, df, w.received + first + s);

@@ -63,12 +63,11 @@ void tell(const HeadWork& w) {
 struct ThreadMemory {
   Floats floats;
   UnitMemory unit{};
-  std::vector<HeadWork> heads;
 };
 
 enum Phase { kInsert, kRotate, kAttend, kWeigh, kPhases };
 
-int units_of(const HeadWork& w, int phase) {
+int units_of(const HeadPlan& w, int phase) {
   switch (phase) {
     case kInsert:
       return w.insert_units;
@@ -78,6 +77,83 @@ int units_of(const HeadWork& w, int phase) {
       return w.whole ? 1 : w.attend_units();
     default:
       return w.weights_units;
+  }
+}
+
+// What a plan follows from, besides the counts of its heads.
+struct PlanShape {
+  int sequences, kv_heads, group, head_dim, value_dim, threads;
+  bool recompute, alibi;
+  CacheType key_type;
+  bool operator==(const PlanShape&) const = default;
+};
+
+PlanShape shape_of(const AttentionStep& step, int threads) {
+  const AttentionShape& s = step.shape;
+  return {.sequences = step.sequences,
+          .kv_heads = s.kv_heads,
+          .group = s.group(),
+          .head_dim = s.head_dim,
+          .value_dim = s.value_dim,
+          .threads = threads,
+          .recompute = s.rotation == Rotation::kRecompute && s.rope != RopeKind::kNone,
+          .alibi = s.alibi != nullptr,
+          .key_type = step.cache[0].key_type};
+}
+
+// How a layer's heads are cut and where their arrays are. Layers whose heads count the same share a plan, and it serves
+// the next step too if that counts the same.
+struct Plan {
+  PlanShape shape{};
+  std::vector<HeadCounts> counts;
+  std::vector<HeadPlan> heads;
+  int units[kPhases] = {};
+  bool by_turns = false;
+  std::size_t place = 0, floats = 0;  // of one place, of all that the step needs
+
+  bool fits(const AttentionStep& step, const PlanShape& of) const {
+    if (counts.empty() || !(shape == of)) return false;
+    std::size_t i = 0;
+    for (int s = 0; s < step.sequences; ++s)
+      for (int h = 0; h < step.shape.kv_heads; ++h)
+        if (!(counts[i++] == counts_of(step, s, h))) return false;
+    return true;
+  }
+  void make(const AttentionStep& step, const PlanShape& of, int places);
+};
+
+std::size_t floats_of(const AttentionStep& step, const HeadPlan& plan) {
+  HeadWork w = head_work(step, plan);
+  w.place(nullptr);
+  return w.floats;
+}
+
+void Plan::make(const AttentionStep& step, const PlanShape& of, int places) {
+  *this = Plan{of, std::move(counts), std::move(heads)};
+  counts.clear();
+  heads.clear();
+  bool none_empty = true;
+  for (int s = 0; s < step.sequences; ++s) {
+    for (int h = 0; h < step.shape.kv_heads; ++h) {
+      counts.push_back(counts_of(step, s, h));
+      heads.push_back(plan_head(step, s, h));
+      for (int p = 0; p < kPhases; ++p) units[p] += units_of(heads.back(), p);
+      place = std::max(place, floats_of(step, heads.back()));
+      none_empty = none_empty && heads.back().attend_units() > 0;
+    }
+  }
+  by_turns = none_empty && units[kRotate] == 0 && units[kWeigh] == 0;
+  int turns = 0;
+  for (HeadPlan& p : heads) {
+    p.whole = by_turns && p.query_blocks == 1 && p.index + of.threads < static_cast<int>(heads.size());
+    if (p.whole) {
+      units[kAttend] -= p.attend_units() - 1;
+      floats = static_cast<std::size_t>(places + of.threads) * place;
+      continue;
+    }
+    p.turn = turns++;
+    p.place = by_turns ? static_cast<std::size_t>(p.turn % places) * place : floats;
+    floats = std::max(floats, p.place + (by_turns ? place : floats_of(step, p)));
   }
 }
 
@@ -95,48 +171,39 @@ struct AttentionScratch::Impl {
   // Units handed out, units done, threads that have left; all 0 between two calls, as the above.
   Counter next, done[kPhases], left;
 
-  struct Listed {
-    int units[kPhases] = {};
-    bool by_turns = false;
-    std::size_t place = 0, floats = 0;  // of one place, of all that the step needs
-  };
+  std::vector<Plan> plans;   // one a layer, of those that made their own
+  std::vector<int> plan_of;  // [layers] whose plan, of an earlier layer or its own
+
   int threads() const { return static_cast<int>(thread.size()); }
   int places() const { return threads() + 1; }  // for heads that are not whole
-  float* own_place(const Listed& l, int t) const {
-    return shared.data() + static_cast<std::size_t>(places() + t) * l.place;
+  const Plan& plan(int layer) const {
+    return plans[static_cast<std::size_t>(plan_of[static_cast<std::size_t>(layer)])];
   }
-  // Lists the heads of a step and places those that are not whole.
-  Listed list(const AttentionStep& step, std::vector<HeadWork>& list) const;
+  void plan(const AttentionStep& step);
+  // Head `index` of the plan, with its arrays.
+  HeadWork work(const AttentionStep& step, const Plan& plan, std::size_t index, int t) const {
+    HeadWork w = head_work(step, plan.heads[index]);
+    w.place(shared.data() + (w.whole ? static_cast<std::size_t>(places() + t) * plan.place : plan.heads[index].place));
+    return w;
+  }
 };
 
-AttentionScratch::Impl::Listed AttentionScratch::Impl::list(const AttentionStep& step,
-                                                            std::vector<HeadWork>& list) const {
-  list.clear();
-  Listed l;
-  bool none_empty = true;
-  for (int s = 0; s < step.sequences; ++s) {
-    for (int h = 0; h < step.shape.kv_heads; ++h) {
-      list.push_back(head_work(step, s, h));
-      for (int p = 0; p < kPhases; ++p) l.units[p] += units_of(list.back(), p);
-      l.place = std::max(l.place, list.back().floats);
-      none_empty = none_empty && list.back().attend_units() > 0;
-    }
+// A layer that needs a plan of its own makes it in its own place. Nobody before it points there, and those behind it
+// look again when their turn comes.
+void AttentionScratch::Impl::plan(const AttentionStep& step) {
+  const auto layer = static_cast<std::size_t>(step.layer);
+  if (layer >= plans.size()) {
+    for (std::size_t l = plans.size(); l <= layer; ++l) plan_of.push_back(static_cast<int>(l));
+    plans.resize(layer + 1);
   }
-  l.by_turns = none_empty && l.units[kRotate] == 0 && l.units[kWeigh] == 0;
-  int turns = 0;
-  for (HeadWork& w : list) {
-    w.whole = l.by_turns && w.query_blocks == 1 && w.index + threads() < static_cast<int>(list.size());
-    if (w.whole) {
-      l.units[kAttend] -= w.attend_units() - 1;
-      l.floats = static_cast<std::size_t>(places() + threads()) * l.place;
-      continue;
-    }
-    w.turn = turns++;
-    const std::size_t at = l.by_turns ? static_cast<std::size_t>(w.turn % places()) * l.place : l.floats;
-    if (shared.data() != nullptr) w.place(shared.data() + at);
-    l.floats = std::max(l.floats, at + (l.by_turns ? l.place : w.floats));
+  const PlanShape shape = shape_of(step, threads());
+  const auto fits = [&](std::size_t l) { return plans[static_cast<std::size_t>(plan_of[l])].fits(step, shape); };
+  if (layer > 0 && fits(layer - 1)) {
+    plan_of[layer] = plan_of[layer - 1];
+  } else if (!fits(layer)) {
+    plan_of[layer] = step.layer;
+    plans[layer].make(step, shape, places());
   }
-  return l;
 }
 
 AttentionScratch::AttentionScratch() : impl_(new Impl) {}
@@ -148,19 +215,16 @@ void AttentionScratch::reserve(const AttentionStep& step, int threads) {
   Impl& m = *impl_;
   const int heads = step.sequences * step.shape.kv_heads;
   if (static_cast<std::size_t>(threads) > m.thread.size()) {
-    auto finished = std::make_unique<Counter[]>(static_cast<std::size_t>(threads) + 1);  // places(); may throw
     m.thread.resize(static_cast<std::size_t>(threads));
-    m.finished = std::move(finished);
+    m.finished = std::make_unique<Counter[]>(static_cast<std::size_t>(m.places()));
   }
-  for (ThreadMemory& t : m.thread) {
-    t.floats.reserve(UnitMemory::floats(step.shape));
-    t.heads.reserve(static_cast<std::size_t>(heads));
-  }
+  for (ThreadMemory& t : m.thread) t.floats.reserve(UnitMemory::floats(step.shape));
   if (heads > m.heads) {
     m.attended = std::make_unique<Counter[]>(static_cast<std::size_t>(heads));
     m.heads = heads;
   }
-  m.shared.reserve(m.list(step, m.thread[0].heads).floats);
+  m.plan(step);
+  m.shared.reserve(m.plan(step.layer).floats);
 }
 
 std::size_t AttentionScratch::bytes() const {
@@ -175,21 +239,23 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
   ThreadMemory& mine = m.thread[static_cast<std::size_t>(thread)];
   mine.unit.cut(step.shape, mine.floats.data());
 
-  // Every thread makes the same list for itself: cheaper than waiting for one who does.
-  const AttentionScratch::Impl::Listed l = m.list(step, mine.heads);
-  const auto& units = l.units;
-  assert(l.floats <= m.shared.size() && static_cast<int>(mine.heads.size()) <= m.heads && "reserve() first");
+  assert(static_cast<std::size_t>(step.layer) < m.plan_of.size() && "reserve() first");
+  const Plan& plan = m.plan(step.layer);
+  const auto& units = plan.units;
+  assert(plan.fits(step, shape_of(step, m.threads())) && plan.floats <= m.shared.size() && "reserve() first");
 
   int first = 0;  // of a phase's units
   int unit = m.next.add(1);
   for (int phase = 0; phase < kPhases; first += units[phase++]) {
     if (unit >= first + units[phase]) continue;
     for (int earlier = 0; earlier < phase; ++earlier) wait_for(m.done[earlier], units[earlier]);
-    std::size_t head = 0;
+    std::size_t head = 0, taken = SIZE_MAX;
     int before = first;  // units before those of `head`, which follows the units that this thread takes
+    HeadWork w{};
     for (; unit < first + units[phase]; unit = m.next.add(1)) {
-      while (unit - before >= units_of(mine.heads[head], phase)) before += units_of(mine.heads[head++], phase);
-      HeadWork& w = mine.heads[head];
+      while (unit - before >= units_of(plan.heads[head], phase)) before += units_of(plan.heads[head++], phase);
+      if (taken != head) w = m.work(step, plan, head, thread);
+      taken = head;
       const int n = unit - before;
       Counter& attended = m.attended[static_cast<std::size_t>(w.index)];
       Counter& finished = m.finished[static_cast<std::size_t>(w.turn % m.places())];
@@ -201,10 +267,7 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
           rotate_keys(w, n, mine.unit);
           break;
         case kAttend:
-          if (w.whole)
-            w.place(m.own_place(l, thread));
-          else if (l.by_turns)
-            wait_for(finished, w.turn / m.places());
+          if (!w.whole && plan.by_turns) wait_for(finished, w.turn / m.places());
           // The last queries see most: the longest units go first.
           for (int i = n, end = w.whole ? w.attend_units() : n + 1; i < end; ++i)
             attend_unit(w, w.query_blocks - 1 - i / w.splits, i % w.splits, mine.unit);
@@ -212,7 +275,7 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
           attended.reset();
           if (w.splits > 1 || w.kept_queries > 0 || w.merged != nullptr) join_head(w);
           if (w.kept_queries > 0 || (w.merged != nullptr && w.received != nullptr)) tell(w);
-          if (l.by_turns && !w.whole) finished.add(1);
+          if (plan.by_turns && !w.whole) finished.add(1);
           break;
         case kWeigh:
           weights_unit(w, n, mine.unit);

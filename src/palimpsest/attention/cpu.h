@@ -15,8 +15,8 @@ class AttentionScratch {
   ~AttentionScratch();
   AttentionScratch(const AttentionScratch&) = delete;
   AttentionScratch& operator=(const AttentionScratch&) = delete;
-  // Makes room for `step` (only its shape and counts are read). Call it for every layer's step, or for the largest,
-  // before the threads start; single-threaded.
+  // Makes room for `step` and plans its work (its shape, layer and counts are read): call it for every layer's step,
+  // in their order, before the threads start; single-threaded.
   void reserve(const AttentionStep& step, int threads);
   std::size_t bytes() const;
 

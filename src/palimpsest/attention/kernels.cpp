@@ -1,26 +1,52 @@
-// Chooses the kernels of a head's cache type, and compiles those that know no type.
+// The kernels that know no format: how a unit is worked on, step by step; those of formats are called for each block.
 #include "palimpsest/attention/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "palimpsest/attention/kernels.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 
+#include "palimpsest/attention/attend-inl.h"
+#include "palimpsest/attention/classes-inl.h"
+#include "palimpsest/attention/columns-inl.h"
 #include "palimpsest/attention/cpu.h"
+#include "palimpsest/attention/insert-inl.h"
 #include "palimpsest/attention/join-inl.h"
-#include "palimpsest/attention/turn-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-void RankTiles(const AttentionShape& shape, const float* rank_row, const SlotsView& slots, float* tiles) {
-  for (int slot = 0; slot < slots.slots; slot += kTile)
-    make_turns(rank_row, shape.rope_dims, slots.rank + slot,
-               tiles + static_cast<std::ptrdiff_t>(slot) * shape.rope_dims);
+void InsertTokens(const HeadWork& w, int unit, const UnitMemory& memory) {
+  const SlotRange range = insert_range(w, unit);
+  put_tokens(w, range.begin, range.end, memory);
+}
+
+void RotateKeys(const HeadWork& w, int unit, const UnitMemory& memory) {
+  if (w.insert_units == 0) put_tokens(w, unit * kSplit, (unit + 1) * kSplit, memory);
+  rotate(w, unit, memory);
+}
+
+void AttendUnit(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
+  const int begin = w.splits > 1 ? split * kSplit : 0, end = w.splits > 1 ? begin + kSplit : w.slots().slots;
+  if (w.insert_units == 0 && w.rotate_units == 0) put_tokens(w, begin, end, memory);
+  if (w.merged != nullptr)
+    attend_classes(w, query_block, memory);
+  else
+    attend(w, query_block, split, memory);
 }
 
 void JoinHead(const HeadWork& w) {
   join(w);
+}
+
+void WeightsUnit(const HeadWork& w, int unit, const UnitMemory& memory) {
+  column_sums(w, unit, memory);
+}
+
+void RankTiles(const AttentionShape& shape, const float* rank_row, const SlotsView& slots, float* tiles) {
+  for (int slot = 0; slot < slots.slots; slot += kTile)
+    make_turns(rank_row, shape.rope_dims, slots.rank + slot,
+               tiles + static_cast<std::ptrdiff_t>(slot) * shape.rope_dims);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -30,44 +56,37 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace palimpsest {
 
-HWY_EXPORT(RankTiles);
+HWY_EXPORT(InsertTokens);
+HWY_EXPORT(RotateKeys);
+HWY_EXPORT(AttendUnit);
 HWY_EXPORT(JoinHead);
+HWY_EXPORT(WeightsUnit);
+HWY_EXPORT(RankTiles);
 
-namespace {
-
-const Kernels& kernels_of(const HeadWork& work) {
-  switch (work.cache->type) {
-    case CacheType::kF32:
-      return f32_kernels();
-    case CacheType::kF16:
-      return f16_kernels();
-    case CacheType::kBF16:
-      return bf16_kernels();
-    case CacheType::kQ8_0:
-      break;
-  }
-  return q8_0_kernels();
+const FormatKernels& kernels_of(CacheType type) {
+  using Of = const FormatKernels& (*)();
+  static constexpr Of kOf[] = {f32_kernels, f16_kernels, bf16_kernels, q8_0_kernels};  // in the order of CacheType
+  static_assert(std::size(kOf) == kKvFormats.size());
+  return kOf[static_cast<std::size_t>(type)]();
 }
-
-}  // namespace
 
 void insert_tokens(const HeadWork& work, int unit, const UnitMemory& memory) {
-  kernels_of(work).insert_tokens(work, unit, memory);
+  HWY_DYNAMIC_DISPATCH(InsertTokens)(work, unit, memory);
 }
 void rotate_keys(const HeadWork& work, int unit, const UnitMemory& memory) {
-  kernels_of(work).rotate_keys(work, unit, memory);
-}
-void make_rank_tiles(const AttentionShape& shape, const float* rank_row, const SlotsView& slots, float* tiles) {
-  HWY_DYNAMIC_DISPATCH(RankTiles)(shape, rank_row, slots, tiles);
+  HWY_DYNAMIC_DISPATCH(RotateKeys)(work, unit, memory);
 }
 void attend_unit(const HeadWork& work, int query_block, int split, const UnitMemory& memory) {
-  kernels_of(work).attend_unit(work, query_block, split, memory);
+  HWY_DYNAMIC_DISPATCH(AttendUnit)(work, query_block, split, memory);
 }
 void join_head(const HeadWork& work) {
   HWY_DYNAMIC_DISPATCH(JoinHead)(work);
 }
 void weights_unit(const HeadWork& work, int unit, const UnitMemory& memory) {
-  kernels_of(work).weights_unit(work, unit, memory);
+  HWY_DYNAMIC_DISPATCH(WeightsUnit)(work, unit, memory);
+}
+void make_rank_tiles(const AttentionShape& shape, const float* rank_row, const SlotsView& slots, float* tiles) {
+  HWY_DYNAMIC_DISPATCH(RankTiles)(shape, rank_row, slots, tiles);
 }
 
 }  // namespace palimpsest

@@ -1,18 +1,18 @@
-// Kernels for caches of bf16.
+// Kernels for keys and values of bf16.
 #include "palimpsest/attention/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "palimpsest/attention/kernels_bf16.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 
-#include "palimpsest/attention/kernels-inl.h"
+#include "palimpsest/attention/format-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-const Kernels* OfBF16() {
-  return &kKernels<hwy::bfloat16_t>;
+const FormatKernels* OfBF16() {
+  return &kFormatKernels<hwy::bfloat16_t>;
 }
 
 }  // namespace HWY_NAMESPACE
@@ -24,7 +24,7 @@ namespace palimpsest {
 
 HWY_EXPORT(OfBF16);
 
-const Kernels& bf16_kernels() {
+const FormatKernels& bf16_kernels() {
   return *HWY_DYNAMIC_DISPATCH(OfBF16)();
 }
 

@@ -1,18 +1,18 @@
-// Kernels for caches of f32.
+// Kernels for keys and values of f32.
 #include "palimpsest/attention/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "palimpsest/attention/kernels_f32.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 
-#include "palimpsest/attention/kernels-inl.h"
+#include "palimpsest/attention/format-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-const Kernels* OfF32() {
-  return &kKernels<float>;
+const FormatKernels* OfF32() {
+  return &kFormatKernels<float>;
 }
 
 }  // namespace HWY_NAMESPACE
@@ -24,7 +24,7 @@ namespace palimpsest {
 
 HWY_EXPORT(OfF32);
 
-const Kernels& f32_kernels() {
+const FormatKernels& f32_kernels() {
   return *HWY_DYNAMIC_DISPATCH(OfF32)();
 }
 

@@ -1,18 +1,18 @@
-// Kernels for caches of q8_0.
+// Kernels for keys and values of q8_0.
 #include "palimpsest/attention/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "palimpsest/attention/kernels_q8_0.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 
-#include "palimpsest/attention/kernels-inl.h"
+#include "palimpsest/attention/format-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-const Kernels* OfQ80() {
-  return &kKernels<std::int8_t>;
+const FormatKernels* OfQ80() {
+  return &kFormatKernels<std::int8_t>;
 }
 
 }  // namespace HWY_NAMESPACE
@@ -24,7 +24,7 @@ namespace palimpsest {
 
 HWY_EXPORT(OfQ80);
 
-const Kernels& q8_0_kernels() {
+const FormatKernels& q8_0_kernels() {
   return *HWY_DYNAMIC_DISPATCH(OfQ80)();
 }
 

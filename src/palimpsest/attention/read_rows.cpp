@@ -1,91 +1,20 @@
 #include "palimpsest/attention/read_rows.h"
 
 #include <algorithm>
+#include <vector>
 
-#include "palimpsest/attention/element.h"
+#include "palimpsest/attention/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "palimpsest/attention/read_rows.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
+
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-using F = hn::CappedTag<float, kTile>;
-
-HWY_INLINE auto get(const float* from) {
-  return hn::LoadU(F(), from);
-}
-template <class T>
-HWY_INLINE auto get(const T* from) {
-  return hn::PromoteTo(F(), hn::LoadU(hn::Rebind<T, F>(), from));
-}
-
-// 16 keys side by side -> 16 rows.
-template <class T>
-HWY_INLINE void read_tile(const T* HWY_RESTRICT tile, int dim, float* HWY_RESTRICT rows) {
-  constexpr int kBlock = 8;
-  const int lanes = static_cast<int>(hn::Lanes(F()));
-  HWY_ALIGN float block[kBlock][kTile];
-  for (int first = 0; first < dim; first += kBlock) {
-    const int count = std::min(kBlock, dim - first);
-    for (int d = 0; d < count; ++d)
-      for (int n = 0; n < kTile; n += lanes) hn::Store(get(tile + (first + d) * kTile + n), F(), block[d] + n);
-    for (int lane = 0; lane < kTile; ++lane)
-      for (int d = 0; d < count; ++d) rows[lane * dim + first + d] = block[d][lane];
-  }
-}
-
-// 16 rows, one after the other, as values lie in their pages.
-template <class T>
-HWY_INLINE void read_rows(const T* HWY_RESTRICT tile, int dim, float* HWY_RESTRICT rows) {
-  const int lanes = static_cast<int>(hn::Lanes(F()));
-  for (int i = 0; i < kTile * dim; i += lanes) hn::StoreU(get(tile + i), F(), rows + i);
-}
-
-// All tiles that have memory: read(numbers of the tile's type, its first row); of q8_0 element by element,
-// load(page, slot in it, dimension). `place`: of a tile in its page, by its first slot.
-template <class Place, class Read, class Load>
-HWY_INLINE void each_tile(const LayerView& cache, const HeadPages& head, int dim, float* rows, const Place& place,
-                          const Read& read, const Load& load) {
-  for (int slot = 0; slot < head.slots->slots; slot += kTile) {
-    const std::byte* const page = head.page[slot / cache.page_size];
-    if (page == nullptr) continue;
-    const int offset = slot % cache.page_size;
-    const std::byte* const tile = page + place(cache, offset);
-    float* const to = rows + static_cast<std::ptrdiff_t>(slot) * dim;
-    switch (cache.type) {
-      case CacheType::kF32:
-        read(reinterpret_cast<const float*>(tile), to);
-        break;
-      case CacheType::kF16:
-        read(reinterpret_cast<const hwy::float16_t*>(tile), to);
-        break;
-      case CacheType::kBF16:
-        read(reinterpret_cast<const hwy::bfloat16_t*>(tile), to);
-        break;
-      case CacheType::kQ8_0:
-        for (int lane = 0; lane < kTile; ++lane)
-          for (int d = 0; d < dim; ++d) to[lane * dim + d] = load(cache, page, offset + lane, d);
-        break;
-    }
-  }
-}
-
-void ReadKeys(const LayerView& cache, const HeadPages& head, float* rows) {
-  const int dim = cache.head_dim;
-  each_tile(
-      cache, head, dim, rows, key_tile, [dim](const auto* tile, float* to) { read_tile(tile, dim, to); }, load_key);
-}
-
-void ReadValues(const LayerView& cache, const HeadPages& head, float* rows) {
-  const int dim = cache.value_dim;
-  each_tile(
-      cache, head, dim, rows, value_tile, [dim](const auto* tile, float* to) { read_rows(tile, dim, to); }, load_value);
-}
 
 template <class Other>
 HWY_INLINE void multiply_rows(const float* HWY_RESTRICT rows, int count, int dim, const Other& other,
@@ -120,17 +49,46 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace palimpsest {
 
-HWY_EXPORT(ReadKeys);
-HWY_EXPORT(ReadValues);
 HWY_EXPORT(RowProducts);
 HWY_EXPORT(RowSquares);
 
+namespace {
+
+// All tiles that have memory: body(page, first slot).
+template <typename Body>
+void each_tile(const HeadPages& head, int page_size, const Body& body) {
+  for (int slot = 0; slot < head.slots->slots; slot += kTile)
+    if (const std::byte* const page = head.page[slot / page_size]; page != nullptr) body(page, slot);
+}
+
+// 16 keys side by side, [dim][16] -> 16 rows.
+void rows_of_tile(const float* tile, int dim, float* rows) {
+  constexpr int kDims = 8;
+  for (int first = 0; first < dim; first += kDims)
+    for (int lane = 0; lane < kTile; ++lane)
+      for (int d = first; d < std::min(dim, first + kDims); ++d) rows[lane * dim + d] = tile[d * kTile + lane];
+}
+
+}  // namespace
+
 void read_keys(const LayerView& cache, const HeadPages& head, float* rows) {
-  HWY_DYNAMIC_DISPATCH(ReadKeys)(cache, head, rows);
+  const auto widen = kernels_of(cache.key_type).key.widen;
+  const int dim = cache.head_dim;
+  thread_local std::vector<float> tile;
+  tile.resize(static_cast<std::size_t>(dim * kTile));
+  each_tile(head, cache.page_size, [&](const std::byte* page, int slot) {
+    widen(page + key_tile(cache, slot % cache.page_size), dim, tile.data());
+    rows_of_tile(tile.data(), dim, rows + static_cast<std::ptrdiff_t>(slot) * dim);
+  });
 }
 
 void read_values(const LayerView& cache, const HeadPages& head, float* rows) {
-  HWY_DYNAMIC_DISPATCH(ReadValues)(cache, head, rows);
+  const auto widen = kernels_of(cache.value_type).value.widen;
+  const int dim = cache.value_dim;
+  each_tile(head, cache.page_size, [&](const std::byte* page, int slot) {
+    widen(page + value_tile(cache, slot % cache.page_size), dim, 0xffff, rows + static_cast<std::ptrdiff_t>(slot) * dim,
+          dim);
+  });
 }
 
 void row_products(const float* rows, int count, int dim, const float* other, float* out) {

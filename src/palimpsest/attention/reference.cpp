@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "palimpsest/attention/element.h"
+#include "palimpsest/cache/view.h"
 
 namespace palimpsest {
 namespace {
@@ -69,36 +69,45 @@ struct Head {
     const float* turn = shape.rotation == Rotation::kAtWrite ? query_row(shape, tokens, slots(), token) : nullptr;
     const Vector key = rotated(Vector(k, k + shape.head_dim), shape, turn);
     store_key(cache, page(slot), offset, std::vector<float>(key.begin(), key.end()).data());
-    for (int d = 0; cache.rotated_half && d < shape.head_dim; ++d)
-      store_element(page(slot) + half_offset(cache), cache.type, key_index(cache, offset, d), half(k, d));
+    if (cache.rotated_half) {
+      std::vector<float> halves;
+      for (int d = 0; d < shape.head_dim; ++d) halves.push_back(half(k, d));
+      store_key(cache, page(slot) + half_offset(cache), offset, halves.data());
+    }
     store_value(cache, page(slot), offset, v);
   }
 
   Vector key(int slot) const {
     const AttentionShape& shape = step.shape;
-    Vector key(shape.head_dim);
-    for (int d = 0; d < shape.head_dim; ++d) key[d] = load_key(cache, page(slot), slot % cache.page_size, d);
+    std::vector<float> row(shape.head_dim);
+    load_key(cache, page(slot), slot % cache.page_size, row.data());
+    Vector key(row.begin(), row.end());
     if (shape.rotation == Rotation::kNever || shape.rotation == Rotation::kAtWrite) return key;
     const float* turn = row_of(tokens.rank_row, shape, slots().rank[slot]);
     if (cache.rotated_half) {
+      load_key(cache, page(slot) + half_offset(cache), slot % cache.page_size, row.data());
       for (int d = 0; d < shape.rope_dims; ++d) {
         const int pairs = shape.rope_dims / 2, p = shape.rope == RopeKind::kHalves ? d % pairs : d / 2;
-        const std::size_t index = key_index(cache, slot % cache.page_size, d);
-        key[d] = key[d] * turn[p] + load_element(page(slot) + half_offset(cache), cache.type, index) * turn[pairs + p];
+        key[d] = key[d] * turn[p] + row[d] * turn[pairs + p];
       }
       return key;
     }
     key = rotated(std::move(key), shape, turn);
-    if (shape.rotation == Rotation::kRecompute)  // the copy is of the cache's type
+    if (shape.rotation == Rotation::kRecompute)  // the copy is in the keys' format
       for (double& x : key) {
         std::byte stored[4];
-        store_element(stored, cache.type, 0, static_cast<float>(x));
-        x = load_element(stored, cache.type, 0);
+        kv_format(cache.key_type).store(stored, 0, static_cast<float>(x));
+        x = kv_format(cache.key_type).load(stored, 0);
       }
     return key;
   }
 
-  double value(int slot, int d) const { return load_value(cache, page(slot), slot % cache.page_size, d); }
+  void add_value(double weight, int slot, Vector& sum) const {
+    if (weight == 0) return;
+    std::vector<float> row(sum.size());
+    load_value(cache, page(slot), slot % cache.page_size, row.data());
+    for (std::size_t d = 0; d < sum.size(); ++d) sum[d] += weight * row[d];
+  }
 
   bool visible(int slot, int query) const {
     const std::int64_t when = slots().when[slot], now = tokens.when[query];
@@ -183,14 +192,10 @@ struct Head {
         const int query_head = kv_head * shape.group() + g;
         const Vector p = weights(keys, query, query_head);
         float* out = step.out.at(tokens.first + query, query_head);
-        for (int d = 0; d < shape.value_dim; ++d) {
-          double sum = 0;
-          for (int s = 0; s < count; ++s)
-            if (p[s] != 0) sum += p[s] * value(s, d);
-          for (int place = 0; place < places(); ++place)
-            if (p[count + place] != 0) sum += p[count + place] * value(slot_of(place), d);
-          out[d] = static_cast<float>(sum);
-        }
+        Vector sum(shape.value_dim, 0.0);
+        for (int s = 0; s < count; ++s) add_value(p[s], s, sum);
+        for (int place = 0; place < places(); ++place) add_value(p[count + place], slot_of(place), sum);
+        for (int d = 0; d < shape.value_dim; ++d) out[d] = static_cast<float>(sum[d]);
         for (std::size_t i = 0; i < all; ++i)
           of_query[i] = mean ? of_query[i] + p[i] / shape.group() : std::max(of_query[i], p[i]);
       }

@@ -17,7 +17,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "palimpsest/attention/work.h"
+#include "palimpsest/attention/unit.h"
+#include "palimpsest/cache/formats/q8_0.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
@@ -62,7 +63,8 @@ HWY_INLINE Vec load_first(const std::int8_t* from, int count) {
 }
 // Scales of a tile of q8_0 of `dim` dimensions: those that dimension d shares, for kLanes slots from `lane` on.
 HWY_INLINE Vec scales_at(const std::int8_t* tile, int dim, int d, int lane) {
-  return load(reinterpret_cast<const hwy::float16_t*>(tile + scales_offset(dim)) + d / kScaled * kTile + lane);
+  return load(reinterpret_cast<const hwy::float16_t*>(tile + q8_0::scales_offset(dim)) + d / q8_0::kGroup * kTile +
+              lane);
 }
 template <class T>
 inline constexpr bool kIsScaled = std::is_same_v<T, std::int8_t>;
@@ -150,37 +152,6 @@ HWY_INLINE void widen_tile(const T* tile, int head_dim, float* HWY_RESTRICT out)
   for (int n = 0; n < head_dim * kTile; n += kLanes) hn::StoreU(load(tile + n), df, out + n);
 }
 
-// What a stage fetches while it computes: four stretches of memory that the next stage reads, one for each quarter of
-// its own work. Waiting for memory is most of decoding; the hardware's own guesses end at every page of the cache. A
-// few lines at a time, and no nearer than the second-level cache: a core waits for no more than some 16 lines of the
-// first, and while a burst of them is under way its own loads wait too.
-struct Ahead {
-  const std::byte* tile[4] = {};  // nullptr: nothing
-  std::size_t bytes = 0;
-  std::size_t also = 0;  // as many bytes so far behind; 0: no more
-
-  // A quarter's stretch, in `steps` calls of next().
-  struct Quarter {
-    const std::byte *at, *end;
-    std::size_t step, also;
-
-    HWY_INLINE void next() {
-      if (at == end) return;
-      const std::byte* const to = static_cast<std::size_t>(end - at) < step ? end : at + step;
-      for (; at != to; at += 64) {
-        __builtin_prefetch(at, 0, 2);
-        if (also != 0) __builtin_prefetch(at + also, 0, 2);
-      }
-    }
-  };
-  HWY_INLINE Quarter quarter(int index, int steps) const {
-    const std::byte* const at = tile[index];
-    const std::size_t lines = at == nullptr ? 0 : (bytes + 63) / 64,
-                      n = static_cast<std::size_t>(steps < 1 ? 1 : steps);
-    return {at, at + lines * 64, (lines + n - 1) / n * 64, also};
-  }
-};
-
 HWY_INLINE void fetch_row(const float* row, int count) {
   for (int n = 0; n < count; n += 16) hwy::Prefetch(row + n);
 }
@@ -207,7 +178,7 @@ HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* con
         Vec k[kWide];
         for (int v = 0; v < kWide; ++v) k[v] = load(at[v] + d * kTile);
         if constexpr (kIsScaled<T>) {
-          for (int v = 0; d % kScaled == 0 && v < kWide; ++v) {
+          for (int v = 0; d % q8_0::kGroup == 0 && v < kWide; ++v) {
             const int lane = (first + v) * kLanes;
             scale[v] = scales_at(tiles[lane / kTile], head_dim, d, lane % kTile);
           }
@@ -286,13 +257,13 @@ HWY_INLINE void add_values(const float* weight, const ValueTiles<T>& values, int
   if constexpr (kIsScaled<T>) {
     // 32 columns share their scales: the weights take them on.
     HWY_ALIGN float scaled[R * kBlock];
-    for (; c < value_dim; c += kScaled) {
+    for (; c < value_dim; c += q8_0::kGroup) {
       for (int n = 0; n < kBlock; n += kLanes) {
         const Vec scale = scales_at(values.tile[n / kTile], value_dim, c, n % kTile);
         for (int r = 0; r < R; ++r)
           hn::Store(hn::Mul(scale, hn::LoadU(df, weight + r * kBlock + n)), df, scaled + r * kBlock + n);
       }
-      add_columns<R, kScaled / kLanes>(scaled, values, c, used, ahead, correction, out + c, out_stride);
+      add_columns<R, q8_0::kGroup / kLanes>(scaled, values, c, used, ahead, correction, out + c, out_stride);
     }
     return;
   }
@@ -317,6 +288,16 @@ HWY_INLINE void by_four_rows(int rows, const Body& body) {
     case 1:
       return body.template operator()<1>(r);
   }
+}
+
+// The values of a block, times the weights in UnitMemory::score, to those of all rows of a unit.
+template <class T>
+HWY_INLINE void add_rows(const Unit& u, const ValueTiles<T>& values, std::uint64_t used, const Ahead& ahead) {
+  const std::size_t stride = static_cast<std::size_t>(u.value_stride());
+  by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
+    add_values<R>(u.memory.score + r * kBlock, values, u.shape().value_dim, used, r == 0 ? ahead : Ahead(),
+                  u.memory.correction + r, u.memory.value + r * stride, stride);
+  });
 }
 
 // One row's weights `p` come to what a query block has received; `last`: of the query's group. `greatest`: of the group

@@ -121,6 +121,24 @@ struct TurningKeys {
   }
 };
 
+// Scores of all rows of a unit with the keys of a block; sinks are met by queries of their own.
+template <class Keys>
+HWY_INLINE void score_tiles(const Unit& u, const Block& b, const Keys& keys, const Ahead& ahead) {
+  const int head_dim = u.shape().head_dim;
+  float *const score = u.memory.score, *const sink_score = u.memory.sink_score;
+  by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
+    keys.template dot<R>(u.memory.query + r * head_dim, u.shape(), r == 0 ? ahead : Ahead(), score + r * kBlock);
+  });
+  if (!u.two_queries() || (b.sinks & b.used) == 0) return;
+  by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
+    keys.template dot<R>(u.memory.sink_query + r * head_dim, u.shape(), Ahead(), sink_score + r * kBlock);
+  });
+  for (int n = 0; n < u.rows() * kBlock; n += kLanes) {
+    const Mask of_sinks = mask_of(b.sinks, n % kBlock / kLanes);
+    hn::StoreU(hn::IfThenElse(of_sinks, hn::LoadU(df, sink_score + n), hn::LoadU(df, score + n)), df, score + n);
+  }
+}
+
 // A tile of keys, turned, in f32; `out` may be the tile itself.
 template <class T>
 HWY_INLINE void turn_tile(const AttentionShape& shape, const T* tile, std::ptrdiff_t half, const float* turns,

@@ -1,49 +1,91 @@
 #include "palimpsest/attention/work.h"
 
+#include "palimpsest/attention/kernels.h"
+
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 
 namespace palimpsest {
 
-HeadWork head_work(const AttentionStep& step, int sequence, int kv_head) {
+HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head) {
+  const StepTokens& tokens = step.tokens[sequence];
+  const SlotsView& slots = *step.cache[sequence].head[kv_head].slots;
+  const int index = sequence * step.shape.kv_heads + kv_head;
+  return {.slots = slots.slots,
+          .tokens = tokens.count,
+          .weights_queries = tokens.weights_queries,
+          .merged_places = slots.merged == nullptr ? -1 : slots.merged->places(),
+          .received = step.weights != nullptr && step.weights[index] != nullptr,
+          .sums = step.sums != nullptr && step.sums[index] != nullptr};
+}
+
+HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
+  const HeadCounts head = counts_of(step, sequence, kv_head);
+  const AttentionShape& shape = step.shape;
+  const StepTokens& tokens = step.tokens[sequence];
+  assert(!head.sums || (head.received && tokens.received_as == Received::kMean));
+  HeadPlan p{};
+  p.sequence = sequence;
+  p.kv_head = kv_head;
+  p.index = sequence * shape.kv_heads + kv_head;
+  const int stretches = (head.slots + kSplit - 1) / kSplit, rows = head.tokens * shape.group();
+  if (head.tokens == 0) {
+    p.weights_units = head.received ? stretches : 0;  // all zero
+    return p;
+  }
+  p.block_queries = std::max(1, kRows / shape.group());
+  p.query_blocks = (head.tokens + p.block_queries - 1) / p.block_queries;
+  p.splits = p.query_blocks == 1 && head.merged_places < 0 ? std::max(1, stretches) : 1;
+  p.insert_units = p.query_blocks == 1 ? 0 : (head.tokens + kInsertTokens - 1) / kInsertTokens;
+  assert(shape.rotation != Rotation::kRecompute || kv_format(step.cache[sequence].key_type).elementwise());
+  if (shape.rotation == Rotation::kRecompute && shape.rope != RopeKind::kNone) p.rotate_units = stretches;
+  if (head.merged_places >= 0) {
+    assert(!at_rank(shape.rotation) && !tokens.two_query && tokens.received_as == Received::kMean);
+    return p;
+  }
+  const bool keep = p.query_blocks == 1 && rows <= kKeptRows && head.weights_queries > 0;
+  if (head.received && keep) p.kept_queries = head.sums ? head.tokens : std::min(head.weights_queries, head.tokens);
+  if (head.received && !keep) p.weights_units = stretches;
+  return p;
+}
+
+HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
   HeadWork w{};
+  static_cast<HeadPlan&>(w) = plan;
   w.step = &step;
-  w.cache = &step.cache[sequence];
-  w.tokens = &step.tokens[sequence];
-  w.pages = &w.cache->head[kv_head];
-  w.sequence = sequence;
-  w.kv_head = kv_head;
-  w.index = sequence * step.shape.kv_heads + kv_head;
-  w.window = step.window(sequence, kv_head);
+  w.cache = &step.cache[w.sequence];
+  w.keys = &kernels_of(w.cache->key_type).key;
+  w.values = &kernels_of(w.cache->value_type).value;
+  w.tokens = &step.tokens[w.sequence];
+  w.pages = &w.cache->head[w.kv_head];
+  w.window = step.window(w.sequence, w.kv_head);
   const bool near = step.local == INT32_MAX || w.tokens->position < step.local;  // the first token is
   w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && near && w.slots().live == w.slots().slots;
-  w.rank_tiles = step.rank_tiles == nullptr ? nullptr : step.rank_tiles[sequence];
+  w.merged = w.tokens->count == 0 ? nullptr : w.slots().merged;
+  w.rank_tiles = step.rank_tiles == nullptr ? nullptr : step.rank_tiles[w.sequence];
   w.received = step.weights == nullptr ? nullptr : step.weights[w.index];
   w.sums = step.sums == nullptr ? nullptr : step.sums[w.index];
-  assert(w.sums == nullptr || (w.received != nullptr && w.tokens->received_as == Received::kMean));
-
-  const int slots = w.slots().slots, count = w.tokens->count, stretches = (slots + kSplit - 1) / kSplit;
-  if (count == 0) {
-    w.weights_units = w.received == nullptr ? 0 : stretches;  // all zero
-    return w;
-  }
-  w.block_queries = std::max(1, kRows / w.group());
-  w.query_blocks = (count + w.block_queries - 1) / w.block_queries;
-  w.merged = w.slots().merged;
-  w.splits = w.query_blocks == 1 && w.merged == nullptr ? std::max(1, stretches) : 1;
-  w.insert_units = w.query_blocks == 1 ? 0 : (count + kInsertTokens - 1) / kInsertTokens;
-  assert(step.shape.rotation != Rotation::kRecompute || w.cache->type != CacheType::kQ8_0);
-  if (step.shape.rotation == Rotation::kRecompute && step.shape.rope != RopeKind::kNone) w.rotate_units = stretches;
-  const bool keep = w.query_blocks == 1 && w.rows() <= kKeptRows && w.tokens->weights_queries > 0;
-  if (w.merged != nullptr) {
-    assert(!at_rank(step.shape.rotation) && !w.tokens->two_query && w.tokens->received_as == Received::kMean);
-    w.place(nullptr);
-    return w;
-  }
-  if (w.received != nullptr && keep) w.kept_queries = w.sums != nullptr ? count : w.late_queries();
-  if (w.received != nullptr && !keep) w.weights_units = stretches;
-  w.place(nullptr);
   return w;
+}
+
+SlotRange insert_range(const HeadWork& w, int unit) {
+  const int* const fresh = w.slots().fresh;
+  int least = fresh[0], greatest = fresh[0];
+  for (int t = 1; t < w.tokens->count; ++t) {
+    least = std::min(least, fresh[t]);
+    greatest = std::max(greatest, fresh[t]);
+  }
+  const int first = least / kTile, units = std::max(1, w.insert_units);
+  const int tiles = (greatest / kTile + 1 - first + units - 1) / units;  // of a unit
+  return {(first + unit * tiles) * kTile, (first + (unit + 1) * tiles) * kTile};
+}
+
+void report_misfit(const HeadWork& w, bool value, const float* row, int count) {
+  float most = 0;
+  for (int d = 0; d < count && !std::isnan(most); ++d)
+    most = std::isnan(row[d]) ? row[d] : std::max(most, std::abs(row[d]));
+  w.step->misfits->report({w.sequence, w.step->layer, w.kv_head, value, most});
 }
 
 void HeadWork::place(float* memory) {
@@ -55,13 +97,14 @@ void HeadWork::place(float* memory) {
   };
   if (tokens->count == 0) return;
   const std::size_t all_rows = rows(), kept_rows = static_cast<std::size_t>(kept_queries) * group();
-  const std::size_t all_blocks = blocks(), keys = static_cast<std::size_t>(slots().slots) * step->shape.head_dim;
+  const std::size_t all_blocks = blocks(),
+                    keys = static_cast<std::size_t>(slots().slots) / kTile * key_tile_bytes(*cache);
   partial = take(splits > 1, splits * all_rows * row_floats(step->shape));
   kept = take(kept_queries > 0, kept_rows * all_blocks * kBlock);
   kept_max = take(kept_queries > 0, kept_rows * all_blocks);
   log_sum = take(received != nullptr && merged == nullptr, all_rows);
   classes = take(merged != nullptr, merged == nullptr ? 0 : query_blocks * class_floats());
-  turned = take(rotate_units > 0, keys * bytes_per_element(cache->type) / sizeof(float));
+  turned = take(rotate_units > 0, keys / sizeof(float));
 }
 
 namespace {

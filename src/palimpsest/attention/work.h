@@ -3,10 +3,14 @@
 // A head (one KV head of one sequence) has rows: its new tokens times its query group. Its slots are taken in blocks of
 // 64, four tiles. Four kinds of units, in the order in which they are handed out:
 //
-//   insert   some tokens of a head             only when several units read them; else the one unit that does inserts
+//   insert   a range of a head's tiles         only when several units read its tokens; else the one unit that does
+//                                              inserts. Ranges are of slots: a tile is written by one unit
 //   rotate   512 slots of a head               their keys, turned, into a copy (Rotation::kRecompute)
 //   attend   one block of queries x one split  a split is 512 slots (few queries), or all of them
 //   weights  512 slots of a head               column sums of the weights, when they were not kept by `attend`
+//
+// How heads are cut follows from their counts alone (HeadCounts), so it is planned once for all layers that are alike
+// (HeadPlan); HeadWork adds what is a layer's own.
 //
 // In a decode step a thread takes a head with all its splits, but for the last few heads (cpu.cpp). What a unit
 // computes depends neither on the number of threads nor on who does what, so neither do the results.
@@ -23,27 +27,48 @@ inline constexpr int kBlock = 4 * kTile;   // slots met at once by all rows of a
 inline constexpr int kSplit = 8 * kBlock;  // slots of a unit when a head has few queries
 inline constexpr int kRows = 64;           // rows of a block of queries (or one query's group, if that is more)
 inline constexpr int kKeptRows = 16;       // up to so many rows a head keeps its weights; more are computed again
-inline constexpr int kInsertTokens = 64;   // tokens of an insert unit
+inline constexpr int kInsertTokens = 64;   // tokens of an insert unit, when slots are taken one by one
 
-struct HeadWork {
+// What the cuts of a head depend on, besides the step's shape.
+struct HeadCounts {
+  int slots, tokens, weights_queries;
+  int merged_places;  // -1: no merged tokens
+  bool received, sums;
+  bool operator==(const HeadCounts&) const = default;
+};
+HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head);
+
+struct HeadPlan {
+  int sequence, kv_head;
+  int index;          // sequence * kv_heads + kv_head
+  bool whole;         // one thread takes all its attend units
+  int turn;           // of those that are not whole, which this is
+  int block_queries;  // queries of a block
+  int query_blocks;   // 1: each unit inserts the tokens of its own slots
+  int splits;         // more than 1 only if query_blocks == 1
+  int insert_units;   // 0 if query_blocks == 1
+  int rotate_units;   // 0 unless keys are turned into a copy
+  int weights_units;  // 0 if weights are kept or not wanted
+  int kept_queries;   // the last so many queries keep their weights
+  std::size_t place;  // where its arrays are among those of all heads; of those that are whole: anywhere
+
+  int attend_units() const { return query_blocks * splits; }
+};
+HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head);
+
+struct KeyKernels;
+struct ValueKernels;
+
+struct HeadWork : HeadPlan {
   const AttentionStep* step;
+  const KeyKernels* keys;
+  const ValueKernels* values;
   const LayerView* cache;
   const StepTokens* tokens;
   const HeadPages* pages;
-  int sequence, kv_head;
-  int index;  // sequence * kv_heads + kv_head
   std::int32_t window;
   bool all_visible;          // one query, every slot holds a token, no mask: `when` need not be read
   const MergedView* merged;  // tokens that live in others' slots; nullptr: none
-  bool whole;                // one thread takes all its attend units
-  int turn;                  // of those that are not whole, which this is
-  int block_queries;         // queries of a block
-  int query_blocks;          // 1: each unit inserts the tokens of its own slots
-  int splits;                // more than 1 only if query_blocks == 1
-  int insert_units;          // 0 if query_blocks == 1
-  int rotate_units;          // 0 unless keys are turned into a copy
-  int weights_units;         // 0 if weights are kept or not wanted
-  int kept_queries;          // the last so many queries keep their weights
   const float* rank_tiles;   // see AttentionStep; nullptr: made where they are read
   float* received;           // where the weights go; nullptr: not wanted
   float* sums;               // where those of all queries go; nullptr: not wanted
@@ -52,7 +77,7 @@ struct HeadWork {
   float* kept_max;           // [kept rows][blocks]: that greatest score
   float* log_sum;            // [rows]: base-2 logarithm of each row's sum, if weights are wanted
   float* classes;            // [query_blocks][class_floats], if merged
-  float* turned;             // [slots / 16][head_dim][16] of the cache's type, if rotate_units > 0
+  float* turned;             // [slots / 16][head_dim][16] in the keys' format, if rotate_units > 0
   std::size_t floats;        // of these arrays
 
   const SlotsView& slots() const { return *pages->slots; }
@@ -69,7 +94,6 @@ struct HeadWork {
     return class_rows() * ((step->shape.alibi == nullptr ? 1 : 2) * slots + class_weights()) +
            (received == nullptr ? 0 : 2 * class_weights());
   }
-  int attend_units() const { return query_blocks * splits; }
   // Puts the arrays at `memory` (nullptr: counts `floats` only).
   void place(float* memory);
 };
@@ -81,8 +105,21 @@ inline std::size_t row_floats(const AttentionShape& shape) {
   return round_up(static_cast<std::size_t>(shape.value_dim) + 2, kTile);
 }
 
-// The work of one head, not placed yet; `floats` is known.
-HeadWork head_work(const AttentionStep& step, int sequence, int kv_head);
+// The work of one head, its arrays not placed yet. Planned by itself, or as `plan` says.
+HeadWork head_work(const AttentionStep& step, const HeadPlan& plan);
+inline HeadWork head_work(const AttentionStep& step, int sequence, int kv_head) {
+  return head_work(step, plan_head(step, sequence, kv_head));
+}
+
+// The slots of an insert unit, from one tile's first to another's last. The units' ranges are disjoint, and all new
+// tokens lie in them.
+struct SlotRange {
+  int begin, end;
+};
+SlotRange insert_range(const HeadWork& work, int unit);
+
+// A row that its cache type cannot hold (AttentionStep::misfits).
+void report_misfit(const HeadWork& work, bool value, const float* row, int count);
 
 // What one thread needs for its unit.
 struct UnitMemory {

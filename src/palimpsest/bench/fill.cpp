@@ -1,55 +1,44 @@
 #include "palimpsest/bench/fill.h"
 
-#include <bit>
-#include <cstring>
+#include <algorithm>
 #include <random>
 #include <vector>
 
 namespace palimpsest {
 namespace {
 
-// Bits of `value` in a 16-bit float, rounded towards zero: enough for noise of ordinary size.
-std::uint16_t half_bits(float value, CacheType type) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (type == CacheType::kBF16) return static_cast<std::uint16_t>(bits >> 16);
-  const int exponent = static_cast<int>((bits >> 23) & 0xFF) - 127 + 15;
-  const std::uint32_t sign = (bits >> 16) & 0x8000U;
-  if (exponent <= 0) return static_cast<std::uint16_t>(sign);
-  return static_cast<std::uint16_t>(sign | (static_cast<std::uint32_t>(exponent) << 10) | ((bits >> 13) & 0x3FFU));
-}
-
-std::vector<std::byte> noise(CacheType type, std::size_t bytes, std::uint32_t seed) {
-  std::mt19937 generator(seed);
+// A page of standard normal noise.
+std::vector<std::byte> noise(const LayerView& view, std::mt19937& generator) {
   std::normal_distribution<float> normal(0, 1);
-  std::vector<std::byte> out(bytes);
-  const auto width = static_cast<std::size_t>(bytes_per_element(type));
-  if (type == CacheType::kQ8_0) {  // any bytes do that are small scales, too
-    for (auto& byte : out) byte = static_cast<std::byte>(0x20 + generator() % 16);
-    return out;
+  std::vector<std::byte> page(page_bytes(view));
+  std::vector<float> key(static_cast<std::size_t>(view.head_dim)), value(static_cast<std::size_t>(view.value_dim));
+  for (int slot = 0; slot < view.page_size; ++slot) {
+    for (float& x : key) x = normal(generator);
+    for (float& x : value) x = normal(generator);
+    store_key(view, page.data(), slot, key.data());
+    if (view.rotated_half) store_key(view, page.data() + half_offset(view), slot, key.data());
+    store_value(view, page.data(), slot, value.data());
   }
-  for (std::size_t at = 0; at + width <= bytes; at += width) {
-    const float value = normal(generator);
-    const std::uint16_t half = half_bits(value, type);
-    std::memcpy(out.data() + at, type == CacheType::kF32 ? static_cast<const void*>(&value) : &half, width);
-  }
-  return out;
+  return page;
 }
 
 }  // namespace
 
 void fill_pages_with_noise(const Cache& cache, std::uint32_t seed) {
-  constexpr std::size_t kStep = 64;  // pages take their noise from different places of one block
-  std::vector<std::byte> block;
-  std::size_t shift = 0;
+  constexpr std::size_t kDifferent = 16;  // pages; the others are copies
+  std::mt19937 generator(seed);
+  std::vector<std::vector<std::byte>> pages;
+  std::size_t next = 0;
   for (int l = 0; l < cache.options().layers; ++l) {
     const LayerView view = cache.view(l);
-    const std::size_t bytes = page_bytes(view);
-    if (block.empty()) block = noise(view.type, bytes + 256 * kStep, seed);
+    while (pages.size() < kDifferent) pages.push_back(noise(view, generator));
     for (int h = 0; h < view.kv_heads; ++h) {
       const HeadPages& head = view.head[h];
       if (head.page == nullptr) continue;  // the portable path keeps its rows elsewhere
-      for (int page = 0; page < head.slots->slots / view.page_size; ++page)
-        if (head.page[page] != nullptr) std::memcpy(head.page[page], block.data() + (shift++ % 256) * kStep, bytes);
+      for (int page = 0; page < head.slots->slots / view.page_size; ++page) {
+        if (head.page[page] == nullptr) continue;
+        std::ranges::copy(pages[next++ % kDifferent], head.page[page]);
+      }
     }
   }
 }

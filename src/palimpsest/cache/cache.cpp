@@ -14,7 +14,8 @@ LayerView shape_of(const CacheOptions& o) {
           .head_dim = o.head_dim,
           .value_dim = o.value_dim,
           .page_size = o.page_size,
-          .type = o.type,
+          .key_type = o.type,
+          .value_type = o.type,
           .rotated_half = o.rotated_half};
 }
 
@@ -22,11 +23,12 @@ void check(const CacheOptions& o) {
   if (o.layers < 1 || o.kv_heads < 1 || o.head_dim < 1 || o.value_dim < 1)
     fail("a cache of {} layers x {} KV heads, dimensions {} and {}: all must be at least 1", o.layers, o.kv_heads,
          o.head_dim, o.value_dim);
-  if (o.type == CacheType::kQ8_0 && (o.head_dim % kScaled != 0 || o.value_dim % kScaled != 0))
-    fail("cache type q8_0 needs heads of a multiple of {} dimensions, not {} and {}: use f16", kScaled, o.head_dim,
-         o.value_dim);
-  if (o.type == CacheType::kQ8_0 && o.rotated_half)
-    fail("cache type q8_0 has no rotated halves beside its keys: use rerotate=fused");
+  const KvFormat& format = kv_format(o.type);
+  if (o.head_dim % format.group != 0 || o.value_dim % format.group != 0)
+    fail("cache type {} needs heads of a multiple of {} dimensions, not {} and {}: use f16", format.name, format.group,
+         o.head_dim, o.value_dim);
+  if (!format.elementwise() && o.rotated_half)
+    fail("cache type {} has no rotated halves beside its keys: use rerotate=fused", format.name);
   if (o.page_size < kTile || o.page_size % kTile != 0 || o.page_size > (1 << 24))
     fail("page size {}: must be a multiple of {}, at most {}", o.page_size, kTile, 1 << 24);
   if (o.spare_slots < 0 || o.spare_slots > (1 << 24))

@@ -2,15 +2,14 @@
 //
 // A page holds `page_size` slots of ONE KV head (page_size is a multiple of kTile):
 //
-//   K   page_size / 16 tiles, each [head_dim][16]   16 keys side by side: one vector register grows 16 scores
-//   V   [page_size][head_dim]                       rows
+//   K   page_size / 16 tiles, each [head_dim][16]    16 keys side by side: one vector register grows 16 scores
+//   V   page_size / 16 tiles, each [16][value_dim]   rows
+//
+// each in a format of its own (cache/formats), whose tiles may hold more, as scales.
 //
 // With `rotated_half` as many tiles with the halves of K rotated follow K: rotate_half(k) holds -k[partner] in the
 // first dimension of a rotary pair and k[partner] in the second, so that k turned by an angle is k*cos +
 // rotate_half*sin.
-//
-// q8_0 keeps signed bytes and scales. V lies in tiles of 16 rows, and each tile, of K and of V, is followed by the
-// scales of its slots, f16 [head_dim / 32][16].
 //
 // Slot s of a head lives in page s / page_size of its list, at offset s % page_size. Slots have no order.
 #pragma once
@@ -18,11 +17,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "palimpsest/cache/formats/formats.h"
 #include "palimpsest/core/types.h"
 
 namespace palimpsest {
 
-inline constexpr int kTile = 16;                  // slots of a K tile
 inline constexpr std::int32_t kDead = INT32_MAX;  // `when` of a slot that holds no token
 
 // Tokens that were merged into those of other slots (cache/merged.h), laid out for vectors: rows of 16 places, each row
@@ -68,37 +67,37 @@ struct LayerView {
   int head_dim = 0;   // of K
   int value_dim = 0;  // of V
   int page_size = 0;
-  CacheType type = CacheType::kF16;
+  CacheType key_type = CacheType::kF16, value_type = CacheType::kF16;
   bool rotated_half = false;
 };
 
-// Of 16 keys or values of `dim` dimensions.
-inline std::size_t tile_bytes(const LayerView& v, int dim) {
-  const int scales = v.type == CacheType::kQ8_0 ? dim / kScaled * kTile * 2 : 0;
-  return static_cast<std::size_t>(dim * kTile * bytes_per_element(v.type) + scales);
+// Of 16 keys, of 16 values.
+inline std::size_t key_tile_bytes(const LayerView& v) {
+  return static_cast<std::size_t>(v.head_dim * kv_format(v.key_type).tile_bytes);
+}
+inline std::size_t value_tile_bytes(const LayerView& v) {
+  return static_cast<std::size_t>(v.value_dim * kv_format(v.value_type).tile_bytes);
 }
 
-// Byte offsets inside a page: of the tile of slot `offset`, and of the scales in a tile.
-inline std::size_t half_offset(const LayerView& v) {  // of the rotated halves
-  return static_cast<std::size_t>(v.page_size / kTile) * tile_bytes(v, v.head_dim);
+// Byte offsets inside a page: of the rotated halves, of the values, and of the tile of slot `offset`.
+inline std::size_t half_offset(const LayerView& v) {
+  return static_cast<std::size_t>(v.page_size / kTile) * key_tile_bytes(v);
 }
 inline std::size_t value_offset(const LayerView& v) {
   return half_offset(v) * (v.rotated_half ? 2 : 1);
 }
 inline std::size_t page_bytes(const LayerView& v) {
-  return value_offset(v) + static_cast<std::size_t>(v.page_size / kTile) * tile_bytes(v, v.value_dim);
+  return value_offset(v) + static_cast<std::size_t>(v.page_size / kTile) * value_tile_bytes(v);
 }
 inline std::size_t key_tile(const LayerView& v, int offset) {
-  return static_cast<std::size_t>(offset / kTile) * tile_bytes(v, v.head_dim);
+  return static_cast<std::size_t>(offset / kTile) * key_tile_bytes(v);
 }
 inline std::size_t value_tile(const LayerView& v, int offset) {
-  return value_offset(v) + static_cast<std::size_t>(offset / kTile) * tile_bytes(v, v.value_dim);
+  return value_offset(v) + static_cast<std::size_t>(offset / kTile) * value_tile_bytes(v);
 }
-inline std::size_t scales_offset(int dim) {  // q8_0
-  return static_cast<std::size_t>(dim) * kTile;
-}
-// Not of q8_0: element index of dimension d of the key (or its rotated half) in slot `offset` of a page, and of the
-// first dimension of its value.
+
+// In formats that encode each number by itself: the index of dimension d of the key (or its rotated half) in slot
+// `offset` of a page, and of the first dimension of its value.
 inline std::size_t key_index(const LayerView& v, int offset, int d) {
   return (static_cast<std::size_t>(offset / kTile) * static_cast<std::size_t>(v.head_dim) +
           static_cast<std::size_t>(d)) *
@@ -107,6 +106,20 @@ inline std::size_t key_index(const LayerView& v, int offset, int d) {
 }
 inline std::size_t value_index(const LayerView& v, int offset) {
   return static_cast<std::size_t>(offset) * static_cast<std::size_t>(v.value_dim);
+}
+
+// The key and the value in slot `offset` of a page, as rows of f32.
+inline void load_key(const LayerView& v, const std::byte* page, int offset, float* key) {
+  kv_format(v.key_type).decode_key(page + key_tile(v, offset), offset % kTile, v.head_dim, key);
+}
+inline void load_value(const LayerView& v, const std::byte* page, int offset, float* value) {
+  kv_format(v.value_type).decode_value(page + value_tile(v, offset), offset % kTile, v.value_dim, value);
+}
+inline void store_key(const LayerView& v, std::byte* page, int offset, const float* key) {
+  kv_format(v.key_type).encode_key(key, v.head_dim, page + key_tile(v, offset), offset % kTile);
+}
+inline void store_value(const LayerView& v, std::byte* page, int offset, const float* value) {
+  kv_format(v.value_type).encode_value(value, v.value_dim, page + value_tile(v, offset), offset % kTile);
 }
 
 }  // namespace palimpsest

@@ -33,10 +33,5 @@ enum class CacheType {
   kBF16,
   kQ8_0  // bytes, each 32 dimensions times a scale of their own in f16
 };
-inline constexpr int kScaled = 32;  // numbers of kQ8_0 that share a scale
-
-inline constexpr int bytes_per_element(CacheType type) {  // scales not counted
-  return type == CacheType::kF32 ? 4 : type == CacheType::kQ8_0 ? 1 : 2;
-}
 
 }  // namespace palimpsest

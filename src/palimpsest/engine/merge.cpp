@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include "palimpsest/attention/element.h"
 #include "palimpsest/attention/read_rows.h"
+#include "palimpsest/cache/view.h"
 #include "palimpsest/core/growth.h"
 #include "palimpsest/core/score_order.h"
 #include "palimpsest/policy/norm.h"
@@ -46,7 +46,7 @@ class Tokens {
     const auto row = std::span(keys_).subspan(at(slot * view_.head_dim), at(view_.head_dim));
     if (key_norm_[at(slot)] == kUnknown) {
       const std::byte* const page = head_.page[slot / view_.page_size];
-      for (int d = 0; d < view_.head_dim; ++d) row[at(d)] = load_key(view_, page, slot % view_.page_size, d);
+      load_key(view_, page, slot % view_.page_size, row.data());
       turn(row, slot, -1);
       key_norm_[at(slot)] = norm(row);
     }
@@ -261,7 +261,7 @@ void add_to_next(Cache& cache, int t, std::span<const int> victims) {
   for (int slot = 0; slot < table.slots(); ++slot)
     if (position[at(slot)] != kNoPosition && !leaves[at(slot)]) kept.push_back(slot);
   std::ranges::sort(kept, {}, [&](int slot) { return position[at(slot)]; });
-  std::vector<float> row(at(view.value_dim));
+  std::vector<float> row(at(view.value_dim)), of_victim(row.size());
   for (const int victim : victims) {
     auto first = std::ranges::upper_bound(kept, position[at(victim)], {}, [&](int slot) { return position[at(slot)]; });
     const auto next = std::span(first, kept.end()).first(std::min(kNext, static_cast<std::size_t>(kept.end() - first)));
@@ -269,10 +269,10 @@ void add_to_next(Cache& cache, int t, std::span<const int> victims) {
     for (const int slot : next) mean += attention[at(slot)] / static_cast<double>(next.size());
     if (draw(position[at(victim)], t) * mean >= attention[at(victim)]) continue;
     const auto page = [&](int slot) { return head.page[slot / view.page_size]; };
+    load_value(view, page(victim), victim % view.page_size, of_victim.data());
     for (const int slot : next) {
-      for (int d = 0; d < view.value_dim; ++d)
-        row[at(d)] = load_value(view, page(slot), slot % view.page_size, d) +
-                     load_value(view, page(victim), victim % view.page_size, d) / static_cast<float>(kNext);
+      load_value(view, page(slot), slot % view.page_size, row.data());
+      for (std::size_t d = 0; d < row.size(); ++d) row[d] += of_victim[d] / static_cast<float>(kNext);
       store_value(view, page(slot), slot % view.page_size, row.data());
     }
   }

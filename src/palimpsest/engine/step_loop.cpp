@@ -59,10 +59,12 @@ std::span<const float> StepLoop::step(std::span<StepShare* const> shares) noexce
   for (const StepShare* share : shares) rows += rows_of(share->work);
   const auto all = logits;
   const std::size_t width = logits.size() / rows;
-  for (StepShare* share : shares) {
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    StepShare* const share = shares[i];
     const auto mine = logits.first(rows_of(share->work) * width);
     logits = logits.subspan(mine.size());
     try {
+      decoder_->check(i);
       share->logits = share->sequence->done(mine);
     } catch (...) {
       share->failure = std::current_exception();

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "palimpsest/attention/misfit.h"
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/model/hyperparameters.h"
 
@@ -51,6 +53,8 @@ class AttentionPath {
   // The graph is allocated and will run now: fill its inputs.
   virtual void prepare(DecoderGraph& graph, const Step& step) = 0;
   virtual void finish(DecoderGraph&, const Step&) {}  // it ran: hand out the weights
+  // The first new key or value of a sequence that its cache type could not hold, in the step that ran last.
+  virtual std::optional<Misfit> misfit(int /*sequence*/) const { return std::nullopt; }
 };
 
 }  // namespace palimpsest

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <cmath>
 #include <list>
+#include <string>
 #include <utility>
 
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/graph/cpu/attention_op.h"
 #include "palimpsest/graph/cpu/step.h"
@@ -19,6 +22,27 @@ namespace palimpsest {
 namespace {
 
 constexpr std::size_t kGraphs = 4;  // kept: decode, a full chunk, the last chunk, and one more
+
+// The matrix that makes a layer's keys or values, as the file names it.
+std::string tensor_name(const Weights& weights, int layer, bool value) {
+  const LayerWeights& w = weights.layers[static_cast<std::size_t>(layer)];
+  const bool apart = (value ? w.v : w.k) != nullptr;
+  return fmt::format("blk.{}.attn_{}", layer, apart ? (value ? "v" : "k") : "qkv");
+}
+
+[[noreturn]] void fail_misfit(const Misfit& m, CacheType type, const std::string& tensor) {
+  const auto where = fmt::format("layer {}, head {}: ", m.layer, m.kv_head);
+  const char* const what = m.value ? "value" : "key";
+  if (!std::isfinite(m.magnitude))
+    fail("{}a {} is not a finite number ({}, or the layers before it): is the model file damaged?", where, what,
+         tensor);
+  std::string others;  // that would hold it
+  for (const CacheType other : {CacheType::kBF16, CacheType::kF32})
+    if (m.magnitude <= kv_format(other).largest)
+      others += fmt::format("{}{}", others.empty() ? "" : " or ", name_of(other));
+  fail("{}a {} of {:.1e} does not fit cache type {} ({}): use --cache-type {}", where, what, m.magnitude, name_of(type),
+       tensor, others);
+}
 
 double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -115,7 +139,9 @@ CacheOptions Decoder::cache_options() const {
 
 std::span<const float> Decoder::step(std::span<const SequenceStep> sequences) {
   prepare(sequences);
-  return run();
+  const auto logits = run();
+  for (std::size_t i = 0; i < sequences.size(); ++i) check(i);
+  return logits;
 }
 
 void Decoder::prepare(std::span<const SequenceStep> sequences) {
@@ -142,6 +168,14 @@ std::span<const float> Decoder::run() {
   d.times.compute = now_ms() - start;
   d.times.attention = d.op == nullptr ? 0 : d.op->milliseconds();
   return out;
+}
+
+void Decoder::check(std::size_t sequence) const {
+  const Impl& d = *impl_;
+  const auto misfit = d.path->misfit(static_cast<int>(sequence));
+  if (!misfit) return;
+  const CacheType type = d.step.input()[sequence].cache->options().type;
+  fail_misfit(*misfit, type, tensor_name(d.model->weights(), misfit->layer, misfit->value));
 }
 
 void Decoder::measure_attention(bool on) {

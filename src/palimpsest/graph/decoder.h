@@ -36,6 +36,9 @@ class Decoder {
   // to the caches. run() runs what was prepared.
   void prepare(std::span<const SequenceStep> sequences);
   std::span<const float> run();
+  // Throws Error if a new key or value of this sequence, by its index in the step that ran last, does not fit its cache
+  // type: its cache is of no use any more, the others' are unharmed. step() checks all.
+  void check(std::size_t sequence) const;
 
   int threads() const;
   const Model& model() const;

@@ -1,6 +1,5 @@
 #include "palimpsest/graph/cpu/attention_op.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include "palimpsest/graph/cpu/step.h"
@@ -35,10 +34,8 @@ ggml_tensor* AttentionOp::build(DecoderGraph& graph, int layer, ggml_tensor* q, 
 void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   step_ = &step;
   milliseconds_ = 0;
-  // Where heads decide for themselves, another layer's may hold more than the first one's.
-  const bool alike = std::ranges::all_of(step.input(), [](const SequenceStep& s) { return s.cache->options().shared; });
-  for (int layer = 0; layer < (alike ? 1 : static_cast<int>(calls_.size())); ++layer)
-    scratch_.reserve(step.attention(layer), threads_);
+  misfits_.clear();
+  for (const Call& call : calls_) scratch_.reserve(step.attention(call.layer), threads_);
 
   // Made once for all heads and all layers that turn alike.
   const auto sequences = static_cast<std::size_t>(step.sequences());
@@ -64,6 +61,7 @@ void AttentionOp::run(ggml_tensor* out, int thread, int threads, void* userdata)
   const Call& call = *static_cast<const Call*>(userdata);
   AttentionStep step = call.op->step_->attention(call.layer);
   step.rank_tiles = call.op->rank_tiles_of_.data() + call.op->step_->rope_of(call.layer) * step.sequences;
+  step.misfits = &call.op->misfits_;
   step.q = heads_of<const float>(out->src[0]);
   step.k = heads_of<const float>(out->src[1]);
   step.v = heads_of<const float>(out->src[2]);

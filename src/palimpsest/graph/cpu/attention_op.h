@@ -17,6 +17,7 @@ class AttentionOp final : public AttentionPath {
   std::size_t nodes_per_layer() const override { return 1; }
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
   void prepare(DecoderGraph& graph, const Step& step) override;
+  std::optional<Misfit> misfit(int sequence) const override { return misfits_.of(sequence); }
 
   void measure(bool on) { measure_ = on; }
   double milliseconds() const { return milliseconds_; }  // of the last step, thread 0
@@ -31,6 +32,7 @@ class AttentionOp final : public AttentionPath {
   std::vector<Call> calls_;  // [layers]; graphs point at them
   const Step* step_ = nullptr;
   AttentionScratch scratch_;
+  Misfits misfits_;
   std::vector<std::vector<float>> rank_tiles_;  // [ropes][sequences] of slot tables that all heads share
   std::vector<const float*> rank_tiles_of_;     // the same; nullptr where they are not shared
   int threads_;

@@ -56,16 +56,11 @@ std::uint64_t next_generation() {
 }  // namespace
 
 ggml_type ggml_type_of(CacheType type) {
-  switch (type) {
-    case CacheType::kF32:
-      return GGML_TYPE_F32;
-    case CacheType::kF16:
-      return GGML_TYPE_F16;
-    case CacheType::kBF16:
-      return GGML_TYPE_BF16;
-    case CacheType::kQ8_0:
-      fail("cache type q8_0 is the CPU's own path's: use f16, or leave out --portable and --device");
-  }
+  const KvFormat& format = kv_format(type);
+  if (!format.elementwise())
+    fail("cache type {} is the CPU's own path's: use f16, or leave out --portable and --device", format.name);
+  for (const ggml_type each : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16})
+    if (std::string_view(ggml_type_name(each)) == format.name) return each;
   assert(false);
   return GGML_TYPE_F32;
 }

@@ -1,0 +1,29 @@
+#include "palimpsest/attention/misfit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+namespace palimpsest {
+
+void Misfits::report(const Misfit& misfit) {
+  const auto place = [](const Misfit& m) { return std::tuple(m.layer, m.kv_head, m.value); };
+  const std::lock_guard lock(mutex_);
+  any_ = true;
+  const auto known = std::ranges::find(first_, misfit.sequence, &Misfit::sequence);
+  if (known == first_.end()) {
+    first_.push_back(misfit);
+  } else if (place(misfit) < place(*known)) {
+    *known = misfit;
+  } else if (place(misfit) == place(*known) && (std::isnan(misfit.magnitude) || misfit.magnitude > known->magnitude)) {
+    known->magnitude = misfit.magnitude;
+  }
+}
+
+std::optional<Misfit> Misfits::of(int sequence) const {
+  const auto known = std::ranges::find(first_, sequence, &Misfit::sequence);
+  if (known == first_.end()) return std::nullopt;
+  return *known;
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,103 @@
+// What the kernels of all formats share while they work on one unit: plain data, the same for every instruction set.
+// Internal.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "palimpsest/attention/work.h"
+
+namespace palimpsest {
+
+// What a stage fetches while it computes: four stretches of memory that the next stage reads, one for each quarter of
+// its own work. Waiting for memory is most of decoding; the hardware's own guesses end at every page of the cache. A
+// few lines at a time, and no nearer than the second-level cache: a core waits for no more than some 16 lines of the
+// first, and while a burst of them is under way its own loads wait too.
+struct Ahead {
+  const std::byte* tile[4] = {};  // nullptr: nothing
+  std::size_t bytes = 0;
+  std::size_t also = 0;  // as many bytes so far behind; 0: no more
+
+  // A quarter's stretch, in `steps` calls of next().
+  struct Quarter {
+    const std::byte *at, *end;
+    std::size_t step, also;
+
+    void next() {
+      if (at == end) return;
+      const std::byte* const to = static_cast<std::size_t>(end - at) < step ? end : at + step;
+      for (; at != to; at += 64) {
+        __builtin_prefetch(at, 0, 2);
+        if (also != 0) __builtin_prefetch(at + also, 0, 2);
+      }
+    }
+  };
+  Quarter quarter(int index, int steps) const {
+    const std::byte* const at = tile[index];
+    const std::size_t lines = at == nullptr ? 0 : (bytes + 63) / 64,
+                      n = static_cast<std::size_t>(steps < 1 ? 1 : steps);
+    return {at, at + lines * 64, (lines + n - 1) / n * 64, also};
+  }
+};
+
+// What queries of one unit share.
+struct Unit {
+  const HeadWork& work;
+  UnitMemory memory;
+  int first_query, queries;
+
+  const AttentionShape& shape() const { return work.step->shape; }
+  int rows() const { return queries * work.group(); }
+  bool late() const { return shape().rotation == Rotation::kLate && shape().rope != RopeKind::kNone; }
+  bool two_queries() const {
+    return work.tokens->two_query && shape().rotation != Rotation::kNever && shape().rope != RopeKind::kNone;
+  }
+  std::ptrdiff_t half() const {  // bytes from a key to its rotated half; 0: there is none
+    return work.cache->rotated_half ? static_cast<std::ptrdiff_t>(half_offset(*work.cache)) : 0;
+  }
+  int value_stride() const { return static_cast<int>(round_up(shape().value_dim, kTile)); }
+};
+
+// Where the keys and values of four tiles lie; nullptr past the last tile and in pages given back.
+struct Tiles {
+  const std::byte *key[4], *value[4];
+
+  Tiles(const HeadWork& w, int block) {
+    const LayerView& cache = *w.cache;
+    for (int t = 0; t < 4; ++t) {
+      key[t] = value[t] = nullptr;
+      const int slot = block * kBlock + t * kTile, offset = slot % cache.page_size;
+      if (slot >= w.slots().slots) continue;
+      const std::byte* const page = w.pages->page[slot / cache.page_size];
+      if (page == nullptr) continue;
+      key[t] = w.turned == nullptr
+                   ? page + key_tile(cache, offset)
+                   : reinterpret_cast<const std::byte*>(w.turned) + slot / kTile * key_tile_bytes(cache);
+      value[t] = page + value_tile(cache, offset);
+    }
+  }
+};
+
+inline Ahead ahead_of(const std::byte* const* tile, std::size_t bytes) {
+  Ahead ahead;
+  std::copy_n(tile, 4, ahead.tile);
+  ahead.bytes = bytes;
+  return ahead;
+}
+
+// Sixty-four slots of a head. Tiles that hold nothing visible borrow another's address: their scores are masked.
+struct Block {
+  const std::byte *key[4], *value[4];
+  const float* turn[4];  // cosines and sines of ranks, if keys turn late
+  const std::int32_t* when;
+  const std::int32_t* rank;
+  int tiles;                // 4, fewer at the end of the slots
+  std::uint64_t used;       // slots that any query sees
+  std::uint64_t sinks = 0;  // slots before sink_end, if they are met from another rank
+
+  std::uint32_t used_in(int tile) const { return static_cast<std::uint32_t>(used >> (tile * kTile)) & 0xffff; }
+};
+
+}  // namespace palimpsest

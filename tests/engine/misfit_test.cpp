@@ -1,0 +1,177 @@
+// A model whose keys or values do not fit the cache's type: an error that names the tensor, of the sequence that met
+// it; never silent nonsense, and never a victim that is no slot.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/engine/session.h"
+#include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/engine/scheduler_fixture.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr int kWidth = 64, kVocabulary = 96, kHeadDim = 16;
+constexpr TokenId kBad = 7;
+
+float* numbers(const GgufFile& file, const std::string& tensor) {  // of an image in memory that nobody reads yet
+  const GgufTensor* const found = file.find(tensor);
+  EXPECT_NE(found, nullptr) << tensor;
+  return reinterpret_cast<float*>(const_cast<std::byte*>(found->data));
+}
+
+GgufFile small_file() {
+  return make_synthetic({.architecture = "qwen2",
+                         .vocabulary = kVocabulary,
+                         .width = kWidth,
+                         .layers = 2,
+                         .feed_forward = 96,
+                         .query_heads = 4,
+                         .kv_heads = 2,
+                         .head_dim = kHeadDim});
+}
+
+// Layer 1's keys (values) of head 1 are this large, whatever is read.
+std::shared_ptr<Model> with_bias(const std::string& name, float bias) {
+  GgufFile file = small_file();
+  float* const at = numbers(file, "blk.1." + name + ".bias");
+  for (int d = 0; d < kHeadDim; ++d) at[kHeadDim + d] = bias;
+  return Model::from(std::move(file));
+}
+
+// Layer 0's keys of head 1 are as large as that where the token kBad is read, and small elsewhere: it alone has
+// anything in dimension 0.
+std::shared_ptr<Model> with_bad_token() {
+  GgufFile file = small_file();
+  float* const embedding = numbers(file, "token_embd.weight");
+  for (int token = 0; token < kVocabulary; ++token)
+    for (int d = 0; d < kWidth; ++d) {
+      float& x = embedding[token * kWidth + d];
+      if (token == kBad)
+        x = d == 0 ? 1.0F : 0.0F;
+      else if (d == 0)
+        x = 0;
+    }
+  float* const keys = numbers(file, "blk.0.attn_k.weight");
+  for (int row = kHeadDim; row < 2 * kHeadDim; ++row) keys[row * kWidth] = 1e5F;
+  return Model::from(std::move(file));
+}
+
+std::vector<TokenId> some_tokens(int count, unsigned seed) {
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < count; ++i) {
+    seed = seed * 1664525 + 1013904223;
+    const auto token = static_cast<TokenId>(seed >> 16) % kVocabulary;
+    tokens.push_back(token == kBad ? kBad + 1 : token);
+  }
+  return tokens;
+}
+
+SessionOptions options_of(CacheType type) {
+  SessionOptions options;
+  options.method = parse_method("keydiff:budget=40");
+  options.cache_type = type;
+  options.page_size = 16;
+  options.chunk = 32;
+  return options;
+}
+
+std::string error_of(const std::shared_ptr<const Model>& model, CacheType type, int threads) {
+  Session session(std::make_shared<Decoder>(model, threads), options_of(type));
+  try {
+    session.prefill(some_tokens(100, 1));
+    for (int i = 0; i < 30; ++i)
+      for (const float x : session.decode(i)) EXPECT_TRUE(std::isfinite(x));
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Misfit, ABiasThatF16CannotHoldIsAnErrorThatNamesIt) {
+  for (const int threads : {1, 3}) {
+    EXPECT_EQ(error_of(with_bias("attn_k", 1e5F), CacheType::kF16, threads).substr(0, 28),
+              "layer 1, head 1: a key of 1.");
+    for (const auto& [tensor, what] : {std::pair{"attn_k", "a key of "}, std::pair{"attn_v", "a value of "}}) {
+      const std::string said = error_of(with_bias(tensor, 1e5F), CacheType::kF16, threads);
+      EXPECT_NE(said.find(what), std::string::npos) << said;
+      EXPECT_NE(said.find("does not fit cache type f16 (blk.1." + std::string(tensor) + ")"), std::string::npos)
+          << said;
+      EXPECT_NE(said.find("--cache-type bf16 or f32"), std::string::npos) << said;
+    }
+  }
+  for (const CacheType type : {CacheType::kF32, CacheType::kBF16})
+    EXPECT_EQ(error_of(with_bias("attn_k", 1e5F), type, 2), "");
+}
+
+TEST(Misfit, NoNumberIsAnErrorOfAnyType) {
+  for (const CacheType type : {CacheType::kF32, CacheType::kBF16}) {
+    const std::string said = error_of(with_bias("attn_v", std::nanf("")), type, 1);
+    EXPECT_NE(said.find("layer 1, head 1: a value is not a finite number (blk.1.attn_v"), std::string::npos) << said;
+  }
+}
+
+// One sequence's misfit is its own: the others' logits are what they are without it.
+TEST(Misfit, OthersInTheStepAreUnharmed) {
+  const auto model = with_bad_token();
+  const auto decoder = std::make_shared<Decoder>(model, 2);
+  std::vector<TokenId> good = some_tokens(20, 2), bad = some_tokens(20, 3);
+  bad[10] = kBad;
+  Session alone(decoder, options_of(CacheType::kF16));
+  const auto logits = alone.prefill(good);
+  const std::vector<float> expected(logits.begin(), logits.end());
+
+  CacheOptions shape = decoder->cache_options();
+  shape.type = CacheType::kF16;
+  Cache caches[2] = {Cache(shape), Cache(shape)};
+  std::vector<SequenceStep> steps;
+  for (int i = 0; i < 2; ++i) {
+    caches[i].insert(20);
+    steps.push_back({.cache = &caches[i], .tokens = i == 0 ? bad : good});
+  }
+  EXPECT_THROW(decoder->step(steps), Error);
+  EXPECT_THROW(decoder->check(0), Error);
+  EXPECT_NO_THROW(decoder->check(1));
+  Session after(decoder, options_of(CacheType::kF16));
+  const auto again = after.prefill(good);
+  EXPECT_EQ(expected, std::vector<float>(again.begin(), again.end()));
+  EXPECT_NO_THROW(decoder->check(0));
+}
+
+// A request that meets one fails; what runs beside it, in the same steps, gets what it gets alone.
+TEST(Misfit, ARequestFailsAndOthersGoOn) {
+  const auto decoder = std::make_shared<Decoder>(with_bad_token(), 2);
+  SchedulerOptions options = testing::small_options();
+  options.cache_type = CacheType::kF16;
+  Request good, bad;
+  good.prompt = some_tokens(20, 2);
+  good.max_tokens = 12;
+  good.method = bad.method = parse_method("streaming:budget=40");
+  bad.prompt = some_tokens(20, 3);
+  bad.max_tokens = 12;
+  good.sampler.temperature = bad.sampler.temperature = 0;
+  const auto answers = [&](std::vector<Request> requests) {
+    std::vector<std::shared_ptr<testing::Answer>> all;
+    Scheduler scheduler(decoder, nullptr, options);
+    for (Request& request : requests) {
+      all.push_back(std::make_shared<testing::Answer>());
+      scheduler.submit(std::move(request), all.back());
+    }
+    while (scheduler.step()) continue;
+    return all;
+  };
+  const auto alone = answers({good})[0]->tokens;
+  bad.prompt[10] = kBad;
+  const auto both = answers({bad, good});
+  EXPECT_EQ(both[0]->how, Finish::kFailed);
+  EXPECT_NE(both[0]->usage.error.find("(blk.0.attn_k)"), std::string::npos) << both[0]->usage.error;
+  EXPECT_EQ(both[1]->how, Finish::kLength);
+  EXPECT_EQ(both[1]->tokens, alone);
+}
+
+}  // namespace
+}  // namespace palimpsest
