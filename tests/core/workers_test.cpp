@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 
 namespace palimpsest::testing {
 namespace {
@@ -17,6 +18,24 @@ TEST(Workers, EveryIndexOnceInEveryLoop) {
         workers.run(count, [&](int i) { ++seen[static_cast<std::size_t>(i)]; });
         for (const auto& times : seen) ASSERT_EQ(times, 1) << threads << " threads, " << count << " indices";
       }
+    }
+  }
+}
+
+TEST(Workers, ThrowsWhatABodyThrew) {
+  for (const int threads : {1, 2, 5}) {
+    Workers workers(threads);
+    for (int round = 0; round < 50; ++round) {
+      std::atomic<int> calls = 0;
+      const auto body = [&](int i) {
+        ++calls;
+        if (i == 3) throw std::bad_alloc();
+      };
+      EXPECT_THROW(workers.run(1000, body), std::bad_alloc);
+      EXPECT_GE(calls, 4);
+      calls = 0;
+      workers.run(3, body);
+      EXPECT_EQ(calls, 3) << "the next loop is a new one";
     }
   }
 }

@@ -11,8 +11,11 @@
 #include "palimpsest/graph/cpu/attention_op.h"
 #include "palimpsest/graph/graph.h"
 #include "palimpsest/model/backend.h"
+#include "palimpsest/model/families/families.h"
+#include "palimpsest/model/family.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/model/weights.h"
+#include "tests/support/error_of.h"
 
 namespace palimpsest {
 namespace {
@@ -81,7 +84,8 @@ TEST(DecoderTest, NoProductBeginsInTheMiddleOfACacheLine) {
     DecoderGraph graph;
     graph.tokens = 64;
     graph.rows = rows;
-    build_graph(graph, *model, path, backend.get(), 1);
+    GraphMemory memory(backend.get());
+    build_graph(graph, *model, path, backend.get(), 1, memory);
     int products = 0;
     for (int i = 0; i < ggml_graph_n_nodes(graph.graph); ++i) {
       const ggml_tensor* node = ggml_graph_node(graph.graph, i);
@@ -268,6 +272,90 @@ TEST(DecoderTest, ADecodeStepReusesItsGraph) {
   }
   std::sort(build.begin() + 1, build.end());
   EXPECT_LT(build[25], build[0]);
+}
+
+// [0, k) and then [k, n) from its hidden states: the logits of the whole, to the bit; with several sequences, too.
+TEST(DecoderTest, LayersInTwoParts) {
+  for (const Family* family : kFamilies) {
+    const auto model = Model::synthetic("tiny-" + std::string(family->architecture) + "@layers=3");
+    const Hyperparameters& h = model->hyper();
+    const auto tokens = random_tokens(30, h.vocabulary);
+    const auto width = static_cast<std::size_t>(h.width);
+    AttentionRule rule;
+    if (h.positions() != PositionKind::kRotary) rule.rotation = Rotation::kNever;
+    Decoder decoder(model, 2);
+    for (const int middle : {0, 1, 2}) {  // 0: all at once
+      static std::vector<float> whole;
+      CacheOptions options = decoder.cache_options();
+      options.type = CacheType::kF32;
+      Cache a(options), b(options);
+      std::vector<float> logits;
+      for (const int chunk : {20, 9, 1}) {
+        a.insert(chunk);
+        b.insert(chunk);
+        SequenceStep steps[] = {
+            {.cache = &a, .rule = rule, .tokens = std::span(tokens).first(static_cast<std::size_t>(chunk))},
+            {.cache = &b, .rule = rule, .tokens = std::span(tokens).last(static_cast<std::size_t>(chunk))}};
+        std::vector<float> hidden;
+        if (middle > 0) {
+          for (SequenceStep& step : steps) step.layers = {0, middle};
+          const auto rows = decoder.step(steps);
+          ASSERT_EQ(rows.size(), 2 * static_cast<std::size_t>(chunk) * width);
+          hidden.assign(rows.begin(), rows.end());
+          for (int i = 0; i < 2; ++i) {
+            steps[i].layers = {middle, h.layers};
+            steps[i].hidden = std::span(hidden).subspan(i * rows.size() / 2, rows.size() / 2);
+          }
+        }
+        const auto out = decoder.step(steps);
+        ASSERT_EQ(out.size(), 2 * static_cast<std::size_t>(h.vocabulary));
+        logits.insert(logits.end(), out.begin(), out.end());
+      }
+      if (middle == 0)
+        whole = logits;
+      else
+        EXPECT_EQ(logits, whole) << family->architecture << ", " << middle;
+    }
+  }
+}
+
+TEST(DecoderTest, ImpossibleLayersAreRefused) {
+  const auto model = Model::synthetic("tiny");
+  const TokenId token = 1;
+  const auto says = [&](Decoder& decoder, LayerRange layers) {
+    Cache cache(decoder.cache_options());
+    cache.insert(1);
+    const SequenceStep step{.cache = &cache, .tokens = {&token, 1}, .layers = layers};
+    return testing::error_of([&] { decoder.step({&step, 1}); });
+  };
+  Decoder decoder(model, 1), portable(Model::synthetic("tiny", {.portable = true}), 1);
+  EXPECT_NE(says(decoder, {1, 1}).find("give at least one"), std::string::npos);
+  EXPECT_NE(says(decoder, {-1, 1}).find("give at least one"), std::string::npos);
+  EXPECT_NE(says(decoder, {1000, 2000}).find("give at least one"), std::string::npos);
+  EXPECT_NE(says(portable, {0, 1}).find("leave --portable and --device out"), std::string::npos);
+}
+
+// Graphs of many shapes, one after the other and again: as much memory as the largest needs, and the same logits.
+TEST(DecoderTest, GraphsShareTheirMemory) {
+  const auto model = Model::synthetic("tiny");
+  const auto tokens = random_tokens(200, model->hyper().vocabulary);
+  const auto logits_of = [&](Decoder& decoder, int count) {
+    CacheOptions options = decoder.cache_options();
+    options.type = CacheType::kF32;
+    Cache cache(options);
+    cache.insert(count);
+    const SequenceStep step{.cache = &cache, .tokens = std::span(tokens).first(static_cast<std::size_t>(count))};
+    const auto logits = decoder.step({&step, 1});
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  Decoder all(model, 1);
+  std::size_t largest = 0;
+  for (const int count : {1, 50, 2, 200, 1, 50, 2, 199, 200, 1}) {
+    Decoder fresh(model, 1);
+    EXPECT_EQ(logits_of(all, count), logits_of(fresh, count)) << count;
+    largest = std::max(largest, fresh.graph_bytes());
+  }
+  EXPECT_EQ(all.graph_bytes(), largest);
 }
 
 }  // namespace

@@ -75,7 +75,8 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
     DecoderGraph graph;
     graph.tokens = graph.rows = step.tokens();
     graph.path_shape = path->begin(step);
-    build_graph(graph, *model, *path, backend.get(), 1);
+    GraphMemory memory(backend.get());
+    build_graph(graph, *model, *path, backend.get(), 1, memory);
     std::vector<float> rows(static_cast<std::size_t>(ggml_nelements(graph.embeddings)));
     for (std::size_t t = 0; t < tokens.size(); ++t)
       model->weights().embedding_row(tokens[t], rows.data() + t * static_cast<std::size_t>(hyper.width));

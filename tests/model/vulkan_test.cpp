@@ -88,7 +88,8 @@ TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
   DecoderGraph graph;
   graph.tokens = graph.rows = step.tokens();
   graph.path_shape = path.begin(step);
-  build_graph(graph, *model, path, backend.get(), 1);
+  GraphMemory memory(backend.get());
+  build_graph(graph, *model, path, backend.get(), 1, memory);
   ASSERT_NE(graph.schedule, nullptr);
   std::vector<float> rows(static_cast<std::size_t>(ggml_nelements(graph.embeddings)));
   for (std::size_t i = 0; i < tokens.size(); ++i)

@@ -1,6 +1,7 @@
 #include "palimpsest/core/workers.h"
 
 #include <cassert>
+#include <utility>
 
 namespace palimpsest {
 
@@ -18,38 +19,48 @@ Workers::~Workers() {
   for (auto& thread : others_) thread.join();
 }
 
-void Workers::take_part(std::unique_lock<std::mutex>& lock) {
-  ++busy_;
-  while (next_ < count_) {
-    const int index = next_++;
-    lock.unlock();
-    (*body_)(index);
-    lock.lock();
+void Workers::take_indices() noexcept {
+  try {
+    for (int index; (index = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) loop_.call(loop_.body, index);
+  } catch (...) {
+    next_.store(count_, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::current_exception();
   }
-  if (--busy_ == 0) finished_.notify_all();
 }
 
-void Workers::run(int count, const std::function<void(int)>& body) {
+void Workers::run(int count, const Loop& loop) {
   if (others_.empty() || count <= 1) {
-    for (int i = 0; i < count; ++i) body(i);
+    for (int i = 0; i < count; ++i) loop.call(loop.body, i);
     return;
   }
-  std::unique_lock lock(mutex_);
-  body_ = &body;
-  next_ = 0;
-  count_ = count;
+  {
+    const std::lock_guard lock(mutex_);
+    loop_ = loop;
+    count_ = count;
+    next_.store(0, std::memory_order_relaxed);
+    ++loops_;
+    open_ = true;
+  }
   started_.notify_all();
-  take_part(lock);
+  take_indices();
+  std::unique_lock lock(mutex_);
+  open_ = false;  // whoever wakes up now comes too late
   finished_.wait(lock, [this] { return busy_ == 0; });
-  count_ = 0;
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 void Workers::serve() {
   std::unique_lock lock(mutex_);
-  for (;;) {
-    started_.wait(lock, [this] { return stop_ || next_ < count_; });
+  for (unsigned long long seen = 0;;) {
+    started_.wait(lock, [&] { return stop_ || (open_ && loops_ != seen); });
     if (stop_) return;
-    take_part(lock);
+    seen = loops_;
+    ++busy_;
+    lock.unlock();
+    take_indices();
+    lock.lock();
+    if (--busy_ == 0) finished_.notify_all();
   }
 }
 

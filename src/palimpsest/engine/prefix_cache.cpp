@@ -57,34 +57,35 @@ void PrefixCache::keep(const Reading& reading, std::span<const TokenId> tokens, 
       throw;
     }
     Kept& kept = *kept_.back();
-    kept.beside_pages = sizeof(Kept) + tokens.size() * sizeof(TokenId) + kept.cache->bytes_tables();
+    kept.beside_pages = sizeof(Kept) + tokens.size() * sizeof(TokenId) + kept.pages.size() * sizeof(kept.pages[0]) +
+                        kept.cache->bytes_tables();
     beside_pages_ += kept.beside_pages;
   }
   touch(reading, tokens);
   while (bytes() > most) forget_one();
 }
 
-void PrefixCache::count_pages(const Kept& kept) {
-  const auto pages = kept.cache->pages();
+void PrefixCache::count_pages(Kept& kept) {
+  kept.pages = kept.cache->pages();
   std::size_t counted = 0;
   try {
-    for (; counted < pages.size(); ++counted) ++users_[pages[counted]];
+    for (; counted < kept.pages.size(); ++counted) ++users_[kept.pages[counted]];
   } catch (...) {
-    forget_pages(std::span(pages).first(counted));
+    forget_pages(std::span(kept.pages).first(counted));
     throw;
   }
 }
 
-void PrefixCache::forget_pages(std::span<const std::byte* const> pages) {
+void PrefixCache::forget_pages(std::span<const std::byte* const> pages) noexcept {
   for (const std::byte* page : pages)
     if (const auto users = users_.find(page); --users->second == 0) users_.erase(users);
 }
 
-bool PrefixCache::forget_one() {
+bool PrefixCache::forget_one() noexcept {
   if (kept_.empty()) return false;
   const auto last = std::ranges::min_element(
       kept_, {}, [](const auto& kept) { return std::tuple(kept->used, -static_cast<long long>(kept->tokens.size())); });
-  forget_pages((*last)->cache->pages());
+  forget_pages((*last)->pages);
   beside_pages_ -= (*last)->beside_pages;
   kept_.erase(last);
   return true;

@@ -46,7 +46,7 @@ class PrefixCache {
   // throws Error or std::bad_alloc.
   void keep(const Reading& reading, std::span<const TokenId> tokens, Cache& cache, std::size_t most);
   // The least recently used, of one prompt's the longest. false: there was none.
-  bool forget_one();
+  bool forget_one() noexcept;
 
   // Of all pages, each counted once, and of what the beginnings have for themselves: tokens, tables, statistics.
   std::size_t bytes() const { return bytes_of_pages() + beside_pages_; }
@@ -59,13 +59,14 @@ class PrefixCache {
     Reading reading;
     std::vector<TokenId> tokens;
     std::unique_ptr<Cache> cache;
+    std::vector<const std::byte*> pages = {};
     std::size_t beside_pages = 0;  // bytes
     std::uint64_t used = 0;
   };
   static bool begins(const Kept& kept, std::span<const TokenId> prompt);
   void touch(const Reading& reading, std::span<const TokenId> prompt);
-  void count_pages(const Kept& kept);
-  void forget_pages(std::span<const std::byte* const> pages);
+  void count_pages(Kept& kept);
+  void forget_pages(std::span<const std::byte* const> pages) noexcept;
 
   std::vector<std::unique_ptr<Kept>> kept_;
   std::unordered_map<const std::byte*, int> users_;  // beginnings that a page is of

@@ -69,6 +69,7 @@ struct Scheduler::Job {
   long long evicted_before = 0;           // from the cache that was gone on from
   std::shared_ptr<SnapshotLoad> loading;  // has the sequence, and what it is promised
   std::optional<Finish> over;
+  bool overtook = false;  // it was admitted before the first of the queue
 
   JobShare share;        // in this step,
   bool begun = false;    // if it has one,
@@ -95,6 +96,7 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   workers_ = std::make_shared<Workers>(decoder_->threads());
   load_.pool_bytes = options.pool_bytes;
   running_.reserve(static_cast<std::size_t>(options.max_sequences));  // the loop itself takes no memory
+  prompts_.reserve(running_.capacity());
   group_.reserve(running_.capacity());
 }
 
@@ -269,14 +271,44 @@ void Scheduler::end_some() {
       finish(*job, how(*job));
 }
 
-// First come, first served: what does not fit yet is not overtaken.
+// Who is admitted next: the first of the queue. If it has to wait, the first behind it that does not, but not as long
+// as the first one waits for nobody but those who overtook it: so it is overtaken by a bounded number, each for a
+// bounded time. A few places are for prompts of one chunk at most: long ones cannot take all.
+std::deque<std::unique_ptr<Scheduler::Job>>::iterator Scheduler::next_of_queue() {
+  struct Held {
+    std::size_t bytes = 0;
+    int places = 0, long_prompts = 0;
+  };
+  const auto is_long = [this](const Job& job) {
+    return job.request.prompt.size() > static_cast<std::size_t>(options_.chunk);
+  };
+  const auto fits = [&](const Job& job, const Held& held) {
+    return held.bytes + job.need <= options_.pool_bytes && held.places < options_.max_sequences &&
+           (!is_long(job) || held.long_prompts < options_.max_sequences - options_.max_sequences / 8);
+  };
+  Held all, without_overtakers;
+  for (const auto& job : running_)
+    for (Held* held : {&all, &without_overtakers}) {
+      if (held == &without_overtakers && job->overtook) continue;
+      held->bytes += job->need;
+      ++held->places;
+      held->long_prompts += is_long(*job) ? 1 : 0;
+    }
+  if (queue_.empty() || fits(*queue_.front(), all)) return queue_.begin();
+  if (fits(*queue_.front(), without_overtakers)) return queue_.end();
+  return std::find_if(queue_.begin() + 1, queue_.end(), [&](const auto& job) { return fits(*job, all); });
+}
+
 std::unique_ptr<Scheduler::Job> Scheduler::take_next() {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Job> job;
-  if (!queue_.empty() && static_cast<int>(running_.size()) < options_.max_sequences &&
-      load_.promised_bytes + queue_.front()->need <= options_.pool_bytes) {
-    job = std::move(queue_.front());
-    queue_.pop_front();
+  if (const auto next = next_of_queue(); next != queue_.end()) {
+    const bool overtakes = next != queue_.begin();
+    if (!overtakes)
+      for (auto& other : running_) other->overtook = false;
+    job = std::move(*next);
+    job->overtook = overtakes;
+    queue_.erase(next);
     load_.promised_bytes += job->need;
     if (options_.prefix_bytes > 0 && job->rule) load_.prefix_queries += job->usage.prompt_tokens;
   }
@@ -390,6 +422,10 @@ void Scheduler::begin(Job& job) noexcept {
   if (!job.begun) fail_share(job);
 }
 
+// Every answer gets a token. Of the prompts the one with the fewest tokens left goes first, so that a short one waits
+// for no long one; the oldest goes before it if it got nothing in the last step, so that it gets every other chunk at
+// least, whoever else comes. A chunk that does not fit waits for a later step: it is never cut, so a result does not
+// depend on who else is there.
 void Scheduler::share_out() {
   int left = options_.step_tokens;
   for (auto& job : running_) {
@@ -399,20 +435,28 @@ void Scheduler::share_out() {
     begin(*job);
     --left;
   }
-  for (auto& job : running_) {
-    if (job->over || job->loading || job->begun || job->sequence->stage() == Sequence::Stage::kDecode ||
-        left < options_.chunk)
-      continue;
+  prompts_.clear();
+  for (auto& job : running_)
+    if (!job->over && !job->loading && !job->begun && job->sequence->stage() != Sequence::Stage::kDecode)
+      prompts_.push_back(job.get());
+  if (prompts_.empty()) return;
+  Job* const oldest = prompts_.front();
+  std::ranges::sort(prompts_, {}, [&](const Job* job) {
+    const bool first = job == oldest && job->id == passed_over_;
+    return std::pair(first ? std::size_t{0} : job->sequence->tokens_left(), job->id);
+  });
+  for (Job* job : prompts_) {
     try {
       go_on_from_kept(*job);  // somebody may have come further since
     } catch (...) {
       fail_job(*job);
       continue;
     }
-    if (read_by_another(*job)) continue;
+    if (static_cast<int>(job->sequence->tokens_next()) > left || read_by_another(*job)) continue;
     begin(*job);
     left -= static_cast<int>(job->share.work.tokens.size());
   }
+  passed_over_ = oldest->begun || oldest->over ? 0 : oldest->id;
 }
 
 // `job` took part in a step.

@@ -1,12 +1,15 @@
 // Continuous batching: in every step the running sequences take a token each, and what is left of the step's token
-// limit goes to prompts, in chunks, the oldest first.
+// limit goes to prompts, in chunks. The shortest prompt goes first, and the oldest gets every other chunk at least.
 //
 //   submit -> queue -> admitted: its bytes are promised -> prompt in chunks -> a token in every step -> finished
 //
 // Admission is by all bytes of the method's plan: pages, tables, statistics, merged tokens, weights
 // (MethodPlan::bytes). A budget bounds what a sequence can ever hold, so a promise is kept without ever taking a page
 // from a running sequence, and nothing is allocated for a request that waits. Requests are admitted in the order they
-// came; one that has to wait is not overtaken, so none waits for ever. One that could never fit is refused at once.
+// came; one that has to wait is overtaken by those that need not, but never waits for them alone, so none waits for
+// ever. One that could never fit is refused at once.
+//
+// A failure while a request is served ends that request, never the loop (engine/step_loop.h).
 //
 // A prompt that begins as another one did goes on from there (engine/prefix_cache.h). It is promised all its pages all
 // the same, so there is one for every copy of a page that it may have to make; kept beginnings live in what the others
@@ -92,7 +95,8 @@ class Scheduler {
   std::shared_ptr<const MethodPlan> plan_of(const Request& request) const;  // throws Error
   static PlanBytes bytes_of(const Request& request, const MethodPlan& plan);
   SessionOptions options_of(const Request& request) const;
-  std::unique_ptr<Job> take_next();  // of the queue; nullptr: nobody, or there is no room yet
+  std::deque<std::unique_ptr<Job>>::iterator next_of_queue();
+  std::unique_ptr<Job> take_next();  // nullptr: nobody waits, or there is no room yet
   void admit();
   void make_sequence(Job& job);
   void keep_promises();
@@ -139,6 +143,8 @@ class Scheduler {
   PrefixCache prefixes_;
   long long prefix_hits_ = 0;
   StepLoop loop_;
+  std::vector<Job*> prompts_;      // that might go on in this step
+  std::uint64_t passed_over_ = 0;  // the oldest of them, if it got nothing in the last step
   std::vector<StepShare*> group_;  // that take part, with keys that are rotated alike
   SnapshotLoader loader_{returns_, [this] { wake(); }};
 };

@@ -6,6 +6,7 @@
 namespace palimpsest {
 
 bool StepLoop::begin(StepShare& share) noexcept {
+  share.work = {};
   share.logits = {};
   try {
     share.work = share.sequence->next();

@@ -48,6 +48,13 @@ double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+void check_layers([[maybe_unused]] std::span<const SequenceStep> sequences, [[maybe_unused]] std::size_t width) {
+  for ([[maybe_unused]] const SequenceStep& s : sequences) {
+    assert(s.layers == sequences.front().layers);
+    assert(s.layers.first == 0 || s.hidden.size() == s.tokens.size() * width);
+  }
+}
+
 }  // namespace
 
 struct Decoder::Impl {
@@ -55,7 +62,8 @@ struct Decoder::Impl {
       : model(std::move(m)),
         threads(n),
         backend(make_backend(model->weights().device, n)),
-        step(model->hyper(), !model->options().portable && is_cpu(model->weights().device)) {
+        step(model->hyper(), !model->options().portable && is_cpu(model->weights().device)),
+        memory(backend.get()) {
     if (model->options().portable || !is_cpu(model->weights().device)) {
       path = std::make_unique<PortablePath>(model->hyper(), backend.get());
     } else {
@@ -69,12 +77,24 @@ struct Decoder::Impl {
     }
   }
 
-  DecoderGraph& graph_for(int tokens, int rows, std::uint64_t shape) {
+  // The layers of this step, that are the same for all sequences.
+  LayerRange layers_of(std::span<const SequenceStep> sequences) const {
+    LayerRange layers = sequences.front().layers;
+    layers.last = std::min(layers.last, model->hyper().layers);
+    if (layers.first < 0 || layers.first >= layers.last)
+      fail("layers {} to {} of a model of {}: give at least one", layers.first, layers.last, model->hyper().layers);
+    if (layers.last - layers.first < model->hyper().layers && !path->cache_options(model->hyper()).pages)
+      fail("a step of some of the layers runs on the CPU's own path: leave --portable and --device out");
+    return layers;
+  }
+
+  DecoderGraph& graph_for(int tokens, int rows, std::uint64_t shape, LayerRange layers) {
     const auto it = std::find_if(graphs.begin(), graphs.end(), [&](const DecoderGraph& g) {
-      return g.tokens == tokens && g.rows == rows && g.path_shape == shape;
+      return g.tokens == tokens && g.rows == rows && g.path_shape == shape && g.layers == layers;
     });
     if (it != graphs.end()) {
       graphs.splice(graphs.begin(), graphs, it);
+      place_graph(graphs.front(), backend.get(), memory);
       return graphs.front();
     }
     if (graphs.size() == kGraphs) graphs.pop_back();
@@ -82,16 +102,14 @@ struct Decoder::Impl {
     g.tokens = tokens;
     g.rows = rows;
     g.path_shape = shape;
-    build_graph(g, *model, *path, backend.get(), threads);
+    g.layers = layers;
+    build_graph(g, *model, *path, backend.get(), threads, memory);
     graphs.push_front(std::move(g));
     return graphs.front();
   }
 
-  void set_inputs(DecoderGraph& g) {
+  void embed(float* rows) {  // the step's tokens
     const std::size_t width = static_cast<std::size_t>(model->hyper().width);
-    const bool host = ggml_backend_buffer_is_host(g.embeddings->buffer);
-    if (!host) staging.resize(width * g.tokens);
-    float* rows = host ? static_cast<float*>(g.embeddings->data) : staging.data();
     const auto ids = step.ids();
     for (std::size_t i = 0; i < ids.size(); ++i) model->weights().embedding_row(ids[i], rows + i * width);
     const auto places = step.places();
@@ -100,6 +118,18 @@ struct Decoder::Impl {
       model->weights().position_row(places[i], place_row.data());
       for (std::size_t d = 0; d < width; ++d) rows[i * width + d] += place_row[d];
     }
+  }
+
+  void set_inputs(DecoderGraph& g) {
+    const std::size_t width = static_cast<std::size_t>(model->hyper().width);
+    const bool host = ggml_backend_buffer_is_host(g.embeddings->buffer);
+    if (!host) staging.resize(width * g.tokens);
+    float* rows = host ? static_cast<float*>(g.embeddings->data) : staging.data();
+    if (g.layers.first == 0)
+      embed(rows);
+    else
+      for (const SequenceStep& s : step.input()) rows = std::ranges::copy(s.hidden, rows).out;
+    if (!host) rows = staging.data();
     if (!host) ggml_backend_tensor_set(g.embeddings, rows, 0, ggml_nbytes(g.embeddings));
     if (g.row_ids != nullptr) ggml_backend_tensor_set(g.row_ids, step.rows().data(), 0, step.rows().size_bytes());
   }
@@ -117,7 +147,8 @@ struct Decoder::Impl {
   ggml_backend_ptr backend;
   Step step;
   std::unique_ptr<AttentionPath> path;
-  AttentionOp* op = nullptr;       // the path, if it is the fast one
+  AttentionOp* op = nullptr;  // the path, if it is the fast one
+  GraphMemory memory;
   std::list<DecoderGraph> graphs;  // the most recently used first
   DecoderGraph* prepared = nullptr;
   std::vector<float> staging, place_row, logits;
@@ -148,9 +179,13 @@ void Decoder::prepare(std::span<const SequenceStep> sequences) {
   Impl& d = *impl_;
   const double start = now_ms();
   d.prepared = nullptr;
+  const LayerRange layers = d.layers_of(sequences);
   d.step.prepare(sequences);
+  check_layers(sequences, static_cast<std::size_t>(d.model->hyper().width));
   const std::uint64_t shape = d.path->begin(d.step);
-  DecoderGraph& g = d.graph_for(d.step.tokens(), static_cast<int>(d.step.rows().size()), shape);
+  const bool to_the_end = layers.last == d.model->hyper().layers;
+  const int rows = to_the_end ? static_cast<int>(d.step.rows().size()) : d.step.tokens();
+  DecoderGraph& g = d.graph_for(d.step.tokens(), rows, shape, layers);
   d.set_inputs(g);
   d.path->prepare(g, d.step);
   d.prepared = &g;
@@ -180,6 +215,10 @@ void Decoder::check(std::size_t sequence) const {
 
 void Decoder::measure_attention(bool on) {
   if (impl_->op != nullptr) impl_->op->measure(on);
+}
+
+std::size_t Decoder::graph_bytes() const {
+  return impl_->memory.bytes();
 }
 
 int Decoder::threads() const {

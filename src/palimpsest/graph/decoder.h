@@ -29,8 +29,8 @@ class Decoder {
   // path.
   CacheOptions cache_options() const;
 
-  // Logits [rows][vocabulary], rows in the order of the sequences (all tokens or the last of each). Valid until the
-  // next prepare(). Throws Error.
+  // Logits [rows][vocabulary], rows in the order of the sequences (all tokens or the last of each), or hidden states
+  // (SequenceStep::layers). Valid until the next prepare(). Throws Error.
   std::span<const float> step(std::span<const SequenceStep> sequences);
   // step() in two parts. prepare() builds the graph and takes all memory of the step; it may throw and writes nothing
   // to the caches. run() runs what was prepared.
@@ -43,6 +43,7 @@ class Decoder {
   int threads() const;
   const Model& model() const;
   const StepTimes& times() const;
+  std::size_t graph_bytes() const;  // of the results of a step's operators
   void measure_attention(bool on);  // fills StepTimes::attention from the next step on
 
  private:

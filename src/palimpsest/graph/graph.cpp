@@ -1,7 +1,6 @@
 #include "palimpsest/graph/graph.h"
 
-#include <ggml-alloc.h>
-
+#include <algorithm>
 #include <cmath>
 
 #include "palimpsest/core/error.h"
@@ -31,10 +30,14 @@ class Builder {
       ggml_set_input(g_.row_ids);
     }
     ggml_tensor* x = g_.embeddings;
-    if (f_.scaled_embedding) x = ggml_scale(c_, x, std::sqrt(static_cast<float>(h_.width)));
-    x = norm(x, w_.embedding_norm);
-    for (int i = 0; i < h_.layers; ++i) x = layer(i, x);
-    g_.logits = soft_capped(linear(w_.output, w_.output_bias, norm(x, w_.output_norm)), h_.output_soft_cap);
+    if (g_.layers.first == 0) {
+      if (f_.scaled_embedding) x = ggml_scale(c_, x, std::sqrt(static_cast<float>(h_.width)));
+      x = norm(x, w_.embedding_norm);
+    }
+    for (int i = g_.layers.first; i < g_.layers.last; ++i) x = layer(i, x);
+    g_.logits = x;
+    if (g_.layers.last == h_.layers)
+      g_.logits = soft_capped(linear(w_.output, w_.output_bias, norm(x, w_.output_norm)), h_.output_soft_cap);
     ggml_set_output(g_.logits);
     ggml_build_forward_expand(g_.graph, g_.logits);
   }
@@ -168,29 +171,51 @@ bool runs_all(ggml_backend_t backend, ggml_cgraph* graph) {
   return true;
 }
 
-bool allocate(DecoderGraph& g, ggml_backend_t backend, std::size_t nodes, int threads) {
-  if (is_cpu(ggml_backend_get_device(backend)) || runs_all(backend, g.graph)) {
-    g.memory.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend)));
-    return g.memory && ggml_gallocr_alloc_graph(g.memory.get(), g.graph);
-  }
-  g.host = make_backend(find_device("cpu"), threads);
-  ggml_backend_t both[] = {backend, g.host.get()};
-  g.schedule.reset(ggml_backend_sched_new(both, nullptr, 2, 2 * nodes, false, false));
-  return g.schedule && ggml_backend_sched_alloc_graph(g.schedule.get(), g.graph);
-}
-
 }  // namespace
 
-void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, ggml_backend_t backend, int threads) {
+bool GraphMemory::place(DecoderGraph& g) {
+  if (g.placed == moved_) return true;
+  if (g.buffer != nullptr)  // addresses in a buffer that is no more
+    for (ggml_tensor* t = ggml_get_first_tensor(g.context.get()); t != nullptr;
+         t = ggml_get_next_tensor(g.context.get(), t))
+      if (t->buffer == g.buffer) t->buffer = nullptr, t->data = nullptr;
+  g.buffer = nullptr;
+  const std::size_t before = bytes();
+  if (!allocator_) allocator_.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_)));
+  if (!allocator_ || !ggml_gallocr_alloc_graph(allocator_.get(), g.graph)) {
+    allocator_.reset();
+    ++moved_;
+    return false;
+  }
+  if (bytes() != before) ++moved_;
+  g.placed = moved_;
+  g.buffer = g.embeddings->buffer;
+  return true;
+}
+
+void place_graph(DecoderGraph& graph, ggml_backend_t backend, GraphMemory& memory) {
+  if (!graph.schedule && !memory.place(graph))
+    fail("no memory on device {} for a step of {} tokens; use a smaller --chunk", ggml_backend_name(backend),
+         graph.tokens);
+}
+
+void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, ggml_backend_t backend, int threads,
+                 GraphMemory& memory) {
   const std::size_t nodes = kNodesBeside + (kNodesPerLayer + 2 * static_cast<std::size_t>(model.hyper().experts_used) +
                                             path.nodes_per_layer()) *
                                                static_cast<std::size_t>(model.hyper().layers);
+  graph.layers.last = std::min(graph.layers.last, model.hyper().layers);
   graph.context.reset(
       ggml_init({2 * nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(nodes, false), nullptr, true}));
   if (!graph.context) fail("no memory for a graph of {} nodes", nodes);
   graph.graph = ggml_new_graph_custom(graph.context.get(), nodes, false);
   Builder(graph, model, path).run();
-  if (!allocate(graph, backend, nodes, threads))
+  if (is_cpu(ggml_backend_get_device(backend)) || runs_all(backend, graph.graph))
+    return place_graph(graph, backend, memory);
+  graph.host = make_backend(find_device("cpu"), threads);
+  ggml_backend_t both[] = {backend, graph.host.get()};
+  graph.schedule.reset(ggml_backend_sched_new(both, nullptr, 2, 2 * nodes, false, false));
+  if (!graph.schedule || !ggml_backend_sched_alloc_graph(graph.schedule.get(), graph.graph))
     fail("no memory on device {} for a step of {} tokens; use a smaller --chunk", ggml_backend_name(backend),
          graph.tokens);
 }

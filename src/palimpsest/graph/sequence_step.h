@@ -25,6 +25,12 @@ class AttentionReceiver {
   virtual void asked(int /*layer*/, int /*query_head*/, Rows /*queries*/) {}
 };
 
+// Layers [first, last) of the model.
+struct LayerRange {
+  int first = 0, last = INT32_MAX;  // past the model's last layer: up to it
+  bool operator==(const LayerRange&) const = default;
+};
+
 // One sequence's share of a step. Before the call: the plan was applied and slots for the tokens were taken.
 struct SequenceStep {
   Cache* cache = nullptr;
@@ -38,6 +44,12 @@ struct SequenceStep {
   AttentionReceiver* receiver = nullptr;
   bool births = false;   // the receiver hears of new keys and values
   bool queries = false;  // ... and of queries; the fast path only
+
+  // A step may run some of the layers only; slots are taken before the first ones run. All sequences of a step run the
+  // same. Where the last layer is not among them the step returns hidden states, [tokens][width], of all tokens; where
+  // the first is not, `hidden` are those that the layers before returned. The CPU's own path only.
+  LayerRange layers = {};
+  std::span<const float> hidden = {};
 };
 
 }  // namespace palimpsest
