@@ -38,8 +38,8 @@ Rows gpt_j(const Plain& m, const std::vector<TokenId>& tokens) {
   for (int i = 0; i < m.hyper().layers; ++i) {
     const std::string b = block(i);
     const Rows in = m.norm(x, b + "attn_norm", true);
-    const Rows q = m.turned(m.linear(in, b + "attn_q"), m.hyper().query_heads);
-    const Rows k = m.turned(m.linear(in, b + "attn_k"), m.hyper().kv_heads);
+    const Rows q = m.turned(m.linear(in, b + "attn_q"), m.hyper().geometry.layer(i).query_heads);
+    const Rows k = m.turned(m.linear(in, b + "attn_k"), m.hyper().geometry.layer(i).kv_heads);
     const Rows a = m.linear(m.attention(q, k, m.linear(in, b + "attn_v")), b + "attn_output");
     const Rows f = m.linear(Plain::map(m.linear(in, b + "ffn_up"), gelu), b + "ffn_down");
     x = Plain::plus(Plain::plus(x, a), f);
@@ -94,7 +94,7 @@ void check(const char* name, Rows (*truth)(const Plain&, const std::vector<Token
     for (const int chunk : {1, 64, 200}) {
       Decoder decoder(Model::from(make_synthetic(shape), {.portable = portable}), 1);
       CacheOptions options = decoder.cache_options();
-      options.type = CacheType::kF32;
+      options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
       Cache cache(options);
       double worst = 0;
       for (std::size_t first = 0; first < tokens.size(); first += static_cast<std::size_t>(chunk)) {

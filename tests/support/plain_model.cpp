@@ -58,13 +58,13 @@ Matrix Plain::norm(Matrix x, const std::string& name, bool centre) const {
 }
 
 Matrix Plain::turned(Matrix x, int heads) const {
-  const int dims = h_.rope.dims;
+  const int dims = h_.rope.dims, width = h_.geometry.max_key_width();
   for (std::size_t p = 0; p < x.size(); ++p)
     for (int h = 0; h < heads; ++h)
       for (int i = 0; i < dims / 2; ++i) {
         const double angle = static_cast<double>(p) * std::pow(h_.rope.base, -2.0 * i / dims);
-        double& a = x[p][static_cast<std::size_t>(h * h_.head_dim + 2 * i)];
-        double& b = x[p][static_cast<std::size_t>(h * h_.head_dim + 2 * i + 1)];
+        double& a = x[p][static_cast<std::size_t>(h * width + 2 * i)];
+        double& b = x[p][static_cast<std::size_t>(h * width + 2 * i + 1)];
         const double turned = a * std::cos(angle) - b * std::sin(angle);
         b = a * std::sin(angle) + b * std::cos(angle);
         a = turned;
@@ -74,11 +74,12 @@ Matrix Plain::turned(Matrix x, int heads) const {
 
 Matrix Plain::attention(const Matrix& q, const Matrix& k, const Matrix& v,
                         const std::function<double(int, double)>& bias) const {
-  const auto dim = static_cast<std::size_t>(h_.head_dim);
+  const LayerGeometry& g = h_.geometry.layer(0);
+  const auto dim = static_cast<std::size_t>(g.key_width);
   Matrix out(q.size(), Row(q[0].size()));
-  for (int h = 0; h < h_.query_heads; ++h) {
+  for (int h = 0; h < g.query_heads; ++h) {
     const std::size_t at = static_cast<std::size_t>(h) * dim;
-    const std::size_t kv = static_cast<std::size_t>(h / (h_.query_heads / h_.kv_heads)) * dim;
+    const std::size_t kv = static_cast<std::size_t>(h / g.group()) * dim;
     for (std::size_t i = 0; i < q.size(); ++i) {
       Row weight(i + 1);
       double greatest = -INFINITY, sum = 0;
@@ -128,8 +129,8 @@ Matrix plain_llama(const Plain& m, const std::vector<TokenId>& tokens) {
   for (int i = 0; i < m.hyper().layers; ++i) {
     const std::string b = block(i);
     const Matrix in = m.norm(x, b + "attn_norm", false);
-    const Matrix q = turned(m.linear(in, b + "attn_q"), m.hyper().query_heads);
-    const Matrix k = turned(m.linear(in, b + "attn_k"), m.hyper().kv_heads);
+    const Matrix q = turned(m.linear(in, b + "attn_q"), m.hyper().geometry.layer(i).query_heads);
+    const Matrix k = turned(m.linear(in, b + "attn_k"), m.hyper().geometry.layer(i).kv_heads);
     x = Plain::plus(x, m.linear(m.attention(q, k, m.linear(in, b + "attn_v")), b + "attn_output"));
     const Matrix to = m.norm(x, b + "ffn_norm", false);
     Matrix gate = Plain::map(m.linear(to, b + "ffn_gate"), silu);
