@@ -74,12 +74,12 @@ Matrix Plain::turned(Matrix x, int heads) const {
 
 Matrix Plain::attention(const Matrix& q, const Matrix& k, const Matrix& v,
                         const std::function<double(int, double)>& bias) const {
-  const LayerGeometry& g = h_.geometry.layer(0);
-  const auto dim = static_cast<std::size_t>(g.key_width);
+  const auto dim = static_cast<std::size_t>(h_.geometry.max_key_width());
+  const int heads = static_cast<int>(q[0].size() / dim), group = static_cast<int>(q[0].size() / k[0].size());
   Matrix out(q.size(), Row(q[0].size()));
-  for (int h = 0; h < g.query_heads; ++h) {
+  for (int h = 0; h < heads; ++h) {
     const std::size_t at = static_cast<std::size_t>(h) * dim;
-    const std::size_t kv = static_cast<std::size_t>(h / g.group()) * dim;
+    const std::size_t kv = static_cast<std::size_t>(h / group) * dim;
     for (std::size_t i = 0; i < q.size(); ++i) {
       Row weight(i + 1);
       double greatest = -INFINITY, sum = 0;
@@ -121,6 +121,18 @@ std::string block(int layer) {
   return "blk." + std::to_string(layer) + ".";
 }
 
+namespace {
+
+Matrix gated(const Plain& m, const std::string& block, const Matrix& in) {
+  Matrix gate = Plain::map(m.linear(in, block + "ffn_gate"), silu);
+  const Matrix up = m.linear(in, block + "ffn_up");
+  for (std::size_t t = 0; t < gate.size(); ++t)
+    for (std::size_t d = 0; d < gate[t].size(); ++d) gate[t][d] *= up[t][d];
+  return m.linear(gate, block + "ffn_down");
+}
+
+}  // namespace
+
 Matrix plain_llama(const Plain& m, const std::vector<TokenId>& tokens) {
   const auto turned = [&](Matrix rows, int heads) {
     return m.hyper().rope.kind == RopeKind::kNone ? rows : m.turned(std::move(rows), heads);
@@ -128,16 +140,16 @@ Matrix plain_llama(const Plain& m, const std::vector<TokenId>& tokens) {
   Matrix x = m.embedded(tokens);
   for (int i = 0; i < m.hyper().layers; ++i) {
     const std::string b = block(i);
-    const Matrix in = m.norm(x, b + "attn_norm", false);
+    const Matrix in = m.has(b + "attn_norm.weight") ? m.norm(x, b + "attn_norm", false) : x;
+    if (!m.has(b + "attn_q.weight")) {  // one product, or nothing
+      if (m.has(b + "attn_output.weight")) x = Plain::plus(x, m.linear(in, b + "attn_output"));
+      if (m.has(b + "ffn_up.weight")) x = Plain::plus(x, gated(m, b, m.norm(x, b + "ffn_norm", false)));
+      continue;
+    }
     const Matrix q = turned(m.linear(in, b + "attn_q"), m.hyper().geometry.layer(i).query_heads);
     const Matrix k = turned(m.linear(in, b + "attn_k"), m.hyper().geometry.layer(i).kv_heads);
     x = Plain::plus(x, m.linear(m.attention(q, k, m.linear(in, b + "attn_v")), b + "attn_output"));
-    const Matrix to = m.norm(x, b + "ffn_norm", false);
-    Matrix gate = Plain::map(m.linear(to, b + "ffn_gate"), silu);
-    const Matrix up = m.linear(to, b + "ffn_up");
-    for (std::size_t t = 0; t < gate.size(); ++t)
-      for (std::size_t d = 0; d < gate[t].size(); ++d) gate[t][d] *= up[t][d];
-    x = Plain::plus(x, m.linear(gate, b + "ffn_down"));
+    if (m.has(b + "ffn_up.weight")) x = Plain::plus(x, gated(m, b, m.norm(x, b + "ffn_norm", false)));
   }
   return m.linear(m.norm(x, "output_norm", false), m.has("output.weight") ? "output" : "token_embd");
 }
