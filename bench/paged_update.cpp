@@ -22,10 +22,7 @@ void shares(Team& team, int count, const std::function<void(int thread, int firs
 PagedUpdate::PagedUpdate(int sequences, int heads, int head_dim, int tokens, int victims, CacheType type, bool random)
     : sequences_(sequences), heads_(heads), dim_(head_dim), victims_(victims), random_(random) {
   CacheOptions options;
-  options.layers = 1;
-  options.kv_heads = heads;
-  options.head_dim = options.value_dim = head_dim;
-  options.type = type;
+  options.geometry = HeadGeometry::uniform(1, heads, head_dim, head_dim, type);
   options.page_size = 64;
   options.shared = !random;
   for (int s = 0; s < sequences; ++s) {

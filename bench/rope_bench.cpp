@@ -29,10 +29,7 @@ class Layer {
  public:
   Layer(int sequences, int heads, int tokens, int dim, CacheType type) : sequences_(sequences), heads_(heads) {
     CacheOptions options;
-    options.layers = 1;
-    options.kv_heads = heads;
-    options.head_dim = options.value_dim = dim;
-    options.type = type;
+    options.geometry = HeadGeometry::uniform(1, heads, dim, dim, type);
     options.page_size = 64;
     options.track_rank = true;
     std::mt19937 random(1);

@@ -67,15 +67,15 @@ int run_kept(const Flags& flags) {
     if (!flags.json)
       fmt::print("{}: {} of {} tokens, {} evicted; each column {} tokens\n", method.name, thousands(cache.live()),
                  thousands(end), thousands(kept.evicted), (end + bins - 1) / bins);
-    for (int layer = 0; layer < cache.options().layers; ++layer)
-      for (int head = 0; head < cache.options().kv_heads; ++head) {
-        const auto share = shares(cache.table(cache.table_of(layer, head)), from, end);
-        heads.push_back({{"layer", layer}, {"head", head}, {"share", share}});
-        if (flags.json) continue;
-        std::string line;
-        for (const double each : share) line += " .:-=+*#@"[static_cast<std::size_t>(std::min(8.0, each * 8 + 0.5))];
-        fmt::print("{:>3}.{:<2} |{}|\n", layer, head, line);
-      }
+    for (int head = 0; head < cache.geometry().heads(); ++head) {
+      const int layer = cache.geometry().layer_of(head), of_layer = cache.geometry().kv_head_of(head);
+      const auto share = shares(cache.table(cache.table_of(head)), from, end);
+      heads.push_back({{"layer", layer}, {"head", of_layer}, {"share", share}});
+      if (flags.json) continue;
+      std::string line;
+      for (const double each : share) line += " .:-=+*#@"[static_cast<std::size_t>(std::min(8.0, each * 8 + 0.5))];
+      fmt::print("{:>3}.{:<2} |{}|\n", layer, of_layer, line);
+    }
     nlohmann::json run = as_json(kept);
     run["heads"] = heads;
     runs.push_back(run);

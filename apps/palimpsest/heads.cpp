@@ -61,12 +61,13 @@ int run_heads(const Flags& flags) {
   std::ranges::stable_sort(order, {}, [&](std::size_t head) { return shares[head]; });
   order.resize(static_cast<std::size_t>(flags.part * static_cast<double>(order.size())));
   std::ranges::sort(order);
-  const auto heads = static_cast<std::size_t>(hyper.kv_heads);
+  const auto layer_of = [&](std::size_t i) { return hyper.geometry.layer_of(static_cast<int>(i)); };
+  const auto head_of = [&](std::size_t i) { return hyper.geometry.kv_head_of(static_cast<int>(i)); };
   if (flags.json) {
     nlohmann::ordered_json out = {{"model", loaded.model->path()}, {"tokens", text.size()}};
     for (std::size_t i = 0; i < shares.size(); ++i)
-      out["heads"].push_back({{"layer", i / heads},
-                              {"head", i % heads},
+      out["heads"].push_back({{"layer", layer_of(i)},
+                              {"head", head_of(i)},
                               {"far", shares[i]},
                               {"streaming", std::ranges::binary_search(order, i)}});
     fmt::print("{}\n", out.dump(2));
@@ -78,7 +79,7 @@ int run_heads(const Flags& flags) {
              flags.sinks, flags.recent);
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const bool streaming = std::ranges::binary_search(order, i);
-    fmt::print("{}{:5}  {:4}  {:9}  # {:.4f}\n", streaming ? "  " : "# ", i / heads, i % heads,
+    fmt::print("{}{:5}  {:4}  {:9}  # {:.4f}\n", streaming ? "  " : "# ", layer_of(i), head_of(i),
                streaming ? "streaming" : "", shares[i]);
   }
   return kOk;

@@ -119,18 +119,24 @@ Json describe(const InfoFlags& flags) {
   out["weight_bytes"] = h.weight_bytes;
   out["layers"] = h.layers;
   out["width"] = h.width;
-  out["feed_forward"] = h.feed_forward;
-  out["query_heads"] = h.query_heads;
-  out["kv_heads"] = h.kv_heads;
-  out["head_dim"] = h.head_dim;
-  out["value_dim"] = h.value_dim;
+  // One number where all layers are alike, else a list of one for each.
+  const auto of_layers = [&](const auto& of) {
+    Json list = Json::array();
+    for (int i = 0; i < h.layers; ++i) list.push_back(of(i));
+    return std::ranges::all_of(list, [&](const Json& each) { return each == list.front(); }) ? list.front() : list;
+  };
+  out["feed_forward"] = of_layers([&](int i) { return h.feed_forward[static_cast<std::size_t>(i)]; });
+  out["query_heads"] = of_layers([&](int i) { return h.geometry.layer(i).query_heads; });
+  out["kv_heads"] = of_layers([&](int i) { return h.geometry.layer(i).kv_heads; });
+  out["head_dim"] = of_layers([&](int i) { return h.geometry.layer(i).key_width; });
+  out["value_dim"] = of_layers([&](int i) { return h.geometry.layer(i).value_width; });
   out["trained_context"] = h.trained_context;
   out["positions"] = name_of(h.positions());
   out["rope"] = rope_of(h.rope);
   if (h.local_rope) out["local_rope"] = rope_of(*h.local_rope);
-  if (const auto local = std::ranges::min_element(h.windows); local != h.windows.end() && *local != INT32_MAX) {
-    out["window"] = *local;
-    out["layers_with_window"] = std::ranges::count_if(h.windows, [](std::int32_t w) { return w != INT32_MAX; });
+  if (h.geometry.windowed_layers() > 0) {
+    out["window"] = h.geometry.min_window();
+    out["layers_with_window"] = h.geometry.windowed_layers();
   }
   if (h.experts > 0) {
     out["experts"] = h.experts;
@@ -140,7 +146,7 @@ Json describe(const InfoFlags& flags) {
   out["tensors"] = tensors_of(*model);
   const MethodPlan plan = plan_of(options, h);
   const std::size_t row_bytes = footprint(plan.cache(), Occupancy{.tokens = 1}).row_bytes;
-  const auto heads = static_cast<std::size_t>(h.layers) * static_cast<std::size_t>(h.kv_heads);
+  const auto heads = static_cast<std::size_t>(h.geometry.heads());
   const auto rows = [&](long long tokens) {  // without the unused ends of last pages
     return row_bytes * heads * static_cast<std::size_t>(tokens);
   };
@@ -160,15 +166,20 @@ Json describe(const InfoFlags& flags) {
 void print(const Json& m) {
   const auto line = [](const char* name, const std::string& value) { fmt::print("{:18}{}\n", name, value); };
   const auto number = [&](const char* key) { return m[key].get<long long>(); };
+  const auto range = [&](const char* key) {  // "3 to 5" where layers differ
+    if (!m[key].is_array()) return std::to_string(number(key));
+    const auto [least, most] = std::ranges::minmax(m[key].get<std::vector<long long>>());
+    return fmt::format("{} to {}", least, most);
+  };
   const auto bytes = [](const Json& value) { return human_bytes(value.get<std::size_t>()); };
   line("model", m["model"]);
   if (m["name"] != m["model"] && !m["name"].get<std::string>().empty()) line("name", m["name"]);
   line("architecture", m["architecture"]);
   line("parameters", fmt::format("{} ({})", thousands(number("parameters")), bytes(m["weight_bytes"])));
   line("shape",
-       fmt::format("{} layers, width {}, feed-forward {}", number("layers"), number("width"), number("feed_forward")));
-  line("attention", fmt::format("{} query heads, {} KV heads, head dimension {}", number("query_heads"),
-                                number("kv_heads"), number("head_dim")));
+       fmt::format("{} layers, width {}, feed-forward {}", number("layers"), number("width"), range("feed_forward")));
+  line("attention", fmt::format("{} query heads, {} KV heads, head dimension {}", range("query_heads"),
+                                range("kv_heads"), range("head_dim")));
   line("trained context", thousands(number("trained_context")));
   const Json& rope = m["rope"];
   std::string rotary = rope["kind"] == "none"

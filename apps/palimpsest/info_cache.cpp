@@ -39,9 +39,11 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
   const Footprint f = footprint(plan.cache(), occupancy);
   const std::size_t scratch = plan.scratch_bytes(f), all = f.total() + scratch;
   const bool alike = occupancy.size() == 1;
-  const auto layers = static_cast<std::size_t>(hyper.layers), heads = static_cast<std::size_t>(hyper.kv_heads);
-  const Factors of_heads =
-      pages_of(f.head_pages, {{layers, "layers"}, {heads, "KV heads"}}, "pages of all heads", alike);
+  const HeadGeometry& g = hyper.geometry;
+  const Factors heads = g.is_uniform() ? Factors{{static_cast<std::size_t>(g.layers()), "layers"},
+                                                 {static_cast<std::size_t>(g.max_kv_heads()), "KV heads"}}
+                                       : Factors{{f.heads, "KV heads of all layers"}};
+  const Factors of_heads = pages_of(f.head_pages, heads, "pages of all heads", alike);
   const Factors of_tables = pages_of(f.table_pages, {{f.tables, "tables"}}, "pages of all tables", alike);
   const auto [least, most] = std::ranges::minmax(occupancy, {}, &Occupancy::tokens);
   Json out;
@@ -58,8 +60,7 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
       term("page addresses", joined(of_heads, {{sizeof(std::byte*), "bytes"}}), f.blocks),
   };
   if (f.of_heads > 0)
-    out["terms"].push_back(term(
-        "of queries", {{layers, "layers"}, {heads, "KV heads"}, {f.of_heads / layers / heads, "bytes"}}, f.of_heads));
+    out["terms"].push_back(term("of queries", joined(heads, {{f.of_heads / f.heads, "bytes"}}), f.of_heads));
   if (f.merged > 0)
     out["terms"].push_back(
         term("merged tokens", {{f.tables, "tables"}, {f.merged / f.tables, "bytes at most"}}, f.merged));

@@ -24,7 +24,7 @@ std::string features_of(const Family& f) {
   switch (h.positions()) {
     case PositionKind::kRotary:
       out.push_back(fmt::format("rotary by {}", f.rope == RopeKind::kPairs ? "pairs" : "halves"));
-      if (h.rope.dims < h.head_dim) out.back() += " on part of a head";
+      if (h.rope.dims < h.geometry.max_key_width()) out.back() += " on part of a head";
       break;
     case PositionKind::kAlibi:
       out.push_back("ALiBi");
@@ -36,7 +36,8 @@ std::string features_of(const Family& f) {
       break;
   }
   if (h.local_rope) out.push_back("two rotary bases");
-  if (std::ranges::any_of(h.windows, [](std::int32_t w) { return w != INT32_MAX; })) out.push_back("local windows");
+  if (h.geometry.windowed_layers() > 0) out.push_back("local windows");
+  if (f.layers_differ) out.push_back("heads by layer");
   if (h.attention_soft_cap > 0) out.push_back("soft caps");
   if (h.parallel) out.push_back("parallel residual");
   if (f.norm == Norm::kLayer) out.push_back("LayerNorm");

@@ -32,7 +32,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"evict", {"core", "policy", "budget", "cache"}},
       {"attention", {"core", "cache/view.h", "cache/formats/q8_0.h"}},
       {"text", {"core"}},
-      {"model", {"core"}},
+      {"model", {"core", "cache/geometry.h"}},
       {"graph", {"core", "model", "attention", "cache"}},
       {"engine", {"core", "graph", "model", "evict", "text", "cache", "policy", "budget", "attention"}},
       {"server", {"core", "engine", "text", "evict", "budget", "model", "cache"}},

@@ -79,7 +79,7 @@ TEST(Scaled, KeysAndValuesMoveWithTheirScales) {
 }
 
 TEST(Scaled, RefusesHeadsThatAreNoMultiple) {
-  CacheOptions o{.layers = 1, .kv_heads = 1, .head_dim = 80, .value_dim = 80, .type = CacheType::kQ8_0};
+  CacheOptions o{.geometry = HeadGeometry::uniform(1, 1, 80, 80, CacheType::kQ8_0)};
   EXPECT_NE(testing::error_of([&] { Cache cache(o); }).find("multiple of 32 dimensions, not 80"), std::string::npos);
 }
 

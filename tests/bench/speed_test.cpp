@@ -23,9 +23,9 @@ struct Random {
 };
 
 std::size_t token_bytes(const Model& model) {  // in f16
-  const Hyperparameters& h = model.hyper();
-  return static_cast<std::size_t>(h.layers) * static_cast<std::size_t>(h.kv_heads) *
-         static_cast<std::size_t>(h.head_dim + h.value_dim) * 2;
+  const HeadGeometry& g = model.hyper().geometry;
+  return static_cast<std::size_t>(g.heads()) * static_cast<std::size_t>(g.layer(0).key_width + g.layer(0).value_width) *
+         2;
 }
 
 TEST(Speed, DecodesAtTheDepthAsked) {
@@ -85,10 +85,7 @@ TEST(Speed, RefusesNothingToDo) {
 TEST(Fill, WritesEveryPage) {
   for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16}) {
     CacheOptions options;
-    options.layers = 2;
-    options.kv_heads = 2;
-    options.head_dim = options.value_dim = 32;
-    options.type = type;
+    options.geometry = HeadGeometry::uniform(2, 2, 32, 32, type);
     Cache cache(options);
     cache.insert(50);
     fill_pages_with_noise(cache, 7);

@@ -18,7 +18,7 @@ std::string file_of(const std::string& text) {
 }
 
 SplitOf of(int budget, int layers, int kv_heads, int least) {
-  return {.budget = budget, .layers = layers, .kv_heads = kv_heads, .least = least};
+  return {.budget = budget, .heads = std::vector<int>(static_cast<std::size_t>(layers), kv_heads), .least = least};
 }
 
 TEST(Split, UniformIsNoList) {

@@ -36,11 +36,7 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
 
 CacheOptions options_of(const Variant& v) {
   const bool q8 = v.type == CacheType::kQ8_0;
-  return {.layers = 2,
-          .kv_heads = 2,
-          .head_dim = q8 ? 64 : 3,
-          .value_dim = q8 ? 32 : 5,
-          .type = v.type,
+  return {.geometry = HeadGeometry::uniform(2, 2, q8 ? 64 : 3, q8 ? 32 : 5, v.type),
           .page_size = v.page_size,
           .mechanism = v.mechanism,
           .shared = v.shared,

@@ -32,10 +32,7 @@ void fill(const Cache& cache) {
 class CacheWithoutMemory : public ::testing::TestWithParam<Mechanism> {
  protected:
   CacheOptions options() const {
-    return {.layers = 2,
-            .kv_heads = 2,
-            .head_dim = 3,
-            .value_dim = 5,
+    return {.geometry = HeadGeometry::uniform(2, 2, 3, 5),
             .mechanism = GetParam(),
             .shared = GetParam() != Mechanism::kMerge,
             .track_rank = true,
@@ -87,7 +84,8 @@ TEST(CachesUnderFailure, AreAsBeforeAfterEachRollback) {
   constexpr int kHerd = 500;  // operations of one herd: then come other caches
   Pair::counts() = {};
   long long forks = 0, copied = 0;
-  for (int done = 0, seed = first == nullptr ? 1 : std::atoi(first); done < operations && !HasFatalFailure(); done += kHerd, ++seed) {
+  for (int done = 0, seed = first == nullptr ? 1 : std::atoi(first); done < operations && !HasFatalFailure();
+       done += kHerd, ++seed) {
     Herd herd(kTypes[seed % 4], seed % 3 == 0 ? 48 : 16, static_cast<unsigned>(seed), true);
     for (int i = 0; i < kHerd && !HasFatalFailure(); ++i) {
       SCOPED_TRACE("herd " + std::to_string(seed) + " operation " + std::to_string(i));

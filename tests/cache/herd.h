@@ -31,11 +31,7 @@ struct Herd {
   CacheOptions some_options() {
     const bool q8 = type == CacheType::kQ8_0;
     const auto mechanism = static_cast<Mechanism>(below(6));
-    return {.layers = 2,
-            .kv_heads = 2,
-            .head_dim = q8 ? 32 : 3,
-            .value_dim = q8 ? 32 : 5,
-            .type = type,
+    return {.geometry = HeadGeometry::uniform(2, 2, q8 ? 32 : 3, q8 ? 32 : 5, type),
             .page_size = page_size,
             .mechanism = mechanism,
             .shared = mechanism != Mechanism::kMerge && below(2) == 0,

@@ -113,7 +113,7 @@ TEST(PagePool, AsksForRoomBeforeItsLimit) {
 }
 
 TEST(Cache, IsUnchangedWhenThereIsNoMemory) {
-  Cache cache({.layers = 1, .kv_heads = 1, .head_dim = 1 << 24, .value_dim = 1 << 24, .page_size = 1 << 24});
+  Cache cache({.geometry = HeadGeometry::uniform(1, 1, 1 << 24, 1 << 24), .page_size = 1 << 24});
   EXPECT_THROW(cache.insert(3), Error);
   EXPECT_EQ(cache.live(), 0);
   EXPECT_EQ(cache.next(), 0);
@@ -121,12 +121,8 @@ TEST(Cache, IsUnchangedWhenThereIsNoMemory) {
 }
 
 TEST(Cache, SequencesShareAPool) {
-  const CacheOptions options{.layers = 2, .kv_heads = 3, .head_dim = 8, .value_dim = 8};
-  auto pool = std::make_shared<PagePool>(page_bytes(LayerView{.head_dim = options.head_dim,
-                                                              .value_dim = options.value_dim,
-                                                              .page_size = 16,
-                                                              .key_type = options.type,
-                                                              .value_type = options.type}));
+  const CacheOptions options{.geometry = HeadGeometry::uniform(2, 3, 8, 8)};
+  auto pool = std::make_shared<PagePool>(page_bytes(LayerView{.head_dim = 8, .value_dim = 8, .page_size = 16}));
   Cache a(options, pool);
   {
     Cache b(options, pool);
@@ -141,13 +137,7 @@ TEST(Cache, SequencesShareAPool) {
 
 // The bytes of a budget are a formula: nothing more is held in the steady state.
 TEST(Cache, HoldsWhatTheFormulaSays) {
-  const CacheOptions options{.layers = 4,
-                             .kv_heads = 2,
-                             .head_dim = 64,
-                             .value_dim = 64,
-                             .type = CacheType::kF16,
-                             .page_size = 64,
-                             .track_rank = true};
+  const CacheOptions options{.geometry = HeadGeometry::uniform(4, 2, 64, 64), .page_size = 64, .track_rank = true};
   Cache cache(options);
   cache.insert(1000);
   const auto pages = [](std::size_t n) { return n * 4 * 2 * 64 * (64 + 64) * 2; };

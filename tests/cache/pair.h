@@ -259,7 +259,7 @@ class Pair {
     drop_in_naive(gone);
     if (more > 0) inserted(more);
   }
-  bool can_shift() const { return cache_.options().type != CacheType::kQ8_0; }
+  bool can_shift() const { return cache_.geometry().layer_with(0).key_type != CacheType::kQ8_0; }
   bool holds_merged() {
     bool any = false;
     for (int t = 0; t < cache_.tables(); ++t) any = any || !naive_.merged(t).empty();

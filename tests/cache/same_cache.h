@@ -52,14 +52,14 @@ void for_each_element(const LayerView& view, int head_in_layer, int head, int sl
 // What a kernel does in a step: writes the keys and values of the fresh slots of every head.
 inline void write_fresh(const Cache& cache, NaiveCache& naive) {
   const CacheOptions& o = cache.options();
-  for (int layer = 0; layer < o.layers; ++layer) {
+  for (int layer = 0; layer < o.geometry.layers(); ++layer) {
     const LayerView view = cache.view(layer);
-    for (int h = 0; h < o.kv_heads; ++h) {
-      const auto& tokens = naive.table(cache.table_of(layer, h));
+    for (int h = 0; h < view.kv_heads; ++h) {
+      const auto& tokens = naive.table(cache.table_of(o.geometry.head(layer, h)));
       const SlotsView& slots = *view.head[h].slots;
       for (int i = 0; i < slots.fresh_count; ++i) {
         const auto& token = tokens[tokens.size() - static_cast<std::size_t>(slots.fresh_count - i)];
-        for_each_element(view, h, layer * o.kv_heads + h, slots.fresh[i], token.id,
+        for_each_element(view, h, o.geometry.head(layer, h), slots.fresh[i], token.id,
                          [&](std::byte* at, std::uint32_t bits, std::size_t bytes) { std::memcpy(at, &bits, bytes); });
       }
     }
@@ -203,13 +203,13 @@ inline void expect_same(const Cache& cache, NaiveCache& naive) {
     if (!failed()) expect_same_table(cache, naive, t);
   }
   std::size_t pages = 0;
-  for (int layer = 0; layer < o.layers && !failed(); ++layer)
-    for (int h = 0; h < o.kv_heads && !failed(); ++h) {
-      const int t = cache.table_of(layer, h);
+  for (int layer = 0; layer < o.geometry.layers() && !failed(); ++layer)
+    for (int h = 0; h < o.geometry.layer(layer).kv_heads && !failed(); ++h) {
+      const int head = o.geometry.head(layer, h), t = cache.table_of(head);
       ASSERT_EQ(cache.view(layer).head[h].slots->when, cache.table(t).view().when);
       ASSERT_EQ(cache.view(layer).head[h].slots->slots, cache.table(t).slots());
       pages += static_cast<std::size_t>(cache.table(t).mapped_pages());
-      if (o.pages) expect_same_bytes(cache.view(layer), h, layer * o.kv_heads + h, cache.table(t), naive.table(t));
+      if (o.pages) expect_same_bytes(cache.view(layer), h, head, cache.table(t), naive.table(t));
     }
   if (failed()) return;
   ASSERT_EQ(cache.bytes_in_use(), o.pages ? pages * page_bytes(cache.view(0)) : 0U);

@@ -40,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CachesThatShare,
 
 // The price: a page is copied when one side writes in it, and only then.
 TEST(CachesThatShareCopy, OnlyThePagesThatTheyWrite) {
-  const CacheOptions options{.layers = 2, .kv_heads = 3, .head_dim = 8, .value_dim = 8};  // 6 heads, pages of 16
+  const CacheOptions options{.geometry = HeadGeometry::uniform(2, 3, 8, 8)};  // 6 heads, pages of 16
   const auto pool = std::make_shared<PagePool>(page_bytes(Cache(options).view(0)));
   Cache a(options, pool), b(options, pool);
   a.insert(40);  // 3 pages of each head, the last half full

@@ -15,10 +15,7 @@ namespace palimpsest::testing {
 namespace {
 
 CacheOptions small(Mechanism mechanism = Mechanism::kInPlace, int spare_slots = 0) {
-  return {.layers = 1,
-          .kv_heads = 1,
-          .head_dim = 4,
-          .value_dim = 4,
+  return {.geometry = HeadGeometry::uniform(1, 1, 4, 4),
           .mechanism = mechanism,
           .track_rank = true,
           .spare_slots = spare_slots};
@@ -204,8 +201,7 @@ TEST(Edits, AreRefusedWhereTokensAre) {
 
 TEST(Edits, AreRefusedByTypesThatWouldRoundAgain) {
   CacheOptions options = small();
-  options.head_dim = options.value_dim = 32;
-  options.type = CacheType::kQ8_0;
+  options.geometry = HeadGeometry::uniform(1, 1, 32, 32, CacheType::kQ8_0);
   Cache cache(options);
   cache.insert(20);
   EXPECT_EQ(error_of([&] { cache.shift(5, kEndOfText, 3); }),

@@ -215,7 +215,7 @@ TEST(Footprint, OfMergeIsABound) {
 // Each head with its own table, ranks kept: the terms that sinks + window does not need.
 TEST(Footprint, OfTablesOfTheirOwn) {
   for (const bool ranks : {false, true}) {
-    CacheOptions options{.layers = 3, .kv_heads = 2, .head_dim = 8, .value_dim = 16, .type = CacheType::kF32};
+    CacheOptions options{.geometry = HeadGeometry::uniform(3, 2, 8, 16, CacheType::kF32)};
     options.shared = false;
     options.track_rank = ranks;
     options.page_size = 32;
@@ -237,7 +237,7 @@ TEST(Footprint, OfTablesOfTheirOwn) {
 
 // Worked out by hand: 3 layers x 2 heads, budget 100 in pages of 32: 4 pages of 128 slots.
 TEST(Footprint, TermsByHand) {
-  CacheOptions options{.layers = 3, .kv_heads = 2, .head_dim = 8, .value_dim = 16, .type = CacheType::kF16};
+  CacheOptions options{.geometry = HeadGeometry::uniform(3, 2, 8, 16)};
   options.page_size = 32;
   Footprint f = footprint(options, {.tokens = 100});
   EXPECT_EQ(f.rows, 3u * 2 * 128 * (8 + 16) * 2);

@@ -114,11 +114,7 @@ struct Pair {
   Pair(const std::string& text, bool rotary, unsigned seed)
       : method(parse_method(text)),
         evictor(method),
-        cache({.layers = 1,
-               .kv_heads = kHeads,
-               .head_dim = kDim,
-               .value_dim = kValue,
-               .type = CacheType::kF32,
+        cache({.geometry = HeadGeometry::uniform(1, kHeads, kDim, kValue, CacheType::kF32),
                .page_size = 16,
                .mechanism = Mechanism::kMerge,
                .shared = false,

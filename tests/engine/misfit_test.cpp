@@ -126,7 +126,7 @@ TEST(Misfit, OthersInTheStepAreUnharmed) {
   const std::vector<float> expected(logits.begin(), logits.end());
 
   CacheOptions shape = decoder->cache_options();
-  shape.type = CacheType::kF16;
+  shape.geometry = shape.geometry.with_types(CacheType::kF16, CacheType::kF16);
   Cache caches[2] = {Cache(shape), Cache(shape)};
   std::vector<SequenceStep> steps;
   for (int i = 0; i < 2; ++i) {

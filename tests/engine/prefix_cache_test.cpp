@@ -32,7 +32,7 @@ struct Engine {
     shape_of_model.layers = 2;
     decoder = std::make_shared<Decoder>(Model::from(make_synthetic(shape_of_model)), 1);
     CacheOptions shape = decoder->cache_options();
-    shape.type = type;
+    shape.geometry = shape.geometry.with_types(type, type);
     shape.page_size = page_size;
     pool = std::make_shared<PagePool>(page_bytes(Cache(shape).view(0)));
   }

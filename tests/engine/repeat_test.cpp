@@ -66,9 +66,10 @@ class Greatest final : public AttentionReceiver {
       cache_.apply(plan);
     }
   }
-  void born(int, int, Rows, Rows) override {}
-  void received(int layer, int kv_head) override {
-    auto& most = greatest[layer * 2 + kv_head];
+  void born(int, Rows, Rows) override {}
+  void received(int head) override {
+    const int kv_head = cache_.geometry().kv_head_of(head);
+    auto& most = greatest[head];
     most.resize(1000, 0);
     const auto position = cache_.table(0).position();
     for (std::size_t s = 0; s < position.size(); ++s)
@@ -81,7 +82,7 @@ class Greatest final : public AttentionReceiver {
  private:
   static CacheOptions shape(const Decoder& decoder) {
     CacheOptions options = decoder.cache_options();
-    options.type = CacheType::kF32;
+    options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
     return options;
   }
   Decoder& decoder_;

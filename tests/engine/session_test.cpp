@@ -184,13 +184,12 @@ TEST(Session, RefusesImpossibleOptions) {
   EXPECT_THROW(Session(decoder, options), Error);
 
   // Keys of q8_0 are rounded once, when they are written.
-  PlanTarget target{.shape = {.layers = 1, .kv_heads = 1, .head_dim = 32, .value_dim = 32},
-                    .positions = PositionKind::kRotary};
+  PlanTarget target{.shape = {.geometry = HeadGeometry::uniform(1, 1, 32, 32)}, .positions = PositionKind::kRotary};
   for (const char* how : {"recompute", "delta"}) {
     const Method method = parse_method(std::string("streaming:budget=32,mechanism=shift,rerotate=") + how);
-    target.shape.type = CacheType::kQ8_0;
+    target.shape.geometry = target.shape.geometry.with_types(CacheType::kQ8_0, CacheType::kQ8_0);
     EXPECT_THROW(MethodPlan(method, target), Error) << how;
-    target.shape.type = CacheType::kF16;
+    target.shape.geometry = target.shape.geometry.with_types(CacheType::kF16, CacheType::kF16);
     EXPECT_NO_THROW(MethodPlan(method, target)) << how;
   }
 }
@@ -286,7 +285,7 @@ TEST(AttentionRule, FollowsTheMethod) {
 }
 
 TEST(AttentionRule, LearnedPositionsAreNotRenumbered) {
-  const PlanTarget target{.shape = {.layers = 1, .kv_heads = 1, .head_dim = 32, .value_dim = 32},
+  const PlanTarget target{.shape = {.geometry = HeadGeometry::uniform(1, 1, 32, 32)},
                           .positions = PositionKind::kLearned};
   for (const char* method : {"streaming", "h2o:positions=cache"})
     EXPECT_THROW(MethodPlan(parse_method(method), target), Error) << method;

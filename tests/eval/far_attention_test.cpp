@@ -13,13 +13,14 @@ namespace {
 
 struct LastQuery final : AttentionReceiver {  // the weights of a chunk's last query
   LastQuery(const Cache& c, int s, int r) : cache(c), sinks(s), recent(r) {}
-  void born(int, int, Rows, Rows) override {}
-  void received(int layer, int kv_head) override {
+  void born(int, Rows, Rows) override {}
+  void received(int head) override {
+    const int kv_head = cache.geometry().kv_head_of(head);
     const auto position = cache.table(0).position();
     float most = 0;
     for (std::size_t s = 0; s < position.size(); ++s)
       if (position[s] >= sinks && position[s] < cache.next() - recent) most = std::max(most, weights[kv_head][s]);
-    far[static_cast<std::size_t>(2 * layer + kv_head)] += double{most};
+    far[static_cast<std::size_t>(head)] += double{most};
   }
   const Cache& cache;
   Position sinks, recent;

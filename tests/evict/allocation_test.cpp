@@ -61,10 +61,7 @@ TEST(Allocation, NoneInTheSteadyState) {
         Case{"streaming:budget=256,mechanism=shift", true, true, 1}, Case{"streaming:budget=100", false, true, 1},
         Case{"streaming:budget=256,every=64", true, true, 1}, Case{"streaming:budget=300", true, true, 5}}) {
     const Method method = parse_method(c.method);
-    Cache cache({.layers = 2,
-                 .kv_heads = 2,
-                 .head_dim = 8,
-                 .value_dim = 8,
+    Cache cache({.geometry = HeadGeometry::uniform(2, 2, 8, 8),
                  .page_size = 64,
                  .mechanism = method.mechanism,
                  .shared = c.shared,

@@ -10,10 +10,7 @@ namespace palimpsest::testing {
 namespace {
 
 CacheOptions options(Mechanism mechanism, int columns) {
-  return {.layers = 1,
-          .kv_heads = 2,
-          .head_dim = 4,
-          .value_dim = 4,
+  return {.geometry = HeadGeometry::uniform(1, 2, 4, 4),
           .page_size = 16,
           .mechanism = mechanism,
           .shared = false,

@@ -12,10 +12,7 @@ namespace palimpsest::testing {
 namespace {
 
 CacheOptions bookkeeping(const Method& method, bool shared = true) {
-  return {.layers = 2,
-          .kv_heads = 2,
-          .head_dim = 4,
-          .value_dim = 4,
+  return {.geometry = HeadGeometry::uniform(2, 2, 4, 4),
           .page_size = 16,
           .mechanism = method.mechanism,
           .shared = shared,

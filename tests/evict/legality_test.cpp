@@ -71,7 +71,10 @@ const std::vector<Example>& examples() {
 
       {"chunk: range", "full", {}, [](PlanTarget& t) { t.chunk = 0; }},
       {"cache positions: not learned", "streaming", {}, [](PlanTarget& t) { t.positions = PositionKind::kLearned; }},
-      {"keys rotated again: exact type", "compact-shift", {}, [](PlanTarget& t) { t.shape.type = CacheType::kQ8_0; }},
+      {"keys rotated again: exact type",
+       "compact-shift",
+       {},
+       [](PlanTarget& t) { t.shape.geometry = t.shape.geometry.with_types(CacheType::kQ8_0, CacheType::kQ8_0); }},
       {"host pages", "keydiff", keys, [](PlanTarget& t) { t.shape.pages = false; }},
       {"rows: one rotation", "compact-shift", keys},
       {"duo: list of heads", "duo", {}},
@@ -92,8 +95,7 @@ const std::vector<Example>& examples() {
 }
 
 PlanTarget target() {
-  return {.shape = {.layers = 2, .kv_heads = 2, .head_dim = 32, .value_dim = 32, .page_size = 16},
-          .group = 2,
+  return {.shape = {.geometry = HeadGeometry::uniform(2, 2, 32, 32, CacheType::kF16, 2), .page_size = 16},
           .positions = PositionKind::kRotary};
 }
 

@@ -14,8 +14,7 @@ namespace {
 
 // Llama 3.1 8B: 32 layers of 8 KV heads of 128 dimensions, 4 query heads each.
 PlanTarget llama_8b() {
-  return {.shape = {.layers = 32, .kv_heads = 8, .head_dim = 128, .value_dim = 128, .page_size = 64},
-          .group = 4,
+  return {.shape = {.geometry = HeadGeometry::uniform(32, 8, 128, 128, CacheType::kF16, 4), .page_size = 64},
           .positions = PositionKind::kRotary};
 }
 

@@ -97,7 +97,7 @@ void UnevenBudgets::make(const Hyperparameters& hyper) {
   path_ = (std::filesystem::temp_directory_path() / ("palimpsest-split-" + std::to_string(::getpid()))).string();
   std::ofstream file(path_);
   for (int layer = 0; layer < hyper.layers; ++layer)
-    for (int head = 0; head < hyper.kv_heads; ++head) {
+    for (int head = 0; head < hyper.geometry.layer(layer).kv_heads; ++head) {
       budgets_.push_back(kBudget - static_cast<int>(budgets_.size()) * 7 % 20);
       file << layer << ' ' << head << ' ' << budgets_.back() << '\n';
     }

@@ -40,9 +40,10 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
     if (signals_.model) policy_->prepare(options.model);
     shared_ = signals_.positions_only() && options.budgets.empty();
   }
-  const auto heads = static_cast<std::size_t>(hyper.layers * hyper.kv_heads);
+  const auto heads = static_cast<std::size_t>(hyper.geometry.heads());
   tables_.resize(shared_ ? 1 : heads);
-  queries_.resize(static_cast<std::size_t>(hyper.layers * hyper.query_heads));
+  for (std::size_t i = 0; i < heads; ++i)
+    queries_.emplace_back(static_cast<std::size_t>(hyper.geometry.layer_with(static_cast<int>(i)).group()));
   keys_.resize(heads);
   values_.resize(heads);
 }
@@ -87,38 +88,42 @@ void Truth::lay(Table& table, std::size_t from) const {
 }
 
 void Truth::births(int layer, const Layer& rows) {
-  for (int h = 0; h < hyper_.kv_heads; ++h) {
-    Table& table = tables_[static_cast<std::size_t>(layer * hyper_.kv_heads + h)];
+  const LayerGeometry& shape = hyper_.geometry.layer(layer);
+  for (int h = 0; h < shape.kv_heads; ++h) {
+    Table& table = tables_[static_cast<std::size_t>(hyper_.geometry.head(layer, h))];
     const std::span<Token> fresh = std::span(table.kept).last(static_cast<std::size_t>(count_));
     std::vector<Position> position;
     for (const Token& token : fresh) position.push_back(token.position);
     std::vector<float> score(fresh.size(), 0);
     policy_->score(
         {.position = position,
-         .keys = {rows.k + h * hyper_.head_dim, count_, hyper_.head_dim, hyper_.kv_heads * hyper_.head_dim},
-         .values = {rows.v + h * hyper_.value_dim, count_, hyper_.value_dim, hyper_.kv_heads * hyper_.value_dim},
+         .keys = {rows.k + h * shape.key_width, count_, shape.key_width, shape.kv_heads * shape.key_width},
+         .values = {rows.v + h * shape.value_width, count_, shape.value_width, shape.kv_heads * shape.value_width},
          .fresh = count_,
-         .table = layer * hyper_.kv_heads + h},
+         .table = hyper_.geometry.head(layer, h)},
         score);
     for (std::size_t i = 0; i < score.size(); ++i) fresh[i].score = score[i];
   }
 }
 
 void Truth::ask(int layer, const Layer& rows) {
-  for (int h = 0; h < hyper_.query_heads; ++h) {
-    auto& all = queries_[static_cast<std::size_t>(layer * hyper_.query_heads + h)];
+  const LayerGeometry& shape = hyper_.geometry.layer(layer);
+  for (int h = 0; h < shape.query_heads; ++h) {
+    auto& all = queries_[static_cast<std::size_t>(hyper_.geometry.head(layer, h / shape.group()))]
+                        [static_cast<std::size_t>(h % shape.group())];
     for (int t = 0; t < count_; ++t) {
-      const float* q = rows.q + (t * hyper_.query_heads + h) * hyper_.head_dim;
-      if (next_ - count_ + t >= 4) all.insert(all.end(), q, q + hyper_.head_dim);
+      const float* q = rows.q + (t * shape.query_heads + h) * shape.key_width;
+      if (next_ - count_ + t >= 4) all.insert(all.end(), q, q + shape.key_width);
     }
   }
 }
 
 // Mean and covariance by their definitions, turned by the mean of 512 matrices.
 ExpectedQueries Truth::expected(std::size_t index, std::vector<float>& memory) {
-  const int layer = static_cast<int>(index) / hyper_.kv_heads, kv_head = static_cast<int>(index) % hyper_.kv_heads;
-  const int group = hyper_.query_heads / hyper_.kv_heads, rope = hyper_.rope_of(layer);
-  const auto dim = static_cast<std::size_t>(hyper_.head_dim);
+  const int layer = hyper_.geometry.layer_of(static_cast<int>(index));
+  const LayerGeometry& shape = hyper_.geometry.layer(layer);
+  const int group = shape.group(), rope = hyper_.rope_of(layer);
+  const auto dim = static_cast<std::size_t>(shape.key_width);
   const RopeFrequencies& frequencies = frequencies_[static_cast<std::size_t>(rope)];
   std::vector<double> turn(dim * dim, 0);  // [to][from]
   for (std::size_t d = 0; d < dim; ++d) {
@@ -134,7 +139,7 @@ ExpectedQueries Truth::expected(std::size_t index, std::vector<float>& memory) {
   }
   std::vector<double> means, covariances;
   for (int g = 0; g < group; ++g) {
-    const auto& all = queries_[static_cast<std::size_t>(layer * hyper_.query_heads + kv_head * group + g)];
+    const auto& all = queries_[index][static_cast<std::size_t>(g)];
     const std::size_t count = all.size() / dim;
     std::vector<double> mean(dim, 0), covariance(dim * dim, 0), half(dim * dim, 0);
     for (std::size_t i = 0; i < all.size(); ++i) mean[i % dim] += all[i] / static_cast<double>(count);
@@ -159,19 +164,21 @@ ExpectedQueries Truth::expected(std::size_t index, std::vector<float>& memory) {
   }
   memory.assign(means.begin(), means.end());
   memory.insert(memory.end(), covariances.begin(), covariances.end());
-  return {.mean = {memory.data(), group, hyper_.head_dim, hyper_.head_dim},
-          .covariance = {memory.data() + means.size(), group * hyper_.head_dim, hyper_.head_dim, hyper_.head_dim},
+  return {.mean = {memory.data(), group, shape.key_width, shape.key_width},
+          .covariance = {memory.data() + means.size(), group * shape.key_width, shape.key_width, shape.key_width},
           .scale = hyper_.attention_scale};
 }
 
 // As a cache holds them: at their place's rotation if positions are original, else un-rotated.
 std::vector<float> Truth::keys_of(std::size_t index) {
-  const int layer = static_cast<int>(index) / hyper_.kv_heads, head = static_cast<int>(index) % hyper_.kv_heads;
+  const int layer = hyper_.geometry.layer_of(static_cast<int>(index)),
+            head = hyper_.geometry.kv_head_of(static_cast<int>(index));
+  const LayerGeometry& shape = hyper_.geometry.layer(layer);
   const int rope = hyper_.rope_of(layer), pairs = frequencies_[static_cast<std::size_t>(rope)].pairs();
   std::vector<float> out;
   for (const Token& token : tables_[index].kept) {
-    std::vector<double> k(static_cast<std::size_t>(hyper_.head_dim));
-    std::copy_n(key(layer, head, token.position), hyper_.head_dim, k.data());
+    std::vector<double> k(static_cast<std::size_t>(shape.key_width));
+    std::copy_n(key(layer, head, token.position), shape.key_width, k.data());
     if (method_.positions == Positions::kOriginal && pairs > 0) {
       turn(k.data(), rope, token.position, 1);
       for (int d = 0; d < 2 * pairs; ++d) k[d] *= frequencies_[static_cast<std::size_t>(rope)].magnitude();
@@ -182,20 +189,23 @@ std::vector<float> Truth::keys_of(std::size_t index) {
 }
 
 std::vector<float> Truth::values_of(std::size_t index) {
-  const int layer = static_cast<int>(index) / hyper_.kv_heads, head = static_cast<int>(index) % hyper_.kv_heads;
+  const int layer = hyper_.geometry.layer_of(static_cast<int>(index)),
+            head = hyper_.geometry.kv_head_of(static_cast<int>(index));
   std::vector<float> out;
   for (const Token& token : tables_[index].kept) {
     const double* v = value(layer, head, token.position);
-    out.insert(out.end(), v, v + hyper_.value_dim);
+    out.insert(out.end(), v, v + hyper_.geometry.layer(layer).value_width);
   }
   return out;
 }
 
 // Of this step, or of the last parts of the window: the one that the last query is in, and those before it.
 std::vector<float> Truth::attention_of(std::size_t index) const {
-  const std::size_t heads = static_cast<std::size_t>(hyper_.kv_heads);
-  const std::size_t first = signals_.whole_layer() ? index / heads * heads : index;
-  const std::size_t tables = signals_.whole_layer() ? heads : 1;
+  const int layer = hyper_.geometry.layer_of(static_cast<int>(index));
+  const std::size_t first =
+      signals_.whole_layer() ? static_cast<std::size_t>(hyper_.geometry.first_head(layer)) : index;
+  const std::size_t tables =
+      signals_.whole_layer() ? static_cast<std::size_t>(hyper_.geometry.layer(layer).kv_heads) : 1;
   std::vector<float> out;
   for (std::size_t i = 0; i < tables_[index].kept.size(); ++i) {
     double sum = 0;
@@ -232,8 +242,8 @@ void Truth::score(std::size_t index) {
   policy_->score({.position = position,
                   .attention = received,
                   .attention_sum = sums,
-                  .keys = rows(keys, hyper_.head_dim),
-                  .values = rows(values, hyper_.value_dim),
+                  .keys = rows(keys, hyper_.geometry.layer_with(0).key_width),
+                  .values = rows(values, hyper_.geometry.layer_with(0).value_width),
                   .fresh = count_,
                   .queries = signals_.query_moments ? expected(index, queries) : ExpectedQueries{}},
                  score);
@@ -382,10 +392,12 @@ const Truth::Angle& Truth::angle(int rope, Position distance) {
 }
 
 double* Truth::key(int layer, int head, Position position) {
-  return keys_[layer * hyper_.kv_heads + head].data() + position * hyper_.head_dim;
+  const LayerGeometry& shape = hyper_.geometry.layer(layer);
+  return keys_[hyper_.geometry.head(layer, head)].data() + position * shape.key_width;
 }
 double* Truth::value(int layer, int head, Position position) {
-  return values_[layer * hyper_.kv_heads + head].data() + position * hyper_.value_dim;
+  const LayerGeometry& shape = hyper_.geometry.layer(layer);
+  return values_[hyper_.geometry.head(layer, head)].data() + position * shape.value_width;
 }
 
 void Truth::turn(double* key, int rope, Position distance, double sign) {
@@ -402,19 +414,20 @@ void Truth::turn(double* key, int rope, Position distance, double sign) {
 
 // Keys and values as the cache's type can hold them; f32 is left as the model gave it.
 void Truth::store(int layer, const Layer& rows) {
-  for (int h = 0; h < hyper_.kv_heads; ++h) {
-    const auto at = static_cast<std::size_t>(layer * hyper_.kv_heads + h);
-    keys_[at].resize(static_cast<std::size_t>(next_ * hyper_.head_dim));
-    values_[at].resize(static_cast<std::size_t>(next_ * hyper_.value_dim));
+  const LayerGeometry& shape = hyper_.geometry.layer(layer);
+  for (int h = 0; h < shape.kv_heads; ++h) {
+    const auto at = static_cast<std::size_t>(hyper_.geometry.head(layer, h));
+    keys_[at].resize(static_cast<std::size_t>(next_ * shape.key_width));
+    values_[at].resize(static_cast<std::size_t>(next_ * shape.value_width));
     for (int t = 0; t < count_; ++t) {
       const Position position = next_ - count_ + t;
       double *k = key(layer, h, position), *v = value(layer, h, position);
-      std::copy_n(rows.k + (t * hyper_.kv_heads + h) * hyper_.head_dim, hyper_.head_dim, k);
-      std::copy_n(rows.v + (t * hyper_.kv_heads + h) * hyper_.value_dim, hyper_.value_dim, v);
+      std::copy_n(rows.k + (t * shape.kv_heads + h) * shape.key_width, shape.key_width, k);
+      std::copy_n(rows.v + (t * shape.kv_heads + h) * shape.value_width, shape.value_width, v);
       if (options_.type == CacheType::kF32) continue;
       if (options_.rotated) turn(k, hyper_.rope_of(layer), position, 1);
-      round_row(k, hyper_.head_dim, options_.type);
-      round_row(v, hyper_.value_dim, options_.type);
+      round_row(k, shape.key_width, options_.type);
+      round_row(v, shape.value_width, options_.type);
       if (options_.rotated) turn(k, hyper_.rope_of(layer), position, -1);
     }
   }
@@ -424,16 +437,17 @@ void Truth::layer(int index, const Layer& rows) {
   store(index, rows);
   if (signals_.score_on_insert) births(index, rows);
   if (signals_.query_moments) ask(index, rows);
-  for (int h = 0; h < hyper_.kv_heads; ++h)
+  for (int h = 0; h < hyper_.geometry.layer(index).kv_heads; ++h)
     for (int query = 0; query < count_; ++query) attend(index, rows, h, query);
 }
 
 void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
-  const auto index = static_cast<std::size_t>(shared_ ? 0 : layer * hyper_.kv_heads + kv_head);
+  const LayerGeometry& shape = hyper_.geometry.layer(layer);
+  const auto index = static_cast<std::size_t>(shared_ ? 0 : hyper_.geometry.head(layer, kv_head));
   Table& table = tables_[index];
   const Position now = next_ - count_ + query;
   const bool window = method_.strict();
-  const Position local = hyper_.window(layer);  // the layer's own, sinks or not
+  const Position local = shape.window;  // the layer's own, sinks or not
   std::vector<Token*> seen;
   Position hidden = 0;  // by the layer's own window alone: the oldest
   double largest_value = 0;
@@ -446,31 +460,31 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     }
     seen.push_back(&token);
     const double* v = value(layer, kv_head, token.position);
-    for (int d = 0; d < hyper_.value_dim; ++d) largest_value = std::max(largest_value, std::abs(v[d]));
+    for (int d = 0; d < shape.value_width; ++d) largest_value = std::max(largest_value, std::abs(v[d]));
   }
 
-  const int group = hyper_.query_heads / hyper_.kv_heads;
+  const int group = shape.group();
   const int rope = hyper_.rope_of(layer), pairs = frequencies_[static_cast<std::size_t>(rope)].pairs();
   const double magnitude = pairs == 0 ? 1 : frequencies_[static_cast<std::size_t>(rope)].magnitude();
   const bool halves = frequencies_[static_cast<std::size_t>(rope)].kind() == RopeKind::kHalves;
-  std::vector<double> k(static_cast<std::size_t>(hyper_.head_dim)), out;
+  std::vector<double> k(static_cast<std::size_t>(shape.key_width)), out;
   std::vector<double> p(static_cast<std::size_t>(group) * seen.size()), size(static_cast<std::size_t>(group));
   for (std::size_t i = 0; i < seen.size(); ++i) {
-    std::copy_n(key(layer, kv_head, seen[i]->position), hyper_.head_dim, k.data());
+    std::copy_n(key(layer, kv_head, seen[i]->position), shape.key_width, k.data());
     // The query stands still, the key is turned back by the distance.
     const bool cache = method_.positions == Positions::kCache;
     const Position distance = cache ? static_cast<Position>(seen.size() - 1 - i) : now - seen[i]->position;
     if (options_.copied && options_.type != CacheType::kF32) {
       turn(k.data(), rope, hidden + static_cast<Position>(i), 1);
-      round_row(k.data(), hyper_.head_dim, options_.type);
+      round_row(k.data(), shape.key_width, options_.type);
       turn(k.data(), rope, hidden + static_cast<Position>(seen.size() - 1), -1);
     } else {
       turn(k.data(), rope, distance, -1);
     }
     for (int g = 0; g < group; ++g) {
-      const float* q = rows.q + (query * hyper_.query_heads + kv_head * group + g) * hyper_.head_dim;
+      const float* q = rows.q + (query * shape.query_heads + kv_head * group + g) * shape.key_width;
       double sum = 0, terms = 0;
-      for (int d = 0; d < hyper_.head_dim; ++d) {
+      for (int d = 0; d < shape.key_width; ++d) {
         const bool turns = d < 2 * pairs;
         const double term = q[d] * k[d] * (turns ? magnitude * magnitude : 1);
         sum += term;
@@ -493,25 +507,25 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     const double top = *std::max_element(w, w + seen.size());
     double sum = 0;
     for (std::size_t i = 0; i < seen.size(); ++i) sum += w[i] = std::exp(w[i] - top);
-    out.assign(static_cast<std::size_t>(hyper_.value_dim), 0);
+    out.assign(static_cast<std::size_t>(shape.value_width), 0);
     for (std::size_t i = 0; i < seen.size(); ++i) {
       w[i] /= sum;
       seen[i]->sum += w[i] / group;
       double& greatest = of_group[i];
       greatest = signals_.reduction() == Received::kMean ? greatest + w[i] / group : std::max(greatest, w[i]);
       const double* v = value(layer, kv_head, seen[i]->position);
-      for (int d = 0; d < hyper_.value_dim; ++d) out[d] += w[i] * v[d];
+      for (int d = 0; d < shape.value_width; ++d) out[d] += w[i] * v[d];
     }
     const int head = kv_head * group + g;
-    const float* theirs = rows.out + (query * hyper_.query_heads + head) * hyper_.value_dim;
+    const float* theirs = rows.out + (query * shape.query_heads + head) * shape.value_width;
     double error = 0;
-    for (int d = 0; d < hyper_.value_dim; ++d) {
+    for (int d = 0; d < shape.value_width; ++d) {
       const double difference = std::abs(theirs[d] - out[d]);
       error = std::isnan(difference) ? INFINITY : std::max(error, difference);
     }
     error /= largest_value;
     verdict_.worst_plain = std::max(verdict_.worst_plain, error);
-    error /= std::max(1.0, size[g] / 8 * std::sqrt(std::max(1.0, hyper_.head_dim / 8.0)));
+    error /= std::max(1.0, size[g] / 8 * std::sqrt(std::max(1.0, shape.key_width / 8.0)));
     ++verdict_.outputs;
     if (error <= verdict_.worst) continue;
     verdict_.worst = error;

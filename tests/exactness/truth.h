@@ -127,9 +127,9 @@ class Truth {
   Signals signals_;
   bool shared_ = true;
   std::vector<Table> tables_;
-  std::vector<std::vector<Angle>> angles_;          // of each rotary table, by distance
-  std::vector<std::vector<double>> keys_, values_;  // [layer * kv_heads + head], rows by position
-  std::vector<std::vector<double>> queries_;        // [layer * query_heads + head], all of them, if they are asked for
+  std::vector<std::vector<Angle>> angles_;                 // of each rotary table, by distance
+  std::vector<std::vector<double>> keys_, values_;         // [head], rows by position
+  std::vector<std::vector<std::vector<double>>> queries_;  // [head][of its group], all of them, if they are asked for
   int count_ = 0;
   Position next_ = 0;
   Verdict verdict_;

@@ -44,11 +44,11 @@ Watch::Watch(std::unique_ptr<AttentionPath> inner, std::vector<Truth*> truths)
 
 ggml_tensor* Watch::build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) {
   std::vector<Tensors>& layers = layers_[graph.graph];
-  if (layer == 0) layers.clear();
+  if (!layers.empty() && layers.back().layer >= layer) layers.clear();  // another graph at the same address
   for (ggml_tensor* t : {q, k, v}) keep(t);
   ggml_tensor* out = inner_->build(graph, layer, q, k, v);
   keep(out);
-  layers.push_back({q, k, v, out});
+  layers.push_back({layer, q, k, v, out});
   return out;
 }
 
@@ -69,7 +69,6 @@ void Watch::finish(DecoderGraph& graph, const Step& step) {
     truths.push_back(&truth_of(cache));
     truths.back()->begin(*cache, a.tokens[i].count);
   }
-  int layer = 0;
   for (const Tensors& t : layers_.at(graph.graph)) {
     const auto q = read(t.q), k = read(t.k), v = read(t.v), out = read(t.out);
     for (int i = 0; i < step.sequences(); ++i) {
@@ -77,9 +76,8 @@ void Watch::finish(DecoderGraph& graph, const Step& step) {
       const auto from = [&](const std::vector<float>& rows) {
         return rows.data() + first * static_cast<std::ptrdiff_t>(rows.size() / static_cast<std::size_t>(step.tokens()));
       };
-      truths[i]->layer(layer, {from(q), from(k), from(v), from(out)});
+      truths[i]->layer(t.layer, {from(q), from(k), from(v), from(out)});
     }
-    ++layer;
   }
   for (Truth* truth : truths) truth->end();
 }

@@ -24,7 +24,8 @@ class Watch final : public AttentionPath {
   void finish(DecoderGraph& graph, const Step& step) override;
 
  private:
-  struct Tensors {
+  struct Tensors {  // of a layer with heads
+    int layer;
     ggml_tensor *q, *k, *v, *out;
   };
   std::unique_ptr<AttentionPath> inner_;

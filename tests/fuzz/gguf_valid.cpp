@@ -78,6 +78,12 @@ std::vector<ValidGguf> valid_gguf_files() {
     shape.kv_heads = shape.kv_heads == shape.query_heads ? base.query_heads : base.kv_heads;
     shape.query_heads = base.query_heads;
     shape.head_dim = base.head_dim;
+    if (family->layers_differ) {
+      shape.layers = 2;
+      shape.query_heads_of = {base.query_heads, 0};
+      shape.kv_heads_of = {base.kv_heads, 0};
+      shape.feed_forward_of = {0, base.width};
+    }
     shape.context = base.context;
     shape.type = shapes.size() % 2 == 0 ? GGML_TYPE_F32 : GGML_TYPE_F16;
     shapes.push_back(shape);

@@ -17,6 +17,7 @@
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/support/error_of.h"
 
 namespace palimpsest {
 namespace {
@@ -162,7 +163,7 @@ TEST(BadInputTest, SaysWhatIsWrong) {
       {with_key("llama.block_count", 0), {"llama.block_count is 0"}},
       {with_key("llama.block_count", 4000000000U), {"llama.block_count is 4000000000"}},
       {with_key("llama.embedding_length", 128), {"token_embd.weight", "[64, 300]", "[128, 300]"}},
-      {with_key("llama.attention.head_count", 3), {"3 query heads", "2 key/value heads"}},
+      {with_key("llama.attention.head_count", 3), {"3 query heads", "2 KV heads"}},
       {with_key("llama.attention.head_count", 8), {"blk.0.attn_q.weight", "[64, 64]", "[64, 128]"}},
       {with_key("llama.attention.head_count_kv", 4), {"blk.0.attn_k.weight", "[64, 32]", "[64, 64]"}},
       {with_key("llama.attention.head_count_kv", 0), {"head_count_kv is 0"}},
@@ -182,12 +183,30 @@ TEST(BadInputTest, SaysWhatIsWrong) {
   }
 }
 
+// Heads that no int can count, though each number by itself is possible.
+TEST(BadInputTest, ProductsOfCountsAreChecked) {
+  Bytes bytes = whole();
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, std::uint32_t>>{{"llama.block_count", 4096},
+                                                          {"llama.attention.head_count", 1U << 20},
+                                                          {"llama.attention.head_count_kv", 1U << 20},
+                                                          {"llama.attention.key_length", 2},
+                                                          {"llama.attention.value_length", 2},
+                                                          {"llama.rope.dimension_count", 2}})
+    std::memcpy(bytes.data() + place_of(bytes, key) + key.size() + 4, &value, sizeof value);
+  const auto keep = std::make_shared<Bytes>(bytes);
+  const GgufFile file = GgufFile::parse(*keep, "file.gguf", keep);
+  const std::string message = testing::error_of([&] { read_hyperparameters(file, find_family("llama")); });
+  EXPECT_NE(message.find("file.gguf: 4096 layers have more than"), std::string::npos) << message;
+}
+
 // A file of any family that says it has other heads or dimensions than its tensors.
 TEST(BadInputTest, EveryFamilysLiesAboutItsShape) {
   for (const Family* family : families()) {
     SyntheticShape shape = parse_synthetic("tiny-" + std::string(family->architecture));
     shape.vocabulary = 300;
     shape.layers = 1;
+    shape.query_heads_of = shape.kv_heads_of = shape.feed_forward_of = {};
     const GgufFile file = make_synthetic(shape);
     const Bytes right(file.bytes().begin(), file.bytes().end());
     ASSERT_EQ(error_of(right), "") << family->architecture;

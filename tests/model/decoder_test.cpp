@@ -39,7 +39,7 @@ struct Setup {
 std::vector<float> run(const std::shared_ptr<const Model>& model, const std::vector<TokenId>& tokens, const Setup& s) {
   Decoder decoder(model, s.threads);
   CacheOptions options = decoder.cache_options();
-  options.type = CacheType::kF32;
+  options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
   options.mechanism = s.mechanism;
   options.track_rank = s.rule.rotation == Rotation::kLate;
   Cache cache(options);
@@ -142,7 +142,7 @@ TEST(DecoderTest, LastLogitsAreTheLastRowOfAll) {
   const auto all = run(model, tokens, {.rule = {}, .chunk = 40});
   Decoder decoder(model, 1);
   CacheOptions options = decoder.cache_options();
-  options.type = CacheType::kF32;
+  options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
   Cache cache(options);
   cache.insert(40);
   const SequenceStep step{.cache = &cache, .tokens = tokens};
@@ -191,8 +191,7 @@ TEST(DecoderTest, AWindowOverAFullCacheIsAnEvictingCache) {
   AttentionRule late = rule;
   late.rotation = Rotation::kLate;
   EXPECT_LE(relative_difference(run(model, tokens, {.rule = late, .chunk = 40}), evicting), 1e-5);
-  const std::vector<std::int32_t> windows(static_cast<std::size_t>(model->hyper().layers * model->hyper().kv_heads),
-                                          14);
+  const std::vector<std::int32_t> windows(static_cast<std::size_t>(model->hyper().geometry.heads()), 14);
   AttentionRule of_heads = rule;
   of_heads.window = 0;
   of_heads.head_window = windows;
@@ -209,7 +208,7 @@ TEST(DecoderTest, WeightsOfEveryHeadAddUpToOne) {
   const SequenceStep prompt{.cache = &cache, .tokens = std::span(tokens).first(19)};
   decoder.step({&prompt, 1});
   cache.insert(1);
-  std::vector<std::vector<float>> weights(h.layers * h.kv_heads, std::vector<float>(cache.table(0).slots(), -1.0F));
+  std::vector<std::vector<float>> weights(h.geometry.heads(), std::vector<float>(cache.table(0).slots(), -1.0F));
   std::vector<float*> rows;
   for (auto& row : weights) rows.push_back(row.data());
   const SequenceStep step{.cache = &cache, .tokens = std::span(tokens).last(1), .weights = rows.data()};
@@ -227,7 +226,7 @@ TEST(DecoderTest, SequencesOfOneStepDoNotMix) {
   const auto alone = run(model, tokens, {.rule = {}, .chunk = 60});
   Decoder decoder(model, 2);
   CacheOptions options = decoder.cache_options();
-  options.type = CacheType::kF32;
+  options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
   Cache a(options), b(options);
   a.insert(60);
   b.insert(25);

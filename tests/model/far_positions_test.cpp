@@ -81,9 +81,8 @@ class Stream {
     Hyperparameters h;
     h.vocabulary = 1;
     h.layers = 1;
-    h.query_heads = kQueryHeads;
-    h.kv_heads = kKvHeads;
-    h.head_dim = h.value_dim = kDim;
+    h.geometry =
+        HeadGeometry({{.kv_heads = kKvHeads, .query_heads = kQueryHeads, .key_width = kDim, .value_width = kDim}});
     h.attention_scale = 1 / std::sqrt(static_cast<float>(kDim));
     h.rope.kind = kind;
     h.rope.dims = kDim;
@@ -91,7 +90,7 @@ class Stream {
     return h;
   }
   static CacheOptions options() {
-    CacheOptions o{.layers = 1, .kv_heads = kKvHeads, .head_dim = kDim, .value_dim = kDim, .type = CacheType::kF32};
+    CacheOptions o{.geometry = HeadGeometry::uniform(1, kKvHeads, kDim, kDim, CacheType::kF32)};
     o.page_size = 16;
     return o;
   }

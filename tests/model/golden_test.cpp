@@ -17,7 +17,7 @@ std::string greedy(const std::shared_ptr<const Model>& model, const Vocabulary& 
                    int limit) {
   Decoder decoder(model, threads);
   CacheOptions options = decoder.cache_options();
-  options.type = type;
+  options.geometry = options.geometry.with_types(type, type);
   Cache cache(options);
   std::vector<TokenId> tokens;
   TokenId next = vocabulary.bos();

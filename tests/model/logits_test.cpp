@@ -43,7 +43,7 @@ std::vector<float> our_logits(const std::shared_ptr<const Model>& model, const s
                               int chunk) {
   Decoder decoder(model, 1);
   CacheOptions options = decoder.cache_options();
-  options.type = CacheType::kF32;
+  options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
   Cache cache(options);
   std::vector<float> out;
   for (std::size_t first = 0; first < tokens.size(); first += static_cast<std::size_t>(chunk)) {

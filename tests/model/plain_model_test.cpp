@@ -38,8 +38,8 @@ Rows gpt_j(const Plain& m, const std::vector<TokenId>& tokens) {
   for (int i = 0; i < m.hyper().layers; ++i) {
     const std::string b = block(i);
     const Rows in = m.norm(x, b + "attn_norm", true);
-    const Rows q = m.turned(m.linear(in, b + "attn_q"), m.hyper().query_heads);
-    const Rows k = m.turned(m.linear(in, b + "attn_k"), m.hyper().kv_heads);
+    const Rows q = m.turned(m.linear(in, b + "attn_q"), m.hyper().geometry.layer(i).query_heads);
+    const Rows k = m.turned(m.linear(in, b + "attn_k"), m.hyper().geometry.layer(i).kv_heads);
     const Rows a = m.linear(m.attention(q, k, m.linear(in, b + "attn_v")), b + "attn_output");
     const Rows f = m.linear(Plain::map(m.linear(in, b + "ffn_up"), gelu), b + "ffn_down");
     x = Plain::plus(Plain::plus(x, a), f);
@@ -84,8 +84,8 @@ Rows mpt(const Plain& m, const std::vector<TokenId>& tokens) {
 }
 
 // 200 tokens at once, in chunks and one by one. `bound`: of the largest logit.
-void check(const char* name, Rows (*truth)(const Plain&, const std::vector<TokenId>&), double bound) {
-  SyntheticShape shape = parse_synthetic(std::string(name) + "@vocab=300@context=256");
+void check(const std::string& name, const SyntheticShape& shape,
+           Rows (*truth)(const Plain&, const std::vector<TokenId>&), double bound) {
   std::mt19937 random(5);
   std::vector<TokenId> tokens(200);
   for (TokenId& t : tokens) t = static_cast<TokenId>(random() % static_cast<unsigned>(shape.vocabulary));
@@ -94,7 +94,7 @@ void check(const char* name, Rows (*truth)(const Plain&, const std::vector<Token
     for (const int chunk : {1, 64, 200}) {
       Decoder decoder(Model::from(make_synthetic(shape), {.portable = portable}), 1);
       CacheOptions options = decoder.cache_options();
-      options.type = CacheType::kF32;
+      options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
       Cache cache(options);
       double worst = 0;
       for (std::size_t first = 0; first < tokens.size(); first += static_cast<std::size_t>(chunk)) {
@@ -118,9 +118,20 @@ void check(const char* name, Rows (*truth)(const Plain&, const std::vector<Token
     }
 }
 
+void check(const std::string& name, Rows (*truth)(const Plain&, const std::vector<TokenId>&), double bound) {
+  check(name, parse_synthetic(name + "@vocab=300@context=256"), truth, bound);
+}
+
 // GELU's table makes steps of 5e-4 of one value in a row.
 TEST(PlainModelTest, GptJ) {
   check("tiny-gptj", gpt_j, 5e-4);
+}
+// Layers of the Nemotron-NAS search: fewer heads, one product, no attention, no feed-forward, neither. (libllama drops
+// the attention of a layer without feed-forward.)
+TEST(PlainModelTest, DeciWithAttentionAlone) {
+  SyntheticShape shape = parse_synthetic("tiny-deci@vocab=300@context=256");
+  shape.feed_forward_of = {512, 0, 384, 0, 0, 512};
+  check("tiny-deci", shape, plain_llama, 1e-5);
 }
 TEST(PlainModelTest, Opt) {
   check("tiny-opt", opt, 1e-5);

@@ -34,10 +34,12 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
   Hyperparameters hyper = model->hyper();
   if (how.rule.rotation == Rotation::kNever) hyper.rope.kind = RopeKind::kNone;
   hyper.attention_soft_cap = how.soft_cap;
-  hyper.windows.assign(static_cast<std::size_t>(hyper.layers), INT32_MAX);
-  for (std::size_t layer = 0; layer < hyper.windows.size(); layer += 2) hyper.windows[layer] = how.local;
+  std::vector<std::int32_t> windows(static_cast<std::size_t>(hyper.layers), INT32_MAX);
+  for (std::size_t layer = 0; layer < windows.size(); layer += 2) windows[layer] = how.local;
+  hyper.geometry = hyper.geometry.with_windows(windows);
   if (how.slopes)
-    for (int h = 0; h < hyper.query_heads; ++h) hyper.alibi.push_back(std::exp2(-0.7F * static_cast<float>(h + 1)));
+    for (int h = 0; h < hyper.geometry.layer(0).query_heads; ++h)
+      hyper.alibi.push_back(std::exp2(-0.7F * static_cast<float>(h + 1)));
 
   const ggml_backend_ptr backend = make_backend(model->weights().device, 1);
   const auto path = [&] {
@@ -47,7 +49,7 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
       return std::make_unique<PortablePath>(hyper, backend.get());
   }();
   CacheOptions options = path->cache_options(hyper);
-  options.type = CacheType::kF32;
+  options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
   options.shared = how.shared;
   options.track_rank = how.rule.rank_distance || how.rule.rotation == Rotation::kLate;
   Cache cache(options);

@@ -134,7 +134,7 @@ TEST(PortableTest, SeveralSequencesInOneStep) {
   const auto model = Model::synthetic("tiny", kPortable);
   Decoder decoder(model, 1);
   CacheOptions options = decoder.cache_options();
-  options.type = CacheType::kF32;
+  options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
   const auto tokens = random_tokens(24, model->hyper().vocabulary);
   const AttentionRule window{.two_query = true, .sinks = 2, .window = 6};
   const int vocabulary = model->hyper().vocabulary;

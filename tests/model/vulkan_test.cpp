@@ -79,7 +79,7 @@ TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
   AttentionOp path(model->hyper(), 1);
   Step step(model->hyper());
   CacheOptions options = path.cache_options(model->hyper());
-  options.type = CacheType::kF32;
+  options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
   Cache cache(options);
   cache.insert(static_cast<int>(tokens.size()));
   const SequenceStep sequence{.cache = &cache, .tokens = tokens, .all_logits = true};

@@ -22,6 +22,7 @@ PolicyModel model_of(int dim, int value_dim) {
           .kv_heads = 2,
           .head_dim = dim,
           .value_dim = value_dim,
+          .heads = 6,
           .scorer = own_file("learned.scorer")};
 }
 

@@ -58,13 +58,13 @@ Matrix Plain::norm(Matrix x, const std::string& name, bool centre) const {
 }
 
 Matrix Plain::turned(Matrix x, int heads) const {
-  const int dims = h_.rope.dims;
+  const int dims = h_.rope.dims, width = h_.geometry.max_key_width();
   for (std::size_t p = 0; p < x.size(); ++p)
     for (int h = 0; h < heads; ++h)
       for (int i = 0; i < dims / 2; ++i) {
         const double angle = static_cast<double>(p) * std::pow(h_.rope.base, -2.0 * i / dims);
-        double& a = x[p][static_cast<std::size_t>(h * h_.head_dim + 2 * i)];
-        double& b = x[p][static_cast<std::size_t>(h * h_.head_dim + 2 * i + 1)];
+        double& a = x[p][static_cast<std::size_t>(h * width + 2 * i)];
+        double& b = x[p][static_cast<std::size_t>(h * width + 2 * i + 1)];
         const double turned = a * std::cos(angle) - b * std::sin(angle);
         b = a * std::sin(angle) + b * std::cos(angle);
         a = turned;
@@ -74,11 +74,12 @@ Matrix Plain::turned(Matrix x, int heads) const {
 
 Matrix Plain::attention(const Matrix& q, const Matrix& k, const Matrix& v,
                         const std::function<double(int, double)>& bias) const {
-  const auto dim = static_cast<std::size_t>(h_.head_dim);
+  const auto dim = static_cast<std::size_t>(h_.geometry.max_key_width());
+  const int heads = static_cast<int>(q[0].size() / dim), group = static_cast<int>(q[0].size() / k[0].size());
   Matrix out(q.size(), Row(q[0].size()));
-  for (int h = 0; h < h_.query_heads; ++h) {
+  for (int h = 0; h < heads; ++h) {
     const std::size_t at = static_cast<std::size_t>(h) * dim;
-    const std::size_t kv = static_cast<std::size_t>(h / (h_.query_heads / h_.kv_heads)) * dim;
+    const std::size_t kv = static_cast<std::size_t>(h / group) * dim;
     for (std::size_t i = 0; i < q.size(); ++i) {
       Row weight(i + 1);
       double greatest = -INFINITY, sum = 0;
@@ -120,6 +121,18 @@ std::string block(int layer) {
   return "blk." + std::to_string(layer) + ".";
 }
 
+namespace {
+
+Matrix gated(const Plain& m, const std::string& block, const Matrix& in) {
+  Matrix gate = Plain::map(m.linear(in, block + "ffn_gate"), silu);
+  const Matrix up = m.linear(in, block + "ffn_up");
+  for (std::size_t t = 0; t < gate.size(); ++t)
+    for (std::size_t d = 0; d < gate[t].size(); ++d) gate[t][d] *= up[t][d];
+  return m.linear(gate, block + "ffn_down");
+}
+
+}  // namespace
+
 Matrix plain_llama(const Plain& m, const std::vector<TokenId>& tokens) {
   const auto turned = [&](Matrix rows, int heads) {
     return m.hyper().rope.kind == RopeKind::kNone ? rows : m.turned(std::move(rows), heads);
@@ -127,16 +140,16 @@ Matrix plain_llama(const Plain& m, const std::vector<TokenId>& tokens) {
   Matrix x = m.embedded(tokens);
   for (int i = 0; i < m.hyper().layers; ++i) {
     const std::string b = block(i);
-    const Matrix in = m.norm(x, b + "attn_norm", false);
-    const Matrix q = turned(m.linear(in, b + "attn_q"), m.hyper().query_heads);
-    const Matrix k = turned(m.linear(in, b + "attn_k"), m.hyper().kv_heads);
+    const Matrix in = m.has(b + "attn_norm.weight") ? m.norm(x, b + "attn_norm", false) : x;
+    if (!m.has(b + "attn_q.weight")) {  // one product, or nothing
+      if (m.has(b + "attn_output.weight")) x = Plain::plus(x, m.linear(in, b + "attn_output"));
+      if (m.has(b + "ffn_up.weight")) x = Plain::plus(x, gated(m, b, m.norm(x, b + "ffn_norm", false)));
+      continue;
+    }
+    const Matrix q = turned(m.linear(in, b + "attn_q"), m.hyper().geometry.layer(i).query_heads);
+    const Matrix k = turned(m.linear(in, b + "attn_k"), m.hyper().geometry.layer(i).kv_heads);
     x = Plain::plus(x, m.linear(m.attention(q, k, m.linear(in, b + "attn_v")), b + "attn_output"));
-    const Matrix to = m.norm(x, b + "ffn_norm", false);
-    Matrix gate = Plain::map(m.linear(to, b + "ffn_gate"), silu);
-    const Matrix up = m.linear(to, b + "ffn_up");
-    for (std::size_t t = 0; t < gate.size(); ++t)
-      for (std::size_t d = 0; d < gate[t].size(); ++d) gate[t][d] *= up[t][d];
-    x = Plain::plus(x, m.linear(gate, b + "ffn_down"));
+    if (m.has(b + "ffn_up.weight")) x = Plain::plus(x, gated(m, b, m.norm(x, b + "ffn_norm", false)));
   }
   return m.linear(m.norm(x, "output_norm", false), m.has("output.weight") ? "output" : "token_embd");
 }

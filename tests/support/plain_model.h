@@ -46,7 +46,8 @@ class Plain {
 
 std::string block(int layer);  // "blk.3."
 
-// Logits of every token; with rotary positions by neighbours, or none.
+// Logits of every token; with rotary positions by neighbours, or none. Layers may lack attention, all of it or but one
+// product, and the feed-forward part.
 Matrix plain_llama(const Plain& model, const std::vector<TokenId>& tokens);
 
 }  // namespace palimpsest::testing

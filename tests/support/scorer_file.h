@@ -37,7 +37,7 @@ inline void write_bytes(const std::string& path, std::span<const std::byte> byte
 inline std::vector<float> write_scorer(const std::string& path, const PolicyModel& model, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  std::vector<float> weights(static_cast<std::size_t>(model.layers) * static_cast<std::size_t>(model.kv_heads) *
+  std::vector<float> weights(static_cast<std::size_t>(model.heads) *
                              static_cast<std::size_t>(3 + model.head_dim + model.value_dim));
   for (float& w : weights) w = normal(random);
   write_bytes(path, scorer_bytes(model, weights));

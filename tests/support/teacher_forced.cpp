@@ -45,7 +45,7 @@ class Runner {
  private:
   CacheOptions options() const {
     CacheOptions o = decoder_.cache_options();
-    o.type = how_.type;
+    o.geometry = o.geometry.with_types(how_.type, how_.type);
     o.mechanism = how_.mechanism;
     o.shared = how_.shared;
     o.track_rank = how_.rule.rotation == Rotation::kLate;
@@ -57,9 +57,8 @@ class Runner {
     std::vector<std::vector<float>> weights;
     std::vector<float*> places;
     if (how_.weights)
-      for (int layer = 0; layer < cache_.options().layers; ++layer)
-        for (int head = 0; head < cache_.options().kv_heads; ++head)
-          weights.emplace_back(cache_.table(cache_.table_of(layer, head)).slots(), NAN);
+      for (int head = 0; head < cache_.geometry().heads(); ++head)
+        weights.emplace_back(cache_.table(cache_.table_of(head)).slots(), NAN);
     for (auto& w : weights) places.push_back(w.data());
     if (how_.weights) step.weights = places.data();
     const auto logits = decoder_.step({&step, 1});

@@ -48,7 +48,7 @@ struct StepTokens {
   bool rank_distance = false;
   // Visible to query i: when <= when[i] and (within(when, when[i], window) or when < sink_end).
   std::int32_t window = INT32_MAX;            // INT32_MAX: all
-  const std::int32_t* head_window = nullptr;  // [layers * kv_heads], instead of `window`
+  const std::int32_t* head_window = nullptr;  // [heads], instead of `window`
   std::int32_t sink_end = INT32_MIN;          // `when` of the first token that is not a sink
   int sinks = 0;                              // tokens before it
   int weights_queries = INT32_MAX;            // if weights are wanted: of so many of the last queries
@@ -88,7 +88,7 @@ inline const float* query_row(const AttentionShape& shape, const StepTokens& t, 
 // All that one layer's operator works on. q, k, v are un-rotated.
 struct AttentionStep {
   AttentionShape shape;
-  int layer = 0;
+  int layer = 0, first_head = 0;       // the flat index of its first KV head
   const LayerView* cache = nullptr;    // [sequences]
   const StepTokens* tokens = nullptr;  // [sequences]
   int sequences = 0;
@@ -114,7 +114,7 @@ struct AttentionStep {
 
   std::int32_t window(int sequence, int kv_head) const {
     const StepTokens& t = tokens[sequence];
-    return t.head_window == nullptr ? t.window : t.head_window[layer * shape.kv_heads + kv_head];
+    return t.head_window == nullptr ? t.window : t.head_window[first_head + kv_head];
   }
 };
 

@@ -29,7 +29,7 @@ void fill_pages_with_noise(const Cache& cache, std::uint32_t seed) {
   std::mt19937 generator(seed);
   std::vector<std::vector<std::byte>> pages;
   std::size_t next = 0;
-  for (int l = 0; l < cache.options().layers; ++l) {
+  for (int l = 0; l < cache.geometry().layers(); ++l) {
     const LayerView view = cache.view(l);
     while (pages.size() < kDifferent) pages.push_back(noise(view, generator));
     for (int h = 0; h < view.kv_heads; ++h) {

@@ -38,13 +38,14 @@ void live_through(Sequence& sequence, int prompt, int tokens, std::uint32_t seed
          sequence.options().method.policy);
   sequence.clear();
   Noise noise(seed);
-  const CacheOptions& shape = sequence.cache().options();
+  const HeadGeometry& geometry = sequence.cache().geometry();
   const auto step = [&] {
     const Work work = sequence.next();
     const int count = static_cast<int>(work.tokens.size());
-    for (int layer = 0; work.births && layer < shape.layers; ++layer)
-      for (int head = 0; head < shape.kv_heads; ++head)
-        work.receiver->born(layer, head, noise.rows(count, shape.head_dim), noise.rows(count, shape.value_dim));
+    for (int head = 0; work.births && head < geometry.heads(); ++head) {
+      const LayerGeometry& g = geometry.layer_with(head);
+      work.receiver->born(head, noise.rows(count, g.key_width), noise.rows(count, g.value_width));
+    }
     sequence.done({});
   };
   const std::vector<TokenId> text(static_cast<std::size_t>(std::clamp(prompt, 0, tokens)), 0);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 
 #include "palimpsest/budget/pyramid.h"
@@ -27,14 +28,15 @@ Range range_of(const std::string& word, const std::string& what, int count) {
 }
 
 std::vector<int> pyramid(const SplitOf& of) {
-  const std::vector<int> layers = pyramid_budgets(of.budget, of.guarded, of.layers);
+  const std::vector<int> layers = pyramid_budgets(of.budget, of.guarded, static_cast<int>(of.heads.size()));
   if (layers.back() < of.least)
     fail(
         "budget {} with split pyramid leaves the last layer {} tokens, and it needs {}: raise the budget or protect "
         "fewer tokens",
         of.budget, layers.back(), of.least);
   std::vector<int> budgets;
-  for (const int tokens : layers) budgets.insert(budgets.end(), static_cast<std::size_t>(of.kv_heads), tokens);
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    budgets.insert(budgets.end(), static_cast<std::size_t>(of.heads[i]), layers[i]);
   return budgets;
 }
 
@@ -62,7 +64,8 @@ bool split_is_file(std::string_view how) {
 
 std::vector<int> split_budget(std::string_view how, const SplitOf& of) {
   if (how == "uniform") return {};
-  const auto heads = static_cast<std::size_t>(of.layers) * static_cast<std::size_t>(of.kv_heads);
+  const auto heads = static_cast<std::size_t>(std::reduce(of.heads.begin(), of.heads.end()));
+  const int layers = static_cast<int>(of.heads.size()), most_heads = std::ranges::max(of.heads);
   if (how == "ada") return std::vector<int>(heads, of.budget);
   if (how == "pyramid") return pyramid(of);
   std::error_code ignored;
@@ -79,7 +82,7 @@ std::vector<int> split_budget(std::string_view how, const SplitOf& of) {
     if (!(words >> layer)) continue;
     const std::string where = fmt::format("{}, line {}: ", how, number);
     if (!(words >> head >> tokens) || words >> more) fail("{}'{}' is not 'layer head tokens'", where, line);
-    const Range l = range_of(layer, where + "layer", of.layers), h = range_of(head, where + "head", of.kv_heads);
+    const Range l = range_of(layer, where + "layer", layers), h = range_of(head, where + "head", most_heads);
     const bool short_one = tokens == "streaming";
     streaming = streaming || short_one;
     const int count = short_one ? std::min(kStreaming, of.budget / 2)
@@ -87,8 +90,15 @@ std::vector<int> split_budget(std::string_view how, const SplitOf& of) {
     if (count < of.least)
       fail("{}half of a budget of {} is {} tokens, and a head needs {}: raise the budget or protect fewer tokens",
            where, of.budget, count, of.least);
-    for (int i = l.first; i <= l.last; ++i)
-      for (int j = h.first; j <= h.last; ++j) budgets[static_cast<std::size_t>(i * of.kv_heads + j)] = count;
+    bool any = false;
+    auto budget = budgets.begin();
+    for (int i = 0; i < layers; ++i)
+      for (int j = 0; j < of.heads[static_cast<std::size_t>(i)]; ++j, ++budget) {
+        if (i < l.first || i > l.last || j < h.first || j > h.last) continue;
+        *budget = count;
+        any = true;
+      }
+    if (!any) fail("{}layer {} has no head {}", where, layer, head);
   }
   if (file.bad()) fail("split '{}': cannot be read to its end ({})", how, std::strerror(errno));
   if (streaming) share_rest(budgets, of, how);

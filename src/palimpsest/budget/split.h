@@ -9,11 +9,11 @@ namespace palimpsest {
 
 struct SplitOf {
   int budget = 0, guarded = 0;  // of a head; guarded: tokens of it that it keeps anyway
-  int layers = 0, kv_heads = 0;
-  int least = 1;  // tokens that a head must have
+  std::vector<int> heads = {};  // KV heads of each layer
+  int least = 1;                // tokens that a head must have
 };
 
-// Tokens of each head, [layers * kv_heads]; empty: all have `budget`. `how` is
+// Tokens of each head, the first layer's heads first; empty: all have `budget`. `how` is
 //
 //   uniform   all have the same
 //   pyramid   less from layer to layer (budget/pyramid.h)

@@ -8,25 +8,39 @@
 namespace palimpsest {
 namespace {
 
-LayerView shape_of(const CacheOptions& o) {
+LayerView shape_of(const CacheOptions& o, int layer) {
+  const LayerGeometry& g = o.geometry.layer(layer);
   return {.head = nullptr,
-          .kv_heads = o.kv_heads,
-          .head_dim = o.head_dim,
-          .value_dim = o.value_dim,
+          .kv_heads = g.kv_heads,
+          .head_dim = g.key_width,
+          .value_dim = g.value_width,
           .page_size = o.page_size,
-          .key_type = o.type,
-          .value_type = o.type,
+          .key_type = g.key_type,
+          .value_type = g.value_type,
           .rotated_half = o.rotated_half};
 }
 
+// Of any layer with heads: pages have one size.
+LayerView shape_of_pages(const CacheOptions& o) {
+  return shape_of(o, o.geometry.layer_of(0));
+}
+
 void check(const CacheOptions& o) {
-  if (o.layers < 1 || o.kv_heads < 1 || o.head_dim < 1 || o.value_dim < 1)
-    fail("a cache of {} layers x {} KV heads, dimensions {} and {}: all must be at least 1", o.layers, o.kv_heads,
-         o.head_dim, o.value_dim);
-  const KvFormat& format = kv_format(o.type);
-  if (o.head_dim % format.group != 0 || o.value_dim % format.group != 0)
+  if (o.geometry.heads() == 0) fail("a cache without KV heads: give a layer at least 1");
+  const LayerGeometry& g = o.geometry.layer_with(0);
+  for (int i = 0; i < o.geometry.layers(); ++i) {
+    const LayerGeometry& l = o.geometry.layer(i);
+    if (l.kv_heads == 0) continue;
+    if (l.key_width != g.key_width || l.value_width != g.value_width)
+      fail("layer {} has keys and values of {} and {} dimensions, an earlier one of {} and {}: they must be alike", i,
+           l.key_width, l.value_width, g.key_width, g.value_width);
+    if (l.key_type != g.key_type || l.value_type != g.key_type)
+      fail("keys and values of all layers must be of one type: give one cache type");
+  }
+  const KvFormat& format = kv_format(g.key_type);
+  if (g.key_width % format.group != 0 || g.value_width % format.group != 0)
     fail("cache type {} needs heads of a multiple of {} dimensions, not {} and {}: use f16", format.name, format.group,
-         o.head_dim, o.value_dim);
+         g.key_width, g.value_width);
   if (!format.elementwise() && o.rotated_half)
     fail("cache type {} has no rotated halves beside its keys: use rerotate=fused", format.name);
   if (o.page_size < kTile || o.page_size % kTile != 0 || o.page_size > (1 << 24))
@@ -39,7 +53,7 @@ void check(const CacheOptions& o) {
 
 Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
     : options_((check(options), options)), pool_(std::move(pool)) {
-  const std::size_t bytes = page_bytes(shape_of(options));
+  const std::size_t bytes = page_bytes(shape_of_pages(options));
   if (options.pages && pool_ == nullptr) pool_ = std::make_shared<PagePool>(bytes);
   assert(!options.pages || pool_->page_bytes() == bytes);
   const auto count = static_cast<std::size_t>(options.shared ? 1 : heads());
@@ -66,13 +80,13 @@ Cache::~Cache() {
     for (auto& page : blocks) give_back(page);
 }
 
-std::span<float> Cache::of_head(int layer, int head) {
+std::span<float> Cache::of_head(int head) {
   const auto floats = static_cast<std::size_t>(options_.head_floats);
-  return std::span(of_heads_).subspan(static_cast<std::size_t>(layer * options_.kv_heads + head) * floats, floats);
+  return std::span(of_heads_).subspan(static_cast<std::size_t>(head) * floats, floats);
 }
 
-std::span<const float> Cache::of_head(int layer, int head) const {
-  return const_cast<Cache*>(this)->of_head(layer, head);
+std::span<const float> Cache::of_head(int head) const {
+  return const_cast<Cache*>(this)->of_head(head);
 }
 
 void Cache::give_back(std::byte*& page) noexcept {
@@ -126,19 +140,19 @@ void Cache::refresh_views() noexcept {
 }
 
 LayerView Cache::view(int layer) const {
-  LayerView view = shape_of(options_);
-  view.head = head_views_.data() + static_cast<std::ptrdiff_t>(layer) * options_.kv_heads;
+  LayerView view = shape_of(options_, layer);
+  view.head = head_views_.data() + options_.geometry.first_head(layer);
   return view;
 }
 
 std::size_t Cache::bytes_in_use() const {
   if (storage_ != nullptr) return storage_->bytes_in_use();
-  return pages_held_ * page_bytes(shape_of(options_));
+  return pages_held_ * page_bytes(shape_of_pages(options_));
 }
 
 std::size_t Cache::bytes_peak() const {
   if (storage_ != nullptr) return storage_->bytes_peak();
-  return peak_ * page_bytes(shape_of(options_));
+  return peak_ * page_bytes(shape_of_pages(options_));
 }
 
 std::size_t Cache::bytes_tables() const {

@@ -8,7 +8,8 @@
 // A change is prepared and then committed, or let go, and nothing has happened. In an ordinary step the k-th new token
 // takes the k-th victim's slot, so it can be taken back until the model's step begins to write.
 //
-// One slot table serves all heads when every head decides alike (`shared`); else each (layer, head) has its own.
+// One slot table serves all heads when every head decides alike (`shared`); else each has its own. Heads are flat
+// indices (cache/geometry.h).
 // With `pages` off it is bookkeeping only: the bytes are in a CacheStorage, which hears of every move.
 //
 // Caches of one pool may share pages: share(). Whoever writes in one first makes it its own (copy-on-write), so none
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "palimpsest/cache/change.h"
+#include "palimpsest/cache/geometry.h"
 #include "palimpsest/cache/merged.h"
 #include "palimpsest/cache/pages.h"
 #include "palimpsest/cache/plan.h"
@@ -32,14 +34,13 @@
 namespace palimpsest {
 
 struct CacheOptions {
-  int layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
-  CacheType type = CacheType::kF16;
+  HeadGeometry geometry = {};
   int page_size = 16;  // slots in a page; a multiple of kTile
   Mechanism mechanism = Mechanism::kInPlace;
   bool shared = true;         // one slot table for all heads
   bool track_rank = false;    // keep ranks (kernels that rotate late)
   int columns = 0;            // floats of a policy's statistics that travel with each token, besides its score
-  int head_floats = 0;        // of a policy's statistics of each (layer, KV head) that belong to no token
+  int head_floats = 0;        // of a policy's statistics of each head that belong to no token
   bool rotated_half = false;  // pages hold rotate_half(K) beside K
   int spare_slots = 0;        // free slots of each table for tentative tokens: the draft's maximum + 1; 0: no drafts
   bool pages = true;          // keys and values live in pages here; false: bookkeeping only, the bytes are elsewhere
@@ -56,19 +57,20 @@ class Cache {
   Cache& operator=(const Cache&) = delete;
 
   const CacheOptions& options() const { return options_; }
-  int tables() const { return static_cast<int>(tables_.size()); }           // 1 if shared, else layers * kv_heads
+  const HeadGeometry& geometry() const { return options_.geometry; }
+  int tables() const { return static_cast<int>(tables_.size()); }           // 1 if shared, else one for each head
   SlotTable& table(int t) { return tables_[static_cast<std::size_t>(t)]; }  // for scores; changes go through the cache
   const SlotTable& table(int t) const { return tables_[static_cast<std::size_t>(t)]; }
   // With mechanism merge: tokens that live in slots of others. Whoever changes them lays them anew before apply().
   MergedTokens* merged(int t) { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
   const MergedTokens* merged(int t) const { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
-  int table_of(int layer, int head) const { return options_.shared ? 0 : layer * options_.kv_heads + head; }
+  int table_of(int head) const { return options_.shared ? 0 : head; }
 
   int live() const;  // tokens in the fullest table
   Position next() const { return tables_.front().next(); }
   // Statistics of a head, [head_floats]: 0 at first; saved, shared and cleared with the rest.
-  std::span<float> of_head(int layer, int head);
-  std::span<const float> of_head(int layer, int head) const;
+  std::span<float> of_head(int head);
+  std::span<const float> of_head(int head) const;
 
   // All memory of a change; throws Error or std::bad_alloc, unchanged. Tables, views, pages and bytes are as they were
   // until commit. Pages that hold no token any more go back to the pool as long as there stays room for as many tokens
@@ -128,6 +130,7 @@ class Cache {
   const char* fault() const;
 
   LayerView view(int layer) const;  // valid until the next change
+  const HeadPages& head(int head) const { return head_views_[static_cast<std::size_t>(head)]; }  // likewise
 
   // Without `pages`: the bytes are there from now on, for as long as this cache lives.
   void attach(std::unique_ptr<CacheStorage> storage);
@@ -182,7 +185,7 @@ class Cache {
   void held(std::size_t pages) noexcept;
 
   void refresh_views() noexcept;
-  int heads() const { return options_.layers * options_.kv_heads; }
+  int heads() const { return options_.geometry.heads(); }
   template <typename Do>
   void for_each_head_of(int table, Do action);  // action(block table of a head)
   void give_back(std::byte*& page) noexcept;
@@ -194,12 +197,12 @@ class Cache {
   std::shared_ptr<PagePool> pool_;
   std::unique_ptr<CacheStorage> storage_;
   std::vector<SlotTable> tables_;
-  std::vector<float> of_heads_;                  // [layer * kv_heads + head][head_floats]
-  std::vector<std::vector<std::byte*>> blocks_;  // [layer * kv_heads + head] -> page addresses, nullptr: unmapped
+  std::vector<float> of_heads_;                  // [head][head_floats]
+  std::vector<std::vector<std::byte*>> blocks_;  // [head] -> page addresses, nullptr: unmapped
   std::vector<MergedTokens> merged_;             // [table], empty unless the mechanism is merge
   std::vector<SlotsView> slot_views_;            // [table]
   std::vector<MergedView> merged_views_;         // [table] or empty
-  std::vector<HeadPages> head_views_;            // [layer * kv_heads + head]
+  std::vector<HeadPages> head_views_;            // [head]
   std::vector<std::vector<Move>> moves_;         // [table]
   std::vector<std::vector<bool>> lent_;          // [table][page, or fewer] another cache may have it, too
   int lent_pages_ = 0;                           // of all tables; 0 as long as nobody shares

@@ -95,7 +95,7 @@ void Cache::add_edit(const CacheChange& change) {
   const PositionRange shifted = change.shift_range;
   const Position by = change.shift_by;
   const bool shifts = !shifted.empty() && by != 0;
-  if (const KvFormat& format = kv_format(options_.type); shifts && !format.elementwise())
+  if (const KvFormat& format = kv_format(options_.geometry.layer_with(0).key_type); shifts && !format.elementwise())
     fail("positions of a cache of type {} cannot be shifted: its keys would be rounded once more; use f16",
          format.name);
   if (shifts && (shifted.first < 0 || shifted.first + by < 0))
@@ -283,7 +283,7 @@ void Cache::commit(Workers* workers) noexcept {
 // had before the change.
 std::byte* const* Cache::carry_bytes(std::byte* const* page, Workers* workers) noexcept {
   if (std::ranges::all_of(moves_, [](const auto& moves) { return moves.empty(); })) return page;
-  const LayerView shape = view(0);
+  const LayerView shape = view(options_.geometry.layer_of(0));
   const bool gather = options_.mechanism == Mechanism::kGather;
   std::byte* const* const copies = page;
   const auto table_of = [&](std::size_t h) { return options_.shared ? 0 : h; };

@@ -1,9 +1,9 @@
 // A cache as bytes and back.
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <climits>
 #include <cmath>
+#include <vector>
 
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/carry.h"
@@ -14,17 +14,23 @@ namespace {
 constexpr std::size_t kShared = 7;
 constexpr std::int32_t kEdited = 1 << 8;  // beside `shared`: tables with ordinals
 
-std::array<std::int32_t, 10> kind_of(const CacheOptions& o) {
-  return {o.layers,
-          o.kv_heads,
-          o.head_dim,
-          o.value_dim,
-          static_cast<std::int32_t>(o.type),
-          o.page_size,
-          static_cast<std::int32_t>(o.mechanism),
-          std::int32_t{o.shared},
-          std::int32_t{o.track_rank},
-          std::int32_t{o.rotated_half}};
+// Layers that are alike: how many, and how many heads each has. Else the second number is -1, and each layer's heads
+// follow at the end.
+std::vector<std::int32_t> kind_of(const CacheOptions& o) {
+  const LayerGeometry& g = o.geometry.layer_with(0);
+  std::vector<std::int32_t> kind = {o.geometry.layers(),
+                                    o.geometry.is_uniform() ? g.kv_heads : -1,
+                                    g.key_width,
+                                    g.value_width,
+                                    static_cast<std::int32_t>(g.key_type),
+                                    o.page_size,
+                                    static_cast<std::int32_t>(o.mechanism),
+                                    std::int32_t{o.shared},
+                                    std::int32_t{o.track_rank},
+                                    std::int32_t{o.rotated_half}};
+  for (int i = 0; !o.geometry.is_uniform() && i < o.geometry.layers(); ++i)
+    kind.push_back(o.geometry.layer(i).kv_heads);
+  return kind;
 }
 
 }  // namespace
@@ -40,23 +46,23 @@ void Cache::save(ByteWriter& out) const {
   if (o.head_floats > 0) out.array(std::span<const float>(of_heads_));
   for (const MergedTokens& merged : merged_) merged.save(out);
   std::vector<std::byte> zeros(pool_->page_bytes()), copy(pool_->page_bytes());
-  for (int layer = 0; layer < o.layers; ++layer)
-    for (int head = 0; head < o.kv_heads; ++head) {
-      const auto& blocks = blocks_[static_cast<std::size_t>(layer * o.kv_heads + head)];
-      const auto position = table(table_of(layer, head)).position();
-      for (std::size_t page = 0; page < blocks.size(); ++page) {
-        if (blocks[page] == nullptr) continue;
-        std::memcpy(copy.data(), blocks[page], copy.size());
-        // A slot without a token holds what was there before, perhaps of another sequence: nobody's business.
-        std::vector<Move> dead;
-        for (int slot = 0; slot < o.page_size; ++slot)
-          if (position[page * static_cast<std::size_t>(o.page_size) + static_cast<std::size_t>(slot)] == kNoPosition)
-            dead.push_back({slot, slot});
-        std::byte *from = zeros.data(), *to = copy.data();
-        if (!dead.empty()) carry(view(layer), &from, &to, dead);
-        out.bytes(copy);
-      }
+  for (int head = 0; head < heads(); ++head) {
+    const auto& blocks = blocks_[static_cast<std::size_t>(head)];
+    const auto position = table(table_of(head)).position();
+    const LayerView shape = view(o.geometry.layer_of(head));
+    for (std::size_t page = 0; page < blocks.size(); ++page) {
+      if (blocks[page] == nullptr) continue;
+      std::memcpy(copy.data(), blocks[page], copy.size());
+      // A slot without a token holds what was there before, perhaps of another sequence: nobody's business.
+      std::vector<Move> dead;
+      for (int slot = 0; slot < o.page_size; ++slot)
+        if (position[page * static_cast<std::size_t>(o.page_size) + static_cast<std::size_t>(slot)] == kNoPosition)
+          dead.push_back({slot, slot});
+      std::byte *from = zeros.data(), *to = copy.data();
+      if (!dead.empty()) carry(shape, &from, &to, dead);
+      out.bytes(copy);
     }
+  }
 }
 
 bool Cache::same_kind(const CacheOptions& options, ByteReader& in) {

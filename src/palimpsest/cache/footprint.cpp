@@ -48,10 +48,10 @@ std::size_t working_of(const CacheOptions& options, const Occupancy& o, std::siz
 Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occupancy) {
   const Cache empty(options);  // checks the options; knows a page's bytes and how many tables there are
   Footprint f;
-  f.heads = static_cast<std::size_t>(options.layers) * static_cast<std::size_t>(options.kv_heads);
+  f.heads = static_cast<std::size_t>(options.geometry.heads());
   f.tables = static_cast<std::size_t>(empty.tables());
   f.page_slots = static_cast<std::size_t>(options.page_size);
-  f.row_bytes = page_bytes(empty.view(0)) / f.page_slots;
+  f.row_bytes = page_bytes(empty.view(options.geometry.layer_of(0))) / f.page_slots;
   f.slot_bytes = SlotTable::slot_bytes(options.track_rank, options.columns);
   assert(occupancy.size() == 1 || occupancy.size() == f.tables);
   const std::size_t heads_of_table = f.heads / f.tables;
@@ -75,7 +75,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   f.counts = f.table_pages * sizeof(int);
   f.queues = f.queue_places * sizeof(int);
   f.blocks = f.head_pages * sizeof(std::byte*);
-  f.widest_layer = capacity_for(widest) * static_cast<std::size_t>(options.kv_heads);
+  f.widest_layer = capacity_for(widest) * static_cast<std::size_t>(options.geometry.max_kv_heads());
   f.working += kObjects + capacity_for(most_slots) * sizeof(Position);  // a column's copy while it grows
   f.of_heads = f.heads * static_cast<std::size_t>(options.head_floats) * sizeof(float);
   return f;

@@ -35,7 +35,7 @@ struct AttentionRule {
   bool rank_distance = false;              // ALiBi: cache positions; the cache tracks ranks
   int sinks = 0;                           // used by two_query and window
   int window = 0;                          // tokens visible to a query besides the sinks, itself included; 0: all
-  std::span<const std::int32_t> head_window = {};  // [layers * kv_heads] instead of `window`; INT32_MAX: all
+  std::span<const std::int32_t> head_window = {};  // [heads] instead of `window`; INT32_MAX: all
 };
 
 }  // namespace palimpsest

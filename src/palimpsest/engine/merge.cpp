@@ -194,7 +194,7 @@ void reserve(Cache& cache, int t, std::size_t victims, const Method& m, int budg
 
 void merge_table(Cache& cache, int t, std::span<const int> victims, const Method& m, int budget,
                  std::span<const RopeFrequencies> frequencies) {
-  const int heads = cache.options().kv_heads;
+  const int layer = cache.geometry().layer_of(t);  // a table is a head
   SlotTable& table = cache.table(t);
   MergedTokens& merged = *cache.merged(t);
   const std::size_t most = most_merged(table, m, budget);
@@ -218,10 +218,9 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
 
   joinings.clear();
   if (!best.empty() && !centres.empty()) {
-    const LayerView view = cache.view(t / heads);
+    const LayerView view = cache.view(layer);
     thread_local Tokens tokens;
-    tokens.read(view, view.head[t % heads], table.position(),
-                frequencies.empty() ? nullptr : &frequencies[at(t / heads)]);
+    tokens.read(view, cache.head(t), table.position(), frequencies.empty() ? nullptr : &frequencies[at(layer)]);
     Head head{table, merged, tokens};
     for (const int victim : best)
       if (const int target = head.most_alike(victim, centres, m); target >= 0) joinings.push_back({victim, target});
@@ -249,10 +248,9 @@ double draw(Position position, int table) {
 // added to each of theirs. Attention: what each received so far, the last statistic.
 void add_to_next(Cache& cache, int t, std::span<const int> victims) {
   constexpr std::size_t kNext = 32;
-  const int heads = cache.options().kv_heads;
   const SlotTable& table = cache.table(t);
-  const LayerView view = cache.view(t / heads);
-  const HeadPages& head = view.head[t % heads];
+  const LayerView view = cache.view(cache.geometry().layer_of(t));
+  const HeadPages& head = cache.head(t);
   const auto attention = table.column(table.columns() - 1);
   const auto position = table.position();
   std::vector<bool> leaves(at(table.slots()), false);

@@ -33,30 +33,30 @@ void rerotate_moved(Cache& cache, std::span<const RopeFrequencies> frequencies, 
   std::vector<std::vector<Run>> runs;
   std::map<std::pair<int, int>, std::vector<float>> rows;  // [layer, distance]
   for (int t = 0; t < cache.tables(); ++t) runs.push_back(runs_of(cache.moves(t)));
-  for (int layer = 0; layer < o.layers; ++layer) {
+  for (int head = 0; head < o.geometry.heads(); ++head) {
+    const int layer = o.geometry.layer_of(head);
     const RopeFrequencies& f = frequencies[static_cast<std::size_t>(layer)];
-    for (int head = 0; head < o.kv_heads; ++head)
-      for (const Run& run : runs[static_cast<std::size_t>(cache.table_of(layer, head))]) {
-        auto& row = rows[{layer, run.by}];
-        if (!row.empty()) continue;
-        row.resize(2 * static_cast<std::size_t>(f.pairs()));
-        f.row(-run.by, row.data());
-        for (float& factor : row) factor = static_cast<float>(factor / f.magnitude());
-      }
+    for (const Run& run : runs[static_cast<std::size_t>(cache.table_of(head))]) {
+      auto& row = rows[{layer, run.by}];
+      if (!row.empty()) continue;
+      row.resize(2 * static_cast<std::size_t>(f.pairs()));
+      f.row(-run.by, row.data());
+      for (float& factor : row) factor = static_cast<float>(factor / f.magnitude());
+    }
   }
-  const auto turn_head = [&](int index) {
-    const int layer = index / o.kv_heads, head = index % o.kv_heads;
+  const auto turn_head = [&](int head) {
+    const int layer = o.geometry.layer_of(head);
     const LayerView view = cache.view(layer);
-    for (const Run& run : runs[static_cast<std::size_t>(cache.table_of(layer, head))])
-      turn_keys(view, view.head[head], frequencies[static_cast<std::size_t>(layer)].kind(),
+    for (const Run& run : runs[static_cast<std::size_t>(cache.table_of(head))])
+      turn_keys(view, cache.head(head), frequencies[static_cast<std::size_t>(layer)].kind(),
                 frequencies[static_cast<std::size_t>(layer)].dims(), run.first, run.last,
                 rows.at({layer, run.by}).data());
   };
-  const int heads = o.layers * o.kv_heads;
+  const int heads = o.geometry.heads();
   if (workers != nullptr)
     workers->run(heads, turn_head);
   else
-    for (int index = 0; index < heads; ++index) turn_head(index);
+    for (int head = 0; head < heads; ++head) turn_head(head);
 }
 
 }  // namespace palimpsest

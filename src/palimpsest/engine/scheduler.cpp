@@ -23,7 +23,7 @@ double ms_since(Clock::time_point start) {
 
 CacheOptions page_shape(const Decoder& decoder, const SchedulerOptions& options) {
   CacheOptions shape = decoder.cache_options();
-  shape.type = options.cache_type;
+  shape.geometry = shape.geometry.with_types(options.cache_type, options.cache_type);
   shape.page_size = options.page_size;
   return shape;
 }
@@ -91,7 +91,7 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
          options.max_sequences, options.chunk, options.max_sequences + options.chunk);
   if (vocabulary_ != nullptr) repeat_ = repeat_instruction(*vocabulary_);
   const Cache probe(page_shape(*decoder_, options));  // throws for an impossible shape
-  pool_ = std::make_shared<PagePool>(page_bytes(probe.view(0)));
+  pool_ = std::make_shared<PagePool>(page_bytes(probe.view(probe.geometry().layer_of(0))));
   pool_->limit(options.pool_bytes / pool_->page_bytes(), [this] { return prefixes_.forget_one(); });
   workers_ = std::make_shared<Workers>(decoder_->threads());
   load_.pool_bytes = options.pool_bytes;

@@ -19,9 +19,8 @@ namespace palimpsest {
 PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& options) {
   PlanTarget target;
   target.shape = cache_shape(hyper);
-  target.shape.type = options.cache_type;
+  target.shape.geometry = target.shape.geometry.with_types(options.cache_type, options.cache_type);
   target.shape.page_size = options.page_size;
-  target.group = hyper.query_heads / hyper.kv_heads;
   target.positions = hyper.positions();
   target.chunk = options.chunk;
   target.head_list = hyper.head_list;
@@ -40,9 +39,10 @@ PolicyModel policy_model(const Model& model, const Method& method) {
   return {.path = model.path(),
           .fingerprint = fingerprint(model),
           .layers = hyper.layers,
-          .kv_heads = hyper.kv_heads,
-          .head_dim = hyper.head_dim,
-          .value_dim = hyper.value_dim,
+          .kv_heads = hyper.geometry.max_kv_heads(),
+          .head_dim = hyper.geometry.layer(0).key_width,
+          .value_dim = hyper.geometry.layer(0).value_width,
+          .heads = hyper.geometry.heads(),
           .scorer = method.scorer};
 }
 
@@ -56,7 +56,6 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
     : options_(options), plan_(std::move(plan)), evictor_(*plan_), workers_(std::move(workers)) {
   const Hyperparameters& hyper = decoder.model().hyper();
   assert(options_.method == plan_->method());
-  group_ = plan_->target().group;
   scale_ = hyper.attention_scale;
   const CacheOptions& cache = plan_->cache();
   const Signals& signals = plan_->signals();
@@ -69,8 +68,8 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
       frequencies_.emplace_back(hyper.rope_table(hyper.rope_of(i)));
     }
   if (signals.weights()) {
-    weights_.resize(static_cast<std::size_t>(cache.kv_heads));
-    weights_of_.resize(weights_.size() * static_cast<std::size_t>(cache.layers));
+    weights_.resize(static_cast<std::size_t>(cache.geometry.max_kv_heads()));
+    weights_of_.resize(static_cast<std::size_t>(cache.geometry.heads()));
     if (signals.sums()) {
       sums_.resize(weights_.size());
       sums_of_.resize(weights_of_.size());
@@ -106,7 +105,8 @@ void Sequence::show(int coming, Moment moment) {
   }
   const auto show_table = [&](int t) {
     if (!evictor_.due(*cache_, t, coming, moment)) return;
-    const int heads = cache_->options().kv_heads, slots = cache_->table(t).slots();
+    const HeadGeometry& geometry = cache_->geometry();  // a table is a head
+    const int layer = geometry.layer_of(t), slots = cache_->table(t).slots();
     thread_local std::vector<float> keys, values;
     const auto rows_of = [slots](std::vector<float>& rows, int width) {
       rows.resize(static_cast<std::size_t>(slots) * static_cast<std::size_t>(width));
@@ -116,13 +116,14 @@ void Sequence::show(int coming, Moment moment) {
     ExpectedQueries queries;
     if (signals.query_moments) {
       thread_local std::vector<float> turned;
-      const auto layer = static_cast<std::size_t>(t / heads);
-      queries = expected_queries(cache_->of_head(t / heads, t % heads), group_, cache_->options().head_dim, scale_,
-                                 frequencies_[layer].kind(), turns[rope_of_[layer]], turned);
+      const LayerGeometry& g = geometry.layer(layer);
+      const auto at = static_cast<std::size_t>(layer);
+      queries = expected_queries(query_statistics(t), g.group(), g.key_width, scale_, frequencies_[at].kind(),
+                                 turns[rope_of_[at]], turned);
     }
     if (signals.keys || signals.values) {
-      const LayerView view = cache_->view(t / heads);
-      const HeadPages& head = view.head[t % heads];
+      const LayerView view = cache_->view(layer);
+      const HeadPages& head = cache_->head(t);
       if (signals.keys) k = rows_of(keys, view.head_dim), read_keys(view, head, keys.data());
       if (signals.values) v = rows_of(values, view.value_dim), read_values(view, head, values.data());
     }
@@ -275,14 +276,17 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
   step.rule = rule();
   step.tokens = tokens;
   step.all_logits = all_logits_ && stage_ == Stage::kPrompt;
-  const auto make_room = [this](std::vector<std::vector<float>>& rows, std::vector<float*>& of) {
+  const auto row_of = [&](std::size_t head) {
+    return static_cast<std::size_t>(cache_->geometry().kv_head_of(static_cast<int>(head)));
+  };
+  const auto make_room = [&](std::vector<std::vector<float>>& rows, std::vector<float*>& of) {
     for (std::size_t t = 0; t < of.size(); ++t) {
-      auto& row = rows[t % rows.size()];
+      auto& row = rows[row_of(t)];
       const std::size_t wanted = std::max(row.size(), weights_wanted(static_cast<int>(t)));
       reserve_for(row, wanted);
       row.resize(wanted);
     }
-    for (std::size_t t = 0; t < of.size(); ++t) of[t] = rows[t % rows.size()].data();
+    for (std::size_t t = 0; t < of.size(); ++t) of[t] = rows[row_of(t)].data();
   };
   if (signals.weights()) {
     make_room(weights_, weights_of_);
@@ -304,9 +308,8 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
   return step;
 }
 
-std::size_t Sequence::weights_wanted(int table) const {
-  const SlotsView& slots =
-      *cache_->view(table / cache_->options().kv_heads).head[table % cache_->options().kv_heads].slots;
+std::size_t Sequence::weights_wanted(int head) const {
+  const SlotsView& slots = *cache_->head(head).slots;
   return static_cast<std::size_t>(slots.slots + (slots.merged == nullptr ? 0 : slots.merged->places()));
 }
 
@@ -319,27 +322,31 @@ void Sequence::guarded(Hear hear) noexcept {
   }
 }
 
-void Sequence::received(int layer, int kv_head) noexcept {
+void Sequence::received(int head) noexcept {
   guarded([&] {
-    const int table = cache_->table_of(layer, kv_head);
-    const std::size_t count = weights_wanted(table);
+    const std::size_t count = weights_wanted(head), row = static_cast<std::size_t>(cache_->geometry().kv_head_of(head));
     const auto of = [&](const std::vector<std::vector<float>>& rows) {
-      return rows.empty() ? std::span<const float>() : std::span(rows[static_cast<std::size_t>(kv_head)]).first(count);
+      return rows.empty() ? std::span<const float>() : std::span(rows[row]).first(count);
     };
-    evictor_.received(*cache_, table, of(weights_), of(sums_));
+    evictor_.received(*cache_, cache_->table_of(head), of(weights_), of(sums_));
   });
 }
 
-void Sequence::born(int layer, int kv_head, Rows keys, Rows values) noexcept {
-  guarded([&] { evictor_.born(*cache_, cache_->table_of(layer, kv_head), keys, values); });
+void Sequence::born(int head, Rows keys, Rows values) noexcept {
+  guarded([&] { evictor_.born(*cache_, cache_->table_of(head), keys, values); });
 }
 
-void Sequence::asked(int layer, int query_head, Rows queries) noexcept {
+// Of the head's own group, which may be smaller than another layer's.
+std::span<float> Sequence::query_statistics(int head) {
+  const LayerGeometry& g = cache_->geometry().layer_with(head);
+  return cache_->of_head(head).first(static_cast<std::size_t>(g.group() * query_floats(g.key_width)));
+}
+
+void Sequence::asked(int head, int member, Rows queries) noexcept {
   guarded([&] {
     const auto floats = static_cast<std::size_t>(query_floats(queries.width));
     add_queries(queries, cache_->next() - queries.count,
-                cache_->of_head(layer, query_head / group_)
-                    .subspan(static_cast<std::size_t>(query_head % group_) * floats, floats));
+                query_statistics(head).subspan(static_cast<std::size_t>(member) * floats, floats));
   });
 }
 

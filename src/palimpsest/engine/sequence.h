@@ -111,9 +111,9 @@ class Sequence final : AttentionReceiver {
 
  private:
   // On the threads of the model's step, which no exception may leave: done() throws it.
-  void received(int layer, int kv_head) noexcept override;
-  void born(int layer, int kv_head, Rows keys, Rows values) noexcept override;
-  void asked(int layer, int query_head, Rows queries) noexcept override;
+  void received(int head) noexcept override;
+  void born(int head, Rows keys, Rows values) noexcept override;
+  void asked(int head, int member, Rows queries) noexcept override;
   template <typename Hear>
   void guarded(Hear hear) noexcept;
   std::size_t make_room();
@@ -124,7 +124,8 @@ class Sequence final : AttentionReceiver {
     return stage_ == Stage::kDecode ? Phase::kDecode : stage_ == Stage::kRepeat ? Phase::kRepeat : Phase::kPrefill;
   }
   Moment moment() const { return stage_ == Stage::kDecode ? Moment::kDecode : Moment::kPrompt; }
-  std::size_t weights_wanted(int table) const;  // of its slots, and of tokens merged into them
+  std::size_t weights_wanted(int head) const;  // of its slots, and of tokens merged into them
+  std::span<float> query_statistics(int head);
   void show(int coming, Moment moment);
   void evict(int coming, Moment moment);
 
@@ -133,13 +134,12 @@ class Sequence final : AttentionReceiver {
   Evictor evictor_;
   std::vector<std::size_t> rope_of_;          // [layers] which of the model's rotary tables
   std::vector<RopeFrequencies> frequencies_;  // [layers] for delta re-rotation and queries to come; else empty
-  int group_ = 1;                             // query heads of a KV head
   float scale_ = 0;                           // of attention
   std::shared_ptr<Workers> workers_;
   std::unique_ptr<Cache> cache_;
-  std::vector<std::vector<float>> weights_;   // [kv_heads][slots], of the layer that runs; if the policy needs them
+  std::vector<std::vector<float>> weights_;   // of the layer that runs, [its KV heads][slots]; if the policy needs them
   std::vector<std::vector<float>> sums_;      // likewise: over all queries of the step
-  std::vector<float*> weights_of_, sums_of_;  // [layers * kv_heads]
+  std::vector<float*> weights_of_, sums_of_;  // [heads]
   EvictionTimes times_;
   std::vector<TokenId> window_;  // without a cache: the tokens that are read anew
 

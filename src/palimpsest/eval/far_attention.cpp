@@ -10,21 +10,22 @@ namespace {
 class FarWeights final : public AttentionReceiver {
  public:
   FarWeights(const Cache& cache, int sinks, int recent) : cache_(cache), sinks_(sinks), recent_(recent) {
-    const CacheOptions& o = cache.options();
-    sum_.resize(static_cast<std::size_t>(o.layers * o.kv_heads));
-    weights_.resize(static_cast<std::size_t>(o.kv_heads));
-    for (std::size_t i = 0; i < sum_.size(); ++i) rows_.push_back(nullptr);
+    const HeadGeometry& geometry = cache.geometry();
+    sum_.resize(static_cast<std::size_t>(geometry.heads()));
+    weights_.resize(static_cast<std::size_t>(geometry.max_kv_heads()));
+    rows_.resize(sum_.size());
   }
   float* const* weights(std::size_t slots) {
     for (auto& row : weights_) row.resize(slots);
-    for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i] = weights_[i % weights_.size()].data();
+    for (int head = 0; head < cache_.geometry().heads(); ++head)
+      rows_[static_cast<std::size_t>(head)] = weights_of(head).data();
     return rows_.data();
   }
-  void born(int, int, Rows, Rows) override {}
-  void received(int layer, int kv_head) override {
-    const auto& weights = weights_[static_cast<std::size_t>(kv_head)];
+  void born(int, Rows, Rows) override {}
+  void received(int head) override {
+    const auto& weights = weights_of(head);
     const auto position = cache_.table(0).position();
-    double& sum = sum_[static_cast<std::size_t>(layer * cache_.options().kv_heads + kv_head)];
+    double& sum = sum_[static_cast<std::size_t>(head)];
     float most = 0;
     for (std::size_t slot = 0; slot < position.size(); ++slot)
       if (position[slot] >= sinks_ && position[slot] < cache_.next() - recent_) most = std::max(most, weights[slot]);
@@ -33,10 +34,14 @@ class FarWeights final : public AttentionReceiver {
   const std::vector<double>& sum() const { return sum_; }
 
  private:
+  std::vector<float>& weights_of(int head) {
+    return weights_[static_cast<std::size_t>(cache_.geometry().kv_head_of(head))];
+  }
+
   const Cache& cache_;
   Position sinks_, recent_;
   std::vector<double> sum_;
-  std::vector<std::vector<float>> weights_;  // [kv_heads][slots], of the layer that runs
+  std::vector<std::vector<float>> weights_;  // [most KV heads of a layer][slots], of the layer that runs
   std::vector<float*> rows_;
 };
 

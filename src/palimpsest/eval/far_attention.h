@@ -10,7 +10,7 @@
 
 namespace palimpsest {
 
-// Of each (layer, KV head), [layers * kv_heads]: the greatest weight that a query of the group gives to a token that is
+// Of each KV head, [heads]: the greatest weight that a query of the group gives to a token that is
 // neither among the first `sinks` nor among the last `recent`, itself included; the mean over all queries that have
 // such tokens. (Their sum says less: a head that looks nothing up spreads its attention over all of them, one that
 // looks something up now and then rests on the sinks meanwhile.) The text is read with every token kept, on the CPU's

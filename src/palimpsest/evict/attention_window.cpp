@@ -45,8 +45,9 @@ void add_to_window(const Signals& signals, const SlotTable& table, MergedTokens&
 }
 
 void window_sum(const Signals& signals, const Cache& cache, int t, std::vector<float>& sum) {
-  const int heads = cache.options().kv_heads, first = signals.whole_layer() ? t / heads * heads : t;
-  const int tables = signals.whole_layer() ? heads : 1;
+  const int layer = cache.geometry().layer_of(t);
+  const int first = signals.whole_layer() ? cache.geometry().first_head(layer) : t;
+  const int tables = signals.whole_layer() ? cache.geometry().layer(layer).kv_heads : 1;
   sum.assign(static_cast<std::size_t>(cache.table(t).slots()), 0);
   for (int other = first; other < first + tables; ++other) {
     const SlotTable& table = cache.table(other);

@@ -101,24 +101,27 @@ const Plan& Evictor::plan(Cache& cache, int coming, Moment moment) {
 }
 
 void Evictor::share_budgets(const Cache& cache) {
-  const int heads = cache.options().kv_heads, layers = cache.options().layers;
-  assert(cache.tables() == layers * heads && budgets_.size() == static_cast<std::size_t>(layers * heads));
+  const HeadGeometry& geometry = cache.geometry();
+  assert(cache.tables() == geometry.heads() && budgets_.size() == static_cast<std::size_t>(geometry.heads()));
   std::ranges::fill(next_victim_, kUnknown);
   if (cache.live() <= method_.budget) {  // nothing has to leave
     std::ranges::fill(budgets_, method_.budget);
     return;
   }
   if (method_.split == "ada") {
-    for (int layer = 0; layer < layers; ++layer) share_by_scores(cache, layer * heads);
+    for (int layer = 0; layer < geometry.layers(); ++layer) share_by_scores(cache, layer);
     return;
   }
-  const auto of_layer = pyramid_budgets(method_.budget, method_.sinks() + method_.recent(), layers, cache.live());
-  for (std::size_t t = 0; t < budgets_.size(); ++t) budgets_[t] = of_layer[t / static_cast<std::size_t>(heads)];
+  const auto of_layer =
+      pyramid_budgets(method_.budget, method_.sinks() + method_.recent(), geometry.layers(), cache.live());
+  for (std::size_t t = 0; t < budgets_.size(); ++t)
+    budgets_[t] = of_layer[static_cast<std::size_t>(geometry.layer_of(static_cast<int>(t)))];
 }
 
-// Of one layer's heads, whose first table is `first`. What is protected is the same in all.
-void Evictor::share_by_scores(const Cache& cache, int first) {
-  const int heads = cache.options().kv_heads;
+// Of one layer's heads. What is protected is the same in all.
+void Evictor::share_by_scores(const Cache& cache, int layer) {
+  const int heads = cache.geometry().layer(layer).kv_heads, first = cache.geometry().first_head(layer);
+  if (heads == 0) return;
   std::vector<std::vector<float>> scores(static_cast<std::size_t>(heads));
   int stay = 0, live = 0;  // of all heads
   for (int h = 0; h < heads; ++h) {
@@ -294,16 +297,16 @@ void Evictor::save(ByteWriter& out) const {
 }
 
 void Evictor::load(ByteReader& in, const Cache& cache) {
-  const int heads = cache.options().kv_heads;
+  const HeadGeometry& geometry = cache.geometry();
   for (int t = 0; signals_.whole_layer() && t < cache.tables(); ++t)
-    in.require(alike(cache.table(t), cache.table(t / heads * heads), cache.options().mechanism),
+    in.require(alike(cache.table(t), cache.table(geometry.first_head(geometry.layer_of(t))), cache.options().mechanism),
                "heads of a layer that keep different tokens");
   if (!method_.splits_at_prompt_end()) return;
   std::vector<int> budgets = in.array<int>();
   const int least = method_.sinks() + method_.recent();
   in.require(budgets.size() == budgets_.size() && std::ranges::all_of(budgets, [&](int b) { return b > least; }) &&
                  std::accumulate(budgets.begin(), budgets.end(), 0LL) <=
-                     (method_.budget + static_cast<long long>(cache.options().layers)) * std::ssize(budgets),
+                     (method_.budget + static_cast<long long>(geometry.layers())) * std::ssize(budgets),
              "budgets of heads that do not fit");
   budgets_ = std::move(budgets);
 }

@@ -70,7 +70,7 @@ class Evictor {
 
  private:
   void share_budgets(const Cache& cache);
-  void share_by_scores(const Cache& cache, int first);
+  void share_by_scores(const Cache& cache, int layer);
   int victims(const SlotTable& table, int budget, int coming, Moment moment) const;
   Guard guard(const SlotTable& table, int budget) const;
   void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);

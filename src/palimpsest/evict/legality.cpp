@@ -308,10 +308,10 @@ constexpr auto kTable = std::to_array<Requirement>({
      }},
     {Scope::kTarget, "keys rotated again: exact type",
      [](C c) { return c.rule.rotation == Rotation::kRecompute || c.method.rerotate == Rerotate::kDelta; },
-     [](C c) { return kv_format(c.target->shape.type).elementwise(); },
+     [](C c) { return kv_format(c.target->shape.geometry.layer_with(0).key_type).elementwise(); },
      [](C c) {
        return fmt::format("cache type {} with rerotate {}: rotated keys would be rounded once more; use rerotate=fused",
-                          kv_format(c.target->shape.type).name, option(c, "rerotate"));
+                          kv_format(c.target->shape.geometry.layer_with(0).key_type).name, option(c, "rerotate"));
      }},
     {Scope::kTarget, "host pages", [](C c) { return !of_host_pages(c).empty(); },
      [](C c) { return c.target->shape.pages; },

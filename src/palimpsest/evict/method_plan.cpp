@@ -14,14 +14,14 @@ namespace {
 std::vector<int> head_budgets(const Candidate& of) {
   const Method& m = of.method;
   if (!m.evicts()) return {};
-  const CacheOptions& shape = of.target->shape;
+  const HeadGeometry& geometry = of.target->shape.geometry;
+  std::vector<int> heads;
+  for (int layer = 0; layer < geometry.layers(); ++layer) heads.push_back(geometry.layer(layer).kv_heads);
   const int recent = m.recent(0);  // a share is of what a head is given
   const int least = m.sinks() + recent + m.slack + m.refresh + 1 + (recent == 0 ? 1 : 0);
-  return split_budget(m.split == "duo" ? of.target->head_list : m.split, {.budget = m.budget,
-                                                                          .guarded = m.sinks() + m.recent(),
-                                                                          .layers = shape.layers,
-                                                                          .kv_heads = shape.kv_heads,
-                                                                          .least = least});
+  return split_budget(
+      m.split == "duo" ? of.target->head_list : m.split,
+      {.budget = m.budget, .guarded = m.sinks() + m.recent(), .heads = std::move(heads), .least = least});
 }
 
 CacheOptions cache_options(const Candidate& of) {
@@ -29,7 +29,8 @@ CacheOptions cache_options(const Candidate& of) {
   cache.mechanism = of.method.mechanism;
   cache.shared = of.signals.positions_only() && of.method.split == "uniform";
   cache.columns = of.signals.columns();
-  cache.head_floats = static_cast<int>(of.signals.head_floats(of.target->group, cache.head_dim));
+  cache.head_floats =
+      static_cast<int>(of.signals.head_floats(cache.geometry.max_group(), cache.geometry.max_key_width()));
   cache.track_rank = at_rank(of.rule.rotation) || of.rule.rank_distance;
   cache.rotated_half = of.rule.rotation == Rotation::kLate && of.method.rerotate == Rerotate::kCachedHalf;
   return cache;

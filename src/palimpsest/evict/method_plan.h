@@ -29,7 +29,6 @@ enum class Phase { kPrefill, kRepeat, kDecode };
 struct PlanTarget {
   // Heads and their dimensions, cache type, page size, and whether keys and values lie in host pages.
   CacheOptions shape = {};
-  int group = 1;  // query heads of a KV head
   PositionKind positions = PositionKind::kNone;
   int chunk = 512;             // tokens of a prompt that go through the model at once
   bool shares_steps = false;   // other sequences go through the model with it
@@ -79,7 +78,7 @@ class MethodPlan {
   Signals signals(Phase phase) const;
   const AttentionRule& rule() const { return rule_; }  // its head_window lies in the plan
   const CacheOptions& cache() const { return cache_; }
-  // Upper bounds, [layers * kv_heads]; empty: the method's budget for all. Where a prompt's end decides
+  // Upper bounds, [heads]; empty: the method's budget for all. Where a prompt's end decides
   // (Method::splits_at_prompt_end), those until then.
   const std::vector<int>& budgets() const { return budgets_; }
   // As long as a prompt goes on, no token has left a table after so many were read.

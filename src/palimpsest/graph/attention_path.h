@@ -21,10 +21,7 @@ class Step;  // graph/cpu/step.h
 // A cache's options with the model's shape; the rest is free.
 inline CacheOptions cache_shape(const Hyperparameters& hyper) {
   CacheOptions options;
-  options.layers = hyper.layers;
-  options.kv_heads = hyper.kv_heads;
-  options.head_dim = hyper.head_dim;
-  options.value_dim = hyper.value_dim;
+  options.geometry = hyper.geometry;
   return options;
 }
 
@@ -43,9 +40,9 @@ class AttentionPath {
   // value here share a graph.
   virtual std::uint64_t begin(const Step& step) = 0;
 
-  // Adds one layer's attention: q [head_dim, query_heads, tokens], k [head_dim, kv_heads, tokens] and
-  // v [value_dim, kv_heads, tokens], all f32, un-rotated, each head's row contiguous, tokens at any distance ->
-  // [value_dim * query_heads, tokens].
+  // Adds the attention of one layer that has KV heads: q [key_width, query_heads, tokens], k [key_width, kv_heads,
+  // tokens] and v [value_width, kv_heads, tokens], all f32, un-rotated, each head's row contiguous, tokens at any
+  // distance -> [value_width * query_heads, tokens].
   virtual ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) = 0;
 
   virtual std::size_t nodes_per_layer() const = 0;  // build() adds at most so many

@@ -209,7 +209,7 @@ void Decoder::check(std::size_t sequence) const {
   const Impl& d = *impl_;
   const auto misfit = d.path->misfit(static_cast<int>(sequence));
   if (!misfit) return;
-  const CacheType type = d.step.input()[sequence].cache->options().type;
+  const CacheType type = d.step.input()[sequence].cache->geometry().layer(misfit->layer).key_type;
   fail_misfit(*misfit, type, tensor_name(d.model->weights(), misfit->layer, misfit->value));
 }
 

@@ -84,17 +84,19 @@ class Builder {
   }
 
   ggml_tensor* attention(int i, const LayerWeights& l, ggml_tensor* x) {
+    const LayerGeometry& g = h_.geometry.layer(i);
+    if (g.kv_heads == 0) return x;
     ggml_tensor *q = nullptr, *k = nullptr, *v = nullptr;
     if (l.qkv != nullptr) {
       ggml_tensor* all = clamped(linear(l.qkv, l.qkv_bias, x));
-      const int q_rows = h_.query_heads * h_.head_dim, k_rows = h_.kv_heads * h_.head_dim;
-      q = heads(all, h_.head_dim, h_.query_heads);
-      k = heads(all, h_.head_dim, h_.kv_heads, q_rows);
-      v = heads(all, h_.value_dim, h_.kv_heads, q_rows + k_rows);
+      const int q_rows = g.query_heads * g.key_width, k_rows = g.kv_heads * g.key_width;
+      q = heads(all, g.key_width, g.query_heads);
+      k = heads(all, g.key_width, g.kv_heads, q_rows);
+      v = heads(all, g.value_width, g.kv_heads, q_rows + k_rows);
     } else {
-      q = heads(clamped(linear(l.q, l.q_bias, x)), h_.head_dim, h_.query_heads);
-      k = heads(clamped(linear(l.k, l.k_bias, x)), h_.head_dim, h_.kv_heads);
-      v = heads(clamped(linear(l.v, l.v_bias, x)), h_.value_dim, h_.kv_heads);
+      q = heads(clamped(linear(l.q, l.q_bias, x)), g.key_width, g.query_heads);
+      k = heads(clamped(linear(l.k, l.k_bias, x)), g.key_width, g.kv_heads);
+      v = heads(clamped(linear(l.v, l.v_bias, x)), g.value_width, g.kv_heads);
     }
     return path_.build(g_, i, normed_heads(q, l.q_norm), normed_heads(k, l.k_norm), v);
   }
@@ -102,7 +104,7 @@ class Builder {
   ggml_tensor* layer(int i, ggml_tensor* x) {
     const LayerWeights& l = w_.layers[i];
     ggml_tensor* in = norm(x, l.attention_norm);
-    ggml_tensor* mixed = attention(i, l, in);
+    ggml_tensor* mixed = attention(i, l, in);  // of a layer without KV heads `in` itself
     // After the last layer's attention only the rows whose logits are wanted go on.
     if (i + 1 == h_.layers && g_.row_ids != nullptr) {
       const bool one = in == x;
@@ -111,12 +113,17 @@ class Builder {
       x = ggml_get_rows(c_, x, ids);
       if (h_.parallel && l.feed_forward_norm.weight == nullptr) in = one ? x : ggml_get_rows(c_, in, ids);
     }
+    if (l.attention_output == nullptr) return l.down == nullptr ? x : add_feed_forward(l, x);
     ggml_tensor* added = norm(linear(l.attention_output, l.attention_bias, mixed), l.post_attention_norm);
     if (h_.parallel) {
       ggml_tensor* to = l.feed_forward_norm.weight == nullptr ? in : norm(x, l.feed_forward_norm);
       return ggml_add(c_, ggml_add(c_, feed_forward(l, to), x), added);
     }
     x = ggml_add(c_, added, x);
+    return l.down == nullptr ? x : add_feed_forward(l, x);
+  }
+
+  ggml_tensor* add_feed_forward(const LayerWeights& l, ggml_tensor* x) {
     return ggml_add(c_, norm(feed_forward(l, norm(x, l.feed_forward_norm)), l.post_feed_forward_norm), x);
   }
 

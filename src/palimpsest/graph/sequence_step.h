@@ -10,19 +10,19 @@
 
 namespace palimpsest {
 
-// Who wants to know of a step's keys, values and attention weights as they come.
+// Who wants to know of a step's keys, values and attention weights as they come. Heads are flat (cache/geometry.h).
 class AttentionReceiver {
  public:
   virtual ~AttentionReceiver() = default;
   // A head's keys and values of the step's new tokens, un-rotated, one row a token. Called once per head if
   // SequenceStep::births. Several threads call at a time, for different heads.
-  virtual void born(int layer, int kv_head, Rows keys, Rows values) = 0;
+  virtual void born(int head, Rows keys, Rows values) = 0;
   // A head's weights of this step are complete, and still in this thread's cache. Called once per head, layer by layer:
   // the heads of two layers may share their memory. Several threads call at a time, for different heads.
-  virtual void received(int layer, int kv_head) = 0;
-  // A query head's queries of the step's new tokens, un-rotated, one row a token. Called once per head if
-  // SequenceStep::queries. Threads as above; the heads of one group are told by one.
-  virtual void asked(int /*layer*/, int /*query_head*/, Rows /*queries*/) {}
+  virtual void received(int head) = 0;
+  // The queries of the step's new tokens of query head `member` of a KV head's group, un-rotated, one row a token.
+  // Called once per query head if SequenceStep::queries. Threads as above; the heads of one group are told by one.
+  virtual void asked(int /*head*/, int /*member*/, Rows /*queries*/) {}
 };
 
 // Layers [first, last) of the model.
@@ -37,7 +37,7 @@ struct SequenceStep {
   AttentionRule rule = {};
   std::span<const TokenId> tokens = {};
   bool all_logits = false;          // logits of every token, or of the last only
-  float* const* weights = nullptr;  // see AttentionStep::weights, [layers * kv_heads]; nullptr: not wanted
+  float* const* weights = nullptr;  // see AttentionStep::weights, [heads]; nullptr: not wanted
   float* const* sums = nullptr;     // AttentionStep::sums, likewise; only beside weights, and on the fast path
   int weights_queries = INT32_MAX;  // of so many of the last tokens' queries
   Received received_as = Received::kMean;

@@ -17,16 +17,28 @@ int ArchMetadata::optional(std::string_view key, int otherwise, std::int64_t mos
   return static_cast<int>(*value);
 }
 
-int ArchMetadata::same_for_all(std::string_view key, int layers, int otherwise) const {
-  if (!has(key)) return otherwise != 0 ? otherwise : required(key);
-  if (!file_.is_array(name(key))) return optional(key, otherwise);
+std::vector<int> ArchMetadata::of_layers(std::string_view key, int layers, bool differ,
+                                         std::vector<int> fallback) const {
+  if (!has(key) && !fallback.empty()) return fallback;
+  if (!has(key) || !file_.is_array(name(key))) return std::vector<int>(static_cast<std::size_t>(layers), required(key));
   const auto values = *file_.integers(name(key));
   if (static_cast<int>(values.size()) != layers || values.empty())
     fail("{}: key {} has {} values for {} layers: damaged", file_.path(), name(key), values.size(), layers);
-  for (const std::int64_t v : values)
-    if (v != values.front() || v < 1 || v > kMost)
+  std::vector<int> out;
+  for (const std::int64_t v : values) {
+    if (!differ && v != values.front())
       fail("{}: key {} differs between layers, which is not supported; use another model", file_.path(), name(key));
-  return static_cast<int>(values.front());
+    if (v < (differ ? 0 : 1) || v > kMost)
+      fail("{}: key {} has the value {}, not within {}..{}: damaged", file_.path(), name(key), v, differ ? 0 : 1,
+           kMost);
+    out.push_back(static_cast<int>(v));
+  }
+  return out;
+}
+
+std::vector<int> ArchMetadata::of_layers(std::string_view key, int layers, bool differ, int fallback) const {
+  if (fallback == 0) return of_layers(key, layers, differ);
+  return of_layers(key, layers, differ, std::vector<int>(static_cast<std::size_t>(layers), fallback));
 }
 
 double ArchMetadata::number(std::string_view key, double otherwise, double least, double most) const {

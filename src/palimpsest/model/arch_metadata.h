@@ -24,8 +24,10 @@ class ArchMetadata {
   // All throw Error for a key that is mistyped or out of range.
   int required(std::string_view key, std::int64_t most = kMost) const;  // and for one that is missing
   int optional(std::string_view key, int otherwise, std::int64_t most = kMost, std::int64_t least = 1) const;
-  // An integer, or an array with one for each layer: all must be equal. `otherwise` 0: it must be there.
-  int same_for_all(std::string_view key, int layers, int otherwise) const;
+  // One number for each layer, from an integer or an array of as many. Unless `differ` all must be equal, and at least
+  // 1. Without the key `fallback`, of one for all or one for each; empty or 0: the key must be there.
+  std::vector<int> of_layers(std::string_view key, int layers, bool differ, std::vector<int> fallback = {}) const;
+  std::vector<int> of_layers(std::string_view key, int layers, bool differ, int fallback) const;
   double number(std::string_view key, double otherwise, double least, double most) const;
   bool flag(std::string_view key, bool otherwise) const;
   std::string text(std::string_view key, const std::string& otherwise) const;

@@ -50,6 +50,7 @@ struct TinyShape {
   int rope_dims = -1;  // -1: all
   bool tied = true;
   int experts = 0, experts_used = 0;
+  std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};  // [layers], where layers differ
   std::vector<ExtraKey> keys = {};
 };
 
@@ -79,6 +80,9 @@ struct Family {
   Presence feed_forward_bias = Presence::kNo;  // of up and down
   Presence experts = Presence::kNo;            // a mixture of experts in place of it
   bool parallel = false;                       // attention and feed-forward read the same x
+  // Layers may differ in heads and feed-forward width. 0 KV heads: attention is one product, attn_output, as long as
+  // there are query heads, else there is none; width 0: no feed-forward.
+  bool layers_differ = false;
   // The ends.
   bool scaled_embedding = false;          // times sqrt(width)
   Presence output = Presence::kOptional;  // output.weight; else the embedding serves twice

@@ -1,5 +1,6 @@
 #include "palimpsest/model/hyperparameters.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -30,13 +31,13 @@ std::vector<float> read_factors(const GgufFile& file, std::string_view name, int
 
 RopeOptions read_rope(const GgufFile& file, const ArchMetadata& keys, const Family& family, const Hyperparameters& h,
                       int context) {
+  const int width = h.geometry.max_key_width();
   RopeOptions rope;
   rope.kind = family.rope;
-  rope.dims =
-      family.rope == RopeKind::kNone ? 0 : keys.optional("rope.dimension_count", h.head_dim, ArchMetadata::kMost, 0);
-  if (rope.dims % 2 != 0 || rope.dims > h.head_dim)
+  rope.dims = family.rope == RopeKind::kNone ? 0 : keys.optional("rope.dimension_count", width, ArchMetadata::kMost, 0);
+  if (rope.dims % 2 != 0 || rope.dims > width)
     fail("{}: rope.dimension_count is {}; it must be even and at most the head dimension {}", file.path(), rope.dims,
-         h.head_dim);
+         width);
   if (rope.dims == 0) rope.kind = RopeKind::kNone;  // nothing turns: NoPE
   rope.base = keys.number("rope.freq_base", 10000.0, 1.0, 1e15);
   rope.original_context = keys.optional("rope.scaling.original_context_length", h.trained_context, INT32_MAX);
@@ -69,6 +70,28 @@ RopeOptions read_rope(const GgufFile& file, const ArchMetadata& keys, const Fami
   return rope;
 }
 
+// Keys and values are as wide in all layers; heads may differ where the family's do.
+HeadGeometry read_geometry(const ArchMetadata& keys, const Family& family, const Hyperparameters& h) {
+  const auto query_heads = keys.of_layers("attention.head_count", h.layers, family.layers_differ);
+  const auto kv_heads = keys.of_layers("attention.head_count_kv", h.layers, family.layers_differ, query_heads);
+  const int most = std::ranges::max(query_heads);
+  if (!keys.has("attention.key_length") && (most == 0 || h.width % most != 0))
+    fail("{}: a width of {} cannot be shared out over {} heads: damaged", keys.file().path(), h.width, most);
+  const int key_width = keys.optional("attention.key_length", most == 0 ? 0 : h.width / most, 4096);
+  const int value_width = keys.optional("attention.value_length", key_width, 4096);
+  std::vector<LayerGeometry> layers;
+  for (std::size_t i = 0; i < query_heads.size(); ++i)
+    layers.push_back(
+        {.kv_heads = kv_heads[i], .query_heads = query_heads[i], .key_width = key_width, .value_width = value_width});
+  try {
+    HeadGeometry geometry(std::move(layers));
+    if (geometry.heads() == 0) fail("no layer has attention");
+    return geometry;
+  } catch (const Error& e) {
+    fail("{}: {}", keys.file().path(), e.what());
+  }
+}
+
 void read_feed_forward(const ArchMetadata& keys, const Family& family, Hyperparameters& h) {
   h.experts = keys.optional("expert_count", 0, 4096, 0);
   if (h.experts > 0 && family.experts == Presence::kNo)
@@ -76,16 +99,15 @@ void read_feed_forward(const ArchMetadata& keys, const Family& family, Hyperpara
          family.architecture);
   if (h.experts == 0 && family.experts == Presence::kYes) keys.required("expert_count");
   if (h.experts == 0) {
-    h.feed_forward = keys.same_for_all("feed_forward_length", h.layers, 0);
+    h.feed_forward = keys.of_layers("feed_forward_length", h.layers, family.layers_differ);
     return;
   }
   h.experts_used = keys.required("expert_used_count");
   if (h.experts_used > h.experts)
     fail("{}: {} of {} experts are to be used: damaged", keys.file().path(), h.experts_used, h.experts);
-  h.expert_feed_forward = keys.has("expert_feed_forward_length")
-                              ? keys.required("expert_feed_forward_length")
-                              : keys.same_for_all("feed_forward_length", h.layers, 0);
-  h.feed_forward = keys.same_for_all("feed_forward_length", h.layers, h.expert_feed_forward);
+  h.feed_forward =
+      keys.of_layers("feed_forward_length", h.layers, false, keys.optional("expert_feed_forward_length", 0));
+  h.expert_feed_forward = keys.optional("expert_feed_forward_length", h.feed_forward.front());
 }
 
 }  // namespace
@@ -116,23 +138,14 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family,
   h.layers = keys.required("block_count", 4096);
   h.width = keys.required("embedding_length");
   h.trained_context = keys.required("context_length", INT32_MAX);
-  h.query_heads = keys.same_for_all("attention.head_count", h.layers, 0);
-  h.kv_heads = keys.same_for_all("attention.head_count_kv", h.layers, h.query_heads);
-  if (h.query_heads % h.kv_heads != 0)
-    fail("{}: {} query heads cannot be shared out over {} key/value heads: damaged", file.path(), h.query_heads,
-         h.kv_heads);
-  if (!keys.has("attention.key_length") && h.width % h.query_heads != 0)
-    fail("{}: a width of {} cannot be shared out over {} heads: damaged", file.path(), h.width, h.query_heads);
-  h.head_dim = keys.optional("attention.key_length", h.width / h.query_heads, 4096);
-  h.value_dim = keys.optional("attention.value_length", h.head_dim, 4096);
+  h.geometry = read_geometry(keys, family, h);
   const char* const epsilon =
       family.norm == Norm::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
   if (!keys.has(epsilon)) fail("{}: key {} is missing; convert the model again", file.path(), keys.name(epsilon));
   h.norm_epsilon = static_cast<float>(keys.number(epsilon, 0.0, 0.0, 1.0));
-  h.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(h.head_dim)));
+  h.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(h.geometry.max_key_width())));
   read_feed_forward(keys, family, h);
   h.rope = read_rope(file, keys, family, h, context);
-  h.windows.assign(static_cast<std::size_t>(h.layers), INT32_MAX);
   h.parallel = family.parallel;
   if (family.learned_positions == Presence::kYes ||
       (family.learned_positions == Presence::kOptional && file.find("position_embd.weight") != nullptr))

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/cache/geometry.h"
 #include "palimpsest/core/attention_rule.h"
 #include "palimpsest/core/rope_options.h"
 
@@ -15,32 +16,28 @@ namespace palimpsest {
 struct Hyperparameters {
   std::string architecture;  // GGUF general.architecture
   std::string name;          // general.name, or the synthetic shape
-  int vocabulary = 0, width = 0, layers = 0, feed_forward = 0;
-  int query_heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
+  int vocabulary = 0, width = 0, layers = 0;
+  HeadGeometry geometry;               // each layer's heads and its window
+  std::vector<int> feed_forward = {};  // [layers] width of its hidden rows; 0: the layer has none
   int trained_context = 0;
   float norm_epsilon = 1e-5F;
-  float attention_scale = 0;  // 1/sqrt(head_dim) unless the model says otherwise
+  float attention_scale = 0;  // 1/sqrt(key width) unless the model says otherwise
   RopeOptions rope;
   std::optional<RopeOptions> local_rope = {};  // of layers with a window, if they turn in another way
-  std::vector<float> alibi = {};               // [query_heads] slopes; empty: no ALiBi
+  std::vector<float> alibi = {};               // [a layer's query heads] slopes; empty: no ALiBi
   int learned_positions = 0;                   // rows of the table of positions; 0: none
   float attention_soft_cap = 0;                // scores become cap * tanh(score / cap); 0: they stay
   float output_soft_cap = 0;                   // the same of logits
   float clamp_qkv = 0;                         // queries, keys and values are cut off at -clamp and clamp; 0: they stay
-  std::vector<std::int32_t> windows = {};      // [layers] tokens that a query of the layer sees, itself included;
-                                               // INT32_MAX: all. Empty: all layers see all
   bool parallel = false;                       // attention and feed-forward read the same x
   int experts = 0, experts_used = 0;           // of a mixture; 0: dense
   int expert_feed_forward = 0;
   std::size_t parameters = 0, weight_bytes = 0;
   std::string head_list;  // model.duo beside model.gguf: its streaming heads (budget/split.h); empty: there is none
 
-  std::int32_t window(int layer) const {
-    return windows.empty() ? INT32_MAX : windows[static_cast<std::size_t>(layer)];
-  }
   // Rotary tables: 0 is rope, 1 is local_rope.
   int ropes() const { return local_rope ? 2 : 1; }
-  int rope_of(int layer) const { return local_rope && window(layer) != INT32_MAX ? 1 : 0; }
+  int rope_of(int layer) const { return local_rope && geometry.layer(layer).window != INT32_MAX ? 1 : 0; }
   const RopeOptions& rope_table(int index) const { return index == 0 ? rope : *local_rope; }
   PositionKind positions() const;
 };

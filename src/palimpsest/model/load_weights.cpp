@@ -74,7 +74,8 @@ bool needs_no_slot(std::string_view name) {
 }
 
 std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperparameters& h) {
-  const bool packed = w.file.find("blk.0.attn_qkv.weight") != nullptr;
+  const int first = h.geometry.layer_of(0);  // that has attention
+  const bool packed = w.file.find("blk." + std::to_string(first) + ".attn_qkv.weight") != nullptr;
   std::vector<Use> uses;
   std::set<std::string_view> seen;
   for (const TensorSpec& spec : tensors_of(family, h, packed, w)) {

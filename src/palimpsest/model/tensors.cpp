@@ -43,12 +43,15 @@ class List {
     vector(w.output_bias, "output.bias", h_.vocabulary, f_.output_bias);
   }
 
-  void attention(LayerWeights& l, const std::string& blk, bool packed) {
-    const std::int64_t q = std::int64_t{h_.query_heads} * h_.head_dim, k = std::int64_t{h_.kv_heads} * h_.head_dim;
-    const std::int64_t v = std::int64_t{h_.kv_heads} * h_.value_dim,
-                       mixed = std::int64_t{h_.query_heads} * h_.value_dim;
+  void attention(LayerWeights& l, const LayerGeometry& g, const std::string& blk, bool packed) {
+    const std::int64_t q = std::int64_t{g.query_heads} * g.key_width, k = std::int64_t{g.kv_heads} * g.key_width;
+    const std::int64_t v = std::int64_t{g.kv_heads} * g.value_width,
+                       mixed = g.kv_heads == 0 ? h_.width : std::int64_t{g.query_heads} * g.value_width;
+    if (g.query_heads == 0) return;
     norm(l.attention_norm, blk + "attn_norm", h_.width, f_.attention_norm);
-    if (packed) {
+    if (g.kv_heads == 0) {
+      // one product
+    } else if (packed) {
       matrix(l.qkv, blk + "attn_qkv", h_.width, q + k + v);
       vector(l.qkv_bias, blk + "attn_qkv.bias", q + k + v, f_.qkv_bias);
     } else {
@@ -62,20 +65,22 @@ class List {
     const auto qk_norm = [&](NormWeights& slots, const std::string& name, std::int64_t heads) {
       const bool whole = f_.qk_norm == QkNorm::kWhole;
       const Presence presence = f_.qk_norm == QkNorm::kNone ? Presence::kNo : f_.qk_norm_presence;
-      norm(slots, blk + name, whole ? heads * h_.head_dim : h_.head_dim, presence, f_.qk_norm_bias,
+      norm(slots, blk + name, whole ? heads * g.key_width : g.key_width, presence, f_.qk_norm_bias,
            f_.qk_norm == QkNorm::kEachHead ? heads : 1);
     };
-    qk_norm(l.q_norm, "attn_q_norm", h_.query_heads);
-    qk_norm(l.k_norm, "attn_k_norm", h_.kv_heads);
+    if (g.kv_heads > 0) {
+      qk_norm(l.q_norm, "attn_q_norm", g.query_heads);
+      qk_norm(l.k_norm, "attn_k_norm", g.kv_heads);
+    }
     matrix(l.attention_output, blk + "attn_output", mixed, h_.width);
     vector(l.attention_bias, blk + "attn_output.bias", h_.width, f_.attention_bias);
     norm(l.post_attention_norm, blk + "post_attention_norm", h_.width, f_.post_norms);
   }
 
-  void feed_forward(LayerWeights& l, const std::string& blk) {
+  void feed_forward(LayerWeights& l, std::int64_t size, const std::string& blk) {
+    if (size == 0) return;
     norm(l.feed_forward_norm, blk + "ffn_norm", h_.width, f_.feed_forward_norm);
     norm(l.post_feed_forward_norm, blk + "post_ffw_norm", h_.width, f_.post_norms);
-    const std::int64_t size = h_.feed_forward;
     if (h_.experts > 0) {
       const std::int64_t own = h_.expert_feed_forward;
       matrix(l.router, blk + "ffn_gate_inp", h_.width, h_.experts);
@@ -108,8 +113,9 @@ std::vector<TensorSpec> tensors_of(const Family& family, const Hyperparameters& 
   weights.layers.assign(static_cast<std::size_t>(hyper.layers), {});
   for (int i = 0; i < hyper.layers; ++i) {
     const std::string blk = "blk." + std::to_string(i) + ".";
-    list.attention(weights.layers[static_cast<std::size_t>(i)], blk, packed_qkv);
-    list.feed_forward(weights.layers[static_cast<std::size_t>(i)], blk);
+    const auto at = static_cast<std::size_t>(i);
+    list.attention(weights.layers[at], hyper.geometry.layer(i), blk, packed_qkv);
+    list.feed_forward(weights.layers[at], hyper.feed_forward[at], blk);
   }
   return list.take();
 }

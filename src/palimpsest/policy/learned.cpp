@@ -8,7 +8,7 @@
 //
 // The file, in this byte order (little-endian machines):
 //   "PLMPSCOR" version byte-order fingerprint:u64 | layers kv_heads head_dim value_dim: i32 | count:u64 weights: f32
-//   [layers * kv_heads][3 + head_dim + value_dim] | checksum of all before it: u64
+//   [KV heads of all layers][3 + head_dim + value_dim] | checksum of all before it: u64
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -64,7 +64,7 @@ std::vector<float> read_scorer(const std::string& path, const PolicyModel& model
   for (const int expected : {model.layers, model.kv_heads, model.head_dim, model.value_dim})
     in.require(in.get<std::int32_t>() == expected, "its shape is not the model's");
   std::vector<float> weights = in.array<float>();
-  const auto heads = static_cast<std::size_t>(model.layers) * static_cast<std::size_t>(model.kv_heads);
+  const auto heads = static_cast<std::size_t>(model.heads);
   in.require(weights.size() == heads * static_cast<std::size_t>(3 + model.head_dim + model.value_dim),
              "it has another number of weights");
   for (const float w : weights) in.require(std::isfinite(w), "a weight is not a number");
@@ -91,7 +91,7 @@ class Learned final : public Policy {
   }
 
  private:
-  std::vector<float> weights_;  // [layers * KV heads][3 + head_dim + value_dim]
+  std::vector<float> weights_;  // [KV heads of all layers][3 + head_dim + value_dim]
 };
 
 }  // namespace

@@ -32,16 +32,17 @@ struct HeadView {
   std::span<const float> attention_sum = {};  // of all queries so far
   Rows keys = {}, values = {};                // one a token, empty unless asked for
   int fresh = 0;                              // tokens added since the last call
-  int table = 0;                              // layer * KV heads + head
+  int table = 0;                              // which head, counted over all layers
   ExpectedQueries queries = {};
 };
 
 // The model whose tokens are scored, for policies that were made for it (Signals::model).
 struct PolicyModel {
-  std::string path;               // of its file; empty: random weights
-  std::uint64_t fingerprint = 0;  // model/fingerprint.h
-  int layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
-  std::string scorer;  // Method::scorer: a file, or "auto"
+  std::string path;                                           // of its file; empty: random weights
+  std::uint64_t fingerprint = 0;                              // model/fingerprint.h
+  int layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0;  // kv_heads: of the layer that has most
+  int heads = 0;                                              // KV heads of all layers
+  std::string scorer;                                         // Method::scorer: a file, or "auto"
 };
 
 class Policy {

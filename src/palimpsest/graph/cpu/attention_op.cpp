@@ -35,7 +35,8 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   step_ = &step;
   milliseconds_ = 0;
   misfits_.clear();
-  for (const Call& call : calls_) scratch_.reserve(step.attention(call.layer), threads_);
+  for (const Call& call : calls_)
+    if (step.attention(call.layer).shape.kv_heads > 0) scratch_.reserve(step.attention(call.layer), threads_);
 
   // Made once for all heads and all layers that turn alike.
   const auto sequences = static_cast<std::size_t>(step.sequences());

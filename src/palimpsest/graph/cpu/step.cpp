@@ -13,22 +13,24 @@ Step::Step(const Hyperparameters& hyper, bool recompute) : hyper_(hyper), recomp
   for (int i = 0; i < hyper.layers; ++i) {
     const RopeOptions& rope = hyper.rope_table(hyper.rope_of(i));
     layers_[i].layer = i;
-    layers_[i].shape = {.query_heads = hyper.query_heads,
-                        .kv_heads = hyper.kv_heads,
-                        .head_dim = hyper.head_dim,
-                        .value_dim = hyper.value_dim,
+    const LayerGeometry& g = hyper.geometry.layer(i);
+    layers_[i].first_head = hyper.geometry.first_head(i);
+    layers_[i].shape = {.query_heads = g.query_heads,
+                        .kv_heads = g.kv_heads,
+                        .head_dim = g.key_width,
+                        .value_dim = g.value_width,
                         .scale = hyper.attention_scale,
                         .rope = rope.kind,
                         .rope_dims = rope.dims,
                         .alibi = hyper.alibi.empty() ? nullptr : hyper.alibi.data(),
                         .soft_cap = hyper.attention_soft_cap};
-    layers_[i].local = hyper.window(i);
+    layers_[i].local = g.window;
   }
 }
 
 int Step::first_layer(int rope) const {
   for (int layer = 0; layer < hyper_.layers; ++layer)
-    if (rope_of(layer) == rope) return layer;
+    if (rope_of(layer) == rope && hyper_.geometry.layer(layer).kv_heads > 0) return layer;
   return -1;
 }
 
@@ -98,8 +100,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
   for (const SequenceStep& s : sequences) {
     assert(s.cache != nullptr && s.rule.rotation == rotation);
     const CacheOptions& c = s.cache->options();
-    assert(c.layers == hyper_.layers && c.kv_heads == hyper_.kv_heads && c.head_dim == hyper_.head_dim &&
-           c.value_dim == hyper_.value_dim);
+    assert(c.geometry.layers() == hyper_.layers && c.geometry.heads() == hyper_.geometry.heads());
     assert((rotation != Rotation::kLate && rotation != Rotation::kRecompute) || c.track_rank);
     assert(!c.rotated_half || rotation == Rotation::kLate);
     static_cast<void>(c);
@@ -132,15 +133,17 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
   tokens_ = static_cast<int>(ids_.size());
 
   views_.resize(hyper_.layers * count);
-  weights_.assign(weights ? hyper_.layers * count * hyper_.kv_heads : 0, nullptr);
-  sums_.assign(sums ? hyper_.layers * count * hyper_.kv_heads : 0, nullptr);
+  const HeadGeometry& geometry = hyper_.geometry;
+  weights_.assign(weights ? geometry.heads() * count : 0, nullptr);
+  sums_.assign(sums ? geometry.heads() * count : 0, nullptr);
   for (int layer = 0; layer < hyper_.layers; ++layer) {
     AttentionStep& a = layers_[layer];
+    const std::size_t first = geometry.first_head(layer), heads = geometry.layer(layer).kv_heads;
     for (std::size_t i = 0; i < count; ++i) {
       views_[layer * count + i] = sequences[i].cache->view(layer);
       const auto hand_on = [&](float* const* from, std::vector<float*>& to) {
         if (from == nullptr) return;
-        std::copy_n(from + layer * hyper_.kv_heads, hyper_.kv_heads, &to[(layer * count + i) * hyper_.kv_heads]);
+        std::copy_n(from + first, heads, to.begin() + static_cast<std::ptrdiff_t>(first * count + i * heads));
       };
       hand_on(sequences[i].weights, weights_);
       hand_on(sequences[i].sums, sums_);
@@ -150,16 +153,17 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     a.cache = views_.data() + layer * count;
     a.tokens = ropes_[static_cast<std::size_t>(hyper_.rope_of(layer))].tokens.data();
     a.sequences = static_cast<int>(count);
-    a.weights = weights ? weights_.data() + layer * count * hyper_.kv_heads : nullptr;
-    a.sums = sums ? sums_.data() + layer * count * hyper_.kv_heads : nullptr;
+    a.weights = weights ? weights_.data() + first * count : nullptr;
+    a.sums = sums ? sums_.data() + first * count : nullptr;
     a.received = weights ? tell : nullptr;
     a.context = this;
   }
 }
 
 void Step::tell(void* step, int layer, int sequence, int kv_head) {
-  AttentionReceiver* const receiver = static_cast<Step*>(step)->input_[sequence].receiver;
-  if (receiver != nullptr) receiver->received(layer, kv_head);
+  const Step& self = *static_cast<const Step*>(step);
+  AttentionReceiver* const receiver = self.input_[sequence].receiver;
+  if (receiver != nullptr) receiver->received(self.hyper_.geometry.head(layer, kv_head));
 }
 
 bool Step::births() const {
@@ -171,22 +175,25 @@ void Step::tell_births(int layer, const Heads<const float>& k, const Heads<const
   for (int i = 0, turn = 0; i < sequences(); ++i) {
     if (!input_[i].births) continue;
     const StepTokens& tokens = attention(layer).tokens[i];
-    for (int head = 0; head < hyper_.kv_heads; ++head, ++turn)
+    const LayerGeometry& g = hyper_.geometry.layer(layer);
+    for (int head = 0; head < g.kv_heads; ++head, ++turn)
       if (turn % threads == thread)
-        input_[i].receiver->born(layer, head, {k.at(tokens.first, head), tokens.count, hyper_.head_dim, k.token_stride},
-                                 {v.at(tokens.first, head), tokens.count, hyper_.value_dim, v.token_stride});
+        input_[i].receiver->born(hyper_.geometry.head(layer, head),
+                                 {k.at(tokens.first, head), tokens.count, g.key_width, k.token_stride},
+                                 {v.at(tokens.first, head), tokens.count, g.value_width, v.token_stride});
   }
 }
 
 void Step::tell_queries(int layer, const Heads<const float>& q, int thread, int threads) const {
-  const int group = hyper_.query_heads / hyper_.kv_heads;
+  const LayerGeometry& g = hyper_.geometry.layer(layer);
   for (int i = 0, turn = 0; i < sequences(); ++i) {
     if (!input_[i].queries) continue;
     const StepTokens& tokens = attention(layer).tokens[i];
-    for (int kv_head = 0; kv_head < hyper_.kv_heads; ++kv_head, ++turn)
-      for (int head = kv_head * group; turn % threads == thread && head < (kv_head + 1) * group; ++head)
-        input_[i].receiver->asked(layer, head,
-                                  {q.at(tokens.first, head), tokens.count, hyper_.head_dim, q.token_stride});
+    for (int head = 0; head < g.kv_heads; ++head, ++turn)
+      for (int member = 0; turn % threads == thread && member < g.group(); ++member)
+        input_[i].receiver->asked(
+            hyper_.geometry.head(layer, head), member,
+            {q.at(tokens.first, head * g.group() + member), tokens.count, g.key_width, q.token_stride});
   }
 }
 
@@ -205,7 +212,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   const std::span<const std::int32_t> windows = s.rule.head_window;
   if (s.rule.window > 0) out.window = s.rule.window;
   if (!windows.empty()) {
-    assert(windows.size() == static_cast<std::size_t>(hyper_.layers) * hyper_.kv_heads);
+    assert(windows.size() == static_cast<std::size_t>(hyper_.geometry.heads()));
     out.head_window = windows.data();
   }
   out.sinks = s.rule.sinks;

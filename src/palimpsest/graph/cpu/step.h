@@ -27,7 +27,7 @@ class Step {
   std::span<const std::int32_t> places() const { return places_; }  // of the tokens, if the model learned positions
   std::span<const std::int32_t> rows() const { return rows_; }      // tokens whose logits are wanted
 
-  // The model's rotary tables; one of each layer, and the first layer of each (-1: none has it).
+  // The model's rotary tables; one of each layer, and the first layer with heads of each (-1: none has it).
   int ropes() const { return hyper_.ropes(); }
   int rope_of(int layer) const { return hyper_.rope_of(layer); }
   int first_layer(int rope) const;
@@ -69,7 +69,7 @@ class Step {
   std::vector<std::int32_t> rows_, places_;
   std::vector<Buffers> buffers_;
   std::vector<LayerView> views_;       // [layers][sequences]
-  std::vector<float*> weights_;        // [layers][sequences][kv_heads], if any sequence wants them
+  std::vector<float*> weights_;        // [layers][sequences][KV heads], if any sequence wants them
   std::vector<float*> sums_;           // likewise
   std::vector<AttentionStep> layers_;  // [layers]
 };

@@ -38,9 +38,9 @@ int ranks_asked_for(const Step& step, int sequence) {
   if (shape.rotation == Rotation::kNever) return 0;
   int most = at_rank(shape, t) ? cache.live() : 0;
   if (!t.two_query) return most;
-  for (int layer = 0; layer < (alike(cache, t) ? 1 : cache.options().layers); ++layer) {
+  for (int layer = 0; layer < cache.geometry().layers(); ++layer) {
     const AttentionStep& a = step.attention(layer);
-    for (int h = 0; h < shape.kv_heads; ++h)
+    for (int h = 0; h < a.shape.kv_heads; ++h)
       most = std::max(most, 1 + sink_rank(t, *a.cache[sequence].head[h].slots, a.window(sequence, h), t.count - 1));
   }
   return most;
@@ -111,12 +111,12 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
     s.at_rank = at_rank(a.shape, tokens);
     const TableNeeds needs = {.tokens = tokens.count,
                               .span = span_of(cache),
-                              .heads = one ? 1 : a.shape.kv_heads,
+                              .shared = one,
                               .two_query = tokens.two_query,
                               .turned = a.shape.rotation != Rotation::kNever,
                               .query_ranks = s.at_rank,
                               .key_ranks = a.shape.rotation == Rotation::kLate};
-    make_tables(c, needs, one, s);
+    make_tables(c, needs, s);
     if (a.shape.rotation == Rotation::kAtWrite && !s.at_rank)
       for (Turn& place : inputs->place)
         if (place.cos == nullptr) place = new_turn(c, a.shape, graph.tokens);
@@ -126,10 +126,14 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
 }
 
 // One for all layers with the same window, if their slots are alike too; else each has its own.
-void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, bool shared, Sequence& sequence) const {
+void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, Sequence& sequence) const {
   for (int layer = 0; layer < layers_; ++layer) {
-    const std::int32_t local = step_->attention(layer).local;
-    const auto same = [&](const Table& t) { return shared && step_->attention(t.layer).local == local; };
+    const AttentionStep& a = step_->attention(layer);
+    if (a.shape.kv_heads == 0) {
+      sequence.table_of.push_back(-1);
+      continue;
+    }
+    const auto same = [&](const Table& t) { return needs.shared && step_->attention(t.layer).local == a.local; };
     const auto known = std::ranges::find_if(sequence.tables, same);
     sequence.table_of.push_back(static_cast<int>(known - sequence.tables.begin()));
     if (known != sequence.tables.end()) continue;
@@ -140,7 +144,8 @@ void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, bool sh
 PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& needs, int layer) const {
   Table table;
   table.layer = layer;
-  const AttentionShape& shape = step_->attention(0).shape;
+  const AttentionShape& shape = step_->attention(layer).shape;
+  const std::int64_t heads = needs.heads(shape);
   table.in = new_table_inputs(c, shape, needs);
   table.span = needs.span;
   const auto rows = [&](ggml_tensor* ranks, std::int64_t b, std::int64_t cc, std::int64_t d) {
@@ -151,9 +156,9 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& 
     const Turn& known = ranks_[step_->rope_of(layer)].rows();
     return Turn{of(known.cos), of(known.sin)};
   };
-  table.query = rows(table.in.query_ranks, 1, needs.heads, needs.tokens);
-  table.sink_query = rows(table.in.sink_ranks, 1, needs.heads, needs.tokens);
-  table.keys = rows(table.in.key_ranks, needs.span, needs.heads, 1);
+  table.query = rows(table.in.query_ranks, 1, heads, needs.tokens);
+  table.sink_query = rows(table.in.sink_ranks, 1, heads, needs.tokens);
+  table.keys = rows(table.in.key_ranks, needs.span, heads, 1);
   return table;
 }
 
@@ -179,21 +184,20 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
 
 void PortablePath::finish(DecoderGraph& graph, const Step& step) {
   const auto& inputs = static_cast<const Inputs&>(*graph.path_inputs);
-  for (int layer = 0; layer < static_cast<int>(inputs.born.size()); ++layer) {
+  for (const Born& born : inputs.born) {
     const auto rows = [](const ggml_tensor* t, std::vector<float>& memory) -> Heads<const float> {
       memory.resize(static_cast<std::size_t>(ggml_nelements(t)));
       ggml_backend_tensor_get(t, memory.data(), 0, memory.size() * sizeof(float));
       return {memory.data(), t->ne[0] * t->ne[1], t->ne[0]};
     };
-    const auto& [k, v] = inputs.born[layer];
-    step.tell_births(layer, rows(k, born_keys_), rows(v, born_values_), 0, 1);
+    step.tell_births(born.layer, rows(born.keys, born_keys_), rows(born.values, born_values_), 0, 1);
   }
   for (int i = 0; i < step.sequences(); ++i) {
     const Sequence& s = inputs.sequences[i];
-    for (int layer = 0; layer < static_cast<int>(s.weights.size()); ++layer) {
+    for (const auto& [layer, weights] : s.weights) {
       const AttentionStep& a = step.attention(layer);
-      received_.resize(static_cast<std::size_t>(ggml_nelements(s.weights[layer])));
-      ggml_backend_tensor_get(s.weights[layer], received_.data(), 0, received_.size() * sizeof(float));
+      received_.resize(static_cast<std::size_t>(ggml_nelements(weights)));
+      ggml_backend_tensor_get(weights, received_.data(), 0, received_.size() * sizeof(float));
       for (int head = 0; head < a.shape.kv_heads; ++head) {
         float* out = a.weights[i * a.shape.kv_heads + head];
         if (out == nullptr) continue;

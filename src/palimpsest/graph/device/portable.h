@@ -44,16 +44,21 @@ class PortablePath final : public AttentionPath {
   };
   struct Sequence {
     std::vector<Table> tables;
-    std::vector<int> table_of;          // [layers]
-    bool at_rank = false;               // queries turn by rank, else by position
-    std::vector<ggml_tensor*> weights;  // [layers] f32 [1, span, kv_heads]: sums over the group; empty: not wanted
+    std::vector<int> table_of;  // [layers]
+    bool at_rank = false;       // queries turn by rank, else by position
+    // Of each layer with heads, f32 [1, span, kv_heads]: sums over the group; empty: not wanted.
+    std::vector<std::pair<int, ggml_tensor*>> weights;
 
     const Table& table(int layer) const { return tables[table_of[layer]]; }
+  };
+  struct Born {  // a layer's keys and values as they came
+    int layer;
+    ggml_tensor *keys, *values;
   };
   struct Inputs final : PathInputs {  // of one graph
     std::vector<Turn> place;          // [ropes] of all tokens, by position
     std::vector<Sequence> sequences;
-    std::vector<std::pair<ggml_tensor*, ggml_tensor*>> born;  // [layers] k and v as they came; empty: not wanted
+    std::vector<Born> born;  // empty: not wanted
   };
   struct Rows {  // of a layer's tokens; placed: rotated by position
     ggml_tensor *q, *k, *v, *placed_q, *placed_k;
@@ -61,10 +66,10 @@ class PortablePath final : public AttentionPath {
 
   PortableStorage& storage_of(const SequenceStep& sequence) const;
   void make_inputs(DecoderGraph& graph) const;
-  void make_tables(ggml_context* context, const TableNeeds& needs, bool shared, Sequence& sequence) const;
+  void make_tables(ggml_context* context, const TableNeeds& needs, Sequence& sequence) const;
   Table make_table(ggml_context* context, const TableNeeds& needs, int layer) const;
   ggml_tensor* attend(DecoderGraph& graph, int layer, int sequence, const Rows& rows) const;
-  void collect_weights(DecoderGraph& graph, Sequence& inputs, ggml_tensor* weights, int queries) const;
+  void collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights, int queries) const;
   ggml_tensor* exact(ggml_context* context, ggml_tensor* stored) const;
 
   int layers_;

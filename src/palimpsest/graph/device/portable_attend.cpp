@@ -30,7 +30,7 @@ ggml_tensor* rotated_by_head(ggml_context* c, ggml_tensor* x, const Turn& turn, 
 }  // namespace
 
 ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) {
-  if (layer == 0) make_inputs(graph);
+  if (graph.path_inputs == nullptr) make_inputs(graph);
   ggml_context* c = graph.context.get();
   auto& inputs = static_cast<Inputs&>(*graph.path_inputs);
   const AttentionStep& a = step_->attention(layer);
@@ -42,7 +42,7 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
       ggml_set_output(x);
       if (x->view_src != nullptr) ggml_set_output(x->view_src);
     }
-    inputs.born.emplace_back(k, v);
+    inputs.born.push_back({layer, k, v});
   }
   if (a.shape.rotation != Rotation::kNever && a.shape.rope == RopeKind::kPairs) {
     q = neighbours_to_halves(c, q, dims);
@@ -127,7 +127,7 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   ggml_tensor* weights =
       ggml_soft_max_ext(c, ggml_reshape_4d(c, scores, span, count, group, heads), table.in.mask, scale, 0.0F);
   if (step_->input()[sequence].weights != nullptr)
-    collect_weights(graph, in, weights, step_->input()[sequence].weights_queries);
+    collect_weights(graph, in, layer, weights, step_->input()[sequence].weights_queries);
 
   ggml_tensor* mixed = ggml_mul_mat(c, exact(c, values), ggml_reshape_3d(c, weights, span, count * group, heads));
   ggml_prec_set_acc(mixed, GGML_PREC_F32);
@@ -139,7 +139,8 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
 }
 
 // weights [span, tokens, group, heads] -> sums over the last queries and the group, an output of the graph.
-void PortablePath::collect_weights(DecoderGraph& graph, Sequence& inputs, ggml_tensor* weights, int queries) const {
+void PortablePath::collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights,
+                                   int queries) const {
   ggml_context* c = graph.context.get();
   const std::int64_t span = weights->ne[0], tokens = weights->ne[1], group = weights->ne[2], heads = weights->ne[3];
   const std::int64_t count = std::min<std::int64_t>(queries, tokens);
@@ -149,7 +150,7 @@ void PortablePath::collect_weights(DecoderGraph& graph, Sequence& inputs, ggml_t
   ggml_tensor* sums = ggml_sum_rows(c, ggml_reshape_3d(c, columns, count * group, span, heads));
   ggml_set_output(sums);
   ggml_build_forward_expand(graph.graph, sums);
-  inputs.weights.push_back(sums);
+  inputs.weights.emplace_back(layer, sums);
 }
 
 }  // namespace palimpsest

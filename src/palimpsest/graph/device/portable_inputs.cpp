@@ -26,7 +26,7 @@ void set(ggml_tensor* t, const std::vector<T>& values) {
 }  // namespace
 
 TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs) {
-  const std::int64_t tokens = needs.tokens, span = needs.span, heads = needs.heads;
+  const std::int64_t tokens = needs.tokens, span = needs.span, heads = needs.heads(shape);
   TableInputs in;
   in.key_rows = input(context, GGML_TYPE_I64, tokens, heads);
   in.value_rows = input(context, GGML_TYPE_I64, shape.value_dim * tokens, heads);

@@ -67,19 +67,19 @@ ggml_type ggml_type_of(CacheType type) {
 
 PortableStorage::PortableStorage(const CacheOptions& cache, ggml_backend_t backend) : shape_(cache), backend_(backend) {
   assert(!cache.pages);
-  origin_.resize(cache.shared ? 1 : static_cast<std::size_t>(cache.layers * cache.kv_heads));
+  origin_.resize(cache.shared ? 1 : static_cast<std::size_t>(cache.geometry.heads()));
   check_device();
 }
 
 void PortableStorage::check_device() const {
   const ggml_context_ptr context(ggml_init({16 * ggml_tensor_overhead(), nullptr, true}));
   ggml_context* c = context.get();
-  const ggml_type type = ggml_type_of(shape_.type);
-  ggml_tensor* keys = ggml_new_tensor_3d(c, type, shape_.head_dim, kGranule, shape_.kv_heads);
-  ggml_tensor* rows = ggml_new_tensor_3d(c, GGML_TYPE_F32, shape_.head_dim, 1, shape_.kv_heads);
+  const LayerGeometry& g = shape_.geometry.layer(0);
+  const ggml_type type = ggml_type_of(g.key_type);
+  ggml_tensor* keys = ggml_new_tensor_3d(c, type, g.key_width, kGranule, shape_.geometry.max_kv_heads());
+  ggml_tensor* rows = ggml_new_tensor_3d(c, GGML_TYPE_F32, g.key_width, 1, shape_.geometry.max_kv_heads());
   ggml_tensor* ids = ggml_new_tensor_2d(c, GGML_TYPE_I64, 1, 1);
-  ggml_tensor* part =
-      ggml_view_3d(c, keys, shape_.head_dim, kGranule / 2, shape_.kv_heads, keys->nb[1], keys->nb[2], 0);
+  ggml_tensor* part = ggml_view_3d(c, keys, g.key_width, kGranule / 2, keys->ne[2], keys->nb[1], keys->nb[2], 0);
   for (const ggml_tensor* op : {ggml_set_rows(c, keys, rows, ids), ggml_cast(c, part, GGML_TYPE_F32),
                                 ggml_cont(c, part), ggml_cpy(c, ggml_cont(c, part), part)})
     if (!ggml_backend_supports_op(backend_, op))
@@ -87,13 +87,13 @@ void PortableStorage::check_device() const {
            ggml_backend_name(backend_), ggml_type_name(type), ggml_op_desc(op));
 }
 
-PortableStorage::Layer PortableStorage::make_layer(int capacity) const {
+PortableStorage::Layer PortableStorage::make_layer(const LayerGeometry& g, int capacity) const {
   Layer layer;
   layer.context.reset(ggml_init({2 * ggml_tensor_overhead(), nullptr, true}));
   if (!layer.context) fail("no memory for a cache's tables");
-  const ggml_type type = ggml_type_of(shape_.type);
-  layer.keys = ggml_new_tensor_3d(layer.context.get(), type, shape_.head_dim, capacity, shape_.kv_heads);
-  layer.values = ggml_new_tensor_3d(layer.context.get(), type, capacity, shape_.value_dim, shape_.kv_heads);
+  layer.keys = ggml_new_tensor_3d(layer.context.get(), ggml_type_of(g.key_type), g.key_width, capacity, g.kv_heads);
+  layer.values =
+      ggml_new_tensor_3d(layer.context.get(), ggml_type_of(g.value_type), capacity, g.value_width, g.kv_heads);
   layer.buffer.reset(ggml_backend_alloc_ctx_tensors(layer.context.get(), backend_));
   if (layer.buffer) ggml_backend_buffer_clear(layer.buffer.get(), 0);
   return layer;
@@ -105,9 +105,12 @@ void PortableStorage::reserve(int slots) {
   if (slots <= capacity_) return;
   const int capacity = (slots + kGranule - 1) / kGranule * kGranule;
   lost_ = true;  // until all layers are there
-  layers_.resize(static_cast<std::size_t>(shape_.layers));
-  for (Layer& old : layers_) {
-    Layer layer = make_layer(capacity);
+  layers_.resize(static_cast<std::size_t>(shape_.geometry.layers()));
+  for (int i = 0; i < shape_.geometry.layers(); ++i) {
+    const LayerGeometry& g = shape_.geometry.layer(i);
+    if (g.kv_heads == 0) continue;
+    Layer& old = layers_[static_cast<std::size_t>(i)];
+    Layer layer = make_layer(g, capacity);
     if (!layer.buffer) {
       cleared();
       lost_ = true;
@@ -116,8 +119,8 @@ void PortableStorage::reserve(int slots) {
     }
     if (old.buffer) {
       Copies copies(backend_, 2);
-      copies.add(old.keys, 0, layer.keys, 0, {shape_.head_dim, capacity_, shape_.kv_heads});
-      copies.add(old.values, 0, layer.values, 0, {capacity_, shape_.value_dim, shape_.kv_heads});
+      copies.add(old.keys, 0, layer.keys, 0, {g.key_width, capacity_, g.kv_heads});
+      copies.add(old.values, 0, layer.values, 0, {capacity_, g.value_width, g.kv_heads});
       copies.run();
     }
     bytes_ += ggml_backend_buffer_get_size(layer.buffer.get());
@@ -169,24 +172,27 @@ std::vector<PortableStorage::Run> PortableStorage::runs_of(int table) const {
 // Moves go downwards and keep their order, so that a run never reads what an earlier one wrote.
 void PortableStorage::carry_out() {
   if (!any_moved_) return;
-  const std::size_t heads = shape_.shared ? 1 : static_cast<std::size_t>(shape_.kv_heads);
-  std::vector<std::vector<Run>> runs(heads);
+  std::vector<std::vector<Run>> runs;  // of a layer's tables
   for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
-    std::size_t count = 0;
-    for (std::size_t h = 0; h < heads; ++h) {
-      if (i == 0 || !shape_.shared) runs[h] = runs_of(static_cast<int>(i * heads + h));
-      count += runs[h].size();
+    const LayerGeometry& g = shape_.geometry.layer(i);
+    if (runs.empty() || !shape_.shared) {
+      runs.clear();
+      const int first = shape_.shared ? 0 : shape_.geometry.first_head(i);
+      for (int t = first; t < first + (shape_.shared ? 1 : g.kv_heads); ++t) runs.push_back(runs_of(t));
     }
+    std::size_t count = 0;
+    for (const auto& of_table : runs) count += of_table.size();
+    if (g.kv_heads == 0) continue;
     if (count == 0) continue;
     ggml_tensor *k = keys(i), *v = values(i);
     Copies copies(backend_, 2 * count);
-    const std::int64_t together = shape_.shared ? shape_.kv_heads : 1;
-    for (std::size_t h = 0; h < heads; ++h)
+    const std::int64_t together = shape_.shared ? g.kv_heads : 1;
+    for (std::size_t h = 0; h < runs.size(); ++h)
       for (const Run& run : runs[h]) {
         copies.add(k, h * k->nb[2] + run.from * k->nb[1], k, h * k->nb[2] + run.to * k->nb[1],
-                   {shape_.head_dim, run.count, together});
+                   {g.key_width, run.count, together});
         copies.add(v, h * v->nb[2] + run.from * v->nb[0], v, h * v->nb[2] + run.to * v->nb[0],
-                   {run.count, shape_.value_dim, together});
+                   {run.count, g.value_width, together});
       }
     copies.run();
   }

@@ -48,7 +48,7 @@ class PortableStorage final : public CacheStorage {
   struct Run {  // neighbours that move together
     int from, to, count;
   };
-  Layer make_layer(int capacity) const;
+  Layer make_layer(const LayerGeometry& geometry, int capacity) const;
   void check_device() const;
   std::vector<Run> runs_of(int table) const;
 

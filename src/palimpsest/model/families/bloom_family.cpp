@@ -17,7 +17,8 @@ const Family kBloomFamily = {
     .feed_forward = FeedForward::kPlain,
     .activation = Activation::kGelu,
     .feed_forward_bias = Presence::kYes,
-    .read = [](const ArchMetadata&, Hyperparameters& h) { h.alibi = alibi_slopes(h.query_heads, 8.0); },
+    .read = [](const ArchMetadata&,
+               Hyperparameters& h) { h.alibi = alibi_slopes(h.geometry.layer(0).query_heads, 8.0); },
     .tiny = {.kv_heads = 8},
 };
 

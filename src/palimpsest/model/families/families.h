@@ -10,6 +10,7 @@
 namespace palimpsest {
 
 extern const Family kBloomFamily;
+extern const Family kDeciFamily;
 extern const Family kGemmaFamily;
 extern const Family kGemma2Family;
 extern const Family kGemma3Family;
@@ -19,6 +20,7 @@ extern const Family kGptNeoxFamily;
 extern const Family kLlamaFamily;
 extern const Family kMptFamily;
 extern const Family kOlmo2Family;
+extern const Family kOpenElmFamily;
 extern const Family kOptFamily;
 extern const Family kPhi3Family;
 extern const Family kQwen2Family;
@@ -27,9 +29,9 @@ extern const Family kQwen3MoeFamily;
 extern const Family kStableLmFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kBloomFamily,   &kGemmaFamily, &kGemma2Family,   &kGemma3Family,   &kGpt2Family, &kGptJFamily,
-    &kGptNeoxFamily, &kLlamaFamily, &kMptFamily,      &kOlmo2Family,    &kOptFamily,  &kPhi3Family,
-    &kQwen2Family,   &kQwen3Family, &kQwen3MoeFamily, &kStableLmFamily,
+    &kBloomFamily, &kDeciFamily,    &kGemmaFamily, &kGemma2Family, &kGemma3Family,   &kGpt2Family,
+    &kGptJFamily,  &kGptNeoxFamily, &kLlamaFamily, &kMptFamily,    &kOlmo2Family,    &kOpenElmFamily,
+    &kOptFamily,   &kPhi3Family,    &kQwen2Family, &kQwen3Family,  &kQwen3MoeFamily, &kStableLmFamily,
 };
 
 // Throws Error that names the architecture and lists the supported ones.

@@ -16,11 +16,12 @@ const Family kGemma2Family = {
     .output = Presence::kNo,
     .read =
         [](const ArchMetadata& keys, Hyperparameters& h) {
-          h.windows = keys.windows(h.layers, 4096, 2);
+          h.geometry = h.geometry.with_windows(keys.windows(h.layers, 4096, 2));
           h.attention_soft_cap = static_cast<float>(keys.number("attn_logit_softcapping", 50, 0, 1e6));
           h.output_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 30, 0, 1e6));
           // The 27B model divides by its width per head, which the file does not say.
-          if (h.layers == 46) h.attention_scale = 1 / std::sqrt(static_cast<float>(h.width / h.query_heads));
+          if (h.layers == 46)
+            h.attention_scale = 1 / std::sqrt(static_cast<float>(h.width / h.geometry.layer(0).query_heads));
         },
     .tiny = {.head_dim = 64,
              .layers = 4,

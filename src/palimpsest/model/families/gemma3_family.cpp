@@ -16,7 +16,7 @@ const Family kGemma3Family = {
     .scaled_embedding = true,
     .read =
         [](const ArchMetadata& keys, Hyperparameters& h) {
-          h.windows = keys.windows(h.layers, 0, 6);
+          h.geometry = h.geometry.with_windows(keys.windows(h.layers, 0, 6));
           h.output_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 0, 0, 1e6));
           RopeOptions local;
           local.kind = h.rope.kind;
@@ -24,7 +24,8 @@ const Family kGemma3Family = {
           local.base = keys.number("rope.freq_base_swa", 10000, 1, 1e15);
           h.local_rope = local;
           // The 27B model divides by its width per head, which the file does not say.
-          if (h.layers == 62) h.attention_scale = 1 / std::sqrt(static_cast<float>(h.width / h.query_heads));
+          if (h.layers == 62)
+            h.attention_scale = 1 / std::sqrt(static_cast<float>(h.width / h.geometry.layer(0).query_heads));
         },
     .tiny = {.head_dim = 64,
              .layers = 7,

@@ -24,7 +24,7 @@ const Family kMptFamily = {
     .read =
         [](const ArchMetadata& keys, Hyperparameters& h) {
           const double bias = keys.number("attention.max_alibi_bias", 0, 0, 1e3);
-          if (bias > 0) h.alibi = alibi_slopes(h.query_heads, bias);
+          if (bias > 0) h.alibi = alibi_slopes(h.geometry.layer(0).query_heads, bias);
           h.clamp_qkv = static_cast<float>(keys.number("attention.clamp_kqv", 0, 0, 1e9));
         },
     .tiny = {.query_heads = 6,  // no power of two: slopes between slopes

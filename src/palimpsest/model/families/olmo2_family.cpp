@@ -16,7 +16,7 @@ const Family kOlmo2Family = {
     .output = Presence::kYes,
     .read =
         [](const ArchMetadata& keys, Hyperparameters& h) {
-          h.windows = keys.windows(h.layers, 0, 4);
+          h.geometry = h.geometry.with_windows(keys.windows(h.layers, 0, 4));
           if (!keys.has("attention.sliding_window")) return;
           RopeOptions local;
           local.kind = h.rope.kind;

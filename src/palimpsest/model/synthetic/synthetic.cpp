@@ -57,15 +57,25 @@ struct Tensor {
   std::int64_t rows() const { return ne[1] * ne[2]; }
 };
 
+// The last of `list` serves all layers that follow: @layers=N may ask for more.
+int of_layer(const std::vector<int>& list, int layer, int all) {
+  return list.empty() ? all : list[std::min(static_cast<std::size_t>(layer), list.size() - 1)];
+}
+
 Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family) {
   Hyperparameters h;
   h.vocabulary = s.vocabulary;
   h.width = s.width;
   h.layers = s.layers;
-  h.feed_forward = s.feed_forward;
-  h.query_heads = s.query_heads;
-  h.kv_heads = s.kv_heads;
-  h.head_dim = h.value_dim = s.head_dim;
+  std::vector<LayerGeometry> layers;
+  for (int i = 0; i < s.layers; ++i) {
+    h.feed_forward.push_back(of_layer(s.feed_forward_of, i, s.feed_forward));
+    layers.push_back({.kv_heads = of_layer(s.kv_heads_of, i, s.kv_heads),
+                      .query_heads = of_layer(s.query_heads_of, i, s.query_heads),
+                      .key_width = s.head_dim,
+                      .value_width = s.head_dim});
+  }
+  h.geometry = HeadGeometry(std::move(layers));
   h.learned_positions = family.learned_positions == Presence::kYes ? s.context : 0;
   h.experts = s.experts;
   h.experts_used = s.experts_used;
@@ -129,9 +139,15 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
   u32(a + "context_length", s.context);
   u32(a + "embedding_length", s.width);
   u32(a + "block_count", s.layers);
-  u32(a + "feed_forward_length", s.feed_forward);
-  u32(a + "attention.head_count", s.query_heads);
-  u32(a + "attention.head_count_kv", s.kv_heads);
+  const auto of_layers = [&](const char* key, const std::vector<int>& list, int all) {
+    if (list.empty()) return u32(a + key, all);
+    std::vector<std::int32_t> values;
+    for (int i = 0; i < s.layers; ++i) values.push_back(of_layer(list, i, all));
+    gguf_set_arr_data(g, (a + key).c_str(), GGUF_TYPE_INT32, values.data(), values.size());
+  };
+  of_layers("feed_forward_length", s.feed_forward_of, s.feed_forward);
+  of_layers("attention.head_count", s.query_heads_of, s.query_heads);
+  of_layers("attention.head_count_kv", s.kv_heads_of, s.kv_heads);
   u32(a + "attention.key_length", s.head_dim);
   u32(a + "attention.value_length", s.head_dim);
   const Family& family = find_family(s.architecture);

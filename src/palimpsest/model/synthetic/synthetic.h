@@ -19,6 +19,8 @@ struct SyntheticShape {
   std::string name = "tiny", architecture = "llama";
   int vocabulary = 512, width = 256, layers = 2, feed_forward = 512;
   int query_heads = 8, kv_heads = 4, head_dim = 32;
+  // [layers] in place of query_heads, kv_heads and feed_forward, where layers differ; empty: they are alike.
+  std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};
   int context = 4096;
   int experts = 0, experts_used = 0, expert_feed_forward = 0;  // 0 experts: dense
   bool tied = true;
