@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench attention bench-papers versus versus-shift evict-cost growth exactness quality shows sweep report peers convert-check serve-check serve-load serve-kill format format-check setup clean prune
+.PHONY: help run build test test-asan test-tsan install-check bench attention bench-papers versus versus-shift evict-cost growth exactness quality shows sweep report peers convert-check serve-check serve-load serve-kill serve-hostile format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -94,6 +94,9 @@ serve-load: build  ## 256 clients for 10 minutes, of whom some leave and some se
 
 serve-kill: build  ## kill the server with -9 while it saves sessions, 200 times (KILL_ARGS='--times 10')
 	@python3 tools/serve/kill.py $(KILL_ARGS)
+
+serve-hostile: build  ## how long others wait while grammars and schemas that were written to hurt come in (HOSTILE_ARGS='--seconds 60')
+	@python3 tools/serve/hostile.py $(HOSTILE_ARGS)
 
 SOURCES = $$(git ls-files '*.cpp' '*.h')
 format:  ## clang-format on every source file

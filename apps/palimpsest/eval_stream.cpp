@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval/svg_chart.h"
@@ -13,6 +14,7 @@
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
+#include "palimpsest/text/text_stream.h"
 
 namespace palimpsest::cli {
 namespace {
@@ -174,19 +176,21 @@ int run_stream_command(const Flags& flags) {
     text = std::fopen(flags.text.c_str(), "wb");
     if (text == nullptr) fail("{}: cannot be written", flags.text);
   }
+  std::optional<TextStream> words;
+  if (text != nullptr) words.emplace(*vocabulary);
+  const auto write = [&](const std::string& piece) { std::fwrite(piece.data(), 1, piece.size(), text); };
   Progress bar("stream", "tokens");
   const StreamResult result = run_stream(
       session, sampler, prompt, flags.stream, judge.get(), begin,
       [&](TokenId token) {
-        if (text == nullptr) return;
-        const std::string piece = vocabulary->piece(token);
-        std::fwrite(piece.data(), 1, piece.size(), text);
+        if (words) write(words->put(token));
       },
       [&](long long done, long long total) {
         bar.update(done, total);
         return !interrupted();
       });
   bar.clear();
+  if (words) write(words->finish());
   if (text != nullptr && std::fclose(text) != 0) fail("{}: writing it broke off", flags.text);
   if (result.windows.empty()) return kInterrupted;
 

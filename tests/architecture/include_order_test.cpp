@@ -48,6 +48,8 @@ const std::map<std::string, std::set<std::string>>& allowed_inside() {
       {"graph/cpu", {"graph"}},
       {"graph/device", {"graph", "graph/cpu/step.h"}},
       {"graph/decoder.cpp", {"graph/cpu", "graph/device"}},  // chooses the path
+      {"text/grammar", {"text"}},
+      {"text/sampler.cpp", {"text/grammar"}},
       {"model/families", {"model"}},
       {"model/synthetic", {"model", "model/families"}},
       {"model/model.cpp", {"model/families", "model/synthetic"}},  // opens any kind of model

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <set>
+
 #include "palimpsest/text/sampler.h"
 #include "tests/server/server_fixture.h"
 
@@ -83,6 +87,135 @@ TEST(JsonSchema, RefusesWhatItDoesNotKnowByName) {
       EXPECT_EQ(error.status(), 400);
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
+  }
+}
+
+// What the server does with a schema before a request is queued. Its Error or ApiError; "" if it is taken.
+std::string outcome(const Json& schema) {
+  const auto words = served_vocabulary();
+  try {
+    const std::string grammar = schema_grammar(schema);
+    Sampler sampler({.temperature = 0, .grammar = grammar}, words.get(), words->size());
+    std::vector<float> logits(static_cast<std::size_t>(words->size()), 0);
+    for (int i = 0; i < 5; ++i)
+      if (words->is_end(sampler.sample(logits))) break;
+  } catch (const ApiError& error) {
+    return error.what();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Json nested(int depth, const std::function<Json(Json)>& level) {
+  Json out = {{"type", "null"}};
+  for (int i = 0; i < depth; ++i) out = level(std::move(out));
+  return out;
+}
+
+TEST(JsonSchema, HostileSchemasAreRefusedSoon) {
+  const auto properties = [](int count, const Json& each) {
+    Json all = Json::object();
+    auto& object = all.get_ref<Json::object_t&>();
+    for (int i = 0; i < count; ++i) object.emplace_back("p" + std::to_string(i), each);
+    return all;
+  };
+  const auto list = [](int count, const Json& each) { return Json(std::vector<Json>(count, each)); };
+  Json names = Json::array();
+  for (int i = 0; i < 30000; ++i) names.push_back("p" + std::to_string(i));
+  Json chain = Json::object();
+  for (int i = 0; i < 9000; ++i)
+    chain.get_ref<Json::object_t&>().emplace_back("d" + std::to_string(i),
+                                                  Json{{"$ref", "#/$defs/d" + std::to_string(i + 1)}});
+  const Json array = {{"type", "array"}};
+  const std::vector<std::pair<const char*, Json>> cases = {
+      {"many properties", {{"type", "object"}, {"properties", properties(30000, {{"type", "string"}})}}},
+      {"many required",
+       {{"type", "object"}, {"properties", properties(30000, {{"type", "null"}})}, {"required", names}}},
+      {"nested lists of types", nested(60,
+                                       [&](Json in) {
+                                         return Json{{"type", list(60, "array")}, {"items", in}, {"maxItems", 0}};
+                                       })},
+      {"nested types", nested(60,
+                              [&](Json in) {
+                                return Json{{"type", list(2, "array")}, {"items", in}, {"maxItems", 5}};
+                              })},
+      {"nested objects of types", nested(60,
+                                         [&](Json in) {
+                                           return Json{{"type", list(2, "object")}, {"properties", {{"a", in}}}};
+                                         })},
+      {"wide and deep anyOf", nested(12,
+                                     [&](Json in) {
+                                       return Json{{"anyOf", list(3, in)}};
+                                     })},
+      {"nested repetitions",
+       nested(60,
+              [&](Json in) {
+                return Json{{"type", "array"}, {"items", in}, {"minItems", 1000}, {"maxItems", 1000}};
+              })},
+      {"deep", nested(200,
+                      [&](Json in) {
+                        return Json{{"type", "array"}, {"items", in}};
+                      })},
+      {"a long enum", {{"enum", names}}},
+      {"a long word", {{"const", std::string(4'000'000, 'x')}}},
+      {"a long name", {{"type", "object"}, {"properties", {{std::string(4'000'000, 'x'), {{"type", "wrong"}}}}}}},
+      {"a chain of references", {{"$ref", "#/$defs/d0"}, {"$defs", chain}}},
+      {"a reference to itself", {{"$ref", "#"}}},
+      {"references in a circle",
+       {{"$ref", "#/$defs/a"}, {"$defs", {{"a", {{"$ref", "#/$defs/b"}}}, {"b", {{"$ref", "#/$defs/a"}}}}}}},
+      {"an object of itself", {{"type", "object"}, {"properties", {{"a", {{"$ref", "#"}}}}}, {"required", {"a"}}}},
+      {"huge bounds", {{"type", "string"}, {"minLength", 9007199254740993LL}}},
+      {"many long strings",
+       {{"type", "object"}, {"properties", properties(400, {{"type", "string"}, {"minLength", 999}})}}},
+      {"many alternatives that begin alike", {{"anyOf", list(3000, array)}}},
+  };
+  served_vocabulary()->token_texts();
+  for (const auto& [name, schema] : cases) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::string what = outcome(schema);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+#ifdef PALIMPSEST_SANITIZED
+    EXPECT_LT(seconds, 20) << name;
+#else
+    EXPECT_LT(seconds, 0.5) << name;  // of a thread of its own, beside other tests
+#endif
+    EXPECT_LT(what.size(), 3000u) << name;
+    static const std::set<std::string> harmless = {"an object of itself", "nested lists of types",
+                                                   "nested repetitions"};
+    EXPECT_EQ(what.empty(), harmless.contains(name)) << name << ": " << what;
+  }
+}
+
+TEST(JsonSchema, ErrorsNameThePlace) {
+  const auto place = [](const char* schema) { return outcome(Json::parse(schema)); };
+  EXPECT_NE(place(R"({"type":"object","properties":{"a":{"type":"array","items":{"type":"text"}}}})")
+                .find("response_format.json_schema.schema.properties.a.items: type \"text\""),
+            std::string::npos);
+  EXPECT_NE(place(R"({"anyOf":[{"type":"null"},{"$ref":"#/$defs/x"}],"$defs":{"x":{"type":"string","pattern":"a"}}})")
+                .find("schema.$defs.x.pattern"),
+            std::string::npos);
+}
+
+// What tools and libraries send.
+TEST(JsonSchema, TakesSchemasOfTypicalTools) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {R"({"type":"object","properties":{"location":{"type":"string","description":"City"},"unit":{"type":"string",
+       "enum":["celsius","fahrenheit"]}},"required":["location"],"additionalProperties":false})",
+       R"({"location":"Rome","unit":"celsius"})"},
+      {R"({"$schema":"http://json-schema.org/draft-07/schema#","title":"Person","type":"object","properties":{"name":
+       {"title":"Name","type":"string"},"age":{"anyOf":[{"type":"integer"},{"type":"null"}],"default":null},"tags":
+       {"type":"array","items":{"type":"string"},"maxItems":5}},"required":["name"]})",
+       R"({"name":"x","age":3,"tags":["a"]})"},
+      {R"({"type":"object","properties":{"steps":{"type":"array","items":{"$ref":"#/$defs/Step"}},"final_answer":
+       {"type":"string"}},"required":["steps","final_answer"],"$defs":{"Step":{"type":"object","properties":{
+       "explanation":{"type":"string"},"output":{"type":"string"}},"required":["explanation","output"]}}})",
+       R"({"steps":[{"explanation":"a","output":"b"}],"final_answer":"c"})"},
+  };
+  for (const auto& [schema, text] : cases) {
+    const std::string grammar = schema_grammar(Json::parse(schema));
+    EXPECT_TRUE(allows(grammar, text)) << text << "\n" << grammar;
+    EXPECT_FALSE(allows(grammar, "[]"));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "palimpsest/core/error.h"
+#include "tests/support/heap.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
@@ -52,6 +53,25 @@ TEST_F(ConversationTest, SaysAtOnceThatThereIsNoTemplate) {
   if (!shared_dir()) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";  // a model without one
   EXPECT_THROW(Conversation(*vocabulary_, "", ""), Error);
   EXPECT_THROW(Conversation(*vocabulary_, "", "no such"), Error);
+}
+
+// What a conversation keeps must not grow with its turns.
+TEST_F(ConversationTest, ManyTurnsTakeNoMemory) {
+  for (const char* name : {"chatml", "llama3", "gemma", "phi3", "zephyr", "llama2", "mistral-v7", "deepseek"}) {
+    Conversation conversation(*vocabulary_, "be kind", name);
+    EXPECT_FALSE(conversation.keeps_messages()) << name;
+  }
+  Conversation conversation(*vocabulary_, "be kind", "chatml");
+  std::size_t settled = 0;
+  std::string second, last;
+  for (int turn = 1; turn <= 5000; ++turn) {
+    last = conversation.user("and then, what came after that?").text;
+    conversation.assistant("something else, " + std::string(static_cast<std::size_t>(turn % 97), 'x'));
+    if (turn == 2) second = last;
+    if (turn == 100) settled = heap_in_use();
+  }
+  EXPECT_EQ(last, second);
+  EXPECT_LE(heap_in_use(), settled + 16384);
 }
 
 }  // namespace

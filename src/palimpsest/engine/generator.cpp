@@ -1,11 +1,9 @@
 #include "palimpsest/engine/generator.h"
 
-#include <algorithm>
 #include <cassert>
 #include <chrono>
 
-#include "palimpsest/text/stop.h"
-#include "palimpsest/text/utf8.h"
+#include "palimpsest/text/text_stream.h"
 
 namespace palimpsest {
 namespace {
@@ -23,14 +21,12 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
                     const Session::Progress& progress) {
   assert(!prompt.empty());
   Generation result;
-  StopStrings stops(options.stop);
-  Utf8Stream characters;
-  const auto show = [&](const std::string& text) {
-    if (!text.empty()) emit(text);
+  TextStream text(vocabulary, {.stop = options.stop, .begins_text = only_control_tokens(vocabulary, prompt)});
+  const auto show = [&](const std::string& more) {
+    if (!more.empty()) emit(more);
   };
   const auto end = [&](const char* reason) {
-    show(stops.put(characters.finish()));
-    if (!stops.found()) show(stops.finish());
+    show(text.finish());
     result.stop_reason = reason;
     return result;
   };
@@ -41,7 +37,6 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
     return !cancel && (!progress || progress(done, total));
   });
   for (const TokenId token : prompt.subspan(options.known)) sampler.accept(token);
-  const bool begins_text = std::ranges::all_of(prompt, [&](TokenId token) { return vocabulary.is_control(token); });
   if (result.prompt_tokens < static_cast<long long>(prompt.size())) return end("cancelled");
 
   while (true) {
@@ -61,9 +56,8 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
     ++result.tokens;
     result.unread = token;
     if (options.keep) result.written.push_back(token);
-    show(stops.put(
-        characters.put(result.tokens == 1 && begins_text ? vocabulary.detokenize({token}) : vocabulary.piece(token))));
-    if (stops.found()) return end("stop");
+    show(text.put(token));
+    if (text.stopped()) return end("stop");
   }
 }
 

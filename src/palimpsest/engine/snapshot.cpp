@@ -19,16 +19,16 @@ constexpr std::uint32_t kVersion = 1, kByteOrder = 0x01020304;
 constexpr std::uint64_t kMaxDraws = std::uint64_t{1} << 40;  // of a sampler: years
 
 void put_state(ByteWriter& out, const Sampler::State& s) {
-  out.array(std::span<const TokenId>(s.prompt));
-  out.array(std::span<const TokenId>(s.sampled));
+  out.array(std::span<const TokenId>(s.history));
+  out.array(std::span<const std::int32_t>(s.grammar));
   out.put(s.draws);
   out.put(s.certain);
 }
 
 Sampler::State get_state(ByteReader& in) {
   Sampler::State s;
-  s.prompt = in.array<TokenId>();
-  s.sampled = in.array<TokenId>();
+  s.history = in.array<TokenId>();
+  s.grammar = in.array<std::int32_t>();
   s.draws = in.get<std::uint64_t>();
   s.certain = in.get<std::uint64_t>();
   return s;
@@ -149,8 +149,7 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
   if (has_sampler_) {
     seed_ = in.get<std::uint32_t>();
     sampler_ = get_state(in);
-    require_known(sampler_.prompt);
-    require_known(sampler_.sampled);
+    require_known(sampler_.history);
     in.require(sampler_.draws <= kMaxDraws && sampler_.certain <= kMaxDraws, "an impossible count of draws");
   }
   rest_ = in;

@@ -6,6 +6,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval/likelihood.h"
+#include "palimpsest/text/text_stream.h"
 
 namespace palimpsest {
 namespace {
@@ -53,21 +54,25 @@ Asker::Asker(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocab
 
 Asked Asker::answer(std::span<const float> logits, const AnswerOptions& options) {
   Asked out;
+  TextStream text(*vocabulary_);
+  bool ended = false;  // by a newline
   const auto start = std::chrono::steady_clock::now();
   while (static_cast<int>(out.tokens.size()) < options.max_tokens) {
     const TokenId token = top_two(logits).best;
     if (out.tokens.empty()) out.first_nll = negative_log_likelihood(logits, token);
     if (vocabulary_->is_end(token)) break;
     out.tokens.push_back(token);
-    out.text += vocabulary_->piece(token);
+    out.text += text.put(token);
     const auto word = out.text.find_first_not_of(" \n\t");
     if (options.stop_at_newline && word != std::string::npos)
       if (const auto end = out.text.find('\n', word); end != std::string::npos) {
         out.text.resize(end);
+        ended = true;
         break;
       }
     if (static_cast<int>(out.tokens.size()) < options.max_tokens) logits = session_.decode(token);
   }
+  if (!ended) out.text += text.finish();
   out.ms = milliseconds(start);
   return out;
 }

@@ -1,17 +1,8 @@
 #include "palimpsest/server/answer.h"
 
-#include <algorithm>
-#include <iterator>
+#include <utility>
 
 namespace palimpsest {
-namespace {
-
-long long characters_in(const std::string& text) {
-  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
-}
-
-}  // namespace
-
 void Mailbox::put(Event event) {
   const std::lock_guard lock(mutex_);
   events_.push_back(std::move(event));
@@ -38,10 +29,10 @@ Answer::Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mai
       mailbox_(std::move(mailbox)),
       metrics_(std::move(metrics)),
       options_(std::move(options)),
-      stops_(options_.stop) {}
+      text_(*vocabulary_, options_.text) {}
 
 void Answer::release(std::string shown, bool all, Event& event) {
-  shown_ += characters_in(shown);
+  shown_ += count_characters(shown);
   event.text += shown;
   while (!held_.empty() && (all || held_.front().offset < shown_)) {
     event.logs.push_back(std::move(held_.front()));
@@ -52,31 +43,26 @@ void Answer::release(std::string shown, bool all, Event& event) {
 bool Answer::written(const Written& token) {
   const auto now = Clock::now();
   if (last_) metrics_->time_per_output_token.add(std::chrono::duration<double>(now - *last_).count());
-  const bool first = !last_;
   last_ = now;
   if (token.end) return true;
 
-  const std::string bytes =
-      first && options_.begins_text ? vocabulary_->detokenize({token.token}) : vocabulary_->piece(token.token);
+  std::string text = text_.put(token.token);
   if (options_.logs) {
-    TokenLog log{.bytes = bytes, .logprob = token.logprob, .top = {}, .offset = read_};
+    TokenLog log{.bytes = text_.bytes(), .logprob = token.logprob, .top = {}, .offset = text_.begin()};
     for (const auto& [id, logprob] : token.top_logprobs) log.top.emplace_back(vocabulary_->piece(id, true), logprob);
     held_.push_back(std::move(log));
   }
-  const std::string text = characters_.put(bytes);
-  read_ += characters_in(text);
   Event event{.choice = options_.choice, .text = {}, .logs = {}};
-  release(stops_.put(text), false, event);
+  release(std::move(text), false, event);
   if (!event.text.empty() || !event.logs.empty()) mailbox_->put(std::move(event));
-  return !stops_.found();
+  return !text_.stopped();
 }
 
 void Answer::finished(Finish finish, const Usage& usage) {
   Event event{.choice = options_.choice, .text = {}, .logs = {}, .last = true, .finish = finish, .usage = usage};
   event.kept = std::move(kept_);
-  std::string rest = stops_.put(characters_.finish());
-  if (!stops_.found()) rest += stops_.finish();
-  release(std::move(rest), !stops_.found(), event);
+  std::string rest = text_.finish();
+  release(std::move(rest), !text_.stopped(), event);
   if (usage.tokens > 0) metrics_->time_to_first_token.add(usage.ttft_ms / 1000);
   mailbox_->put(std::move(event));
 }

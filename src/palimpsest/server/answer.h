@@ -12,9 +12,7 @@
 
 #include "palimpsest/engine/request.h"
 #include "palimpsest/server/metrics.h"
-#include "palimpsest/text/stop.h"
-#include "palimpsest/text/utf8.h"
-#include "palimpsest/text/vocabulary.h"
+#include "palimpsest/text/text_stream.h"
 
 namespace palimpsest {
 
@@ -58,9 +56,8 @@ class Answer final : public RequestListener {
  public:
   struct Options {
     int choice = 0;
-    std::vector<std::string> stop;
+    TextStream::Options text;
     bool logs = false;
-    bool begins_text = false;  // the prompt is nothing but control tokens: see generate()
   };
   Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mailbox> mailbox,
          std::shared_ptr<Metrics> metrics, Options options);  // throws Error for bad stop strings
@@ -78,9 +75,8 @@ class Answer final : public RequestListener {
   std::shared_ptr<Mailbox> mailbox_;
   std::shared_ptr<Metrics> metrics_;
   Options options_;
-  StopStrings stops_;
-  Utf8Stream characters_;
-  long long read_ = 0, shown_ = 0;  // characters of the text: so far, and let out
+  TextStream text_;
+  long long shown_ = 0;  // characters of the text that were let out
   std::deque<TokenLog> held_;
   std::optional<Clock::time_point> last_;
   std::shared_ptr<const KeptSequence> kept_;

@@ -12,6 +12,19 @@ Json ApiError::json() const {
   return {{"error", {{"message", what()}, {"type", type_}, {"param", or_null(param_)}, {"code", or_null(code_)}}}};
 }
 
+std::string shortened(std::string utf8) {
+  constexpr std::size_t kMost = 1000;
+  if (utf8.size() <= kMost) return utf8;
+  std::size_t end = kMost;
+  while (end > 0 && (utf8[end] & 0xC0) == 0x80) --end;
+  utf8.resize(end);
+  return utf8 + " ...";
+}
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 ApiError current_error() {
   try {
     throw;
@@ -20,11 +33,13 @@ ApiError current_error() {
   } catch (const QueueFull& full) {
     return {429, "rate_limit_error", full.what(), "", "queue_full"};
   } catch (const Error& error) {
-    return {400, "invalid_request_error", error.what()};
+    return {400, "invalid_request_error", shortened(error.what())};
   } catch (const std::bad_alloc&) {
     return {503, "server_error", "out of memory: try again later, or with less"};
   } catch (const std::exception& error) {
-    return {500, "server_error", error.what()};
+    return {500, "server_error", shortened(error.what())};
+  } catch (...) {
+    return {500, "server_error", "a fault without a name"};
   }
 }
 

@@ -30,13 +30,20 @@ class ApiError : public std::runtime_error {
 };
 
 // 400: `param` is the field at fault, as in "response_format.json_schema".
+// Messages may quote what a client sent, which may be long.
+std::string shortened(std::string utf8);
+
+// What is not UTF-8 in it (a path, say) becomes U+FFFD; nothing throws for that.
+std::string dump(const Json& json);
+
 template <typename... Args>
 [[noreturn]] void fail_field(const std::string& param, fmt::format_string<Args...> format, Args&&... args) {
-  throw ApiError(400, "invalid_request_error", fmt::format(format, std::forward<Args>(args)...), param);
+  throw ApiError(400, "invalid_request_error", shortened(fmt::format(format, std::forward<Args>(args)...)),
+                 shortened(param));
 }
 
 // The exception that is being handled (inside a catch block) as an ApiError: our Errors are the client's (400), a full
-// queue is 429, anything else 500.
+// queue is 429, no memory is 503, anything else 500.
 ApiError current_error();
 
 // The status's own error object, for those that HTTP itself refuses (404, 405, 413, ...).

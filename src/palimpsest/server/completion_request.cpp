@@ -10,11 +10,13 @@
 #include "palimpsest/server/json_schema.h"
 #include "palimpsest/server/sessions.h"
 #include "palimpsest/text/conversation.h"
+#include "palimpsest/text/grammar/compile.h"
 
 namespace palimpsest {
 namespace {
 
 constexpr long long kMostTokens = 1LL << 40;
+constexpr std::size_t kMostStops = 16;
 
 // `goes_on`: from a session, so that it has no beginning, and may be empty.
 std::vector<TokenId> tokens_of(const std::string& text, const ServedModel& model, bool goes_on) {
@@ -36,6 +38,11 @@ std::vector<TokenId> tokens_of(const Json& ids) {
   return tokens;
 }
 
+void check_choices(std::size_t prompts, int n) {
+  if (prompts * static_cast<std::size_t>(n) > kMostChoices)
+    fail_field("n", "{} prompts with {} answers each: at most {} answers in all", prompts, n, kMostChoices);
+}
+
 // A string, a list of strings, a list of tokens, or a list of those.
 void read_prompts(const Json* prompt, bool echo, const ServedModel& model, CompletionRequest& out) {
   const auto add = [&](const Json& one) {
@@ -52,17 +59,19 @@ void read_prompts(const Json* prompt, bool echo, const ServedModel& model, Compl
   if (prompt == nullptr) fail_field("prompt", "'prompt' is missing");
   if (!prompt->is_array() || (!prompt->empty() && prompt->front().is_number())) return add(*prompt);
   if (prompt->empty()) fail_field("prompt", "'prompt' is an empty list");
+  check_choices(prompt->size(), out.n);
   for (const Json& one : *prompt) add(one);
 }
 
 void read_stop(const Json* stop, std::vector<std::string>& out) {
   if (stop == nullptr) return;
+  if (stop->is_array() && stop->size() > kMostStops)
+    fail_field("stop", "'stop' has {} strings: give at most {}", stop->size(), kMostStops);
   const Json list = stop->is_array() ? *stop : Json::array({*stop});
   for (const Json& each : list) {
     if (!each.is_string()) fail_field("stop", "'stop' must be a string or a list of strings");
     out.push_back(each.get<std::string>());
   }
-  if (out.size() > 16) fail_field("stop", "'stop' has {} strings: give at most 16", out.size());
 }
 
 std::string read_grammar(Fields& fields) {
@@ -90,16 +99,19 @@ std::string read_grammar(Fields& fields) {
     }
     of.end();
   }
-  // libllama's parser calls itself for each bracket.
-  int depth = 0;
-  for (const char c : grammar) {
-    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-    if (depth > 200) fail_field("grammar", "the grammar is nested too deep");
-  }
   return grammar;
 }
 
-void read_sampling(Fields& fields, SamplerOptions& out) {
+void compile(const char* field, const Vocabulary* vocabulary, SamplerOptions& out) {
+  if (out.grammar.empty()) return;
+  try {
+    out.compiled = std::make_shared<const GrammarRules>(compile_grammar(out.grammar, vocabulary));
+  } catch (const Error& error) {
+    fail_field(field, "{}", error.what());
+  }
+}
+
+void read_sampling(Fields& fields, const Vocabulary* vocabulary, SamplerOptions& out) {
   out.temperature = fields.number("temperature", 1);
   out.top_p = fields.number("top_p", 1);
   out.top_k = static_cast<int>(fields.integer("top_k", 0, -1, 1 << 30));
@@ -110,6 +122,7 @@ void read_sampling(Fields& fields, SamplerOptions& out) {
   out.repeat_penalty = fields.number("repetition_penalty", 1);
   out.seed = static_cast<std::uint32_t>(fields.integer("seed", 0xFFFFFFFFLL, 0, 0xFFFFFFFELL));
   out.grammar = read_grammar(fields);
+  compile(fields.take("grammar") != nullptr ? "grammar" : "response_format", vocabulary, out);
 }
 
 void read_logprobs(Fields& fields, bool chat, Request& out) {
@@ -247,7 +260,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   read_logprobs(fields, chat, out.request);
   out.request.max_tokens = read_limit(fields, chat, model);
   out.request.ignore_end = fields.boolean("ignore_eos", false);
-  read_sampling(fields, out.request.sampler);
+  read_sampling(fields, model.vocabulary.get(), out.request.sampler);
   if (out.request.ignore_end && !out.request.sampler.grammar.empty())
     fail_field("ignore_eos", "'ignore_eos' with a grammar: a grammar ends, so the text must end with it");
   const Json* cache = fields.take("cache");
@@ -276,9 +289,6 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
     fail_field("session", "a session belongs to one answer: give one prompt, and no 'n'");
   if (!out.restore.empty() && out.prompts.front().empty() && out.request.sampler.seed != 0xFFFFFFFFU)
     fail_field("seed", "a text that goes on without a prompt goes on with its own 'seed': leave it out");
-  if (out.prompts.size() * static_cast<std::size_t>(out.n) > kMostChoices)
-    fail_field("n", "{} prompts with {} answers each: at most {} answers in all", out.prompts.size(), out.n,
-               kMostChoices);
   return out;
 }
 

@@ -81,6 +81,19 @@ class Exchange {
     return true;
   }
 
+  // Of a stream that an exception ended (inside a catch block): the client hears of it, if there is memory to say so.
+  bool break_off(httplib::DataSink& sink) noexcept {
+    try {
+      const ApiError error = current_error();
+      ticket_.cancel();
+      log_fields()["error"] = error.what();
+      if (send(sink, error.json())) sink.done();
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
   bool streams() const { return request_.stream; }
 
   void log() {
@@ -103,11 +116,9 @@ class Exchange {
       one.prompt = request_.prompts[i / request_.n];
       // The first answer is what it would be alone.
       if (seed != 0xFFFFFFFFU) one.sampler.seed = (seed + static_cast<std::uint32_t>(i % request_.n)) % 0xFFFFFFFFU;
-      const Vocabulary& words = *service_->model().vocabulary;
-      Answer::Options options{.choice = i, .stop = request_.stop, .logs = wants_logs()};
-      options.begins_text = one.resume == nullptr && std::ranges::all_of(one.prompt, [&](TokenId token) {
-                              return token >= 0 && token < words.size() && words.is_control(token);
-                            });
+      const bool begins_text = one.resume == nullptr && only_control_tokens(*service_->model().vocabulary, one.prompt);
+      Answer::Options options{
+          .choice = i, .text = {.stop = request_.stop, .begins_text = begins_text}, .logs = wants_logs()};
       ticket_.submit(std::move(one), std::make_shared<Answer>(service_->model().vocabulary, mailbox_,
                                                               service_->metrics(), std::move(options)));
     }
@@ -169,7 +180,7 @@ class Exchange {
   }
 
   bool send(httplib::DataSink& sink, const Json& object) {
-    const std::string line = "data: " + object.dump() + "\n\n";
+    const std::string line = "data: " + dump(object) + "\n\n";
     return sink.write(line.data(), line.size());
   }
 
@@ -205,7 +216,7 @@ void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::m
   }
   auto exchange = std::make_shared<Exchange>(service, std::move(asked), timeout);
   if (!exchange->streams()) {
-    response.set_content(exchange->whole(request).dump(), "application/json");
+    response.set_content(dump(exchange->whole(request)), "application/json");
     return;
   }
   response.set_header("Cache-Control", "no-store");
@@ -214,14 +225,16 @@ void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::m
       [exchange](std::size_t, httplib::DataSink& sink) {
         try {
           return exchange->more(sink);
-        } catch (const std::exception& error) {
-          log_fields()["error"] = error.what();
-          return false;
+        } catch (...) {
+          return exchange->break_off(sink);
         }
       },
       [exchange](bool well) {
-        if (!well) exchange->log();
-        log_now();
+        try {
+          if (!well) exchange->log();
+          log_now();
+        } catch (...) {  // no memory for a line of the log
+        }
       });
   log_later();
 }

@@ -1,6 +1,8 @@
 #include "palimpsest/server/json_schema.h"
 
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "palimpsest/server/fields.h"
@@ -10,8 +12,9 @@ namespace {
 
 constexpr const char* kWhere = "response_format.json_schema.schema";
 constexpr int kDeepest = 64;
-constexpr long long kMostRepeats = 1000;  // libllama takes at most 2000
+constexpr long long kMostRepeats = 1000;
 constexpr std::size_t kMostRules = 5000;
+constexpr std::size_t kMostParts = 10'000;  // values in the schema, of any kind
 
 // White space is bounded: a model that liked nothing else would never come to an end. Numbers stay within a double's
 // range; \u escapes only control characters, which cannot be written otherwise.
@@ -41,6 +44,7 @@ class Converter {
   explicit Converter(const Json& schema) : schema_(schema) {}
 
   std::string grammar() {
+    count_parts();
     const std::string root = any(schema_, 0);
     std::string out = "root ::= " + root + "\n";
     for (const auto& [name, body] : rules_) out += name + " ::= " + body + "\n";
@@ -48,11 +52,43 @@ class Converter {
   }
 
  private:
+  // Where the part is that is being read, for errors.
+  class Place {
+   public:
+    Place(std::string& path, std::string_view more) : path_(path), before_(path.size()) { path.append(more); }
+    ~Place() { path_.resize(before_); }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+   private:
+    std::string& path_;
+    std::size_t before_;
+  };
+
+  template <typename... Args>
+  [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) const {
+    fail_field(path_, "{}: {}", path_, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  void count_parts() const {
+    std::vector<const Json*> open = {&schema_};
+    std::size_t count = 1;
+    while (!open.empty()) {
+      const Json* const one = open.back();
+      open.pop_back();
+      count += one->is_structured() ? one->size() : 0;
+      if (count > kMostParts) wrong("the schema has more than {} values: make it smaller", kMostParts);
+      if (one->is_structured())
+        for (const Json& each : *one) open.push_back(&each);
+    }
+  }
+
   // The expression for a value of this schema.
-  std::string any(const Json& schema, int depth) {
-    if (depth > kDeepest) fail_field(kWhere, "the schema is nested more than {} levels deep", kDeepest);
+  std::string any(const Json& schema, int depth, std::string_view where = {}) {
+    const Place place(path_, where);
+    if (depth > kDeepest) wrong("the schema is nested more than {} levels deep", kDeepest);
     if (schema.is_boolean() && schema.get<bool>()) return "value";
-    Fields fields(schema, std::string(kWhere) + ".");
+    Fields fields(schema, path_ + ".");
     fields.ignore({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema",
                    "$id", "$comment", "$defs", "definitions"});
     std::string out = chosen(fields, depth);
@@ -68,13 +104,15 @@ class Converter {
     }
     if (const Json* values = fields.take("enum")) {
       fields.ignore({"type"});
-      return either(*values, "enum", [](const Json& each) { return quoted(each.dump()); });
+      return either(*values, "enum", [](const Json& each, std::string_view) { return quoted(each.dump()); });
     }
     if (const Json* schemas = fields.take("anyOf"))
-      return either(*schemas, "anyOf", [&](const Json& each) { return any(each, depth + 1); });
+      return either(*schemas, "anyOf",
+                    [&](const Json& each, std::string_view where) { return any(each, depth + 1, where); });
     const Json* type = fields.take("type");
     if (type == nullptr) return fields.take("properties") != nullptr ? object(fields, depth) : "value";
-    if (type->is_array()) return either(*type, "type", [&](const Json& each) { return of_type(each, fields, depth); });
+    if (type->is_array())
+      return either(*type, "type", [&](const Json& each, std::string_view) { return of_type(each, fields, depth); });
     return of_type(*type, fields, depth);
   }
 
@@ -85,14 +123,15 @@ class Converter {
     if (type == "number" || type == "integer") return type.get<std::string>();
     if (type == "boolean") return R"(("true" | "false"))";
     if (type == "null") return R"("null")";
-    fail_field(kWhere, "type {} is none of object, array, string, number, integer, boolean and null", type.dump());
+    wrong("type {} is none of object, array, string, number, integer, boolean and null", type.dump());
   }
 
   template <typename Make>
   std::string either(const Json& list, const char* what, Make make) {
-    if (!list.is_array() || list.empty()) fail_field(kWhere, "'{}' must be a list of at least one", what);
+    if (!list.is_array() || list.empty()) wrong("'{}' must be a list of at least one", what);
     std::string out;
-    for (const Json& each : list) out += (out.empty() ? "(" : " | ") + make(each);
+    for (std::size_t i = 0; i < list.size(); ++i)
+      out += (i == 0 ? "(" : " | ") + make(list[i], fmt::format(".{}[{}]", what, i));
     return out + ")";
   }
 
@@ -106,21 +145,26 @@ class Converter {
       if (at == schema_[place].end()) break;
       const std::string name = reserve();
       references_[path] = name;  // before its body, which may speak of itself
+      const std::string before =
+          std::exchange(path_, std::string(kWhere) + "." + place + "." + path.substr(prefix.size()));
       rules_[name] = any(*at, depth + 1);
+      path_ = before;
       return name;
     }
     if (path == "#") {
       const std::string name = references_[path] = reserve();
+      const std::string before = std::exchange(path_, kWhere);
       rules_[name] = any(schema_, depth + 1);
+      path_ = before;
       return name;
     }
-    fail_field(kWhere, "$ref '{}' leads nowhere: #/$defs/NAME is understood", path);
+    wrong("$ref '{}' leads nowhere: #/$defs/NAME is understood", path);
   }
 
   std::pair<long long, long long> bounds(Fields& fields, const char* least_name, const char* most_name) {
     const long long least = fields.integer(least_name, 0, 0, kMostRepeats);
     const long long most = fields.integer(most_name, -1, 0, kMostRepeats);
-    if (most >= 0 && most < least) fail_field(kWhere, "{} {} is below {} {}", most_name, most, least_name, least);
+    if (most >= 0 && most < least) wrong("{} {} is below {} {}", most_name, most, least_name, least);
     return {least, most};
   }
 
@@ -137,8 +181,8 @@ class Converter {
   std::string array(Fields& fields, int depth) {
     const auto [least, most] = bounds(fields, "minItems", "maxItems");
     const Json* items = fields.take("items");
-    const std::string item = items == nullptr ? "value" : any(*items, depth + 1);
     if (most == 0) return R"("[" ws "]")";
+    const std::string item = items == nullptr ? "value" : any(*items, depth + 1, ".items");
     std::string list =
         item + R"( ws ("," ws )" + item + " ws)" + repeated(std::max(least - 1, 0LL), most < 0 ? -1 : most - 1);
     if (least == 0) list = "(" + list + ")?";
@@ -152,19 +196,23 @@ class Converter {
     const Json* properties = fields.take("properties");
     const Json* required = fields.take("required");
     const std::size_t count = properties == nullptr ? 0 : properties->size();
-    if (properties != nullptr && !properties->is_object()) fail_field(kWhere, "'properties' must be an object");
-    if (required != nullptr && !required->is_array()) fail_field(kWhere, "'required' must be a list of names");
+    if (properties != nullptr && !properties->is_object()) wrong("'properties' must be an object");
+    if (required != nullptr && !required->is_array()) wrong("'required' must be a list of names");
+    std::set<std::string> names, needed;
+    if (properties != nullptr)
+      for (const auto& [name, schema] : properties->items()) names.insert(name);
     if (required != nullptr)
       for (const Json& name : *required)
-        if (!name.is_string() || properties == nullptr || !properties->contains(name.get<std::string>()))
-          fail_field(kWhere, "'required' names {}, which 'properties' does not have", name.dump());
+        if (!name.is_string() || !names.contains(*needed.insert(name.get<std::string>()).first))
+          wrong("'required' names {}, which 'properties' does not have", name.dump());
     if (count == 0) return properties == nullptr ? "object" : R"("{" ws "}")";
 
     std::vector<std::string> member;
     std::vector<bool> must;
     for (const auto& [name, schema] : properties->items()) {
-      member.push_back(quoted(Json(name).dump()) + R"( ws ":" ws )" + any(schema, depth + 1) + " ws ");
-      must.push_back(required != nullptr && std::ranges::find(*required, Json(name)) != required->end());
+      member.push_back(quoted(Json(name).dump()) + R"( ws ":" ws )" + any(schema, depth + 1, ".properties." + name) +
+                       " ws ");
+      must.push_back(needed.contains(name));
     }
     std::string none = R"("")", some = R"("")";
     for (std::size_t i = count; i-- > 0;) {
@@ -177,8 +225,7 @@ class Converter {
   }
 
   std::string reserve() {
-    if (rules_.size() >= kMostRules)
-      fail_field(kWhere, "the schema is too large: its grammar has over {} rules", kMostRules);
+    if (rules_.size() >= kMostRules) wrong("the schema is too large: its grammar has over {} rules", kMostRules);
     const std::string name = fmt::format("r{}", rules_.size());
     rules_[name];
     return name;
@@ -190,6 +237,7 @@ class Converter {
   }
 
   const Json& schema_;
+  std::string path_ = kWhere;
   std::map<std::string, std::string> rules_, references_;
 };
 

@@ -5,12 +5,6 @@
 namespace palimpsest {
 namespace {
 
-std::string shown(const std::string& bytes) {
-  Utf8Stream characters;
-  const std::string text = characters.put(bytes);
-  return text + characters.finish();
-}
-
 Json bytes_of(const std::string& bytes) {
   Json out = Json::array();
   for (const char c : bytes) out.push_back(static_cast<unsigned char>(c));
@@ -19,7 +13,7 @@ Json bytes_of(const std::string& bytes) {
 
 Json chat_logs(const std::vector<TokenLog>& logs) {
   const auto one = [](const std::string& bytes, float logprob) {
-    return Json{{"token", shown(bytes)}, {"logprob", logprob}, {"bytes", bytes_of(bytes)}};
+    return Json{{"token", whole_characters(bytes)}, {"logprob", logprob}, {"bytes", bytes_of(bytes)}};
   };
   Json content = Json::array();
   for (const TokenLog& log : logs) {
@@ -37,12 +31,12 @@ Json text_logs(const std::vector<TokenLog>& logs) {
               {"top_logprobs", Json::array()},
               {"text_offset", Json::array()}};
   for (const TokenLog& log : logs) {
-    out["tokens"].push_back(shown(log.bytes));
+    out["tokens"].push_back(whole_characters(log.bytes));
     out["token_logprobs"].push_back(log.logprob);
     out["text_offset"].push_back(log.offset);
     Json top = Json::object();
     for (const auto& [bytes, logprob] : log.top)
-      top.emplace(shown(bytes), logprob);  // the likelier of two that look alike
+      top.emplace(whole_characters(bytes), logprob);  // the likelier of two that look alike
     out["top_logprobs"].push_back(std::move(top));
   }
   return out;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <set>
 
 #include "palimpsest/server/completions.h"
 #include "palimpsest/server/fields.h"
@@ -24,7 +26,7 @@ void refuse(const ApiError& error, Out& out) {
   if (error.status() == 503) out.set_header("Retry-After", "1");
   if (error.status() == 401) out.set_header("WWW-Authenticate", "Bearer");
   log_fields()["error"] = error.what();
-  out.set_content(error.json().dump(-1, ' ', false, Json::error_handler_t::replace), kJson);
+  out.set_content(dump(error.json()), kJson);
 }
 
 // The time does not tell how much of a guess was right.
@@ -37,7 +39,16 @@ bool same(const std::string& a, const std::string& b) {
 
 // Until those who wait have had their turn, as fast as it goes lately; in seconds.
 std::string retry_after(const SchedulerLoad& load) {
-  return std::to_string(std::clamp(static_cast<int>(std::ceil(load.waiting * load.seconds_per_request)), 1, 60));
+  return std::to_string(static_cast<int>(std::clamp(std::ceil(load.waiting * load.seconds_per_request), 1.0, 60.0)));
+}
+
+// For callbacks whose exceptions would end the process. What is lost with them is one line, or one error's text.
+template <typename Action>
+void without_throwing(Action action) noexcept {
+  try {
+    action();
+  } catch (...) {
+  }
 }
 
 template <typename Handler>
@@ -71,7 +82,7 @@ void tokenize(const ServedModel& model, const In& in, Out& out) {
   const bool begin = fields.boolean("add_special_tokens", true);
   fields.end();
   const auto tokens = model.vocabulary->tokenize(text, begin, true);
-  out.set_content(Json{{"tokens", tokens}, {"count", tokens.size()}}.dump(), kJson);
+  out.set_content(dump({{"tokens", tokens}, {"count", tokens.size()}}), kJson);
 }
 
 void detokenize(const ServedModel& model, const In& in, Out& out) {
@@ -87,10 +98,8 @@ void detokenize(const ServedModel& model, const In& in, Out& out) {
       fail_field("tokens", "{} is not in the vocabulary of {} tokens", id.dump(), model.vocabulary->size());
     tokens.push_back(id.get<TokenId>());
   }
-  Utf8Stream characters;
-  std::string text = characters.put(model.vocabulary->detokenize(tokens, true));
-  text += characters.finish();
-  out.set_content(Json{{"prompt", text}}.dump(), kJson);
+  const std::string text = whole_characters(model.vocabulary->detokenize(tokens, true));
+  out.set_content(dump({{"prompt", text}}), kJson);
 }
 
 }  // namespace
@@ -108,7 +117,17 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
            out);
     return Http::HandlerResponse::Handled;
   });
-  http.set_error_handler([](const In& in, Out& out) {
+  // Nothing below catches what these throw: httplib calls some of them outside of its own handlers' reach.
+  http.set_exception_handler([](const In&, Out& out, const std::exception_ptr& thrown) {
+    without_throwing([&] {
+      try {
+        std::rethrow_exception(thrown);
+      } catch (...) {
+        refuse(current_error(), out);
+      }
+    });
+  });
+  const auto refuse_status = [](const In& in, Out& out) {
     if (!out.body.empty()) return;
     static const std::set<std::string> get = {"/health", "/metrics", "/v1/models", "/v1/sessions"};
     static const std::set<std::string> post = {"/tokenize", "/detokenize", "/v1/completions", "/v1/chat/completions"};
@@ -121,9 +140,12 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
       out.status = 405;
     }
     refuse(error_of_status(out.status), out);
+  };
+  http.set_error_handler(
+      [refuse_status](const In& in, Out& out) { without_throwing([&] { refuse_status(in, out); }); });
+  http.set_logger([quiet = options.quiet](const In& in, const Out& out) {
+    without_throwing([&] { log_end(in.method, in.path, out.status, quiet); });
   });
-  http.set_logger(
-      [quiet = options.quiet](const In& in, const Out& out) { log_end(in.method, in.path, out.status, quiet); });
 
   const auto get = [&](const char* path, auto handler) { http.Get(path, guarded(service, handler)); };
   const auto post = [&](const char* path, auto handler) { http.Post(path, guarded(service, handler)); };
@@ -140,25 +162,24 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
                     "text/plain; version=0.0.4; charset=utf-8");
   });
   get("/v1/models", [service, created](const In&, Out& out) {
-    out.set_content(Json{{"object", "list"}, {"data", Json::array({model_json(service->model(), created)})}}.dump(),
-                    kJson);
+    out.set_content(dump({{"object", "list"}, {"data", Json::array({model_json(service->model(), created)})}}), kJson);
   });
   get(R"(/v1/models/(.+))", [service, created](const In& in, Out& out) {
     if (in.matches[1] != service->model().name)
       throw ApiError(404, "invalid_request_error",
                      fmt::format("there is no model '{}': this is '{}'", in.matches[1].str(), service->model().name),
                      "model", "model_not_found");
-    out.set_content(model_json(service->model(), created).dump(), kJson);
+    out.set_content(dump(model_json(service->model(), created)), kJson);
   });
   get("/v1/sessions", [service](const In&, Out& out) {
-    out.set_content(Json{{"object", "list"}, {"data", service->sessions().list()}}.dump(), kJson);
+    out.set_content(dump({{"object", "list"}, {"data", service->sessions().list()}}), kJson);
   });
   remove(R"(/v1/sessions/(.+))", [service](const In& in, Out& out) {
     const std::string name = in.matches[1];
     if (!Sessions::is_name(name))
       fail_field("session", "this is no session's name: GET /v1/sessions lists those there are");
     service->sessions().remove(name);
-    out.set_content(Json{{"id", name}, {"object", "session"}, {"deleted", true}}.dump(), kJson);
+    out.set_content(dump({{"id", name}, {"object", "session"}, {"deleted", true}}), kJson);
   });
   post("/tokenize", [service](const In& in, Out& out) { tokenize(service->model(), in, out); });
   post("/detokenize", [service](const In& in, Out& out) { detokenize(service->model(), in, out); });

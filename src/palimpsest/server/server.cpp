@@ -2,6 +2,9 @@
 
 #include <httplib.h>
 
+#include <atomic>
+#include <functional>
+#include <memory>
 #include <mutex>
 
 #include "palimpsest/core/error.h"
@@ -14,6 +17,39 @@ namespace {
 constexpr std::size_t kIdleThreads = 4;
 constexpr std::size_t kSpareThreads = 64;       // connections beyond those that can wait: they hear of it
 constexpr std::size_t kMostConnections = 1024;  // that wait for a thread; more are closed
+
+// httplib's pool, out of which nothing is thrown: neither by a connection's thread, which would end the process, nor
+// by one that cannot be started, which would end the server.
+class Connections final : public httplib::TaskQueue {
+ public:
+  explicit Connections(std::size_t most) : pool_(kIdleThreads, most, kMostConnections) {}
+
+  // false: the connection is closed.
+  bool enqueue(std::function<void()> serve) override {
+    struct Task {
+      std::function<void()> serve;
+      std::atomic<bool> taken = false;
+    };
+    std::shared_ptr<Task> task;
+    try {
+      task = std::make_shared<Task>(std::move(serve));
+      return pool_.enqueue([task] {
+        if (task->taken.exchange(true)) return;
+        try {
+          task->serve();
+        } catch (...) {  // its connection is closed
+        }
+      });
+    } catch (...) {
+      // The pool may have the task all the same: whoever takes it first.
+      return task != nullptr && task->taken.exchange(true);
+    }
+  }
+  void shutdown() override { pool_.shutdown(); }
+
+ private:
+  httplib::ThreadPool pool_;
+};
 
 }  // namespace
 
@@ -29,7 +65,7 @@ Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
   // An answer that is being made holds its connection's thread, which sleeps.
   const SchedulerOptions& limits = service_->scheduler().options();
   const std::size_t most = static_cast<std::size_t>(limits.max_sequences) + limits.max_queue + kSpareThreads;
-  http.new_task_queue = [most] { return new httplib::ThreadPool(kIdleThreads, most, kMostConnections); };
+  http.new_task_queue = [most] { return new Connections(most); };
   http.set_payload_max_length(options_.max_body);
   http.set_read_timeout(options_.io_timeout);
   http.set_write_timeout(options_.io_timeout);

@@ -12,9 +12,9 @@ Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const Sche
   thread_ = std::jthread([this](const std::stop_token& stop) {
     try {
       scheduler_.run(stop);
-    } catch (const std::exception& error) {
+    } catch (...) {
       broken_ = true;
-      log_event("broken", {{"error", error.what()}}, false);
+      log_event("broken", {{"error", current_error().what()}}, false);
     }
   });
 }
@@ -39,6 +39,10 @@ Service::Ticket::~Ticket() {
 }
 
 void Service::Ticket::submit(Request request, std::shared_ptr<RequestListener> listener) {
+  {
+    const std::lock_guard lock(service_.mutex_);
+    ids_.reserve(ids_.size() + 1);  // so that no submitted request is left without its ticket
+  }
   const std::uint64_t id = service_.scheduler_.submit(std::move(request), std::move(listener));
   const std::lock_guard lock(service_.mutex_);
   ids_.push_back(id);

@@ -1,6 +1,9 @@
 #include "palimpsest/text/conversation.h"
 
+#include <optional>
 #include <utility>
+
+#include "palimpsest/core/error.h"
 
 namespace palimpsest {
 namespace {
@@ -10,37 +13,75 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? std::string() : text.substr(first, last - first + 1);
 }
 
+// What a conversation after an answer goes on with; nothing if the template changed what was before.
+std::optional<std::string> rest_of(const std::string& whole, const std::string& read, const std::string& answer) {
+  for (const std::string& said : {answer, trimmed(answer)})  // many templates trim what was said
+    if (whole.starts_with(read + said)) return whole.substr(read.size() + said.size());
+  return std::nullopt;
+}
+
 }  // namespace
 
 Conversation::Conversation(const Vocabulary& vocabulary, std::string system, std::string chat_template)
     : vocabulary_(vocabulary), system_(std::move(system)), template_(std::move(chat_template)) {
+  // The second turn beside the third, both after answers of other lengths.
+  std::vector<ChatMessage> messages = beginning();
+  std::optional<std::string> turns[2];
+  messages.push_back({"user", "first words"});
+  std::string read = render(messages);  // throws if there is no template
+  for (auto& turn : turns) {
+    messages.push_back({"assistant", &turn == turns ? "yes" : "no, not at all"});
+    messages.push_back({"user", "some more"});
+    std::string whole = render(messages);
+    turn = rest_of(whole, read, messages[messages.size() - 2].content);
+    read = std::move(whole);
+  }
+  turns_are_alike_ = turns[0] && turns[1] && *turns[0] == *turns[1];
   reset();
-  vocabulary_.apply_chat_template({{"user", "x"}}, true, template_);  // throws if there is none
+}
+
+std::string Conversation::render(const std::vector<ChatMessage>& messages) const {
+  return vocabulary_.apply_chat_template(messages, true, template_);
+}
+
+std::vector<ChatMessage> Conversation::beginning() const {
+  if (system_.empty()) return {};
+  return {{"system", system_}};
 }
 
 void Conversation::reset() {
-  messages_.clear();
-  if (!system_.empty()) messages_.push_back({"system", system_});
+  messages_ = beginning();
+  begun_ = false;
   read_.clear();
   answer_.clear();
 }
 
 Conversation::Turn Conversation::user(const std::string& text) {
-  messages_.push_back({"user", text});
-  std::string whole = vocabulary_.apply_chat_template(messages_, true, template_);
-  Turn turn{.text = whole, .afresh = true};
-  // Many templates trim what was said.
-  for (const std::string& answer : {answer_, trimmed(answer_)}) {
-    if (read_.empty() || !whole.starts_with(read_ + answer)) continue;
-    turn = {.text = whole.substr(read_.size() + answer.size()), .afresh = false};
-    break;
+  if (turns_are_alike_ && std::exchange(begun_, true)) {
+    std::vector<ChatMessage> messages = beginning();
+    messages.push_back({"user", "x"});
+    const std::string read = render(messages);
+    messages.push_back({"assistant", "y"});
+    messages.push_back({"user", text});
+    if (auto rest = rest_of(render(messages), read, "y")) return {.text = std::move(*rest), .afresh = false};
+    fail("the chat template does not let this message follow others: say it in other words");
   }
+  messages_.push_back({"user", text});
+  std::string whole = render(messages_);
+  if (turns_are_alike_) {
+    messages_ = beginning();
+    return {.text = std::move(whole), .afresh = true};
+  }
+  Turn turn{.text = whole, .afresh = true};
+  if (!read_.empty())
+    if (auto rest = rest_of(whole, read_, answer_)) turn = {.text = std::move(*rest), .afresh = false};
   read_ = std::move(whole);
   answer_.clear();
   return turn;
 }
 
 void Conversation::assistant(const std::string& text) {
+  if (turns_are_alike_) return;
   messages_.push_back({"assistant", text});
   answer_ = text;
 }

@@ -8,6 +8,8 @@
 
 namespace palimpsest {
 
+// With most templates a turn looks the same whatever was said before. Then nothing of the conversation is kept: it may
+// go on for ever. With others (those that rewrite earlier turns) all messages are, as the template needs them.
 class Conversation {
  public:
   // `system` may be empty; `chat_template` as in Vocabulary::apply_chat_template. Throws Error for a bad template.
@@ -24,12 +26,19 @@ class Conversation {
   void assistant(const std::string& text);
   void reset();
 
+  bool keeps_messages() const { return !turns_are_alike_; }
+
  private:
+  std::string render(const std::vector<ChatMessage>& messages) const;
+  std::vector<ChatMessage> beginning() const;  // the system's message, if there is one
+
   const Vocabulary& vocabulary_;
   std::string system_, template_;
-  std::vector<ChatMessage> messages_;
-  std::string read_;    // the whole text up to the last answer
-  std::string answer_;  // after it
+  bool turns_are_alike_ = false;
+  bool begun_ = false;
+  std::vector<ChatMessage> messages_;  // these three only if turns are not alike
+  std::string read_;                   // the whole text up to the last answer
+  std::string answer_;                 // after it
 };
 
 }  // namespace palimpsest

@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <cstdio>
-#include <mutex>
+#include <limits>
+#include <optional>
 #include <random>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/text/grammar/compile.h"
+#include "palimpsest/text/grammar/matcher.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
@@ -36,69 +37,48 @@ void check(const SamplerOptions& o, const Vocabulary* vocabulary) {
   if (!o.grammar.empty() && vocabulary == nullptr) fail("a grammar needs a vocabulary: synthetic models have none");
 }
 
-// libllama prints what it has against a grammar, and all of the grammar, to stderr: led into memory for our own
-// message. That stream is never closed: another thread may just be printing to it.
-class StderrKept {
+// The last tokens of a text.
+class History {
  public:
-  StderrKept() {
-#ifdef __GLIBC__
-    static FILE* const memory = open_memstream(&text_, &size_);
-    if (memory == nullptr) return;
-    std::rewind(memory);
-    stderr = memory;
-#endif
+  explicit History(std::size_t most) : most_(most) {}
+  void add(TokenId token) {
+    if (tokens_.size() < most_) return tokens_.push_back(token);
+    if (most_ == 0) return;
+    tokens_[oldest_] = token;
+    oldest_ = (oldest_ + 1) % most_;
   }
-  ~StderrKept() {
-    end();
-  }
-  StderrKept(const StderrKept&) = delete;
-  StderrKept& operator=(const StderrKept&) = delete;
-  std::string first_line() {
-    end();
-    const std::string_view all(text_ == nullptr ? "" : text_, size_);
-    return std::string(all.substr(0, std::min<std::size_t>(all.find('\n'), 200)));
+  std::vector<TokenId> in_order() const {
+    std::vector<TokenId> out(tokens_);
+    std::ranges::rotate(out, out.begin() + static_cast<std::ptrdiff_t>(oldest_));
+    return out;
   }
 
  private:
-  void end() {
-#ifdef __GLIBC__
-    if (FILE* const memory = std::exchange(stderr, before_); memory != before_) std::fflush(memory);
-#endif
-  }
-  static inline std::mutex one_at_a_time_;
-  static inline char* text_ = nullptr;
-  static inline std::size_t size_ = 0;  // as far as the last one printed
-  std::lock_guard<std::mutex> lock_{one_at_a_time_};
-  FILE* const before_ = stderr;
+  std::size_t most_, oldest_ = 0;
+  std::vector<TokenId> tokens_;
 };
 
-llama_sampler* init_grammar(const Vocabulary& vocabulary, const std::string& grammar) {
-  StderrKept kept;
-  llama_sampler* const made = llama_sampler_init_grammar(vocabulary.handle(), grammar.c_str(), "root");
-  if (made != nullptr) return made;
-  std::string why = kept.first_line();
-  const std::string_view before = "parse: error parsing grammar: ";
-  if (why.starts_with(before)) why.erase(0, before.size());
-  fail("the grammar is not valid GBNF, or has no rule `root`{}{}", why.empty() ? "" : ": ", why);
-}
+// State::grammar begins with one of these; the oldest snapshots have the tokens of the text there instead.
+constexpr std::int32_t kMatcherState = -1;
 
 }  // namespace
 
 struct Sampler::Impl {
   Chain chain{nullptr, llama_sampler_free};
-  Chain grammar{nullptr, llama_sampler_free};
-  llama_sampler* penalties = nullptr;  // in the chain
-  llama_sampler* dice = nullptr;       // in the chain; nullptr: greedy
+  std::optional<GrammarMatcher> grammar;
+  std::vector<std::uint8_t> allowed;       // by the grammar, of each token
+  const Vocabulary* vocabulary = nullptr;  // with a grammar
+  llama_sampler* penalties = nullptr;      // in the chain
+  llama_sampler* dice = nullptr;           // in the chain; nullptr: greedy
   std::vector<llama_token_data> candidates;
   SamplerOptions options;
-  State state;
+  History history{0};
+  std::uint64_t draws = 0, certain = 0;
 
-  bool looks_back() const { return penalties != nullptr || grammar != nullptr; }
   void apply(llama_token_data_array& array) {
     llama_sampler_apply(chain.get(), &array);
-    ++(array.size > 1 ? state.draws : state.certain);
+    ++(array.size > 1 ? draws : certain);
   }
-
   llama_token_data_array fill(std::span<const float> logits) {
     for (std::size_t i = 0; i < logits.size(); ++i) candidates[i] = {static_cast<TokenId>(i), logits[i], 0};
     return {candidates.data(), candidates.size(), -1, false};
@@ -108,11 +88,25 @@ struct Sampler::Impl {
       fail("the model's output is not a number: its weights are damaged, get the file again");
     return array.data[array.selected].id;
   }
-  bool allowed(TokenId token) {
-    llama_token_data one{token, 0, 0};
-    llama_token_data_array array{&one, 1, -1, false};
-    llama_sampler_apply(grammar.get(), &array);
-    return !std::isinf(one.logit);
+  // A model may have more rows than its vocabulary has tokens.
+  bool allows(TokenId token) {
+    if (token >= vocabulary->size()) return false;
+    return vocabulary->is_end(token) ? grammar->allows_end() : grammar->allows(token);
+  }
+  void forbid(llama_token_data_array& array) {
+    grammar->allowed(allowed);
+    const bool end = grammar->allows_end();
+    for (std::size_t i = 0; i < array.size; ++i) {
+      const TokenId token = array.data[i].id;
+      const bool is_end = token < vocabulary->size() && vocabulary->is_end(token);
+      if (is_end ? !end : allowed[static_cast<std::size_t>(token)] == 0)
+        array.data[i].logit = -std::numeric_limits<float>::infinity();
+    }
+  }
+  void accept(TokenId token) {
+    llama_sampler_accept(chain.get(), token);
+    if (penalties != nullptr) history.add(token);
+    if (grammar && !vocabulary->is_end(token)) grammar->accept(token);
   }
 };
 
@@ -129,6 +123,7 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
   if (o.penalty_last_n > 0 && (o.repeat_penalty != 1 || o.frequency_penalty != 0 || o.presence_penalty != 0)) {
     impl_->penalties = llama_sampler_init_penalties(vocabulary_size, o.penalty_last_n, o.repeat_penalty,
                                                     o.frequency_penalty, o.presence_penalty);
+    impl_->history = History(static_cast<std::size_t>(o.penalty_last_n));
     add(impl_->penalties);
   }
   if (o.temperature == 0) {
@@ -140,7 +135,12 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
     add(llama_sampler_init_temp(o.temperature));
     add(impl_->dice = llama_sampler_init_dist(impl_->options.seed));
   }
-  if (!o.grammar.empty()) impl_->grammar.reset(init_grammar(*vocabulary, o.grammar));
+  if (o.grammar.empty()) return;
+  auto rules = o.compiled;
+  if (rules == nullptr) rules = std::make_shared<const GrammarRules>(compile_grammar(o.grammar, vocabulary));
+  impl_->vocabulary = vocabulary;
+  impl_->grammar.emplace(std::move(rules), vocabulary->token_texts());
+  impl_->allowed.resize(static_cast<std::size_t>(std::max(vocabulary_size, vocabulary->size())));
 }
 
 Sampler::~Sampler() = default;
@@ -151,23 +151,21 @@ TokenId Sampler::sample(std::span<const float> logits) {
   llama_token_data_array array = impl_->fill(logits);
   impl_->apply(array);
   TokenId token = impl_->chosen(array);
-  if (impl_->grammar && !impl_->allowed(token)) {
+  if (impl_->grammar && !impl_->allows(token)) {
     array = impl_->fill(logits);
-    llama_sampler_apply(impl_->grammar.get(), &array);
+    impl_->forbid(array);
     impl_->apply(array);
     token = impl_->chosen(array);
-    if (!impl_->allowed(token)) fail("the grammar allows no token here: it cannot be met with this vocabulary");
+    if (!impl_->allows(token)) fail("the grammar allows no token here: it cannot be met with this vocabulary");
   }
-  llama_sampler_accept(impl_->chain.get(), token);
-  if (impl_->grammar) llama_sampler_accept(impl_->grammar.get(), token);
-  if (impl_->looks_back()) impl_->state.sampled.push_back(token);
+  impl_->accept(token);
   return token;
 }
 
 void Sampler::accept(TokenId prompt_token) {
   if (impl_->penalties == nullptr) return;
   llama_sampler_accept(impl_->penalties, prompt_token);
-  impl_->state.prompt.push_back(prompt_token);
+  impl_->history.add(prompt_token);
 }
 
 std::uint32_t Sampler::seed() const {
@@ -179,30 +177,43 @@ const SamplerOptions& Sampler::options() const {
 }
 
 Sampler::State Sampler::state() const {
-  return impl_->state;
+  State state{.history = impl_->history.in_order(), .grammar = {}, .draws = impl_->draws, .certain = impl_->certain};
+  if (!impl_->grammar) return state;
+  state.grammar = impl_->grammar->save();
+  state.grammar.insert(state.grammar.begin(), kMatcherState);
+  return state;
 }
 
 // libllama's dice cannot be copied out: they are thrown as often as they were.
 void Sampler::resume(std::uint32_t seed, const State& state) {
-  assert(impl_->state.draws + impl_->state.certain == 0);
+  assert(impl_->draws + impl_->certain == 0);
+  constexpr std::uint64_t kMostDraws = 1'000'000'000;
+  const bool in_numbers = !state.grammar.empty() && state.grammar.front() == kMatcherState;
+  const auto known = [&](TokenId token) {
+    return token >= 0 && static_cast<std::size_t>(token) < impl_->candidates.size() &&
+           (impl_->vocabulary == nullptr || token < impl_->vocabulary->size());
+  };
+  if (state.draws > kMostDraws || state.certain > kMostDraws || !std::ranges::all_of(state.history, known) ||
+      (!in_numbers && !std::ranges::all_of(state.grammar, known)))
+    fail("the sampler's saved state is damaged: use an older snapshot");
   if (impl_->dice != nullptr && seed != impl_->options.seed) {
     llama_sampler* const chain = impl_->chain.get();  // the dice are its last
     llama_sampler_free(llama_sampler_chain_remove(chain, llama_sampler_chain_n(chain) - 1));
     llama_sampler_chain_add(chain, impl_->dice = llama_sampler_init_dist(seed));
   }
   impl_->options.seed = seed;
-  for (const TokenId token : state.prompt) accept(token);
-  for (const TokenId token : state.sampled) {
-    llama_sampler_accept(impl_->chain.get(), token);
-    if (impl_->grammar) llama_sampler_accept(impl_->grammar.get(), token);
-  }
+  for (const TokenId token : state.history) accept(token);
+  if (in_numbers && impl_->grammar) impl_->grammar->restore(std::span(state.grammar).subspan(1));
+  if (!in_numbers)
+    for (const TokenId token : state.grammar) impl_->accept(token);
   for (const auto& [times, size] : {std::pair{state.draws, std::size_t{2}}, std::pair{state.certain, std::size_t{1}}})
     for (std::uint64_t i = 0; impl_->dice != nullptr && i < times; ++i) {
       llama_token_data two[] = {{0, 1, 0}, {1, 0, 0}};
       llama_token_data_array array{two, size, -1, false};
       llama_sampler_apply(impl_->dice, &array);
     }
-  impl_->state = state;
+  impl_->draws = state.draws;
+  impl_->certain = state.certain;
 }
 
 }  // namespace palimpsest

@@ -12,6 +12,7 @@
 namespace palimpsest {
 
 class Vocabulary;
+struct GrammarRules;
 
 struct SamplerOptions {
   float temperature = 0.8F;                                                  // 0: greedy
@@ -22,6 +23,8 @@ struct SamplerOptions {
   int penalty_last_n = 64;
   std::uint32_t seed = 0xFFFFFFFFU;  // 0xFFFFFFFF: from the clock
   std::string grammar;               // GBNF; empty: none
+  // The same, compiled once for many samplers: compile_grammar(). Null: each sampler compiles it.
+  std::shared_ptr<const GrammarRules> compiled = {};
 };
 
 class Sampler {
@@ -34,13 +37,14 @@ class Sampler {
   std::uint32_t seed() const;                     // the one in use
   const SamplerOptions& options() const;          // with the seed in use
 
-  // What a sampler with the same options has to go through to stand where this one does.
+  // What a fresh sampler with the same options needs to go on as this one would. Its size does not grow with the text.
   struct State {
-    std::vector<TokenId> prompt, sampled;  // what was accepted; nothing if neither penalties nor a grammar look back
+    std::vector<TokenId> history;          // the last penalty_last_n tokens; nothing without penalties
+    std::vector<std::int32_t> grammar;     // where the text stands in it; see sampler.cpp
     std::uint64_t draws = 0, certain = 0;  // of the random numbers: among several tokens, where only one was left
   };
   State state() const;
-  void resume(std::uint32_t seed, const State& state);  // of a fresh sampler
+  void resume(std::uint32_t seed, const State& state);  // of a fresh sampler; throws Error for another grammar's state
 
  private:
   struct Impl;

@@ -55,6 +55,12 @@ std::string Utf8Stream::finish() {
   return std::exchange(pending_, {}).empty() ? std::string() : std::string(kReplacement);
 }
 
+std::string whole_characters(std::string_view bytes) {
+  Utf8Stream characters;
+  std::string text = characters.put(bytes);
+  return text += characters.finish();
+}
+
 std::optional<std::size_t> invalid_utf8(std::string_view text) {
   std::size_t offset = 0;
   while (offset < text.size()) {

@@ -21,6 +21,9 @@ class Utf8Stream {
   std::string pending_;  // the start of a character, at most 3 bytes
 };
 
+// All bytes at once.
+std::string whole_characters(std::string_view bytes);
+
 // Byte offset of the first ill-formed sequence; nothing if the text is valid.
 std::optional<std::size_t> invalid_utf8(std::string_view text);
 

@@ -92,6 +92,8 @@ struct Vocabulary::Impl {
   const llama_vocab* vocab = nullptr;
   std::string path;
   bool spaced = false;  // a text has a space put before it
+  std::once_flag texts_made;
+  std::shared_ptr<const TokenTexts> texts;
   ~Impl() { llama_model_free(model); }
 
   std::string piece(TokenId token, bool special, bool without_space) const {
@@ -221,8 +223,14 @@ std::string Vocabulary::apply_chat_template(const std::vector<ChatMessage>& mess
   return out;
 }
 
-const llama_vocab* Vocabulary::handle() const {
-  return impl_->vocab;
+std::shared_ptr<const TokenTexts> Vocabulary::token_texts() const {
+  std::call_once(impl_->texts_made, [this] {
+    std::vector<std::string> texts(static_cast<std::size_t>(size()));
+    for (TokenId token = 0; token < size(); ++token)
+      if (!is_end(token)) texts[static_cast<std::size_t>(token)] = piece(token);
+    impl_->texts = std::make_shared<const TokenTexts>(texts);
+  });
+  return impl_->texts;
 }
 
 std::vector<std::string> chat_templates() {

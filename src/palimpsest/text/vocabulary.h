@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "palimpsest/core/types.h"
-
-struct llama_vocab;
+#include "palimpsest/text/token_texts.h"
 
 namespace palimpsest {
 
@@ -38,7 +37,8 @@ class Vocabulary {
   std::string apply_chat_template(const std::vector<ChatMessage>& messages, bool add_assistant,
                                   const std::string& override = {}) const;
   bool has_chat_template() const;
-  const llama_vocab* handle() const;  // for samplers with grammars
+  // For grammars: made when it is first asked for, from any thread.
+  std::shared_ptr<const TokenTexts> token_texts() const;
 
  private:
   Vocabulary();

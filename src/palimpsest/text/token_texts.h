@@ -1,0 +1,43 @@
+// The texts of a vocabulary's tokens, sorted, so that all tokens that begin alike are judged once for their common
+// part.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "palimpsest/core/types.h"
+
+namespace palimpsest {
+
+class TokenTexts {
+ public:
+  // Of each token its text; empty: none, as of control tokens and ends.
+  explicit TokenTexts(const std::vector<std::string>& texts);
+
+  // Bytes; may be empty.
+  std::string_view operator[](TokenId token) const { return sorted(place_[static_cast<std::size_t>(token)]); }
+  std::size_t longest() const { return longest_; }
+
+  // Tokens in the order of their texts, those without a text left out.
+  struct Entry {
+    TokenId token = 0;
+    std::uint32_t begin = 0, length = 0;
+    std::uint32_t shared = 0;  // bytes in common with the entry before it
+  };
+  const std::vector<Entry>& entries() const { return entries_; }
+  std::string_view text(const Entry& entry) const { return std::string_view(bytes_).substr(entry.begin, entry.length); }
+
+ private:
+  std::string_view sorted(std::uint32_t place) const {
+    return place == kNowhere ? std::string_view() : text(entries_[place]);
+  }
+  static constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
+  std::string bytes_;
+  std::vector<Entry> entries_;
+  std::vector<std::uint32_t> place_;  // of each token in entries_
+  std::size_t longest_ = 0;
+};
+
+}  // namespace palimpsest

@@ -1,0 +1,90 @@
+// Requests that were written to hurt: each is answered with an error object, and the server goes on.
+#include "tests/server/server_fixture.h"
+
+namespace palimpsest::testing {
+namespace {
+
+constexpr const char* kText = "/v1/completions";
+
+std::string grammar_body(const std::string& grammar) {
+  return Json{{"prompt", "Once"}, {"max_tokens", 20}, {"grammar", grammar}}.dump();
+}
+
+std::string chain_of_rules(int count) {
+  std::string out = "root ::= r0\n";
+  for (int i = 0; i < count; ++i) out += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + "\n";
+  return out + "r" + std::to_string(count) + " ::= \"a\"\n";
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
+  Running server;
+  const std::string schema = R"({"prompt":"x","response_format":{"type":"json_schema","json_schema":{"schema":)";
+  const std::vector<std::pair<std::string, std::string>> bodies = {
+      {"reversed repetition", grammar_body(R"(root ::= "a"{5,2})")},
+      {"chained rules", grammar_body(chain_of_rules(10000))},
+      {"long chain", grammar_body(chain_of_rules(150000))},
+      {"brackets", grammar_body("root ::= " + repeated("(", 100000))},
+      {"ambiguous", grammar_body("root ::= " + repeated("[a-z ]* ", 1000) + "\"0\"")},
+      {"deep arrays", "{\"prompt\":" + repeated("[", 4'000'000)},
+      {"deep objects", repeated("{\"a\":", 1'000'000)},
+      {"a number without end", "{\"prompt\":\"x\",\"max_tokens\":" + repeated("9", 1'000'000) + "}"},
+      {"an exponent without end", "{\"prompt\":\"x\",\"temperature\":1e" + repeated("9", 1000) + "}"},
+      {"a tiny number", R"({"prompt":"x","n":1e-999999})"},
+      {"infinity", R"({"prompt":"x","temperature":1e39})"},
+      {"beyond 64 bits", R"({"prompt":"x","seed":18446744073709551616})"},
+      {"minus a lot", R"({"prompt":"x","n":-9223372036854775808})"},
+      {"tokens beyond 64 bits", R"({"prompt":[18446744073709551615]})"},
+      {"no Unicode", "{\"prompt\":\"\xC3\x28\"}"},
+      {"half a surrogate", R"({"prompt":"\ud800"})"},
+      {"a name without end", "{\"prompt\":\"x\",\"" + repeated("y", 4'000'000) + "\":1}"},
+      {"a cache without end", "{\"prompt\":\"x\",\"cache\":\"" + repeated("h2o:", 500'000) + "\"}"},
+      {"many prompts", "{\"prompt\":[" + repeated("\"x\",", 1'000'000) + "\"x\"]}"},
+      {"many stops", "{\"prompt\":\"x\",\"stop\":[" + repeated("\"x\",", 1'000'000) + "\"x\"]}"},
+      {"many messages", "{\"messages\":[" + repeated("{},", 1'000'000) + "{}]}"},
+      {"a deep schema", schema + repeated(R"({"type":"array","items":)", 61) + "{}" + repeated("}", 61) + "}}}"},
+      {"a schema of itself", schema + R"({"$ref":"#"}}}})"},
+      {"a schema that is a list", schema + "[]}}}"},
+      {"a wide schema", schema + R"({"enum":[)" + repeated("1,", 1'000'000) + "1]}}}}"},
+  };
+  for (const auto& [name, body] : bodies) {
+    auto client = server.client();
+    const auto start = Clock::now();
+    const auto result = client.Post(kText, body, "application/json");
+    ASSERT_TRUE(result) << name << ": " << httplib::to_string(result.error());
+    EXPECT_EQ(result->status, name == "ambiguous" && result->status == 500 ? 500 : 400) << name << ": " << result->body;
+    const Json error = Json::parse(result->body, nullptr, false);
+    ASSERT_TRUE(error.is_object() && error.contains("error")) << name << ": " << result->body.substr(0, 300);
+    EXPECT_FALSE(error["error"]["message"].get<std::string>().empty()) << name;
+    EXPECT_LT(result->body.size(), 3000u) << name;
+#ifndef PALIMPSEST_SANITIZED
+    EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 5) << name;
+#endif
+    EXPECT_EQ(client.Get("/health")->status, 200) << name;
+  }
+  EXPECT_TRUE(server.idle_within(5));
+  EXPECT_FALSE(server.service().broken());
+  EXPECT_EQ(server.post(kText, {{"prompt", "x"}, {"max_tokens", 1}})->status, 200);
+}
+
+// Its grammar ends a request, and not those beside it.
+TEST(Robustness, AGrammarThatCannotBeMetEndsOneRequestOnly) {
+  Running server;
+  const Json fine = {{"prompt", "Once upon a time"}, {"max_tokens", 60}, {"temperature", 0}, {"ignore_eos", true}};
+  const std::string alone = server.answer(kText, fine)["choices"][0]["text"];
+  std::thread hostile([&] {
+    for (int i = 0; i < 20; ++i)
+      server.client().Post(kText, grammar_body("root ::= w{0,500}\nw ::= [a-z ]{0,500} [a-z ]{0,500}"),
+                           "application/json");
+  });
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(server.answer(kText, fine)["choices"][0]["text"], alone);
+  hostile.join();
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
