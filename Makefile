@@ -13,8 +13,8 @@ help:  ## this list
 run: build  ## watch a model write on and on in constant memory (RUN_ARGS=...)
 	@build/palimpsest run $(RUN_ARGS)
 
-build:  ## build/palimpsest, made ready for this machine's shell
-	@tools/build release
+build:  ## build/palimpsest, the command alone (`make test` builds the tests)
+	@tools/build release palimpsest_app
 
 test:  ## every test (data that lies in ../shared is optional: its tests are skipped by name)
 	@tools/test release
@@ -31,10 +31,12 @@ install-check: build  ## install into a scratch folder and build a program again
 bench: build  ## decode speed, method against method (BENCH_ARGS=...)
 	@build/palimpsest bench decode $(BENCH_ARGS)
 
-attention: build  ## decode attention's bytes a second beside a plain read's
+attention:  ## decode attention's bytes a second beside a plain read's
+	@tools/build release palimpsest_app attention_bench
 	@tools/env python3 bench/attention.py
 
-bench-papers: build  ## the papers' tables and figures beside ours (PAPERS_ARGS='--quick table5 fig7a')
+bench-papers:  ## the papers' tables and figures beside ours (PAPERS_ARGS='--quick table5 fig7a')
+	@tools/build release
 	@tools/env --add python3-matplotlib || true
 	@python3 bench/papers/torch_baselines.py $(PAPERS_ARGS) || echo "torch: skipped" >&2
 	@tools/env python3 bench/papers/run.py $(PAPERS_ARGS)
@@ -42,7 +44,8 @@ bench-papers: build  ## the papers' tables and figures beside ours (PAPERS_ARGS=
 versus: build  ## decode and prefill against llama.cpp's llama-bench (VERSUS_ARGS=...)
 	@tools/env python3 bench/versus_llama_bench.py $(VERSUS_ARGS)
 
-versus-shift: build  ## what evicting costs here and in llama.cpp, 1,024 tokens kept (VERSUS_ARGS=...)
+versus-shift:  ## what evicting costs here and in llama.cpp, 1,024 tokens kept (VERSUS_ARGS=...)
+	@tools/build release palimpsest_app shift_bench
 	@tools/env python3 bench/versus_llama_shift.py $(VERSUS_ARGS)
 
 evict-cost: build  ## a step that evicts against one that never does (COST_ARGS=...)

@@ -162,7 +162,7 @@ TEST_F(BadInputTest, CommandLines) {
 TEST(NoModel, SaysHowToGetOne) {
   const auto alone = std::filesystem::path(::testing::TempDir()) / fmt::format("alone-{}", ::getpid()) / "bin";
   std::filesystem::create_directories(alone);
-  std::filesystem::copy_file(PALIMPSEST_PROGRAM, alone / "palimpsest");
+  std::filesystem::copy_file(command_path(), alone / "palimpsest");
   const Finished done =
       run_program((alone / "palimpsest").string(), {"run", "-n", "1", "-t", "1"}, {}, {{"PALIMPSEST_MODEL", ""}});
   std::filesystem::remove_all(alone.parent_path());

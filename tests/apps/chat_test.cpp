@@ -62,7 +62,7 @@ TEST_F(ChatTest, ALineThatIsNotUtf8IsNotSent) {
 
 TEST_F(ChatTest, CtrlCStopsTheAnswerNotTheConversation) {
   if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
-  Subprocess process(PALIMPSEST_PROGRAM, chat({"-n", "-1", "--temp", "1"}));
+  Subprocess process(command_path(), chat({"-n", "-1", "--temp", "1"}));
   process.write("Tell me a story without end\n");
   ASSERT_TRUE(process.wait_for_output(2000));
   process.signal(SIGINT);
@@ -78,7 +78,7 @@ TEST_F(ChatTest, CtrlCStopsTheAnswerNotTheConversation) {
 }
 
 TEST_F(ChatTest, CtrlCTwiceWhileItWaitsLeaves) {
-  Subprocess process(PALIMPSEST_PROGRAM, chat());
+  Subprocess process(command_path(), chat());
   process.write("Hello\n/stats\n");
   ASSERT_TRUE(process.wait_for_error_text("tokens in all"));  // now it waits for the next line
   process.signal(SIGINT);

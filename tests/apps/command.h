@@ -10,8 +10,10 @@ namespace palimpsest::testing {
 
 using Words = std::vector<std::string>;
 
+std::string command_path();  // of the program under test
+
 inline Finished command(const Words& words, const std::string& input = {}) {
-  return run_program(PALIMPSEST_PROGRAM, words, input, {{"PALIMPSEST_MODEL", ""}});
+  return run_program(command_path(), words, input, {{"PALIMPSEST_MODEL", ""}});
 }
 
 // Exit code 2, nothing on standard output, one line on standard error that begins as every error does and holds `part`.
@@ -22,6 +24,11 @@ inline void expect_refused(const Words& words, const std::string& part, const st
   EXPECT_TRUE(done.err.starts_with("palimpsest: error: ")) << done.err;
   EXPECT_NE(done.err.find(part), std::string::npos) << done.err;
   EXPECT_EQ(done.err.find('\n'), done.err.size() - 1) << done.err;
+}
+
+// The model that comes with the program: it answers questions about what it was told (models/README.md).
+inline std::string default_model() {
+  return (source_dir() / "models/palimpsest-stories.gguf").string();
 }
 
 // Tests on a small trained model; `on` appends the flags that name it and one thread.

@@ -94,7 +94,7 @@ TEST_F(InfoTest, CacheTermsOfASplit) {
 }
 
 TEST_F(InfoTest, TheModelCanComeFromTheEnvironment) {
-  const Finished done = run_program(PALIMPSEST_PROGRAM, {"info", "--json"}, "", {{"PALIMPSEST_MODEL", model_}});
+  const Finished done = run_program(command_path(), {"info", "--json"}, "", {{"PALIMPSEST_MODEL", model_}});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_EQ(nlohmann::json::parse(done.out)["model"], model_);
 }

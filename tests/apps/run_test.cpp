@@ -31,6 +31,29 @@ TEST_F(RunTest, GoldenWhateverTheMechanismPositionsAndType) {
   }
 }
 
+// Without any data but the repository's. The answer is copied from the prompt, where the right token leads by far: no
+// CPU's rounding and no type of the cache changes it. The window of the last run is too short to hold the fact.
+TEST_F(RunTest, AnswersFromThePromptWhateverTheMechanismPositionsAndType) {
+  const std::string prompt =
+      "note: Mira hid the red key in the mill.\nnote: Otto likes honey best of all.\n"
+      "note: The dog of Anna is called Pepper.\nstory: On a cold day in winter, Julia could not find her blue saw. It "
+      "had been a gift from her father.\nquestion: Where did Mira hide the red key?\nanswer:";
+  const auto answer = [&](const Words& words) {
+    Words all = {"run", "-m", default_model(), "-t", "1", "-p", prompt, "--temp", "0", "-n", "10"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Finished done = command(all);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out;
+  };
+  for (const Words& words :
+       {Words{"--method", "full"}, Words{"--mechanism", "shift"}, Words{"--positions", "original"},
+        Words{"--cache-type", "f32"}, Words{"--cache-type", "bf16"}, Words{"--cache-type", "q8_0"},
+        Words{"--page-size", "16"}, Words{"--method", "streaming:rerotate=fused,every=8"}, Words{"--portable"},
+        Words{"--chunk", "7"}, Words{"-t", "2"}, Words{"--method", "h2o:budget=64"}})
+    EXPECT_EQ(answer(words), " Mira hid the red key in the mill.\n") << words.back();
+  EXPECT_EQ(answer({"--budget", "32"}).find("mill"), std::string::npos);
+}
+
 TEST_F(RunTest, OneLineOfFiguresOnStandardError) {
   if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const Finished done = run({"--temp", "0", "-n", "400", "--budget", "64"});
@@ -149,7 +172,7 @@ TEST_F(RunTest, NoTokensAreAFairWish) {
 }
 
 TEST_F(RunTest, CtrlCEndsAnEndlessTextWell) {
-  Subprocess process(PALIMPSEST_PROGRAM, on({"run", "-n", "-1", "--ignore-eos", "--budget", "64"}));
+  Subprocess process(command_path(), on({"run", "-n", "-1", "--ignore-eos", "--budget", "64"}));
   process.close_input();
   ASSERT_TRUE(process.wait_for_output(3000));
   process.signal(SIGINT);
@@ -160,7 +183,7 @@ TEST_F(RunTest, CtrlCEndsAnEndlessTextWell) {
 }
 
 TEST_F(RunTest, CtrlCUnderJsonStillGivesTheObject) {
-  Subprocess process(PALIMPSEST_PROGRAM, on({"run", "-n", "-1", "--ignore-eos", "--json"}));
+  Subprocess process(command_path(), on({"run", "-n", "-1", "--ignore-eos", "--json"}));
   process.close_input();
   process.wait_until_caught(SIGINT);
   process.signal(SIGINT);
@@ -170,9 +193,8 @@ TEST_F(RunTest, CtrlCUnderJsonStillGivesTheObject) {
 }
 
 TEST_F(RunTest, AReaderThatGoesAwayEndsItQuietly) {
-  const Finished done =
-      run_program("/bin/sh", {"-c", std::string(PALIMPSEST_PROGRAM) + " run -n -1 --ignore-eos -t 1 -m " + model_ +
-                                        " < /dev/null | head -c 100"});
+  const Finished done = run_program(
+      "/bin/sh", {"-c", command_path() + " run -n -1 --ignore-eos -t 1 -m " + model_ + " < /dev/null | head -c 100"});
   EXPECT_EQ(done.out.size(), 100u);
   EXPECT_EQ(done.err.find("error"), std::string::npos) << done.err;
 }

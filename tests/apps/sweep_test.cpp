@@ -68,7 +68,7 @@ TEST_F(SweepTest, NothingIsLostOrDoneTwiceWhenItIsKilled) {
   for (int budget = 32; budget < 48; ++budget) budgets.push_back(budget);
   plan(budgets);
   for (std::size_t kills = 0; kills < 4; ++kills) {
-    Subprocess running(PALIMPSEST_PROGRAM, sweep(), {{"PALIMPSEST_MODEL", ""}});
+    Subprocess running(command_path(), sweep(), {{"PALIMPSEST_MODEL", ""}});
     const std::size_t wanted = 3 * (kills + 1);
     for (int i = 0; i < 3000; ++i) {
       std::error_code none;
