@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include <cstring>
+#include <utility>
 
 #include "palimpsest/matmul/panel_type.h"
 
@@ -99,12 +100,19 @@ HWY_INLINE VF dot(const VU8 (&code)[kCodeVectors], int first, int last, const st
   return hn::ConvertTo(DF(), sum);
 }
 
+// Calls with 0 .. N - 1 as constants: arrays that are indexed with them stay in registers.
+template <int... I>
+HWY_INLINE void for_each(std::integer_sequence<int, I...>, const auto& call) {
+  (call(std::integral_constant<int, I>()), ...);
+}
+
 template <const PanelType& T, int kTokens>
 HWY_INLINE void multiply_tokens(const std::byte* panel, int blocks, const ActivationGroup* x, std::int64_t x_stride,
                                 float* y, std::int64_t y_stride) {
   const DF d;
+  constexpr auto kAll = std::make_integer_sequence<int, kTokens>();
   VF result[kTokens];
-  for (int t = 0; t < kTokens; ++t) result[t] = hn::Zero(d);
+  for_each(kAll, [&](auto t) HWY_ATTR { result[t] = hn::Zero(d); });
   for (int b = 0; b < blocks; ++b, panel += T.block_bytes()) {
     VF outer = hn::Zero(d), outer_min = hn::Zero(d);
     if constexpr (T.scales != ScaleKind::kExponent) outer = halves(panel);
@@ -124,7 +132,7 @@ HWY_INLINE void multiply_tokens(const std::byte* panel, int blocks, const Activa
         scale = hn::Mul(outer, signed_as_float(panel + 32 + g * 32));
         other = hn::Mul(outer, signed_as_float(panel + 48 + g * 32));
       }
-      for (int t = 0; t < kTokens; ++t) {
+      for_each(kAll, [&](auto t) HWY_ATTR {
         const ActivationGroup& a = x[t * x_stride];
         const auto of_token = hn::Set(d, a.scale);
         if constexpr (T.scales == ScaleKind::kSigned) {
@@ -135,10 +143,10 @@ HWY_INLINE void multiply_tokens(const std::byte* panel, int blocks, const Activa
         }
         if constexpr (T.scales == ScaleKind::kWithMin)
           result[t] = hn::MulAdd(other, hn::Set(d, a.negative_total), result[t]);
-      }
+      });
     }
   }
-  for (int t = 0; t < kTokens; ++t) hn::StoreU(result[t], d, y + t * y_stride);
+  for_each(kAll, [&](auto t) HWY_ATTR { hn::StoreU(result[t], d, y + t * y_stride); });
 }
 
 template <const PanelType& T>
