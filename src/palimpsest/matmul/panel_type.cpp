@@ -105,23 +105,32 @@ void pack_row(const PanelType& type, const std::byte* from, int row, std::byte* 
       for (std::size_t h = 0; h < 16; ++h) block[32 + h * 16 + lane] = from[192 + h];
       break;
   }
+  // Four consecutive columns of a row are one word of a vector.
   const Codes codes = codes_of(type, from);
-  for (int k = 0; k < type.columns; ++k) {
-    const int group = k / kGroup, s = k % kGroup / 4, j = k % 4;
-    const auto byte = static_cast<std::size_t>(4 * row + j);
-    const std::uint8_t code = codes.code[k];
-    std::byte* const vectors = block + type.codes_at(group);
-    if (type.bits == 8) {
-      vectors[static_cast<std::size_t>(s) * kVectorBytes + byte] = static_cast<std::byte>(code);
-      continue;
+  const auto word_of = [&](int group, int s) {
+    std::uint32_t word;
+    std::memcpy(&word, codes.code + group * kGroup + 4 * s, 4);
+    return word;
+  };
+  const auto add = [&](std::byte* vectors, int s, std::uint32_t word) {
+    std::byte* const at = vectors + s * kVectorBytes + 4 * row;
+    std::uint32_t old;
+    std::memcpy(&old, at, 4);
+    old |= word;
+    std::memcpy(at, &old, 4);
+  };
+  constexpr std::uint32_t kLow = 0x0F0F0F0F, kHigh = 0x03030303;
+  for (int g = 0; g < type.groups(); ++g) {
+    std::byte *const vectors = block + type.codes_at(g), *const high = block + type.high_at(g);
+    for (int s = 0; s < kCodeVectors; ++s) {
+      const std::uint32_t word = word_of(g, s), above = word >> 4 & kHigh;
+      if (type.bits == 8)
+        add(vectors, s, word);
+      else
+        add(vectors, s % 4, (word & kLow) << (s < 4 ? 0 : 4));
+      if (type.bits == 5) add(high, 0, above << s);
+      if (type.bits == 6) add(high, s / 4, above << (2 * (s % 4)));
     }
-    vectors[static_cast<std::size_t>(s % 4) * kVectorBytes + byte] |=
-        static_cast<std::byte>((code & 15) << (s < 4 ? 0 : 4));
-    std::byte* const high = block + type.high_at(group);
-    if (type.bits == 5) high[byte] |= static_cast<std::byte>((code >> 4) << s);
-    if (type.bits == 6)
-      high[static_cast<std::size_t>(s / 4) * kVectorBytes + byte] |=
-          static_cast<std::byte>((code >> 4) << (2 * (s % 4)));
   }
 }
 

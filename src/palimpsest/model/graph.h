@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "palimpsest/graph/cpu/product_op.h"
 #include "palimpsest/model/attention_path.h"
 #include "palimpsest/model/model.h"
 
@@ -24,6 +25,7 @@ struct DecoderGraph {
   ggml_tensor* row_ids = nullptr;     // in [at least rows]; nullptr: all tokens
   ggml_tensor* logits = nullptr;      // out [vocabulary, rows]
   std::unique_ptr<PathInputs> path_inputs;
+  std::unique_ptr<ProductOps> products;
 };
 
 // Builds and allocates. Throws Error when the device's memory does not suffice.

@@ -2,16 +2,19 @@
 //
 //   embedding rows   read in the file, one row a token, by the host
 //   vectors          (norms, biases) copied to f32 on the device
-//   matrices         CPU: used where they lie in the mapped file, or re-laid by ggml for this CPU; else uploaded
+//   matrices         CPU: in panels for our own products (matmul/), or repacked by ggml for this CPU, or used where
+//                    they lie in the mapped file; other devices: uploaded
 #pragma once
 
 #include <ggml-cpp.h>
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/core/types.h"
+#include "palimpsest/matmul/panels.h"
 #include "palimpsest/model/family.h"
 #include "palimpsest/model/hyperparameters.h"
 #include "palimpsest/model/model.h"
@@ -37,7 +40,10 @@ struct Weights {
   ggml_tensor* output = nullptr;  // the embedding again if the file has no output matrix (tied)
   ggml_tensor* output_bias = nullptr;
   ggml_backend_dev_t device = nullptr;
-  std::size_t repacked_bytes = 0;  // of matrices that ggml re-laid
+  std::size_t repacked_bytes = 0;  // of matrices that ggml repacked
+  std::size_t panel_bytes = 0;     // of matrices in panels
+  // The panels of a matrix; nullptr: it has none. Its tensor then has a shape, and no data.
+  const Panels* panels_of(const ggml_tensor* matrix) const;
 
   void embedding_row(TokenId token, float* out) const;  // [width]
   void position_row(int position, float* out) const;    // [width], of learned positions
@@ -46,6 +52,7 @@ struct Weights {
   const GgufTensor *embedding = nullptr, *positions = nullptr;
   std::vector<ggml_context_ptr> contexts;
   std::vector<ggml_backend_buffer_ptr> buffers;
+  std::unordered_map<const ggml_tensor*, Panels> panels;
 };
 
 // Checks every tensor that the family needs, and that the file has no other; places them on the device. Fills
