@@ -12,12 +12,15 @@ namespace palimpsest {
 
 namespace {
 
-constexpr std::size_t kNodesPerLayer = 72, kNodesBeside = 64;  // without the path's and the experts'
+constexpr std::size_t kNodesPerLayer = 72 + 8 * ProductOps::kNodes,
+                      kNodesBeside = 64;  // without the path's and the experts'
 
 class Builder {
  public:
   Builder(DecoderGraph& graph, const Model& model, AttentionPath& path)
-      : g_(graph), c_(graph.context.get()), f_(model.family()), h_(model.hyper()), w_(model.weights()), path_(path) {}
+      : g_(graph), c_(graph.context.get()), f_(model.family()), h_(model.hyper()), w_(model.weights()), path_(path) {
+    g_.products = std::make_unique<ProductOps>();
+  }
 
   void run() {
     g_.embeddings = ggml_new_tensor_2d(c_, GGML_TYPE_F32, h_.width, g_.tokens);
@@ -50,8 +53,10 @@ class Builder {
     return plus(ggml_mul(c_, even, weights.weight), weights.bias);
   }
   ggml_tensor* plus(ggml_tensor* x, ggml_tensor* bias) { return bias == nullptr ? x : ggml_add(c_, x, bias); }
-  ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) {
-    return plus(ggml_mul_mat(c_, weight, x), bias);
+  ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) { return plus(product(weight, x), bias); }
+  ggml_tensor* product(ggml_tensor* weight, ggml_tensor* x) {
+    const Panels* const panels = w_.panels_of(weight);
+    return panels == nullptr ? ggml_mul_mat(c_, weight, x) : g_.products->multiply(c_, *panels, x);
   }
   ggml_tensor* clamped(ggml_tensor* x) { return h_.clamp_qkv > 0 ? ggml_clamp(c_, x, -h_.clamp_qkv, h_.clamp_qkv) : x; }
   ggml_tensor* soft_capped(ggml_tensor* x, float cap) {
@@ -131,7 +136,7 @@ class Builder {
     if (l.router != nullptr) return experts(l, x);
     ggml_tensor* up = linear(l.up, l.up_bias, x);
     if (f_.feed_forward == FeedForward::kGated) {
-      up = gated(ggml_mul_mat(c_, l.gate, x), up);
+      up = gated(product(l.gate, x), up);
     } else if (f_.feed_forward == FeedForward::kPackedGate) {
       up = f_.activation == Activation::kSilu   ? ggml_swiglu(c_, up)
            : f_.activation == Activation::kGelu ? ggml_geglu(c_, up)
@@ -145,8 +150,8 @@ class Builder {
   // Each token goes to the few experts that the router likes best; their outputs are weighed by its softmax over them.
   ggml_tensor* experts(const LayerWeights& l, ggml_tensor* x) {
     const std::int64_t tokens = x->ne[1], used = h_.experts_used;
-    ggml_tensor* liking = ggml_soft_max(c_, ggml_mul_mat(c_, l.router, x));  // [experts, tokens]
-    ggml_tensor* chosen = ggml_argsort_top_k(c_, liking, h_.experts_used);   // [used, tokens]
+    ggml_tensor* liking = ggml_soft_max(c_, product(l.router, x));          // [experts, tokens]
+    ggml_tensor* chosen = ggml_argsort_top_k(c_, liking, h_.experts_used);  // [used, tokens]
     ggml_tensor* weights =
         ggml_get_rows(c_, ggml_reshape_3d(c_, liking, 1, h_.experts, tokens), chosen);  // [1, used, tokens]
     weights = ggml_reshape_2d(c_, weights, used, tokens);

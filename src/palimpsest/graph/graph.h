@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "palimpsest/graph/attention_path.h"
+#include "palimpsest/graph/cpu/product_op.h"
 #include "palimpsest/graph/sequence_step.h"
 #include "palimpsest/model/model.h"
 
@@ -28,6 +29,7 @@ struct DecoderGraph {
   ggml_tensor* row_ids = nullptr;     // in [at least rows]; nullptr: all tokens
   ggml_tensor* logits = nullptr;      // out [vocabulary, rows], or hidden states [width, tokens]
   std::unique_ptr<PathInputs> path_inputs;
+  std::unique_ptr<ProductOps> products;
 };
 
 // Where the tensors of all graphs of a decoder lie, which run one at a time: as much memory as the largest needs.

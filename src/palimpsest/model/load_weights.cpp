@@ -177,12 +177,16 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   const ggml_backend_buffer_type_t plain = ggml_backend_dev_buffer_type(w.device);
   const auto extra = options.repack ? extra_buffer_types(w.device) : std::vector<ggml_backend_buffer_type_t>{};
   Placement placement(w, uses.size() + 1);
-  std::vector<const Use*> in_file, copied;
+  std::vector<const Use*> in_file, copied, in_panels;
   for (const Use& use : uses) {
     const GgufTensor& t = *use.tensor;
     if (use.vector) {
       *use.slot = placement.add(plain, GGML_TYPE_F32, t);
       copied.push_back(&use);
+      continue;
+    }
+    if (on_cpu && options.repack && !options.portable && t.ne[2] == 1 && Panels::supports(t.type, t.ne[1], t.ne[0])) {
+      in_panels.push_back(&use);
       continue;
     }
     ggml_backend_buffer_type_t home = nullptr;
@@ -214,6 +218,20 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
       *use->slot = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
       ggml_set_name(*use->slot, t.name.c_str());
       ggml_backend_tensor_alloc(buffer, *use->slot, const_cast<std::byte*>(t.data));
+    }
+  }
+
+  if (!in_panels.empty()) {
+    ggml_context* context = ggml_init({in_panels.size() * ggml_tensor_overhead(), nullptr, true});
+    if (context == nullptr) fail("{}: no memory for its tables", w.file.path());
+    w.contexts.emplace_back(context);
+    for (const Use* use : in_panels) {
+      const GgufTensor& t = *use->tensor;
+      *use->slot = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
+      ggml_set_name(*use->slot, t.name.c_str());
+      const auto [at, added] = w.panels.try_emplace(*use->slot, t.type, t.ne[1], t.ne[0], t.data);
+      w.panel_bytes += at->second.bytes();
+      if (t.data != w.embedding->data) w.file.forget(t);
     }
   }
 

@@ -28,4 +28,9 @@ void Weights::position_row(int position, float* out) const {
   read_row(*positions, position, out);
 }
 
+const Panels* Weights::panels_of(const ggml_tensor* matrix) const {
+  const auto found = panels.find(matrix);
+  return found == panels.end() ? nullptr : &found->second;
+}
+
 }  // namespace palimpsest

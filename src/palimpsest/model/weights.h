@@ -3,11 +3,12 @@
 
 #include <ggml-cpp.h>
 
-#include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/core/types.h"
+#include "palimpsest/matmul/panels.h"
 
 namespace palimpsest {
 
@@ -30,7 +31,10 @@ struct Weights {
   ggml_tensor* output = nullptr;  // the embedding again if the file has no output matrix (tied)
   ggml_tensor* output_bias = nullptr;
   ggml_backend_dev_t device = nullptr;
-  std::size_t repacked_bytes = 0;  // of matrices that ggml re-laid
+  std::size_t repacked_bytes = 0;  // of matrices that ggml repacked
+  std::size_t panel_bytes = 0;     // of matrices in panels
+  // The panels of a matrix; nullptr: it has none. Its tensor then has a shape, and no data.
+  const Panels* panels_of(const ggml_tensor* matrix) const;
 
   void embedding_row(TokenId token, float* out) const;  // [width]
   void position_row(int position, float* out) const;    // [width], of learned positions
@@ -39,6 +43,7 @@ struct Weights {
   const GgufTensor *embedding = nullptr, *positions = nullptr;
   std::vector<ggml_context_ptr> contexts;
   std::vector<ggml_backend_buffer_ptr> buffers;
+  std::unordered_map<const ggml_tensor*, Panels> panels;
 };
 
 }  // namespace palimpsest

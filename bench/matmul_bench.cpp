@@ -1,0 +1,125 @@
+// Products of quantised weights with some tokens' activations, one thread: ours (matmul/) in turn with ggml's, its
+// weights repacked as ggml likes them best. Prints a table: multiply-adds a second of CPU time, and the ratio.
+//
+//   build/matmul_bench [rows] [columns] [rounds]
+#include <ggml-backend.h>
+#include <ggml-cpp.h>
+#include <ggml.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "palimpsest/matmul/panels.h"
+#include "palimpsest/model/backend.h"
+
+namespace palimpsest::bench {
+namespace {
+
+double cpu_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// ggml's product, on its own CPU backend.
+class Ggml {
+ public:
+  Ggml(ggml_type type, int rows, int columns, int tokens, const std::vector<std::byte>& weights)
+      : device_(find_device("cpu")), backend_(make_backend(device_, 1)) {
+    context_.reset(ggml_init({8 * ggml_tensor_overhead() + ggml_graph_overhead(), nullptr, true}));
+    weight_ = ggml_new_tensor_2d(context_.get(), type, columns, rows);
+    ggml_tensor* x = ggml_new_tensor_2d(context_.get(), GGML_TYPE_F32, columns, tokens);
+    ggml_tensor* y = ggml_mul_mat(context_.get(), weight_, x);
+    auto types = extra_buffer_types(device_);
+    types.push_back(ggml_backend_dev_buffer_type(device_));
+    for (ggml_backend_buffer_type_t buffer : types) {
+      ggml_backend_buffer_ptr probe(ggml_backend_buft_alloc_buffer(buffer, 0));
+      weight_->buffer = probe.get();
+      const bool fits = ggml_backend_dev_supports_op(device_, y);
+      weight_->buffer = nullptr;
+      if (!fits) continue;
+      memory_.emplace_back(ggml_backend_buft_alloc_buffer(
+          buffer, ggml_backend_buft_get_alloc_size(buffer, weight_) + ggml_backend_buft_get_alignment(buffer)));
+      ggml_backend_tensor_alloc(memory_.back().get(), weight_, ggml_backend_buffer_get_base(memory_.back().get()));
+      break;
+    }
+    ggml_backend_tensor_set(weight_, weights.data(), 0, weights.size());
+    graph_ = ggml_new_graph(context_.get());
+    ggml_build_forward_expand(graph_, y);
+    memory_.emplace_back(ggml_backend_alloc_ctx_tensors(context_.get(), backend_.get()));
+    const std::vector<float> ones(static_cast<std::size_t>(columns) * tokens, 0.5F);
+    ggml_backend_tensor_set(x, ones.data(), 0, ones.size() * sizeof(float));
+  }
+  void run() { ggml_backend_graph_compute(backend_.get(), graph_); }
+
+ private:
+  ggml_backend_dev_t device_;
+  ggml_backend_ptr backend_;
+  ggml_context_ptr context_;
+  ggml_cgraph* graph_ = nullptr;
+  ggml_tensor* weight_ = nullptr;
+  std::vector<ggml_backend_buffer_ptr> memory_;
+};
+
+template <typename Do>
+double seconds_of(Do action) {
+  int times = 0;
+  const double start = cpu_seconds();
+  double now = start;
+  do {
+    action();
+    ++times;
+    now = cpu_seconds();
+  } while (now - start < 0.05);
+  return (now - start) / times;
+}
+
+void compare(ggml_type type, int rows, int columns, int tokens, int rounds) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> plain(static_cast<std::size_t>(rows) * columns), x(static_cast<std::size_t>(tokens) * columns);
+  for (float& v : plain) v = normal(random);
+  for (float& v : x) v = normal(random);
+  std::vector<std::byte> weights(ggml_row_size(type, columns) * rows);
+  ggml_quantize_chunk(type, plain.data(), weights.data(), 0, rows, columns, nullptr);
+  const Panels panels(type, rows, columns, weights.data());
+  Ggml ggml(type, rows, columns, tokens, weights);
+  std::vector<ActivationGroup> groups(x.size() / kGroup);
+  std::vector<float> y(static_cast<std::size_t>(tokens) * rows);
+  std::vector<double> ours, theirs, ratios;
+  for (int i = 0; i < rounds; ++i) {
+    theirs.push_back(seconds_of([&] { ggml.run(); }));
+    ours.push_back(seconds_of([&] {
+      quantize_activations(x.data(), static_cast<int>(x.size()), groups.data());
+      panels.multiply(0, panels.panels(), groups.data(), tokens, y.data(), rows);
+    }));
+    ratios.push_back(theirs.back() / ours.back());
+  }
+  const auto median = [](std::vector<double> v) {
+    std::ranges::sort(v);
+    return v[v.size() / 2];
+  };
+  const double work = 1e-9 * rows * columns * tokens;
+  std::printf("%-8s %6d %10.1f %10.1f %8.2fx\n", ggml_type_name(type), tokens, work / median(ours),
+              work / median(theirs), median(ratios));
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace palimpsest::bench
+
+int main(int argc, char** argv) {
+  using namespace palimpsest;
+  const int rows = argc > 1 ? std::atoi(argv[1]) : 2048, columns = argc > 2 ? std::atoi(argv[2]) : 2048,
+            rounds = argc > 3 ? std::atoi(argv[3]) : 5;
+  std::printf("%d x %d, 10^9 multiply-adds a second of one thread's CPU time\n%-8s %6s %10s %10s %9s\n", rows, columns,
+              "type", "tokens", "ours", "ggml", "ratio");
+  for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K,
+                               GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4})
+    for (const int tokens : {1, 8, 32, 512})
+      if (Panels::supports(type, rows, columns)) bench::compare(type, rows, columns, tokens, rounds);
+}

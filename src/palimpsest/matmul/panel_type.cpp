@@ -1,0 +1,173 @@
+// Between GGUF's blocks and panels. The layouts of blocks are those of ggml (ggml-common.h), byte by byte.
+#include "palimpsest/matmul/panel_type.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace palimpsest {
+namespace {
+
+std::uint8_t at(const std::byte* bytes, int i) {
+  return static_cast<std::uint8_t>(bytes[i]);
+}
+
+struct Codes {
+  std::uint8_t code[256];
+};
+
+// Of one row's block, in column order.
+Codes codes_of(const PanelType& type, const std::byte* from) {
+  Codes out{};
+  switch (type.type) {
+    case GGML_TYPE_Q8_0:  // f16 d, i8 [32]
+      for (int k = 0; k < 32; ++k) out.code[k] = static_cast<std::uint8_t>(at(from, 2 + k) ^ 0x80);
+      break;
+    case GGML_TYPE_Q4_0:
+    case GGML_TYPE_IQ4_NL:   // f16 d, u8 [16]: columns 0-15 low, 16-31 high
+    case GGML_TYPE_MXFP4: {  // u8 e, likewise
+      const std::byte* nibbles = from + (type.type == GGML_TYPE_MXFP4 ? 1 : 2);
+      for (int k = 0; k < 16; ++k) {
+        out.code[k] = at(nibbles, k) & 15;
+        out.code[k + 16] = at(nibbles, k) >> 4;
+      }
+      break;
+    }
+    case GGML_TYPE_Q4_K:    // f16 d, f16 min, u8 scales[12], u8 [128]
+    case GGML_TYPE_Q5_K: {  // ... scales[12], u8 high[32], u8 [128]
+      const bool five = type.type == GGML_TYPE_Q5_K;
+      const std::byte *high = from + 16, *nibbles = from + (five ? 48 : 16);
+      for (int k = 0; k < 256; ++k) {
+        const int group = k / 32, l = k % 32, byte = at(nibbles, group / 2 * 32 + l);
+        const int low = group % 2 == 0 ? byte & 15 : byte >> 4;
+        const int fifth = five ? at(high, l) >> group & 1 : 0;
+        out.code[k] = static_cast<std::uint8_t>(low | fifth << 4);
+      }
+      break;
+    }
+    default:  // Q6_K: u8 low[128], u8 high[64], i8 scales[16], f16 d
+      for (int k = 0; k < 256; ++k) {
+        const int half = k / 128, quarter = k % 128 / 32, l = k % 32;
+        const int low = at(from, half * 64 + quarter % 2 * 32 + l);
+        const int high = at(from, 128 + half * 32 + l) >> (2 * quarter) & 3;
+        out.code[k] = static_cast<std::uint8_t>((quarter < 2 ? low & 15 : low >> 4) | high << 4);
+      }
+  }
+  return out;
+}
+
+// The 6-bit scale and min of a group of Q4_K and Q5_K.
+void scale_and_min(const std::byte* packed, int group, std::uint8_t& scale, std::uint8_t& min) {
+  if (group < 4) {
+    scale = at(packed, group) & 63;
+    min = at(packed, group + 4) & 63;
+  } else {
+    scale = static_cast<std::uint8_t>((at(packed, group + 4) & 15) | at(packed, group - 4) >> 6 << 4);
+    min = static_cast<std::uint8_t>(at(packed, group + 4) >> 4 | at(packed, group) >> 6 << 4);
+  }
+}
+
+float half_at(const std::byte* block, std::size_t index) {
+  ggml_fp16_t half;
+  std::memcpy(&half, block + 2 * index, 2);
+  return ggml_fp16_to_fp32(half);
+}
+
+}  // namespace
+
+const PanelType* find_panel_type(ggml_type type) {
+  static constexpr const PanelType* all[] = {&kQ4_0, &kQ8_0, &kIq4Nl, &kMxfp4, &kQ4K, &kQ5K, &kQ6K};
+  for (const PanelType* one : all)
+    if (one->type == type) return one;
+  return nullptr;
+}
+
+void pack_row(const PanelType& type, const std::byte* from, int row, std::byte* block) {
+  const auto lane = static_cast<std::size_t>(row);
+  switch (type.scales) {
+    case ScaleKind::kHalf:
+      std::memcpy(block + 2 * lane, from, 2);
+      break;
+    case ScaleKind::kExponent:
+      block[lane] = from[0];
+      break;
+    case ScaleKind::kWithMin:
+      std::memcpy(block + 2 * lane, from, 2);
+      std::memcpy(block + 32 + 2 * lane, from + 2, 2);
+      for (int g = 0; g < 8; ++g) {
+        std::uint8_t scale = 0, min = 0;
+        scale_and_min(from + 4, g, scale, min);
+        block[64 + static_cast<std::size_t>(g) * 16 + lane] = static_cast<std::byte>(scale);
+        block[192 + static_cast<std::size_t>(g) * 16 + lane] = static_cast<std::byte>(min);
+      }
+      break;
+    case ScaleKind::kSigned:
+      std::memcpy(block + 2 * lane, from + 208, 2);
+      for (std::size_t h = 0; h < 16; ++h) block[32 + h * 16 + lane] = from[192 + h];
+      break;
+  }
+  // Four consecutive columns of a row are one word of a vector.
+  const Codes codes = codes_of(type, from);
+  const auto word_of = [&](int group, int s) {
+    std::uint32_t word;
+    std::memcpy(&word, codes.code + group * kGroup + 4 * s, 4);
+    return word;
+  };
+  const auto add = [&](std::byte* vectors, int s, std::uint32_t word) {
+    std::byte* const at = vectors + s * kVectorBytes + 4 * row;
+    std::uint32_t old;
+    std::memcpy(&old, at, 4);
+    old |= word;
+    std::memcpy(at, &old, 4);
+  };
+  constexpr std::uint32_t kLow = 0x0F0F0F0F, kHigh = 0x03030303;
+  for (int g = 0; g < type.groups(); ++g) {
+    std::byte *const vectors = block + type.codes_at(g), *const high = block + type.high_at(g);
+    for (int s = 0; s < kCodeVectors; ++s) {
+      const std::uint32_t word = word_of(g, s), above = word >> 4 & kHigh;
+      if (type.bits == 8)
+        add(vectors, s, word);
+      else
+        add(vectors, s % 4, (word & kLow) << (s < 4 ? 0 : 4));
+      if (type.bits == 5) add(high, 0, above << s);
+      if (type.bits == 6) add(high, s / 4, above << (2 * (s % 4)));
+    }
+  }
+}
+
+void unpack_row(const PanelType& type, const std::byte* block, int row, float* out) {
+  const auto lane = static_cast<std::size_t>(row);
+  for (int k = 0; k < type.columns; ++k) {
+    const int group = k / kGroup, s = k % kGroup / 4, j = k % 4;
+    const int byte = 4 * row + j;
+    const std::byte* const vectors = block + type.codes_at(group);
+    const std::byte* const high = block + type.high_at(group);
+    int code = type.bits == 8 ? at(vectors, s * kVectorBytes + byte)
+                              : at(vectors, s % 4 * kVectorBytes + byte) >> (s < 4 ? 0 : 4) & 15;
+    if (type.bits == 5) code |= (at(high, byte) >> s & 1) << 4;
+    if (type.bits == 6) code |= (at(high, s / 4 * kVectorBytes + byte) >> (2 * (s % 4)) & 3) << 4;
+    if (type.table != nullptr) code = type.table[code];
+    const auto value = static_cast<float>(code - (type.offset_bits > 0 ? 1 << type.offset_bits : 0));
+    switch (type.scales) {
+      case ScaleKind::kHalf:
+        out[k] = value * half_at(block, lane);
+        break;
+      case ScaleKind::kExponent: {
+        const int e = at(block, row);
+        out[k] = e < 2 ? 0 : std::ldexp(value, e - 128);  // ggml keeps the two smallest as denormals
+        break;
+      }
+      case ScaleKind::kWithMin: {
+        const float scale = half_at(block, lane) * static_cast<float>(at(block, 64 + group * 16 + row));
+        out[k] = scale * value - half_at(block + 32, lane) * static_cast<float>(at(block, 192 + group * 16 + row));
+        break;
+      }
+      case ScaleKind::kSigned: {
+        const int of_half = static_cast<std::int8_t>(at(block, 32 + (k / 16) * 16 + row));
+        out[k] = half_at(block, lane) * static_cast<float>(of_half) * value;
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace palimpsest

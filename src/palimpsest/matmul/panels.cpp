@@ -1,0 +1,81 @@
+#include "palimpsest/matmul/panels.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <new>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/matmul/panel_type.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr std::align_val_t kLine{64};
+
+// Activations that stay in the second-level cache while panels pass by.
+constexpr int kResidentBytes = 512 << 10;
+
+std::byte* take(std::size_t bytes) {
+  auto* const out = static_cast<std::byte*>(::operator new[](bytes, kLine, std::nothrow));
+  if (out == nullptr) fail("no memory for {} MiB of repacked weights: use a smaller model", bytes >> 20);
+  return out;
+}
+
+}  // namespace
+
+static_assert(Panels::kRows == kPanelRows);
+
+bool Panels::supports(ggml_type type, std::int64_t rows, std::int64_t columns) {
+  const PanelType* const panel = find_panel_type(type);
+  return panel != nullptr && rows > 0 && rows % kRows == 0 && rows <= INT32_MAX && columns > 0 &&
+         columns % panel->columns == 0 && columns <= INT32_MAX && panel_kernel(*panel) != nullptr;
+}
+
+Panels::Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data)
+    : type_(find_panel_type(type)),
+      kernel_(panel_kernel(*type_)),
+      rows_(static_cast<int>(rows)),
+      columns_(static_cast<int>(columns)),
+      data_(take(bytes()), [](std::byte* p) { ::operator delete[](p, kLine); }) {
+  assert(supports(type, rows, columns));
+  std::memset(data_.get(), 0, bytes());
+  const std::size_t row_bytes = ggml_row_size(type, columns), block = ggml_row_size(type, type_->columns);
+  for (int row = 0; row < rows_; ++row) {
+    const std::byte* from = data + static_cast<std::size_t>(row) * row_bytes;
+    std::byte* to = data_.get() + static_cast<std::size_t>(row / kRows) * panel_bytes();
+    for (int b = 0; b < blocks(); ++b, from += block, to += type_->block_bytes())
+      pack_row(*type_, from, row % kRows, to);
+  }
+}
+
+int Panels::blocks() const {
+  return columns_ / type_->columns;
+}
+
+std::size_t Panels::panel_bytes() const {
+  return static_cast<std::size_t>(blocks()) * type_->block_bytes();
+}
+
+std::size_t Panels::bytes() const {
+  return static_cast<std::size_t>(panels()) * panel_bytes();
+}
+
+void Panels::dequantize_row(int row, float* out) const {
+  const std::byte* from = data_.get() + static_cast<std::size_t>(row / kRows) * panel_bytes();
+  for (int b = 0; b < blocks(); ++b, from += type_->block_bytes(), out += type_->columns)
+    unpack_row(*type_, from, row % kRows, out);
+}
+
+void Panels::multiply(int first, int last, const ActivationGroup* x, int tokens, float* y,
+                      std::int64_t y_stride) const {
+  const std::int64_t x_stride = columns_ / kGroup;
+  const int resident =
+      std::max(12, kResidentBytes / static_cast<int>(x_stride * std::int64_t{sizeof(ActivationGroup)}) / 12 * 12);
+  for (int t = 0; t < tokens; t += resident)
+    for (int panel = first; panel < last; ++panel)
+      kernel_(data_.get() + static_cast<std::size_t>(panel) * panel_bytes(), blocks(), x + t * x_stride, x_stride,
+              std::min(resident, tokens - t), y + t * y_stride + static_cast<std::int64_t>(panel) * kRows, y_stride);
+}
+
+}  // namespace palimpsest
