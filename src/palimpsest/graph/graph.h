@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "palimpsest/graph/attention_path.h"
-#include "palimpsest/graph/cpu/product_op.h"
+#include "palimpsest/graph/product_op.h"
 #include "palimpsest/graph/sequence_step.h"
 #include "palimpsest/model/model.h"
 

@@ -1,4 +1,4 @@
-#include "palimpsest/graph/cpu/product_op.h"
+#include "palimpsest/graph/product_op.h"
 
 #include <algorithm>
 #include <cassert>
