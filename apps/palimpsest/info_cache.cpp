@@ -43,6 +43,7 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
   const Factors heads = g.is_uniform() ? Factors{{static_cast<std::size_t>(g.layers()), "layers"},
                                                  {static_cast<std::size_t>(g.max_kv_heads()), "KV heads"}}
                                        : Factors{{f.heads, "KV heads of all layers"}};
+  const auto widest = static_cast<std::size_t>(g.max_kv_heads());  // weights are one layer's
   const Factors of_heads = pages_of(f.head_pages, heads, "pages of all heads", alike);
   const Factors of_tables = pages_of(f.table_pages, {{f.tables, "tables"}}, "pages of all tables", alike);
   const auto [least, most] = std::ranges::minmax(occupancy, {}, &Occupancy::tokens);
@@ -66,7 +67,7 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
         term("merged tokens", {{f.tables, "tables"}, {f.merged / f.tables, "bytes at most"}}, f.merged));
   out["terms"].push_back(term("working memory", {{f.working, "bytes at most"}}, f.working));
   if (scratch > 0)
-    out["terms"].push_back(term("weights", {{heads, "KV heads"}, {scratch / heads, "bytes at most"}}, scratch));
+    out["terms"].push_back(term("weights", {{widest, "KV heads"}, {scratch / widest, "bytes at most"}}, scratch));
   out["bytes_in_use"] = f.in_use();
   out["bytes_tables"] = all - f.in_use();
   out["bytes"] = all;
