@@ -70,6 +70,14 @@ const FormatKernels& kernels_of(CacheType type) {
   return kOf[static_cast<std::size_t>(type)]();
 }
 
+const KeyKernels& key_kernels_of(CacheType type) {
+  return kernels_of(type).key;
+}
+
+const ValueKernels& value_kernels_of(CacheType type) {
+  return kernels_of(type).value;
+}
+
 void insert_tokens(const HeadWork& work, int unit, const UnitMemory& memory) {
   HWY_DYNAMIC_DISPATCH(InsertTokens)(work, unit, memory);
 }

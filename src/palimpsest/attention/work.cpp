@@ -1,7 +1,5 @@
 #include "palimpsest/attention/work.h"
 
-#include "palimpsest/attention/kernels.h"
-
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -55,8 +53,8 @@ HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
   static_cast<HeadPlan&>(w) = plan;
   w.step = &step;
   w.cache = &step.cache[w.sequence];
-  w.keys = &kernels_of(w.cache->key_type).key;
-  w.values = &kernels_of(w.cache->value_type).value;
+  w.keys = &key_kernels_of(w.cache->key_type);
+  w.values = &value_kernels_of(w.cache->value_type);
   w.tokens = &step.tokens[w.sequence];
   w.pages = &w.cache->head[w.kv_head];
   w.window = step.window(w.sequence, w.kv_head);

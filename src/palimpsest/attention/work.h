@@ -56,8 +56,10 @@ struct HeadPlan {
 };
 HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head);
 
-struct KeyKernels;
+struct KeyKernels;  // attention/kernels.h
 struct ValueKernels;
+const KeyKernels& key_kernels_of(CacheType type);
+const ValueKernels& value_kernels_of(CacheType type);
 
 struct HeadWork : HeadPlan {
   const AttentionStep* step;

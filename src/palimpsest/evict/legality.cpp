@@ -3,7 +3,7 @@
 #include <array>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/evict/method_plan.h"
+#include "palimpsest/evict/plan_target.h"
 
 namespace palimpsest {
 namespace {
@@ -380,6 +380,10 @@ std::span<const Requirement> requirements() {
 void check_legal(Scope scope, const Candidate& candidate) {
   for (const Requirement& row : kTable)
     if (row.scope == scope && row.required(candidate) && !row.offered(candidate)) throw Error(row.sentence(candidate));
+}
+
+void validate(const Method& method) {
+  check_legal(Scope::kMethod, {.method = method});
 }
 
 }  // namespace palimpsest

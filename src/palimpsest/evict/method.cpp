@@ -1,7 +1,5 @@
 #include "palimpsest/evict/method.h"
 
-#include "palimpsest/evict/legality.h"
-
 namespace palimpsest {
 const std::vector<MethodRow>& methods() {
   static const std::vector<MethodRow> table = {
@@ -171,10 +169,6 @@ const std::vector<MethodRow>& methods() {
         .cache = false}},
   };
   return table;
-}
-
-void validate(const Method& m) {
-  check_legal(Scope::kMethod, {.method = m});
 }
 
 }  // namespace palimpsest

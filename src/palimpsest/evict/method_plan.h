@@ -10,7 +10,6 @@
 // Illegal combinations throw here, from one table (evict/legality.h).
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,24 +18,13 @@
 #include "palimpsest/cache/footprint.h"
 #include "palimpsest/core/attention_rule.h"
 #include "palimpsest/evict/method.h"
+#include "palimpsest/evict/plan_target.h"
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
 
 // What a step is part of.
 enum class Phase { kPrefill, kRepeat, kDecode };
-
-struct PlanTarget {
-  // Heads and their dimensions, cache type, page size, and whether keys and values lie in host pages.
-  CacheOptions shape = {};
-  PositionKind positions = PositionKind::kNone;
-  int chunk = 512;             // tokens of a prompt that go through the model at once
-  bool shares_steps = false;   // other sequences go through the model with it
-  bool shares_pages = false;   // ... and take their pages from the same pool
-  std::string head_list = {};  // the file that split `duo` stands for; empty: there is none
-  // The model, for policies that were made for one; empty: the plan counts bytes only, and makes no evictor for them.
-  std::function<PolicyModel()> model = {};
-};
 
 // What one sequence may come to hold: upper bounds.
 struct PlanBytes {
