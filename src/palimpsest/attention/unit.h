@@ -2,6 +2,8 @@
 // Internal.
 #pragma once
 
+#include <hwy/base.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -25,7 +27,7 @@ struct Ahead {
     const std::byte *at, *end;
     std::size_t step, also;
 
-    void next() {
+    HWY_INLINE void next() {
       if (at == end) return;
       const std::byte* const to = static_cast<std::size_t>(end - at) < step ? end : at + step;
       for (; at != to; at += 64) {
@@ -34,7 +36,7 @@ struct Ahead {
       }
     }
   };
-  Quarter quarter(int index, int steps) const {
+  HWY_INLINE Quarter quarter(int index, int steps) const {
     const std::byte* const at = tile[index];
     const std::size_t lines = at == nullptr ? 0 : (bytes + 63) / 64,
                       n = static_cast<std::size_t>(steps < 1 ? 1 : steps);
