@@ -245,7 +245,8 @@ TEST(Footprint, TermsByHand) {
   EXPECT_EQ(f.counts, 4u * 4);
   EXPECT_EQ(f.queues, 64u * 4);
   EXPECT_EQ(f.blocks, 3u * 2 * 4 * 8);
-  EXPECT_EQ(f.total(), f.rows + f.columns + f.counts + f.queues + f.blocks);
+  EXPECT_EQ(f.in_use() + f.bookkeeping(), f.rows + f.columns + f.counts + f.queues + f.blocks);
+  EXPECT_EQ(f.total(), f.in_use() + f.bookkeeping() + f.working);
 
   options.rotated_half = true;
   EXPECT_EQ(footprint(options, {.tokens = 100}).rows, 3u * 2 * 128 * (8 + 8 + 16) * 2);
@@ -258,7 +259,7 @@ TEST(Footprint, TermsByHand) {
   EXPECT_EQ(f.columns, 6u * 128 * (8 + 4 + 4 + 4));
   EXPECT_EQ(f.counts, 6u * 4 * 4);
   EXPECT_EQ(f.queues, 0u);
-  EXPECT_EQ(footprint(options, {.tokens = 0}).total(), 0u);
+  EXPECT_EQ(footprint(options, {.tokens = 0}).in_use() + footprint(options, {.tokens = 0}).bookkeeping(), 0u);
   options.columns = 8;
   EXPECT_EQ(footprint(options, {.tokens = 100}).columns, 6u * 128 * (8 + 4 + 4 + 4 + 8 * 4));
 }

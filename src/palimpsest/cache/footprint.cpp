@@ -39,7 +39,13 @@ std::size_t working_of(const CacheOptions& options, const Occupancy& o, std::siz
                               sizeof(MergedTokens) + sizeof(MergedView) + sizeof(std::vector<Move>) +
                               sizeof(std::vector<bool>) + sizeof(std::vector<int>) + 3 * sizeof(int) +
                               heads * (sizeof(HeadPages) + sizeof(std::vector<std::byte*>));
-  return room + moves + victims + merging + objects + std::bit_ceil(come) * sizeof(int) +
+  // The end of a prompt gathers pages up on copies of the tables.
+  const std::size_t copies = evicts && come > 1
+                                 ? slots * SlotTable::slot_bytes(options.track_rank, options.columns) +
+                                       pages * (2 * sizeof(int) + heads * sizeof(std::byte*)) +
+                                       SlotQueue::places_for(most_free(o, pages, options.page_size)) * sizeof(int)
+                                 : 0;
+  return room + moves + victims + merging + objects + copies + std::bit_ceil(come) * sizeof(int) +
          (options.track_rank && evicts ? tokens * sizeof(int) : 0);
 }
 
