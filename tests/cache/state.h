@@ -29,7 +29,7 @@ struct State {
         const HeadPages& view = cache.view(layer).head[head];
         const auto slots = static_cast<std::size_t>(view.slots->slots);
         const std::size_t size = slots / static_cast<std::size_t>(cache.options().page_size);
-        out.bytes(std::as_bytes(std::span(view.page, size)));
+        if (cache.options().pages) out.bytes(std::as_bytes(std::span(view.page, size)));
         out.bytes(std::as_bytes(std::span(view.slots->when, slots)));
         out.bytes(std::as_bytes(std::span(view.slots->fresh, static_cast<std::size_t>(view.slots->fresh_count))));
         if (view.slots->rank != nullptr) out.bytes(std::as_bytes(std::span(view.slots->rank, slots)));
