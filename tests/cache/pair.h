@@ -1,10 +1,12 @@
 // A cache and its naive twin; every step does the same, at random, to both.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <random>
+#include <string>
 
 #include "palimpsest/core/error.h"
 #include "tests/cache/failing_memory.h"
@@ -52,7 +54,10 @@ class Pair {
     score();
     check();
   }
-  void check() { expect_same(cache_, naive_); }
+  void check() {
+    expect_same(cache_, naive_);
+    if (::testing::Test::HasFatalFailure()) GTEST_FAIL() << "after: " << last_;
+  }
   Cache& cache() { return cache_; }
   bool can_share(const Pair& other) const { return other.cache_.options() == cache_.options() || other.cache_.whole(); }
   void share(Pair& other) {
@@ -121,7 +126,20 @@ class Pair {
     });
   }
   void change(const CacheChange& change) {
+    remember(change);
     commit([&] { return cache_.prepare(change); });
+  }
+
+  // For failure messages: what this cache is and what happened to it last.
+  void remember(const CacheChange& c) {
+    const CacheOptions& o = cache_.options();
+    std::size_t victims = 0;
+    for (const auto& drop : c.drop) victims += drop.size();
+    last_ = fmt::format(
+        "mechanism {}{}, page {}, {} spare; reject {}, drop {}, range {}..{}, shift {}..{} by {}, insert {} at {}{}",
+        static_cast<int>(o.mechanism), o.shared ? " shared" : "", o.page_size, o.spare_slots, c.reject, victims,
+        c.drop_range.first, c.drop_range.last, c.shift_range.first, c.shift_range.last, c.shift_by, c.insert, c.at,
+        c.tentative ? " tentative" : "");
   }
 
   void insert_and_drop() {  // the decode step
@@ -400,6 +418,7 @@ class Pair {
   Cache cache_;
   NaiveCache naive_;
   Positions pending_;  // of the last plan
+  std::string last_;
   int inserted_ = 0;
   long long dropped_ = 0;
 };

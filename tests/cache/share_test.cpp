@@ -64,5 +64,17 @@ TEST(CachesThatShareCopy, OnlyThePagesThatTheyWrite) {
   EXPECT_EQ(pool->pages_copied(), 12u);
 }
 
+// Gathered survivors get new pages; where nobody survives, the next token comes to an old one.
+TEST(CachesThatShareCopy, AlsoWhereNobodyIsLeftToGather) {
+  const CacheOptions options{.geometry = HeadGeometry::uniform(1, 1, 8, 8), .mechanism = Mechanism::kGather};
+  const auto pool = std::make_shared<PagePool>(page_bytes(Cache(options).view(0)));
+  Cache a(options, pool), b(options, pool);
+  a.insert(1);
+  b.share(a);
+  const std::vector<std::vector<int>> all = {{0}};
+  b.prepare({.drop = all, .insert = 1}).commit();
+  EXPECT_NE(a.pages(), b.pages());
+}
+
 }  // namespace
 }  // namespace palimpsest::testing

@@ -23,6 +23,17 @@ struct State {
       out.bytes(std::as_bytes(std::span(table.view().when, static_cast<std::size_t>(table.slots()))));
       if (cache.merged(t) != nullptr) cache.merged(t)->save(out);
     }
+    const HeadGeometry& geometry = cache.options().geometry;
+    for (int layer = 0; layer < geometry.layers(); ++layer)  // what kernels read
+      for (int head = 0; head < geometry.layer(layer).kv_heads; ++head) {
+        const HeadPages& view = cache.view(layer).head[head];
+        const auto slots = static_cast<std::size_t>(view.slots->slots);
+        const std::size_t size = slots / static_cast<std::size_t>(cache.options().page_size);
+        if (cache.options().pages) out.bytes(std::as_bytes(std::span(view.page, size)));
+        out.bytes(std::as_bytes(std::span(view.slots->when, slots)));
+        out.bytes(std::as_bytes(std::span(view.slots->fresh, static_cast<std::size_t>(view.slots->fresh_count))));
+        if (view.slots->rank != nullptr) out.bytes(std::as_bytes(std::span(view.slots->rank, slots)));
+      }
     const std::size_t size = page_bytes(cache.view(0));
     bytes.reserve(pages.size() * size);
     for (const std::byte* page : pages) bytes.insert(bytes.end(), page, page + size);

@@ -40,16 +40,22 @@ TEST(Transactions, OneThatIsLetGoChangesNothing) {
   cache.insert(40);
   const std::vector<std::vector<int>> drop = {{3, 5}};
   const auto before = positions(cache);
-  const LayerView view = cache.view(0);
-  const SlotsView slots = *view.head[0].slots;
+  const auto pages = cache.pages();
+  const auto whens = [&] {
+    const SlotsView& slots = *cache.view(0).head[0].slots;
+    return std::vector<std::int32_t>(slots.when, slots.when + slots.slots);
+  };
+  const auto when = whens();
   {
     const Transaction change = cache.prepare({.drop = drop, .insert = 40});
     EXPECT_EQ(positions(cache), before);
     EXPECT_EQ(cache.live(), 40);
-    EXPECT_EQ(cache.view(0).head[0].page, view.head[0].page);
-    EXPECT_EQ(cache.view(0).head[0].slots->when, slots.when);
+    EXPECT_EQ(cache.pages(), pages);
+    EXPECT_EQ(whens(), when);
   }
   EXPECT_EQ(positions(cache), before);
+  EXPECT_EQ(cache.pages(), pages);
+  EXPECT_EQ(whens(), when);
   cache.prepare({.drop = drop, .insert = 1}).commit();
   EXPECT_EQ(cache.table(0).position()[3], kNoPosition);  // 8 slots were free before
   EXPECT_EQ(cache.live(), 39);

@@ -72,10 +72,10 @@ class Cache {
   std::span<float> of_head(int head);
   std::span<const float> of_head(int head) const;
 
-  // All memory of a change; throws Error or std::bad_alloc, unchanged. Tables, views, pages and bytes are as they were
-  // until commit. Pages that hold no token any more go back to the pool as long as there stays room for as many tokens
-  // as were dropped beyond those inserted: a steady state never hands pages to and fro. New tokens' rows are written
-  // into the `fresh` slots of the views.
+  // All memory of a change; throws Error or std::bad_alloc, unchanged. Tables, pages and bytes are as they were until
+  // commit; views taken before may hold no longer, new ones show the same. Pages that hold no token any more go back to
+  // the pool as long as there stays room for as many tokens as were dropped beyond those inserted: a steady state never
+  // hands pages to and fro. New tokens' rows are written into the `fresh` slots of the views.
   //
   // Merged tokens may change between prepare and commit of a change that only drops.
   Transaction prepare(const CacheChange& change);
@@ -153,9 +153,11 @@ class Cache {
   };
   // What was prepared. Its memory is kept from change to change.
   struct Pending {
-    bool open = false;
-    long long dropped = 0;                  // by a plan, of all tables
-    std::vector<SlotChange> tables;         // [table]
+    bool open = false, views_moved = false;
+    long long dropped = 0;                 // by a plan, of all tables
+    std::size_t mapped = 0, gathered = 0;  // new pages of all heads
+    CacheChange change;
+    Position end = kNoPosition;             // an edit's: next() falls to it
     std::vector<std::vector<int>> victims;  // [table] of an edit
     std::vector<Copy> copies;
     // Those newly mapped; for the copies one for each of the table's heads, nullptr: no other cache has it any more;
@@ -168,17 +170,20 @@ class Cache {
   };
 
   Transaction begin();
+  SlotChange change_of(std::size_t table) const;
   void add_edit(const CacheChange& change);
   template <typename Change>
   void simulate(Change change);  // change(table, its index, moves)
   void add_copies(int table);
   void add_copy(int table, int page);
   bool gathers(int table) const;
-  void acquire();
+  void reserve_pages(int table, int mapped, int pages);
+  void take_pages();
   void rollback() noexcept;
   void commit(Workers* workers) noexcept;
   void end() noexcept;
   // These take from the prepared pages on and return the first that is left.
+  std::byte* const* copy_page(const Copy& copy, std::byte* const* page) noexcept;
   std::byte* const* carry_bytes(std::byte* const* page, Workers* workers) noexcept;
   std::byte* const* map_pages(int table, std::byte* const* page) noexcept;
   void unmap_pages(int table) noexcept;

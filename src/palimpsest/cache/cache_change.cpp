@@ -38,34 +38,44 @@ Transaction Cache::begin() {
 Transaction Cache::prepare(const CacheChange& change) {
   Transaction transaction = begin();
   assert(change.drop.empty() || change.drop.size() == tables_.size());
-  pending_.tables.resize(tables_.size());
+  pending_.change = change;
   const bool append = change.at == kNoPosition || (change.insert > 0 && change.at == next());
+  if (append) pending_.change.at = kNoPosition;
   const bool edit = !append || !change.drop_range.empty() || !change.shift_range.empty();
-  for (std::size_t t = 0; t < tables_.size(); ++t) {
-    pending_.tables[t] = {.reject = change.reject,
-                          .drop = change.drop.empty() ? std::span<const int>() : std::span(change.drop[t]),
-                          .shift_range = change.shift_range,
-                          .shift_by = change.shift_by,
-                          .insert = change.insert,
-                          .at = append ? kNoPosition : change.at,
-                          .tentative = change.tentative};
-    pending_.dropped += static_cast<long long>(pending_.tables[t].drop.size());
+  const bool on_copies = edit || (lent_pages_ > 0 && options_.mechanism == Mechanism::kBlock && !change.drop.empty());
+  for (std::size_t t = 0; t < change.drop.size(); ++t) pending_.dropped += std::ssize(change.drop[t]);
+  for (std::size_t t = 0; !on_copies && t < tables_.size(); ++t) {
+    const auto [pages, views_moved] = tables_[t].reserve(change_of(t), moves_[t]);
+    pending_.views_moved |= views_moved;
+    reserve_pages(static_cast<int>(t), pages, tables_[t].pages() + pages);
   }
   if (edit) add_edit(change);
-  const bool drops = pending_.dropped > 0;
-  if (edit || (drops && lent_pages_ > 0 && options_.mechanism == Mechanism::kBlock)) {
-    simulate(
-        [&](SlotTable& table, std::size_t t, std::vector<Move>& moves) { table.apply(pending_.tables[t], moves); });
-  } else {
-    for (std::size_t t = 0; t < tables_.size(); ++t) tables_[t].reserve(pending_.tables[t], moves_[t]);
-  }
-  acquire();
+  if (on_copies)
+    simulate([&](SlotTable& table, std::size_t t, std::vector<Move>& moves) { table.apply(change_of(t), moves); });
+  take_pages();
   return transaction;
+}
+
+SlotChange Cache::change_of(std::size_t t) const {
+  const Pending& p = pending_;
+  const CacheChange& c = p.change;
+  SlotChange own = {.reject = c.reject,
+                    .end = p.end,
+                    .shift_range = c.shift_range,
+                    .shift_by = c.shift_by,
+                    .insert = c.insert,
+                    .at = c.at,
+                    .tentative = c.tentative};
+  if (!p.victims.empty())
+    own.drop = p.victims[t];
+  else if (!c.drop.empty())
+    own.drop = c.drop[t];
+  return own;
 }
 
 Transaction Cache::prepare_gather_up(int reserve) {
   Transaction transaction = begin();
-  pending_.tables.assign(tables_.size(), {});
+  pending_.change = {};
   reserve += options_.spare_slots;
   simulate([&](SlotTable& table, std::size_t, std::vector<Move>& moves) {
     table.gather_up(reserve, moves);
@@ -76,7 +86,7 @@ Transaction Cache::prepare_gather_up(int reserve) {
     pending_.merged[t].moved(pending_.moves[t]);
     pending_.merged[t].lay(pending_.simulated[t]);
   }
-  acquire();
+  take_pages();
   return transaction;
 }
 
@@ -86,7 +96,9 @@ void Cache::simulate(Change change) {
   pending_.simulated.reserve(tables_.size());
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     pending_.simulated.push_back(tables_[t]);
-    change(pending_.simulated[t], t, pending_.moves[t]);
+    SlotTable& table = pending_.simulated[t];
+    change(table, t, pending_.moves[t]);
+    reserve_pages(static_cast<int>(t), static_cast<int>(table.mapped_pages_of_change().size()), table.pages());
   }
 }
 
@@ -117,14 +129,14 @@ void Cache::add_edit(const CacheChange& change) {
   }
   const PositionRange inserted =
       change.at == kNoPosition ? PositionRange{} : PositionRange{change.at, change.at + change.insert};
-  pending_.victims.resize(tables_.size());
+  if (next < this->next()) pending_.end = next;
+  std::vector<std::vector<int>> all_victims(tables_.size());
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const SlotTable& table = tables_[t];
-    SlotChange& own = pending_.tables[t];
-    std::vector<int>& victims = pending_.victims[t];
+    std::vector<int>& victims = all_victims[t];
+    if (!change.drop.empty()) victims = change.drop[t];
     std::vector<bool> gone(at(table.slots()));
-    for (const int slot : own.drop) gone[at(slot)] = true;
-    victims.assign(own.drop.begin(), own.drop.end());
+    for (const int slot : victims) gone[at(slot)] = true;
     const auto rejected = table.fresh().last(at(change.reject));
     std::vector<int> in_range;
     table.append_slots(change.drop_range, in_range);
@@ -139,9 +151,8 @@ void Cache::add_edit(const CacheChange& change) {
       if ((!moves && passed.contains(position)) || inserted.contains(moves ? position + by : position))
         fail("there is a token at position {}, where another would go: drop it first", position);
     }
-    own.drop = victims;
-    if (next < this->next()) own.end = next;
   }
+  pending_.victims.swap(all_victims);
 }
 
 // Whether a page must be this cache's own at the end: tokens move or are written there.
@@ -154,7 +165,7 @@ void Cache::add_copy(int t, int page) {
 
 // In the order of their slots.
 void Cache::add_copies(int t) {
-  const SlotChange& change = pending_.tables[at(t)];
+  const SlotChange change = change_of(at(t));
   const int page_size = options_.page_size;
   if (!pending_.simulated.empty()) {
     const bool gathers = options_.mechanism == Mechanism::kGather && !pending_.moves[at(t)].empty();
@@ -173,7 +184,7 @@ void Cache::add_copies(int t) {
     }
     return;
   }
-  if (options_.mechanism == Mechanism::kGather && !change.drop.empty()) return;  // to new pages
+  if (gathers(t)) return;  // to new pages
   const int live = table.live() - change.reject - static_cast<int>(change.drop.size());
   const int first = change.drop.empty() ? live : std::ranges::min(change.drop);
   for (int slot = first; slot < live + change.insert; slot = (slot / page_size + 1) * page_size)
@@ -181,93 +192,94 @@ void Cache::add_copies(int t) {
 }
 
 bool Cache::gathers(int t) const {
-  const SlotChange& change = pending_.tables[at(t)];
-  return options_.mechanism == Mechanism::kGather && !change.drop.empty() &&
-         table(t).live() > change.reject + static_cast<int>(change.drop.size());
+  if (options_.mechanism != Mechanism::kGather) return false;
+  const SlotChange change = change_of(at(t));
+  return !change.drop.empty() && table(t).live() > change.reject + static_cast<int>(change.drop.size());
 }
 
-// All pages, and memory for what else commit writes to.
-void Cache::acquire() {
+// Counts a table's new pages and takes memory for what else commit writes to.
+void Cache::reserve_pages(int t, int mapped, int pages) {
   Pending& p = pending_;
-  for (int t = 0; lent_pages_ > 0 && t < tables(); ++t) add_copies(t);
-  std::size_t mapped_pages = 0, copies = 0, gathered = 0;
-  for (int t = 0; t < tables(); ++t) {
-    const SlotChange& change = p.tables[at(t)];
-    const bool simulated = !p.simulated.empty();
-    const int mapped = simulated ? static_cast<int>(p.simulated[at(t)].mapped_pages_of_change().size())
-                                 : table(t).pages_to_map(change);
-    const int after = simulated ? p.simulated[at(t)].pages() : table(t).pages() + mapped;
+  if (mapped > 0) {
     for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
-      if (mapped > 0) reserve_for(blocks, at(after));
-      mapped_pages += at(mapped);
-      gathered += gathers(t) ? blocks.size() : 0;
+      reserve_for(blocks, at(pages));
+      p.mapped += at(mapped);
     });
-    if (MergedTokens* const tokens = merged(t); tokens != nullptr && mapped > 0)
-      tokens->reserve_slots(after * options_.page_size);
-    if (storage_ != nullptr && (simulated || !change.drop.empty())) storage_->reserve_moves(t, table(t).slots());
+    p.views_moved = true;
+    if (MergedTokens* const tokens = merged(t)) tokens->reserve_slots(pages * options_.page_size);
   }
+  if (gathers(t)) for_each_head_of(t, [&](std::vector<std::byte*>& blocks) { p.gathered += blocks.size(); });
+  if (storage_ != nullptr) storage_->reserve_moves(t, table(t).slots());
+}
+
+void Cache::take_pages() {
+  if (pending_.views_moved) refresh_views();
   if (!options_.pages) return;
+  Pending& p = pending_;
+  std::size_t copies = 0;
+  for (int t = 0; lent_pages_ > 0 && t < tables(); ++t) add_copies(t);
   for (const Copy& copy : p.copies) for_each_head_of(copy.table, [&](auto&) { ++copies; });
-  p.pages.reserve(mapped_pages + copies + gathered);
+  if (p.mapped + p.gathered + copies == 0) return;
+  p.pages.reserve(p.mapped + copies + p.gathered);
   const auto take = [&](std::size_t count) {
     for (; count > 0; --count) p.pages.push_back(pool_->take());
   };
-  pool_->reserve(mapped_pages + gathered);
-  take(mapped_pages);
+  pool_->reserve(p.mapped + p.gathered);
+  take(p.mapped);
   for (Copy& copy : p.copies) {
     copy.tokens = table(copy.table).live_in_page(copy.page) > 0;
     for_each_head_of(copy.table, [&](std::vector<std::byte*>& blocks) {
       p.pages.push_back(pool_->take_for_copy(blocks[at(copy.page)]));
     });
   }
-  take(gathered);
+  take(p.gathered);
 }
 
 void Cache::rollback() noexcept {
   for (std::byte* page : pending_.pages)
     if (page != nullptr) pool_->give_back(page);
   end();
+  refresh_views();  // memory may have moved
 }
 
 void Cache::end() noexcept {
-  pending_.open = false;
-  pending_.dropped = 0;
-  pending_.pages.clear();
-  pending_.copies.clear();
-  pending_.victims.clear();
-  pending_.simulated.clear();
-  pending_.moves.clear();
-  pending_.merged.clear();
+  Pending& p = pending_;
+  p.open = p.views_moved = false;
+  p.dropped = 0;
+  p.end = kNoPosition;
+  p.mapped = p.gathered = 0;
+  p.pages.clear();
+  p.copies.clear();
+  p.victims.clear();
+  p.simulated.clear();
+  p.moves.clear();
+  p.merged.clear();
 }
 
 void Cache::commit(Workers* workers) noexcept {
   Pending& p = pending_;
   std::byte* const* page = p.pages.data();
   const bool simulated = !p.simulated.empty();
+  bool moved = false, unmapped = false;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     if (simulated) {
       std::swap(tables_[t], p.simulated[t]);
       moves_[t].swap(p.moves[t]);
     } else {
-      tables_[t].apply(p.tables[t], moves_[t]);
+      tables_[t].apply(change_of(t), moves_[t]);
     }
-    if (storage_ != nullptr && !moves_[t].empty()) storage_->moved(static_cast<int>(t), moves_[t]);
+    unmapped |= !tables_[t].unmapped_pages_of_change().empty();
+    if (moves_[t].empty()) continue;
+    moved = true;
+    if (storage_ != nullptr) storage_->moved(static_cast<int>(t), moves_[t]);
   }
   dropped_ += p.dropped;
-  for (int t = 0; options_.pages && t < tables(); ++t) page = map_pages(t, page);
-  for (const Copy& copy : p.copies) {
-    for_each_head_of(copy.table, [&](std::vector<std::byte*>& blocks) {
-      std::byte* const own = *page++;
-      if (own == nullptr) return;
-      pool_->replace(blocks[at(copy.page)], own, copy.tokens);
-      blocks[at(copy.page)] = own;
-    });
-    forget_lent(copy.table, copy.page);
-  }
   if (options_.pages) {
-    page = carry_bytes(page, workers);
+    for (int t = 0; p.mapped > 0 && t < tables(); ++t) page = map_pages(t, page);
+    for (const Copy& copy : p.copies) page = copy_page(copy, page);
+    if (moved) page = carry_bytes(page, workers);
     assert(page == p.pages.data() + p.pages.size());
-    for (int t = 0; t < tables(); ++t) unmap_pages(t);
+    for (int t = 0; unmapped && t < tables(); ++t) unmap_pages(t);
   }
   for (std::size_t t = 0; t < merged_.size(); ++t) {
     if (!p.merged.empty())
@@ -279,10 +291,20 @@ void Cache::commit(Workers* workers) noexcept {
   end();
 }
 
+std::byte* const* Cache::copy_page(const Copy& copy, std::byte* const* page) noexcept {
+  for_each_head_of(copy.table, [&](std::vector<std::byte*>& blocks) {
+    std::byte* const own = *page++;
+    if (own == nullptr) return;
+    pool_->replace(blocks[at(copy.page)], own, copy.tokens);
+    blocks[at(copy.page)] = own;
+  });
+  forget_lent(copy.table, copy.page);
+  return page;
+}
+
 // Heads are independent of each other: each moves its own rows. Gathered heads' rows go to new pages, as many as they
 // had before the change.
 std::byte* const* Cache::carry_bytes(std::byte* const* page, Workers* workers) noexcept {
-  if (std::ranges::all_of(moves_, [](const auto& moves) { return moves.empty(); })) return page;
   const LayerView shape = view(options_.geometry.layer_of(0));
   const bool gather = options_.mechanism == Mechanism::kGather;
   std::byte* const* const copies = page;

@@ -134,8 +134,13 @@ class SlotTable {
   int spare_slots() const { return spare_slots_; }
 
   // Memory for apply(change), which then allocates nothing and cannot fail, if `change` has neither shift nor `end` nor
-  // a position of its own. Throws std::bad_alloc, unchanged. `moves`: what apply() will be given.
-  void reserve(const SlotChange& change, std::vector<Move>& moves);
+  // a position of its own. Throws std::bad_alloc, unchanged but for view(). `moves`: what apply() will be given.
+  // Returns the pages to map, and whether an earlier view() holds no longer.
+  struct Reserved {
+    int pages;
+    bool views_moved;
+  };
+  Reserved reserve(const SlotChange& change, std::vector<Move>& moves);
   // Rejects, drops, shifts, inserts; then unmaps pages without a token if any were dropped: as long as as many slots
   // stay free as were dropped beyond what was inserted. `moves` as of drop().
   void apply(const SlotChange& change, std::vector<Move>& moves);
@@ -167,7 +172,8 @@ class SlotTable {
   void clear() noexcept;  // no token, no page, position 0
 
   void save(ByteWriter& out) const;
-  // Of a table that was edited() or not. Throws Error for bytes that no table of this kind wrote; it is not usable then.
+  // Of a table that was edited() or not. Throws Error for bytes that no table of this kind wrote; it is not usable
+  // then.
   void load(ByteReader& in, bool edited = false);
   // Which invariant does not hold (all are listed in slots_check.cpp); nullptr: all hold. Sorts the tokens.
   const char* fault() const;

@@ -37,8 +37,9 @@ int SlotTable::next_slot(const SlotChange& change, int i) const {
   return mechanism_ != Mechanism::kAppend && at(i) < change.drop.size() ? change.drop[at(i)] : -1;
 }
 
-void SlotTable::reserve(const SlotChange& change, std::vector<Move>& moves) {
+SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Move>& moves) {
   assert(change.shift_range.empty() && change.end == kNoPosition && change.at == kNoPosition);
+  const auto *const when = when_.data(), *const rank = rank_.data(), *const fresh = fresh_.data();
   const int pages = pages_to_map(change);
   if (pages > 0) {
     const std::size_t slots = position_.size() + at(pages * page_size_);
@@ -62,6 +63,7 @@ void SlotTable::reserve(const SlotChange& change, std::vector<Move>& moves) {
   if (!compacts())
     free_.reserve(at(free_.size() + change.reject + pages * page_size_) +
                   (mechanism_ == Mechanism::kAppend ? 0 : victims));
+  return {pages, when != when_.data() || rank != rank_.data() || fresh != fresh_.data()};
 }
 
 void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
