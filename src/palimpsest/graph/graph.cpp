@@ -192,17 +192,32 @@ bool GraphMemory::place(DecoderGraph& g) {
          t = ggml_get_next_tensor(g.context.get(), t))
       if (t->buffer == g.buffer) t->buffer = nullptr, t->data = nullptr;
   g.buffer = nullptr;
-  const std::size_t before = bytes();
-  if (!allocator_) allocator_.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_)));
-  if (!allocator_ || !ggml_gallocr_alloc_graph(allocator_.get(), g.graph)) {
-    allocator_.reset();
+  // A larger buffer comes with a new allocator: one that fails to grow keeps the address of the buffer that it gave up.
+  std::size_t wanted = 0;
+  if (allocator_) ggml_gallocr_reserve_n_size(allocator_.get(), g.graph, nullptr, nullptr, &wanted);
+  if (!allocator_ || wanted > bytes()) {
     ++moved_;
-    return false;
+    allocator_.reset();
+    allocator_.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_)));
   }
-  if (bytes() != before) ++moved_;
-  g.placed = moved_;
-  g.buffer = g.embeddings->buffer;
-  return true;
+  try {
+    if (allocator_ && ggml_gallocr_reserve(allocator_.get(), g.graph) &&
+        ggml_gallocr_alloc_graph(allocator_.get(), g.graph)) {
+      g.placed = moved_;
+      g.buffer = g.embeddings->buffer;
+      return true;
+    }
+  } catch (...) {  // ggml's buffers are C++
+    forget();
+    throw;
+  }
+  forget();
+  return false;
+}
+
+void GraphMemory::forget() {
+  ++moved_;
+  allocator_.reset();
 }
 
 void place_graph(DecoderGraph& graph, ggml_backend_t backend, GraphMemory& memory) {

@@ -42,6 +42,8 @@ class GraphMemory {
   std::size_t bytes() const { return allocator_ ? ggml_gallocr_get_buffer_size(allocator_.get(), 0) : 0; }
 
  private:
+  void forget();
+
   ggml_backend_t backend_;
   ggml_gallocr_ptr allocator_;
   std::uint64_t moved_ = 1;  // counts new buffers: what was placed in an earlier one has no addresses any more
