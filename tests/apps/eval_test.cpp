@@ -141,13 +141,36 @@ TEST_F(EvalTest, Needle) {
   expect_refused({"eval", "needle", "--synthetic", "tiny"}, "vocabulary");
 }
 
+// A fact told 380 tokens ago: recalled with all of the text in the cache, or with a window that reaches so far; not by
+// a window of 128. Measured: 60 of 60, 60 of 60 and 0 of 60 with 20 samples.
+TEST_F(EvalTest, TheDefaultModelRecallsAFactOnlyIfTheCacheHoldsIt) {
+  const Finished done = command({"eval",      "needle",
+                                 "-m",        default_model(),
+                                 "-t",        "1",
+                                 "--kind",    "fact",
+                                 "--lengths", "512",
+                                 "--depths",  "0.25",
+                                 "--samples", "4",
+                                 "--method",  "full",
+                                 "--method",  "streaming:budget=448",
+                                 "--method",  "streaming:budget=128",
+                                 "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json runs = json::parse(done.out)["runs"];
+  ASSERT_EQ(runs.size(), 3u);
+  for (const json& run : runs) EXPECT_EQ(run["asked"], 12);
+  EXPECT_GE(runs[0]["right"], 11);
+  EXPECT_GE(runs[1]["right"], 11);
+  EXPECT_LE(runs[2]["right"], 1);
+  EXPECT_GT(runs[1]["evicted"], 0);
+}
+
 TEST_F(EvalTest, Ruler) {
   const Finished done = command(on({"eval", "ruler", "--task", "vt", "--length", "400", "--samples", "3", "--method",
                                     "streaming:budget=128", "--json"}));
   ASSERT_EQ(done.code, 0) << done.err;
   const json out = json::parse(done.out);
   EXPECT_EQ(out["kind"], "vt");
-  EXPECT_GE(out["runs"][0]["score"], 0);
   EXPECT_GT(out["runs"][0]["evicted"], 500);
   expect_refused(on({"eval", "ruler", "--task", "qa"}), "niah-single-1");
   expect_refused(on({"eval", "ruler", "--length", "30"}), "does not fit");
@@ -169,6 +192,25 @@ TEST_F(EvalTest, Kept) {
     EXPECT_EQ(head["share"][9], 1);
   }
   fs::remove(text);
+}
+
+// The ten words that come often are of a story's words, and the default model writes stories: it says some of them, not
+// all (measured: 10 of 60). A score that is always 0 or always 1 fails.
+TEST_F(EvalTest, RulerCountsTheAnswersThatWereSaid) {
+  const fs::path words = own_file("words.txt");
+  std::ofstream file(words);
+  for (int i = 0; i < 9; ++i)
+    file << "There once stood some little house where people told about garden, forest. Some market, castle. They "
+            "cried, found. They looked, asked, went home, with their friend. Some happy, morning, winter, lantern. "
+            "Some basket, bread, river, story, nothing, could, every, again.\n";
+  file.close();
+  const Finished done = command({"eval", "ruler", "-m", default_model(), "-t", "1", "--task", "cwe", "--haystack",
+                                 words.string(), "--length", "600", "--samples", "6", "--method", "full", "--json"});
+  fs::remove(words);
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json run = json::parse(done.out)["runs"][0];
+  EXPECT_GE(run["score"], 0.05);
+  EXPECT_LE(run["score"], 0.5);
 }
 
 class LongBenchTest : public EvalTest {
