@@ -23,7 +23,7 @@ struct Case {
 };
 
 TEST(SessionFile, TheFirstFormatIsRead) {
-  const std::string source = PALIMPSEST_SOURCE_DIR;
+  const std::string source = testing::source_dir().string();
   const std::string model = source + "/models/palimpsest-stories.gguf";
   const auto decoder = std::make_shared<Decoder>(Model::load(model), 1);
   const auto vocabulary = Vocabulary::load(model);
