@@ -14,6 +14,7 @@
 
 #include "palimpsest/engine/generator.h"
 #include "palimpsest/engine/snapshot.h"
+#include "tests/support/shared_dir.h"
 
 namespace palimpsest {
 namespace {
