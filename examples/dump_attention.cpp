@@ -95,8 +95,10 @@ int main(int argc, char** argv) try {
   const auto decoder = std::make_shared<Decoder>(Model::load(argv[1]), 1);
   const Hyperparameters& hyper = decoder->model().hyper();
   dump.tokens = tokens.size();
-  dump.heads = static_cast<std::size_t>(hyper.layers) * static_cast<std::size_t>(hyper.kv_heads);
-  const auto key = static_cast<std::size_t>(hyper.head_dim), value = static_cast<std::size_t>(hyper.value_dim);
+  if (!hyper.geometry.is_uniform()) fail("{}: layers with other heads than the others are not supported here", argv[1]);
+  const LayerGeometry& layer = hyper.geometry.layer(0);
+  dump.heads = static_cast<std::size_t>(hyper.geometry.heads());
+  const auto key = static_cast<std::size_t>(layer.key_width), value = static_cast<std::size_t>(layer.value_width);
   dump.attention.resize(dump.heads * dump.tokens * dump.tokens);
   dump.keys.resize(dump.heads * dump.tokens * key);
   dump.values.resize(dump.heads * dump.tokens * value);
@@ -107,7 +109,7 @@ int main(int argc, char** argv) try {
   save(folder + "/values.npy", dump.values, dump.heads, dump.tokens, value);
   std::ofstream(folder + "/model.json") << fmt::format(
       R"({{"fingerprint": {}, "layers": {}, "kv_heads": {}, "head_dim": {}, "value_dim": {}}})",
-      fingerprint(decoder->model()), hyper.layers, hyper.kv_heads, hyper.head_dim, hyper.value_dim);
+      fingerprint(decoder->model()), hyper.layers, layer.kv_heads, layer.key_width, layer.value_width);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 2;

@@ -286,7 +286,7 @@ TEST(DecoderTest, LayersInTwoParts) {
     for (const int middle : {0, 1, 2}) {  // 0: all at once
       static std::vector<float> whole;
       CacheOptions options = decoder.cache_options();
-      options.type = CacheType::kF32;
+      options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
       Cache a(options), b(options);
       std::vector<float> logits;
       for (const int chunk : {20, 9, 1}) {
@@ -340,7 +340,7 @@ TEST(DecoderTest, GraphsShareTheirMemory) {
   const auto tokens = random_tokens(200, model->hyper().vocabulary);
   const auto logits_of = [&](Decoder& decoder, int count) {
     CacheOptions options = decoder.cache_options();
-    options.type = CacheType::kF32;
+    options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
     Cache cache(options);
     cache.insert(count);
     const SequenceStep step{.cache = &cache, .tokens = std::span(tokens).first(static_cast<std::size_t>(count))};
