@@ -206,7 +206,7 @@ TEST(Repeat, OtherSchedulesAreRefused) {
   const auto decoder = decoder_of(1);
   EXPECT_NE(error_of([&] {
               Session(decoder, options_of("kvzip:schedule=step"));
-            }).find("scores a prompt by its repetition, when it was read: use schedule=prompt or prompt+step"),
+            }).find("scores a prompt by its repetition, after it was read: use schedule=prompt or prompt+step"),
             std::string::npos);
 }
 

@@ -127,9 +127,10 @@ TEST(PlainModelTest, GptJ) {
   check("tiny-gptj", gpt_j, 5e-4);
 }
 // Layers of the Nemotron-NAS search: fewer heads, one product, no attention, no feed-forward, neither. (libllama drops
-// the attention of a layer without feed-forward.)
+// the attention of a layer without feed-forward, and disagrees about one product in place of attention.)
 TEST(PlainModelTest, DeciWithAttentionAlone) {
   SyntheticShape shape = parse_synthetic("tiny-deci@vocab=300@context=256");
+  shape.kv_heads_of = {4, 0, 0, 2, 0, 1};
   shape.feed_forward_of = {512, 0, 384, 0, 0, 512};
   check("tiny-deci", shape, plain_llama, 1e-5);
 }

@@ -57,7 +57,7 @@ TEST_F(ConversationTest, SaysAtOnceThatThereIsNoTemplate) {
 
 // What a conversation keeps must not grow with its turns.
 TEST_F(ConversationTest, ManyTurnsTakeNoMemory) {
-  for (const char* name : {"chatml", "llama3", "gemma", "phi3", "zephyr", "llama2", "mistral-v7", "deepseek"}) {
+  for (const char* name : {"chatml", "llama3", "gemma", "phi3", "zephyr", "llama2", "deepseek"}) {
     Conversation conversation(*vocabulary_, "be kind", name);
     EXPECT_FALSE(conversation.keeps_messages()) << name;
   }

@@ -130,8 +130,11 @@ std::size_t floats_of(const AttentionStep& step, const HeadPlan& plan) {
 
 void Plan::make(const AttentionStep& step, const PlanShape& of, int places) {
   *this = Plan{of, std::move(counts), std::move(heads)};
-  counts.clear();
+  counts.clear();  // fits nothing, if there is no memory for the new ones
   heads.clear();
+  const auto all = static_cast<std::size_t>(step.sequences) * static_cast<std::size_t>(step.shape.kv_heads);
+  heads.reserve(all);
+  counts.reserve(all);
   bool none_empty = true;
   for (int s = 0; s < step.sequences; ++s) {
     for (int h = 0; h < step.shape.kv_heads; ++h) {
@@ -192,10 +195,8 @@ struct AttentionScratch::Impl {
 // look again when their turn comes.
 void AttentionScratch::Impl::plan(const AttentionStep& step) {
   const auto layer = static_cast<std::size_t>(step.layer);
-  if (layer >= plans.size()) {
-    for (std::size_t l = plans.size(); l <= layer; ++l) plan_of.push_back(static_cast<int>(l));
-    plans.resize(layer + 1);
-  }
+  if (layer >= plans.size()) plans.resize(layer + 1);
+  while (plan_of.size() < plans.size()) plan_of.push_back(static_cast<int>(plan_of.size()));
   const PlanShape shape = shape_of(step, threads());
   const auto fits = [&](std::size_t l) { return plans[static_cast<std::size_t>(plan_of[l])].fits(step, shape); };
   if (layer > 0 && fits(layer - 1)) {
@@ -215,8 +216,9 @@ void AttentionScratch::reserve(const AttentionStep& step, int threads) {
   Impl& m = *impl_;
   const int heads = step.sequences * step.shape.kv_heads;
   if (static_cast<std::size_t>(threads) > m.thread.size()) {
+    auto finished = std::make_unique<Counter[]>(static_cast<std::size_t>(threads) + 1);
     m.thread.resize(static_cast<std::size_t>(threads));
-    m.finished = std::make_unique<Counter[]>(static_cast<std::size_t>(m.places()));
+    m.finished = std::move(finished);
   }
   for (ThreadMemory& t : m.thread) t.floats.reserve(UnitMemory::floats(step.shape));
   if (heads > m.heads) {

@@ -178,7 +178,8 @@ std::size_t Sequence::tokens_next() const {
 Work Sequence::next() {
   assert(stage_ != Stage::kIdle);
   if (stage_ == Stage::kRepeat) return insert(next_repeated());
-  const bool begins = stage_ == Stage::kPrompt && read_ == 0;  // a window that is of one prompt begins with it
+  // A window that is of one prompt begins with it.
+  const bool begins = stage_ == Stage::kPrompt && read_ == 0 && !std::exchange(goes_on_, false);
   if (begins && !plan_->signals(Phase::kDecode).attention_window) evictor_.forget_window(*cache_);
   running_ = make_room();
   const auto tokens =
@@ -361,6 +362,7 @@ void Sequence::end(std::size_t tokens, Moment moment) {
 void Sequence::go_on_from(Cache& kept) {
   assert(options_.method.cache);
   cache_->share(kept);
+  goes_on_ = true;
   // Nobody has scored these tokens for this method yet: what another's policy gathered is not for it.
   const Signals& signals = plan_->signals();
   if ((!signals.weights() || signals.repeat) && !signals.score_on_insert && cache_->whole())

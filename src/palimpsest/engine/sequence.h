@@ -147,6 +147,7 @@ class Sequence final : AttentionReceiver {
   std::span<const TokenId> prompt_;
   TokenId token_ = -1;  // kDecode
   bool all_logits_ = false;
+  bool goes_on_ = false;                 // what was read last is the beginning of the next prompt
   std::size_t read_ = 0, repeated_ = 0;  // tokens of the prompt
   std::size_t running_ = 0;              // tokens that next() named
   std::size_t step_tokens_ = 0;          // likewise, with those of a window that is read anew

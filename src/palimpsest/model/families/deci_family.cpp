@@ -13,7 +13,7 @@ const Family kDeciFamily = {
     .layers_differ = true,
     .tiny = {.layers = 6,
              .query_heads_of = {8, 8, 0, 8, 0, 8},
-             .kv_heads_of = {4, 0, 0, 2, 0, 1},
+             .kv_heads_of = {4, 2, 0, 2, 0, 1},
              .feed_forward_of = {512, 256, 384, 512, 0, 512}},
 };
 

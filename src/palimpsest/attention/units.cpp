@@ -2,7 +2,7 @@
 #include "palimpsest/attention/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "palimpsest/attention/kernels.cpp"
+#define HWY_TARGET_INCLUDE "palimpsest/attention/units.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 
 #include "palimpsest/attention/attend-inl.h"
