@@ -29,7 +29,6 @@ TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
       {"reversed repetition", grammar_body(R"(root ::= "a"{5,2})")},
       {"long chain", grammar_body(chain_of_rules(150000))},
       {"brackets", grammar_body("root ::= " + repeated("(", 100000))},
-      {"ambiguous", grammar_body("root ::= " + repeated("[a-z ]* ", 1000) + "\"0\"")},
       {"deep arrays", "{\"prompt\":" + repeated("[", 4'000'000)},
       {"deep objects", repeated("{\"a\":", 1'000'000)},
       {"a number without end", "{\"prompt\":\"x\",\"max_tokens\":" + repeated("9", 1'000'000) + "}"},
@@ -56,7 +55,7 @@ TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
     const auto start = Clock::now();
     const auto result = client.Post(kText, body, "application/json");
     ASSERT_TRUE(result) << name << ": " << httplib::to_string(result.error());
-    EXPECT_EQ(result->status, name == "ambiguous" && result->status == 500 ? 500 : 400) << name << ": " << result->body;
+    EXPECT_EQ(result->status, 400) << name << ": " << result->body;
     const Json error = Json::parse(result->body, nullptr, false);
     ASSERT_TRUE(error.is_object() && error.contains("error")) << name << ": " << result->body.substr(0, 300);
     EXPECT_FALSE(error["error"]["message"].get<std::string>().empty()) << name;

@@ -137,6 +137,7 @@ void Sequence::show(int coming, Moment moment) {
 
 void Sequence::read(std::span<const TokenId> prompt, bool all_logits) {
   assert(!prompt.empty());
+  goes_on_ = goes_on_ || (stage_ == Stage::kPrompt && read_ > 0);
   stage_ = Stage::kPrompt;
   prompt_ = prompt;
   all_logits_ = all_logits;
@@ -413,6 +414,7 @@ void Sequence::clear() {
   evictor_.clear(*cache_);
   window_.clear();
   stage_ = Stage::kIdle;
+  goes_on_ = false;
 }
 
 }  // namespace palimpsest

@@ -64,8 +64,9 @@ class Sequence final : AttentionReceiver {
   enum class Stage { kIdle, kPrompt, kRepeat, kDecode };
   Stage stage() const { return stage_; }
 
-  // What is to be read; what was not read yet is forgotten. The prompt's tokens must stay where they are. With
-  // `all_logits` done() returns the logits of every token, not of the last one only.
+  // What is to be read; what was not read yet is forgotten, and a prompt that was read in part goes on with the next
+  // one. The prompt's tokens must stay where they are. With `all_logits` done() returns the logits of every token, not
+  // of the last one only.
   void read(std::span<const TokenId> prompt, bool all_logits = false);
   void read(TokenId token);
   // The cache holds the first `tokens` of the prompt already (go_on_from), but not all.
