@@ -44,7 +44,7 @@ const LongBenchTask& task_of(const std::string& dataset) {
 }
 
 Interval interval_of(std::span<const double> scores) {
-  std::vector<Block> blocks;
+  std::vector<TextBlock> blocks;
   for (const double score : scores) blocks.push_back({score, 1});
   return bootstrap(blocks);
 }

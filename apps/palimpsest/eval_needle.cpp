@@ -55,8 +55,8 @@ struct Cell {
 };
 
 struct Grid {
-  std::vector<Cell> cells;      // by length, then depth
-  std::vector<Block> contexts;  // right answers of each context: what the interval is drawn from
+  std::vector<Cell> cells;          // by length, then depth
+  std::vector<TextBlock> contexts;  // right answers of each context: what the interval is drawn from
   long long asked() const {
     long long sum = 0;
     for (const Cell& each : cells) sum += each.asked;
@@ -138,7 +138,7 @@ int run_needle(const Flags& flags) {
       },
       [&](std::size_t run, std::size_t i, const std::vector<Asked>& answers) {
         Cell& cell = grids[run].cells[i / samples];
-        Block& block = grids[run].contexts.emplace_back();
+        TextBlock& block = grids[run].contexts.emplace_back();
         for (std::size_t q = 0; q < answers.size(); ++q) {
           const bool right = says(answers[q].text, needle.answers[q]);
           ++cell.asked;

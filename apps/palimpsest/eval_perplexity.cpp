@@ -41,7 +41,7 @@ struct Run {
 
 // The same tokens under two methods, text by text: a block never crosses from one to the next.
 Interval apart(const Run& first, const Run& other, const Flags& flags) {
-  std::vector<Block> blocks;
+  std::vector<TextBlock> blocks;
   for (std::size_t i = 0; i < other.texts.size(); ++i) {
     const auto &a = first.texts[i].losses, &b = other.texts[i].losses;
     const std::size_t both = std::min(a.size(), b.size());  // one may have been interrupted

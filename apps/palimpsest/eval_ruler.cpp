@@ -32,7 +32,7 @@ int run_ruler(const Flags& flags) {
   TextModel model = load_text_model(flags.questions.model);
   const Haystack haystack = read_haystack(flags.haystack);
   Questioner questioner(flags.questions, model, flags.length);
-  std::vector<std::vector<Block>> scores(questioner.runs().size());
+  std::vector<std::vector<TextBlock>> scores(questioner.runs().size());
   RulerPrompt made;
   questioner.ask(
       static_cast<std::size_t>(flags.samples), flags.task,

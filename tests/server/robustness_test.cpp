@@ -44,7 +44,6 @@ TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
       {"a cache without end", "{\"prompt\":\"x\",\"cache\":\"" + repeated("h2o:", 500'000) + "\"}"},
       {"many prompts", "{\"prompt\":[" + repeated("\"x\",", 1'000'000) + "\"x\"]}"},
       {"many stops", "{\"prompt\":\"x\",\"stop\":[" + repeated("\"x\",", 1'000'000) + "\"x\"]}"},
-      {"many messages", "{\"messages\":[" + repeated("{},", 1'000'000) + "{}]}"},
       {"a deep schema", schema + repeated(R"({"type":"array","items":)", 61) + "{}" + repeated("}", 61) + "}}}"},
       {"a schema of itself", schema + R"({"$ref":"#"}}}})"},
       {"a schema that is a list", schema + "[]}}}"},

@@ -18,11 +18,11 @@ double at_quantile(const std::vector<double>& sorted, double q) {
 
 }  // namespace
 
-Interval bootstrap(std::span<const Block> blocks, int resamples, std::uint64_t seed) {
+Interval bootstrap(std::span<const TextBlock> blocks, int resamples, std::uint64_t seed) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   Interval out{kNone, kNone, kNone, static_cast<long long>(blocks.size())};
   double sum = 0, weight = 0;
-  for (const Block& each : blocks) {
+  for (const TextBlock& each : blocks) {
     sum += each.sum;
     weight += each.weight;
   }
@@ -34,7 +34,7 @@ Interval bootstrap(std::span<const Block> blocks, int resamples, std::uint64_t s
   for (double& mean : means) {
     double s = 0, w = 0;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
-      const Block& each = blocks[static_cast<std::size_t>(draw() % blocks.size())];
+      const TextBlock& each = blocks[static_cast<std::size_t>(draw() % blocks.size())];
       s += each.sum;
       w += each.weight;
     }
@@ -46,9 +46,9 @@ Interval bootstrap(std::span<const Block> blocks, int resamples, std::uint64_t s
   return out;
 }
 
-std::vector<Block> difference_blocks(std::span<const float> a, std::span<const float> b, long long block) {
+std::vector<TextBlock> difference_blocks(std::span<const float> a, std::span<const float> b, long long block) {
   assert(a.size() == b.size() && block > 0);
-  std::vector<Block> blocks;
+  std::vector<TextBlock> blocks;
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (i % static_cast<std::size_t>(block) == 0) blocks.emplace_back();
     blocks.back().sum += static_cast<double>(b[i]) - static_cast<double>(a[i]);

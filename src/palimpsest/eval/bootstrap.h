@@ -8,7 +8,7 @@
 
 namespace palimpsest {
 
-struct Block {
+struct TextBlock {
   double sum = 0;     // of the values in it
   double weight = 0;  // how many there are
 };
@@ -21,9 +21,9 @@ struct Interval {
 inline constexpr long long kLeastBlocks = 8;
 
 // The same blocks and seed give the same interval on every machine.
-Interval bootstrap(std::span<const Block> blocks, int resamples = 2000, std::uint64_t seed = 1);
+Interval bootstrap(std::span<const TextBlock> blocks, int resamples = 2000, std::uint64_t seed = 1);
 
 // b[i] - a[i], `block` neighbours to a block; what is left at the end makes a shorter one. Of equal length.
-std::vector<Block> difference_blocks(std::span<const float> a, std::span<const float> b, long long block);
+std::vector<TextBlock> difference_blocks(std::span<const float> a, std::span<const float> b, long long block);
 
 }  // namespace palimpsest
