@@ -43,6 +43,7 @@ TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
       {"a name without end", "{\"prompt\":\"x\",\"" + repeated("y", 4'000'000) + "\":1}"},
       {"a cache without end", "{\"prompt\":\"x\",\"cache\":\"" + repeated("h2o:", 500'000) + "\"}"},
       {"many prompts", "{\"prompt\":[" + repeated("\"x\",", 1'000'000) + "\"x\"]}"},
+      {"many messages", "{\"messages\":[" + repeated("{},", 1'000'000) + "{}]}"},
       {"many stops", "{\"prompt\":\"x\",\"stop\":[" + repeated("\"x\",", 1'000'000) + "\"x\"]}"},
       {"a deep schema", schema + repeated(R"({"type":"array","items":)", 61) + "{}" + repeated("}", 61) + "}}}"},
       {"a schema of itself", schema + R"({"$ref":"#"}}}})"},

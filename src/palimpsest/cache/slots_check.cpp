@@ -2,8 +2,8 @@
 //
 //   counts      every column has an entry a slot; a page counts its tokens; the last page is mapped
 //   positions   0 <= base <= next, and next - base is a 32-bit number: `when` and the guards of a selection are such
-//               differences. base is 0 until the first rebase(), at 2^30 if the text is never edited. A token's position
-//               is below next and its own.
+//               differences. base is 0 until the first rebase(), at 2^30 if the text is never edited. A token's
+//               position is below next and its own.
 //   ordinals    of an edited text: likewise, below read
 //   ranks       by position: the rank of a token is the number of those before it
 //   slots       with shift and gather: the first ones hold tokens, in the order in which they were read
@@ -41,7 +41,8 @@ const char* SlotTable::counts_fault() const {
   const std::size_t slots = position_.size();
   if (slots % at(page_size_) != 0 || when_.size() != slots || score_.size() != slots ||
       std::ranges::any_of(column_, [&](const auto& column) { return column.size() != slots; }) ||
-      rank_.size() != (track_rank_ ? slots : 0) || ordinal_.size() != (edited_ ? slots : 0) || page_live_.size() != slots / at(page_size_))
+      rank_.size() != (track_rank_ ? slots : 0) || ordinal_.size() != (edited_ ? slots : 0) ||
+      page_live_.size() != slots / at(page_size_))
     return "columns of different lengths";
   int live = 0, mapped = 0, empty = 0;
   for (int page = 0; page < pages(); ++page) {
@@ -60,7 +61,8 @@ const char* SlotTable::counts_fault() const {
 
 const char* SlotTable::positions_fault() const {
   if (base_ < 0 || base_ > next_ || next_ > kMaxPosition) return "positions out of order";
-  if ((base_ != 0 && base_ < kRebaseAt && !edited_) || next_ - base_ > INT32_MAX) return "positions too far from their base";
+  if ((base_ != 0 && base_ < kRebaseAt && !edited_) || next_ - base_ > INT32_MAX)
+    return "positions too far from their base";
   for (std::size_t slot = 0; slot < position_.size(); ++slot) {
     const Position p = position_[slot];
     if (p != kNoPosition && (p < 0 || p >= next_)) return "a token after the last";
