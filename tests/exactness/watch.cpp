@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "palimpsest/attention/reference.h"
+#include "palimpsest/graph/cpu/attention_op.h"
 #include "palimpsest/graph/cpu/step.h"
 #include "palimpsest/graph/graph.h"
 
@@ -29,12 +30,6 @@ std::vector<float> read(const ggml_tensor* t) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(t->ne[2]); ++i)
     ggml_backend_tensor_get(t, out.data() + i * row, i * t->nb[2], row * sizeof(float));
   return out;
-}
-
-template <typename T>
-Heads<T> heads_of(const ggml_tensor* t) {
-  return {static_cast<T*>(t->data), static_cast<std::int64_t>(t->nb[2] / sizeof(float)),
-          static_cast<std::int64_t>(t->nb[1] / sizeof(float))};
 }
 
 }  // namespace
@@ -95,13 +90,7 @@ ggml_tensor* ReferencePath::build(DecoderGraph& graph, int layer, ggml_tensor* q
 void ReferencePath::run(ggml_tensor* out, int thread, int, void* userdata) {
   if (thread != 0) return;
   const Call& call = *static_cast<const Call*>(userdata);
-  AttentionStep step = call.path->step_->attention(call.layer);
-  step.q = heads_of<const float>(out->src[0]);
-  step.k = heads_of<const float>(out->src[1]);
-  step.v = heads_of<const float>(out->src[2]);
-  step.out.data = static_cast<float*>(out->data);
-  step.out.token_stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
-  step.out.head_stride = step.shape.value_dim;
+  const AttentionStep step = attention_of(*call.path->step_, call.layer, out);
   call.path->step_->tell_births(call.layer, step.k, step.v, 0, 1);
   call.path->step_->tell_queries(call.layer, step.q, 0, 1);
   attention_reference(step);

@@ -21,8 +21,7 @@ HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head) {
 HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   const HeadCounts head = counts_of(step, sequence, kv_head);
   const AttentionShape& shape = step.shape;
-  const StepTokens& tokens = step.tokens[sequence];
-  assert(!head.sums || (head.received && tokens.received_as == Received::kMean));
+  assert(!head.sums || (head.received && step.tokens[sequence].received_as == Received::kMean));
   HeadPlan p{};
   p.sequence = sequence;
   p.kv_head = kv_head;
@@ -39,7 +38,8 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   assert(shape.rotation != Rotation::kRecompute || kv_format(step.cache[sequence].key_type).elementwise());
   if (shape.rotation == Rotation::kRecompute && shape.rope != RopeKind::kNone) p.rotate_units = stretches;
   if (head.merged_places >= 0) {
-    assert(!at_rank(shape.rotation) && !tokens.two_query && tokens.received_as == Received::kMean);
+    assert(!at_rank(shape.rotation) && !step.tokens[sequence].two_query);
+    assert(step.tokens[sequence].received_as == Received::kMean);
     return p;
   }
   const bool keep = p.query_blocks == 1 && rows <= kKeptRows && head.weights_queries > 0;

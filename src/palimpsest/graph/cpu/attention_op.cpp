@@ -17,6 +17,17 @@ Heads<T> heads_of(const ggml_tensor* t) {
 
 }  // namespace
 
+AttentionStep attention_of(const Step& step, int layer, const ggml_tensor* out) {
+  AttentionStep a = step.attention(layer);
+  a.q = heads_of<const float>(out->src[0]);
+  a.k = heads_of<const float>(out->src[1]);
+  a.v = heads_of<const float>(out->src[2]);
+  a.out.data = static_cast<float*>(out->data);
+  a.out.token_stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
+  a.out.head_stride = a.shape.value_dim;
+  return a;
+}
+
 AttentionOp::AttentionOp(const Hyperparameters& hyper, int threads) : threads_(threads) {
   for (int i = 0; i < hyper.layers; ++i) calls_.push_back({this, i});
 }
@@ -60,15 +71,9 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
 
 void AttentionOp::run(ggml_tensor* out, int thread, int threads, void* userdata) {
   const Call& call = *static_cast<const Call*>(userdata);
-  AttentionStep step = call.op->step_->attention(call.layer);
+  AttentionStep step = attention_of(*call.op->step_, call.layer, out);
   step.rank_tiles = call.op->rank_tiles_of_.data() + call.op->step_->rope_of(call.layer) * step.sequences;
   step.misfits = &call.op->misfits_;
-  step.q = heads_of<const float>(out->src[0]);
-  step.k = heads_of<const float>(out->src[1]);
-  step.v = heads_of<const float>(out->src[2]);
-  step.out.data = static_cast<float*>(out->data);
-  step.out.token_stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
-  step.out.head_stride = step.shape.value_dim;
   call.op->step_->tell_births(call.layer, step.k, step.v, thread, threads);
   call.op->step_->tell_queries(call.layer, step.q, thread, threads);
   if (thread != 0 || !call.op->measure_) {

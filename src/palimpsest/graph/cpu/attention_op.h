@@ -9,6 +9,10 @@
 
 namespace palimpsest {
 
+// The step's attention of one layer as the operator `out` [value_width * query_heads, tokens] computes it: from q, k
+// and v, its three sources.
+AttentionStep attention_of(const Step& step, int layer, const ggml_tensor* out);
+
 class AttentionOp final : public AttentionPath {
  public:
   AttentionOp(const Hyperparameters& hyper, int threads);

@@ -55,7 +55,7 @@ SyntheticShape real_shape(const Json& model) {
         const ExtraKey::Type type = v.is_boolean()          ? ExtraKey::Type::kFlag
                                     : v.is_number_integer() ? ExtraKey::Type::kInteger
                                                             : ExtraKey::Type::kNumber;
-        s.keys.push_back({name, type, v.is_boolean() ? double{v.get<bool>()} : v.get<double>()});
+        s.keys.push_back({name, type, v.is_boolean() ? (v.get<bool>() ? 1.0 : 0.0) : v.get<double>()});
       }
     } else {
       fail("shapes.json: {}: unknown key \"{}\"", s.name, key);
