@@ -55,12 +55,20 @@ growth: build  ## how time and memory grow with prompt, budget, batch and four m
 	@tools/env --add python3-matplotlib
 	@tools/env python3 bench/growth.py $(GROWTH_ARGS)
 
-# How many combinations to draw; grid: all, but for page size, sequences and split, which take turns (over an hour);
-# all: every one (a day). PALIMPSEST_SEED draws the same again.
+# How many combinations to draw, 2,000 tokens each; grid: all but for page size, sequences, threads and split, which are
+# interleaved, 1,000 tokens each; all: every one (weeks). PALIMPSEST_SEED draws the same again. PARTS=2 runs a grid in two
+# processes (their tables are in build/exactness-*.log); PALIMPSEST_EXACTNESS_PART=2/4 runs one part of four.
 EXACTNESS ?= 600
-exactness:  ## nothing but the method changes a result: the grid of mechanisms, positions, pages, paths, 2,000 tokens each
+PARTS ?= 1
+exactness:  ## check that only the method changes a result: mechanisms, positions, pages, types, paths, threads (EXACTNESS=grid PARTS=2)
 	@tools/build release test_exactness
-	@PALIMPSEST_EXACTNESS=$(EXACTNESS) tools/env build/test_exactness --gtest_filter='Exactness.TheGrid*'
+	@export PALIMPSEST_EXACTNESS=$(EXACTNESS) OMP_WAIT_POLICY=passive; pids=; rc=0; \
+	if [ $(PARTS) = 1 ]; then exec tools/env build/test_exactness --gtest_filter='Exactness.TheGrid*'; fi; \
+	for part in $$(seq $(PARTS)); do \
+	  PALIMPSEST_EXACTNESS_PART=$$part/$(PARTS) tools/env build/test_exactness --gtest_filter='Exactness.TheGrid*' \
+	    >build/exactness-$$part.log & pids="$$pids $$!"; \
+	done; \
+	for pid in $$pids; do wait $$pid || rc=1; done; tail -n 5 build/exactness-*.log; exit $$rc
 
 quality: build  ## recall and perplexity of every method at equal budgets, what is not measured yet (QUALITY_ARGS=...)
 	@tools/env --add python3-matplotlib

@@ -19,6 +19,7 @@ const std::vector<std::string> kPolicies = {"none",
                                             "tova",
                                             "scissorhands",
                                             "expected-attention",
+                                            "kvzip",
                                             "global-local",
                                             "learned"};
 // They compare keys or values that the cache holds.
@@ -28,9 +29,9 @@ bool compares_rows(const std::string& policy) {
 // Their scores are rounded: attention, or comparisons of rows.
 bool rounded_score(const std::string& policy) {
   return compares_rows(policy) || policy == "h2o" || policy == "snapkv" || policy == "tova" ||
-         policy == "scissorhands" || policy == "global-local";
+         policy == "scissorhands" || policy == "global-local" || policy == "kvzip";
 }
-const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather", "block", "append"};
+const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather", "block", "append", "merge", "merge-own"};
 const std::vector<std::pair<std::string, std::string>> kPositions = {{"original", ""},       {"cache", "two-query"},
                                                                      {"cache", "fused"},     {"cache", "cached-half"},
                                                                      {"cache", "recompute"}, {"cache", "delta"}};
@@ -69,15 +70,20 @@ std::string name_of(Path path) {
 std::string Combination::method() const {
   if (policy == "none") return "full";
   const std::string how = way.empty() ? "" : ",rerotate=" + way;
-  const int recent = block() ? 1 : policy == "h2o" ? 16 : policy == "random" ? 5 : 0;
-  return fmt::format("streaming:policy={},budget={},sinks=4,recent={},mechanism={},positions={}{}{}{},{}", policy,
-                     budget(), recent, mechanism, positions, how, split.empty() ? "" : ",split=", split,
-                     timing.options);
+  const int recent = block() ? 1 : policy == "h2o" ? 16 : policy == "random" ? 5 : merges() ? 8 : 0;
+  // A threshold so low that many tokens join, and a table so long that none of them is evicted: then the cache tells
+  // which class each joined.
+  const std::string merge = !merges()                  ? ""
+                            : mechanism == "merge-own" ? ",tau=0.3,gamma=64,places=own"
+                                                       : ",tau=0.3,gamma=64,places=centre";
+  return fmt::format("streaming:policy={},budget={},sinks=4,recent={},mechanism={}{},positions={}{}{}{},{}", policy,
+                     budget(), recent, merges() ? "merge" : mechanism, merge, positions, how,
+                     split.empty() ? "" : ",split=", split, timing.options);
 }
 
 std::string Combination::name() const {
-  return fmt::format("{} prompt={} chunk={} page={} sequences={} {} {}", method(), timing.prompt, timing.chunk,
-                     page_size, sequences, name_of(type), name_of(path));
+  return fmt::format("{} prompt={} chunk={} page={} sequences={} threads={} {} {}", method(), timing.prompt,
+                     timing.chunk, page_size, sequences, threads, name_of(type), name_of(path));
 }
 
 std::string Combination::result() const {
@@ -85,7 +91,8 @@ std::string Combination::result() const {
   std::string result = fmt::format("{} {} {}{}", policy, positions, timing.options, block() ? " block" : "");
   if (!windowed() || timing.most != kAll || timing.options.find("prompt") != std::string::npos)
     result += fmt::format(" prompt={} chunk={}", timing.prompt, timing.chunk);
-  if (!split.empty()) result += " uneven";
+  if (!split.empty()) result += split == "ada" || split == "pyramid" ? " " + split : " uneven";
+  if (merges()) result += " " + mechanism;
   if (timing.by_page || block()) result += fmt::format(" page={}", page_size);
   if (type != CacheType::kF32)
     result += fmt::format(" {} rotated={} copied={} turned={}", name_of(type), rotated(), copied(), turned());
@@ -96,8 +103,9 @@ std::string Combination::result() const {
 
 Combination Combination::baseline() const {
   Combination base = *this;
-  if (!block()) base.mechanism = turned() && type != CacheType::kF32 ? "shift" : "in-place";
+  if (!block() && !merges()) base.mechanism = turned() && type != CacheType::kF32 ? "shift" : "in-place";
   base.sequences = 1;
+  base.threads = 1;
   // Ways that are read from the same stored keys; of f32 all are.
   if (!way.empty() && !(type != CacheType::kF32 && (rotated() || copied() || turned()))) base.way = "fused";
   if (!timing.by_page && !block()) base.page_size = 16;
@@ -120,7 +128,21 @@ bool Combination::exists() const {
   // left out.
   if (block() && (rounded_score(policy) || page_size > 32 || !split.empty())) return false;
   if (block() && timing.options != "every=1" && timing.options.find("schedule") == std::string::npos) return false;
-  if (policy == "tova" && !split.empty()) return false;                      // all heads of a layer decide alike
+  if (policy == "tova" && !split.empty()) return false;  // all heads of a layer decide alike
+  if (policy == "kvzip" && !grows) return false;         // scores a prompt, when it was read
+  if (policy == "kvzip" && (path == Path::kPortable || path == Path::kVulkan)) return false;
+  // Pyramid: the last layer has two tokens beside the protected ones. Ada: heads are compared when a prompt was read.
+  if (split == "pyramid" && (refresh || timing.options.find("slack") != std::string::npos)) return false;
+  if (split == "ada" && (!grows || !scored())) return false;
+  // Of f32 alone: a class is rounded anew whenever a token joins it. One eviction between two steps: which tokens
+  // joined is seen in the cache.
+  if (merges()) {
+    if (policy != "snapkv" && policy != "global-local") return false;
+    if (positions != "original" || type != CacheType::kF32 || refresh ||
+        (timing.chunk > 1 && timing.options != "schedule=prompt"))
+      return false;
+    if (path == Path::kPortable || path == Path::kVulkan) return false;
+  }
   if (policy == "expected-attention" && positions == "cache") return false;  // it looks ahead in the text
   if (policy == "global-local" && (path == Path::kPortable || path == Path::kVulkan)) return false;
   if (compares_rows(policy) && (way == "delta" || path == Path::kPortable || path == Path::kVulkan)) return false;
@@ -133,7 +155,7 @@ bool Combination::exists() const {
   // Where scores are rounded, another order of two near-equal ones changes which victims are spared, evenly by age; and
   // keys that are rounded at each move leave no order to compare.
   const bool rounded = type != CacheType::kF32 || path == Path::kVulkan;
-  if (scored() && rounded && (refresh || way == "delta")) return false;
+  if (scored() && rounded && (refresh || way == "delta" || split == "ada")) return false;
   if (policy == "none" && !split.empty()) return false;
   if (sequences > 1 && (timing.prompt == kAll || grows)) return false;  // they take a token each
   return true;
@@ -166,12 +188,14 @@ std::vector<Combination> all_combinations(const std::vector<Path>& paths, const 
   for_each_choice(paths, types, [&](Combination c) {
     for (const int page_size : kPageSizes)
       for (const int sequences : {1, 3})
-        for (const std::string& budgets : {std::string(), split}) {
-          c.page_size = page_size;
-          c.sequences = sequences;
-          c.split = budgets;
-          if (c.exists()) all.push_back(c);
-        }
+        for (const std::string& budgets : {std::string(), split, std::string("pyramid"), std::string("ada")})
+          for (const int threads : {1, 2}) {
+            c.page_size = page_size;
+            c.sequences = sequences;
+            c.split = budgets;
+            c.threads = threads;
+            if (c.exists()) all.push_back(c);
+          }
   });
   return all;
 }
@@ -183,9 +207,13 @@ std::vector<Combination> covering_combinations(const std::vector<Path>& paths, c
   for_each_choice(paths, types, [&](Combination c) {
     c.page_size = kPageSizes[turn % kPageSizes.size()];
     if (c.exists() && turn % 5 > 2) c.sequences = 3;
-    if (turn % 7 > 4) c.split = split;
+    if (turn % 3 == 2) c.threads = 2;
+    const std::string splits[] = {"", "pyramid", "", "ada", "", split, split};
+    c.split = splits[turn % 7];
+    if (c.split == "ada" && !c.exists()) c.split = "pyramid";
     if (!c.exists()) c.sequences = 1;
     if (!c.exists()) c.split.clear();
+    if (!c.exists() && c.block()) c.page_size = turn % 2 == 0 ? 16 : 32;
     if (!c.exists()) return;
     some.push_back(c);
     ++turn;

@@ -3,9 +3,10 @@
 //   names the result     policy, schedule, kind of positions (chunks too, unless the policy is sinks + window); of a
 //                        two-byte cache also its type, and whether keys are stored rotated: they are rounded
 //   may not change it    mechanism (but `block`, which names it with the page size), way to keep positions, page size,
-//   path, how many sequences step together
+//   path, threads, how many sequences step together
 //
-// Budgets by layer and head name the result too.
+// Budgets by layer and head name the result too: of a file, of a pyramid of layers, by the heads' scores (ada). So does
+// merging, which changes keys and values.
 #pragma once
 
 #include <string>
@@ -33,7 +34,8 @@ struct Combination {
   CacheType type = CacheType::kF32;
   Path path = Path::kFast;
   int sequences = 1;
-  std::string split = {};  // a file of budgets by layer and head; empty: all have the same
+  std::string split = {};  // "pyramid", "ada", or a file of budgets by layer and head; empty: all have the same
+  int threads = 1;
 
   std::string method() const;    // for parse_method
   std::string name() const;      // one line, all choices
@@ -41,6 +43,7 @@ struct Combination {
   Combination baseline() const;  // the reference in double precision, in place, pages of 16, alone
   bool exists() const;           // two-query needs a window, and so on
   bool block() const { return mechanism == "block"; }
+  bool merges() const { return mechanism.starts_with("merge"); }  // merge-own: tokens keep their own positions
   int budget() const;
   bool windowed() const { return (policy == "recent" || policy == "none") && !block(); }
   bool scored() const {
@@ -63,7 +66,8 @@ std::string name_of(Path path);
 // Those that exist, of the paths asked for; in a fixed order. `split`: the file for those whose heads differ.
 std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::vector<CacheType>& types,
                                           const std::string& split);
-// Every combination of the other choices with one page size, one number of sequences and one split each, by turns.
+// Every combination of the other choices with one page size, one number of sequences, of threads and one split each,
+// interleaved.
 std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::vector<CacheType>& types,
                                                const std::string& split);
 

@@ -163,7 +163,7 @@ std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& 
                                      .type = how.type,
                                      .rotated = how.rotated(),
                                      .copied = how.copied(),
-                                     .budgets = how.split.empty() ? std::vector<int>() : split_.budgets(),
+                                     .budgets = how.split == split_.path() ? split_.budgets() : std::vector<int>(),
                                      .page_size = how.page_size,
                                      .prompt = prompt,
                                      .same_score = same_score(how),
@@ -174,7 +174,7 @@ std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& 
     if (how.path == Path::kReference) path = std::make_unique<ReferencePath>(model->hyper());
     return std::make_unique<Watch>(std::move(path), watched);
   };
-  const auto decoder = std::make_shared<Decoder>(model, 1, wrap);
+  const auto decoder = std::make_shared<Decoder>(model, how.threads, wrap);
   std::vector<std::vector<Top>> tops;
   if (count > 1) {
     Lockstep lockstep(decoder, options, how.sequences);
@@ -211,6 +211,8 @@ double attention_bound(const Combination& how) {
   // A product of matrices on Vulkan rounds both sides to f16. A key on the edge between two numbers of a two-byte type
   // is stored one step apart: 2^-10 or 2^-7 of an element, and there are scores of 8 before they are divided out.
   if (how.path == Path::kVulkan) return how.type == CacheType::kBF16 ? 3e-2 : 1e-2;
+  // A class is stored again whenever a token joins it, and its weights are of scores, which are rounded.
+  if (how.merges()) return 1e-5;
   // A key that moves is turned and rounded anew each time, as often as the cache has slots.
   if (how.turned()) return how.type == CacheType::kF32 ? 1e-5 : how.type == CacheType::kF16 ? 5e-2 : 4e-1;
   switch (how.type) {

@@ -38,7 +38,8 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
     policy_ = make_policy(method_.policy);
     signals_ = policy_->signals();
     if (signals_.model) policy_->prepare(options.model);
-    shared_ = signals_.positions_only() && options.budgets.empty();
+    budgets_ = first_budgets();
+    shared_ = signals_.positions_only() && budgets_.empty();
   }
   const auto heads = static_cast<std::size_t>(hyper.geometry.heads());
   tables_.resize(shared_ ? 1 : heads);
@@ -50,22 +51,31 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
 
 // Evict, insert, attend; after a chunk the cache is brought back to its budget.
 void Truth::begin(const Cache& cache, int count) {
-  evict(1, next_ < options_.prompt ? When::kInPrompt : When::kLater);
+  repeating_ = signals_.repeat && next_ == options_.prompt && repeated_ < options_.prompt;
+  if (!repeating_) evict(1, next_ < options_.prompt ? When::kInPrompt : When::kLater);
   count_ = count;
   for (Table& table : tables_) {
     for (int i = 0; i < count; ++i) table.kept.push_back({.position = next_ + i});
     lay(table, table.kept.size() - static_cast<std::size_t>(count));
   }
-  for (int t = 0; t < static_cast<int>(tables_.size()); ++t) compare(cache.table(t), t, tables_[t]);
+  for (int t = 0; t < static_cast<int>(tables_.size()); ++t) compare(cache, t, tables_[t]);
   next_ += count;
+  if (repeating_) return;  // its tokens are taken back
   std::uint64_t hash = 0;
   for (const Table& table : tables_)
     for (const Token& token : table.kept)
-      hash = (hash ^ static_cast<std::uint64_t>(token.position)) * 0x9e3779b97f4a7c15;
+      for (const Position each : {token.position, stored_at(token)})  // where it is, for merged ones
+        hash = (hash ^ static_cast<std::uint64_t>(each)) * 0x9e3779b97f4a7c15;
   verdict_.kept.emplace_back(next_, hash);
 }
 
 void Truth::end() {
+  if (signals_.repeat) {
+    if (repeating_) take_back();
+    for (Table& table : tables_)
+      for (Token& token : table.kept) token.received = 0;
+    return;
+  }
   if (signals_.weights() && !signals_.attention_window)
     for (std::size_t t = 0; t < tables_.size(); ++t) score(t);
   for (Table& table : tables_)
@@ -75,6 +85,18 @@ void Truth::end() {
     }
   const bool ends = next_ == options_.prompt;
   if (count_ > 1 || ends) evict(0, ends ? When::kPromptEnd : next_ < options_.prompt ? When::kInPrompt : When::kLater);
+}
+
+// After a step of the repetition; its last one ends the prompt.
+void Truth::take_back() {
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    score(t);
+    tables_[t].kept.resize(tables_[t].kept.size() - static_cast<std::size_t>(count_), Token{});
+  }
+  next_ -= count_;
+  repeated_ += count_;
+  repeating_ = false;
+  if (repeated_ == options_.prompt) evict(0, When::kPromptEnd);
 }
 
 // In the newest page as long as there is room.
@@ -251,7 +273,7 @@ void Truth::score(std::size_t index) {
 }
 
 int Truth::surplus(std::size_t table, int coming, When when) const {
-  const int size = static_cast<int>(tables_[table].kept.size());
+  const int size = static_cast<int>(std::ranges::count(tables_[table].kept, kNoPosition, &Token::centre));
   int over = size + coming - budget(table), least = method_.every;
   switch (method_.schedule) {
     case Schedule::kStep:
@@ -275,8 +297,12 @@ int Truth::surplus(std::size_t table, int coming, When when) const {
 
 void Truth::evict(int coming, When when) {
   if (policy_ == nullptr) return;
-  for (std::size_t t = 0; t < tables_.size(); ++t)
-    if (surplus(t, coming, when) > 0 && (signals_.at_decision() || signals_.positions_only())) score(t);
+  const bool shares = when == When::kPromptEnd && method_.splits_at_prompt_end();
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    const bool due = shares ? next_ > method_.budget : surplus(t, coming, when) > 0;
+    if (due && (signals_.at_decision() || signals_.positions_only())) score(t);
+  }
+  if (shares) budgets_at_prompt_end();
   for (std::size_t t = 0; t < tables_.size(); ++t)
     if (const int count = surplus(t, coming, when); count > 0) {
       if (method_.mechanism == Mechanism::kBlock && when == When::kLater)
@@ -312,7 +338,7 @@ void Truth::evict(std::size_t index, int count) {
   Table& table = tables_[index];
   std::vector<std::size_t> order;  // those that may leave, the first to leave first
   for (std::size_t i = 0; i < table.kept.size(); ++i)
-    if (may_leave(table.kept[i], index)) order.push_back(i);
+    if (may_leave(table.kept[i], index) && table.kept[i].centre == kNoPosition) order.push_back(i);
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return table.kept[i].score; });
   if (const auto last = static_cast<std::size_t>(count + method_.refresh); last < order.size()) {
     const float victim = table.kept[order[last - 1]].score, stays = table.kept[order[last]].score;
@@ -350,30 +376,42 @@ bool Truth::tied(const Table& table, const Token& token) const {
 }
 
 // Where the sets differ by tokens that scored the same to rounding, ours becomes theirs.
-void Truth::compare(const SlotTable& actual, int index, Table& table) {
-  const std::vector<Position> theirs = positions_of(actual);
+void Truth::compare(const Cache& cache, int index, Table& table) {
+  const std::vector<Position> theirs = positions_of(cache.table(index));
   ++verdict_.sets;
   const auto is_there = [&](const Token& token) { return std::ranges::binary_search(theirs, token.position); };
-  std::vector<Token> both, missing, returned;
-  for (const Token& token : table.kept) (is_there(token) ? both : missing).push_back(token);
-  std::ranges::copy_if(table.dropped, std::back_inserter(returned), is_there);
+  std::vector<Token> both, missing, returned, merged, leaving;
+  for (const Token& token : table.kept)
+    (token.centre != kNoPosition ? merged : is_there(token) ? both : missing).push_back(token);
+  for (const Token& token : table.dropped) (is_there(token) ? returned : leaving).push_back(token);
+  leaving.insert(leaving.end(), missing.begin(), missing.end());
   const auto is_tied = [&](const Token& token) { return tied(table, token); };
   const bool known = both.size() + returned.size() == theirs.size() && missing.size() == returned.size();
-  if (!known || !std::ranges::all_of(missing, is_tied) || !std::ranges::all_of(returned, is_tied)) {
-    if (verdict_.kept_wrong++ == 0)
-      verdict_.first_wrong = fmt::format(
-          "slot table {} before token {}: {} tokens where there should be {}, {} of ours are missing, {} were dropped; "
-          "the first missing scores {}, the last that left {}",
-          index, next_, theirs.size(), table.kept.size(), missing.size(), returned.size(),
-          missing.empty() ? 0 : missing.front().score, table.boundary);
-  } else if (!missing.empty()) {
-    verdict_.ties += static_cast<long long>(missing.size());
+  // A budget that rounding decides may be one more or one less: of the sets one holds the other.
+  const int more = static_cast<int>(returned.size()) - static_cast<int>(missing.size());
+  const bool other_budget =
+      table.close_budget && both.size() + returned.size() == theirs.size() && missing.size() + returned.size() == 1;
+  if (other_budget) budgets_[static_cast<std::size_t>(index)] += more;
+  if (!other_budget && (!known || !std::ranges::all_of(missing, is_tied) || !std::ranges::all_of(returned, is_tied))) {
+    wrong(fmt::format(
+        "slot table {} before token {}: {} tokens where there should be {}, {} of ours are missing, {} were dropped; "
+        "the first missing scores {}, the last that left {}",
+        index, next_, theirs.size(), both.size() + missing.size(), missing.size(), returned.size(),
+        missing.empty() ? 0 : missing.front().score, table.boundary));
+  } else if (!missing.empty() || !returned.empty()) {
+    verdict_.ties += static_cast<long long>(std::max(missing.size(), returned.size()));
     if (verdict_.first_tie < 0) verdict_.first_tie = next_;
   }
-  both.insert(both.end(), returned.begin(), returned.end());
+  for (const auto& some : {returned, merged}) both.insert(both.end(), some.begin(), some.end());
   std::ranges::sort(both, {}, &Token::position);
   table.kept = std::move(both);
   table.dropped.clear();
+  table.close_budget = false;
+  if (method_.mechanism == Mechanism::kMerge) merge(cache, index, table, leaving);
+}
+
+void Truth::wrong(const std::string& what) {
+  if (verdict_.kept_wrong++ == 0) verdict_.first_wrong = what;
 }
 
 const Truth::Angle& Truth::angle(int rope, Position distance) {
@@ -459,7 +497,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
       continue;
     }
     seen.push_back(&token);
-    const double* v = value(layer, kv_head, token.position);
+    const double* v = value(layer, kv_head, stored_at(token));
     for (int d = 0; d < shape.value_width; ++d) largest_value = std::max(largest_value, std::abs(v[d]));
   }
 
@@ -470,10 +508,11 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   std::vector<double> k(static_cast<std::size_t>(shape.key_width)), out;
   std::vector<double> p(static_cast<std::size_t>(group) * seen.size()), size(static_cast<std::size_t>(group));
   for (std::size_t i = 0; i < seen.size(); ++i) {
-    std::copy_n(key(layer, kv_head, seen[i]->position), shape.key_width, k.data());
+    std::copy_n(key(layer, kv_head, stored_at(*seen[i])), shape.key_width, k.data());
+    for (double& x : k) x *= seen[i]->factor;
     // The query stands still, the key is turned back by the distance.
     const bool cache = method_.positions == Positions::kCache;
-    const Position distance = cache ? static_cast<Position>(seen.size() - 1 - i) : now - seen[i]->position;
+    const Position distance = cache ? static_cast<Position>(seen.size() - 1 - i) : now - rotated_at(*seen[i]);
     if (options_.copied && options_.type != CacheType::kF32) {
       turn(k.data(), rope, hidden + static_cast<Position>(i), 1);
       round_row(k.data(), shape.key_width, options_.type);
@@ -513,7 +552,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
       seen[i]->sum += w[i] / group;
       double& greatest = of_group[i];
       greatest = signals_.reduction() == Received::kMean ? greatest + w[i] / group : std::max(greatest, w[i]);
-      const double* v = value(layer, kv_head, seen[i]->position);
+      const double* v = value(layer, kv_head, stored_at(*seen[i]));
       for (int d = 0; d < shape.value_width; ++d) out[d] += w[i] * v[d];
     }
     const int head = kv_head * group + g;
@@ -532,7 +571,10 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     verdict_.where = fmt::format("layer {}, head {}, token {}", layer, head, now);
   }
   if (!signals_.attention_window || query >= count_ - signals_.attention_window->queries)
-    for (std::size_t i = 0; i < seen.size(); ++i) seen[i]->received += of_group[i];
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      double& received = seen[i]->received;
+      received = signals_.reduction() == Received::kPeak ? std::max(received, of_group[i]) : received + of_group[i];
+    }
 }
 
 }  // namespace palimpsest::testing

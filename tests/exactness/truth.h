@@ -14,8 +14,13 @@
 // Mechanism `block`: a token shares a page with those that came before it until it is full. What an eviction after
 // tokens of a prompt leaves is laid into pages again, oldest first; when tokens come one by one, the full page of the
 // lowest mean score leaves whose tokens all may.
+//
+// A policy that has the prompt repeated is shown the greatest weights of those steps alone; their tokens are taken
+// back. Budgets of split `pyramid` and `ada` are written anew from their papers (truth_budgets.cpp), and so is merging
+// (truth_merge.cpp).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -53,7 +58,7 @@ struct TruthOptions {
   CacheType type = CacheType::kF32;
   bool rotated = false;           // keys are rounded to the cache's type after they were rotated, not before
   bool copied = false;            // ... before, and once more after
-  std::vector<int> budgets = {};  // of each layer and head; empty: the method's
+  std::vector<int> budgets = {};  // of each layer and head, from a file; empty: the method's
   int page_size = 16;
   long long prompt = 0;      // tokens that are read as a prompt
   double same_score = 1e-5;  // relative: scores so close may be in another order elsewhere
@@ -82,12 +87,15 @@ class Truth {
     double received = 0;                                    // attention weight in this step
     double sum = 0;                                         // of all queries so far
     int page = 0;                                           // block
+    Position centre = kNoPosition;                          // merged into this token; kNoPosition: into none
+    double factor = 1;                                      // of a merged token: its key's norm over its centre's
     std::vector<std::pair<Position, double>> history = {};  // the same of earlier steps, by their last query
   };
   struct Table {
     std::vector<Token> kept;     // oldest first
     std::vector<Token> dropped;  // since the sets were compared last
     float boundary = 0;          // the highest score among them
+    bool close_budget = false;   // ada: a score of another head is the same to rounding where the budget ends
   };
   struct Angle {
     std::vector<double> cos, sin;
@@ -95,7 +103,7 @@ class Truth {
 
   enum class When { kInPrompt, kPromptEnd, kLater };
   void evict(int coming, When when);
-  int budget(std::size_t table) const { return options_.budgets.empty() ? method_.budget : options_.budgets[table]; }
+  int budget(std::size_t table) const { return budgets_.empty() ? method_.budget : budgets_[table]; }
   int surplus(std::size_t table, int coming, When when) const;
   void evict(std::size_t index, int count);
   void evict_page(Table& table);
@@ -109,8 +117,25 @@ class Truth {
   std::vector<float> keys_of(std::size_t index);
   std::vector<float> values_of(std::size_t index);
   std::vector<float> attention_of(std::size_t index) const;
-  void compare(const SlotTable& actual, int index, Table& table);
+  void compare(const Cache& cache, int index, Table& table);
   bool tied(const Table& table, const Token& token) const;
+  void wrong(const std::string& what);
+  void take_back();
+  // Of a merged token: its class's. Where it stands in the text is its centre's position, or its own.
+  static Position stored_at(const Token& token) { return token.centre == kNoPosition ? token.position : token.centre; }
+  Position rotated_at(const Token& token) const {
+    return method_.places == Places::kOwn ? token.position : stored_at(token);
+  }
+  // truth_budgets.cpp
+  std::vector<int> first_budgets() const;
+  void budgets_at_prompt_end();
+  void share_by_scores(int layer);
+  std::vector<int> of_pyramid(long long tokens) const;
+  // truth_merge.cpp
+  void merge(const Cache& cache, int index, Table& table, const std::vector<Token>& leaving);
+  double likeness(int layer, int head, Position a, Position b);
+  void join(int layer, int head, Table& table, Position target, const std::vector<std::vector<Token>>& classes);
+  void keep_best(Table& table, const std::vector<Position>& theirs, std::size_t most, int index);
   bool same(double a, double b) const;  // scores
   void store(int layer, const Layer& rows);
   void attend(int layer, const Layer& rows, int kv_head, int query);
@@ -126,6 +151,9 @@ class Truth {
   std::unique_ptr<Policy> policy_;
   Signals signals_;
   bool shared_ = true;
+  std::vector<int> budgets_;  // of each layer and head, now; empty: the method's
+  long long repeated_ = 0;    // tokens, while a prompt is repeated ...
+  bool repeating_ = false;    // ... as in this step
   std::vector<Table> tables_;
   std::vector<std::vector<Angle>> angles_;                 // of each rotary table, by distance
   std::vector<std::vector<double>> keys_, values_;         // [head], rows by position

@@ -1,0 +1,179 @@
+// Merging as the paper has it (EMS, arXiv 2412.08521, section 4.2), over lists of tokens: the oracle of
+// engine/merge.cpp within whole runs. A class is its centre's row in keys_ and values_; a merged token has a factor and
+// its statistics.
+//
+// Which class a victim joins is decided here, and looked up in the cache where two classes are alike to rounding.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/exactness/truth.h"
+
+namespace palimpsest::testing {
+
+namespace {
+
+constexpr double kClose = 1e-4;  // of a product of two cosines of f32 rows that were rounded at each join
+
+double norm_of(const double* row, int dim) {
+  double sum = 0;
+  for (int d = 0; d < dim; ++d) sum += row[d] * row[d];
+  return std::sqrt(sum);
+}
+
+double cosine(const double* a, const double* b, int dim) {
+  double sum = 0;
+  for (int d = 0; d < dim; ++d) sum += a[d] * b[d];
+  const double norms = norm_of(a, dim) * norm_of(b, dim);
+  return norms > 0 ? sum / norms : 0;
+}
+
+}  // namespace
+
+// Of two classes. Opposite keys with opposite values have nothing in common.
+double Truth::likeness(int layer, int head, Position a, Position b) {
+  const LayerGeometry& shape = hyper_.geometry.layer(layer);
+  const double k = cosine(key(layer, head, a), key(layer, head, b), shape.key_width);
+  const double v = cosine(value(layer, head, a), value(layer, head, b), shape.value_width);
+  return std::max(k, 0.0) * std::max(v, 0.0);
+}
+
+// `leaving`: the centres that were evicted. Their members are still among table.kept.
+void Truth::merge(const Cache& cache, int index, Table& table, const std::vector<Token>& leaving) {
+  const int layer = hyper_.geometry.layer_of(index), head = hyper_.geometry.kv_head_of(index);
+  const auto most = static_cast<std::size_t>((method_.gamma - 1) * budget(static_cast<std::size_t>(index)));
+  std::map<Position, Position> theirs;  // merged token -> centre
+  for (const MergedToken& token : cache.merged(index)->tokens())
+    theirs[token.position] = cache.table(index).position()[static_cast<std::size_t>(token.slot)];
+
+  std::vector<std::vector<Token>> classes;  // the centre first
+  for (const Token& centre : leaving) {
+    classes.push_back({centre});
+    for (const Token& token : table.kept)
+      if (token.centre == centre.position) classes.back().push_back(token);
+  }
+  const auto is_gone = [&](const Token& token) {
+    return token.centre != kNoPosition &&
+           std::ranges::any_of(leaving, [&](const Token& centre) { return centre.position == token.centre; });
+  };
+  std::erase_if(table.kept, is_gone);
+  const auto score = [](const std::vector<Token>& tokens) { return tokens.front().score; };
+  std::ranges::sort(classes, {}, [](const auto& tokens) { return tokens.front().position; });
+  std::ranges::stable_sort(classes, std::greater(), score);
+
+  std::map<Position, std::vector<std::vector<Token>>> joining;  // target -> classes
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    const Token& victim = classes[i].front();
+    bool close = false;
+    if (classes.size() > most) {  // the best are merged, the others are gone
+      const std::size_t other = i < most ? most : most - 1;
+      close = most > 0 && same(victim.score, score(classes[other]));
+      if (i >= most && !close) continue;
+    }
+    Position target = kNoPosition;
+    double alike = method_.tau, second = 0;
+    for (const Token& centre : table.kept) {
+      const bool may = centre.centre == kNoPosition &&
+                       centre.position < next_ - method_.recent(budget(static_cast<std::size_t>(index)));
+      if (!may || centre.position >= next_) continue;
+      const double r = likeness(layer, head, victim.position, centre.position);
+      if (r >= alike) {
+        second = target == kNoPosition ? second : alike;
+        alike = r;
+        target = centre.position;
+      } else {
+        second = std::max(second, r);
+      }
+    }
+    close = close ||
+            (target == kNoPosition ? second > alike - kClose : alike - std::max<double>(second, method_.tau) < kClose);
+    for (const Token& token : classes[i]) {
+      const auto found = theirs.find(token.position);
+      if (found == theirs.end() || found->second == target) continue;
+      if (!close)
+        wrong(fmt::format("slot table {} before token {}: token {} joined {}, not {} (alike {})", index, next_,
+                          token.position, found->second, target, alike));
+      else if (verdict_.first_tie < 0)
+        verdict_.first_tie = next_;
+      target = found->second;
+      break;
+    }
+    if (close && target != kNoPosition &&
+        std::ranges::none_of(classes[i], [&](const Token& token) { return theirs.contains(token.position); })) {
+      if (verdict_.first_tie < 0) verdict_.first_tie = next_;
+      if (i >= most || alike - method_.tau < kClose) target = kNoPosition;
+    }
+    if (close && verdict_.first_close < 0) verdict_.first_close = next_;
+    if (target != kNoPosition) joining[target].push_back(classes[i]);
+  }
+  for (const auto& [target, some] : joining) join(layer, head, table, target, some);
+
+  std::vector<Position> positions;
+  for (const auto& [position, centre] : theirs) positions.push_back(position);
+  keep_best(table, positions, most, index);
+  std::ranges::sort(table.kept, {}, &Token::position);
+}
+
+// All at once, with the weights and the rows of before.
+void Truth::join(int layer, int head, Table& table, Position target, const std::vector<std::vector<Token>>& classes) {
+  const LayerGeometry& shape = hyper_.geometry.layer(layer);
+  struct Part {
+    Position position;
+    double weight, size;
+  };
+  std::vector<Part> parts = {{target, 0, 0}};
+  for (const Token& token : table.kept)
+    if (stored_at(token) == target) parts[0].weight += token.score, ++parts[0].size;
+  for (const auto& tokens : classes) {
+    parts.push_back({tokens.front().position, 0, static_cast<double>(tokens.size())});
+    for (const Token& token : tokens) parts.back().weight += token.score;
+  }
+  double sum = 0, sizes = 0;
+  for (const Part& part : parts) sum += part.weight, sizes += part.size;
+  std::vector<double> k(static_cast<std::size_t>(shape.key_width), 0),
+      v(static_cast<std::size_t>(shape.value_width), 0);
+  for (const Part& part : parts) {
+    const double share = sum > 0 ? part.weight / sum : part.size / sizes;
+    const double *from_k = key(layer, head, part.position), *from_v = value(layer, head, part.position);
+    const double length = std::max(norm_of(from_k, shape.key_width), 1e-18);
+    for (int d = 0; d < shape.key_width; ++d) k[d] += share * from_k[d] / length;
+    for (int d = 0; d < shape.value_width; ++d) v[d] += share * from_v[d];
+  }
+  const double length = norm_of(key(layer, head, target), shape.key_width);
+  for (const auto& tokens : classes) {
+    const double factor = norm_of(key(layer, head, tokens.front().position), shape.key_width) / length;
+    for (Token token : tokens) {
+      token.centre = target;
+      token.factor *= factor;
+      table.kept.push_back(token);
+    }
+  }
+  const double scale = length / norm_of(k.data(), shape.key_width);
+  for (int d = 0; d < shape.key_width; ++d) key(layer, head, target)[d] = k[d] * scale;
+  std::copy_n(v.data(), shape.value_width, value(layer, head, target));
+}
+
+// Merged tokens of the lowest scores are evicted, the older first; theirs, where scores are the same to rounding.
+void Truth::keep_best(Table& table, const std::vector<Position>& theirs, std::size_t most, int index) {
+  std::vector<Token> merged;
+  for (const Token& token : table.kept)
+    if (token.centre != kNoPosition) merged.push_back(token);
+  std::erase_if(table.kept, [](const Token& token) { return token.centre != kNoPosition; });
+  std::ranges::sort(merged, std::greater(), &Token::position);
+  std::ranges::stable_sort(merged, std::greater(), &Token::score);
+  const std::size_t stay = std::min(most, merged.size());
+  const float boundary = stay < merged.size() ? merged[stay - (stay > 0 ? 1 : 0)].score : 0;
+  for (std::size_t i = 0; i < merged.size(); ++i) {
+    const bool there = std::ranges::binary_search(theirs, merged[i].position);
+    if (there) table.kept.push_back(merged[i]);
+    if (there == (i < stay)) continue;
+    if (stay == merged.size() || !same(merged[i].score, boundary))
+      wrong(fmt::format("slot table {} before token {}: merged token {} {}, score {}, the last that stays {}", index,
+                        next_, merged[i].position, there ? "is there" : "is missing", merged[i].score, boundary));
+    else if (verdict_.first_tie < 0)
+      verdict_.first_tie = next_;
+  }
+}
+
+}  // namespace palimpsest::testing
