@@ -61,7 +61,8 @@ TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
     EXPECT_FALSE(error["error"]["message"].get<std::string>().empty()) << name;
     EXPECT_LT(result->body.size(), 3000u) << name;
 #ifndef PALIMPSEST_SANITIZED
-    EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 5) << name;
+    // Well below a second each; the bound leaves room for a machine that does other work at the same time.
+    EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 30) << name;
 #endif
     EXPECT_EQ(client.Get("/health")->status, 200) << name;
   }

@@ -145,7 +145,7 @@ void unpack_row(const PanelType& type, const std::byte* block, int row, float* o
                               : at(vectors, s % 4 * kVectorBytes + byte) >> (s < 4 ? 0 : 4) & 15;
     if (type.bits == 5) code |= (at(high, byte) >> s & 1) << 4;
     if (type.bits == 6) code |= (at(high, s / 4 * kVectorBytes + byte) >> (2 * (s % 4)) & 3) << 4;
-    if (type.table != nullptr) code = type.table[code];
+    if (type.has_table) code = type.table[code];
     const auto value = static_cast<float>(code - (type.offset_bits > 0 ? 1 << type.offset_bits : 0));
     switch (type.scales) {
       case ScaleKind::kHalf:

@@ -16,6 +16,7 @@
 
 #include <ggml.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -34,13 +35,16 @@ enum class ScaleKind {
   kSigned     // f16 d[16], i8 of halves of groups [16][16]
 };
 
+using CodeTable = std::array<std::uint8_t, 16>;  // of 4-bit codes: 128 + value
+
 struct PanelType {
   ggml_type type;
   ScaleKind scales;
-  int columns;                          // of a block
-  int bits;                             // of a code
-  int offset_bits;                      // 0: no offset
-  const std::uint8_t* table = nullptr;  // [16] of 4-bit codes: 128 + value; offset_bits is 7 then
+  int columns;      // of a block
+  int bits;         // of a code
+  int offset_bits;  // 0: no offset
+  bool has_table = false;
+  CodeTable table = {};  // offset_bits is 7 then
 
   constexpr int groups() const { return columns / kGroup; }
   constexpr std::size_t scale_bytes() const {
@@ -68,15 +72,14 @@ struct PanelType {
 };
 
 // The values of a nibble, plus 128.
-inline constexpr std::uint8_t kIq4NlTable[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                                 129, 141, 153, 166, 181, 197, 217, 241};
-inline constexpr std::uint8_t kMxfp4Table[16] = {128, 129, 130, 131, 132, 134, 136, 140,
-                                                 128, 127, 126, 125, 124, 122, 120, 116};
+inline constexpr CodeTable kIq4NlTable = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+inline constexpr CodeTable kMxfp4Table = {128, 129, 130, 131, 132, 134, 136, 140,
+                                          128, 127, 126, 125, 124, 122, 120, 116};
 
 inline constexpr PanelType kQ4_0 = {GGML_TYPE_Q4_0, ScaleKind::kHalf, 32, 4, 3};
 inline constexpr PanelType kQ8_0 = {GGML_TYPE_Q8_0, ScaleKind::kHalf, 32, 8, 7};
-inline constexpr PanelType kIq4Nl = {GGML_TYPE_IQ4_NL, ScaleKind::kHalf, 32, 4, 7, kIq4NlTable};
-inline constexpr PanelType kMxfp4 = {GGML_TYPE_MXFP4, ScaleKind::kExponent, 32, 4, 7, kMxfp4Table};
+inline constexpr PanelType kIq4Nl = {GGML_TYPE_IQ4_NL, ScaleKind::kHalf, 32, 4, 7, true, kIq4NlTable};
+inline constexpr PanelType kMxfp4 = {GGML_TYPE_MXFP4, ScaleKind::kExponent, 32, 4, 7, true, kMxfp4Table};
 inline constexpr PanelType kQ4K = {GGML_TYPE_Q4_K, ScaleKind::kWithMin, 256, 4, 0};
 inline constexpr PanelType kQ5K = {GGML_TYPE_Q5_K, ScaleKind::kWithMin, 256, 5, 0};
 inline constexpr PanelType kQ6K = {GGML_TYPE_Q6_K, ScaleKind::kSigned, 256, 6, 5};

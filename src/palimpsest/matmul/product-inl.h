@@ -79,8 +79,8 @@ HWY_INLINE void load_codes(const std::byte* block, int group, VU8 (&code)[kCodeV
       code[s] = hn::Or(code[s], hn::And(by >= 0 ? lifted(two, by) : shifted(two, -by), mask));
     }
   }
-  if constexpr (T.table != nullptr) {
-    const auto table = hn::LoadDup128(d, T.table);
+  if constexpr (T.has_table) {
+    const auto table = hn::LoadDup128(d, T.table.data());
     for (int s = 0; s < kCodeVectors; ++s) code[s] = hn::TableLookupBytes(table, code[s]);
   }
 }
