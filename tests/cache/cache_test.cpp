@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tests/cache/pair.h"
 
@@ -16,7 +18,13 @@ struct Variant {
   int page_size;
   CacheType type;
   int spare_slots = 0;
+  std::optional<CacheType> value_type = {};  // another than of keys
+  int operations = 9000;
 };
+
+const char* label(CacheType type) {
+  return type == CacheType::kF32 ? "F32" : type == CacheType::kF16 ? "F16" : type == CacheType::kBF16 ? "BF16" : "Q8";
+}
 
 std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
   const Variant& v = info.param;
@@ -27,34 +35,33 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
                      : v.mechanism == Mechanism::kMerge  ? "Merge"
                                                          : "InPlace") +
          (v.shared ? "Shared" : "PerHead") + (v.pages ? "" : "NoPages") + "Page" + std::to_string(v.page_size) +
-         (v.type == CacheType::kF32    ? "F32"
-          : v.type == CacheType::kF16  ? "F16"
-          : v.type == CacheType::kBF16 ? "BF16"
-                                       : "Q8") +
+         label(v.type) + (v.value_type ? std::string("With") + label(*v.value_type) : "") +
          (v.spare_slots > 0 ? "Spare" + std::to_string(v.spare_slots) : "");
 }
 
 CacheOptions options_of(const Variant& v) {
-  const bool q8 = v.type == CacheType::kQ8_0;
-  return {.geometry = HeadGeometry::uniform(2, 2, q8 ? 64 : 3, q8 ? 32 : 5, v.type),
-          .page_size = v.page_size,
-          .mechanism = v.mechanism,
-          .shared = v.shared,
-          .track_rank = true,
-          .columns = 2,
-          .spare_slots = v.spare_slots,
-          .pages = v.pages};
+  const CacheType values = v.value_type.value_or(v.type);
+  return {
+      .geometry = HeadGeometry::uniform(2, 2, v.type == CacheType::kQ8_0 ? 64 : 3, values == CacheType::kQ8_0 ? 32 : 5)
+                      .with_types(v.type, values),
+      .page_size = v.page_size,
+      .mechanism = v.mechanism,
+      .shared = v.shared,
+      .track_rank = true,
+      .columns = 2,
+      .spare_slots = v.spare_slots,
+      .pages = v.pages};
 }
 
 class CacheAgainstNaive : public ::testing::TestWithParam<Variant> {};
 
 TEST_P(CacheAgainstNaive, RandomOperations) {
   Pair pair(options_of(GetParam()), 1);
-  for (int i = 0; i < 9000 && !HasFatalFailure(); ++i) {
+  for (int i = 0; i < GetParam().operations && !HasFatalFailure(); ++i) {
     SCOPED_TRACE("operation " + std::to_string(i));
     pair.step();
   }
-  EXPECT_GT(pair.cache().evicted(), 1000);
+  EXPECT_GT(pair.cache().evicted(), GetParam().operations / 9);
 }
 
 constexpr auto kIn = Mechanism::kInPlace;
@@ -87,6 +94,20 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{kSh, false, true, 16, CacheType::kF16, 17}, Variant{kBl, false, true, 16, CacheType::kF16, 5},
         Variant{kAp, true, true, 16, CacheType::kF16, 5}, Variant{kGa, true, true, 16, CacheType::kF16, 9}),
     name_of);
+
+// Keys of each type beside values of each other, with each mechanism.
+std::vector<Variant> mixed_types() {
+  constexpr CacheType kTypes[] = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0};
+  std::vector<Variant> out;
+  for (const auto mechanism : {kIn, kSh, kGa, kBl, kAp, kMe})
+    for (const CacheType keys : kTypes)
+      for (const CacheType values : kTypes)
+        if (keys != values)
+          out.push_back({mechanism, out.size() % 2 == 0 && mechanism != kMe, true, out.size() % 3 == 0 ? 48 : 16, keys,
+                         out.size() % 4 == 0 ? 4 : 0, values, 1500});
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(MixedTypes, CacheAgainstNaive, ::testing::ValuesIn(mixed_types()), name_of);
 
 }  // namespace
 }  // namespace palimpsest::testing

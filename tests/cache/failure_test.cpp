@@ -87,7 +87,7 @@ TEST(CachesUnderFailure, AreAsBeforeAfterEachRollback) {
   long long forks = 0, copied = 0;
   for (int done = 0, seed = first == nullptr ? 1 : std::atoi(first); done < operations && !HasFatalFailure();
        done += kHerd, ++seed) {
-    Herd herd(kTypes[seed % 4], seed % 3 == 0 ? 48 : 16, static_cast<unsigned>(seed), true);
+    Herd herd(kTypes[seed % 4], kTypes[seed / 4 % 4], seed % 3 == 0 ? 48 : 16, static_cast<unsigned>(seed), true);
     for (int i = 0; i < kHerd && !HasFatalFailure(); ++i) {
       SCOPED_TRACE("herd " + std::to_string(seed) + " operation " + std::to_string(i));
       herd.step();

@@ -15,8 +15,8 @@
 namespace palimpsest::testing {
 
 struct Herd {
-  Herd(CacheType type, int page_size, unsigned seed, bool failures = false)
-      : type(type), page_size(page_size), failures(failures), random(seed) {
+  Herd(CacheType type, CacheType value_type, int page_size, unsigned seed, bool failures = false)
+      : type(type), value_type(value_type), page_size(page_size), failures(failures), random(seed) {
     CacheOptions any = some_options();
     pool = std::make_shared<PagePool>(page_bytes(Cache(any).view(0)));
     if (failures)
@@ -29,9 +29,10 @@ struct Herd {
   Pair& any() { return *pairs[static_cast<std::size_t>(below(pairs.size()))]; }
 
   CacheOptions some_options() {
-    const bool q8 = type == CacheType::kQ8_0;
     const auto mechanism = static_cast<Mechanism>(below(6));
-    return {.geometry = HeadGeometry::uniform(2, 2, q8 ? 32 : 3, q8 ? 32 : 5, type),
+    return {.geometry =
+                HeadGeometry::uniform(2, 2, type == CacheType::kQ8_0 ? 32 : 3, value_type == CacheType::kQ8_0 ? 32 : 5)
+                    .with_types(type, value_type),
             .page_size = page_size,
             .mechanism = mechanism,
             .shared = mechanism != Mechanism::kMerge && below(2) == 0,
@@ -71,7 +72,7 @@ struct Herd {
     ASSERT_EQ(pool->pages_in_use(), pages.size());
   }
 
-  CacheType type;
+  CacheType type, value_type;
   int page_size;
   bool failures;
   std::mt19937 random;

@@ -19,34 +19,29 @@ inline std::uint32_t pattern(std::uint32_t id, int head, int d) {
   return h ^ (h >> 15);
 }
 
-// Calls visit(address, wanted bits, bytes) for every element of the token in `slot` of one head.
+// Calls visit(address, wanted bits, bytes) for every element of the token in `slot` of one head. A tile of q8_0 has the
+// scales of each slot behind its numbers.
 template <typename Visit>
 void for_each_element(const LayerView& view, int head_in_layer, int head, int slot, std::uint32_t id, Visit visit) {
-  const auto element = static_cast<std::size_t>(kv_format(view.key_type).tile_bytes / kTile);
   std::byte* page = view.head[head_in_layer].page[slot / view.page_size];
   ASSERT_NE(page, nullptr);
   const int offset = slot % view.page_size;
-  if (view.key_type == CacheType::kQ8_0) {  // tiles: keys side by side, values in rows; then the scales of each slot
-    const auto lane = static_cast<std::size_t>(offset % kTile), tile = static_cast<std::size_t>(kTile);
-    const auto scales = [&](std::byte* from, int dim, int salt) {
-      for (int d = 0; d < dim; d += q8_0::kGroup)
-        visit(from + q8_0::scales_offset(dim) + (static_cast<std::size_t>(d / q8_0::kGroup) * tile + lane) * 2,
-              pattern(id, head, salt + d), 2);
-    };
-    std::byte *const key = page + key_tile(view, offset), *const value = page + value_tile(view, offset);
-    for (int d = 0; d < view.head_dim; ++d)
-      visit(key + static_cast<std::size_t>(d) * tile + lane, pattern(id, head, d), 1);
-    for (int d = 0; d < view.value_dim; ++d)
-      visit(value + lane * static_cast<std::size_t>(view.value_dim) + d, pattern(id, head, view.head_dim + d), 1);
-    scales(key, view.head_dim, 1000);
-    scales(value, view.value_dim, 2000);
-    return;
-  }
-  for (int d = 0; d < view.head_dim; ++d)
-    visit(page + key_index(view, offset, d) * element, pattern(id, head, d), element);
-  for (int d = 0; d < view.value_dim; ++d)
-    visit(page + value_offset(view) + (value_index(view, offset) + static_cast<std::size_t>(d)) * element,
-          pattern(id, head, view.head_dim + d), element);
+  const auto tile = static_cast<std::size_t>(kTile), lane = static_cast<std::size_t>(offset % kTile);
+  // `stride`, `lane_stride`: from a dimension to the next and from a slot to the next, in elements.
+  const auto elements = [&](CacheType type, std::byte* at, int dim, std::size_t stride, std::size_t lane_stride,
+                            int salt) {
+    const bool q8 = type == CacheType::kQ8_0;
+    const std::size_t bytes = q8 ? 1 : static_cast<std::size_t>(kv_format(type).tile_bytes) / tile;
+    for (int d = 0; d < dim; ++d)
+      visit(at + (static_cast<std::size_t>(d) * stride + lane * lane_stride) * bytes, pattern(id, head, salt + d),
+            bytes);
+    for (int d = 0; q8 && d < dim; d += q8_0::kGroup)
+      visit(at + q8_0::scales_offset(dim) + (static_cast<std::size_t>(d / q8_0::kGroup) * tile + lane) * 2,
+            pattern(id, head, 1000 + salt + d), 2);
+  };
+  elements(view.key_type, page + key_tile(view, offset), view.head_dim, tile, 1, 0);
+  elements(view.value_type, page + value_tile(view, offset), view.value_dim, 1,
+           static_cast<std::size_t>(view.value_dim), view.head_dim);
 }
 
 // What a kernel does in a step: writes the keys and values of the fresh slots of every head.

@@ -7,11 +7,14 @@
 namespace palimpsest::testing {
 namespace {
 
-class CachesThatShare : public ::testing::TestWithParam<std::tuple<CacheType, int>> {};
+using Types = std::pair<CacheType, CacheType>;  // of keys, of values
+
+class CachesThatShare : public ::testing::TestWithParam<std::tuple<Types, int>> {};
 
 TEST_P(CachesThatShare, SeeOnlyWhatIsTheirs) {
   for (const unsigned seed : {1U, 2U, 3U}) {
-    Herd herd(std::get<0>(GetParam()), std::get<1>(GetParam()), seed);
+    const auto& [types, page_size] = GetParam();
+    Herd herd(types.first, types.second, page_size, seed);
     for (int i = 0; i < 4000 && !HasFatalFailure(); ++i) {
       SCOPED_TRACE("seed " + std::to_string(seed) + " operation " + std::to_string(i));
       herd.step();
@@ -25,18 +28,22 @@ TEST_P(CachesThatShare, SeeOnlyWhatIsTheirs) {
   }
 }
 
+constexpr auto kF32 = CacheType::kF32, kF16 = CacheType::kF16, kBF16 = CacheType::kBF16, kQ8 = CacheType::kQ8_0;
+std::string kind_name(const ::testing::TestParamInfo<std::tuple<Types, int>>& info) {
+  const auto& [types, page_size] = info.param;
+  constexpr const char* kNames[] = {"F32", "F16", "BF16", "Q8"};
+  return std::string(kNames[static_cast<int>(types.first)]) + kNames[static_cast<int>(types.second)] + "Page" +
+         std::to_string(page_size);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, CachesThatShare,
-                         ::testing::Combine(::testing::Values(CacheType::kF16, CacheType::kF32, CacheType::kBF16,
-                                                              CacheType::kQ8_0),
+                         ::testing::Combine(::testing::Values(Types{kF16, kF16}, Types{kF32, kF32}, Types{kBF16, kBF16},
+                                                              Types{kQ8, kQ8}),
                                             ::testing::Values(16, 48)),
-                         [](const auto& info) {
-                           const CacheType type = std::get<0>(info.param);
-                           return std::string(type == CacheType::kF16    ? "F16"
-                                              : type == CacheType::kF32  ? "F32"
-                                              : type == CacheType::kBF16 ? "BF16"
-                                                                         : "Q8") +
-                                  "Page" + std::to_string(std::get<1>(info.param));
-                         });
+                         kind_name);
+INSTANTIATE_TEST_SUITE_P(MixedTypes, CachesThatShare,
+                         ::testing::Values(std::tuple(Types{kQ8, kF16}, 16), std::tuple(Types{kF32, kQ8}, 48)),
+                         kind_name);
 
 // The price: a page is copied when one side writes in it, and only then.
 TEST(CachesThatShareCopy, OnlyThePagesThatTheyWrite) {

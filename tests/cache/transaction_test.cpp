@@ -211,9 +211,15 @@ TEST(Edits, AreRefusedByTypesThatWouldRoundAgain) {
   Cache cache(options);
   cache.insert(20);
   EXPECT_EQ(error_of([&] { cache.shift(5, kEndOfText, 3); }),
-            "positions of a cache of type q8_0 cannot be shifted: its keys would be rounded once more; use f16");
+            "positions of keys of type q8_0 cannot be shifted: they would be rounded once more; use f16");
   cache.drop(5, 8);
   EXPECT_EQ(cache.live(), 17);
+
+  options.geometry = options.geometry.with_types(CacheType::kF16, CacheType::kQ8_0);
+  Cache values(options);
+  values.insert(20);
+  values.shift(5, kEndOfText, 3);
+  EXPECT_EQ(values.next(), 23);
 }
 
 }  // namespace

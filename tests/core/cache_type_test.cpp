@@ -21,5 +21,14 @@ TEST(CacheType, RefusesOtherNames) {
             "unknown cache type 'q9': use f32, f16, bf16 or q8_0");
 }
 
+TEST(CacheType, OneStandsForBoth) {
+  const CacheTypes both = CacheType::kBF16, mixed(CacheType::kQ8_0, CacheType::kF16);
+  EXPECT_EQ(both, CacheTypes(CacheType::kBF16, CacheType::kBF16));
+  EXPECT_EQ(name_of(both), "bf16");
+  EXPECT_EQ(flags_of(both), "--cache-type bf16");
+  EXPECT_EQ(name_of(mixed), "q8_0/f16");
+  EXPECT_EQ(flags_of(mixed), "--cache-type-k q8_0 --cache-type-v f16");
+}
+
 }  // namespace
 }  // namespace palimpsest::testing

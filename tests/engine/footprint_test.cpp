@@ -38,7 +38,7 @@ std::string split_file() {
 
 struct Case {
   std::string method;
-  CacheType type = CacheType::kF16;
+  CacheTypes type = {};
   int page_size = 16;
   bool uneven = false;
 
@@ -56,8 +56,7 @@ struct Case {
     return std::make_shared<MethodPlan>(o.method, plan_target(*small_decoder(), o));
   }
   friend std::ostream& operator<<(std::ostream& out, const Case& c) {
-    return out << c.method << " type " << static_cast<int>(c.type) << " page " << c.page_size
-               << (c.uneven ? " uneven" : "");
+    return out << c.method << " type " << name_of(c.type) << " page " << c.page_size << (c.uneven ? " uneven" : "");
   }
 };
 
@@ -164,6 +163,8 @@ const Case kBounded[] = {
     {"global-local:budget=64"},
     {"ems:budget=64,tau=1,gamma=1"},
     {"cam:budget=64"},
+    {"streaming:budget=64", {CacheType::kF32, CacheType::kBF16}},
+    {"h2o:budget=60,positions=cache,rerotate=cached-half", {CacheType::kF16, CacheType::kF32}, 32, true},
 };
 INSTANTIATE_TEST_SUITE_P(Unbounded, FootprintTest, ::testing::ValuesIn(kUnbounded));
 INSTANTIATE_TEST_SUITE_P(Bounded, FootprintTest, ::testing::ValuesIn(kBounded));
@@ -251,6 +252,10 @@ TEST(Footprint, TermsByHand) {
   options.rotated_half = true;
   EXPECT_EQ(footprint(options, {.tokens = 100}).rows, 3u * 2 * 128 * (8 + 8 + 16) * 2);
   options.rotated_half = false;
+
+  CacheOptions mixed = options;
+  mixed.geometry = HeadGeometry::uniform(3, 2, 8, 32).with_types(CacheType::kF32, CacheType::kQ8_0);
+  EXPECT_EQ(footprint(mixed, {.tokens = 100}).rows, 3u * 2 * 128 * (8 * 4 + 32 + 2));
 
   options.shared = false;
   options.track_rank = true;

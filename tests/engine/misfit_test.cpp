@@ -1,5 +1,6 @@
 // A model whose keys or values do not fit the cache's type: an error that names the tensor, of the sequence that met
 // it; never silent nonsense, and never a victim that is no slot.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -71,7 +72,7 @@ std::vector<TokenId> some_tokens(int count, unsigned seed) {
   return tokens;
 }
 
-SessionOptions options_of(CacheType type) {
+SessionOptions options_of(CacheTypes type) {
   SessionOptions options;
   options.method = parse_method("keydiff:budget=40");
   options.cache_type = type;
@@ -80,7 +81,7 @@ SessionOptions options_of(CacheType type) {
   return options;
 }
 
-std::string error_of(const std::shared_ptr<const Model>& model, CacheType type, int threads) {
+std::string error_of(const std::shared_ptr<const Model>& model, CacheTypes type, int threads) {
   Session session(std::make_shared<Decoder>(model, threads), options_of(type));
   try {
     session.prefill(some_tokens(100, 1));
@@ -101,11 +102,24 @@ TEST(Misfit, ABiasThatF16CannotHoldIsAnErrorThatNamesIt) {
       EXPECT_NE(said.find(what), std::string::npos) << said;
       EXPECT_NE(said.find("does not fit cache type f16 (blk.1." + std::string(tensor) + ")"), std::string::npos)
           << said;
-      EXPECT_NE(said.find("--cache-type bf16 or f32"), std::string::npos) << said;
+      EXPECT_NE(said.find(fmt::format("use --cache-type-{} bf16 or f32", tensor[5])), std::string::npos) << said;
     }
   }
   for (const CacheType type : {CacheType::kF32, CacheType::kBF16})
     EXPECT_EQ(error_of(with_bias("attn_k", 1e5F), type, 2), "");
+}
+
+// Keys and values of different types: the one that does not fit is named, by its own type.
+TEST(Misfit, NamesTheTypeOfKeysOrOfValues) {
+  const auto keys = with_bias("attn_k", 1e5F), values = with_bias("attn_v", 1e5F);
+  EXPECT_EQ(error_of(keys, {CacheType::kF32, CacheType::kF16}, 1), "");
+  EXPECT_EQ(error_of(values, {CacheType::kF16, CacheType::kBF16}, 1), "");
+  for (const auto& [model, types] : {std::pair{keys, CacheTypes(CacheType::kF16, CacheType::kF32)},
+                                     std::pair{values, CacheTypes(CacheType::kBF16, CacheType::kF16)}}) {
+    const std::string said = error_of(model, types, 1);
+    EXPECT_NE(said.find("does not fit cache type f16"), std::string::npos) << said;
+    EXPECT_NE(said.find(model == keys ? "--cache-type-k" : "--cache-type-v"), std::string::npos) << said;
+  }
 }
 
 TEST(Misfit, NoNumberIsAnErrorOfAnyType) {

@@ -156,7 +156,7 @@ TEST(Scheduler, RefusesToGoOnFromAnother) {
   SchedulerOptions options = small_options();
   options.page_size = 32;
   Scheduler larger(small_decoder(), nullptr, options);
-  EXPECT_NE(error_of([&] { larger.submit(request, heard); }).find("page size"), std::string::npos);
+  EXPECT_NE(error_of([&] { larger.submit(request, heard); }).find("was made with --page-size 16"), std::string::npos);
 
   const auto cancelled = std::make_shared<Answer>();  // is not kept
   request.resume = nullptr;

@@ -189,6 +189,10 @@ TEST(Session, RefusesImpossibleOptions) {
     const Method method = parse_method(std::string("streaming:budget=32,mechanism=shift,rerotate=") + how);
     target.shape.geometry = target.shape.geometry.with_types(CacheType::kQ8_0, CacheType::kQ8_0);
     EXPECT_THROW(MethodPlan(method, target), Error) << how;
+    target.shape.geometry = target.shape.geometry.with_types(CacheType::kQ8_0, CacheType::kF16);
+    EXPECT_THROW(MethodPlan(method, target), Error) << how;
+    target.shape.geometry = target.shape.geometry.with_types(CacheType::kF16, CacheType::kQ8_0);
+    EXPECT_NO_THROW(MethodPlan(method, target)) << how;
     target.shape.geometry = target.shape.geometry.with_types(CacheType::kF16, CacheType::kF16);
     EXPECT_NO_THROW(MethodPlan(method, target)) << how;
   }

@@ -35,7 +35,7 @@ std::shared_ptr<Decoder> decoder_of(std::uint64_t seed = 1) {
                                    1);
 }
 
-SessionOptions options_of(const std::string& method, CacheType type = CacheType::kF16) {
+SessionOptions options_of(const std::string& method, CacheTypes type = {}) {
   SessionOptions options;
   options.method = parse_method(method);
   options.cache_type = type;
@@ -129,10 +129,13 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                              "cam:budget=40",
                              learned.c_str(),
                              "ems:budget=40,recent=4,tau=0,gamma=2,schedule=step"})
-    for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
-      if (type == CacheType::kQ8_0 && std::string(method).find("compact-shift") != std::string::npos) continue;
-      if (type == CacheType::kQ8_0 && std::string(method).find("cached-half") != std::string::npos) continue;
-      SCOPED_TRACE(std::string(method) + " type " + std::to_string(static_cast<int>(type)));
+    for (const CacheTypes type :
+         {CacheTypes(CacheType::kF32), CacheTypes(CacheType::kF16), CacheTypes(CacheType::kQ8_0),
+          CacheTypes(CacheType::kF16, CacheType::kQ8_0), CacheTypes(CacheType::kQ8_0, CacheType::kF32)}) {
+      const bool exact = type.key != CacheType::kQ8_0;  // keys, when they are rotated again
+      if (!exact && std::string(method).find("compact-shift") != std::string::npos) continue;
+      if (!exact && std::string(method).find("cached-half") != std::string::npos) continue;
+      SCOPED_TRACE(std::string(method) + " type " + name_of(type));
       SamplerOptions how;
       how.seed = random();
       how.repeat_penalty = 1.1F;
@@ -210,11 +213,23 @@ TEST_F(SnapshotTest, BelongsToItsModelMethodAndCache) {
   };
   says(decoder_of(2), options_of("h2o:budget=40"), "another model");
   says(decoder_of(), options_of("h2o:budget=41"), "was made with --method h2o");
-  says(decoder_of(), options_of("h2o:budget=40", CacheType::kF32), "another shape, type");
+  says(decoder_of(), options_of("h2o:budget=40", CacheType::kF32), "was made with --cache-type f16: give that");
+  says(decoder_of(), options_of("h2o:budget=40", {CacheType::kF16, CacheType::kF32}), "--cache-type f16: give that");
+  SessionOptions pages = options_of("h2o:budget=40");
+  pages.page_size = 32;
+  says(decoder_of(), pages, "was made with --page-size 16: give that");
   Session session(decoder_of(), options_of("full"));
   EXPECT_THROW(load_snapshot(path("none.snap"), session, nullptr), Error);
   says(decoder_of(), options_of("streaming:budget=40"), "was made with --method h2o");
   EXPECT_THROW(save_snapshot(path("no/such/folder"), session, nullptr, {}), Error);
+
+  Writer mixed(decoder_of(), options_of("h2o:budget=40", {CacheType::kQ8_0, CacheType::kF16}), {});
+  mixed.begin(std::vector<TokenId>(50, 7));
+  save_snapshot(path(), mixed.session, &mixed.sampler, mixed.text);
+  for (const CacheTypes other :
+       {CacheTypes(CacheType::kQ8_0), CacheTypes(CacheType::kF16), CacheTypes(CacheType::kF16, CacheType::kQ8_0)})
+    says(decoder_of(), options_of("h2o:budget=40", other),
+         "was made with --cache-type-k q8_0 --cache-type-v f16: give that");
 }
 
 // The method in the bytes of a snapshot replaced by `change` of it; the checksum is right again.

@@ -75,6 +75,13 @@ const std::vector<Example>& examples() {
        "compact-shift",
        {},
        [](PlanTarget& t) { t.shape.geometry = t.shape.geometry.with_types(CacheType::kQ8_0, CacheType::kQ8_0); }},
+      {"device: exact types",
+       "streaming",
+       {},
+       [](PlanTarget& t) {
+         t.shape.pages = false;
+         t.shape.geometry = t.shape.geometry.with_types(CacheType::kF16, CacheType::kQ8_0);
+       }},
       {"host pages", "keydiff", keys, [](PlanTarget& t) { t.shape.pages = false; }},
       {"rows: one rotation", "compact-shift", keys},
       {"duo: list of heads", "duo", {}},

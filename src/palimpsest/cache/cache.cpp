@@ -25,6 +25,13 @@ LayerView shape_of_pages(const CacheOptions& o) {
   return shape_of(o, o.geometry.layer_of(0));
 }
 
+void check_width(const char* what, CacheType type, int width) {
+  const KvFormat& format = kv_format(type);
+  if (width % format.group != 0)
+    fail("{} of cache type {} need heads of a multiple of {} dimensions, not {}: use f16", what, format.name,
+         format.group, width);
+}
+
 void check(const CacheOptions& o) {
   if (o.geometry.heads() == 0) fail("a cache without KV heads: give a layer at least 1");
   const LayerGeometry& g = o.geometry.layer_with(0);
@@ -34,14 +41,12 @@ void check(const CacheOptions& o) {
     if (l.key_width != g.key_width || l.value_width != g.value_width)
       fail("layer {} has keys and values of {} and {} dimensions, an earlier one of {} and {}: they must be alike", i,
            l.key_width, l.value_width, g.key_width, g.value_width);
-    if (l.key_type != g.key_type || l.value_type != g.key_type)
-      fail("keys and values of all layers must be of one type: give one cache type");
+    if (l.key_type != g.key_type || l.value_type != g.value_type)
+      fail("keys of all layers must be of one type, and values too");
   }
-  const KvFormat& format = kv_format(g.key_type);
-  if (g.key_width % format.group != 0 || g.value_width % format.group != 0)
-    fail("cache type {} needs heads of a multiple of {} dimensions, not {} and {}: use f16", format.name, format.group,
-         g.key_width, g.value_width);
-  if (!format.elementwise() && o.rotated_half)
+  check_width("keys", g.key_type, g.key_width);
+  check_width("values", g.value_type, g.value_width);
+  if (const KvFormat& format = kv_format(g.key_type); !format.elementwise() && o.rotated_half)
     fail("cache type {} has no rotated halves beside its keys: use rerotate=fused", format.name);
   if (o.page_size < kTile || o.page_size % kTile != 0 || o.page_size > (1 << 24))
     fail("page size {}: must be a multiple of {}, at most {}", o.page_size, kTile, 1 << 24);

@@ -18,6 +18,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "palimpsest/cache/change.h"
@@ -93,7 +94,7 @@ class Cache {
   // Edits of the text; throw Error if they cannot be. After drop() the positions stay empty, unless the range reaches
   // next(). After shift() the bookkeeping has the new positions and the stored keys are rotated at the old ones:
   // whoever rotated them when they were written turns those of [first + by, last + by) by `by` before the next step.
-  // Ranks need nothing. Unsupported with type q8_0 (turned keys would be rounded once more) and for merged tokens.
+  // Ranks need nothing. Unsupported with keys of q8_0 (rotated keys would be rounded once more) and for merged tokens.
   void drop(Position first, Position last);
   void shift(Position first, Position last, Position by);
 
@@ -118,8 +119,8 @@ class Cache {
   // Slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool and throws Error, with
   // the cache cleared, for bytes that no cache of these options wrote.
   void save(ByteWriter& out) const;
-  // Reads the beginning: whether the rest may suit these options.
-  static bool same_kind(const CacheOptions& options, ByteReader& in);
+  // Reads the beginning: what the rest was saved with that these options have not; empty: it may suit them.
+  static std::string mismatch(const CacheOptions& options, ByteReader& in);
   void load(ByteReader& in);
   // The same in parts, for a cache without a token: its pages are taken by the pool's thread, at most `max` at a call
   // (false: there are more), the rest may be done by any. After an Error only clear() may follow.
@@ -145,7 +146,7 @@ class Cache {
 
  private:
   const char* fault_across_tables() const;
-  static bool same_kind(const CacheOptions& options, ByteReader& in, bool& edited);
+  static std::string mismatch(const CacheOptions& options, ByteReader& in, bool& edited);
   friend class Transaction;
   struct Copy {  // a shared page that a change writes to
     int table, page;

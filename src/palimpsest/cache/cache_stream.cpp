@@ -1,18 +1,36 @@
 // A cache as bytes and back.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <climits>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/carry.h"
+#include "palimpsest/core/cache_type.h"
 
 namespace palimpsest {
 namespace {
 
-constexpr std::size_t kShared = 7;
+constexpr std::size_t kTypes = 4, kPageSize = 5, kShared = 7;
 constexpr std::int32_t kEdited = 1 << 8;  // beside `shared`: tables with ordinals
+
+// One number: the keys' type and, unless values have the same, theirs + 1 times 2^8.
+std::int32_t number_of(CacheTypes types) {
+  const auto key = static_cast<std::int32_t>(types.key), value = static_cast<std::int32_t>(types.value);
+  return value == key ? key : key + ((value + 1) << 8);
+}
+
+std::optional<CacheTypes> types_of(std::int32_t number) {
+  constexpr CacheType kAll[] = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0};
+  for (const CacheType key : kAll)
+    for (const CacheType value : kAll)
+      if (number_of({key, value}) == number) return CacheTypes(key, value);
+  return std::nullopt;
+}
 
 // Layers that are alike: how many, and how many heads each has. Else the second number is -1, and each layer's heads
 // follow at the end.
@@ -22,7 +40,7 @@ std::vector<std::int32_t> kind_of(const CacheOptions& o) {
                                     o.geometry.is_uniform() ? g.kv_heads : -1,
                                     g.key_width,
                                     g.value_width,
-                                    static_cast<std::int32_t>(g.key_type),
+                                    number_of({g.key_type, g.value_type}),
                                     o.page_size,
                                     static_cast<std::int32_t>(o.mechanism),
                                     std::int32_t{o.shared},
@@ -65,23 +83,22 @@ void Cache::save(ByteWriter& out) const {
   }
 }
 
-bool Cache::same_kind(const CacheOptions& options, ByteReader& in) {
+std::string Cache::mismatch(const CacheOptions& options, ByteReader& in) {
   bool edited = false;
-  return same_kind(options, in, edited);
+  return mismatch(options, in, edited);
 }
 
-bool Cache::same_kind(const CacheOptions& options, ByteReader& in, bool& edited) {
+std::string Cache::mismatch(const CacheOptions& options, ByteReader& in, bool& edited) {
   const auto own = kind_of(options);
-  bool same = true;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    auto each = in.get<std::int32_t>();
-    if (i == kShared) {
-      edited = (each & kEdited) != 0;
-      each &= ~kEdited;
-    }
-    same = each == own[i] && same;
-  }
-  return same;
+  auto kind = own;
+  for (auto& each : kind) each = in.get<std::int32_t>();
+  edited = (kind[kShared] & kEdited) != 0;
+  kind[kShared] &= ~kEdited;
+  if (kind == own) return {};
+  const auto types = types_of(kind[kTypes]);
+  if (kind[kTypes] != own[kTypes] && types) return flags_of(*types) + ": give that";
+  if (kind[kPageSize] != own[kPageSize]) return fmt::format("--page-size {}: give that", kind[kPageSize]);
+  return "a cache of another shape or method";
 }
 
 const char* Cache::fault() const {
@@ -117,7 +134,7 @@ void Cache::load_tables(ByteReader& in) {
   assert(options_.pages);
   clear();
   bool edited = false;
-  in.require(same_kind(options_, in, edited), "a cache of another shape, type, page size or method");
+  in.require(mismatch(options_, in, edited).empty(), "a cache of another shape, type, page size or method");
   dropped_ = in.get<long long>();
   for (SlotTable& table : tables_) table.load(in, edited);
   if (options_.head_floats > 0) {

@@ -1,5 +1,7 @@
 #include "palimpsest/core/cache_type.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 #include "palimpsest/core/parse.h"
@@ -18,6 +20,16 @@ const char* name_of(CacheType type) {
 
 CacheType parse_cache_type(std::string_view text, std::string_view what) {
   return static_cast<CacheType>(parse_choice(text, what, kNames));
+}
+
+std::string name_of(CacheTypes types) {
+  if (types.key == types.value) return name_of(types.key);
+  return fmt::format("{}/{}", name_of(types.key), name_of(types.value));
+}
+
+std::string flags_of(CacheTypes types) {
+  if (types.key == types.value) return fmt::format("--cache-type {}", name_of(types.key));
+  return fmt::format("--cache-type-k {} --cache-type-v {}", name_of(types.key), name_of(types.value));
 }
 
 }  // namespace palimpsest

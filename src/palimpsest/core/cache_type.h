@@ -1,6 +1,7 @@
 // Cache types by the names that flags and results have for them.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "palimpsest/core/types.h"
@@ -10,5 +11,19 @@ namespace palimpsest {
 const char* name_of(CacheType type);
 // `what` names the value in messages, as in "cache type". Throws Error for a name that is none.
 CacheType parse_cache_type(std::string_view text, std::string_view what);
+
+// Of keys and of values. One type stands for both.
+struct CacheTypes {
+  CacheType key = CacheType::kF16, value = CacheType::kF16;
+
+  CacheTypes() = default;
+  CacheTypes(CacheType both) : CacheTypes(both, both) {}
+  CacheTypes(CacheType key, CacheType value) : key(key), value(value) {}
+
+  bool operator==(const CacheTypes&) const = default;
+};
+
+std::string name_of(CacheTypes types);   // "f16", or keys and values: "q8_0/f16"
+std::string flags_of(CacheTypes types);  // that choose them: "--cache-type-k q8_0 --cache-type-v f16"
 
 }  // namespace palimpsest

@@ -23,7 +23,7 @@ double ms_since(Clock::time_point start) {
 
 CacheOptions page_shape(const Decoder& decoder, const SchedulerOptions& options) {
   CacheOptions shape = decoder.cache_options();
-  shape.geometry = shape.geometry.with_types(options.cache_type, options.cache_type);
+  shape.geometry = shape.geometry.with_types(options.cache_type.key, options.cache_type.value);
   shape.page_size = options.page_size;
   return shape;
 }

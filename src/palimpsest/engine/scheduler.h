@@ -37,7 +37,7 @@
 namespace palimpsest {
 
 struct SchedulerOptions {
-  CacheType cache_type = CacheType::kF16;
+  CacheTypes cache_type = {};  // of keys and of values
   int page_size = 64;
   int chunk = kDefaultChunk;  // of a prompt; always as many, so that a result does not depend on who else is there
   // Tokens of a step, of prompts and answers together. 0: room for a chunk and a token of each sequence, and no less

@@ -19,7 +19,7 @@ namespace palimpsest {
 PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& options) {
   PlanTarget target;
   target.shape = cache_shape(hyper);
-  target.shape.geometry = target.shape.geometry.with_types(options.cache_type, options.cache_type);
+  target.shape.geometry = target.shape.geometry.with_types(options.cache_type.key, options.cache_type.value);
   target.shape.page_size = options.page_size;
   target.positions = hyper.positions();
   target.chunk = options.chunk;
@@ -377,9 +377,9 @@ void Sequence::save(ByteWriter& out) const {
   evictor_.save(out);
 }
 
-bool Sequence::accepts(const MethodPlan& plan, ByteReader in) {
+std::string Sequence::mismatch(const MethodPlan& plan, ByteReader in) {
   static_cast<void>(in.array<TokenId>());
-  return Cache::same_kind(plan.cache(), in);
+  return Cache::mismatch(plan.cache(), in);
 }
 
 void Sequence::load(ByteReader& in) {

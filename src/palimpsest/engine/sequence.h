@@ -16,6 +16,7 @@
 
 #include "palimpsest/attention/rope.h"
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/workers.h"
 #include "palimpsest/evict/evictor.h"
 #include "palimpsest/evict/method_plan.h"
@@ -27,7 +28,7 @@ inline constexpr int kDefaultChunk = 512;
 
 struct SessionOptions {
   Method method;
-  CacheType cache_type = CacheType::kF16;
+  CacheTypes cache_type = {};  // of keys and of values
   int page_size = 64;
   int chunk = kDefaultChunk;     // tokens of a prompt that go through the model at once
   std::size_t memory_limit = 0;  // bytes of keys and values; more throws Error. 0: what the system gives
@@ -94,8 +95,8 @@ class Sequence final : AttentionReceiver {
 
   // The cache and what is beside it (engine/snapshot.h).
   void save(ByteWriter& out) const;
-  // Whether they were saved with a cache of the plan's shape, type and page size.
-  static bool accepts(const MethodPlan& plan, ByteReader in);
+  // What they were saved with that the plan's cache has not (Cache::mismatch); empty: nothing.
+  static std::string mismatch(const MethodPlan& plan, ByteReader in);
   void load(ByteReader& in);  // throws Error and is empty then
   // The same in parts, see Cache::load_tables.
   void load_tables(ByteReader& in);

@@ -160,7 +160,8 @@ void Snapshot::check(const MethodPlan& plan) const {
   if (!plan.cache().pages) fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
   if (!same_choices(method_, plan.method()))
     fail("{}: was made with --method {}: give that", name_, spell_out(method_));
-  if (!Sequence::accepts(plan, rest_)) fail("{}: was made with a cache of another shape, type or page size", name_);
+  if (const std::string with = Sequence::mismatch(plan, rest_); !with.empty())
+    fail("{}: was made with {}", name_, with);
 }
 
 void Snapshot::resume(Sampler& fresh) const {

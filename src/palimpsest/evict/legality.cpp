@@ -310,8 +310,21 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) { return c.rule.rotation == Rotation::kRecompute || c.method.rerotate == Rerotate::kDelta; },
      [](C c) { return kv_format(c.target->shape.geometry.layer_with(0).key_type).elementwise(); },
      [](C c) {
-       return fmt::format("cache type {} with rerotate {}: rotated keys would be rounded once more; use rerotate=fused",
+       return fmt::format("keys of cache type {} with rerotate {}: they would be rounded once more; use rerotate=fused",
                           kv_format(c.target->shape.geometry.layer_with(0).key_type).name, option(c, "rerotate"));
+     }},
+    {Scope::kTarget, "device: exact types", [](C c) { return !c.target->shape.pages; },
+     [](C c) {
+       const LayerGeometry& g = c.target->shape.geometry.layer_with(0);
+       return kv_format(g.key_type).elementwise() && kv_format(g.value_type).elementwise();
+     },
+     [](C c) {
+       const LayerGeometry& g = c.target->shape.geometry.layer_with(0);
+       const bool keys = !kv_format(g.key_type).elementwise();
+       return fmt::format(
+           "{} of cache type {} work on the CPU's fast path only: use --cache-type-{} f16, or leave out "
+           "--portable and --device",
+           keys ? "keys" : "values", kv_format(keys ? g.key_type : g.value_type).name, keys ? 'k' : 'v');
      }},
     {Scope::kTarget, "host pages", [](C c) { return !of_host_pages(c).empty(); },
      [](C c) { return c.target->shape.pages; },

@@ -40,8 +40,8 @@ std::string tensor_name(const Weights& weights, int layer, bool value) {
   for (const CacheType other : {CacheType::kBF16, CacheType::kF32})
     if (m.magnitude <= kv_format(other).largest)
       others += fmt::format("{}{}", others.empty() ? "" : " or ", name_of(other));
-  fail("{}a {} of {:.1e} does not fit cache type {} ({}): use --cache-type {}", where, what, m.magnitude, name_of(type),
-       tensor, others);
+  fail("{}a {} of {:.1e} does not fit cache type {} ({}): use --cache-type-{} {}", where, what, m.magnitude,
+       name_of(type), tensor, m.value ? 'v' : 'k', others);
 }
 
 double now_ms() {
@@ -209,8 +209,9 @@ void Decoder::check(std::size_t sequence) const {
   const Impl& d = *impl_;
   const auto misfit = d.path->misfit(static_cast<int>(sequence));
   if (!misfit) return;
-  const CacheType type = d.step.input()[sequence].cache->geometry().layer(misfit->layer).key_type;
-  fail_misfit(*misfit, type, tensor_name(d.model->weights(), misfit->layer, misfit->value));
+  const LayerGeometry& g = d.step.input()[sequence].cache->geometry().layer(misfit->layer);
+  fail_misfit(*misfit, misfit->value ? g.value_type : g.key_type,
+              tensor_name(d.model->weights(), misfit->layer, misfit->value));
 }
 
 void Decoder::measure_attention(bool on) {

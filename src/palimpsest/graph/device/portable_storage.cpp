@@ -68,14 +68,16 @@ ggml_type ggml_type_of(CacheType type) {
 PortableStorage::PortableStorage(const CacheOptions& cache, ggml_backend_t backend) : shape_(cache), backend_(backend) {
   assert(!cache.pages);
   origin_.resize(cache.shared ? 1 : static_cast<std::size_t>(cache.geometry.heads()));
-  check_device();
+  const LayerGeometry& g = cache.geometry.layer(0);
+  check_device(g.key_type);
+  if (g.value_type != g.key_type) check_device(g.value_type);
 }
 
-void PortableStorage::check_device() const {
+void PortableStorage::check_device(CacheType stored) const {
   const ggml_context_ptr context(ggml_init({16 * ggml_tensor_overhead(), nullptr, true}));
   ggml_context* c = context.get();
   const LayerGeometry& g = shape_.geometry.layer(0);
-  const ggml_type type = ggml_type_of(g.key_type);
+  const ggml_type type = ggml_type_of(stored);
   ggml_tensor* keys = ggml_new_tensor_3d(c, type, g.key_width, kGranule, shape_.geometry.max_kv_heads());
   ggml_tensor* rows = ggml_new_tensor_3d(c, GGML_TYPE_F32, g.key_width, 1, shape_.geometry.max_kv_heads());
   ggml_tensor* ids = ggml_new_tensor_2d(c, GGML_TYPE_I64, 1, 1);

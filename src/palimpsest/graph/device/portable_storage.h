@@ -49,7 +49,7 @@ class PortableStorage final : public CacheStorage {
     int from, to, count;
   };
   Layer make_layer(const LayerGeometry& geometry, int capacity) const;
-  void check_device() const;
+  void check_device(CacheType stored) const;
   std::vector<Run> runs_of(int table) const;
 
   CacheOptions shape_;
