@@ -45,8 +45,8 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   for (std::size_t first = 0; first < pages; first += chunk)
     for (std::size_t h = 0; h < heads; ++h)
       for (std::size_t p = first; p < std::min(pages, first + chunk); ++p) {
-        std::byte* const page = pool_.take();
-        std::copy(pattern.begin(), pattern.end(), page);
+        const PageId page = pool_.take();
+        std::copy(pattern.begin(), pattern.end(), pool_.address(page));
         page_[h * pages + p] = page;
       }
 
@@ -72,7 +72,8 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
     merged_view_ = merged_.view();
     slots_.merged = &merged_view_;
   }
-  for (std::size_t h = 0; h < heads; ++h) head_.push_back({page_.data() + h * pages, &slots_});
+  for (std::size_t h = 0; h < heads; ++h)
+    head_.push_back({{page_.data() + h * pages, pool_.base(), pool_.stride()}, &slots_});
   for (int l = 0; l < o.layers * o.batch; ++l) {
     layer_.push_back(layout_);
     layer_.back().head = head_.data() + l * o.kv_heads;
@@ -124,7 +125,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
 }
 
 AttentionModel::~AttentionModel() {
-  for (std::byte* page : page_) pool_.give_back(page);
+  for (const PageId page : page_) pool_.give_back(page);
 }
 
 void AttentionModel::run(Team& team, bool weights) {

@@ -42,7 +42,7 @@ class AttentionModel {
   AttentionModelOptions o_;
   LayerView layout_;
   PagePool pool_;
-  std::vector<std::byte*> page_;
+  std::vector<PageId> page_;
   std::vector<std::int32_t> when_, rank_;
   std::vector<int> fresh_;
   MergedTokens merged_{0};

@@ -58,7 +58,7 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
            alike ? Factors{{f.tables, "tables"}, {f.queue_places / f.tables, "places"}, {sizeof(int), "bytes"}}
                  : Factors{{f.queue_places, "places of all tables"}, {sizeof(int), "bytes"}},
            f.queues),
-      term("page addresses", joined(of_heads, {{sizeof(std::byte*), "bytes"}}), f.blocks),
+      term("page ids", joined(of_heads, {{sizeof(PageId), "bytes"}}), f.blocks),
   };
   if (f.of_heads > 0)
     out["terms"].push_back(term("of queries", joined(heads, {{f.of_heads / f.heads, "bytes"}}), f.of_heads));

@@ -15,7 +15,7 @@ namespace {
 // One sequence, one KV head, one page of 16 slots, keys of two dimensions, values of one; f32.
 struct Tiny {
   std::vector<std::byte> page = std::vector<std::byte>(16 * 3 * 4);
-  std::byte* pages[1] = {page.data()};
+  PageId pages[1] = {0};
   std::array<std::int32_t, 16> when, rank;
   SlotsView slots;
   HeadPages head;
@@ -31,7 +31,7 @@ struct Tiny {
     slots.when = when.data();
     slots.rank = rank.data();
     slots.slots = 16;
-    head = {pages, &slots};
+    head = {{pages, page.data()}, &slots};
     layer = {&head, 1, 2, 1, 16, CacheType::kF32, CacheType::kF32};
     step.shape = {1, 1, 2, 1, 1.0f, RopeKind::kNone, 0, Rotation::kNever};
     step.cache = &layer;

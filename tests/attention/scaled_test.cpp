@@ -48,8 +48,9 @@ TEST(Scaled, EachBlockOfThirtyTwoIsRoundedToItsScale) {
 
 TEST(Scaled, KeysAndValuesMoveWithTheirScales) {
   const LayerView v = layout();
-  std::vector<std::byte> first(page_bytes(v)), second(page_bytes(v));
-  std::byte* pages[] = {first.data(), second.data()};
+  std::vector<std::byte> bytes(2 * page_bytes(v));
+  constexpr PageId kIds[] = {1, 0};
+  const BlockTable pages = {kIds, bytes.data(), page_bytes(v)};
   std::mt19937 random(6);
   std::normal_distribution<float> normal;
   std::vector<std::vector<float>> token(64);

@@ -23,8 +23,10 @@ std::vector<std::byte> bytes_of(const Cache& cache) {
 
 void fill(const Cache& cache) {
   std::byte next{1};
-  for (const std::byte* page : cache.pages()) {
-    std::memset(const_cast<std::byte*>(page), static_cast<int>(next), page_bytes(cache.view(0)));
+  BlockTable table = cache.head(0).page;
+  for (const PageId page : cache.pages()) {
+    table.id = &page;
+    std::memset(table[0], static_cast<int>(next), page_bytes(cache.view(0)));
     next = static_cast<std::byte>(static_cast<int>(next) + 1);
   }
 }

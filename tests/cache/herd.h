@@ -64,10 +64,10 @@ struct Herd {
     }
   }
   void check() {
-    std::set<const std::byte*> pages;
+    std::set<PageId> pages;
     for (auto& pair : pairs) {
       pair->check();
-      for (const std::byte* page : pair->cache().pages()) pages.insert(page);
+      for (const PageId page : pair->cache().pages()) pages.insert(page);
     }
     ASSERT_EQ(pool->pages_in_use(), pages.size());
   }

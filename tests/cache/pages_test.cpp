@@ -1,12 +1,17 @@
 #include "palimpsest/cache/pages.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <iostream>
+#include <map>
 #include <random>
 #include <set>
+#include <string>
 
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/core/memory.h"
@@ -19,13 +24,13 @@ TEST(PagePool, CountsEveryPage) {
   std::mt19937 random(1);
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{4096}, std::size_t{100'000}, std::size_t{3} << 20}) {
     PagePool pool(bytes);
-    std::vector<std::byte*> held;
+    std::vector<PageId> held;
     std::size_t peak = 0;
     for (int i = 0; i < 500; ++i) {
       if (held.empty() || random() % 5 < (i < 300 ? 3U : 1U)) {
         held.push_back(pool.take());
-        ASSERT_EQ(reinterpret_cast<std::uintptr_t>(held.back()) % 64, 0u);
-        std::memset(held.back(), static_cast<int>(held.size()), 1);
+        ASSERT_EQ(reinterpret_cast<std::uintptr_t>(pool.address(held.back())) % 64, 0u);
+        std::memset(pool.address(held.back()), static_cast<int>(held.size()), bytes);
       } else {
         std::swap(held[random() % held.size()], held.back());
         pool.give_back(held.back());
@@ -37,10 +42,10 @@ TEST(PagePool, CountsEveryPage) {
       ASSERT_EQ(pool.bytes_peak(), peak * bytes);
       ASSERT_GE(pool.bytes_reserved(), pool.bytes_in_use());
     }
+    EXPECT_GE(pool.stride(), bytes);
     std::ranges::sort(held);
-    for (std::size_t i = 1; i < held.size(); ++i)
-      ASSERT_GE(static_cast<std::size_t>(held[i] - held[i - 1]), bytes) << "pages overlap";
-    for (auto* page : held) pool.give_back(page);
+    for (std::size_t i = 1; i < held.size(); ++i) ASSERT_NE(held[i], held[i - 1]);
+    for (const PageId page : held) pool.give_back(page);
     EXPECT_EQ(pool.bytes_in_use(), 0u);
   }
 }
@@ -52,10 +57,10 @@ TEST(PagePool, GivesEmptySlabsBackToTheSystem) {
   constexpr std::size_t kPage = std::size_t{64} << 10, kPages = 1024, kAll = kPage * kPages;
   PagePool pool(kPage);
   const std::size_t before = resident_bytes();
-  std::vector<std::byte*> held;
+  std::vector<PageId> held;
   for (std::size_t i = 0; i < kPages; ++i) {
     held.push_back(pool.take());
-    std::memset(held.back(), 1, kPage);
+    std::memset(pool.address(held.back()), 1, kPage);
   }
   EXPECT_EQ(pool.bytes_reserved(), kAll);
   EXPECT_GE(resident_bytes() + (kAll >> 3), before + kAll);
@@ -66,7 +71,7 @@ TEST(PagePool, GivesEmptySlabsBackToTheSystem) {
 
 TEST(PagePool, OnePageTakenAndGivenBackCostsNoSlab) {
   PagePool pool(std::size_t{2} << 20);
-  std::set<std::byte*> seen;
+  std::set<PageId> seen;
   for (int i = 0; i < 100; ++i) {
     seen.insert(pool.take());
     pool.give_back(*seen.begin());
@@ -82,32 +87,108 @@ TEST(PagePool, SaysSoWhenThereIsNoMemory) {
   EXPECT_EQ(pool.pages_in_use(), 0u);
 }
 
+// Blocks of 2 MiB are of two slabs where a page's bytes do not divide them: what one gives back, the other keeps.
+TEST(PagePool, AnEmptySlabTakesNoPageOfItsNeighbours) {
+  for (const std::size_t bytes : {std::size_t{8704}, std::size_t{100'000}, (std::size_t{2} << 20) + 64}) {
+    PagePool pool(bytes);
+    std::mt19937 random(3);
+    std::map<PageId, unsigned char> held;
+    const auto check = [&](PageId page, unsigned char value) {
+      const auto* const at = reinterpret_cast<const unsigned char*>(pool.address(page));
+      return std::all_of(at, at + bytes, [&](unsigned char byte) { return byte == value; });
+    };
+    const std::size_t slabs = 5, most = slabs * std::max<std::size_t>(8, (std::size_t{2} << 20) / bytes);
+    for (int round = 0; round < 6; ++round) {
+      while (held.size() < most) {
+        const PageId page = pool.take();
+        ASSERT_FALSE(held.contains(page));
+        held[page] = static_cast<unsigned char>(random() | 1);
+        std::memset(pool.address(page), held[page], bytes);
+      }
+      // Runs of neighbours, so that slabs empty.
+      const auto first = static_cast<PageId>(random() % most), last = first + static_cast<PageId>(most / 2);
+      for (PageId page = first; page < last; ++page)
+        if (held.erase(page) > 0) pool.give_back(page);
+      for (const auto& [page, value] : held) ASSERT_TRUE(check(page, value)) << "page " << page << " of " << bytes;
+    }
+    EXPECT_LE(pool.bytes_reserved(), (slabs + 2) * 2 * std::max<std::size_t>(8 * bytes, std::size_t{2} << 20));
+    for (const auto& [page, value] : held) pool.give_back(page);
+  }
+}
+
+TEST(PagePool, APageKeepsItsAddressWhileTheOthersCome) {
+  PagePool pool(4096);
+  EXPECT_EQ(pool.base(), nullptr);
+  EXPECT_EQ(pool.bytes_of_addresses(), 0u) << "no page, no addresses";
+  std::vector<PageId> held = {pool.take()};
+  const std::byte* const base = pool.base();
+  for (int i = 0; i < 5000; ++i) held.push_back(pool.take());
+  EXPECT_EQ(pool.base(), base);
+  EXPECT_EQ(pool.table(held)[5000], base + static_cast<std::size_t>(held[5000]) * pool.stride());
+  held[7] = kNoPage;
+  EXPECT_EQ(pool.table(held)[7], nullptr);
+  held[7] = held[6] + 1;
+  for (const PageId page : held) pool.give_back(page);
+}
+
+// Pages that are promised bound the addresses: a program whose addresses are limited has some left.
+TEST(PagePool, ReservesAddressesForTwiceItsLimit) {
+  PagePool pool(std::size_t{1} << 16);
+  pool.limit(1000, [] { return false; });
+  pool.give_back(pool.take());
+  EXPECT_GE(pool.bytes_of_addresses(), 2000 * pool.stride());
+  EXPECT_LE(pool.bytes_of_addresses(), 2200 * pool.stride());
+}
+
+#ifndef PALIMPSEST_SANITIZED  // which reserves terabytes of addresses
+// ulimit -v: a pool takes what it can have, and says what to do when that is full.
+[[noreturn]] void fill_pools_of_few_addresses() {
+  const rlimit few{std::size_t{1} << 30, std::size_t{1} << 30};
+  setrlimit(RLIMIT_AS, &few);
+  PagePool pool(std::size_t{1} << 20), other(std::size_t{1} << 20);
+  for (int i = 0; i < 100; ++i) {
+    std::memset(pool.address(pool.take()), 1, 4096);
+    std::memset(other.address(other.take()), 1, 4096);
+  }
+  const std::string message = error_of([&] {
+    for (;;) pool.take();
+  });
+  std::cerr << message << "\n";
+  std::_Exit(pool.pages_in_use() > 200 && pool.pages_in_use() < 1024 ? 0 : 1);
+}
+
+TEST(PagePoolDeathTest, LivesWithFewAddresses) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(fill_pools_of_few_addresses(), ::testing::ExitedWithCode(0), "addresses.*lower the budget.*ulimit -v");
+}
+#endif
+
 TEST(PagePool, AsksForRoomBeforeItsLimit) {
   PagePool pool(4096);
-  std::vector<std::byte*> spare;
+  std::vector<PageId> spare;
   pool.limit(4, [&] {
     if (spare.empty()) return false;
     pool.give_back(spare.back());
     spare.pop_back();
     return true;
   });
-  std::byte* mine = pool.take();
+  const PageId mine = pool.take();
   for (int i = 0; i < 2; ++i) spare.push_back(pool.take());
   pool.share(mine);
   spare.push_back(mine);
-  std::byte* last = pool.take();
+  const PageId last = pool.take();
   EXPECT_EQ(spare.size(), 3u) << "there was room";
-  std::memset(mine, 7, 4096);
+  std::memset(pool.address(mine), 7, 4096);
   EXPECT_EQ(pool.own(mine), mine) << "the other user gave it up";
   EXPECT_EQ(pool.pages_copied(), 0u);
   EXPECT_EQ(spare.size(), 2u);
   pool.reserve(2);
   EXPECT_EQ(spare.size(), 0u);
   EXPECT_EQ(pool.pages_in_use(), 2u);
-  std::vector<std::byte*> more;
+  std::vector<PageId> more;
   for (int i = 0; i < 3; ++i) more.push_back(pool.take());
   EXPECT_EQ(pool.pages_in_use(), 5u) << "nobody gives way";
-  for (std::byte* page : more) pool.give_back(page);
+  for (const PageId page : more) pool.give_back(page);
   pool.give_back(mine);
   pool.give_back(last);
 }
@@ -154,7 +235,7 @@ TEST(Cache, HoldsWhatTheFormulaSays) {
   EXPECT_EQ(cache.bytes_peak(), pages(16));
   EXPECT_EQ(cache.evicted(), 746);
   const std::size_t slots = static_cast<std::size_t>(cache.table(0).slots());
-  EXPECT_GE(cache.bytes_tables(), slots * (8 + 4 + 4 + 4) + slots / 64 * (4 + 4 * 2 * 8));
+  EXPECT_GE(cache.bytes_tables(), slots * (8 + 4 + 4 + 4) + slots / 64 * (4 + 4 * 2 * 4));
   cache.clear();
   EXPECT_EQ(cache.bytes_in_use(), 0u);
 }

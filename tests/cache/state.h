@@ -29,20 +29,25 @@ struct State {
         const HeadPages& view = cache.view(layer).head[head];
         const auto slots = static_cast<std::size_t>(view.slots->slots);
         const std::size_t size = slots / static_cast<std::size_t>(cache.options().page_size);
-        if (cache.options().pages) out.bytes(std::as_bytes(std::span(view.page, size)));
+        if (cache.options().pages) out.bytes(std::as_bytes(std::span(view.page.id, size)));
         out.bytes(std::as_bytes(std::span(view.slots->when, slots)));
         out.bytes(std::as_bytes(std::span(view.slots->fresh, static_cast<std::size_t>(view.slots->fresh_count))));
         if (view.slots->rank != nullptr) out.bytes(std::as_bytes(std::span(view.slots->rank, slots)));
       }
     const std::size_t size = page_bytes(cache.view(0));
     bytes.reserve(pages.size() * size);
-    for (const std::byte* page : pages) bytes.insert(bytes.end(), page, page + size);
+    if (pages.empty()) return;
+    BlockTable table = cache.head(0).page;
+    for (const PageId& page : pages) {
+      table.id = &page;
+      bytes.insert(bytes.end(), table[0], table[0] + size);
+    }
   }
   bool operator==(const State&) const = default;
 
   long long evicted;
   std::size_t in_use, peak;
-  std::vector<const std::byte*> pages;
+  std::vector<PageId> pages;
   std::vector<std::byte> tables, bytes;
 };
 

@@ -245,7 +245,7 @@ TEST(Footprint, TermsByHand) {
   EXPECT_EQ(f.columns, 128u * (8 + 4 + 4));
   EXPECT_EQ(f.counts, 4u * 4);
   EXPECT_EQ(f.queues, 64u * 4);
-  EXPECT_EQ(f.blocks, 3u * 2 * 4 * 8);
+  EXPECT_EQ(f.blocks, 3u * 2 * 4 * sizeof(PageId));
   EXPECT_EQ(f.in_use() + f.bookkeeping(), f.rows + f.columns + f.counts + f.queues + f.blocks);
   EXPECT_EQ(f.total(), f.in_use() + f.bookkeeping() + f.working);
 

@@ -239,11 +239,11 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
   const auto pages = [&](std::size_t tokens) {  // of so many tokens in 2 layers x 2 heads
     return (tokens + 15) / 16 * 4 * engine.pool->page_bytes();
   };
-  // Each beginning has tokens, a table and addresses of its own.
+  // Each beginning has tokens, a table and ids of pages of its own.
   const auto beside = [&](std::size_t tokens) {
     const std::size_t held = (tokens + 15) / 16,
                       table = held * 16 * SlotTable::slot_bytes(false, 0) + held * sizeof(int);
-    return tokens * sizeof(TokenId) + table + held * 4 * sizeof(std::byte*);
+    return tokens * sizeof(TokenId) + table + held * 4 * sizeof(PageId);
   };
   read(one, kMiB);
   EXPECT_EQ(prefixes.size(), 4u);

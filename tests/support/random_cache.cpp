@@ -48,7 +48,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   tokens_.resize(sequence_.size());
   layer_.assign(sequence_.size(), layout);
 
-  // Slots first, as pages may not move once they have addresses.
+  // Slots first, then bytes for all pages.
   std::size_t pages = 0;
   int first = 0;
   for (std::size_t n = 0; n < sequence_.size(); ++n) {
@@ -65,7 +65,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         head.rank = sequence.head[0].rank;
         head.fresh = sequence.head[0].fresh;
         head.page.resize(sequence.head[0].page.size());
-        for (std::size_t p = 0; p < head.page.size(); ++p) pages += sequence.head[0].page[p] != nullptr;
+        for (std::size_t p = 0; p < head.page.size(); ++p) pages += sequence.head[0].page[p] != kNoPage;
         continue;
       }
       std::vector<int> usable;
@@ -79,7 +79,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
           head.when.push_back(kDead);
           if (!null && !share(o.dead)) usable.push_back(s);
         }
-        head.page.push_back(null ? nullptr : reinterpret_cast<std::byte*>(1));
+        head.page.push_back(null ? kNoPage : 0);
         pages += !null;
       }
       head.rank.assign(head.when.size(), -1);
@@ -113,26 +113,21 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     fill_with_nan(at, value_offset(layout), layout.key_type);
     fill_with_nan(at + value_offset(layout), page_bytes - value_offset(layout), layout.value_type);
   }
-  std::byte* next = bytes_.data();
+  PageId next = 0;
   for (std::size_t n = 0; n < sequence_.size(); ++n) {
     Sequence& sequence = sequence_[n];
     for (std::size_t h = 0; h < sequence.head.size(); ++h) {
       Head& head = sequence.head[h];
       for (std::size_t p = 0; p < head.page.size(); ++p) {
-        std::byte*& page = head.page[p];
-        if (h > 0 && !o.own_slots ? sequence.head[0].page[p] == nullptr : page == nullptr) {
-          page = nullptr;
-          continue;
-        }
-        page = next;
-        next += page_bytes;
+        const bool none = (h > 0 && !o.own_slots ? sequence.head[0].page[p] : head.page[p]) == kNoPage;
+        head.page[p] = none ? kNoPage : next++;
       }
       int live = 0;
       for (std::size_t s = 0; s < head.when.size(); ++s) {
         if (head.when[s] == kDead) continue;
         ++live;
         if (head.when[s] >= sequence.when[0]) continue;  // to be inserted
-        std::byte* const page = head.page[s / o.page_size];
+        std::byte* const page = bytes_.data() + static_cast<std::size_t>(head.page[s / o.page_size]) * page_bytes;
         const int offset = static_cast<int>(s) % o.page_size;
         std::vector<float> row;
         fill(row, o.head_dim);
@@ -174,7 +169,8 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
       head.slots.merged = &head.merged_view;
     }
     for (Head& head : sequence.head)
-      sequence.pages.push_back({head.page.data(), o.own_slots ? &head.slots : &sequence.head[0].slots});
+      sequence.pages.push_back(
+          {{head.page.data(), bytes_.data(), page_bytes}, o.own_slots ? &head.slots : &sequence.head[0].slots});
     layer_[n].head = sequence.pages.data();
 
     StepTokens& t = tokens_[n];

@@ -65,7 +65,7 @@ class RandomCache {
 
  private:
   struct Head {
-    std::vector<std::byte*> page;
+    std::vector<PageId> page;
     std::vector<std::int32_t> when, rank;
     std::vector<int> fresh;
     MergedTokens merged{0};

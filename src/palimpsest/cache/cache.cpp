@@ -94,10 +94,10 @@ std::span<const float> Cache::of_head(int head) const {
   return const_cast<Cache*>(this)->of_head(head);
 }
 
-void Cache::give_back(std::byte*& page) noexcept {
-  if (page == nullptr) return;
+void Cache::give_back(PageId& page) noexcept {
+  if (page == kNoPage) return;
   pool_->give_back(page);
-  page = nullptr;
+  page = kNoPage;
   --pages_held_;
 }
 
@@ -105,8 +105,8 @@ int Cache::live() const {
   return std::ranges::max_element(tables_, {}, &SlotTable::live)->live();
 }
 
-std::byte* Cache::take() {
-  std::byte* const page = pool_->take();
+PageId Cache::take() {
+  const PageId page = pool_->take();
   held(1);
   return page;
 }
@@ -140,7 +140,7 @@ void Cache::refresh_views() noexcept {
     slot_views_[t].merged = &merged_views_[t];
   }
   for (std::size_t h = 0; h < head_views_.size(); ++h)
-    head_views_[h] = {.page = options_.pages ? blocks_[h].data() : nullptr,
+    head_views_[h] = {.page = options_.pages ? pool_->table(blocks_[h]) : BlockTable{},
                       .slots = &slot_views_[options_.shared ? 0 : h]};
 }
 
@@ -163,7 +163,7 @@ std::size_t Cache::bytes_peak() const {
 std::size_t Cache::bytes_tables() const {
   std::size_t bytes = of_heads_.size() * sizeof(float);
   for (const auto& table : tables_) bytes += table.bytes();
-  for (const auto& blocks : blocks_) bytes += blocks.size() * sizeof(std::byte*);
+  for (const auto& blocks : blocks_) bytes += blocks.size() * sizeof(PageId);
   for (const auto& merged : merged_) bytes += merged.bytes();
   return bytes;
 }

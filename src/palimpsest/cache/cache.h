@@ -114,7 +114,7 @@ class Cache {
   bool whole() const {            // every token is still there
     return dropped_ == 0 && next() == live() && !tables_.front().edited();
   }
-  std::vector<const std::byte*> pages() const;  // that it holds, of all heads
+  std::vector<PageId> pages() const;  // that it holds, of all heads
 
   // Slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool and throws Error, with
   // the cache cleared, for bytes that no cache of these options wrote.
@@ -161,9 +161,9 @@ class Cache {
     Position end = kNoPosition;             // an edit's: next() falls to it
     std::vector<std::vector<int>> victims;  // [table] of an edit
     std::vector<Copy> copies;
-    // Those newly mapped; for the copies one for each of the table's heads, nullptr: no other cache has it any more;
+    // Those newly mapped; for the copies one for each of the table's heads, kNoPage: no other cache has it any more;
     // gathered heads' new pages.
-    std::vector<std::byte*> pages;
+    std::vector<PageId> pages;
     // Of a change that is carried out on copies: what the tables become, what moves, what merged tokens become.
     std::vector<SlotTable> simulated;
     std::vector<std::vector<Move>> moves;
@@ -184,9 +184,9 @@ class Cache {
   void commit(Workers* workers) noexcept;
   void end() noexcept;
   // These take from the prepared pages on and return the first that is left.
-  std::byte* const* copy_page(const Copy& copy, std::byte* const* page) noexcept;
-  std::byte* const* carry_bytes(std::byte* const* page, Workers* workers) noexcept;
-  std::byte* const* map_pages(int table, std::byte* const* page) noexcept;
+  const PageId* copy_page(const Copy& copy, const PageId* page) noexcept;
+  const PageId* carry_bytes(const PageId* page, Workers* workers) noexcept;
+  const PageId* map_pages(int table, const PageId* page) noexcept;
   void unmap_pages(int table) noexcept;
   void held(std::size_t pages) noexcept;
 
@@ -194,8 +194,8 @@ class Cache {
   int heads() const { return options_.geometry.heads(); }
   template <typename Do>
   void for_each_head_of(int table, Do action);  // action(block table of a head)
-  void give_back(std::byte*& page) noexcept;
-  std::byte* take();
+  void give_back(PageId& page) noexcept;
+  PageId take();
   void own(int table, int page);
   void forget_lent(int table, int page) noexcept;
 
@@ -203,15 +203,15 @@ class Cache {
   std::shared_ptr<PagePool> pool_;
   std::unique_ptr<CacheStorage> storage_;
   std::vector<SlotTable> tables_;
-  std::vector<float> of_heads_;                  // [head][head_floats]
-  std::vector<std::vector<std::byte*>> blocks_;  // [head] -> page addresses, nullptr: unmapped
-  std::vector<MergedTokens> merged_;             // [table], empty unless the mechanism is merge
-  std::vector<SlotsView> slot_views_;            // [table]
-  std::vector<MergedView> merged_views_;         // [table] or empty
-  std::vector<HeadPages> head_views_;            // [head]
-  std::vector<std::vector<Move>> moves_;         // [table]
-  std::vector<std::vector<bool>> lent_;          // [table][page, or fewer] another cache may have it, too
-  int lent_pages_ = 0;                           // of all tables; 0 as long as nobody shares
+  std::vector<float> of_heads_;              // [head][head_floats]
+  std::vector<std::vector<PageId>> blocks_;  // [head][page]
+  std::vector<MergedTokens> merged_;         // [table], empty unless the mechanism is merge
+  std::vector<SlotsView> slot_views_;        // [table]
+  std::vector<MergedView> merged_views_;     // [table] or empty
+  std::vector<HeadPages> head_views_;        // [head]
+  std::vector<std::vector<Move>> moves_;     // [table]
+  std::vector<std::vector<bool>> lent_;      // [table][page, or fewer] another cache may have it, too
+  int lent_pages_ = 0;                       // of all tables; 0 as long as nobody shares
   Pending pending_;
   long long dropped_ = 0;  // summed over tables
   std::size_t pages_held_ = 0, peak_ = 0;

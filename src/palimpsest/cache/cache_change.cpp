@@ -200,14 +200,14 @@ bool Cache::gathers(int t) const {
 void Cache::reserve_pages(int t, int mapped, int pages) {
   Pending& p = pending_;
   if (mapped > 0) {
-    for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
+    for_each_head_of(t, [&](std::vector<PageId>& blocks) {
       reserve_for(blocks, at(pages));
       p.mapped += at(mapped);
     });
     p.views_moved = true;
     if (MergedTokens* const tokens = merged(t)) tokens->reserve_slots(pages * options_.page_size);
   }
-  if (gathers(t)) for_each_head_of(t, [&](std::vector<std::byte*>& blocks) { p.gathered += blocks.size(); });
+  if (gathers(t)) for_each_head_of(t, [&](std::vector<PageId>& blocks) { p.gathered += blocks.size(); });
   if (storage_ != nullptr) storage_->reserve_moves(t, table(t).slots());
 }
 
@@ -227,7 +227,7 @@ void Cache::take_pages() {
   take(p.mapped);
   for (Copy& copy : p.copies) {
     copy.tokens = table(copy.table).live_in_page(copy.page) > 0;
-    for_each_head_of(copy.table, [&](std::vector<std::byte*>& blocks) {
+    for_each_head_of(copy.table, [&](std::vector<PageId>& blocks) {
       p.pages.push_back(pool_->take_for_copy(blocks[at(copy.page)]));
     });
   }
@@ -235,8 +235,8 @@ void Cache::take_pages() {
 }
 
 void Cache::rollback() noexcept {
-  for (std::byte* page : pending_.pages)
-    if (page != nullptr) pool_->give_back(page);
+  for (const PageId page : pending_.pages)
+    if (page != kNoPage) pool_->give_back(page);
   end();
   refresh_views();  // memory may have moved
 }
@@ -257,7 +257,7 @@ void Cache::end() noexcept {
 
 void Cache::commit(Workers* workers) noexcept {
   Pending& p = pending_;
-  std::byte* const* page = p.pages.data();
+  const PageId* page = p.pages.data();
   const bool simulated = !p.simulated.empty();
   bool moved = false, unmapped = false;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
@@ -290,10 +290,10 @@ void Cache::commit(Workers* workers) noexcept {
   end();
 }
 
-std::byte* const* Cache::copy_page(const Copy& copy, std::byte* const* page) noexcept {
-  for_each_head_of(copy.table, [&](std::vector<std::byte*>& blocks) {
-    std::byte* const own = *page++;
-    if (own == nullptr) return;
+const PageId* Cache::copy_page(const Copy& copy, const PageId* page) noexcept {
+  for_each_head_of(copy.table, [&](std::vector<PageId>& blocks) {
+    const PageId own = *page++;
+    if (own == kNoPage) return;
     pool_->replace(blocks[at(copy.page)], own, copy.tokens);
     blocks[at(copy.page)] = own;
   });
@@ -303,24 +303,26 @@ std::byte* const* Cache::copy_page(const Copy& copy, std::byte* const* page) noe
 
 // Heads are independent of each other: each moves its own rows. Gathered heads' rows go to new pages, as many as they
 // had before the change.
-std::byte* const* Cache::carry_bytes(std::byte* const* page, Workers* workers) noexcept {
+const PageId* Cache::carry_bytes(const PageId* page, Workers* workers) noexcept {
   const LayerView shape = view(options_.geometry.layer_of(0));
   const bool gather = options_.mechanism == Mechanism::kGather;
-  std::byte* const* const copies = page;
+  const PageId* const copies = page;
   const auto table_of = [&](std::size_t h) { return options_.shared ? 0 : h; };
   const auto gathered = [&](std::size_t h) {
     const std::size_t t = table_of(h);
     return !gather || moves_[t].empty() ? 0 : blocks_[h].size() - tables_[t].mapped_pages_of_change().size();
   };
   const auto copies_of = [&](std::size_t head) {
-    std::byte* const* own = copies;
+    const PageId* own = copies;
     for (std::size_t h = 0; h < head; ++h) own += gathered(h);
     return own;
   };
   const auto carry_head = [&](int head) {
     const auto h = at(head);
     const std::vector<Move>& moves = moves_[table_of(h)];
-    if (!moves.empty()) carry(shape, blocks_[h].data(), gather ? copies_of(h) : blocks_[h].data(), moves);
+    if (moves.empty()) return;
+    const BlockTable old = pool_->table(blocks_[h]);
+    carry(shape, old, gather ? BlockTable{copies_of(h), old.base, old.stride} : old, moves);
   };
   if (workers != nullptr)
     workers->run(heads(), std::cref(carry_head));
@@ -329,9 +331,9 @@ std::byte* const* Cache::carry_bytes(std::byte* const* page, Workers* workers) n
   if (!gather) return page;
   page = copies_of(blocks_.size());
   held(static_cast<std::size_t>(page - copies));
-  std::byte* const* next = copies;
+  const PageId* next = copies;
   for (std::size_t h = 0; h < blocks_.size(); ++h)
-    for (std::byte*& old : std::span(blocks_[h]).first(gathered(h))) {
+    for (PageId& old : std::span(blocks_[h]).first(gathered(h))) {
       give_back(old);
       old = *next++;
     }
@@ -343,11 +345,11 @@ std::byte* const* Cache::carry_bytes(std::byte* const* page, Workers* workers) n
 }
 
 // A table's pages came: so do those of its heads. Before bytes move, which may be to them.
-std::byte* const* Cache::map_pages(int t, std::byte* const* page) noexcept {
+const PageId* Cache::map_pages(int t, const PageId* page) noexcept {
   const auto mapped = table(t).mapped_pages_of_change();
   if (mapped.empty()) return page;
-  for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
-    blocks.resize(std::max(blocks.size(), at(table(t).pages())), nullptr);
+  for_each_head_of(t, [&](std::vector<PageId>& blocks) {
+    blocks.resize(std::max(blocks.size(), at(table(t).pages())), kNoPage);
     for (const int n : mapped) blocks[at(n)] = *page++;
     held(mapped.size());
   });
@@ -358,9 +360,9 @@ std::byte* const* Cache::map_pages(int t, std::byte* const* page) noexcept {
 void Cache::unmap_pages(int t) noexcept {
   const auto unmapped = table(t).unmapped_pages_of_change();
   if (unmapped.empty()) return;
-  for_each_head_of(t, [&](std::vector<std::byte*>& blocks) {
+  for_each_head_of(t, [&](std::vector<PageId>& blocks) {
     for (const int n : unmapped) give_back(blocks[at(n)]);
-    blocks.resize(at(table(t).pages()));
+    blocks.resize(at(table(t).pages()), kNoPage);
   });
   for (const int n : unmapped) forget_lent(t, n);
 }

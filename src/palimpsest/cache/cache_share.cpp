@@ -41,8 +41,9 @@ void Cache::share(Cache& other) {
     for (int t = 0; t < this->tables(); ++t)
       take_in(tables[at(t)], other.table(other.options_.shared ? 0 : t),
               this->tables() > 1 && other.tables() == this->tables() && options_.columns == other.options_.columns);
-  std::vector<std::vector<std::byte*>> blocks = other.blocks_;
-  for (std::size_t h = 0; h < blocks.size(); ++h) blocks[h].resize(at(tables[options_.shared ? 0 : h].pages()));
+  std::vector<std::vector<PageId>> blocks = other.blocks_;
+  for (std::size_t h = 0; h < blocks.size(); ++h)
+    blocks[h].resize(at(tables[options_.shared ? 0 : h].pages()), kNoPage);
   std::vector<std::vector<bool>> lent, other_lent;
   const auto mapped_pages = [](const std::vector<SlotTable>& tables, std::vector<std::vector<bool>>& lent) {
     int count = 0;
@@ -65,8 +66,8 @@ void Cache::share(Cache& other) {
   other.lent_pages_ = other_mapped;
   if (options_.head_floats == other.options_.head_floats) std::ranges::copy(other.of_heads_, of_heads_.begin());
   for (const auto& head : blocks_)
-    for (std::byte* page : head) {
-      if (page == nullptr) continue;
+    for (const PageId page : head) {
+      if (page == kNoPage) continue;
       pool_->share(page);
       ++pages_held_;
     }
@@ -81,11 +82,11 @@ std::unique_ptr<Cache> Cache::fork() {
   return copy;
 }
 
-std::vector<const std::byte*> Cache::pages() const {
-  std::vector<const std::byte*> all;
+std::vector<PageId> Cache::pages() const {
+  std::vector<PageId> all;
   for (const auto& blocks : blocks_)
-    for (const std::byte* page : blocks)
-      if (page != nullptr) all.push_back(page);
+    for (const PageId page : blocks)
+      if (page != kNoPage) all.push_back(page);
   return all;
 }
 
@@ -100,8 +101,7 @@ void Cache::forget_lent(int t, int page) noexcept {
 void Cache::own(int t, int page) {
   if (at(page) >= lent_[at(t)].size() || !lent_[at(t)][at(page)]) return;
   const bool tokens = table(t).live_in_page(page) > 0;
-  for_each_head_of(t,
-                   [&](std::vector<std::byte*>& blocks) { blocks[at(page)] = pool_->own(blocks[at(page)], tokens); });
+  for_each_head_of(t, [&](std::vector<PageId>& blocks) { blocks[at(page)] = pool_->own(blocks[at(page)], tokens); });
   forget_lent(t, page);
 }
 

@@ -69,15 +69,15 @@ void Cache::save(ByteWriter& out) const {
     const auto position = table(table_of(head)).position();
     const LayerView shape = view(o.geometry.layer_of(head));
     for (std::size_t page = 0; page < blocks.size(); ++page) {
-      if (blocks[page] == nullptr) continue;
-      std::memcpy(copy.data(), blocks[page], copy.size());
+      if (blocks[page] == kNoPage) continue;
+      std::memcpy(copy.data(), pool_->address(blocks[page]), copy.size());
       // A slot without a token holds what was there before, perhaps of another sequence: nobody's business.
       std::vector<Move> dead;
       for (int slot = 0; slot < o.page_size; ++slot)
         if (position[page * static_cast<std::size_t>(o.page_size) + static_cast<std::size_t>(slot)] == kNoPosition)
           dead.push_back({slot, slot});
-      std::byte *from = zeros.data(), *to = copy.data();
-      if (!dead.empty()) carry(shape, &from, &to, dead);
+      constexpr PageId kOnly = 0;
+      if (!dead.empty()) carry(shape, {&kOnly, zeros.data()}, {&kOnly, copy.data()}, dead);
       out.bytes(copy);
     }
   }
@@ -147,15 +147,15 @@ void Cache::load_tables(ByteReader& in) {
   if (const char* const found = fault_across_tables()) in.damaged(found);
   for (std::size_t t = 0; t < merged_.size(); ++t) merged_[t].load(in, tables_[t]);
   for (std::size_t h = 0; h < blocks_.size(); ++h)
-    blocks_[h].assign(static_cast<std::size_t>(tables_[options_.shared ? 0 : h].pages()), nullptr);
+    blocks_[h].assign(static_cast<std::size_t>(tables_[options_.shared ? 0 : h].pages()), kNoPage);
 }
 
 bool Cache::take_pages(int max) {
   for (std::size_t h = 0; h < blocks_.size(); ++h) {
     const SlotTable& table = tables_[options_.shared ? 0 : h];
     for (int page = 0; page < table.pages(); ++page) {
-      std::byte*& to = blocks_[h][static_cast<std::size_t>(page)];
-      if (to != nullptr || !table.mapped(page)) continue;
+      PageId& to = blocks_[h][static_cast<std::size_t>(page)];
+      if (to != kNoPage || !table.mapped(page)) continue;
       if (max-- <= 0) return false;
       to = take();
     }
@@ -165,10 +165,10 @@ bool Cache::take_pages(int max) {
 
 void Cache::load_pages(ByteReader& in) {
   for (const auto& blocks : blocks_)
-    for (std::byte* const page : blocks) {
-      if (page == nullptr) continue;
+    for (const PageId page : blocks) {
+      if (page == kNoPage) continue;
       const auto bytes = in.bytes(pool_->page_bytes());
-      std::memcpy(page, bytes.data(), bytes.size());
+      std::memcpy(pool_->address(page), bytes.data(), bytes.size());
     }
   refresh_views();
 }

@@ -30,7 +30,7 @@ std::size_t working_of(const CacheOptions& options, const Occupancy& o, std::siz
   const auto tokens = static_cast<std::size_t>(o.tokens), come = static_cast<std::size_t>(o.come);
   const bool evicts = o.leave > 0;
   const std::size_t room = (capacity_for(slots) - slots) * SlotTable::slot_bytes(options.track_rank, options.columns) +
-                           (capacity_for(pages) - pages) * (sizeof(int) + heads * sizeof(std::byte*));
+                           (capacity_for(pages) - pages) * (sizeof(int) + heads * sizeof(PageId));
   const std::size_t moves = evicts ? std::bit_ceil(tokens) * sizeof(Move) : 0;
   const std::size_t victims = !evicts ? 0 : o.leave > 1 || come > 1 ? slots * sizeof(int) : sizeof(int);
   const std::size_t merging =
@@ -38,11 +38,11 @@ std::size_t working_of(const CacheOptions& options, const Occupancy& o, std::siz
   const std::size_t objects = sizeof(SlotTable) + columns * sizeof(std::vector<float>) + sizeof(SlotsView) +
                               sizeof(MergedTokens) + sizeof(MergedView) + sizeof(std::vector<Move>) +
                               sizeof(std::vector<bool>) + sizeof(std::vector<int>) + 3 * sizeof(int) +
-                              heads * (sizeof(HeadPages) + sizeof(std::vector<std::byte*>));
+                              heads * (sizeof(HeadPages) + sizeof(std::vector<PageId>));
   // The end of a prompt gathers pages up on copies of the tables.
   const std::size_t copies = evicts && come > 1
                                  ? slots * SlotTable::slot_bytes(options.track_rank, options.columns) +
-                                       pages * (2 * sizeof(int) + heads * sizeof(std::byte*)) +
+                                       pages * (2 * sizeof(int) + heads * sizeof(PageId)) +
                                        SlotQueue::places_for(most_free(o, pages, options.page_size)) * sizeof(int)
                                  : 0;
   return room + moves + victims + merging + objects + copies + std::bit_ceil(come) * sizeof(int) +
@@ -80,7 +80,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   f.columns = f.table_pages * f.page_slots * f.slot_bytes;
   f.counts = f.table_pages * sizeof(int);
   f.queues = f.queue_places * sizeof(int);
-  f.blocks = f.head_pages * sizeof(std::byte*);
+  f.blocks = f.head_pages * sizeof(PageId);
   f.widest_layer = capacity_for(widest) * static_cast<std::size_t>(options.geometry.max_kv_heads());
   f.working += kObjects + capacity_for(most_slots) * sizeof(Position);  // a column's copy while it grows
   f.of_heads = f.heads * static_cast<std::size_t>(options.head_floats) * sizeof(float);

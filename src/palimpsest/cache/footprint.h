@@ -6,7 +6,7 @@
 //   columns   pages of all tables x slots of a page x slot   slot: position, when, score, statistics, and rank if kept
 //   counts    pages of all tables x 4                        live tokens of each page
 //   queues    places of all tables x 4                       free slots, not of shift and gather
-//   blocks    pages of all heads x 8                         addresses of the pages
+//   blocks    pages of all heads x 4                         ids of the pages
 //   of_heads  heads x floats x 4                             a policy's statistics of whole heads
 //   merged    of all tables, at the most                     tokens that live in other slots (cache/merged.h)
 //   working   beside the terms, at the most                  new tokens' slots, victims, moves, views, room to grow

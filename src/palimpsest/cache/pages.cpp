@@ -1,7 +1,5 @@
 #include "palimpsest/cache/pages.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
@@ -14,85 +12,82 @@ namespace palimpsest {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kPagesPerSlab = 8;  // at the least: bounds what a slab's end wastes
-
-std::size_t round_up(std::size_t n, std::size_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
-
-// Memory that starts at a multiple of kHugePage, or nullptr.
-std::byte* map(std::size_t bytes) {
-  void* raw = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (raw == MAP_FAILED) return nullptr;
-  auto* start = static_cast<std::byte*>(raw);
-  const std::size_t before =
-      round_up(reinterpret_cast<std::uintptr_t>(start), kHugePage) - reinterpret_cast<std::uintptr_t>(start);
-  if (before > 0) munmap(start, before);
-  if (before < kHugePage) munmap(start + before + bytes, kHugePage - before);
-#ifdef MADV_HUGEPAGE
-  madvise(start + before, bytes, MADV_HUGEPAGE);  // a wish: small pages will do
-#endif
-  return start + before;
-}
+constexpr std::size_t kPagesPerSlab = 8;                  // at the least: few slabs are partly full
+constexpr std::size_t kAddresses = std::size_t{1} << 40;  // of a pool without a limit, at the most
+constexpr std::size_t kMostPages = std::size_t{1} << 31;  // that ids can name
+constexpr std::size_t kBlock = AddressRange::kBlock;
 
 }  // namespace
 
-struct PagePool::Slab {
-  explicit Slab(std::size_t pages) : free(pages), users(pages, 0) {
-    for (std::size_t i = 0; i < pages; ++i) free[i] = static_cast<std::uint32_t>(pages - 1 - i);
-  }
-  ~Slab() {
-    if (start != nullptr) munmap(start, bytes);
-  }
-  Slab(const Slab&) = delete;
-  Slab& operator=(const Slab&) = delete;
-
-  std::byte* start = nullptr;
-  std::size_t bytes = 0;
-  std::vector<std::uint32_t> free;   // indices of pages; the last is the next to be taken
-  std::vector<std::uint32_t> users;  // [page]
-};
-
-PagePool::PagePool(std::size_t page_bytes) : page_bytes_(page_bytes), stride_(round_up(page_bytes, kAlignment)) {
+PagePool::PagePool(std::size_t page_bytes)
+    : page_bytes_(page_bytes), stride_((page_bytes + kAlignment - 1) / kAlignment * kAlignment) {
   assert(page_bytes > 0);
   if (page_bytes > SIZE_MAX / 4 / kPagesPerSlab)
     fail("a cache page of {} bytes is too large: lower the page size", page_bytes);
-  slab_bytes_ = round_up(stride_ * kPagesPerSlab, kHugePage);
-  pages_in_slab_ = slab_bytes_ / stride_;
+  // At least a block: no block is of three slabs.
+  pages_in_slab_ = std::max(kPagesPerSlab, (kBlock + stride_ - 1) / stride_);
+  slab_bytes_ = pages_in_slab_ * stride_;
 }
 
 PagePool::~PagePool() {
   assert(in_use_ == 0);
 }
 
+void PagePool::reserve_addresses() {
+  if (range_.base() != nullptr) return;
+  std::size_t slabs = std::min(AddressRange::enough() / slab_bytes_, kMostPages / pages_in_slab_);
+  if (limit_ == SIZE_MAX)
+    slabs = std::min(slabs, kAddresses / slab_bytes_);
+  else
+    slabs = std::min(slabs, limit_ / pages_in_slab_ * 2 + 2);
+  if (!range_.reserve(std::max<std::size_t>(slabs, 1) * slab_bytes_, slab_bytes_))
+    fail(
+        "the system gave no memory for {} KiB more of cache, not even addresses: lower the budget or the context, or "
+        "raise the limit of virtual memory (ulimit -v)",
+        slab_bytes_ >> 10);
+}
+
 void PagePool::add_slab() {
   acquire();
-  auto slab = std::make_unique<Slab>(pages_in_slab_);
-  if (slabs_.size() == slabs_.capacity()) slabs_.reserve(2 * slabs_.size() + 1);
-  std::byte* const start = map(slab_bytes_);
-  if (start == nullptr)
+  reserve_addresses();
+  while (first_uncommitted_ < slabs_.size() && slabs_[first_uncommitted_].committed) ++first_uncommitted_;
+  const std::size_t index = first_uncommitted_, first = index * pages_in_slab_, begin = index * slab_bytes_;
+  if (slab_bytes_ > range_.bytes() - begin)
+    fail(
+        "the cache has used up its {} KiB of addresses: lower the budget or the context, or raise the limit of virtual "
+        "memory (ulimit -v)",
+        range_.bytes() >> 10);
+  if (index == slabs_.size()) {
+    users_.resize(first + pages_in_slab_, 0);
+    next_free_.resize(first + pages_in_slab_);
+    slabs_.emplace_back();
+  }
+  if (!range_.commit(begin, begin + slab_bytes_))
     fail("the system gave no memory for {} KiB more of cache (it holds {} KiB): lower the budget or the context",
          slab_bytes_ >> 10, bytes_reserved() >> 10);
-  slab->start = start;
-  slab->bytes = slab_bytes_;
-  const auto place = std::ranges::upper_bound(slabs_, start, {}, [](const auto& s) { return s->start; });
-  first_with_room_ = std::min(first_with_room_, static_cast<std::size_t>(place - slabs_.begin()));
-  slabs_.insert(place, std::move(slab));
+  for (std::size_t page = first; page < first + pages_in_slab_; ++page)
+    next_free_[page] = page + 1 < first + pages_in_slab_ ? static_cast<PageId>(page + 1) : kNoPage;
+  slabs_[index] = {true, static_cast<PageId>(first), static_cast<std::uint32_t>(pages_in_slab_)};
+  first_with_room_ = std::min(first_with_room_, index);
+  ++committed_;
   ++empty_slabs_;
 }
 
-std::size_t PagePool::slab_of(const std::byte* page) const {
-  const auto after = std::ranges::upper_bound(slabs_, page, {}, [](const auto& s) { return s->start; });
-  assert(after != slabs_.begin());
-  return static_cast<std::size_t>(after - slabs_.begin()) - 1;
+// Blocks that a neighbour has pages in stay.
+void PagePool::remove_slab(std::size_t index) noexcept {
+  const auto committed = [&](std::size_t slab) { return slab < slabs_.size() && slabs_[slab].committed; };
+  slabs_[index] = {};
+  std::size_t begin = index * slab_bytes_, end = begin + slab_bytes_;
+  begin = (index > 0 && committed(index - 1) ? begin + kBlock - 1 : begin) / kBlock * kBlock;
+  end = (committed(index + 1) ? end : end + kBlock - 1) / kBlock * kBlock;
+  range_.decommit(begin, end);
+  first_uncommitted_ = std::min(first_uncommitted_, index);
+  --committed_;
 }
 
-std::uint32_t& PagePool::users_of(const std::byte* page) {
-  Slab& slab = *slabs_[slab_of(page)];
-  const auto offset = static_cast<std::size_t>(page - slab.start);
-  assert(offset < slab.bytes && offset % stride_ == 0);
-  std::uint32_t& users = slab.users[offset / stride_];
+std::uint32_t& PagePool::users_of(PageId page) {
+  assert(page >= 0 && static_cast<std::size_t>(page) < users_.size());
+  std::uint32_t& users = users_[static_cast<std::size_t>(page)];
   assert(users > 0);
   return users;
 }
@@ -105,60 +100,59 @@ void PagePool::limit(std::size_t pages, std::function<bool()> relieve) {
 void PagePool::reserve(std::size_t pages) {
   while (in_use_ + pages > limit_ && relieve_()) {
   }
-  while (slabs_.size() * pages_in_slab_ < in_use_ + pages) add_slab();
+  while (committed_ * pages_in_slab_ < in_use_ + pages) add_slab();
 }
 
 // The first slab with room: pages gather in few slabs, the others empty.
-std::byte* PagePool::take() {
+PageId PagePool::take() {
   acquire();
   reserve(1);
-  while (slabs_[first_with_room_]->free.empty()) ++first_with_room_;
-  Slab& slab = *slabs_[first_with_room_];
-  if (slab.free.size() == pages_in_slab_) --empty_slabs_;
-  std::byte* page = slab.start + stride_ * slab.free.back();
-  slab.users[slab.free.back()] = 1;
-  slab.free.pop_back();
+  while (slabs_[first_with_room_].free == 0) ++first_with_room_;
+  Slab& slab = slabs_[first_with_room_];
+  if (slab.free-- == pages_in_slab_) --empty_slabs_;
+  const PageId page = slab.first_free;
+  slab.first_free = next_free_[static_cast<std::size_t>(page)];
+  users_[static_cast<std::size_t>(page)] = 1;
   peak_ = std::max(peak_, ++in_use_);
   return page;
 }
 
-void PagePool::share(std::byte* page) {
+void PagePool::share(PageId page) {
   ++users_of(page);
 }
 
-std::byte* PagePool::take_for_copy(const std::byte* page) {
+PageId PagePool::take_for_copy(PageId page) {
   while (users_of(page) > 1 && in_use_ >= limit_ && relieve_()) {
   }
-  return users_of(page) == 1 ? nullptr : take();
+  return users_of(page) == 1 ? kNoPage : take();
 }
 
-void PagePool::replace(std::byte* page, std::byte* copy, bool bytes_matter) noexcept {
-  if (bytes_matter) std::memcpy(copy, page, page_bytes_);
+void PagePool::replace(PageId page, PageId copy, bool bytes_matter) noexcept {
+  if (bytes_matter) std::memcpy(address(copy), address(page), page_bytes_);
   give_back(page);
   ++copied_;
 }
 
-std::byte* PagePool::own(std::byte* page, bool bytes_matter) {
-  std::byte* const copy = take_for_copy(page);
-  if (copy == nullptr) return page;
+PageId PagePool::own(PageId page, bool bytes_matter) {
+  const PageId copy = take_for_copy(page);
+  if (copy == kNoPage) return page;
   replace(page, copy, bytes_matter);
   return copy;
 }
 
-void PagePool::give_back(std::byte* page) noexcept {
+void PagePool::give_back(PageId page) noexcept {
   if (--users_of(page) > 0) return;
-  const std::size_t place = slab_of(page);
-  Slab& slab = *slabs_[place];
-  slab.free.push_back(static_cast<std::uint32_t>(static_cast<std::size_t>(page - slab.start) / stride_));
-  first_with_room_ = std::min(first_with_room_, place);
+  const std::size_t index = slab_of(page);
+  Slab& slab = slabs_[index];
+  next_free_[static_cast<std::size_t>(page)] = slab.first_free;
+  slab.first_free = page;
+  first_with_room_ = std::min(first_with_room_, index);
   --in_use_;
-  if (slab.free.size() < pages_in_slab_) return;
-  if (empty_slabs_ == 0) {
+  if (++slab.free < pages_in_slab_) return;
+  if (empty_slabs_ == 0)
     ++empty_slabs_;
-    return;
-  }
-  std::erase_if(slabs_, [&](const auto& s) { return s.get() == &slab; });
-  first_with_room_ = 0;
+  else
+    remove_slab(index);
 }
 
 }  // namespace palimpsest

@@ -22,6 +22,22 @@
 
 namespace palimpsest {
 
+// A page of a store (cache/pages.h).
+using PageId = std::int32_t;
+inline constexpr PageId kNoPage = -1;  // no memory: none of its slots holds a token
+
+// The pages of one head.
+struct BlockTable {
+  const PageId* id = nullptr;  // [slots / page_size]
+  std::byte* base = nullptr;   // of the store's page 0
+  std::size_t stride = 0;      // bytes from a page to that of the next id
+
+  // Of a page of the head; nullptr: it has none.
+  std::byte* operator[](int page) const {
+    return id[page] == kNoPage ? nullptr : base + static_cast<std::size_t>(id[page]) * stride;
+  }
+};
+
 inline constexpr std::int32_t kDead = INT32_MAX;  // `when` of a slot that holds no token
 
 // Tokens that were merged into those of other slots (cache/merged.h), laid out for vectors: rows of 16 places, each row
@@ -57,7 +73,7 @@ struct SlotsView {
 
 // One KV head of one sequence in one layer.
 struct HeadPages {
-  std::byte* const* page = nullptr;  // [slots / page_size]; nullptr: page given back, none of its slots is live
+  BlockTable page;
   const SlotsView* slots = nullptr;
 };
 

@@ -76,8 +76,8 @@ void PrefixCache::count_pages(Kept& kept) {
   }
 }
 
-void PrefixCache::forget_pages(std::span<const std::byte* const> pages) noexcept {
-  for (const std::byte* page : pages)
+void PrefixCache::forget_pages(std::span<const PageId> pages) noexcept {
+  for (const PageId page : pages)
     if (const auto users = users_.find(page); --users->second == 0) users_.erase(users);
 }
 

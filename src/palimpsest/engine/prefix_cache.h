@@ -59,17 +59,17 @@ class PrefixCache {
     Reading reading;
     std::vector<TokenId> tokens;
     std::unique_ptr<Cache> cache;
-    std::vector<const std::byte*> pages = {};
+    std::vector<PageId> pages = {};
     std::size_t beside_pages = 0;  // bytes
     std::uint64_t used = 0;
   };
   static bool begins(const Kept& kept, std::span<const TokenId> prompt);
   void touch(const Reading& reading, std::span<const TokenId> prompt);
   void count_pages(Kept& kept);
-  void forget_pages(std::span<const std::byte* const> pages) noexcept;
+  void forget_pages(std::span<const PageId> pages) noexcept;
 
   std::vector<std::unique_ptr<Kept>> kept_;
-  std::unordered_map<const std::byte*, int> users_;  // beginnings that a page is of
+  std::unordered_map<PageId, int> users_;  // beginnings that a page is of
   std::size_t page_bytes_ = 0, beside_pages_ = 0;
   std::uint64_t clock_ = 0;
 };

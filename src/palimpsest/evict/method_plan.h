@@ -29,7 +29,7 @@ enum class Phase { kPrefill, kRepeat, kDecode };
 // What one sequence may come to hold: upper bounds.
 struct PlanBytes {
   std::size_t pages = 0;       // keys and values
-  std::size_t tables = 0;      // positions, scores, columns, free slots, page addresses, victims
+  std::size_t tables = 0;      // positions, scores, columns, free slots, page ids, victims
   std::size_t statistics = 0;  // of whole heads (QueryMoments)
   std::size_t merged = 0;      // merged tokens
   std::size_t scratch = 0;     // weights of one layer, while a policy looks at them

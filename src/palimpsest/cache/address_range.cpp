@@ -1,0 +1,78 @@
+#include "palimpsest/cache/address_range.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+
+namespace palimpsest {
+namespace {
+
+constexpr std::size_t kBlock = AddressRange::kBlock;
+
+std::size_t round_up(std::size_t n) {
+  return (n + kBlock - 1) / kBlock * kBlock;
+}
+
+// The system counts memory when a part becomes writable, so that it may refuse: no MAP_NORESERVE.
+constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
+
+}  // namespace
+
+std::size_t AddressRange::enough() {
+#ifdef __SANITIZE_THREAD__
+  return std::size_t{64} << 30;  // its shadow knows few terabytes
+#else
+  const auto pages = static_cast<std::size_t>(std::max(1L, sysconf(_SC_PHYS_PAGES)));
+  return 2 * pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+#endif
+}
+
+AddressRange::~AddressRange() {
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+bool AddressRange::reserve(std::size_t bytes, std::size_t least) noexcept {
+  assert(base_ == nullptr && least > 0 && least <= bytes && bytes <= SIZE_MAX - 2 * kBlock);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)  // half is for all else
+    bytes = std::max(least, std::min(bytes, static_cast<std::size_t>(limit.rlim_cur) / 2));
+  for (;; bytes = std::max(least, bytes / 2)) {
+    const std::size_t whole = round_up(bytes);
+    void* const raw = mmap(nullptr, whole + kBlock, PROT_NONE, kFlags, -1, 0);
+    if (raw != MAP_FAILED) {
+      auto* const start = static_cast<std::byte*>(raw);
+      const std::size_t address = reinterpret_cast<std::uintptr_t>(start), before = round_up(address) - address;
+      if (before > 0) munmap(start, before);
+      if (before < kBlock) munmap(start + before + whole, kBlock - before);
+      base_ = start + before;
+      bytes_ = whole;
+      return true;
+    }
+    if (bytes == least) return false;
+  }
+}
+
+bool AddressRange::commit(std::size_t begin, std::size_t end) noexcept {
+  begin = begin / kBlock * kBlock;
+  end = round_up(end);
+  assert(begin < end && end <= bytes_);
+  if (mprotect(base_ + begin, end - begin, PROT_READ | PROT_WRITE) != 0) return false;
+#ifdef MADV_HUGEPAGE
+  madvise(base_ + begin, end - begin, MADV_HUGEPAGE);  // a wish: small pages will do
+#endif
+  return true;
+}
+
+void AddressRange::decommit(std::size_t begin, std::size_t end) noexcept {
+  assert(begin % kBlock == 0 && end % kBlock == 0 && end <= bytes_);
+  if (begin >= end) return;
+  // Where the process has too many mappings already, the memory goes and the mapping stays: as good.
+  if (mmap(base_ + begin, end - begin, PROT_NONE, kFlags | MAP_FIXED, -1, 0) == MAP_FAILED)
+    madvise(base_ + begin, end - begin, MADV_DONTNEED);
+}
+
+}  // namespace palimpsest
