@@ -1,4 +1,4 @@
-"""What the scripts here share: running programs, saying what machine this is, writing results."""
+"""Shared by the benchmark scripts: running programs, naming the machine, writing results."""
 import datetime
 import json
 import os
@@ -15,7 +15,7 @@ RESULTS = REPO / "docs" / "results"
 
 
 class Failed(Exception):
-    """A program ended badly; the text says which and how."""
+    """A program failed; the text names it and its error."""
 
 
 def say(text):
@@ -23,7 +23,7 @@ def say(text):
 
 
 def run(command, prefix="", timeout=None, check=True):
-    """Runs a list of words, prefix words first; gives (exit code, stdout, stderr)."""
+    """Runs a command (list of words) after the prefix words; returns (exit code, stdout, stderr)."""
     words = shlex.split(prefix) + [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, cwd=REPO, errors="replace")
     if check and done.returncode != 0:
@@ -37,7 +37,7 @@ def run_json(command, **how):
 
 
 def random_model(program, folder, shape, type_name):
-    """A GGUF file of random weights, made if it is not there."""
+    """Path of a GGUF file of random weights; created if missing."""
     path = os.path.join(folder, f"random-{shape.replace('@', '-').replace('=', '')}-{type_name}.gguf")
     if not os.path.exists(path):
         os.makedirs(folder, exist_ok=True)
@@ -47,7 +47,7 @@ def random_model(program, folder, shape, type_name):
 
 
 def shown(command):
-    """A command as a reader would type it in the clone."""
+    """A command as typed in the root of the clone."""
     words = []
     for word in map(str, command):
         if word.startswith(str(SHARED)):
@@ -81,5 +81,5 @@ def today():
 
 
 def spread(values):
-    """median (least..most)"""
+    """median (min–max)"""
     return f"{statistics.median(values):.2f} ({min(values):.2f}–{max(values):.2f})"

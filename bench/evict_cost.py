@@ -1,8 +1,8 @@
-"""What evicting costs: a decode step that evicts at a budget of n, against one that holds n tokens and never evicts.
+"""Cost of eviction: a decode step that evicts at a budget of n, against one that holds n tokens and does not evict.
 
-Both sides take turns in one process. The side that never evicts (`full`) starts half a run below n, so that it holds n
-on average; the others have been over their budget for long and evict in every step. Ratios are of the same round, so a
-busy machine slows both.
+Both are interleaved in one process. The side without eviction (`full`) starts half a run below n tokens, so that it holds
+n on average; the others are over their budget and evict at every step. Ratios are of the same round, so load on the
+machine affects both.
 
     make evict-cost                      # all, about 15 minutes
     make evict-cost COST_ARGS='--budgets 256 --batches 1'
@@ -15,7 +15,7 @@ import statistics
 import common
 import parts
 
-METHODS = {  # name: (method, what issue 4 asks)
+METHODS = {  # name: (method, target: max ratio)
     "streaming": ("streaming:budget={n}", 1.01),
     "sparse": ("sparse:budget={n}", None),
     "lazy, 64 at once": ("lazy:budget={n}", None),
@@ -42,26 +42,26 @@ def measure(model, budget, batch, names, options, prefix):
         ratios = [full["samples"][i] / row["samples"][i] for i in range(rounds)]
         out.append({"name": name, "budget": budget, "batch": batch, "full_ms": full["ms_p50"], "ms": row["ms_p50"],
                     "p99": row["ms_p99"], "full_p99": full["ms_p99"], "ratios": ratios, "evicted": row["evicted"],
-                    "median_ratio": row["ms_p50"] / full["ms_p50"], "asked": METHODS[name][1],
+                    "median_ratio": row["ms_p50"] / full["ms_p50"], "target": METHODS[name][1],
                     "evict": row["ms_evict"], "attention": row["ms_attention"], "full_attention": full["ms_attention"]})
     return out, command
 
 
 def page(results, options, command):
-    lines = ["# What evicting costs", "",
-             "TPOT of a decode step that evicts one token in every layer and head, over the same engine holding as many",
-             f"tokens and never evicting. {common.machine()}, {options.threads} threads; {options.model}, f16 cache; commit"
+    lines = ["# Cost of eviction", "",
+             "Time of a decode step (TPOT) that evicts one token in every layer and head, relative to a step of the same engine with",
+             f"the same number of tokens and no eviction. {common.machine()}, {options.threads} threads; {options.model}, f16 cache; commit"
              f" {common.commit()}, {common.today()}.", "",
-             "| method | budget | batch | never evicts, ms | evicts, ms (p99) | ratio of medians | ratio, round by round | asked | attention, evicting: never evicts | evicts |",
+             "| method | budget | batch | no eviction, ms | eviction, ms (p99) | ratio of medians | ratio per round, median (min–max) | target | attention ms, no eviction | attention ms, eviction ms |",
              "|---|---|---|---|---|---|---|---|---|---|"]
     for r in results:
-        asked = "" if r["asked"] is None else f"≤ {r['asked']:.2f}x"
+        target = "" if r["target"] is None else f"≤ {r['target']:.2f}x"
         lines.append(f"| {r['name']} | {r['budget']:,} | {r['batch']} | {r['full_ms']:.2f} | {r['ms']:.2f} ({r['p99']:.2f}) | "
-                     f"**{r['median_ratio']:.3f}x** | {common.spread(r['ratios'])} | {asked} | "
+                     f"**{r['median_ratio']:.3f}x** | {common.spread(r['ratios'])} | {target} | "
                      f"{r['full_attention']:.1f} | {r['attention']:.1f}, {r['evict']:.2f} |")
-    lines += ["", "Ratio of medians: of the median step, over all rounds. Attention, evicting: what of a step (mean, ms) evicting can change; the rest, products with"
-              " the weights, is the same for all, and what it differs by is the machine's noise. Every figure: `make evict-cost` (bench/evict_cost.py"
-              " says what makes it fair), one process for each budget and batch, as in", "", "```", common.shown(command),
+    lines += ["", "Ratio of medians: median step over all rounds. Attention, eviction: the parts of a step (mean) that eviction can change; the rest, the matrix"
+              " products, is the same for all methods, and its differences are noise. Command: `make evict-cost` (bench/evict_cost.py describes the"
+              " method), one process per budget and batch, for example", "", "```", common.shown(command),
               "```", ""]
     return "\n".join(lines)
 
@@ -77,7 +77,7 @@ def main():
     parts.add(parser, "--threads", default=2)
     parts.add(parser, "--prefix")
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE",
-                        help="keep what was measured there, and go on from there: for measuring in pieces")
+                        help="file of samples; a later run continues from it")
     parser.add_argument("--dry", action="store_true", help="print the page, do not write docs/results/evict-cost.md")
     options = parser.parse_args()
     kept = {}  # "batch x budget": [rows, command]

@@ -1,4 +1,4 @@
-"""What the scripts that measure have in common: their arguments, and pages of results that are made part by part."""
+"""Shared by the benchmark scripts: arguments, and result pages with one section per part."""
 import argparse
 import os
 import re
@@ -9,48 +9,48 @@ from common import REPO, RESULTS, Failed, commit, machine, say, today
 ARGUMENTS = {
     "--program": {"default": str(REPO / "build" / "palimpsest")},
     "--threads": {"type": int, "default": os.cpu_count()},
-    "--prefix": {"default": "", "help": "words before every measured command, as in 'chrt -r 1'"},
-    "--folder": {"default": str(REPO / "out"), "help": "where random weights and samples go"},
-    "--add": {"action": "store_true", "help": "add to the samples of the last run: rounds in slices"},
+    "--prefix": {"default": "", "help": "words before every measured command, for example 'chrt -r 1'"},
+    "--folder": {"default": str(REPO / "out"), "help": "folder of random weights and samples"},
+    "--add": {"action": "store_true", "help": "add to the samples of the last run (measure in several runs)"},
 }
 
 
 class Skip(Exception):
-    """What is missing, and how to get it."""
+    """Names what is missing and how to get it."""
 
 
 def parser(doc, parts=()):
-    """Help is the script's own text; `parts` may be named one by one."""
+    """A parser whose help is the script's docstring; `parts`: names that may be selected."""
     parse = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     if parts:
-        parse.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(parts))
+        parse.add_argument("parts", nargs="*", metavar="PART", help="parts to run: " + ", ".join(parts))
     return parse
 
 
 def add(parse, *names, **changes):
-    """Arguments that mean the same everywhere."""
+    """Adds arguments that all scripts share."""
     for name in names:
         parse.add_argument(name, **{**ARGUMENTS[name], **changes})
 
 
 def parsed(parse, parts):
-    """The options; options.parts: those asked for, or all."""
+    """The options; options.parts: the selected parts, or all."""
     options = parse.parse_args()
     unknown = [p for p in options.parts if p not in parts]
     if unknown:
-        parse.error(f"no part {', '.join(unknown)}; there are {', '.join(parts)}")
+        parse.error(f"unknown part {', '.join(unknown)}; parts: {', '.join(parts)}")
     options.parts = options.parts or list(parts)
     return options
 
 
 def machine_part(name):
-    """The part that holds a machine's section, in a page that has one for each."""
+    """Part name of a machine's section, in pages with a section per machine."""
     return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 class Page:
-    """docs/results/<name>.md: one section a part, each replaced when its part runs again; they lie in the order given, others
-    after them."""
+    """docs/results/<name>.md: one section per part, replaced when the part runs again. Sections are in the given order,
+    others follow."""
 
     def __init__(self, name, title, intro, order=()):
         self.path, self.title, self.intro, self.order = RESULTS / f"{name}.md", title, intro, order
@@ -72,7 +72,7 @@ class Page:
 
 
 def work_through(parts, work, faults=()):
-    """work(part) for each; what fails or cannot run is said, the others run. The exit code: 1 if any failed."""
+    """Calls work(part) for each part; failures are printed and do not stop the others. Returns the exit code: 1 if any failed."""
     failed = []
     for part in parts:
         say(part)

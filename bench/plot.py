@@ -1,4 +1,4 @@
-"""Plots as SVG files that are the same for the same figures: panels side by side, lines with a legend."""
+"""Deterministic SVG plots: panels side by side, lines with a legend."""
 import dataclasses
 
 MANY = 5  # lines in a panel
@@ -17,7 +17,7 @@ class Panel:
 
 
 def plot(path, title, panels, columns=2):
-    """Writes the panels; gives the file's name for a link. Without matplotlib: says how to get it."""
+    """Writes the panels; returns the file's name. Without matplotlib: an error that says how to install it."""
     try:
         import matplotlib
     except ImportError as missing:
@@ -54,7 +54,7 @@ def plot(path, title, panels, columns=2):
         axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x:,.0f}"))
         if panel.from_zero:
             axis.set_ylim(bottom=0)
-        if len(panel.series) > MANY:  # beside the lines, which would run through it
+        if len(panel.series) > MANY:  # beside the axes, so that lines do not cross it
             axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
         elif len(panel.series) > 1:
             axis.legend(frameon=False)

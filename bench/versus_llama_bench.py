@@ -3,10 +3,10 @@
 
   make versus [VERSUS_ARGS='--types q4_0 --depths 0,2048 --rounds 2']
 
-Fair: the same GGUF file, the same threads, f16 caches, batches of 512, the weights repacked by both; llama-bench with
-flash attention off and on, and the better of the two for every figure. In a round each side has its turn. Depths:
-llama-bench reads a prompt of that length (once a process, untimed); ours fills its cache with random rows, which is as fast to attend to
-(--check-fill times both). The spread is over all samples of all rounds.
+Both use the same GGUF file, the same number of threads, f16 caches, batches of 512, and repacked weights. llama-bench runs
+with flash attention off and on; the better of the two counts. The programs are interleaved in every round. Depth:
+llama-bench prefills a prompt of that length (once per process, untimed); palimpsest fills its cache with random rows,
+which is equally fast to attend to (--check-fill times both). The spread is over all samples of all rounds.
 """
 import json
 import os
@@ -27,19 +27,19 @@ def arguments():
     parse.add_argument("--shape", default="llama-3.2-1b@vocab=32000")
     parse.add_argument("--types", default="q8_0,q4_0")
     parse.add_argument("--depths", default="0,2048,8192")
-    parse.add_argument("--tokens", type=int, default=32, help="decoded in one sample")
+    parse.add_argument("--tokens", type=int, default=32, help="tokens decoded per sample")
     parse.add_argument("--prompt", type=int, default=512)
-    parse.add_argument("--reps", type=int, default=3, help="samples a round")
+    parse.add_argument("--reps", type=int, default=3, help="samples per round")
     parse.add_argument("--rounds", type=int, default=3)
-    parse.add_argument("--deep", type=int, default=4096, help="from this depth on ...")
-    parse.add_argument("--deep-rounds", type=int, default=1, help="... so many rounds only: llama-bench reads the prompt anew")
+    parse.add_argument("--deep", type=int, default=4096, help="depths from this one on run --deep-rounds rounds")
+    parse.add_argument("--deep-rounds", type=int, default=1, help="rounds of deep tests: llama-bench prefills the prompt each time")
     add(parse, "--threads")
-    parse.add_argument("--models", default=str(REPO / "out"), help="where the files of random weights go")
+    parse.add_argument("--models", default=str(REPO / "out"), help="folder of the files of random weights")
     add(parse, "--prefix")
     parse.add_argument("--pause", type=float, default=0, help="seconds between measurements")
-    parse.add_argument("--check-fill", action="store_true", help="also time ours after a prompt that was really read")
+    parse.add_argument("--check-fill", action="store_true", help="also time palimpsest after a real prefill")
     add(parse, "--add")
-    parse.add_argument("--from-json", help="no measuring: the table of an earlier run's samples")
+    parse.add_argument("--from-json", help="measure nothing: table of an earlier run's samples")
     return parse.parse_args()
 
 
@@ -57,7 +57,7 @@ class Versus:
     def llama(self, path, type_name, test, depth, flash):
         o = self.options
         size = ["-p", o.prompt, "-n", 0] if test == "prefill" else ["-p", 0, "-n", o.tokens]
-        # The prompt before a decode is not timed; small batches read it faster when flash attention is off.
+        # The prefill before a decode is not timed; it is faster with small batches when flash attention is off.
         batch = ["-ub", 512 if test == "prefill" else 128]
         command = [o.llama_bench, "-m", path, *size, "-d", depth, "-r", o.reps, *batch, "-t", o.threads, "-fa", flash,
                    "-ctk", "f16", "-ctv", "f16", "-o", "json"]
@@ -94,14 +94,14 @@ class Versus:
                     self.keep()
 
     def keep(self):
-        """What was measured so far outlives an interruption: --from-json makes its table, --add goes on from it."""
+        """Saves the samples so far: --from-json makes their table, --add continues from them."""
         with open(self.raw, "w") as file:
             json.dump({"samples": list(self.samples.items()), "limits": list(self.limits.items()), "machine": machine(),
                        "note": self.note}, file)
 
 
 def table(samples, limits):
-    lines = ["| weights | test | llama.cpp, flash off | flash on | palimpsest | ratio to the better | asked | limit |",
+    lines = ["| weights | test | llama.cpp, flash off | flash on | palimpsest | ratio to the better | target | limit |",
              "|---|---|---|---|---|---|---|---|"]
     missed = []
     for type_name, test, depth in dict.fromkeys(key[:3] for key in samples):
@@ -109,30 +109,30 @@ def table(samples, limits):
         off, on, ours = side("llama.cpp, flash attention off"), side("llama.cpp, flash attention on"), side("palimpsest")
         better = max(statistics.median(v) for v in (off, on) if v)
         ratio = statistics.median(ours) / better
-        asked = TARGET.get((test, depth))
+        target = TARGET.get((test, depth))
         limit = limits.get((type_name, depth)) if test == "decode" else None
         lines.append(f"| {type_name.upper()} | {test}, depth {depth:,} | {spread(off) if off else '–'} | "
                      f"{spread(on) if on else '–'} | {spread(ours)} | **{ratio:.2f}x** | "
-                     f"{f'{asked:.2f}x' if asked else ''} | {f'{limit:.1f}' if limit else ''} |")
-        if asked and ratio < asked:
-            missed.append(f"{type_name.upper()} {test} at depth {depth:,}: {ratio:.2f}x, {asked:.2f}x was asked")
+                     f"{f'{target:.2f}x' if target else ''} | {f'{limit:.1f}' if limit else ''} |")
+        if target and ratio < target:
+            missed.append(f"{type_name.upper()} {test} at depth {depth:,}: {ratio:.2f}x, target {target:.2f}x")
         read = side("palimpsest, prompt read")
         if read:
-            lines.append(f"| {type_name.upper()} | {test}, depth {depth:,}, prompt really read | | | {spread(read)} | "
+            lines.append(f"| {type_name.upper()} | {test}, depth {depth:,}, after a real prefill | | | {spread(read)} | "
                          f"{statistics.median(read) / statistics.median(ours):.3f}x of random rows | | |")
     return lines, missed
 
 
 def write(samples, limits, name, note):
-    """The machine's section; other machines' stay."""
+    """Writes the section of this machine; other sections are unchanged."""
     lines, missed = table(samples, limits)
     sizes = [len(values) for values in samples.values()]
-    page = Page("versus-llama-bench", "Against llama.cpp's llama-bench",
-                "Made by `make versus`, a section for each kind of machine; bench/versus_llama_bench.py says what makes it fair. Tokens a second, "
-                "median (least–most) over all samples. limit: the weights and the cache read once a token at the read bandwidth measured in the "
-                "same run.")
-    lines += ["", "Asked for and missed: " + ("; ".join(missed) + "." if missed else "nothing."), ""]
-    page.put(machine_part(name), name, lines, foot=f"*{min(sizes)} to {max(sizes)} samples a cell. {note}*")
+    page = Page("versus-llama-bench", "Decode and prefill against llama-bench",
+                "Generated by `make versus`, one section per machine; bench/versus_llama_bench.py describes the method. Tokens per second, "
+                "median (min–max) over all samples. Limit: the weights and the cache are read once per token at the read bandwidth measured in "
+                "the same run; this bandwidth varies, so a result can exceed the limit.")
+    lines += ["", "Targets missed: " + ("; ".join(missed) + "." if missed else "none."), ""]
+    page.put(machine_part(name), name, lines, foot=f"*{min(sizes)} to {max(sizes)} samples per cell. {note}*")
     print("\n".join(lines))
 
 
@@ -152,11 +152,11 @@ def main():
         _, out, err = run([options.llama_bench, "--version"], check=False)
         version = next((line for line in (out + err).splitlines() if "version" in line), "version unknown").strip()
         versus.note = (f"llama.cpp {version}; {machine()}, {options.threads} threads; {options.shape}, f16 cache; "
-                       f"{options.tokens} tokens decoded, {options.prompt} read, {options.reps} samples a turn; "
+                       f"{options.tokens} tokens decoded, {options.prompt} prefilled, {options.reps} samples per run; "
                        f"palimpsest {commit()}; {today()}.")
         versus.measure()
     except FileNotFoundError as error:
-        sys.exit(f"versus: {error.filename}: not found; go through `make versus`, whose environment has it")
+        sys.exit(f"versus: {error.filename}: not found; run `make versus`, whose environment has it")
     except Failed as error:
         sys.exit(f"versus: {error}")
     write(versus.samples, versus.limits, machine(), versus.note)

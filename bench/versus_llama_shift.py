@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What evicting costs, here and in llama.cpp: the same GGUF file, 1,024 tokens kept, one process, step by step in turn.
+"""Cost of eviction here and in llama.cpp's context shift: the same GGUF file, 1,024 tokens kept, one process, interleaved steps.
 
   make versus-shift [VERSUS_ARGS='--models q4_0 --cells 2048 --rounds 1']
-  make versus-shift VERSUS_ARGS='--add'       one round more on top of the last run's: slices for a shared machine
+  make versus-shift VERSUS_ARGS='--add'       adds a round to the samples of the last run
 
-build/shift_bench does a round (its first lines say what each mode is); this repeats it, pools the gaps of all rounds and
-writes docs/results/versus-llama-shift.md.
+build/shift_bench measures one round (its first lines describe the modes). This script repeats it, pools the times of all
+rounds and writes docs/results/versus-llama-shift.md.
 """
 import json
 import os
@@ -16,13 +16,13 @@ from common import REPO, Failed, commit, machine, random_model, run, say, today
 from parts import Page, add, machine_part, parser
 
 MODES = {
-    "never": "never evicts",
-    "remove": "removes the oldest",
-    "shift": "removes and shifts",
-    "shift-64": "64 at once every 64",
-    "streaming": "evicts, places in the cache",
-    "original": "evicts, places in the text",
-    "lazy": "64 at once every 64",
+    "never": "no eviction",
+    "remove": "remove the oldest",
+    "shift": "remove and shift",
+    "shift-64": "shift by 64 every 64 steps",
+    "streaming": "evict, cache positions",
+    "original": "evict, original positions",
+    "lazy": "evict 64 every 64 steps",
 }
 FASTER, PAYS = 1.15, 1.01
 
@@ -35,12 +35,12 @@ def arguments():
     parse.add_argument("--models", default="q4_0,q8_0,default", help="types of random weights in that shape; default: the model that comes with the program")
     parse.add_argument("--cells", default="2048,8192", help="n_ctx of llama.cpp's contexts")
     parse.add_argument("--kept", type=int, default=1024)
-    parse.add_argument("--steps", type=int, default=192, help="in a round; 64 or more, or nothing is evicted in bunches")
+    parse.add_argument("--steps", type=int, default=192, help="steps per round; at least 64, or the batched modes evict nothing")
     parse.add_argument("--rounds", type=int, default=1)
-    add(parse, "--threads", help="1 for the default model, whatever is given")
+    add(parse, "--threads", help="the default model always uses 1")
     add(parse, "--folder", "--prefix")
     add(parse, "--add", help="add to the samples of the last run")
-    parse.add_argument("--from-json", action="store_true", help="no measuring: the table of the last run's samples")
+    parse.add_argument("--from-json", action="store_true", help="measure nothing: table of the last run's samples")
     return parse.parse_args()
 
 
@@ -48,7 +48,7 @@ def p99(values):
     return sorted(values)[int(0.99 * (len(values) - 1))]
 
 
-def centre(values):
+def median_and_error(values):
     """The median and half its 95% interval, by order statistics."""
     ordered, n = sorted(values), len(values)
     half = int(0.98 * n ** 0.5) + 1
@@ -57,7 +57,7 @@ def centre(values):
 
 
 class Group:
-    """One model at one n_ctx: gaps in ms by (engine, mode)."""
+    """One model at one n_ctx: step times in ms by (engine, mode)."""
 
     def __init__(self, name, cells, gaps):
         self.name, self.cells, self.gaps = name, cells, gaps
@@ -67,11 +67,11 @@ class Group:
         self.best = min(peers, key=peers.get)
 
     def cost(self, key):
-        """What a step pays for evicting: against the same engine that never does."""
-        return centre([a - b for a, b in zip(self.gaps[key], self.gaps[key[0], "never"])])
+        """Cost of eviction per step, against the same engine without eviction."""
+        return median_and_error([a - b for a, b in zip(self.gaps[key], self.gaps[key[0], "never"])])
 
-    def pays(self, mode):
-        return centre([a / b for a, b in zip(self.gaps["palimpsest", mode], self.gaps["palimpsest", "never"])])
+    def ratio(self, mode):
+        return median_and_error([a / b for a, b in zip(self.gaps["palimpsest", mode], self.gaps["palimpsest", "never"])])
 
     def times(self, key):
         return self.p50[self.best] / self.p50[key]
@@ -79,8 +79,8 @@ class Group:
     def lines(self):
         steps = len(next(iter(self.gaps.values())))
         text = [f"### {self.name}, n_ctx {self.cells:,}", "",
-                f"{steps} steps of each. Best of llama.cpp: {self.best[0]}, {MODES[self.best[1]]}.", "",
-                "| engine | with its tokens it | tokens/s | p50 ms | p99 ms | evicting costs, ms | times llama.cpp's best |",
+                f"{steps} steps of each mode. Fastest mode of llama.cpp: {self.best[0]}, {MODES[self.best[1]]}.", "",
+                "| engine | mode | tokens/s | p50 ms | p99 ms | cost of eviction, ms | speed relative to llama.cpp's fastest mode |",
                 "|---|---|---|---|---|---|---|"]
         for key, ms in self.gaps.items():
             cost = "" if key[1] == "never" else "{:+.2f} ± {:.2f}".format(*self.cost(key))
@@ -90,27 +90,27 @@ class Group:
 
 
 def write(options, kept, where, note):
-    """The machine's section; other machines' stay."""
+    """Writes the section of this machine; other sections are unchanged."""
     groups = [Group(name, cells, {tuple(key): ms for key, ms in gaps}) for name, cells, gaps in sorted(kept, key=lambda k: (k[0], k[1]))]
     shift = [(g, g.cost((engine, "shift"))[0]) for g in groups for engine in ("llama.cpp", "llama.cpp, flash attention")]
     large = [cost for g, cost in shift if "random" in g.name]
     modes = ("streaming", "original")
-    pays = {(g, mode): g.pays(mode) for g in groups for mode in modes}
+    ratio_of = {(g, mode): g.ratio(mode) for g in groups for mode in modes}
     times = {(g, mode): g.times(("palimpsest", mode)) for g in groups for mode in modes}
-    listed = lambda found, show: "; ".join(f"{g.name} at {g.cells:,}, {MODES[mode]}: {show(value)}" for (g, mode), value in found) or "nothing"
-    ratios = [ratio for ratio, _ in pays.values()]
-    page = Page("versus-llama-shift", "Evicting, against llama.cpp's context shift",
-                "Made by `make versus-shift`, a section for each kind of machine. `never evicts` is the same engine holding as many: its newest "
-                "token is taken back, untimed, after each step. Evicting's cost is the median of the differences to that, step by step, with its "
-                "95% interval. tokens/s: from the mean. Times: from the medians, which do not see what llama.cpp pays when it shifts 64 at once.")
-    text = [f"{options.kept:,} tokens are attended to in every step, the newest included; the first 4 never leave.", "",
-            f"- A step of ours that evicts takes {min(ratios):.3f} to {max(ratios):.3f} times one that does not (asked: nothing measurable, at most "
-            f"{PAYS:.2f}). Above it, with the 95% interval: {listed([i for i in pays.items() if i[1][0] > PAYS], '{0[0]:.3f} ± {0[1]:.3f}'.format)}.",
-            *([f"- llama.cpp's shift costs {min(large):+.1f} to {max(large):+.1f} ms a token in the {options.shape} shape (+22 to +86 were seen on "
+    listed = lambda found, show: "; ".join(f"{g.name} at {g.cells:,}, {MODES[mode]}: {show(value)}" for (g, mode), value in found) or "none"
+    ratios = [ratio for ratio, _ in ratio_of.values()]
+    page = Page("versus-llama-shift", "Eviction against llama.cpp's context shift",
+                "Generated by `make versus-shift`, one section per machine. `no eviction`: the same engine with the same number of tokens; its newest "
+                "token is removed, untimed, after each step. Cost of eviction: median of the differences to `no eviction`, step by step, with a "
+                "95% interval. tokens/s: from the mean. Relative speed: from the medians, which exclude llama.cpp's shifts by 64.")
+    text = [f"Every step attends to {options.kept:,} tokens, the newest included; the first 4 are protected.", "",
+            f"- A step of palimpsest with eviction takes {min(ratios):.3f} to {max(ratios):.3f} times a step without (target: at most "
+            f"{PAYS:.2f}). Above the target, with the 95% interval: {listed([i for i in ratio_of.items() if i[1][0] > PAYS], '{0[0]:.3f} ± {0[1]:.3f}'.format)}.",
+            *([f"- llama.cpp's shift costs {min(large):+.1f} to {max(large):+.1f} ms per token in the {options.shape} shape (+22 to +86 on "
                "another machine)."] if large else []),
-            f"- Ours decodes {min(times.values()):.2f} to {max(times.values()):.2f} times as fast as the best of llama.cpp's modes with as many "
-            f"tokens (asked: {FASTER:.2f}). Below it: {listed([i for i in times.items() if i[1] < FASTER], '{:.2f}'.format)}.",
-            "- With the full cache: [versus-llama-bench.md](versus-llama-bench.md).", "",
+            f"- palimpsest decodes {min(times.values()):.2f} to {max(times.values()):.2f} times as fast as llama.cpp's fastest mode with the same number of "
+            f"tokens (target: {FASTER:.2f}). Below the target: {listed([i for i in times.items() if i[1] < FASTER], '{:.2f}'.format)}.",
+            "- Comparison with a full cache: [versus-llama-bench.md](versus-llama-bench.md).", "",
             *[line for g in groups for line in g.lines()]]
     page.put(machine_part(where), where, text, foot=f"*{note}*")
     print("\n".join(text))

@@ -1,5 +1,5 @@
-"""EMS: its table 3 (under one cap on the cache's memory, the batch that fits and its throughput), what attention over merged
-tokens costs, what its global score does, and what merging costs a step."""
+"""EMS: table 3 (max batch and throughput under a memory limit), cost of attention over merged tokens, cost of the global score,
+and cost of merging per step."""
 from engine import LLAMA_7B_ONE
 from equip_kernels import bench
 from report import median, ratios, span, table, times, verdict
@@ -17,17 +17,17 @@ def seconds_of_steps(depths, step_ms):
 
 
 def table_3(o):
-    """Table 3: one cap on memory, the batch that fits"""
+    """Table 3: throughput under a memory limit"""
     rounds = o.effort.pick(1, 3)
     hyper_row = 32 * 2 * 128 * 2  # KV heads x (key, value) x dimensions x f16, of the one layer
     cap = (READ + WRITTEN) * hyper_row / 2**20  # one sequence with a full cache, to the last token
     common = {"page_size": PAGE, "chunk": CHUNK}
-    # Who gets in: the scheduler, under the cap; the prompt is longer than what the budget and a chunk hold.
+    # Max batch: what the scheduler admits under the limit; the prompt is longer than budget + chunk.
     let_in = o.engine.serve(LLAMA_7B_ONE, METHODS, 64, 384, 4, cap, **common)
     batch = {"full cache": 1, **{label: row["running_peak"] // 4 * 4 for label, row in let_in.items()}}
     steps, reading = {label: [] for label in batch}, {label: [] for label in batch}
     attention = {}
-    for _ in range(rounds):  # the sides by turns
+    for _ in range(rounds):  # interleaved
         full = o.engine.decode(LLAMA_7B_ONE, {"full": "full"}, DEPTHS, tokens=8, reps=1, page_size=PAGE)
         command = o.engine.command
         steps["full cache"].append([full["full", d].step_ms[0] for d in DEPTHS])
@@ -53,23 +53,23 @@ def table_3(o):
                - attention[label] for label in batch}
     one, many = weights["full cache"], weights["streaming"]
     free = (one + attention["full cache"]) / ((one + attention["streaming"]) / batch["streaming"])
-    return [f"Llama-2-7B's shape with 1 of 32 layers and its share of the vocabulary, random Q4_0 weights, f16 cache, 2 cores; {READ:,} + {WRITTEN:,} tokens as in "
-            f"the paper. The cap: {cap:.0f} MiB of keys and values, one sequence with a full cache (the paper's two GPUs hold no second one "
-            f"either); a budget of {BUDGET}. How many fit beside one another is what the scheduler let in under that cap, with prompts in chunks of {CHUNK} "
-            f"(a chunk comes on top of the budget) in pages of {PAGE}, rounded down to the fours in which the matrix kernels take rows. Not every token was generated: the full cache's steps are measured at "
-            f"{', '.join(f'{d:,}' for d in DEPTHS)} tokens and interpolated; with a budget all steps are alike. Prompts are measured whole, one after the other.", "",
-            verdict("Streaming over the full cache, prompts included", median(ratio["streaming"]), PAPER["ratio"]),
-            verdict("Streaming over the full cache, prompts excluded", median(bare["streaming"]), PAPER["ratio"]),
-            verdict("H2O over the full cache, prompts excluded", median(bare["h2o"]), PAPER["ratio"]), "",
-            *table(["cache", "batch under the cap", "a step, ms", "of it attention", "a token, ms", "tokens written a second, prompts included", "over full",
-                    "prompts excluded"], lines),
+    return [f"Shape of Llama-2-7B with 1 of 32 layers and its share of the vocabulary, random Q4_0 weights, f16 cache, 2 cores; {READ:,} prompt + {WRITTEN:,} generated tokens as in "
+            f"the paper. Memory limit: {cap:.0f} MiB of keys and values, one sequence with a full cache (the paper's two GPUs also hold only one); "
+            f"budget {BUDGET}. Batch: the number of sequences that the scheduler admits under this limit, with prefill chunks of {CHUNK} tokens "
+            f"(in addition to the budget) and pages of {PAGE} slots, rounded down to a multiple of 4, the row tile of the matrix kernels. Steps of the full cache are measured at "
+            f"{', '.join(f'{d:,}' for d in DEPTHS)} tokens and interpolated; with a budget all steps cost the same. Prompts are measured completely, one after another.", "",
+            verdict("Streaming relative to the full cache, prefill included", median(ratio["streaming"]), PAPER["ratio"]),
+            verdict("Streaming relative to the full cache, decode only", median(bare["streaming"]), PAPER["ratio"]),
+            verdict("H2O relative to the full cache, decode only", median(bare["h2o"]), PAPER["ratio"]), "",
+            *table(["cache", "max batch", "step, ms", "attention, ms", "ms per token", "output tok/s, prefill included", "relative to full",
+                    "relative to full, decode only"], lines),
             f"The paper: {PAPER['tokens/s, full']} tokens/s with one full cache, {PAPER['tokens/s, EMS']} with EMS and {PAPER['batch']} sequences: {PAPER['ratio']}x. "
-            "Its full cache takes 111 ms a token at 128 + 4,096 and 234 ms at 4,096 + 8,192, far more than its cards need to read it: as a cache does that is "
-            "copied in every step. Ours appends in place, so the side to beat is faster.", "",
-            f"What bounds ours: the weights' part of a step is {one:.1f} ms for one sequence and {many:.1f} ms for {batch['streaming']}: {many / one:.1f} times as much, because two "
-            f"cores are bound by arithmetic there. On a machine where the weights' part costs the same for all (read once, as on a GPU), the same attention "
-            f"would give {free:.0f}x. Eviction itself gives {batch['streaming']} times the batch and 1/{attention['full cache'] / attention['streaming'] * batch['streaming']:.0f} of the "
-            "attention for each token.", ""], command
+            "Its full cache takes 111 ms per token at 128 + 4,096 and 234 ms at 4,096 + 8,192 tokens, much more than the time to read it; this is consistent with a cache that is "
+            "copied at every step. Our full cache appends in place, so our baseline is faster.", "",
+            f"Limit of the ratio: the matrix products of a step take {one:.1f} ms for one sequence and {many:.1f} ms for {batch['streaming']}, {many / one:.1f} times as much, because two "
+            f"cores are limited by arithmetic. If the matrix products took the same time for any batch (limited by reading the weights, as on a GPU), the ratio "
+            f"would be {free:.0f}x. Eviction gives {batch['streaming']} times the batch and 1/{attention['full cache'] / attention['streaming'] * batch['streaming']:.0f} of the "
+            "attention time per token.", ""], command
 
 
 def whole_of_one(steps, reading):
@@ -77,7 +77,7 @@ def whole_of_one(steps, reading):
 
 
 def micro(o, filter, repetitions):
-    """Rows of attention_bench: their arguments by name, and their counters."""
+    """Rows of attention_bench: arguments by name, and counters."""
     got, command = bench(o, "attention_bench", f"--benchmark_filter={filter}", "--benchmark_format=json",
                          f"--benchmark_min_time={o.effort.pick('0.3s', '1s')}", f"--benchmark_repetitions={repetitions}")
     rows = {}
@@ -92,47 +92,47 @@ def micro(o, filter, repetitions):
 def merged(o):
     """Attention over merged tokens"""
     rows, command = micro(o, "^Merged", o.effort.pick(1, 3))
-    lines = [[f"{k['slots']:,}", f"{4 * k['slots']:,}", k["dims"], k["group"], "all alike" if k["skew"] == 1 else "a few large", "yes" if k["weights"] else "no",
-              "own" if k["own_places"] else "centre's", times([r["of_plain"] for r in runs]), times([r["expanded_of_plain"] for r in runs])]
+    lines = [[f"{k['slots']:,}", f"{4 * k['slots']:,}", k["dims"], k["group"], "equal" if k["skew"] == 1 else "skewed", "yes" if k["weights"] else "no",
+              "own" if k["own_places"] else "representative's", times([r["of_plain"] for r in runs]), times([r["expanded_of_plain"] for r in runs])]
              for k, runs in rows]
-    asked = [r["of_plain"] for k, runs in rows if not k["own_places"] and k["dims"] == 128 and k["group"] == 1 for r in runs]
-    return ["A decode step over B slots with 3 B tokens merged into them (gamma = 4), beside one over B plain tokens, and beside one over 4 B: what expanding "
-            "costs at the least, without the copies that it makes. f16, one thread, 8 KV heads, random classes. Weights: whether each token's attention is handed out, as "
-            "EMS asks for it.", "",
-            *table(["slots", "tokens", "dimensions", "group", "classes", "weights", "places", "over B plain tokens", "4 B plain tokens over B"], lines),
-            f"The paper's shape (128 dimensions, no groups), places of the centre: **{median(asked):.2f}x** (asked: at most 1.3x): "
-            f"{'yes' if median(asked) <= 1.3 else '**no**'}.", ""], command
+    paper_shape = [r["of_plain"] for k, runs in rows if not k["own_places"] and k["dims"] == 128 and k["group"] == 1 for r in runs]
+    return ["Attention of a decode step over B slots with 3 B tokens merged into them (gamma = 4), relative to B tokens without merging; and of 4 B tokens relative to B, the min "
+            "cost of an expanded cache (without its copies). f16, one thread, 8 KV heads, random clusters. Weights: whether the attention weight of each token is returned, as "
+            "EMS requires.", "",
+            *table(["slots", "tokens", "dimensions", "group", "cluster sizes", "weights", "positions", "relative to B tokens", "4 B tokens relative to B"], lines),
+            f"The paper's shape (128 dimensions, no groups), positions of the representative: **{median(paper_shape):.2f}x** (target: at most 1.3x): "
+            f"{'yes' if median(paper_shape) <= 1.3 else '**no**'}.", ""], command
 
 
 def global_score(o):
-    """The global score of a prompt of 4,096 tokens"""
+    """Global score of a prompt of 4,096 tokens"""
     rows, command = micro(o, "^ColumnSums", o.effort.pick(1, 3))
     lines = [[k["threads"], "global and local (last 32)" if k["late"] else "global", f"{100 * median([r['columns_cost'] for r in runs]):.0f}%",
               f"{median([r['three_step_cost'] for r in runs]):.1f}x", times([r["three_step_over_ours"] for r in runs])] for k, runs in rows]
-    least = min(median([r["three_step_over_ours"] for r in runs]) for _, runs in rows)
-    return ["What the sums over queries add to one layer's attention (llama-3.2-1b's shape), and the three-step form: scores as a matrix, softmax, sum of columns "
-            "(ggml's product and softmax).", "",
-            *table(["threads", "score", "ours, of attention", "three steps, of attention", "three steps over ours"], lines),
-            verdict("Three steps over ours", least, 13), ""], command
+    smallest = min(median([r["three_step_over_ours"] for r in runs]) for _, runs in rows)
+    return ["Time that the sums over queries add to one layer's attention (shape of llama-3.2-1b), fused in our kernel and in three steps: score matrix, softmax, sum of columns "
+            "(ggml's matrix product and softmax).", "",
+            *table(["threads", "score", "ours, relative to attention", "three steps, relative to attention", "three steps relative to ours"], lines),
+            verdict("Three steps relative to ours, min", smallest, 13), ""], command
 
 
 def upkeep(o):
-    """What merging costs a step"""
+    """Cost of merging per step"""
     shape, held = "llama-3.2-1b@layers=4@vocab=8000@type=q4_0", 1024
-    methods = {"full cache, of as many tokens": "full", "streaming": f"streaming:budget={held}", "h2o": f"h2o:budget={held}",
-               "global-local": f"global-local:budget={held}", "global-local, 32 at once": f"global-local:budget={held},every=32",
-               "ems": f"ems:budget={held},tau=0", "ems, 32 at once": f"ems:budget={held},tau=0,every=32"}
+    methods = {"full cache, same number of tokens": "full", "streaming": f"streaming:budget={held}", "h2o": f"h2o:budget={held}",
+               "global-local": f"global-local:budget={held}", "global-local, every=32": f"global-local:budget={held},every=32",
+               "ems": f"ems:budget={held},tau=0", "ems, every=32": f"ems:budget={held},tau=0,every=32"}
     tokens = o.effort.pick(32, 64)
     filled = 4 * held + 64
     rows = o.engine.decode(shape, methods, [held - tokens // 2, filled], tokens=tokens, reps=o.effort.pick(2, 3), fill="prompt")
-    base = rows["full cache, of as many tokens", held - tokens // 2]
+    base = rows["full cache, same number of tokens", held - tokens // 2]
     lines = []
     for label in methods:
         row = base if label.startswith("full") else rows[label, filled]
-        lines.append([label, f"{held:,}" if not label.startswith("ems") else f"{held:,}, and {3 * held:,} merged", span(row.step_ms), times(ratios(row.step_ms, base.step_ms)),
+        lines.append([label, f"{held:,}" if not label.startswith("ems") else f"{held:,} + {3 * held:,} merged", span(row.step_ms), times(ratios(row.step_ms, base.step_ms)),
                       f"{row['ms_attention']:.2f}", f"{row['ms_evict']:.2f}"])
-    return [f"llama-3.2-1b's shape with 4 of 16 layers, random Q4_0 weights, f16 cache, one sequence, a prompt of {filled:,} tokens read before; a token leaves every head in every "
-            "step, or 32 in every 32nd. tau = 0: each joins the one most like it, so that there are always as many merged tokens as gamma allows (4); random keys and values "
-            "are the worst case, for nothing tells early which is most alike. With every=32 nearly all of it is shared by 32 steps: scores, order, places.", "",
-            *table(["method", "tokens", "a step, ms", "over the full cache", "of it attention, ms", "of it evicting and merging, ms"], lines)], o.engine.command
+    return [f"Shape of llama-3.2-1b with 4 of 16 layers, random Q4_0 weights, f16 cache, one sequence after a prompt of {filled:,} tokens. Every head evicts one token per "
+            "step, or 32 tokens every 32 steps (every=32). tau = 0: each evicted token is merged into the most similar one, so the table of merged tokens is full (gamma = 4). Random keys and "
+            "values are the worst case of the similarity search. With every=32, scoring, sorting and the row layout are shared by 32 steps.", "",
+            *table(["method", "tokens", "step, ms", "relative to the full cache", "attention, ms", "eviction and merging, ms"], lines)], o.engine.command
 

@@ -1,4 +1,4 @@
-"""`palimpsest bench decode`: several methods in interleaved rounds of one process, on random weights of a real shape."""
+"""`palimpsest bench decode`: several methods in interleaved rounds of one process, on random weights in the shape of a real model."""
 import collections
 import hashlib
 import json
@@ -9,7 +9,7 @@ from report import ratios
 
 from common import REPO, run, shown
 
-# Methods as the papers have them, and ours. `rerotate=recompute`: all kept keys are rotated anew in every step.
+# Methods as in the papers, and ours. `rerotate=recompute`: all kept keys are rotated again at every step.
 STREAMING = "streaming:budget={n}"
 STREAMING_PAPER = "streaming:budget={n},mechanism=shift,rerotate=recompute"
 H2O = "h2o:budget={n},positions=cache"
@@ -17,7 +17,7 @@ H2O_PAPER = "h2o:budget={n},positions=cache,mechanism=gather,rerotate=recompute"
 
 
 class Row(dict):
-    """One method at one depth, as `bench decode --json` gives it."""
+    """One method at one depth, as printed by `bench decode --json`."""
 
     @property
     def step_ms(self):
@@ -28,7 +28,7 @@ class Engine:
     def __init__(self, program, threads, effort, prefix="", keep=None):
         self.program, self.threads, self.effort, self.prefix, self.keep = program, threads, effort, prefix, keep
         self.times_run = collections.Counter()
-        self.command = ""  # the last one, as a reader would type it
+        self.command = ""  # the last command, as typed in the clone
 
     def words(self, test, shape, methods, threads=None, **flags):
         """Flags that are None are left out; page_size=16 is --page-size 16."""
@@ -41,7 +41,7 @@ class Engine:
         return words
 
     def rows(self, words):
-        """What the command prints; a command that a broken-off run has measured already is not run again."""
+        """The command's output. With --keep, a command that an interrupted run has measured is not run again."""
         self.command = shown(words)
         if not self.keep:
             return json.loads(run(words, prefix=self.prefix)[1])
@@ -63,24 +63,24 @@ class Engine:
         return {key: Row(row) for key, row in zip(keys, rows, strict=True)}
 
     def prefill(self, shape, methods, tokens, reps=None, **more):
-        """{label: row}: one prompt, read by each."""
+        """{label: row}: prefill of one prompt by each method."""
         words = self.words("prefill", shape, methods.values(), tokens=tokens, reps=reps or self.effort.rounds, **more)
         return dict(zip(methods, self.rows(words), strict=True))
 
     def serve(self, shape, methods, requests, read, written, pool_mib, reps=1, **more):
-        """{label: row}: requests that arrive at once, under one pool of pages."""
+        """{label: row}: simultaneous requests with one page pool."""
         words = self.words("serve", shape, methods.values(), num_prompts=requests, random_input_len=read, random_output_len=written,
                            cache_memory=pool_mib, reps=reps, **more)
         return dict(zip(methods, self.rows(words), strict=True))
 
     def pair(self, shape, ours, theirs, depth, batch, **more):
-        """Ratios theirs / ours of the time of a step, round by round."""
+        """Ratios theirs / ours of the step time, per round."""
         rows = self.decode(shape, {"ours": ours, "theirs": theirs}, [depth], batch, **more)
         return ratios(rows["theirs", depth].step_ms, rows["ours", depth].step_ms)
 
 
 class Effort:
-    """How much is measured: the full form takes up to 25 minutes on 2 cores, the quick one a few."""
+    """Amount of measurement: full takes up to 25 minutes on 2 cores, quick a few minutes."""
 
     def __init__(self, quick):
         self.quick = quick
@@ -92,7 +92,7 @@ class Effort:
 
 
 def scaled(name, layers, full_layers, vocabulary, weights="q4_0"):
-    """The share of the output matrix stays what it is in the whole model: the vocabulary shrinks with the layers."""
+    """A shape with fewer layers. The vocabulary is scaled too, so that the output matrix keeps its share of the time."""
     return f"{name}@layers={layers}@vocab={max(512, vocabulary * layers // full_layers // 64 * 64)}@type={weights}"
 
 

@@ -1,4 +1,4 @@
-"""EQUIP's tables 5 and 6: the cache's update alone, and rotation at ranks without order."""
+"""Tables 5 and 6 of EQUIP: the cache update alone, and rotation at unordered ranks."""
 import json
 
 from report import bar_plot, geometric_mean, median, ratios, span, table, times, verdict
@@ -6,7 +6,7 @@ from report import bar_plot, geometric_mean, median, ratios, span, table, times,
 from common import REPO, run, shown
 from parts import Skip
 
-# Speed-ups on the paper's CPU (60 cores, Sapphire Rapids): batch, heads, head size -> over H2O, over StreamingLLM.
+# Speed-ups on the paper's CPU (60 cores, Sapphire Rapids): batch, heads, head size -> relative to H2O, to StreamingLLM.
 TABLE_5 = {(1, 64, 64): (11.62, 26.54), (1, 64, 128): (27.32, 36.04), (1, 128, 64): (19.36, 27.65), (8, 64, 64): (35.73, 47.94),
            (8, 64, 128): (38.12, 46.67), (8, 128, 64): (39.90, 45.04), (32, 64, 64): (39.75, 50.58), (32, 64, 128): (31.43, 47.34)}
 
@@ -29,21 +29,21 @@ def rows_of(keys):
     return ",".join("x".join(map(str, key)) for key in keys)
 
 
-# Rows moved a head for one tensor of n = 1,024 with 64 victims. A write also reads its line first, unless the whole
-# line is written past the caches; fresh pages are written once more by the system, with zeros.
+# Rows moved per head for one tensor of n = 1,024 with 64 evictions. A write also reads its cache line first, unless the
+# whole line is written with non-temporal stores; the system writes new pages once more, with zeros.
 N, OUT = 1024, 64
 KEPT = N - OUT
 BOUNDS = {
-    "evict then append, fresh": KEPT * 3 + KEPT + N * 2 + (KEPT + N) + OUT,
+    "evict then append, new memory": KEPT * 3 + KEPT + N * 2 + (KEPT + N) + OUT,
     "evict then append": KEPT * 3 + KEPT + N * 2 + OUT,
-    "at once": KEPT + N * 2 + OUT,
-    "at once, past the caches": KEPT + N + OUT,
+    "one copy": KEPT + N * 2 + OUT,
+    "one copy, non-temporal stores": KEPT + N + OUT,
     "in place": OUT * 3,
 }
 
 
 def table_5(o):
-    """Table 5: the update of the cache alone, 64 evictions of 1,024"""
+    """Table 5: cache update alone, 64 evictions of 1,024 tokens"""
     rounds, ms = o.effort.pick(2, 3), o.effort.pick(10, 40)
     keys = o.effort.pick([(1, 64, 64), (1, 64, 128), (8, 64, 64)], list(TABLE_5))
     lines, groups, command, worst = [], {}, "", {"shift": [], "gather": []}
@@ -59,46 +59,46 @@ def table_5(o):
             ring, scattered = s["in place, oldest"], s["in place, scattered"]
             shift = ratios(s["shift, evict then append, fresh"], ring)
             gather = ratios(s["gather, evict then append, fresh"], scattered)
-            least_shift = ratios(list(map(min, s["shift, at once, second buffer"], s["shift, at once, second buffer, streamed"],
+            best_shift = ratios(list(map(min, s["shift, at once, second buffer"], s["shift, at once, second buffer, streamed"],
                                           s["shift inside the buffer"])), ring)
-            least_gather = ratios(list(map(min, s["gather, at once, second buffer"],
+            best_gather = ratios(list(map(min, s["gather, at once, second buffer"],
                                            s["gather, at once, second buffer, streamed"])), scattered)
             paper = TABLE_5[key]
             rows.append([*key, f"{1e6 * median(ring):,.0f}", f"{1e6 * median(s['shift, evict then append, fresh']):,.0f}", times(shift),
-                         times(least_shift), f"{paper[1]:.2f}x", f"{1e6 * median(scattered):,.0f}",
-                         f"{1e6 * median(s['gather, evict then append, fresh']):,.0f}", times(gather), times(least_gather),
+                         times(best_shift), f"{paper[1]:.2f}x", f"{1e6 * median(scattered):,.0f}",
+                         f"{1e6 * median(s['gather, evict then append, fresh']):,.0f}", times(gather), times(best_gather),
                          f"{paper[0]:.2f}x", times(ratios(s["gather, evict then append, fresh"], ring))])
             if kind == "f32" and threads == o.threads:
-                groups["x".join(map(str, key))] = {"over shift": median(shift), "paper, over shift": paper[1],
-                                                   "over gather": median(gather), "paper, over gather": paper[0]}
+                groups["x".join(map(str, key))] = {"relative to shift": median(shift), "paper, relative to shift": paper[1],
+                                                   "relative to gather": median(gather), "paper, relative to gather": paper[0]}
                 worst["shift"].append(median(shift))
                 worst["gather"].append(median(gather))
-        lines += [f"**{kind}, {threads} thread{'s' if threads > 1 else ''}**; this machine copies {got['copy_bytes_per_second'] / 1e9:.1f} GB/s "
-                  f"(memcpy between large buffers: as many bytes read as written), {got['streamed_copy_bytes_per_second'] / 1e9:.1f} GB/s "
-                  f"past the caches.", "",
-                  *table(["batch", "heads", "size", "in place, oldest, us", "shift, us", "over shift", "over the best shift", "paper",
-                          "in place, scattered, us", "gather, us", "over gather", "over the best gather", "paper",
-                          "gather over in place, oldest"], rows)]
+        lines += [f"**{kind}, {threads} thread{'s' if threads > 1 else ''}**; copy bandwidth of this machine: {got['copy_bytes_per_second'] / 1e9:.1f} GB/s "
+                  f"(memcpy between large buffers; bytes read = bytes written), {got['streamed_copy_bytes_per_second'] / 1e9:.1f} GB/s "
+                  f"with non-temporal stores.", "",
+                  *table(["batch", "heads", "size", "in place, oldest, us", "shift, us", "relative to shift", "relative to the fastest shift", "paper",
+                          "in place, scattered, us", "gather, us", "relative to gather", "relative to the fastest gather", "paper",
+                          "gather / in place, oldest"], rows)]
     bound = [[what, f"{moved:,}", f"{moved / BOUNDS['in place']:.1f}x"] for what, moved in BOUNDS.items()]
     lines = [
-        "One layer's K and V; all heads; 64 tokens leave, 64 come. *shift*, *gather*: what the papers' code does with tensors [batch, "
-        "heads, n, size]: the survivors go into a new tensor (evict), then they and the new rows into another (append), each allocated "
-        "anew. *best*: survivors and new rows at once into a second buffer that is kept, with ordinary or non-temporal stores, or moved inside the "
-        "buffer (shift), whichever is faster: nothing that copies does less. Ours: `Cache::apply`, `Cache::insert` and the kernel "
-        "that writes rows into pages, bookkeeping included; *oldest*: the ring of StreamingLLM; *scattered*: each head's own 64 "
-        "random slots, as H2O has them. Victims are given in all cases.", "",
-        verdict("Least over shift, in place at the oldest slots", min(worst["shift"]), 50),
-        verdict("Least over gather, in place at scattered slots", min(worst["gather"]), 40), "",
-        "What bounds the ratio: rows that go over the memory bus, a tensor and a head (a write reads its line first; the system "
-        "writes fresh pages once with zeros, and a fault for each page of 4 KiB comes on top):", "",
-        *table(["way", "rows", "over in place"], bound),
-        "So where the tensors are larger than the caches a ratio of about 30 is what bytes allow over two fresh tensors, and anything above is page faults; "
-        "16 is what they allow over one copy. Scattered victims cost us more than rows would: in a page the keys of 16 slots lie side by side, "
-        "[size][16], so that attention grows 16 scores in a register; one key touches `size` elements in as many half or whole "
-        "cache lines, and 64 random slots of 1,024 touch 41 of 64 tiles, so that most of K is read and written (bytes allow about 6 over "
-        "gather). A decode step, which lets one token go, reads all these lines for attention anyway: there the update is not to be "
-        "measured (see the cost of evicting).", "", *lines]
-    lines += bar_plot("equip-table5", "Update of the cache alone, f32", "speed-up of in place", groups)
+        "One layer's K and V, all heads; 64 tokens are evicted and 64 inserted. *Shift*, *gather*: as the papers' code, on tensors [batch, "
+        "heads, n, size]: the kept tokens are copied into a new tensor (evict), then with the new rows into another (append), each newly "
+        "allocated. *Fastest*: kept and new rows are copied once into a reused second buffer, with ordinary or non-temporal stores, or moved inside the "
+        "buffer (shift), whichever is faster; no copying method does less. In place: slot tables and the kernel "
+        "that writes rows into pages; *oldest*: the ring of StreamingLLM; *scattered*: 64 random slots per head, as in H2O. "
+        "The evicted tokens are given in all cases.", "",
+        verdict("Min relative to shift, in place at the oldest slots", min(worst["shift"]), 50),
+        verdict("Min relative to gather, in place at scattered slots", min(worst["gather"]), 40), "",
+        "Bound of the ratio: rows transferred over the memory bus, per tensor and head (a write reads its cache line first; the system "
+        "writes new pages once with zeros; page faults, one per 4 KiB, are additional):", "",
+        *table(["method", "rows", "relative to in place"], bound),
+        "If the tensors are larger than the CPU caches, bandwidth limits the ratio to about 30 relative to two new tensors and to 16 relative to one copy; larger ratios are due to page faults. "
+        "Scattered slots cost more than these rows: a page stores the keys of 16 slots interleaved, "
+        "[size][16], so that attention computes 16 scores in one register. One key therefore touches `size` cache lines (whole or half), "
+        "and 64 random slots of 1,024 touch 41 of 64 tiles, so most of K is read and written (limit relative to gather: about 6). "
+        "A decode step evicts one token and reads all these lines for attention anyway; there the cost of the update is not "
+        "measurable (see [evict-cost.md](evict-cost.md)).", "", *lines]
+    lines += bar_plot("equip-table5", "Cache update alone, f32", "speed-up of in place", groups)
     return lines, command
 
 
@@ -120,10 +120,10 @@ def table_6(o):
                      *(f"{v:.2f}" for v in TABLE_6[key]), span(ratios(s["contiguous"], s["not rotated"]))])
     means = [geometric_mean([median(v) for v in values]) for values in (each, shared)]
     return [
-        "Attention of one layer with keys rotated at their ranks inside the kernel (head size 128, f16, no grouping of heads): the time at random "
-        "ranks over the time at contiguous ranks. The paper times the rotation as an operation of its own; ours is part of "
-        "attention, so its share is in the last column: over attention to keys that need no rotation. Batches of 32 and 128 are scaled "
+        "Attention of one layer with keys rotated at their ranks inside the kernel (head size 128, f16, no grouping of heads): time at random "
+        "ranks relative to time at contiguous ranks. The paper times the rotation separately; ours is part of "
+        "attention, and the last column has its share: relative to attention without rotation. Batches of 32 and 128 are scaled "
         "to 8 and 16.", "",
-        f"Geometric means: **{means[0]:.2f}** (random in each sequence; paper 1.00), **{means[1]:.2f}** (random, shared; paper 0.99).", "",
-        *table(["batch", "heads", "tokens", "batch here", "contiguous, ms", "random each / contiguous", "random shared / contiguous",
-                "paper, each", "paper, shared", "contiguous / not rotated"], rows)], command
+        f"Geometric means: **{means[0]:.2f}** (random per sequence; paper 1.00), **{means[1]:.2f}** (random, shared; paper 0.99).", "",
+        *table(["batch", "heads", "tokens", "batch here", "contiguous, ms", "random per sequence / contiguous", "random shared / contiguous",
+                "paper, per sequence", "paper, shared", "contiguous / not rotated"], rows)], command

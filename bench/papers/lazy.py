@@ -1,4 +1,4 @@
-"""Lazy Pruning's tables: time of a token and perplexity of strict and of lazy pruning, with and without a cache."""
+"""Tables of Lazy Pruning: time per token and perplexity of strict and lazy pruning, with and without a cache."""
 import json
 import pathlib
 import sys
@@ -12,16 +12,16 @@ from parts import Skip
 
 PYTHIA = scaled("pythia-2.8b", 4, 32, 50304)
 C, S, R = 2048, 32, 64
-SPEED = ("Speed: pythia-2.8b's shape with 4 of 32 layers (and an eighth of its vocabulary), Q4_0 weights, batch 1, the paper's C = 2,048, "
-         "S = 32, R = 64; its GPU is an A800, where a step is bound by launching kernels.")
-QUALITY = ("Perplexity: stories260K, a model of 260 thousand parameters trained on 512 tokens at a time, so C = 256, S = 4, R = 8: an eighth, all. "
-           "Strict rows keep the same tokens; they differ by how f16 rounds keys that are stored at other rotations.")
+SPEED = ("Speed: shape of pythia-2.8b with 4 of 32 layers and an eighth of the vocabulary, Q4_0 weights, batch 1, C = 2,048, S = 32, R = 64 as "
+         "in the paper. The paper uses an A800 GPU, where kernel launches limit a step.")
+QUALITY = ("Perplexity: stories260K, which has 260,000 parameters and a context of 512, hence an eighth of the paper's values: C = 256, S = 4, R = 8. "
+           "All strict rows keep the same tokens; they differ by the f16 rounding of keys stored at different rotations.")
 
-# As the paper has them: the survivors move up and are turned by the constant difference (equation 9).
+# As in the paper: the kept tokens are shifted and rotated by the constant difference (equation 9).
 STRICT = "streaming:budget={c},sinks={s},mechanism=shift,rerotate=delta"
 LAZY = "lazy:budget={c},sinks={s},every={r},mechanism=shift,rerotate=delta"
 METHODS = {
-    "window, recomputed": "window-recompute:budget={c}",
+    "window-recompute": "window-recompute:budget={c}",
     "strict": STRICT,
     "lazy": LAZY,
     "strict, in place": "streaming:budget={c},sinks={s}",
@@ -37,11 +37,11 @@ def at_quality(method):
     return method.format(c=256, s=4, r=8, slack=2, drop=4)
 
 
-_known = {}  # two tables show the same speeds: measured once a run
+_known = {}  # two tables have the same speeds: measured once per run
 
 
 def speeds(o, methods, tokens):
-    """Rows of each method; the window that is recomputed takes seconds a token, so it has few."""
+    """Rows of each method; window-recompute takes seconds per token, so it runs few tokens."""
     key = tuple(methods.values()), tokens
     if key not in _known:
         quick = {k: at_speed(m) for k, m in methods.items() if "window-recompute" not in m}
@@ -73,37 +73,37 @@ def main_table(o, text, gutenberg, paper):
     rows = speeds(o, METHODS, o.effort.pick(64, 128))
     command = o.engine.command
     loss, second = perplexities(o, text, METHODS, gutenberg, o.effort.pick(1000, 4000))
-    base = median(rows["window, recomputed"].step_ms)
+    base = median(rows["window-recompute"].step_ms)
     lines = []
     for k in METHODS:
         ms, p = median(rows[k].step_ms), paper.get(k)
         lines.append([k, span(rows[k].step_ms), f"{base / ms:,.1f}x", f"{rows[k]['ms_p99']:.2f}", f"{loss[k]:.3f}",
-                      f"{loss[k] / loss['window, recomputed'] - 1:+.2%}", *([f"{p[0]} ms", f"{p[1]}x", f"{p[2]}", f"{p[2] / paper['window, recomputed'][2] - 1:+.2%}"]
+                      f"{loss[k] / loss['window-recompute'] - 1:+.2%}", *([f"{p[0]} ms", f"{p[1]}x", f"{p[2]}", f"{p[2] / paper['window-recompute'][2] - 1:+.2%}"]
                                                                       if p else ["", "", "", ""])])
     lazy = ratios(rows["strict"].step_ms, rows["lazy"].step_ms)
     ours = ratios(rows["lazy"].step_ms, rows["strict, in place"].step_ms)
     return [f"{SPEED} {QUALITY}", "",
-            f"Lazy over strict: {times(lazy)} (paper: {paper['strict'][0] / paper['lazy'][0]:.2f}x). Strict in place over lazy: {times(ours)}: a method "
-            "that pays nothing for evicting has nothing to put off, and sees what strict sees.", "",
-            *table(["method", "ms a token", "over recomputing", "p99 ms", "perplexity", "to recomputing", "paper, ms", "paper, speed-up",
-                    "paper, perplexity", "paper, to recomputing"], lines),
+            f"Lazy over strict: {times(lazy)} (paper: {paper['strict'][0] / paper['lazy'][0]:.2f}x). Strict in place over lazy: {times(ours)}. "
+            "In-place eviction costs nothing measurable, so strict pruning in place is as fast as lazy pruning and keeps strict pruning's quality.", "",
+            *table(["method", "ms per token", "speed relative to recompute", "p99 ms", "perplexity", "difference to recompute", "paper, ms", "paper, speed",
+                    "paper, perplexity", "paper, difference"], lines),
             f"Perplexities: `{second}`", ""], command
 
 
 def table_1(o):
-    """Table 1: a book"""
+    """Table 1: PG19"""
     return main_table(o, SHARED / "text/pg19-test/10146.txt", True,
-                      {"window, recomputed": (97.91, "1.00", 19.761), "strict": (19.57, "5.00", 20.181), "lazy": (14.37, "6.81", 20.318)})
+                      {"window-recompute": (97.91, "1.00", 19.761), "strict": (19.57, "5.00", 20.181), "lazy": (14.37, "6.81", 20.318)})
 
 
 def table_a1(o):
     """Table A1: WikiText"""
     return main_table(o, SHARED / "text/wikitext-2/wiki.test.raw", False,
-                      {"window, recomputed": (97.36, "1.00", 9.359), "strict": (20.22, "4.82", 9.496), "lazy": (14.45, "6.74", 9.519)})
+                      {"window-recompute": (97.36, "1.00", 9.359), "strict": (20.22, "4.82", 9.496), "lazy": (14.45, "6.74", 9.519)})
 
 
 def table_a2(o):
-    """Table A2: forward and update apart"""
+    """Table A2: time of forward pass and cache update"""
     methods = {k: METHODS[k] for k in ("strict", "lazy", "strict, in place", "lazy, in place")}
     paper = {"strict": (2000, 14.12, 5.57, 19.69), "lazy": (31, 14.03, 0.09, 14.12)}
     tokens = o.effort.pick(128, 256)
@@ -114,9 +114,9 @@ def table_a2(o):
         lines.append([k, r["evictions"], f"{step - update:.2f}", f"{update:.3f}", f"{step:.2f}",
                       *(f"{v}" for v in paper.get(k, ("", "", "", "")))])
         groups[k.replace(", ", ",\n")] = {"forward": step - update, "update": update}
-    return [f"{SPEED} {tokens} tokens; the paper's 2,000.", "",
+    return [f"{SPEED} {tokens} tokens (paper: 2,000).", "",
             *table(["method", "prune events", "forward, ms", "update, ms", "total, ms", "paper: events", "forward", "update", "total"], lines),
-            *bar_plot("lazy-a2", "Where a token's time goes", "ms", groups, stacked=True)], o.engine.command
+            *bar_plot("lazy-a2", "Time per token by part", "ms", groups, stacked=True)], o.engine.command
 
 
 LADDER = {
@@ -132,23 +132,23 @@ LADDER = {
 
 
 def table_a3(o):
-    """Table A3: the ladder of options"""
+    """Table A3: ablation of the options"""
     methods = {k: m for k, (m, _) in LADDER.items()}
     rows = speeds(o, methods, o.effort.pick(64, 128))
     command = o.engine.command
     loss, second = perplexities(o, SHARED / "text/pg19-test/10146.txt", methods, True, o.effort.pick(1000, 8000))
     lines = [[k, span(rows[k].step_ms), times(ratios(rows["strict"].step_ms, rows[k].step_ms)), f"{loss[k]:.3f}", *LADDER[k][1]] for k in methods]
-    return [f"{SPEED} {QUALITY} Slack and max-drop too: 2 and 4 there. The paper's second row is its strict pruning on another code path.", "",
-            *table(["method", "ms a token", "over strict", "perplexity", "paper, ms", "paper, perplexity"], lines),
+    return [f"{SPEED} {QUALITY} For perplexity, slack and max-drop are 2 and 4. The paper's second row is strict pruning on another code path.", "",
+            *table(["method", "ms per token", "speed relative to strict", "perplexity", "paper, ms", "paper, perplexity"], lines),
             f"Perplexities: `{second}`", ""], command
 
 
 OWN = {
-    "window, recomputed": "window-recompute:budget=256,sinks=4",
+    "window-recompute": "window-recompute:budget=256,sinks=4",
     "strict": "streaming:budget=256,sinks=4",
     "lazy, R = 8": "lazy:budget=256,sinks=4,every=8",
     "lazy, R = 64": "lazy:budget=256,sinks=4,every=64",
-    "window, recomputed, no sinks": "window-recompute:budget=256",
+    "window-recompute, no sinks": "window-recompute:budget=256",
     "full": "full",
 }
 
@@ -160,10 +160,10 @@ def own_table(o, title, text, *flags):
     runs = run_json(words)["runs"]
     lines = []
     for label, r in zip(OWN, runs, strict=True):
-        apart = r["difference"]
-        lines.append([label, f"{r['perplexity']:.3f}", "" if r is runs[0] else f"{apart['nll']:+.4f} ({apart['low']:+.4f} to {apart['high']:+.4f})",
+        difference = r["difference"]
+        lines.append([label, f"{r['perplexity']:.3f}", "" if r is runs[0] else f"{difference['nll']:+.4f} ({difference['low']:+.4f} to {difference['high']:+.4f})",
                       f"{r['evicted']:,}", f"{r['tokens_per_second']:,.0f}", f"{r['tokens_per_second'] / runs[0]['tokens_per_second']:.1f}x"])
-    return [f"**{title}**", "", *table(["method", "perplexity", "nats a token over recomputing (95%)", "evicted", "tokens/s", "over recomputing"], lines)], shown(words)
+    return [f"**{title}**", "", *table(["method", "perplexity", "difference to recompute, nats per token (95%)", "evicted", "tokens/s", "speed relative to recompute"], lines)], shown(words)
 
 
 def own(o):
@@ -171,10 +171,10 @@ def own(o):
     with tempfile.TemporaryDirectory() as folder:
         text = pathlib.Path(folder) / "stories.txt"
         text.write_text(run([sys.executable, REPO / "tools/train/documents.py", "saga", 36000])[1])
-        lines, command = own_table(o, "Held-out stories, the model's own world (`tools/train/documents.py saga 36000`)", text)
+        lines, command = own_table(o, "Held-out stories in the style of the training data (`tools/train/documents.py saga 36000`)", text)
     book = SHARED / "text/pg19-test/10146.txt"
     if book.exists():
-        more, command = own_table(o, "A book (PG19 10146), which it reads poorly", book, "--gutenberg")
+        more, command = own_table(o, "A book (PG19 10146), unlike the training data", book, "--gutenberg")
         lines += more
-    return ["models/palimpsest-stories.gguf, C = 256, S = 4 sinks for all but the row without; token by token on one thread. Intervals: bootstrap over paired blocks of the text. "
-            "The paper has window-recompute <= strict <= lazy (19.761, 20.181, 20.318) at 5.00x and 6.81x of its speed.", "", *lines], command
+    return ["models/palimpsest-stories.gguf, C = 256, S = 4 sinks except in the row without sinks; token by token on one thread. Intervals: bootstrap over paired blocks of "
+            "the text. In the paper, perplexity is 19.761 (recompute), 20.181 (strict) and 20.318 (lazy), at 1.00x, 5.00x and 6.81x speed.", "", *lines], command

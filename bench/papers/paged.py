@@ -1,9 +1,9 @@
-"""PagedEviction's figures 3 and 4: throughput by budget and by page size; and many requests under one pool of pages."""
+"""Figures 3 and 4 of PagedEviction: throughput by budget and by page size; and concurrent requests with one page pool."""
 from engine import scaled
 from report import line_plot, median, ratios, span, table, times, verdict
 
 LLAMA_1B = scaled("llama-3.2-1b", 1, 16, 128256)
-# As the paper's baselines have it: tokens die in their slots, a page is freed when it is empty.
+# As in the paper's baselines: slots are freed only when their page is empty.
 APPEND = ",mechanism=append"
 METHODS = {
     "full cache": "full",
@@ -13,14 +13,14 @@ METHODS = {
 }
 OURS = "paged-eviction"
 PROMPT, WRITTEN = 1024, 8192
-DEPTHS = [1024, 5120, 9184]  # tokens so far at which steps are measured
+DEPTHS = [1024, 5120, 9184]  # context lengths at which steps are measured
 STEPS = 16  # a page's worth
-ABOUT = ("Llama-3.2-1B's shape with 1 of 16 layers and a sixteenth of the vocabulary (each part of a step keeps its share), random Q4_0 "
-         "weights, f16 cache, {batch} requests of 1,024 + 8,192 tokens at once, as in the paper (on an A100 of 40 GB the full cache of this "
-         "model holds 64 of them, too: 18 GiB). Tokens a second: read and written, over the time of all prompts and of 8,192 steps; the time of a "
-         "step is measured at {depths} tokens, {steps} steps each, and what lies between is interpolated. Before each the cache is as the "
-         "generation would have left it (`--fill history`: the method drops tokens one by one, by scores of random keys and "
-         "values). Slots: held for each live token at the end.")
+ABOUT = ("Shape of Llama-3.2-1B with 1 of 16 layers and a sixteenth of the vocabulary (each part of a step keeps its share), random Q4_0 "
+         "weights, f16 cache, {batch} concurrent requests of 1,024 prompt + 8,192 generated tokens, as in the paper (the full cache of 64 such requests, "
+         "18 GiB, fits the paper's A100 of 40 GB). Tokens/s: prompt and generated tokens, over the time of all prompts and of 8,192 steps. The time of a "
+         "step is measured at {depths} tokens, {steps} steps each, and interpolated. The cache before each measurement is fragmented as by "
+         "generation (`--fill history`: the method evicts tokens one by one, by scores of random keys and "
+         "values). Slots: allocated slots per kept token at the end.")
 
 
 def measured(o, methods, batch, page):
@@ -52,7 +52,7 @@ def lines_of(first, runs, batch):
     return out, over
 
 
-HEADS = ["method", "tokens/s", "slots", "MiB each at the end", "attention, ms a step", "evicting, ms", "paged-eviction over it"]
+HEADS = ["method", "total tok/s", "slots", "MiB per request at the end", "attention, ms per step", "eviction, ms", "paged-eviction relative to it"]
 
 
 def about(o, batch):
@@ -69,41 +69,41 @@ def curves(o, first, choices, method_of, name, x_label):
         more, over_by[choice] = lines_of(choice, runs, batch)
         lines += more
     series = {k: [(x, median(over[k])) for x, over in over_by.items()] for k in METHODS if k != OURS}
-    return table([first, *HEADS], lines), line_plot(name, "PagedEviction over the others", x_label, "times", series, log=True), over_by
+    return table([first, *HEADS], lines), line_plot(name, "PagedEviction relative to other methods", x_label, "speed-up", series, log=True), over_by
 
 
 def keydiff(o):
-    """KeyDiff looks at all keys again at each decision, so its history takes a model: where the prompt ends, only."""
+    """KeyDiff compares all keys at each eviction, so its history needs a real model: measured after the prompt only."""
     methods = {"keydiff": "keydiff:budget=1024,schedule=prompt+step" + APPEND, OURS: METHODS[OURS].format(n=1024)}
     rows = o.engine.decode(LLAMA_1B, methods, [PROMPT], batch=o.effort.pick(2, 16), tokens=STEPS, reps=2, fill="prompt", page_size=16)
     over = ratios(rows["keydiff", PROMPT].step_ms, rows[OURS, PROMPT].step_ms)
-    return ("KeyDiff, which the paper finds as slow as inverse key norm, compares all keys anew at each decision: a history of random scores "
-            f"says nothing about it. Right after a prompt, before anything is fragmented, its steps take {times(over)} as long as PagedEviction's.")
+    return ("KeyDiff, which is as slow as inverse key norm in the paper, compares all keys at each eviction, so a history of random scores does "
+            f"not represent it. Directly after a prompt, without fragmentation, its steps take {times(over)} the time of PagedEviction's.")
 
 
 def figure_3(o):
     """Figure 3: throughput by budget"""
     rows, plot, over_by = curves(o, "budget", o.effort.pick([256, 1024], [256, 512, 1024, 2048, 4096]), lambda n: (n, 16), "paged-fig3", "budget")
-    command, most = o.engine.command, over_by[1024]
-    paper = table(["at a budget of 1,024", "ours", "the paper's (A100, vLLM)"],
-                  [["over the full cache", times(most["full cache"]), "1.37x"], ["over inverse key norm", times(most["inverse key norm"]), "1.39x"],
-                   ["over streaming", times(most["streaming, in pages"]), "1.04x"]])
-    return [about(o, o.effort.pick(8, 64)) + " Pages of 16. Streaming does the same work in other slots: what differs from 1.00x there is the machine.", "",
-            verdict("PagedEviction over the full cache at a budget of 1,024", median(most["full cache"]), 1.37),
-            verdict("... over inverse key norm", median(most["inverse key norm"]), 1.39),
-            verdict("... over streaming in pages", median(most["streaming, in pages"]), 1), "", *paper, *rows, *plot, keydiff(o), ""], command
+    command, at_1024 = o.engine.command, over_by[1024]
+    paper = table(["at a budget of 1,024", "ours", "paper (A100, vLLM)"],
+                  [["relative to the full cache", times(at_1024["full cache"]), "1.37x"], ["relative to inverse key norm", times(at_1024["inverse key norm"]), "1.39x"],
+                   ["relative to streaming", times(at_1024["streaming, in pages"]), "1.04x"]])
+    return [about(o, o.effort.pick(8, 64)) + " Pages of 16 slots. Streaming does the same work as PagedEviction in other slots, so its difference from 1.00x is noise.", "",
+            verdict("PagedEviction relative to the full cache at a budget of 1,024", median(at_1024["full cache"]), 1.37),
+            verdict("PagedEviction relative to inverse key norm", median(at_1024["inverse key norm"]), 1.39),
+            verdict("PagedEviction relative to streaming in pages", median(at_1024["streaming, in pages"]), 1), "", *paper, *rows, *plot, keydiff(o), ""], command
 
 
 def figure_4(o):
     """Figure 4: throughput by page size"""
-    rows, plot, over_by = curves(o, "page", o.effort.pick([16, 64], [16, 32, 64, 128]), lambda page: (1024, page), "paged-fig4", "slots of a page")
+    rows, plot, over_by = curves(o, "page", o.effort.pick([16, 64], [16, 32, 64, 128]), lambda page: (1024, page), "paged-fig4", "slots per page")
     best = max(median(over["full cache"]) for over in over_by.values())
-    return [about(o, o.effort.pick(8, 64)) + " A budget of 1,024. The paper's pages of 8 do not exist here: a page is a multiple of 16 slots.", "",
-            f"The paper: up to 3.1x the full cache over all its models and page sizes; ours: up to {best:.2f}x.", "", *rows, *plot], o.engine.command
+    return [about(o, o.effort.pick(8, 64)) + " Budget 1,024. The paper's page size 8 is unsupported: a page is a multiple of 16 slots.", "",
+            f"Max speed-up over the full cache: 3.1x in the paper (all its models and page sizes), {best:.2f}x here.", "", *rows, *plot], o.engine.command
 
 
 def one_pool(o):
-    """64 requests under one pool, by the scheduler"""
+    """64 requests with one page pool"""
     requests, read, written, budget, at_once = o.effort.pick((16, 64, 192, 64, 4), (64, 256, 768, 128, 12))
     row_bytes = 8 * 2 * 64 * 2  # KV heads x (key, value) x dimensions x bytes of f16, of the one layer
     pool = at_once * (read + written) * row_bytes / 2**20
@@ -119,11 +119,11 @@ def one_pool(o):
         lines.append([label, row["running_peak"], span(rate, 0), f"{row['cache_bytes_peak'] / 2**20:.1f}", row["cache_bytes_after"],
                       f"{row['ttft_ms']['mean'] / 1e3:.1f}", f"{row['tpot_ms']['mean']:.1f}", f"{row['itl_ms']['p99']:.0f}",
                       times(ratios(rows[OURS]["total_tokens_per_second"]["samples"], rate)) if label != OURS else "–"])
-    return [f"`bench serve`: {requests} requests of {read:,} + {written:,} tokens that arrive at once, the same model; a pool of {pool:.0f} MiB, which is what "
-            f"{at_once} of them need with a full cache; a budget of {budget}, pages of 16. A request is admitted when its worst case fits: for tokens "
-            "that die in their slots that is nearly a page for every token, so these baselines get no more requests into the pool than the "
-            "full cache. (So it is with the paper's 8B model: 64 requests need 72 GiB of full cache and its card has about 20 left.) "
-            f"What a fuller step brings on 2 cores: {each('full cache')} ms for each token with the full cache, {each(OURS)} with PagedEviction, and first tokens "
-            "that come sooner. Bytes after: what the pool holds when the last request has gone.", "",
-            *table(["method", "at once", "tokens/s", "pages at the peak, MiB", "bytes after", "first token, s", "time per token, ms", "gaps p99, ms",
-                    "paged-eviction over it"], lines)], o.engine.command
+    return [f"`bench serve`: {requests} simultaneous requests of {read:,} prompt + {written:,} generated tokens, the same model; a pool of {pool:.0f} MiB, the size of "
+            f"{at_once} full caches; budget {budget}, pages of 16 slots. Admission reserves the worst case of a request. If slots are freed only when their page "
+            "is empty, the worst case is nearly one page per token, so these baselines admit no more requests than the "
+            "full cache. (The paper's 8B model is in the same situation: 64 requests need 72 GiB of full cache, and its GPU has about 20 GiB free.) "
+            f"Time per token of a step on 2 cores: {each('full cache')} ms with the full cache, {each(OURS)} ms with PagedEviction, which also has a "
+            "lower TTFT. Bytes after: bytes in the pool after the last request.", "",
+            *table(["method", "peak concurrency", "total tok/s", "peak of pages, MiB", "bytes after", "mean TTFT, s", "mean TPOT, ms", "p99 ITL, ms",
+                    "paged-eviction relative to it"], lines)], o.engine.command

@@ -1,4 +1,4 @@
-"""What the parts share: figures with their spread, plots."""
+"""Shared by the parts: results with their spread, tables, plots."""
 import pathlib
 import statistics
 import sys
@@ -16,12 +16,12 @@ def geometric_mean(values):
 
 
 def ratios(slow, fast):
-    """Round by round: both sides of a round are neighbours in time."""
+    """Ratios per round: both sides of a round are adjacent in time."""
     return [a / b for a, b in zip(slow, fast)]
 
 
 def times(values):
-    """1.62x (1.58–1.70): median, least and most of ratios."""
+    """1.62x (1.58–1.70): median, min and max of ratios."""
     return f"**{median(values):.2f}x** ({min(values):.2f}–{max(values):.2f})"
 
 
@@ -33,8 +33,8 @@ def table(heads, rows):
     return ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]
 
 
-def verdict(what, value, asked):
-    return f"{what}: **{value:.2f}x** (asked: at least {asked:g}x): {'yes' if value >= asked else '**no**'}."
+def verdict(what, value, target):
+    return f"- {what}: **{value:.2f}x** (target: at least {target:g}x): {'yes' if value >= target else '**no**'}."
 
 
 def _pyplot():
@@ -44,7 +44,7 @@ def _pyplot():
         say("no plots: matplotlib is not installed (tools/env --add python3-matplotlib)")
         return None
     matplotlib.use("svg")
-    # The same figures give the same file.
+    # The same data gives the same file.
     matplotlib.rcParams.update({"svg.hashsalt": "palimpsest", "svg.fonttype": "none", "font.size": 9, "axes.grid": True,
                                 "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False})
     from matplotlib import pyplot
@@ -60,7 +60,7 @@ def _save(pyplot, figure, name, title):
 
 
 def line_plot(name, title, x_label, y_label, series, log=False):
-    """series: {label: [(x, y)...]}; gives the Markdown that shows it."""
+    """series: {label: [(x, y)...]}; returns Markdown that embeds the plot."""
     pyplot = _pyplot()
     if pyplot is None:
         return []

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What the papers' code does, in PyTorch, beside our C++ of the same: are our baselines no slower than theirs?
+"""The papers' baselines in PyTorch against our C++ baselines: ours must not be slower.
 
-Makes itself an environment with PyTorch (from PyPI, pinned) in the cache folder, once; measures; writes
-out/papers/torch.json, which bench/papers/run.py reports. Without PyTorch: says so, and the part is skipped.
+Creates an environment with PyTorch (from PyPI, pinned) in the cache folder, once; measures; writes out/papers/torch.json,
+which bench/papers/run.py reports. Without PyTorch the part is skipped with a message.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ N, OUT_TOKENS, SINKS = 1024, 64, 4
 
 
 class Update:
-    """64 of 1,024 tokens leave, 64 come; K and V."""
+    """Evicts 64 of 1,024 tokens and inserts 64; K and V."""
 
     def __init__(self, torch, batch, heads, size, kind):
         self.torch, self.shape = torch, (batch, heads, size)
@@ -44,7 +44,7 @@ class Update:
         self.cache = [cat([x[:, :, :SINKS], x[:, :, SINKS + OUT_TOKENS:], new], 2) for x, new in zip(self.cache, self.new)]
 
     def mask_gather(self):
-        """H2O's real drop: a boolean mask, then append."""
+        """As H2O's code: boolean mask, then append."""
         batch, heads, size = self.shape
         self.cache = [x[self.mask].view(batch, heads, -1, size) for x in self.cache]
         self.cache = [self.torch.cat([x, new], 2) for x, new in zip(self.cache, self.new)]
@@ -60,7 +60,7 @@ class Update:
 
 
 class Step:
-    """One layer's decode step in PyTorch: a token leaves, one comes, all keys are rotated anew, one query attends."""
+    """One layer's decode step in PyTorch: evicts and inserts one token, rotates all keys, attends with one query."""
 
     def __init__(self, torch, batch, heads, n, size, kind):
         self.torch, self.n = torch, n
@@ -98,7 +98,7 @@ class Step:
 
 
 def timed(work, ms):
-    """Seconds of one: the mean over as many as fit."""
+    """Mean seconds per call over `ms` milliseconds."""
     count, start = 0, time.perf_counter()
     while count == 0 or time.perf_counter() - start < ms / 1e3:
         work()
@@ -153,14 +153,14 @@ def measure(torch, quick, threads):
             for name, got in zip(methods, json_of(words)):
                 own = got["ms_evict"] + got["ms_attention"]
                 seconds[name].append(own / layers / 1e3)
-                if name.startswith("in place"):  # the matrices and what is about them
+                if name.startswith("in place"):  # matrix products and the rest
                     seconds[name.replace("in place", "rest")].append((1e3 * batch / got["samples"][0] - own) / layers / 1e3)
         out["step"].append({"batch": batch, "n": n, "seconds": seconds})
     return out
 
 
 def arguments():
-    """Those of run.py, of which few matter here."""
+    """The arguments of run.py; most are ignored here."""
     parse = argparse.ArgumentParser(description=__doc__)
     parse.add_argument("parts", nargs="*")
     parse.add_argument("--quick", action="store_true")

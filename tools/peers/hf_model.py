@@ -1,6 +1,6 @@
 """A GGUF file of the Llama architecture as a folder that transformers reads, weights in f32.
 
-GGUF keeps the rows of Q and K so that rotary pairs lie side by side; Hugging Face's Llama has them half a head apart.
+GGUF stores the rows of Q and K with adjacent rotary pairs; Hugging Face's Llama stores the pairs half a head apart.
 """
 import pathlib
 import sys

@@ -1,12 +1,12 @@
-"""What a peer is asked, and how its script answers: one process a job, so that its peak memory is its own.
+"""Jobs of an engine's script and the format of its answers. Each job is a separate process, so that peak memory is per job.
 
     python with_openvino.py job.json   ->   the last line of standard output is the answer, JSON
 
 Two kinds of job, both with `model` (a GGUF file, or the folder that hf_model.py makes of one), `threads`, `method` (in the
-peer's own words), `prompts` (lists of token ids, BOS first), `tokens` (to write for each, greedily, past any end of text):
+engine's own format), `prompts` (lists of token ids, BOS first), `tokens` (to generate for each, greedily, ignoring end of text):
 
     answers   {"tokens": [[ids], ...], "version"}
-    speed     one prompt, read twice; of the second time: {"ttft_s", "tpot_s", "version"}; tpot: (end - first) / (N - 1)
+    speed     one prompt, twice; of the second run: {"ttft_s", "tpot_s", "version"}; tpot: (end - first) / (N - 1)
 """
 import json
 import sys
@@ -23,7 +23,7 @@ def answer(**fields):
 
 
 class Watch:
-    """Seconds from its making to the first token, and between those that follow."""
+    """Seconds from construction to the first token, and between the following tokens."""
 
     def __init__(self):
         self.start, self.heard = time.perf_counter(), []

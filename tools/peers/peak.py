@@ -1,4 +1,4 @@
-"""Runs a command and prints, as one more line, the peak resident memory of it and of what it started, in bytes."""
+"""Runs a command and prints, in one more line, its and its children's peak resident memory in bytes."""
 import resource
 import subprocess
 import sys

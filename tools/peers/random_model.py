@@ -1,5 +1,5 @@
-"""Random weights in Llama 3.2 1B's shape, with fewer layers and the default model's vocabulary, as GGUF in Q8_0: every peer
-reads it, and speed does not depend on the values.
+"""Random weights in Llama 3.2 1B's shape, with fewer layers and the default model's vocabulary, as GGUF in Q8_0: every
+engine can read it, and speed does not depend on the values.
 
     python random_model.py models/palimpsest-stories.gguf 4 out/peers/random.gguf
 """

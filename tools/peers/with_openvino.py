@@ -1,5 +1,5 @@
-"""OpenVINO GenAI: its paged pipeline, with cache eviction if asked for. `method`: {} or
-{"start": 32, "recent": 128, "most": 256, "snapkv_window": 8}: see its CacheEvictionConfig."""
+"""OpenVINO GenAI: its paged pipeline, with cache eviction if `method` says so. `method`: {} or
+{"start": 32, "recent": 128, "max": 256, "snapkv_window": 8}: see its CacheEvictionConfig."""
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
@@ -15,7 +15,7 @@ def pipeline(asked):
     if evicts := asked["method"]:
         scheduler.use_cache_eviction = True
         scheduler.cache_eviction_config = genai.CacheEvictionConfig(
-            evicts["start"], evicts["recent"], evicts["most"], genai.AggregationMode.NORM_SUM, False,
+            evicts["start"], evicts["recent"], evicts["max"], genai.AggregationMode.NORM_SUM, False,
             evicts.get("snapkv_window", 8))
     return genai.LLMPipeline(asked["model"], "CPU", scheduler_config=scheduler, INFERENCE_NUM_THREADS=asked["threads"])
 

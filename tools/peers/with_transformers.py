@@ -1,5 +1,5 @@
-"""Hugging Face transformers, its cache compressed by a press of kvpress after the prompt. `method`: {} or
-{"press": "SnapKVPress", "budget": 256, ...its arguments}; the ratio is what leaves `budget` tokens of each prompt."""
+"""Hugging Face transformers, with the cache compressed by a kvpress press after the prompt. `method`: {} or
+{"press": "SnapKVPress", "budget": 256, ...its arguments}; the compression ratio is set so that `budget` tokens of each prompt are kept."""
 import contextlib
 
 import kvpress

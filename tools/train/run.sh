@@ -1,13 +1,13 @@
 #!/bin/sh
-# Data, training, measures, curves and export in one go; see README.md. Each step is left out when its result is there.
+# Data, training, evaluation, curves and export; see README.md. Steps whose result exists are skipped.
 set -eu
-[ $# -eq 2 ] || { echo "usage: run.sh PROSE.tar.xz OUT        (-: OUT/data is there already)" >&2; exit 2; }
+[ $# -eq 2 ] || { echo "usage: run.sh PROSE.tar.xz OUT        (-: OUT/data exists already)" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 prose=$1 out=$2 python=${PYTHON:-python3} preset=${PRESET:-small} tokens=${TOKENS:-5.5e6}
 [ -e "$out/data/prose.npy" ] || "$python" "$here/prepare.py" --prose "$prose" --out "$out/data" --tokenizer "$here/tokenizer.json"
 "$python" "$here/train.py" --data "$out/data" --run "$out" --preset "$preset" --curriculum "${CURRICULUM:-cpu}" \
   --tokens "$tokens" --minutes "${MINUTES:-100000}" --threads "${THREADS:-2}" --workers "${WORKERS:-0}"
-[ -e "$out/complete" ] || { echo "not yet $tokens tokens: the same command goes on from here"; exit 0; }
+[ -e "$out/complete" ] || { echo "fewer than $tokens tokens so far: the same command resumes"; exit 0; }
 "$python" "$here/evaluate.py" --data "$out/data" --run "$out"
-"$python" "$here/plot.py" --run "$out" --out "$out/curves.svg"
+"$python" "$here/curves.py" --run "$out" --out "$out/curves.svg"
 "$python" "$here/export.py" --data "$out/data" --run "$out" --out "$out/model.gguf"

@@ -1,10 +1,10 @@
 """Stories: a plot, told with a cast. `story` returns a title and paragraphs."""
-import plots
-import plots2
+import story_plots
+import story_plots_and_interludes
 from grammar import fill
 from lexicon import COLOURS, FOODS, OUTSIDE, PETS, PET_NAMES, SMALL, TIMES, TREES, WEATHER, WILD
 
-PLOTS = [v for m in (plots, plots2) for k, v in sorted(vars(m).items()) if k.isupper() and isinstance(v, tuple)]
+PLOTS = [v for m in (story_plots, story_plots_and_interludes) for k, v in sorted(vars(m).items()) if k.isupper() and isinstance(v, tuple)]
 
 OPENINGS = [
     "{Once upon a time|Long ago|Many years ago}, {in the town of $town|in a village called $town|near $town}, there lived {$h.a named $h|$h, who was $h.trait but a little $h.flaw}. {$h.His best friend was $f|$h.He had a friend whose name was $f}, and {they lived in the same street|they saw each other every day}.",
@@ -50,7 +50,7 @@ def story(w, hero=None):
                 continue
             beat = beat[1:]
         if beat[0] in "~^":
-            kinds = plots2.TOGETHER if beat[0] == "~" else plots2.ALONE
+            kinds = story_plots_and_interludes.TOGETHER if beat[0] == "~" else story_plots_and_interludes.ALONE
             beat = beat[1:]
             for text in rng.sample(kinds, rng.choice([0, 0, 1, 1, 2])):
                 told.append(interlude(w, env, text))

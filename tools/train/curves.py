@@ -1,6 +1,6 @@
 """Draws the curves of a run as SVG: loss on text and on recall over tokens, recall by distance.
 
-    python plot.py --run RUN --out models/curves.svg
+    python curves.py --run RUN --out models/curves.svg
 """
 import argparse
 import json

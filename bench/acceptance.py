@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Every figure that "First light" was asked to show, each with the command that gives it.
+"""Acceptance runs: the results that every release must show, each with its command.
 
-  make shows                                  all parts
-  make shows SHOWS_ARGS='stream book'         some of them; the others' sections stay as they are
-  make shows SHOWS_ARGS='--limit 120 book'    so many seconds a part at most: lengths are cut to fit, and it says so
+  make acceptance                                       all parts
+  make acceptance ACCEPTANCE_ARGS='stream book'         these parts; other sections of the page are unchanged
+  make acceptance ACCEPTANCE_ARGS='--limit 120 book'    time limit in seconds for the command of a part
 
-Writes docs/results/first-light.md, one section a part. What needs ../shared is skipped by name where that is missing.
+Writes docs/results/acceptance.md, one section per part. Parts that need ../shared are skipped by name without it.
 """
 import os
 import re
@@ -27,7 +27,7 @@ def need(*paths):
 
 
 def block(command, text):
-    """A command and what it printed, without this machine's paths. Tables of Markdown stay tables."""
+    """A command and its output, without this machine's paths. Markdown tables stay tables."""
     text = text.replace(f"{REPO}/", "").replace(str(SHARED), "../shared").rstrip()
     lines = text.splitlines()
     table = [line for line in lines if line.startswith("|")]
@@ -40,7 +40,7 @@ def yes(good):
 
 
 class Parts:
-    """Each method is a part: its document string is the title, it gives lines of Markdown."""
+    """Each method is a part: its docstring is the section title, it returns lines of Markdown."""
 
     def __init__(self, options):
         self.o = options
@@ -52,17 +52,17 @@ class Parts:
         return ["-t", str(self.o.threads)]
 
     def golden(self):
-        """The published greedy text"""
+        """Greedy text against the published text"""
         need(MODEL)
         golden = (MODEL.parent / "golden-greedy.txt").read_text().strip()
         command = self.program("run", "-m", MODEL, "-p", "", "--temp", "0", "--method", "full", "-n", "300", "--json")
         text = run_json(command)["text"].strip()
-        lines = [f"stories260K, greedy from the empty prompt: the {len(golden)} characters of `golden-greedy.txt` come out "
-                 f"exactly: {yes(text.startswith(golden))}.", ""]
+        lines = [f"stories260K, greedy decoding from the empty prompt: the output begins with the {len(golden)} characters of "
+                 f"`golden-greedy.txt`: {yes(text.startswith(golden))}.", ""]
         return lines + block(command, text[:120] + " ...")
 
     def logits(self):
-        """Logits against libllama's own"""
+        """Logits against libllama"""
         need(MODEL)
         test = REPO / self.o.build / "test_model"
         if not test.exists():
@@ -70,40 +70,40 @@ class Parts:
         command = [test, "--gtest_filter=LogitsTest.*"]
         code, out, err = run(command, timeout=self.o.limit, check=False)
         kept = [line for line in (out + err).splitlines() if not re.match(r"(\[[-= ]|load_backend|ggml_|Running|Note)", line)]
-        return [f"Teacher-forced over 400 tokens, same file, same threads; every bound held: {yes(code == 0)}.", "",
+        return [f"Teacher-forced over 400 tokens, same file, same threads; all errors within the test's bounds: {yes(code == 0)}.", "",
                 *block(command, "\n".join(line for line in kept if line.strip()))]
 
     def stream(self):
-        """100,000 tokens in the memory of 256"""
+        """100,000 tokens with a budget of 256"""
         need(MODEL)
         tokens, plot = self.o.stream_tokens, RESULTS / "stream.svg"
         command = self.program("eval", "stream", "-m", MODEL, "--method", "streaming", "--budget", "256", "--tokens", tokens,
                                "--temp", "0.8", "--seed", "1", "-t", "1", "--plot", plot)
-        # All runs are reported: on a shared machine, means follow the load of the minute.
+        # All runs are reported: on a shared machine, means depend on the load of the moment.
         outs = [run(command, prefix=self.o.prefix, timeout=self.o.limit)[1] for _ in range(self.o.stream_runs)]
         growth = [int(re.search(r"growth (-?[\d,]+) KiB", out)[1].replace(",", "")) for out in outs]
         ratios = [re.search(r"last tenth over first: ([\d.]+) \(means\), ([\d.]+) \(medians\)", out).groups() for out in outs]
         means, medians = ([float(r[i]) for r in ratios] for i in (0, 1))
         held = lambda values: f"{sum(abs(v - 1) <= 0.05 for v in values)} of {len(values)} runs"
         listed = lambda values: ", ".join(f"{v:.3f}" for v in values)
-        lines = [f"The same run {len(outs)} times; the plot and the output are the last one's.", "",
-                 f"- resident memory after the first 2,000 tokens grows by {', '.join(map(str, growth))} KiB (asked: less than 1,024): "
+        lines = [f"{len(outs)} repetitions of one run; the plot and the output are of the last one.", "",
+                 f"- resident memory after the first 2,000 tokens grows by {', '.join(map(str, growth))} KiB (target: less than 1,024): "
                  f"{yes(max(growth) < 1024)}",
-                 f"- median time per token, last tenth over first: {listed(medians)} (asked: within 5%): {held(medians)}",
-                 f"- mean time per token, which other programs on the machine move: {listed(means)}: {held(means)}",
-                 "- the text: perplexity of each token as it was drawn, of the beginning of each thousand tokens read afresh by a "
-                 "full cache, and the share of distinct 4-grams (a loop would lower it)", "",
+                 f"- median time per token, last tenth over first: {listed(medians)} (target: within 5%): {held(medians)}",
+                 f"- mean time per token, last tenth over first (affected by other programs on the machine): {listed(means)}: {held(means)}",
+                 "- text quality: perplexity of each token when it was sampled; perplexity of the beginning of each thousand tokens, evaluated "
+                 "with an empty full cache; share of distinct 4-grams (repetition lowers it)", "",
                  "![stream](stream.svg)", ""]
         out = outs[-1]
         return lines + block(command, out)
 
     def book(self):
-        """Perplexity over a whole book"""
+        """Perplexity of a book"""
         need(MODEL, BOOK)
         methods = ["full", "streaming:budget=256", "streaming:budget=256,sinks=0"]
-        lines = ["Perplexities do not depend on the machine's load; tokens/s, in this table, do.", ""]
+        lines = ["Perplexity does not depend on the machine's load; tokens/s does.", ""]
         for tokens, some, name, why in [
-                (self.o.full_tokens, methods, "book-perplexity", "the full cache's cost grows with the square of the length, hence a part of the book"),
+                (self.o.full_tokens, methods, "book-perplexity", "the beginning of the book, since the time of the full cache grows with the square of the length"),
                 (-1, methods[1:], "book-perplexity-whole", "the whole book")]:
             plot = RESULTS / f"{name}.svg"
             command = self.program("eval", "perplexity", "-m", MODEL, "-f", BOOK, "--gutenberg", "--tokens", tokens,
@@ -115,7 +115,7 @@ class Parts:
         return lines
 
     def exactness(self):
-        """In place against shift"""
+        """In-place eviction against shift"""
         need(MODEL, BOOK)
         groups = [[f"streaming:budget=256,positions=original,mechanism={m}" for m in ("in-place", "shift")],
                   [f"streaming:budget=256,positions=cache,mechanism={m},rerotate={r}"
@@ -129,8 +129,8 @@ class Parts:
                 raise Failed(err.strip())
             good = good and code == 0
             lines += block(command, out)
-        return [f"Every logit within 1e-5 of the reference (relative to the step's largest), and the same top token wherever the "
-                f"best two are further apart than that: {yes(good)}.", "", *lines]
+        return [f"All logits within 1e-5 of the reference (relative to the step's largest logit), and the same top token wherever the "
+                f"two highest logits differ by more than that: {yes(good)}.", "", *lines]
 
     def versus(self):
         """Against llama-bench"""
@@ -139,7 +139,7 @@ class Parts:
         return ["[versus-llama-bench.md](versus-llama-bench.md)", ""]
 
     def bad_input(self):
-        """Bad input"""
+        """Invalid input"""
         with tempfile.TemporaryDirectory() as folder:
             def file(name, content):
                 path = os.path.join(folder, name)
@@ -173,7 +173,7 @@ class Parts:
                 ("unreadable prompt", "run", "-m", tiny, "-f", os.path.join(folder, "none.txt")),
                 ("invalid UTF-8", "run", "-m", tiny, "-f", file("latin.txt", b"caf\xe9")),
             ]
-            lines = ["| input | exit code | what it says |", "|---|---|---|"]
+            lines = ["| input | exit code | error message |", "|---|---|---|"]
             good = True
             for what, *words in cases:
                 code, out, err = run(self.program(*words), check=False, timeout=60)
@@ -181,10 +181,10 @@ class Parts:
                 good = good and code == 2 and out == "" and "\n" not in said
                 cell = said.replace("|", "\\|").replace("\n", " / ")
                 lines.append(f"| {what} | {code} | {cell} |")
-        return [f"Exit code 2, one line, nothing on standard output, for each: {yes(good)}.", "", *lines, ""]
+        return [f"Exit code 2, one line on standard error, nothing on standard output, for all inputs: {yes(good)}.", "", *lines, ""]
 
     def fuzz(self):
-        """Damaged files by the million"""
+        """Fuzzing of model files"""
         fuzz = REPO / "build-asan" / "fuzz_gguf"
         if not fuzz.exists():
             raise Skip(f"needs {shown([fuzz])}: make test-asan builds it")
@@ -198,7 +198,7 @@ class Parts:
 PARTS = ["golden", "logits", "stream", "book", "exactness", "versus", "bad_input", "fuzz"]
 
 
-PAGE = Page("first-light", "First light: what was asked to be shown", "Made by `make shows` (bench/shows.py), part by part.", PARTS)
+PAGE = Page("acceptance", "Acceptance runs", "Generated by `make acceptance` (bench/acceptance.py), one section per part.", PARTS)
 
 
 def main():
@@ -206,11 +206,11 @@ def main():
     add(parse, "--program")
     parse.add_argument("--build", default="build", help="folder of the test programs")
     add(parse, "--threads")
-    parse.add_argument("--limit", type=float, help="seconds a part's command may take")
+    parse.add_argument("--limit", type=float, help="time limit in seconds for the command of a part")
     add(parse, "--prefix")
     parse.add_argument("--stream-tokens", type=int, default=100000)
     parse.add_argument("--stream-runs", type=int, default=3)
-    parse.add_argument("--full-tokens", type=int, default=32768, help="of the book, with the full cache")
+    parse.add_argument("--full-tokens", type=int, default=32768, help="tokens of the book with the full cache")
     parse.add_argument("--exact-tokens", type=int, default=5000)
     parse.add_argument("--fuzz-runs", type=int, default=1000000)
     options = parsed(parse, PARTS)

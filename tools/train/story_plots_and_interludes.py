@@ -1,4 +1,4 @@
-"""More plots (see plots.py for the notation), and the interludes that come between two beats."""
+"""More plots (notation: story_plots.py), and the interludes that come between two beats."""
 
 GARDEN = ("$h's Garden", [
     "Behind the $p there was a piece of ground where nothing grew but {weeds|stones and nettles}. {\"It is good for nothing,\" people said.|Nobody wanted it.} {But $h looked at it and saw a garden.|$h asked $g if $h.he might have it, and $g laughed and said yes.}",
