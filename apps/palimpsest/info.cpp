@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/cache_type.h"
@@ -146,9 +145,15 @@ Json describe(const InfoFlags& flags) {
   out["tensors"] = tensors_of(*model);
   const MethodPlan plan = plan_of(options, h);
   const std::size_t row_bytes = footprint(plan.cache(), Occupancy{.tokens = 1}).row_bytes;
-  const auto heads = static_cast<std::size_t>(h.geometry.heads());
-  const auto rows = [&](long long tokens) {  // without the unused ends of last pages
-    return row_bytes * heads * static_cast<std::size_t>(tokens);
+  const auto rows_of = [&](std::size_t head, long long tokens) {  // without the unused ends of last pages
+    const std::vector<std::int32_t>& windows = plan.cache().windows;
+    return row_bytes * static_cast<std::size_t>(windows.empty() ? tokens : std::min<long long>(tokens, windows[head]));
+  };
+  const auto rows = [&](long long tokens) {
+    std::size_t sum = 0;
+    for (std::size_t head = 0; head < static_cast<std::size_t>(h.geometry.heads()); ++head)
+      sum += rows_of(head, tokens);
+    return sum;
   };
   out["cache"] = {{"type", name_of(options.cache_type)},
                   {"bytes_per_token", rows(1)},
@@ -156,8 +161,11 @@ Json describe(const InfoFlags& flags) {
   if (options.method.bounded()) {
     out["cache"]["budget"] = options.method.budget;
     out["cache"]["bytes_at_budget"] = rows(options.method.budget);
-    if (const std::vector<int>& budgets = plan.budgets(); !budgets.empty())
-      out["cache"]["bytes_at_budget"] = row_bytes * std::accumulate(budgets.begin(), budgets.end(), std::size_t{0});
+    if (const std::vector<int>& budgets = plan.budgets(); !budgets.empty()) {
+      std::size_t sum = 0;
+      for (std::size_t head = 0; head < budgets.size(); ++head) sum += rows_of(head, budgets[head]);
+      out["cache"]["bytes_at_budget"] = sum;
+    }
   }
   if (flags.terms) out["cache"]["footprint"] = cache_terms(options, h, flags.tokens, flags.batch);
   return out;

@@ -20,6 +20,7 @@ struct Variant {
   int spare_slots = 0;
   std::optional<CacheType> value_type = {};  // another than of keys
   int operations = 9000;
+  std::vector<std::int32_t> windows = {};
 };
 
 const char* label(CacheType type) {
@@ -36,7 +37,7 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
                                                          : "InPlace") +
          (v.shared ? "Shared" : "PerHead") + (v.pages ? "" : "NoPages") + "Page" + std::to_string(v.page_size) +
          label(v.type) + (v.value_type ? std::string("With") + label(*v.value_type) : "") +
-         (v.spare_slots > 0 ? "Spare" + std::to_string(v.spare_slots) : "");
+         (v.spare_slots > 0 ? "Spare" + std::to_string(v.spare_slots) : "") + (v.windows.empty() ? "" : "Windows");
 }
 
 CacheOptions options_of(const Variant& v) {
@@ -50,7 +51,8 @@ CacheOptions options_of(const Variant& v) {
       .track_rank = true,
       .columns = 2,
       .spare_slots = v.spare_slots,
-      .pages = v.pages};
+      .pages = v.pages,
+      .windows = v.windows};
 }
 
 class CacheAgainstNaive : public ::testing::TestWithParam<Variant> {};
@@ -64,6 +66,8 @@ TEST_P(CacheAgainstNaive, RandomOperations) {
   EXPECT_GT(pair.cache().evicted(), GetParam().operations / 9);
 }
 
+// Heads that keep windows share a table for each; who drops what is outside is not the cache.
+const std::vector<std::int32_t> kWindows = {INT32_MAX - 1, INT32_MAX, INT32_MAX - 2, INT32_MAX - 1};
 constexpr auto kIn = Mechanism::kInPlace;
 constexpr auto kSh = Mechanism::kShift;
 constexpr auto kGa = Mechanism::kGather;
@@ -74,6 +78,13 @@ INSTANTIATE_TEST_SUITE_P(
     Variants, CacheAgainstNaive,
     ::testing::Values(
         Variant{kIn, true, true, 16, CacheType::kF16}, Variant{kIn, true, true, 64, CacheType::kF32},
+        Variant{kIn, true, true, 16, CacheType::kF16, 0, {}, 9000, kWindows},
+        Variant{kIn, true, false, 32, CacheType::kF16, 5, {}, 9000, kWindows},
+        Variant{kIn, false, true, 16, CacheType::kF32, 0, {}, 9000, kWindows},
+        Variant{kSh, true, true, 16, CacheType::kF16, 0, {}, 9000, kWindows},
+        Variant{kGa, true, true, 32, CacheType::kF32, 7, {}, 9000, kWindows},
+        Variant{kBl, true, true, 16, CacheType::kF16, 0, {}, 9000, kWindows},
+        Variant{kAp, true, true, 16, CacheType::kF16, 0, {}, 9000, kWindows},
         Variant{kIn, true, false, 32, CacheType::kF16}, Variant{kIn, true, true, 256, CacheType::kBF16},
         Variant{kIn, false, true, 16, CacheType::kF32}, Variant{kIn, false, true, 48, CacheType::kF16},
         Variant{kIn, false, false, 16, CacheType::kF16}, Variant{kSh, true, true, 16, CacheType::kF16},

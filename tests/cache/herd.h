@@ -30,6 +30,9 @@ struct Herd {
 
   CacheOptions some_options() {
     const auto mechanism = static_cast<Mechanism>(below(6));
+    constexpr std::int32_t kAll = INT32_MAX,
+                           kFar = INT32_MAX - 1;  // beyond where these texts end: edits are not refused
+    const std::vector<std::int32_t> windows[] = {{}, {}, {kFar, kFar, kAll, kAll}, {kFar, kFar, kFar, kFar}};
     return {.geometry =
                 HeadGeometry::uniform(2, 2, type == CacheType::kQ8_0 ? 32 : 3, value_type == CacheType::kQ8_0 ? 32 : 5)
                     .with_types(type, value_type),
@@ -38,7 +41,8 @@ struct Herd {
             .shared = mechanism != Mechanism::kMerge && below(2) == 0,
             .track_rank = below(2) == 0,
             .columns = below(2),
-            .spare_slots = below(2) * below(20)};
+            .spare_slots = below(2) * below(20),
+            .windows = windows[static_cast<std::size_t>(below(4))]};
   }
   void add(const CacheOptions& options) { pairs.push_back(std::make_unique<Pair>(options, random(), pool, failures)); }
   void add() { add(some_options()); }

@@ -15,7 +15,7 @@ TEST_P(CachesThatShare, SeeOnlyWhatIsTheirs) {
   for (const unsigned seed : {1U, 2U, 3U}) {
     const auto& [types, page_size] = GetParam();
     Herd herd(types.first, types.second, page_size, seed);
-    for (int i = 0; i < 4000 && !HasFatalFailure(); ++i) {
+    for (int i = 0; i < 4500 && !HasFatalFailure(); ++i) {
       SCOPED_TRACE("seed " + std::to_string(seed) + " operation " + std::to_string(i));
       herd.step();
       herd.check();

@@ -197,10 +197,11 @@ TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
       Reader first(engine, from);
       while (first.read < 24) first.step(prompt);
       const auto kept = first.sequence.cache().fork();
-      ASSERT_TRUE(kept->whole());
+      ASSERT_TRUE(kept->serves(kept->options()));
+      ASSERT_EQ(kept->whole(), model != "tiny-gemma2") << "its windows are shorter";
       for (const std::string to : kMethods) {
         Reader second(engine, to);
-        if (!serves(first.rule, first.read, true, second.rule)) continue;
+        if (!serves(first.rule, first.read, kept->serves(second.rule.cache), second.rule)) continue;
         pairs.emplace(from, to);
         second.go_on_from(*kept);
         EXPECT_TRUE(second.finish(prompt, 10) == afresh[to]) << model << ": " << from << " -> " << to;
@@ -209,7 +210,8 @@ TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
     EXPECT_TRUE(pairs.contains({"full", "sparse:budget=40"}));
     EXPECT_TRUE(pairs.contains({"full", "streaming:budget=40"}));
     EXPECT_TRUE(pairs.contains({"h2o:budget=40", "full"}));
-    EXPECT_TRUE(pairs.contains({"h2o:budget=40,mechanism=gather", "h2o:budget=40"}));
+    EXPECT_EQ(pairs.contains({"h2o:budget=40,mechanism=gather", "h2o:budget=40"}), model != "tiny-gemma2")
+        << "where windows dropped tokens, slots are the mechanism's";
     EXPECT_FALSE(pairs.contains({"full", "h2o:budget=40"})) << "it needs the weights that its tokens received";
     EXPECT_FALSE(pairs.contains({"knorm:budget=40", "h2o:budget=40"}));
     std::printf("%s: %zu of %zu pairs share\n", model.c_str(), pairs.size(), std::size(kMethods) * std::size(kMethods));

@@ -50,18 +50,40 @@ void check(const CacheOptions& o) {
     fail("cache type {} has no rotated halves beside its keys: use rerotate=fused", format.name);
   if (o.page_size < kTile || o.page_size % kTile != 0 || o.page_size > (1 << 24))
     fail("page size {}: must be a multiple of {}, at most {}", o.page_size, kTile, 1 << 24);
+  if (!o.windows.empty() && std::ranges::any_of(o.windows, [](std::int32_t window) { return window < 1; }))
+    fail("a head that keeps a window of no position: give at least 1");
   if (o.spare_slots < 0 || o.spare_slots > (1 << 24))
     fail("{} spare slots: must be between 0 and {}", o.spare_slots, 1 << 24);
 }
 
 }  // namespace
 
+std::vector<int> tables_of(const CacheOptions& options) {
+  std::vector<int> tables;
+  std::vector<std::int32_t> windows;
+  for (int head = 0; head < options.geometry.heads(); ++head) {
+    const std::int32_t window = options.windows.empty() ? INT32_MAX : options.windows[static_cast<std::size_t>(head)];
+    const auto known = options.shared ? std::ranges::find(windows, window) : windows.end();
+    tables.push_back(static_cast<int>(known - windows.begin()));
+    if (known == windows.end()) windows.push_back(window);
+  }
+  return tables;
+}
+
 Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
     : options_((check(options), options)), pool_(std::move(pool)) {
   const std::size_t bytes = page_bytes(shape_of_pages(options));
   if (options.pages && pool_ == nullptr) pool_ = std::make_shared<PagePool>(bytes);
   assert(!options.pages || pool_->page_bytes() == bytes);
-  const auto count = static_cast<std::size_t>(options.shared ? 1 : heads());
+  assert(options.windows.empty() || options.windows.size() == static_cast<std::size_t>(heads()));
+  table_of_ = tables_of(options);
+  const auto count = static_cast<std::size_t>(std::ranges::max(table_of_)) + 1;
+  windows_.resize(count, INT32_MAX);
+  for (std::size_t head = 0; head < options.windows.size(); ++head)
+    windows_[static_cast<std::size_t>(table_of_[head])] = options.windows[head];
+  some_keep_all_ = std::ranges::find(windows_, INT32_MAX) != windows_.end();
+  counted_tables_ = 0;
+  for (int t = 0; t < static_cast<int>(count); ++t) counted_tables_ += counts(t) ? 1 : 0;
   tables_.assign(
       count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns, options.spare_slots));
   if (options.mechanism == Mechanism::kMerge) {
@@ -141,7 +163,7 @@ void Cache::refresh_views() noexcept {
   }
   for (std::size_t h = 0; h < head_views_.size(); ++h)
     head_views_[h] = {.page = options_.pages ? pool_->table(blocks_[h]) : BlockTable{},
-                      .slots = &slot_views_[options_.shared ? 0 : h]};
+                      .slots = &slot_views_[static_cast<std::size_t>(table_of_[h])]};
 }
 
 LayerView Cache::view(int layer) const {

@@ -8,8 +8,8 @@
 // A change is prepared and then committed, or let go, and nothing has happened. In an ordinary step the k-th new token
 // takes the k-th victim's slot, so it can be taken back until the model's step begins to write.
 //
-// One slot table serves all heads when every head decides alike (`shared`); else each has its own. Heads are flat
-// indices (cache/geometry.h).
+// One slot table serves all heads when every head decides alike (`shared`), or one for all heads that keep the same
+// window; else each has its own. Heads are flat indices (cache/geometry.h).
 // With `pages` off it is bookkeeping only: the bytes are in a CacheStorage, which hears of every move.
 //
 // Caches of one pool may share pages: share(). Whoever writes in one first makes it its own (copy-on-write), so none
@@ -45,9 +45,15 @@ struct CacheOptions {
   bool rotated_half = false;  // pages hold rotate_half(K) beside K
   int spare_slots = 0;        // free slots of each table for tentative tokens: the draft's maximum + 1; 0: no drafts
   bool pages = true;          // keys and values live in pages here; false: bookkeeping only, the bytes are elsewhere
+  // [heads] A head of window w holds the newest w positions: whoever changes the cache drops those before them, which
+  // no later query sees (evict/unseen.h). INT32_MAX: all positions. Empty: of all heads.
+  std::vector<std::int32_t> windows = {};
 
   bool operator==(const CacheOptions&) const = default;
 };
+
+// [head] The slot table of each head.
+std::vector<int> tables_of(const CacheOptions& options);
 
 class Cache {
  public:
@@ -59,13 +65,16 @@ class Cache {
 
   const CacheOptions& options() const { return options_; }
   const HeadGeometry& geometry() const { return options_.geometry; }
-  int tables() const { return static_cast<int>(tables_.size()); }           // 1 if shared, else one for each head
+  // Shared: one for each distinct window (1 without windows); else one for each head.
+  int tables() const { return static_cast<int>(tables_.size()); }
   SlotTable& table(int t) { return tables_[static_cast<std::size_t>(t)]; }  // for scores; changes go through the cache
   const SlotTable& table(int t) const { return tables_[static_cast<std::size_t>(t)]; }
   // With mechanism merge: tokens that live in slots of others. Whoever changes them lays them anew before apply().
   MergedTokens* merged(int t) { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
   const MergedTokens* merged(int t) const { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
-  int table_of(int head) const { return options_.shared ? 0 : head; }
+  int table_of(int head) const { return table_of_[static_cast<std::size_t>(head)]; }
+  // Positions that a table's heads keep; INT32_MAX: all.
+  std::int32_t window(int table) const { return windows_[static_cast<std::size_t>(table)]; }
 
   int live() const;  // tokens in the fullest table
   Position next() const { return tables_.front().next(); }
@@ -106,14 +115,16 @@ class Cache {
   void clear() noexcept;
 
   // Becomes what `other` is, of the same pool; its pages are shared. Takes no page. Options of another mechanism, of
-  // other tables or with ranks are fine while `other` is whole(): then it is as if this one had taken those tokens in;
-  // scores and statistics come along if both have a table for each head, and as many statistics of either kind. Throws
+  // other tables or with ranks are fine if can_share(): then it is as if this one had taken those tokens in; scores and
+  // statistics come along if both have a table for each head, and as many statistics of either kind. Throws
   // std::bad_alloc, unchanged.
   void share(Cache& other);
-  std::unique_ptr<Cache> fork();  // another that shares all of this one's
-  bool whole() const {            // every token is still there
-    return dropped_ == 0 && next() == live() && !tables_.front().edited();
-  }
+  bool can_share(const Cache& other) const { return options_ == other.options_ || other.serves(options_); }
+  // Whether another kind of cache that had read the same tokens, and had evicted none, would have this one's slots:
+  // none was evicted here; what windows dropped left the slots to the mechanism, so windows and mechanism are the same.
+  bool serves(const CacheOptions& kind) const;
+  std::unique_ptr<Cache> fork();      // another that shares all of this one's
+  bool whole() const;                 // every token is still there, in every table
   std::vector<PageId> pages() const;  // that it holds, of all heads
 
   // Slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool and throws Error, with
@@ -141,12 +152,18 @@ class Cache {
   std::size_t bytes_peak() const;
   std::size_t bytes_tables() const;  // positions, ranks, scores, statistics, block tables
   double slots_per_token() const;    // slots of mapped pages / live tokens, of all tables; 0 without a token
-  // Tokens dropped, once per token whatever the number of heads (mean over tables).
-  long long evicted() const { return dropped_ / tables(); }
+  // Tokens dropped, once per token whatever the number of heads: mean over the tables without a window, or over all if
+  // each has one. Tokens that are outside a window are not counted (CacheChange::unseen).
+  long long evicted() const { return dropped_ / counted_tables_; }
 
  private:
   const char* fault_across_tables() const;
-  static std::string mismatch(const CacheOptions& options, ByteReader& in, bool& edited);
+  bool complete(int table) const;
+  bool counts(int table) const { return windows_[static_cast<std::size_t>(table)] == INT32_MAX || !some_keep_all_; }
+  struct Kind {  // of saved bytes
+    bool edited = false, windows = false;
+  };
+  static std::string mismatch(const CacheOptions& options, ByteReader& in, Kind& kind);
   friend class Transaction;
   struct Copy {  // a shared page that a change writes to
     int table, page;
@@ -173,6 +190,7 @@ class Cache {
   Transaction begin();
   SlotChange change_of(std::size_t table) const;
   void add_edit(const CacheChange& change);
+  void check_windows(const CacheChange& change, Position end) const;
   template <typename Change>
   void simulate(Change change);  // change(table, its index, moves)
   void add_copies(int table);
@@ -203,6 +221,10 @@ class Cache {
   std::shared_ptr<PagePool> pool_;
   std::unique_ptr<CacheStorage> storage_;
   std::vector<SlotTable> tables_;
+  std::vector<int> table_of_;                // [head]
+  std::vector<std::int32_t> windows_;        // [table]
+  bool some_keep_all_ = true;                // a table has no window
+  int counted_tables_ = 1;                   // for evicted()
   std::vector<float> of_heads_;              // [head][head_floats]
   std::vector<std::vector<PageId>> blocks_;  // [head][page]
   std::vector<MergedTokens> merged_;         // [table], empty unless the mechanism is merge
@@ -220,10 +242,12 @@ class Cache {
 template <typename Do>
 void Cache::for_each_head_of(int table, Do action) {
   if (!options_.pages) return;
-  if (options_.shared)
-    for (auto& blocks : blocks_) action(blocks);
-  else
+  if (!options_.shared) {
     action(blocks_[static_cast<std::size_t>(table)]);
+    return;
+  }
+  for (std::size_t head = 0; head < blocks_.size(); ++head)
+    if (table_of_[head] == table) action(blocks_[head]);
 }
 
 }  // namespace palimpsest

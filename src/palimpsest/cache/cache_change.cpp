@@ -43,7 +43,8 @@ Transaction Cache::prepare(const CacheChange& change) {
   if (append) pending_.change.at = kNoPosition;
   const bool edit = !append || !change.drop_range.empty() || !change.shift_range.empty();
   const bool on_copies = edit || (lent_pages_ > 0 && options_.mechanism == Mechanism::kBlock && !change.drop.empty());
-  for (std::size_t t = 0; t < change.drop.size(); ++t) pending_.dropped += std::ssize(change.drop[t]);
+  for (std::size_t t = 0; !change.unseen && t < change.drop.size(); ++t)
+    if (counts(static_cast<int>(t))) pending_.dropped += std::ssize(change.drop[t]);
   for (std::size_t t = 0; !on_copies && t < tables_.size(); ++t) {
     const auto [pages, views_moved] = tables_[t].reserve(change_of(t), moves_[t]);
     pending_.views_moved |= views_moved;
@@ -129,6 +130,7 @@ void Cache::add_edit(const CacheChange& change) {
   const PositionRange inserted =
       change.at == kNoPosition ? PositionRange{} : PositionRange{change.at, change.at + change.insert};
   if (next < this->next()) pending_.end = next;
+  check_windows(change, next);
   std::vector<std::vector<int>> all_victims(tables_.size());
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const SlotTable& table = tables_[t];
@@ -152,6 +154,25 @@ void Cache::add_edit(const CacheChange& change) {
     }
   }
   pending_.victims.swap(all_victims);
+}
+
+// What a window dropped is not in the cache when an edit would show it to queries again.
+void Cache::check_windows(const CacheChange& change, Position end) const {
+  const PositionRange& shifted = change.shift_range;
+  Position query = end;  // the first of those to come
+  if (!shifted.empty() && shifted.last == kEndOfText) query += change.shift_by;
+  if (change.at != kNoPosition) query = std::min(query, change.at);
+  for (const std::int32_t window : windows_) {
+    if (window == INT32_MAX) continue;
+    Position dropped = next() - window + 1;  // those before it
+    if (dropped <= 0) continue;
+    if (!shifted.empty() && shifted.contains(dropped - 1)) dropped += change.shift_by;
+    if (query - window + 1 < dropped)
+      fail(
+          "layers with an attention window of {} have dropped the tokens before position {}, which position {} would "
+          "see again: clear the cache and read the text anew",
+          window, dropped, query);
+  }
 }
 
 // Whether a page must be this cache's own at the end: tokens move or are written there.
@@ -307,7 +328,7 @@ const PageId* Cache::carry_bytes(const PageId* page, Workers* workers) noexcept 
   const LayerView shape = view(options_.geometry.layer_of(0));
   const bool gather = options_.mechanism == Mechanism::kGather;
   const PageId* const copies = page;
-  const auto table_of = [&](std::size_t h) { return options_.shared ? 0 : h; };
+  const auto table_of = [&](std::size_t h) { return at(table_of_[h]); };
   const auto gathered = [&](std::size_t h) {
     const std::size_t t = table_of(h);
     return !gather || moves_[t].empty() ? 0 : blocks_[h].size() - tables_[t].mapped_pages_of_change().size();

@@ -11,7 +11,7 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-// What `like`, whole, would be in a table of its own kind.
+// What `like`, whole, would be in a table of another kind.
 void take_in(SlotTable& table, const SlotTable& like, bool scores) {
   const int last = static_cast<int>(like.fresh().size());
   table.insert(like.live() - last);
@@ -30,7 +30,7 @@ void take_in(SlotTable& table, const SlotTable& like, bool scores) {
 void Cache::share(Cache& other) {
   assert(this != &other && options_.pages && pool_ == other.pool_ && !pending_.open && !other.pending_.open);
   const bool alike = options_ == other.options_;
-  assert(alike || other.whole());
+  assert(can_share(other));
   // All memory first.
   std::vector<SlotTable> tables(tables_.size(), SlotTable(options_.page_size, options_.mechanism, options_.track_rank,
                                                           options_.columns, options_.spare_slots));
@@ -38,12 +38,18 @@ void Cache::share(Cache& other) {
   if (alike)
     tables = other.tables_, merged = other.merged_;
   else
-    for (int t = 0; t < this->tables(); ++t)
-      take_in(tables[at(t)], other.table(other.options_.shared ? 0 : t),
-              this->tables() > 1 && other.tables() == this->tables() && options_.columns == other.options_.columns);
+    for (int head = 0, t = 0; head < heads(); ++head) {
+      if (table_of(head) != t) continue;  // tables are numbered by their first heads
+      const SlotTable& like = other.table(other.table_of(head));
+      const bool scores = !options_.shared && !other.options_.shared && options_.columns == other.options_.columns;
+      if (like.live() == like.next())
+        take_in(tables[at(t)], like, scores);
+      else
+        tables[at(t)].become(like, scores);
+      ++t;
+    }
   std::vector<std::vector<PageId>> blocks = other.blocks_;
-  for (std::size_t h = 0; h < blocks.size(); ++h)
-    blocks[h].resize(at(tables[options_.shared ? 0 : h].pages()), kNoPage);
+  for (std::size_t h = 0; h < blocks.size(); ++h) blocks[h].resize(at(tables[at(table_of_[h])].pages()), kNoPage);
   std::vector<std::vector<bool>> lent, other_lent;
   const auto mapped_pages = [](const std::vector<SlotTable>& tables, std::vector<std::vector<bool>>& lent) {
     int count = 0;
@@ -74,6 +80,28 @@ void Cache::share(Cache& other) {
   dropped_ = other.dropped_;
   peak_ = std::max(peak_, pages_held_);
   refresh_views();
+}
+
+// A table of a window has all of its tokens.
+bool Cache::complete(int t) const {
+  const SlotTable& table = this->table(t);
+  const Position first = window(t) == INT32_MAX ? 0 : std::max<Position>(0, table.next() - window(t) + 1);
+  return std::ranges::count_if(table.position(), [&](Position p) { return p >= first; }) == table.next() - first;
+}
+
+bool Cache::whole() const {
+  return dropped_ == 0 && !tables_.front().edited() &&
+         std::ranges::all_of(tables_, [&](const SlotTable& table) { return table.live() == next(); });
+}
+
+bool Cache::serves(const CacheOptions& kind) const {
+  if (whole()) return true;
+  if (dropped_ != 0 || tables_.front().edited() || kind.mechanism != options_.mechanism ||
+      kind.windows != options_.windows || kind.spare_slots != options_.spare_slots)
+    return false;
+  for (int t = 0; t < tables(); ++t)
+    if (!complete(t)) return false;
+  return true;
 }
 
 std::unique_ptr<Cache> Cache::fork() {

@@ -16,7 +16,8 @@ namespace palimpsest {
 namespace {
 
 constexpr std::size_t kTypes = 4, kPageSize = 5, kShared = 7;
-constexpr std::int32_t kEdited = 1 << 8;  // beside `shared`: tables with ordinals
+constexpr std::int32_t kEdited = 1 << 8;   // beside `shared`: tables with ordinals
+constexpr std::int32_t kWindows = 1 << 9;  // beside `shared`: heads keep windows; `shared` is a table for each
 
 // One number: the keys' type and, unless values have the same, theirs + 1 times 2^8.
 std::int32_t number_of(CacheTypes types) {
@@ -58,6 +59,7 @@ void Cache::save(ByteWriter& out) const {
   const CacheOptions& o = options_;
   auto kind = kind_of(o);
   if (tables_.front().edited()) kind[kShared] |= kEdited;
+  if (!o.windows.empty()) kind[kShared] |= kWindows;
   for (const std::int32_t each : kind) out.put(each);
   out.put(dropped_);
   for (const SlotTable& table : tables_) table.save(out);
@@ -84,16 +86,17 @@ void Cache::save(ByteWriter& out) const {
 }
 
 std::string Cache::mismatch(const CacheOptions& options, ByteReader& in) {
-  bool edited = false;
-  return mismatch(options, in, edited);
+  Kind unused;
+  return mismatch(options, in, unused);
 }
 
-std::string Cache::mismatch(const CacheOptions& options, ByteReader& in, bool& edited) {
+std::string Cache::mismatch(const CacheOptions& options, ByteReader& in, Kind& saved) {
   const auto own = kind_of(options);
   auto kind = own;
   for (auto& each : kind) each = in.get<std::int32_t>();
-  edited = (kind[kShared] & kEdited) != 0;
-  kind[kShared] &= ~kEdited;
+  saved = {.edited = (kind[kShared] & kEdited) != 0, .windows = (kind[kShared] & kWindows) != 0};
+  kind[kShared] &= ~(kEdited | kWindows);
+  if (saved.windows && options.windows.empty()) return "a cache whose layers kept other windows";
   if (kind == own) return {};
   const auto types = types_of(kind[kTypes]);
   if (kind[kTypes] != own[kTypes] && types) return flags_of(*types) + ": give that";
@@ -133,10 +136,18 @@ void Cache::load(ByteReader& in) {
 void Cache::load_tables(ByteReader& in) {
   assert(options_.pages);
   clear();
-  bool edited = false;
-  in.require(mismatch(options_, in, edited).empty(), "a cache of another shape, type, page size or method");
+  Kind kind;
+  in.require(mismatch(options_, in, kind).empty(), "a cache of another shape, type, page size or method");
   dropped_ = in.get<long long>();
-  for (SlotTable& table : tables_) table.load(in, edited);
+  // Heads kept no windows when files had one table for all: the next step drops what windows hide.
+  const bool older = !kind.windows && !options_.windows.empty();
+  if (older && !options_.shared) dropped_ = dropped_ / tables() * counted_tables_;
+  if (older && options_.shared) {
+    tables_.front().load(in, kind.edited);
+    for (std::size_t t = 1; t < tables_.size(); ++t) tables_[t] = tables_.front();
+  } else {
+    for (SlotTable& table : tables_) table.load(in, kind.edited);
+  }
   if (options_.head_floats > 0) {
     const std::size_t count = of_heads_.size();
     of_heads_ = in.array<float>();
@@ -147,12 +158,12 @@ void Cache::load_tables(ByteReader& in) {
   if (const char* const found = fault_across_tables()) in.damaged(found);
   for (std::size_t t = 0; t < merged_.size(); ++t) merged_[t].load(in, tables_[t]);
   for (std::size_t h = 0; h < blocks_.size(); ++h)
-    blocks_[h].assign(static_cast<std::size_t>(tables_[options_.shared ? 0 : h].pages()), kNoPage);
+    blocks_[h].assign(static_cast<std::size_t>(tables_[static_cast<std::size_t>(table_of_[h])].pages()), kNoPage);
 }
 
 bool Cache::take_pages(int max) {
   for (std::size_t h = 0; h < blocks_.size(); ++h) {
-    const SlotTable& table = tables_[options_.shared ? 0 : h];
+    const SlotTable& table = tables_[static_cast<std::size_t>(table_of_[h])];
     for (int page = 0; page < table.pages(); ++page) {
       PageId& to = blocks_[h][static_cast<std::size_t>(page)];
       if (to != kNoPage || !table.mapped(page)) continue;

@@ -23,6 +23,8 @@ struct CacheChange {
   int reject = 0;
   // Victims of each slot table (Plan::drop): oldest first, no slot twice. Empty: none.
   std::span<const std::vector<int>> drop = {};
+  // No later query sees them: they are outside their tables' windows, and not counted as evicted.
+  bool unseen = false;
   // All tokens at these positions. If the range reaches next(), next() falls to `first`.
   PositionRange drop_range = {};
   // The tokens at these positions get the position + `shift_by`. No token may be where they go; kEndOfText shifts

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <vector>
 
 #include "palimpsest/core/growth.h"
 
@@ -60,10 +61,13 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   f.row_bytes = page_bytes(empty.view(options.geometry.layer_of(0))) / f.page_slots;
   f.slot_bytes = SlotTable::slot_bytes(options.track_rank, options.columns);
   assert(occupancy.size() == 1 || occupancy.size() == f.tables);
-  const std::size_t heads_of_table = f.heads / f.tables;
+  std::vector<std::size_t> heads_of_tables(f.tables);
+  for (int head = 0; head < options.geometry.heads(); ++head)
+    ++heads_of_tables[static_cast<std::size_t>(empty.table_of(head))];
   std::size_t widest = 0, most_slots = 0;
   for (std::size_t t = 0; t < f.tables; ++t) {
     const Occupancy& o = occupancy[occupancy.size() == 1 ? 0 : t];
+    const std::size_t heads_of_table = heads_of_tables[t];
     assert(o.tokens >= 0 && o.come >= 1 && o.leave >= 0);
     const std::size_t pages = pages_of(std::max(o.tokens, o.slots) + options.spare_slots, options.page_size);
     f.head_pages += pages * heads_of_table;

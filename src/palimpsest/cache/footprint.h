@@ -13,7 +13,7 @@
 // clang-format on
 //
 // where a head has ceil(tokens / slots of a page) pages (append: more, see Occupancy). One table serves all heads that
-// decide alike, else each has its own.
+// decide alike and keep the same window, else each has its own.
 #pragma once
 
 #include <cstddef>

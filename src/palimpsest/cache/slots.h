@@ -156,6 +156,9 @@ class SlotTable {
   // Gives up `victims` (live slots, no duplicates). `moves` is empty under kInPlace, kAppend, and kBlock if they are
   // all tokens of full pages.
   void drop(std::span<const int> victims, std::vector<Move>& moves);
+  // Becomes a table of the same mechanism with the same tokens in the same slots; scores and columns are 0, or come
+  // along if there are as many.
+  void become(const SlotTable& like, bool scores);
   // Takes slots for tokens at positions next() .. next() + count - 1. Returns the pages that it had to map.
   std::span<const int> insert(int count);
   int pages_to_map(int count) const { return pages_to_map({.insert = count}); }  // how many insert(count) would

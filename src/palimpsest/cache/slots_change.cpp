@@ -95,6 +95,25 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
   if (!change.drop.empty()) trim(slots_kept(change));
 }
 
+void SlotTable::become(const SlotTable& like, bool scores) {
+  assert(like.mechanism_ == mechanism_ && like.page_size_ == page_size_ && like.spare_slots_ == spare_slots_ &&
+         !like.edited_ && (!scores || like.columns() == columns()));
+  const bool track_rank = track_rank_;
+  const std::size_t columns = column_.size();
+  *this = like;
+  track_rank_ = track_rank;
+  if (!scores) {
+    score_.assign(position_.size(), 0);
+    column_.assign(columns, std::vector<float>(position_.size(), 0));
+  }
+  rank_.clear();
+  if (!track_rank) return;
+  rank_.assign(position_.size(), -1);
+  std::vector<int> slots;
+  append_slots({0, kEndOfText}, slots);
+  for (std::size_t i = 0; i < slots.size(); ++i) rank_[at(slots[i])] = static_cast<int>(i);
+}
+
 void SlotTable::begin_edit() {
   fresh_.clear();
   if (edited_) return;

@@ -278,6 +278,18 @@ void add_to_next(Cache& cache, int t, std::span<const int> victims) {
 
 }  // namespace
 
+void drop_merged(Cache& cache, const Plan& plan) {
+  std::vector<bool> slots;
+  for (int t = 0; t < cache.tables(); ++t) {
+    MergedTokens& merged = *cache.merged(t);
+    if (plan.drop[at(t)].empty() || merged.tokens().empty()) continue;
+    slots.assign(at(cache.table(t).slots()), false);
+    for (const int slot : plan.drop[at(t)]) slots[at(slot)] = true;
+    merged.remove(slots);
+    merged.lay(cache.table(t));
+  }
+}
+
 void merge_victims(Cache& cache, const Plan& plan, const Method& method, const Evictor& evictor,
                    std::span<const RopeFrequencies> frequencies, Workers* workers) {
   cache.own_all();

@@ -20,6 +20,8 @@
 
 namespace palimpsest {
 
+// Before tokens outside a window are dropped: those merged into them, which nobody sees either, are gone.
+void drop_merged(Cache& cache, const Plan& plan);
 // Before cache.apply(plan). `frequencies`: of each layer's rotary positions; empty: keys are stored un-rotated. The
 // cache has pages of its own, and scores of this moment.
 void merge_victims(Cache& cache, const Plan& plan, const Method& method, const Evictor& evictor,

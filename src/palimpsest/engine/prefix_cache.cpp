@@ -6,7 +6,11 @@
 namespace palimpsest {
 
 Reading::Reading(const MethodPlan& plan)
-    : method(plan.method()), chunk(plan.chunk()), rotation(plan.rule().rotation), whole_until(plan.whole_until()) {
+    : method(plan.method()),
+      chunk(plan.chunk()),
+      rotation(plan.rule().rotation),
+      whole_until(plan.whole_until()),
+      cache(plan.cache()) {
   const Signals signals = plan.signals(Phase::kPrefill);
   if (signals.weights() || signals.score_on_insert || signals.query_moments) statistics = method.policy;
 }
@@ -18,6 +22,10 @@ bool serves(const Reading& from, std::size_t tokens, bool whole, const Reading& 
          (to.statistics.empty() || to.statistics == from.statistics);
 }
 
+bool PrefixCache::may_serve(const Kept& kept, const Reading& to) {
+  return serves(kept.reading, kept.tokens.size(), kept.cache->serves(to.cache), to);
+}
+
 bool PrefixCache::begins(const Kept& kept, std::span<const TokenId> prompt) {
   return kept.tokens.size() <= prompt.size() && std::equal(kept.tokens.begin(), kept.tokens.end(), prompt.begin());
 }
@@ -27,7 +35,7 @@ Cache* PrefixCache::find(const Reading& reading, std::span<const TokenId> prompt
   for (const auto& kept : kept_) {
     const std::size_t tokens = kept->tokens.size();
     if (tokens <= read || tokens >= prompt.size() || (best != nullptr && tokens <= best->tokens.size())) continue;
-    if (begins(*kept, prompt) && serves(kept->reading, tokens, kept->cache->whole(), reading)) best = kept.get();
+    if (begins(*kept, prompt) && may_serve(*kept, reading)) best = kept.get();
   }
   if (best == nullptr) return nullptr;
   touch(reading, best->tokens);
@@ -37,15 +45,13 @@ Cache* PrefixCache::find(const Reading& reading, std::span<const TokenId> prompt
 void PrefixCache::touch(const Reading& reading, std::span<const TokenId> prompt) {
   ++clock_;
   for (const auto& kept : kept_)
-    if (begins(*kept, prompt) && serves(kept->reading, kept->tokens.size(), kept->cache->whole(), reading))
-      kept->used = clock_;
+    if (begins(*kept, prompt) && may_serve(*kept, reading)) kept->used = clock_;
 }
 
 void PrefixCache::keep(const Reading& reading, std::span<const TokenId> tokens, Cache& cache, std::size_t most) {
   if (cache.bytes_in_use() + cache.bytes_tables() > most) return;  // before anything is copied
   const bool known = std::ranges::any_of(kept_, [&](const auto& kept) {
-    return kept->tokens.size() == tokens.size() && begins(*kept, tokens) &&
-           serves(kept->reading, tokens.size(), kept->cache->whole(), reading);
+    return kept->tokens.size() == tokens.size() && begins(*kept, tokens) && may_serve(*kept, reading);
   });
   if (!known) {
     kept_.push_back(std::make_unique<Kept>(reading, std::vector(tokens.begin(), tokens.end()), cache.fork()));

@@ -30,10 +30,11 @@ struct Reading {
   int chunk;
   Rotation rotation;       // what keys are in the cache, and how they are rounded when they are read
   std::string statistics;  // the policy that scores tokens while they are read; empty: none, or its scores are not kept
-  long long whole_until;   // no token has left after so many
+  long long whole_until;   // no token was evicted after so many
+  CacheOptions cache;
 };
 // Whether a sequence that reads as `to` does would have the cache that one of `from` has after `tokens` tokens;
-// `whole`: it lost none.
+// `whole`: it lost none that `to` would have (Cache::serves).
 bool serves(const Reading& from, std::size_t tokens, bool whole, const Reading& to);
 
 class PrefixCache {
@@ -63,6 +64,7 @@ class PrefixCache {
     std::size_t beside_pages = 0;  // bytes
     std::uint64_t used = 0;
   };
+  static bool may_serve(const Kept& kept, const Reading& to);
   static bool begins(const Kept& kept, std::span<const TokenId> prompt);
   void touch(const Reading& reading, std::span<const TokenId> prompt);
   void count_pages(Kept& kept);

@@ -79,6 +79,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
 
 void Sequence::evict(int coming, Moment moment) {
   const auto start = std::chrono::steady_clock::now();
+  drop_unseen(coming, moment);
   if (plan_->signals().at_decision()) show(coming, moment);
   const Plan& plan = evictor_.plan(*cache_, coming, moment);
   if (!plan.empty()) {
@@ -91,6 +92,18 @@ void Sequence::evict(int coming, Moment moment) {
     ++times_.evictions;
   }
   times_.evict_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+// What layers with a window hold outside it: before the policy is asked, which need not look at it.
+void Sequence::drop_unseen(int coming, Moment moment) {
+  if (plan_->windows().empty()) return;
+  const Plan& plan = evictor_.unseen(*cache_, coming, moment);
+  if (plan.empty()) return;
+  if (options_.method.mechanism == Mechanism::kMerge) cache_->own_all();
+  Transaction change = cache_->prepare({.drop = plan.drop, .unseen = true});
+  if (options_.method.mechanism == Mechanism::kMerge) drop_merged(*cache_, plan);
+  change.commit(workers_.get());
+  if (rule().at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
 }
 
 void Sequence::show(int coming, Moment moment) {
@@ -235,8 +248,8 @@ std::size_t Sequence::make_room() {
     return all_logits_ ? std::min(wanted, std::max<std::size_t>(1, free)) : wanted;
   }
   std::size_t most = static_cast<std::size_t>(options_.chunk);
+  if (plan_->drops()) evict(1, moment());
   if (m.evicts()) {
-    evict(1, moment());
     if (m.windowed() && rule().window == 0 && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage)) {
       const int room = evictor_.room(*cache_);
       assert(room >= 1);
@@ -281,14 +294,16 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
   const auto row_of = [&](std::size_t head) {
     return static_cast<std::size_t>(cache_->geometry().kv_head_of(static_cast<int>(head)));
   };
+  const auto decides = [&](std::size_t head) { return evictor_.decides(cache_->table_of(static_cast<int>(head))); };
   const auto make_room = [&](std::vector<std::vector<float>>& rows, std::vector<float*>& of) {
     for (std::size_t t = 0; t < of.size(); ++t) {
+      if (!decides(t)) continue;
       auto& row = rows[row_of(t)];
       const std::size_t wanted = std::max(row.size(), weights_wanted(static_cast<int>(t)));
       reserve_for(row, wanted);
       row.resize(wanted);
     }
-    for (std::size_t t = 0; t < of.size(); ++t) of[t] = rows[row_of(t)].data();
+    for (std::size_t t = 0; t < of.size(); ++t) of[t] = decides(t) ? rows[row_of(t)].data() : nullptr;
   };
   if (signals.weights()) {
     make_room(weights_, weights_of_);
@@ -345,6 +360,7 @@ std::span<float> Sequence::query_statistics(int head) {
 }
 
 void Sequence::asked(int head, int member, Rows queries) noexcept {
+  if (!evictor_.decides(cache_->table_of(head))) return;
   guarded([&] {
     const auto floats = static_cast<std::size_t>(query_floats(queries.width));
     add_queries(queries, cache_->next() - queries.count,
@@ -353,11 +369,9 @@ void Sequence::asked(int head, int member, Rows queries) noexcept {
 }
 
 void Sequence::end(std::size_t tokens, Moment moment) {
-  const Method& m = options_.method;
-  if (m.evicts() && m.cache && (tokens > 1 || moment == Moment::kPromptEnd)) evict(0, moment);
+  if (plan_->drops() && (tokens > 1 || moment == Moment::kPromptEnd)) evict(0, moment);
   // What a prompt's chunks took beyond the budget goes back, wherever the survivors are.
-  if (m.evicts() && m.cache && moment == Moment::kPromptEnd && cache_->gather_up(0, workers_.get()))
-    evictor_.forget(*cache_);
+  if (plan_->drops() && moment == Moment::kPromptEnd && cache_->gather_up(0, workers_.get())) evictor_.forget(*cache_);
 }
 
 void Sequence::go_on_from(Cache& kept) {
@@ -366,7 +380,7 @@ void Sequence::go_on_from(Cache& kept) {
   goes_on_ = true;
   // Nobody has scored these tokens for this method yet: what another's policy gathered is not for it.
   const Signals& signals = plan_->signals();
-  if ((!signals.weights() || signals.repeat) && !signals.score_on_insert && cache_->whole())
+  if ((!signals.weights() || signals.repeat) && !signals.score_on_insert && cache_->serves(cache_->options()))
     for (int t = 0; t < cache_->tables(); ++t) std::ranges::fill(cache_->table(t).score(), 0.0F);
   evictor_.forget(*cache_);
 }

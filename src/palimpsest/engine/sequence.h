@@ -128,6 +128,7 @@ class Sequence final : AttentionReceiver {
   Moment moment() const { return stage_ == Stage::kDecode ? Moment::kDecode : Moment::kPrompt; }
   std::size_t weights_wanted(int head) const;  // of its slots, and of tokens merged into them
   std::span<float> query_statistics(int head);
+  void drop_unseen(int coming, Moment moment);
   void show(int coming, Moment moment);
   void evict(int coming, Moment moment);
 

@@ -10,6 +10,7 @@
 #include "palimpsest/evict/attention_window.h"
 #include "palimpsest/evict/by_age.h"
 #include "palimpsest/evict/legality.h"
+#include "palimpsest/evict/unseen.h"
 
 namespace palimpsest {
 namespace {
@@ -32,12 +33,14 @@ Evictor::Evictor(const MethodPlan& plan)
       budgets_(plan.budgets()),
       first_budgets_(budgets_),
       signals_(plan.signals()),
-      policy_(plan.policy()) {
+      policy_(plan.policy()),
+      windows_(plan.windows()),
+      splits_(method_.splits_at_prompt_end()) {
   assert(plan.prepared());
 }
 
 Evictor::Evictor(const Method& method, std::vector<int> budgets)
-    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_) {
+    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_), splits_(method_.splits_at_prompt_end()) {
   check_legal(Scope::kMethod, {.method = method});
   if (method.policy != "none") {
     policy_ = make_policy(method.policy);
@@ -50,14 +53,44 @@ int Evictor::room(const Cache& cache) const {
   if (policy_ == nullptr) return INT32_MAX;
   int least = INT32_MAX;
   for (int t = 0; t < cache.tables(); ++t) {
+    if (keeps_window(t)) continue;
     const int most = budget(t) + (method_.schedule == Schedule::kPage ? cache.options().page_size : method_.every - 1);
     least = std::min(least, most - cache.table(t).live());
   }
   return least;
 }
 
-// How many tokens leave a table now.
-int Evictor::victims(const SlotTable& table, int budget, int coming, Moment moment) const {
+PositionRange Evictor::outside(const SlotTable& table, int t) const {
+  if (windows_.empty() || windows_[static_cast<std::size_t>(t)].size == INT32_MAX) return {};
+  const TableWindow& window = windows_[static_cast<std::size_t>(t)];
+  return {window.sinks, table.next() - window.size + 1};
+}
+
+const Plan& Evictor::unseen(const Cache& cache, int coming, Moment moment) {
+  plan_.drop.resize(static_cast<std::size_t>(cache.tables()));
+  plan_.clear();
+  if (windows_.empty()) return plan_;
+  const bool by_page = method_.mechanism == Mechanism::kBlock;
+  const bool moves = method_.mechanism == Mechanism::kShift || method_.mechanism == Mechanism::kGather;
+  for (int t = 0; t < cache.tables(); ++t) {
+    const SlotTable& table = cache.table(t);
+    const PositionRange outside = this->outside(table, t);
+    if (outside.empty() || (keeps_window(t) && table.live() < windows_[static_cast<std::size_t>(t)].size)) continue;
+    auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
+    if (by_page) {
+      append_unseen_pages(table, outside, chosen);
+      continue;
+    }
+    if (!moves || victims(table, t, coming, moment) > 0 || count_unseen(table, outside) >= table.page_size())
+      table.append_slots(outside, chosen);
+    if (moves && !chosen.empty() && !next_victim_.empty()) next_victim_[static_cast<std::size_t>(t)] = kUnknown;
+  }
+  return plan_;
+}
+
+int Evictor::victims(const SlotTable& table, int t, int live, int coming, Moment moment) const {
+  if (policy_ == nullptr || keeps_window(t)) return 0;
+  const int budget = this->budget(t);
   int every = method_.every;
   if (method_.schedule == Schedule::kPrompt && moment != Moment::kPromptEnd) return 0;
   if (method_.schedule == Schedule::kPromptStep) {
@@ -68,7 +101,7 @@ int Evictor::victims(const SlotTable& table, int budget, int coming, Moment mome
     every = table.page_size();
     coming = 0;
   }
-  const int over = table.live() - (budget - coming);
+  const int over = live - (budget - coming);
   if (over < every) return 0;
   const int all = over + method_.slack;
   return method_.max_drop > 0 ? std::min(all, method_.max_drop) : all;
@@ -82,7 +115,7 @@ const Plan& Evictor::plan(Cache& cache, int coming, Moment moment) {
   if (moment == Moment::kPromptEnd && coming == 0 && method_.splits_at_prompt_end()) share_budgets(cache);
   for (int t = 0; t < cache.tables(); ++t) {
     SlotTable& table = cache.table(t);
-    const int count = victims(table, budget(t), coming, moment);
+    const int count = victims(table, t, coming, moment);
     int& known = next_victim_[static_cast<std::size_t>(t)];
     auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
     if (count == 1 && known != kUnknown && method_.refresh == 0) {
@@ -123,7 +156,11 @@ void Evictor::share_by_scores(const Cache& cache, int layer) {
   const int heads = cache.geometry().layer(layer).kv_heads, first = cache.geometry().first_head(layer);
   if (heads == 0) return;
   std::vector<std::vector<float>> scores(static_cast<std::size_t>(heads));
-  int stay = 0, live = 0;  // of all heads
+  int stay = 0, live = 0;                             // of all heads
+  if (cache.table(first).live() <= method_.budget) {  // all heads of a layer read as much
+    for (int h = 0; h < heads; ++h) budgets_[static_cast<std::size_t>(first + h)] = method_.budget;
+    return;
+  }
   for (int h = 0; h < heads; ++h) {
     const SlotTable& table = cache.table(first + h);
     const Guard guard = this->guard(table, method_.budget);
@@ -142,6 +179,7 @@ void Evictor::share_by_scores(const Cache& cache, int layer) {
 }
 
 void Evictor::received(Cache& cache, int t, std::span<const float> weights, std::span<const float> sums) {
+  if (!decides(t)) return;
   SlotTable& table = cache.table(t);
   assert(weights.size() >= table.score().size() && !signals_.positions_only());
   assert(sums.size() == (signals_.sums() ? weights.size() : 0));
@@ -158,12 +196,19 @@ void Evictor::received(Cache& cache, int t, std::span<const float> weights, std:
 }
 
 void Evictor::find_next(const SlotTable& table, int t, int coming, Moment moment) {
-  const bool one = method_.mechanism != Mechanism::kBlock && victims(table, budget(t), coming, moment) == 1;
-  next_victim_[static_cast<std::size_t>(t)] =
-      one ? select_lowest(columns_of(table), guard(table, budget(t))) : kUnknown;
+  int& next = next_victim_[static_cast<std::size_t>(t)];
+  next = kUnknown;
+  if (method_.mechanism == Mechanism::kBlock) return;
+  // unseen() comes before the plan.
+  const PositionRange outside = this->outside(table, t);
+  if (victims(table, t, table.live() - count_unseen(table, outside), coming, moment) != 1) return;
+  Guard guard = this->guard(table, budget(t));
+  guard.first = std::max(guard.first, outside.last);
+  next = select_lowest(columns_of(table), guard);
 }
 
 void Evictor::born(Cache& cache, int t, Rows keys, Rows values) {
+  if (!decides(t)) return;
   SlotTable& table = cache.table(t);
   const auto slots = table.fresh();
   assert(static_cast<std::size_t>(keys.count) == slots.size() && signals_.score_on_insert);
@@ -186,7 +231,7 @@ void Evictor::born(Cache& cache, int t, Rows keys, Rows values) {
 bool Evictor::due(const Cache& cache, int t, int coming, Moment moment) const {
   if (moment == Moment::kPromptEnd && coming == 0 && method_.splits_at_prompt_end())  // heads are compared
     return cache.live() > method_.budget;
-  return victims(cache.table(t), budget(t), coming, moment) > 0;
+  return victims(cache.table(t), t, coming, moment) > 0;
 }
 
 void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Moment moment,

@@ -8,6 +8,9 @@
 // Policies of keys and values are asked at a token's birth: born(), in the same place. Those that compare all tokens,
 // or look at a window of queries, are asked before a plan: look(). With mechanism `block` what leaves while tokens come
 // one by one is a page.
+//
+// Heads that keep a window (CacheOptions::windows) first drop what is outside it, for free: drop_unseen(), before every
+// plan(). Where the budget holds the whole window, a head needs no policy and has none.
 #pragma once
 
 #include <memory>
@@ -39,6 +42,12 @@ class Evictor {
 
   const Signals& signals() const { return signals_; }
   int budget(int table) const { return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(table)]; }
+  // Tokens before a table's window, of all tables: the next query and those after it do not see them. To be dropped
+  // before plan() with the same arguments (CacheChange::unseen). The plan is reused: valid until the next call of
+  // either.
+  const Plan& unseen(const Cache& cache, int coming, Moment moment = Moment::kDecode);
+  // Whether a policy may ever choose among a table's tokens.
+  bool decides(int table) const { return policy_ != nullptr && (!keeps_window(table) || splits_); }
   // Tokens that may be inserted before the next eviction is due, at the least 1 after a plan was applied.
   int room(const Cache& cache) const;
   // Brings every table that is due down to its budget less `coming` tokens (0 or 1: a step calls before it inserts,
@@ -71,7 +80,17 @@ class Evictor {
  private:
   void share_budgets(const Cache& cache);
   void share_by_scores(const Cache& cache, int layer);
-  int victims(const SlotTable& table, int budget, int coming, Moment moment) const;
+  // No policy is needed: the budget holds all that a table's window does.
+  bool keeps_window(int table) const {
+    if (windows_.empty()) return false;
+    return policy_ == nullptr || windows_[static_cast<std::size_t>(table)].size <= budget(table);
+  }
+  // How many of `live` tokens leave a table now.
+  int victims(const SlotTable& table, int t, int live, int coming, Moment moment) const;
+  int victims(const SlotTable& table, int t, int coming, Moment moment) const {
+    return victims(table, t, table.live(), coming, moment);
+  }
+  PositionRange outside(const SlotTable& table, int t) const;
   Guard guard(const SlotTable& table, int budget) const;
   void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
   void spare_some(std::vector<int>& chosen) const;
@@ -86,7 +105,9 @@ class Evictor {
   Signals signals_;
   std::shared_ptr<const Policy> policy_;  // nullptr: nothing is ever dropped
   Plan plan_;
-  std::vector<int> next_victim_;  // [table] found by received()
+  std::vector<int> next_victim_;      // [table] found by received()
+  std::vector<TableWindow> windows_;  // [table]; empty: none
+  bool splits_ = false;               // Method::splits_at_prompt_end
 };
 
 }  // namespace palimpsest

@@ -84,16 +84,58 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target) : method_(method
     check_legal(Scope::kHead, all);
   }
   cache_ = cache_options(all);
-  if (rule_.window > 0 && method_.split != "uniform") {
-    for (const int budget : budgets_) windows_.push_back(budget - rule_.sinks);
-    rule_.head_window = windows_;
-  }
+  keep_windows();
+  name_head_windows();
   if (signals_.model && target_.model) {
     policy->prepare(target_.model());
     prepared_ = true;
   }
   target_.model = nullptr;  // it need not outlive this
   policy_ = std::move(policy);
+}
+
+int MethodPlan::budget_of(int head) const {
+  return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(head)];
+}
+
+// The whole window, whatever the policy.
+bool MethodPlan::holds_window(int head) const {
+  const std::int32_t window = cache_.geometry.layer_with(head).window;
+  if (window == INT32_MAX || !cache_.pages || !method_.cache) return false;
+  return !method_.evicts() || (budget_of(head) >= window && !method_.splits_at_prompt_end());
+}
+
+void MethodPlan::keep_windows() {
+  const HeadGeometry& geometry = cache_.geometry;
+  if (geometry.windowed_layers() == 0 || !cache_.pages || !method_.cache) return;
+  const bool bounded_by_policy = method_.mechanism == Mechanism::kBlock || method_.strict();
+  std::vector<std::int32_t> windows;
+  for (int head = 0; head < geometry.heads(); ++head)
+    windows.push_back(holds_window(head) || !bounded_by_policy ? geometry.layer_with(head).window : INT32_MAX);
+  if (std::ranges::all_of(windows, [](std::int32_t window) { return window == INT32_MAX; })) return;
+  cache_.windows = std::move(windows);
+  const std::vector<int> tables = tables_of(cache_);
+  for (int head = 0; head < geometry.heads(); ++head) {
+    const auto table = static_cast<std::size_t>(tables[static_cast<std::size_t>(head)]);
+    windows_.resize(std::max(windows_.size(), table + 1));
+    windows_[table] = {.size = cache_.windows[static_cast<std::size_t>(head)],
+                       .sinks = rule_.two_query && !holds_window(head) ? rule_.sinks : 0};
+  }
+}
+
+// Behind a mask, or with sinks that a query of their own meets, each head's window is its budget's, and where the whole
+// of the layer's is kept that one: ranks are positions there.
+void MethodPlan::name_head_windows() {
+  if (rule_.window == 0 && !rule_.two_query) return;
+  bool differ = rule_.window > 0 && method_.split != "uniform";
+  for (int head = 0; head < cache_.geometry.heads(); ++head) {
+    const bool holds = holds_window(head);
+    differ = differ || holds;
+    head_windows_.push_back(holds              ? cache_.geometry.layer_with(head).window
+                            : rule_.window > 0 ? budget_of(head) - rule_.sinks
+                                               : INT32_MAX);
+  }
+  if (differ) rule_.head_window = head_windows_;
 }
 
 Signals MethodPlan::signals(Phase phase) const {

@@ -44,6 +44,13 @@ struct Occupancies {
   std::vector<Occupancy> writing, reading;
 };
 
+// The positions that a table's heads keep: `size` of the newest, besides the first `sinks` (whose ranks the others are
+// counted from). INT32_MAX: all.
+struct TableWindow {
+  std::int32_t size = INT32_MAX;
+  int sinks = 0;
+};
+
 class MethodPlan {
  public:
   // Throws Error: an illegal combination, a split that cannot be read, a model that the policy was not made for.
@@ -69,6 +76,14 @@ class MethodPlan {
   // Upper bounds, [heads]; empty: the method's budget for all. Where a prompt's end decides
   // (Method::splits_at_prompt_end), those until then.
   const std::vector<int>& budgets() const { return budgets_; }
+  // Of each slot table; empty: none keeps a window, because no layer has one, or the bytes are not in host pages.
+  //
+  //   budget >= window   the head keeps its window, all of it; the method is that of the other layers
+  //   budget < window    what is outside the window is dropped first, then what the policy chooses. Not by sinks +
+  //                      window and mechanism block: these leave nothing outside that would be worth a change
+  const std::vector<TableWindow>& windows() const { return windows_; }
+  // Something may have to be dropped in a step.
+  bool drops() const { return method_.cache && (method_.evicts() || !windows_.empty()); }
   // As long as a prompt goes on, no token has left a table after so many were read.
   long long whole_until() const;
 
@@ -80,6 +95,10 @@ class MethodPlan {
 
  private:
   PlanBytes bytes_of(std::span<const Occupancy> occupancy) const;
+  int budget_of(int head) const;
+  bool holds_window(int head) const;
+  void keep_windows();
+  void name_head_windows();
 
   Method method_;
   PlanTarget target_;
@@ -88,8 +107,9 @@ class MethodPlan {
   AttentionRule rule_;
   CacheOptions cache_;
   std::vector<int> budgets_;
-  bool prepared_ = false;              // the policy was shown its model
-  std::vector<std::int32_t> windows_;  // of each head, if they differ
+  bool prepared_ = false;                   // the policy was shown its model
+  std::vector<std::int32_t> head_windows_;  // that the rule names, if they differ
+  std::vector<TableWindow> windows_;        // [table]
 };
 
 // How a method's cache is attended to in a model with such positions.

@@ -55,6 +55,39 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
   return out;
 }
 
+// What a head of such a window holds, whatever its budget. Mechanisms that move tokens, or drop whole pages, wait for a
+// page of them.
+OfHead of_window(const MethodPlan& plan, long long prompt, long long tokens, const TableWindow& window) {
+  const Mechanism mechanism = plan.method().mechanism;
+  const bool waits =
+      mechanism == Mechanism::kShift || mechanism == Mechanism::kGather || mechanism == Mechanism::kBlock;
+  const long long page_size = plan.cache().page_size, chunk = plan.chunk();
+  const long long come = std::clamp<long long>(prompt, 1, chunk);
+  const long long kept = window.size - 1LL + window.sinks + (waits ? page_size - 1 : 0);
+  const long long repeated = plan.signals().repeat ? chunk : 0, leave = waits ? page_size : 1;
+  OfHead out{.writing = {.tokens = tokens < 0 ? kept + 1 : std::min(kept + 1, tokens), .leave = leave}, .reading = {}};
+  // Chunk i comes on top of what is kept, or of the i chunks before it.
+  const long long whole = prompt / chunk, last = std::min(whole * chunk, kept) + prompt % chunk;
+  const long long before = whole == 0 ? 0 : std::min((whole - 1) * chunk, kept) + chunk;
+  out.reading = {.tokens = std::max({last, before, out.writing.tokens}) + repeated,
+                 .come = come,
+                 .leave = std::max(come + repeated, leave)};
+  if (mechanism == Mechanism::kAppend) {  // a row of tokens begins and ends inside pages
+    out.writing.slots = out.writing.tokens + page_size - 1;
+    out.reading.slots = out.reading.tokens + page_size - 1;
+  }
+  return out;
+}
+
+// Both are upper bounds. (A split at the prompt's end moves budgets from head to head: it counts as if all had as
+// much.)
+void bound(Occupancy& o, const Occupancy& by) {
+  if (by.tokens >= o.tokens) return;
+  o.leave = std::max(o.leave, by.leave);
+  o.tokens = by.tokens;
+  o.come = std::min(o.come, std::max(1LL, by.come));
+}
+
 // Append: every page but the newest holds a token, so there may be as many pages as tokens; the sinks' pages and a
 // window's are known.
 long long most_slots(const Method& m, int page_size, long long live, long long ever) {
@@ -77,10 +110,26 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
   const int page_size = cache_.page_size;
   const std::span<const int> all = budgets_.empty() ? std::span(&m.budget, 1) : std::span(budgets_);
   Occupancies out;
-  for (const int budget : all) {
+  for (std::size_t i = 0; i < std::max(all.size(), windows_.size()); ++i) {
+    const int budget = all.size() == 1 ? all.front() : all[i];
+    const TableWindow window = windows_.empty() ? TableWindow{} : windows_[i];
     const bool later = m.splits_at_prompt_end() && m.evicts();
+    if (window.size != INT32_MAX && !later && (!m.evicts() || window.size <= budget)) {
+      const OfHead head = of_window(*this, prompt, tokens, window);
+      out.writing.push_back(head.writing);
+      out.reading.push_back(head.reading);
+      continue;
+    }
     OfHead head = later ? of_head(*this, prompt, tokens, m.budget, m.budget)
                         : of_head(*this, prompt, tokens, budget, std::ranges::min(all));
+    if (window.size != INT32_MAX) {
+      const OfHead whole = of_window(*this, prompt, tokens, window);
+      if (!later) bound(head.writing, whole.writing);
+      bound(head.reading, whole.reading);
+      head.reading.tokens = std::max(head.reading.tokens, head.writing.tokens);
+    } else if (!windows_.empty()) {  // the end of a prompt copies all tables to gather up pages
+      head.reading.leave = std::max(head.reading.leave, 1LL);
+    }
     if (m.mechanism == Mechanism::kMerge && m.join == Join::kClass) {
       head.writing.merged = head.reading.merged = merged_tokens(m.gamma, budget, tokens);
     }

@@ -49,30 +49,44 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   for (const Call& call : calls_)
     if (step.attention(call.layer).shape.kv_heads > 0) scratch_.reserve(step.attention(call.layer), threads_);
 
-  // Made once for all heads and all layers that turn alike.
-  const auto sequences = static_cast<std::size_t>(step.sequences());
-  rank_tiles_of_.assign(sequences * static_cast<std::size_t>(step.ropes()), nullptr);
+  // Made once for all heads and all layers that rotate alike and have the same slots.
+  const auto sequences = static_cast<std::size_t>(step.sequences()), layers = calls_.size();
+  rank_tiles_of_.assign(sequences * layers, nullptr);
   if (!at_rank(step.attention(0).shape.rotation)) return;
   rank_tiles_.resize(std::max(rank_tiles_.size(), rank_tiles_of_.size()));
-  for (int rope = 0; rope < step.ropes(); ++rope) {
-    const int layer = step.first_layer(rope);
-    if (layer < 0) continue;
-    const AttentionStep& a = step.attention(layer);
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    const AttentionStep& a = step.attention(static_cast<int>(layer));
+    if (a.shape.kv_heads == 0) continue;
     for (std::size_t i = 0; i < sequences; ++i) {
       if (!step.input()[i].cache->options().shared) continue;
+      const std::size_t same = first_alike(static_cast<int>(layer), i);
+      const float*& of = rank_tiles_of_[layer * sequences + i];
+      of = rank_tiles_of_[same * sequences + i];
+      if (of != nullptr) continue;
       const SlotsView& slots = *a.cache[i].head[0].slots;
-      std::vector<float>& tiles = rank_tiles_[static_cast<std::size_t>(rope) * sequences + i];
+      std::vector<float>& tiles = rank_tiles_[layer * sequences + i];
       tiles.resize(std::max(tiles.size(), rank_tile_floats(a.shape, slots)));
       make_rank_tiles(a.shape, a.tokens[i].rank_row, slots, tiles.data());
-      rank_tiles_of_[static_cast<std::size_t>(rope) * sequences + i] = tiles.data();
+      of = tiles.data();
     }
   }
+}
+
+// The first layer whose keys are in the same slots and rotate alike.
+std::size_t AttentionOp::first_alike(int layer, std::size_t sequence) const {
+  const SlotsView* const slots = step_->attention(layer).cache[sequence].head[0].slots;
+  int first = 0;
+  while (first < layer &&
+         (step_->attention(first).shape.kv_heads == 0 || step_->rope_of(first) != step_->rope_of(layer) ||
+          step_->attention(first).cache[sequence].head[0].slots != slots))
+    ++first;
+  return static_cast<std::size_t>(first);
 }
 
 void AttentionOp::run(ggml_tensor* out, int thread, int threads, void* userdata) {
   const Call& call = *static_cast<const Call*>(userdata);
   AttentionStep step = attention_of(*call.op->step_, call.layer, out);
-  step.rank_tiles = call.op->rank_tiles_of_.data() + call.op->step_->rope_of(call.layer) * step.sequences;
+  step.rank_tiles = call.op->rank_tiles_of_.data() + static_cast<std::ptrdiff_t>(call.layer) * step.sequences;
   step.misfits = &call.op->misfits_;
   call.op->step_->tell_births(call.layer, step.k, step.v, thread, threads);
   call.op->step_->tell_queries(call.layer, step.q, thread, threads);

@@ -31,14 +31,16 @@ class AttentionOp final : public AttentionPath {
     AttentionOp* op;
     int layer;
   };
+  std::size_t first_alike(int layer, std::size_t sequence) const;
   static void run(ggml_tensor* out, int thread, int threads, void* call);
 
   std::vector<Call> calls_;  // [layers]; graphs point at them
   const Step* step_ = nullptr;
   AttentionScratch scratch_;
   Misfits misfits_;
-  std::vector<std::vector<float>> rank_tiles_;  // [ropes][sequences] of slot tables that all heads share
-  std::vector<const float*> rank_tiles_of_;     // the same; nullptr where they are not shared
+  // [layers][sequences] of slot tables that heads share; of layers that are alike the first one's.
+  std::vector<std::vector<float>> rank_tiles_;
+  std::vector<const float*> rank_tiles_of_;  // the same; nullptr where they are not shared
   int threads_;
   bool measure_ = false;
   double milliseconds_ = 0;

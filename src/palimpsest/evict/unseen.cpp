@@ -1,0 +1,30 @@
+#include "palimpsest/evict/unseen.h"
+
+#include <algorithm>
+
+namespace palimpsest {
+
+int count_unseen(const SlotTable& table, PositionRange outside) {
+  if (outside.empty()) return 0;
+  const auto unseen = [&](Position p) { return outside.contains(p); };  // kNoPosition is negative
+  return static_cast<int>(std::ranges::count_if(table.position(), unseen));
+}
+
+void append_unseen_pages(const SlotTable& table, PositionRange outside, std::vector<int>& slots) {
+  const int size = table.page_size();
+  const auto first = static_cast<std::ptrdiff_t>(slots.size());
+  const auto position = [&](int slot) { return table.position()[static_cast<std::size_t>(slot)]; };
+  for (int page = 0; page < table.pages(); ++page) {
+    if (table.live_in_page(page) != size) continue;
+    const auto all = table.position().subspan(static_cast<std::size_t>(page * size), static_cast<std::size_t>(size));
+    if (std::ranges::all_of(all, [&](Position p) { return outside.contains(p); })) slots.push_back(page * size);
+  }
+  std::ranges::sort(slots.begin() + first, slots.end(), {}, position);  // first slots of pages
+  const auto pages = static_cast<std::ptrdiff_t>(slots.size()) - first;
+  slots.resize(static_cast<std::size_t>(first + pages * size));
+  for (std::ptrdiff_t i = pages; i-- > 0;)
+    for (int slot = size; slot-- > 0;)
+      slots[static_cast<std::size_t>(first + i * size + slot)] = slots[static_cast<std::size_t>(first + i)] + slot;
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,165 @@
+// Heads that keep a window: which tables there are, what an edit may bring back, who may share.
+#include <gtest/gtest.h>
+
+#include "palimpsest/cache/cache.h"
+#include "palimpsest/core/error.h"
+#include "tests/support/error_of.h"
+
+namespace palimpsest::testing {
+namespace {
+
+constexpr std::int32_t kAll = INT32_MAX;
+
+CacheOptions options_of(std::vector<std::int32_t> windows, bool shared = true) {
+  return {.geometry = HeadGeometry::uniform(2, 2, 4, 4), .shared = shared, .windows = std::move(windows)};
+}
+
+// As the engine does before each step.
+void drop_outside(Cache& cache) {
+  Plan plan;
+  plan.drop.resize(static_cast<std::size_t>(cache.tables()));
+  for (int t = 0; t < cache.tables(); ++t)
+    cache.table(t).append_slots({0, cache.next() - cache.window(t) + 1}, plan.drop[static_cast<std::size_t>(t)]);
+  cache.prepare({.drop = plan.drop, .unseen = true}).commit();
+}
+
+void read(Cache& cache, int tokens, int chunk = 8) {
+  for (int done = 0; done < tokens; done += chunk) {
+    drop_outside(cache);
+    cache.insert(std::min(chunk, tokens - done));
+  }
+  drop_outside(cache);
+}
+
+TEST(CacheWindows, HeadsOfOneWindowShareATable) {
+  Cache cache(options_of({20, 20, kAll, kAll}));
+  EXPECT_EQ(cache.tables(), 2);
+  EXPECT_EQ(cache.table_of(1), 0);
+  EXPECT_EQ(cache.table_of(2), 1);
+  EXPECT_EQ(cache.window(0), 20);
+  EXPECT_EQ(cache.window(1), kAll);
+  read(cache, 100);
+  EXPECT_EQ(cache.table(0).live(), 19);
+  EXPECT_EQ(cache.table(1).live(), 100);
+  EXPECT_EQ(cache.live(), 100);
+  EXPECT_EQ(cache.evicted(), 0);
+  EXPECT_FALSE(cache.whole());
+  EXPECT_EQ(cache.head(0).slots, cache.head(1).slots);
+  EXPECT_NE(cache.head(0).slots, cache.head(2).slots);
+  EXPECT_EQ(Cache(options_of({20, 20, kAll, kAll}, false)).tables(), 4);
+  EXPECT_EQ(Cache(options_of({20, 20, 20, 20})).tables(), 1);
+  EXPECT_NE(error_of([] { Cache(options_of({0, 1, 1, 1})); }).find("a window of no position"), std::string::npos);
+}
+
+// Tokens that a policy drops are counted where all are kept, or in all tables where none does.
+TEST(CacheWindows, CountsEvictedTokens) {
+  for (const std::int32_t other : {kAll, 30}) {
+    Cache cache(options_of({20, 20, other, other}));
+    read(cache, 60);
+    EXPECT_EQ(cache.evicted(), 0);
+    std::vector<std::vector<int>> drop(2);
+    cache.table(0).append_slots({50, 52}, drop[0]);
+    cache.table(1).append_slots({50, 56}, drop[1]);
+    cache.prepare({.drop = drop}).commit();
+    EXPECT_EQ(cache.evicted(), other == kAll ? 6 : 4);
+    EXPECT_FALSE(cache.serves(options_of({20, 20, other, other}, false)));
+  }
+}
+
+TEST(CacheWindows, RefuseEditsThatWouldShowWhatTheyDropped) {
+  const auto refuses = [](int tokens, const CacheChange& change) {
+    Cache cache(options_of({20, 20, kAll, kAll}));
+    read(cache, tokens);
+    try {
+      cache.prepare(change).commit();
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("an attention window of 20 have dropped"), std::string::npos);
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refuses(60, {.drop_range = {59, kEndOfText}}));
+  EXPECT_TRUE(refuses(60, {.drop_range = {41, 45}, .shift_range = {45, kEndOfText}, .shift_by = -4}));
+  EXPECT_TRUE(refuses(60, {.insert = 1, .at = 59}));
+  EXPECT_FALSE(refuses(60, {.shift_range = {0, kEndOfText}, .shift_by = 7}));
+  EXPECT_FALSE(refuses(60, {.shift_range = {41, kEndOfText}, .shift_by = 7}));
+  EXPECT_FALSE(refuses(60, {.drop_range = {45, 50}})) << "a gap shows nothing";
+  EXPECT_FALSE(refuses(19, {.drop_range = {2, kEndOfText}})) << "nothing was outside yet";
+  // The whole text moves, with what was dropped: the same window is seen.
+  Cache cache(options_of({20, 20, kAll, kAll}));
+  cache.resume_at(1000);
+  read(cache, 60);
+  cache.shift(1000, kEndOfText, -500);
+  EXPECT_EQ(cache.next(), 560);
+}
+
+// The slots that windows left are those of any method of the same mechanism.
+TEST(CacheWindows, AreSharedByKindsThatDropAlike) {
+  const CacheOptions shared = options_of({20, 20, kAll, kAll});
+  Cache cache(shared);
+  read(cache, 100);
+  CacheOptions other = options_of({20, 20, kAll, kAll}, false);
+  other.track_rank = true;
+  other.columns = 2;
+  ASSERT_TRUE(cache.serves(other));
+  auto pool = std::make_shared<PagePool>(page_bytes(cache.view(0)));
+  Cache from(shared, pool), to(other, pool), same(other, pool);
+  read(from, 100);
+  read(same, 100);
+  ASSERT_TRUE(to.can_share(from));
+  to.share(from);
+  ASSERT_EQ(to.fault(), nullptr);
+  for (int i = 0; i < 3; ++i) {
+    for (int t = 0; t < 4; ++t) {
+      EXPECT_TRUE(std::ranges::equal(to.table(t).position(), same.table(t).position())) << t;
+      EXPECT_TRUE(std::ranges::equal(to.table(t).rank(), same.table(t).rank())) << t;
+      EXPECT_EQ(to.table(t).next_slot({}, 0), same.table(t).next_slot({}, 0)) << t;
+    }
+    read(to, 17);
+    read(same, 17);
+  }
+  other.mechanism = Mechanism::kShift;
+  EXPECT_FALSE(cache.serves(other));
+  EXPECT_FALSE(cache.serves(options_of({})));
+  EXPECT_FALSE(cache.serves(options_of({21, 21, kAll, kAll})));
+  Cache few(shared);
+  read(few, 19);
+  EXPECT_TRUE(few.whole());
+  EXPECT_TRUE(few.serves(other)) << "nothing was outside yet";
+}
+
+// What was saved when one table served all heads.
+TEST(CacheWindows, ReadTablesWithoutWindows) {
+  std::vector<std::byte> bytes;
+  Cache before(options_of({}));
+  before.insert(70);
+  ByteWriter out([&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
+  before.save(out);
+  Cache cache(options_of({20, 20, kAll, kAll}));
+  ByteReader in(bytes, "a cache");
+  cache.load(in);
+  ASSERT_EQ(cache.fault(), nullptr);
+  EXPECT_EQ(cache.table(0).live(), 70);
+  const std::size_t all = cache.bytes_in_use();
+  drop_outside(cache);
+  cache.gather_up(0);
+  EXPECT_EQ(cache.table(0).live(), 19);
+  EXPECT_EQ(cache.table(1).live(), 70);
+  EXPECT_LT(cache.bytes_in_use(), all);
+
+  bytes.clear();
+  ByteWriter again([&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
+  cache.save(again);
+  Cache same(options_of({20, 20, kAll, kAll}));
+  ByteReader once_more(bytes, "a cache");
+  same.load(once_more);
+  EXPECT_EQ(same.table(0).live(), 19);
+  EXPECT_NE(error_of([&] {
+              ByteReader wrong(bytes, "a cache");
+              Cache(options_of({})).load(wrong);
+            }),
+            "");
+}
+
+}  // namespace
+}  // namespace palimpsest::testing

@@ -1,0 +1,316 @@
+// Layers with an attention window hold that window only, and nobody can tell: the oracle is a plan for the same model
+// whose cache knows of no windows, so that its layers hold all tokens and the kernels hide those outside.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "palimpsest/engine/session.h"
+#include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/support/own_file.h"
+#include "tests/support/teacher_forced.h"
+
+namespace palimpsest {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+constexpr int kVocabulary = 96, kPage = 16, kChunk = 20;
+
+Tokens random_tokens(std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  Tokens tokens(count);
+  for (TokenId& t : tokens) t = static_cast<TokenId>(random() % kVocabulary);
+  return tokens;
+}
+
+// Windows of 24 tokens: Gemma 2 in every other layer, Gemma 3 in five of six with rotations of their own, and a model
+// all of whose layers have one.
+std::shared_ptr<Decoder> decoder_of(const std::string& name) {
+  static std::map<std::string, std::shared_ptr<Decoder>> known;
+  auto& decoder = known[name];
+  if (decoder != nullptr) return decoder;
+  SyntheticShape shape = parse_synthetic(name == "all windows" ? "tiny-gemma2" : name);
+  shape.vocabulary = kVocabulary;
+  if (name == "all windows") shape.keys.push_back({"attention.sliding_window_pattern", ExtraKey::Type::kInteger, 1000});
+  return decoder = std::make_shared<Decoder>(Model::from(make_synthetic(shape)), 1);
+}
+
+SessionOptions options_of(const std::string& method) {
+  SessionOptions options;
+  options.method = parse_method(method);
+  options.cache_type = CacheType::kF32;
+  options.page_size = kPage;
+  options.chunk = kChunk;
+  return options;
+}
+
+// All tokens stay in layers with a window: the method is for the others, whose heads have its budget.
+std::shared_ptr<const MethodPlan> keeps_all(const Decoder& decoder, SessionOptions& options, bool policy_in_windows) {
+  PlanTarget target = plan_target(decoder, options);
+  const HeadGeometry geometry = target.shape.geometry;
+  target.shape.geometry =
+      geometry.with_windows(std::vector<std::int32_t>(static_cast<std::size_t>(geometry.layers()), INT32_MAX));
+  if (options.method.evicts() && !policy_in_windows) {
+    options.method.split = testing::own_file("keeps_all.txt");
+    std::ofstream file(options.method.split);
+    for (int layer = 0; layer < geometry.layers(); ++layer)
+      file << layer << " * " << (geometry.layer(layer).window == INT32_MAX ? options.method.budget : 20000) << "\n";
+  }
+  return std::make_shared<MethodPlan>(options.method, std::move(target));
+}
+
+// Logits of a prompt's end, and of every token that is written after it.
+std::vector<float> logits_of(Session& session, std::size_t prompt, const Tokens& text) {
+  std::vector<float> all;
+  const auto add = [&](std::span<const float> logits) { all.insert(all.end(), logits.begin(), logits.end()); };
+  add(session.prefill(std::span(text).first(prompt)));
+  for (std::size_t i = prompt; i < text.size(); ++i) add(session.decode(text[i]));
+  return all;
+}
+
+void expect_same(const std::string& model, const std::string& method, bool policy_in_windows = false) {
+  SCOPED_TRACE(model + ", " + method);
+  const auto decoder = decoder_of(model);
+  const Tokens text = random_tokens(120, 3);
+  const SessionOptions options = options_of(method);
+  SessionOptions all = options;
+  const auto plan = keeps_all(*decoder, all, policy_in_windows);
+  ASSERT_TRUE(plan->windows().empty());
+  Session session(decoder, options), oracle(decoder, all, plan);
+  const auto seen = logits_of(session, 75, text), expected = logits_of(oracle, 75, text);
+  EXPECT_LT(testing::greatest_relative_error(seen, expected, kVocabulary), 1e-3);
+  EXPECT_LT(session.cache().bytes_in_use(), oracle.cache().bytes_in_use());
+}
+
+const char* const kModels[] = {"tiny-gemma2", "tiny-gemma3", "all windows"};
+
+TEST(WindowLayers, HoldTheirWindowOnly) {
+  for (const char* model : kModels) {
+    SCOPED_TRACE(model);
+    const auto decoder = decoder_of(model);
+    const HeadGeometry& geometry = decoder->model().hyper().geometry;
+    ASSERT_GT(geometry.windowed_layers(), 0);
+    Session session(decoder, options_of("full"));
+    const Cache& cache = session.cache();
+    const Tokens text = random_tokens(500, 1);
+    session.prefill(std::span(text).first(201));
+    const auto expect_window = [&](int newest) {  // in sight of the last query, or of the next
+      std::size_t pages = 0;
+      for (int head = 0; head < geometry.heads(); ++head) {
+        const std::int32_t window = geometry.layer_with(head).window;
+        const SlotTable& table = cache.table(cache.table_of(head));
+        ASSERT_EQ(table.live(), window == INT32_MAX ? cache.next() : window - 1 + newest);
+        for (const Position p : table.position())
+          ASSERT_TRUE(p == kNoPosition || window == INT32_MAX || p > cache.next() - newest - window);
+        pages += static_cast<std::size_t>((table.live() + kPage - 1) / kPage);
+      }
+      ASSERT_EQ(cache.bytes_in_use(), pages * page_bytes(cache.view(0)));
+    };
+    expect_window(0);
+    for (std::size_t i = 201; i < text.size(); ++i) {
+      session.decode(text[i]);
+      expect_window(1);
+    }
+    EXPECT_EQ(cache.evicted(), 0);
+    EXPECT_EQ(cache.next(), 500);
+  }
+}
+
+TEST(WindowLayers, LogitsAreThoseOfACacheThatKeepsAll) {
+  for (const char* model : kModels) expect_same(model, "full");
+}
+
+// Where the budget holds the window, such a layer needs no policy; the others follow the method.
+TEST(WindowLayers, FullLayersFollowTheMethod) {
+  for (const char* method : {"streaming:budget=40",
+                             "streaming:budget=24",
+                             "streaming:budget=40,rerotate=fused",
+                             "streaming:budget=40,rerotate=recompute",
+                             "streaming:budget=40,every=7",
+                             "streaming:budget=40,schedule=page",
+                             "streaming:budget=40,mechanism=shift",
+                             "streaming:budget=40,mechanism=gather",
+                             "streaming:budget=40,mechanism=append",
+                             "streaming:budget=40,mechanism=block",
+                             "compact-shift:budget=40",
+                             "lazy:budget=40,every=6",
+                             "sparse:budget=40",
+                             "h2o:budget=40",
+                             "h2o:budget=40,positions=cache",
+                             "h2o:budget=40,mechanism=shift,positions=cache",
+                             "h2o:budget=40,mechanism=gather",
+                             "h2o:budget=40,schedule=prompt+step",
+                             "knorm:budget=40",
+                             "knorm:budget=40,mechanism=append",
+                             "keydiff:budget=40,every=5",
+                             "lagkv:budget=60",
+                             "global-local:budget=40",
+                             "expected-attention:budget=40,every=8",
+                             "ems:budget=40",
+                             "cam:budget=40",
+                             "paged-eviction:budget=48"})
+    for (const char* model : {"tiny-gemma2", "tiny-gemma3"}) expect_same(model, method);
+}
+
+// Sinks + window narrower than a layer's window: as ever.
+TEST(WindowLayers, NarrowerBudgetsOfSinksAndWindowAreAsBefore) {
+  for (const char* method : {"streaming:budget=20", "streaming:budget=20,mechanism=shift", "sparse:budget=20,sinks=2"})
+    for (const char* model : kModels) {
+      SCOPED_TRACE(std::string(model) + method);
+      const auto decoder = decoder_of(model);
+      const Tokens text = random_tokens(120, 3);
+      const SessionOptions options = options_of(method);
+      SessionOptions all = options;
+      const auto plan = keeps_all(*decoder, all, true);
+      Session session(decoder, options), oracle(decoder, all, plan);
+      EXPECT_LT(
+          testing::greatest_relative_error(logits_of(session, 75, text), logits_of(oracle, 75, text), kVocabulary),
+          1e-3);
+      EXPECT_EQ(session.cache().live(), oracle.cache().live());
+    }
+}
+
+const char* const kAll[] = {"full",
+                            "streaming:budget=40",
+                            "streaming:budget=20",
+                            "streaming:budget=20,every=9",
+                            "streaming:budget=40,every=9",
+                            "streaming:budget=40,schedule=prompt",
+                            "streaming:budget=20,schedule=prompt",
+                            "streaming:budget=40,mechanism=shift",
+                            "streaming:budget=40,mechanism=gather",
+                            "streaming:budget=40,mechanism=append",
+                            "streaming:budget=20,mechanism=append,every=9",
+                            "streaming:budget=48,mechanism=block",
+                            "lazy:budget=20,every=9,mechanism=shift",
+                            "random:budget=20,sinks=2,recent=4",
+                            "random:budget=40,sinks=2,recent=4,mechanism=shift",
+                            "sparse:budget=20",
+                            "h2o:budget=16",
+                            "h2o:budget=40",
+                            "h2o:budget=16,mechanism=shift",
+                            "h2o:budget=16,mechanism=gather,positions=cache",
+                            "h2o:budget=16,mechanism=append",
+                            "h2o:budget=16,schedule=prompt",
+                            "h2o:budget=16,schedule=prompt+step,every=12",
+                            "snapkv:budget=40",
+                            "snapkv:budget=40,schedule=step",
+                            "pyramidkv:budget=40",
+                            "adakv:budget=40",
+                            "kvzip:budget=20",
+                            "kvzip:budget=40",
+                            "tova:budget=20",
+                            "tova:budget=40",
+                            "knorm:budget=20",
+                            "keydiff:budget=20,every=8",
+                            "lagkv:budget=20",
+                            "expected-attention:budget=20,every=8",
+                            "paged-eviction:budget=32",
+                            "paged-eviction:budget=32,schedule=step",
+                            "paged-eviction:budget=64",
+                            "ems:budget=40",
+                            "ems:budget=20,recent=4,tau=0.1",
+                            "cam:budget=20",
+                            "window-recompute:budget=20"};
+
+// No step, and nothing that is read, holds more than the plan says, and windows do not hold more than windows.
+TEST(WindowLayers, PlansBoundWhatIsHeld) {
+  for (const char* model : {"tiny-gemma2", "all windows"})
+    for (const char* method : kAll) {
+      SCOPED_TRACE(std::string(model) + ", " + method);
+      const auto decoder = decoder_of(model);
+      SessionOptions options = options_of(method);
+      Session session(decoder, options);
+      const MethodPlan& plan = session.sequence().plan();
+      const Cache& cache = session.cache();
+      const HeadGeometry& geometry = decoder->model().hyper().geometry;
+      const Tokens text = random_tokens(170, 7);
+      constexpr int kPrompt = 105;
+      const PlanBytes bytes = plan.bytes(kPrompt, 170);
+      const auto expect_bounded = [&] {
+        ASSERT_LE(cache.bytes_in_use(), bytes.pages);
+        ASSERT_LE(cache.bytes_tables(), bytes.tables + bytes.statistics + bytes.merged);
+        for (int t = 0; t < cache.tables(); ++t) ASSERT_EQ(cache.table(t).fault(), nullptr);
+      };
+      session.prefill(std::span(text).first(kPrompt), [&](long long, long long) {
+        expect_bounded();
+        return true;
+      });
+      for (int i = kPrompt; i < 170; ++i) {
+        session.decode(text[static_cast<std::size_t>(i)]);
+        expect_bounded();
+        for (int head = 0; head < geometry.heads(); ++head) {
+          const std::int32_t window = geometry.layer_with(head).window;
+          const bool pages =
+              options.method.mechanism != Mechanism::kInPlace && options.method.mechanism != Mechanism::kMerge;
+          if (window == INT32_MAX || !options.method.cache) continue;
+          ASSERT_LE(cache.table(cache.table_of(head)).live(),
+                    window + (pages ? kPage - 1 : 0) + options.method.protection.sinks.of(40));
+        }
+      }
+      EXPECT_LE(cache.bytes_peak(), bytes.pages);
+    }
+}
+
+// A layer that is asked for less than its window drops what is outside first: the policy never keeps what no query
+// sees.
+TEST(WindowLayers, ThePolicyChoosesAmongWhatIsSeen) {
+  const auto decoder = decoder_of("tiny-gemma2");
+  Session session(decoder, options_of("h2o:budget=16,recent=4,sinks=2"));
+  const Tokens text = random_tokens(200, 9);
+  session.prefill(std::span(text).first(90));
+  const Cache& cache = session.cache();
+  for (std::size_t i = 90; i < text.size(); ++i) {
+    session.decode(text[i]);
+    for (int head = 0; head < cache.geometry().heads(); ++head) {
+      const SlotTable& table = cache.table(cache.table_of(head));
+      ASSERT_EQ(table.live(), 16);
+      if (cache.geometry().layer_with(head).window == INT32_MAX) continue;
+      for (const Position p : table.position()) ASSERT_TRUE(p == kNoPosition || p >= cache.next() - 24);
+    }
+  }
+  EXPECT_EQ(cache.evicted(), 200 - 16) << "of layers without a window";
+}
+
+// What a session is saved and restored with, and one that was saved when layers held all.
+TEST(WindowLayers, AreSavedAndRead) {
+  for (const char* model : kModels)
+    for (const char* method :
+         {"full", "streaming:budget=40", "h2o:budget=16", "h2o:budget=40", "random:budget=20,sinks=2,recent=4"}) {
+      SCOPED_TRACE(std::string(model) + ", " + method);
+      const auto decoder = decoder_of(model);
+      const SessionOptions options = options_of(method);
+      SessionOptions all = options;
+      const auto plan = keeps_all(*decoder, all, true);
+      const Tokens text = random_tokens(120, 5);
+      for (const bool older : {false, true}) {
+        Session writer = older ? Session(decoder, all, plan) : Session(decoder, options), reader(decoder, options);
+        logits_of(writer, 75, text);
+        std::vector<std::byte> bytes;
+        ByteWriter out([&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
+        writer.sequence().save(out);
+        ByteReader in(bytes, "a sequence");
+        ASSERT_EQ(Sequence::mismatch(reader.sequence().plan(), in), "");
+        reader.sequence().load(in);
+        EXPECT_EQ(reader.cache().evicted(), writer.cache().evicted());
+        std::vector<float> seen, expected;
+        for (const TokenId token : random_tokens(40, 6)) {
+          const auto a = reader.decode(token);
+          seen.insert(seen.end(), a.begin(), a.end());
+          const auto b = writer.decode(token);
+          expected.insert(expected.end(), b.begin(), b.end());
+        }
+        if (!older) {
+          EXPECT_EQ(seen, expected);
+        } else if (std::string(method) == "full" || std::string(method) == "streaming:budget=40") {
+          EXPECT_LT(testing::greatest_relative_error(seen, expected, kVocabulary), 1e-3);
+        }
+        EXPECT_LE(reader.cache().bytes_in_use(), reader.sequence().plan().bytes(75, 160).pages);
+      }
+    }
+}
+
+}  // namespace
+}  // namespace palimpsest
