@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval_commands.h"
 #include "palimpsest/interrupt.h"
@@ -53,7 +54,7 @@ int run_compare(const Flags& flags) {
   for (const auto& method : list) width = std::max(width, method.name.size());
   if (!flags.json) {
     fmt::print("{}, {} steps of one token, {} cache; against {}\n", model_name(*model), thousands(rows.front().steps),
-               flags.list.cache.cache_type, list.front().name);
+               name_of(cache_types_of(flags.list.cache)), list.front().name);
     fmt::print("{:<{}}  {:>12}  {:>8}  {:>10}  {:>8}  {:>8}  {:>8}\n", "method", width, "greatest rel", "at step",
                "mean KL", "same top", "flipped", "evicted");
   }
@@ -79,7 +80,7 @@ int run_compare(const Flags& flags) {
   if (!flags.json) fmt::print("{}\n", protection_line(list));
   if (flags.json)
     fmt::print("{}\n", nlohmann::json{{"model", model_name(*model)},
-                                      {"cache_type", flags.list.cache.cache_type},
+                                      {"cache_type", name_of(cache_types_of(flags.list.cache))},
                                       {"tolerance", flags.tolerance},
                                       {"rows", out}}
                            .dump(2));

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval/bootstrap.h"
 #include "palimpsest/eval/svg_chart.h"
@@ -131,7 +132,7 @@ Chart chart_of(const std::vector<Run>& runs, const Model& model, const Flags& fl
   if (context > 0) panel.marks.push_back({static_cast<double>(context), fmt::format("trained context {}", context)});
   return {.title = fmt::format("Perplexity of {} over {}", model_name(model), text),
           .subtitle = fmt::format("{} tokens, {} cache, read in chunks of {}", thousands(runs.front().all.predicted),
-                                  flags.list.cache.cache_type, chunk),
+                                  name_of(cache_types_of(flags.list.cache)), chunk),
           .panels = {panel}};
 }
 

@@ -33,6 +33,8 @@ namespace {
 std::string names(const CLI::Option& option) {
   std::string out;
   for (const std::string& each : option.get_snames()) out += (out.empty() ? "-" : ", -") + each;
+  for (const ShortName& each : kShortNames)
+    if (option.check_lname(each.name + 2)) out += (out.empty() ? "" : ", ") + std::string(each.given);
   if (out.empty()) out = "  ";
   for (const std::string& each : option.get_lnames()) out += (out == "  " ? "  --" : ", --") + each;
   const bool flag = option.get_items_expected_max() == 0;

@@ -6,6 +6,12 @@
 
 namespace palimpsest::cli {
 
+// Names of several letters behind one dash, as llama.cpp has them.
+struct ShortName {
+  const char *given, *name;
+};
+inline constexpr ShortName kShortNames[] = {{"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}};
+
 // "  left      right, wrapped, every line below the first"
 std::string help_row(const std::string& left, const std::string& right);
 

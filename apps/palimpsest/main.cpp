@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <string_view>
+#include <vector>
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
@@ -60,8 +62,12 @@ int run_program(int argc, char** argv) {
   add_sweep(app, action);
   add_report(app, action);
 
+  std::vector<const char*> words(argv, argv + argc);
+  for (const char*& word : words)
+    for (const ShortName& each : kShortNames)
+      if (std::string_view(word) == each.given) word = each.name;
   try {
-    app.parse(argc, argv);
+    app.parse(argc, words.data());
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::CallForAllHelp& help) {

@@ -105,6 +105,11 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
       ->type_name("TYPE")
       ->default_str("f16")
       ->group(group);
+  const auto type_of = [&](const char* name, std::optional<std::string>& value, const char* what) {
+    command.add_option(name, value, what)->type_name("TYPE")->default_str("--cache-type")->group(group);
+  };
+  type_of("--cache-type-k", flags.cache_type_k, "how keys are stored, if not as values");
+  type_of("--cache-type-v", flags.cache_type_v, "how values are stored, if not as keys");
   command.add_option("--page-size", flags.page_size, "slots in a page of the cache: a multiple of 16")
       ->type_name("SLOTS")
       ->default_str("64")
@@ -113,6 +118,13 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
       ->type_name("TOKENS")
       ->default_str("512")
       ->group(group);
+}
+
+CacheTypes cache_types_of(const CacheFlags& flags) {
+  CacheTypes out = parse_cache_type(flags.cache_type, "cache type");
+  if (flags.cache_type_k) out.key = parse_cache_type(*flags.cache_type_k, "cache type of keys");
+  if (flags.cache_type_v) out.value = parse_cache_type(*flags.cache_type_v, "cache type of values");
+  return out;
 }
 
 Method method_of(const CacheFlags& flags, const std::string& default_method) {
@@ -136,7 +148,7 @@ MethodPlan plan_of(const SessionOptions& options, const Hyperparameters& hyper) 
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method) {
   SessionOptions out;
   out.method = method_of(flags, default_method);
-  out.cache_type = parse_cache_type(flags.cache_type, "cache type");
+  out.cache_type = cache_types_of(flags);
   whole(flags.chunk, 1, kMostChunk, "--chunk");
   whole(flags.page_size, 16, kMostPage, "--page-size");
   if (flags.page_size % 16 != 0) fail("--page-size {}: give a multiple of 16", flags.page_size);

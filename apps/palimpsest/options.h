@@ -31,10 +31,12 @@ constexpr long long kMostTokens = 1LL << 40;  // that any flag may ask for
 struct CacheFlags {
   std::string method;  // empty: the command's default
   std::optional<std::string> policy, mechanism, positions, budget, sinks;
-  std::string cache_type = "f16";
+  std::string cache_type = "f16";                         // of keys and values
+  std::optional<std::string> cache_type_k, cache_type_v;  // of keys, of values alone
   long long page_size = 64, chunk = kDefaultChunk;
 };
 void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method);
+CacheTypes cache_types_of(const CacheFlags& flags);
 Method method_of(const CacheFlags& flags, const std::string& default_method);
 // Throws Error for sizes that make no sense.
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method);

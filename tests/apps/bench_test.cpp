@@ -50,6 +50,13 @@ TEST(Bench, PrefillAndTheTable) {
   EXPECT_NE(table.out.find("GB/s"), std::string::npos);
 }
 
+TEST(Bench, NamesTheTypesOfKeysAndOfValues) {
+  const Finished rows = command(
+      {"bench", "decode", "--synthetic", "tiny", "--tokens", "2", "--reps", "1", "-t", "1", "-ctk", "q8_0", "--json"});
+  ASSERT_EQ(rows.code, 0) << rows.err;
+  EXPECT_EQ(json::parse(rows.out)[0]["cache_type"], "q8_0/f16");
+}
+
 TEST(Bench, RefusesNonsense) {
   expect_refused({"bench", "decode", "--synthetic", "tiny", "--depth", "-1"}, "--depth");
   expect_refused({"bench", "decode", "--synthetic", "tiny", "--reps", "0"}, "--reps");

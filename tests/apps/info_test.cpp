@@ -93,6 +93,30 @@ TEST_F(InfoTest, CacheTermsOfASplit) {
             std::string::npos);
 }
 
+// Keys and values of different types; a flag of one of them goes before the flag of both.
+TEST_F(InfoTest, TypesOfKeysAndOfValues) {
+  const auto cache_of = [&](Words flags) {
+    flags.insert(flags.begin(), {"info", model_, "--json", "--budget", "64"});
+    const Finished done = command(flags);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return nlohmann::json::parse(done.out);
+  };
+  const auto bytes = [&](const Words& flags) {
+    const auto json = cache_of(flags);
+    const auto rows = json["layers"].get<long long>() * json["kv_heads"].get<long long>() * 64;
+    return static_cast<double>(json["cache"]["bytes_at_budget"].get<long long>()) /
+           static_cast<double>(rows * json["head_dim"].get<long long>());
+  };
+  EXPECT_EQ(bytes({}), 2 + 2);
+  EXPECT_EQ(bytes({"--cache-type-k", "f32"}), 4 + 2);
+  EXPECT_EQ(bytes({"--cache-type-v", "f32", "--cache-type", "bf16"}), 2 + 4);
+  EXPECT_EQ(bytes({"-ctk", "f32", "-ctv", "bf16"}), 4 + 2);
+  EXPECT_EQ(cache_of({"-ctk", "f32", "-ctv", "bf16"})["cache"]["type"], "f32/bf16");
+  EXPECT_EQ(cache_of({"-ctk", "f32", "-ctv", "f32"})["cache"]["type"], "f32");
+  const Finished terms = command({"info", model_, "--cache", "--cache-type-v", "f32"});
+  EXPECT_NE(terms.out.find("f16/f32 keys and values, pages of 64 slots"), std::string::npos) << terms.out << terms.err;
+}
+
 TEST_F(InfoTest, TheModelCanComeFromTheEnvironment) {
   const Finished done = run_program(command_path(), {"info", "--json"}, "", {{"PALIMPSEST_MODEL", model_}});
   ASSERT_EQ(done.code, 0) << done.err;

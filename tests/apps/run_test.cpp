@@ -45,11 +45,12 @@ TEST_F(RunTest, AnswersFromThePromptWhateverTheMechanismPositionsAndType) {
     EXPECT_EQ(done.code, 0) << done.err;
     return done.out;
   };
-  for (const Words& words :
-       {Words{"--method", "full"}, Words{"--mechanism", "shift"}, Words{"--positions", "original"},
-        Words{"--cache-type", "f32"}, Words{"--cache-type", "bf16"}, Words{"--cache-type", "q8_0"},
-        Words{"--page-size", "16"}, Words{"--method", "streaming:rerotate=fused,every=8"}, Words{"--portable"},
-        Words{"--chunk", "7"}, Words{"-t", "2"}, Words{"--method", "h2o:budget=64"}})
+  for (const Words& words : {Words{"--method", "full"}, Words{"--mechanism", "shift"}, Words{"--positions", "original"},
+                             Words{"--cache-type", "f32"}, Words{"--cache-type", "bf16"}, Words{"--cache-type", "q8_0"},
+                             Words{"--cache-type-v", "q8_0"}, Words{"-ctk", "q8_0", "-ctv", "bf16"},
+                             Words{"--portable", "--cache-type-k", "f32"}, Words{"--page-size", "16"},
+                             Words{"--method", "streaming:rerotate=fused,every=8"}, Words{"--portable"},
+                             Words{"--chunk", "7"}, Words{"-t", "2"}, Words{"--method", "h2o:budget=64"}})
     EXPECT_EQ(answer(words), " Mira hid the red key in the mill.\n") << words.back();
   EXPECT_EQ(answer({"--budget", "32"}).find("mill"), std::string::npos);
 }

@@ -103,11 +103,11 @@ std::string Combination::result() const {
 
 Combination Combination::baseline() const {
   Combination base = *this;
-  if (!block() && !merges()) base.mechanism = turned() && type != CacheType::kF32 ? "shift" : "in-place";
+  if (!block() && !merges()) base.mechanism = turned() && type.key != CacheType::kF32 ? "shift" : "in-place";
   base.sequences = 1;
   base.threads = 1;
   // Ways that are read from the same stored keys; of f32 all are.
-  if (!way.empty() && !(type != CacheType::kF32 && (rotated() || copied() || turned()))) base.way = "fused";
+  if (!way.empty() && !(type.key != CacheType::kF32 && (rotated() || copied() || turned()))) base.way = "fused";
   if (!timing.by_page && !block()) base.page_size = 16;
   if (path != Path::kVulkan) base.path = Path::kReference;
   return base;
@@ -149,8 +149,9 @@ bool Combination::exists() const {
   if (way == "delta" &&
       ((mechanism != "shift" && mechanism != "gather") || path == Path::kPortable || path == Path::kVulkan))
     return false;
-  if (type == CacheType::kQ8_0 && (way == "delta" || way == "recompute" || way == "cached-half" ||
-                                   path == Path::kPortable || path == Path::kVulkan))
+  if (type.key == CacheType::kQ8_0 && (way == "delta" || way == "recompute" || way == "cached-half")) return false;
+  if ((type.key == CacheType::kQ8_0 || type.value == CacheType::kQ8_0) &&
+      (path == Path::kPortable || path == Path::kVulkan))
     return false;
   // Where scores are rounded, another order of two near-equal ones changes which victims are spared, evenly by age; and
   // keys that are rounded at each move leave no order to compare.
@@ -164,12 +165,12 @@ bool Combination::exists() const {
 namespace {
 
 template <typename Visit>
-void for_each_choice(const std::vector<Path>& paths, const std::vector<CacheType>& types, Visit visit) {
+void for_each_choice(const std::vector<Path>& paths, const std::vector<CacheTypes>& types, Visit visit) {
   for (const auto& policy : kPolicies)
     for (const auto& mechanism : kMechanisms)
       for (const auto& [positions, way] : kPositions)
         for (const auto& timing : kTimings)
-          for (const CacheType type : types)
+          for (const CacheTypes& type : types)
             for (const Path path : paths)
               visit(Combination{.policy = policy,
                                 .mechanism = mechanism,
@@ -182,7 +183,7 @@ void for_each_choice(const std::vector<Path>& paths, const std::vector<CacheType
 
 }  // namespace
 
-std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::vector<CacheType>& types,
+std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
                                           const std::string& split) {
   std::vector<Combination> all;
   for_each_choice(paths, types, [&](Combination c) {
@@ -200,7 +201,7 @@ std::vector<Combination> all_combinations(const std::vector<Path>& paths, const 
   return all;
 }
 
-std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::vector<CacheType>& types,
+std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
                                                const std::string& split) {
   std::vector<Combination> some;
   std::size_t turn = 0;

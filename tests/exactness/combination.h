@@ -1,7 +1,7 @@
 // The grid: every combination of the choices that may not change a result, and of those that name the result.
 //
 //   names the result     policy, schedule, kind of positions (chunks too, unless the policy is sinks + window); of a
-//                        two-byte cache also its type, and whether keys are stored rotated: they are rounded
+//                        two-byte cache also its types, and whether keys are stored rotated: they are rounded
 //   may not change it    mechanism (but `block`, which names it with the page size), way to keep positions, page size,
 //   path, threads, how many sequences step together
 //
@@ -31,7 +31,7 @@ struct Combination {
   std::string policy, mechanism, positions, way;  // way: how cache positions are kept; empty: original
   Timing timing;
   int page_size = 16;
-  CacheType type = CacheType::kF32;
+  CacheTypes type = CacheType::kF32;
   Path path = Path::kFast;
   int sequences = 1;
   std::string split = {};  // "pyramid", "ada", or a file of budgets by layer and head; empty: all have the same
@@ -59,16 +59,21 @@ struct Combination {
 inline constexpr int kBudget = 48, kAll = 1 << 30;
 
 // q8_0 takes heads of a multiple of 32 dimensions, and has the CPU's own kernels only.
-inline const std::vector<CacheType> kTypes = {CacheType::kF32, CacheType::kF16, CacheType::kBF16};
+inline const std::vector<CacheTypes> kTypes = {CacheType::kF32, CacheType::kF16, CacheType::kBF16};
+// Keys of one type, values of another. (All pairs: tests/cache, tests/attention, tests/model/plain_model_test.)
+inline const std::vector<CacheTypes> kMixedTypes = {{CacheType::kQ8_0, CacheType::kF16},
+                                                    {CacheType::kF16, CacheType::kQ8_0},
+                                                    {CacheType::kBF16, CacheType::kF32},
+                                                    {CacheType::kF32, CacheType::kBF16}};
 
 std::string name_of(Path path);
 
 // Those that exist, of the paths asked for; in a fixed order. `split`: the file for those whose heads differ.
-std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::vector<CacheType>& types,
+std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
                                           const std::string& split);
 // Every combination of the other choices with one page size, one number of sequences, of threads and one split each,
 // interleaved.
-std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::vector<CacheType>& types,
+std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
                                                const std::string& split);
 
 }  // namespace palimpsest::testing

@@ -150,7 +150,7 @@ std::vector<Combination> part_of(std::vector<Combination> all) {
 
 // The combinations that PALIMPSEST_EXACTNESS names: "grid", "all" or how many.
 std::vector<Combination> named_by(const std::string& what, const std::vector<Path>& paths,
-                                  const std::vector<CacheType>& types, const std::string& split) {
+                                  const std::vector<CacheTypes>& types, const std::string& split) {
   if (what == "grid") return part_of(covering_combinations(paths, types, split));
   if (what == "all") return part_of(all_combinations(paths, types, split));
   return drawn(all_combinations(paths, types, split), std::stoi(what));
@@ -185,6 +185,13 @@ TEST(Exactness, SomeCombinationsOfBytes) {
   Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);
   check(laboratory,
         drawn(all_combinations({Path::kReference, Path::kFast}, {CacheType::kQ8_0}, laboratory.split()), kSome / 3));
+}
+
+// Keys of one type, values of another.
+TEST(Exactness, SomeCombinationsOfMixedTypes) {
+  Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);
+  const auto all = all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kMixedTypes, laboratory.split());
+  check(laboratory, drawn(all, kSome / 3));
 }
 
 TEST(Exactness, SomeCombinationsOnVulkan) {
@@ -264,6 +271,13 @@ TEST(Exactness, TheGridOfBytes) {
   const bool named = what == "grid" || what == "all";
   check(laboratory,
         named_by(named ? what : "40", {Path::kReference, Path::kFast}, {CacheType::kQ8_0}, laboratory.split()));
+}
+
+TEST(Exactness, TheGridOfMixedTypes) {
+  if (std::getenv("PALIMPSEST_EXACTNESS") == nullptr) GTEST_SKIP() << "the long form: make exactness";
+  Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kGridOfBytes);
+  const auto all = all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kMixedTypes, laboratory.split());
+  check(laboratory, drawn(all, 40));
 }
 
 TEST(Exactness, TheGridOnVulkan) {

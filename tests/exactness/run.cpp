@@ -197,35 +197,44 @@ const Outcome& Laboratory::baseline(const Combination& how, int sequence) {
   return it->second;
 }
 
+namespace {
+
+// The larger of what `of` says of the keys' type and of the values'.
+template <typename Of>
+double of_both(const CacheTypes& types, Of of) {
+  return std::max(of(types.key), of(types.value));
+}
+
+double same_score_of(CacheType type) {
+  return type == CacheType::kF32 ? 2e-5 : type == CacheType::kF16 ? 1e-2 : type == CacheType::kBF16 ? 4e-2 : 1e-1;
+}
+
+double attention_bound_of(CacheType type) {
+  return type == CacheType::kF32 ? 1e-6 : type == CacheType::kF16 ? 4e-3 : type == CacheType::kBF16 ? 3e-2 : 5e-2;
+}
+
+}  // namespace
+
 // Scores are sums of attention weights, each with an error as its outputs have.
 double same_score(const Combination& how) {
   if (how.path == Path::kVulkan) return 5e-2;
-  if (how.turned()) return how.type == CacheType::kF32 ? 1e-4 : how.type == CacheType::kF16 ? 2e-2 : 1e-1;
-  return how.type == CacheType::kF32    ? 2e-5
-         : how.type == CacheType::kF16  ? 1e-2
-         : how.type == CacheType::kBF16 ? 4e-2
-                                        : 1e-1;
+  const double stored = of_both(how.type, same_score_of);
+  const CacheType key = how.type.key;
+  if (how.turned()) return std::max(stored, key == CacheType::kF32 ? 1e-4 : key == CacheType::kF16 ? 2e-2 : 1e-1);
+  return stored;
 }
 
 double attention_bound(const Combination& how) {
   // A product of matrices on Vulkan rounds both sides to f16. A key on the edge between two numbers of a two-byte type
   // is stored one step apart: 2^-10 or 2^-7 of an element, and there are scores of 8 before they are divided out.
   if (how.path == Path::kVulkan) return how.type == CacheType::kBF16 ? 3e-2 : 1e-2;
+  const double stored = of_both(how.type, attention_bound_of);
   // A class is stored again whenever a token joins it, and its weights are of scores, which are rounded.
   if (how.merges()) return 1e-5;
-  // A key that moves is turned and rounded anew each time, as often as the cache has slots.
-  if (how.turned()) return how.type == CacheType::kF32 ? 1e-5 : how.type == CacheType::kF16 ? 5e-2 : 4e-1;
-  switch (how.type) {
-    case CacheType::kF32:
-      return 1e-6;
-    case CacheType::kF16:
-      return 4e-3;
-    case CacheType::kBF16:
-      return 3e-2;
-    case CacheType::kQ8_0:
-      return 5e-2;
-  }
-  return 0;
+  // A key that moves is rotated and rounded again each time, as often as the cache has slots.
+  const CacheType key = how.type.key;
+  if (how.turned()) return std::max(stored, key == CacheType::kF32 ? 1e-5 : key == CacheType::kF16 ? 5e-2 : 4e-1);
+  return stored;
 }
 
 namespace {
@@ -251,9 +260,11 @@ bool may_part(const Outcome& ours, const Outcome& base, const Combination& how) 
 
 TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how) {
   const bool vulkan = how.path == Path::kVulkan;
-  const float rounding = how.type == CacheType::kBF16 || how.type == CacheType::kQ8_0 ? 5e-2F
-                         : how.type == CacheType::kF16 || vulkan                      ? 1e-2F
-                                                                                      : 1e-5F;
+  const auto rounding_of = [&](CacheType type) {
+    if (type == CacheType::kBF16 || type == CacheType::kQ8_0) return 5e-2;
+    return type == CacheType::kF16 || vulkan ? 1e-2 : 1e-5;
+  };
+  const auto rounding = static_cast<float>(of_both(how.type, rounding_of));
   const float bound = how.turned() ? 10 * rounding : rounding;
   TopDifference difference;
   const std::size_t all = std::min(ours.top.size(), base.top.size());

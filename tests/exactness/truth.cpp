@@ -450,7 +450,7 @@ void Truth::turn(double* key, int rope, Position distance, double sign) {
   }
 }
 
-// Keys and values as the cache's type can hold them; f32 is left as the model gave it.
+// Keys and values as the cache's types can hold them; f32 is left as the model gave it.
 void Truth::store(int layer, const Layer& rows) {
   const LayerGeometry& shape = hyper_.geometry.layer(layer);
   for (int h = 0; h < shape.kv_heads; ++h) {
@@ -462,10 +462,10 @@ void Truth::store(int layer, const Layer& rows) {
       double *k = key(layer, h, position), *v = value(layer, h, position);
       std::copy_n(rows.k + (t * shape.kv_heads + h) * shape.key_width, shape.key_width, k);
       std::copy_n(rows.v + (t * shape.kv_heads + h) * shape.value_width, shape.value_width, v);
-      if (options_.type == CacheType::kF32) continue;
+      if (options_.type.value != CacheType::kF32) round_row(v, shape.value_width, options_.type.value);
+      if (options_.type.key == CacheType::kF32) continue;
       if (options_.rotated) turn(k, hyper_.rope_of(layer), position, 1);
-      round_row(k, shape.key_width, options_.type);
-      round_row(v, shape.value_width, options_.type);
+      round_row(k, shape.key_width, options_.type.key);
       if (options_.rotated) turn(k, hyper_.rope_of(layer), position, -1);
     }
   }
@@ -513,9 +513,9 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     // The query stands still, the key is turned back by the distance.
     const bool cache = method_.positions == Positions::kCache;
     const Position distance = cache ? static_cast<Position>(seen.size() - 1 - i) : now - rotated_at(*seen[i]);
-    if (options_.copied && options_.type != CacheType::kF32) {
+    if (options_.copied && options_.type.key != CacheType::kF32) {
       turn(k.data(), rope, hidden + static_cast<Position>(i), 1);
-      round_row(k.data(), shape.key_width, options_.type);
+      round_row(k.data(), shape.key_width, options_.type.key);
       turn(k.data(), rope, hidden + static_cast<Position>(seen.size() - 1), -1);
     } else {
       turn(k.data(), rope, distance, -1);

@@ -28,6 +28,7 @@
 
 #include "palimpsest/attention/rope.h"
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/model/hyperparameters.h"
 #include "palimpsest/policy/policy.h"
@@ -55,8 +56,8 @@ struct Verdict {
 
 struct TruthOptions {
   Method method;
-  CacheType type = CacheType::kF32;
-  bool rotated = false;           // keys are rounded to the cache's type after they were rotated, not before
+  CacheTypes type = CacheType::kF32;
+  bool rotated = false;           // keys are rounded to their type after they were rotated, not before
   bool copied = false;            // ... before, and once more after
   std::vector<int> budgets = {};  // of each layer and head, from a file; empty: the method's
   int page_size = 16;

@@ -1,6 +1,7 @@
 // Families and features that libllama has no graph for, against their formulas in double precision: plain loops over
 // whole sequences, no cache, no graph (tests/support/plain_model). GPT-J: github.com/kingoflolz/mesh-transformer-jax;
 // OPT: arXiv 2205.01068; MPT's norm of queries and keys; Llama without rotary positions (EQUIP, table 4).
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/graph/decoder.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/plain_model.h"
@@ -83,36 +85,47 @@ Rows mpt(const Plain& m, const std::vector<TokenId>& tokens) {
   return m.linear(m.norm(x, "output_norm", true), "token_embd");
 }
 
+std::vector<TokenId> some_tokens(std::size_t count, int vocabulary) {
+  std::mt19937 random(5);
+  std::vector<TokenId> tokens(count);
+  for (TokenId& t : tokens) t = static_cast<TokenId>(random() % static_cast<unsigned>(vocabulary));
+  return tokens;
+}
+
+// The largest error of a logit, of the largest logit of its token. `chunk`: tokens of a step.
+double worst_error(Decoder& decoder, CacheTypes types, const std::vector<TokenId>& tokens, const Rows& expected,
+                   std::size_t chunk) {
+  CacheOptions options = decoder.cache_options();
+  options.geometry = options.geometry.with_types(types.key, types.value);
+  Cache cache(options);
+  double worst = 0;
+  for (std::size_t first = 0; first < tokens.size(); first += chunk) {
+    const auto part = std::span(tokens).subspan(first, std::min(chunk, tokens.size() - first));
+    cache.insert(static_cast<int>(part.size()));
+    const SequenceStep step{.cache = &cache, .tokens = part, .all_logits = true};
+    const auto logits = decoder.step({&step, 1});
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      const Row& want = expected[first + i];
+      double error = 0, size = 0;
+      for (std::size_t v = 0; v < want.size(); ++v) {
+        error = std::max(error, std::abs(logits[i * want.size() + v] - want[v]));
+        size = std::max(size, std::abs(want[v]));
+      }
+      worst = std::max(worst, error / size);
+    }
+  }
+  return worst;
+}
+
 // 200 tokens at once, in chunks and one by one. `bound`: of the largest logit.
 void check(const std::string& name, const SyntheticShape& shape,
            Rows (*truth)(const Plain&, const std::vector<TokenId>&), double bound) {
-  std::mt19937 random(5);
-  std::vector<TokenId> tokens(200);
-  for (TokenId& t : tokens) t = static_cast<TokenId>(random() % static_cast<unsigned>(shape.vocabulary));
+  const std::vector<TokenId> tokens = some_tokens(200, shape.vocabulary);
   const Rows expected = truth(Plain(Model::from(make_synthetic(shape))->hyper(), make_synthetic(shape)), tokens);
   for (const bool portable : {false, true})
-    for (const int chunk : {1, 64, 200}) {
+    for (const std::size_t chunk : {1, 64, 200}) {
       Decoder decoder(Model::from(make_synthetic(shape), {.portable = portable}), 1);
-      CacheOptions options = decoder.cache_options();
-      options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
-      Cache cache(options);
-      double worst = 0;
-      for (std::size_t first = 0; first < tokens.size(); first += static_cast<std::size_t>(chunk)) {
-        const auto part = std::span(tokens).subspan(
-            first, std::min<std::size_t>(static_cast<std::size_t>(chunk), tokens.size() - first));
-        cache.insert(static_cast<int>(part.size()));
-        const SequenceStep step{.cache = &cache, .tokens = part, .all_logits = true};
-        const auto logits = decoder.step({&step, 1});
-        for (std::size_t i = 0; i < part.size(); ++i) {
-          const Row& want = expected[first + i];
-          double error = 0, size = 0;
-          for (std::size_t v = 0; v < want.size(); ++v) {
-            error = std::max(error, std::abs(logits[i * want.size() + v] - want[v]));
-            size = std::max(size, std::abs(want[v]));
-          }
-          worst = std::max(worst, error / size);
-        }
-      }
+      const double worst = worst_error(decoder, CacheType::kF32, tokens, expected, chunk);
       EXPECT_LE(worst, bound) << name << (portable ? ", portable" : "") << ", chunks of " << chunk;
       ::testing::Test::RecordProperty(name, std::to_string(worst));
     }
@@ -133,6 +146,30 @@ TEST(PlainModelTest, DeciWithAttentionAlone) {
   shape.kv_heads_of = {4, 0, 0, 2, 0, 1};
   shape.feed_forward_of = {512, 0, 384, 0, 0, 512};
   check("tiny-deci", shape, plain_llama, 1e-5);
+}
+// Keys of each type with values of each: logits move by no more than the coarser type's step.
+TEST(PlainModelTest, EveryPairOfCacheTypes) {
+  const auto bound_of = [](CacheType type) {
+    return type == CacheType::kF32 ? 1e-5 : type == CacheType::kF16 ? 2e-3 : type == CacheType::kBF16 ? 2e-2 : 6e-2;
+  };
+  constexpr CacheType kAll[] = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0};
+  const SyntheticShape shape = parse_synthetic("tiny-deci@vocab=300@context=256");
+  const std::vector<TokenId> tokens = some_tokens(100, shape.vocabulary);
+  const Rows expected = plain_llama(Plain(Model::from(make_synthetic(shape))->hyper(), make_synthetic(shape)), tokens);
+  for (const bool portable : {false, true}) {
+    Decoder decoder(Model::from(make_synthetic(shape), {.portable = portable}), 1);
+    for (const CacheType key : kAll)
+      for (const CacheType value : kAll)
+        for (const std::size_t chunk : {1, 64}) {
+          const CacheTypes types(key, value);
+          if (portable && (key == CacheType::kQ8_0 || value == CacheType::kQ8_0)) continue;
+          const double worst = worst_error(decoder, types, tokens, expected, chunk);
+          EXPECT_LE(worst, std::max(bound_of(key), bound_of(value)))
+              << name_of(types) << (portable ? ", portable" : "") << ", chunks of " << chunk;
+          ::testing::Test::RecordProperty(fmt::format("{} {} {}", name_of(types), portable, chunk),
+                                          fmt::format("{:.2e}", worst));
+        }
+  }
 }
 TEST(PlainModelTest, Opt) {
   check("tiny-opt", opt, 1e-5);

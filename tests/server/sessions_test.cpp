@@ -161,7 +161,9 @@ TEST_F(SessionsTest, BadInputIsRefusedWithWhatIsWrong) {
   ServerSetup other = setup_;  // keys of another type
   other.scheduler.cache_type = CacheType::kF16;
   Running f16(other);
-  EXPECT_EQ(f16.refusal(kText, {{"prompt", "x"}, {"session", {{"restore", "s"}}}}).first, 400);
+  const auto [status, message] = f16.refusal(kText, {{"prompt", "x"}, {"session", {{"restore", "s"}}}});
+  EXPECT_EQ(status, 400);
+  EXPECT_NE(message.find("session 's': was made with --cache-type f32: give that"), std::string::npos) << message;
   other.session_path.clear();
   Running none(other);
   EXPECT_EQ(none.refusal(kText, {{"prompt", "x"}, {"session", {{"save", "s"}}}}).first, 400);
