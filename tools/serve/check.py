@@ -50,8 +50,8 @@ def curl_examples(server):
     saved, end = json.JSONDecoder().raw_decode(answers[2])
     restored = json.loads(answers[2][end:])
     assert saved["session"]["id"] == "story" and saved["session"]["bytes"] > 0, saved
-    asked = {"prompt": "Once upon a time", "max_tokens": 120, "seed": 1, "ignore_eos": True}
-    request = urllib.request.Request(server.url + "/v1/completions", json.dumps(asked).encode())
+    request_fields = {"prompt": "Once upon a time", "max_tokens": 120, "seed": 1, "ignore_eos": True}
+    request = urllib.request.Request(server.url + "/v1/completions", json.dumps(request_fields).encode())
     whole = json.load(urllib.request.urlopen(request))["choices"][0]["text"]
     both = saved["choices"][0]["text"] + restored["choices"][0]["text"]
     assert whole.startswith(both) and len(both) > len(saved["choices"][0]["text"]), (whole, both)
@@ -74,15 +74,15 @@ def openai_client(server):
     model = client.models.list().data[0].id
     assert client.models.retrieve(model).id == model
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tell me a story."}]
-    asked = dict(model=model, messages=messages, max_completion_tokens=80, seed=4, temperature=0.7, n=2)
+    request_fields = dict(model=model, messages=messages, max_completion_tokens=80, seed=4, temperature=0.7, n=2)
 
-    whole = client.chat.completions.create(**asked, logprobs=True, top_logprobs=3)
+    whole = client.chat.completions.create(**request_fields, logprobs=True, top_logprobs=3)
     assert [c.index for c in whole.choices] == [0, 1]
     assert all(c.finish_reason in ("stop", "length") for c in whole.choices)
     assert "".join(t.token for t in whole.choices[0].logprobs.content) == whole.choices[0].message.content
     assert whole.usage.total_tokens == whole.usage.prompt_tokens + whole.usage.completion_tokens
     texts = ["", ""]
-    for piece in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+    for piece in client.chat.completions.create(**request_fields, stream=True, stream_options={"include_usage": True}):
         for choice in piece.choices:
             texts[choice.index] += choice.delta.content or ""
         usage = piece.usage
@@ -112,7 +112,7 @@ def openai_client(server):
 
     def refused(kind, **fields):
         try:
-            client.chat.completions.create(**{**asked, **fields})
+            client.chat.completions.create(**{**request_fields, **fields})
         except kind as error:
             return error
         raise AssertionError(f"{fields} was not refused")
