@@ -69,7 +69,7 @@ def main():
             measured = json.load(f)
         recall = measured["recall"]
         at = range(len(recall))
-        out += panel(width + GAP, "Recall, held-out questions", "tokens between fact and question", "% right", list(at),
+        out += panel(width + GAP, "Recall, held-out questions", "tokens between fact and question", "% correct", list(at),
                      [("full cache", [100 * v for v in recall.values()])], 100, list(zip(at, recall)))
         width += GAP + W + 30
         out += sinks(width + GAP, measured["weight_on_first_4"])
