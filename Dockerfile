@@ -1,4 +1,4 @@
-# The build environment of tools/env's forky route as an image, and the program in it.
+# An image with the build environment of tools/env's forky route and the program.
 #   docker build -t palimpsest . && docker run --rm palimpsest methods
 #   docker run --rm -v $PWD/models:/models palimpsest run -m /models/model.gguf
 FROM debian:forky

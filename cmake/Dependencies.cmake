@@ -31,7 +31,7 @@ if(PALIMPSEST_MISSING AND PALIMPSEST_FETCH)
 elseif(PALIMPSEST_MISSING)
   list(JOIN PALIMPSEST_MISSING ", " _missing)
   message(FATAL_ERROR
-    "Not installed here: ${_missing}.\n"
-    "Use `make build`, which finds or makes an environment that has them, or pass -DPALIMPSEST_FETCH=ON "
+    "Not installed: ${_missing}.\n"
+    "Use `make build`, which finds or creates an environment with them, or pass -DPALIMPSEST_FETCH=ON "
     "to download and build the upstream releases.")
 endif()

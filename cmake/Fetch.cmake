@@ -1,5 +1,5 @@
-# The pinned upstream releases of what is missing, built along with us (PALIMPSEST_FETCH=ON). They are the versions that
-# the forky root has, so that every route runs the same code.
+# Downloads and builds the pinned upstream releases of missing dependencies (PALIMPSEST_FETCH=ON). The versions are those
+# of the forky root, so that every route runs the same code.
 function(palimpsest_fetch package url tag)
   if(package IN_LIST PALIMPSEST_MISSING)
     message(STATUS "Fetching ${package} ${tag}")
@@ -8,7 +8,7 @@ function(palimpsest_fetch package url tag)
   endif()
 endfunction()
 
-# Their options are cache entries, which an old release would put over a plain variable of ours.
+# Options of dependencies are set as cache entries; some releases would override plain variables.
 macro(palimpsest_theirs option value)
   set(${option} ${value} CACHE INTERNAL "set by palimpsest")
 endmacro()
@@ -17,8 +17,8 @@ set(FETCHCONTENT_QUIET OFF)
 set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)  # BUILD_SHARED_LIBS
 set(_palimpsest_shared ${BUILD_SHARED_LIBS})
 
-# ggml and libllama come from one release. CPU backends as plug-ins, one per instruction set, chosen at run time
-# as Debian's are: a build for the CPU at hand can be much slower (GGML_NATIVE and AVX512-FP16).
+# ggml and libllama come from one release. CPU backends are plug-ins per instruction set, chosen at run time,
+# as in Debian: a build for the local CPU can be much slower (GGML_NATIVE and AVX512-FP16).
 if("ggml" IN_LIST PALIMPSEST_MISSING OR "llama" IN_LIST PALIMPSEST_MISSING)
   list(APPEND PALIMPSEST_MISSING llama)
   set(BUILD_SHARED_LIBS ON)

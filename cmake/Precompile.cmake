@@ -1,5 +1,5 @@
 # palimpsest_precompile(TARGET HEADER...): headers of other projects that most of the target's sources include are
-# parsed once. Sources still include what they use: PALIMPSEST_PRECOMPILE=OFF compiles each by itself.
+# parsed once. Sources still include what they use; PALIMPSEST_PRECOMPILE=OFF checks this.
 # Another target with the same flags can share them: palimpsest_precompile(TARGET REUSE_FROM OTHER).
 option(PALIMPSEST_PRECOMPILE "parse the heavy headers of other projects once" ON)
 function(palimpsest_precompile target)

@@ -1,5 +1,5 @@
-# PALIMPSEST_ROOT: built inside a system root that lies at this path of the host (docs/decisions/0001-forky-root.md),
-# the programs must start from the host's shell: they name that root's dynamic linker and libraries, not the host's.
+# PALIMPSEST_ROOT: host path of the system root that the build runs in (docs/decisions/0001-forky-root.md). Programs must
+# start from the host's shell, so they are linked with the root's dynamic linker and libraries, not the host's.
 if(PALIMPSEST_ROOT)
   if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
     set(_palimpsest_linker lib64/ld-linux-x86-64.so.2)
@@ -8,12 +8,12 @@ if(PALIMPSEST_ROOT)
   else()
     message(FATAL_ERROR "PALIMPSEST_ROOT: no dynamic linker known for ${CMAKE_SYSTEM_PROCESSOR}")
   endif()
-  # RPATH, not RUNPATH: it also holds for the libraries that our libraries need, and for ggml's plug-ins.
+  # RPATH, not RUNPATH: it also applies to indirect dependencies and to ggml's plug-ins.
   add_link_options(-Wl,--dynamic-linker=${PALIMPSEST_ROOT}/${_palimpsest_linker} -Wl,--disable-new-dtags
                    -Wl,-rpath,${PALIMPSEST_ROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
 endif()
 
-# Where ggml's plug-ins are at run time; empty: ggml was linked with its backends, or finds them itself.
+# Path of ggml's plug-ins at run time; empty: ggml is linked with its backends, or finds them itself.
 set(PALIMPSEST_GGML_BACKEND_DIR "")
 if(GGML_BACKEND_DL AND GGML_BACKEND_DIR)
   set(PALIMPSEST_GGML_BACKEND_DIR ${PALIMPSEST_ROOT}${GGML_BACKEND_DIR})

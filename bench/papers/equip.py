@@ -186,12 +186,12 @@ def table_3(o):
     rows = []
     for model in o.effort.pick(["llama-2-7b"], ["llama-2-7b", "opt-6.7b"]):
         shape, rotary = MODELS[model]
-        positions, anew = ("cache", ",rerotate=recompute") if rotary else ("original", "")
+        positions, recompute = ("cache", ",rerotate=recompute") if rotary else ("original", "")
         methods = {}
         for name, way in ways.items():
             method = f"{name}:budget={n},positions={positions},{way}"
             methods[name] = method.replace(way, way.replace("mechanism=shift", "mechanism=in-place").replace("mechanism=gather", "mechanism=in-place"))
-            methods[name + ", paper"] = method + anew
+            methods[name + ", paper"] = method + recompute
         got = o.engine.decode(shape, methods, [depth], batch)
         for name in ways:
             ours, theirs = got[name, depth], got[name + ", paper", depth]

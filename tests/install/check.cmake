@@ -1,4 +1,4 @@
-# Installs the build into a scratch folder, builds tests/install/consumer against it with find_package alone, runs it.
+# Installs the build into a temporary folder, builds tests/install/consumer with find_package, runs it.
 # cmake -DBUILD=<build folder> -DCONSUMER=<source folder> -DSCRATCH=<folder> -DGENERATOR=... -DARGS=... -P check.cmake
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -18,7 +18,7 @@ run(${SCRATCH}/build/consumer)
 if(NOT output STREQUAL "palimpsest ${VERSION}\n")
   message(FATAL_ERROR "the consumer printed '${output}', not 'palimpsest ${VERSION}'")
 endif()
-# The installed headers are whole: nothing includes a header of ours that was left behind.
+# The installed headers are complete: no header includes a header that is not installed.
 file(GLOB_RECURSE headers RELATIVE ${SCRATCH}/prefix/include ${SCRATCH}/prefix/include/palimpsest/*.h)
 set(all "")
 foreach(header IN LISTS headers)

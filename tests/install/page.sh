@@ -1,7 +1,6 @@
 #!/bin/sh
-# Does what docs/write-a-policy.md tells its reader to, block by block: files are those blocks that have a name beside
-# their language, `sh` blocks are run, and the table that comes out has the rows of the page's. The reader's home is a
-# folder that is made anew.
+# Executes docs/write-a-policy.md block by block: blocks with a file name after their language are written to that file,
+# `sh` blocks are run, and the resulting table must have the rows of the page's table. HOME is a new folder.
 # usage: page.sh PAGE BUILD SCRATCH
 set -eu
 page=$1 build=$2 scratch=$3
@@ -39,9 +38,9 @@ fail() {
   echo "page.sh: $1" >&2
   exit 1
 }
-[ "$(wc -l <"$scratch/rows")" -ge 4 ] || fail "the page shows no table"
-awk '{ print $1 }' "$scratch/table" | diff "$scratch/rows" - || fail "the table has other rows than the page's"
-# The page's policy is one that was worth writing.
+[ "$(wc -l <"$scratch/rows")" -ge 4 ] || fail "the page has no table"
+awk '{ print $1 }' "$scratch/table" | diff "$scratch/rows" - || fail "the table's rows differ from the page's"
+# The page's policy must be better than random.
 awk '{ perplexity[$1] = $2; evicted[$1] = $3 }
   END {
     exit !(perplexity["full"] > 1 && perplexity["random:policy=fading-max"] > 1 && evicted["full"] == 0 &&

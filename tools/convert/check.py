@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Is what hf_to_gguf.py writes what Hugging Face computes? Small random GPT-J and OPT models, made by `transformers`,
-are converted and run by this program over 200 tokens: logits against transformers' own in f32, and the tokenizer. Each
-once as safetensors in parts with tokenizer.json, once as torch.save has it with vocab.json and merges.txt.
+"""Tests hf_to_gguf.py: small random GPT-J and OPT models of `transformers` are converted and run by palimpsest over 200
+tokens. Compares the logits with those of transformers in f32, and the tokenizer. Two formats each: sharded safetensors with
+tokenizer.json; torch.save with vocab.json and merges.txt.
 
-  make convert-check        (from PyPI, once: PyTorch and transformers, 5 GB)
+  make convert-check        (downloads PyTorch and transformers from PyPI once, 5 GB)
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ WORDS = ["Once upon a time, there was a cat.", "  two spaces\n\nand lines\t.", "
 
 
 def models(transformers):
-    """Small, with every odd feature on: rotary positions on part of each head, biases, learned positions."""
+    """Small configurations with all features: rotary positions on part of each head, biases, learned positions."""
     gptj = transformers.GPTJConfig(vocab_size=320, n_positions=256, n_embd=96, n_layer=3, n_head=4, rotary_dim=16, n_inner=200,
                                    bos_token_id=0, eos_token_id=0, attn_implementation="eager")
     opt = transformers.OPTConfig(vocab_size=320, max_position_embeddings=256, hidden_size=96, num_hidden_layers=3, ffn_dim=160,
@@ -35,7 +35,7 @@ def models(transformers):
 
 
 def shake(torch, model):
-    """Biases and norms are made 0 and 1; so that each of them counts, they are moved."""
+    """Replaces the initial biases (0) and norms (1) by random values, so that errors in them are visible."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -44,7 +44,7 @@ def shake(torch, model):
 
 
 def tabled(gelu, torch):
-    """GELU as ggml has it on the CPU: a table over numbers in f16, of numbers in f16."""
+    """GELU as ggml's CPU backend computes it: an f16 table of f16 values."""
     rounded = lambda x: torch.where(x <= -10, torch.zeros_like(x), torch.where(x >= 10, x, gelu(x.half().float()).half().float()))
     return type("Tabled", (torch.nn.Module,), {"forward": lambda self, x: rounded(x)})()
 
@@ -55,7 +55,7 @@ def logits(torch, model, tokens, path):
 
 
 def tokenizer_files(folder):
-    """All bytes, a few pairs, and an end: vocab.json and merges.txt as GPT-2 has them."""
+    """All bytes, a few merges, and an end token: vocab.json and merges.txt in GPT-2's format."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printable]
     letters = [chr(b) for b in printable] + [chr(256 + i) for i in range(len(others))]
@@ -92,7 +92,7 @@ def make(out):
                 torch.save(model.state_dict(), folder / "pytorch_model.bin")
             tokenizer_files(folder)
             texts = tokenized(transformers, folder)
-            if weights == "safetensors":  # the other form of the same
+            if weights == "safetensors":  # the other format of the same weights
                 transformers.GPT2TokenizerFast(str(folder / "vocab.json"), str(folder / "merges.txt")).save_pretrained(folder)
                 (folder / "vocab.json").unlink()
                 (folder / "merges.txt").unlink(missing_ok=True)
@@ -100,8 +100,8 @@ def make(out):
             logits(torch, model, tokens, folder / "logits.f32")
             golden = {"architecture": name, "tokens": tokens[0].tolist(), "texts": texts,
                       "logits": [{"file": "logits.f32", "median": 1e-5, "greatest": 1e-5}]}
-            # transformers' own differ by that table's rounding. With it, a token in ten still has a number so near to the
-            # middle of two in f16 that it falls to the other side.
+            # transformers' logits differ by the rounding of ggml's GELU table. With that table, one token in ten still has a
+            # value so close to the middle of two f16 numbers that it is rounded to the other one.
             if name == "gptj":
                 exact = [layer.mlp.act for layer in model.transformer.h]
                 for layer in model.transformer.h:
@@ -116,7 +116,7 @@ def make(out):
 
 
 def refused():
-    """What cannot be run is named, before anything is written."""
+    """Unsupported models are refused with a reason before anything is written."""
     from families import family_of
     from refused import Refused
 
@@ -135,7 +135,7 @@ def refused():
 def main():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--out", type=pathlib.Path, default=REPO / "out" / "convert")
-    parse.add_argument("--make", action="store_true", help="only makes the models and their logits (what the environment is for)")
+    parse.add_argument("--make", action="store_true", help="only creates the models and their logits")
     given = parse.parse_args()
     if given.make:
         try:

@@ -1,22 +1,22 @@
-"""What GGUF calls the hyper-parameters and weights of each family: one class a family."""
+"""GGUF names of the hyper-parameters and weights of each family: one class per family."""
 from refused import Refused
 
 
 def need(config, key, *allowed):
-    """Refuses a model whose `key` is none of `allowed` (the first is what a missing key means)."""
+    """Refuses a model whose `key` is not in `allowed` (the first is the default of a missing key)."""
     value = config.get(key, allowed[0])
     if value not in allowed:
-        raise Refused(f"{key} is {value!r} in config.json; only {' or '.join(map(repr, allowed))} can be run")
+        raise Refused(f"{key} is {value!r} in config.json; supported: {' or '.join(map(repr, allowed))}")
 
 
 class GptJ:
-    """Attention and feed-forward side by side, rotary positions on neighbours (pairs), rows in Hugging Face's order."""
+    """Attention and feed-forward in parallel, rotary positions on adjacent pairs, rows in Hugging Face's order."""
     architecture, tokenizer_adds_bos = "gptj", False
 
     def __init__(self, config):
         need(config, "activation_function", "gelu_new", "gelu_pytorch_tanh")
         if not config.get("rotary_dim"):
-            raise Refused("rotary_dim is missing in config.json: a GPT-J without rotary positions cannot be run")
+            raise Refused("rotary_dim is missing in config.json: GPT-J without rotary positions is unsupported")
         width, heads = config["n_embd"], config["n_head"]
         self.layers, self.vocabulary = config["n_layer"], config["vocab_size"]
         self.keys = {"context_length": config["n_positions"], "embedding_length": width, "block_count": self.layers,
@@ -36,13 +36,13 @@ class GptJ:
 
 
 class Opt:
-    """Learned positions, norms before attention and feed-forward, biases everywhere, the output tied to the embedding."""
+    """Learned positions, norms before attention and feed-forward, biases in all layers, output tied to the embedding."""
     architecture, tokenizer_adds_bos = "opt", True
-    OFFSET = 2  # Hugging Face's table of positions begins with two rows that are never used
+    OFFSET = 2  # the first two rows of Hugging Face's position table are unused
 
     def __init__(self, config):
         if not config.get("do_layer_norm_before", True):
-            raise Refused("do_layer_norm_before is false (opt-350m): norms after attention cannot be run; use another size of OPT")
+            raise Refused("do_layer_norm_before is false (opt-350m): norms after attention are unsupported; use another size of OPT")
         width = config["hidden_size"]
         if config.get("word_embed_proj_dim", width) != width:
             raise Refused(f"word_embed_proj_dim is {config['word_embed_proj_dim']}, hidden_size {width} (opt-350m): projected embeddings "
@@ -70,7 +70,7 @@ class Opt:
             return tensor
         rows = self.keys["context_length"]
         if len(tensor) != rows + self.OFFSET:
-            raise Refused(f"embed_positions has {len(tensor)} rows; max_position_embeddings {rows} asks for {rows + self.OFFSET}")
+            raise Refused(f"embed_positions has {len(tensor)} rows; max_position_embeddings {rows} requires {rows + self.OFFSET}")
         return tensor[self.OFFSET:]
 
 
@@ -80,12 +80,12 @@ FAMILIES = {"gptj": GptJ, "opt": Opt}
 def family_of(config):
     kind = config.get("model_type")
     if kind not in FAMILIES:
-        raise Refused(f"model_type {kind!r}: this converts {' and '.join(FAMILIES)}; llama.cpp's convert_hf_to_gguf.py knows the others")
+        raise Refused(f"model_type {kind!r}: supported: {' and '.join(FAMILIES)}; for other models use llama.cpp's convert_hf_to_gguf.py")
     return FAMILIES[kind](config)
 
 
 def gguf_name(family, name):
-    """A weight's name in GGUF; None: not needed. Refuses what it does not know."""
+    """A weight's name in GGUF; None: not needed. Refuses unknown names."""
     short = name.removeprefix("model.").removeprefix(family.prefix)
     if short in family.whole:
         return family.whole[short]
@@ -98,4 +98,4 @@ def gguf_name(family, name):
             return None
         if module in family.parts and kind in ("weight", "bias"):
             return f"blk.{int(number)}.{family.parts[module]}.{kind}"
-    raise Refused(f"weight {name} is none that {family.architecture} has: is config.json that of these weights?")
+    raise Refused(f"weight {name} does not belong to {family.architecture}: check that config.json belongs to these weights")

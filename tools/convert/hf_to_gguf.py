@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Hugging Face checkpoints of GPT-J and OPT to GGUF; llama.cpp's convert_hf_to_gguf.py knows neither.
+"""Converts Hugging Face checkpoints of GPT-J and OPT to GGUF; llama.cpp's convert_hf_to_gguf.py supports neither.
 
   tools/convert/hf_to_gguf.py FOLDER -o MODEL.gguf [--type f16]
 
-FOLDER: config.json, the weights (safetensors or pytorch_model.bin, whole or in parts) and the tokenizer (vocab.json and
-merges.txt, or tokenizer.json). Weights are read and written one at a time. Makes itself an environment with the gguf
+FOLDER: config.json, the weights (safetensors or pytorch_model.bin, single or sharded) and the tokenizer (vocab.json and
+merges.txt, or tokenizer.json). Weights are converted one at a time. Creates an environment with the gguf
 package (from PyPI, pinned) in the cache folder, once.
 """
 import argparse
@@ -23,7 +23,7 @@ TYPES = ["f32", "f16", "bf16", "q8_0"]
 
 
 def stored(gguf, name, tensor, type_name):
-    """Vectors and tables of positions stay in f32: they are small, and added rather than multiplied."""
+    """Vectors and position tables stay in f32: they are small."""
     if tensor.ndim < 2 or name == "position_embd.weight":
         type_name = "f32"
     kind = gguf.GGMLQuantizationType[type_name.upper()]
@@ -72,7 +72,7 @@ def convert(folder, out, type_name):
         for name, source in names.items():
             yield name, *stored(gguf, name, family.prepared(name, weights.read(source)), type_name)
 
-    for name, tensor, kind in tensors():  # once for the shapes, once for the bytes: one of them is held at a time
+    for name, tensor, kind in tensors():  # two passes, shapes then data: only one tensor is in memory
         writer.add_tensor_info(name, tensor.shape, tensor.dtype, tensor.nbytes, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -88,7 +88,7 @@ def main():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("folder", type=pathlib.Path)
     parse.add_argument("-o", "--out", required=True, metavar="MODEL.gguf")
-    parse.add_argument("--type", choices=TYPES, default="f16", help="of the matrices (default: f16)")
+    parse.add_argument("--type", choices=TYPES, default="f16", help="type of the matrices (default: f16)")
     given = parse.parse_args()
     try:
         environment.enter("gguf", [GGUF], "about 10 seconds")

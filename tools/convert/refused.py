@@ -1,2 +1,2 @@
 class Refused(Exception):
-    """What cannot be converted: why, and what to do."""
+    """A checkpoint that cannot be converted: the reason and the remedy."""

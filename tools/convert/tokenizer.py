@@ -1,4 +1,4 @@
-"""GPT-2's byte-pair tokenizer: vocab.json and merges.txt, or tokenizer.json, as GGUF has it."""
+"""GPT-2's byte-pair tokenizer: vocab.json and merges.txt, or tokenizer.json, in GGUF's format."""
 import json
 
 from refused import Refused
@@ -32,14 +32,14 @@ class Tokenizer:
         roles = ("bos", "eos", "unk", "pad")
         special |= {text_of(named[f"{role}_token"]) for role in roles if named.get(f"{role}_token")}
         if max(ids.values()) >= size:
-            raise Refused(f"the tokenizer has token {max(ids.values())}, the model {size} of them: are they of the same model?")
+            raise Refused(f"the tokenizer has token {max(ids.values())}, the model only {size} tokens: check that both belong to the same model")
 
         self.merges, self.tokens, self.types = merges, [None] * size, [UNUSED] * size
         words = load(folder, "tokenizer.json").get("model", {}).get("vocab") or load(folder, "vocab.json")
         for token, number in ids.items():
             self.tokens[number] = token
             self.types[number] = CONTROL if token in special else NORMAL if token in words else USER_DEFINED
-        for number, token in enumerate(self.tokens):  # a matrix is padded to a round number of rows
+        for number, token in enumerate(self.tokens):  # padding rows of the embedding matrix
             self.tokens[number] = token if token is not None else f"[PAD{number}]"
         self.ids = {}
         for role in roles:

@@ -95,10 +95,10 @@ class Peers:
             return [*inside, "python3"]
         return [sys.executable]
 
-    def ask(self, peer, **asked):
+    def run(self, peer, **task):
         """The answer, and the peak memory of the process and its children in bytes."""
         with tempfile.NamedTemporaryFile("w", suffix=".json", dir=self.folder) as file:
-            json.dump(asked, file)
+            json.dump(task, file)
             file.flush()
             words = [*map(str, self.python[peer]), str(HERE / f"with_{peer}.py"), file.name]
             with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
@@ -140,7 +140,7 @@ def measure_speed(peers, options, tokenizer):
         for n, (peer, kept, method) in enumerate(rows):
             common.say(f"round {round_ + 1}: {peer}, {kept or 'all'} kept")
             try:
-                samples[n].append(peers.ask(peer, kind="speed", model=model_for(peers, peer, source), method=method, kept=kept,
+                samples[n].append(peers.run(peer, kind="speed", model=model_for(peers, peer, source), method=method, kept=kept,
                                             prompts=[prompt], tokens=options.tokens, threads=options.threads))
             except common.Failed as error:
                 common.say(str(error))
@@ -167,19 +167,19 @@ def spell(method):
 def questions(options, tokenizer):
     """Prompts that end with `answer:`, and the facts. Only those whose answer has words before the value: the first token of
     an answer comes from the prefill, during which some engines still hold the full cache."""
-    rng, asked = random.Random(f"{HELD} peers"), []
-    while len(asked) < options.questions:
+    rng, items = random.Random(f"{HELD} peers"), []
+    while len(items) < options.questions:
         ids, start, _, fact = question(rng, tokenizer, options.distance)
         if len(fact.answer_form.split("@")[0].split()) < 2:
             continue
         text = tokenizer.decode(ids[1:start])
-        asked.append(([BOS, *tokenizer.encode(text[: text.rindex("answer:") + len("answer:")])[0]], fact))
-    return asked
+        items.append(([BOS, *tokenizer.encode(text[: text.rindex("answer:") + len("answer:")])[0]], fact))
+    return items
 
 
 def measure_quality(peers, options, tokenizer):
-    asked = questions(options, tokenizer)
-    lines = [f"| method | engine | configuration | correct, of {len(asked)} | same answer as the full cache |", "|---|---|---|---|---|"]
+    items = questions(options, tokenizer)
+    lines = [f"| method | engine | configuration | correct, of {len(items)} | same answer as the full cache |", "|---|---|---|---|---|"]
     full = None
     for name, row in quality_rows(options.quality_budget):
         for peer, method in row:
@@ -187,17 +187,17 @@ def measure_quality(peers, options, tokenizer):
                 continue
             common.say(f"quality: {name}, {peer}")
             try:
-                answer, _ = peers.ask(peer, kind="answers", model=model_for(peers, peer, MODEL), method=method,
-                                      prompts=[p for p, _ in asked], tokens=20, threads=options.threads)
+                answer, _ = peers.run(peer, kind="answers", model=model_for(peers, peer, MODEL), method=method,
+                                      prompts=[p for p, _ in items], tokens=20, threads=options.threads)
             except common.Failed as error:
                 common.say(str(error))
                 lines.append(f"| {name} | {peer} | {spell(method)} | failed | |")
                 continue
             said = [tokenizer.decode(tokens).split("\n")[0] for tokens in answer["tokens"]]
             full = full or said
-            right = sum(bool(re.search(rf" {fact.value}(?!\w)", text)) for text, (_, fact) in zip(said, asked))
+            right = sum(bool(re.search(rf" {fact.value}(?!\w)", text)) for text, (_, fact) in zip(said, items))
             same = sum(text == other for text, other in zip(said, full))
-            lines.append(f"| {name} | {peer} | {spell(method)} | {100 * right / len(asked):.1f}% | {100 * same / len(asked):.0f}% |")
+            lines.append(f"| {name} | {peer} | {spell(method)} | {100 * right / len(items):.1f}% | {100 * same / len(items):.0f}% |")
     return lines
 
 

@@ -16,13 +16,13 @@ from server import Server  # noqa: E402
 PROGRAM = os.environ.get("PALIMPSEST_PROGRAM", REPO / "build" / "palimpsest")
 
 
-def answers(asked, tokenizer):
-    server = Server(PROGRAM, "--port", 0, "-m", asked["model"], "-t", asked["threads"])
-    name, _, rest = asked["method"].partition(":")
+def answers(task, tokenizer):
+    server = Server(PROGRAM, "--port", 0, "-m", task["model"], "-t", task["threads"])
+    name, _, rest = task["method"].partition(":")
     cache = {"method": name, **dict(pair.split("=") for pair in rest.split(",") if pair)}
     tokens = []
-    for prompt in asked["prompts"]:
-        body = {"prompt": prompt, "max_tokens": asked["tokens"], "temperature": 0, "ignore_eos": True, "cache": cache}
+    for prompt in task["prompts"]:
+        body = {"prompt": prompt, "max_tokens": task["tokens"], "temperature": 0, "ignore_eos": True, "cache": cache}
         request = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=600) as answer:
@@ -31,25 +31,25 @@ def answers(asked, tokenizer):
     return tokens
 
 
-def speed(asked, tokenizer):
+def speed(task, tokenizer):
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
-        text.write(tokenizer.decode(asked["prompts"][0][1:]))  # the beginning of text is the program's to add
+        text.write(tokenizer.decode(task["prompts"][0][1:]))  # the program adds BOS
         text.flush()
-        command = [PROGRAM, "run", "-m", asked["model"], "-f", text.name, "-n", asked["tokens"], "-t", asked["threads"],
-                   "--method", asked["method"], "--temp", 0, "--ignore-eos", "--json"]
+        command = [PROGRAM, "run", "-m", task["model"], "-f", text.name, "-n", task["tokens"], "-t", task["threads"],
+                   "--method", task["method"], "--temp", 0, "--ignore-eos", "--json"]
         run = json.loads(subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout)
-    assert run["prompt_tokens"] == len(asked["prompts"][0]), (run["prompt_tokens"], len(asked["prompts"][0]))
+    assert run["prompt_tokens"] == len(task["prompts"][0]), (run["prompt_tokens"], len(task["prompts"][0]))
     return {"ttft_s": run["ttft_ms"] / 1e3, "tpot_s": run["tpot_ms"]["mean"] / 1e3}
 
 
 def main():
-    asked = job.read()
+    task = job.read()
     tokenizer = Tokenizer.load(str(REPO / "tools" / "train" / "tokenizer.json"))
     version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True).stdout.strip()
-    if asked["kind"] == "answers":
-        job.answer(tokens=answers(asked, tokenizer), version=version)
+    if task["kind"] == "answers":
+        job.answer(tokens=answers(task, tokenizer), version=version)
     else:
-        job.answer(**speed(asked, tokenizer), version=version)
+        job.answer(**speed(task, tokenizer), version=version)
 
 
 main()

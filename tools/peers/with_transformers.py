@@ -33,17 +33,17 @@ def write(model, method, prompt, tokens, heard=lambda: None):
 
 
 def main():
-    asked = job.read()
-    torch.set_num_threads(asked["threads"])
-    kind = torch.bfloat16 if asked["kind"] == "speed" else torch.float32
-    model = transformers.AutoModelForCausalLM.from_pretrained(asked["model"], dtype=kind).eval()
+    task = job.read()
+    torch.set_num_threads(task["threads"])
+    kind = torch.bfloat16 if task["kind"] == "speed" else torch.float32
+    model = transformers.AutoModelForCausalLM.from_pretrained(task["model"], dtype=kind).eval()
     version = f"transformers {transformers.__version__}, torch {torch.__version__}"
-    if asked["kind"] == "answers":
-        tokens = [write(model, asked["method"], p, asked["tokens"]) for p in asked["prompts"]]
+    if task["kind"] == "answers":
+        tokens = [write(model, task["method"], p, task["tokens"]) for p in task["prompts"]]
         return job.answer(tokens=tokens, version=version)
-    write(model, asked["method"], asked["prompts"][0], 8)
+    write(model, task["method"], task["prompts"][0], 8)
     watch = job.Watch()
-    write(model, asked["method"], asked["prompts"][0], asked["tokens"], watch.token)
+    write(model, task["method"], task["prompts"][0], task["tokens"], watch.token)
     job.answer(**watch.figures(), version=version)
 
 

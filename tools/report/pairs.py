@@ -1,8 +1,8 @@
-"""Pairs of an answer and a truth for each of LongBench's metrics, to hold a scorer against another: 1,000 in all.
+"""1,000 pairs of prediction and reference for LongBench's metrics, to compare two scorers.
 
-    python3 tools/report/pairs.py FOLDER                    writes FOLDER/DATASET.jsonl, as LongBench's eval.py reads them
-    python3 tools/report/pairs.py FOLDER --published DIR    ... and compares `palimpsest eval longbench --score` with the
-                                                            metrics.py in DIR (LongBench's own; not part of this project)
+    python3 tools/report/pairs.py FOLDER                    writes FOLDER/DATASET.jsonl in the format of LongBench's eval.py
+    python3 tools/report/pairs.py FOLDER --published DIR    and compares `palimpsest eval longbench --score` with
+                                                            LongBench's metrics.py in DIR (not part of this project)
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ def prose(rng, most):
 
 
 def near(rng, text):
-    """The same with some characters gone, doubled or changed: what makes a similarity neither 0 nor 1."""
+    """The text with some characters removed, doubled or changed: a similarity between 0 and 1."""
     out = []
     for c in text:
         x = rng.random()
@@ -92,9 +92,9 @@ def main():
             if abs(best - score) > 1e-9:
                 print(f"{dataset}: {score} here, {best} there: {row}", file=sys.stderr)
             worst, mean, total = max(worst, abs(best - score)), mean + best / len(ours), total + 1
-        print(f"{dataset:22} {len(ours):4} pairs, mean {mean:.4f}, greatest difference {worst:.1e}")
+        print(f"{dataset:22} {len(ours):4} pairs, mean {mean:.4f}, max difference {worst:.1e}")
         greatest = max(greatest, worst)
-    print(f"{total} pairs, greatest difference {greatest:.1e}")
+    print(f"{total} pairs, max difference {greatest:.1e}")
     sys.exit(greatest > 1e-9)
 
 

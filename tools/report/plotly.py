@@ -1,4 +1,4 @@
-"""The plotting library of `palimpsest report`, from PyPI: prints the path of plotly.min.js.
+"""The plotting library of `palimpsest report`, downloaded from PyPI: prints the path of plotly.min.js.
 
     build/palimpsest report results.jsonl -o report.html --plotly "$(python3 tools/report/plotly.py)"
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Does the server serve those it was made for? The README's curl and Python examples as they stand, and the official
-`openai` client: it lists models, streams, leaves in the middle, asks for JSON of a schema, and understands the errors.
+"""Server test: the README's curl and Python examples, and the official `openai` client (models, streams, disconnects,
+JSON schemas, errors).
 
-  make serve-check        (the client from PyPI, once; skipped by name where PyPI cannot be reached)
+  make serve-check        (downloads the client from PyPI once; skipped with a message if PyPI is not reachable)
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ def readme_blocks(language):
 
 def curl_examples(server):
     if shutil.which("curl") is None:
-        print("curl examples: skipped, there is no curl here")
+        print("curl examples: skipped, curl is not installed")
         return
     blocks = readme_blocks("sh")
     assert len(blocks) == 4, blocks
@@ -50,13 +50,13 @@ def curl_examples(server):
     saved, end = json.JSONDecoder().raw_decode(answers[2])
     restored = json.loads(answers[2][end:])
     assert saved["session"]["id"] == "story" and saved["session"]["bytes"] > 0, saved
-    asked = {"prompt": "Once upon a time", "max_tokens": 120, "seed": 1, "ignore_eos": True}
-    request = urllib.request.Request(server.url + "/v1/completions", json.dumps(asked).encode())
+    request_fields = {"prompt": "Once upon a time", "max_tokens": 120, "seed": 1, "ignore_eos": True}
+    request = urllib.request.Request(server.url + "/v1/completions", json.dumps(request_fields).encode())
     whole = json.load(urllib.request.urlopen(request))["choices"][0]["text"]
     both = saved["choices"][0]["text"] + restored["choices"][0]["text"]
     assert whole.startswith(both) and len(both) > len(saved["choices"][0]["text"]), (whole, both)
     assert "palimpsest_generation_tokens_total" in answers[3]
-    print(f"curl examples: {len(blocks)} of the README ran")
+    print(f"curl examples of the README: {len(blocks)} passed")
 
 
 def python_example(server):
@@ -65,7 +65,7 @@ def python_example(server):
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         assert len(done.stdout) > 20, done.stdout
-    print("python example: the README's ran")
+    print("python example of the README: passed")
 
 
 def openai_client(server):
@@ -74,15 +74,15 @@ def openai_client(server):
     model = client.models.list().data[0].id
     assert client.models.retrieve(model).id == model
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tell me a story."}]
-    asked = dict(model=model, messages=messages, max_completion_tokens=80, seed=4, temperature=0.7, n=2)
+    request_fields = dict(model=model, messages=messages, max_completion_tokens=80, seed=4, temperature=0.7, n=2)
 
-    whole = client.chat.completions.create(**asked, logprobs=True, top_logprobs=3)
+    whole = client.chat.completions.create(**request_fields, logprobs=True, top_logprobs=3)
     assert [c.index for c in whole.choices] == [0, 1]
     assert all(c.finish_reason in ("stop", "length") for c in whole.choices)
     assert "".join(t.token for t in whole.choices[0].logprobs.content) == whole.choices[0].message.content
     assert whole.usage.total_tokens == whole.usage.prompt_tokens + whole.usage.completion_tokens
     texts = ["", ""]
-    for piece in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+    for piece in client.chat.completions.create(**request_fields, stream=True, stream_options={"include_usage": True}):
         for choice in piece.choices:
             texts[choice.index] += choice.delta.content or ""
         usage = piece.usage
@@ -94,7 +94,7 @@ def openai_client(server):
     assert len(text.choices) == 2 and len(text.choices[0].logprobs.tokens) == 70
     assert text.usage.model_extra["evicted_tokens"] > 0, text.usage
 
-    # Leaving in the middle gives the pages back.
+    # A disconnect releases the pages.
     with client.completions.create(model=model, prompt="Once", max_tokens=10**6, stream=True,
                                    extra_body={"ignore_eos": True}) as stream:
         for _, _ in zip(range(20), stream):
@@ -112,7 +112,7 @@ def openai_client(server):
 
     def refused(kind, **fields):
         try:
-            client.chat.completions.create(**{**asked, **fields})
+            client.chat.completions.create(**{**request_fields, **fields})
         except kind as error:
             return error
         raise AssertionError(f"{fields} was not refused")
@@ -120,7 +120,7 @@ def openai_client(server):
     assert refused(openai.BadRequestError, extra_body={"cache": {"budget": 1}}).body["type"] == "invalid_request_error"
     assert refused(openai.BadRequestError, tools=[{"type": "function", "function": {"name": "f"}}]).param == "tools"
     server.wait_until_idle()
-    print(f"openai {openai.__version__}: models, whole, stream, n, logprobs, cache, leaving, schema, errors")
+    print(f"openai {openai.__version__}: models, whole, stream, n, logprobs, cache, disconnect, schema, errors: passed")
 
 
 def main():

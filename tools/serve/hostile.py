@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Grammars and JSON schemas that were written to hurt, sent in a loop: how long do other clients wait?
+"""Measures the delay of other clients while hostile grammars and JSON schemas are sent in a loop.
 
   make serve-hostile                                                         (HOSTILE_ARGS='--seconds 60')
   tools/serve/hostile.py --seconds 20 --attackers 4
 
-Measures, first without and then with the attackers: the time of GET /health, and the time between two tokens of a
-client that streams. Both 99th percentiles are printed; each may be at most 100 ms above its baseline. Every hostile
-request must be answered, and the server must still live at the end and end well.
+Measures, without and then with the attackers: the time of GET /health, and the inter-token latency of a streaming client.
+Both p99 values may be at most 100 ms above their baselines. Every hostile request must be answered, and the server must
+stop with exit code 0.
 """
 import argparse
 import asyncio
@@ -112,7 +112,7 @@ class Measure:
             await asyncio.sleep(0.005)
 
     async def stream(self):
-        """The other client: one stream after the other, the time between two of its pieces."""
+        """The measured client: consecutive streams, inter-token latency."""
         while not self.stop:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
             writer.write(post("/v1/completions", {"prompt": "One day", "max_tokens": 2000, "ignore_eos": True,
@@ -156,8 +156,8 @@ def p(values, share):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--program", default=REPO / "build" / "palimpsest")
-    arguments.add_argument("--seconds", type=float, default=15, help="of the baseline, and of the attack")
-    arguments.add_argument("--attackers", type=int, default=4, help="clients that send hostile requests, one after the other")
+    arguments.add_argument("--seconds", type=float, default=15, help="duration of the baseline and of the attack")
+    arguments.add_argument("--attackers", type=int, default=4, help="clients that send consecutive hostile requests")
     options = arguments.parse_args()
     server = Server(options.program, *FLAGS)
     log = []
@@ -173,7 +173,7 @@ def main():
     assert not any(line["event"] == "broken" for line in log)
     calm, attacked = results
     failed = []
-    for name, before, after in (("/health", calm.health, attacked.health), ("between tokens", calm.gaps, attacked.gaps)):
+    for name, before, after in (("/health", calm.health, attacked.health), ("inter-token latency", calm.gaps, attacked.gaps)):
         delay = p(after, 0.99) - p(before, 0.99)
         print(f"{name}: p50 {statistics.median(before) * 1e3:.1f} ms, p99 {p(before, 0.99):.1f} ms; under attack"
               f" p50 {statistics.median(after) * 1e3:.1f} ms, p99 {p(after, 0.99):.1f} ms, max {max(after) * 1e3:.1f} ms:"
@@ -181,7 +181,7 @@ def main():
         if delay > MAX_DELAY_MS:
             failed.append(name)
     print(f"{options.attackers} attackers: {sum(attacked.statuses.values())} hostile requests,"
-          f" statuses {dict(sorted(attacked.statuses.items()))}, the slowest {max(attacked.slowest)[0] * 1e3:.0f} ms")
+          f" statuses {dict(sorted(attacked.statuses.items()))}, slowest {max(attacked.slowest)[0] * 1e3:.0f} ms")
     assert attacked.statuses and set(attacked.statuses) <= {200, 400, 429, 500}, attacked.statuses
     assert not failed, f"delayed by more than {MAX_DELAY_MS} ms: {', '.join(failed)}"
 

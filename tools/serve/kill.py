@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Kills a server with -9 while it saves sessions, again and again: is every session whole, the old one or the new?
+"""Kills the server with SIGKILL during session writes, repeatedly; every session must be the old or the new one, complete.
 
   make serve-kill                         (200 times, some minutes)
   tools/serve/kill.py --times 10
 
-Clients go on with a few sessions without pause, each answer saved over the session that it went on from, so that the
-server is nearly always writing some of them. After each kill a server that is started anew must list every session
-that was ever saved, go on from each of them, and have swept up what was never finished.
+Clients continuously restore and save a few sessions under the same names, so that the server is nearly always writing.
+After each kill, a new server must list every saved session, continue from each, and have removed unfinished files.
 """
 import argparse
 import json
@@ -38,7 +37,7 @@ def go_on(server, name, tokens):
 
 
 class Writer(threading.Thread):
-    """Saves one session over and over, until the server is no more."""
+    """Saves one session repeatedly until the server is killed."""
 
     def __init__(self, server, name):
         super().__init__(daemon=True)
@@ -50,7 +49,7 @@ class Writer(threading.Thread):
             while True:
                 go_on(self.server, self.name, 1)
                 self.saved += 1
-        except (OSError, ValueError):  # killed: refused, reset, or half an answer
+        except (OSError, ValueError):  # killed: refused, reset, or a partial answer
             pass
 
 
@@ -76,13 +75,13 @@ def main():
         server.process.wait()
         for writer in writers:
             writer.join(60)
-            assert not writer.is_alive(), "a client still waits for a server that is no more"
+            assert not writer.is_alive(), "a client still waits for a killed server"
             saved += writer.saved
         unfinished += sum(".new." in file.name for file in pathlib.Path(folder.name).iterdir())
 
         server = Server(options.program, *flags)
         left = [file.name for file in pathlib.Path(folder.name).iterdir() if ".new." in file.name]
-        assert not left, f"not swept up: {left}"
+        assert not left, f"unfinished files not removed: {left}"
         listed = json.load(urllib.request.urlopen(server.url + "/v1/sessions", timeout=60))["data"]
         assert {s["id"] for s in listed} == set(SESSIONS), listed
         for name in SESSIONS:
@@ -91,8 +90,8 @@ def main():
             except urllib.error.HTTPError as error:
                 raise AssertionError(f"session {name} is damaged: {error.read().decode()}") from None
     server.end()
-    print(f"killed {options.times} times: every session whole each time; {saved} saves were answered, {unfinished} were"
-          " cut short in the middle of a file")
+    print(f"killed {options.times} times: all sessions complete each time; {saved} saves answered, {unfinished} interrupted"
+          " during a write")
     assert saved > 0
 
 

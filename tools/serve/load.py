@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Many clients at a time, of whom some leave in the middle and some send garbage: does the server stay what it is?
+"""Load test: concurrent clients, with disconnects, slow readers and invalid requests.
 
   make serve-load                                                            (10 minutes, 256 clients)
   tools/serve/load.py --clients 64 --seconds 90 --program build-tsan/palimpsest
 
-Every answer that is read to its end must equal the answer to the same request alone, which is asked for first. At the
-end nobody runs or waits and no page is in use; memory, threads and open files are what they were after the warm-up;
-the server still lives, ends well, and its log is whole. The same --seed draws the same requests; what happens between
-them is the machine's affair.
+Every complete answer must equal the answer to the same request without load, which is requested first. At the end, no
+request runs or waits and no page is in use; memory, threads and open files are those after the warm-up; the server stops
+with exit code 0, and its log is valid. The same --seed gives the same requests; their timing is not deterministic.
 """
 import argparse
 import asyncio
@@ -32,12 +31,12 @@ METHODS = ["streaming:budget=64", "streaming:budget=48,every=8", "h2o:budget=48"
            "paged-eviction:budget=64", "keydiff:budget=48", "compact-shift:budget=64", "tova:budget=48",
            "snapkv:budget=64", "lagkv:budget=160", "r-kv:budget=48", "scissorhands:budget=64", "random:budget=48"]
 WORDS = "once upon a time the little dog cat bird girl boy went to park and saw big red ball in tree she was happy".split()
-PATIENCE = 120  # seconds without a byte, which a server that lives never takes
+PATIENCE = 120  # timeout in seconds without a byte
 SLOW_READERS = 2
 
 
 def draw_request(rng):
-    """A completion or chat of any kind, whose answer depends on nothing but itself."""
+    """A random completion or chat request with a deterministic answer."""
     body = {"max_tokens": rng.choice([1, 8, 40, 100, 200]), "temperature": rng.choice([0, 0.7, 1]),
             "seed": rng.randrange(1 << 30), "cache": rng.choice(METHODS)}
     text = " ".join(rng.choices(WORDS, k=rng.choice([1, 5, 30, 300]))).capitalize()
@@ -60,14 +59,14 @@ def draw_request(rng):
 
 
 def draw_session(rng):
-    """The beginning of a text that is kept, and how it goes on."""
+    """A request that saves a session, and one that continues it."""
     body = {"prompt": " ".join(rng.choices(WORDS, k=20)), "max_tokens": 40, "seed": rng.randrange(1 << 30),
             "ignore_eos": True, "cache": rng.choice(METHODS), "session": {"save": f"begun-{rng.randrange(1 << 30)}"}}
     more = {"max_tokens": rng.choice([1, 60]), "session": {"restore": body["session"]["save"]}}
     if rng.random() < 0.5:
         more |= {"prompt": " The cat", "seed": 7}
     if rng.random() < 0.5:
-        more["session"]["save"] = f"again-{rng.randrange(4)}"  # several write the same one
+        more["session"]["save"] = f"again-{rng.randrange(4)}"  # several clients write the same session
     return body, more
 
 
@@ -98,7 +97,7 @@ async def read_pieces(reader, headers):
 
 
 def answer_of(body):
-    """What has to be equal: the texts, how they ended, how many tokens."""
+    """The compared parts of an answer: texts, finish reasons, token counts."""
     if not body.startswith(b"data: "):
         whole = json.loads(body)
         texts = [c["text"] if "text" in c else c["message"]["content"] for c in whole["choices"]]
@@ -156,10 +155,10 @@ class Load:
             self.long_answers.append(answer_of((await self.ask(reader, writer, post("/v1/completions", body)))[2]))
         writer.close()
 
-    # What clients do.
+    # Client behaviours.
 
     async def survive(self, rng, connection):
-        """Asks, and holds the answer against that of the same request alone. The connection, if it may be used again."""
+        """Sends a request and compares its answer with the one without load. Returns the connection if it can be reused."""
         i = rng.randrange(len(self.requests))
         path, body = self.requests[i]
         stream = {"stream": True, "stream_options": {"include_usage": True}} if rng.random() < 0.6 else {}
@@ -183,7 +182,7 @@ class Load:
         return reader, writer
 
     async def leave(self, rng):
-        """Goes away: in the middle of its request, before the answer, in the middle of it."""
+        """Disconnects: during the request, before the answer, or during the answer."""
         path, body = rng.choice(self.requests)
         data = post(path, {**body, "max_tokens": 2000, "ignore_eos": "response_format" not in body},
                     stream=rng.random() < 0.7)
@@ -201,7 +200,7 @@ class Load:
 
     async def send_garbage(self, rng):
         body = json.dumps({"prompt": "x" * rng.randrange(200)}).encode()
-        readable = [  # each is a request by HTTP's rules, and to be refused
+        readable = [  # valid HTTP, must be refused with 4xx
             http("POST", "/v1/completions", body[: rng.randrange(1, len(body))]),
             http("POST", "/v1/completions", rng.randbytes(rng.randrange(1, 5000))),
             http("POST", "/v1/completions", b"[" * rng.randrange(1, 100000)),
@@ -217,7 +216,7 @@ class Load:
             post("/v1/completions", {"prompt": "x", "session": rng.choice(["x", {"save": "../x"}, {"restore": "none"}])}),
             post("/detokenize", {"tokens": [1 << 40]}),
         ]
-        broken = [  # whatever comes back, if anything does
+        broken = [  # invalid HTTP: any answer, or none, is allowed
             rng.randbytes(rng.randrange(1, 20000)),
             b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + body,
             b"POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
@@ -259,8 +258,8 @@ class Load:
                         await asyncio.sleep(rng.uniform(0, 1))
             except (ConnectionError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
                 if what < self.options.garbage + self.options.leave:
-                    continue  # the server may shut its door on such
-                # A kept connection may have been closed meanwhile, as HTTP allows; a new one may not.
+                    continue  # the server may close such connections
+                # HTTP allows the server to close an idle kept connection, but not to refuse a new one.
                 if kept is not None:
                     self.count["kept connections closed"] += 1
                 else:
@@ -271,7 +270,7 @@ class Load:
             connection[1].close()
 
     async def slow_reader(self, number):
-        """Takes a little at a time; what it gets in the end is what anybody gets."""
+        """Reads slowly; its answer must be complete and equal to the others."""
         body, expected = self.long[number], self.long_answers[number]
         while time.monotonic() < self.end:
             reader, writer = await self.connect(limit=4096)
@@ -317,25 +316,25 @@ class Load:
         c = self.count
         p99 = sorted(self.health)[math.ceil(0.99 * len(self.health)) - 1]
         seconds = self.options.seconds
-        # After the warm-up, a fifth: the first half of what follows beside the second.
+        # Without the warm-up (a fifth): first half against second half.
         steady = [s for s in self.samples if s[0] > seconds / 5]
         half = len(steady) // 2
         medians = [[statistics.median(s[k] for s in part) for k in (1, 2, 3)] for part in (steady[:half], steady[half:])]
         (early, threads, files), (late, threads2, files2) = medians
-        print(f"{self.options.clients} clients, {seconds:g} s: {c['answers'] + c['slow answers']} answers as alone"
-              f" ({c['slow answers']} read slowly, {c['went on from a session']} from a session), {c['left']} left,"
-              f" {c['garbage']} sent garbage, {c['429']} got 429")
+        print(f"{self.options.clients} clients, {seconds:g} s: {c['answers'] + c['slow answers']} answers equal to those without load"
+              f" ({c['slow answers']} read slowly, {c['went on from a session']} from a session), {c['left']} disconnected,"
+              f" {c['garbage']} invalid requests, {c['429']} status 429")
         print(f"/health: p50 {statistics.median(self.health) * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms,"
-              f" most {max(self.health) * 1e3:.1f} ms")
-        print(f"resident memory: {early / 2**20:.1f} MiB, then {late / 2**20:.1f}; most"
+              f" max {max(self.health) * 1e3:.1f} ms")
+        print(f"resident memory: {early / 2**20:.1f} MiB, then {late / 2**20:.1f}; max"
               f" {max(s[1] for s in self.samples) / 2**20:.1f}; threads {threads:g}, {threads2:g};"
               f" open files {files:g}, {files2:g}")
         for wrong in self.wrong[:5]:
             print("WRONG:", *wrong, sep="\n  ")
-        assert not self.wrong, f"{len(self.wrong)} answers went wrong"
+        assert not self.wrong, f"{len(self.wrong)} wrong answers"
         assert c["answers"] > 0 and c["left"] > 0 and c["garbage"] > 0
         if self.options.clients > 100:
-            assert c["429"] > 0, "nobody was turned away: the queue was never full"
+            assert c["429"] > 0, "no request was refused with 429: the queue was never full"
         if self.options.steady:
             assert late <= early * 1.05 + 8 * 2**20, "resident memory grows"
             assert p99 < 1, "/health is slow"
@@ -347,11 +346,11 @@ def main():
     arguments.add_argument("--program", default=REPO / "build" / "palimpsest")
     arguments.add_argument("--clients", type=int, default=256)
     arguments.add_argument("--seconds", type=float, default=600)
-    arguments.add_argument("--leave", type=float, default=0.30, help="share of requests whose client goes away")
-    arguments.add_argument("--garbage", type=float, default=0.05, help="share that is garbage")
-    arguments.add_argument("--requests", type=int, default=64, help="different ones, each of which is also asked alone")
+    arguments.add_argument("--leave", type=float, default=0.30, help="fraction of requests whose client disconnects")
+    arguments.add_argument("--garbage", type=float, default=0.05, help="fraction of invalid requests")
+    arguments.add_argument("--requests", type=int, default=64, help="number of different requests, each also sent without load")
     arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--steady", action="store_true", help="memory must be flat and /health quick: for a minute or more")
+    arguments.add_argument("--steady", action="store_true", help="require constant memory and a fast /health (runs of at least a minute)")
     options = arguments.parse_args()
     sessions = tempfile.TemporaryDirectory()
     server = Server(options.program, *FLAGS, "--session-path", sessions.name)

@@ -1,4 +1,4 @@
-"""A palimpsest server for the scripts beside this file: started, watched, stopped as Ctrl-C stops it."""
+"""Starts, monitors and stops (SIGTERM) a palimpsest server. Shared by the scripts of this folder."""
 import json
 import pathlib
 import re
@@ -12,7 +12,7 @@ REPO = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def free_port(port=0):
-    """`port` if nobody has it, else 0; for 0 any that is free."""
+    """`port` if it is free, else 0. For 0: any free port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -37,7 +37,7 @@ class Server:
         return float(re.search(rf"^palimpsest_{name}{{{labels}}} (\S+)$", text, re.M).group(1))
 
     def wait_until_idle(self, seconds=10):
-        """Nobody runs or waits, and no page is in use or promised."""
+        """Waits until no request runs or waits and no page is in use or reserved."""
         names = ["num_requests_running", "num_requests_waiting", "kv_cache_bytes", "kv_cache_promised_perc"]
         end = time.monotonic() + seconds
         while any(left := [self.metric(name) for name in names]):
@@ -49,7 +49,7 @@ class Server:
         return self.log.read()
 
     def end(self):
-        """Its log, which must be one JSON object a line; it must end well."""
+        """Stops the server; requires exit code 0. Returns its log, one JSON object per line."""
         self.process.terminate()
         code = self.process.wait(timeout=60)
         log = self.log_text()
@@ -61,4 +61,4 @@ class Server:
         try:
             return json.loads(line)
         except ValueError:
-            raise AssertionError(f"a line of the log is no JSON: {line[:1000]!r}") from None
+            raise AssertionError(f"a line of the log is not JSON: {line[:1000]!r}") from None

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Time to first token of short requests, alone and beside a long prompt; for one program or several, side by side.
+"""TTFT of short requests, alone and concurrent with a long prompt; compares several programs.
 
   tools/serve/ttft.py
   tools/serve/ttft.py --program old/palimpsest --program build/palimpsest --long 100000
 
-A client sends one short request after the other; meanwhile another client's long prompt is read. Rounds alternate
-between the programs. Prints the p50, p99 and max of the times to the first token, and how long the long prompt took.
+A client sends consecutive short requests while another client's long prompt is prefilled. Rounds alternate between the
+programs. Prints p50, p99 and max of the TTFT, and the TTFT of the long prompt.
 """
 import argparse
 import http.client
@@ -22,7 +22,7 @@ from server import REPO, Server  # noqa: E402
 
 
 def first_token_ms(port, tokens, rng, max_tokens):
-    """Of one streamed completion of random tokens."""
+    """TTFT of one streamed completion of random tokens."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     body = {"prompt": [rng.randrange(300, 400) for _ in range(tokens)], "max_tokens": max_tokens, "temperature": 0,
             "stream": True, "ignore_eos": True}
@@ -41,7 +41,7 @@ def first_token_ms(port, tokens, rng, max_tokens):
 
 
 def measure(server, args, rng):
-    """Times of short requests: alone; beside the long prompt; and of the long prompt."""
+    """TTFT of short requests alone, of short requests beside the long prompt, and of the long prompt."""
     alone = [first_token_ms(server.port, args.short, rng, args.tokens) for _ in range(args.requests)]
     took = []
     reader = threading.Thread(target=lambda: took.append(first_token_ms(server.port, args.long, rng, 1)))
@@ -66,11 +66,11 @@ def main():
     parser.add_argument("--program", action="append", help="default: build/palimpsest")
     parser.add_argument("--long", type=int, default=100_000, help="tokens of the long prompt")
     parser.add_argument("--short", type=int, default=10, help="tokens of a short prompt")
-    parser.add_argument("--tokens", type=int, default=4, help="tokens of a short answer")
+    parser.add_argument("--tokens", type=int, default=4, help="output tokens of a short request")
     parser.add_argument("--requests", type=int, default=50, help="short requests before the long prompt, in each round")
     parser.add_argument("--pause", type=float, default=0.01, help="seconds between short requests")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--flags", default="", help="more flags of `serve`, e.g. '--method full --cache-memory 8000'")
+    parser.add_argument("--flags", default="", help="further flags of `serve`, e.g. '--method full --cache-memory 8000'")
     args = parser.parse_args()
     programs = args.program or [str(REPO / "build/palimpsest")]
     found = {program: ([], [], []) for program in programs}
@@ -80,13 +80,13 @@ def main():
             for all_times, times in zip(found[program], measure(server, args, random.Random(round_number))):
                 all_times += times
             server.end()
-    print(f"time to first token of {args.short}-token requests, ms; {args.rounds} rounds")
+    print(f"TTFT of {args.short}-token requests, ms; {args.rounds} rounds")
     print(f"{'':44} {'requests':>8} {'p50':>10} {'p99':>10} {'max':>10}")
     for program, (alone, beside, took) in found.items():
         print(f"{program}")
         print(f"{'  alone':44} {len(alone):8} {percentiles(alone)}")
-        print(f"{f'  beside a prompt of {args.long:,} tokens':44} {len(beside):8} {percentiles(beside)}")
-        print(f"{'  the long prompt itself':44} {len(took):8} {percentiles(took)}")
+        print(f"{f'  concurrent with a prompt of {args.long:,} tokens':44} {len(beside):8} {percentiles(beside)}")
+        print(f"{'  the long prompt':44} {len(took):8} {percentiles(took)}")
 
 
 if __name__ == "__main__":

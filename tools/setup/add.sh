@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Adds packages to a forky root that few need (a fuzzer's compiler, say), once each.
+# Adds packages to a forky root (for example a fuzzer's compiler), once each.
 # usage: add.sh ROOT PACKAGE...
 # shellcheck disable=SC2016
 set -euo pipefail

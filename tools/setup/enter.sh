@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs a command inside the forky root, in the same folder, with the caller's files at the same paths.
 # usage: enter.sh ROOT CMD ARGS...
-# The mounts are private to the command: nothing stays mounted. Without root rights it goes through sudo, and the
-# command itself runs as the caller again.
+# The mounts are private to the command and end with it. Without root rights, mounting uses sudo; the command runs as the
+# caller.
 # shellcheck disable=SC2016
 set -euo pipefail
 root=${1:?usage: enter.sh ROOT CMD ARGS...}
@@ -16,7 +16,7 @@ as_root unshare --mount --propagation private -- bash -euc '
   mount -t proc proc "$root/proc"
   mount -t sysfs sys "$root/sys" 2>/dev/null || true
   mount --rbind /dev "$root/dev"
-  # The host folders that are no part of a system appear as they are: homes, /tmp, and any other top folder.
+  # Host folders that are not part of a system (homes, /tmp, other top-level folders) are mounted at their own paths.
   for top in /*; do
     case $top in
       /bin|/sbin|/lib*|/usr|/etc|/var|/proc|/sys|/dev|/run|/boot|/lost+found) continue ;;
@@ -25,7 +25,7 @@ as_root unshare --mount --propagation private -- bash -euc '
     mkdir -p "$root$top"
     mount --rbind "$top" "$root$top"
   done
-  # A clone or a cache that lies within the system folders: by itself.
+  # A clone or a cache inside a system folder is mounted separately.
   for path in "$here" "$root"; do
     [ -e "$root$path/." ] && [ "$root$path" -ef "$path" ] && continue
     mkdir -p "$root$path"

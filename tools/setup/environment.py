@@ -1,9 +1,9 @@
-"""Python packages from PyPI for scripts that need them: an environment in the cache folder, made once.
+"""Python packages from PyPI for scripts: a virtual environment in the cache folder, created once.
 
     import environment
-    environment.enter("gguf", ["gguf==0.19.0"], "about 10 seconds")     # from here on the packages are there
+    environment.enter("gguf", ["gguf==0.19.0"], "about 10 seconds")     # the packages are available from here on
 
-Scripts that give the same name share an environment, and what is missing in it is added.
+Scripts with the same name share an environment; missing packages are added.
 """
 import os
 import pathlib
@@ -11,15 +11,15 @@ import shlex
 import subprocess
 import sys
 
-TORCH = "2.15.0"  # for the scripts that compare with it: one environment, 5 GB
+TORCH = "2.15.0"  # for scripts that compare with PyTorch: one environment, 5 GB
 
 
 class Unavailable(Exception):
-    """What could not be installed, and why."""
+    """Names what could not be installed, and why."""
 
 
 def python(name, packages, size):
-    """The Python of the environment `name`, in which `packages` are; made first if need be."""
+    """Python of the environment `name` with `packages`; created or extended if necessary."""
     root = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "palimpsest" / name
     program, done = root / "bin" / "python", root / "done"
     have = done.read_text().split() if done.exists() else None

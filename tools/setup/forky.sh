@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the forky root: a Debian forky system in a folder, with the compiler and every dependency (about a minute).
-# usage: forky.sh ROOT        does nothing if ROOT is there; needs root rights, apt, and a mirror that has forky
-# An interrupted run leaves only ROOT.part, which the next one clears; nothing stays mounted.
+# Creates the forky root: a Debian forky system in a folder, with a compiler and all dependencies (about a minute).
+# usage: forky.sh ROOT        does nothing if ROOT exists; needs root rights, apt, and a mirror with forky
+# An interrupted run leaves only ROOT.part, which the next run removes; nothing stays mounted.
 # shellcheck disable=SC2016
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -19,7 +19,7 @@ install_debootstrap() {
   apt-get update && apt-get install -y --no-install-recommends debootstrap debian-archive-keyring
 }
 
-# Mounts made for debootstrap and apt vanish with their private namespace, however it ends.
+# Mounts of debootstrap and apt end with their private namespace.
 private() { unshare --mount --propagation private -- bash -euc "$@"; }
 
 unpack() {
@@ -28,14 +28,14 @@ unpack() {
   proxy=$(apt-config dump Acquire::http::Proxy | sed -n 's/.*"\(.*\)";/\1/p')
   export http_proxy=${http_proxy:-$proxy}
   [ -n "$http_proxy" ] || unset http_proxy
-  # Scripts of older debootstraps do not know the name; every Debian of these years unpacks as sid does.
+  # Older debootstraps have no script for forky; that of sid works.
   private 'debootstrap --variant=minbase "$@"' unpack "${include[@]}" \
     forky "$part" "$mirror" /usr/share/debootstrap/scripts/sid
 }
 
 configure() {
   apt_acquire_settings >"$part/etc/apt/apt.conf.d/50host"
-  # A root is made once and entered from a build: nothing is to be asked, cached, or synchronised to disk.
+  # The root is created once, unattended: no questions, no package cache, no fsync.
   printf '%s\n' 'APT::Install-Recommends "false";' 'Dir::Cache::pkgcache "";' 'Dir::Cache::srcpkgcache "";' \
     >"$part/etc/apt/apt.conf.d/51palimpsest"
   echo force-unsafe-io >"$part/etc/dpkg/dpkg.cfg.d/palimpsest"
@@ -53,7 +53,7 @@ in_part() {
 
 install() { in_part apt-get install -y --no-install-recommends "${packages[@]}"; }
 
-# The root's libraries also serve programs started outside (cmake/SystemRoot.cmake), where absolute paths lead nowhere.
+# Programs started outside the root use its libraries (cmake/SystemRoot.cmake); absolute links do not resolve there.
 relocate() {
   in_part bash -euc '
     lib=/usr/lib/$(gcc -dumpmachine)
@@ -71,24 +71,24 @@ relocate() {
 exec 9>"$root.lock"
 if ! flock --nonblock 9; then
   steps 1
-  step "wait for another run that is making $root" flock 9
+  step "wait for another run that creates $root" flock 9
 fi
 [ -d "$root" ] && exit 0
 for program in apt-get unshare chroot; do
-  command -v "$program" >/dev/null || die "the forky root needs '$program' (a Debian or Ubuntu system), which is missing here."
+  command -v "$program" >/dev/null || die "the forky root needs '$program' (Debian or Ubuntu), which is not installed."
 done
 unshare --mount --propagation private true 2>>"$PROGRESS_LOG" || die \
   "this machine does not allow private mounts (unshare --mount), which the forky root needs." \
-  "In a container: start it with --privileged or --cap-add SYS_ADMIN, or use the Dockerfile here."
-say "making a Debian forky root with all dependencies in $root (once, about a minute; log: $PROGRESS_LOG)"
+  "In a container: start it with --privileged or --cap-add SYS_ADMIN, or use the Dockerfile."
+say "creating a Debian forky root with all dependencies in $root (once, about a minute; log: $PROGRESS_LOG)"
 rm -rf --one-file-system "$part"
 
 steps 5
-step "debootstrap on this machine" install_debootstrap
+step "install debootstrap" install_debootstrap
 mirror=$(forky_mirror) || die "no apt source of this machine has Debian forky." \
-  "Name a mirror: PALIMPSEST_DEBIAN_MIRROR=<URL of a Debian archive>, or see the other routes in README.md."
+  "Set a mirror: PALIMPSEST_DEBIAN_MIRROR=<URL of a Debian archive>, or see the other routes in README.md."
 step "unpack the base system" unpack
 configure
 step "read the package lists" in_part apt-get update
 step "install the compiler and ${#packages[@]} packages" install
-step "make the libraries usable from outside" relocate
+step "make the libraries usable outside the root" relocate

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Which Debian mirror serves forky, sourced: taken from this machine's own apt configuration, never from here.
+# Finds a Debian mirror with forky in this machine's apt configuration. Sourced.
 
 # Every URI of every apt source of this machine, in order: deb822 files, one-line files, and mirror lists.
 apt_uris() {
@@ -16,8 +16,7 @@ apt_uris() {
   done | sed 's,/*$,,' | awk 'NF && !seen[$0]++'
 }
 
-# Prints the first mirror that has forky. apt's own downloader asks: its proxies and certificates hold, and a bare
-# machine has no curl.
+# Prints the first mirror with forky. Uses apt's downloader, with its proxies and certificates; curl may be missing.
 forky_mirror() {
   local uri probe
   probe=$(mktemp -d)
@@ -33,8 +32,8 @@ forky_mirror() {
   return 1
 }
 
-# The part of the machine's apt configuration that says how to download (proxies, dates, certificates); not what runs
-# programs or fetches more than package lists.
+# The download settings of the machine's apt configuration (proxies, dates, certificates), without settings that run
+# programs or fetch more than package lists.
 apt_acquire_settings() {
   apt-config dump | grep '^Acquire::' |
     grep -Ev '^Acquire::(IndexTargets|Changelogs|CompressionTypes|cdrom|GzipIndexes|Languages)|ProxyAutoDetect|Proxy-Auto-Detect|""' || true

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Progress of long steps, sourced. `steps N` says how many follow; `step TITLE CMD...` runs one and shows on stderr
-#   [2/6] unpacking the base system  12 s      (a live line on a terminal, one line at the end otherwise)
-# The command's output goes to $PROGRESS_LOG; a failure prints the log's end and returns the command's status.
+# Progress of long steps. Sourced. `steps N` sets the number of steps; `step TITLE CMD...` runs one and prints on stderr
+#   [2/6] unpacking the base system  12 s      (updated on a terminal, otherwise one line at the end)
+# The command's output goes to $PROGRESS_LOG. A failure prints the end of the log and returns the command's status.
 
 PROGRESS_LOG=${PROGRESS_LOG:-/dev/null}
 progress_total=0
@@ -21,16 +21,16 @@ step() {
   shift
   progress_now=$((progress_now + 1))
   label="[$progress_now/$progress_total] $title"
-  # A process group of its own, so that an interrupt ends all of it.
+  # In a separate process group, so that an interrupt ends all its processes.
   set -m
   "$@" >>"$PROGRESS_LOG" 2>&1 </dev/null &
   pid=$!
   set +m
-  trap 'kill -- "-$pid" 2>/dev/null || true; printf "\n" >&2; die "interrupted; starting again is safe."' INT TERM
+  trap 'kill -- "-$pid" 2>/dev/null || true; printf "\n" >&2; die "interrupted; it is safe to start again."' INT TERM
   while kill -0 "$pid" 2>/dev/null; do
     if [ -t 2 ]; then
       printf '\r\033[K%s  %d s' "$label" $((SECONDS - start)) >&2
-    elif [ $((SECONDS - start - last)) -ge 15 ]; then  # a log that stands still looks like a hang
+    elif [ $((SECONDS - start - last)) -ge 15 ]; then  # periodic output, for logs
       last=$((SECONDS - start))
       printf '%s  %d s ...\n' "$label" "$last" >&2
     fi

@@ -1,6 +1,6 @@
-"""Training rows: every row is one document of exactly `length` + 1 tokens and begins with the BOS token.
+"""Training rows: every row is one document of exactly `length` + 1 tokens that begins with BOS.
 
-A shard is a few hundred rows, made from (seed, stage, number) alone, so that a resumed run sees the same data.
+A shard is a few hundred rows, a function of (seed, stage, number), so that a resumed run has the same data.
 """
 import random
 
@@ -12,11 +12,11 @@ from bpe import BOS
 from lexicon import WHOLE
 
 ANSWER_WEIGHT = 4
-AGAIN_WEIGHT = 3  # a name, thing or place that has been mentioned before: what keeps a story together
+AGAIN_WEIGHT = 3  # repeated names, things and locations, for consistent stories
 
 
 def repeats(rng, vocab, length):
-    """Random tokens that come again: nothing but induction helps. Only what can be known is weighted."""
+    """Repeated random tokens, which only induction predicts. Only predictable tokens have a weight."""
     ids, known = [BOS], [0]
     while len(ids) <= length:
         once = [rng.randrange(3, vocab) for _ in range(rng.choice([4, 8, 16, 32]))]
@@ -27,7 +27,7 @@ def repeats(rng, vocab, length):
 
 
 def carriers(tokenizer):
-    """The tokens of the words that carry a story's identity."""
+    """The tokens of names, things and locations."""
     if not hasattr(tokenizer, "carriers"):
         tokenizer.carriers = {tokenizer.word(w)[0] for w in WHOLE if len(tokenizer.word(w)) == 1}
     return tokenizer.carriers
@@ -43,8 +43,8 @@ def weigh(ids, recall, special):
 
 
 def row(rng, kind, tokenizer, books, length):
-    """Ids, the weight of each as a target, and whether it is recall. What comes after BOS is learnt from stories alone: from
-    nothing the model begins a story."""
+    """Ids, loss weights, and recall marks. Only stories train the tokens after BOS, so that the model starts a story from an
+    empty prompt."""
     ids, weights, recall = plain_row(rng, kind, tokenizer, books, length)
     if kind != "saga":
         weights[1] = 0

@@ -1,7 +1,7 @@
-"""A byte-level BPE tokenizer in GPT-2's manner: trained, saved and applied here, in plain Python.
+"""A byte-level BPE tokenizer like GPT-2's in plain Python: training, saving, encoding.
 
-Digits never merge, so that every number is spelled digit by digit. llama.cpp applies the same merges with its
-`gpt-2` pre-tokenizer; the texts are ASCII, where its Unicode classes and the ones below agree.
+Digits never merge, so that a number is a sequence of digits. llama.cpp applies the same merges with its
+`gpt-2` pre-tokenizer; the texts are ASCII, where its Unicode classes and those below are equal.
 """
 import heapq
 import json
@@ -15,7 +15,7 @@ PIECES = re.compile("(" + "|".join(map(re.escape, SPECIAL)) + "|\x01|\x02)")
 
 
 def byte_symbols():
-    """GPT-2's printable stand-ins for the 256 bytes."""
+    """GPT-2's printable characters for the 256 bytes."""
     plain = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
     table, extra = {b: chr(b) for b in plain}, 0
     for b in range(256):
@@ -33,7 +33,7 @@ def spell(word):
 
 
 def train(texts, vocab):
-    """The merges, most frequent pair first; ties by the pair itself, so that the result is fixed."""
+    """The merges, most frequent pair first; ties are ordered by the pair, so that the result is deterministic."""
     counts = Counter()
     for text in texts:
         counts.update(WORD.findall(text))
@@ -49,7 +49,7 @@ def train(texts, vocab):
     merges = []
     while heap and len(merges) < vocab - 256 - len(SPECIAL):
         n, pair = heapq.heappop(heap)
-        if pairs[pair] != -n or pair not in where:  # an entry out of date; a newer one is in the heap
+        if pairs[pair] != -n or pair not in where:  # a stale entry; a newer one is in the heap
             continue
         if any(c.isdigit() for c in pair[0] + pair[1]):
             continue
@@ -100,7 +100,7 @@ class Tokenizer:
         return got
 
     def encode(self, text):
-        """Ids, and for each whether it is marked as recall (see facts.py). Special tokens are read by name."""
+        """Ids, and for each whether it is marked as recall (see facts.py). Special tokens are recognised by name."""
         ids, recall, inside = [], [], 0
         for piece in PIECES.split(text):
             if piece in ("\x01", "\x02"):

@@ -53,7 +53,7 @@ def main():
     a.add_argument("--data", required=True)
     a.add_argument("--run", required=True)
     a.add_argument("--gguf", required=True)
-    a.add_argument("--program", required=True, help="check_llama, with a launcher in front if it needs one")
+    a.add_argument("--program", required=True, help="check_llama, with a launcher before it if needed")
     a.add_argument("--palimpsest", help="the program, to compare its greedy text with llama.cpp's on a plain story")
     a.add_argument("--greedy", type=int, default=200)
     o = a.parse_args()
@@ -61,7 +61,7 @@ def main():
     model, data = load(o.run)
     seen = int(gguf.GGUFReader(o.gguf).get_field("palimpsest.training.tokens").contents())
     if seen != data["seen"]:
-        sys.exit(f"{o.gguf} was exported after {seen} tokens, the checkpoint is of {data['seen']}: export it again")
+        sys.exit(f"{o.gguf} was exported after {seen} tokens, the checkpoint has {data['seen']}: export it again")
     tokenizer = Tokenizer.load(os.path.join(o.data, "tokenizer.json"))
     rng = random.Random(77)
     text = "".join(documents.KINDS[k](rng, 900) for k in ["saga", "quiz", "chat"])
@@ -69,7 +69,7 @@ def main():
     lines, theirs = llama(o, text)
     ids = [BOS] + tokenizer.encode(text)[0]
     bad = lines[0] != ids
-    print(f"tokens: {len(ids)} here, {len(lines[0])} in llama.cpp, {'DIFFERENT' if bad else 'the same'}")
+    print(f"tokens: {len(ids)} here, {len(lines[0])} in llama.cpp, {'DIFFERENT' if bad else 'equal'}")
     if bad:
         sys.exit(1)
 
@@ -85,13 +85,13 @@ def main():
     difference = np.linalg.norm(ours - theirs) / np.linalg.norm(ours)
     same = (ours.argmax(-1) == theirs.argmax(-1)).mean()
     agree = next((i for i, (x, y) in enumerate(zip(greedy[len(ids):], lines[1])) if x != y), o.greedy)
-    print(f"logits: relative L2 difference {difference:.2e}, same best token {100*same:.2f}%, KL {kl:.2e} nats")
-    print(f"greedy: the first {agree} of {o.greedy} tokens the same")
-    print("llama.cpp goes on:", repr(tokenizer.decode(lines[1])[:400]))
+    print(f"logits: relative L2 difference {difference:.2e}, same top token {100*same:.2f}%, KL {kl:.2e} nats")
+    print(f"greedy: the first {agree} of {o.greedy} tokens equal")
+    print("llama.cpp's text:", repr(tokenizer.decode(lines[1])[:400]))
     if o.palimpsest:
         check_palimpsest(o, tokenizer)
     if same < 0.98 or kl > 5e-3:
-        sys.exit("the exported file does not compute what the checkpoint computes")
+        sys.exit("the exported file differs from the checkpoint")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""What is trained on when: stages by share of all tokens, each a row length, a mixture, and tokens in a step.
+"""Stages of training by fraction of all tokens: row length, mixture, tokens per step.
 
-Short rows full of questions first, in small steps, while the circuit of wire.py learns to use real words; what it learns
-there holds at four times the length at once, so that the long rows have little left to teach.
+Short rows with many questions first, in small steps, while the circuit of wire.py adapts to real words. What it learns
+generalises to four times the length, so the long rows need few steps.
 """
 from dataclasses import dataclass
 
 
 @dataclass
 class Stage:
-    until: float  # share of the total tokens at which it ends
+    until: float  # fraction of the total tokens at which it ends
     length: int
-    step: int  # tokens in a step
+    step: int  # tokens per step
     mixture: dict
 
 
@@ -23,14 +23,14 @@ EARLY = mixture(.38, .36, .05, .07, .10, .04)
 MIDDLE = mixture(.46, .28, .04, .09, .10, .03)
 LATE = mixture(.50, .25, .03, .10, .10, .02)
 
-CPU = [  # as the model in models/ was trained, with 5.5e6 tokens
+CPU = [  # used for the model in models/, with 5.5e6 tokens
     Stage(.22, 128, 2048, COPY),
     Stage(.66, 256, 2048, EARLY),
     Stage(.76, 512, 2048, MIDDLE),
     Stage(.82, 1024, 4096, MIDDLE),
     Stage(1.0, 2047, 4094, LATE),
 ]
-GPU = [  # not tried yet with wire.py
+GPU = [  # not tested with wire.py
     Stage(.03, 256, 8192, COPY),
     Stage(.10, 256, 16384, EARLY),
     Stage(.35, 256, 32768, MIDDLE),

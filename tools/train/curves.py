@@ -1,4 +1,4 @@
-"""Draws the curves of a run as SVG: loss on text and on recall over tokens, recall by distance.
+"""Plots a run as SVG: loss on text and on recall by tokens, recall by distance.
 
     python curves.py --run RUN --out models/curves.svg
 """
@@ -53,7 +53,7 @@ def main():
     with open(os.path.join(o.run, "curve.jsonl")) as f:
         curve = [json.loads(line) for line in f]
     last = {}
-    for e in curve:  # after a kill, steps come twice: the later run counts
+    for e in curve:  # after a kill, steps occur twice: the later ones count
         last[e["step"]] = e
     curve = [last[s] for s in sorted(last)]
     seen = [e["seen"] / 1e6 for e in curve]
@@ -69,7 +69,7 @@ def main():
             measured = json.load(f)
         recall = measured["recall"]
         at = range(len(recall))
-        out += panel(width + GAP, "Recall, held-out questions", "tokens between fact and question", "% right", list(at),
+        out += panel(width + GAP, "Recall, held-out questions", "tokens between fact and question", "% correct", list(at),
                      [("full cache", [100 * v for v in recall.values()])], 100, list(zip(at, recall)))
         width += GAP + W + 30
         out += sinks(width + GAP, measured["weight_on_first_4"])

@@ -1,19 +1,19 @@
-"""Documents: what one row of training data is made of. Each function returns text of at least `size` characters.
+"""Documents of the training data. Each function returns text of at least `size` characters.
 
-`<|endoftext|>` begins a document (added by the encoder's caller); `<|im_start|>`, `<|im_end|>` mark turns of a chat.
+`<|endoftext|>` begins a document (added by the encoder's caller); `<|im_start|>`, `<|im_end|>` delimit the messages of a chat.
 """
 import facts
 from grammar import World
 from stories import story
 
-CHARS_PER_TOKEN = 4.6  # more than ever seen: a document is cut at its length, never padded
+CHARS_PER_TOKEN = 4.6  # upper bound: a document is cut at its length, never padded
 
 SYSTEMS = ["You are Palimpsest, a teller of stories.", "Answer in one sentence.", "You are a helpful teller of stories.", "Answer the questions."]
 SYSTEM, USER, MODEL, END = "<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>\n"
 
 
 def saga(rng, size):
-    """Stories without end: the same cast for a few of them, then another."""
+    """Consecutive stories: the same cast for a few of them, then another."""
     out, length, w = [], 0, None
     while length < size:
         if w is None or rng.random() < 0.3:
@@ -26,8 +26,8 @@ def saga(rng, size):
 
 
 def quiz(rng, size):
-    """Facts, stories and questions, mixed; a question is about some fact before it. Every line says what it is, so that
-    these rows and plain stories cannot be taken for each other."""
+    """Facts, stories and questions, mixed; a question is about some fact before it. Every line has a label, so that
+    these rows are distinct from stories."""
     out, length = [], 0
     w = World(rng, 8)
     w.people = w.people[:rng.choice([3, 5, 8])] + w.people[6:]
@@ -35,8 +35,8 @@ def quiz(rng, size):
     many = 2 + min(30, size // rng.choice([100, 200, 500]))
     used = set()
     pool = facts.some(rng, min(many, 6 if len(set(kinds)) == 1 else many), w, kinds, used)
-    told, times = [], rng.choice([1, 1, 2])  # facts still to be asked for, and how often each is
-    silent = rng.randint(1, max(1, int(size * 0.6))) if rng.random() < 0.6 else 0  # no question in so many characters
+    told, times = [], rng.choice([1, 1, 2])  # facts to be asked for, and how often
+    silent = rng.randint(1, max(1, int(size * 0.6))) if rng.random() < 0.6 else 0  # no question in this many characters
     filler, share = [], rng.choice([0.0, 0.2, 0.5]) if size > 800 else 0.0
     while length < size:
         x = rng.random()
@@ -47,7 +47,7 @@ def quiz(rng, size):
             if not pool:
                 w = World(rng, 8)
                 pool = facts.some(rng, many, w, kinds, used)
-            if not pool:  # everything of this kind is said
+            if not pool:  # all facts of this kind are used
                 used.clear()
                 out.append("\n")
                 told.clear()
@@ -55,7 +55,7 @@ def quiz(rng, size):
             told += [pool.pop()] * times
             text = f"note: {told[-1].state(rng)}\n"
         elif x < 1 - share:
-            fact = told.pop(rng.choice([0, rng.randrange(len(told))]))  # long distances are rarer by themselves
+            fact = told.pop(rng.choice([0, rng.randrange(len(told))]))  # long distances are rarer otherwise
             text = f"question: {fact.ask(rng)}\nanswer: {fact.answer(rng)}\n"
         else:
             if not filler:

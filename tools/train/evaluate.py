@@ -1,4 +1,4 @@
-"""Measures a checkpoint: loss on held-out stories and prose, loss by position, recall by distance, weight on the first tokens.
+"""Evaluates a checkpoint: loss on held-out stories and prose, loss by position, recall by distance, attention on the first tokens.
 
     python evaluate.py --data DATA --run RUN [--questions 500] [--distances 64 256 512 1024 1900]
 Writes RUN/evaluation.json.

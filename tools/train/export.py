@@ -33,7 +33,7 @@ def main():
     a.add_argument("--out", required=True)
     a.add_argument("--type", default="q8_0", choices=["q8_0", "f16", "f32"])
     a.add_argument("--name", default="Palimpsest small")
-    a.add_argument("--context", type=int, help="the length it was really trained on, where that is less than the model's")
+    a.add_argument("--context", type=int, help="trained context length, if less than the model's")
     o = a.parse_args()
     data = torch.load(os.path.join(o.run, "checkpoint.pt"), map_location="cpu", weights_only=False)
     c = Config(**data["config"])
@@ -56,7 +56,7 @@ def main():
     w.add_rope_freq_base(c.rope_base)
     w.add_layer_norm_rms_eps(c.eps)
     w.add_vocab_size(c.vocab)
-    w.add_uint64("palimpsest.training.tokens", data["seen"])  # which checkpoint it is; check.py compares
+    w.add_uint64("palimpsest.training.tokens", data["seen"])  # identifies the checkpoint for check.py
     w.add_file_type({"f32": 0, "f16": 1, "q8_0": 7}[o.type])
 
     kinds = [gguf.TokenType.CONTROL] * len(SPECIAL) + [gguf.TokenType.NORMAL] * (len(tokenizer.tokens) - len(SPECIAL))
@@ -88,7 +88,7 @@ def main():
     w.write_tensors_to_file()
     w.close()
     os.replace(o.out + ".part", o.out)
-    print(f"{o.out}: {os.path.getsize(o.out)/2**20:.2f} MiB, {data['seen']/1e6:.1f} M tokens seen")
+    print(f"{o.out}: {os.path.getsize(o.out)/2**20:.2f} MiB, {data['seen']/1e6:.1f} M training tokens")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Facts that are planted in a text and asked for later.
+"""Facts in a text, and questions about them.
 
-An answer repeats the plain statement word for word, and what the fact is about stands within four tokens before the value:
-so a head that copies what followed the last few tokens can answer.
+An answer repeats the plain statement word for word, and its subject is within four tokens before the value, so that a head
+that copies what followed the last few tokens can answer.
 
 A fact has a statement, a question, an answer, and the value inside the answer. The value is marked by \\x01 and \\x02,
-which the encoder takes out again: it says which tokens are recall, for weights and for measuring.
+which the encoder removes; they mark the recall tokens for loss weights and evaluation.
 """
 from grammar import World, article, fill
 from lexicon import COLOURS, FOODS, GOODS, HIDES, LIKES, MEN, PET_NAMES, PETS, THINGS, TOWNS, WOMEN
@@ -13,19 +13,19 @@ OPEN, CLOSE = "\x01", "\x02"
 
 
 def mark(value):
-    """` value` with its leading space inside the mark, because the space belongs to the token."""
+    """` value` with its leading space inside the mark, because the space is part of the token."""
     return f"{OPEN} {value}{CLOSE}"
 
 
 class Fact:
-    """`says` are ways to state it, `asks` to ask; `answer` has one `@` where ` value` goes. `key` is what must be unique."""
+    """`says` are ways to state it, `asks` to ask; `answer` has one `@` for ` value`. `key` must be unique."""
 
     def __init__(self, kind, key, value, says, asks, answer, short):
         self.kind, self.key, self.value = kind, (kind, key), value
         self.says, self.asks, self.answer_form, self.short_form = says, asks, answer, short
 
     def state(self, rng):
-        """The plain statement mostly, so that recall can be learnt by copying, and a paraphrase now and then."""
+        """Usually the plain statement, so that recall can be learned by copying; sometimes a paraphrase."""
         says = self.says[0] if rng.random() < 0.85 else rng.choice(self.says)
         return says.replace("@", " " + self.value)
 
@@ -111,7 +111,7 @@ def table(rng, rows):
 
 
 def some(rng, count, world=None, kinds=KINDS, used=None):
-    """At most `count` facts with different keys, none of them in `used`, which they join. Values may repeat: they are the distractors."""
+    """At most `count` facts with different keys, none of them in `used`, to which they are added. Values may repeat: they are the distractors."""
     w = world or World(rng, 8)
     out, seen = [], set() if used is None else used
     for _ in range(3 * count):

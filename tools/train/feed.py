@@ -1,4 +1,4 @@
-"""Rows for the trainer, made some shards ahead; its place (stage, shard, row) is all that a checkpoint needs to keep."""
+"""Rows for the trainer, generated some shards ahead. Its state in a checkpoint is (stage, shard, row)."""
 import multiprocessing
 import os
 from collections import OrderedDict
@@ -9,7 +9,7 @@ import numpy as np
 from batches import shard
 from bpe import Tokenizer
 
-SHARD = 262144  # tokens, about
+SHARD = 262144  # approximate tokens
 made_from = {}
 
 
@@ -43,7 +43,7 @@ class Feed:
         return got
 
     def take(self, stage, rows):
-        """`rows` rows of the stage: ids, weights, recall. A shard's rest that is too short is left."""
+        """`rows` rows of the stage: ids, weights, recall. A remainder of a shard that is too short is skipped."""
         if stage != self.place[0]:
             self.place, self.now = [stage, 0, 0], None
         if self.now is not None and self.place[2] + rows > len(self.now[0]):

@@ -1,7 +1,7 @@
 """A small template language: {a|b|c} picks one (nesting allowed), $name.attr reads from the environment.
 
-The pictures of a story's world are `Person` and `Thing`; an attribute with a capital letter (`$h.He`) capitalises.
-Every choice comes from one `random.Random`, so that a seed fixes the text.
+A story has `Person` and `Thing` objects; an attribute with a capital letter (`$h.He`) capitalises.
+Every choice comes from one `random.Random`, so that a seed determines the text.
 """
 import re
 
@@ -41,7 +41,7 @@ class Person:
 
 
 class World:
-    """The cast of a document and what is true in it; names and things do not repeat."""
+    """The cast and facts of a document; names and things are unique."""
 
     def __init__(self, rng, people=4):
         self.rng = rng
@@ -50,7 +50,7 @@ class World:
         for i in range(people):
             female = rng.random() < 0.5
             self.people.append(Person(rng, girls[i] if female else boys[i], female, i >= 2))
-        self.town, self.told = rng.choice(TOWNS), []  # where they live, and the titles told so far
+        self.town, self.told = rng.choice(TOWNS), []  # their town, and the titles used so far
         self.nouns = rng.sample(THINGS, len(THINGS))
         self.places = rng.sample(PLACES, len(PLACES))
 
@@ -66,7 +66,7 @@ class World:
 
 
 def fill(rng, text, env):
-    """Choices from the inside out, then names. An unknown name is a mistake of the template and raises."""
+    """Expands choices from the inside out, then names. An unknown name in a template raises."""
     while True:
         text, n = INNER.subn(lambda m: rng.choice(m.group(1).split("|")), text)
         if not n:

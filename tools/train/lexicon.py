@@ -1,7 +1,7 @@
-"""The words of the stories' world. Nothing here is copied from any corpus.
+"""Vocabulary of the stories. Not copied from any corpus.
 
-The pools are large on purpose: with hundreds of names and things, nothing but copying tells which one a story is about.
-`WHOLE` are the words that the tokenizer keeps as one token each, so that one step of attention can copy them.
+The pools are large: with hundreds of names and things, only copying predicts the right one. `WHOLE`: the words that are one
+token each, so that one step of attention can copy them.
 """
 
 GIRLS = """Mira Anna Lucy Nell Rosa Ivy Clara Tess Ada Hazel Wren Flora Dora Elsie Maud Greta Pearl June Lottie Bess Agnes Alma Amy Beth Carla
@@ -27,7 +27,7 @@ mirror clock doll flute letter comb stone apron axe bag bead belt blanket boot b
 compass crown cushion dagger dish fan flag fork funnel glove hammer harp hook horn horseshoe jar jug kettle ladder lamp locket mask medal mug
 nail necklace needle net oar pan pencil picture pillow pin pipe plate pot puppet purse ribbon saddle saw shovel sickle sieve slipper
 sponge stamp stick sword teapot thimble torch tray trumpet umbrella vase violin wallet wheel whip wreath""".split()
-# Where people go; and where, besides, a thing can be hidden.
+# Locations; additional hiding locations.
 PLACES = """barn mill garden church well stable tower orchard bakery boathouse school cave forest market library chapel meadow harbour castle
 windmill graveyard courtyard inn quarry vineyard lighthouse smithy brewery dairy square palace monastery""".split()
 HIDES = PLACES + """cellar attic kitchen chimney cupboard shed pantry hallway stove trunk drawer wardrobe cradle haystack hedge ditch kennel sack
@@ -52,6 +52,6 @@ TIMES = ["One morning", "One evening", "One day", "Early one day", "Late in the 
          "On the first day of autumn", "Just before dinner", "After the harvest", "On a Sunday", "On market day"]
 SMALL = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "twelve"]
 
-# Words that carry a story's identity; names also stand at the beginning of a paragraph, without a space before them.
+# One-token words; names also occur at the beginning of a paragraph, without a preceding space.
 CARRIERS = sorted(set(GIRLS + BOYS + TOWNS + PET_NAMES + THINGS + HIDES + FOODS + WOMEN + MEN + COLOURS + LIKES + PETS + GOODS))
 WHOLE = [" " + w for w in CARRIERS] + sorted(set(GIRLS + BOYS))

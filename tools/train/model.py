@@ -1,7 +1,7 @@
 """A Llama-architecture language model: RMSNorm, SwiGLU, rotary positions, grouped queries, tied embedding.
 
-The rotary pairs are the interleaved ones (2i, 2i+1), which is what GGUF's `llama` architecture means, so that
-export copies the matrices as they are.
+The rotary pairs are the interleaved ones (2i, 2i+1), as in GGUF's `llama` architecture, so that the
+exporter copies the matrices unchanged.
 """
 from dataclasses import dataclass, asdict
 
@@ -20,14 +20,14 @@ class Config:
     head_dim: int = 64
     ffn: int = 512
     context: int = 2048
-    rope_base: float = 500000.0  # slow pairs hardly turn within the context: content can be compared over all of it
+    rope_base: float = 500000.0  # low-frequency pairs rotate little within the context and carry content
     eps: float = 1e-5
 
     def dict(self):
         return asdict(self)
 
 
-# `tiny` (1.4 M parameters) is for a very busy CPU, `small` (2.4 M) for a CPU, `base` wants a GPU (22.2 M, 23 MiB as Q8_0).
+# `tiny` (1.4 M parameters) is for a CPU under heavy load, `small` (2.4 M) for a CPU, `base` for a GPU (22.2 M, 23 MiB as Q8_0).
 PRESETS = {
     "tiny": Config(dim=128, ffn=384),
     "small": Config(),
@@ -101,7 +101,7 @@ class Llama(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
         for name, p in self.named_parameters():
             if p.dim() == 2:
-                out = name.endswith(("o.weight", "down.weight"))  # blocks begin as the identity
+                out = name.endswith(("o.weight", "down.weight"))  # blocks start as the identity
                 nn.init.normal_(p, std=0.05 if "embed" in name else 0.0 if out else 0.5 * p.shape[1] ** -0.5)
 
     def hidden(self, ids):

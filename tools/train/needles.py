@@ -1,8 +1,8 @@
-"""What `palimpsest eval needle` plants and where, in the form the default model was trained on: facts and a haystack.
+"""Facts and haystack of `palimpsest eval needle`, in the format the default model was trained on.
 
-    python3 tools/train/needles.py           writes src/palimpsest/eval/data/facts.json and haystack.txt anew
-    python3 tools/train/needles.py --check   exits with 1 if they are not what this would write
-The stories are of a seed that training never has.
+    python3 tools/train/needles.py           regenerates src/palimpsest/eval/data/facts.json and haystack.txt
+    python3 tools/train/needles.py --check   exits with 1 if they differ
+The seed of the stories is not used in training.
 """
 import json
 import pathlib
@@ -19,7 +19,7 @@ HAYSTACK_BYTES = 120_000
 
 
 class Recorder:
-    """Stands for a random generator: every choice becomes a placeholder, and what it was among is written down."""
+    """Replaces the random generator: every choice becomes a placeholder, and its alternatives are recorded."""
 
     def __init__(self, kind):
         self.words = {}
@@ -82,4 +82,4 @@ if __name__ == "__main__":
         if "--check" not in sys.argv:
             (DATA / name).write_text(text)
         elif (DATA / name).read_text() != text:
-            sys.exit(f"{name} is not what tools/train/needles.py writes")
+            sys.exit(f"{name} differs from the output of tools/train/needles.py")

@@ -1,8 +1,8 @@
-"""A checkpoint in pieces small enough to travel: weights as f16, without the optimizer's state.
+"""Splits a checkpoint into small files: weights as f16, without the optimizer's state.
 
     python pack.py split RUN/checkpoint.pt FOLDER [--piece 15]     (MiB)
     python pack.py join FOLDER RUN/checkpoint.pt
-The optimizer finds its momentum again within a hundred steps.
+The optimizer recovers its momentum within a hundred steps.
 """
 import argparse
 import glob
@@ -33,7 +33,7 @@ def main():
     else:
         names = sorted(glob.glob(os.path.join(o.source, "checkpoint.[0-9][0-9]")))
         if not names:
-            raise SystemExit(f"{o.source}: no pieces of a checkpoint here")
+            raise SystemExit(f"{o.source}: no parts of a checkpoint")
         raw = b"".join(open(n, "rb").read() for n in names)
         data = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=False)
         data["model"] = {k: v.float() for k, v in data["model"].items()}

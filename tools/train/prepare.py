@@ -1,4 +1,4 @@
-"""Makes the data folder: the tokenizer, and the prose as token ids (two books held out).
+"""Creates the data folder: tokenizer, and prose as token ids (two books held out).
 
     python prepare.py --prose novels.tar.xz --out DATA [--vocab 3072]
 """
@@ -13,7 +13,7 @@ import prose
 from bpe import Tokenizer, train
 from lexicon import WHOLE
 
-OFTEN = 400  # times that a word which must be one token is added to the tokenizer's sample
+OFTEN = 400  # copies of each one-token word in the tokenizer's training sample
 
 
 def main():
@@ -21,8 +21,8 @@ def main():
     a.add_argument("--prose", required=True)
     a.add_argument("--out", required=True)
     a.add_argument("--vocab", type=int, default=3072)
-    a.add_argument("--tokenizer", help="take this one instead of training it")
-    a.add_argument("--books", type=int, default=1000, help="at most so many books")
+    a.add_argument("--tokenizer", help="use this tokenizer instead of training one")
+    a.add_argument("--books", type=int, default=1000, help="max number of books")
     o = a.parse_args()
     os.makedirs(o.out, exist_ok=True)
     texts = [t for _, t in prose.books(o.prose)][: o.books]

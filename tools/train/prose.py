@@ -1,4 +1,4 @@
-"""Public-domain prose, out of an archive of plain-text novels: cleaned, folded to ASCII, one text a book."""
+"""Public-domain prose from an archive of plain-text novels: cleaned, converted to ASCII, one text per book."""
 import re
 import tarfile
 import unicodedata

@@ -1,7 +1,7 @@
 """Held-out questions: a fact among others of its kind, then stories, then its question, at an exact distance in tokens.
 
     python questions.py --tokenizer tools/train/tokenizer.json --out questions.jsonl [--questions 500] [--distances 64 256 ...]
-writes one JSON object a line: distance, kind, prompt (it ends with `answer:`), answer, value, lead (the answer before the value).
+Writes one JSON object per line: distance, kind, prompt (ends with `answer:`), answer, value, lead (the answer before the value).
 """
 import argparse
 import json
@@ -13,7 +13,7 @@ from documents import CHARS_PER_TOKEN
 from grammar import World
 from stories import story
 
-HELD = "held-out"  # seeds of training begin with a number
+HELD = "held-out"  # training seeds begin with a number
 
 
 def filler(rng, tokenizer, world, room):
@@ -28,7 +28,7 @@ def filler(rng, tokenizer, world, room):
 
 
 def question(rng, tokenizer, distance):
-    """Ids, where the value begins in them, its length, and the fact; the value stands `distance` tokens after the fact's."""
+    """Ids, start and length of the value, and the fact; the value is `distance` tokens after the fact's."""
     w = World(rng, 8)
     kind = rng.choice(facts.KINDS)
     pool = facts.some(rng, 3, w, [kind]) + facts.some(rng, 3, w, [k for k in facts.KINDS if k is not kind])

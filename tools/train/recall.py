@@ -1,11 +1,10 @@
-"""Recall through Palimpsest itself: held-out questions (questions.py), answered greedily by `palimpsest serve`.
+"""Recall measured with palimpsest: held-out questions (questions.py), answered greedily by `palimpsest serve`.
 
     python recall.py --tokenizer tools/train/tokenizer.json --out recall.json [--program build/palimpsest] [--model FILE]
         [--questions 500] [--distances 64 256 512 1024 1900] [--method full] [--method streaming:budget=256]
 
-Two counts: `answer`, where all that follows `answer:` must be the fact's statement word for word; `value`, where it must hold
-the value.
-Needs the program and Python, nothing else.
+Two counts: `answer`: the text after `answer:` is the fact's statement word for word; `value`: it contains the value. Needs
+the program and Python only.
 """
 import argparse
 import json
@@ -26,7 +25,7 @@ def ask(url, prompts, method, tokens):
 
 
 class Server:
-    """`palimpsest serve` as long as the block lasts; its address is `url`."""
+    """Runs `palimpsest serve` within the block; its address is `url`."""
 
     def __init__(self, program, flags=()):
         self.command = [program, "serve", "--port", "0", "--method", "full", *flags]
@@ -42,7 +41,7 @@ class Server:
 
 
 def questions(tokenizer, distance, count):
-    """(prompt, fact), the same for every method."""
+    """(prompt, fact) pairs, the same for every method."""
     rng, rows = random.Random(f"{HELD} {distance}"), []
     for _ in range(count):
         ids, start, _, fact = question(rng, tokenizer, distance)
@@ -52,7 +51,7 @@ def questions(tokenizer, distance, count):
 
 
 def recall(url, rows, method, batch=20):
-    """How many answers were right word for word, and how many hold the value."""
+    """Number of answers that are correct word for word, and that contain the value."""
     whole = value = 0
     for at in range(0, len(rows), batch):
         some = rows[at: at + batch]
@@ -71,7 +70,7 @@ def main():
     a.add_argument("--questions", type=int, default=500)
     a.add_argument("--distances", type=int, nargs="*", default=[64, 256, 512, 1024, 1900])
     a.add_argument("--method", action="append")
-    a.add_argument("--batch", type=int, default=20, help="questions in one request")
+    a.add_argument("--batch", type=int, default=20, help="questions per request")
     o = a.parse_args()
     tokenizer = Tokenizer.load(o.tokenizer)
     with Server(o.program, ["-m", o.model] if o.model else []) as server:
@@ -82,7 +81,7 @@ def main():
                 rows = questions(tokenizer, distance, o.questions)
                 whole, value = (n / len(rows) for n in recall(server.url, rows, method, o.batch))
                 out[method][distance] = dict(questions=len(rows), answer=round(whole, 4), value=round(value, 4))
-                print(f"{method}, distance {distance}: whole answer {100 * whole:.1f}%, value {100 * value:.1f}%", flush=True)
+                print(f"{method}, distance {distance}: answer {100 * whole:.1f}%, value {100 * value:.1f}%", flush=True)
     if o.out:
         with open(o.out, "w") as f:
             json.dump(out, f, indent=1)

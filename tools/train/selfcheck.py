@@ -31,7 +31,7 @@ def main():
         check(len(a) >= 6000, f"{kind}: too short")
         check(a.isascii(), f"{kind}: not ASCII")
 
-    # Every plot is told; nothing of the template language is left over.
+    # Every plot is used; no template syntax remains.
     titles = set()
     for seed in range(600):
         title, paragraphs = story(World(random.Random(seed)))
@@ -42,7 +42,7 @@ def main():
         check(not re.search(r"[.!?] [a-z]", re.sub(r'"[^"]*"', '""', text)), f"story {seed} ({title}): a sentence begins small")
     check(len(PLOTS) >= 12 and len(titles) > 100, "too few stories")
 
-    # A question's answer is in the text before it, said of the same key; the marks are balanced.
+    # A question's answer occurs before it with the same key; the marks are balanced.
     for seed in range(200):
         rng = random.Random(seed)
         known = facts.some(rng, 12)
@@ -55,7 +55,7 @@ def main():
         for m in re.finditer("\x01([^\x02]*)\x02", text):
             check(m.group(1) in text[: m.start()], f"quiz {seed}: {m.group(1)!r} was never told")
 
-    # The tokenizer: text comes back; digits stay alone; marks do not change the ids.
+    # The tokenizer: lossless; digits are separate; marks do not change the ids.
     sample = [make(k, 3, 20000).replace("\x01", "").replace("\x02", "") for k in documents.KINDS]
     tokenizer = Tokenizer(train(sample, 600))
     check(len(tokenizer.tokens) == 600 == len(tokenizer.id), "vocabulary of the wrong size")
@@ -67,7 +67,7 @@ def main():
     check(sum(recall) > 0, "no recall marked")
     check(not any(re.search(r"\d", t) and len(t) > 1 for t in tokenizer.tokens[len(SPECIAL):]), "digits merged")
     check(tokenizer.encode("<|im_start|>a<|im_end|>")[0][0] == 1, "special tokens are not read")
-    # The tokenizer of the model: words that carry a story are one token; a held-out question stands at its distance.
+    # The model's tokenizer: names and things are one token; held-out questions have the right distance.
     tokenizer = Tokenizer.load(os.path.join(os.path.dirname(os.path.abspath(__file__)), "tokenizer.json"))
     spelled = [w for w in WHOLE if len(tokenizer.word(w)) != 1]
     check(not spelled, f"not one token: {spelled[:5]}")
@@ -76,7 +76,7 @@ def main():
         value = tokenizer.encode(" " + fact.value)[0]
         check(ids[start: start + n] == value == ids[start - 256: start - 256 + n], f"question {seed}: {fact.key} is not 256 tokens away")
 
-    print(f"selfcheck: well; {len(PLOTS)} plots, digest {hashlib.sha256(make('saga', 1).encode()).hexdigest()[:12]}")
+    print(f"selfcheck: passed; {len(PLOTS)} plots, digest {hashlib.sha256(make('saga', 1).encode()).hexdigest()[:12]}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stories: a plot, told with a cast. `story` returns a title and paragraphs."""
+"""Renders a plot with a cast. `story` returns a title and paragraphs."""
 import story_plots
 import story_plots_and_interludes
 from grammar import fill
@@ -36,7 +36,7 @@ def interlude(w, env, text):
 
 
 def story(w, hero=None):
-    """(title, paragraphs) in the world `w`; the same world may tell many."""
+    """(title, paragraphs) with the cast of world `w`, which can be reused."""
     rng = w.rng
     env = setting(w, hero)
     title, beats = rng.choice([p for p in PLOTS if p[0] not in w.told[-6:]])
@@ -74,7 +74,7 @@ def _tidy(text):
 
 
 def _paragraphs(rng, told):
-    """Beats run together now and then, so that a paragraph is not a beat."""
+    """Joins some beats, so that paragraphs and beats differ."""
     out = []
     for t in told:
         if out and rng.random() < 0.25:

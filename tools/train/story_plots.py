@@ -1,6 +1,6 @@
 """Plots: each is a title and a list of beats. `$h` hero, `$f` friend, `$g` a third person, `$o` and `$u` things,
-`$p`, `$q`, `$r` places, `$out` somewhere outside. A beat that begins with `?` may be left out; `~` marks where
-an interlude may come in with hero and friend together, `^` one with the hero alone.
+`$p`, `$q`, `$r` places, `$out` somewhere outside. A beat that begins with `?` is optional; `~` marks a possible
+interlude with hero and friend, `^` one with the hero alone.
 """
 
 LOST = ("The Lost $o.n", [

@@ -1,9 +1,9 @@
-"""Trains the model; every run resumes the last checkpoint in --run, or begins.
+"""Trains the model. A run resumes the last checkpoint in --run, if there is one.
 
     python train.py --data DATA --run RUN --preset small --curriculum cpu --tokens 5.5e6
-    python train.py --data DATA --run RUN --preset base --curriculum gpu --tokens 400e6 --minutes 9 --workers 8   # and again
+    python train.py --data DATA --run RUN --preset base --curriculum gpu --tokens 400e6 --minutes 9 --workers 8   # repeat
 
-The checkpoint is written whole or not at all, every --save seconds, at the end, and on SIGTERM.
+Checkpoints are written atomically, every --save seconds, at the end, and on SIGTERM.
 """
 import argparse
 import json
@@ -29,23 +29,23 @@ def arguments():
     a.add_argument("--run", required=True)
     a.add_argument("--preset", default="small", choices=PRESETS)
     a.add_argument("--curriculum", default="cpu", choices=CURRICULA)
-    a.add_argument("--tokens", type=float, required=True, help="length of the whole training, over all runs")
-    a.add_argument("--decay", type=float, default=0.3, help="share of the tokens at the end in which the rate falls to 0")
-    a.add_argument("--minutes", type=float, default=1e9, help="stop this run after so long")
+    a.add_argument("--tokens", type=float, required=True, help="total training tokens, over all runs")
+    a.add_argument("--decay", type=float, default=0.3, help="fraction of the tokens, at the end, during which the learning rate decays to 0")
+    a.add_argument("--minutes", type=float, default=1e9, help="time limit of this run")
     a.add_argument("--save", type=float, default=120, help="seconds between checkpoints")
-    a.add_argument("--lr", type=float, default=0.02, help="Muon's rate, for matrices")
-    a.add_argument("--lr-rest", type=float, default=0.01, help="AdamW's rate, for the embedding and the norms")
+    a.add_argument("--lr", type=float, default=0.02, help="learning rate of Muon (matrices)")
+    a.add_argument("--lr-rest", type=float, default=0.01, help="learning rate of AdamW (embedding and norms)")
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--threads", type=int, default=2)
-    a.add_argument("--workers", type=int, default=0, help="processes that make rows; 0: a thread does it (enough on a CPU)")
+    a.add_argument("--workers", type=int, default=0, help="data processes; 0: one thread (sufficient on a CPU)")
     a.add_argument("--report", type=int, default=100, help="steps between entries of the curve")
     a.add_argument("--no-compile", action="store_true")
-    a.add_argument("--no-wire", action="store_true", help="begin without the induction circuit of wire.py")
+    a.add_argument("--no-wire", action="store_true", help="start without the induction circuit of wire.py")
     return a.parse_args()
 
 
 def optimizers(model, o):
-    """Muon for the matrices, AdamW for embedding and norms; `lr` of a group is its share of the rate."""
+    """Muon for the matrices, AdamW for embedding and norms; `lr` of a group is its fraction of the learning rate."""
     named = dict(model.named_parameters())
     inner = [n for n, p in named.items() if p.dim() == 2 and "embed" not in n]
     slow = [n for n in inner if not o.no_wire and wired(n)]
@@ -83,7 +83,7 @@ def main():
         for opt, state in zip(optims, old["optims"] or []):  # none in a packed checkpoint (pack.py)
             opt.load_state_dict(state)
         step, seen, seconds, place = old["step"], old["seen"], old["seconds"], old["place"]
-    warm = step if old is None or not old["optims"] else 0  # the rate rises over 100 steps when the optimizer is new
+    warm = step if old is None or not old["optims"] else 0  # warm-up of 100 steps for a new optimizer
     feed = Feed(o.data, o.seed, stages, place, o.workers)
     loss_of = model.loss if o.no_compile else torch.compile(model.loss, dynamic=False)
     print(f"{model.count()/1e6:.2f} M parameters on {device}, from step {step}, {seen/1e6:.2f} M tokens", flush=True)
@@ -92,7 +92,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
     begin = saved = last = time.time()
     curve = open(os.path.join(o.run, "curve.jsonl"), "a", buffering=1)
-    sums = np.zeros(6)  # of text: loss and count; of recall: loss and count; gradient norms and their count
+    sums = np.zeros(6)  # text: loss, count; recall: loss, count; gradient norm: sum, count
 
     def checkpoint():
         save(path, dict(config=config.dict(), model=model.state_dict(), optims=[x.state_dict() for x in optims], step=step,
@@ -119,7 +119,7 @@ def main():
         step += 1
         seen += ids.shape[0] * (ids.shape[1] - 1)
         now = time.time()
-        seconds, last = seconds + min(now - last, 60), now  # a pause is not training time
+        seconds, last = seconds + min(now - last, 60), now  # pauses do not count as training time
         if step % 10 == 0:
             each, r, w = each.float().cpu().numpy(), recall[:, 1:] > 0, (weights[:, 1:] > 0) & (recall[:, 1:] == 0)
             sums += (each[w].sum(), w.sum(), each[r].sum(), r.sum(), float(norm), 1)
@@ -127,7 +127,7 @@ def main():
             entry = dict(step=step, seen=seen, seconds=round(seconds), length=stage.length, loss=round(float(sums[0] / max(1, sums[1])), 4),
                          recall=round(float(sums[2] / max(1, sums[3])), 4), norm=round(float(sums[4] / sums[5]), 3), lr=round(factor, 4))
             if not math.isfinite(entry["loss"]):
-                raise SystemExit("the loss is not a number; lower --lr and start again from the checkpoint")
+                raise SystemExit("the loss is NaN; lower --lr and restart from the checkpoint")
             curve.write(json.dumps(entry) + "\n")
             print(entry, f"{seen / max(1, seconds):.0f} tok/s overall", flush=True)
             sums[:] = 0
@@ -136,7 +136,7 @@ def main():
             saved = now
     checkpoint()
     if seen >= o.tokens:
-        open(os.path.join(o.run, "complete"), "w").close()  # run.sh goes on to measure and export
+        open(os.path.join(o.run, "complete"), "w").close()  # run.sh continues with evaluation and export
     print(f"stopped at step {step}, {seen/1e6:.2f} M tokens of {o.tokens/1e6:.0f} M", flush=True)
 
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Trains the scorer of a model: tools/env tools/train/scorer/run.sh [MODEL.gguf [TEXTS]]
-# TEXTS: a folder of *.txt in the model's own world; without it, the default model's.
+# TEXTS: a folder of *.txt like the model's training data (default: texts for the default model).
 # Needs build/example_dump_attention (tools/build release example_dump_attention).
 set -eu
 here=$(dirname "$0")

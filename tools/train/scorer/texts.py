@@ -1,7 +1,7 @@
-"""Texts that the default model's scorer is trained on: texts.py FOLDER [--count 9] writes 0.txt, 1.txt, ...
+"""Training texts of the default model's scorer: texts.py FOLDER [--count 9] writes 0.txt, 1.txt, ...
 
-Two in three are facts, stories and questions mixed, the others stories alone; seeds that neither the model's training nor
-the held-out questions have.
+Two thirds have facts, stories and questions, the others stories only. The seeds are used neither by the model's training
+nor by the held-out questions.
 """
 import argparse
 import pathlib

@@ -1,15 +1,15 @@
-"""Trains the scorer of policy `learned` on a model's own attention: linear least squares, a head at a time.
+"""Trains the scorer of policy `learned` on a model's attention: linear least squares per head.
 
     train.py DUMP... --out models/palimpsest-stories.scorer
 
-A DUMP is a folder that `example_dump_attention MODEL TEXT TOKENS FOLDER` wrote (texts.py writes texts). For queries at every
-`step`-th position, each token so far is one sample:
+A DUMP is an output folder of `example_dump_attention MODEL TEXT TOKENS FOLDER` (texts.py writes texts). For queries at every
+`step`-th position, each preceding token is one sample:
 
-    inputs   1, ||k||, ||v||, k, v            as src/palimpsest/policy/learned.cpp has them; k un-rotated
+    inputs   1, ||k||, ||v||, k, v            as in src/palimpsest/policy/learned.cpp; k unrotated
     target   sqrt(mean attention that the token receives from all later queries)
 
-The square root stands between mass itself (a few sinks are all that counts) and its logarithm (all that counts is how
-little the least of them get). The ridge is a thousandth of the inputs' mean square. Needs numpy.
+The square root is a compromise between the attention itself (dominated by a few sinks) and its logarithm (dominated by the
+lowest values). The ridge is a thousandth of the inputs' mean square. Needs numpy.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ def later(attention, query):
 
 
 def least_squares(dumps, step):
-    """Weights [heads][inputs]. The sums of squares and products are all that is kept of a dump."""
+    """Weights [heads][inputs]. Only the sums of squares and products of a dump are kept."""
     squares = products = 0
     for folder in dumps:
         attention, keys, values = (np.load(folder / f"{name}.npy") for name in ("attention", "keys", "values"))
@@ -72,7 +72,7 @@ def main():
     o = a.parse_args()
     models = [json.loads((folder / "model.json").read_text()) for folder in o.dump]
     if any(model != models[0] for model in models):
-        raise SystemExit("the dumps are of different models")
+        raise SystemExit("the dumps belong to different models")
     write(o.out, models[0], least_squares(o.dump, o.step))
     print(f"{o.out}: {pathlib.Path(o.out).stat().st_size} bytes, from {len(o.dump)} texts")
 
