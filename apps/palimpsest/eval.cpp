@@ -117,7 +117,7 @@ nlohmann::json as_json(const Kept& kept) {
 
 std::string what_it_did(const Kept& kept) {
   return fmt::format("cache {}, {}{} evicted", human_bytes(kept.cache_bytes_peak),
-                     kept.protected_.empty() ? "" : kept.protected_ + ", ", thousands(kept.evicted));
+                     kept.protected_.empty() ? "" : kept.protected_ + " protected, ", thousands(kept.evicted));
 }
 
 void warn_of_nothing_evicted(const Kept& kept) {

@@ -45,14 +45,14 @@ struct Kept {
   void saw(const Cache& cache, long long evicted);  // after each text: the greatest cache counts, evictions add up
 
   std::string name, method;  // as the user wrote it; spelled out
-  std::string protected_;    // "4 sinks and the newest 32 never leave"
+  std::string protected_;    // "4 sinks and the newest 32"
   int budget, sinks, recent;
   std::string cache_type;
   std::size_t cache_bytes = 0, cache_bytes_peak = 0;  // pages and tables
   long long evicted = 0;
 };
 nlohmann::json as_json(const Kept& kept);
-std::string what_it_did(const Kept& kept);  // "cache 1.5 MiB, 4 sinks never leave, 1,200 evicted"
+std::string what_it_did(const Kept& kept);  // "cache 1.5 MiB, 4 sinks protected, 1,200 evicted"
 // One line on standard error if a method with a budget dropped nothing: then it was not tested.
 void warn_of_nothing_evicted(const Kept& kept);
 

@@ -37,7 +37,7 @@ std::string protection_line(const std::vector<NamedMethod>& list) {
   for (const NamedMethod& method : list)
     if (const std::string what = spell_protection(method.options.method); !what.empty())
       line += fmt::format("{}{}: {}", line.empty() ? "protected: " : "; ", method.name, what);
-  return line.empty() ? "protected: nothing, for nothing leaves" : line;
+  return line.empty() ? "protected: all tokens (no eviction)" : line;
 }
 
 }  // namespace palimpsest::cli

@@ -23,7 +23,7 @@ void add_method_list(CLI::App& command, MethodListFlags& flags, std::vector<std:
 std::vector<NamedMethod> method_list(const MethodListFlags& flags, const Hyperparameters& hyper,
                                      const Vocabulary* vocabulary, long long tokens);
 
-// "protected: streaming 4 sinks never leave; h2o the newest 128 never leave": a line beside a table of results.
+// "protected: streaming: 4 sinks; h2o: the newest 128": a line beside a table of results.
 std::string protection_line(const std::vector<NamedMethod>& list);
 
 }  // namespace palimpsest::cli

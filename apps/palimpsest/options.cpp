@@ -89,19 +89,18 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
     command.add_option(name, value, what)->type_name(type)->default_str("the method's")->group(group);
   };
   command
-      .add_option("--method", flags.method,
-                  "who leaves the cache, how and when: NAME or NAME:key=value,... (see `palimpsest methods`)")
+      .add_option("--method", flags.method, "eviction method: NAME or NAME:key=value,... (see `palimpsest methods`)")
       ->type_name("METHOD")
       ->default_str(default_method)
       ->group(group);
-  part("--policy", flags.policy, "NAME", "who leaves: the method's policy replaced");
+  part("--policy", flags.policy, "NAME", "eviction policy, instead of the method's");
   part("--mechanism", flags.mechanism, "HOW",
-       "in-place: into the victim's slot; shift: the others move up; block: pages leave (`palimpsest methods`)");
-  part("--positions", flags.positions, "WHICH", "original: a key keeps its place; cache: places inside the cache");
+       "in-place: new tokens reuse evicted slots; shift: kept tokens move; block: evicts pages; gather, append, merge");
+  part("--positions", flags.positions, "WHICH", "original: position in the text; cache: rank among the kept tokens");
   part("--budget", flags.budget, "TOKENS",
-       "tokens that a step attends to, the new one included; method full keeps all");
-  part("--sinks", flags.sinks, "TOKENS|0.1", "the first tokens, which never leave; 0.1: such a share of the budget");
-  command.add_option("--cache-type", flags.cache_type, "how keys and values are stored: f32, f16, bf16 or q8_0")
+       "max tokens that a query attends to, the new one included (method full keeps all)");
+  part("--sinks", flags.sinks, "TOKENS|0.1", "first tokens, never evicted; 0.1: a share of the budget");
+  command.add_option("--cache-type", flags.cache_type, "type of cached keys and values: f32, f16, bf16 or q8_0")
       ->type_name("TYPE")
       ->default_str("f16")
       ->group(group);

@@ -44,11 +44,11 @@ std::string summary_line(const Generation& g, const Session& session) {
   if (g.tpot.count() > 0)
     out += fmt::format(", {:.2f} ms each (p50 {:.2f}, p99 {:.2f}), {:.1f} tokens/s", tpot.mean, tpot.p50, tpot.p99,
                        1000 / tpot.mean);
-  return out + fmt::format("; first after {:.1f} ms, {} read; cache {} ({} tokens, peak {}), {} evicted{}{}{}",
+  return out + fmt::format("; TTFT {:.1f} ms, {} prompt tokens; cache {} ({} tokens, peak {}), {} evicted{}{}",
                            g.ttft_ms, thousands(g.prompt_tokens), human_bytes(cache.bytes_in_use()),
                            thousands(cache.live()), human_bytes(cache.bytes_peak()), thousands(cache.evicted()),
                            session.method().evicts() ? " by " + spell_short(session.method()) : "",
-                           kept.empty() ? "" : "; ", kept);
+                           kept.empty() ? "" : fmt::format("; {} protected", kept));
 }
 
 }  // namespace palimpsest::cli

@@ -77,7 +77,8 @@ TEST_F(RunTest, JsonIsOneCompleteObject) {
   EXPECT_EQ(json["model"], model_);
   EXPECT_EQ(json["method"],
             "streaming:policy=recent,budget=64,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
-            "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=cache,rerotate=auto,"
+            "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position=representative,positions=cache,"
+            "rerotate=auto,"
             "scorer=auto,cache=on");
   EXPECT_TRUE(json["text"].get<std::string>().starts_with("Once upon a time"));
   EXPECT_GT(json["ttft_ms"], 0);
@@ -180,7 +181,7 @@ TEST_F(RunTest, CtrlCEndsAnEndlessTextWell) {
   const Finished done = process.wait();
   EXPECT_EQ(done.code, 130);
   EXPECT_EQ(done.out.back(), '\n');
-  EXPECT_NE(done.err.find(" evicted by streaming:budget=64; 4 sinks never leave\n"), std::string::npos) << done.err;
+  EXPECT_NE(done.err.find(" evicted by streaming:budget=64; 4 sinks protected\n"), std::string::npos) << done.err;
 }
 
 TEST_F(RunTest, CtrlCUnderJsonStillGivesTheObject) {

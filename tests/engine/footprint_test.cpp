@@ -196,7 +196,7 @@ TEST(Footprint, OfAppendIsABound) {
 // Merged tokens have what they need, and no more than was foreseen; keys and values are those of the budget.
 TEST(Footprint, OfMergeIsABound) {
   for (const char* method :
-       {"ems:budget=40,recent=8,tau=0", "ems:budget=48,recent=8,tau=0.05,gamma=9,schedule=step,places=own"}) {
+       {"ems:budget=40,recent=8,tau=0", "ems:budget=48,recent=8,tau=0.05,gamma=9,schedule=step,merge-position=own"}) {
     const SessionOptions options = Case{method}.options();
     Session session(small_decoder(), options);
     const Cache& cache = session.cache();

@@ -99,7 +99,7 @@ TEST(Merge, RefusesWhatItCannotDo) {
   EXPECT_NE(error("ems:policy=keydiff").find("global-local"), std::string::npos);
   EXPECT_NE(error("ems:positions=cache").find("positions=original"), std::string::npos);
   EXPECT_NE(error("cam:policy=snapkv").find("oldest"), std::string::npos);
-  EXPECT_NE(error("cam:places=own").find("join"), std::string::npos);
+  EXPECT_NE(error("cam:merge-position=own").find("join"), std::string::npos);
   EXPECT_NE(error("full:mechanism=merge").find("policy"), std::string::npos);
   EXPECT_THROW(parse_method("ems:tau=1.5"), Error);
   EXPECT_THROW(parse_method("ems:gamma=0"), Error);

@@ -254,7 +254,7 @@ TEST(Merge, IsThePapersClassByClass) {
   for (const bool rotary : {false, true})
     for (const char* method :
          {"ems:budget=24,recent=5", "ems:budget=24,recent=5,gamma=2,tau=0.3", "ems:budget=24,recent=0,gamma=9,tau=0",
-          "ems:budget=24,recent=5,tau=0.95", "ems:budget=24,recent=5,places=own"}) {
+          "ems:budget=24,recent=5,tau=0.95", "ems:budget=24,recent=5,merge-position=own"}) {
       SCOPED_TRACE(std::string(method) + (rotary ? " rotary" : ""));
       Pair pair(method, rotary, 7);
       pair.insert(150);

@@ -123,7 +123,7 @@ const char* const kMethods[] = {"full",
                                 "global-local:budget=40",
                                 "ems:budget=40,recent=8,tau=0.1",
                                 "ems:budget=40,recent=8,tau=0.1,schedule=step",
-                                "ems:budget=40,recent=8,tau=0.1,schedule=step,places=own",
+                                "ems:budget=40,recent=8,tau=0.1,schedule=step,merge-position=own",
                                 "cam:budget=40",
                                 "paged-eviction:budget=64",
                                 "paged-eviction:budget=96,schedule=step"};

@@ -125,7 +125,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                              "adakv:budget=48,schedule=prompt+step",
                              "global-local:budget=40",
                              "ems:budget=40,recent=4,tau=0.1",
-                             "ems:budget=40,recent=4,tau=0.1,places=own",
+                             "ems:budget=40,recent=4,tau=0.1,merge-position=own",
                              "cam:budget=40",
                              learned.c_str(),
                              "ems:budget=40,recent=4,tau=0,gamma=2,schedule=step"})

@@ -39,7 +39,7 @@ const std::vector<Example>& examples() {
       {"ada: mechanism", "adakv:mechanism=block"},
       {"gamma: range", "ems:gamma=65"},
       {"merge: policy", "full:mechanism=merge"},
-      {"own places: join", "cam:places=own"},
+      {"own places: join", "cam:merge-position=own"},
       {"merge: positions", "ems:positions=cache"},
       {"merge: range", "ems:budget=536870912"},
       {"rerotate: positions", "h2o:rerotate=fused"},

@@ -33,7 +33,8 @@ TEST(Method, Streaming) {
   EXPECT_EQ(
       spell_out(m),
       "streaming:policy=recent,budget=256,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
-      "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=cache,rerotate=auto,scorer=auto,"
+      "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position=representative,positions=cache,rerotate="
+      "auto,scorer=auto,"
       "cache=on");
 }
 
@@ -42,7 +43,8 @@ TEST(Method, FullIsUnbounded) {
   EXPECT_EQ(
       spell_out(parse_method("full")),
       "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,schedule=step,every=1,slack=0,max-drop=0,refresh=0,"
-      "mechanism=in-place,gamma=4,tau=0.6,join=class,places=centre,positions=original,rerotate=auto,scorer=auto,cache="
+      "mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position=representative,positions=original,rerotate=auto,"
+      "scorer=auto,cache="
       "on");
 }
 
@@ -50,7 +52,8 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   const char* text =
       "full:policy=recent,budget=77,split=heads.txt,sinks=3,recent=half,schedule=prompt+step,every=9,slack=2,max-drop="
       "6,"
-      "refresh=1,mechanism=gather,gamma=3,tau=0.25,join=next,places=own,positions=cache,rerotate=cached-half,scorer="
+      "refresh=1,mechanism=gather,gamma=3,tau=0.25,join=next,merge-position=own,positions=cache,rerotate=cached-half,"
+      "scorer="
       "auto,cache=off";
   const Method m = parse_method(text);
   EXPECT_EQ(m.policy, "recent");
@@ -76,7 +79,7 @@ TEST(Method, TheShortFormIsThePresetAndWhatDiffersFromIt) {
   EXPECT_EQ(spell_short(parse_method("streaming:budget=256,sinks=4")), "streaming");
   EXPECT_EQ(spell_short(parse_method("snapkv:schedule=step,recent=half")), "snapkv:recent=half,schedule=step");
   EXPECT_EQ(spell_short(parse_method("full:policy=recent,budget=9")), "full:policy=recent,budget=9");
-  for (const char* text : {"full", "h2o:budget=33,positions=cache", "ems:gamma=2,tau=0.25,places=own",
+  for (const char* text : {"full", "h2o:budget=33,positions=cache", "ems:gamma=2,tau=0.25,merge-position=own",
                            "compact-shift:mechanism=gather", "window-recompute:budget=64", "learned:scorer=a.scorer"})
     EXPECT_EQ(parse_method(spell_short(parse_method(text))), parse_method(text)) << text;
   EXPECT_EQ(spell_changes(parse_method("full")), "");
@@ -107,12 +110,11 @@ TEST(Method, ProtectionAsAShare) {
 
 TEST(Method, ProtectionInWords) {
   EXPECT_EQ(spell_protection(parse_method("full")), "");
-  EXPECT_EQ(spell_protection(parse_method("knorm")), "nothing is protected");
-  EXPECT_EQ(spell_protection(parse_method("streaming")), "4 sinks never leave");
-  EXPECT_EQ(spell_protection(parse_method("h2o")), "the newest 128 never leave");
-  EXPECT_EQ(spell_protection(parse_method("h2o:sinks=1,recent=0.25")), "1 sink and the newest 64 never leave");
-  EXPECT_EQ(spell_protection(parse_method("h2o:split=heads.txt,recent=0.25")),
-            "the newest 0.25 of each head's budget never leave");
+  EXPECT_EQ(spell_protection(parse_method("knorm")), "none");
+  EXPECT_EQ(spell_protection(parse_method("streaming")), "4 sinks");
+  EXPECT_EQ(spell_protection(parse_method("h2o")), "the newest 128");
+  EXPECT_EQ(spell_protection(parse_method("h2o:sinks=1,recent=0.25")), "1 sink and the newest 64");
+  EXPECT_EQ(spell_protection(parse_method("h2o:split=heads.txt,recent=0.25")), "the newest 0.25 of each head's budget");
 }
 
 TEST(Method, TheLastOfTwoEqualKeysHolds) {

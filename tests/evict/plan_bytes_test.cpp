@@ -87,8 +87,8 @@ std::vector<std::string> all_methods() {
   for (const char* more :
        {"streaming:rerotate=fused", "streaming:rerotate=cached-half", "h2o:mechanism=shift,positions=cache",
         "h2o:mechanism=gather", "snapkv:schedule=step", "snapkv:schedule=prompt+step", "ems:gamma=64",
-        "ems:tau=0,schedule=step", "ems:tau=0,places=own", "h2o:schedule=page", "streaming:split=pyramid,sinks=2",
-        "adakv:schedule=prompt+step"})
+        "ems:tau=0,schedule=step", "ems:tau=0,merge-position=own", "h2o:schedule=page",
+        "streaming:split=pyramid,sinks=2", "adakv:schedule=prompt+step"})
     out.emplace_back(more);
   return out;
 }

@@ -74,8 +74,8 @@ std::string Combination::method() const {
   // A threshold so low that many tokens join, and a table so long that none of them is evicted: then the cache tells
   // which class each joined.
   const std::string merge = !merges()                  ? ""
-                            : mechanism == "merge-own" ? ",tau=0.3,gamma=64,places=own"
-                                                       : ",tau=0.3,gamma=64,places=centre";
+                            : mechanism == "merge-own" ? ",tau=0.3,gamma=64,merge-position=own"
+                                                       : ",tau=0.3,gamma=64,merge-position=representative";
   return fmt::format("streaming:policy={},budget={},sinks=4,recent={},mechanism={}{},positions={}{}{}{},{}", policy,
                      budget(), recent, merges() ? "merge" : mechanism, merge, positions, how,
                      split.empty() ? "" : ",split=", split, timing.options);

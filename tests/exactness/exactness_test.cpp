@@ -239,10 +239,11 @@ TEST(Exactness, AnotherMethodIsFoundOut) {
   EXPECT_EQ(other_positions.kept_wrong, 0);
   EXPECT_GT(other_positions.worst, 1e-3);
 
-  const Combination merged = {.policy = "snapkv", .mechanism = "merge", .positions = "original", .timing = {"every=1"}};
+  const Combination merged = {
+      .policy = "snapkv", .mechanism = "merge", .positions = "original", .way = "", .timing = {"every=1"}};
   EXPECT_EQ(laboratory.run(merged).front().verdict.kept_wrong, 0);
   EXPECT_GT(laboratory.run(merged, merged.method() + ",tau=0.9").front().verdict.kept_wrong, 0);
-  EXPECT_GT(laboratory.run(merged, merged.method() + ",places=own").front().verdict.worst, 1e-3);
+  EXPECT_GT(laboratory.run(merged, merged.method() + ",merge-position=own").front().verdict.worst, 1e-3);
   Combination pyramid = right;
   pyramid.policy = "knorm";
   pyramid.split = "pyramid";

@@ -129,7 +129,7 @@ std::vector<ValidSnapshot> valid_snapshots() {
                                                       {"adakv:budget=24,recent=8,schedule=prompt+step", kF32},
                                                       {"ems:budget=24,recent=4,tau=0.1", kF32},
                                                       {"ems:budget=24,recent=4,tau=0,gamma=2,schedule=step", kQ8_0},
-                                                      {"ems:budget=24,recent=4,tau=0.1,places=own", kF16},
+                                                      {"ems:budget=24,recent=4,tau=0.1,merge-position=own", kF16},
                                                       {"cam:budget=24", kF32},
                                                       {"learned:budget=40", kF16}})
     all.push_back(snapshot_of("tiny", method, type));

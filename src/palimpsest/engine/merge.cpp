@@ -101,6 +101,7 @@ constexpr float kLeast = 1e-18F;  // norm of a key that has none
 
 struct Joining {
   int victim, target;
+  std::size_t order;  // of the victim: by score, equal ones oldest first
 };
 
 struct Head {
@@ -149,13 +150,16 @@ struct Head {
   // All victims of one class at once: weights are those of before.
   void join(std::span<const Joining> joinings) {
     const int target = joinings.front().target;
-    std::vector<std::pair<int, double>> parts = {{target, weight(target)}};
+    thread_local std::vector<std::pair<int, double>> parts;
+    thread_local std::vector<float> key, value, statistics;
+    parts.assign(1, {target, weight(target)});
     for (const Joining& j : joinings) parts.emplace_back(j.victim, weight(j.victim));
     double sum = 0;
     for (const auto& [slot, weight] : parts) sum += weight;
     if (sum <= 0)
       for (auto& [slot, weight] : parts) sum += weight = size(slot);
-    std::vector<float> key(tokens.key(target).size(), 0), value(tokens.value(target).size(), 0);
+    key.assign(tokens.key(target).size(), 0);
+    value.assign(tokens.value(target).size(), 0);
     for (const auto& [slot, weight] : parts) {
       const auto share = static_cast<float>(weight / sum), unit = share / std::max(tokens.key_norm(slot), kLeast);
       const auto k = tokens.key(slot), v = tokens.value(slot);
@@ -168,7 +172,7 @@ struct Head {
     for (const Joining& j : joinings) {
       const float factor = std::max(tokens.key_norm(j.victim), kLeast) / length;
       merged.join(j.victim, target, factor);
-      std::vector<float> statistics;
+      statistics.clear();
       for (int c = 0; c < table.columns(); ++c) statistics.push_back(table.column(c)[at(j.victim)]);
       merged.add({.position = table.position()[at(j.victim)],
                   .slot = target,
@@ -199,13 +203,17 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   MergedTokens& merged = *cache.merged(t);
   const std::size_t most = most_merged(table, m, budget);
 
-  thread_local std::vector<int> best, centres;
+  thread_local std::vector<int> centres;
+  thread_local std::vector<std::size_t> order;  // of the victims that are to be merged, the best first
   thread_local std::vector<bool> leaves;
   thread_local std::vector<Joining> joinings;
-  best.assign(victims.begin(), victims.end());
-  if (m.tau >= 1) best.clear();
-  std::ranges::stable_sort(best, score_above<float>, [&](int slot) { return table.score()[at(slot)]; });
-  if (best.size() > most) best.resize(most);
+  order.resize(m.tau >= 1 ? 0 : victims.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {  // not stable_sort: it allocates
+    const float x = table.score()[at(victims[a])], y = table.score()[at(victims[b])];
+    return score_above(x, y) || (!score_above(y, x) && a < b);
+  });
+  if (order.size() > most) order.resize(most);
 
   leaves.assign(at(table.slots()), false);
   for (const int slot : victims) leaves[at(slot)] = true;
@@ -217,14 +225,16 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   }
 
   joinings.clear();
-  if (!best.empty() && !centres.empty()) {
+  if (!order.empty() && !centres.empty()) {
     const LayerView view = cache.view(layer);
     thread_local Tokens tokens;
     tokens.read(view, cache.head(t), table.position(), frequencies.empty() ? nullptr : &frequencies[at(layer)]);
     Head head{table, merged, tokens};
-    for (const int victim : best)
-      if (const int target = head.most_alike(victim, centres, m); target >= 0) joinings.push_back({victim, target});
-    std::ranges::stable_sort(joinings, {}, &Joining::target);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const int victim = victims[order[i]], target = head.most_alike(victim, centres, m);
+      if (target >= 0) joinings.push_back({victim, target, i});
+    }
+    std::ranges::sort(joinings, {}, [](const Joining& j) { return std::pair(j.target, j.order); });
     for (std::size_t first = 0, end = 0; first < joinings.size(); first = end) {
       while (end < joinings.size() && joinings[end].target == joinings[first].target) ++end;
       head.join(std::span(joinings).subspan(first, end - first));
@@ -253,13 +263,17 @@ void add_to_next(Cache& cache, int t, std::span<const int> victims) {
   const HeadPages& head = cache.head(t);
   const auto attention = table.column(table.columns() - 1);
   const auto position = table.position();
-  std::vector<bool> leaves(at(table.slots()), false);
+  thread_local std::vector<bool> leaves;
+  thread_local std::vector<int> kept;  // by age
+  thread_local std::vector<float> row, of_victim;
+  leaves.assign(at(table.slots()), false);
   for (const int slot : victims) leaves[at(slot)] = true;
-  std::vector<int> kept;  // by age
+  kept.clear();
   for (int slot = 0; slot < table.slots(); ++slot)
     if (position[at(slot)] != kNoPosition && !leaves[at(slot)]) kept.push_back(slot);
   std::ranges::sort(kept, {}, [&](int slot) { return position[at(slot)]; });
-  std::vector<float> row(at(view.value_dim)), of_victim(row.size());
+  row.resize(at(view.value_dim));
+  of_victim.resize(row.size());
   for (const int victim : victims) {
     auto first = std::ranges::upper_bound(kept, position[at(victim)], {}, [&](int slot) { return position[at(slot)]; });
     const auto next = std::span(first, kept.end()).first(std::min(kNext, static_cast<std::size_t>(kept.end() - first)));

@@ -59,7 +59,7 @@ enum class Places { kCentre, kOwn };
 
 struct Protection {
   static constexpr Share kHalf = Share::of_budget(0.5);  // H2O's `recent`
-  // The first tokens of the sequence never leave, the same in all heads; nor do the newest, of which a share is of each
+  // The first tokens of the sequence are never evicted, the same in all heads; nor are the newest, of which a share is of each
   // head's own budget, with split ada and pyramid of the method's.
   Share sinks = 0, recent = 0;
   bool operator==(const Protection&) const = default;
@@ -126,7 +126,7 @@ void validate(const Method& method);
 std::string spell_out(const Method& method);      // every choice: results that must be repeatable when presets change
 std::string spell_short(const Method& method);    // its preset, and what differs from it: "streaming:budget=512"
 std::string spell_changes(const Method& method);  // what differs from `full`, without a name; "" if nothing does
-// "4 sinks and the newest 32 never leave": what is printed beside a result; "" of a method that never evicts.
+// "4 sinks and the newest 32": the protected tokens, printed beside a result; "" of a method that never evicts.
 std::string spell_protection(const Method& method);
 
 struct MethodKey {

@@ -21,7 +21,7 @@ constexpr std::array<Text, 2> kPositions = {"original", "cache"};
 constexpr std::array<Text, 6> kRerotate = {"auto", "two-query", "fused", "cached-half", "recompute", "delta"};
 constexpr std::array<Text, 4> kSchedules = {"step", "prompt", "prompt+step", "page"};
 constexpr std::array<Text, 2> kJoin = {"class", "next"};
-constexpr std::array<Text, 2> kPlaces = {"centre", "own"};
+constexpr std::array<Text, 2> kMergePositions = {"representative", "own"};
 constexpr std::array<Text, 2> kSwitch = {"off", "on"};
 
 struct Key {
@@ -75,43 +75,45 @@ constexpr auto get_share = [](const Method& m) {
 };
 
 constexpr std::array kKeys = {
-    Key{"policy", "NAME", "who leaves: a policy below, or none", set_policy, [](const Method& m) { return m.policy; }},
-    Key{"budget", "TOKENS", "tokens that a step attends to, the new one included; 0: no bound",
+    Key{"policy", "NAME", "eviction policy: one of the list below, or none", set_policy,
+        [](const Method& m) { return m.policy; }},
+    Key{"budget", "TOKENS", "max tokens that a query attends to, the new one included; 0: unlimited",
         set_count<&Method::budget, 0>, get_count<&Method::budget>},
-    Key{"split", "HOW|FILE", "how heads share it: uniform, pyramid, ada, duo, or lines 'layer head tokens'",
+    Key{"split", "HOW|FILE", "budget per head: uniform, pyramid, ada, duo, or a file of lines 'layer head tokens'",
         [](Method& m, Text, Text value) { m.split = value; }, [](const Method& m) { return m.split; }},
-    Key{"sinks", "TOKENS|0.1", "the first tokens, which never leave; 0.1, half: such a share of the budget",
+    Key{"sinks", "TOKENS|0.1", "first tokens, never evicted; 0.1 or half: a share of the budget",
         set_share<&Protection::sinks>, get_share<&Protection::sinks>},
-    Key{"recent", "TOKENS|0.1", "the newest tokens, which never leave; 0.1, half: such a share of the budget",
+    Key{"recent", "TOKENS|0.1", "newest tokens, never evicted; 0.1 or half: a share of the budget",
         set_share<&Protection::recent>, get_share<&Protection::recent>},
-    Key{"schedule", "WHEN", "step; prompt: once, after it; prompt+step: from its end on; page: a page's worth",
+    Key{"schedule", "WHEN", "step; prompt: once, at its end; prompt+step: from its end on; page: one page at a time",
         set_choice<&Method::schedule, kSchedules>, get_choice<&Method::schedule, kSchedules>},
-    Key{"every", "TOKENS", "evict only when that many tokens are too many (Lazy Pruning's R)",
+    Key{"every", "TOKENS", "evict when the budget is exceeded by this many tokens (Lazy Pruning's R)",
         set_count<&Method::every, 1>, get_count<&Method::every>},
-    Key{"slack", "TOKENS", "an eviction leaves so many tokens less than the budget", set_count<&Method::slack, 0>,
+    Key{"slack", "TOKENS", "tokens evicted beyond the budget, free for the next steps", set_count<&Method::slack, 0>,
         get_count<&Method::slack>},
-    Key{"max-drop", "TOKENS", "an eviction drops so many at most; 0: no bound", set_count<&Method::max_drop, 0>,
+    Key{"max-drop", "TOKENS", "max tokens per eviction; 0: unlimited", set_count<&Method::max_drop, 0>,
         get_count<&Method::max_drop>},
-    Key{"refresh", "TOKENS", "so many of an eviction's victims, evenly spaced, stay until the next",
+    Key{"refresh", "TOKENS", "victims that are kept until the next eviction, evenly spaced",
         set_count<&Method::refresh, 0>, get_count<&Method::refresh>},
-    Key{"mechanism", "HOW", "in-place (into victims' slots), shift, gather, block (whole pages), append or merge",
+    Key{"mechanism", "HOW",
+        "in-place (new tokens reuse victims' slots), shift, gather, block (whole pages), append or merge",
         set_choice<&Method::mechanism, kMechanisms>, get_choice<&Method::mechanism, kMechanisms>},
-    Key{"gamma", "1..64", "of merge: so many times the budget's tokens are remembered; 1: none is merged",
+    Key{"gamma", "1..64", "merge: max tokens remembered, as a multiple of the budget; 1: no merging",
         set_count<&Method::gamma, 1>, get_count<&Method::gamma>},
-    Key{"tau", "0..1", "of merge: a token joins one that it is as similar to; 1: none",
+    Key{"tau", "0..1", "merge: min similarity of a token to the one it is merged into; 1: no merging",
         [](Method& m, Text key, Text value) { m.tau = static_cast<float>(parse_real(value, key, 0, 1)); },
         [](const Method& m) { return fmt::format("{}", m.tau); }},
-    Key{"join", "WHAT", "of merge: class (EMS); next: shares of its value go to those that follow (CaM)",
+    Key{"join", "WHAT", "merge: class: into the most similar token (EMS); next: value shares to the next tokens (CaM)",
         set_choice<&Method::join, kJoin>, get_choice<&Method::join, kJoin>},
-    Key{"places", "WHOSE", "of merge: a merged token stands at its centre's place or at its own",
-        set_choice<&Method::places, kPlaces>, get_choice<&Method::places, kPlaces>},
-    Key{"positions", "WHICH", "original: a key keeps its place; cache: places are counted in the cache",
+    Key{"merge-position", "WHOSE", "merge: rotate a merged key at the position of its representative or at its own",
+        set_choice<&Method::places, kMergePositions>, get_choice<&Method::places, kMergePositions>},
+    Key{"positions", "WHICH", "original: position in the text; cache: rank among the kept tokens",
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
-    Key{"rerotate", "HOW", "of cache positions: auto, two-query, fused, cached-half, recompute or delta",
+    Key{"rerotate", "HOW", "cache positions: auto, two-query, fused, cached-half, recompute or delta",
         set_choice<&Method::rerotate, kRerotate>, get_choice<&Method::rerotate, kRerotate>},
-    Key{"scorer", "auto|FILE", "of policy learned: its weights; auto: beside the model, NAME.scorer of NAME.gguf",
+    Key{"scorer", "auto|FILE", "policy learned: file of weights; auto: NAME.scorer beside NAME.gguf",
         [](Method& m, Text, Text value) { m.scorer = value; }, [](const Method& m) { return m.scorer; }},
-    Key{"cache", "on|off", "off: a baseline that reads the last `budget` tokens anew for every token",
+    Key{"cache", "on|off", "off: baseline that recomputes the last `budget` tokens for every token",
         set_choice<&Method::cache, kSwitch>, get_choice<&Method::cache, kSwitch>},
 };
 
@@ -133,6 +135,10 @@ std::string changes_from(const Method& preset, const Method& m) {
 }  // namespace
 
 void set_option(Method& method, Text key, Text value) {
+  if (key == "places") {  // the name until session files of format 1; also in those
+    key = "merge-position";
+    if (value == "centre") value = "representative";
+  }
   const Key& found = key_named(key);
   found.set(method, found.name, value);
 }
@@ -181,9 +187,8 @@ std::string spell_protection(const Method& m) {
   const std::string recent = uneven ? fmt::format("the newest {} of each head's budget", get_option(m, "recent"))
                                     : fmt::format("the newest {}", m.recent());
   const std::string sinks = m.sinks() == 1 ? "1 sink" : fmt::format("{} sinks", m.sinks());
-  if (m.recent() == 0)
-    return m.sinks() == 0 ? "nothing is protected" : sinks + (m.sinks() == 1 ? " never leaves" : " never leave");
-  return fmt::format("{}{} never leave", m.sinks() == 0 ? "" : sinks + " and ", recent);
+  if (m.recent() == 0) return m.sinks() == 0 ? "none" : sinks;
+  return fmt::format("{}{}", m.sinks() == 0 ? "" : sinks + " and ", recent);
 }
 
 std::vector<MethodKey> method_keys() {

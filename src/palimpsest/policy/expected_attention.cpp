@@ -53,6 +53,6 @@ class ExpectedAttention final : public Policy {
 }  // namespace
 
 PALIMPSEST_POLICY(expected_attention, ExpectedAttention,
-                  "what queries like those so far would look at next, times ||v|| (arXiv 2510.00636)")
+                  "expected attention from the next 512 queries, times ||v|| (arXiv 2510.00636)")
 
 }  // namespace palimpsest

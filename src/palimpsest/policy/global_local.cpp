@@ -36,6 +36,7 @@ class GlobalLocal final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(global_local, GlobalLocal, "what all queries or the last 32 looked at (EMS, arXiv 2412.08521)")
+PALIMPSEST_POLICY(global_local, GlobalLocal,
+                  "attention from all queries and from the last 32, mean-pooled (EMS, arXiv 2412.08521)")
 
 }  // namespace palimpsest

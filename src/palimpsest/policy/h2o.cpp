@@ -15,6 +15,6 @@ class H2o final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(h2o, H2o, "heavy hitters: the attention received so far (H2O, arXiv 2306.14048)")
+PALIMPSEST_POLICY(h2o, H2o, "accumulated attention weight: heavy hitters (H2O, arXiv 2306.14048)")
 
 }  // namespace palimpsest

@@ -31,6 +31,6 @@ class KeyDiff final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(keydiff, KeyDiff, "keys unlike the head's mean key (KeyDiff, arXiv 2504.15364)")
+PALIMPSEST_POLICY(keydiff, KeyDiff, "low similarity to the head's mean key (KeyDiff, arXiv 2504.15364)")
 
 }  // namespace palimpsest

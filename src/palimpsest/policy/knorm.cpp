@@ -17,6 +17,6 @@ class Knorm final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(knorm, Knorm, "keys of low norm (inverse key norm, arXiv 2406.11430)")
+PALIMPSEST_POLICY(knorm, Knorm, "low key norm (inverse key norm, arXiv 2406.11430)")
 
 }  // namespace palimpsest

@@ -15,6 +15,6 @@ class KvZip final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(kvzip, KvZip, "what the model looks at while it repeats the prompt (KVzip, arXiv 2505.23416)")
+PALIMPSEST_POLICY(kvzip, KvZip, "max attention while the model repeats the prompt (KVzip, arXiv 2505.23416)")
 
 }  // namespace palimpsest

@@ -94,6 +94,6 @@ class LagKv final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(lagkv, LagKv, "tokens that stand out from the 128 that follow them (LagKV, arXiv 2504.04704)")
+PALIMPSEST_POLICY(lagkv, LagKv, "difference from the 128 tokens after it (LagKV, arXiv 2504.04704)")
 
 }  // namespace palimpsest

@@ -96,6 +96,6 @@ class Learned final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(learned, Learned, "what a scorer trained on this model's attention expects (seed 004 names one)")
+PALIMPSEST_POLICY(learned, Learned, "score of a small network trained on this model's attention")
 
 }  // namespace palimpsest

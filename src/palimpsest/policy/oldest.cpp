@@ -17,6 +17,6 @@ class Oldest final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(oldest, Oldest, "the oldest leave first, while the attention that each received is summed")
+PALIMPSEST_POLICY(oldest, Oldest, "evicts the oldest token; accumulates attention weights for merging (CaM)")
 
 }  // namespace palimpsest

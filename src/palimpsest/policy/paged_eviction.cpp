@@ -22,6 +22,6 @@ class PagedEviction final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(paged_eviction, PagedEviction, "large values under small keys: ||v|| / ||k|| (PagedEviction)")
+PALIMPSEST_POLICY(paged_eviction, PagedEviction, "ratio of value norm to key norm (PagedEviction)")
 
 }  // namespace palimpsest

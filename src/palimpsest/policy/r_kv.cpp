@@ -63,6 +63,6 @@ class RKv final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(r_kv, RKv, "attention of the last 8 queries, less what later keys repeat (R-KV, arXiv 2505.24133)")
+PALIMPSEST_POLICY(r_kv, RKv, "attention from the last 8 queries minus redundancy of keys (R-KV, arXiv 2505.24133)")
 
 }  // namespace palimpsest

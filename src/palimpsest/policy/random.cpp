@@ -25,6 +25,6 @@ class Random final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(random, Random, "any token, drawn anew each time: what a policy must beat")
+PALIMPSEST_POLICY(random, Random, "random, drawn again at each eviction: a baseline")
 
 }  // namespace palimpsest

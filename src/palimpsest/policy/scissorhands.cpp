@@ -24,6 +24,6 @@ class Scissorhands final : public Policy {
 }  // namespace
 
 PALIMPSEST_POLICY(scissorhands, Scissorhands,
-                  "how often it got an even share of attention lately (after Scissorhands, arXiv 2305.17118)")
+                  "how often its attention weight exceeded the mean recently (after Scissorhands, arXiv 2305.17118)")
 
 }  // namespace palimpsest

@@ -15,6 +15,6 @@ class SnapKv final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(snapkv, SnapKv, "what the last 32 queries looked at, with neighbours (SnapKV, arXiv 2404.14469)")
+PALIMPSEST_POLICY(snapkv, SnapKv, "attention from the last 32 queries, max-pooled (SnapKV, arXiv 2404.14469)")
 
 }  // namespace palimpsest

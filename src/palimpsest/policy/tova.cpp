@@ -15,6 +15,6 @@ class Tova final : public Policy {
 
 }  // namespace
 
-PALIMPSEST_POLICY(tova, Tova, "what the last query looked at, mean over the layer's heads (TOVA, arXiv 2401.06104)")
+PALIMPSEST_POLICY(tova, Tova, "attention from the last query, mean over the layer's heads (TOVA, arXiv 2401.06104)")
 
 }  // namespace palimpsest
