@@ -86,7 +86,7 @@ def measure(o, samples, jobs, text, rows):
     turn, begun = iter(jobs), time.monotonic()
 
     def work(_):
-        with asking.Server(o.program, ["-t", "1", "--chunk", str(o.chunk), "--page-size", str(PAGE_SIZE)]) as server:
+        with asking.Server(o.program, ["-t", "1", "--prefill-chunk", str(o.chunk), "--page-size", str(PAGE_SIZE)]) as server:
             while True:
                 with samples.lock:
                     job = next(turn, None)
@@ -108,7 +108,7 @@ def one(o, job, url, text, rows):
             whole, value = asking.recall(url, rows, method)
             out = dict(recall=whole / len(rows), value=value / len(rows))
         else:
-            run = run_json([o.program, "eval", "perplexity", "-f", text, "--tokens", o.tokens, "--chunk", 1, "--page-size", PAGE_SIZE,
+            run = run_json([o.program, "eval", "perplexity", "-f", text, "--tokens", o.tokens, "--prefill-chunk", 1, "--page-size", PAGE_SIZE,
                             "-t", 1, "--json", "--method", method], timeout=o.most_seconds)["runs"][0]
             out = dict(nll=run["nll"], error=run["nll_error"], bytes=run["cache_bytes"], evicted=run["evicted"])
     except urllib.error.HTTPError as error:  # an unsupported combination is listed on the page

@@ -271,8 +271,8 @@ void add_bench_serve(CLI::App& bench, Action& action) {
   add_json_flag(*command, flags->json);
   command->add_option("--plot", flags->plot, "a chart of it, an SVG file")->type_name("FILE")->group("Output");
   for (const char* local : {"--model", "--synthetic", "--device", "--portable", "--no-repack", "--ctx-size",
-                            "--threads", "--max-sequences", "--cache-memory", "--prefix-cache-memory", "--cache-type",
-                            "--cache-type-k", "--cache-type-v", "--page-size", "--chunk"})
+                            "--threads", "--max-num-seqs", "--cache-memory", "--prefix-cache-memory", "--cache-type",
+                            "--cache-type-k", "--cache-type-v", "--page-size", "--prefill-chunk"})
     url->excludes(command->get_option(local));  // the server has its own
   command->callback([flags, command, &action] {
     for (const char* name : {"--method", "--policy", "--mechanism", "--positions", "--budget", "--sinks"})

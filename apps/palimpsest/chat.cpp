@@ -203,7 +203,9 @@ void add_chat(CLI::App& app, Action& action) {
       ->type_name("NAME")
       ->default_str("the model's own")
       ->group(group);
-  command->add_option("-n,--tokens", flags->generate.max_tokens, "tokens of an answer at most; -1: until it ends")
+  command
+      ->add_option("-n,--n-predict,--tokens", flags->generate.max_tokens,
+                   "tokens of an answer at most; -1: until it ends")
       ->type_name("N")
       ->group(group)
       ->capture_default_str();

@@ -1,4 +1,4 @@
-// palimpsest eval kept: which tokens of a text each layer and head still has at its end.
+// palimpsest eval retention: which tokens of a text each layer and head still has at its end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -82,7 +82,7 @@ int run_kept(const Flags& flags) {
     warn_of_nothing_evicted(kept);
   }
   if (flags.json)
-    fmt::print("{}\n", nlohmann::json{{"task", "kept"},
+    fmt::print("{}\n", nlohmann::json{{"task", "retention"},
                                       {"model", model_name(*model)},
                                       {"file", texts.front().file},
                                       {"tokens", end},
@@ -97,7 +97,8 @@ int run_kept(const Flags& flags) {
 void add_eval_kept(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command =
-      eval.add_subcommand("kept", "A map of the tokens that each layer and head still has at a text's end");
+      eval.add_subcommand("retention", "A map of the tokens that each layer and head still has at a text's end");
+  command->alias("kept");
   add_text_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);
   add_method_list(*command, flags->list, {"streaming:budget=256"});

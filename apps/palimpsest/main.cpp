@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   } catch (const palimpsest::Error& error) {
     fmt::print(stderr, "palimpsest: error: {}\n", error.what());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "palimpsest: error: out of memory: choose a smaller model, --budget or --chunk\n");
+    fmt::print(stderr, "palimpsest: error: out of memory: choose a smaller model, --budget or --prefill-chunk\n");
   } catch (const std::exception& error) {
     fmt::print(stderr, "palimpsest: error: {}\n", error.what());
   }

@@ -107,13 +107,13 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
   const auto type_of = [&](const char* name, std::optional<std::string>& value, const char* what) {
     command.add_option(name, value, what)->type_name("TYPE")->default_str("--cache-type")->group(group);
   };
-  type_of("--cache-type-k", flags.cache_type_k, "how keys are stored, if not as values");
-  type_of("--cache-type-v", flags.cache_type_v, "how values are stored, if not as keys");
+  type_of("--cache-type-k", flags.cache_type_k, "how keys are stored, whatever --cache-type says");
+  type_of("--cache-type-v", flags.cache_type_v, "how values are stored, whatever --cache-type says");
   command.add_option("--page-size", flags.page_size, "slots in a page of the cache: a multiple of 16")
       ->type_name("SLOTS")
       ->default_str("64")
       ->group(group);
-  command.add_option("--chunk", flags.chunk, "tokens of a prompt that go through the model at once")
+  command.add_option("--prefill-chunk,--chunk", flags.chunk, "tokens of a prompt that go through the model at once")
       ->type_name("TOKENS")
       ->default_str("512")
       ->group(group);
@@ -148,7 +148,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   SessionOptions out;
   out.method = method_of(flags, default_method);
   out.cache_type = cache_types_of(flags);
-  whole(flags.chunk, 1, kMostChunk, "--chunk");
+  whole(flags.chunk, 1, kMostChunk, "--prefill-chunk");
   whole(flags.page_size, 16, kMostPage, "--page-size");
   if (flags.page_size % 16 != 0) fail("--page-size {}: give a multiple of 16", flags.page_size);
   out.chunk = static_cast<int>(flags.chunk);

@@ -176,7 +176,8 @@ void add_run(CLI::App& app, Action& action) {
       ->type_name("FILE")
       ->excludes(prompt)
       ->group(group);
-  command->add_option("-n,--tokens", flags->generate.max_tokens, "tokens to write at most; -1: until stopped")
+  command
+      ->add_option("-n,--n-predict,--tokens", flags->generate.max_tokens, "tokens to write at most; -1: until stopped")
       ->type_name("N")
       ->group(group)
       ->capture_default_str();

@@ -9,7 +9,7 @@ namespace palimpsest::cli {
 
 void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags) {
   const char* group = "Scheduler";
-  command.add_option("--max-sequences", flags.max_sequences, "answers that are written at a time")
+  command.add_option("--max-num-seqs,--max-sequences", flags.max_sequences, "sequences that are generated at a time")
       ->type_name("N")
       ->group(group)
       ->capture_default_str();

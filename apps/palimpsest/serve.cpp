@@ -24,7 +24,7 @@ constexpr const char* kFooter =
 /health, /metrics; DELETE /v1/sessions/NAME.
 A request may choose its own cache: "cache": {"method": "h2o", "budget": 512}. docs/server.md has all of it.
 One line on standard output says where it listens; standard error has a line of JSON for each request.
-Ctrl-C: no new requests, those that run may end within --grace; a second Ctrl-C ends at once.
+Ctrl-C: no new requests, those that run may end within --shutdown-timeout; a second Ctrl-C ends at once.
 
 Examples:
   palimpsest serve -m model.gguf
@@ -53,11 +53,11 @@ int serve(ServeFlags flags) {
   std::atomic<bool>& interrupt = interrupted();
   if (flags.server.port < 0 || flags.server.port > 65535)
     fail("--port {}: give a number from 0 (any that is free) to 65535", flags.server.port);
-  if (flags.chat_tokens < 1) fail("--chat-tokens {}: give at least 1", flags.chat_tokens);
+  if (flags.chat_tokens < 1) fail("--default-max-tokens {}: give at least 1", flags.chat_tokens);
   if (const char* key = std::getenv("PALIMPSEST_API_KEY"); flags.server.api_key.empty() && key != nullptr)
     flags.server.api_key = key;
   flags.server.timeout = milliseconds(flags.timeout, "--timeout");
-  flags.server.grace = milliseconds(flags.grace, "--grace");
+  flags.server.grace = milliseconds(flags.grace, "--shutdown-timeout");
   flags.server.max_body = mib_to_bytes(flags.body_mib, "--max-body");
 
   const TextModel loaded = load_text_model(flags.model);
@@ -110,13 +110,14 @@ void add_serve(CLI::App& app, Action& action) {
   option(group, "--alias", flags->alias, "NAME", "what clients call the model")->default_str("the file's name");
   option(group, "--chat-template", flags->chat_template, "NAME", "how turns are written: chatml, llama3, gemma, ...")
       ->default_str("the model's own");
-  option(group, "--chat-tokens", flags->chat_tokens, "N", "tokens of a chat answer that names no limit");
+  option(group, "--default-max-tokens,--chat-tokens", flags->chat_tokens, "N",
+         "max_tokens of a chat request that names none");
   option(group, "--max-body", flags->body_mib, "MIB", "size of a request");
   option(group, "--timeout", flags->timeout, "SECONDS", "for an answer, the time in the queue included; 0: none");
   option(group, "--session-path", flags->session_path, "DIR", "a folder for the caches that clients ask to keep")
       ->default_str("none are kept");
   option(group, "--session-space", flags->session_mib, "MIB", "for all of them together");
-  option(group, "--grace", flags->grace, "SECONDS", "for running answers at the end");
+  option(group, "--shutdown-timeout,--grace", flags->grace, "SECONDS", "that running answers may take after Ctrl-C");
   add_scheduler_flags(*command, flags->scheduler);
   option("Scheduler", "--max-queue", flags->max_queue, "N", "answers that wait; more are refused with 429");
   add_text_model_flags(*command, flags->model);

@@ -154,7 +154,7 @@ OWN = {
 
 
 def own_table(o, title, text, *flags):
-    words = [o.engine.program, "eval", "perplexity", "-f", text, "--tokens", o.effort.pick(1000, 6000), "--chunk", 1, "-t", 1, "--json", *flags]
+    words = [o.engine.program, "eval", "perplexity", "-f", text, "--tokens", o.effort.pick(1000, 6000), "--prefill-chunk", 1, "-t", 1, "--json", *flags]
     for method in OWN.values():
         words += ["--method", method]
     runs = run_json(words)["runs"]

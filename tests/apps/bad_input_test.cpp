@@ -123,9 +123,9 @@ TEST_F(BadInputTest, Prompts) {
 
 TEST_F(BadInputTest, Numbers) {
   expect_refused(on({"run", "-n", "-2"}), "-n");
-  expect_refused(on({"run", "-n", "9999999999999999999999"}), "--tokens");
-  expect_refused(on({"run", "--chunk", "0"}), "--chunk");
-  expect_refused(on({"run", "--chunk", "1000000000"}), "--chunk");
+  expect_refused(on({"run", "-n", "9999999999999999999999"}), "--n-predict");
+  expect_refused(on({"run", "--prefill-chunk", "0"}), "--prefill-chunk");
+  expect_refused(on({"run", "--chunk", "1000000000"}), "--prefill-chunk");
   expect_refused(on({"run", "--page-size", "17"}), "--page-size");
   expect_refused({"run", "-m", model_, "-t", "0"}, "--threads");
   expect_refused({"run", "-m", model_, "-t", "1000000"}, "--threads");
@@ -138,6 +138,30 @@ TEST_F(BadInputTest, Numbers) {
   expect_refused(on({"run", "--stop", ""}), "stop string");
   expect_refused(on({"run", "--grammar", "root ::= \"a\"", "--ignore-eos"}), "--ignore-eos");
   expect_refused(on({"run", "--device", "abacus"}), "abacus");
+}
+
+// Flags have the names that the field has for them; earlier names are aliases, and errors say the new one.
+TEST(Flags, EarlierNamesAreAliases) {
+  struct Alias {
+    Words command;
+    const char *name, *earlier;
+  };
+  for (const auto& [words, name, earlier] : {Alias{{"run"}, "--n-predict", "--tokens"},
+                                             {{"chat"}, "--n-predict", "--tokens"},
+                                             {{"run"}, "--prefill-chunk", "--chunk"},
+                                             {{"serve"}, "--prefill-chunk", "--chunk"},
+                                             {{"bench", "decode"}, "--prefill-chunk", "--chunk"},
+                                             {{"serve"}, "--max-num-seqs", "--max-sequences"},
+                                             {{"bench", "serve"}, "--max-num-seqs", "--max-sequences"},
+                                             {{"serve"}, "--default-max-tokens", "--chat-tokens"},
+                                             {{"serve"}, "--shutdown-timeout", "--grace"}})
+    for (const char* spelled : {name, earlier}) {
+      Words all = words;
+      all.insert(all.end(), {spelled, "many"});
+      expect_refused(all, name);
+    }
+  expect_refused({"eval", "kept", "--bins", "many"}, "palimpsest eval retention --help");
+  expect_refused({"eval", "retention", "--bins", "many"}, "palimpsest eval retention --help");
 }
 
 TEST_F(BadInputTest, CommandLines) {

@@ -68,7 +68,7 @@ TEST(Bench, RefusesNonsense) {
 
 TEST(Bench, ServeAnswersAllAndDrawsThem) {
   const std::string plot = own_file("serve.svg");
-  Words load = {"bench", "serve", "--synthetic", "tiny", "-t", "1", "--page-size", "16", "--chunk", "16"};
+  Words load = {"bench", "serve", "--synthetic", "tiny", "-t", "1", "--page-size", "16", "--prefill-chunk", "16"};
   load.insert(load.end(), {"--num-prompts", "5", "--random-input-len", "40", "--random-output-len", "12"});
   load.insert(load.end(), {"--method", "full"});
   const auto with = [&](const Words& more) {
@@ -129,14 +129,14 @@ TEST(Bench, ServeRefusesNonsense) {
   refused({"--random-input-len", "0"}, "--random-input-len");
   refused({"--random-output-len", "0"}, "--random-output-len");
   refused({"--cache-memory", "-1"}, "--cache-memory");
-  refused({"--max-sequences", "0"}, "sequences");
+  refused({"--max-num-seqs", "0"}, "sequences");
   refused({"--method", "nothing"}, "nothing");
   refused({"--plot", "/nowhere/at/all.svg"}, "/nowhere/at/all.svg");
   refused({"--api-key", "x"}, "--base-url");
   refused({"--cache-memory", "0.001"}, "MiB of cache");
   expect_refused({"bench", "serve", "--base-url", "127.0.0.1:80"}, "http://");
   expect_refused({"bench", "serve", "--base-url", "http://127.0.0.1:1"}, "does not answer");
-  expect_refused({"bench", "serve", "--base-url", "http://127.0.0.1:1", "--chunk", "64"}, "--chunk");
+  expect_refused({"bench", "serve", "--base-url", "http://127.0.0.1:1", "--chunk", "64"}, "--prefill-chunk");
 }
 
 }  // namespace

@@ -176,13 +176,14 @@ TEST_F(EvalTest, Ruler) {
   expect_refused(on({"eval", "ruler", "--length", "30"}), "does not fit");
 }
 
-TEST_F(EvalTest, Kept) {
+TEST_F(EvalTest, Retention) {
   const fs::path text = own_file("kept.txt");
   std::ofstream(text) << std::string(500, 'x');
-  const Finished done = command(on({"eval", "kept", "-f", text.string(), "--bins", "10", "--tokens", "200", "--method",
-                                    "full", "--method", "streaming:budget=50,sinks=4", "--json"}));
+  const Finished done = command(on({"eval", "retention", "-f", text.string(), "--bins", "10", "--tokens", "200",
+                                    "--method", "full", "--method", "streaming:budget=50,sinks=4", "--json"}));
   ASSERT_EQ(done.code, 0) << done.err;
   const json out = json::parse(done.out);
+  EXPECT_EQ(out["task"], "retention");
   EXPECT_EQ(out["from"][1], 20);
   for (const json& head : out["runs"][0]["heads"])
     for (const json& share : head["share"]) EXPECT_EQ(share, 1);

@@ -50,7 +50,7 @@ TEST_F(RunTest, AnswersFromThePromptWhateverTheMechanismPositionsAndType) {
                              Words{"--cache-type-v", "q8_0"}, Words{"-ctk", "q8_0", "-ctv", "bf16"},
                              Words{"--portable", "--cache-type-k", "f32"}, Words{"--page-size", "16"},
                              Words{"--method", "streaming:rerotate=fused,every=8"}, Words{"--portable"},
-                             Words{"--chunk", "7"}, Words{"-t", "2"}, Words{"--method", "h2o:budget=64"}})
+                             Words{"--prefill-chunk", "7"}, Words{"-t", "2"}, Words{"--method", "h2o:budget=64"}})
     EXPECT_EQ(answer(words), " Mira hid the red key in the mill.\n") << words.back();
   EXPECT_EQ(answer({"--budget", "32"}).find("mill"), std::string::npos);
 }
@@ -145,7 +145,9 @@ TEST_F(RunTest, APromptLongerThanTheCacheReadsTheSameInAnyChunks) {
   for (int i = 0; i < 60; ++i) prompt += "Once there was a dog. It was number " + std::to_string(i) + ". ";
   const std::string file = write_file("long.txt", prompt);
   const auto with = [&](const std::string& chunk) {
-    return run({"-f", file, "--temp", "0", "-n", "60", "--budget", "48", "--cache-type", "f32", "--chunk", chunk}).out;
+    return run({"-f", file, "--temp", "0", "-n", "60", "--budget", "48", "--cache-type", "f32", "--prefill-chunk",
+                chunk})
+        .out;
   };
   const std::string text = with("512");
   EXPECT_GT(text.size(), 60u);

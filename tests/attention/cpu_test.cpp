@@ -257,11 +257,12 @@ TEST(AttentionCpu, RandomSteps) {
     RandomCacheOptions o;
     o.seed = n + 1;
     o.type = one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0);
+    o.value_type = one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0);
     const bool scaled = o.type == CacheType::kQ8_0;
     o.kv_heads = one_of(1, 2, 3);
     o.group = one_of(1, 2, 3, 4, 5, 8);
     o.head_dim = scaled ? one_of(32, 64, 96, 128) : one_of(8, 20, 64, 80);
-    o.value_dim = scaled ? one_of(32, 64, 96) : one_of(o.head_dim, o.head_dim, 24, 100);
+    o.value_dim = o.value_type == CacheType::kQ8_0 ? one_of(32, 64, 96) : one_of(o.head_dim, o.head_dim, 24, 100);
     o.page_size = one_of(16, 16, 48, 64, 128);
     o.sequences = one_of(1, 1, 2, 3);
     o.old_tokens = one_of(0, 1, 30, 100, 600);

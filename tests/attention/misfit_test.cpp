@@ -43,6 +43,10 @@ TEST(Misfits, AreOfTheirSequenceLayerAndHead) {
           if (type == CacheType::kF32 && factor > 1) continue;  // there is no such f32
           RandomCacheOptions o;
           o.type = type;
+          if (new_tokens == 3) {  // keys and values of different types: the one that does not fit has `type`
+            o.type = value ? CacheType::kF32 : type;
+            o.value_type = value ? type : CacheType::kF32;
+          }
           o.sequences = 2;
           o.kv_heads = 3;
           o.group = 2;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "palimpsest/core/cache_type.h"
 #include "palimpsest/engine/snapshot.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/fuzz/memory_file.h"
@@ -65,9 +66,10 @@ class Recorder {
   std::size_t first_page_ = 0;
 };
 
-ValidSnapshot snapshot_of(const std::string& shape, const std::string& method, CacheType type) {
-  ValidSnapshot out{.name = shape + " " + method + " " + std::to_string(static_cast<int>(type)),
-                    .decoder = decoder_of(shape, type == CacheType::kQ8_0 ? 32 : 8),
+ValidSnapshot snapshot_of(const std::string& shape, const std::string& method, CacheTypes type) {
+  const bool bytes = type.key == CacheType::kQ8_0 || type.value == CacheType::kQ8_0;
+  ValidSnapshot out{.name = shape + " " + method + " " + name_of(type),
+                    .decoder = decoder_of(shape, bytes ? 32 : 8),
                     .options = {},
                     .bytes = {},
                     .layout = {}};
@@ -133,6 +135,7 @@ std::vector<ValidSnapshot> valid_snapshots() {
                                                       {"cam:budget=24", kF32},
                                                       {"learned:budget=40", kF16}})
     all.push_back(snapshot_of("tiny", method, type));
+  all.push_back(snapshot_of("tiny", "h2o:budget=24", {kQ8_0, kF16}));
   all.push_back(snapshot_of("tiny-bloom", "h2o:budget=24,positions=cache", kF16));  // distances by rank
   all.push_back(snapshot_of("tiny-gpt2", "h2o:budget=24", kF32));                   // learned positions
   return all;

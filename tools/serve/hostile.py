@@ -22,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from load import http, post, read_head, read_pieces  # noqa: E402
 from server import REPO, Server  # noqa: E402
 
-FLAGS = ["--port", 0, "--chat-template", "chatml", "--max-sequences", 16, "--max-queue", 64]
+FLAGS = ["--port", 0, "--chat-template", "chatml", "--max-num-seqs", 16, "--max-queue", 64]
 MAX_DELAY_MS = 100
 
 

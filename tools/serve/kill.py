@@ -21,7 +21,7 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from server import REPO, Server  # noqa: E402
 
-FLAGS = ["--port", 0, "--max-sequences", 8, "--cache-memory", 64]
+FLAGS = ["--port", 0, "--max-num-seqs", 8, "--cache-memory", 64]
 SESSIONS = {"tale": "full", "stream": "streaming:budget=256", "heavy": "h2o:budget=512", "paged": "paged-eviction:budget=512"}
 
 

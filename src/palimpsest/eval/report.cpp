@@ -273,7 +273,7 @@ Report make_report(std::span<const json> lines) {
       if (!result.contains("runs") || !result.contains("task")) continue;
       for (const json& run : result.at("runs")) {
         const std::string task = result.value("task", "");
-        if (task == "kept") {
+        if (task == "retention" || task == "kept") {  // as earlier versions called it
           kept.push_back(kept_map(result, run, i));
           continue;
         }

@@ -222,7 +222,7 @@ void GraphMemory::forget() {
 
 void place_graph(DecoderGraph& graph, ggml_backend_t backend, GraphMemory& memory) {
   if (!graph.schedule && !memory.place(graph))
-    fail("no memory on device {} for a step of {} tokens; use a smaller --chunk", ggml_backend_name(backend),
+    fail("no memory on device {} for a step of {} tokens; use a smaller --prefill-chunk", ggml_backend_name(backend),
          graph.tokens);
 }
 
@@ -243,7 +243,7 @@ void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, g
   ggml_backend_t both[] = {backend, graph.host.get()};
   graph.schedule.reset(ggml_backend_sched_new(both, nullptr, 2, 2 * nodes, false, false));
   if (!graph.schedule || !ggml_backend_sched_alloc_graph(graph.schedule.get(), graph.graph))
-    fail("no memory on device {} for a step of {} tokens; use a smaller --chunk", ggml_backend_name(backend),
+    fail("no memory on device {} for a step of {} tokens; use a smaller --prefill-chunk", ggml_backend_name(backend),
          graph.tokens);
 }
 
