@@ -192,6 +192,85 @@ TEST_F(SlotTables, WhenStaysSmallHoweverLongTheStream) {
   EXPECT_EQ(table.view().when[0], SlotTable::kOldest);
 }
 
+// ... and yet each keeps its position, wherever its slot goes and whatever else leaves.
+TEST_F(SlotTables, TokensFarBehindKeepTheirPositions) {
+  constexpr Position kFar = Position{3} << 30;
+  for (const Mechanism mechanism : {Mechanism::kInPlace, Mechanism::kShift, Mechanism::kBlock, Mechanism::kAppend}) {
+    for (const bool edited : {false, true}) {
+      table = SlotTable(16, mechanism, true, 1);
+      table.insert(40);
+      std::vector<Position> expected(40);
+      std::iota(expected.begin(), expected.end(), 0);
+      const auto look = [&](const char* when) {
+        std::vector<Position> found;
+        for (const Position p : table.position())
+          if (p != kNoPosition) found.push_back(p);
+        std::ranges::sort(found);
+        ASSERT_EQ(found, expected) << when << " of mechanism " << static_cast<int>(mechanism);
+        ASSERT_EQ(table.fault(), nullptr) << when;
+        for (int slot = 0; slot < table.slots(); ++slot)
+          ASSERT_EQ(table.position(slot), table.position()[static_cast<std::size_t>(slot)]);
+      };
+      const auto insert = [&](int count) {
+        for (int i = 0; i < count; ++i) expected.push_back(table.next() + i);
+        table.insert(count);
+      };
+      const auto drop_at = [&](std::initializer_list<Position> positions) {
+        std::vector<int> victims;
+        for (const Position p : positions) {
+          victims.push_back(static_cast<int>(std::ranges::find(table.position(), p) - table.position().begin()));
+          std::erase(expected, p);
+        }
+        table.drop(victims, moves);
+      };
+      look("new");
+      table.resume_at(kFar);
+      insert(20);
+      look("far");
+      EXPECT_EQ(table.view().when[0], SlotTable::kOldest);
+      drop_at({1, 17, 18, 39, kFar + 3});
+      look("dropped");
+      insert(6);
+      drop_at({0, kFar});
+      look("dropped again");
+      table.gather_up(0, moves);
+      look("gathered");
+      if (edited) {  // the end of the old ones moves to the new ones, and back
+        table.apply({.shift_range = {20, 40}, .shift_by = kFar - 100}, moves);
+        for (Position& p : expected) p += p >= 20 && p < 40 ? kFar - 100 : 0;
+        std::ranges::sort(expected);
+        look("shifted");
+        table.apply({.shift_range = {kFar - 80, kFar - 60}, .shift_by = 100 - kFar}, moves);
+        for (Position& p : expected) p -= p >= kFar - 80 && p < kFar - 60 ? kFar - 100 : 0;
+        std::ranges::sort(expected);
+        look("shifted back");
+        table.apply({.end = 60}, moves);  // the text ends before the base
+        std::erase_if(expected, [](Position p) { return p >= 60; });
+      }
+      std::vector<std::byte> bytes;
+      ByteWriter out([&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
+      if (!edited) {
+        table.save(out);
+        table = SlotTable(16, mechanism, true, 1);
+        ByteReader in(bytes, "table");
+        table.load(in);
+        look("read");
+        table.resume_at(2 * kFar);
+        insert(1);
+        look("farther");
+      }
+      table.clear();
+      EXPECT_EQ(table.bytes(), 0u);
+    }
+  }
+}
+
+TEST_F(SlotTables, ASlotTakesTwelveBytes) {
+  EXPECT_EQ(SlotTable::slot_bytes(true, 0), 12u);
+  EXPECT_EQ(SlotTable::slot_bytes(false, 0), 8u);
+  EXPECT_EQ(SlotTable::slot_bytes(true, 3), 24u);
+}
+
 TEST_F(SlotTables, TheQueueKeepsItsOrder) {
   SlotQueue queue;
   std::vector<int> model;

@@ -242,7 +242,7 @@ TEST(Footprint, TermsByHand) {
   options.page_size = 32;
   Footprint f = footprint(options, {.tokens = 100});
   EXPECT_EQ(f.rows, 3u * 2 * 128 * (8 + 16) * 2);
-  EXPECT_EQ(f.columns, 128u * (8 + 4 + 4));
+  EXPECT_EQ(f.columns, 128u * (4 + 4));
   EXPECT_EQ(f.counts, 4u * 4);
   EXPECT_EQ(f.queues, 64u * 4);
   EXPECT_EQ(f.blocks, 3u * 2 * 4 * sizeof(PageId));
@@ -261,12 +261,12 @@ TEST(Footprint, TermsByHand) {
   options.track_rank = true;
   options.mechanism = Mechanism::kShift;
   f = footprint(options, {.tokens = 100});
-  EXPECT_EQ(f.columns, 6u * 128 * (8 + 4 + 4 + 4));
+  EXPECT_EQ(f.columns, 6u * 128 * (4 + 4 + 4));
   EXPECT_EQ(f.counts, 6u * 4 * 4);
   EXPECT_EQ(f.queues, 0u);
   EXPECT_EQ(footprint(options, {.tokens = 0}).in_use() + footprint(options, {.tokens = 0}).bookkeeping(), 0u);
   options.columns = 8;
-  EXPECT_EQ(footprint(options, {.tokens = 100}).columns, 6u * 128 * (8 + 4 + 4 + 4 + 8 * 4));
+  EXPECT_EQ(footprint(options, {.tokens = 100}).columns, 6u * 128 * (4 + 4 + 4 + 8 * 4));
 }
 
 }  // namespace

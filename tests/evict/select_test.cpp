@@ -12,6 +12,30 @@
 namespace palimpsest::testing {
 namespace {
 
+// Positions as a slot table has them: those below `old` are of a text that began 2^31 tokens ago (and those behind them
+// are as far on), so that they saturate.
+struct Relative {
+  static constexpr Position kFar = Position{1} << 31;
+
+  Relative(const std::vector<Position>& positions, Position base = 0, Position old = 0) : base(base), old(old) {
+    for (const Position p : positions) {
+      if (p == kNoPosition) {
+        when.push_back(kDead);
+        continue;
+      }
+      when.push_back(static_cast<std::int32_t>(std::max<Position>(of(p) - base, PositionView::kSaturated)));
+      if (when.back() == PositionView::kSaturated) saturated.push_back({static_cast<int>(when.size()) - 1, of(p)});
+    }
+  }
+  Position of(Position p) const { return p < old || base == 0 ? p : p + kFar; }
+  Guard of(Guard guard) const { return {.first = of(guard.first), .last = of(guard.last)}; }
+  PositionView view() const { return {when, base, saturated}; }
+
+  Position base, old;
+  std::vector<std::int32_t> when;
+  std::vector<SaturatedToken> saturated;
+};
+
 // Sort all, take the first: what select_lowest must be the same as.
 std::vector<int> naive(const std::vector<float>& score, const std::vector<Position>& position, Guard guard, int count) {
   std::vector<int> all(score.size());
@@ -40,45 +64,45 @@ TEST(SelectLowest, SameAsASort) {
     std::vector<float> score(position.size());
     const int values = 1 + below(40);  // few values: many ties
     for (auto& s : score) s = static_cast<float>(below(values)) - 5.0F;
-    std::vector<std::int32_t> whens;
-    for (const Position p : position) whens.push_back(p == kNoPosition ? kDead : static_cast<std::int32_t>(p));
     const Guard guard{.first = below(6), .last = slots - below(10)};
+    const Relative texts[] = {
+        {position}, {position, Relative::kFar + below(9)}, {position, Relative::kFar, 1 + below(slots)}};
     const auto admitted = static_cast<int>(std::ranges::count_if(position, [&](auto p) { return guard.admits(p); }));
     for (int count : {0, 1, 2, admitted / 2, admitted - 1, admitted}) {
       if (count < 0 || count > admitted) continue;
       const auto expected = naive(score, position, guard, count);
-      for (const bool fits : {false, true}) {
-        select_lowest({score, position, fits ? whens.data() : nullptr}, guard, count, chosen);
-        ASSERT_EQ(chosen, expected) << "round " << round << ", count " << count;
+      for (const Relative& text : texts) {
+        select_lowest({score, text.view()}, text.of(guard), count, chosen);
+        ASSERT_EQ(chosen, expected) << "round " << round << ", count " << count << ", base " << text.base;
       }
     }
   }
 }
 
 TEST(SelectLowest, OfEqualScoresTheOldestLeaves) {
-  const std::vector<Position> position = {9, 2, 7, 1, 5};
+  const Relative text({9, 2, 7, 1, 5});
+  const PositionView position = text.view();
   const std::vector<float> score(5, 1.0F);
-  const std::vector<std::int32_t> when = {9, 2, 7, 1, 5};
   std::vector<int> chosen;
   select_lowest({score, position}, {.first = 2, .last = 9}, 1, chosen);
   EXPECT_EQ(chosen, std::vector<int>{1});
-  EXPECT_EQ(select_lowest({score, position, when.data()}, {.first = 2, .last = 9}), 1);
+  EXPECT_EQ(select_lowest({score, position}, {.first = 2, .last = 9}), 1);
   select_lowest({score, position}, {.first = 2, .last = 9}, 2, chosen);
   EXPECT_EQ(chosen, (std::vector<int>{1, 4}));
 }
 
 TEST(SelectLowest, InfiniteScoresAreScores) {
-  const std::vector<Position> position = {0, 1, 2};
+  const Relative text({0, 1, 2});
+  const PositionView position = text.view();
   const float inf = std::numeric_limits<float>::infinity();
   std::vector<int> chosen;
   const std::vector<float> high = {inf, inf, inf}, mixed = {0, 1, -inf};
-  const std::vector<std::int32_t> when = {0, 1, 2};
   select_lowest({high, position}, {.first = 1, .last = 3}, 1, chosen);
   EXPECT_EQ(chosen, std::vector<int>{1});
-  EXPECT_EQ(select_lowest({high, position, when.data()}, {.first = 1, .last = 3}), 1);
+  EXPECT_EQ(select_lowest({high, position}, {.first = 1, .last = 3}), 1);
   select_lowest({mixed, position}, {.first = 0, .last = 3}, 1, chosen);
   EXPECT_EQ(chosen, std::vector<int>{2});
-  EXPECT_EQ(select_lowest({mixed, position, when.data()}, {.first = 0, .last = 3}), 2);
+  EXPECT_EQ(select_lowest({mixed, position}, {.first = 0, .last = 3}), 2);
 }
 
 // The k-th to be evicted, by a loop over all slots: NaN before all numbers, then the lower score, then the older token.
@@ -136,16 +160,16 @@ TEST(SelectLowest, IsATotalOrder) {
       for (auto& s : score)
         s = below(100) < odd ? special[static_cast<std::size_t>(below(static_cast<int>(special.size())))]
                              : static_cast<float>(below(9)) - 4;
-      std::vector<std::int32_t> whens;
-      for (const Position p : position) whens.push_back(p == kNoPosition ? kDead : static_cast<std::int32_t>(p));
       const Guard guard{.first = below(6), .last = slots - below(5)};
+      const Relative texts[] = {
+          {position}, {position, Relative::kFar + below(9)}, {position, Relative::kFar, 1 + below(slots)}};
       const auto admitted = static_cast<int>(std::ranges::count_if(position, [&](auto p) { return guard.admits(p); }));
       for (int count : {1, 2, admitted / 2, admitted}) {
         if (count < 1 || count > admitted || (count > 2 && slots > 100)) continue;
         const auto expected = by_plain_loop(score, position, guard, count);
-        for (const bool fits : {false, true}) {
-          select_lowest({score, position, fits ? whens.data() : nullptr}, guard, count, chosen);
-          ASSERT_EQ(chosen, expected) << "round " << round << ", count " << count << ", vectors " << fits;
+        for (const Relative& text : texts) {
+          select_lowest({score, text.view()}, text.of(guard), count, chosen);
+          ASSERT_EQ(chosen, expected) << "round " << round << ", count " << count << ", base " << text.base;
         }
       }
     }
@@ -158,14 +182,15 @@ TEST(SelectLowest, NanNeitherHidesALowerScoreNorStays) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   on_every_target([&] {
     for (int at = 0; at < 64; ++at) {
-      std::vector<Position> position(64);
-      std::iota(position.begin(), position.end(), 0);
-      const std::vector<std::int32_t> when(position.begin(), position.end());
+      std::vector<Position> positions(64);
+      std::iota(positions.begin(), positions.end(), 0);
+      const Relative text(positions);
+      const PositionView position = text.view();
       std::vector<float> score(64, 1), all(64, kNan);
       score[static_cast<std::size_t>(at)] = kNan;
       score[static_cast<std::size_t>(63 - at)] = -1;
-      ASSERT_EQ(select_lowest({score, position, when.data()}, {.first = 0, .last = 64}), at);
-      ASSERT_EQ(select_lowest({all, position, when.data()}, {.first = at, .last = 64}), at);
+      ASSERT_EQ(select_lowest({score, position}, {.first = 0, .last = 64}), at);
+      ASSERT_EQ(select_lowest({all, position}, {.first = at, .last = 64}), at);
     }
   });
 }

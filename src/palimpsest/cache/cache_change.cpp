@@ -146,7 +146,7 @@ void Cache::add_edit(const CacheChange& change) {
     for (const int slot : victims) gone[at(slot)] = true;
     for (const int slot : rejected) gone[at(slot)] = true;
     for (int slot = 0; slot < table.slots(); ++slot) {
-      const Position position = table.position()[at(slot)];
+      const Position position = table.position(slot);
       if (position == kNoPosition || gone[at(slot)]) continue;
       const bool moves = shifts && shifted.contains(position);
       if ((!moves && passed.contains(position)) || inserted.contains(moves ? position + by : position))

@@ -86,7 +86,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   f.queues = f.queue_places * sizeof(int);
   f.blocks = f.head_pages * sizeof(PageId);
   f.widest_layer = capacity_for(widest) * static_cast<std::size_t>(options.geometry.max_kv_heads());
-  f.working += kObjects + capacity_for(most_slots) * sizeof(Position);  // a column's copy while it grows
+  f.working += kObjects + capacity_for(most_slots) * sizeof(std::int32_t);  // a column's copy while it grows
   f.of_heads = f.heads * static_cast<std::size_t>(options.head_floats) * sizeof(float);
   return f;
 }

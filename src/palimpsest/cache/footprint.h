@@ -3,7 +3,7 @@
 //
 // clang-format off
 //   rows      pages of all heads x slots of a page x row     row: one token's key and value in one head
-//   columns   pages of all tables x slots of a page x slot   slot: position, when, score, statistics, and rank if kept
+//   columns   pages of all tables x slots of a page x slot   slot: relative position, score, statistics, rank if kept
 //   counts    pages of all tables x 4                        live tokens of each page
 //   queues    places of all tables x 4                       free slots, not of shift and gather
 //   blocks    pages of all heads x 4                         ids of the pages

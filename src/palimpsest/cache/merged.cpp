@@ -139,7 +139,7 @@ void MergedTokens::lay(const SlotTable& table) {
     placed.place = static_cast<int>(lane_.size() - 1) * kTile + lane;
     assert(placed.slot == slot);
     if (own_places_) {
-      const auto distance = static_cast<std::int32_t>(placed.position - table.position()[at(slot)]);
+      const auto distance = static_cast<std::int32_t>(placed.position - table.position(slot));
       distance_[distance_.size() - at(kTile) + at(lane)] = distance;
       farthest_ = std::max(farthest_, std::abs(distance));
     }
@@ -237,10 +237,10 @@ void MergedTokens::load(ByteReader& in, const SlotTable& table) {
   own_places_ = in.get<std::uint8_t>() != 0;
   in.require(statistics_.size() == tokens_.size() * width_, "statistics of merged tokens that do not add up");
   for (const MergedToken& token : tokens_) {
-    in.require(token.slot >= 0 && token.slot < table.slots() && table.position()[at(token.slot)] != kNoPosition,
+    in.require(token.slot >= 0 && token.slot < table.slots() && table.position(token.slot) != kNoPosition,
                "a merged token without a slot");
     in.require(token.position >= 0 && token.position < table.next(), "a merged token after the last");
-    in.require(!own_places_ || std::abs(token.position - table.position()[at(token.slot)]) <= kFarthest,
+    in.require(!own_places_ || std::abs(token.position - table.position(token.slot)) <= kFarthest,
                "a merged token too far from its slot's");
     in.require(token.factor > 0 && token.factor < 1e30F, "a merged token without a norm");
     in.require(std::isfinite(token.score), "a merged token's score that is not a number");

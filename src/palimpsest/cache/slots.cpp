@@ -26,9 +26,24 @@ std::int32_t SlotTable::when(Position position) const {
   return static_cast<std::int32_t>(std::max<Position>(position - base_, kOldest));
 }
 
-void SlotTable::write(int slot, Position position, int rank) {
-  position_[at(slot)] = position;
+SaturatedToken* SlotTable::saturated_at(int slot) {
+  return &*std::ranges::lower_bound(saturated_, slot, {}, &SaturatedToken::slot);
+}
+
+// Of a slot without a token.
+void SlotTable::place(int slot, Position position) {
   when_[at(slot)] = when(position);
+  if (when_[at(slot)] == kOldest)
+    saturated_.insert(std::ranges::lower_bound(saturated_, slot, {}, &SaturatedToken::slot), {slot, position});
+}
+
+void SlotTable::vacate(int slot) {
+  if (std::exchange(when_[at(slot)], kDead) == kOldest)
+    saturated_.erase(saturated_.begin() + (saturated_at(slot) - saturated_.data()));
+}
+
+void SlotTable::write(int slot, Position position, int rank) {
+  place(slot, position);
   score_[at(slot)] = 0;
   for (auto& column : column_) column[at(slot)] = 0;
   if (track_rank_) rank_[at(slot)] = rank;
@@ -40,9 +55,8 @@ void SlotTable::write(int slot, Position position, int rank) {
 }
 
 void SlotTable::erase(int slot) {
-  assert(position_[at(slot)] != kNoPosition);
-  position_[at(slot)] = kNoPosition;
-  when_[at(slot)] = kDead;
+  assert(when_[at(slot)] != kDead);
+  vacate(slot);
   score_[at(slot)] = 0;
   for (auto& column : column_) column[at(slot)] = 0;
   if (track_rank_) rank_[at(slot)] = -1;
@@ -86,7 +100,7 @@ void SlotTable::close_up(std::vector<Move>& moves) {
     while (to < slots() && !mapped(to / page_size_)) to += page_size_;
   };
   for (int from = 0; from < slots(); ++from) {
-    if (position_[at(from)] == kNoPosition) continue;
+    if (when_[at(from)] == kDead) continue;
     skip_unmapped();
     if (from != to) {
       move(from, to);
@@ -122,18 +136,18 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
   int first = before;
   if (track_rank_ && edited_) close_ranks(victims);
   for (const int slot : victims) {
-    assert(slot < before && position_[at(slot)] != kNoPosition);
+    assert(slot < before && when_[at(slot)] != kDead);
     first = std::min(first, slot);
-    position_[at(slot)] = kNoPosition;
+    vacate(slot);
   }
   if (mechanism_ == Mechanism::kGather)
     for (int slot = 0; slot < first; ++slot) moves.push_back({slot, slot});
   int to = first;
   for (int from = first; from < before; ++from) {
-    if (position_[at(from)] == kNoPosition) continue;
+    if (when_[at(from)] == kDead) continue;
     moves.push_back({from, to});
-    position_[at(to)] = position_[at(from)];
     when_[at(to)] = when_[at(from)];
+    if (when_[at(from)] == kOldest) saturated_at(from)->slot = to;  // their order stays
     score_[at(to)] = score_[at(from)];
     for (auto& column : column_) column[at(to)] = column[at(from)];
     if (edited_) {
@@ -144,7 +158,7 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
   }
   assert(before - to == static_cast<int>(victims.size()));
   for (int slot = before - 1; slot >= to; --slot) {
-    position_[at(slot)] = 0;  // any token: erase() counts it out of its page
+    when_[at(slot)] = 0;  // any token: erase() counts it out of its page
     erase(slot);
   }
 }
@@ -153,7 +167,7 @@ void SlotTable::map_page() {
   int page = pages();
   if (mapped_pages_ < page) page = static_cast<int>(std::ranges::find(page_live_, kUnmapped) - page_live_.begin());
   if (page == pages()) {
-    resize(position_.size() + at(page_size_));
+    resize(when_.size() + at(page_size_));
     page_live_.push_back(kUnmapped);
   }
   page_live_[at(page)] = 0;
@@ -169,7 +183,6 @@ void SlotTable::map_pages(int count) {
 }
 
 void SlotTable::resize(std::size_t slots) {
-  position_.resize(slots, kNoPosition);
   when_.resize(slots, kDead);
   score_.resize(slots, 0);
   for (auto& column : column_) column.resize(slots, 0);
@@ -196,7 +209,7 @@ void SlotTable::take_slots(int count, Position at_position) {
   if (at_position < next_) {
     assert(edited_ && !occupied({at_position, at_position + count}));
     rank = static_cast<int>(
-        std::ranges::count_if(position_, [&](Position p) { return p != kNoPosition && p < at_position; }));
+        std::ranges::count_if(position(), [&](Position p) { return p != kNoPosition && p < at_position; }));
     if (track_rank_)
       for (int& r : rank_) r += r >= rank ? count : 0;
   }
@@ -227,14 +240,15 @@ std::span<const int> SlotTable::trim(int reserve) {
   if (!compacts()) free_.remove_if([this](int slot) { return !mapped(slot / page_size_); });
   while (!page_live_.empty() && page_live_.back() == kUnmapped) {
     page_live_.pop_back();
-    resize(position_.size() - at(page_size_));
+    resize(when_.size() - at(page_size_));
   }
   return unmapped_;
 }
 
 void SlotTable::move(int from, int to) {
-  position_[at(to)] = std::exchange(position_[at(from)], kNoPosition);
-  when_[at(to)] = std::exchange(when_[at(from)], kDead);
+  const Position position = this->position(from);
+  vacate(from);
+  place(to, position);
   score_[at(to)] = std::exchange(score_[at(from)], 0.0F);
   for (auto& column : column_) column[at(to)] = std::exchange(column[at(from)], 0.0F);
   if (track_rank_) rank_[at(to)] = std::exchange(rank_[at(from)], -1);
@@ -258,15 +272,15 @@ void SlotTable::gather_up(int reserve, std::vector<Move>& moves) {
     if (mapped(--first)) --spare;
   int to = 0;
   for (int from = first * page_size_; from < slots(); ++from) {
-    if (position_[at(from)] == kNoPosition) continue;
-    while (!mapped(to / page_size_) || position_[at(to)] != kNoPosition) ++to;
+    if (when_[at(from)] == kDead) continue;
+    while (!mapped(to / page_size_) || when_[at(to)] != kDead) ++to;
     assert(to < first * page_size_);
     move(from, to);
     moves.push_back({from, to});
     std::ranges::replace(fresh_, from, to);
   }
   if (moves.empty()) return;
-  free_.remove_if([&](int slot) { return position_[at(slot)] != kNoPosition; });
+  free_.remove_if([&](int slot) { return when_[at(slot)] != kDead; });
   for (const Move& moved : moves) free_.push_back(moved.from);
 }
 
@@ -275,7 +289,7 @@ void SlotTable::undo(int count) {
   for (; count > 0; --count) {
     const int slot = fresh_.back();
     fresh_.pop_back();
-    next_ = std::max(next_before_, position_[at(slot)]);
+    next_ = std::max(next_before_, position(slot));
     if (track_rank_ && rank_[at(slot)] != live_ - 1) close_ranks({&slot, 1});
     erase(slot);
     if (edited_) --read_;
@@ -293,7 +307,7 @@ void SlotTable::resume_at(Position position) {
 
 void SlotTable::clear() noexcept {
   const auto release = [](auto& column) { std::remove_reference_t<decltype(column)>().swap(column); };
-  release(position_), release(when_), release(rank_), release(score_), release(page_live_), release(ordinal_);
+  release(when_), release(saturated_), release(rank_), release(score_), release(page_live_), release(ordinal_);
   for (auto& column : column_) release(column);
   release(fresh_), release(mapped_), release(unmapped_), release(shift_by_);
   free_.release();
@@ -307,9 +321,19 @@ void SlotTable::rebase_if_far() {
 }
 
 void SlotTable::rebase() {
-  base_ = next_;
-  for (std::size_t s = 0; s < position_.size(); ++s)
-    when_[s] = position_[s] == kNoPosition ? kDead : when(position_[s]);
+  const Position before = std::exchange(base_, next_);
+  const auto known = static_cast<std::ptrdiff_t>(saturated_.size());
+  for (int slot = 0; slot < slots(); ++slot) {
+    std::int32_t& when = when_[at(slot)];
+    if (when == kDead || when == kOldest) continue;
+    const Position position = before + when;
+    when = this->when(position);
+    if (when == kOldest) saturated_.push_back({slot, position});
+  }
+  for (const SaturatedToken& token : std::span(saturated_).first(at(static_cast<int>(known))))
+    when_[at(token.slot)] = when(token.position);
+  std::erase_if(saturated_, [&](const SaturatedToken& token) { return when_[at(token.slot)] != kOldest; });
+  std::ranges::sort(saturated_, {}, &SaturatedToken::slot);
 }
 
 SlotsView SlotTable::view() const {
@@ -322,12 +346,12 @@ SlotsView SlotTable::view() const {
 }
 
 std::size_t SlotTable::slot_bytes(bool track_rank, int columns) {
-  return sizeof(Position) + sizeof(std::int32_t) + (1 + at(columns)) * sizeof(float) + (track_rank ? sizeof(int) : 0);
+  return sizeof(std::int32_t) + (1 + at(columns)) * sizeof(float) + (track_rank ? sizeof(int) : 0);
 }
 
 std::size_t SlotTable::bytes() const {
-  return position_.size() * slot_bytes(track_rank_, columns()) + ordinal_.size() * sizeof(Position) +
-         page_live_.size() * sizeof(int) + free_.bytes();
+  return when_.size() * slot_bytes(track_rank_, columns()) + saturated_.size() * sizeof(SaturatedToken) +
+         ordinal_.size() * sizeof(Position) + page_live_.size() * sizeof(int) + free_.bytes();
 }
 
 }  // namespace palimpsest

@@ -106,8 +106,8 @@ class SlotTable {
   SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0, int spare_slots = 0);
 
   int live() const { return live_; }
-  int slots() const { return static_cast<int>(position_.size()); }  // multiple of page_size, unmapped ones included
-  int free_slots() const {                                          // in mapped pages, those that insert() may take
+  int slots() const { return static_cast<int>(when_.size()); }  // multiple of page_size, unmapped ones included
+  int free_slots() const {                                      // in mapped pages, those that insert() may take
     return mechanism_ == Mechanism::kAppend ? free_.size() : mapped_pages_ * page_size_ - live_;
   }
   int page_size() const { return page_size_; }
@@ -115,8 +115,10 @@ class SlotTable {
   int mapped_pages() const { return mapped_pages_; }
   bool mapped(int page) const { return page_live_[static_cast<std::size_t>(page)] != kUnmapped; }
   int live_in_page(int page) const { return mapped(page) ? page_live_[static_cast<std::size_t>(page)] : 0; }
-  std::span<const Position> position() const { return position_; }  // kNoPosition: no token
-  std::span<float> score() { return score_; }                       // travels with its token; 0 at birth
+  // kNoPosition: no token.
+  Position position(int slot) const { return position()[static_cast<std::size_t>(slot)]; }
+  PositionView position() const { return {when_, base_, saturated_}; }
+  std::span<float> score() { return score_; }  // travels with its token; 0 at birth
   std::span<const float> score() const { return score_; }
   int columns() const { return static_cast<int>(column_.size()); }
   std::span<float> column(int c) { return column_[static_cast<std::size_t>(c)]; }
@@ -126,9 +128,7 @@ class SlotTable {
   Position next() const { return next_; }                // position after the last token of the text
   // Tokens read, the ordinal of the next one; of a token: how many were read before it.
   Position read() const { return edited() ? read_ : next_; }
-  Position ordinal(int slot) const {
-    return edited() ? ordinal_[static_cast<std::size_t>(slot)] : position_[static_cast<std::size_t>(slot)];
-  }
+  Position ordinal(int slot) const { return edited() ? ordinal_[static_cast<std::size_t>(slot)] : position(slot); }
   bool edited() const { return edited_; }  // an ordinal may differ from its position
   int tentative() const { return tentative_; }
   int spare_slots() const { return spare_slots_; }
@@ -186,10 +186,10 @@ class SlotTable {
   // `when` of a position. Tokens 2^30 behind the base saturate at kOldest, where their order is lost: whether a token
   // is among the first n is asked as when(token) <= when(n - 1), never as < when(n).
   std::int32_t when(Position position) const;
-  static constexpr std::int32_t kOldest = INT32_MIN / 2;
+  static constexpr std::int32_t kOldest = PositionView::kSaturated;
 
   static std::size_t slot_bytes(bool track_rank, int columns);  // of one slot's entries
-  std::size_t bytes() const;  // memory of the columns: positions, whens, ranks, scores, columns, page counts, free list
+  std::size_t bytes() const;  // memory of the columns: whens, ranks, scores, columns, page counts, free list
 
  private:
   static constexpr int kUnmapped = -1;
@@ -206,6 +206,9 @@ class SlotTable {
   void move(int from, int to);
   void map_pages(int count);
   void map_page();
+  void place(int slot, Position position);
+  SaturatedToken* saturated_at(int slot);
+  void vacate(int slot);
   void rebase();
   void rebase_if_far();
   void take_slots(int count, Position at);
@@ -229,8 +232,8 @@ class SlotTable {
   Position next_ = 0, base_ = 0;
   Position next_before_ = 0;  // the last insert
   Position read_ = 0;         // if edited
-  std::vector<Position> position_;
   std::vector<std::int32_t> when_, rank_;
+  std::vector<SaturatedToken> saturated_;  // by slot: those whose `when` is kOldest
   std::vector<float> score_;
   std::vector<std::vector<float>> column_;
   std::vector<int> page_live_;     // kUnmapped, or tokens in the page

@@ -42,8 +42,7 @@ SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Mov
   const auto *const when = when_.data(), *const rank = rank_.data(), *const fresh = fresh_.data();
   const int pages = pages_to_map(change);
   if (pages > 0) {
-    const std::size_t slots = position_.size() + at(pages * page_size_);
-    reserve_for(position_, slots);
+    const std::size_t slots = when_.size() + at(pages * page_size_);
     reserve_for(when_, slots);
     reserve_for(score_, slots);
     for (auto& column : column_) reserve_for(column, slots);
@@ -53,6 +52,7 @@ SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Mov
     mapped_.reserve(at(pages));
   }
   if (at(change.insert) > fresh_.capacity()) fresh_.reserve(at(change.insert));
+  if (next_ - base_ >= kRebaseAt) saturated_.reserve(at(live_));
   const std::size_t victims = change.drop.size();
   if (victims > 0) {
     if (unmapped_.capacity() < page_live_.size() + at(pages)) reserve_for(unmapped_, page_live_.size() + at(pages));
@@ -117,18 +117,19 @@ void SlotTable::become(const SlotTable& like, bool scores) {
 void SlotTable::begin_edit() {
   fresh_.clear();
   if (edited_) return;
-  ordinal_ = position_;  // until now they were the same
+  ordinal_.assign(position().begin(), position().end());  // until now they were the same
   read_ = next_;
   edited_ = true;
 }
 
 void SlotTable::shift(PositionRange range, Position by) {
   begin_edit();
-  for (std::size_t s = 0; s < position_.size(); ++s) {
-    if (position_[s] == kNoPosition || !range.contains(position_[s])) continue;
-    position_[s] += by;
-    assert(position_[s] >= 0);
-    when_[s] = when(position_[s]);
+  for (int slot = 0; slot < slots(); ++slot) {
+    const Position position = this->position(slot);
+    if (position == kNoPosition || !range.contains(position)) continue;
+    assert(position + by >= 0);
+    vacate(slot);
+    place(slot, position + by);
   }
   if (range.contains(next_)) next_ += by;
   next_before_ = next_;
@@ -138,14 +139,14 @@ void SlotTable::shift(PositionRange range, Position by) {
 void SlotTable::append_slots(PositionRange range, std::vector<int>& slots) const {
   const auto first = static_cast<std::ptrdiff_t>(slots.size());
   for (int slot = 0; slot < this->slots(); ++slot) {
-    const Position position = position_[at(slot)];
+    const Position position = this->position(slot);
     if (position != kNoPosition && range.contains(position)) slots.push_back(slot);
   }
-  std::ranges::sort(slots.begin() + first, slots.end(), {}, [&](int slot) { return position_[at(slot)]; });
+  std::ranges::sort(slots.begin() + first, slots.end(), {}, [&](int slot) { return position(slot); });
 }
 
 bool SlotTable::occupied(PositionRange range) const {
-  return std::ranges::any_of(position_, [&](Position p) { return p != kNoPosition && range.contains(p); });
+  return std::ranges::any_of(position(), [&](Position p) { return p != kNoPosition && range.contains(p); });
 }
 
 }  // namespace palimpsest

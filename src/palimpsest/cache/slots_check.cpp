@@ -38,16 +38,16 @@ const char* SlotTable::fault() const {
 }
 
 const char* SlotTable::counts_fault() const {
-  const std::size_t slots = position_.size();
-  if (slots % at(page_size_) != 0 || when_.size() != slots || score_.size() != slots ||
+  const std::size_t slots = when_.size();
+  if (slots % at(page_size_) != 0 || score_.size() != slots ||
       std::ranges::any_of(column_, [&](const auto& column) { return column.size() != slots; }) ||
       rank_.size() != (track_rank_ ? slots : 0) || ordinal_.size() != (edited_ ? slots : 0) ||
       page_live_.size() != slots / at(page_size_))
     return "columns of different lengths";
   int live = 0, mapped = 0, empty = 0;
   for (int page = 0; page < pages(); ++page) {
-    const auto of_page = std::span(position_).subspan(at(page * page_size_), at(page_size_));
-    const auto tokens = static_cast<int>(page_size_ - std::ranges::count(of_page, kNoPosition));
+    const auto of_page = std::span(when_).subspan(at(page * page_size_), at(page_size_));
+    const auto tokens = static_cast<int>(page_size_ - std::ranges::count(of_page, kDead));
     if (this->mapped(page) ? page_live_[at(page)] != tokens : tokens != 0)
       return "a page that counts its tokens wrongly";
     live += tokens;
@@ -63,11 +63,19 @@ const char* SlotTable::positions_fault() const {
   if (base_ < 0 || base_ > next_ || next_ > kMaxPosition) return "positions out of order";
   if ((base_ != 0 && base_ < kRebaseAt && !edited_) || next_ - base_ > INT32_MAX)
     return "positions too far from their base";
-  for (std::size_t slot = 0; slot < position_.size(); ++slot) {
-    const Position p = position_[slot];
+  int previous = -1;
+  for (const SaturatedToken& token : saturated_) {
+    if (token.slot <= previous || token.slot >= slots() || when_[at(token.slot)] != kOldest ||
+        when(token.position) != kOldest)
+      return "a relative position of another token";
+    previous = token.slot;
+  }
+  if (std::ranges::count(when_, kOldest) != std::ssize(saturated_)) return "a relative position of another token";
+  for (int slot = 0; slot < slots(); ++slot) {
+    if (when_[at(slot)] < kOldest) return "a relative position of another token";
+    const Position p = position(slot);
     if (p != kNoPosition && (p < 0 || p >= next_)) return "a token after the last";
-    if (when_[slot] != (p == kNoPosition ? kDead : when(p))) return "a relative position of another token";
-    if (track_rank_ && (rank_[slot] == -1) != (p == kNoPosition)) return "a rank without a token";
+    if (track_rank_ && (rank_[at(slot)] == -1) != (p == kNoPosition)) return "a rank without a token";
   }
   return nullptr;
 }
@@ -76,12 +84,12 @@ const char* SlotTable::tokens_fault() const {
   if (read() < 0 || read() > kMaxPosition) return "an impossible count of tokens";
   std::vector<int> order;
   for (int slot = 0; slot < slots(); ++slot)
-    if (position_[at(slot)] != kNoPosition) order.push_back(slot);
+    if (when_[at(slot)] != kDead) order.push_back(slot);
   if (compacts() && !order.empty() && order.back() != live_ - 1) return "a hole between tokens";
-  std::ranges::sort(order, {}, [&](int slot) { return position_[at(slot)]; });
+  std::ranges::sort(order, {}, [&](int slot) { return position(slot); });
   for (int i = 0; i < live_; ++i) {
     const int slot = order[at(i)];
-    if (i > 0 && position_[at(slot)] == position_[at(order[at(i - 1)])]) return "a token in two slots";
+    if (i > 0 && position(slot) == position(order[at(i - 1)])) return "a token in two slots";
     if (track_rank_ && rank_[at(slot)] != i) return "ranks out of the order of positions";
     const auto finite = [&](const std::vector<float>& column) { return std::isfinite(column[at(slot)]); };
     if (!finite(score_) || !std::ranges::all_of(column_, finite)) return "a score that is not a number";
@@ -95,7 +103,7 @@ const char* SlotTable::tokens_fault() const {
   }
   for (std::size_t i = 0; i < fresh_.size(); ++i) {
     const int slot = fresh_[i];
-    if (slot < 0 || slot >= slots() || position_[at(slot)] == kNoPosition ||
+    if (slot < 0 || slot >= slots() || when_[at(slot)] == kDead ||
         ordinal(slot) != read() - static_cast<Position>(fresh_.size() - i))
       return "new slots that are not the newest tokens'";
   }
@@ -109,7 +117,7 @@ const char* SlotTable::free_fault() const {
   std::vector<bool> seen(at(slots()));
   for (int i = 0; i < free_.size(); ++i) {
     const int slot = free_[i];
-    if (slot < 0 || slot >= slots() || !mapped(slot / page_size_) || position_[at(slot)] != kNoPosition)
+    if (slot < 0 || slot >= slots() || !mapped(slot / page_size_) || when_[at(slot)] != kDead)
       return "a free slot that is none";
     if (seen[at(slot)]) return "a free slot twice";
     seen[at(slot)] = true;

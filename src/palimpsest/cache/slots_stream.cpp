@@ -10,7 +10,7 @@ namespace palimpsest {
 void SlotTable::save(ByteWriter& out) const {
   out.put(next_);
   out.put(base_);
-  out.array(std::span<const Position>(position_));
+  out.array(std::span<const Position>(std::vector<Position>(position().begin(), position().end())));
   out.array(std::span<const float>(score_));
   for (const auto& column : column_) out.array(std::span<const float>(column));
   out.array(std::span<const int>(rank_));
@@ -29,7 +29,7 @@ void SlotTable::load(ByteReader& in, bool edited) {
   clear();
   next_ = in.get<Position>();
   base_ = in.get<Position>();
-  position_ = in.array<Position>();
+  const auto position = in.array<Position>();
   score_ = in.array<float>();
   for (auto& column : column_) column = in.array<float>();
   rank_ = in.array<int>();
@@ -42,14 +42,15 @@ void SlotTable::load(ByteReader& in, bool edited) {
     ordinal_ = in.array<Position>();
   }
 
-  in.require(position_.size() <= INT_MAX, "more slots than can be counted");
+  in.require(position.size() <= INT_MAX, "more slots than can be counted");
   in.require(base_ >= 0 && base_ <= next_, "positions out of order");  // before differences are taken
-  when_.assign(position_.size(), kDead);
-  for (std::size_t slot = 0; slot < position_.size(); ++slot) {
-    const Position p = position_[slot];
+  when_.assign(position.size(), kDead);
+  for (std::size_t slot = 0; slot < position.size(); ++slot) {
+    const Position p = position[slot];
     if (p == kNoPosition) continue;
     in.require(p >= 0 && p < next_, "a token after the last");
-    when_[slot] = when(p);
+    in.require(p - base_ < kDead, "positions too far from their base");
+    place(static_cast<int>(slot), p);
     ++live_;
   }
   for (const int tokens : page_live_) {

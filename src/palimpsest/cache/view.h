@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "palimpsest/cache/formats/formats.h"
+#include "palimpsest/core/position_view.h"
 #include "palimpsest/core/types.h"
 
 namespace palimpsest {
@@ -37,8 +38,6 @@ struct BlockTable {
     return id[page] == kNoPage ? nullptr : base + static_cast<std::size_t>(id[page]) * stride;
   }
 };
-
-inline constexpr std::int32_t kDead = INT32_MAX;  // `when` of a slot that holds no token
 
 // Tokens that were merged into those of other slots (cache/merged.h), laid out for vectors: rows of 16 places, each row
 // of one tile of slots. Token j of slot s has the key factor_j * key(s), turned by distance_j places if there are

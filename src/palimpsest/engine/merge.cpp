@@ -23,8 +23,7 @@ std::size_t at(int i) {
 // to head.
 class Tokens {
  public:
-  void read(const LayerView& view, const HeadPages& head, std::span<const Position> position,
-            const RopeFrequencies* rope) {
+  void read(const LayerView& view, const HeadPages& head, const PositionView& position, const RopeFrequencies* rope) {
     view_ = view;
     head_ = head;
     position_ = position;
@@ -92,7 +91,7 @@ class Tokens {
   static constexpr float kUnknown = -1;
   LayerView view_;
   HeadPages head_;
-  std::span<const Position> position_;
+  PositionView position_;
   const RopeFrequencies* rope_ = nullptr;
   std::vector<float> values_, keys_, value_norm_, key_norm_, row_;
 };
@@ -141,9 +140,9 @@ struct Head {
   }
   // Whether all tokens of a class may have places of their own beside another's centre.
   bool near(int victim, int centre) const {
-    const Position place = table.position()[at(centre)];
+    const Position place = table.position(centre);
     const auto is_near = [&](Position position) { return std::abs(position - place) <= MergedTokens::kFarthest; };
-    return is_near(table.position()[at(victim)]) && std::ranges::all_of(merged.tokens(), [&](const MergedToken& token) {
+    return is_near(table.position(victim)) && std::ranges::all_of(merged.tokens(), [&](const MergedToken& token) {
              return token.slot != victim || is_near(token.position);
            });
   }
@@ -174,7 +173,7 @@ struct Head {
       merged.join(j.victim, target, factor);
       statistics.clear();
       for (int c = 0; c < table.columns(); ++c) statistics.push_back(table.column(c)[at(j.victim)]);
-      merged.add({.position = table.position()[at(j.victim)],
+      merged.add({.position = table.position(j.victim),
                   .slot = target,
                   .factor = factor,
                   .score = table.score()[at(j.victim)]},
@@ -219,7 +218,7 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   for (const int slot : victims) leaves[at(slot)] = true;
   centres.clear();
   for (int slot = 0; slot < table.slots(); ++slot) {
-    const Position position = table.position()[at(slot)];
+    const Position position = table.position(slot);
     if (position != kNoPosition && !leaves[at(slot)] && position < table.next() - m.recent(budget))
       centres.push_back(slot);
   }

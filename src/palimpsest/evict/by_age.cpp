@@ -7,7 +7,7 @@
 
 namespace palimpsest {
 
-void order_by_age(std::span<const Position> position, std::vector<int>& order) {
+void order_by_age(const PositionView& position, std::vector<int>& order) {
   struct Token {
     std::uint64_t age;
     int slot;

@@ -164,8 +164,9 @@ void Evictor::share_by_scores(const Cache& cache, int layer) {
   for (int h = 0; h < heads; ++h) {
     const SlotTable& table = cache.table(first + h);
     const Guard guard = this->guard(table, method_.budget);
-    for (std::size_t slot = 0; slot < table.position().size(); ++slot)
-      if (guard.admits(table.position()[slot])) scores[static_cast<std::size_t>(h)].push_back(table.score()[slot]);
+    const PositionView position = table.position();
+    for (std::size_t slot = 0; slot < position.size(); ++slot)
+      if (guard.admits(position[slot])) scores[static_cast<std::size_t>(h)].push_back(table.score()[slot]);
     stay += table.live() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
     live += table.live();
   }
@@ -216,7 +217,7 @@ void Evictor::born(Cache& cache, int t, Rows keys, Rows values) {
   thread_local std::vector<Position> position;
   thread_local std::vector<float> score;
   position.clear();
-  for (const int slot : slots) position.push_back(table.position()[static_cast<std::size_t>(slot)]);
+  for (const int slot : slots) position.push_back(table.position(slot));
   score.assign(slots.size(), 0);
   policy_->score({.position = position,
                   .keys = signals_.keys ? keys : Rows{},
@@ -256,7 +257,8 @@ void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Mome
     score(view, table.score());
   } else {  // they follow the slots
     const auto slots = static_cast<std::size_t>(table.slots()), all = slots + merged->tokens().size();
-    position.assign(table.position().begin(), table.position().end());
+    position.clear();
+    for (const Position p : table.position()) position.push_back(p);
     sums.assign(view.attention_sum.begin(), view.attention_sum.end());
     scores.assign(table.score().begin(), table.score().end());
     for (std::size_t i = 0; i < merged->tokens().size(); ++i) {

@@ -7,39 +7,31 @@
 #include "palimpsest/evict/lowest.h"
 
 namespace palimpsest {
-namespace {
-
-// Positions of 64 bits, for streams whose `when` no longer tells old tokens apart.
-int lowest_of_old(const Columns& columns, Guard guard) {
-  const auto score = columns.score;
-  const auto position = columns.position;
-  int best = -1;
-  float least = 0;
-  Position age = 0;
-  for (std::size_t s = 0; s < score.size(); ++s) {
-    if (!guard.admits(position[s])) continue;
-    if (best >= 0 && (score_below(least, score[s]) || (!score_below(score[s], least) && position[s] > age))) continue;
-    best = static_cast<int>(s);
-    least = score[s];
-    age = position[s];
-  }
-  return best;
-}
-
-}  // namespace
-
 Columns columns_of(const SlotTable& table) {
-  return {table.score(), table.position(), table.base() == 0 ? table.view().when : nullptr};
+  return {table.score(), table.position()};
 }
 
 int select_lowest(const Columns& columns, Guard guard) {
-  assert(guard.first >= 0);
-  const int slot = columns.when == nullptr
-                       ? lowest_of_old(columns, guard)
-                       : lowest_score(columns.score, columns.when, static_cast<std::int32_t>(guard.first - 1),
-                                      static_cast<std::int32_t>(guard.last));
-  assert(slot >= 0);
-  return slot;
+  assert(guard.first >= 0 && columns.position.relative() != nullptr);
+  const auto score = columns.score;
+  const PositionView& position = columns.position;
+  const auto relative = [&](Position p, std::int32_t least) {
+    return static_cast<std::int32_t>(std::clamp<Position>(p - position.base(), least, kDead));
+  };
+  // Saturated tokens have one relative position in common: they come by themselves.
+  const auto saturated = position.saturated();
+  const std::int32_t least = saturated.empty() ? INT32_MIN : PositionView::kSaturated;
+  int best = lowest_score(score, position.relative(), relative(guard.first - 1, least), relative(guard.last, least));
+  for (const SaturatedToken& token : saturated) {
+    if (!guard.admits(token.position)) continue;
+    const auto own = static_cast<std::size_t>(token.slot), other = static_cast<std::size_t>(best);
+    if (best >= 0 && (score_below(score[other], score[own]) ||
+                      (!score_below(score[own], score[other]) && position[other] < token.position)))
+      continue;
+    best = token.slot;
+  }
+  assert(best >= 0);
+  return best;
 }
 
 void select_lowest(const Columns& columns, Guard guard, int count, std::vector<int>& chosen) {
@@ -51,7 +43,7 @@ void select_lowest(const Columns& columns, Guard guard, int count, std::vector<i
     return;
   }
   const auto score = columns.score;
-  const auto position = columns.position;
+  const PositionView& position = columns.position;
   chosen.reserve(score.size());
   for (std::size_t s = 0; s < score.size(); ++s)
     if (guard.admits(position[s])) chosen.push_back(static_cast<int>(s));
@@ -80,11 +72,13 @@ void select_pages(const SlotTable& table, Guard guard, int count, std::vector<in
     for (int page = 0; page < table.pages(); ++page) {
       if (table.live_in_page(page) != table.page_size() || chosen_already(page)) continue;
       const std::size_t first = static_cast<std::size_t>(page) * size;
-      const auto positions = table.position().subspan(first, size);
-      if (!std::ranges::all_of(positions, [&](Position p) { return guard.admits(p); })) continue;
+      const PositionView position = table.position();
+      std::size_t admitted = 0;
+      while (admitted < size && guard.admits(position[first + admitted])) ++admitted;
+      if (admitted < size) continue;
       double sum = 0;
       for (const float score : table.score().subspan(first, size)) sum += score;
-      const bool older = best >= 0 && positions[0] < table.position()[static_cast<std::size_t>(best) * size];
+      const bool older = best >= 0 && position[first] < position[static_cast<std::size_t>(best) * size];
       if (best >= 0 && (score_below(least, sum) || (!score_below(sum, least) && !older))) continue;
       best = page;
       least = sum;

@@ -18,12 +18,11 @@ struct Guard {
 
 struct Columns {
   std::span<const float> score;
-  std::span<const Position> position;
-  const std::int32_t* when = nullptr;  // positions in 32 bits, kDead without a token; nullptr: they do not fit
+  PositionView position;  // of a slot table
 };
 Columns columns_of(const SlotTable& table);
 
-// The admitted slot of the lowest score; there must be one. One vector pass if `when` is there.
+// The admitted slot of the lowest score; there must be one. One vector pass over relative positions.
 int select_lowest(const Columns& columns, Guard guard);
 // Fills `chosen` with the `count` admitted slots of the lowest score, in order of age. There must be that many.
 void select_lowest(const Columns& columns, Guard guard, int count, std::vector<int>& chosen);

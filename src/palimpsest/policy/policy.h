@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "palimpsest/core/position_view.h"
 #include "palimpsest/core/types.h"
 #include "palimpsest/policy/signals.h"
 
@@ -27,7 +28,7 @@ struct ExpectedQueries {
 // the new ones of Signals::score_on_insert. A slot that holds no token has position kNoPosition and any key; what is
 // written to its score is ignored.
 struct HeadView {
-  std::span<const Position> position = {};    // true token positions
+  PositionView position = {};                 // true token positions
   std::span<const float> attention = {};      // weights received, as the signal says
   std::span<const float> attention_sum = {};  // of all queries so far
   Rows keys = {}, values = {};                // one a token, empty unless asked for
