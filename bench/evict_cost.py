@@ -59,6 +59,10 @@ def page(results, options, command):
         lines.append(f"| {r['name']} | {r['budget']:,} | {r['batch']} | {r['full_ms']:.2f} | {r['ms']:.2f} ({r['p99']:.2f}) | "
                      f"**{r['median_ratio']:.3f}x** | {common.spread(r['ratios'])} | {target} | "
                      f"{r['full_attention']:.1f} | {r['attention']:.1f}, {r['evict']:.2f} |")
+    ratios = [r["median_ratio"] - 1 for r in results]
+    missed = [f"{r['name']}, budget {r['budget']:,}, batch {r['batch']}: {r['median_ratio']:.3f}x" for r in results
+              if r["target"] and r["median_ratio"] > r["target"]]
+    lines += ["", f"Eviction changes the median step by {min(ratios):+.1%} to {max(ratios):+.1%}. Targets missed: {'; '.join(missed) or 'none'}."]
     lines += ["", "Ratio of medians: median step over all rounds. Attention, eviction: the parts of a step (mean) that eviction can change; the rest, the matrix"
               " products, is the same for all methods, and its differences are noise. Command: `make evict-cost` (bench/evict_cost.py describes the"
               " method), one process per budget and batch, for example", "", "```", common.shown(command),
