@@ -198,7 +198,7 @@ TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
       while (first.read < 24) first.step(prompt);
       const auto kept = first.sequence.cache().fork();
       ASSERT_TRUE(kept->serves(kept->options()));
-      ASSERT_EQ(kept->whole(), model != "tiny-gemma2") << "its windows are shorter";
+      ASSERT_TRUE(kept->whole() || model == "tiny-gemma2") << "with windows of 24";
       for (const std::string to : kMethods) {
         Reader second(engine, to);
         if (!serves(first.rule, first.read, kept->serves(second.rule.cache), second.rule)) continue;

@@ -95,7 +95,7 @@ bool Cache::whole() const {
 }
 
 bool Cache::serves(const CacheOptions& kind) const {
-  if (whole()) return true;
+  if (whole() && (kind.windows.empty() || next() < std::ranges::min(kind.windows))) return true;
   if (dropped_ != 0 || tables_.front().edited() || kind.mechanism != options_.mechanism ||
       kind.windows != options_.windows || kind.spare_slots != options_.spare_slots)
     return false;
