@@ -103,15 +103,15 @@ void SlotTable::become(const SlotTable& like, bool scores) {
   *this = like;
   track_rank_ = track_rank;
   if (!scores) {
-    score_.assign(position_.size(), 0);
-    column_.assign(columns, std::vector<float>(position_.size(), 0));
+    score_.assign(at(slots()), 0);
+    column_.assign(columns, std::vector<float>(at(slots()), 0));
   }
   rank_.clear();
   if (!track_rank) return;
-  rank_.assign(position_.size(), -1);
-  std::vector<int> slots;
-  append_slots({0, kEndOfText}, slots);
-  for (std::size_t i = 0; i < slots.size(); ++i) rank_[at(slots[i])] = static_cast<int>(i);
+  rank_.assign(at(slots()), -1);
+  std::vector<int> by_age;
+  append_slots({0, kEndOfText}, by_age);
+  for (std::size_t i = 0; i < by_age.size(); ++i) rank_[at(by_age[i])] = static_cast<int>(i);
 }
 
 void SlotTable::begin_edit() {

@@ -13,12 +13,15 @@ int count_unseen(const SlotTable& table, PositionRange outside) {
 void append_unseen_pages(const SlotTable& table, PositionRange outside, std::vector<int>& slots) {
   const int size = table.page_size();
   const auto first = static_cast<std::ptrdiff_t>(slots.size());
-  const auto position = [&](int slot) { return table.position()[static_cast<std::size_t>(slot)]; };
-  for (int page = 0; page < table.pages(); ++page) {
-    if (table.live_in_page(page) != size) continue;
-    const auto all = table.position().subspan(static_cast<std::size_t>(page * size), static_cast<std::size_t>(size));
-    if (std::ranges::all_of(all, [&](Position p) { return outside.contains(p); })) slots.push_back(page * size);
-  }
+  const PositionView positions = table.position();
+  const auto position = [&](int slot) { return positions[static_cast<std::size_t>(slot)]; };
+  const auto all_outside = [&](int page) {
+    for (int slot = page * size; slot < (page + 1) * size; ++slot)
+      if (!outside.contains(position(slot))) return false;
+    return true;
+  };
+  for (int page = 0; page < table.pages(); ++page)
+    if (table.live_in_page(page) == size && all_outside(page)) slots.push_back(page * size);
   std::ranges::sort(slots.begin() + first, slots.end(), {}, position);  // first slots of pages
   const auto pages = static_cast<std::ptrdiff_t>(slots.size()) - first;
   slots.resize(static_cast<std::size_t>(first + pages * size));
