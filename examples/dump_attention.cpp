@@ -34,10 +34,8 @@ class DumpWeights final : public Policy {
   Signals signals() const override { return {.attention_sum = AttentionSum{}}; }
   void score(const HeadView& head, std::span<float>) const override {
     const Cache& cache = dump.session->cache();
-    int table = 0;
-    while (cache.table(table).position().data() != head.position.data()) ++table;
-    const auto query = static_cast<std::size_t>(cache.table(table).next() - 1);
-    float* row = &dump.attention[(static_cast<std::size_t>(table) * dump.tokens + query) * dump.tokens];
+    const auto query = static_cast<std::size_t>(cache.table(head.table).next() - 1);
+    float* row = &dump.attention[(static_cast<std::size_t>(head.table) * dump.tokens + query) * dump.tokens];
     for (std::size_t i = 0; i < head.position.size(); ++i)
       if (head.position[i] != kNoPosition) row[head.position[i]] = head.attention[i];
   }
