@@ -103,8 +103,8 @@ void print_table(const std::vector<Row>& rows, const Flags& flags, const Model& 
   std::string fill;
   if (*std::max_element(flags.depths.begin(), flags.depths.end()) > 0)
     fill = flags.fill == Fill::kRandom   ? "; cache filled with random rows"
-           : flags.fill == Fill::kPrompt ? "; cache filled by reading a prompt"
-                                         : "; cache as a generation of random keys leaves it";
+           : flags.fill == Fill::kPrompt ? "; cache filled by a prefill"
+                                         : "; cache fragmented as by generation (random keys)";
   const std::string batch = flags.batch == 1 ? "" : fmt::format(", {} sequences in lockstep", flags.batch);
   fmt::print("{} ({} of weights), {} threads{}, {} cache{}; {} interleaved rounds of {} tokens\n", model.hyper().name,
              human_bytes(model.hyper().weight_bytes), threads, batch, name_of(rows.front().method->options.cache_type),
@@ -126,22 +126,22 @@ void print_table(const std::vector<Row>& rows, const Flags& flags, const Model& 
     fmt::print("  {:>9}  {:>10}  {:>5.2f}x\n", row.samples.back().evicted, human_bytes(row.samples.back().cache_bytes),
                row.samples.back().slots_per_token);
   }
-  fmt::print("slots: held for each live token\n");
+  fmt::print("slots: allocated slots per kept token\n");
   if (decode)
-    fmt::print("limit: weights and cache read once a step at this machine's {:.1f} GB/s (measured now, {} threads)\n",
-               bandwidth / 1e9, threads);
+    fmt::print("limit: weights and cache read once per step at {:.1f} GB/s (measured, {} threads)\n", bandwidth / 1e9,
+               threads);
 }
 
 int run_bench(Flags flags) {
-  if (flags.rounds < 1) fail("--reps {}: ask for 1 or more", flags.rounds);
-  if (flags.tokens < 1 || flags.tokens > 1'000'000) fail("--tokens {}: ask for 1 to 1,000,000", flags.tokens);
+  if (flags.rounds < 1) fail("--reps {}: give 1 or more", flags.rounds);
+  if (flags.tokens < 1 || flags.tokens > 1'000'000) fail("--tokens {}: give 1 to 1,000,000", flags.tokens);
   for (const long long depth : flags.depths)
-    if (depth < 0 || depth > 100'000'000) fail("--depth {}: ask for 0 to 100,000,000", depth);
-  if (flags.batch < 1 || flags.batch > 1024) fail("--batch {}: ask for 1 to 1024 sequences", flags.batch);
+    if (depth < 0 || depth > 100'000'000) fail("--depth {}: give 0 to 100,000,000", depth);
+  if (flags.batch < 1 || flags.batch > 1024) fail("--batch {}: give 1 to 1024 sequences", flags.batch);
   constexpr std::array kFills = {Fill::kRandom, Fill::kPrompt, Fill::kHistory};
   constexpr std::array<std::string_view, 3> kNames = {"random", "prompt", "history"};
   flags.fill = kFills[parse_choice(flags.fill_name, "--fill", kNames)];
-  if (flags.prompt < 0 || flags.prompt > 100'000'000) fail("--prompt {}: ask for 0 to 100,000,000", flags.prompt);
+  if (flags.prompt < 0 || flags.prompt > 100'000'000) fail("--prompt {}: give 0 to 100,000,000", flags.prompt);
   const auto model = load_model(flags.model);
   const int threads = threads_of(flags.threads, model->hyper());
   const long long deepest = *std::max_element(flags.depths.begin(), flags.depths.end());
@@ -198,31 +198,31 @@ void add_speed(CLI::App& bench, Action& action, SpeedTest test, const char* what
   add_method_list(*command, flags->list, {"full"});
   add_threads_flag(*command, flags->threads);
   const char* group = "Bench";
-  command->add_option("--depth", flags->depths, "tokens in the cache before the clock starts; several: 0,2048,8192")
+  command->add_option("--depth", flags->depths, "tokens in the cache at the start; several: 0,2048,8192")
       ->delimiter(',')
       ->type_name("TOKENS,...")
       ->default_str("0")
       ->group(group);
-  command->add_option("--tokens", flags->tokens, test == SpeedTest::kDecode ? "tokens decoded" : "tokens of the prompt")
+  command->add_option("--tokens", flags->tokens, test == SpeedTest::kDecode ? "tokens to decode" : "prompt tokens")
       ->type_name("TOKENS")
       ->default_str(std::to_string(flags->tokens))
       ->group(group);
-  command->add_option("--reps", flags->rounds, "rounds; in each, every method and depth has its turn")
+  command->add_option("--reps", flags->rounds, "rounds of all methods and depths, interleaved")
       ->type_name("N")
       ->default_str("5")
       ->group(group);
-  command->add_option("--batch", flags->batch, "sequences in lockstep: each takes a token in every step")
+  command->add_option("--batch", flags->batch, "batch size: sequences decoded in lockstep")
       ->type_name("N")
       ->default_str("1")
       ->group(group);
   command
       ->add_option("--fill", flags->fill_name,
-                   "how the cache gets its depth: random (rows of noise, at once), prompt (really read) or history "
-                   "(noise that comes token by token, so that tokens leave as they would)")
+                   "how the cache is filled: random (random rows), prompt (prefill) or history (random rows token by "
+                   "token, with evictions)")
       ->type_name("HOW")
       ->default_str("random")
       ->group(group);
-  command->add_option("--prompt", flags->prompt, "of --fill history: so many tokens of the depth were a prompt")
+  command->add_option("--prompt", flags->prompt, "prompt tokens within the depth, with --fill history")
       ->type_name("TOKENS")
       ->default_str("0")
       ->group(group);
@@ -235,15 +235,15 @@ void add_make_model(CLI::App& bench, Action& action) {
     std::string shape, out;
   };
   auto flags = std::make_shared<MakeFlags>();
-  CLI::App* command = bench.add_subcommand(
-      "make-model", "Write a GGUF file of random weights in a named shape: for speed, never for quality");
+  CLI::App* command =
+      bench.add_subcommand("make-model", "Write a GGUF file of random weights in the shape of a named model");
   command
       ->add_option(
           "--synthetic", flags->shape,
           fmt::format("one of {}; then @layers=N @type=q4_0 @vocab=N @context=N @rope=N @seed=N", synthetic_names()))
       ->type_name("SHAPE")
       ->required();
-  command->add_option("-o,--out", flags->out, "the file to write")->type_name("FILE")->required();
+  command->add_option("-o,--out", flags->out, "output file")->type_name("FILE")->required();
   command->callback([flags, &action] {
     action = [flags] {
       write_synthetic(parse_synthetic(flags->shape), flags->out);
@@ -264,12 +264,11 @@ constexpr const char* kFooter = R"(Examples:
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  CLI::App* bench =
-      app.add_subcommand("bench", "Measure speed: decoding, reading prompts, serving many; method against method");
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed: decode, prefill, concurrent requests");
   bench->footer(kFooter);  // its commands inherit it
   bench->require_subcommand(1);
-  add_speed(*bench, action, SpeedTest::kDecode, "Tokens a second when one token follows the other");
-  add_speed(*bench, action, SpeedTest::kPrefill, "Tokens a second of reading a prompt");
+  add_speed(*bench, action, SpeedTest::kDecode, "Decode speed");
+  add_speed(*bench, action, SpeedTest::kPrefill, "Prefill speed");
   add_bench_serve(*bench, action);
   add_make_model(*bench, action);
 }

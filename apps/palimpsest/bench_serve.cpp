@@ -45,17 +45,17 @@ struct Flags {
 };
 
 void check(const Flags& flags) {
-  if (flags.prompts < 1 || flags.prompts > 100'000) fail("--num-prompts {}: ask for 1 to 100,000", flags.prompts);
+  if (flags.prompts < 1 || flags.prompts > 100'000) fail("--num-prompts {}: give 1 to 100,000", flags.prompts);
   if (flags.concurrency < 0 || flags.concurrency > 100'000)
     fail("--max-concurrency {}: give 0 (no limit) to 100,000", flags.concurrency);
-  if (flags.rounds < 1 || flags.rounds > 1000) fail("--reps {}: ask for 1 to 1000", flags.rounds);
+  if (flags.rounds < 1 || flags.rounds > 1000) fail("--reps {}: give 1 to 1000", flags.rounds);
   if (flags.seed < 0 || flags.seed > UINT32_MAX) fail("--seed {}: give 0 to {}", flags.seed, UINT32_MAX);
-  if (!(flags.rate > 0)) fail("--request-rate {}: give requests a second, or inf: all at once", flags.rate);
+  if (!(flags.rate > 0)) fail("--request-rate {}: give requests per second, or inf (all at once)", flags.rate);
   for (const auto& [flag, value] :
        {std::pair("--random-input-len", flags.lengths.input), std::pair("--random-output-len", flags.lengths.output)})
-    if (value < 1 || value > 100'000'000) fail("{} {}: ask for 1 to 100,000,000 tokens", flag, value);
+    if (value < 1 || value > 100'000'000) fail("{} {}: give 1 to 100,000,000 tokens", flag, value);
   if (flags.lengths.prefix < 0 || flags.lengths.prefix > 100'000'000)
-    fail("--random-prefix-len {}: ask for 0 to 100,000,000 tokens", flags.lengths.prefix);
+    fail("--random-prefix-len {}: give 0 to 100,000,000 tokens", flags.lengths.prefix);
   if (!(flags.http.timeout > 0 && flags.http.timeout <= 1e6)) fail("--timeout {}: give seconds", flags.http.timeout);
   if (!flags.plot.empty()) check_svg_path(flags.plot);
 }
@@ -70,7 +70,7 @@ std::vector<LoadRequest> load_of(const Flags& flags, TokenId from, TokenId to) {
   auto load = recorded_load(read_text(flags.dataset, "the recording"), flags.dataset, flags.lengths, from, to, seed);
   if (load.requests.size() > static_cast<std::size_t>(flags.prompts)) load.requests.resize(flags.prompts);
   if (load.timed && std::isfinite(flags.rate))
-    fail("{} says when its requests come ('at'): leave --request-rate away", flags.dataset);
+    fail("{} has arrival times ('at'): leave out --request-rate", flags.dataset);
   if (!load.timed) arrive(load.requests, flags.rate, seed);
   return std::move(load.requests);
 }
@@ -147,7 +147,7 @@ class Elsewhere final : public Targets {
     for (const auto& name : flags.list.methods) {
       CacheFlags one = flags.list.cache;
       one.method = name;
-      names_.push_back(flags.method_given ? name : "the server's own");
+      names_.push_back(flags.method_given ? name : "the server's method");
       caches_.push_back(flags.method_given ? spell_out(method_of(one, name)) : "");
     }
     options_.model = HttpTarget(options_).model();
@@ -178,7 +178,7 @@ void warm_up(Targets& targets, std::size_t method, const LoadRequest& request) {
   const auto target = targets.make(method);
   const LoadReport report = run_load(*target, {small}, 1, [](int) { return !interrupted(); });
   if (!report.answers.front().complete && !interrupted())
-    fail("{}: a first request had no answer: {}", targets.names()[method], report.answers.front().error);
+    fail("{}: the first request failed: {}", targets.names()[method], report.answers.front().error);
 }
 
 int run_serve(const Flags& flags) {
@@ -233,43 +233,42 @@ int run_serve(const Flags& flags) {
 
 void add_bench_serve(CLI::App& bench, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      bench.add_subcommand("serve", "Many requests at a time: time to the first token, between tokens, throughput");
+  CLI::App* command = bench.add_subcommand("serve", "Concurrent requests: TTFT, TPOT, ITL, throughput");
   const char* group = "Load";
   const auto option = [&](const char* name, auto& value, const char* type, const char* what) {
     return command->add_option(name, value, what)->type_name(type)->group(group)->capture_default_str();
   };
-  option("--num-prompts", flags->prompts, "N", "requests in all; of a recording, so many at the most");
-  option("--request-rate", flags->rate, "PER_SECOND", "they arrive as a Poisson process; inf: all at once");
-  option("--max-concurrency", flags->concurrency, "N", "requests on their way at a time; 0: no limit");
-  option("--random-input-len", flags->lengths.input, "TOKENS", "of a prompt, drawn at random");
-  option("--random-prefix-len", flags->lengths.prefix, "TOKENS", "before it, the same of all prompts");
-  option("--random-output-len", flags->lengths.output, "TOKENS", "of an answer: all are written, past any end of text");
+  option("--num-prompts", flags->prompts, "N", "number of requests; max number with --dataset");
+  option("--request-rate", flags->rate, "PER_SECOND", "arrival rate of a Poisson process; inf: all at once");
+  option("--max-concurrency", flags->concurrency, "N", "max concurrent requests; 0: no limit");
+  option("--random-input-len", flags->lengths.input, "TOKENS", "tokens of a random prompt");
+  option("--random-prefix-len", flags->lengths.prefix, "TOKENS", "tokens of a common prefix of all prompts");
+  option("--random-output-len", flags->lengths.output, "TOKENS", "output tokens; end-of-text tokens are ignored");
   command
       ->add_option("--dataset", flags->dataset,
-                   "a recording, '-' for standard input: on each line {\"prompt\": TEXT or [TOKENS]} or "
-                   "{\"input_len\": N}, with \"output_len\" and \"at\" (seconds) if known")
+                   "recorded requests, '-' for standard input; per line {\"prompt\": TEXT or [TOKENS]} or "
+                   "{\"input_len\": N}, optionally with \"output_len\" and \"at\" (seconds)")
       ->type_name("FILE")
       ->group(group);
-  option("--seed", flags->seed, "N", "of prompts and arrivals");
-  option("--reps", flags->rounds, "N", "rounds; in each, every method has its turn");
+  option("--seed", flags->seed, "N", "random seed of prompts and arrivals");
+  option("--reps", flags->rounds, "N", "rounds of all methods, interleaved");
   group = "Server";
-  CLI::Option* url = command->add_option("--base-url", flags->http.base_url,
-                                         "a running server, as http://127.0.0.1:8080; without it: the scheduler in "
-                                         "this process");
+  CLI::Option* url = command->add_option(
+      "--base-url", flags->http.base_url,
+      "URL of a running server, for example http://127.0.0.1:8080; default: the scheduler in this process");
   url->type_name("URL")->group(group);
-  command->add_option("--api-key", flags->http.api_key, "what the server asks for")
+  command->add_option("--api-key", flags->http.api_key, "API key of the server")
       ->type_name("KEY")
       ->default_str("$PALIMPSEST_API_KEY")
       ->group(group)
       ->needs(url);
-  option("--timeout", flags->http.timeout, "SECONDS", "without a token from the server")->needs(url);
+  option("--timeout", flags->http.timeout, "SECONDS", "timeout between tokens")->needs(url);
   add_scheduler_flags(*command, flags->scheduler);
   add_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_method_list(*command, flags->list, {"full"});
   add_json_flag(*command, flags->json);
-  command->add_option("--plot", flags->plot, "a chart of it, an SVG file")->type_name("FILE")->group("Output");
+  command->add_option("--plot", flags->plot, "write a chart to this SVG file")->type_name("FILE")->group("Output");
   for (const char* local : {"--model", "--synthetic", "--device", "--portable", "--no-repack", "--ctx-size",
                             "--threads", "--max-num-seqs", "--cache-memory", "--prefix-cache-memory", "--cache-type",
                             "--cache-type-k", "--cache-type-v", "--page-size", "--prefill-chunk"})

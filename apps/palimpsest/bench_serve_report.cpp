@@ -175,33 +175,33 @@ nlohmann::json as_json(const ServeRow& row) {
 void print_table(const std::vector<ServeRow>& rows, std::size_t resident_peak) {
   std::size_t width = 6;
   for (const auto& row : rows) width = std::max(width, row.name.size());
-  fmt::print("{:<{}}  {:>8}  {:>7}  {:>9}  {:>9}  {:>24}  {:>24}  {:>24}  {:>7}  {:>10}  {:>9}\n", "method", width,
-             "answered", "req/s", "written/s", "all/s", "first token, ms", "time per token, ms", "gaps, ms", "at once",
+  fmt::print("{:<{}}  {:>8}  {:>7}  {:>12}  {:>12}  {:>24}  {:>24}  {:>24}  {:>7}  {:>10}  {:>9}\n", "method", width,
+             "answered", "req/s", "output tok/s", "total tok/s", "TTFT, ms", "TPOT, ms", "ITL, ms", "peak",
              "cache peak", "evicted");
   for (const auto& row : rows) {
     const Times times(row);
     const Rates rates(row);
     const Sums sums(row);
-    fmt::print("{:<{}}  {:>8}  {:>7.2f}  {:>9.1f}  {:>9.1f}  {:>24}  {:>24}  {:>24}  {:>7}  {:>10}  {:>9}\n", row.name,
-               width, row.answered(), summarize(rates.requests).median, summarize(rates.output).median,
+    fmt::print("{:<{}}  {:>8}  {:>7.2f}  {:>12.1f}  {:>12.1f}  {:>24}  {:>24}  {:>24}  {:>7}  {:>10}  {:>9}\n",
+               row.name, width, row.answered(), summarize(rates.requests).median, summarize(rates.output).median,
                summarize(rates.total).median, times_text(times.ttft, 0), times_text(times.tpot, 2),
                times_text(times.gaps, 2), sums.running_peak < 0 ? "-" : std::to_string(sums.running_peak),
                sums.cache_peak < 0 ? "-" : human_bytes(static_cast<std::size_t>(sums.cache_peak)),
                thousands(sums.evicted));
   }
-  fmt::print("times: mean / p50 / p99; all/s: tokens read and written; at once: requests in a step at the most\n");
+  fmt::print("TTFT, TPOT, ITL: mean / p50 / p99; total tok/s: prompt and output tokens; peak: max concurrency\n");
   if (resident_peak > 0) fmt::print("resident memory of this process at its peak: {}\n", human_bytes(resident_peak));
   for (const auto& row : rows)
     if (const Sums sums(row); sums.failed > 0)
-      fmt::print("{}: {} not answered; the first: {}\n", row.name, sums.failed, sums.error);
+      fmt::print("{}: {} failed requests; the first: {}\n", row.name, sums.failed, sums.error);
 }
 
 Chart chart_of(const std::vector<ServeRow>& rows, const std::string& title) {
-  ChartPanel written = panel_of("Tokens written", "seconds", "a second");
-  ChartPanel running = panel_of("Requests that take part in steps", "seconds", "requests");
+  ChartPanel written = panel_of("Output tokens", "seconds", "tokens/s");
+  ChartPanel running = panel_of("Running requests", "seconds", "requests");
   ChartPanel memory = panel_of("Pages in use", "seconds", "MiB");
-  ChartPanel first = panel_of("Time to the first token", "percentile", "ms");
-  ChartPanel gaps = panel_of("Gaps between tokens", "percentile", "ms");
+  ChartPanel first = panel_of("TTFT", "percentile", "ms");
+  ChartPanel gaps = panel_of("ITL", "percentile", "ms");
   for (auto* panel : {&first, &gaps}) {
     panel->log_y = true;
     panel->from_zero = false;
@@ -217,7 +217,7 @@ Chart chart_of(const std::vector<ServeRow>& rows, const std::string& title) {
     first.series.push_back(percentiles_of(row.name, times.ttft));
     if (!times.gaps.empty()) gaps.series.push_back(percentiles_of(row.name, times.gaps));
   }
-  Chart chart{.title = "Many requests at a time", .subtitle = title, .panels = {}};
+  Chart chart{.title = "Concurrent requests", .subtitle = title, .panels = {}};
   for (auto* panel : {&written, &running, &memory, &first, &gaps}) {
     std::erase_if(panel->series, [](const ChartSeries& series) { return series.points.empty(); });
     if (!panel->series.empty()) chart.panels.push_back(std::move(*panel));

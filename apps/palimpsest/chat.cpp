@@ -20,16 +20,16 @@ namespace {
 
 constexpr int kMostDefaultBudget = 2048;
 
-constexpr const char* kCommands = R"(/stats   times and cache of the last answer    /reset   forget everything
-/help    this list                             /exit    leave (also: end of input)
-Ctrl-C stops an answer; twice at the prompt, it leaves.)";
+constexpr const char* kCommands = R"(/stats   times and cache of the last answer    /reset   clear the conversation
+/help    this list                             /exit    quit (also: end of input)
+Ctrl-C stops an answer; twice at the prompt, it quits.)";
 
-constexpr const char* kFooter = R"(Every line of standard input is a turn. In the conversation:
+constexpr const char* kFooter = R"(Every line of standard input is a message. Commands:
   /stats   times and cache of the last answer
-  /reset   forget everything
+  /reset   clear the conversation
   /help    these commands
-  /exit    leave (also: end of input)
-Ctrl-C stops an answer; twice at the prompt, it leaves.
+  /exit    quit (also: end of input)
+Ctrl-C stops an answer; twice at the prompt, it quits.
 
 Examples:
   palimpsest chat -m model.gguf
@@ -105,7 +105,7 @@ class Chat {
         if (warned) return kInterrupted;
         rearm_interrupt();
         warned = true;
-        fmt::print(stderr, "(Ctrl-C again leaves; so does /exit)\n");
+        fmt::print(stderr, "(Ctrl-C again or /exit to quit)\n");
         continue;
       }
       warned = false;
@@ -126,7 +126,7 @@ class Chat {
     if (command == "/help") {
       fmt::print(stderr, "{}\n", kCommands);
     } else if (command == "/stats") {
-      fmt::print(stderr, "{}\n{} tokens in all, {}\n", summary_line(last_, session_), thousands(session_.position()),
+      fmt::print(stderr, "{}\n{} tokens in total, {}\n", summary_line(last_, session_), thousands(session_.position()),
                  spell_short(session_.method()));
     } else if (command == "/reset") {
       conversation_.reset();
@@ -134,7 +134,7 @@ class Chat {
       unread_.clear();
       fmt::print(stderr, "(forgotten)\n");
     } else {
-      fmt::print(stderr, "unknown command '{}'; there are /stats, /reset, /help, /exit\n", command);
+      fmt::print(stderr, "unknown command '{}'; commands: /stats, /reset, /help, /exit\n", command);
     }
   }
 
@@ -192,31 +192,27 @@ class Chat {
 }  // namespace
 
 void add_chat(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("chat", "Talk with a model, turn by turn, without end");
+  CLI::App* command = app.add_subcommand("chat", "Chat with a model");
   command->footer(kFooter);
   const auto flags = std::make_shared<ChatFlags>();
   const char* group = "Text";
-  command->add_option("--system", flags->system, "what the model is told before the conversation")
-      ->type_name("TEXT")
-      ->group(group);
-  command->add_option("--chat-template", flags->chat_template, "how turns are written: chatml, llama3, gemma, ...")
+  command->add_option("--system", flags->system, "system prompt")->type_name("TEXT")->group(group);
+  command->add_option("--chat-template", flags->chat_template, "chat template: chatml, llama3, gemma, ...")
       ->type_name("NAME")
       ->default_str("the model's own")
       ->group(group);
-  command
-      ->add_option("-n,--n-predict,--tokens", flags->generate.max_tokens,
-                   "tokens of an answer at most; -1: until it ends")
+  command->add_option("-n,--n-predict,--tokens", flags->generate.max_tokens, "max tokens per answer; -1: no limit")
       ->type_name("N")
       ->group(group)
       ->capture_default_str();
-  command->add_option("--stop", flags->generate.stop, "end an answer before this text; may be given several times")
+  command->add_option("--stop", flags->generate.stop, "stop string: an answer ends before it; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
-  add_cache_flags(*command, flags->cache, "streaming, with the trained context but at most 2048 as its budget");
+  add_cache_flags(*command, flags->cache, "streaming with the trained context as budget, at most 2048");
   add_sampling_flags(*command, flags->sampling);
   command->callback([&action, flags] { action = [flags] { return Chat(*flags).talk(); }; });
 }

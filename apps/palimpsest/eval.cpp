@@ -24,8 +24,7 @@ constexpr const char* kFooter = R"(Examples:
 }  // namespace
 
 void add_eval(CLI::App& app, Action& action) {
-  CLI::App* eval = app.add_subcommand(
-      "eval", "Measure quality: perplexity, questions about long texts, an endless stream, methods held together");
+  CLI::App* eval = app.add_subcommand("eval", "Measure quality: perplexity, needles, LongBench, RULER, long streams");
   eval->footer(kFooter);  // its commands inherit it
   eval->require_subcommand(1);
   add_eval_perplexity(*eval, action);
@@ -40,13 +39,13 @@ void add_eval(CLI::App& app, Action& action) {
 void add_text_flags(CLI::App& command, TextFlags& flags) {
   command
       .add_option("-f,--file", flags.files,
-                  "a text to read, '-' for standard input, or a folder of .txt files; again: more")
+                  "text file, '-' for standard input, or a folder of .txt files; may be repeated")
       ->type_name("FILE")
       ->required()
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command.add_flag("--gutenberg", flags.gutenberg, "cut Project Gutenberg's header and footer");
-  command.add_option("--tokens", flags.tokens, "read so many tokens of a text at most; -1: all");
+  command.add_option("--tokens", flags.tokens, "max tokens of a text; -1: all");
 }
 
 std::vector<std::string> text_files(const std::vector<std::string>& named) {
@@ -62,7 +61,7 @@ std::vector<std::string> text_files(const std::vector<std::string>& named) {
     for (const auto& entry : fs::directory_iterator(name, error))
       if (entry.path().extension() == ".txt") found.push_back(entry.path().string());
     if (error) fail("the folder '{}' cannot be read: {}", name, error.message());
-    if (found.empty()) fail("the folder '{}' holds no .txt file: name a text", name);
+    if (found.empty()) fail("the folder '{}' contains no .txt file: name a text", name);
     std::ranges::sort(found);
     files.insert(files.end(), found.begin(), found.end());
   }
@@ -70,7 +69,7 @@ std::vector<std::string> text_files(const std::vector<std::string>& named) {
 }
 
 std::vector<TokenText> read_tokens(const TextFlags& flags, const Vocabulary& vocabulary) {
-  if (flags.tokens != -1 && flags.tokens < 2) fail("--tokens {}: ask for 2 or more, or -1 for all", flags.tokens);
+  if (flags.tokens != -1 && flags.tokens < 2) fail("--tokens {}: give 2 or more, or -1 for all", flags.tokens);
   std::vector<TokenText> texts;
   for (const std::string& file : text_files(flags.files)) {
     const PlainText plain = plain_text(read_text(file, "the text"), {.gutenberg = flags.gutenberg});
@@ -122,9 +121,10 @@ std::string what_it_did(const Kept& kept) {
 
 void warn_of_nothing_evicted(const Kept& kept) {
   if (kept.budget > 0 && kept.evicted == 0)
-    fmt::print(stderr,
-               "palimpsest: {}: no token was evicted: the texts fit into its budget of {}, so this tests nothing\n",
-               kept.name, kept.budget);
+    fmt::print(
+        stderr,
+        "palimpsest: {}: no token was evicted: the texts fit into its budget of {}, so the method was not tested\n",
+        kept.name, kept.budget);
 }
 
 std::string model_name(const Model& model) {

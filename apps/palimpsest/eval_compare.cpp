@@ -30,7 +30,7 @@ int run_compare(const Flags& flags) {
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
   const auto vocabulary = Vocabulary::load(model->path());
   const std::vector<TokenText> texts = read_tokens(flags.text, *vocabulary);
-  if (texts.size() != 1) fail("{} texts: this command compares over one, name it with -f", texts.size());
+  if (texts.size() != 1) fail("{} texts: this command takes one text (-f)", texts.size());
   const TokenText& text = texts.front();
   const auto steps = static_cast<long long>(text.tokens.size());
   const auto list = method_list(flags.list, model->hyper(), vocabulary.get(), steps);
@@ -55,8 +55,8 @@ int run_compare(const Flags& flags) {
   if (!flags.json) {
     fmt::print("{}, {} steps of one token, {} cache; against {}\n", model_name(*model), thousands(rows.front().steps),
                name_of(cache_types_of(flags.list.cache)), list.front().name);
-    fmt::print("{:<{}}  {:>12}  {:>8}  {:>10}  {:>8}  {:>8}  {:>8}\n", "method", width, "greatest rel", "at step",
-               "mean KL", "same top", "flipped", "evicted");
+    fmt::print("{:<{}}  {:>12}  {:>8}  {:>10}  {:>8}  {:>8}  {:>8}\n", "method", width, "max rel", "at step", "mean KL",
+               "same top", "flipped", "evicted");
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& row = rows[i];
@@ -96,17 +96,16 @@ int run_compare(const Flags& flags) {
 
 void add_eval_compare(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      eval.add_subcommand("compare", "Decode one text with several methods: do they give the same logits?");
+  CLI::App* command = eval.add_subcommand("compare", "Compare the logits of several methods on one text");
   add_text_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);
   add_method_list(*command, flags->list, {"streaming:mechanism=in-place", "streaming:mechanism=shift"});
   add_threads_flag(*command, flags->threads);
   command
       ->add_option("--tolerance", flags->tolerance,
-                   "relative difference of logits that is allowed, and that the best two tokens must exceed to count")
+                   "max relative difference of logits; also the min difference of the top two tokens that counts")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--check", flags->check, "exit with 1 when a method differs by more");
+  command->add_flag("--check", flags->check, "exit with 1 if a method exceeds the tolerance");
   add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_compare(*flags); }; });
 }

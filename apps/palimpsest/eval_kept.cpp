@@ -41,7 +41,7 @@ int run_kept(const Flags& flags) {
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
   const auto vocabulary = Vocabulary::load(model->path());
   const std::vector<TokenText> texts = read_tokens(flags.text, *vocabulary);
-  if (texts.size() != 1) fail("{} texts: this command looks at one, name it with -f", texts.size());
+  if (texts.size() != 1) fail("{} texts: this command takes one text (-f)", texts.size());
   const auto& tokens = texts.front().tokens;
   const auto end = static_cast<long long>(tokens.size());
   const auto list = method_list(flags.list, model->hyper(), vocabulary.get(), end);
@@ -96,8 +96,7 @@ int run_kept(const Flags& flags) {
 
 void add_eval_kept(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      eval.add_subcommand("retention", "A map of the tokens that each layer and head still has at a text's end");
+  CLI::App* command = eval.add_subcommand("retention", "Map of the tokens that each layer and head keeps");
   command->alias("kept");
   add_text_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);

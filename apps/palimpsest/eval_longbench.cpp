@@ -33,7 +33,7 @@ std::string config_file(const std::string& named, const std::string& records, co
   for (const auto& path : {folder / name, folder / ("longbench_" + name), folder / "config" / name,
                            folder.parent_path() / "config" / name})
     if (std::filesystem::is_regular_file(path)) return path.string();
-  fail("no {} beside '{}': name LongBench's with {}", name, records, flag);
+  fail("no {} in the folder of '{}': name LongBench's file with {}", name, records, flag);
 }
 
 const LongBenchTask& task_of(const std::string& dataset) {
@@ -58,7 +58,7 @@ nlohmann::json as_json(std::span<const double> scores) {
 }
 
 int score_predictions(const Flags& flags) {
-  if (flags.dataset.empty()) fail("--score needs --dataset: predictions do not say which metric is theirs");
+  if (flags.dataset.empty()) fail("--score needs --dataset: predictions do not name their metric");
   const LongBenchTask& task = task_of(flags.dataset);
   std::vector<double> scores;
   for (const auto& each : read_predictions(read_text(flags.score, "the predictions"), flags.score))
@@ -82,7 +82,7 @@ int run_longbench(const Flags& flags) {
   const std::string dataset = records.front().dataset;
   for (const auto& each : records)
     if (each.dataset != dataset)
-      fail("{}: records of '{}' and of '{}': one dataset a file", flags.file, dataset, each.dataset);
+      fail("{}: records of '{}' and of '{}': one dataset per file", flags.file, dataset, each.dataset);
   const LongBenchTask& task = task_of(dataset);
   const std::string prompts_file = config_file(flags.prompts, flags.file, "dataset2prompt.json", "--prompts");
   const std::string lengths_file = config_file(flags.lengths, flags.file, "dataset2maxlen.json", "--output-lengths");
@@ -92,14 +92,15 @@ int run_longbench(const Flags& flags) {
   if (!lengths.contains(dataset)) fail("{}: no output length for '{}'", lengths_file, dataset);
   const int tokens = lengths.at(dataset);
   if (!flags.predictions.empty() && flags.questions.list.methods.size() != 1)
-    fail("--predictions: a file of one method's answers; name one --method");
+    fail("--predictions writes one method's answers: give one --method");
 
   TextModel model = load_text_model(flags.questions.model);
   const long long trained = model.model->hyper().trained_context;
   const long long most = flags.context > 0 ? flags.context : trained > 0 ? trained : 1 << 20;
   if (most - tokens < 16)
-    fail("{} tokens of context leave no room for a prompt beside {} of answer: this model cannot do '{}'", most, tokens,
-         dataset);
+    fail(
+        "a context of {} tokens has no room for a prompt and {} tokens of answer: '{}' is not possible with this model",
+        most, tokens, dataset);
   longbench_score(task, "", records.front().answers,
                   records.front().classes);  // a task that cannot be scored is refused now
   Questioner questioner(flags.questions, model, most);
@@ -147,20 +148,20 @@ int run_longbench(const Flags& flags) {
                                       {"runs", runs}}
                            .dump(2));
   } else {
-    fmt::print("{}: {} records, {} of them cut in the middle to {} tokens; question seen {}{}; {}\n", dataset,
+    fmt::print("{}: {} records, {} truncated in the middle to {} tokens; question seen {}{}; {}\n", dataset,
                records.size(), truncated, thousands(most - tokens), flags.questions.seen,
                flags.questions.chat ? ", as a chat" : "", model_name(*model.model));
     for (std::size_t r = 0; r < scores.size(); ++r) {
       const auto& run = questioner.runs()[r];
       const Interval mean = interval_of(scores[r]);
-      fmt::print("{}: {:.2f}{}; {}; {:.3f} ms a token\n", run.kept.name, 100 * mean.mean,
+      fmt::print("{}: {:.2f}{}; {}; {:.3f} ms per token\n", run.kept.name, 100 * mean.mean,
                  std::isfinite(mean.low) ? fmt::format(" [{:.2f}, {:.2f}]", 100 * mean.low, 100 * mean.high) : "",
                  what_it_did(run.kept), run.tpot_ms());
     }
   }
   for (const auto& run : questioner.runs()) warn_of_nothing_evicted(run.kept);
   if (flags.questions.chat && !task.chat)
-    fmt::print(stderr, "palimpsest: LongBench asks '{}' without a chat template\n", dataset);
+    fmt::print(stderr, "palimpsest: LongBench uses no chat template for '{}'\n", dataset);
   return interrupted() ? kInterrupted : kOk;
 }
 
@@ -168,29 +169,30 @@ int run_longbench(const Flags& flags) {
 
 void add_eval_longbench(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = eval.add_subcommand("longbench", "LongBench's records, with its prompts and metrics");
+  CLI::App* command = eval.add_subcommand("longbench", "LongBench, with its prompts and metrics");
   add_question_flags(*command, flags->questions);
-  command->add_option("-f,--file", flags->file, "records, JSON lines as published")->type_name("FILE");
-  command->add_option("--dataset", flags->dataset, "which of LongBench's they are")
+  command->add_option("-f,--file", flags->file, "LongBench's records (JSON lines)")->type_name("FILE");
+  command->add_option("--dataset", flags->dataset, "name of the dataset")
       ->type_name("NAME")
-      ->default_str("what the records say");
+      ->default_str("as in the records");
   command->add_option("--prompts", flags->prompts, "LongBench's dataset2prompt.json")
       ->type_name("FILE")
-      ->default_str("the one beside the records");
+      ->default_str("the one in the records' folder");
   command->add_option("--output-lengths", flags->lengths, "LongBench's dataset2maxlen.json")
       ->type_name("FILE")
-      ->default_str("the one beside the records");
+      ->default_str("the one in the records' folder");
   command
       ->add_option("--context", flags->context,
-                   "tokens of prompt and answer; of a longer prompt the middle is left out")
+                   "max tokens of prompt and answer; longer prompts are truncated in the middle")
       ->type_name("TOKENS")
-      ->default_str("what the model was trained on")
+      ->default_str("the trained context")
       ->check(CLI::PositiveNumber);
-  command->add_option("--limit", flags->limit, "ask so many of the records; 0: all")->check(CLI::NonNegativeNumber);
-  command->add_option("--predictions", flags->predictions, "write the answers to this file, for LongBench's eval.py")
+  command->add_option("--limit", flags->limit, "max number of records; 0: all")->check(CLI::NonNegativeNumber);
+  command->add_option("--predictions", flags->predictions, "write predictions for LongBench's eval.py to this file")
       ->type_name("FILE");
   command
-      ->add_option("--score", flags->score, "score a file of predictions (pred, answers, all_classes) and ask nothing")
+      ->add_option("--score", flags->score,
+                   "score a file of predictions (pred, answers, all_classes) without running a model")
       ->type_name("FILE");
   command->callback([flags, &action] { action = [flags] { return run_longbench(*flags); }; });
 }

@@ -44,7 +44,7 @@ const NeedleKind& kind_of(const std::vector<NeedleKind>& kinds, const std::strin
     names.push_back(at->name);
   }
   std::ranges::reverse(names);
-  fail("no kind of needle is called '{}': there are {}", name, fmt::join(names, ", "));
+  fail("unknown kind of needle '{}': use {}", name, fmt::join(names, ", "));
 }
 
 struct Cell {
@@ -89,7 +89,7 @@ nlohmann::json as_json(const Questioner& questioner, const Questioner::Run& run,
 
 void print_grid(const Questioner::Run& run, const Grid& grid, const Flags& flags) {
   const Interval share = bootstrap(grid.contexts);
-  fmt::print("{}: {:.1f}% of {} right{}; {}; {:.0f} prompt tokens/s, {:.3f} ms a token\n", run.kept.name,
+  fmt::print("{}: {:.1f}% of {} correct{}; {}; {:.0f} prompt tokens/s, {:.3f} ms per token\n", run.kept.name,
              100 * share.mean, thousands(grid.asked()),
              std::isfinite(share.low) ? fmt::format(" [{:.1f}, {:.1f}]", 100 * share.low, 100 * share.high) : "",
              what_it_did(run.kept), 1000 * static_cast<double>(run.prompt_tokens) / std::max(1e-9, run.prompt_ms),
@@ -106,9 +106,9 @@ void print_grid(const Questioner::Run& run, const Grid& grid, const Flags& flags
 }
 
 void check(const Flags& flags) {
-  if (flags.lengths.empty() || flags.depths.empty()) fail("give one length and one depth at least");
+  if (flags.lengths.empty() || flags.depths.empty()) fail("give at least one length and one depth");
   for (const double depth : flags.depths)
-    if (!(depth >= 0 && depth <= 1)) fail("--depths {}: give shares from 0 (before the text) to 1 (after it)", depth);
+    if (!(depth >= 0 && depth <= 1)) fail("--depths {}: give fractions from 0 (start of the text) to 1 (end)", depth);
 }
 
 int run_needle(const Flags& flags) {
@@ -162,7 +162,7 @@ int run_needle(const Flags& flags) {
                                       {"runs", runs}}
                            .dump(2));
   } else {
-    fmt::print("{}: {}; {} contexts a cell, question seen {}; {}; {}\n", kind.name, kind.about, flags.samples,
+    fmt::print("{}: {}; {} contexts per cell, question seen {}; {}; {}\n", kind.name, kind.about, flags.samples,
                flags.questions.seen, haystack.name(), model_name(*model.model));
     for (std::size_t r = 0; r < grids.size(); ++r) print_grid(questioner.runs()[r], grids[r], flags);
   }
@@ -170,14 +170,14 @@ int run_needle(const Flags& flags) {
     const Kept& kept = questioner.runs()[r].kept;
     warn_of_nothing_evicted(kept);
     if (kept.evicted == 0 && grids[r].asked() > 0 && grids[r].right() == 0)
-      fmt::print(stderr, "palimpsest: {}: nothing was evicted and no answer was right: this model cannot do '{}'\n",
+      fmt::print(stderr, "palimpsest: {}: no answer was correct without any eviction: this model cannot solve '{}'\n",
                  kept.name, kind.name);
   }
   return interrupted() ? kInterrupted : kOk;
 }
 
 std::string kinds_help() {
-  std::string out = "what is hidden:";
+  std::string out = "kind of needle:";
   for (const NeedleKind& kind : all_kinds("")) out += fmt::format(" {}: {};", kind.name, kind.about);
   return out.substr(0, out.size() - 1);
 }
@@ -186,32 +186,31 @@ std::string kinds_help() {
 
 void add_eval_needle(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      eval.add_subcommand("needle", "Hide something in a long text and ask for it: a map of depths and lengths");
+  CLI::App* command = eval.add_subcommand("needle", "Needle in a haystack: retrieval at depths x lengths");
   add_question_flags(*command, flags->questions);
   command->add_option("--kind", flags->kind, kinds_help())->type_name("KIND")->capture_default_str();
-  command->add_option("--kinds", flags->kinds, "a JSON file of more kinds (docs/evaluation.md)")->type_name("FILE");
-  command->add_option("--haystack", flags->haystack, "text to hide it in, or a folder of .txt files; again: more")
+  command->add_option("--kinds", flags->kinds, "JSON file of additional kinds (docs/evaluation.md)")->type_name("FILE");
+  command->add_option("--haystack", flags->haystack, "haystack: text file or folder of .txt files; may be repeated")
       ->type_name("FILE")
-      ->default_str("stories that come with the program")
+      ->default_str("included stories")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("--lengths", flags->lengths, "tokens of prompt and answer together")
+  command->add_option("--lengths", flags->lengths, "tokens of prompt and answer")
       ->type_name("TOKENS,...")
       ->default_str("512,1024,2048")
       ->delimiter(',')
       ->check(CLI::Range(16, 1 << 24));
-  command->add_option("--depths", flags->depths, "where: 0 is before the text, 1 after it")
+  command->add_option("--depths", flags->depths, "depths of the needle: 0 is the start of the text, 1 the end")
       ->type_name("SHARE,...")
       ->default_str("0,0.25,0.5,0.75,1")
       ->delimiter(',');
-  command->add_option("--samples", flags->samples, "contexts for each length and depth")
+  command->add_option("--samples", flags->samples, "contexts per length and depth")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  command->add_option("--asked", flags->asked, "questions about one context, if the kind has so many")
+  command->add_option("--asked", flags->asked, "questions per context, if the kind has as many")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  command->add_option("--seed", flags->seed, "another seed, other needles and places")->capture_default_str();
+  command->add_option("--seed", flags->seed, "random seed of needles and depths")->capture_default_str();
   command->callback([flags, &action] { action = [flags] { return run_needle(*flags); }; });
 }
 

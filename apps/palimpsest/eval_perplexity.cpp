@@ -112,7 +112,7 @@ void print_table(const std::vector<Run>& runs, const Flags& flags) {
   }
   const long long blocks = runs.empty() ? 0 : runs.front().apart.blocks;
   if (runs.size() > 1 && blocks < kLeastBlocks)
-    fmt::print("no intervals: the texts make {} blocks of {} tokens, and {} are needed (--block)\n", blocks,
+    fmt::print("no intervals: the texts have {} blocks of {} tokens; at least {} are needed (--block)\n", blocks,
                flags.block, kLeastBlocks);
 }
 
@@ -131,7 +131,7 @@ Chart chart_of(const std::vector<Run>& runs, const Model& model, const Flags& fl
   const int context = model.hyper().trained_context;
   if (context > 0) panel.marks.push_back({static_cast<double>(context), fmt::format("trained context {}", context)});
   return {.title = fmt::format("Perplexity of {} over {}", model_name(model), text),
-          .subtitle = fmt::format("{} tokens, {} cache, read in chunks of {}", thousands(runs.front().all.predicted),
+          .subtitle = fmt::format("{} tokens, {} cache, chunks of {}", thousands(runs.front().all.predicted),
                                   name_of(cache_types_of(flags.list.cache)), chunk),
           .panels = {panel}};
 }
@@ -145,7 +145,7 @@ void print_texts(const std::vector<TokenText>& texts, const Vocabulary& vocabula
                text.done.empty() ? "" : fmt::format("; {}", fmt::join(text.done, "; ")),
                text.tokens.front() == vocabulary.bos() ? ", BOS first" : "");
   }
-  if (texts.size() > kMost) fmt::print("... and {} texts more\n", texts.size() - kMost);
+  if (texts.size() > kMost) fmt::print("... and {} more texts\n", texts.size() - kMost);
   std::fflush(stdout);
 }
 
@@ -223,22 +223,20 @@ int run_perplexity(const Flags& flags) {
 
 void add_eval_perplexity(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = eval.add_subcommand(
-      "perplexity", "The loss of every token of long texts, where it rises, and what methods differ by");
+  CLI::App* command =
+      eval.add_subcommand("perplexity", "Perplexity of texts, by position, and differences between methods");
   add_text_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);
   add_method_list(*command, flags->list, {"full"});
   add_threads_flag(*command, flags->threads);
-  command->add_option("--bin", flags->bin, "tokens in one point of the curve; 0: about a hundred points")
+  command->add_option("--bin", flags->bin, "tokens per point of the curve; 0: about 100 points")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--limit", flags->limit, "read so many of the texts; 0: all")->check(CLI::NonNegativeNumber);
-  command
-      ->add_option("--block", flags->block,
-                   "tokens that are drawn together when intervals are made (bootstrap over paired differences)")
+  command->add_option("--limit", flags->limit, "max number of texts; 0: all")->check(CLI::NonNegativeNumber);
+  command->add_option("--block", flags->block, "tokens per bootstrap block of the paired differences")
       ->check(CLI::PositiveNumber);
-  command->add_option("--resamples", flags->resamples, "draws of that bootstrap")->check(CLI::Range(100, 1000000));
-  command->add_option("--plot", flags->plot, "write the curves as SVG to this file");
-  command->add_flag("--linear", flags->linear, "plot perplexity on a linear axis, not a logarithmic one");
+  command->add_option("--resamples", flags->resamples, "bootstrap resamples")->check(CLI::Range(100, 1000000));
+  command->add_option("--plot", flags->plot, "write the curves to this SVG file");
+  command->add_flag("--linear", flags->linear, "linear instead of logarithmic perplexity axis");
   add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_perplexity(*flags); }; });
 }

@@ -20,20 +20,20 @@ void add_question_flags(CLI::App& command, QuestionFlags& flags) {
   add_threads_flag(command, flags.threads);
   command
       .add_option("--question-seen", flags.seen,
-                  "before: the question is part of what a method compresses; after: the cache is brought to its budget "
-                  "before the question comes, and serves all that are asked")
+                  "before: the question is part of the compressed prompt; after: the cache is reduced to its budget "
+                  "before the questions")
       ->check(CLI::IsMember({"before", "after"}))
       ->type_name("WHEN")
       ->capture_default_str();
-  command.add_flag("--chat", flags.chat, "put prompts into the model's chat template");
-  command.add_option("--chat-template", flags.chat_template, "that template instead: a name or its text (with --chat)")
+  command.add_flag("--chat", flags.chat, "apply the model's chat template");
+  command.add_option("--chat-template", flags.chat_template, "chat template name or text (with --chat)")
       ->type_name("TEMPLATE")
       ->needs("--chat");
   add_json_flag(command, flags.json);
 }
 
 Haystack read_haystack(const std::vector<std::string>& named) {
-  if (named.empty()) return {eval_data("haystack.txt"), "the haystack that comes with the program"};
+  if (named.empty()) return {eval_data("haystack.txt"), "the included haystack"};
   std::string all;
   const std::vector<std::string> files = text_files(named);
   for (const std::string& file : files) all += plain_text(read_text(file, "the haystack")).text + "\n\n";
@@ -78,8 +78,7 @@ void Questioner::ask(std::size_t count, const std::string& label, const Make& ma
   }
   bar.clear();
   if (const int trained = model().hyper().trained_context; trained > 0 && longest_ > trained)
-    fmt::print(stderr, "palimpsest: {} tokens are more than the {} positions that this model was trained on\n",
-               longest_, trained);
+    fmt::print(stderr, "palimpsest: {} tokens exceed the model's trained context of {}\n", longest_, trained);
 }
 
 Prompt Questioner::prompt(const std::string& context, const std::vector<std::string>& questions) const {
@@ -91,8 +90,7 @@ Prompt Questioner::prompt(const std::string& context, const std::vector<std::str
     const std::string whole = model_.vocabulary->apply_chat_template({{"user", context + mark + question}},
                                                                      /*add_assistant=*/true, flags_.chat_template);
     const auto at = whole.find(mark);
-    if (at == std::string::npos)
-      fail("the chat template leaves the user's text out: name another with --chat-template");
+    if (at == std::string::npos) fail("the chat template omits the user's text: name another with --chat-template");
     begin = whole.substr(0, at);
     rest.push_back(whole.substr(at + mark.size()));
   }

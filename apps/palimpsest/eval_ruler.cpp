@@ -28,7 +28,7 @@ struct Flags {
 int run_ruler(const Flags& flags) {
   const auto tasks = ruler_tasks();
   if (std::ranges::find(tasks, flags.task) == tasks.end())
-    fail("RULER has no task '{}' here: there are {}", flags.task, fmt::join(tasks, ", "));
+    fail("unknown RULER task '{}': use {}", flags.task, fmt::join(tasks, ", "));
   TextModel model = load_text_model(flags.questions.model);
   const Haystack haystack = read_haystack(flags.haystack);
   Questioner questioner(flags.questions, model, flags.length);
@@ -57,11 +57,11 @@ int run_ruler(const Flags& flags) {
     out.update({{"score", finite(mean.mean)}, {"score_low", finite(mean.low)}, {"score_high", finite(mean.high)}});
     runs.push_back(out);
     if (!flags.questions.json)
-      fmt::print("{}: {:.1f}%{}; {}; {:.3f} ms a token\n", run.kept.name, 100 * mean.mean,
+      fmt::print("{}: {:.1f}%{}; {}; {:.3f} ms per token\n", run.kept.name, 100 * mean.mean,
                  std::isfinite(mean.low) ? fmt::format(" [{:.1f}, {:.1f}]", 100 * mean.low, 100 * mean.high) : "",
                  what_it_did(run.kept), run.tpot_ms());
     if (run.kept.evicted == 0 && mean.mean == 0)
-      fmt::print(stderr, "palimpsest: {}: nothing was evicted and no answer was right: this model cannot do '{}'\n",
+      fmt::print(stderr, "palimpsest: {}: no answer was correct without any eviction: this model cannot solve '{}'\n",
                  run.kept.name, flags.task);
     warn_of_nothing_evicted(run.kept);
   }
@@ -82,21 +82,21 @@ int run_ruler(const Flags& flags) {
 
 void add_eval_ruler(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = eval.add_subcommand("ruler", "RULER's generated tasks: needles, variables, common words");
+  CLI::App* command = eval.add_subcommand("ruler", "RULER's generated tasks");
   add_question_flags(*command, flags->questions);
   command->add_option("--task", flags->task, fmt::format("{}", fmt::join(ruler_tasks(), ", ")))
       ->type_name("TASK")
       ->capture_default_str();
-  command->add_option("--haystack", flags->haystack, "text around needles, or a folder of .txt files; again: more")
+  command->add_option("--haystack", flags->haystack, "haystack: text file or folder of .txt files; may be repeated")
       ->type_name("FILE")
-      ->default_str("stories that come with the program")
+      ->default_str("included stories")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--length", flags->length, "tokens of prompt and answer")
       ->check(CLI::Range(16, 1 << 24))
       ->capture_default_str();
   command->add_option("--samples", flags->samples, "prompts")->check(CLI::Range(1, 100000))->capture_default_str();
-  command->add_option("--seed", flags->seed, "another seed, other prompts")->capture_default_str();
+  command->add_option("--seed", flags->seed, "random seed of the prompts")->capture_default_str();
   command->callback([flags, &action] { action = [flags] { return run_ruler(*flags); }; });
 }
 

@@ -76,7 +76,7 @@ nlohmann::json as_json(const StreamResult& result, const Model& model, const Ses
 
 void print_report(const StreamResult& result, const StreamOptions& options) {
   fmt::print("{:>17}  {:>9}  {:>9}  {:>10}  {:>10}  {:>8}  {:>12}\n", "tokens", "mean ms", "median ms", "perplexity",
-             "fresh ppl", "distinct", "resident KiB");
+             "full ppl", "distinct", "resident KiB");
   const std::size_t windows = result.windows.size();
   for (std::size_t tenth = 0; tenth < 10 && tenth < result.tenth_mean_ms.size(); ++tenth) {
     const std::size_t from = windows * tenth / 10, to = std::max(from + 1, windows * (tenth + 1) / 10);
@@ -91,14 +91,14 @@ void print_report(const StreamResult& result, const StreamOptions& options) {
                result.tenth_median_ms[tenth], std::exp(nll), std::exp(fresh), distinct,
                thousands(result.windows[to - 1].resident / 1024));
   }
-  fmt::print("resident memory after {} tokens: {} KiB; most after that: {} KiB; growth {} KiB\n",
+  fmt::print("resident memory after {} tokens: {} KiB; max after that: {} KiB; growth {} KiB\n",
              thousands(options.settled), thousands(result.resident_settled / 1024),
              thousands(result.resident_after / 1024), thousands(result.growth() / 1024));
   fmt::print("time per token, last tenth over first: {:.3f} (means), {:.3f} (medians)\n", ratio(result.tenth_mean_ms),
              ratio(result.tenth_median_ms));
   fmt::print(
-      "perplexity under the model itself, first tenth -> last: {:.3f} -> {:.3f}; judged by a fresh full cache: "
-      "{:.3f} -> {:.3f}\n",
+      "perplexity when sampled, first tenth -> last: {:.3f} -> {:.3f}; evaluated with an empty full cache: {:.3f} -> "
+      "{:.3f}\n",
       std::exp(mean_of_tenth(result, false, &StreamWindow::nll)),
       std::exp(mean_of_tenth(result, true, &StreamWindow::nll)),
       std::exp(mean_of_tenth(result, false, &StreamWindow::fresh_nll)),
@@ -108,30 +108,30 @@ void print_report(const StreamResult& result, const StreamOptions& options) {
 }
 
 Chart chart_of(const StreamResult& result, const std::string& title, const std::string& method) {
-  ChartPanel quality{.title = "Perplexity of the text under the model itself",
-                     .x_label = "token of the stream",
+  ChartPanel quality{.title = "Perplexity of the text under the model",
+                     .x_label = "tokens",
                      .y_label = "perplexity",
                      .from_zero = true,
                      .series = {},
                      .marks = {},
                      .height = 220};
-  quality.series = {{"as it was written", {}, false}, {"read afresh with a full cache", {}, false}};
-  ChartPanel repeats{.title = "Distinct 4-grams of a window",
-                     .x_label = "token of the stream",
+  quality.series = {{"when sampled", {}, false}, {"evaluated with an empty full cache", {}, false}};
+  ChartPanel repeats{.title = "Distinct 4-grams per window",
+                     .x_label = "tokens",
                      .y_label = "share",
                      .from_zero = true,
                      .series = {{"distinct", {}, false}},
                      .marks = {},
                      .height = 120};
   ChartPanel speed{.title = "Time per token",
-                   .x_label = "token of the stream",
+                   .x_label = "tokens",
                    .y_label = "ms",
                    .from_zero = true,
                    .series = {{"median of a window", {}, false}},
                    .marks = {},
                    .height = 120};
   ChartPanel memory{.title = "Resident memory",
-                    .x_label = "token of the stream",
+                    .x_label = "tokens",
                     .y_label = "MiB",
                     .from_zero = true,
                     .series = {{"resident", {}, false}},
@@ -153,7 +153,7 @@ int run_stream_command(const Flags& flags) {
   const auto model = load_model(flags.model);
   std::shared_ptr<Vocabulary> vocabulary;
   if (!model->path().empty()) vocabulary = Vocabulary::load(model->path());
-  if (!vocabulary && !flags.prompt.empty()) fail("a synthetic model has no vocabulary: leave the prompt away");
+  if (!vocabulary && !flags.prompt.empty()) fail("a synthetic model has no vocabulary: leave out --prompt");
   const TokenId begin = vocabulary ? vocabulary->bos() : 0;
   std::vector<TokenId> prompt;
   if (vocabulary) prompt = vocabulary->tokenize(flags.prompt, /*add_bos=*/true, /*special=*/false);
@@ -172,7 +172,7 @@ int run_stream_command(const Flags& flags) {
   Sampler sampler(sampler_options(flags.sampling), vocabulary.get(), model->hyper().vocabulary);
   std::FILE* text = nullptr;
   if (!flags.text.empty()) {
-    if (!vocabulary) fail("a synthetic model has no vocabulary: leave --text away");
+    if (!vocabulary) fail("a synthetic model has no vocabulary: leave out --text");
     text = std::fopen(flags.text.c_str(), "wb");
     if (text == nullptr) fail("{}: cannot be written", flags.text);
   }
@@ -191,7 +191,7 @@ int run_stream_command(const Flags& flags) {
       });
   bar.clear();
   if (words) write(words->finish());
-  if (text != nullptr && std::fclose(text) != 0) fail("{}: writing it broke off", flags.text);
+  if (text != nullptr && std::fclose(text) != 0) fail("{}: writing failed", flags.text);
   if (result.windows.empty()) return kInterrupted;
 
   if (flags.json)
@@ -212,19 +212,20 @@ int run_stream_command(const Flags& flags) {
 void add_eval_stream(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = eval.add_subcommand(
-      "stream", "Let the model write on and on: memory, time per token and the text's quality, window by window");
+      "stream", "Generate a long stream; report memory, time per token and text quality per window");
   add_model_flags(*command, flags->model);
-  command->add_option("-p,--prompt", flags->prompt, "what the stream begins with; nothing: BOS alone");
-  command->add_option("--tokens", flags->stream.tokens, "how many to write")->check(CLI::PositiveNumber);
-  command->add_option("--windows", flags->stream.windows, "parts that are reported on")->check(CLI::PositiveNumber);
-  command->add_option("--settled", flags->stream.settled, "memory growth counts from this token on")
+  command->add_option("-p,--prompt", flags->prompt, "prompt; default: BOS only");
+  command->add_option("--tokens", flags->stream.tokens, "tokens to generate")->check(CLI::PositiveNumber);
+  command->add_option("--windows", flags->stream.windows, "number of windows in the report")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--settled", flags->stream.settled, "first token for the memory growth")
       ->check(CLI::NonNegativeNumber);
   add_cache_flags(*command, flags->cache, kMethod);
   add_sampling_flags(*command, flags->sampling);
   add_threads_flag(*command, flags->threads);
-  command->add_flag("--no-judge", flags->no_judge, "do not read each window afresh with a full cache");
+  command->add_flag("--no-judge", flags->no_judge, "do not evaluate each window with a full cache");
   command->add_option("--text", flags->text, "write the text to this file");
-  command->add_option("--plot", flags->plot, "write the curves as SVG to this file");
+  command->add_option("--plot", flags->plot, "write the curves to this SVG file");
   add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_stream_command(*flags); }; });
 }

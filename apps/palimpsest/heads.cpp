@@ -19,9 +19,9 @@ namespace palimpsest::cli {
 namespace {
 
 constexpr const char* kFooter =
-    R"(Reads a text with every token kept and prints, as a file for split=FILE, the heads that would lose least
-if they kept sinks and the newest tokens only (DuoAttention calls them streaming heads). --method duo uses
-the file model.duo beside model.gguf.
+    R"(Processes a text with a full cache and prints the heads with the lowest attention to tokens other than sinks and
+recent ones (DuoAttention's streaming heads), as a file for split=FILE. --method duo uses the file model.duo in
+the folder of model.gguf.
 
 Examples:
   palimpsest heads -f book.txt -m model.gguf > model.duo
@@ -40,9 +40,9 @@ struct Flags {
 int run_heads(const Flags& flags) {
   constexpr long long kMost = 1 << 20;
   if (flags.sinks < 0 || flags.recent < 1 || flags.sinks > kMost || flags.recent > kMost || flags.tokens > kMost)
-    fail("--sinks {} --recent {} --tokens {}: give counts of tokens up to {}, and a newest one at least", flags.sinks,
+    fail("--sinks {} --recent {} --tokens {}: give numbers of tokens up to {}, --recent at least 1", flags.sinks,
          flags.recent, flags.tokens, kMost);
-  if (!(flags.part > 0 && flags.part < 1)) fail("--part {}: give a share of the heads between 0 and 1", flags.part);
+  if (!(flags.part > 0 && flags.part < 1)) fail("--part {}: give a fraction between 0 and 1", flags.part);
   const TextModel loaded = load_text_model(flags.model);
   auto text = loaded.vocabulary->tokenize(read_text(flags.file, "the text"), true, true);
   text.resize(std::min(text.size(), static_cast<std::size_t>(std::max(1LL, flags.tokens))));
@@ -75,8 +75,8 @@ int run_heads(const Flags& flags) {
   }
   fmt::print("# streaming heads, by `palimpsest heads --tokens {} --sinks {} --recent {} --part {}`\n", text.size(),
              flags.sinks, flags.recent, flags.part);
-  fmt::print("# layer  head             greatest weight beyond {} sinks and the newest {}, mean over queries\n",
-             flags.sinks, flags.recent);
+  fmt::print("# layer  head             max weight beyond {} sinks and the newest {}, mean over queries\n", flags.sinks,
+             flags.recent);
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const bool streaming = std::ranges::binary_search(order, i);
     fmt::print("{}{:5}  {:4}  {:9}  # {:.4f}\n", streaming ? "  " : "# ", layer_of(i), head_of(i),
@@ -88,16 +88,14 @@ int run_heads(const Flags& flags) {
 }  // namespace
 
 void add_heads(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("heads", "Find the heads that look far back, for budgets by head");
+  CLI::App* command = app.add_subcommand("heads", "Find streaming heads, for budgets per head (method duo)");
   command->footer(kFooter);
   const auto flags = std::make_shared<Flags>();
-  command->add_option("-f,--file", flags->file, "the text; -: standard input")->type_name("FILE")->required();
-  command->add_option("--tokens", flags->tokens, "tokens of it")->type_name("N")->capture_default_str();
-  command->add_option("--sinks", flags->sinks, "first tokens that are near everywhere")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--recent", flags->recent, "newest tokens that are near")->type_name("N")->capture_default_str();
-  command->add_option("--part", flags->part, "share of the heads that are listed as streaming")
+  command->add_option("-f,--file", flags->file, "text file; -: standard input")->type_name("FILE")->required();
+  command->add_option("--tokens", flags->tokens, "max tokens of the text")->type_name("N")->capture_default_str();
+  command->add_option("--sinks", flags->sinks, "number of sinks")->type_name("N")->capture_default_str();
+  command->add_option("--recent", flags->recent, "number of recent tokens")->type_name("N")->capture_default_str();
+  command->add_option("--part", flags->part, "fraction of the heads to list as streaming heads")
       ->type_name("P")
       ->capture_default_str();
   add_text_model_flags(*command, flags->model);

@@ -103,7 +103,7 @@ Json describe(const InfoFlags& flags) {
     fail("--tokens {}: give 1 to {}", *flags.tokens, kMostTokens);
   SessionOptions options = session_options(flags.cache, kMethod);
   if (flags.terms && (flags.model.options.portable || !on_cpu(flags.model)))
-    fail("--cache counts the pages of the CPU's own path: leave --portable and --device out");
+    fail("--cache applies to the CPU's fast path: leave out --portable and --device");
   ModelFlags model_flags = flags.model;
   model_flags.options.repack = false;  // nothing is computed here
   const auto model = load_model(model_flags);
@@ -195,7 +195,7 @@ void print(const Json& m) {
                            : fmt::format("{}, {} dimensions, base {}", rope["kind"].get<std::string>(),
                                          rope["dimensions"].get<int>(), rope["base"].get<double>());
   if (rope.contains("linear_scale")) rotary += fmt::format(", linear {}", rope["linear_scale"].get<double>());
-  if (rope.contains("factors")) rotary += ", a factor for each frequency";
+  if (rope.contains("factors")) rotary += ", one factor per frequency";
   if (rope.contains("yarn_original_context")) rotary += ", YaRN";
   if (m["positions"] == "rotary")
     line("positions", "rotary, by " + rotary);
@@ -205,7 +205,7 @@ void print(const Json& m) {
     line("windows", fmt::format("{} tokens in {} of {} layers", thousands(m["window"].get<long long>()),
                                 number("layers_with_window"), number("layers")));
   if (m.contains("experts"))
-    line("experts", fmt::format("{}, of which a token meets {}", number("experts"), number("experts_used")));
+    line("experts", fmt::format("{}, {} active per token", number("experts"), number("experts_used")));
   const Json& v = m["vocabulary"];
   line("vocabulary", v.is_null() ? "none (synthetic)"
                                  : fmt::format("{} tokens, {}, {} chat template", thousands(v["tokens"].get<int>()),
@@ -214,7 +214,7 @@ void print(const Json& m) {
     line(&t == &m["tensors"].front() ? "tensors" : "",
          fmt::format("{:6} {:4} tensors, {}", t["type"].get<std::string>(), t["count"].get<int>(), bytes(t["bytes"])));
   const Json& c = m["cache"];
-  std::string cost = fmt::format("{} a token in {}; ", bytes(c["bytes_per_token"]), c["type"].get<std::string>());
+  std::string cost = fmt::format("{} per token in {}; ", bytes(c["bytes_per_token"]), c["type"].get<std::string>());
   if (c.contains("budget"))
     cost += fmt::format("{} at a budget of {}; ", bytes(c["bytes_at_budget"]), thousands(c["budget"].get<long long>()));
   line("cache", fmt::format("{}{} at the trained context", cost, bytes(c["bytes_at_trained_context"])));
@@ -250,23 +250,23 @@ int info(const InfoFlags& flags) {
 }  // namespace
 
 void add_info(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("info", "Show what a model file holds and what its cache costs");
+  CLI::App* command = app.add_subcommand("info", "Show a model's dimensions, tensors and cache size");
   command->footer(kFooter);
   const auto flags = std::make_shared<InfoFlags>();
   add_model_flags(*command, flags->model);
-  command->add_option("MODEL", flags->model.path, "the same as -m")
+  command->add_option("MODEL", flags->model.path, "same as -m")
       ->type_name("MODEL")
       ->excludes("--model")
       ->excludes("--synthetic");
-  command->add_flag("--devices", flags->devices, "list the devices that a model can run on, and leave")->group("Lists");
-  command->add_flag("--families", flags->families, "list the architectures that can be run, and leave")->group("Lists");
+  command->add_flag("--devices", flags->devices, "list the devices and exit")->group("Lists");
+  command->add_flag("--families", flags->families, "list the supported architectures and exit")->group("Lists");
   add_cache_flags(*command, flags->cache, kMethod);
-  command->add_flag("--cache", flags->terms, "what such a cache holds at the most, term by term")->group("Cache");
-  command->add_option("--tokens", flags->tokens, "for --cache: how many come in all, the prompt's among them")
+  command->add_flag("--cache", flags->terms, "max cache size, part by part")->group("Cache");
+  command->add_option("--tokens", flags->tokens, "for --cache: max sequence length in tokens, including the prompt")
       ->type_name("TOKENS")
-      ->default_str("no end; the trained context if nothing leaves")
+      ->default_str("unlimited; the trained context for methods without eviction")
       ->group("Cache");
-  command->add_option("--batch", flags->batch, "for --cache: sequences, each with a cache of its own")
+  command->add_option("--batch", flags->batch, "for --cache: number of sequences")
       ->type_name("N")
       ->capture_default_str()
       ->group("Cache");

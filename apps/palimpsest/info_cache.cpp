@@ -56,7 +56,7 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
       term("tokens in a page", joined(of_tables, {{sizeof(int), "bytes"}}), f.counts),
       term("free slots",
            alike ? Factors{{f.tables, "tables"}, {f.queue_places / f.tables, "places"}, {sizeof(int), "bytes"}}
-                 : Factors{{f.queue_places, "places of all tables"}, {sizeof(int), "bytes"}},
+                 : Factors{{f.queue_places, "capacity of all tables"}, {sizeof(int), "bytes"}},
            f.queues),
       term("page ids", joined(of_heads, {{sizeof(PageId), "bytes"}}), f.blocks),
   };
@@ -127,10 +127,9 @@ void print_cache_terms(const Json& c) {
   };
   fmt::print("{}\n{} keys and values, pages of {} slots\n", spell_short(parse_method(c["method"].get<std::string>())),
              c["type"].get<std::string>(), c["page_size"].get<int>());
-  print_part(c["writing"], batch, fmt::format("Writing, token by token: {} tokens at most", tokens("writing")));
-  print_part(
-      c["reading"], batch,
-      fmt::format("Reading a prompt in chunks of {}: {} tokens at most", c["chunk"].get<int>(), tokens("reading")));
+  print_part(c["writing"], batch, fmt::format("Decode: at most {} tokens", tokens("writing")));
+  print_part(c["reading"], batch,
+             fmt::format("Prefill in chunks of {}: at most {} tokens", c["chunk"].get<int>(), tokens("reading")));
 }
 
 }  // namespace palimpsest::cli

@@ -36,8 +36,8 @@ std::string features_of(const Family& f) {
       break;
   }
   if (h.local_rope) out.push_back("two rotary bases");
-  if (h.geometry.windowed_layers() > 0) out.push_back("local windows");
-  if (f.layers_differ) out.push_back("heads by layer");
+  if (h.geometry.windowed_layers() > 0) out.push_back("attention windows");
+  if (f.layers_differ) out.push_back("different heads per layer");
   if (h.attention_soft_cap > 0) out.push_back("soft caps");
   if (h.parallel) out.push_back("parallel residual");
   if (f.norm == Norm::kLayer) out.push_back("LayerNorm");

@@ -16,15 +16,15 @@ namespace palimpsest::cli {
 namespace {
 
 constexpr const char* kFooter = R"(Examples:
-  palimpsest run                                     the built-in model writes, in the memory of 256 tokens
-  palimpsest run -m model.gguf -p "Once upon" -n -1  ... on and on, until Ctrl-C
+  palimpsest run                                     the default model, a cache of 256 tokens
+  palimpsest run -m model.gguf -p "Once upon" -n -1  generates until Ctrl-C in a fixed-size KV cache
   palimpsest run -m model.gguf -f book.txt --method streaming:budget=1024,sinks=4
-  palimpsest chat -m model.gguf                      talk without end
-  palimpsest serve -m model.gguf                     answer many clients over HTTP
-  palimpsest info model.gguf                         what a file holds, what a cache costs
-  palimpsest methods                                 who leaves the cache, how and when
+  palimpsest chat -m model.gguf                      chat of any length
+  palimpsest serve -m model.gguf                     OpenAI-compatible HTTP server
+  palimpsest info model.gguf                         dimensions, tensors, cache size
+  palimpsest methods                                 list of eviction methods
 
-Exit codes: 0 well, 2 bad input (one line on standard error says what and what to do), 130 stopped by Ctrl-C.)";
+Exit codes: 0 success, 2 invalid input (one line on standard error), 130 stopped by Ctrl-C.)";
 
 // "--temp: cannot be read": CLI11's words on one line, with the way to the help.
 int complain(const CLI::App& app, const std::string& what) {
@@ -42,10 +42,10 @@ int complain(const CLI::App& app, const std::string& what) {
 
 int run_program(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is a failed write, not a sudden death
-  CLI::App app("Palimpsest runs language models in constant memory, without end.", "palimpsest");
+  CLI::App app("Runs GGUF language models with a KV cache of fixed size.", "palimpsest");
   app.footer(kFooter);
-  app.set_version_flag("-V,--version", fmt::format("palimpsest {}", version()), "print the version and leave");
-  app.set_help_flag("-h,--help", "print this help and leave");
+  app.set_version_flag("-V,--version", fmt::format("palimpsest {}", version()), "print the version and exit");
+  app.set_help_flag("-h,--help", "print this help and exit");
   app.require_subcommand(1);
   app.formatter(std::make_shared<HelpFormat>());
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // a later flag replaces an earlier one

@@ -12,7 +12,7 @@ void add_method_list(CLI::App& command, MethodListFlags& flags, std::vector<std:
   flags.methods = std::move(defaults);
   command
       .add_option("--method", flags.methods,
-                  "NAME or NAME:key=value,...; once for each method to hold side by side (see `palimpsest methods`)")
+                  "method to compare, NAME or NAME:key=value,...; may be repeated (see `palimpsest methods`)")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Cache")

@@ -14,7 +14,7 @@ namespace palimpsest::cli {
 namespace {
 
 std::string footer() {
-  std::string out = "A method is written NAME or NAME:key=value,key=value. The keys:\n";
+  std::string out = "Syntax: NAME or NAME:key=value,key=value. Keys:\n";
   for (const MethodKey& key : method_keys())
     out += fmt::format("  {:9}  {:12}  {}\n", key.name, key.values, key.meaning);
   return out + R"(
@@ -52,14 +52,14 @@ int list_methods(const Flags& flags) {
   print_methods_table(rows);
   if (model != nullptr)
     fmt::print(
-        "\nActs, prompt: when it has been read. Memory: keys and values (f16) and tables of one sequence; +: it grows, "
-        "this\nis at the trained context.\n");
-  fmt::print("\nWhat each method keeps, and how it is spelled out (--method NAME)\n");
+        "\nEvicts, prompt: at the end of the prompt. Memory: keys and values (f16) and tables of one sequence; +: "
+        "grows with\nthe text, value at the trained context.\n");
+  fmt::print("\nMethods and their options (--method NAME)\n");
   for (const auto& row : rows) {
     fmt::print("{}", help_row(row["name"], row["summary"]));
     if (const std::string changes = row["changes"]; !changes.empty()) fmt::print("{}", help_row("", changes));
   }
-  fmt::print("\nPolicies: who leaves (--policy NAME)\n{}", help_row("none", "nothing leaves"));
+  fmt::print("\nPolicies (--policy NAME)\n{}", help_row("none", "no eviction"));
   for (const PolicyEntry& entry : policies())
     fmt::print("{}", help_row(std::string(entry.name), std::string(entry.summary)));
   return kOk;
@@ -68,12 +68,11 @@ int list_methods(const Flags& flags) {
 }  // namespace
 
 void add_methods(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand(
-      "methods", "List the methods and policies: who leaves the cache, how and when, and in what memory");
+  CLI::App* command = app.add_subcommand("methods", "List the eviction methods and policies");
   command->footer(footer());
   const auto flags = std::make_shared<Flags>();
   add_model_flags(*command, flags->model);
-  command->add_option("--budget", flags->budget, "tokens that each method keeps: what it then takes of memory")
+  command->add_option("--budget", flags->budget, "budget of each method, for the memory column")
       ->type_name("TOKENS")
       ->default_str("the method's")
       ->group("Cache");

@@ -24,7 +24,7 @@ std::string needs_of(const Method& method) {
   if (signals.positions_only()) return "positions";
   std::vector<std::string> parts;
   if (signals.repeat)
-    parts.push_back("the prompt again");
+    parts.push_back("repetition of the prompt");
   else if (signals.attention_window)
     parts.push_back(
         fmt::format("attention of {}{}", signals.attention_window->queries, signals.sums() ? " and of all" : ""));
@@ -44,7 +44,9 @@ std::string acts_of(const Method& m) {
   if (!m.evicts()) return "never";
   if (m.schedule == Schedule::kPrompt) return "prompt";
   const bool by_page = m.mechanism == Mechanism::kBlock || m.schedule == Schedule::kPage;
-  const std::string step = by_page ? "each page" : m.every == 1 ? "each token" : fmt::format("each {} tokens", m.every);
+  const std::string step = by_page        ? "each page"
+                           : m.every == 1 ? "every token"
+                                          : fmt::format("every {} tokens", m.every);
   return m.schedule == Schedule::kPromptStep ? "prompt, " + step : step;
 }
 

@@ -26,34 +26,32 @@ void whole(long long value, long long least, long long most, const char* flag) {
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
   const char* group = "Model";
-  command.add_option("-m,--model", flags.path, "the model, a GGUF file")
+  command.add_option("-m,--model", flags.path, "model file (GGUF)")
       ->type_name("FILE")
-      ->default_str("$PALIMPSEST_MODEL, else the model that comes with the program")
+      ->default_str("$PALIMPSEST_MODEL, else the included default model")
       ->group(group);
   command
       .add_option("--synthetic", flags.synthetic,
-                  "random weights in a named real shape instead (llama-3.2-1b, llama-3.2-1b@layers=4@type=q4_0): for "
-                  "speed, never for quality")
+                  "random weights in the shape of a named model (llama-3.2-1b, llama-3.2-1b@layers=4@type=q4_0), for "
+                  "speed measurements only")
       ->type_name("SHAPE")
       ->excludes("--model")
       ->group(group);
-  command.add_option("--device", flags.options.device, "where the model runs: a name that `info --devices` lists")
+  command.add_option("--device", flags.options.device, "device that runs the model (see `info --devices`)")
       ->type_name("NAME")
       ->default_str("cpu")
       ->group(group);
   command
       .add_flag("--portable", flags.options.portable,
-                "stock ggml operators even on the CPU (other devices always use them)")
+                "use stock ggml operators for attention on the CPU too (other devices always do)")
       ->group(group);
   command
       .add_flag("!--no-repack", flags.options.repack,
-                "leave quantised weights as they lie in the file: slower, but no copy in memory")
+                "do not repack quantised weights: slower, without a copy in memory")
       ->group(group);
   command
-      .add_option(
-          "-c,--ctx-size", flags.options.context,
-          "positions that the model will see: chooses between Phi 3's short and long rotary factors; nothing is "
-          "allocated by it")
+      .add_option("-c,--ctx-size", flags.options.context,
+                  "context length in tokens: selects Phi 3's short or long rotary factors; allocates nothing")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber)
       ->default_str("the trained context")
@@ -74,7 +72,7 @@ std::optional<std::string> known_model(const ModelFlags& flags) {
 
 std::string model_path(const ModelFlags& flags) {
   if (const auto known = known_model(flags)) return *known;
-  fail("no model given and no '{}' came with this program: name a GGUF file with -m or $PALIMPSEST_MODEL",
+  fail("no model given and the default model '{}' is not installed: name a GGUF file with -m or $PALIMPSEST_MODEL",
        kDefaultModel);
 }
 
@@ -107,13 +105,13 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
   const auto type_of = [&](const char* name, std::optional<std::string>& value, const char* what) {
     command.add_option(name, value, what)->type_name("TYPE")->default_str("--cache-type")->group(group);
   };
-  type_of("--cache-type-k", flags.cache_type_k, "how keys are stored, whatever --cache-type says");
-  type_of("--cache-type-v", flags.cache_type_v, "how values are stored, whatever --cache-type says");
-  command.add_option("--page-size", flags.page_size, "slots in a page of the cache: a multiple of 16")
+  type_of("--cache-type-k", flags.cache_type_k, "storage type of keys (default: --cache-type)");
+  type_of("--cache-type-v", flags.cache_type_v, "storage type of values (default: --cache-type)");
+  command.add_option("--page-size", flags.page_size, "slots per cache page, a multiple of 16")
       ->type_name("SLOTS")
       ->default_str("64")
       ->group(group);
-  command.add_option("--prefill-chunk,--chunk", flags.chunk, "tokens of a prompt that go through the model at once")
+  command.add_option("--prefill-chunk,--chunk", flags.chunk, "tokens per prefill chunk")
       ->type_name("TOKENS")
       ->default_str("512")
       ->group(group);
@@ -173,7 +171,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
     fail("a cache of {} tokens needs {:.1f} GiB and this machine has {}: {}",
          std::ranges::max(plan.occupancies(prompt, bounded ? -1 : prompt).reading, {}, &Occupancy::tokens).tokens,
          need / (1 << 30), human_bytes(out.memory_limit),
-         bounded ? "choose a smaller --budget" : "give a --budget, or ask for fewer tokens");
+         bounded ? "choose a smaller --budget" : "give a --budget, or request fewer tokens");
   return out;
 }
 
@@ -183,20 +181,23 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   const auto number = [&](const char* name, auto& value, const char* type, const char* what) {
     command.add_option(name, value, what)->type_name(type)->group(group)->capture_default_str();
   };
-  number("--temp", o.temperature, "T", "temperature; 0: always the likeliest token");
-  number("--top-k", o.top_k, "K", "only the K likeliest tokens; 0: all");
-  number("--top-p", o.top_p, "P", "only the likeliest tokens that make up P together; 1: all");
-  number("--min-p", o.min_p, "P", "only tokens at least P times as likely as the likeliest; 0: all");
-  number("--repeat-penalty", o.repeat_penalty, "X", "divides the logits of tokens lately used; 1: off");
-  number("--frequency-penalty", o.frequency_penalty, "X", "taken off for each time a token was lately used; 0: off");
-  number("--presence-penalty", o.presence_penalty, "X", "taken off if a token was lately used; 0: off");
-  number("--repeat-last-n", o.penalty_last_n, "N", "how many tokens 'lately' means");
-  command.add_option("--seed", flags.seed, "the same seed, model and flags give the same text, whatever the threads")
+  number("--temp", o.temperature, "T", "temperature; 0: greedy");
+  number("--top-k", o.top_k, "K", "top-k sampling; 0: off");
+  number("--top-p", o.top_p, "P", "top-p sampling; 1: off");
+  number("--min-p", o.min_p, "P", "min-p sampling: min probability relative to the most likely token; 0: off");
+  number("--repeat-penalty", o.repeat_penalty, "X", "repetition penalty of the last --repeat-last-n tokens; 1: off");
+  number("--frequency-penalty", o.frequency_penalty, "X",
+         "frequency penalty of the last --repeat-last-n tokens; 0: off");
+  number("--presence-penalty", o.presence_penalty, "X", "presence penalty of the last --repeat-last-n tokens; 0: off");
+  number("--repeat-last-n", o.penalty_last_n, "N", "number of tokens that penalties apply to");
+  command
+      .add_option("--seed", flags.seed,
+                  "random seed; the same seed, model and flags give the same text with any number of threads")
       ->type_name("N")
-      ->default_str("a new one each time")
+      ->default_str("random")
       ->group(group);
-  command.add_option("--grammar", o.grammar, "a GBNF grammar that the text must obey")->type_name("TEXT")->group(group);
-  command.add_option("--grammar-file", flags.grammar_file, "the same from a file")
+  command.add_option("--grammar", o.grammar, "GBNF grammar that constrains the text")->type_name("TEXT")->group(group);
+  command.add_option("--grammar-file", flags.grammar_file, "GBNF grammar from a file")
       ->type_name("FILE")
       ->excludes("--grammar")
       ->group(group);
@@ -213,7 +214,7 @@ SamplerOptions sampler_options(const SamplingFlags& flags) {
 }
 
 void add_threads_flag(CLI::App& command, std::optional<long long>& threads) {
-  command.add_option("-t,--threads", threads, "threads; the text does not depend on it")
+  command.add_option("-t,--threads", threads, "number of threads; the text does not depend on it")
       ->type_name("N")
       ->default_str("one per core; 1 for a model below 8 MiB")
       ->group("Model");

@@ -16,8 +16,8 @@ namespace palimpsest::cli {
 namespace {
 
 constexpr const char* kFooter =
-    R"(The page's plots are drawn by Plotly, which is written into the page. `make report RESULTS=...` fetches it
-from PyPI; by hand: `pip download --no-deps plotly`, and plotly/package_data/plotly.min.js out of the wheel.
+    R"(The page embeds Plotly. `make report RESULTS=...` downloads it from PyPI; manually: `pip download --no-deps plotly`,
+then extract plotly/package_data/plotly.min.js from the wheel.
 
 Examples:
   palimpsest report results.jsonl --markdown report.md
@@ -32,7 +32,7 @@ std::string plotly_text(const Flags& flags) {
   const char* named = std::getenv("PALIMPSEST_PLOTLY");
   const std::string path = !flags.plotly.empty() ? flags.plotly : named != nullptr ? named : "";
   if (path.empty())
-    fail("an HTML page needs plotly.min.js: name it with --plotly or $PALIMPSEST_PLOTLY, or ask for --markdown alone");
+    fail("an HTML page needs plotly.min.js: name it with --plotly or $PALIMPSEST_PLOTLY, or use --markdown only");
   std::string text = read_text(path, "the plotting library");
   if (text.find("Plotly") == std::string::npos) fail("'{}' is not plotly.min.js", path);
   return text;
@@ -48,7 +48,7 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 int run_report(const Flags& flags) {
-  if (flags.html.empty() && flags.markdown.empty()) fail("name a file to write: -o PAGE.html, --markdown FILE or both");
+  if (flags.html.empty() && flags.markdown.empty()) fail("name an output file: -o PAGE.html, --markdown FILE or both");
   std::vector<nlohmann::json> lines;
   for (const std::string& path : flags.results)
     for (auto& line : read_results(path)) lines.push_back(std::move(line));
@@ -62,18 +62,18 @@ int run_report(const Flags& flags) {
 
 void add_report(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("report", "Turn a sweep's results into one HTML page and Markdown");
+  CLI::App* command = app.add_subcommand("report", "Write the results of a sweep as HTML and Markdown");
   command->footer(kFooter);
-  command->add_option("results", flags->results, "what `palimpsest sweep` wrote; several stand together")
+  command->add_option("results", flags->results, "results of `palimpsest sweep`; several files are combined")
       ->type_name("FILE...")
       ->required()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("-o,--html", flags->html, "write the page to this file")->type_name("FILE");
-  command->add_option("--markdown", flags->markdown, "write the tables to this file")->type_name("FILE");
-  command->add_option("--plotly", flags->plotly, "plotly.min.js, which is written into the page")
+  command->add_option("-o,--html", flags->html, "output HTML file")->type_name("FILE");
+  command->add_option("--markdown", flags->markdown, "output Markdown file")->type_name("FILE");
+  command->add_option("--plotly", flags->plotly, "plotly.min.js, to embed into the page")
       ->type_name("FILE")
       ->default_str("$PALIMPSEST_PLOTLY");
-  command->add_option("--title", flags->title, "of the page")->capture_default_str();
+  command->add_option("--title", flags->title, "title of the page")->capture_default_str();
   command->callback([flags, &action] { action = [flags] { return run_report(*flags); }; });
 }
 

@@ -23,17 +23,17 @@ constexpr const char* kDefaultMethod = "streaming";
 constexpr long long kMostTokens = 1'000'000'000'000'000;
 
 constexpr const char* kFooter =
-    R"(The prompt is -p, or -f, or standard input where that is no terminal, or nothing: then the model
-begins by itself. One line with tokens, times, cache and evictions follows on standard error.
+    R"(The prompt is -p, -f, standard input if it is not a terminal, or empty. A line of statistics (tokens, times,
+cache, evictions) is printed to standard error at the end.
 
 Examples:
   palimpsest run -p "Once upon a time" -n 200
-  palimpsest run -n -1 --ignore-eos                      on and on; Ctrl-C ends it well (exit code 130)
+  palimpsest run -n -1 --ignore-eos                      generates until Ctrl-C (exit code 130)
   palimpsest run -f book.txt --method streaming:budget=1024,sinks=8
   palimpsest run --method full --temp 0 -n 100 --json
-  palimpsest run -p "One day" --stop "." --stop "!"      until the end of the sentence
-  palimpsest run -n 500 --save story.snap                then, some other day:
-  palimpsest run -n 500 --restore story.snap             on, as if it had never stopped)";
+  palimpsest run -p "One day" --stop "." --stop "!"      one sentence
+  palimpsest run -n 500 --save story.snap                saves the state;
+  palimpsest run -n 500 --restore story.snap             continues exactly from it)";
 
 struct RunFlags {
   ModelFlags model;
@@ -59,7 +59,7 @@ std::string prompt_text(const RunFlags& flags) {
 std::vector<TokenId> prompt_tokens(const Vocabulary& vocabulary, const std::string& text) {
   auto tokens = vocabulary.tokenize(text, true, true);
   if (tokens.empty() && vocabulary.bos() >= 0) tokens.push_back(vocabulary.bos());
-  if (tokens.empty()) fail("this model has no token to begin a text with: give a prompt with -p");
+  if (tokens.empty()) fail("this model has no BOS token: give a prompt with -p");
   return tokens;
 }
 
@@ -67,7 +67,7 @@ std::vector<TokenId> prompt_tokens(const Vocabulary& vocabulary, const std::stri
 std::vector<TokenId> goes_on(const Vocabulary& vocabulary, const SnapshotText& before, const std::string& text) {
   std::vector<TokenId> tokens = vocabulary.tokenize(text, false, true);
   if (before.unread >= 0) tokens.insert(tokens.begin(), before.unread);
-  if (tokens.empty()) fail("the snapshot ends with a token that was read: give a prompt with -p");
+  if (tokens.empty()) fail("the snapshot ends with a prompt token: give a prompt with -p");
   return tokens;
 }
 
@@ -98,9 +98,9 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
 int run(const RunFlags& flags) {
   std::atomic<bool>& cancel = interrupted();
   if (flags.generate.max_tokens < -1 || flags.generate.max_tokens > kMostTokens)
-    fail("-n {}: give a count of tokens up to {}, or -1 for no end", flags.generate.max_tokens, kMostTokens);
+    fail("-n {}: give a number of tokens up to {}, or -1 for no limit", flags.generate.max_tokens, kMostTokens);
   if (flags.generate.ignore_end && (!flags.sampling.options.grammar.empty() || !flags.sampling.grammar_file.empty()))
-    fail("--ignore-eos with a grammar: a grammar ends, so the text must end with it; leave one of them out");
+    fail("--ignore-eos with a grammar: the text must end where the grammar ends; use only one of them");
   const SamplerOptions sampling = sampler_options(flags.sampling);
   StopStrings{flags.generate.stop};  // throws for a bad one before a long prompt is read
   method_of(flags.cache, kDefaultMethod);
@@ -166,34 +166,32 @@ int run(const RunFlags& flags) {
 }  // namespace
 
 void add_run(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("run", "Write on from a prompt, in constant memory");
+  CLI::App* command = app.add_subcommand("run", "Generate text from a prompt");
   command->footer(kFooter);
   const auto flags = std::make_shared<RunFlags>();
   const char* group = "Text";
-  CLI::Option* prompt =
-      command->add_option("-p,--prompt", flags->prompt, "the prompt")->type_name("TEXT")->group(group);
-  command->add_option("-f,--file", flags->prompt_file, "the prompt from a file; -: standard input")
+  CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "prompt")->type_name("TEXT")->group(group);
+  command->add_option("-f,--file", flags->prompt_file, "prompt from a file; -: standard input")
       ->type_name("FILE")
       ->excludes(prompt)
       ->group(group);
   command
-      ->add_option("-n,--n-predict,--tokens", flags->generate.max_tokens, "tokens to write at most; -1: until stopped")
+      ->add_option("-n,--n-predict,--tokens", flags->generate.max_tokens, "max tokens to generate; -1: until stopped")
       ->type_name("N")
       ->group(group)
       ->capture_default_str();
-  command->add_option("--stop", flags->generate.stop, "end before this text; may be given several times")
+  command->add_option("--stop", flags->generate.stop, "stop string: the text ends before it; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
-  command->add_flag("--ignore-eos", flags->generate.ignore_end, "go on where the model would end the text")
-      ->group(group);
-  command->add_option("--save", flags->save, "put the cache, the sampler and the text on disk at the end")
+  command->add_flag("--ignore-eos", flags->generate.ignore_end, "continue after the end-of-text token")->group(group);
+  command->add_option("--save", flags->save, "save cache, sampler and text to a file at the end")
       ->type_name("FILE")
       ->group(group);
   command
       ->add_option("--restore", flags->restore,
-                   "go on from there: same model, method and cache type; -p is what follows")
+                   "continue from a saved file (same model, method and cache type); -p is appended")
       ->type_name("FILE")
       ->group(group);
   add_text_model_flags(*command, flags->model);

@@ -9,20 +9,20 @@ namespace palimpsest::cli {
 
 void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags) {
   const char* group = "Scheduler";
-  command.add_option("--max-num-seqs,--max-sequences", flags.max_sequences, "sequences that are generated at a time")
+  command.add_option("--max-num-seqs,--max-sequences", flags.max_sequences, "max concurrently running requests")
       ->type_name("N")
       ->group(group)
       ->capture_default_str();
-  command.add_option("--cache-memory", flags.cache_mib, "for the caches and tables of all answers")
+  command.add_option("--cache-memory", flags.cache_mib, "memory for the caches and tables of all requests")
       ->type_name("MIB")
       ->group(group)
-      ->default_str("a quarter of the machine's, at most 4096");
+      ->default_str("a quarter of the machine's memory, at most 4096");
   command
       .add_option("--prefix-cache-memory", flags.prefix_mib,
-                  "of it, for beginnings of prompts that others may share; they give way to answers; 0: none")
+                  "part of --cache-memory for prefix caching; running requests take precedence; 0: off")
       ->type_name("MIB")
       ->group(group)
-      ->default_str(flags.prefix_share == 0 ? "0" : "half of it");
+      ->default_str(flags.prefix_share == 0 ? "0" : "half of --cache-memory");
 }
 
 std::size_t mib_to_bytes(double mib, const char* flag) {

@@ -20,11 +20,11 @@ namespace {
 constexpr int kMostDefaultBudget = 2048;
 
 constexpr const char* kFooter =
-    R"(Paths: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /v1/sessions,
+    R"(Endpoints: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /v1/sessions,
 /health, /metrics; DELETE /v1/sessions/NAME.
-A request may choose its own cache: "cache": {"method": "h2o", "budget": 512}. docs/server.md has all of it.
-One line on standard output says where it listens; standard error has a line of JSON for each request.
-Ctrl-C: no new requests, those that run may end within --shutdown-timeout; a second Ctrl-C ends at once.
+A request may select its cache method: "cache": {"method": "h2o", "budget": 512}. Reference: docs/server.md.
+Standard output has the URL; standard error has one JSON line per request.
+Ctrl-C: refuses new requests and waits --shutdown-timeout seconds for running ones; a second Ctrl-C exits immediately.
 
 Examples:
   palimpsest serve -m model.gguf
@@ -52,7 +52,7 @@ std::chrono::milliseconds milliseconds(double seconds, const char* flag) {
 int serve(ServeFlags flags) {
   std::atomic<bool>& interrupt = interrupted();
   if (flags.server.port < 0 || flags.server.port > 65535)
-    fail("--port {}: give a number from 0 (any that is free) to 65535", flags.server.port);
+    fail("--port {}: give a number from 0 (any free port) to 65535", flags.server.port);
   if (flags.chat_tokens < 1) fail("--default-max-tokens {}: give at least 1", flags.chat_tokens);
   if (const char* key = std::getenv("PALIMPSEST_API_KEY"); flags.server.api_key.empty() && key != nullptr)
     flags.server.api_key = key;
@@ -95,34 +95,32 @@ int serve(ServeFlags flags) {
 }  // namespace
 
 void add_serve(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("serve", "Answer many clients at a time over HTTP, as OpenAI's servers do");
+  CLI::App* command = app.add_subcommand("serve", "Serve OpenAI's HTTP API with continuous batching");
   command->footer(kFooter);
   const auto flags = std::make_shared<ServeFlags>();
   const auto option = [&](const char* group, const char* name, auto& value, const char* type, const char* what) {
     return command->add_option(name, value, what)->type_name(type)->group(group)->capture_default_str();
   };
   const char* group = "Server";
-  option(group, "--host", flags->server.host, "ADDRESS",
-         "where to listen; 0.0.0.0: everywhere, then give an --api-key");
-  option(group, "--port", flags->server.port, "N", "the port; 0: any that is free");
-  option(group, "--api-key", flags->server.api_key, "KEY", "serve only those who know it")
-      ->default_str("$PALIMPSEST_API_KEY, else everybody is served");
-  option(group, "--alias", flags->alias, "NAME", "what clients call the model")->default_str("the file's name");
-  option(group, "--chat-template", flags->chat_template, "NAME", "how turns are written: chatml, llama3, gemma, ...")
+  option(group, "--host", flags->server.host, "ADDRESS", "address to listen on; with 0.0.0.0 (all), set --api-key");
+  option(group, "--port", flags->server.port, "N", "port; 0: any free port");
+  option(group, "--api-key", flags->server.api_key, "KEY", "API key that clients must send")
+      ->default_str("$PALIMPSEST_API_KEY, else none");
+  option(group, "--alias", flags->alias, "NAME", "model name in the API")->default_str("the file name");
+  option(group, "--chat-template", flags->chat_template, "NAME", "chat template: chatml, llama3, gemma, ...")
       ->default_str("the model's own");
-  option(group, "--default-max-tokens,--chat-tokens", flags->chat_tokens, "N",
-         "max_tokens of a chat request that names none");
-  option(group, "--max-body", flags->body_mib, "MIB", "size of a request");
-  option(group, "--timeout", flags->timeout, "SECONDS", "for an answer, the time in the queue included; 0: none");
-  option(group, "--session-path", flags->session_path, "DIR", "a folder for the caches that clients ask to keep")
-      ->default_str("none are kept");
-  option(group, "--session-space", flags->session_mib, "MIB", "for all of them together");
-  option(group, "--shutdown-timeout,--grace", flags->grace, "SECONDS", "that running answers may take after Ctrl-C");
+  option(group, "--default-max-tokens,--chat-tokens", flags->chat_tokens, "N", "default max_tokens of a chat request");
+  option(group, "--max-body", flags->body_mib, "MIB", "max size of a request body");
+  option(group, "--timeout", flags->timeout, "SECONDS", "time limit of a request, including the queue; 0: none");
+  option(group, "--session-path", flags->session_path, "DIR", "folder of saved sessions")
+      ->default_str("sessions are disabled");
+  option(group, "--session-space", flags->session_mib, "MIB", "max total size of saved sessions");
+  option(group, "--shutdown-timeout,--grace", flags->grace, "SECONDS", "time for running requests at shutdown");
   add_scheduler_flags(*command, flags->scheduler);
-  option("Scheduler", "--max-queue", flags->max_queue, "N", "answers that wait; more are refused with 429");
+  option("Scheduler", "--max-queue", flags->max_queue, "N", "max waiting requests; more are refused with 429");
   add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
-  add_cache_flags(*command, flags->cache, "streaming, with the trained context but at most 2048 as its budget");
+  add_cache_flags(*command, flags->cache, "streaming with the trained context as budget, at most 2048");
   command->callback([&action, flags] { action = [flags] { return serve(*flags); }; });
 }
 

@@ -22,11 +22,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kFooter = R"(The file says which commands, with {places}, and which values each place takes:
+constexpr const char* kFooter = R"(The file lists commands with {placeholders}, and the values of each placeholder:
   {"each": {"budget": [64, 128, 256]},
    "runs": [{"run": "eval needle --lengths {length} --method {method}",
              "each": {"length": [512, 2048], "method": ["full", "streaming:budget={budget}"]}}]}
-Each run is this program, with --json; its line in the results is on the disk before the next begins.
+Each run starts this program with --json; its result is on disk before the next run starts.
 
 Examples:
   palimpsest sweep bench/sweeps/default-model.json -o results.jsonl
@@ -60,7 +60,7 @@ json line_of(const SweepRun& run, const ChildResult& child, const std::string& s
   else
     line["error"] = !said.empty()      ? said
                     : child.code > 128 ? fmt::format("ended by signal {}", child.code - 128)
-                                       : "it printed no JSON";
+                                       : "no JSON output";
   if (line.contains("result") && !said.empty()) line["said"] = said;
   return line;
 }
@@ -89,9 +89,9 @@ int run_sweep(const Flags& flags) {
     if (found != done.end() && !found->second) ++failed_before;
     if (found == done.end() || (flags.retry && !found->second)) left.push_back(&run);
   }
-  if (results.torn()) fmt::print("{}: a last line that was torn is dropped\n", path);
+  if (results.torn()) fmt::print("{}: incomplete last line dropped\n", path);
   fmt::print(
-      "{} runs; {} done before{}; {} to go; results in {}\n", all.size(), all.size() - left.size(),
+      "{} runs; {} already done{}; {} to do; results in {}\n", all.size(), all.size() - left.size(),
       failed_before > 0 ? fmt::format(", {} of them failed{}", failed_before, flags.retry ? "" : " (--retry)") : "",
       left.size(), path);
   std::fflush(stdout);
@@ -116,7 +116,7 @@ int run_sweep(const Flags& flags) {
     std::fflush(stdout);
   }
   bar.clear();
-  fmt::print("{} runs done, {} failed, {} left\n", finished, failed, left.size() - finished);
+  fmt::print("{} runs done, {} failed, {} remaining\n", finished, failed, left.size() - finished);
   if (interrupted()) return kInterrupted;
   return failed > 0 ? 1 : kOk;
 }
@@ -125,15 +125,14 @@ int run_sweep(const Flags& flags) {
 
 void add_sweep(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      app.add_subcommand("sweep", "Run many evaluations unattended; go on where an earlier sweep was stopped");
+  CLI::App* command = app.add_subcommand("sweep", "Run many evaluations from a JSON file, resumable");
   command->footer(kFooter);
-  command->add_option("sweep", flags->plan, "a JSON file, see below")->type_name("FILE")->required();
-  command->add_option("-o,--results", flags->results, "JSON lines, one a run; what is in it is not done again")
+  command->add_option("sweep", flags->plan, "JSON file, see below")->type_name("FILE")->required();
+  command->add_option("-o,--results", flags->results, "results, one JSON line per run; completed runs are skipped")
       ->type_name("FILE")
-      ->default_str("the sweep's name with .results.jsonl");
-  command->add_flag("--list", flags->list, "print the commands and run none");
-  command->add_flag("--retry", flags->retry, "run those that failed again");
+      ->default_str("the sweep file's name with .results.jsonl");
+  command->add_flag("--list", flags->list, "print the commands without running them");
+  command->add_flag("--retry", flags->retry, "repeat failed runs");
   command->callback([flags, &action] { action = [flags] { return run_sweep(*flags); }; });
 }
 

@@ -42,7 +42,7 @@ TEST_F(ChatTest, ManyTurnsStayInTheBudget) {
   const Finished done = command(chat({"--budget", "64"}), input + "/stats\n");
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_NE(done.err.find("(64 tokens, peak 80.0 KiB)"), std::string::npos) << done.err;
-  EXPECT_NE(done.err.find("tokens in all"), std::string::npos) << done.err;
+  EXPECT_NE(done.err.find("tokens in total"), std::string::npos) << done.err;
 }
 
 TEST_F(ChatTest, Commands) {
@@ -67,7 +67,7 @@ TEST_F(ChatTest, CtrlCStopsTheAnswerNotTheConversation) {
   ASSERT_TRUE(process.wait_for_output(2000));
   process.signal(SIGINT);
   process.write("/stats\n");
-  ASSERT_TRUE(process.wait_for_error_text("tokens in all")) << "the first answer goes on";
+  ASSERT_TRUE(process.wait_for_error_text("tokens in total")) << "the first answer goes on";
   const std::size_t before = process.out().size();
   process.write("Go on\n");
   ASSERT_TRUE(process.wait_for_output(before + 2000)) << "no second answer";
@@ -80,9 +80,9 @@ TEST_F(ChatTest, CtrlCStopsTheAnswerNotTheConversation) {
 TEST_F(ChatTest, CtrlCTwiceWhileItWaitsLeaves) {
   Subprocess process(command_path(), chat());
   process.write("Hello\n/stats\n");
-  ASSERT_TRUE(process.wait_for_error_text("tokens in all"));  // now it waits for the next line
+  ASSERT_TRUE(process.wait_for_error_text("tokens in total"));  // now it waits for the next line
   process.signal(SIGINT);
-  ASSERT_TRUE(process.wait_for_error_text("again leaves"));
+  ASSERT_TRUE(process.wait_for_error_text("again or /exit"));
   process.signal(SIGINT);
   EXPECT_EQ(process.wait().code, 130);
 }

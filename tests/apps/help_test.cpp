@@ -1,6 +1,6 @@
 // The help texts, and docs/cli.md, which is made of them:
 //
-//   PALIMPSEST_UPDATE_DOCS=1 build/test_apps --gtest_filter='Help.*'     writes it anew
+//   PALIMPSEST_UPDATE_DOCS=1 build/test_apps --gtest_filter='Help.*'     regenerates it
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -89,12 +89,12 @@ TEST(Help, OffersNoModelThatTheCommandRefuses) {
 
 TEST(Help, TheReferenceInTheDocsIsCurrent) {
   std::string text =
-      "# The command line\n\nMade of the `--help` texts; `tests/apps/help_test.cpp` checks that it is current and says "
-      "how to write it anew.\n";
+      "# Command line\n\nGenerated from the `--help` texts; `tests/apps/help_test.cpp` checks that it is current and "
+      "says how to regenerate it.\n";
   for (const Page& page : all_pages()) text += "\n## " + title(page) + "\n\n```text\n" + page.help + "```\n";
   const auto path = source_dir() / "docs" / "cli.md";
   if (std::getenv("PALIMPSEST_UPDATE_DOCS") != nullptr) std::ofstream(path) << text;
-  EXPECT_EQ(file_content(path), text) << "flags changed: write docs/cli.md anew (see the head of this file)";
+  EXPECT_EQ(file_content(path), text) << "flags changed: regenerate docs/cli.md (see the head of this file)";
 }
 
 // The README's lines of C++ are those of a program that the build compiles.

@@ -64,8 +64,8 @@ TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
 
   const Finished text = command({"info", model_, "--cache", "--batch", "2"});
   EXPECT_EQ(text.code, 0) << text.err;
-  for (const char* part : {"5 layers x 4 KV heads x 4 pages x 64 slots x 32 bytes of a row", "Reading a prompt",
-                           "2 sequences", "256 tokens at most"})
+  for (const char* part : {"5 layers x 4 KV heads x 4 pages x 64 slots x 32 bytes of a row", "Prefill in chunks",
+                           "2 sequences", "at most 256 tokens"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
   const Finished whole = command({"info", model_, "--cache", "--method", "ems"});  // keeps the prompt until its end
   EXPECT_NE(whole.out.find("chunks of 512: 512 tokens at most"), std::string::npos) << whole.out << whole.err;

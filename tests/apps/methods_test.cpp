@@ -1,6 +1,6 @@
 // palimpsest methods, and docs/methods.md, which is made of its answer:
 //
-//   PALIMPSEST_UPDATE_DOCS=1 build/test_apps --gtest_filter='Methods.*'     writes it anew
+//   PALIMPSEST_UPDATE_DOCS=1 build/test_apps --gtest_filter='Methods.*'     regenerates it
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,15 +50,13 @@ std::string paper(const Json& row) {
 std::string page() {
   const Json list = listed({"-m", kModel.string(), "--budget", "256"});
   std::string out =
-      "# Methods\n\nMade of `palimpsest methods --json --budget 256`; `tests/apps/methods_test.cpp` checks that it is "
-      "current and says how to\nwrite it anew. A method is a row of choices that do not depend on each other; what "
-      "each "
-      "key does is below.\n\n*Needs*: what the policy looks at, and so what it costs; `attention of N`: the weights of "
-      "the last N queries, `new keys`: only those of\nthe tokens that come, `all keys`: those of the whole cache at "
-      "each eviction. *Acts*, `prompt`: when it has been read. *Memory*: keys, values (f16) and tables of one sequence "
-      "at\na budget of 256 in the model that "
-      "comes along; of one that grows, at so many tokens.\n\n| method | paper | needs | acts | mechanism | positions | "
-      "memory |\n|---|---|---|---|---|---|---|\n";
+      "# Methods\n\nGenerated from `palimpsest methods --json --budget 256`; `tests/apps/methods_test.cpp` checks that "
+      "it is current and says how to\nregenerate it. A method is a set of independent options; the keys are listed "
+      "below.\n\n*Needs*: inputs of the policy, which determine its cost. `attention of N`: weights of the last N "
+      "queries; `new keys`: keys of inserted\ntokens only; `all keys`: keys of the whole cache at each eviction. "
+      "*Evicts*, `prompt`: at the end of the prompt. *Memory*: keys, values (f16)\nand tables of one sequence with a "
+      "budget of 256 in the default model; for caches that grow, at the given number of tokens.\n\n| method | paper | "
+      "needs | evicts | mechanism | positions | memory |\n|---|---|---|---|---|---|---|\n";
   for (const Json& row : list["methods"]) {
     EXPECT_FALSE(row.contains("error")) << row;
     const Json& memory = row["memory"];
@@ -66,14 +64,14 @@ std::string page() {
                        text(row["acts"]), text(row["mechanism"]), text(row["positions"]), kib(memory["bytes"]),
                        memory["bounded"].get<bool>() ? "" : fmt::format(" at {}", memory["tokens"].get<int>()));
   }
-  out += "\n## What each keeps\n\n| method | | spelled out |\n|---|---|---|\n";
+  out += "\n## Presets\n\n| method | description | options |\n|---|---|---|\n";
   for (const Json& row : list["methods"]) {
     const std::string changes = text(row["changes"]);
     out += fmt::format("| `{}` | {} | {} |\n", text(row["name"]), text(row["summary"]),
                        changes.empty() ? "" : fmt::format("`{}`", changes));
   }
   out +=
-      "\n## Policies\n\nWho leaves (`--policy NAME`). How to write another: "
+      "\n## Policies\n\nA policy ranks the tokens for eviction (`--policy NAME`). To add one: "
       "[write-a-policy.md](write-a-policy.md).\n\n";
   out += "| policy | keeps |\n|---|---|\n| `none` | everything |\n";
   for (const Json& policy : list["policies"])
@@ -88,7 +86,7 @@ TEST(Methods, ThePageInTheDocsIsCurrent) {
   const std::string now = page();
   const auto path = source_dir() / "docs" / "methods.md";
   if (std::getenv("PALIMPSEST_UPDATE_DOCS") != nullptr) std::ofstream(path) << now;
-  EXPECT_EQ(file_content(path), now) << "methods changed: write docs/methods.md anew (see the head of this file)";
+  EXPECT_EQ(file_content(path), now) << "methods changed: regenerate docs/methods.md (see the head of this file)";
 }
 
 TEST(Methods, SayWhatTheyNeedAndWhenTheyAct) {

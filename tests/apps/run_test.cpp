@@ -120,7 +120,7 @@ TEST_F(RunTest, ASavedTextGoesOnAsIfItHadNeverStopped) {
 
   const Finished other = run({"--restore", file, "--budget", "65", "-n", "5"});
   EXPECT_EQ(other.code, 2);
-  EXPECT_NE(other.err.find("was made with --method"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("was saved with --method"), std::string::npos) << other.err;
   EXPECT_EQ(run({"--restore", write_file("bad.snap", "no snapshot at all"), "-n", "5"}).code, 2);
 }
 

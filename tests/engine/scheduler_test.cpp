@@ -341,7 +341,7 @@ TEST(Scheduler, RefusesWhatCannotBe) {
   says(bad, "smaller budget");
   bad = good;
   bad.method = parse_method("window-recompute:budget=8");
-  says(bad, "reads its window anew");
+  says(bad, "has no cache");
   bad = good;
   bad.method = parse_method("streaming:rerotate=cached-half");
   says(bad, "use rerotate=fused");

@@ -108,7 +108,7 @@ TEST(Report, PerplexitiesStandWithTheirDifferences) {
   ASSERT_EQ(report.tables[0].rows.size(), 3u);
   EXPECT_EQ(report.tables[0].rows[0].sources, (std::vector<std::size_t>{0, 1}));
   const std::string markdown = to_markdown(report, "T");
-  EXPECT_NE(markdown.find("nats from the first (95%)"), std::string::npos) << markdown;
+  EXPECT_NE(markdown.find("difference to the first, nats (95%)"), std::string::npos) << markdown;
   EXPECT_NE(markdown.find("+0.5000 [+0.2500, +0.7500] | [1](#run-1) |"), std::string::npos) << markdown;
   EXPECT_NE(markdown.find("-0.2500 [-0.5000, +0.0000] | [2](#run-2) |"), std::string::npos) << markdown;
 }

@@ -69,7 +69,7 @@ TEST_F(HttpTargetTest, RefusesWhatIsNoServer) {
   HttpTargetOptions options;
   for (const char* url : {"", "127.0.0.1:80", "https://127.0.0.1", "http://"}) {
     options.base_url = url;
-    refused(options, "no address");
+    refused(options, "not a server URL");
   }
   options.base_url = "http://127.0.0.1:1";
   refused(options, "does not answer");

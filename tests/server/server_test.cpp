@@ -38,7 +38,7 @@ TEST_F(ServerTest, BadInputIsRefusedWithWhatIsWrong) {
   refused(kText, {{"prompt", "x"}, {"cache", "lru"}}, 400, "lru");
   refused(kText, {{"prompt", "x"}, {"cache", {{"budget", 2}}}}, 400, "budget 2");
   refused(kText, {{"prompt", "x"}, {"cache", {{"colour", 2}}}}, 400, "colour");
-  refused(kText, {{"prompt", "x"}, {"cache", "streaming:split=/etc/passwd"}}, 400, "file of the server's");
+  refused(kText, {{"prompt", "x"}, {"cache", "streaming:split=/etc/passwd"}}, 400, "server's own --method");
   refused(kText, {{"prompt", "x"}, {"cache", "full"}, {"max_tokens", 1LL << 39}}, 400, "MiB of cache");
   refused(kText, {{"prompt", "x"}, {"stream_options", Json::object()}}, 400, "needs 'stream'");
   refused(kChat, {{"messages", Json::array()}}, 400, "'messages' must be");
@@ -48,7 +48,7 @@ TEST_F(ServerTest, BadInputIsRefusedWithWhatIsWrong) {
   refused(kChat, {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"top_logprobs", 2}}, 400, "needs 'logprobs'");
   refused("/tokenize", Json::object(), 400, "either 'prompt' or 'messages'");
   refused("/detokenize", {{"tokens", {1 << 30}}}, 400, "not in the vocabulary");
-  refused("/v1/embeddings", Json::object(), 404, "no such path");
+  refused("/v1/embeddings", Json::object(), 404, "unknown path");
 
   auto client = server.client();
   EXPECT_EQ(client.Get(kText)->status, 405);

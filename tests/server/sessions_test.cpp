@@ -141,8 +141,8 @@ TEST_F(SessionsTest, BadInputIsRefusedWithWhatIsWrong) {
   refused({{"session", {{"restore", "s"}}}, {"cache", "h2o:budget=41"}}, 400, "was made with --method h2o");
   refused({{"session", {{"restore", "s"}}}, {"n", 2}}, 400, "one answer");
   refused({{"session", {{"save", "s"}}}, {"prompt", {"x", "y"}}}, 400, "one answer");
-  refused({{"session", {{"restore", "s"}}}, {"prompt", ""}, {"seed", 3}}, 400, "its own 'seed'");
-  refused({{"session", {{"restore", "s"}}}, {"prompt", ""}, {"grammar", "root ::= \"a\""}}, 400, "a grammar begins");
+  refused({{"session", {{"restore", "s"}}}, {"prompt", ""}, {"seed", 3}}, 400, "leave out 'seed'");
+  refused({{"session", {{"restore", "s"}}}, {"prompt", ""}, {"grammar", "root ::= \"a\""}}, 400, "a grammar applies");
 
   const auto damage = [&](const std::string& bytes) { std::ofstream(folder_ + "/bad.session") << bytes; };
   std::ifstream in(folder_ + "/s.session", std::ios::binary);

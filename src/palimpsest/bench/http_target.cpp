@@ -21,7 +21,7 @@ struct Place {
 Place place_of(const std::string& url) {
   constexpr std::string_view kScheme = "http://";
   if (!url.starts_with(kScheme) || url.size() == kScheme.size())
-    fail("'{}' is no address of a server: give one as http://127.0.0.1:8080", url);
+    fail("'{}' is not a server URL: give one like http://127.0.0.1:8080", url);
   const std::size_t slash = url.find('/', kScheme.size());
   Place place{.host = url.substr(0, slash), .path = slash == std::string::npos ? "" : url.substr(slash)};
   while (place.path.ends_with('/')) place.path.pop_back();

@@ -139,17 +139,16 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   const bool as_it_was = before != nullptr && request.prompt.empty();
   if (request.prompt.empty() && unread < 0)
     fail("{}", before == nullptr ? "the prompt is empty: give at least one token"
-                                 : "the text that is gone on from has ended: give a prompt");
-  if (as_it_was && !request.sampler.grammar.empty())
-    fail("a grammar begins with an answer, and a text that goes on where it was does not: give a prompt");
+                                 : "the saved text has ended: give a prompt");
+  if (as_it_was && !request.sampler.grammar.empty()) fail("a grammar applies to a new answer: give a prompt");
   for (const TokenId token : request.prompt)
     if (token < 0 || token >= hyper.vocabulary)
       fail("token {} of the prompt is not in the model's vocabulary of {}", token, hyper.vocabulary);
   if (request.max_tokens < 1) fail("max_tokens is {}: give at least 1", request.max_tokens);
   const auto all = static_cast<long long>(request.prompt.size()) + request.max_tokens;
   if (hyper.learned_positions > 0 && all > hyper.learned_positions + 1)
-    fail("{} tokens of prompt and {} to write are more than the {} positions that this model has learned",
-         request.prompt.size(), request.max_tokens, hyper.learned_positions);
+    fail("{} prompt tokens and {} to generate exceed the {} learned positions of this model", request.prompt.size(),
+         request.max_tokens, hyper.learned_positions);
   if (!request.sampler.grammar.empty() && vocabulary_ == nullptr) fail("a grammar needs a model with a vocabulary");
 
   auto job = std::make_unique<Job>();
@@ -162,8 +161,8 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   job->beside_pages = bytes.total() - bytes.pages;
   if (job->need > options_.pool_bytes)
     fail(
-        "the request may need {} MiB of cache and its tables, and all requests together have {}: choose a smaller "
-        "budget, a shorter prompt or a smaller max_tokens",
+        "the request needs up to {} MiB of cache and tables; all requests together have {}: choose a smaller budget, a "
+        "shorter prompt or a smaller max_tokens",
         (job->need + (1 << 20) - 1) >> 20, options_.pool_bytes >> 20);
   if (before == nullptr) job->rule.emplace(*job->plan);
   job->sampler = std::make_unique<Sampler>(request.sampler, vocabulary_.get(), hyper.vocabulary);
@@ -177,7 +176,7 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
 
   const std::lock_guard lock(mutex_);
   if (static_cast<int>(queue_.size()) >= options_.max_queue)
-    throw QueueFull(fmt::format("{} requests wait already: try again later", queue_.size()));
+    throw QueueFull(fmt::format("{} requests are waiting: try again later", queue_.size()));
   const std::uint64_t id = job->id = ++last_id_;
   queue_.push_back(std::move(job));
   load_.waiting = static_cast<int>(queue_.size());
@@ -223,7 +222,7 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
       job.listener->kept(std::move(kept));
     } catch (...) {
       finish = Finish::kFailed;
-      error = said_why("the sequence was not kept: ");
+      error = said_why("the session was not saved: ");
     }
   }
   job.over = finish;
@@ -387,7 +386,7 @@ void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
   const int learned = decoder_->model().hyper().learned_positions;
   const auto all = job.sequence->cache().next() + std::ssize(job.request.prompt) + job.request.max_tokens;
   if (learned > 0 && all > learned + 1)
-    fail("{} tokens before and to come are more than the {} positions that this model has learned", all, learned);
+    fail("{} tokens in total exceed the {} learned positions of this model", all, learned);
 }
 
 void Scheduler::go_on_from_kept(Job& job) {

@@ -64,7 +64,7 @@ bool same_choices(Method a, const Method& b) {
 void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& sequence, const Sampler* sampler,
                         const SnapshotText& text) {
   if (!sequence.cache().options().pages)
-    fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
+    fail("snapshots are supported on the CPU's fast path only: leave out --portable and --device");
   out.put(kMagic);
   out.put(kVersion);
   out.put(kByteOrder);
@@ -123,14 +123,14 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
   ByteReader in(all, name_ + " is damaged");
   static_cast<void>(in.get<std::array<char, 8>>());
   if (const auto version = in.get<std::uint32_t>(); version != kVersion)
-    fail("{}: is a snapshot of version {}; this program reads version {}: make it anew", name_, version, kVersion);
+    fail("{}: is a snapshot of version {}; this program reads version {}: create it again", name_, version, kVersion);
   if (in.get<std::uint32_t>() != kByteOrder) fail("{}: was written by a machine of another byte order", name_);
   in.require(all.size() > 8 + sizeof kMagic, "it ends too early");
   Checksum sum;
   sum.add(all.first(all.size() - 8));
   std::uint64_t checksum = 0;
   std::memcpy(&checksum, all.data() + all.size() - 8, 8);
-  in.require(sum.value() == checksum, "its checksum is another: it was cut off or changed; use an older snapshot");
+  in.require(sum.value() == checksum, "its checksum is wrong: truncated or changed; use an older snapshot");
 
   if (in.get<std::uint64_t>() != fingerprint(model))
     fail("{}: belongs to another model than {}", name_, name.empty() ? model.path() : "the one that is served");
@@ -157,15 +157,16 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
 }
 
 void Snapshot::check(const MethodPlan& plan) const {
-  if (!plan.cache().pages) fail("a snapshot holds the pages of the CPU's own path: leave --portable and --device out");
+  if (!plan.cache().pages)
+    fail("snapshots are supported on the CPU's fast path only: leave out --portable and --device");
   if (!same_choices(method_, plan.method()))
-    fail("{}: was made with --method {}: give that", name_, spell_out(method_));
+    fail("{}: was saved with --method {}: use that method", name_, spell_out(method_));
   if (const std::string with = Sequence::mismatch(plan, rest_); !with.empty())
     fail("{}: was made with {}", name_, with);
 }
 
 void Snapshot::resume(Sampler& fresh) const {
-  if (!has_sampler_) fail("{}: was made without a sampler", name_);
+  if (!has_sampler_) fail("{}: was saved without a sampler", name_);
   fresh.resume(seed_, sampler_);
 }
 

@@ -54,7 +54,8 @@ std::vector<double> far_attention(Decoder& decoder, std::span<const TokenId> tex
     fail("a text of {} tokens has none behind {} sinks and before the newest {}: give a longer one", total, sinks,
          recent);
   CacheOptions options = decoder.cache_options();
-  if (!options.pages) fail("heads are looked at on the CPU's own path: leave --portable and --device out");
+  if (!options.pages)
+    fail("`palimpsest heads` is supported on the CPU's fast path only: leave out --portable and --device");
   options.page_size = 64;
   Cache cache(options);
   FarWeights far(cache, sinks, recent);

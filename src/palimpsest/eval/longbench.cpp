@@ -129,7 +129,7 @@ LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecor
     } else if (place == "{input}") {
       *into += record.input;
     } else {
-      fail("the prompt of '{}' has a place {} that its records have no field for", record.dataset, place);
+      fail("the prompt of '{}' has a placeholder {} without a field in its records", record.dataset, place);
     }
     at = close + 1;
   }

@@ -123,8 +123,8 @@ double one_score(const LongBenchTask& task, std::string_view prediction, const s
       break;
   }
   fail(
-      "LongBench's {} is scored by words that a dictionary cuts, which is not built in: write the answers with "
-      "--predictions and score them with LongBench's own eval.py",
+      "LongBench's {} needs a word dictionary, which is unsupported: write --predictions and score them with "
+      "LongBench's eval.py",
       task.name);
 }
 

@@ -33,7 +33,7 @@ void cut_gutenberg(PlainText& plain) {
   const Mark start = find_mark(plain.text, "START", 0);
   const Mark end = find_mark(plain.text, "END", start ? start.end : 0);
   if (!start || !end)
-    fail("no '*** {} OF ... ***' line of Project Gutenberg in this text: leave --gutenberg away",
+    fail("no '*** {} OF ... ***' line of Project Gutenberg in this text: leave out --gutenberg",
          start ? "END" : "START");
   plain.done.push_back(fmt::format("cut Project Gutenberg's header ({} bytes) and footer ({} bytes)", start.end,
                                    plain.text.size() - end.begin));

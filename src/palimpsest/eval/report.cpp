@@ -292,13 +292,13 @@ Report make_report(std::span<const json> lines) {
   for (const ReportTable& table : report.tables) {
     report.figures.push_back(
         against_bytes(table, table.percent ? table.unit + ", %" : table.unit, &ReportRow::quality, table.percent));
-    ReportFigure speed = against_bytes(table, "ms a token (TPOT)", &ReportRow::tpot, false);
+    ReportFigure speed = against_bytes(table, "ms per token (TPOT)", &ReportRow::tpot, false);
     if (!speed.data.empty()) {
       speed.title = "Time per output token: " + table.title;
       report.figures.push_back(std::move(speed));
     }
   }
-  for (ReportFigure& each : curves) each.title = "By place in the text: " + each.title;
+  for (ReportFigure& each : curves) each.title = "By position in the text: " + each.title;
   std::ranges::move(curves, std::back_inserter(report.figures));
   needles.draw(report.figures);
   for (ReportFigure& each : kept) each.title = "Tokens kept: " + each.title;

@@ -54,8 +54,14 @@ std::vector<std::string> cells_of(const ReportRow& row, bool percent) {
 }
 
 std::vector<std::string> heads_of(const ReportTable& table) {
-  return {"method",    "budget",  "protected",           "cache, KiB",
-          "peak, KiB", "evicted", table.unit + " (95%)", table.percent ? "ms a token" : "nats from the first (95%)"};
+  return {"method",
+          "budget",
+          "protected",
+          "cache, KiB",
+          "peak, KiB",
+          "evicted",
+          table.unit + " (95%)",
+          table.percent ? "ms per token" : "difference to the first, nats (95%)"};
 }
 
 std::size_t failures(const Report& report) {

@@ -126,7 +126,7 @@ RulerPrompt make_ruler(const std::string& task, long long length, const Haystack
     NeedlePrompt made = make_needle(kind, {length, depth, 1}, haystack, vocabulary, draw);
     return {made.context, made.questions.front(), made.answers, kind.tokens};
   }
-  fail("RULER has no task '{}' here: there are {}", task, fmt::join(ruler_tasks(), ", "));
+  fail("unknown RULER task '{}': use {}", task, fmt::join(ruler_tasks(), ", "));
 }
 
 double ruler_score(std::string_view prediction, const std::vector<std::string>& answers) {

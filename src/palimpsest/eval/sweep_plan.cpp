@@ -27,7 +27,7 @@ void add_places(Places& places, const json& each, const std::string& where) {
       for (const json& value : values) texts.push_back(text_of(value, where));
     else
       texts.push_back(text_of(values, where));
-    if (texts.empty()) fail("{}: the place '{}' has no values", where, name);
+    if (texts.empty()) fail("{}: the placeholder '{}' has no values", where, name);
     std::erase_if(places, [&](const auto& known) { return known.first == name; });  // a run's own replaces
     places.emplace_back(name, std::move(texts));
   }
@@ -68,7 +68,7 @@ void expand(std::vector<SweepRun>& runs, std::set<std::string>& known, const std
       int depth = 0;
       for (std::string name; !(name = replace_place(word, values, where)).empty();) {
         run.places[name] = values[name];
-        if (++depth > kDeep) fail("{}: the places of '{}' go round in a circle", where, name);
+        if (++depth > kDeep) fail("{}: the placeholders of '{}' are circular", where, name);
       }
       run.words.push_back(word);
     }

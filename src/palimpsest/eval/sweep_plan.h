@@ -1,4 +1,4 @@
-// A sweep: commands with {places}, and the values that each place takes.
+// A sweep: commands with {placeholders}, and the values of each placeholder.
 //
 //   {
 //     "each": {"budget": [64, 128]},                                   places that all runs may have

@@ -286,8 +286,8 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) { return c.signals.attention_window && !c.signals.rows() && !c.signals.whole_layer(); },
      [](C c) {
        return fmt::format(
-           "mechanism merge with policy {}: it needs one that looks at a window of attention, and at nothing else: use "
-           "global-local or snapkv",
+           "mechanism merge needs a policy with an attention window and no other signals, not {}: use global-local or "
+           "snapkv",
            c.method.policy);
      }},
     {Scope::kPolicy, "whole layer: split", [](C c) { return c.signals.whole_layer(); },
@@ -349,12 +349,12 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kTarget, "shared steps: a cache", [](C c) { return c.target->shares_steps; },
      [](C c) { return c.method.cache; },
      [](C c) {
-       return fmt::format("method {} has no cache and reads its window anew: it cannot share steps", c.method.name);
+       return fmt::format("method {} has no cache and cannot share steps with other sequences", c.method.name);
      }},
     {Scope::kTarget, "shared pages: host pages", [](C c) { return c.target->shares_pages; },
      [](C c) { return c.target->shape.pages; },
      [](C) -> std::string {
-       return "many requests at a time run on the CPU's own path: leave --portable and --device out";
+       return "concurrent requests are supported on the CPU's fast path only: leave out --portable and --device";
      }},
     {Scope::kTarget, "shared pages: one size", [](C c) { return c.target->shares_pages; },
      [](C c) { return c.rule.rotation != Rotation::kLate || c.method.rerotate != Rerotate::kCachedHalf; },

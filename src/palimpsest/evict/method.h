@@ -59,8 +59,8 @@ enum class Places { kCentre, kOwn };
 
 struct Protection {
   static constexpr Share kHalf = Share::of_budget(0.5);  // H2O's `recent`
-  // The first tokens of the sequence are never evicted, the same in all heads; nor are the newest, of which a share is of each
-  // head's own budget, with split ada and pyramid of the method's.
+  // The first tokens of the sequence are never evicted, the same in all heads; nor are the newest, of which a share is
+  // of each head's own budget, with split ada and pyramid of the method's.
   Share sinks = 0, recent = 0;
   bool operator==(const Protection&) const = default;
 };

@@ -84,7 +84,7 @@ struct Decoder::Impl {
     if (layers.first < 0 || layers.first >= layers.last)
       fail("layers {} to {} of a model of {}: give at least one", layers.first, layers.last, model->hyper().layers);
     if (layers.last - layers.first < model->hyper().layers && !path->cache_options(model->hyper()).pages)
-      fail("a step of some of the layers runs on the CPU's own path: leave --portable and --device out");
+      fail("steps of a range of layers are supported on the CPU's fast path only: leave out --portable and --device");
     return layers;
   }
 

@@ -56,7 +56,7 @@ std::vector<float> read_scorer(const std::string& path, const PolicyModel& model
   sum.add(all.first(all.size() - 8));
   std::uint64_t checksum = 0;
   std::memcpy(&checksum, all.data() + all.size() - 8, 8);
-  in.require(sum.value() == checksum, "its checksum is another: it was cut off or changed; train it anew");
+  in.require(sum.value() == checksum, "its checksum is wrong: truncated or changed; train it again");
 
   if (in.get<std::uint64_t>() != model.fingerprint)
     fail("{}: was trained on another model than {}: train one on it (tools/train/scorer)", path,

@@ -46,9 +46,9 @@ ApiError current_error() {
 ApiError error_of_status(int status) {
   switch (status) {
     case 404:
-      return {404, "invalid_request_error", "there is no such path: docs/server.md lists those there are"};
+      return {404, "invalid_request_error", "unknown path: docs/server.md lists the endpoints"};
     case 405:
-      return {405, "invalid_request_error", "this path does not answer to this method"};
+      return {405, "invalid_request_error", "this endpoint does not support this HTTP method"};
     case 413:
       return {413, "invalid_request_error", "the body is longer than the server takes (--max-body)"};
     case 414:

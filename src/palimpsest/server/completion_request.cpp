@@ -198,14 +198,15 @@ void read_session(const Json* session, CompletionRequest& out) {
 std::string next_turn(const Json& messages, const ServedModel& model) {
   const auto chat = read_messages(messages);
   if (chat.size() != 1 || chat.front().role != "user")
-    fail_field("messages",
-               "a chat that goes on from a session takes one message, the user's next: the others are in it");
+    fail_field(
+        "messages",
+        "a chat that continues a session takes one message, the user's next: earlier messages are in the session");
   Conversation conversation(*model.vocabulary, "", model.chat_template);
   conversation.user("x");
   conversation.assistant("y");
   const auto turn = conversation.user(chat.front().content);
   if (turn.afresh)
-    fail_field("session", "this model's chat template rewrites earlier turns: its chats cannot go on from a session");
+    fail_field("session", "this model's chat template rewrites earlier messages: chats cannot continue from a session");
   return turn.text;
 }
 
@@ -228,9 +229,9 @@ Method parse_cache(const Json& value, const Method& otherwise) {
     }
   }
   if (method.split != otherwise.split && split_is_file(method.split))
-    fail_field("cache.split", "a split is a file of the server's: only its --method may name one");
+    fail_field("cache.split", "'split' may name a file only in the server's own --method");
   if (method.scorer != otherwise.scorer && method.scorer != "auto")
-    fail_field("cache.scorer", "a scorer is a file of the server's: only its --method may name one");
+    fail_field("cache.scorer", "'scorer' may name a file only in the server's own --method");
   validate(method);
   return method;
 }
@@ -288,7 +289,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   if (session && out.prompts.size() * static_cast<std::size_t>(out.n) > 1)
     fail_field("session", "a session belongs to one answer: give one prompt, and no 'n'");
   if (!out.restore.empty() && out.prompts.front().empty() && out.request.sampler.seed != 0xFFFFFFFFU)
-    fail_field("seed", "a text that goes on without a prompt goes on with its own 'seed': leave it out");
+    fail_field("seed", "a text that continues without a prompt keeps its sampler state: leave out 'seed'");
   return out;
 }
 

@@ -52,7 +52,7 @@ class Exchange {
         if (const auto wrong = end(event)) throw *wrong;
         choice.finish = event.finish;
       }
-      if (http.is_connection_closed()) throw ApiError(499, "client_closed_request", "the client went away");
+      if (http.is_connection_closed()) throw ApiError(499, "client_closed_request", "the client disconnected");
     }
     log();
     return with_session(whole_json(head_, choices, wants_logs(), usage_));
@@ -130,7 +130,7 @@ class Exchange {
     Mailbox::Taken taken = mailbox_->take(kGlance);
     if (taken.was_full) service_->scheduler().wake();
     if (taken.events.empty() && service_->broken())
-      throw ApiError(500, "server_error", "the server broke down: its log says why");
+      throw ApiError(500, "server_error", "internal error: see the server's log");
     return std::move(taken.events);
   }
 

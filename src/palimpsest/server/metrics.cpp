@@ -53,27 +53,25 @@ std::string Metrics::text(const SchedulerLoad& load, const std::string& model_na
   const auto share = [&](std::size_t bytes) {
     return load.pool_bytes == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(load.pool_bytes);
   };
-  one("num_requests_running", "gauge", "Requests that take part in steps.", load.running);
-  one("num_requests_waiting", "gauge", "Requests that wait for room in the cache.", load.waiting);
-  one("kv_cache_usage_perc", "gauge",
-      "Pages in use, as a share of the pool; 1 is all of it. Kept beginnings are not counted.", share(load.used_bytes));
-  one("kv_cache_promised_perc", "gauge", "What running requests may come to use, as a share of the pool.",
+  one("num_requests_running", "gauge", "Running requests.", load.running);
+  one("num_requests_waiting", "gauge", "Waiting requests.", load.waiting);
+  one("kv_cache_usage_perc", "gauge", "Pages in use as a fraction of the pool, without kept prefixes.",
+      share(load.used_bytes));
+  one("kv_cache_promised_perc", "gauge", "Memory reserved by running requests as a fraction of the pool.",
       share(load.promised_bytes));
   one("kv_cache_bytes", "gauge", "Bytes of pages in use.", load.used_bytes);
-  one("prefix_cache_bytes", "gauge", "Bytes of pages that beginnings of prompts are kept in.", load.prefix_bytes);
-  one("prefix_cache_queries_total", "counter", "Tokens of prompts that were looked for among kept beginnings.",
-      load.prefix_queries);
-  one("prefix_cache_hits_total", "counter", "Tokens of prompts that were found there, so not read.", load.prefix_hits);
-  one("prefix_cache_copied_bytes_total", "counter", "Bytes of shared pages that were copied because a sharer wrote.",
-      load.copied_bytes);
-  one("prompt_tokens_total", "counter", "Tokens of prompts that were read.", load.prompt_tokens);
-  one("generation_tokens_total", "counter", "Tokens that were written.", load.tokens);
-  one("evicted_tokens_total", "counter", "Tokens that left a cache before its request was done.", load.evicted);
+  one("prefix_cache_bytes", "gauge", "Bytes of pages of kept prefixes.", load.prefix_bytes);
+  one("prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", load.prefix_queries);
+  one("prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", load.prefix_hits);
+  one("prefix_cache_copied_bytes_total", "counter", "Bytes of shared pages copied on write.", load.copied_bytes);
+  one("prompt_tokens_total", "counter", "Prompt tokens processed.", load.prompt_tokens);
+  one("generation_tokens_total", "counter", "Generated tokens.", load.tokens);
+  one("evicted_tokens_total", "counter", "Evicted tokens.", load.evicted);
   one("steps_total", "counter", "Steps of the model.", load.steps);
   one("requests_rejected_total", "counter", "Requests refused with 429 because the queue was full.",
       rejected.load(std::memory_order_relaxed));
 
-  out += head("request_success_total", "counter", "Requests that came to an end, by how.");
+  out += head("request_success_total", "counter", "Finished requests by finish reason.");
   const auto of = [&](Finish finish) { return load.finished[static_cast<int>(finish)]; };
   const std::array<std::pair<const char*, long long>, 5> ends = {{{"stop", of(Finish::kEnd) + of(Finish::kStopped)},
                                                                   {"length", of(Finish::kLength)},
@@ -83,10 +81,9 @@ std::string Metrics::text(const SchedulerLoad& load, const std::string& model_na
   for (const auto& [reason, count] : ends)
     out += fmt::format("palimpsest_request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels, reason, count);
 
-  out +=
-      time_to_first_token.text("time_to_first_token_seconds", "From a request's arrival to its first token.", labels);
-  out += time_per_output_token.text("time_per_output_token_seconds", "From a token to the next of the same request.",
-                                    labels);
+  out += time_to_first_token.text("time_to_first_token_seconds", "Time from a request's arrival to its first token.",
+                                  labels);
+  out += time_per_output_token.text("time_per_output_token_seconds", "Time between two tokens of a request.", labels);
   return out;
 }
 

@@ -112,7 +112,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
     out.set_header("X-Request-Id", id);
     if (key.empty() || in.path == "/health") return Http::HandlerResponse::Unhandled;
     if (same(in.get_header_value("Authorization"), "Bearer " + key)) return Http::HandlerResponse::Unhandled;
-    refuse({401, "authentication_error", "this server wants its API key: Authorization: Bearer KEY", "",
+    refuse({401, "authentication_error", "this server requires an API key: Authorization: Bearer KEY", "",
             "invalid_api_key"},
            out);
     return Http::HandlerResponse::Handled;
@@ -153,7 +153,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   const long long created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
 
   get("/health", [service](const In&, Out& out) {
-    if (service->broken()) throw ApiError(500, "server_error", "the scheduler ended: the log says why");
+    if (service->broken()) throw ApiError(500, "server_error", "the scheduler stopped: see the log");
     if (service->closed()) throw ApiError(503, "server_error", "the server is shutting down", "", "shutting_down");
     out.set_content(R"({"status":"ok"})", kJson);
   });

@@ -88,8 +88,8 @@ int Server::bind() {
                                                                             : -1;
   if (port < 0)
     fail(
-        "{}:{} cannot be had: another program has the port, or the address is not this machine's; choose another "
-        "--host or --port",
+        "{}:{} is not available: the port is in use, or the address is not this machine's; choose another --host or "
+        "--port",
         options_.host, options_.port);
   impl_->bound = true;
   return port;

@@ -22,7 +22,7 @@ Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const Sche
 Service::~Service() = default;
 
 Sessions& Service::sessions() const {
-  if (sessions_ == nullptr) fail_field("session", "this server keeps no sessions: start it with --session-path DIR");
+  if (sessions_ == nullptr) fail_field("session", "sessions are disabled: start the server with --session-path DIR");
   return *sessions_;
 }
 

@@ -64,7 +64,7 @@ Conversation::Turn Conversation::user(const std::string& text) {
     messages.push_back({"assistant", "y"});
     messages.push_back({"user", text});
     if (auto rest = rest_of(render(messages), read, "y")) return {.text = std::move(*rest), .afresh = false};
-    fail("the chat template does not let this message follow others: say it in other words");
+    fail("the chat template cannot append this message to the conversation: rephrase it");
   }
   messages_.push_back({"user", text});
   std::string whole = render(messages_);

@@ -85,7 +85,7 @@ struct Sampler::Impl {
   }
   TokenId chosen(const llama_token_data_array& array) const {
     if (array.selected < 0 || std::isnan(array.data[array.selected].logit))
-      fail("the model's output is not a number: its weights are damaged, get the file again");
+      fail("the model's output is NaN: its weights are damaged; download the file again");
     return array.data[array.selected].id;
   }
   // A model may have more rows than its vocabulary has tokens.

@@ -192,10 +192,8 @@ std::string Vocabulary::apply_chat_template(const std::vector<ChatMessage>& mess
                                             const std::string& override) const {
   const char* name = override.empty() ? llama_model_chat_template(impl_->model, nullptr) : override.c_str();
   if (name == nullptr)
-    fail(
-        "'{}' has no chat template, so it was hardly trained to talk: choose one with --chat-template (chatml, "
-        "llama3, ...), or write on with `palimpsest run`",
-        impl_->path);
+    fail("'{}' has no chat template: choose one with --chat-template (chatml, llama3, ...), or use `palimpsest run`",
+         impl_->path);
   std::vector<llama_chat_message> chat;
   std::size_t bytes = 256;
   for (const ChatMessage& message : messages) {

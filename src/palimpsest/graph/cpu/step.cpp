@@ -226,8 +226,8 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   if (hyper_.learned_positions == 0) return;
   if (first + count > hyper_.learned_positions)
     fail(
-        "position {} is past the {} that this model has learned, and they cannot be counted anew without reading the "
-        "text again: use a shorter text, or --method window-recompute",
+        "position {} exceeds the model's {} learned positions, which cannot be renumbered: use a shorter text, or "
+        "--method window-recompute",
         first + count - 1, hyper_.learned_positions);
   for (int i = 0; i < count; ++i) places_.push_back(static_cast<std::int32_t>(first + i));
 }

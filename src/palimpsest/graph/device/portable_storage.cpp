@@ -58,7 +58,8 @@ std::uint64_t next_generation() {
 ggml_type ggml_type_of(CacheType type) {
   const KvFormat& format = kv_format(type);
   if (!format.elementwise())
-    fail("cache type {} is the CPU's own path's: use f16, or leave out --portable and --device", format.name);
+    fail("cache type {} is supported on the CPU's fast path only: use f16, or leave out --portable and --device",
+         format.name);
   for (const ggml_type each : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16})
     if (std::string_view(ggml_type_name(each)) == format.name) return each;
   assert(false);
@@ -103,7 +104,7 @@ PortableStorage::Layer PortableStorage::make_layer(const LayerGeometry& g, int c
 
 // Layer by layer: at most one layer is there twice.
 void PortableStorage::reserve(int slots) {
-  if (lost_) fail("the cache was lost when device {} ran out of memory: start anew", ggml_backend_name(backend_));
+  if (lost_) fail("the cache was lost when device {} ran out of memory: start again", ggml_backend_name(backend_));
   if (slots <= capacity_) return;
   const int capacity = (slots + kGranule - 1) / kGranule * kGranule;
   lost_ = true;  // until all layers are there

@@ -87,7 +87,7 @@ void GrammarMatcher::close(std::vector<NodeId>& seeds, std::vector<NodeId>& out)
       continue;
     }
     if (out.size() == kMaxGrammarStacks)
-      fail("the grammar is too ambiguous: over {} ways to go on at one place; make it simpler", kMaxGrammarStacks);
+      fail("the grammar is too ambiguous: over {} alternatives at one position; simplify it", kMaxGrammarStacks);
     out.push_back(id);
   }
 }

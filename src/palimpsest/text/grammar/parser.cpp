@@ -123,7 +123,7 @@ class Parser {
   void count_elements(std::size_t more) {
     elements_ += more;
     if (elements_ > kMaxGrammarElements)
-      wrong(at_, "the grammar has more than {} elements once its repetitions are written out: make it smaller",
+      wrong(at_, "the grammar has more than {} elements after expanding repetitions: make it smaller",
             kMaxGrammarElements);
   }
 
