@@ -192,7 +192,9 @@ std::size_t most_merged(const SlotTable& table, const Method& m, int budget) {
 void reserve(Cache& cache, int t, std::size_t victims, const Method& m, int budget) {
   const std::size_t most = most_merged(cache.table(t), m, budget);
   MergedTokens& merged = *cache.merged(t);
-  merged.reserve(std::max(most, merged.tokens().size() + std::min(victims, most)), m.places == Places::kOwn);
+  // reserve() has room for one more, which keep_best() leaves: else a steady step would grow and shrink it.
+  merged.reserve(std::max(most, std::max<std::size_t>(1, merged.tokens().size() + std::min(victims, most)) - 1),
+                 m.places == Places::kOwn);
 }
 
 void merge_table(Cache& cache, int t, std::span<const int> victims, const Method& m, int budget,
