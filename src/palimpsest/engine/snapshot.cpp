@@ -38,15 +38,10 @@ Method read_method(const std::string& text, const std::string& name) {
   const auto colon = text.find(':');
   Method method;
   method.name = text.substr(0, colon);
-  const auto keys = method_keys();
   const std::string_view choices =
       colon == std::string::npos ? std::string_view() : std::string_view(text).substr(colon + 1);
   try {
-    for (const auto& [key, value] : parse_pairs(choices, "the method")) {
-      if (std::ranges::none_of(keys, [&](const MethodKey& known) { return known.name == key; }))
-        fail("method key '{}' is not known to this version", key);
-      set_option(method, key, value);
-    }
+    for (const auto& [key, value] : parse_pairs(choices, "the method")) set_option(method, key, value);
   } catch (const Error& error) {
     fail("{}: was written by another version of this program, perhaps a newer one: {}; use that one", name,
          error.what());
