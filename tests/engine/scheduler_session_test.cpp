@@ -147,7 +147,7 @@ TEST(Scheduler, RefusesToGoOnFromAnother) {
   };
   Request other = request;
   other.method = parse_method("h2o:budget=41");
-  EXPECT_NE(says(other).find("was made with --method h2o"), std::string::npos);
+  EXPECT_NE(says(other).find("was saved with --method h2o"), std::string::npos);
   other = request;
   other.max_tokens = 1LL << 40;
   other.method = parse_method("full");
@@ -156,7 +156,7 @@ TEST(Scheduler, RefusesToGoOnFromAnother) {
   SchedulerOptions options = small_options();
   options.page_size = 32;
   Scheduler larger(small_decoder(), nullptr, options);
-  EXPECT_NE(error_of([&] { larger.submit(request, heard); }).find("was made with --page-size 16"), std::string::npos);
+  EXPECT_NE(error_of([&] { larger.submit(request, heard); }).find("was saved with --page-size 16"), std::string::npos);
 
   const auto cancelled = std::make_shared<Answer>();  // is not kept
   request.resume = nullptr;

@@ -212,15 +212,15 @@ TEST_F(SnapshotTest, BelongsToItsModelMethodAndCache) {
     }
   };
   says(decoder_of(2), options_of("h2o:budget=40"), "another model");
-  says(decoder_of(), options_of("h2o:budget=41"), "was made with --method h2o");
-  says(decoder_of(), options_of("h2o:budget=40", CacheType::kF32), "was made with --cache-type f16: give that");
+  says(decoder_of(), options_of("h2o:budget=41"), "was saved with --method h2o");
+  says(decoder_of(), options_of("h2o:budget=40", CacheType::kF32), "was saved with --cache-type f16: give that");
   says(decoder_of(), options_of("h2o:budget=40", {CacheType::kF16, CacheType::kF32}), "--cache-type f16: give that");
   SessionOptions pages = options_of("h2o:budget=40");
   pages.page_size = 32;
-  says(decoder_of(), pages, "was made with --page-size 16: give that");
+  says(decoder_of(), pages, "was saved with --page-size 16: give that");
   Session session(decoder_of(), options_of("full"));
   EXPECT_THROW(load_snapshot(path("none.snap"), session, nullptr), Error);
-  says(decoder_of(), options_of("streaming:budget=40"), "was made with --method h2o");
+  says(decoder_of(), options_of("streaming:budget=40"), "was saved with --method h2o");
   EXPECT_THROW(save_snapshot(path("no/such/folder"), session, nullptr, {}), Error);
 
   Writer mixed(decoder_of(), options_of("h2o:budget=40", {CacheType::kQ8_0, CacheType::kF16}), {});
@@ -229,7 +229,7 @@ TEST_F(SnapshotTest, BelongsToItsModelMethodAndCache) {
   for (const CacheTypes other :
        {CacheTypes(CacheType::kQ8_0), CacheTypes(CacheType::kF16), CacheTypes(CacheType::kF16, CacheType::kQ8_0)})
     says(decoder_of(), options_of("h2o:budget=40", other),
-         "was made with --cache-type-k q8_0 --cache-type-v f16: give that");
+         "was saved with --cache-type-k q8_0 --cache-type-v f16: give that");
 }
 
 // The method in the bytes of a snapshot replaced by `change` of it; the checksum is right again.
@@ -280,7 +280,7 @@ TEST_F(SnapshotTest, MethodsAreComparedByTheirChoices) {
   EXPECT_EQ(refusal(replaced(",refresh=0", "")), "") << "a key that had not been invented";
   EXPECT_EQ(refusal(replaced("h2o:", "ours:")), "") << "another preset with the same choices";
   EXPECT_EQ(refusal(replaced(",split=uniform,sinks=0", ",sinks=0,split=uniform")), "") << "another order";
-  EXPECT_NE(refusal(replaced(",every=3", "")).find("was made with --method h2o"), std::string::npos)
+  EXPECT_NE(refusal(replaced(",every=3", "")).find("was saved with --method h2o"), std::string::npos)
       << "a missing key is the default";
   for (const auto& [from, to] : {std::pair(",every=3", ",every=3,colour=red"), {"in-place", "by-magic"}}) {
     const std::string message = refusal(replaced(from, to));

@@ -153,7 +153,7 @@ TEST(Method, StringsThatCannotBeRead) {
       {"streaming:budget=8,", "a comma at the end of method 'streaming:budget=8,'"},
       {"streaming:bugdet=8",
        "unknown method option 'bugdet': use policy, budget, split, sinks, recent, schedule, every, slack, max-drop, "
-       "refresh, mechanism, gamma, tau, join, places, positions, rerotate, scorer or cache"},
+       "refresh, mechanism, gamma, tau, join, merge-position, positions, rerotate, scorer or cache"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
       {"streaming:sinks=4.5",

@@ -138,7 +138,7 @@ TEST_F(SessionsTest, BadInputIsRefusedWithWhatIsWrong) {
   refused({{"session", {{"restore", 3}}}}, 400, "'session.restore' must be a string");
   refused({{"session", {{"load", "s"}}}}, 400, "'session.load' is not supported");
   refused({{"session", {{"restore", "none"}}}}, 404, "there is no session 'none'");
-  refused({{"session", {{"restore", "s"}}}, {"cache", "h2o:budget=41"}}, 400, "was made with --method h2o");
+  refused({{"session", {{"restore", "s"}}}, {"cache", "h2o:budget=41"}}, 400, "was saved with --method h2o");
   refused({{"session", {{"restore", "s"}}}, {"n", 2}}, 400, "one answer");
   refused({{"session", {{"save", "s"}}}, {"prompt", {"x", "y"}}}, 400, "one answer");
   refused({{"session", {{"restore", "s"}}}, {"prompt", ""}, {"seed", 3}}, 400, "leave out 'seed'");
@@ -163,7 +163,7 @@ TEST_F(SessionsTest, BadInputIsRefusedWithWhatIsWrong) {
   Running f16(other);
   const auto [status, message] = f16.refusal(kText, {{"prompt", "x"}, {"session", {{"restore", "s"}}}});
   EXPECT_EQ(status, 400);
-  EXPECT_NE(message.find("session 's': was made with --cache-type f32: give that"), std::string::npos) << message;
+  EXPECT_NE(message.find("session 's': was saved with --cache-type f32: give that"), std::string::npos) << message;
   other.session_path.clear();
   Running none(other);
   EXPECT_EQ(none.refusal(kText, {{"prompt", "x"}, {"session", {{"save", "s"}}}}).first, 400);

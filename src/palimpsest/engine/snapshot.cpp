@@ -157,7 +157,7 @@ void Snapshot::check(const MethodPlan& plan) const {
   if (!same_choices(method_, plan.method()))
     fail("{}: was saved with --method {}: use that method", name_, spell_out(method_));
   if (const std::string with = Sequence::mismatch(plan, rest_); !with.empty())
-    fail("{}: was made with {}", name_, with);
+    fail("{}: was saved with {}", name_, with);
 }
 
 void Snapshot::resume(Sampler& fresh) const {
