@@ -16,7 +16,7 @@ namespace {
 std::string footer() {
   std::string out = "Syntax: NAME or NAME:key=value,key=value. Keys:\n";
   for (const MethodKey& key : method_keys())
-    out += fmt::format("  {:9}  {:12}  {}\n", key.name, key.values, key.meaning);
+    out += fmt::format("  {:14}  {:12}  {}\n", key.name, key.values, key.meaning);
   return out + R"(
 Examples:
   palimpsest methods

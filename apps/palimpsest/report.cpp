@@ -16,8 +16,8 @@ namespace palimpsest::cli {
 namespace {
 
 constexpr const char* kFooter =
-    R"(The page embeds Plotly. `make report RESULTS=...` downloads it from PyPI; manually: `pip download --no-deps plotly`,
-then extract plotly/package_data/plotly.min.js from the wheel.
+    R"(The page embeds Plotly. `make report RESULTS=...` downloads it from PyPI. Manually: `pip download --no-deps
+plotly`, then extract plotly/package_data/plotly.min.js from the wheel.
 
 Examples:
   palimpsest report results.jsonl --markdown report.md

@@ -24,7 +24,8 @@ constexpr const char* kFooter =
 /health, /metrics; DELETE /v1/sessions/NAME.
 A request may select its cache method: "cache": {"method": "h2o", "budget": 512}. Reference: docs/server.md.
 Standard output has the URL; standard error has one JSON line per request.
-Ctrl-C: refuses new requests and waits --shutdown-timeout seconds for running ones; a second Ctrl-C exits immediately.
+Ctrl-C: refuses new requests and waits --shutdown-timeout seconds for running ones; a second Ctrl-C exits at
+once.
 
 Examples:
   palimpsest serve -m model.gguf

@@ -102,7 +102,7 @@ TEST(Bench, ServeAnswersAllAndDrawsThem) {
 
   const Finished table = command(with({}));
   EXPECT_EQ(table.code, 0) << table.err;
-  EXPECT_NE(table.out.find("first token"), std::string::npos);
+  EXPECT_NE(table.out.find("TTFT, ms"), std::string::npos);
 }
 
 TEST(Bench, ServeReadsARecording) {

@@ -30,7 +30,7 @@ TEST_F(InfoTest, SaysWhatTheFileHolds) {
   const Finished text = command({"info", "-m", model_});
   EXPECT_EQ(text.code, 0);
   for (const char* part :
-       {"llama", "260,032", "5 layers", "8 query heads, 4 KV heads", "512 tokens, SPM", "640 B a token"})
+       {"llama", "260,032", "5 layers", "8 query heads, 4 KV heads", "512 tokens, SPM", "640 B per token"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part;
 }
 
@@ -68,9 +68,9 @@ TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
                            "2 sequences", "at most 256 tokens"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
   const Finished whole = command({"info", model_, "--cache", "--method", "ems"});  // keeps the prompt until its end
-  EXPECT_NE(whole.out.find("chunks of 512: 512 tokens at most"), std::string::npos) << whole.out << whole.err;
+  EXPECT_NE(whole.out.find("chunks of 512: at most 512 tokens"), std::string::npos) << whole.out << whole.err;
   const Finished full = command({"info", model_, "--cache", "--method", "full", "--tokens", "1000"});
-  EXPECT_NE(full.out.find("1,000 tokens at most"), std::string::npos) << full.out << full.err;
+  EXPECT_NE(full.out.find("at most 1,000 tokens"), std::string::npos) << full.out << full.err;
 }
 
 // A split's heads hold what its file says, not the budget.
@@ -89,7 +89,7 @@ TEST_F(InfoTest, CacheTermsOfASplit) {
   EXPECT_EQ(writing["tokens_least"], 64);
   EXPECT_EQ(writing["bytes_in_use"], heads * (7 + (layers - 1) * 2) * 32 * row);
   EXPECT_EQ(cache["bytes_at_budget"], heads * (200 + (layers - 1) * 64) * row);
-  EXPECT_NE(command({"info", model_, "--cache", "--method", method}).out.find("64 to 200 tokens at most"),
+  EXPECT_NE(command({"info", model_, "--cache", "--method", method}).out.find("at most 64 to 200 tokens"),
             std::string::npos);
 }
 

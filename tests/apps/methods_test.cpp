@@ -93,12 +93,12 @@ TEST(Methods, SayWhatTheyNeedAndWhenTheyAct) {
   const Json list = listed({"-m", kModel.string(), "--budget", "512"});
   const Json streaming = row_of(list, "streaming"), snapkv = row_of(list, "snapkv"), full = row_of(list, "full");
   EXPECT_EQ(streaming["needs"], "positions");
-  EXPECT_EQ(streaming["acts"], "each token");
+  EXPECT_EQ(streaming["acts"], "every token");
   EXPECT_EQ(snapkv["needs"], "attention of 32");
   EXPECT_EQ(snapkv["acts"], "prompt");
   EXPECT_EQ(row_of(list, "knorm")["needs"], "new keys");
   EXPECT_EQ(row_of(list, "keydiff")["needs"], "all keys");
-  EXPECT_EQ(row_of(list, "lazy")["acts"], "each 64 tokens");
+  EXPECT_EQ(row_of(list, "lazy")["acts"], "every 64 tokens");
   EXPECT_EQ(full["needs"], "nothing");
   EXPECT_EQ(full["acts"], "never");
   EXPECT_FALSE(full["memory"]["bounded"].get<bool>());

@@ -43,7 +43,7 @@ TEST_F(SweepTest, GoesOnPastAFailedRunAndSkipsWhatIsDone) {
   const Finished first = command(sweep());
   EXPECT_EQ(first.code, 1) << first.err;
   EXPECT_NE(first.out.find("/no/such/model.gguf"), std::string::npos) << first.out;
-  EXPECT_NE(first.out.find("3 runs done, 1 failed, 0 left"), std::string::npos) << first.out;
+  EXPECT_NE(first.out.find("3 runs done, 1 failed, 0 remaining"), std::string::npos) << first.out;
   auto lines = read_results(results_);
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_NE(lines[0]["error"].get<std::string>().find("cannot"), std::string::npos) << lines[0];
@@ -55,7 +55,7 @@ TEST_F(SweepTest, GoesOnPastAFailedRunAndSkipsWhatIsDone) {
 
   const Finished again = command(sweep());
   EXPECT_EQ(again.code, 0);
-  EXPECT_NE(again.out.find("3 done before, 1 of them failed (--retry); 0 to go"), std::string::npos) << again.out;
+  EXPECT_NE(again.out.find("3 already done, 1 of them failed (--retry); 0 to do"), std::string::npos) << again.out;
   Words retry = sweep();
   retry.emplace_back("--retry");
   EXPECT_EQ(command(retry).code, 1);
@@ -82,7 +82,7 @@ TEST_F(SweepTest, NothingIsLostOrDoneTwiceWhenItIsKilled) {
   std::ofstream(results_, std::ios::app) << "{\"command\": \"palimpsest ev";
   const Finished done = command(sweep());
   EXPECT_EQ(done.code, 0) << done.out << done.err;
-  EXPECT_NE(done.out.find("torn"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("incomplete last line dropped"), std::string::npos) << done.out;
   const auto lines = read_results(results_);
   EXPECT_EQ(lines.size(), 16u);
   std::set<std::string> commands;

@@ -44,7 +44,7 @@ TEST(SweepPlan, RefusesWhatIsNone) {
   refused(R"({"runs": [{"run": "rm -rf /"}]})", "eval");
   refused(R"({"runs": [{"run": "eval needle --budget {budget}"}]})", "{budget}");
   refused(R"({"runs": [{"run": "eval {a", "each": {"a": 1}}]})", "{a");
-  refused(R"({"runs": [{"run": "eval {a}", "each": {"a": "{b}", "b": "{a}"}}]})", "circle");
+  refused(R"({"runs": [{"run": "eval {a}", "each": {"a": "{b}", "b": "{a}"}}]})", "circular");
   refused(R"({"runs": [{"run": "eval {a}", "each": {"a": [{}]}}]})", "neither");
   refused(R"({"runs": [{"run": "eval {a}", "each": {"a": []}}]})", "no values");
   refused(R"({"runs": [{"each": {}}]})", "run");

@@ -58,6 +58,7 @@ class Laboratory {
 
   const std::string& split() const { return split_.path(); }  // a file of budgets by layer and head
   PositionKind positions() { return model(Path::kFast)->hyper().positions(); }
+  bool windowed() { return model(Path::kFast)->hyper().geometry.windowed_layers() > 0; }  // layers have windows
   int tokens() const { return static_cast<int>(texts_.front().size()); }
 
  private:
