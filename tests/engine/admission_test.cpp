@@ -40,7 +40,7 @@ TEST(Admission, CountsStatisticsOfQueries) {
   const auto listener = std::make_shared<Answer>();
   Scheduler small(wide_decoder(), nullptr, options_of(kStatistics));
   EXPECT_NE(
-      error_of([&] { small.submit(request_of("expected-attention:budget=64"), listener); }).find("may need 2 MiB"),
+      error_of([&] { small.submit(request_of("expected-attention:budget=64"), listener); }).find("needs up to 2 MiB"),
       std::string::npos);
   small.submit(request_of("h2o:budget=64"), listener);  // the same pages
   while (listener->ended == 0) small.step();

@@ -213,7 +213,7 @@ TEST(Session, LearnedPositionsEnd) {
       read(method);
       ADD_FAILURE() << method;
     } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("position 64 is past the 64"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("position 64 exceeds the model's 64"), std::string::npos) << e.what();
     }
   }
   EXPECT_THROW(read("streaming:budget=32"), Error);
