@@ -26,6 +26,23 @@ TEST(Recent, NeverFallsWithPositionHoweverLongTheStream) {
   EXPECT_TRUE(std::ranges::is_sorted(score));
 }
 
+// As a slot table shows positions: the order is the same, and tokens that saturate tie.
+TEST(Recent, RanksRelativePositionsAlike) {
+  const std::vector<std::int32_t> relative = {-7,    5,       PositionView::kSaturated,
+                                              kDead, 1 << 24, PositionView::kSaturated};
+  const std::vector<SaturatedToken> saturated = {{2, 30}, {5, 10}};
+  const PositionView position(relative, Position{1} << 40, saturated);
+  EXPECT_EQ(std::vector<Position>(position.begin(), position.end()),
+            (std::vector<Position>{(Position{1} << 40) - 7, (Position{1} << 40) + 5, 30, kNoPosition,
+                                   (Position{1} << 40) + (1 << 24), 10}));
+  std::vector<float> score(relative.size());
+  make_policy("recent")->score({.position = position}, score);
+  EXPECT_LT(score[2], score[0]);
+  EXPECT_EQ(score[2], score[5]);
+  EXPECT_LT(score[0], score[1]);
+  EXPECT_LT(score[1], score[4]);
+}
+
 TEST(Recent, AsksForPositionsOnly) {
   EXPECT_TRUE(make_policy("recent")->signals().positions_only());
 }

@@ -1,13 +1,22 @@
 #include "palimpsest/evict/unseen.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <span>
 
 namespace palimpsest {
 
 int count_unseen(const SlotTable& table, PositionRange outside) {
   if (outside.empty()) return 0;
-  const auto unseen = [&](Position p) { return outside.contains(p); };  // kNoPosition is negative
-  return static_cast<int>(std::ranges::count_if(table.position(), unseen));
+  const PositionView position = table.position();
+  const auto relative = [&](Position p) {
+    return static_cast<std::int32_t>(std::clamp<Position>(p - position.base(), PositionView::kSaturated + 1, kDead));
+  };
+  const std::int32_t first = relative(outside.first), last = relative(outside.last);
+  int count = 0;
+  for (const std::int32_t when : std::span(position.relative(), position.size())) count += when >= first && when < last;
+  for (const SaturatedToken& token : position.saturated()) count += outside.contains(token.position) ? 1 : 0;
+  return count;
 }
 
 void append_unseen_pages(const SlotTable& table, PositionRange outside, std::vector<int>& slots) {

@@ -12,7 +12,8 @@ class Random final : public Policy {
  public:
   Signals signals() const override { return {}; }
   void score(const HeadView& head, std::span<float> score) const override {
-    const Position newest = std::ranges::max(head.position);
+    Position newest = kNoPosition;
+    for (std::size_t i = 0; i < score.size(); ++i) newest = std::max(newest, head.position[i]);
     for (std::size_t i = 0; i < score.size(); ++i) {
       // Rounds of a multiply-xorshift; 24 bits are what a float holds exactly.
       auto x = static_cast<std::uint64_t>(head.position[i]) * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(newest);

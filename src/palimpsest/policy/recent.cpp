@@ -9,7 +9,11 @@ class Recent final : public Policy {
   Signals signals() const override { return {}; }
   // A float is exact below 2^24 and never falls as positions grow; ties are broken by age, so the order is exact.
   void score(const HeadView& head, std::span<float> score) const override {
-    for (std::size_t i = 0; i < score.size(); ++i) score[i] = static_cast<float>(head.position[i]);
+    // Relative positions rank tokens as positions do, and those that saturate tie.
+    if (const std::int32_t* const relative = head.position.relative(); relative != nullptr)
+      for (std::size_t i = 0; i < score.size(); ++i) score[i] = static_cast<float>(relative[i]);
+    else
+      for (std::size_t i = 0; i < score.size(); ++i) score[i] = static_cast<float>(head.position[i]);
   }
 };
 
