@@ -20,8 +20,8 @@ namespace {
 
 constexpr const char* kFooter =
     R"(Processes a text with a full cache and prints the heads with the lowest attention to tokens other than sinks
-and recent ones (DuoAttention's streaming heads), as a file for split=FILE. --method duo uses the file model.duo
-in the folder of model.gguf.
+and recent ones (DuoAttention's streaming heads), as a file for split=FILE. --method duo uses the file
+model.duo in the folder of model.gguf.
 
 Examples:
   palimpsest heads -f book.txt -m model.gguf > model.duo
