@@ -30,6 +30,13 @@ std::string help_row(const std::string& left, const std::string& right) {
 
 namespace {
 
+// CLI11's type name without the names of its checks ("N:NONNEGATIVE").
+std::string value_name(const CLI::Option& option) {
+  std::string name = option.get_type_name();
+  name = name.substr(0, name.find(':'));
+  return name == "INT" || name == "UINT" ? "N" : name == "FLOAT" ? "X" : name;
+}
+
 std::string names(const CLI::Option& option) {
   std::string out;
   for (const std::string& each : option.get_snames()) out += (out.empty() ? "-" : ", -") + each;
@@ -38,7 +45,7 @@ std::string names(const CLI::Option& option) {
   if (out.empty()) out = "  ";
   for (const std::string& each : option.get_lnames()) out += (out == "  " ? "  --" : ", --") + each;
   const bool flag = option.get_items_expected_max() == 0;
-  return flag ? out : out + " " + option.get_type_name();
+  return flag ? out : out + " " + value_name(option);
 }
 
 std::string description(const CLI::Option& option) {
@@ -60,7 +67,7 @@ std::string HelpFormat::make_help(const CLI::App* app, std::string name, CLI::Ap
   std::string out = app->get_description() + "\n\nUsage: " + name;
   if (!subcommands.empty()) out += " COMMAND";
   for (const CLI::Option* each : positionals)
-    out += each->get_required() ? " " + each->get_type_name() : " [" + each->get_type_name() + "]";
+    out += each->get_required() ? " " + value_name(*each) : " [" + value_name(*each) + "]";
   out += " [options]\n";
 
   if (!subcommands.empty()) {
@@ -69,7 +76,7 @@ std::string HelpFormat::make_help(const CLI::App* app, std::string name, CLI::Ap
   }
   if (!positionals.empty()) {
     out += "\nArguments\n";
-    for (const CLI::Option* each : positionals) out += help_row(each->get_type_name(), description(*each));
+    for (const CLI::Option* each : positionals) out += help_row(value_name(*each), description(*each));
   }
   std::vector<std::string> groups = app->get_groups();
   const std::string common = app->get_help_ptr()->get_group();  // what every command has comes last

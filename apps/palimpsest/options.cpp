@@ -105,8 +105,8 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
   const auto type_of = [&](const char* name, std::optional<std::string>& value, const char* what) {
     command.add_option(name, value, what)->type_name("TYPE")->default_str("--cache-type")->group(group);
   };
-  type_of("--cache-type-k", flags.cache_type_k, "storage type of keys (default: --cache-type)");
-  type_of("--cache-type-v", flags.cache_type_v, "storage type of values (default: --cache-type)");
+  type_of("--cache-type-k", flags.cache_type_k, "type of cached keys");
+  type_of("--cache-type-v", flags.cache_type_v, "type of cached values");
   command.add_option("--page-size", flags.page_size, "slots per cache page, a multiple of 16")
       ->type_name("SLOTS")
       ->default_str("64")
