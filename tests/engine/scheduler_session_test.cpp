@@ -315,7 +315,9 @@ TEST(Scheduler, SavingAndRestoringHoldNobodyUp) {
     best = std::min(best, std::max(saving / write, restoring / read));
   }
   std::filesystem::remove(path);
+#ifndef PALIMPSEST_SANITIZED  // the step is slowed down more than the copy
   EXPECT_LT(best, 0.3);
+#endif
 }
 
 }  // namespace
