@@ -123,6 +123,10 @@ TEST_F(ServerTest, AClientThatLeavesFreesItsPages) {
 TEST_F(ServerTest, ASlowReaderWaitsAndOthersDoNot) {
   Running server;
   auto slow = server.client();
+  slow.set_socket_options([](socket_t socket) {  // few tokens fill it
+    const int bytes = 1 << 14;
+    setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+  });
   std::atomic<bool> go = false, started = false;
   std::thread reader([&] {
     slow.Post(kText, {}, kEndless.dump(), "application/json", [&](const char*, std::size_t) {
