@@ -1,4 +1,6 @@
 // Requests that were written to hurt: each is answered with an error object, and the server goes on.
+#include <ctime>
+
 #include "tests/server/server_fixture.h"
 
 namespace palimpsest::testing {
@@ -52,7 +54,7 @@ TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
   };
   for (const auto& [name, body] : bodies) {
     auto client = server.client();
-    const auto start = Clock::now();
+    const std::clock_t start = std::clock();
     const auto result = client.Post(kText, body, "application/json");
     ASSERT_TRUE(result) << name << ": " << httplib::to_string(result.error());
     EXPECT_EQ(result->status, 400) << name << ": " << result->body;
@@ -61,8 +63,8 @@ TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
     EXPECT_FALSE(error["error"]["message"].get<std::string>().empty()) << name;
     EXPECT_LT(result->body.size(), 3000u) << name;
 #ifndef PALIMPSEST_SANITIZED
-    // Well below a second each; the bound leaves room for a machine that does other work at the same time.
-    EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 30) << name;
+    // Of the whole process: other work of the machine does not count.
+    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 5) << name;
 #endif
     EXPECT_EQ(client.Get("/health")->status, 200) << name;
   }
