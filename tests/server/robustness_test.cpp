@@ -54,7 +54,7 @@ TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
   };
   for (const auto& [name, body] : bodies) {
     auto client = server.client();
-    const std::clock_t start = std::clock();
+    [[maybe_unused]] const std::clock_t start = std::clock();
     const auto result = client.Post(kText, body, "application/json");
     ASSERT_TRUE(result) << name << ": " << httplib::to_string(result.error());
     EXPECT_EQ(result->status, 400) << name << ": " << result->body;
