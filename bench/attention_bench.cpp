@@ -237,7 +237,7 @@ void Merged(benchmark::State& state) {
   o.head_dim = static_cast<int>(state.range(1));
   o.group = static_cast<int>(state.range(2));
   const bool weights = state.range(4) != 0;
-  o.own_places = state.range(5) != 0;
+  o.own_positions = state.range(5) != 0;
   Team team(1);
   AttentionModel plain(o);
   o.slots *= 4;

@@ -15,8 +15,8 @@ LayerView layout_of(const AttentionModelOptions& o) {
 }
 
 Rotation rotation_of(Way way) {
-  if (way == Way::kAtWrite) return Rotation::kAtWrite;
-  return way == Way::kRecompute ? Rotation::kRecompute : Rotation::kLate;
+  if (way == Way::kOnWrite) return Rotation::kOnWrite;
+  return way == Way::kRecompute ? Rotation::kMaterialized : Rotation::kOnRead;
 }
 
 }  // namespace
@@ -54,9 +54,9 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   std::iota(when_.begin(), when_.end(), 0);
   rank_ = when_;
   std::shuffle(rank_.begin(), rank_.begin() + first, random);
-  fresh_.resize(count(o.new_tokens));
-  std::iota(fresh_.begin(), fresh_.end(), first);
-  slots_ = {when_.data(), rank_.data(), o.slots, o.slots, fresh_.data(), o.new_tokens};
+  inserted_.resize(count(o.new_tokens));
+  std::iota(inserted_.begin(), inserted_.end(), first);
+  slots_ = {when_.data(), rank_.data(), o.slots, o.slots, inserted_.data(), o.new_tokens};
   if (o.merged > 0) {
     for (int i = 0; i < o.merged; ++i) {
       const double u = std::uniform_real_distribution<double>(0, 1)(random);
@@ -67,7 +67,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
     }
     SlotTable table(o.page_size, Mechanism::kMerge, false);
     table.insert(o.slots);
-    if (o.own_places) merged_.reserve(0, true);
+    if (o.own_positions) merged_.reserve(0, true);
     merged_.lay(table);
     merged_view_ = merged_.view();
     slots_.merged = &merged_view_;
@@ -93,7 +93,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
     t.position = first;
     t.key_row = rows_.data() + count(first, o.head_dim);
     t.rank_row = rows_.data();
-    if (o.own_places) t.distance_row = rows_.data();
+    if (o.own_positions) t.distance_row = rows_.data();
     tokens_.push_back(t);
   }
 
@@ -106,7 +106,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   fill(k_, o.kv_heads);
   fill(v_, o.kv_heads);
   out_.resize(q_.size());
-  weights_.resize(count(o.kv_heads, o.batch), std::vector<float>(count(o.slots + merged_view_.places())));
+  weights_.resize(count(o.kv_heads, o.batch), std::vector<float>(count(o.slots + merged_view_.entries())));
   for (std::vector<float>& w : weights_) weights_of_.push_back(w.data());
   sums_ = weights_;
   for (std::vector<float>& w : sums_) sums_of_.push_back(w.data());
@@ -118,7 +118,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   step_.k = {k_.data(), o.kv_heads * o.head_dim, o.head_dim};
   step_.v = {v_.data(), o.kv_heads * o.head_dim, o.head_dim};
   step_.out = {out_.data(), query_heads * o.head_dim, o.head_dim};
-  if (o.way == Way::kAtWrite || o.way == Way::kLatePerHead) return;
+  if (o.way == Way::kOnWrite || o.way == Way::kLatePerHead) return;
   rank_tiles_.resize(rank_tile_floats(step_.shape, slots_));
   rank_tiles_of_.assign(count(o.batch), rank_tiles_.data());
   step_.rank_tiles = rank_tiles_of_.data();

@@ -13,17 +13,17 @@ namespace palimpsest::bench {
 
 // How keys get their positions: rotated when written; late with one slot table for all heads, or one for each; from
 // rotated halves; into a copy.
-enum class Way { kAtWrite, kLate, kLatePerHead, kCachedHalf, kRecompute };
+enum class Way { kOnWrite, kOnRead, kLatePerHead, kCachedHalf, kRecompute };
 
 struct AttentionModelOptions {
   int page_size = 64, slots = 8192, new_tokens = 1, batch = 1;
   int head_dim = 64, kv_heads = 8, group = 4, layers = 16;
   CacheType type = CacheType::kF16;
-  Way way = Way::kAtWrite;
-  int merged = 0;           // tokens in the slots of others, of each head
-  bool own_places = false;  // of merged tokens
-  double skew = 1;          // of their classes: 1: all slots alike; more: some have many
-  int late = INT32_MAX;     // weights are of so many of the last queries, and their sums over all are wanted, too
+  Way way = Way::kOnWrite;
+  int merged = 0;              // tokens in the slots of others, of each head
+  bool own_positions = false;  // of merged tokens
+  double skew = 1;             // of their classes: 1: all slots alike; more: some have many
+  int late = INT32_MAX;        // weights are of so many of the last queries, and their sums over all are wanted, too
 };
 
 // Sequences whose last `new_tokens` are inserted and attend. Slots have random ranks, as after many evictions.
@@ -44,7 +44,7 @@ class AttentionModel {
   PagePool pool_;
   std::vector<PageId> page_;
   std::vector<std::int32_t> when_, rank_;
-  std::vector<int> fresh_;
+  std::vector<int> inserted_;
   MergedTokens merged_{0};
   MergedView merged_view_;
   SlotsView slots_;

@@ -34,19 +34,19 @@ class Flags {
     }
   }
 
-  std::string text(const std::string& name, const std::string& otherwise) {
+  std::string text(const std::string& name, const std::string& fallback) {
     const auto it = given_.find(name);
-    if (it == given_.end()) return otherwise;
+    if (it == given_.end()) return fallback;
     const std::string value = it->second;
     given_.erase(it);
     return value;
   }
-  int number(const std::string& name, int otherwise) {
-    return static_cast<int>(parse_integer(text(name, std::to_string(otherwise)), name, 0, 1'000'000));
+  int number(const std::string& name, int fallback) {
+    return static_cast<int>(parse_integer(text(name, std::to_string(fallback)), name, 0, 1'000'000));
   }
-  CacheType type(const std::string& name, CacheType otherwise) {
+  CacheType type(const std::string& name, CacheType fallback) {
     const std::string value = text(name, "");
-    if (value.empty()) return otherwise;
+    if (value.empty()) return fallback;
     const CacheType type = parse_cache_type(value, name);
     if (!kv_format(type).elementwise()) fail("{} {}: use f32, f16 or bf16", name, value);
     return type;

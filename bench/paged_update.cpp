@@ -124,11 +124,11 @@ void PagedUpdate::check(Team& team) {
   const double bound = view_[0].key_type == CacheType::kF32 ? 0 : view_[0].key_type == CacheType::kF16 ? 1e-3 : 1e-2;
   all([&](int h, int slot, int d) {
     const SlotsView& slots = *view_[0].head[h].slots;
-    const int* const found = std::find(slots.fresh, slots.fresh + slots.fresh_count, slot);
+    const int* const found = std::find(slots.inserted, slots.inserted + slots.inserted_count, slot);
     for (const bool value : {false, true}) {
       float expected = before[i++];
-      if (found != slots.fresh + slots.fresh_count) {
-        const std::size_t row = static_cast<std::size_t>(found - slots.fresh) * heads_ + h;
+      if (found != slots.inserted + slots.inserted_count) {
+        const std::size_t row = static_cast<std::size_t>(found - slots.inserted) * heads_ + h;
         expected = (value ? v_ : k_)[row * dim_ + d];
       }
       const float is = element(0, h, slot, d, value);

@@ -58,7 +58,7 @@ void race(std::vector<Contestant>& all, const char* what, int depth, int tokens,
 }
 
 void run(const std::string& file, int threads, const std::vector<int>& depths) {
-  const int most = *std::max_element(depths.begin(), depths.end()) + 2 * kSteps + kChunk;
+  const int max = *std::max_element(depths.begin(), depths.end()) + 2 * kSteps + kChunk;
   const auto model = Model::load(file);
   Decoder decoder(model, threads);
   Cache cache(decoder.cache_options());
@@ -75,7 +75,7 @@ void run(const std::string& file, int threads, const std::vector<int>& depths) {
                  },
                  [&] { cache.clear(); }});
   for (const bool flash : {false, true}) {
-    const PeerContext context = peer_context(peer, threads, most, flash, kChunk);
+    const PeerContext context = peer_context(peer, threads, max, flash, kChunk);
     all.push_back({flash ? "llama.cpp, flash attention" : "llama.cpp",
                    [&tokens, context](int count) { peer_forward(context.get(), std::span(tokens).first(count)); },
                    [context] { llama_memory_clear(llama_get_memory(context.get()), false); }});

@@ -58,7 +58,7 @@ void RowCache::renew(Team& team, const Step& step, Target target, int passes, co
     else
       std::memcpy(to, from, bytes);
   };
-  const bool fresh = target == Target::kFresh || target == Target::kFreshHuge;
+  const bool inserted = target == Target::kFresh || target == Target::kFreshHuge;
   for (int i = 0; i < 2; ++i) {
     const std::byte* source = tensor_[i].get();
     std::size_t source_head = all;
@@ -69,7 +69,7 @@ void RowCache::renew(Team& team, const Step& step, Target target, int passes, co
       tensor_[i].reset();
       source = survivors.get(), source_head = kept;
     }
-    Tensor next = fresh ? make(heads_ * all, target) : std::move(spare_);
+    Tensor next = inserted ? make(heads_ * all, target) : std::move(spare_);
     each_head(team, [&](int h) {
       std::byte* const to = next.get() + h * all;
       if (passes == 2)
@@ -78,7 +78,7 @@ void RowCache::renew(Team& team, const Step& step, Target target, int passes, co
         evict(copy, h, source + h * source_head, to);
       copy(to + kept, step.new_rows[i] + h * added, added);
     });
-    if (!fresh) spare_ = std::move(tensor_[i]);
+    if (!inserted) spare_ = std::move(tensor_[i]);
     tensor_[i] = std::move(next);
   }
 }

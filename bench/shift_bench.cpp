@@ -69,7 +69,7 @@ class Peer {
     --live_;
   }
   bool full(int bunch) const { return live_ >= kept_ - 1 + bunch; }
-  void holds(int live) { live_ = live; }
+  void holds(int occupied) { live_ = occupied; }
 
  private:
   PeerContext context_;
@@ -133,7 +133,7 @@ void add_ours(std::vector<Contestant>& all, std::shared_ptr<const Model> model, 
     SessionOptions options;
     options.method = parse_method(method + budget);
     const auto session = std::make_shared<Session>(decoder, options);
-    session->pretend(s.kept);
+    session->fill_slots(s.kept);
     fill_pages_with_noise(session->cache(), 1);
     all.push_back({.engine = "palimpsest", .mode = mode, .step = [=] { session->decode(next); }});
   }
@@ -189,7 +189,7 @@ void run(const std::string& file, const Settings& s) {
 
 int main(int argc, char** argv) {
   using namespace palimpsest;
-  const auto number = [&](int at, int otherwise) { return argc > at ? std::atoi(argv[at]) : otherwise; };
+  const auto number = [&](int at, int fallback) { return argc > at ? std::atoi(argv[at]) : fallback; };
   const bench::Settings settings{
       .threads = number(2, 2), .cells = number(3, 2048), .kept = number(4, 1024), .steps = number(5, 192)};
   try {

@@ -88,8 +88,8 @@ nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, i
     kept.insert(kept.end(), order.begin() + kVictims, order.end());
     for (int i = 0; i < kVictims; ++i) oldest.push_back(kSinks + i);
   }
-  const std::vector<std::byte> fresh(static_cast<std::size_t>(all) * kVictims * row, std::byte{1});
-  const std::byte* const both[2] = {fresh.data(), fresh.data()};
+  const std::vector<std::byte> inserted(static_cast<std::size_t>(all) * kVictims * row, std::byte{1});
+  const std::byte* const both[2] = {inserted.data(), inserted.data()};
   RowCache rows(all, kTokens, row);
   RowCache::Step shift{kSinks, kVictims, nullptr, oldest.data(), {both[0], both[1]}};
   RowCache::Step gather{kSinks, kVictims, kept.data(), slots.data(), {both[0], both[1]}};

@@ -25,7 +25,7 @@ namespace {
 
 struct Dump {
   const Session* session = nullptr;
-  std::size_t tokens = 0, heads = 0, births = 0;
+  std::size_t tokens = 0, heads = 0, report_kv = 0;
   std::vector<float> attention, keys, values;
 } dump;  // of the session that runs: one thread, so layers and heads come in order
 
@@ -45,7 +45,7 @@ class DumpBirths final : public Policy {
  public:
   Signals signals() const override { return {.keys = Keys{}, .values = Values{}, .score_on_insert = true}; }
   void score(const HeadView& head, std::span<float>) const override {
-    const std::size_t at = dump.births++ % dump.heads * dump.tokens + static_cast<std::size_t>(head.position[0]);
+    const std::size_t at = dump.report_kv++ % dump.heads * dump.tokens + static_cast<std::size_t>(head.position[0]);
     std::ranges::copy(head.keys[0], &dump.keys[at * static_cast<std::size_t>(head.keys.width)]);
     std::ranges::copy(head.values[0], &dump.values[at * static_cast<std::size_t>(head.values.width)]);
   }
@@ -87,7 +87,7 @@ int main(int argc, char** argv) try {
   std::ifstream file(argv[2]);
   const std::string text{std::istreambuf_iterator<char>(file), {}}, folder = argv[4];
   auto tokens = Vocabulary::load(argv[1])->tokenize(text, true, false);
-  if (const auto most = static_cast<std::size_t>(std::stoul(argv[3])); tokens.size() > most) tokens.resize(most);
+  if (const auto max = static_cast<std::size_t>(std::stoul(argv[3])); tokens.size() > max) tokens.resize(max);
   if (tokens.empty()) fail("{}: holds no text", argv[2]);
 
   const auto decoder = std::make_shared<Decoder>(Model::load(argv[1]), 1);

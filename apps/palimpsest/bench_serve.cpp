@@ -87,9 +87,9 @@ class Targets {
   virtual std::size_t resident_peak() const { return 0; }  // 0: of another process
 };
 
-class Here final : public Targets {
+class LocalTargets final : public Targets {
  public:
-  explicit Here(const Flags& flags) {
+  explicit LocalTargets(const Flags& flags) {
     if (flags.model.synthetic.empty()) {
       const TextModel loaded = load_text_model(flags.model);
       model_ = loaded.model;
@@ -139,9 +139,9 @@ class Here final : public Targets {
   SchedulerOptions scheduler_;
 };
 
-class Elsewhere final : public Targets {
+class RemoteTargets final : public Targets {
  public:
-  explicit Elsewhere(const Flags& flags) : options_(flags.http) {
+  explicit RemoteTargets(const Flags& flags) : options_(flags.http) {
     if (const char* key = std::getenv("PALIMPSEST_API_KEY"); options_.api_key.empty() && key != nullptr)
       options_.api_key = key;
     for (const auto& name : flags.list.methods) {
@@ -184,8 +184,8 @@ void warm_up(Targets& targets, std::size_t method, const LoadRequest& request) {
 int run_serve(const Flags& flags) {
   check(flags);
   const std::unique_ptr<Targets> targets = flags.http.base_url.empty()
-                                               ? std::unique_ptr<Targets>(std::make_unique<Here>(flags))
-                                               : std::make_unique<Elsewhere>(flags);
+                                               ? std::unique_ptr<Targets>(std::make_unique<LocalTargets>(flags))
+                                               : std::make_unique<RemoteTargets>(flags);
   const auto [from, to] = targets->tokens();
   const auto requests = load_of(flags, from, to);
   const auto names = targets->names();

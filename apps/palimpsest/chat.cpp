@@ -18,7 +18,7 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr int kMostDefaultBudget = 2048;
+constexpr int kMaxDefaultBudget = 2048;
 
 constexpr const char* kCommands = R"(/stats   times and cache of the last answer    /reset   clear the conversation
 /help    this list                             /exit    quit (also: end of input)
@@ -82,7 +82,7 @@ class Chat {
         loaded_(load_text_model(flags.model)),
         threads_(threads_of(flags.threads, loaded_.model->hyper())),
         default_method_(fmt::format("streaming:budget={}",
-                                    std::clamp(loaded_.model->hyper().trained_context, 64, kMostDefaultBudget))),
+                                    std::clamp(loaded_.model->hyper().trained_context, 64, kMaxDefaultBudget))),
         conversation_(*loaded_.vocabulary, flags.system, flags.chat_template),
         session_(std::make_shared<Decoder>(loaded_.model, threads_),
                  session_options(flags.cache, default_method_, loaded_.model->hyper(), loaded_.vocabulary.get(), 0)) {

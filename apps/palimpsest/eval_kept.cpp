@@ -65,7 +65,7 @@ int run_kept(const Flags& flags) {
     kept.saw(cache, cache.evicted());
     nlohmann::json heads = nlohmann::json::array();
     if (!flags.json)
-      fmt::print("{}: {} of {} tokens, {} evicted; each column {} tokens\n", method.name, thousands(cache.live()),
+      fmt::print("{}: {} of {} tokens, {} evicted; each column {} tokens\n", method.name, thousands(cache.occupied()),
                  thousands(end), thousands(kept.evicted), (end + bins - 1) / bins);
     for (int head = 0; head < cache.geometry().heads(); ++head) {
       const int layer = cache.geometry().layer_of(head), of_layer = cache.geometry().kv_head_of(head);

@@ -96,14 +96,14 @@ int run_longbench(const Flags& flags) {
 
   TextModel model = load_text_model(flags.questions.model);
   const long long trained = model.model->hyper().trained_context;
-  const long long most = flags.context > 0 ? flags.context : trained > 0 ? trained : 1 << 20;
-  if (most - tokens < 16)
+  const long long max = flags.context > 0 ? flags.context : trained > 0 ? trained : 1 << 20;
+  if (max - tokens < 16)
     fail(
         "a context of {} tokens has no room for a prompt and {} tokens of answer: '{}' is not possible with this model",
-        most, tokens, dataset);
+        max, tokens, dataset);
   longbench_score(task, "", records.front().answers,
                   records.front().classes);  // a task that cannot be scored is refused now
-  Questioner questioner(flags.questions, model, most);
+  Questioner questioner(flags.questions, model, max);
   std::vector<std::vector<double>> scores(questioner.runs().size());
   std::ofstream predictions;
   if (!flags.predictions.empty()) {
@@ -115,7 +115,7 @@ int run_longbench(const Flags& flags) {
       records.size(), dataset,
       [&](std::size_t i, AnswerOptions& options) {
         const LongBenchPrompt made =
-            longbench_prompt(prompts.at(dataset), records[i], most - tokens, questioner.vocabulary());
+            longbench_prompt(prompts.at(dataset), records[i], max - tokens, questioner.vocabulary());
         truncated += made.truncated ? 1 : 0;
         options = {.max_tokens = tokens, .stop_at_newline = dataset == "samsum"};
         return questioner.prompt(made.context, {made.question});
@@ -144,12 +144,12 @@ int run_longbench(const Flags& flags) {
                                       {"model", model_name(*model.model)},
                                       {"records", records.size()},
                                       {"truncated", truncated},
-                                      {"context", most},
+                                      {"context", max},
                                       {"runs", runs}}
                            .dump(2));
   } else {
     fmt::print("{}: {} records, {} truncated in the middle to {} tokens; question seen {}{}; {}\n", dataset,
-               records.size(), truncated, thousands(most - tokens), flags.questions.seen,
+               records.size(), truncated, thousands(max - tokens), flags.questions.seen,
                flags.questions.chat ? ", as a chat" : "", model_name(*model.model));
     for (std::size_t r = 0; r < scores.size(); ++r) {
       const auto& run = questioner.runs()[r];

@@ -37,11 +37,11 @@ struct Run {
   Kept kept;
   std::vector<Perplexity> texts = {};
   Perplexity all = {};
-  Interval apart = {};  // from the first method, nats per token
+  Interval difference = {};  // from the first method, nats per token
 };
 
 // The same tokens under two methods, text by text: a block never crosses from one to the next.
-Interval apart(const Run& first, const Run& other, const Flags& flags) {
+Interval difference(const Run& first, const Run& other, const Flags& flags) {
   std::vector<TextBlock> blocks;
   for (std::size_t i = 0; i < other.texts.size(); ++i) {
     const auto &a = first.texts[i].losses, &b = other.texts[i].losses;
@@ -71,10 +71,10 @@ nlohmann::json as_json(const Run& run) {
               {"nll_error", run.all.nll_error},
               {"perplexity", finite(run.all.value())},
               {"difference",
-               {{"nll", finite(run.apart.mean)},
-                {"low", finite(run.apart.low)},
-                {"high", finite(run.apart.high)},
-                {"blocks", run.apart.blocks}}},
+               {{"nll", finite(run.difference.mean)},
+                {"low", finite(run.difference.low)},
+                {"high", finite(run.difference.high)},
+                {"blocks", run.difference.blocks}}},
               {"seconds", run.all.seconds},
               {"tokens_per_second", run.all.tokens_per_second()},
               {"texts", texts},
@@ -102,18 +102,18 @@ void print_table(const std::vector<Run>& runs, const Flags& flags) {
              "last 10%", "nll/token", "nll - first (95%)", "predicted", "evicted", "cache", "tokens/s");
   for (const auto& run : runs) {
     const auto& r = run.all;
-    std::string difference = &run == &runs.front() ? "" : fmt::format("{:+.4f}", run.apart.mean);
-    if (&run != &runs.front() && std::isfinite(run.apart.low))
-      difference += fmt::format(" [{:+.4f}, {:+.4f}]", run.apart.low, run.apart.high);
+    std::string difference = &run == &runs.front() ? "" : fmt::format("{:+.4f}", run.difference.mean);
+    if (&run != &runs.front() && std::isfinite(run.difference.low))
+      difference += fmt::format(" [{:+.4f}, {:+.4f}]", run.difference.low, run.difference.high);
     fmt::print("{:<{}}  {:>10.4g}  {:>9.4g}  {:>8.4f} +-{:.4f}  {:>25}  {:>9}  {:>10}  {:>10}  {:>9.0f}{}\n",
                run.method.name, width, r.value(), std::exp(late_nll(r)), r.nll, r.nll_error, difference,
                thousands(r.predicted), thousands(r.evicted), human_bytes(r.cache_bytes_peak), r.tokens_per_second(),
                r.complete ? "" : "  (interrupted)");
   }
-  const long long blocks = runs.empty() ? 0 : runs.front().apart.blocks;
-  if (runs.size() > 1 && blocks < kLeastBlocks)
+  const long long blocks = runs.empty() ? 0 : runs.front().difference.blocks;
+  if (runs.size() > 1 && blocks < kMinBlocks)
     fmt::print("no intervals: the texts have {} blocks of {} tokens; at least {} are needed (--block)\n", blocks,
-               flags.block, kLeastBlocks);
+               flags.block, kMinBlocks);
 }
 
 Chart chart_of(const std::vector<Run>& runs, const Model& model, const Flags& flags, const std::string& text,
@@ -137,15 +137,15 @@ Chart chart_of(const std::vector<Run>& runs, const Model& model, const Flags& fl
 }
 
 void print_texts(const std::vector<TokenText>& texts, const Vocabulary& vocabulary) {
-  constexpr std::size_t kMost = 8;
-  for (std::size_t i = 0; i < std::min(kMost, texts.size()); ++i) {
+  constexpr std::size_t kMax = 8;
+  for (std::size_t i = 0; i < std::min(kMax, texts.size()); ++i) {
     const TokenText& text = texts[i];
     fmt::print("{}: {} of {} tokens ({} bytes{}){}\n", text.file, thousands(static_cast<long long>(text.tokens.size())),
                thousands(text.available), thousands(static_cast<long long>(text.bytes)),
                text.done.empty() ? "" : fmt::format("; {}", fmt::join(text.done, "; ")),
                text.tokens.front() == vocabulary.bos() ? ", BOS first" : "");
   }
-  if (texts.size() > kMost) fmt::print("... and {} more texts\n", texts.size() - kMost);
+  if (texts.size() > kMax) fmt::print("... and {} more texts\n", texts.size() - kMax);
   std::fflush(stdout);
 }
 
@@ -185,7 +185,7 @@ int run_perplexity(const Flags& flags) {
     }
     run.all = together(run.texts);
     run.all.complete = run.all.complete && run.texts.size() == texts.size();
-    run.apart = apart(runs.front(), run, flags);
+    run.difference = difference(runs.front(), run, flags);
   }
   if (flags.json) {
     nlohmann::json files = nlohmann::json::array();

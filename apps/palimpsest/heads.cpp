@@ -38,10 +38,10 @@ struct Flags {
 };
 
 int run_heads(const Flags& flags) {
-  constexpr long long kMost = 1 << 20;
-  if (flags.sinks < 0 || flags.recent < 1 || flags.sinks > kMost || flags.recent > kMost || flags.tokens > kMost)
+  constexpr long long kMax = 1 << 20;
+  if (flags.sinks < 0 || flags.recent < 1 || flags.sinks > kMax || flags.recent > kMax || flags.tokens > kMax)
     fail("--sinks {} --recent {} --tokens {}: give numbers of tokens up to {}, --recent at least 1", flags.sinks,
-         flags.recent, flags.tokens, kMost);
+         flags.recent, flags.tokens, kMax);
   if (!(flags.part > 0 && flags.part < 1)) fail("--part {}: give a fraction between 0 and 1", flags.part);
   const TextModel loaded = load_text_model(flags.model);
   auto text = loaded.vocabulary->tokenize(read_text(flags.file, "the text"), true, true);

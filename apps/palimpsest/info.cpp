@@ -39,7 +39,7 @@ struct InfoFlags {
   bool devices = false, families = false, json = false, terms = false;
 };
 
-constexpr long long kMostSequences = 1 << 20;
+constexpr long long kMaxSequences = 1 << 20;
 
 bool on_cpu(const ModelFlags& flags) {
   return flags.options.device.empty() || flags.options.device == "cpu";
@@ -97,10 +97,10 @@ Json vocabulary_of(const Model& model) {
 }
 
 Json describe(const InfoFlags& flags) {
-  if (flags.batch < 1 || flags.batch > kMostSequences)
-    fail("--batch {}: give 1 to {} sequences", flags.batch, kMostSequences);
-  if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > kMostTokens))
-    fail("--tokens {}: give 1 to {}", *flags.tokens, kMostTokens);
+  if (flags.batch < 1 || flags.batch > kMaxSequences)
+    fail("--batch {}: give 1 to {} sequences", flags.batch, kMaxSequences);
+  if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > kMaxTokens))
+    fail("--tokens {}: give 1 to {}", *flags.tokens, kMaxTokens);
   SessionOptions options = session_options(flags.cache, kMethod);
   if (flags.terms && (flags.model.options.portable || !on_cpu(flags.model)))
     fail("--cache applies to the CPU's fast path: leave out --portable and --device");
@@ -176,8 +176,8 @@ void print(const Json& m) {
   const auto number = [&](const char* key) { return m[key].get<long long>(); };
   const auto range = [&](const char* key) {  // "3 to 5" where layers differ
     if (!m[key].is_array()) return std::to_string(number(key));
-    const auto [least, most] = std::ranges::minmax(m[key].get<std::vector<long long>>());
-    return fmt::format("{} to {}", least, most);
+    const auto [min, max] = std::ranges::minmax(m[key].get<std::vector<long long>>());
+    return fmt::format("{} to {}", min, max);
   };
   const auto bytes = [](const Json& value) { return human_bytes(value.get<std::size_t>()); };
   line("model", m["model"]);

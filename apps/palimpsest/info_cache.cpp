@@ -46,10 +46,10 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
   const auto widest = static_cast<std::size_t>(g.max_kv_heads());  // weights are one layer's
   const Factors of_heads = pages_of(f.head_pages, heads, "pages of all heads", alike);
   const Factors of_tables = pages_of(f.table_pages, {{f.tables, "tables"}}, "pages of all tables", alike);
-  const auto [least, most] = std::ranges::minmax(occupancy, {}, &Occupancy::tokens);
+  const auto [min, max] = std::ranges::minmax(occupancy, {}, &Occupancy::tokens);
   Json out;
-  out["tokens"] = most.tokens;
-  if (!alike) out["tokens_least"] = least.tokens;
+  out["tokens"] = max.tokens;
+  if (!alike) out["tokens_least"] = min.tokens;
   out["terms"] = {
       term("keys and values", joined(of_heads, {{f.page_slots, "slots"}, {f.row_bytes, "bytes of a row"}}), f.rows),
       term("columns", joined(of_tables, {{f.page_slots, "slots"}, {f.slot_bytes, "bytes of a slot"}}), f.columns),
@@ -100,7 +100,7 @@ Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, st
   if (!tokens && !bounded) tokens = std::max(1, hyper.trained_context);
   // A prompt that is read whole has no length of its own.
   const bool whole = options.method.schedule == Schedule::kPromptStep;
-  const long long prompt = tokens.value_or(whole ? std::max(1, hyper.trained_context) : kMostTokens);
+  const long long prompt = tokens.value_or(whole ? std::max(1, hyper.trained_context) : kMaxTokens);
   const MethodPlan plan = plan_of(options, hyper);
   Occupancies o = plan.occupancies(prompt, tokens.value_or(-1));
   if (!bounded) o.writing = plan.occupancies(1, *tokens).writing;  // all but the first may be written
@@ -121,9 +121,9 @@ Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, st
 void print_cache_terms(const Json& c) {
   const auto batch = c["batch"].get<long long>();
   const auto tokens = [&](const char* part) {
-    const std::string most = thousands(c[part]["tokens"].get<long long>());
-    if (!c[part].contains("tokens_least")) return most;
-    return fmt::format("{} to {}", thousands(c[part]["tokens_least"].get<long long>()), most);
+    const std::string max = thousands(c[part]["tokens"].get<long long>());
+    if (!c[part].contains("tokens_least")) return max;
+    return fmt::format("{} to {}", thousands(c[part]["tokens_least"].get<long long>()), max);
   };
   fmt::print("{}\n{} keys and values, pages of {} slots\n", spell_short(parse_method(c["method"].get<std::string>())),
              c["type"].get<std::string>(), c["page_size"].get<int>());

@@ -14,12 +14,12 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr long long kMostThreads = 512;            // ggml's limit
+constexpr long long kMaxThreads = 512;             // ggml's limit
 constexpr std::size_t kOneThreadBytes = 8U << 20;  // weights read in about 0.5 ms
-constexpr long long kMostChunk = 1 << 16, kMostPage = 1 << 16;
+constexpr long long kMaxChunk = 1 << 16, kMaxPage = 1 << 16;
 
-void whole(long long value, long long least, long long most, const char* flag) {
-  if (value < least || value > most) fail("{} {}: give a number from {} to {}", flag, value, least, most);
+void whole(long long value, long long min, long long max, const char* flag) {
+  if (value < min || value > max) fail("{} {}: give a number from {} to {}", flag, value, min, max);
 }
 
 }  // namespace
@@ -146,8 +146,8 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   SessionOptions out;
   out.method = method_of(flags, default_method);
   out.cache_type = cache_types_of(flags);
-  whole(flags.chunk, 1, kMostChunk, "--prefill-chunk");
-  whole(flags.page_size, 16, kMostPage, "--page-size");
+  whole(flags.chunk, 1, kMaxChunk, "--prefill-chunk");
+  whole(flags.page_size, 16, kMaxPage, "--page-size");
   if (flags.page_size % 16 != 0) fail("--page-size {}: give a multiple of 16", flags.page_size);
   out.chunk = static_cast<int>(flags.chunk);
   out.page_size = static_cast<int>(flags.page_size);
@@ -164,7 +164,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
 
   // What the cache will hold at most is known beforehand: a promise that this machine cannot keep is refused now, at
   // the budget whether it is reached or not.
-  const long long prompt = tokens < 0 ? kMostTokens : std::min(tokens, kMostTokens);  // all of it may be prompt
+  const long long prompt = tokens < 0 ? kMaxTokens : std::min(tokens, kMaxTokens);  // all of it may be prompt
   const MethodPlan plan = plan_of(out, hyper);
   const auto need = static_cast<double>(plan.bytes(prompt, bounded ? -1 : prompt).total());
   if (need > static_cast<double>(out.memory_limit))
@@ -222,8 +222,8 @@ void add_threads_flag(CLI::App& command, std::optional<long long>& threads) {
 
 int threads_of(const std::optional<long long>& threads, const Hyperparameters& hyper) {
   if (!threads && hyper.weight_bytes <= kOneThreadBytes) return 1;
-  if (!threads) return static_cast<int>(std::clamp<long long>(std::thread::hardware_concurrency(), 1, kMostThreads));
-  whole(*threads, 1, kMostThreads, "--threads");
+  if (!threads) return static_cast<int>(std::clamp<long long>(std::thread::hardware_concurrency(), 1, kMaxThreads));
+  whole(*threads, 1, kMaxThreads, "--threads");
   return static_cast<int>(*threads);
 }
 

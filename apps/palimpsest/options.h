@@ -25,7 +25,7 @@ std::optional<std::string> known_model(const ModelFlags& flags);  // none: nobod
 std::string model_path(const ModelFlags& flags);                  // throws Error that says how to get a model
 std::shared_ptr<Model> load_model(const ModelFlags& flags);
 
-constexpr long long kMostTokens = 1LL << 40;  // that any flag may ask for
+constexpr long long kMaxTokens = 1LL << 40;  // that any flag may ask for
 
 // The method in one string, and flags that replace parts of it; the cache that carries it out.
 struct CacheFlags {

@@ -20,7 +20,7 @@ namespace palimpsest::cli {
 namespace {
 
 constexpr const char* kDefaultMethod = "streaming";
-constexpr long long kMostTokens = 1'000'000'000'000'000;
+constexpr long long kMaxTokens = 1'000'000'000'000'000;
 
 constexpr const char* kFooter =
     R"(The prompt is -p, -f, standard input if it is not a terminal, or empty. A line of statistics (tokens, times,
@@ -83,7 +83,7 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
   out["tpot_ms"] = {{"mean", tpot.mean}, {"p50", tpot.p50}, {"p99", tpot.p99}};
   out["tokens_per_second"] = tpot.mean > 0 ? 1000 / tpot.mean : 0;
   out["evicted"] = cache.evicted();
-  out["cache_tokens"] = cache.live();
+  out["cache_tokens"] = cache.occupied();
   out["cache_bytes"] = cache.bytes_in_use();
   out["cache_bytes_peak"] = cache.bytes_peak();
   out["cache_slots_per_token"] = cache.slots_per_token();
@@ -97,8 +97,8 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
 
 int run(const RunFlags& flags) {
   std::atomic<bool>& cancel = interrupted();
-  if (flags.generate.max_tokens < -1 || flags.generate.max_tokens > kMostTokens)
-    fail("-n {}: give a number of tokens up to {}, or -1 for no limit", flags.generate.max_tokens, kMostTokens);
+  if (flags.generate.max_tokens < -1 || flags.generate.max_tokens > kMaxTokens)
+    fail("-n {}: give a number of tokens up to {}, or -1 for no limit", flags.generate.max_tokens, kMaxTokens);
   if (flags.generate.ignore_end && (!flags.sampling.options.grammar.empty() || !flags.sampling.grammar_file.empty()))
     fail("--ignore-eos with a grammar: the text must end where the grammar ends; use only one of them");
   const SamplerOptions sampling = sampler_options(flags.sampling);
@@ -109,12 +109,12 @@ int run(const RunFlags& flags) {
   const TextModel loaded = load_text_model(flags.model);
   auto prompt =
       flags.restore.empty() ? prompt_tokens(*loaded.vocabulary, text) : loaded.vocabulary->tokenize(text, false, true);
-  const long long most = flags.generate.max_tokens < 0
-                             ? static_cast<long long>(prompt.size())
-                             : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;
+  const long long max = flags.generate.max_tokens < 0
+                            ? static_cast<long long>(prompt.size())
+                            : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;
   const int threads = threads_of(flags.threads, loaded.model->hyper());
   const SessionOptions options =
-      session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), most);
+      session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
   Session session(std::make_shared<Decoder>(loaded.model, threads), options);
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
   GenerateOptions how = flags.generate;

@@ -17,7 +17,7 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr int kMostDefaultBudget = 2048;
+constexpr int kMaxDefaultBudget = 2048;
 
 constexpr const char* kFooter =
     R"(Endpoints: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /v1/sessions,
@@ -63,7 +63,7 @@ int serve(ServeFlags flags) {
 
   const TextModel loaded = load_text_model(flags.model);
   const Hyperparameters& hyper = loaded.model->hyper();
-  const auto method = fmt::format("streaming:budget={}", std::clamp(hyper.trained_context, 64, kMostDefaultBudget));
+  const auto method = fmt::format("streaming:budget={}", std::clamp(hyper.trained_context, 64, kMaxDefaultBudget));
   const SessionOptions session = session_options(flags.cache, method);
   SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
   scheduler.max_queue = flags.max_queue;

@@ -46,7 +46,7 @@ std::string summary_line(const Generation& g, const Session& session) {
                        1000 / tpot.mean);
   return out + fmt::format("; TTFT {:.1f} ms, {} prompt tokens; cache {} ({} tokens, peak {}), {} evicted{}{}",
                            g.ttft_ms, thousands(g.prompt_tokens), human_bytes(cache.bytes_in_use()),
-                           thousands(cache.live()), human_bytes(cache.bytes_peak()), thousands(cache.evicted()),
+                           thousands(cache.occupied()), human_bytes(cache.bytes_peak()), thousands(cache.evicted()),
                            session.method().evicts() ? " by " + spell_short(session.method()) : "",
                            kept.empty() ? "" : fmt::format("; {} protected", kept));
 }

@@ -53,10 +53,10 @@ TEST_F(EvalTest, PerplexityOfSeveralMethods) {
   EXPECT_EQ(out["runs"][1]["evicted"], 699 - 128);
   EXPECT_EQ(out["runs"][1]["sinks"], 4);
   EXPECT_LT(out["runs"][1]["cache_bytes"], out["runs"][0]["cache_bytes"]);
-  const json apart = out["runs"][1]["difference"];
-  EXPECT_NEAR(apart["nll"].get<double>(), out["runs"][1]["nll"].get<double>() - out["runs"][0]["nll"].get<double>(),
-              1e-6);
-  EXPECT_TRUE(apart["low"].is_null());  // 6 blocks of 128 are too few
+  const json difference = out["runs"][1]["difference"];
+  EXPECT_NEAR(difference["nll"].get<double>(),
+              out["runs"][1]["nll"].get<double>() - out["runs"][0]["nll"].get<double>(), 1e-6);
+  EXPECT_TRUE(difference["low"].is_null());  // 6 blocks of 128 are too few
   expect_plot();
 }
 
@@ -71,9 +71,9 @@ TEST_F(EvalTest, PerplexityOfAFolderHasIntervals) {
   const json out = json::parse(done.out);
   ASSERT_EQ(out["files"].size(), 2u);
   EXPECT_TRUE(out["files"][0]["file"].get<std::string>().ends_with("a.txt"));
-  const json apart = out["runs"][1]["difference"];
-  EXPECT_LE(apart["low"], apart["nll"]);
-  EXPECT_GE(apart["high"], apart["nll"]);
+  const json difference = out["runs"][1]["difference"];
+  EXPECT_LE(difference["low"], difference["nll"]);
+  EXPECT_GE(difference["high"], difference["nll"]);
   EXPECT_EQ(out["runs"][1]["texts"].size(), 2u);
   const Finished roomy =
       command(on({"eval", "perplexity", "-f", folder.string(), "--method", "streaming:budget=4000"}));

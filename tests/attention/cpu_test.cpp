@@ -32,47 +32,47 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 double largest(const std::vector<float>& x) {
-  double most = 0;
-  for (float value : x) most = std::max(most, std::abs(static_cast<double>(value)));
-  return most;
+  double max = 0;
+  for (float value : x) max = std::max(max, std::abs(static_cast<double>(value)));
+  return max;
 }
 
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double most = 0;
+  double max = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    const double apart = std::abs(static_cast<double>(a[i]) - b[i]);
-    most = std::isnan(apart) ? INFINITY : std::max(most, apart);
+    const double difference = std::abs(static_cast<double>(a[i]) - b[i]);
+    max = std::isnan(difference) ? INFINITY : std::max(max, difference);
   }
-  return most;
+  return max;
 }
 
 // sqrt(sum of squared differences / sum of squares)
 double relative(const std::vector<float>& a, const std::vector<float>& b) {
-  double apart = 0, whole = 0;
+  double difference = 0, whole = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    apart += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
     whole += static_cast<double>(b[i]) * b[i];
   }
-  return whole == 0 ? apart : std::sqrt(apart / whole);
+  return whole == 0 ? difference : std::sqrt(difference / whole);
 }
 
-// Stored numbers may differ by one in the last place where a key was turned in f32 instead of f64. Of tiles of one
+// Stored numbers may differ by one in the last place where a key was rotated in f32 instead of f64. Of tiles of one
 // format.
 double bytes_apart(std::span<const std::byte> a, std::span<const std::byte> b, CacheType type) {
-  double most = 0;
+  double max = 0;
   const KvFormat& format = kv_format(type);
   if (!format.elementwise()) {  // bytes or scales: few differ, by one
     for (std::size_t i = 0; i < a.size(); ++i)
-      if (a[i] != b[i]) most += 1.0 / static_cast<double>(a.size());
-    return most;
+      if (a[i] != b[i]) max += 1.0 / static_cast<double>(a.size());
+    return max;
   }
   for (std::size_t i = 0; i < a.size() * kTile / static_cast<std::size_t>(format.tile_bytes); ++i) {
     const float x = format.load(a.data(), i), y = format.load(b.data(), i);
     if (std::isnan(x) && std::isnan(y)) continue;
-    const double apart = std::abs(static_cast<double>(x) - y) / std::max(1.0, std::abs(static_cast<double>(y)));
-    most = std::isnan(apart) ? INFINITY : std::max(most, apart);
+    const double difference = std::abs(static_cast<double>(x) - y) / std::max(1.0, std::abs(static_cast<double>(y)));
+    max = std::isnan(difference) ? INFINITY : std::max(max, difference);
   }
-  return most;
+  return max;
 }
 
 double last_place(CacheType type) {
@@ -114,8 +114,8 @@ void check(const RandomCacheOptions& options) {
 
   cache.clear_results();
   attend_reference(cache.step());  // over what the fast path stored
-  if (options.rotation == Rotation::kRecompute && options.type != CacheType::kF32) {
-    // A key of the copy that was turned in f32 may be rounded to the other side.
+  if (options.rotation == Rotation::kMaterialized && options.type != CacheType::kF32) {
+    // A key of the copy that was rotated in f32 may be rounded to the other side.
     EXPECT_LE(relative(out, cache.out()), last_place(options.type) / 4);
     return;
   }
@@ -170,7 +170,7 @@ TEST(AttentionCpu, PromptChunks) {
       o.group = 3;
       o.old_tokens = old_tokens;
       o.new_tokens = 200;
-      o.rotation = Rotation::kAtWrite;
+      o.rotation = Rotation::kOnWrite;
       o.rope = RopeKind::kHalves;
       o.rope_dims = 64;
       check(o);
@@ -189,7 +189,7 @@ TEST(AttentionCpu, PromptChunks) {
 // The greatest of a query group, summed over queries or not: kept by few rows, computed again for many, over splits.
 TEST(AttentionCpu, GreatestWeights) {
   unsigned seed = 0;
-  for (const Received as : {Received::kGreatest, Received::kPeak})
+  for (const WeightReduction as : {WeightReduction::kMaxOverGroup, WeightReduction::kMaxOverAll})
     for (const CacheType type : kTypes)
       for (const int group : {1, 3, 4, 8})
         for (const int new_tokens : {1, 2, 5, 90}) {
@@ -200,7 +200,7 @@ TEST(AttentionCpu, GreatestWeights) {
           o.new_tokens = new_tokens;
           o.dead = 0.2;
           o.weights = true;
-          o.received_as = as;
+          o.weight_reduction = as;
           o.seed = ++seed;
           check(o);
           o.weights_queries = 2;
@@ -234,8 +234,8 @@ TEST(AttentionCpu, MergedTokens) {
           o.own_slots = seed % 2 == 0;
           o.dead = seed % 3 == 0 ? 0.2 : 0;
           o.merged = merged;
-          o.own_places = seed % 7 < 2;
-          o.rotation = Rotation::kAtWrite;
+          o.own_positions = seed % 7 < 2;
+          o.rotation = Rotation::kOnWrite;
           o.rope = RopeKind::kHalves;
           o.rope_dims = 64;
           o.weights = seed % 5 > 0;
@@ -271,11 +271,12 @@ TEST(AttentionCpu, RandomSteps) {
     o.null_pages = one_of(0.0, 0.0, 0.3);
     o.own_slots = one_of(false, true);
     o.own_budgets = o.own_slots && one_of(false, true);
-    o.rotation = one_of(Rotation::kNever, Rotation::kAtWrite, Rotation::kLate, Rotation::kLate, Rotation::kRecompute);
+    o.rotation =
+        one_of(Rotation::kNever, Rotation::kOnWrite, Rotation::kOnRead, Rotation::kOnRead, Rotation::kMaterialized);
     o.rope = one_of(RopeKind::kNone, RopeKind::kPairs, RopeKind::kHalves);
     o.rope_dims = o.rope == RopeKind::kNone ? 0 : one_of(o.head_dim, o.head_dim / 2);
-    if (scaled && o.rotation == Rotation::kRecompute) o.rotation = Rotation::kLate;
-    o.rotated_half = !scaled && o.rotation == Rotation::kLate && o.rope != RopeKind::kNone && one_of(false, true);
+    if (scaled && o.rotation == Rotation::kMaterialized) o.rotation = Rotation::kOnRead;
+    o.rotated_half = !scaled && o.rotation == Rotation::kOnRead && o.rope != RopeKind::kNone && one_of(false, true);
     o.rank_tiles = !o.own_slots && one_of(false, true);
     o.window = one_of(INT32_MAX, INT32_MAX, 20, 150);
     o.sinks = one_of(0, 4);
@@ -285,12 +286,12 @@ TEST(AttentionCpu, RandomSteps) {
     o.soft_cap = one_of(0.0F, 0.0F, 0.5F, 20.0F);
     o.alibi = one_of(false, false, true);
     o.rank_distance = o.alibi && one_of(false, true);
-    o.rank_keys = o.rotation == Rotation::kAtWrite && one_of(false, true);
+    o.rank_keys = o.rotation == Rotation::kOnWrite && one_of(false, true);
     o.weights = one_of(false, true);
     o.weights_queries = one_of(INT32_MAX, 1, 5);
     o.sums = o.weights && one_of(false, true);
-    if ((o.rotation == Rotation::kNever || o.rotation == Rotation::kAtWrite) && !o.two_queries)
-      o.merged = one_of(0, 1, 40, 500), o.own_places = one_of(false, true);
+    if ((o.rotation == Rotation::kNever || o.rotation == Rotation::kOnWrite) && !o.two_queries)
+      o.merged = one_of(0, 1, 40, 500), o.own_positions = one_of(false, true);
     check(o);
     if (HasFailure()) return;
   }
@@ -318,7 +319,7 @@ TEST(AttentionCpu, SoftCapsAndLocalWindows) {
           o.dead = seed % 4 == 0 ? 0.1 : 0;
           if (seed % 5 < 3) o.rope = RopeKind::kHalves, o.rope_dims = 64;
           const bool half = type != CacheType::kQ8_0 && seed % 5 == 2;
-          o.rotation = seed % 5 == 0 ? Rotation::kAtWrite : half ? Rotation::kRecompute : Rotation::kLate;
+          o.rotation = seed % 5 == 0 ? Rotation::kOnWrite : half ? Rotation::kMaterialized : Rotation::kOnRead;
           o.rotated_half = type != CacheType::kQ8_0 && seed % 5 == 1;
           if (seed % 7 > 3) o.sinks = 4, o.window = seed % 7 == 4 ? INT32_MAX : 200, o.two_queries = seed % 7 == 6;
           check(o);
@@ -349,15 +350,15 @@ TEST(AttentionCpu, EveryPairOfFormats) {
         o.rope_dims = 64;
         o.weights = true;
         o.seed = ++seed;
-        for (const Rotation rotation : {Rotation::kAtWrite, Rotation::kLate, Rotation::kRecompute}) {
-          if (rotation == Rotation::kRecompute && !kv_format(key).elementwise()) continue;
+        for (const Rotation rotation : {Rotation::kOnWrite, Rotation::kOnRead, Rotation::kMaterialized}) {
+          if (rotation == Rotation::kMaterialized && !kv_format(key).elementwise()) continue;
           o.rotation = rotation;
           check(o);
         }
-        o.rotation = Rotation::kLate;
+        o.rotation = Rotation::kOnRead;
         o.rotated_half = kv_format(key).elementwise();
         check(o);
-        o.rotation = Rotation::kAtWrite;
+        o.rotation = Rotation::kOnWrite;
         o.rotated_half = false;
         o.own_slots = true;
         o.merged = 60;
@@ -386,14 +387,14 @@ TEST(AttentionCpu, EveryInstructionSet) {
       o.rope = RopeKind::kPairs;
       o.rope_dims = 40;
       o.weights = true;
-      o.rotation = Rotation::kAtWrite;
+      o.rotation = Rotation::kOnWrite;
       o.sinks = 4;
       o.window = 300;
       o.two_queries = true;
       o.local = 500;
       o.soft_cap = 1;
       check(o);
-      o.rotation = Rotation::kLate;
+      o.rotation = Rotation::kOnRead;
       check(o);
       o.two_queries = false;
       o.new_tokens = 70;
@@ -418,7 +419,7 @@ TEST(AttentionCpu, EveryWayToCachePositionsIsTheSame) {
         o.new_tokens = new_tokens;
         o.rope = rope;
         o.rope_dims = 48;
-        o.rotation = way == 3 ? Rotation::kRecompute : Rotation::kLate;
+        o.rotation = way == 3 ? Rotation::kMaterialized : Rotation::kOnRead;
         o.rotated_half = way == 1;
         o.rank_tiles = way == 2;
         RandomCache cache(o);

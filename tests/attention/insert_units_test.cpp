@@ -27,10 +27,10 @@ struct Memory {
 
 // The tiles of slots, of keys and of values, whose bytes differ.
 std::set<std::size_t> tiles_apart(const std::vector<std::byte>& a, const std::vector<std::byte>& b, std::size_t tile) {
-  std::set<std::size_t> apart;
+  std::set<std::size_t> difference;
   for (std::size_t i = 0; i < a.size(); ++i)
-    if (a[i] != b[i]) apart.insert(i / tile);
-  return apart;
+    if (a[i] != b[i]) difference.insert(i / tile);
+  return difference;
 }
 
 TEST(InsertUnits, NoTileIsWrittenByTwo) {
@@ -46,11 +46,11 @@ TEST(InsertUnits, NoTileIsWrittenByTwo) {
     RandomCache cache(o);
     // The k-th new token takes the k-th victim's slot: in any order.
     const SlotsView& slots = *cache.step().cache[0].head[0].slots;
-    std::vector<int> fresh(slots.fresh, slots.fresh + slots.fresh_count);
+    std::vector<int> inserted(slots.inserted, slots.inserted + slots.inserted_count);
     std::mt19937 random(seed);
-    if (seed % 5 != 4) std::ranges::shuffle(fresh, random);
+    if (seed % 5 != 4) std::ranges::shuffle(inserted, random);
     SlotsView other = slots;
-    other.fresh = fresh.data();
+    other.inserted = inserted.data();
     const HeadPages pages{cache.step().cache[0].head[0].page, &other};
     LayerView layer = cache.step().cache[0];
     layer.head = &pages;
@@ -81,7 +81,7 @@ TEST(InsertUnits, NoTileIsWrittenByTwo) {
     for (int unit = work.insert_units; unit-- > 0;) insert_tokens(work, unit, memory.unit);
     std::set<std::size_t> expected;
     const std::size_t page_tiles = page_bytes(layer) / tile, values = value_offset(layer) / tile;
-    for (const int slot : fresh) {
+    for (const int slot : inserted) {
       const auto page = static_cast<std::size_t>(pages.page[slot / o.page_size] - cache.bytes().data()) / tile;
       const auto offset = static_cast<std::size_t>(slot % o.page_size / kTile);
       ASSERT_LT(values + offset, page_tiles);

@@ -26,7 +26,7 @@ struct Tiny {
   float* weights_of[1];
 
   Tiny() {
-    when.fill(kDead);
+    when.fill(kEmptySlot);
     rank.fill(-1);
     slots.when = when.data();
     slots.rank = rank.data();
@@ -119,8 +119,8 @@ TEST(Reference, SoftCap) {
   t.step.shape.alibi = &slope;  // not capped
   const std::int32_t now = 1;
   t.attend(1, &now);
-  const double apart = 3 * std::tanh(4 / 3.0) - 0.25 - 3 * std::tanh(-1 / 3.0);
-  EXPECT_FLOAT_EQ(t.weights[0], static_cast<float>(1 / (1 + std::exp(-apart))));
+  const double difference = 3 * std::tanh(4 / 3.0) - 0.25 - 3 * std::tanh(-1 / 3.0);
+  EXPECT_FLOAT_EQ(t.weights[0], static_cast<float>(1 / (1 + std::exp(-difference))));
 }
 
 TEST(Reference, WeightsAreTheMeanOverTheGroupAndTheSumOverTheLastQueries) {
@@ -147,7 +147,7 @@ TEST(Reference, AlibiCountsPositionsOrRanks) {
     t.put(i, when[i], 0, 0, static_cast<float>(i));
     t.rank[i] = i;
   }
-  t.slots.live = 3;
+  t.slots.occupied = 3;
   t.q = {0, 0};
   t.attend(1, &now);
   EXPECT_FLOAT_EQ(t.weights[1] / t.weights[2], 0.25f);
@@ -171,15 +171,15 @@ TEST(Reference, InsertTurnsAndRoundsTheKey) {
   t.layer.key_type = t.layer.value_type = CacheType::kF16;
   t.step.shape.rope = RopeKind::kHalves;
   t.step.shape.rope_dims = 2;
-  t.step.shape.rotation = Rotation::kAtWrite;
-  const int fresh = 3;
-  t.slots.fresh = &fresh;
-  t.slots.fresh_count = 1;
+  t.step.shape.rotation = Rotation::kOnWrite;
+  const int inserted = 3;
+  t.slots.inserted = &inserted;
+  t.slots.inserted_count = 1;
   t.k = {2, 1};
   t.v = {1.0f + 0x1p-12f};  // no half: rounds to 1
   t.step.k = {t.k.data(), 2, 2};
   t.step.v = {t.v.data(), 1, 1};
-  const float quarter[] = {0, 1};  // a quarter turn: (a, b) -> (-b, a)
+  const float quarter[] = {0, 1};  // a quarter rotate: (a, b) -> (-b, a)
   t.tokens.key_row = quarter;
   t.tokens.count = 1;
   insert_reference(t.step);
@@ -188,7 +188,7 @@ TEST(Reference, InsertTurnsAndRoundsTheKey) {
   EXPECT_EQ(kv_format(CacheType::kF16).load(t.page.data() + value_offset(t.layer), value_index(t.layer, 3)), 1);
 }
 
-// Keys turned late by their rank, keys turned when written at that rank, and sinks met by a query of their own: three
+// Keys rotated late by their rank, keys rotated when written at that rank, and sinks met by a query of their own: three
 // ways to the same distances.
 TEST(Reference, ThreeWaysToCachePositions) {
   RopeOptions o;
@@ -217,17 +217,17 @@ TEST(Reference, ThreeWaysToCachePositions) {
       t.rank[i] = i;
     }
     const auto at_position = row(92);
-    t.slots.live = 4;
+    t.slots.occupied = 4;
     t.tokens.rank_row = ranks.data();
     if (way == 0) {
-      t.step.shape.rotation = Rotation::kLate;
+      t.step.shape.rotation = Rotation::kOnRead;
     } else {
       for (int i = 0; i < 3; ++i) {
         const auto r = row(when[i]);
         t.put(i, when[i], keys[i][0] * r[0] - keys[i][1] * r[1], keys[i][0] * r[1] + keys[i][1] * r[0],
               static_cast<float>(i));
       }
-      t.step.shape.rotation = Rotation::kAtWrite;
+      t.step.shape.rotation = Rotation::kOnWrite;
       t.tokens.key_row = at_position.data();
       t.tokens.two_query = true;
       t.tokens.sink_end = t.tokens.sinks = 1;

@@ -61,7 +61,7 @@ TEST(Rope, FarPositionsAreExact) {
 TEST(Rope, AnglesAreExactUpToTwoToTheThirtyFirst) {
   __extension__ using Quad = __float128;
   // 2 pi = 6.487ED5110B4611A6 2633145C06E0E689... in base 16.
-  const Quad turn =
+  const Quad rotate =
       static_cast<Quad>(0x6487ED5110B4611AULL) / static_cast<Quad>(1ULL << 60) +
       static_cast<Quad>(0x62633145C06E0E68ULL) / static_cast<Quad>(1ULL << 62) / static_cast<Quad>(1ULL << 62);
   std::vector<Position> positions = {0, 1, (Position{1} << 31) - 1, Position{1} << 31};
@@ -72,8 +72,8 @@ TEST(Rope, AnglesAreExactUpToTwoToTheThirtyFirst) {
     for (const Position p : positions)
       for (int pair = 0; pair < rope.pairs(); ++pair) {
         const Quad angle = static_cast<Quad>(rope.angle(1, pair)) * static_cast<Quad>(p);  // below pi: the frequency
-        const auto turns = static_cast<long long>(angle / turn);
-        const auto rest = static_cast<double>(angle - static_cast<Quad>(turns) * turn);
+        const auto rope_tiles = static_cast<long long>(angle / rotate);
+        const auto rest = static_cast<double>(angle - static_cast<Quad>(rope_tiles) * rotate);
         EXPECT_NEAR(std::remainder(rope.angle(p, pair) - rest, 2 * std::numbers::pi), 0, 1e-15) << p << " " << pair;
       }
   }
@@ -87,8 +87,8 @@ TEST(Rope, DistancesDoNotDrift) {
   for (int n = 0; n < 2000; ++n) {
     const Position far = static_cast<Position>(random() >> 12), distance = static_cast<Position>(random() % 100'000);
     const int pair = static_cast<int>(random() % 64);
-    const double apart = rope.angle(far + distance, pair) - rope.angle(far, pair) - rope.angle(distance, pair);
-    EXPECT_NEAR(std::remainder(apart, 2 * std::numbers::pi), 0, 2e-15) << far << " " << distance << " " << pair;
+    const double difference = rope.angle(far + distance, pair) - rope.angle(far, pair) - rope.angle(distance, pair);
+    EXPECT_NEAR(std::remainder(difference, 2 * std::numbers::pi), 0, 2e-15) << far << " " << distance << " " << pair;
     EXPECT_LE(std::abs(rope.angle(far, pair)), std::numbers::pi);
   }
 }

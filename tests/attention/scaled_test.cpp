@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
-#include "palimpsest/cache/carry.h"
+#include "palimpsest/cache/relocate_rows.h"
 #include "tests/support/error_of.h"
 #include "tests/support/slot_rows.h"
 
@@ -37,9 +37,9 @@ TEST(Scaled, EachBlockOfThirtyTwoIsRoundedToItsScale) {
     store_key(v, page.data(), offset, key.data());
     store_value(v, page.data(), offset, value.data());
     const auto expect_close = [&](float loaded, const std::vector<float>& row, int d) {
-      float most = 0;
-      for (int i = d / 32 * 32; i < d / 32 * 32 + 32; ++i) most = std::max(most, std::abs(row[i]));
-      EXPECT_LE(std::abs(loaded - row[d]), most / 127 * 0.51f) << d;
+      float max = 0;
+      for (int i = d / 32 * 32; i < d / 32 * 32 + 32; ++i) max = std::max(max, std::abs(row[i]));
+      EXPECT_LE(std::abs(loaded - row[d]), max / 127 * 0.51f) << d;
     };
     for (int d = 0; d < 96; ++d) expect_close(key_in(v, page.data(), offset)[d], key, d);
     for (int d = 0; d < 64; ++d) expect_close(value_in(v, page.data(), offset)[d], value, d);

@@ -37,7 +37,7 @@ TEST_F(History, TokensDieWhereIndependentScoresLetThem) {
   Sequence s = sequence(kKnorm);
   const int tokens = 1600;
   live_through(s, 0, tokens, 1);
-  EXPECT_EQ(s.cache().live(), kBudget);
+  EXPECT_EQ(s.cache().occupied(), kBudget);
   EXPECT_EQ(s.cache().next(), tokens);
   const double lives = static_cast<double>(kBudget) / tokens;
   const double held = tokens * (1 - std::pow(1 - lives, kPage));
@@ -48,9 +48,9 @@ TEST_F(History, TokensDieWhereIndependentScoresLetThem) {
 TEST_F(History, AMethodOfPagesHoldsNoDeadSlots) {
   Sequence s = sequence("paged-eviction:budget=64");
   live_through(s, 100, 1000, 1);
-  EXPECT_LE(s.cache().live(), kBudget);
-  EXPECT_GT(s.cache().live(), kBudget - kPage);
-  EXPECT_LE(s.cache().slots_per_token() * s.cache().live(), kBudget + 2 * kPage);
+  EXPECT_LE(s.cache().occupied(), kBudget);
+  EXPECT_GT(s.cache().occupied(), kBudget - kPage);
+  EXPECT_LE(s.cache().slots_per_token() * s.cache().occupied(), kBudget + 2 * kPage);
 }
 
 // A prompt is brought to its budget at once, and closes up: few pages, however long it was.
@@ -58,7 +58,7 @@ TEST_F(History, APromptClosesUp) {
   Sequence read = sequence(kKnorm), written = sequence(kKnorm);
   live_through(read, 800, 800, 1);
   live_through(written, 0, 800, 1);
-  EXPECT_EQ(read.cache().live(), kBudget);
+  EXPECT_EQ(read.cache().occupied(), kBudget);
   EXPECT_LT(read.cache().slots_per_token(), 1.5);
   EXPECT_GT(written.cache().slots_per_token(), 3);
 }
@@ -66,11 +66,11 @@ TEST_F(History, APromptClosesUp) {
 TEST_F(History, FullAndSinksAndWindow) {
   Sequence full = sequence("full"), window = sequence("streaming:budget=64");
   live_through(full, 10, 200, 1);
-  EXPECT_EQ(full.cache().live(), 200);
+  EXPECT_EQ(full.cache().occupied(), 200);
   live_through(window, 10, 200, 1);
-  EXPECT_EQ(window.cache().live(), kBudget);
+  EXPECT_EQ(window.cache().occupied(), kBudget);
   live_through(window, 0, 0, 1);
-  EXPECT_EQ(window.cache().live(), 0);
+  EXPECT_EQ(window.cache().occupied(), 0);
 }
 
 TEST_F(History, ACopyIsTheSame) {

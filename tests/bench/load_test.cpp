@@ -95,7 +95,7 @@ class SlowTarget final : public LoadTarget {
   explicit SlowTarget(double fail_after = 1e9) : fail_after_(fail_after) {}
   void send(const LoadRequest& request, std::shared_ptr<LoadListener> listener) override {
     const int now = ++running_;
-    most_ = std::max(most_, now);
+    max_ = std::max(max_, now);
     threads_.emplace_back([this, listener, read = request.prompt.size()] {
       LoadAnswer counts;
       counts.prompt_tokens = static_cast<long long>(read);
@@ -113,11 +113,11 @@ class SlowTarget final : public LoadTarget {
     return {.running = running_, .waiting = 0, .cache_bytes = 64LL * running_};
   }
   void cancel() override { cancelled_ = true; }
-  int most() const { return most_; }
+  int max() const { return max_; }
 
  private:
   double fail_after_;
-  int states_ = 0, most_ = 0;
+  int states_ = 0, max_ = 0;
   std::atomic<int> running_ = 0;
   std::atomic<bool> cancelled_ = false;
   std::vector<std::jthread> threads_;
@@ -130,7 +130,7 @@ TEST(LoadRun, NotesTimesAndKeepsTheConcurrency) {
   const auto load = random_load(9, {.input = 5, .output = 2}, 0, 10, 1);
   const LoadReport report = run_load(target, load, 3, kGoOn);
   ASSERT_EQ(report.answers.size(), 9u);
-  EXPECT_EQ(target.most(), 3);
+  EXPECT_EQ(target.max(), 3);
   for (const auto& answer : report.answers) {
     EXPECT_TRUE(answer.complete);
     EXPECT_EQ(answer.prompt_tokens, 5);

@@ -11,8 +11,8 @@ TEST(Statistics, KnownValues) {
   EXPECT_DOUBLE_EQ(s.mean, 4);
   EXPECT_DOUBLE_EQ(s.median, 3);
   EXPECT_NEAR(s.deviation, 3.559026, 1e-6);
-  EXPECT_DOUBLE_EQ(s.least, 1);
-  EXPECT_DOUBLE_EQ(s.most, 9);
+  EXPECT_DOUBLE_EQ(s.min, 1);
+  EXPECT_DOUBLE_EQ(s.max, 9);
 }
 
 TEST(Statistics, OneAndNone) {

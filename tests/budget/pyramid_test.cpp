@@ -16,13 +16,13 @@ std::vector<int> golden(int budget, int window, int layers, long long length) {
       out.push_back(budget);
       continue;
     }
-    long long least = c / 20, most = 2 * c - c / 20;
-    if (length >= 0 && most >= length - window) {
-      most = length - window;
-      least = 2 * c - most;
+    long long min = c / 20, max = 2 * c - c / 20;
+    if (length >= 0 && max >= length - window) {
+      max = length - window;
+      min = 2 * c - max;
     }
-    const long long step = (most - least) / (layers - 1);
-    out.push_back(static_cast<int>(most - layer * step) + window);
+    const long long step = (max - min) / (layers - 1);
+    out.push_back(static_cast<int>(max - layer * step) + window);
   }
   return out;
 }

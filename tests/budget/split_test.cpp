@@ -17,8 +17,8 @@ std::string file_of(const std::string& text) {
   return path;
 }
 
-SplitOf of(int budget, int layers, int kv_heads, int least) {
-  return {.budget = budget, .heads = std::vector<int>(static_cast<std::size_t>(layers), kv_heads), .least = least};
+SplitOf of(int budget, int layers, int kv_heads, int min) {
+  return {.budget = budget, .heads = std::vector<int>(static_cast<std::size_t>(layers), kv_heads), .min = min};
 }
 
 TEST(Split, UniformIsNoList) {

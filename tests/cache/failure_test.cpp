@@ -64,12 +64,12 @@ TEST_P(CacheWithoutMemory, AFailedDropChangesNothing) {
       }
     }
     if (!failed) break;
-    ASSERT_EQ(cache.live(), 100);
+    ASSERT_EQ(cache.occupied(), 100);
     ASSERT_EQ(cache.evicted(), 0);
     ASSERT_TRUE(bytes_of(cache) == before);
     ASSERT_TRUE(bytes_of(*other) == before);
     cache.apply(plan);
-    ASSERT_EQ(cache.live(), 96);
+    ASSERT_EQ(cache.occupied(), 96);
   }
 }
 

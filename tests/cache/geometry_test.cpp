@@ -67,8 +67,8 @@ TEST(HeadGeometry, ACacheHasATableForEachHead) {
   Plan plan;
   plan.drop = {{}, {0, 1}, {}, {5}};
   cache.apply(plan);
-  EXPECT_EQ(cache.table(cache.geometry().head(2, 0)).live(), 18);
-  EXPECT_EQ(cache.table(cache.geometry().head(2, 2)).live(), 19);
+  EXPECT_EQ(cache.table(cache.geometry().head(2, 0)).occupied(), 18);
+  EXPECT_EQ(cache.table(cache.geometry().head(2, 2)).occupied(), 19);
   EXPECT_THROW(Cache({.geometry = HeadGeometry({layer(1, 1), layer(1, 1, 16)})}), Error) << "pages of two sizes";
   EXPECT_THROW(Cache({.geometry = HeadGeometry({layer(0, 0)})}), Error);
 }

@@ -97,16 +97,16 @@ TEST(PagePool, AnEmptySlabTakesNoPageOfItsNeighbours) {
       const auto* const at = reinterpret_cast<const unsigned char*>(pool.address(page));
       return std::all_of(at, at + bytes, [&](unsigned char byte) { return byte == value; });
     };
-    const std::size_t slabs = 5, most = slabs * std::max<std::size_t>(8, (std::size_t{2} << 20) / bytes);
+    const std::size_t slabs = 5, max = slabs * std::max<std::size_t>(8, (std::size_t{2} << 20) / bytes);
     for (int round = 0; round < 6; ++round) {
-      while (held.size() < most) {
+      while (held.size() < max) {
         const PageId page = pool.take();
         ASSERT_FALSE(held.contains(page));
         held[page] = static_cast<unsigned char>(random() | 1);
         std::memset(pool.address(page), held[page], bytes);
       }
       // Runs of neighbours, so that slabs empty.
-      const auto first = static_cast<PageId>(random() % most), last = first + static_cast<PageId>(most / 2);
+      const auto first = static_cast<PageId>(random() % max), last = first + static_cast<PageId>(max / 2);
       for (PageId page = first; page < last; ++page)
         if (held.erase(page) > 0) pool.give_back(page);
       for (const auto& [page, value] : held) ASSERT_TRUE(check(page, value)) << "page " << page << " of " << bytes;
@@ -179,7 +179,7 @@ TEST(PagePool, AsksForRoomBeforeItsLimit) {
   const PageId last = pool.take();
   EXPECT_EQ(spare.size(), 3u) << "there was room";
   std::memset(pool.address(mine), 7, 4096);
-  EXPECT_EQ(pool.own(mine), mine) << "the other user gave it up";
+  EXPECT_EQ(pool.make_exclusive(mine), mine) << "the other user gave it up";
   EXPECT_EQ(pool.pages_copied(), 0u);
   EXPECT_EQ(spare.size(), 2u);
   pool.reserve(2);
@@ -196,7 +196,7 @@ TEST(PagePool, AsksForRoomBeforeItsLimit) {
 TEST(Cache, IsUnchangedWhenThereIsNoMemory) {
   Cache cache({.geometry = HeadGeometry::uniform(1, 1, 1 << 24, 1 << 24), .page_size = 1 << 24});
   EXPECT_THROW(cache.insert(3), Error);
-  EXPECT_EQ(cache.live(), 0);
+  EXPECT_EQ(cache.occupied(), 0);
   EXPECT_EQ(cache.next(), 0);
   EXPECT_EQ(cache.bytes_in_use(), 0u);
 }

@@ -46,7 +46,7 @@ class Pair {
     else if (what < 95)
       merge();
     else if (what < 98)
-      gather_up();
+      defragment();
     else if (what < 99)
       resume();
     else if (below(4) == 0)
@@ -59,7 +59,9 @@ class Pair {
     if (::testing::Test::HasFatalFailure()) GTEST_FAIL() << "after: " << last_;
   }
   Cache& cache() { return cache_; }
-  bool can_share(const Pair& other) const { return other.cache_.options() == cache_.options() || other.cache_.whole(); }
+  bool can_share(const Pair& other) const {
+    return other.cache_.options() == cache_.options() || other.cache_.nothing_evicted();
+  }
   void share(Pair& other) {
     const bool alike = other.cache_.options() == cache_.options();
     unless_it_fails([&] { cache_.share(other.cache_); });
@@ -145,7 +147,7 @@ class Pair {
   void insert_and_drop() {  // the decode step
     if (cache_.options().mechanism == Mechanism::kBlock && below(3) > 0)
       drop_pages();
-    else if (cache_.live() > 20 + below(60)) {
+    else if (cache_.occupied() > 20 + below(60)) {
       if (below(2) == 0) {  // in one change
         const Plan plan = any_plan(1 + below(2));
         remove_merged(plan);
@@ -164,7 +166,7 @@ class Pair {
       const SlotTable& table = cache_.table(t);
       std::vector<int> full;
       for (int page = 0; page < table.pages(); ++page)
-        if (table.live_in_page(page) == table.page_size()) full.push_back(page);
+        if (table.occupied_in_page(page) == table.page_size()) full.push_back(page);
       if (full.size() <= 2) continue;
       std::ranges::shuffle(full, random_);
       full.resize(static_cast<std::size_t>(1 + below(2)));
@@ -197,19 +199,19 @@ class Pair {
     return plan;
   }
   // Up to `most` tokens of each table, none of the newest `but`.
-  Plan any_plan(int most, int but = 0) {
+  Plan any_plan(int max, int but = 0) {
     Plan plan = no_victims();
     for (int t = 0; t < cache_.tables(); ++t) {
       const auto position = cache_.table(t).position();
-      const auto newest = cache_.table(t).fresh().last(static_cast<std::size_t>(but));
-      std::vector<int> live;
+      const auto newest = cache_.table(t).inserted().last(static_cast<std::size_t>(but));
+      std::vector<int> occupied;
       for (int s = 0; s < cache_.table(t).slots(); ++s)
         if (position[static_cast<std::size_t>(s)] != kNoPosition && std::ranges::find(newest, s) == newest.end())
-          live.push_back(s);
-      std::ranges::shuffle(live, random_);
-      live.resize(static_cast<std::size_t>(below(std::min(most, static_cast<int>(live.size())) + 1)));
-      std::ranges::sort(live, {}, [&](int s) { return position[static_cast<std::size_t>(s)]; });
-      plan.drop[static_cast<std::size_t>(t)] = live;
+          occupied.push_back(s);
+      std::ranges::shuffle(occupied, random_);
+      occupied.resize(static_cast<std::size_t>(below(std::min(max, static_cast<int>(occupied.size())) + 1)));
+      std::ranges::sort(occupied, {}, [&](int s) { return position[static_cast<std::size_t>(s)]; });
+      plan.drop[static_cast<std::size_t>(t)] = occupied;
     }
     pending_ = positions_of(plan);
     return plan;
@@ -230,8 +232,8 @@ class Pair {
     }
   }
   void dropped_in_naive(const Plan&) { drop_in_naive(pending_); }
-  void drop(int most) {
-    const Plan plan = any_plan(most);
+  void drop(int max) {
+    const Plan plan = any_plan(max);
     remove_merged(plan);
     change({.drop = plan.drop});
     dropped_in_naive(plan);
@@ -345,7 +347,7 @@ class Pair {
   }
   // Some victims go over into other tokens, then they are dropped.
   void merge() {
-    if (cache_.merged(0) == nullptr || cache_.live() < 4) return;
+    if (cache_.merged(0) == nullptr || cache_.occupied() < 4) return;
     const Plan plan = any_plan(3);
     const Positions gone = pending_;
     commit([&] { return cache_.prepare({.drop = plan.drop}); },
@@ -379,7 +381,7 @@ class Pair {
       naive_.merge(t, table.position()[v], table.position()[static_cast<std::size_t>(into)], factor);
       std::vector<float> statistics;
       for (int c = 0; c < table.columns(); ++c) statistics.push_back(table.column(c)[v]);
-      merged.join(victim, into, factor);
+      merged.merge(victim, into, factor);
       merged.add({.position = table.position()[v], .slot = into, .factor = factor, .score = table.score()[v]},
                  statistics);
       gone[v] = false;
@@ -388,9 +390,9 @@ class Pair {
     merged.remove(gone);
     merged.lay(table);
   }
-  void gather_up() {
+  void defragment() {
     const int reserve = below(40);
-    commit([&] { return cache_.prepare_gather_up(reserve); });
+    commit([&] { return cache_.prepare_defragment(reserve); });
   }
   void resume() {
     const Position to = naive_.next() + (below(2) == 0 ? below(100) : Position{1} << (28 + below(3)));

@@ -52,9 +52,9 @@ inline void write_fresh(const Cache& cache, NaiveCache& naive) {
     for (int h = 0; h < view.kv_heads; ++h) {
       const auto& tokens = naive.table(cache.table_of(o.geometry.head(layer, h)));
       const SlotsView& slots = *view.head[h].slots;
-      for (int i = 0; i < slots.fresh_count; ++i) {
-        const auto& token = tokens[tokens.size() - static_cast<std::size_t>(slots.fresh_count - i)];
-        for_each_element(view, h, o.geometry.head(layer, h), slots.fresh[i], token.id,
+      for (int i = 0; i < slots.inserted_count; ++i) {
+        const auto& token = tokens[tokens.size() - static_cast<std::size_t>(slots.inserted_count - i)];
+        for_each_element(view, h, o.geometry.head(layer, h), slots.inserted[i], token.id,
                          [&](std::byte* at, std::uint32_t bits, std::size_t bytes) { std::memcpy(at, &bits, bytes); });
       }
     }
@@ -107,7 +107,7 @@ inline void expect_same_merged(const Cache& cache, NaiveCache& naive, int t) {
   ASSERT_EQ(merged.tokens().size(), wanted.size());
   if (wanted.empty()) return;
   const MergedView view = merged.view();
-  std::vector<float> most(static_cast<std::size_t>(table.slots()), 1);
+  std::vector<float> max(static_cast<std::size_t>(table.slots()), 1);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const MergedToken& token = merged.tokens()[i];
     const auto same = std::ranges::find(wanted, token.position, &NaiveMerged::position);
@@ -121,9 +121,9 @@ inline void expect_same_merged(const Cache& cache, NaiveCache& naive, int t) {
     const int row = token.place / kTile, lane = view.lane[row], tile = token.slot / kTile;
     ASSERT_EQ(lane == -1 ? token.place % kTile : lane, token.slot % kTile);
     ASSERT_TRUE(view.first[tile] <= row && row < view.first[tile + 1]);
-    most[static_cast<std::size_t>(token.slot)] = std::max(most[static_cast<std::size_t>(token.slot)], token.factor);
+    max[static_cast<std::size_t>(token.slot)] = std::max(max[static_cast<std::size_t>(token.slot)], token.factor);
   }
-  for (int slot = 0; slot < table.slots(); ++slot) ASSERT_EQ(view.most[slot], most[static_cast<std::size_t>(slot)]);
+  for (int slot = 0; slot < table.slots(); ++slot) ASSERT_EQ(view.max[slot], max[static_cast<std::size_t>(slot)]);
   ASSERT_EQ(view.first[table.slots() / kTile], view.rows);
 }
 
@@ -135,8 +135,8 @@ inline void expect_same_table(const Cache& cache, NaiveCache& naive, int t) {
   const SlotsView slots = table.view();
   ASSERT_EQ(table.next(), naive.next());
   ASSERT_EQ(table.read(), naive.read());
-  ASSERT_EQ(table.live(), static_cast<int>(tokens.size()));
-  ASSERT_EQ(slots.live, table.live());
+  ASSERT_EQ(table.occupied(), static_cast<int>(tokens.size()));
+  ASSERT_EQ(slots.occupied, table.occupied());
   ASSERT_EQ(slots.slots, table.slots());
   ASSERT_EQ(slots.slots % o.page_size, 0);
   std::vector<int> in_page(static_cast<std::size_t>(table.pages()), 0);
@@ -145,7 +145,7 @@ inline void expect_same_table(const Cache& cache, NaiveCache& naive, int t) {
     const auto s = static_cast<std::size_t>(slot);
     const Position position = table.position()[s];
     if (position == kNoPosition) {
-      ASSERT_EQ(slots.when[slot], kDead);
+      ASSERT_EQ(slots.when[slot], kEmptySlot);
       continue;
     }
     const int rank = index.rank(position);
@@ -154,7 +154,7 @@ inline void expect_same_table(const Cache& cache, NaiveCache& naive, int t) {
     ++seen;
     ++in_page[static_cast<std::size_t>(slot / o.page_size)];
     ASSERT_EQ(table.ordinal(slot), token.ordinal);
-    ASSERT_EQ(slots.when[slot], std::max<Position>(position - table.base(), SlotTable::kOldest));
+    ASSERT_EQ(slots.when[slot], std::max<Position>(position - table.base(), SlotTable::kSaturated));
     ASSERT_EQ(table.score()[s], token.score);
     for (int c = 0; c < table.columns(); ++c) ASSERT_EQ(table.column(c)[s], NaiveToken::column(token.score, c));
     if (o.track_rank) {
@@ -164,8 +164,8 @@ inline void expect_same_table(const Cache& cache, NaiveCache& naive, int t) {
       ASSERT_EQ(s, index.token(rank));
     }
   }
-  ASSERT_EQ(seen, table.live());  // with the search above: the same set, nobody twice
-  for (int p = 0; p < table.pages(); ++p) ASSERT_EQ(table.live_in_page(p), in_page[static_cast<std::size_t>(p)]);
+  ASSERT_EQ(seen, table.occupied());  // with the search above: the same set, nobody twice
+  for (int p = 0; p < table.pages(); ++p) ASSERT_EQ(table.occupied_in_page(p), in_page[static_cast<std::size_t>(p)]);
   if (table.pages() > 0) {
     ASSERT_TRUE(table.mapped(table.pages() - 1)) << "an unmapped page at the end";
   }

@@ -53,7 +53,7 @@ TEST(CachesThatShareCopy, OnlyThePagesThatTheyWrite) {
   a.insert(40);  // 3 pages of each head, the last half full
   b.share(a);
   EXPECT_EQ(pool->pages_in_use(), 18u);
-  EXPECT_EQ(b.live(), 40);
+  EXPECT_EQ(b.occupied(), 40);
   b.insert(8);
   EXPECT_EQ(pool->pages_copied(), 6u) << "the last page of each head";
   a.insert(1);

@@ -21,7 +21,7 @@ struct Image {
   std::vector<Position> position;
   std::vector<float> score;
   std::vector<std::vector<float>> columns;
-  std::vector<int> rank, page_live, fresh, free;
+  std::vector<int> rank, page_occupied, inserted, free;
 };
 
 struct Kind {
@@ -51,8 +51,8 @@ Image image_of(const SlotTable& table) {
   image.score = in.array<float>();
   for (int c = 0; c < table.columns(); ++c) image.columns.push_back(in.array<float>());
   image.rank = in.array<int>();
-  image.page_live = in.array<int>();
-  image.fresh = in.array<int>();
+  image.page_occupied = in.array<int>();
+  image.inserted = in.array<int>();
   image.free = in.array<int>();
   EXPECT_TRUE(in.at_end());
   return image;
@@ -66,7 +66,7 @@ std::vector<std::byte> bytes_of(const Image& image) {
   out.array(std::span<const Position>(image.position));
   out.array(std::span<const float>(image.score));
   for (const auto& column : image.columns) out.array(std::span<const float>(column));
-  for (const auto* each : {&image.rank, &image.page_live, &image.fresh, &image.free})
+  for (const auto* each : {&image.rank, &image.page_occupied, &image.inserted, &image.free})
     out.array(std::span<const int>(*each));
   return bytes;
 }
@@ -118,7 +118,7 @@ TEST(SlotsStream, PositionsThatTheTableCannotHaveAreRefused) {
       return !refusal(kind, valid, [&](Image& i) {
                 i.next = next;
                 i.base = base;
-                i.fresh.clear();  // they would not be the newest
+                i.inserted.clear();  // they would not be the newest
               }).empty();
     };
     EXPECT_FALSE(refused(valid.next() + 100, 0));
@@ -132,7 +132,7 @@ TEST(SlotsStream, ScoresAndStatisticsAreFinite) {
   for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()})
     for (const Kind& kind : kKinds) {
       const SlotTable valid = used(kind);
-      const auto slot = static_cast<std::size_t>(valid.fresh()[0]);
+      const auto slot = static_cast<std::size_t>(valid.inserted()[0]);
       EXPECT_NE(refusal(kind, valid, [&](Image& i) { i.score[slot] = bad; }), "");
       for (std::size_t c = 0; c < static_cast<std::size_t>(kind.columns); ++c)
         EXPECT_NE(refusal(kind, valid, [&](Image& i) { i.columns[c][slot] = bad; }), "");
@@ -143,7 +143,7 @@ TEST(SlotsStream, RanksAreTheOrderOfAge) {
   for (const Kind& kind : kKinds) {
     if (!kind.ranks) continue;
     const SlotTable valid = used(kind);
-    const auto a = static_cast<std::size_t>(valid.fresh()[0]), b = static_cast<std::size_t>(valid.fresh()[1]);
+    const auto a = static_cast<std::size_t>(valid.inserted()[0]), b = static_cast<std::size_t>(valid.inserted()[1]);
     EXPECT_NE(refusal(kind, valid, [&](Image& i) { std::swap(i.rank[a], i.rank[b]); }), "");
   }
 }
@@ -158,10 +158,10 @@ TEST(SlotsStream, ShiftAndGatherKeepTheirSlotsInTheOrderOfAge) {
 TEST(SlotsStream, FreshSlotsAreThoseOfTheNewestTokens) {
   for (const Kind& kind : kKinds) {
     const SlotTable valid = used(kind);
-    EXPECT_NE(refusal(kind, valid, [](Image& i) { i.fresh[1] = i.fresh[0]; }), "") << "twice";
-    EXPECT_NE(refusal(kind, valid, [](Image& i) { std::swap(i.fresh[1], i.fresh[0]); }), "") << "order";
-    EXPECT_NE(refusal(kind, valid, [](Image& i) { i.fresh.pop_back(); }), "") << "the newest is not among them";
-    EXPECT_EQ(refusal(kind, valid, [](Image& i) { i.fresh.clear(); }), "");
+    EXPECT_NE(refusal(kind, valid, [](Image& i) { i.inserted[1] = i.inserted[0]; }), "") << "twice";
+    EXPECT_NE(refusal(kind, valid, [](Image& i) { std::swap(i.inserted[1], i.inserted[0]); }), "") << "order";
+    EXPECT_NE(refusal(kind, valid, [](Image& i) { i.inserted.pop_back(); }), "") << "the newest is not among them";
+    EXPECT_EQ(refusal(kind, valid, [](Image& i) { i.inserted.clear(); }), "");
   }
 }
 
@@ -169,7 +169,7 @@ TEST(SlotsStream, TheLastPageIsMapped) {
   for (const Kind& kind : kKinds)
     EXPECT_NE(refusal(kind, used(kind),
                       [](Image& i) {
-                        i.page_live.push_back(-1);
+                        i.page_occupied.push_back(-1);
                         i.position.resize(i.position.size() + kPage, kNoPosition);
                         i.score.resize(i.score.size() + kPage);
                         for (auto& column : i.columns) column.resize(i.score.size());
@@ -195,9 +195,9 @@ TEST(SlotsStream, BlockHasOnePageAtMostThatIsPartlyFull) {
   EXPECT_EQ(refusal(kind, valid, [](Image&) {}), "");
   const auto hole = [](Image& i) {
     i.position[2 * kPage + 3] = kNoPosition;
-    --i.page_live[2];
+    --i.page_occupied[2];
     i.free.push_back(2 * kPage + 3);
-    i.fresh.clear();
+    i.inserted.clear();
   };
   EXPECT_NE(refusal(kind, valid, hole), "");
   EXPECT_EQ(refusal({Mechanism::kInPlace}, valid, hole), "") << "fine elsewhere";

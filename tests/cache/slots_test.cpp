@@ -12,8 +12,8 @@ namespace {
 
 using Slots = std::vector<int>;
 
-Slots fresh(const SlotTable& table) {
-  return {table.fresh().begin(), table.fresh().end()};
+Slots inserted(const SlotTable& table) {
+  return {table.inserted().begin(), table.inserted().end()};
 }
 
 Slots range(int first, int last) {
@@ -33,9 +33,9 @@ TEST_F(SlotTables, TheNewTokenTakesTheVictimsSlot) {
   table.insert(32);
   for (const Slots& victims : {Slots{5}, Slots{31, 0, 7}, Slots{9, 8}}) {
     drop(victims);
-    EXPECT_TRUE(table.fresh().empty());
+    EXPECT_TRUE(table.inserted().empty());
     table.insert(static_cast<int>(victims.size()));
-    EXPECT_EQ(fresh(table), victims);
+    EXPECT_EQ(inserted(table), victims);
   }
   EXPECT_EQ(table.slots(), 32);
   EXPECT_TRUE(moves.empty());
@@ -45,13 +45,13 @@ TEST_F(SlotTables, UndoGivesTheSameSlotsAgain) {
   table.insert(30);
   drop({3, 17, 4});
   table.insert(4);
-  const Slots taken = fresh(table);
+  const Slots taken = inserted(table);
   EXPECT_EQ(taken, (Slots{30, 31, 3, 17}));  // free slots wait in line: those never used came first
   table.undo(3);
-  EXPECT_EQ(fresh(table), Slots{30});
+  EXPECT_EQ(inserted(table), Slots{30});
   EXPECT_EQ(table.next(), 31);
   table.insert(3);
-  EXPECT_EQ(fresh(table), (Slots{31, 3, 17}));
+  EXPECT_EQ(inserted(table), (Slots{31, 3, 17}));
 }
 
 TEST_F(SlotTables, DropAndInsertByTurnsNeverHandPagesToAndFro) {
@@ -60,7 +60,7 @@ TEST_F(SlotTables, DropAndInsertByTurnsNeverHandPagesToAndFro) {
     const auto oldest = std::ranges::min_element(table.position(), {},
                                                  [](Position p) { return p == kNoPosition ? Position{1} << 40 : p; });
     drop({static_cast<int>(oldest - table.position().begin())});
-    ASSERT_TRUE(table.trim(1).empty()) << step;
+    ASSERT_TRUE(table.release_empty_pages(1).empty()) << step;
     ASSERT_TRUE(table.insert(1).empty()) << step;
   }
 }
@@ -68,10 +68,10 @@ TEST_F(SlotTables, DropAndInsertByTurnsNeverHandPagesToAndFro) {
 TEST_F(SlotTables, EmptyPagesAreUnmappedWhileEnoughSlotsStayFree) {
   table.insert(5 * 16);
   drop(range(16, 64));  // pages 1, 2, 3
-  EXPECT_TRUE(table.trim(33).empty());
-  const auto unmapped = table.trim(32);
+  EXPECT_TRUE(table.release_empty_pages(33).empty());
+  const auto unmapped = table.release_empty_pages(32);
   EXPECT_EQ(Slots(unmapped.begin(), unmapped.end()), Slots{3});
-  table.trim(0);
+  table.release_empty_pages(0);
   EXPECT_EQ(table.mapped_pages(), 2);
   EXPECT_EQ(table.slots(), 80);  // page 4 still lives
   EXPECT_FALSE(table.mapped(1) || table.mapped(2) || table.mapped(3));
@@ -80,23 +80,23 @@ TEST_F(SlotTables, EmptyPagesAreUnmappedWhileEnoughSlotsStayFree) {
   EXPECT_EQ(table.pages_to_map(17), 2);
   const auto mapped = table.insert(17);  // unmapped pages are used before new ones
   EXPECT_EQ(Slots(mapped.begin(), mapped.end()), (Slots{1, 2}));
-  EXPECT_EQ(fresh(table), range(16, 33));
+  EXPECT_EQ(inserted(table), range(16, 33));
   EXPECT_EQ(table.slots(), 80);
 }
 
 TEST_F(SlotTables, UnmappedPagesAtTheEndAreCutOff) {
   table.insert(4 * 16);
   drop(range(16, 32));
-  table.trim(0);
+  table.release_empty_pages(0);
   EXPECT_EQ(table.slots(), 64);
   drop(range(32, 64));
-  table.trim(0);
+  table.release_empty_pages(0);
   EXPECT_EQ(table.slots(), 16);  // the hole at page 1 is at the end now
   drop(range(0, 16));
-  table.trim(0);
+  table.release_empty_pages(0);
   EXPECT_EQ(table.slots(), 0);
   table.insert(1);
-  EXPECT_EQ(fresh(table), Slots{0});
+  EXPECT_EQ(inserted(table), Slots{0});
 }
 
 TEST_F(SlotTables, GatheringUpEmptiesTheLastPages) {
@@ -104,11 +104,11 @@ TEST_F(SlotTables, GatheringUpEmptiesTheLastPages) {
   Slots odd;
   for (int slot = 1; slot < 80; slot += 2) odd.push_back(slot);
   drop(odd);  // 40 live, 40 free, no page empty
-  EXPECT_TRUE(table.trim(1).empty());
+  EXPECT_TRUE(table.release_empty_pages(1).empty());
   table.insert(1);
-  ASSERT_EQ(fresh(table), Slots{1});
+  ASSERT_EQ(inserted(table), Slots{1});
   table.score()[64] = 7;
-  table.gather_up(8, moves);  // 39 free: one page could go
+  table.defragment(8, moves);  // 39 free: one page could go
   ASSERT_EQ(moves.size(), 8u);
   for (std::size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(moves[i].from, 64 + 2 * static_cast<int>(i));
@@ -117,10 +117,10 @@ TEST_F(SlotTables, GatheringUpEmptiesTheLastPages) {
   }
   EXPECT_EQ(table.score()[3], 7);
   EXPECT_EQ(table.rank()[3], 32);
-  const auto unmapped = table.trim(8);
+  const auto unmapped = table.release_empty_pages(8);
   EXPECT_EQ(Slots(unmapped.begin(), unmapped.end()), Slots{4});
   EXPECT_EQ(table.free_slots(), 23);
-  table.gather_up(8, moves);
+  table.defragment(8, moves);
   EXPECT_TRUE(moves.empty());
   table.insert(23);
   EXPECT_EQ(table.slots(), 64);
@@ -134,15 +134,15 @@ TEST_F(SlotTables, GatheringUpKeepsTheFresh) {
   table.insert(30);
   drop(range(20, 38));
   table.insert(2);
-  const Slots newest = fresh(table);
-  table.gather_up(0, moves);
+  const Slots newest = inserted(table);
+  table.defragment(0, moves);
   Slots expected = newest;
   for (const Move& moved : moves) std::ranges::replace(expected, moved.from, moved.to);
-  EXPECT_EQ(fresh(table), expected);
-  EXPECT_NE(fresh(table), newest);
-  const int live = table.live();
+  EXPECT_EQ(inserted(table), expected);
+  EXPECT_NE(inserted(table), newest);
+  const int occupied = table.occupied();
   table.undo(2);
-  EXPECT_EQ(table.live(), live - 2);
+  EXPECT_EQ(table.occupied(), occupied - 2);
 }
 
 TEST_F(SlotTables, RanksCountTheOlderLiveTokens) {
@@ -165,7 +165,7 @@ TEST_F(SlotTables, ShiftMovesSurvivorsDownInOrder) {
     EXPECT_EQ(moves[i].to, want[i][1]);
   }
   table.insert(1);
-  EXPECT_EQ(fresh(table), Slots{4});
+  EXPECT_EQ(inserted(table), Slots{4});
 }
 
 // A stream of 2^31 tokens and more: `when` stays in 32 bits, the newest are told apart, the oldest saturate.
@@ -178,18 +178,18 @@ TEST_F(SlotTables, WhenStaysSmallHoweverLongTheStream) {
     table.insert(4);
     const SlotsView view = table.view();
     for (int i = 0; i < 4; ++i) {
-      EXPECT_EQ(table.position()[static_cast<std::size_t>(view.fresh[i])], far + i);
-      EXPECT_EQ(view.when[view.fresh[i]], far + i - table.base());
-      EXPECT_GE(view.when[view.fresh[i]], 0);
-      EXPECT_LE(view.when[view.fresh[i]], 1 << 30);
+      EXPECT_EQ(table.position()[static_cast<std::size_t>(view.inserted[i])], far + i);
+      EXPECT_EQ(view.when[view.inserted[i]], far + i - table.base());
+      EXPECT_GE(view.when[view.inserted[i]], 0);
+      EXPECT_LE(view.when[view.inserted[i]], 1 << 30);
     }
     for (int slot = 0; slot < 8; ++slot) {  // sinks: still before the rest, whatever the distance
       EXPECT_LE(view.when[slot], table.when(7));
-      EXPECT_LT(view.when[slot], view.when[view.fresh[0]]);
-      EXPECT_GE(view.when[slot], SlotTable::kOldest);
+      EXPECT_LT(view.when[slot], view.when[view.inserted[0]]);
+      EXPECT_GE(view.when[slot], SlotTable::kSaturated);
     }
   }
-  EXPECT_EQ(table.view().when[0], SlotTable::kOldest);
+  EXPECT_EQ(table.view().when[0], SlotTable::kSaturated);
 }
 
 // ... and yet each keeps its position, wherever its slot goes and whatever else leaves.
@@ -227,13 +227,13 @@ TEST_F(SlotTables, TokensFarBehindKeepTheirPositions) {
       table.resume_at(kFar);
       insert(20);
       look("far");
-      EXPECT_EQ(table.view().when[0], SlotTable::kOldest);
+      EXPECT_EQ(table.view().when[0], SlotTable::kSaturated);
       drop_at({1, 17, 18, 39, kFar + 3});
       look("dropped");
       insert(6);
       drop_at({0, kFar});
       look("dropped again");
-      table.gather_up(0, moves);
+      table.defragment(0, moves);
       look("gathered");
       if (edited) {  // the end of the old ones moves to the new ones, and back
         table.apply({.shift_range = {20, 40}, .shift_by = kFar - 100}, moves);

@@ -31,7 +31,7 @@ struct State {
         const std::size_t size = slots / static_cast<std::size_t>(cache.options().page_size);
         if (cache.options().pages) out.bytes(std::as_bytes(std::span(view.page.id, size)));
         out.bytes(std::as_bytes(std::span(view.slots->when, slots)));
-        out.bytes(std::as_bytes(std::span(view.slots->fresh, static_cast<std::size_t>(view.slots->fresh_count))));
+        out.bytes(std::as_bytes(std::span(view.slots->inserted, static_cast<std::size_t>(view.slots->inserted_count))));
         if (view.slots->rank != nullptr) out.bytes(std::as_bytes(std::span(view.slots->rank, slots)));
       }
     const std::size_t size = page_bytes(cache.view(0));

@@ -49,7 +49,7 @@ TEST(Transactions, OneThatIsLetGoChangesNothing) {
   {
     const Transaction change = cache.prepare({.drop = drop, .insert = 40});
     EXPECT_EQ(positions(cache), before);
-    EXPECT_EQ(cache.live(), 40);
+    EXPECT_EQ(cache.occupied(), 40);
     EXPECT_EQ(cache.pages(), pages);
     EXPECT_EQ(whens(), when);
   }
@@ -58,7 +58,7 @@ TEST(Transactions, OneThatIsLetGoChangesNothing) {
   EXPECT_EQ(whens(), when);
   cache.prepare({.drop = drop, .insert = 1}).commit();
   EXPECT_EQ(cache.table(0).position()[3], kNoPosition);  // 8 slots were free before
-  EXPECT_EQ(cache.live(), 39);
+  EXPECT_EQ(cache.occupied(), 39);
 }
 
 TEST(Transactions, TheNewTokenTakesTheVictimsSlot) {
@@ -66,7 +66,8 @@ TEST(Transactions, TheNewTokenTakesTheVictimsSlot) {
   cache.insert(32);
   const std::vector<std::vector<int>> drop = {{9, 4}};
   cache.prepare({.drop = drop, .insert = 2}).commit();
-  EXPECT_EQ(std::vector<int>(cache.table(0).fresh().begin(), cache.table(0).fresh().end()), (std::vector<int>{9, 4}));
+  EXPECT_EQ(std::vector<int>(cache.table(0).inserted().begin(), cache.table(0).inserted().end()),
+            (std::vector<int>{9, 4}));
   EXPECT_EQ(cache.table(0).slots(), 32);
 }
 
@@ -99,7 +100,7 @@ TEST(Transactions, AStepTakesNoMemory) {
           ASSERT_EQ(memory.acquisitions(), 0) << static_cast<int>(mechanism) << " " << spare;
         }
       }
-      EXPECT_EQ(cache.live(), 64);
+      EXPECT_EQ(cache.occupied(), 64);
     }
 }
 
@@ -118,13 +119,13 @@ TEST_P(Drafts, DoNotChangeATokensSlot) {
     return std::vector<std::vector<int>>{slots};
   };
   const auto step = [&](Cache& cache) {  // evicts and inserts one
-    const int over = cache.live() + 1 - kBudget;
+    const int over = cache.occupied() + 1 - kBudget;
     const auto drop = victims(cache, over >= interval ? over : 0, 0);
     cache.prepare({.drop = drop, .insert = 1}).commit();
   };
   for (int round = 0; round < 400; ++round) {
     if (interval > 1) {  // drafts end before the next eviction
-      const int room = kBudget + interval - 1 - drafted.live();
+      const int room = kBudget + interval - 1 - drafted.occupied();
       const int count = std::min(room, 1 + static_cast<int>(random() % kSpare));
       if (count <= 0) {
         step(drafted), step(plain);
@@ -139,7 +140,7 @@ TEST_P(Drafts, DoNotChangeATokensSlot) {
       const int count = 1 + static_cast<int>(random() % kSpare);
       const int accepted = 1 + static_cast<int>(random() % static_cast<unsigned>(count));
       drafted.prepare({.insert = count, .tentative = true}).commit();
-      const int over = std::max(0, drafted.live() - (count - accepted) - kBudget);
+      const int over = std::max(0, drafted.occupied() - (count - accepted) - kBudget);
       const auto drop = victims(drafted, over, count);
       drafted.prepare({.reject = count - accepted, .drop = drop}).commit();
       for (int i = 0; i < accepted; ++i) step(plain);
@@ -165,14 +166,14 @@ TEST(Edits, ReplaceAStretchOfTheText) {
   EXPECT_EQ(cache.next(), 19);
   const SlotTable& table = cache.table(0);
   EXPECT_EQ(table.read(), 22);
-  for (const int slot : table.fresh()) {  // ranks are by position, ordinals by time
+  for (const int slot : table.inserted()) {  // ranks are by position, ordinals by time
     EXPECT_EQ(table.rank()[static_cast<std::size_t>(slot)], table.position()[static_cast<std::size_t>(slot)]);
     EXPECT_EQ(table.ordinal(slot), 15 + table.position()[static_cast<std::size_t>(slot)]);
   }
-  EXPECT_FALSE(cache.whole()) << "the tokens behind were read after another text";
+  EXPECT_FALSE(cache.nothing_evicted()) << "the tokens behind were read after another text";
   cache.insert(1);
-  EXPECT_EQ(table.position()[static_cast<std::size_t>(table.fresh()[0])], 19);
-  EXPECT_EQ(table.ordinal(table.fresh()[0]), 22);
+  EXPECT_EQ(table.position()[static_cast<std::size_t>(table.inserted()[0])], 19);
+  EXPECT_EQ(table.ordinal(table.inserted()[0]), 22);
 }
 
 TEST(Edits, CutTheEndOff) {
@@ -180,7 +181,7 @@ TEST(Edits, CutTheEndOff) {
   cache.insert(20);
   cache.drop(12, kEndOfText);
   EXPECT_EQ(cache.next(), 12);
-  EXPECT_EQ(cache.live(), 12);
+  EXPECT_EQ(cache.occupied(), 12);
   EXPECT_EQ(cache.evicted(), 0) << "the user's doing, not a policy's";
   cache.insert(3);
   EXPECT_EQ(text(cache).back(), 14);
@@ -213,7 +214,7 @@ TEST(Edits, AreRefusedByTypesThatWouldRoundAgain) {
   EXPECT_EQ(error_of([&] { cache.shift(5, kEndOfText, 3); }),
             "positions of keys of type q8_0 cannot be shifted: they would be rounded once more; use f16");
   cache.drop(5, 8);
-  EXPECT_EQ(cache.live(), 17);
+  EXPECT_EQ(cache.occupied(), 17);
 
   options.geometry = options.geometry.with_types(CacheType::kF16, CacheType::kQ8_0);
   Cache values(options);

@@ -39,11 +39,11 @@ TEST(CacheWindows, HeadsOfOneWindowShareATable) {
   EXPECT_EQ(cache.window(0), 20);
   EXPECT_EQ(cache.window(1), kAll);
   read(cache, 100);
-  EXPECT_EQ(cache.table(0).live(), 19);
-  EXPECT_EQ(cache.table(1).live(), 100);
-  EXPECT_EQ(cache.live(), 100);
+  EXPECT_EQ(cache.table(0).occupied(), 19);
+  EXPECT_EQ(cache.table(1).occupied(), 100);
+  EXPECT_EQ(cache.occupied(), 100);
   EXPECT_EQ(cache.evicted(), 0);
-  EXPECT_FALSE(cache.whole());
+  EXPECT_FALSE(cache.nothing_evicted());
   EXPECT_EQ(cache.head(0).slots, cache.head(1).slots);
   EXPECT_NE(cache.head(0).slots, cache.head(2).slots);
   EXPECT_EQ(Cache(options_of({20, 20, kAll, kAll}, false)).tables(), 4);
@@ -124,7 +124,7 @@ TEST(CacheWindows, AreSharedByKindsThatDropAlike) {
   EXPECT_FALSE(cache.serves(options_of({21, 21, kAll, kAll})));
   Cache few(shared);
   read(few, 19);
-  EXPECT_TRUE(few.whole());
+  EXPECT_TRUE(few.nothing_evicted());
   EXPECT_TRUE(few.serves(other)) << "nothing was outside yet";
 }
 
@@ -139,12 +139,12 @@ TEST(CacheWindows, ReadTablesWithoutWindows) {
   ByteReader in(bytes, "a cache");
   cache.load(in);
   ASSERT_EQ(cache.fault(), nullptr);
-  EXPECT_EQ(cache.table(0).live(), 70);
+  EXPECT_EQ(cache.table(0).occupied(), 70);
   const std::size_t all = cache.bytes_in_use();
   drop_outside(cache);
-  cache.gather_up(0);
-  EXPECT_EQ(cache.table(0).live(), 19);
-  EXPECT_EQ(cache.table(1).live(), 70);
+  cache.defragment(0);
+  EXPECT_EQ(cache.table(0).occupied(), 19);
+  EXPECT_EQ(cache.table(1).occupied(), 70);
   EXPECT_LT(cache.bytes_in_use(), all);
 
   bytes.clear();
@@ -153,7 +153,7 @@ TEST(CacheWindows, ReadTablesWithoutWindows) {
   Cache same(options_of({20, 20, kAll, kAll}));
   ByteReader once_more(bytes, "a cache");
   same.load(once_more);
-  EXPECT_EQ(same.table(0).live(), 19);
+  EXPECT_EQ(same.table(0).occupied(), 19);
   EXPECT_NE(error_of([&] {
               ByteReader wrong(bytes, "a cache");
               Cache(options_of({})).load(wrong);

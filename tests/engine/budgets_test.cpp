@@ -53,15 +53,15 @@ std::vector<Position> kept(const Cache& cache, int table) {
 // nothing.
 std::vector<double> snap_scores(const Session& full, int table) {
   const SlotTable& slots = full.cache().table(table);
-  std::vector<double> weight(static_cast<std::size_t>(slots.live()), 0), pooled;
+  std::vector<double> weight(static_cast<std::size_t>(slots.occupied()), 0), pooled;
   for (int c = 0; c < slots.columns(); ++c)
     for (std::size_t s = 0; s < slots.position().size(); ++s)
       if (slots.position()[s] >= 0) weight[static_cast<std::size_t>(slots.position()[s])] += double{slots.column(c)[s]};
   for (int i = 0; i < static_cast<int>(weight.size()); ++i) {
-    double most = 0;
+    double max = 0;
     for (int j = std::max(0, i - 3); j <= std::min(i + 3, static_cast<int>(weight.size()) - 1); ++j)
-      most = std::max(most, weight[static_cast<std::size_t>(j)]);
-    pooled.push_back(most);
+      max = std::max(max, weight[static_cast<std::size_t>(j)]);
+    pooled.push_back(max);
   }
   return pooled;
 }
@@ -155,8 +155,8 @@ TEST(Budgets, AdaSharesALayersBudgetByScores) {
       }
       int all = 0;
       for (int t = 0; t < session.cache().tables(); ++t) {
-        all += session.cache().table(t).live();
-        EXPECT_EQ(session.cache().table(t).live(), length > 100 ? held[static_cast<std::size_t>(t)] : 100);
+        all += session.cache().table(t).occupied();
+        EXPECT_EQ(session.cache().table(t).occupied(), length > 100 ? held[static_cast<std::size_t>(t)] : 100);
       }
       EXPECT_EQ(all, kLayers * kv_heads * 100);
     }
@@ -170,11 +170,11 @@ TEST(Budgets, AreSharedAnewAtEveryPromptsEnd) {
   session.prefill(some_tokens(200));
   session.prefill(some_tokens(120, 3));
   int sum = 0;
-  for (int t = 0; t < 2; ++t) sum += session.cache().table(t).live();
+  for (int t = 0; t < 2; ++t) sum += session.cache().table(t).occupied();
   EXPECT_EQ(sum, 160);
   session.clear();
   for (const TokenId token : some_tokens(200)) session.decode(token);
-  for (int t = 0; t < session.cache().tables(); ++t) EXPECT_EQ(session.cache().table(t).live(), 80);
+  for (int t = 0; t < session.cache().tables(); ++t) EXPECT_EQ(session.cache().table(t).occupied(), 80);
 }
 
 TEST(Budgets, WhatCannotShareByScoresIsRefused) {
@@ -200,7 +200,7 @@ TEST(Budgets, StreamingHeads) {
   }
   const int held[] = {48, 48, 144, 144, 144, 48};
   for (int t = 0; t < 6; ++t) {
-    EXPECT_EQ(session.cache().table(t).live(), held[t]);
+    EXPECT_EQ(session.cache().table(t).occupied(), held[t]);
     const auto positions = kept(session.cache(), t);
     for (Position sink = 0; sink < 9; ++sink) EXPECT_EQ(positions[static_cast<std::size_t>(sink)], sink);
     EXPECT_EQ(positions[9], 400 - held[t] + 9);
@@ -220,13 +220,13 @@ TEST(Budgets, LagKvAndSnapKvInPlace) {
     shift.prefill(std::span(tokens).first(300));
     for (const TokenId token : std::span(tokens).subspan(300)) {
       const auto a = in_place.decode(token), b = shift.decode(token);
-      double apart = 0, most = 0;
+      double difference = 0, max = 0;
       for (std::size_t i = 0; i < a.size(); ++i) {
-        apart = std::max(apart, std::abs(double{a[i]} - double{b[i]}));
-        most = std::max(most, std::abs(double{b[i]}));
+        difference = std::max(difference, std::abs(double{a[i]} - double{b[i]}));
+        max = std::max(max, std::abs(double{b[i]}));
       }
-      ASSERT_LT(apart, 1e-4 * most) << method;
-      ASSERT_EQ(in_place.cache().live(), in_place.method().budget);
+      ASSERT_LT(difference, 1e-4 * max) << method;
+      ASSERT_EQ(in_place.cache().occupied(), in_place.method().budget);
       for (int t = 0; t < in_place.cache().tables(); ++t)
         ASSERT_EQ(kept(in_place.cache(), t), kept(shift.cache(), t)) << method;
       for (const auto& moves : {in_place.cache().moves(0), in_place.cache().moves(3)}) ASSERT_TRUE(moves.empty());

@@ -69,14 +69,14 @@ class FootprintTest : public ::testing::TestWithParam<Case> {
 TEST_P(FootprintTest, HoldsWhileTheModelWrites) {
   const SessionOptions options = GetParam().options();
   Session session(small_decoder(), options);
-  std::size_t most_in_use = 0, most_in_tables = 0;
+  std::size_t max_in_use = 0, max_in_tables = 0;
   for (int tokens = 1; tokens <= 150; ++tokens) {
     session.decode(tokens % 64);
-    most_in_use = std::max(most_in_use, session.cache().bytes_in_use());
-    most_in_tables = std::max(most_in_tables, session.cache().bytes_tables());
+    max_in_use = std::max(max_in_use, session.cache().bytes_in_use());
+    max_in_tables = std::max(max_in_tables, session.cache().bytes_tables());
     const Footprint expected = foreseen(plan_->occupancies(0, tokens).writing);
-    ASSERT_EQ(most_in_use, expected.in_use()) << tokens;
-    ASSERT_EQ(most_in_tables, expected.bookkeeping()) << tokens;
+    ASSERT_EQ(max_in_use, expected.in_use()) << tokens;
+    ASSERT_EQ(max_in_tables, expected.bookkeeping()) << tokens;
     ASSERT_EQ(session.cache().bytes_peak(), expected.in_use()) << tokens;
   }
 }
@@ -86,9 +86,9 @@ TEST_P(FootprintTest, HoldsWhileAPromptIsRead) {
     const SessionOptions options = GetParam().options();
     Session session(small_decoder(), options);
     const std::vector<TokenId> tokens(static_cast<std::size_t>(prompt), 5);
-    std::size_t most_in_tables = 0;
+    std::size_t max_in_tables = 0;
     session.prefill(tokens, [&](long long, long long) {
-      most_in_tables = std::max(most_in_tables, session.cache().bytes_tables());
+      max_in_tables = std::max(max_in_tables, session.cache().bytes_tables());
       return true;
     });
     const Footprint expected = foreseen(plan_->occupancies(prompt, prompt).reading);
@@ -100,7 +100,7 @@ TEST_P(FootprintTest, HoldsWhileAPromptIsRead) {
       EXPECT_LE(session.cache().bytes_peak(), expected.in_use()) << prompt;
       EXPECT_GE(session.cache().bytes_peak(), 0.9 * static_cast<double>(expected.in_use())) << prompt;
     }
-    EXPECT_LE(most_in_tables, expected.bookkeeping()) << prompt;
+    EXPECT_LE(max_in_tables, expected.bookkeeping()) << prompt;
   }
 }
 
@@ -188,7 +188,7 @@ TEST(Footprint, OfAppendIsABound) {
     EXPECT_GT(cache.evicted(), 300);
     for (int t = 0; t < cache.tables(); ++t)
       for (int page = 0; page < cache.table(t).pages(); ++page)
-        EXPECT_TRUE(!cache.table(t).mapped(page) || cache.table(t).live_in_page(page) > 0) << method;
+        EXPECT_TRUE(!cache.table(t).mapped(page) || cache.table(t).occupied_in_page(page) > 0) << method;
     EXPECT_GE(cache.slots_per_token(), 1);
   }
 }
@@ -224,7 +224,7 @@ TEST(Footprint, OfTablesOfTheirOwn) {
     Plan plan;
     plan.drop.resize(6);
     for (int tokens = 1; tokens <= 500; ++tokens) {
-      if (cache.live() == 100) {
+      if (cache.occupied() == 100) {
         for (int t = 0; t < 6; ++t) plan.drop[static_cast<std::size_t>(t)] = {(tokens * 31 + t * 17) % 100};
         cache.apply(plan);
       }

@@ -79,7 +79,7 @@ TEST(Merge, CountsAreConstant) {
   for (int step = 0; step < kSteps; ++step) {
     session.decode(static_cast<TokenId>((step * 31 + step / 7) % 96));
     for (int t = 0; t < cache.tables(); ++t) {
-      ASSERT_EQ(cache.table(t).live(), kBudget);
+      ASSERT_EQ(cache.table(t).occupied(), kBudget);
       const auto merged = cache.merged(t)->tokens();
       ASSERT_LE(merged.size(), static_cast<std::size_t>((kGamma - 1) * kBudget));
       full += merged.size() == static_cast<std::size_t>((kGamma - 1) * kBudget);

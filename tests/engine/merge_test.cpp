@@ -26,7 +26,7 @@ struct Member {
 };
 
 struct Class {
-  Position centre;
+  Position representative;
   Row key, value;               // un-rotated; the key has the centre's norm
   std::vector<Member> members;  // the centre first
   double weight() const {
@@ -47,17 +47,18 @@ struct NaiveHead {
       classes.erase(p);
     }
     std::ranges::stable_sort(leaving, std::greater(), [](const Class& c) { return c.members[0].score; });
-    const auto most = static_cast<std::size_t>((gamma - 1) * budget);
-    if (leaving.size() > most) leaving.resize(most);
+    const auto max = static_cast<std::size_t>((gamma - 1) * budget);
+    if (leaving.size() > max) leaving.resize(max);
     std::map<Position, std::vector<Class>> joining;
     for (const Class& c : leaving) {
       double best = -1;
       Position target = -1;
-      for (const auto& [position, centre] : classes) {
+      for (const auto& [position, representative] : classes) {
         if (position >= window) continue;
-        const double k = dot_of(c.key, centre.key) / std::sqrt(dot_of(c.key, c.key) * dot_of(centre.key, centre.key));
-        const double v =
-            dot_of(c.value, centre.value) / std::sqrt(dot_of(c.value, c.value) * dot_of(centre.value, centre.value));
+        const double k = dot_of(c.key, representative.key) /
+                         std::sqrt(dot_of(c.key, c.key) * dot_of(representative.key, representative.key));
+        const double v = dot_of(c.value, representative.value) /
+                         std::sqrt(dot_of(c.value, c.value) * dot_of(representative.value, representative.value));
         const double r = k > 0 && v > 0 ? k * v : 0;
         if (r >= tau && r > best) best = r, target = position;
       }
@@ -86,10 +87,11 @@ struct NaiveHead {
     for (const auto& [position, c] : classes)
       for (std::size_t i = 1; i < c.members.size(); ++i) merged.emplace_back(c.members[i].score, c.members[i].position);
     std::ranges::sort(merged);
-    for (std::size_t i = 0; i + most < merged.size(); ++i)
+    for (std::size_t i = 0; i + max < merged.size(); ++i)
       for (auto& [position, c] : classes)
-        std::erase_if(c.members,
-                      [&](const Member& m) { return m.position == merged[i].second && m.position != c.centre; });
+        std::erase_if(c.members, [&](const Member& m) {
+          return m.position == merged[i].second && m.position != c.representative;
+        });
   }
 };
 
@@ -133,7 +135,7 @@ struct Pair {
   std::span<const RopeFrequencies> frequencies() const {
     return rotary() ? std::span(&rope, 1) : std::span<const RopeFrequencies>();
   }
-  Row turned(Row k, Position position, double sign) const {
+  Row rotated(Row k, Position position, double sign) const {
     for (int p = 0; rotary() && p < rope.pairs(); ++p) {
       double &a = k[static_cast<std::size_t>(p)], &b = k[static_cast<std::size_t>(p + rope.pairs())];
       const double c = std::cos(rope.angle(position, p)), s = sign * std::sin(rope.angle(position, p));
@@ -148,14 +150,14 @@ struct Pair {
     cache.insert(count);
     for (int h = 0; h < kHeads; ++h) {
       const LayerView view = cache.view(0);
-      for (const int slot : cache.table(h).fresh()) {
+      for (const int slot : cache.table(h).inserted()) {
         const std::size_t kind = random() % kinds.size();
         Row key = row(kDim, 0.3), value = row(kValue, 0.3);
         const double size = std::exp(std::normal_distribution<double>(0, 0.4)(random));
         for (std::size_t d = 0; d < key.size(); ++d) key[d] = static_cast<float>(size * (kinds[kind][d] + key[d]));
         for (std::size_t d = 0; d < value.size(); ++d) value[d] = static_cast<float>(value_kinds[kind][d] + value[d]);
         const Position position = cache.table(h).position()[static_cast<std::size_t>(slot)];
-        const Row stored = turned(key, position, 1);
+        const Row stored = rotated(key, position, 1);
         std::byte* const page = view.head[h].page[slot / 16];
         store_key(view, page, slot % 16, std::vector<float>(stored.begin(), stored.end()).data());
         store_value(view, page, slot % 16, std::vector<float>(value.begin(), value.end()).data());
@@ -169,7 +171,7 @@ struct Pair {
     std::exponential_distribution<float> weight(1);
     auto& head = naive[static_cast<std::size_t>(h)];
     const auto set = [&](Position position, float score) {
-      for (auto& [centre, c] : head.classes)
+      for (auto& [representative, c] : head.classes)
         for (Member& m : c.members)
           if (m.position == position) m.score = score;
     };
@@ -209,7 +211,7 @@ struct Pair {
     for (int h = 0; h < kHeads; ++h) {
       const SlotTable& table = cache.table(h);
       const NaiveHead& head = naive[static_cast<std::size_t>(h)];
-      ASSERT_EQ(table.live(), static_cast<int>(head.classes.size()));
+      ASSERT_EQ(table.occupied(), static_cast<int>(head.classes.size()));
       const LayerView view = cache.view(0);
       std::map<Position, std::map<Position, double>> members;  // centre -> token -> norm
       for (int s = 0; s < table.slots(); ++s) {
@@ -218,7 +220,7 @@ struct Pair {
         ASSERT_TRUE(head.classes.contains(position)) << position;
         const Class& c = head.classes.at(position);
         const std::byte* const page = view.head[h].page[s / 16];
-        const Row key = turned(c.key, position, 1);
+        const Row key = rotated(c.key, position, 1);
         for (int d = 0; d < kDim; ++d)
           EXPECT_NEAR(key_in(view, page, s % 16)[static_cast<std::size_t>(d)], key[static_cast<std::size_t>(d)], 2e-5)
               << position;
@@ -231,18 +233,19 @@ struct Pair {
           if (token.slot == s) members[position][token.position] = token.factor * std::sqrt(dot_of(c.key, c.key));
       }
       const MergedView merged = cache.merged(h)->view();
-      ASSERT_EQ(merged.distance != nullptr, method.places == Places::kOwn);
+      ASSERT_EQ(merged.distance != nullptr, method.entries == MergePosition::kOwn);
       for (const MergedToken& token : cache.merged(h)->tokens()) {
-        EXPECT_EQ(merged.factor[token.place], token.factor);
+        EXPECT_EQ(merged.factor[token.entry], token.factor);
         if (merged.distance == nullptr) continue;
-        EXPECT_EQ(merged.distance[token.place],
+        EXPECT_EQ(merged.distance[token.entry],
                   token.position - table.position()[static_cast<std::size_t>(token.slot)]);
       }
-      for (const auto& [centre, c] : head.classes) {
-        ASSERT_EQ(members.at(centre).size() + 1, c.members.size()) << centre;
+      for (const auto& [representative, c] : head.classes) {
+        ASSERT_EQ(members.at(representative).size() + 1, c.members.size()) << representative;
         for (std::size_t i = 1; i < c.members.size(); ++i) {
-          ASSERT_TRUE(members.at(centre).contains(c.members[i].position));
-          EXPECT_NEAR(members.at(centre).at(c.members[i].position), c.members[i].norm, 1e-4 * c.members[i].norm);
+          ASSERT_TRUE(members.at(representative).contains(c.members[i].position));
+          EXPECT_NEAR(members.at(representative).at(c.members[i].position), c.members[i].norm,
+                      1e-4 * c.members[i].norm);
         }
       }
     }

@@ -97,13 +97,13 @@ TEST(Methods, WindowRecomputeIsAFreshSessionForEveryToken) {
       std::vector<TokenId> window;
       for (std::size_t j = 0; j <= i; ++j)
         if (j < sinks || j + 24 > i + sinks) window.push_back(tokens[j]);
-      Session fresh(decoder, options_of("full"));
-      const auto expected = fresh.prefill(window);
+      Session inserted(decoder, options_of("full"));
+      const auto expected = inserted.prefill(window);
       ASSERT_LT(difference(expected, logits[i]), 1e-5) << sinks << " sinks, token " << i;
       ASSERT_LT(difference(expected, read[i]), 1e-5) << sinks << " sinks, token " << i;
     }
     EXPECT_LT(difference(logits.back(), prompt.prefill(tokens)), 1e-5) << sinks;
-    EXPECT_EQ(session.cache().live(), 24);
+    EXPECT_EQ(session.cache().occupied(), 24);
   }
 }
 
@@ -111,54 +111,54 @@ TEST(Methods, AfterThePromptOnly) {
   Session session(small_decoder(), options_of("streaming:budget=20,schedule=prompt", 16));
   const auto tokens = some_tokens(70);
   session.prefill(std::span(tokens).first(50), [&](long long done, long long) {
-    EXPECT_EQ(session.cache().live(), done == 50 ? 20 : done);
+    EXPECT_EQ(session.cache().occupied(), done == 50 ? 20 : done);
     return true;
   });
   EXPECT_EQ(kept(session.cache()).back(), 49);
   decode_all(session, std::span(tokens).subspan(50));
-  EXPECT_EQ(session.cache().live(), 40);
+  EXPECT_EQ(session.cache().occupied(), 40);
 }
 
 TEST(Methods, AfterThePromptAndThenEveryStep) {
   Session session(small_decoder(), options_of("h2o:budget=20,schedule=prompt+step", 16));
   const auto tokens = some_tokens(70);
   session.prefill(std::span(tokens).first(50));
-  EXPECT_EQ(session.cache().live(), 20);
+  EXPECT_EQ(session.cache().occupied(), 20);
   decode_all(session, std::span(tokens).subspan(50));
-  EXPECT_EQ(session.cache().live(), 20);
+  EXPECT_EQ(session.cache().occupied(), 20);
 }
 
 TEST(Methods, WhenAPageIsFull) {
   Session session(small_decoder(), options_of("streaming:budget=32,schedule=page"));
-  int evictions = 0, most = 0;
+  int evictions = 0, max = 0;
   for (const TokenId token : some_tokens(200)) {
-    const int before = session.cache().live();
+    const int before = session.cache().occupied();
     session.decode(token);
-    most = std::max(most, session.cache().live());
-    if (session.cache().live() < before) {
+    max = std::max(max, session.cache().occupied());
+    if (session.cache().occupied() < before) {
       ++evictions;
       EXPECT_EQ(before, 48);  // three full pages
-      EXPECT_EQ(session.cache().live(), 33);
+      EXPECT_EQ(session.cache().occupied(), 33);
     }
   }
-  EXPECT_EQ(most, 48);
+  EXPECT_EQ(max, 48);
   EXPECT_EQ(evictions, (200 - 48 + 15) / 16);
 }
 
 TEST(Methods, SlackAndMaxDrop) {
-  Session slack(small_decoder(), options_of("streaming:budget=32,slack=8"));
+  Session headroom(small_decoder(), options_of("streaming:budget=32,slack=8"));
   Session drop(small_decoder(), options_of("streaming:budget=32,every=16,max-drop=6"));
-  int least = 1000;
+  int min = 1000;
   for (const TokenId token : some_tokens(150)) {
-    slack.decode(token);
-    const int before = drop.cache().live();
+    headroom.decode(token);
+    const int before = drop.cache().occupied();
     drop.decode(token);
-    EXPECT_LE(slack.cache().live(), 32);
-    EXPECT_LE(drop.cache().live(), 32 + 15);
-    EXPECT_GE(drop.cache().live(), before + 1 - 6);
-    if (slack.cache().evicted() > 0) least = std::min(least, slack.cache().live());
+    EXPECT_LE(headroom.cache().occupied(), 32);
+    EXPECT_LE(drop.cache().occupied(), 32 + 15);
+    EXPECT_GE(drop.cache().occupied(), before + 1 - 6);
+    if (headroom.cache().evicted() > 0) min = std::min(min, headroom.cache().occupied());
   }
-  EXPECT_EQ(least, 32 - 8);
+  EXPECT_EQ(min, 32 - 8);
   EXPECT_GT(drop.cache().evicted(), 90);
 }
 
@@ -198,9 +198,9 @@ TEST(Methods, BudgetsByLayerAndHead) {
     const int more = method == "streaming:every=8" ? 7 : 0;
     const int budgets[] = {48, 48, 24, 12};
     for (int t = 0; t < 4; ++t) {
-      EXPECT_LE(session.cache().table(t).live(), budgets[t] + more) << method;
-      EXPECT_GE(session.cache().table(t).live(), budgets[t]) << method;
-      EXPECT_LE(reader.cache().table(t).live(), budgets[t] + more) << method;
+      EXPECT_LE(session.cache().table(t).occupied(), budgets[t] + more) << method;
+      EXPECT_GE(session.cache().table(t).occupied(), budgets[t]) << method;
+      EXPECT_LE(reader.cache().table(t).occupied(), budgets[t] + more) << method;
     }
   }
   // Sinks + window, a window for each head: reading in chunks is reading token by token.

@@ -57,7 +57,7 @@ struct Reader {
         sequence(*decoder, engine.options(method), nullptr, engine.pool),
         rule(sequence.plan()) {}
 
-  bool reading(const Tokens& prompt) const { return read < prompt.size(); }
+  bool key(const Tokens& prompt) const { return read < prompt.size(); }
   void step(const Tokens& prompt) {
     if (sequence.stage() != Sequence::Stage::kPrompt) {
       sequence.read(prompt);
@@ -72,7 +72,7 @@ struct Reader {
   }
   // The rest of the prompt, and some tokens that do not depend on anything; all logits.
   std::vector<float> finish(const Tokens& prompt, int tokens) {
-    while (reading(prompt)) step(prompt);
+    while (key(prompt)) step(prompt);
     for (int i = 0; i < tokens; ++i) decode(static_cast<TokenId>(i * 7 % 90));
     return seen;
   }
@@ -83,7 +83,7 @@ struct Reader {
 
   std::shared_ptr<Decoder> decoder;
   Sequence sequence;
-  Reading rule;
+  PrefixKey rule;
   std::size_t read = 0;
   std::vector<float> seen;
 
@@ -159,9 +159,9 @@ TEST(SharedPrefix, GoingOnIsReadingAfresh) {
         const auto afresh = Reader(engine, method).finish(prompt, 30);
         Reader first(engine, method);
         std::vector<std::unique_ptr<Cache>> kept;
-        while (first.reading(prompt)) {
+        while (first.key(prompt)) {
           first.step(prompt);
-          if (first.reading(prompt)) kept.push_back(first.sequence.cache().fork());
+          if (first.key(prompt)) kept.push_back(first.sequence.cache().fork());
         }
         evicted += first.sequence.cache().evicted();
         EXPECT_TRUE(first.finish(prompt, 30) == afresh);
@@ -198,7 +198,7 @@ TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
       while (first.read < 24) first.step(prompt);
       const auto kept = first.sequence.cache().fork();
       ASSERT_TRUE(kept->serves(kept->options()));
-      ASSERT_TRUE(kept->whole() || model == "tiny-gemma2") << "with windows of 24";
+      ASSERT_TRUE(kept->nothing_evicted() || model == "tiny-gemma2") << "with windows of 24";
       for (const std::string to : kMethods) {
         Reader second(engine, to);
         if (!serves(first.rule, first.read, kept->serves(second.rule.cache), second.rule)) continue;
@@ -224,13 +224,13 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
   const Engine engine(kSmall, CacheType::kF32, 16);
   const Tokens one = random_tokens(100, 1), two = random_tokens(100, 2);
   PrefixCache prefixes;
-  std::size_t least = 0;
-  const auto read = [&](const Tokens& prompt, std::size_t most) {
+  std::size_t min = 0;
+  const auto read = [&](const Tokens& prompt, std::size_t max) {
     Reader reader(engine, "full");
-    while (reader.reading(prompt)) {
+    while (reader.key(prompt)) {
       reader.step(prompt);
-      if (reader.reading(prompt))
-        prefixes.keep(reader.rule, std::span(prompt).first(reader.read), reader.sequence.cache(), most);
+      if (reader.key(prompt))
+        prefixes.keep(reader.rule, std::span(prompt).first(reader.read), reader.sequence.cache(), max);
     }
   };
   const Reader like(engine, "full");
@@ -249,9 +249,9 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
   };
   read(one, kMiB);
   EXPECT_EQ(prefixes.size(), 4u);
-  for (const std::size_t tokens : {24, 48, 72, 96}) least += beside(tokens);
+  for (const std::size_t tokens : {24, 48, 72, 96}) min += beside(tokens);
   EXPECT_EQ(prefixes.bytes(), prefixes.bytes_of_pages() + prefixes.bytes_beside_pages());
-  EXPECT_GE(prefixes.bytes_beside_pages(), least);
+  EXPECT_GE(prefixes.bytes_beside_pages(), min);
   // 96 tokens, and the half full pages that were copied: those of 24 and 72.
   EXPECT_EQ(prefixes.bytes_of_pages(), pages(96) + 2 * pages(16));
   EXPECT_EQ(prefixes.bytes_of_pages(), engine.pool->bytes_in_use());

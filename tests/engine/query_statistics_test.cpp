@@ -66,8 +66,8 @@ TEST(QueryStatistics, TurnToWhereTheNextQueriesAre) {
     options.dims = kind == RopeKind::kNone ? 0 : kTurning;
     const RopeFrequencies frequencies(options);
     const Position next = 777;
-    Matrix turn(kDim, std::vector<double>(kDim, 0));
-    for (std::size_t d = 0; d < kDim; ++d) turn[d][d] = 1;
+    Matrix rotate(kDim, std::vector<double>(kDim, 0));
+    for (std::size_t d = 0; d < kDim; ++d) rotate[d][d] = 1;
     for (int pair = 0; pair < frequencies.pairs(); ++pair) {
       const auto a = static_cast<std::size_t>(kind == RopeKind::kHalves ? pair : 2 * pair);
       const auto b = static_cast<std::size_t>(kind == RopeKind::kHalves ? pair + kTurning / 2 : 2 * pair + 1);
@@ -76,9 +76,9 @@ TEST(QueryStatistics, TurnToWhereTheNextQueriesAre) {
         c += std::cos(frequencies.angle(next + ahead, pair)) / 512;
         s += std::sin(frequencies.angle(next + ahead, pair)) / 512;
       }
-      turn[a][a] = turn[b][b] = c;
-      turn[a][b] = -s;
-      turn[b][a] = s;
+      rotate[a][a] = rotate[b][b] = c;
+      rotate[a][b] = -s;
+      rotate[b][a] = s;
     }
     std::vector<float> statistics, memory;
     Matrix means;
@@ -91,20 +91,20 @@ TEST(QueryStatistics, TurnToWhereTheNextQueriesAre) {
       means.push_back(queries.mean(4));
       covariances.push_back(queries.covariance(4));
     }
-    const ExpectedQueries turned =
-        expected_queries(statistics, 3, kDim, 0.5F, kind, mean_turn(frequencies, next), memory);
-    EXPECT_EQ(turned.scale, 0.5F);
+    const ExpectedQueries rotated =
+        expected_queries(statistics, 3, kDim, 0.5F, kind, mean_rotation(frequencies, next), memory);
+    EXPECT_EQ(rotated.scale, 0.5F);
     for (int h = 0; h < 3; ++h)
       for (std::size_t r = 0; r < kDim; ++r) {
         double mean = 0;
-        for (std::size_t c = 0; c < kDim; ++c) mean += turn[r][c] * means[static_cast<std::size_t>(h)][c];
-        EXPECT_NEAR(turned.mean[h][r], mean, 1e-5);
+        for (std::size_t c = 0; c < kDim; ++c) mean += rotate[r][c] * means[static_cast<std::size_t>(h)][c];
+        EXPECT_NEAR(rotated.mean[h][r], mean, 1e-5);
         for (std::size_t c = 0; c < kDim; ++c) {
           double sum = 0;
           for (std::size_t i = 0; i < kDim; ++i)
             for (std::size_t j = 0; j < kDim; ++j)
-              sum += turn[r][i] * covariances[static_cast<std::size_t>(h)][i][j] * turn[c][j];
-          EXPECT_NEAR(turned.covariance[h * kDim + static_cast<int>(r)][c], sum, 1e-5);
+              sum += rotate[r][i] * covariances[static_cast<std::size_t>(h)][i][j] * rotate[c][j];
+          EXPECT_NEAR(rotated.covariance[h * kDim + static_cast<int>(r)][c], sum, 1e-5);
         }
       }
   }

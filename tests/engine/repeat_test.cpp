@@ -52,7 +52,7 @@ class Greatest final : public AttentionReceiver {
       SequenceStep step{.cache = &cache_, .tokens = {&token, 1}};
       if (count) {
         step.weights = rows;
-        step.received_as = Received::kGreatest;
+        step.weight_reduction = WeightReduction::kMaxOverGroup;
         step.receiver = this;
       }
       decoder_.step({&step, 1});
@@ -66,16 +66,16 @@ class Greatest final : public AttentionReceiver {
       cache_.apply(plan);
     }
   }
-  void born(int, Rows, Rows) override {}
-  void received(int head) override {
+  void on_insert_kv(int, Rows, Rows) override {}
+  void on_weights(int head) override {
     const int kv_head = cache_.geometry().kv_head_of(head);
-    auto& most = greatest[head];
-    most.resize(1000, 0);
+    auto& max = greatest[head];
+    max.resize(1000, 0);
     const auto position = cache_.table(0).position();
     for (std::size_t s = 0; s < position.size(); ++s)
       if (position[s] >= 0)
-        most[static_cast<std::size_t>(position[s])] =
-            std::max(most[static_cast<std::size_t>(position[s])], weights_[static_cast<std::size_t>(kv_head)][s]);
+        max[static_cast<std::size_t>(position[s])] =
+            std::max(max[static_cast<std::size_t>(position[s])], weights_[static_cast<std::size_t>(kv_head)][s]);
   }
   std::vector<float> greatest[4];
 
@@ -128,7 +128,7 @@ TEST(Repeat, KeepsWhatTheModelLooksAtWhileItRepeats) {
       }
       EXPECT_EQ(session.position(), 50);
       session.decode(5);
-      EXPECT_EQ(session.cache().live(), std::string(schedule) == "prompt" ? 41 : 40);
+      EXPECT_EQ(session.cache().occupied(), std::string(schedule) == "prompt" ? 41 : 40);
     }
   }
 }
@@ -141,7 +141,7 @@ TEST(Repeat, InParts) {
   Session session(decoder, options);
   const auto prompt = some_tokens(200, 4);
   session.prefill(prompt);
-  EXPECT_EQ(session.cache().live(), 48);
+  EXPECT_EQ(session.cache().occupied(), 48);
   EXPECT_EQ(session.cache().bytes_in_use(), 4U * 48 * 2 * 16 * sizeof(float));
   EXPECT_EQ(session.position(), 200);
 
@@ -149,7 +149,7 @@ TEST(Repeat, InParts) {
   oracle.read(prompt, false);
   for (int t = 0; t < 4; ++t) EXPECT_TRUE(oracle.greatest[t].empty());
   session.prefill(some_tokens(30, 5));
-  EXPECT_EQ(session.cache().live(), 48);
+  EXPECT_EQ(session.cache().occupied(), 48);
   EXPECT_EQ(session.position(), 230);
 }
 

@@ -126,20 +126,20 @@ TEST(Session, MechanismAndRotationNeverChangeAResult) {
 
 TEST(Session, TheBudgetHoldsInEveryStep) {
   const auto tokens = some_tokens(120, 4);
-  for (const int every : {1, 8}) {
-    const std::string method = "streaming:budget=20,every=" + std::to_string(every);
+  for (const int interval : {1, 8}) {
+    const std::string method = "streaming:budget=20,every=" + std::to_string(interval);
     Session session(std::make_shared<Decoder>(small_model(), 1), options_for(method));
     session.prefill(std::span(tokens).first(60));
-    int least = 1000, most = 0;
+    int min = 1000, max = 0;
     for (std::size_t i = 60; i < tokens.size(); ++i) {
       session.decode(tokens[i]);
-      least = std::min(least, session.cache().live());
-      most = std::max(most, session.cache().live());
+      min = std::min(min, session.cache().occupied());
+      max = std::max(max, session.cache().occupied());
     }
-    EXPECT_EQ(least, 20);
-    EXPECT_EQ(most, 20 + every - 1);
+    EXPECT_EQ(min, 20);
+    EXPECT_EQ(max, 20 + interval - 1);
     EXPECT_EQ(session.position(), 120);
-    EXPECT_EQ(session.cache().evicted(), 120 - session.cache().live());
+    EXPECT_EQ(session.cache().evicted(), 120 - session.cache().occupied());
   }
 }
 
@@ -249,12 +249,12 @@ TEST(AttentionRule, FollowsTheMethod) {
   const auto rule = [](const char* method, PositionKind kind = PositionKind::kRotary) {
     return attention_rule(parse_method(method), kind);
   };
-  EXPECT_EQ(rule("full").rotation, Rotation::kAtWrite);
+  EXPECT_EQ(rule("full").rotation, Rotation::kOnWrite);
   EXPECT_EQ(rule("full").window, 0);
   EXPECT_EQ(rule("full", PositionKind::kNone).rotation, Rotation::kNever);
 
   const AttentionRule streaming = rule("streaming:budget=100,sinks=4");
-  EXPECT_EQ(streaming.rotation, Rotation::kAtWrite);
+  EXPECT_EQ(streaming.rotation, Rotation::kOnWrite);
   EXPECT_TRUE(streaming.two_query);
   EXPECT_EQ(streaming.sinks, 4);
   EXPECT_EQ(streaming.window, 96);
@@ -263,15 +263,15 @@ TEST(AttentionRule, FollowsTheMethod) {
   EXPECT_EQ(rule("streaming:positions=original").window, 252);
   EXPECT_TRUE(rule("streaming:every=8").two_query);  // the window does not move inside a chunk: no mask
   EXPECT_EQ(rule("streaming:every=8").window, 0);
-  EXPECT_EQ(rule("h2o:positions=cache").rotation, Rotation::kLate);
-  EXPECT_EQ(rule("h2o").rotation, Rotation::kAtWrite);
-  EXPECT_EQ(rule("streaming:rerotate=fused").rotation, Rotation::kLate);
-  EXPECT_EQ(rule("streaming:every=8,positions=original").rotation, Rotation::kAtWrite);
-  EXPECT_EQ(rule("streaming:rerotate=recompute").rotation, Rotation::kRecompute);
+  EXPECT_EQ(rule("h2o:positions=cache").rotation, Rotation::kOnRead);
+  EXPECT_EQ(rule("h2o").rotation, Rotation::kOnWrite);
+  EXPECT_EQ(rule("streaming:rerotate=fused").rotation, Rotation::kOnRead);
+  EXPECT_EQ(rule("streaming:every=8,positions=original").rotation, Rotation::kOnWrite);
+  EXPECT_EQ(rule("streaming:rerotate=recompute").rotation, Rotation::kMaterialized);
   EXPECT_TRUE(rule("streaming:rerotate=fused").two_query);  // behind a mask the sinks need a query of their own
   EXPECT_EQ(rule("streaming:rerotate=fused,every=8").window, 0);
   EXPECT_FALSE(rule("streaming:rerotate=fused,every=8").two_query);
-  EXPECT_TRUE(rule("compact-shift").at_rank);
+  EXPECT_TRUE(rule("compact-shift").rotated_at_rank);
   EXPECT_EQ(rule("compact-shift").window, 0);
   EXPECT_EQ(rule("streaming", PositionKind::kNone).rotation, Rotation::kNever);
   EXPECT_EQ(rule("streaming", PositionKind::kNone).window, 252);

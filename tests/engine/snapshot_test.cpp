@@ -183,7 +183,7 @@ TEST_F(SnapshotTest, WhatIsDamagedIsRefused) {
       ADD_FAILURE() << "was read";
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
-      EXPECT_EQ(reader.session.cache().live(), 0);
+      EXPECT_EQ(reader.session.cache().occupied(), 0);
       EXPECT_EQ(reader.session.cache().bytes_in_use(), 0u);
     }
   };
@@ -327,7 +327,7 @@ TEST_F(SnapshotTest, KilledWhileWriting) {
     if (i % 5 != 0) continue;
     Session reader(decoder, options);
     const SnapshotText text = load_snapshot(path(), reader, nullptr);
-    ASSERT_EQ(reader.cache().live(), 400);
+    ASSERT_EQ(reader.cache().occupied(), 400);
     ASSERT_EQ(text.tokens.size(), 3u);
     ASSERT_GE(text.tokens, last);
     replaced += text.tokens > last;

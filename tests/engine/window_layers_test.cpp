@@ -101,10 +101,10 @@ TEST(WindowLayers, HoldTheirWindowOnly) {
       for (int head = 0; head < geometry.heads(); ++head) {
         const std::int32_t window = geometry.layer_with(head).window;
         const SlotTable& table = cache.table(cache.table_of(head));
-        ASSERT_EQ(table.live(), window == INT32_MAX ? cache.next() : window - 1 + newest);
+        ASSERT_EQ(table.occupied(), window == INT32_MAX ? cache.next() : window - 1 + newest);
         for (const Position p : table.position())
           ASSERT_TRUE(p == kNoPosition || window == INT32_MAX || p > cache.next() - newest - window);
-        pages += static_cast<std::size_t>((table.live() + kPage - 1) / kPage);
+        pages += static_cast<std::size_t>((table.occupied() + kPage - 1) / kPage);
       }
       ASSERT_EQ(cache.bytes_in_use(), pages * page_bytes(cache.view(0)));
     };
@@ -168,7 +168,7 @@ TEST(WindowLayers, NarrowerBudgetsOfSinksAndWindowAreAsBefore) {
       EXPECT_LT(
           testing::greatest_relative_error(logits_of(session, 75, text), logits_of(oracle, 75, text), kVocabulary),
           1e-3);
-      EXPECT_EQ(session.cache().live(), oracle.cache().live());
+      EXPECT_EQ(session.cache().occupied(), oracle.cache().occupied());
     }
 }
 
@@ -246,7 +246,7 @@ TEST(WindowLayers, PlansBoundWhatIsHeld) {
           const bool pages =
               options.method.mechanism != Mechanism::kInPlace && options.method.mechanism != Mechanism::kMerge;
           if (window == INT32_MAX || !options.method.cache) continue;
-          ASSERT_LE(cache.table(cache.table_of(head)).live(),
+          ASSERT_LE(cache.table(cache.table_of(head)).occupied(),
                     window + (pages ? kPage - 1 : 0) + options.method.protection.sinks.of(40));
         }
       }
@@ -266,7 +266,7 @@ TEST(WindowLayers, ThePolicyChoosesAmongWhatIsSeen) {
     session.decode(text[i]);
     for (int head = 0; head < cache.geometry().heads(); ++head) {
       const SlotTable& table = cache.table(cache.table_of(head));
-      ASSERT_EQ(table.live(), 16);
+      ASSERT_EQ(table.occupied(), 16);
       if (cache.geometry().layer_with(head).window == INT32_MAX) continue;
       for (const Position p : table.position()) ASSERT_TRUE(p == kNoPosition || p >= cache.next() - 24);
     }

@@ -13,14 +13,14 @@ namespace {
 
 struct LastQuery final : AttentionReceiver {  // the weights of a chunk's last query
   LastQuery(const Cache& c, int s, int r) : cache(c), sinks(s), recent(r) {}
-  void born(int, Rows, Rows) override {}
-  void received(int head) override {
+  void on_insert_kv(int, Rows, Rows) override {}
+  void on_weights(int head) override {
     const int kv_head = cache.geometry().kv_head_of(head);
     const auto position = cache.table(0).position();
-    float most = 0;
+    float max = 0;
     for (std::size_t s = 0; s < position.size(); ++s)
-      if (position[s] >= sinks && position[s] < cache.next() - recent) most = std::max(most, weights[kv_head][s]);
-    far[static_cast<std::size_t>(head)] += double{most};
+      if (position[s] >= sinks && position[s] < cache.next() - recent) max = std::max(max, weights[kv_head][s]);
+    far[static_cast<std::size_t>(head)] += double{max};
   }
   const Cache& cache;
   Position sinks, recent;
@@ -55,7 +55,7 @@ TEST(FarAttention, IsWhatSinksAndAWindowDoNotHold) {
                             .tokens = std::span<const TokenId>(text).first(static_cast<std::size_t>(end)),
                             .weights = rows,
                             .weights_queries = 1,
-                            .received_as = Received::kGreatest,
+                            .weight_reduction = WeightReduction::kMaxOverGroup,
                             .receiver = &last};
     decoder.step({&step, 1});
     for (std::size_t i = 0; i < 6; ++i) golden[i] += last.far[i] / (60 - kSinks - kRecent);

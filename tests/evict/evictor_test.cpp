@@ -100,7 +100,7 @@ TEST(Evictor, FullDropsNothing) {
     EXPECT_TRUE(evictor.plan(cache, 0).empty());
     cache.insert(7);
   }
-  EXPECT_EQ(cache.live(), 700);
+  EXPECT_EQ(cache.occupied(), 700);
 }
 
 TEST(Evictor, EveryWaitsAndThenDropsAtOnce) {
@@ -114,10 +114,10 @@ TEST(Evictor, EveryWaitsAndThenDropsAtOnce) {
     dropped.push_back(static_cast<int>(plan.drop[0].size()));
     cache.apply(plan);
     cache.insert(1);
-    EXPECT_LE(cache.live(), 32 + 7);
+    EXPECT_LE(cache.occupied(), 32 + 7);
   }
   for (int step = 0; step < 32; ++step) EXPECT_EQ(dropped[step], step > 0 && step % 8 == 0 ? 8 : 0) << step;
-  EXPECT_EQ(kept(cache.table(0)), streaming_set(cache.next(), 4, cache.live()));
+  EXPECT_EQ(kept(cache.table(0)), streaming_set(cache.next(), 4, cache.occupied()));
 }
 
 TEST(Evictor, VictimsAreGivenOldestFirst) {
@@ -152,8 +152,8 @@ TEST(Evictor, ProtectionHoldsAgainstAnyPolicy) {
   for (Position p = 0; p < 14; ++p) want.push_back(p);
   for (Position p = 44; p < 50; ++p) want.push_back(p);
   EXPECT_EQ(kept(cache.table(0)), want);
-  Evictor least(parse_method("full:policy=test-backwards,budget=10,sinks=3,recent=6"));
-  cache.apply(least.plan(cache, 1));
+  Evictor min(parse_method("full:policy=test-backwards,budget=10,sinks=3,recent=6"));
+  cache.apply(min.plan(cache, 1));
   EXPECT_EQ(kept(cache.table(0)), (std::vector<Position>{0, 1, 2, 44, 45, 46, 47, 48, 49}));
 }
 
@@ -165,7 +165,7 @@ TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
   cache.apply(evictor.plan(cache, 1, Moment::kPrompt));
   cache.insert(64);
   cache.apply(evictor.plan(cache, 0, Moment::kPromptEnd));
-  EXPECT_EQ(cache.live(), 64);
+  EXPECT_EQ(cache.occupied(), 64);
   for (int t = 0; t < cache.tables(); ++t)
     for (int s = 0; s < 64; ++s)  // the first and the last page are the lowest, then 2 or 1
       cache.table(t).score()[static_cast<std::size_t>(s)] =
@@ -180,7 +180,7 @@ TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
   cache.apply(plan);
   EXPECT_TRUE(cache.moves(0).empty());
   for (int step = 0; step < 16; ++step) {
-    EXPECT_EQ(cache.live(), 48 + step);
+    EXPECT_EQ(cache.occupied(), 48 + step);
     EXPECT_TRUE(evictor.plan(cache, 1).empty()) << step;
     cache.insert(1);
     EXPECT_EQ(cache.table(0).mapped_pages(), 4);
@@ -203,7 +203,7 @@ TEST(Evictor, ScoresOfBirthTravelWithTheirTokens) {
       norms.push_back(static_cast<float>((norms.size() * 7919) % 1000));
       keys.insert(keys.end(), {0, norms.back(), 0, 0});
     }
-    for (int t = 0; t < cache.tables(); ++t) evictor.born(cache, t, {keys.data(), count, 4, 4}, {});
+    for (int t = 0; t < cache.tables(); ++t) evictor.on_insert_kv(cache, t, {keys.data(), count, 4, 4}, {});
     cache.apply(evictor.plan(cache, 0));
     for (int t = 0; t < cache.tables(); ++t) {
       std::vector<float> lowest = norms, ours;
@@ -232,7 +232,7 @@ PALIMPSEST_POLICY(blind, Blind, "sees values")
 // What a policy of another sequence saw on the same thread is not shown.
 TEST(Evictor, ShowsWhatWasAskedForAndNothingElse) {
   register_policy(policy_entry_blind("test-blind"));
-  const auto look = [](const char* name, int tokens) {
+  const auto score_table = [](const char* name, int tokens) {
     const Method method = parse_method(name);
     Evictor evictor(method);
     CacheOptions options = bookkeeping(method, false);
@@ -242,10 +242,10 @@ TEST(Evictor, ShowsWhatWasAskedForAndNothingElse) {
     cache.insert(tokens);
     const std::vector<float> values(static_cast<std::size_t>(cache.table(0).slots()) * 4, 1);
     const Rows rows{values.data(), evictor.signals().values ? cache.table(0).slots() : 0, 4, 4};
-    evictor.look(cache, 0, {}, rows, 0, Moment::kPromptEnd, {});
+    evictor.score_table(cache, 0, {}, rows, 0, Moment::kPromptEnd, {});
   };
-  look("snapkv:budget=40,schedule=step", 60);
-  look("full:policy=test-blind,budget=40", 100);
+  score_table("snapkv:budget=40,schedule=step", 60);
+  score_table("full:policy=test-blind,budget=40", 100);
 }
 
 class Greedy final : public Policy {

@@ -26,7 +26,7 @@ TEST(Method, Streaming) {
   EXPECT_EQ(m.policy, "recent");
   EXPECT_EQ(m.protection, (Protection{.sinks = 4, .recent = 0}));
   EXPECT_EQ(m.budget, 256);
-  EXPECT_EQ(m.every, 1);
+  EXPECT_EQ(m.interval, 1);
   EXPECT_EQ(m.mechanism, Mechanism::kInPlace);
   EXPECT_EQ(m.positions, Positions::kCache);
   EXPECT_TRUE(m.windowed() && m.bounded());
@@ -62,10 +62,10 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   EXPECT_EQ(m.recent(), 38);
   EXPECT_EQ(m.split, "heads.txt");
   EXPECT_EQ(m.schedule, Schedule::kPromptStep);
-  EXPECT_EQ(m.every, 9);
-  EXPECT_EQ(m.slack, 2);
+  EXPECT_EQ(m.interval, 9);
+  EXPECT_EQ(m.headroom, 2);
   EXPECT_EQ(m.max_drop, 6);
-  EXPECT_EQ(m.refresh, 1);
+  EXPECT_EQ(m.spare, 1);
   EXPECT_FALSE(m.cache);
   EXPECT_EQ(m.mechanism, Mechanism::kGather);
   EXPECT_EQ(m.positions, Positions::kCache);

@@ -20,7 +20,7 @@ struct Relative {
   Relative(const std::vector<Position>& positions, Position base = 0, Position old = 0) : base(base), old(old) {
     for (const Position p : positions) {
       if (p == kNoPosition) {
-        when.push_back(kDead);
+        when.push_back(kEmptySlot);
         continue;
       }
       when.push_back(static_cast<std::int32_t>(std::max<Position>(of(p) - base, PositionView::kSaturated)));

@@ -89,13 +89,13 @@ std::string Combination::name() const {
 std::string Combination::result() const {
   // A window is kept whatever the chunk: each query sees what it would see token by token.
   std::string result = fmt::format("{} {} {}{}", policy, positions, timing.options, block() ? " block" : "");
-  if (!windowed() || timing.most != kAll || timing.options.find("prompt") != std::string::npos)
+  if (!windowed() || timing.max != kAll || timing.options.find("prompt") != std::string::npos)
     result += fmt::format(" prompt={} chunk={}", timing.prompt, timing.chunk);
   if (!split.empty()) result += split == "ada" || split == "pyramid" ? " " + split : " uneven";
   if (merges()) result += " " + mechanism;
   if (timing.by_page || block()) result += fmt::format(" page={}", page_size);
   if (type != CacheType::kF32)
-    result += fmt::format(" {} rotated={} copied={} turned={}", name_of(type), rotated(), copied(), turned());
+    result += fmt::format(" {} rotated={} copied={} turned={}", name_of(type), rotated(), copied(), rotated());
   // Other devices round the products of matrices their own way, and those of vectors another.
   if (path == Path::kVulkan) result += fmt::format(" vulkan prompt={} chunk={}", timing.prompt, timing.chunk);
   return result;
@@ -103,11 +103,11 @@ std::string Combination::result() const {
 
 Combination Combination::baseline() const {
   Combination base = *this;
-  if (!block() && !merges()) base.mechanism = turned() && type.key != CacheType::kF32 ? "shift" : "in-place";
+  if (!block() && !merges()) base.mechanism = rotated() && type.key != CacheType::kF32 ? "shift" : "in-place";
   base.sequences = 1;
   base.threads = 1;
   // Ways that are read from the same stored keys; of f32 all are.
-  if (!way.empty() && !(type.key != CacheType::kF32 && (rotated() || copied() || turned()))) base.way = "fused";
+  if (!way.empty() && !(type.key != CacheType::kF32 && (rotated() || copied() || rotated()))) base.way = "fused";
   if (!timing.by_page && !block()) base.page_size = 16;
   if (path != Path::kVulkan) base.path = Path::kReference;
   return base;
@@ -121,9 +121,9 @@ int Combination::budget() const {
 bool Combination::exists() const {
   const bool plain = timing.options == "every=1";
   if (policy == "none" && (mechanism != "in-place" || positions != "original" || !plain)) return false;
-  const bool refresh = timing.options.find("refresh") != std::string::npos;
+  const bool spare = timing.options.find("refresh") != std::string::npos;
   const bool grows = timing.options.find("prompt") != std::string::npos;
-  if (way == "two-query" && (policy != "recent" || refresh || block())) return false;
+  if (way == "two-query" && (policy != "recent" || spare || block())) return false;
   // Means of pages that nearly are the same leave no order to follow, so attention and cosines, which are rounded, are
   // left out.
   if (block() && (rounded_score(policy) || page_size > 32 || !split.empty())) return false;
@@ -132,13 +132,13 @@ bool Combination::exists() const {
   if (policy == "kvzip" && !grows) return false;         // scores a prompt, when it was read
   if (policy == "kvzip" && (path == Path::kPortable || path == Path::kVulkan)) return false;
   // Pyramid: the last layer has two tokens beside the protected ones. Ada: heads are compared when a prompt was read.
-  if (split == "pyramid" && (refresh || timing.options.find("slack") != std::string::npos)) return false;
+  if (split == "pyramid" && (spare || timing.options.find("slack") != std::string::npos)) return false;
   if (split == "ada" && (!grows || !scored())) return false;
   // Of f32 alone: a class is rounded anew whenever a token joins it. One eviction between two steps: which tokens
   // joined is seen in the cache.
   if (merges()) {
     if (policy != "snapkv" && policy != "global-local") return false;
-    if (positions != "original" || type != CacheType::kF32 || refresh ||
+    if (positions != "original" || type != CacheType::kF32 || spare ||
         (timing.chunk > 1 && timing.options != "schedule=prompt"))
       return false;
     if (path == Path::kPortable || path == Path::kVulkan) return false;
@@ -156,7 +156,7 @@ bool Combination::exists() const {
   // Where scores are rounded, another order of two near-equal ones changes which victims are spared, evenly by age; and
   // keys that are rounded at each move leave no order to compare.
   const bool rounded = type != CacheType::kF32 || path == Path::kVulkan;
-  if (scored() && rounded && (refresh || way == "delta" || split == "ada")) return false;
+  if (scored() && rounded && (spare || way == "delta" || split == "ada")) return false;
   if (policy == "none" && !split.empty()) return false;
   if (sequences > 1 && (timing.prompt == kAll || grows)) return false;  // they take a token each
   return true;
@@ -204,20 +204,20 @@ std::vector<Combination> all_combinations(const std::vector<Path>& paths, const 
 std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
                                                const std::string& split) {
   std::vector<Combination> some;
-  std::size_t turn = 0;
+  std::size_t rotate = 0;
   for_each_choice(paths, types, [&](Combination c) {
-    c.page_size = kPageSizes[turn % kPageSizes.size()];
-    if (c.exists() && turn % 5 > 2) c.sequences = 3;
-    if (turn % 3 == 2) c.threads = 2;
+    c.page_size = kPageSizes[rotate % kPageSizes.size()];
+    if (c.exists() && rotate % 5 > 2) c.sequences = 3;
+    if (rotate % 3 == 2) c.threads = 2;
     const std::string splits[] = {"", "pyramid", "", "ada", "", split, split};
-    c.split = splits[turn % 7];
+    c.split = splits[rotate % 7];
     if (c.split == "ada" && !c.exists()) c.split = "pyramid";
     if (!c.exists()) c.sequences = 1;
     if (!c.exists()) c.split.clear();
-    if (!c.exists() && c.block()) c.page_size = turn % 2 == 0 ? 16 : 32;
+    if (!c.exists() && c.block()) c.page_size = rotate % 2 == 0 ? 16 : 32;
     if (!c.exists()) return;
     some.push_back(c);
-    ++turn;
+    ++rotate;
   });
   return some;
 }

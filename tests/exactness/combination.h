@@ -23,7 +23,7 @@ struct Timing {
   std::string options;   // of the method
   int prompt = 1;        // tokens that are read as a prompt; the others one by one
   int chunk = 1;         // tokens of a step of the prompt
-  int most = 1 << 30;    // tokens in all: where the cache grows
+  int max = 1 << 30;     // tokens in all: where the cache grows
   bool by_page = false;  // evictions come when a page is full: its size names the result
 };
 
@@ -52,7 +52,7 @@ struct Combination {
   bool rotated() const { return positions == "original" || way == "two-query"; }  // keys are, as they are stored
   // Keys are rotated into a copy of the cache's type. Other devices rotate anew in each step anyway, in f32.
   // ... and turned again whenever they move, with a rounding each time.
-  bool turned() const { return way == "delta"; }
+  bool rotated() const { return way == "delta"; }
   bool copied() const { return way == "recompute" && (path == Path::kReference || path == Path::kFast); }
 };
 

@@ -35,9 +35,9 @@ std::string model_path() {
   return in_f32(small_model());
 }
 
-long long setting(const char* name, long long otherwise) {
+long long setting(const char* name, long long fallback) {
   const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoll(text);
+  return text == nullptr ? fallback : std::atoll(text);
 }
 
 struct Row {  // of the table: all combinations that share one choice

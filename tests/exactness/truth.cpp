@@ -109,22 +109,22 @@ void Truth::lay(Table& table, std::size_t from) const {
   }
 }
 
-void Truth::births(int layer, const Layer& rows) {
+void Truth::report_kv(int layer, const Layer& rows) {
   const LayerGeometry& shape = hyper_.geometry.layer(layer);
   for (int h = 0; h < shape.kv_heads; ++h) {
     Table& table = tables_[static_cast<std::size_t>(hyper_.geometry.head(layer, h))];
-    const std::span<Token> fresh = std::span(table.kept).last(static_cast<std::size_t>(count_));
+    const std::span<Token> inserted = std::span(table.kept).last(static_cast<std::size_t>(count_));
     std::vector<Position> position;
-    for (const Token& token : fresh) position.push_back(token.position);
-    std::vector<float> score(fresh.size(), 0);
+    for (const Token& token : inserted) position.push_back(token.position);
+    std::vector<float> score(inserted.size(), 0);
     policy_->score(
         {.position = position,
          .keys = {rows.k + h * shape.key_width, count_, shape.key_width, shape.kv_heads * shape.key_width},
          .values = {rows.v + h * shape.value_width, count_, shape.value_width, shape.kv_heads * shape.value_width},
-         .fresh = count_,
+         .inserted = count_,
          .table = hyper_.geometry.head(layer, h)},
         score);
-    for (std::size_t i = 0; i < score.size(); ++i) fresh[i].score = score[i];
+    for (std::size_t i = 0; i < score.size(); ++i) inserted[i].score = score[i];
   }
 }
 
@@ -147,17 +147,17 @@ ExpectedQueries Truth::expected(std::size_t index, std::vector<float>& memory) {
   const int group = shape.group(), rope = hyper_.rope_of(layer);
   const auto dim = static_cast<std::size_t>(shape.key_width);
   const RopeFrequencies& frequencies = frequencies_[static_cast<std::size_t>(rope)];
-  std::vector<double> turn(dim * dim, 0);  // [to][from]
+  std::vector<double> rotate(dim * dim, 0);  // [to][from]
   for (std::size_t d = 0; d < dim; ++d) {
     std::vector<double> unit(dim, 0), sum(dim, 0);
     for (int ahead = 0; ahead < 512; ++ahead) {
       std::ranges::fill(unit, 0.0);
       unit[d] = 1;
-      if (frequencies.pairs() > 0) this->turn(unit.data(), rope, next_ + ahead, 1);
-      const bool turns = d < 2 * static_cast<std::size_t>(frequencies.pairs());
-      for (std::size_t e = 0; e < dim; ++e) sum[e] += unit[e] * (turns ? frequencies.magnitude() : 1) / 512;
+      if (frequencies.pairs() > 0) this->rotate(unit.data(), rope, next_ + ahead, 1);
+      const bool rotations = d < 2 * static_cast<std::size_t>(frequencies.pairs());
+      for (std::size_t e = 0; e < dim; ++e) sum[e] += unit[e] * (rotations ? frequencies.magnitude() : 1) / 512;
     }
-    for (std::size_t e = 0; e < dim; ++e) turn[e * dim + d] = sum[e];
+    for (std::size_t e = 0; e < dim; ++e) rotate[e * dim + d] = sum[e];
   }
   std::vector<double> means, covariances;
   for (int g = 0; g < group; ++g) {
@@ -172,15 +172,15 @@ ExpectedQueries Truth::expected(std::size_t index, std::vector<float>& memory) {
               (all[i * dim + r] - mean[r]) * (all[i * dim + c] - mean[c]) / static_cast<double>(count);
     for (std::size_t r = 0; r < dim; ++r) {
       double sum = 0;
-      for (std::size_t c = 0; c < dim; ++c) sum += turn[r * dim + c] * mean[c];
+      for (std::size_t c = 0; c < dim; ++c) sum += rotate[r * dim + c] * mean[c];
       means.push_back(sum);
       for (std::size_t c = 0; c < dim; ++c)
-        for (std::size_t k = 0; k < dim; ++k) half[r * dim + c] += turn[r * dim + k] * covariance[k * dim + c];
+        for (std::size_t k = 0; k < dim; ++k) half[r * dim + c] += rotate[r * dim + k] * covariance[k * dim + c];
     }
     for (std::size_t r = 0; r < dim; ++r)
       for (std::size_t c = 0; c < dim; ++c) {
         double sum = 0;
-        for (std::size_t k = 0; k < dim; ++k) sum += half[r * dim + k] * turn[c * dim + k];
+        for (std::size_t k = 0; k < dim; ++k) sum += half[r * dim + k] * rotate[c * dim + k];
         covariances.push_back(sum);
       }
   }
@@ -202,7 +202,7 @@ std::vector<float> Truth::keys_of(std::size_t index) {
     std::vector<double> k(static_cast<std::size_t>(shape.key_width));
     std::copy_n(key(layer, head, token.position), shape.key_width, k.data());
     if (method_.positions == Positions::kOriginal && pairs > 0) {
-      turn(k.data(), rope, token.position, 1);
+      rotate(k.data(), rope, token.position, 1);
       for (int d = 0; d < 2 * pairs; ++d) k[d] *= frequencies_[static_cast<std::size_t>(rope)].magnitude();
     }
     out.insert(out.end(), k.begin(), k.end());
@@ -266,15 +266,15 @@ void Truth::score(std::size_t index) {
                   .attention_sum = sums,
                   .keys = rows(keys, hyper_.geometry.layer_with(0).key_width),
                   .values = rows(values, hyper_.geometry.layer_with(0).value_width),
-                  .fresh = count_,
+                  .inserted = count_,
                   .queries = signals_.query_moments ? expected(index, queries) : ExpectedQueries{}},
                  score);
   for (std::size_t i = 0; i < score.size(); ++i) table.kept[i].score = score[i];
 }
 
 int Truth::surplus(std::size_t table, int coming, When when) const {
-  const int size = static_cast<int>(std::ranges::count(tables_[table].kept, kNoPosition, &Token::centre));
-  int over = size + coming - budget(table), least = method_.every;
+  const int size = static_cast<int>(std::ranges::count(tables_[table].kept, kNoPosition, &Token::representative));
+  int over = size + coming - budget(table), min = method_.interval;
   switch (method_.schedule) {
     case Schedule::kStep:
       break;
@@ -283,15 +283,15 @@ int Truth::surplus(std::size_t table, int coming, When when) const {
       break;
     case Schedule::kPromptStep:
       if (when == When::kInPrompt) return 0;
-      if (when == When::kPromptEnd) least = 1;
+      if (when == When::kPromptEnd) min = 1;
       break;
     case Schedule::kPage:  // as many as a page holds, at once
       over = size - budget(table);
-      least = options_.page_size;
+      min = options_.page_size;
       break;
   }
-  if (over < least) return 0;
-  const int all = over + method_.slack;
+  if (over < min) return 0;
+  const int all = over + method_.headroom;
   return method_.max_drop == 0 ? all : std::min(all, method_.max_drop);
 }
 
@@ -338,15 +338,15 @@ void Truth::evict(std::size_t index, int count) {
   Table& table = tables_[index];
   std::vector<std::size_t> order;  // those that may leave, the first to leave first
   for (std::size_t i = 0; i < table.kept.size(); ++i)
-    if (may_leave(table.kept[i], index) && table.kept[i].centre == kNoPosition) order.push_back(i);
+    if (may_leave(table.kept[i], index) && table.kept[i].representative == kNoPosition) order.push_back(i);
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return table.kept[i].score; });
-  if (const auto last = static_cast<std::size_t>(count + method_.refresh); last < order.size()) {
+  if (const auto last = static_cast<std::size_t>(count + method_.spare); last < order.size()) {
     const float victim = table.kept[order[last - 1]].score, stays = table.kept[order[last]].score;
     if (same(stays, victim) && verdict_.first_close < 0) verdict_.first_close = next_;
   }
-  order.resize(static_cast<std::size_t>(count + method_.refresh));
+  order.resize(static_cast<std::size_t>(count + method_.spare));
   std::ranges::sort(order);  // by age; some stay, evenly spaced
-  const std::size_t all = order.size(), spared = static_cast<std::size_t>(method_.refresh);
+  const std::size_t all = order.size(), spared = static_cast<std::size_t>(method_.spare);
   for (std::size_t i = spared; i-- > 0;)
     order.erase(order.begin() + static_cast<std::ptrdiff_t>((2 * i + 1) * all / (2 * spared)));
   drop(table, order);
@@ -382,7 +382,7 @@ void Truth::compare(const Cache& cache, int index, Table& table) {
   const auto is_there = [&](const Token& token) { return std::ranges::binary_search(theirs, token.position); };
   std::vector<Token> both, missing, returned, merged, leaving;
   for (const Token& token : table.kept)
-    (token.centre != kNoPosition ? merged : is_there(token) ? both : missing).push_back(token);
+    (token.representative != kNoPosition ? merged : is_there(token) ? both : missing).push_back(token);
   for (const Token& token : table.dropped) (is_there(token) ? returned : leaving).push_back(token);
   leaving.insert(leaving.end(), missing.begin(), missing.end());
   const auto is_tied = [&](const Token& token) { return tied(table, token); };
@@ -438,15 +438,15 @@ double* Truth::value(int layer, int head, Position position) {
   return values_[hyper_.geometry.head(layer, head)].data() + position * shape.value_width;
 }
 
-void Truth::turn(double* key, int rope, Position distance, double sign) {
+void Truth::rotate(double* key, int rope, Position distance, double sign) {
   const Angle& by = angle(rope, distance);
   const int pairs = frequencies_[static_cast<std::size_t>(rope)].pairs();
   const bool halves = frequencies_[static_cast<std::size_t>(rope)].kind() == RopeKind::kHalves;
   for (int i = 0; i < pairs; ++i) {
     double &a = key[halves ? i : 2 * i], &b = key[halves ? i + pairs : 2 * i + 1];
-    const double c = by.cos[i], s = sign * by.sin[i], turned = a * c - b * s;
+    const double c = by.cos[i], s = sign * by.sin[i], rotated = a * c - b * s;
     b = a * s + b * c;
-    a = turned;
+    a = rotated;
   }
 }
 
@@ -464,16 +464,16 @@ void Truth::store(int layer, const Layer& rows) {
       std::copy_n(rows.v + (t * shape.kv_heads + h) * shape.value_width, shape.value_width, v);
       if (options_.type.value != CacheType::kF32) round_row(v, shape.value_width, options_.type.value);
       if (options_.type.key == CacheType::kF32) continue;
-      if (options_.rotated) turn(k, hyper_.rope_of(layer), position, 1);
+      if (options_.rotated) rotate(k, hyper_.rope_of(layer), position, 1);
       round_row(k, shape.key_width, options_.type.key);
-      if (options_.rotated) turn(k, hyper_.rope_of(layer), position, -1);
+      if (options_.rotated) rotate(k, hyper_.rope_of(layer), position, -1);
     }
   }
 }
 
 void Truth::layer(int index, const Layer& rows) {
   store(index, rows);
-  if (signals_.score_on_insert) births(index, rows);
+  if (signals_.score_on_insert) report_kv(index, rows);
   if (signals_.query_moments) ask(index, rows);
   for (int h = 0; h < hyper_.geometry.layer(index).kv_heads; ++h)
     for (int query = 0; query < count_; ++query) attend(index, rows, h, query);
@@ -514,20 +514,20 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     const bool cache = method_.positions == Positions::kCache;
     const Position distance = cache ? static_cast<Position>(seen.size() - 1 - i) : now - rotated_at(*seen[i]);
     if (options_.copied && options_.type.key != CacheType::kF32) {
-      turn(k.data(), rope, hidden + static_cast<Position>(i), 1);
+      rotate(k.data(), rope, hidden + static_cast<Position>(i), 1);
       round_row(k.data(), shape.key_width, options_.type.key);
-      turn(k.data(), rope, hidden + static_cast<Position>(seen.size() - 1), -1);
+      rotate(k.data(), rope, hidden + static_cast<Position>(seen.size() - 1), -1);
     } else {
-      turn(k.data(), rope, distance, -1);
+      rotate(k.data(), rope, distance, -1);
     }
     for (int g = 0; g < group; ++g) {
       const float* q = rows.q + (query * shape.query_heads + kv_head * group + g) * shape.key_width;
       double sum = 0, terms = 0;
       for (int d = 0; d < shape.key_width; ++d) {
-        const bool turns = d < 2 * pairs;
-        const double term = q[d] * k[d] * (turns ? magnitude * magnitude : 1);
+        const bool rotations = d < 2 * pairs;
+        const double term = q[d] * k[d] * (rotations ? magnitude * magnitude : 1);
         sum += term;
-        if (!turns) terms += std::abs(term);
+        if (!rotations) terms += std::abs(term);
       }
       for (int i = 0; i < pairs; ++i) {
         const int a = halves ? i : 2 * i, b = halves ? i + pairs : 2 * i + 1;
@@ -551,7 +551,8 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
       w[i] /= sum;
       seen[i]->sum += w[i] / group;
       double& greatest = of_group[i];
-      greatest = signals_.reduction() == Received::kMean ? greatest + w[i] / group : std::max(greatest, w[i]);
+      greatest =
+          signals_.reduction() == WeightReduction::kMeanOverGroup ? greatest + w[i] / group : std::max(greatest, w[i]);
       const double* v = value(layer, kv_head, stored_at(*seen[i]));
       for (int d = 0; d < shape.value_width; ++d) out[d] += w[i] * v[d];
     }
@@ -573,7 +574,8 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   if (!signals_.attention_window || query >= count_ - signals_.attention_window->queries)
     for (std::size_t i = 0; i < seen.size(); ++i) {
       double& received = seen[i]->received;
-      received = signals_.reduction() == Received::kPeak ? std::max(received, of_group[i]) : received + of_group[i];
+      received = signals_.reduction() == WeightReduction::kMaxOverAll ? std::max(received, of_group[i])
+                                                                      : received + of_group[i];
     }
 }
 

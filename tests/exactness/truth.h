@@ -88,7 +88,7 @@ class Truth {
     double received = 0;                                    // attention weight in this step
     double sum = 0;                                         // of all queries so far
     int page = 0;                                           // block
-    Position centre = kNoPosition;                          // merged into this token; kNoPosition: into none
+    Position representative = kNoPosition;                  // merged into this token; kNoPosition: into none
     double factor = 1;                                      // of a merged token: its key's norm over its centre's
     std::vector<std::pair<Position, double>> history = {};  // the same of earlier steps, by their last query
   };
@@ -112,7 +112,7 @@ class Truth {
   bool may_leave(const Token& token, std::size_t table) const;
   void drop(Table& table, const std::vector<std::size_t>& order);
   void score(std::size_t index);
-  void births(int layer, const Layer& rows);
+  void report_kv(int layer, const Layer& rows);
   void ask(int layer, const Layer& rows);
   ExpectedQueries expected(std::size_t index, std::vector<float>& memory);
   std::vector<float> keys_of(std::size_t index);
@@ -123,9 +123,11 @@ class Truth {
   void wrong(const std::string& what);
   void take_back();
   // Of a merged token: its class's. Where it stands in the text is its centre's position, or its own.
-  static Position stored_at(const Token& token) { return token.centre == kNoPosition ? token.position : token.centre; }
+  static Position stored_at(const Token& token) {
+    return token.representative == kNoPosition ? token.position : token.representative;
+  }
   Position rotated_at(const Token& token) const {
-    return method_.places == Places::kOwn ? token.position : stored_at(token);
+    return method_.entries == MergePosition::kOwn ? token.position : stored_at(token);
   }
   // truth_budgets.cpp
   std::vector<int> first_budgets() const;
@@ -136,14 +138,14 @@ class Truth {
   void merge(const Cache& cache, int index, Table& table, const std::vector<Token>& leaving);
   double likeness(int layer, int head, Position a, Position b);
   void join(int layer, int head, Table& table, Position target, const std::vector<std::vector<Token>>& classes);
-  void keep_best(Table& table, const std::vector<Position>& theirs, std::size_t most, int index);
+  void keep_best(Table& table, const std::vector<Position>& theirs, std::size_t max, int index);
   bool same(double a, double b) const;  // scores
   void store(int layer, const Layer& rows);
   void attend(int layer, const Layer& rows, int kv_head, int query);
   const Angle& angle(int rope, Position distance);
   double* key(int layer, int head, Position position);
   double* value(int layer, int head, Position position);
-  void turn(double* key, int rope, Position distance, double sign);
+  void rotate(double* key, int rope, Position distance, double sign);
 
   const Hyperparameters hyper_;
   const TruthOptions options_;

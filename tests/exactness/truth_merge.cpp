@@ -42,20 +42,21 @@ double Truth::likeness(int layer, int head, Position a, Position b) {
 // `leaving`: the centres that were evicted. Their members are still among table.kept.
 void Truth::merge(const Cache& cache, int index, Table& table, const std::vector<Token>& leaving) {
   const int layer = hyper_.geometry.layer_of(index), head = hyper_.geometry.kv_head_of(index);
-  const auto most = static_cast<std::size_t>((method_.gamma - 1) * budget(static_cast<std::size_t>(index)));
+  const auto max = static_cast<std::size_t>((method_.gamma - 1) * budget(static_cast<std::size_t>(index)));
   std::map<Position, Position> theirs;  // merged token -> centre
   for (const MergedToken& token : cache.merged(index)->tokens())
     theirs[token.position] = cache.table(index).position()[static_cast<std::size_t>(token.slot)];
 
   std::vector<std::vector<Token>> classes;  // the centre first
-  for (const Token& centre : leaving) {
-    classes.push_back({centre});
+  for (const Token& representative : leaving) {
+    classes.push_back({representative});
     for (const Token& token : table.kept)
-      if (token.centre == centre.position) classes.back().push_back(token);
+      if (token.representative == representative.position) classes.back().push_back(token);
   }
   const auto is_gone = [&](const Token& token) {
-    return token.centre != kNoPosition &&
-           std::ranges::any_of(leaving, [&](const Token& centre) { return centre.position == token.centre; });
+    return token.representative != kNoPosition && std::ranges::any_of(leaving, [&](const Token& representative) {
+             return representative.position == token.representative;
+           });
   };
   std::erase_if(table.kept, is_gone);
   const auto score = [](const std::vector<Token>& tokens) { return tokens.front().score; };
@@ -66,22 +67,22 @@ void Truth::merge(const Cache& cache, int index, Table& table, const std::vector
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const Token& victim = classes[i].front();
     bool close = false;
-    if (classes.size() > most) {  // the best are merged, the others are gone
-      const std::size_t other = i < most ? most : most - 1;
-      close = most > 0 && same(victim.score, score(classes[other]));
-      if (i >= most && !close) continue;
+    if (classes.size() > max) {  // the best are merged, the others are gone
+      const std::size_t other = i < max ? max : max - 1;
+      close = max > 0 && same(victim.score, score(classes[other]));
+      if (i >= max && !close) continue;
     }
     Position target = kNoPosition;
     double alike = method_.tau, second = 0;
-    for (const Token& centre : table.kept) {
-      const bool may = centre.centre == kNoPosition &&
-                       centre.position < next_ - method_.recent(budget(static_cast<std::size_t>(index)));
-      if (!may || centre.position >= next_) continue;
-      const double r = likeness(layer, head, victim.position, centre.position);
+    for (const Token& representative : table.kept) {
+      const bool may = representative.representative == kNoPosition &&
+                       representative.position < next_ - method_.recent(budget(static_cast<std::size_t>(index)));
+      if (!may || representative.position >= next_) continue;
+      const double r = likeness(layer, head, victim.position, representative.position);
       if (r >= alike) {
         second = target == kNoPosition ? second : alike;
         alike = r;
-        target = centre.position;
+        target = representative.position;
       } else {
         second = std::max(second, r);
       }
@@ -102,7 +103,7 @@ void Truth::merge(const Cache& cache, int index, Table& table, const std::vector
     if (close && target != kNoPosition &&
         std::ranges::none_of(classes[i], [&](const Token& token) { return theirs.contains(token.position); })) {
       if (verdict_.first_tie < 0) verdict_.first_tie = next_;
-      if (i >= most || alike - method_.tau < kClose) target = kNoPosition;
+      if (i >= max || alike - method_.tau < kClose) target = kNoPosition;
     }
     if (close && verdict_.first_close < 0) verdict_.first_close = next_;
     if (target != kNoPosition) joining[target].push_back(classes[i]);
@@ -110,8 +111,8 @@ void Truth::merge(const Cache& cache, int index, Table& table, const std::vector
   for (const auto& [target, some] : joining) join(layer, head, table, target, some);
 
   std::vector<Position> positions;
-  for (const auto& [position, centre] : theirs) positions.push_back(position);
-  keep_best(table, positions, most, index);
+  for (const auto& [position, representative] : theirs) positions.push_back(position);
+  keep_best(table, positions, max, index);
   std::ranges::sort(table.kept, {}, &Token::position);
 }
 
@@ -144,7 +145,7 @@ void Truth::join(int layer, int head, Table& table, Position target, const std::
   for (const auto& tokens : classes) {
     const double factor = norm_of(key(layer, head, tokens.front().position), shape.key_width) / length;
     for (Token token : tokens) {
-      token.centre = target;
+      token.representative = target;
       token.factor *= factor;
       table.kept.push_back(token);
     }
@@ -155,14 +156,14 @@ void Truth::join(int layer, int head, Table& table, Position target, const std::
 }
 
 // Merged tokens of the lowest scores are evicted, the older first; theirs, where scores are the same to rounding.
-void Truth::keep_best(Table& table, const std::vector<Position>& theirs, std::size_t most, int index) {
+void Truth::keep_best(Table& table, const std::vector<Position>& theirs, std::size_t max, int index) {
   std::vector<Token> merged;
   for (const Token& token : table.kept)
-    if (token.centre != kNoPosition) merged.push_back(token);
-  std::erase_if(table.kept, [](const Token& token) { return token.centre != kNoPosition; });
+    if (token.representative != kNoPosition) merged.push_back(token);
+  std::erase_if(table.kept, [](const Token& token) { return token.representative != kNoPosition; });
   std::ranges::sort(merged, std::greater(), &Token::position);
   std::ranges::stable_sort(merged, std::greater(), &Token::score);
-  const std::size_t stay = std::min(most, merged.size());
+  const std::size_t stay = std::min(max, merged.size());
   const float boundary = stay < merged.size() ? merged[stay - (stay > 0 ? 1 : 0)].score : 0;
   for (std::size_t i = 0; i < merged.size(); ++i) {
     const bool there = std::ranges::binary_search(theirs, merged[i].position);

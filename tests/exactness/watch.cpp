@@ -91,8 +91,8 @@ void ReferencePath::run(ggml_tensor* out, int thread, int, void* userdata) {
   if (thread != 0) return;
   const Call& call = *static_cast<const Call*>(userdata);
   const AttentionStep step = attention_of(*call.path->step_, call.layer, out);
-  call.path->step_->tell_births(call.layer, step.k, step.v, 0, 1);
-  call.path->step_->tell_queries(call.layer, step.q, 0, 1);
+  call.path->step_->report_new_kv(call.layer, step.k, step.v, 0, 1);
+  call.path->step_->report_new_queries(call.layer, step.q, 0, 1);
   attention_reference(step);
 }
 

@@ -41,7 +41,7 @@ std::vector<float> run(const std::shared_ptr<const Model>& model, const std::vec
   CacheOptions options = decoder.cache_options();
   options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
   options.mechanism = s.mechanism;
-  options.track_rank = s.rule.rotation == Rotation::kLate;
+  options.track_rank = s.rule.rotation == Rotation::kOnRead;
   Cache cache(options);
   std::vector<float> out;
   for (std::size_t first = 0; first < tokens.size(); first += static_cast<std::size_t>(s.chunk)) {
@@ -49,7 +49,7 @@ std::vector<float> run(const std::shared_ptr<const Model>& model, const std::vec
     const int count = static_cast<int>(part.size());
     Plan plan;
     plan.drop.resize(1);
-    const int surplus = s.budget == 0 ? 0 : cache.live() + count - s.budget;
+    const int surplus = s.budget == 0 ? 0 : cache.occupied() + count - s.budget;
     const SlotTable& table = cache.table(0);
     std::vector<std::pair<Position, int>> old;
     for (int slot = 0; slot < table.slots(); ++slot)
@@ -159,9 +159,9 @@ TEST(DecoderTest, TwoQueriesAreTheSameAsLateRotation) {
     const auto model = Model::synthetic(shape);
     const auto tokens = random_tokens(200, model->hyper().vocabulary);
     const int sinks = 4, window = 28, budget = sinks + window;
-    const AttentionRule late{.rotation = Rotation::kLate};
-    const AttentionRule twice{.rotation = Rotation::kAtWrite, .two_query = true, .sinks = sinks, .window = window};
-    const AttentionRule original{.rotation = Rotation::kAtWrite, .two_query = false, .sinks = sinks, .window = window};
+    const AttentionRule late{.rotation = Rotation::kOnRead};
+    const AttentionRule twice{.rotation = Rotation::kOnWrite, .two_query = true, .sinks = sinks, .window = window};
+    const AttentionRule original{.rotation = Rotation::kOnWrite, .two_query = false, .sinks = sinks, .window = window};
     const auto expected = run(model, tokens, {.rule = late, .budget = budget, .sinks = sinks});
     const auto in_place = run(model, tokens, {.rule = twice, .budget = budget, .sinks = sinks});
     EXPECT_LE(relative_difference(in_place, expected), 1e-5);
@@ -170,7 +170,7 @@ TEST(DecoderTest, TwoQueriesAreTheSameAsLateRotation) {
                   in_place),
               1e-5);
     // Without a mask, several tokens leaving and coming at a time: the sinks move up to the query all the same.
-    const AttentionRule lazy{.rotation = Rotation::kAtWrite, .two_query = true, .sinks = sinks};
+    const AttentionRule lazy{.rotation = Rotation::kOnWrite, .two_query = true, .sinks = sinks};
     EXPECT_LE(relative_difference(run(model, tokens, {.rule = lazy, .budget = budget, .sinks = sinks, .chunk = 7}),
                                   run(model, tokens, {.rule = late, .budget = budget, .sinks = sinks, .chunk = 7})),
               1e-5);
@@ -184,12 +184,12 @@ TEST(DecoderTest, TwoQueriesAreTheSameAsLateRotation) {
 TEST(DecoderTest, AWindowOverAFullCacheIsAnEvictingCache) {
   const auto model = Model::synthetic("tiny");
   const auto tokens = random_tokens(120, model->hyper().vocabulary);
-  const AttentionRule rule{.rotation = Rotation::kAtWrite, .two_query = true, .sinks = 2, .window = 14};
+  const AttentionRule rule{.rotation = Rotation::kOnWrite, .two_query = true, .sinks = 2, .window = 14};
   const auto evicting = run(model, tokens, {.rule = rule, .budget = 16, .sinks = 2});
   EXPECT_LE(relative_difference(run(model, tokens, {.rule = rule}), evicting), 1e-5);
   EXPECT_LE(relative_difference(run(model, tokens, {.rule = rule, .chunk = 40}), evicting), 1e-5);
   AttentionRule late = rule;
-  late.rotation = Rotation::kLate;
+  late.rotation = Rotation::kOnRead;
   EXPECT_LE(relative_difference(run(model, tokens, {.rule = late, .chunk = 40}), evicting), 1e-5);
   const std::vector<std::int32_t> windows(static_cast<std::size_t>(model->hyper().geometry.heads()), 14);
   AttentionRule of_heads = rule;

@@ -106,7 +106,7 @@ void check(const std::string& name, const std::string& weights, const std::strin
            const std::vector<TokenId>& tokens, bool trained) {
   const auto theirs = testing::llama_logits(path, tokens, 64);
   const auto model = Model::load(path);
-  double least_same_top = 0.99, bound = weights == "f32" ? 1e-4 : weights == "f16" ? 1e-2 : INFINITY;
+  double min_same_top = 0.99, bound = weights == "f32" ? 1e-4 : weights == "f16" ? 1e-2 : INFINITY;
   // By how much libllama's own two ways to attend differ: the size of the noise. ggml looks its GELU up in a table of
   // f16, which makes steps of 5e-4 out of differences of 1e-7.
   const bool table_steps = model->family().activation == Activation::kGelu && weights == "f32";
@@ -114,7 +114,7 @@ void check(const std::string& name, const std::string& weights, const std::strin
     const auto flash = testing::llama_logits(path, tokens, 64, true);
     const Difference noise = compare(flash, theirs, model->hyper().vocabulary);
     table().push_back({name + ", libllama's flash attention", weights, 64, noise});
-    least_same_top = std::min(least_same_top, noise.same_top);
+    min_same_top = std::min(min_same_top, noise.same_top);
     if (table_steps) bound = std::max(bound, 2 * noise.relative);
   }
   for (const int chunk : {1, 64}) {
@@ -124,7 +124,7 @@ void check(const std::string& name, const std::string& weights, const std::strin
     EXPECT_LE(d.relative, bound);
     if (trained) {
       EXPECT_LE(d.divergence, 1e-3);
-      EXPECT_GE(d.same_top, least_same_top);
+      EXPECT_GE(d.same_top, min_same_top);
     }
   }
 }

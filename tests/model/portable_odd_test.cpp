@@ -51,7 +51,7 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
   CacheOptions options = path->cache_options(hyper);
   options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
   options.shared = how.shared;
-  options.track_rank = how.rule.rank_distance || how.rule.rotation == Rotation::kLate;
+  options.track_rank = how.rule.rank_distance || how.rule.rotation == Rotation::kOnRead;
   Cache cache(options);
   Step step(hyper);
   std::mt19937 random(3);
@@ -61,7 +61,7 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
     for (int t = 0; t <= i % 3; ++t) tokens.push_back(static_cast<TokenId>(random() % 100));
     Plan plan;
     plan.drop.resize(static_cast<std::size_t>(cache.tables()));
-    for (int t = 0; t < cache.tables() && cache.live() > 20; ++t)
+    for (int t = 0; t < cache.tables() && cache.occupied() > 20; ++t)
       for (int n = 0; n < 2;) {
         const int slot = static_cast<int>(random() % static_cast<unsigned>(cache.table(t).slots()));
         const Position position = cache.table(t).position()[slot];
@@ -123,7 +123,7 @@ TEST(PortableOdd, Alibi) {
 }
 
 std::vector<Case> capped_and_local() {
-  const AttentionRule never{.rotation = Rotation::kNever}, late{.rotation = Rotation::kLate}, plain;
+  const AttentionRule never{.rotation = Rotation::kNever}, late{.rotation = Rotation::kOnRead}, plain;
   const AttentionRule two_query{.two_query = true, .sinks = 2, .window = 9};
   return {{"neither", false, true, plain},
           {"capped", false, true, plain, 0.2F},

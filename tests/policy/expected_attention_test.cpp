@@ -92,9 +92,9 @@ TEST(ExpectedAttention, ScoreIsThePapers) {
       std::vector<float> score(static_cast<std::size_t>(tokens), 7);
       policy->score(view, score);
       const std::vector<double> expected = golden(head, queries);
-      const double most = *std::ranges::max_element(expected);
-      for (std::size_t i = 4; i < expected.size(); ++i) EXPECT_NEAR(score[i], expected[i], 1e-5 * most) << i;
-      for (std::size_t i = 0; i < 4; ++i) EXPECT_GT(score[i], most);
+      const double max = *std::ranges::max_element(expected);
+      for (std::size_t i = 4; i < expected.size(); ++i) EXPECT_NEAR(score[i], expected[i], 1e-5 * max) << i;
+      for (std::size_t i = 0; i < 4; ++i) EXPECT_GT(score[i], max);
       for (const std::size_t count : {1, 10, 40}) EXPECT_EQ(best(score, count), best(expected, count));
     }
 }
@@ -131,15 +131,15 @@ TEST(ExpectedAttention, EmptySlotsDoNotCount) {
 TEST(KvZip, ScoreIsTheGreatestWeightSoFar) {
   const auto policy = make_policy("kvzip");
   std::vector<float> score(60, 0);
-  std::vector<double> most(60, 0);
+  std::vector<double> max(60, 0);
   for (unsigned part = 0; part < 5; ++part) {
     const RandomHead head(60, 4, 4, 30 + part);
     policy->score(head.view(), score);
-    for (std::size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], head.w[i]);
-    for (std::size_t i = 0; i < most.size(); ++i) EXPECT_EQ(score[i], static_cast<float>(most[i]));
+    for (std::size_t i = 0; i < max.size(); ++i) max[i] = std::max(max[i], head.w[i]);
+    for (std::size_t i = 0; i < max.size(); ++i) EXPECT_EQ(score[i], static_cast<float>(max[i]));
   }
   EXPECT_TRUE(policy->signals().repeat);
-  EXPECT_EQ(policy->signals().reduction(), Received::kPeak);
+  EXPECT_EQ(policy->signals().reduction(), WeightReduction::kMaxOverAll);
 }
 
 }  // namespace

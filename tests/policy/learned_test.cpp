@@ -114,7 +114,7 @@ TEST(Learned, ABudgetedStreamOfTheDefaultModel) {
   options.method = parse_method("learned:budget=64");
   Session session(decoder, options);
   for (TokenId token = 300; token < 500; ++token) session.decode(token);
-  EXPECT_EQ(session.cache().live(), 64);
+  EXPECT_EQ(session.cache().occupied(), 64);
   EXPECT_EQ(session.cache().evicted(), 136);
 
   options.method = parse_method("knorm:scorer=other.scorer");

@@ -28,8 +28,8 @@ TEST(Recent, NeverFallsWithPositionHoweverLongTheStream) {
 
 // As a slot table shows positions: the order is the same, and tokens that saturate tie.
 TEST(Recent, RanksRelativePositionsAlike) {
-  const std::vector<std::int32_t> relative = {-7,    5,       PositionView::kSaturated,
-                                              kDead, 1 << 24, PositionView::kSaturated};
+  const std::vector<std::int32_t> relative = {-7,         5,       PositionView::kSaturated,
+                                              kEmptySlot, 1 << 24, PositionView::kSaturated};
   const std::vector<SaturatedToken> saturated = {{2, 30}, {5, 10}};
   const PositionView position(relative, Position{1} << 40, saturated);
   EXPECT_EQ(std::vector<Position>(position.begin(), position.end()),

@@ -12,10 +12,10 @@ namespace {
 std::vector<double> pooled(const std::vector<double>& in) {  // maximum over 7
   std::vector<double> out;
   for (int i = 0; i < static_cast<int>(in.size()); ++i) {
-    double most = 0;
+    double max = 0;
     for (int j = i - 3; j <= i + 3; ++j)
-      if (j >= 0 && j < static_cast<int>(in.size())) most = std::max(most, in[static_cast<std::size_t>(j)]);
-    out.push_back(most);
+      if (j >= 0 && j < static_cast<int>(in.size())) max = std::max(max, in[static_cast<std::size_t>(j)]);
+    out.push_back(max);
   }
   return out;
 }

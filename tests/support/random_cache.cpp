@@ -26,10 +26,10 @@ std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
              << "+" << o.new_tokens << " dead " << o.dead << " null " << o.null_pages << " own " << o.own_slots
              << o.own_budgets << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope)
              << "/" << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries
-             << " by rank " << o.rank_keys << " merged " << o.merged << o.own_places << " weights " << o.weights
-             << o.sums << "/" << o.weights_queries << " as " << static_cast<int>(o.received_as) << " local " << o.local
-             << " cap " << o.soft_cap << " alibi " << o.alibi << o.rank_distance << " half " << o.rotated_half
-             << " tiles " << o.rank_tiles << " base " << o.base << " seed " << o.seed;
+             << " by rank " << o.rank_keys << " merged " << o.merged << o.own_positions << " weights " << o.weights
+             << o.sums << "/" << o.weights_queries << " as " << static_cast<int>(o.weight_reduction) << " local "
+             << o.local << " cap " << o.soft_cap << " alibi " << o.alibi << o.rank_distance << " half "
+             << o.rotated_half << " tiles " << o.rank_tiles << " base " << o.base << " seed " << o.seed;
 }
 
 RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
@@ -53,17 +53,17 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   int first = 0;
   for (std::size_t n = 0; n < sequence_.size(); ++n) {
     Sequence& sequence = sequence_[n];
-    const int fresh = std::max(1, o.new_tokens - 3 * static_cast<int>(n));
+    const int inserted = std::max(1, o.new_tokens - 3 * static_cast<int>(n));
     const int old = std::max(0, o.old_tokens - 37 * static_cast<int>(n));
     sequence.head.resize(static_cast<std::size_t>(o.kv_heads));
-    sequence.when.resize(static_cast<std::size_t>(fresh));
+    sequence.when.resize(static_cast<std::size_t>(inserted));
     std::iota(sequence.when.begin(), sequence.when.end(), 2 * old + 1);  // old tokens have gaps: some were dropped
     for (std::size_t h = 0; h < sequence.head.size(); ++h) {
       Head& head = sequence.head[h];
       if (h > 0 && !o.own_slots) {
         head.when = sequence.head[0].when;
         head.rank = sequence.head[0].rank;
-        head.fresh = sequence.head[0].fresh;
+        head.inserted = sequence.head[0].inserted;
         head.page.resize(sequence.head[0].page.size());
         for (std::size_t p = 0; p < head.page.size(); ++p) pages += sequence.head[0].page[p] != kNoPage;
         continue;
@@ -72,11 +72,11 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
       // Of an own budget the oldest that are no sinks have left.
       const int gone =
           o.own_slots && o.own_budgets ? std::max(0, old - o.sinks) * static_cast<int>(random() % 100) / 100 : 0;
-      while (static_cast<int>(usable.size()) < old - gone + fresh) {
+      while (static_cast<int>(usable.size()) < old - gone + inserted) {
         const int begin = static_cast<int>(head.when.size());
         const bool null = share(o.null_pages);
         for (int s = begin; s < begin + o.page_size; ++s) {
-          head.when.push_back(kDead);
+          head.when.push_back(kEmptySlot);
           if (!null && !share(o.dead)) usable.push_back(s);
         }
         head.page.push_back(null ? kNoPage : 0);
@@ -84,21 +84,21 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
       }
       head.rank.assign(head.when.size(), -1);
       std::shuffle(usable.begin(), usable.end(), random);
-      for (int t = 0, rank = 0; t < old + fresh; ++t) {
+      for (int t = 0, rank = 0; t < old + inserted; ++t) {
         if (t >= o.sinks && t < std::min(o.sinks, old) + gone) continue;
         const int slot = usable[rank];
         // Sinks are 0 .. sinks - 1; the rest has random gaps, with no two alike.
         head.when[slot] = t >= old ? sequence.when[t - old] : t < o.sinks ? t : 2 * t + static_cast<int>(share(0.5));
         head.rank[slot] = rank++;
-        if (t >= old) head.fresh.push_back(slot);
+        if (t >= old) head.inserted.push_back(slot);
       }
     }
     tokens_[n].first = first;
-    tokens_[n].count = fresh;
+    tokens_[n].count = inserted;
     tokens_[n].weights_queries = o.weights_queries;
-    tokens_[n].received_as = o.received_as;
+    tokens_[n].weight_reduction = o.weight_reduction;
     tokens_[n].when = sequence.when.data();
-    first += fresh;
+    first += inserted;
   }
 
   bytes_.resize(pages * page_bytes);
@@ -122,10 +122,10 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         const bool none = (h > 0 && !o.own_slots ? sequence.head[0].page[p] : head.page[p]) == kNoPage;
         head.page[p] = none ? kNoPage : next++;
       }
-      int live = 0;
+      int occupied = 0;
       for (std::size_t s = 0; s < head.when.size(); ++s) {
-        if (head.when[s] == kDead) continue;
-        ++live;
+        if (head.when[s] == kEmptySlot) continue;
+        ++occupied;
         if (head.when[s] >= sequence.when[0]) continue;  // to be inserted
         std::byte* const page = bytes_.data() + static_cast<std::size_t>(head.page[s / o.page_size]) * page_bytes;
         const int offset = static_cast<int>(s) % o.page_size;
@@ -142,19 +142,15 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         fill(row, o.value_dim);
         store_value(layout, page, offset, row.data());
       }
-      head.slots = {head.when.data(),
-                    head.rank.data(),
-                    static_cast<int>(head.when.size()),
-                    live,
-                    head.fresh.data(),
-                    static_cast<int>(head.fresh.size())};
-      if (o.merged == 0 || live == static_cast<int>(head.fresh.size())) continue;
+      head.slots = {head.when.data(), head.rank.data(),     static_cast<int>(head.when.size()),
+                    occupied,         head.inserted.data(), static_cast<int>(head.inserted.size())};
+      if (o.merged == 0 || occupied == static_cast<int>(head.inserted.size())) continue;
       std::vector<int> old;
       for (std::size_t s = 0; s < head.when.size(); ++s)
         if (head.when[s] < sequence.when[0]) old.push_back(static_cast<int>(s));
       SlotTable table(o.page_size, Mechanism::kMerge, false);
       table.insert(head.slots.slots);
-      head.merged.reserve(0, o.own_places);
+      head.merged.reserve(0, o.own_positions);
       for (int i = 0; i < o.merged; ++i) {
         const double u = std::uniform_real_distribution<double>(0, 1)(random), skew = h % 2 == 0 ? 1 : 4;
         const int slot = old[static_cast<std::size_t>(std::pow(u, skew) * static_cast<double>(old.size()))];
@@ -195,12 +191,12 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
       };
       for (int q = 0; q < t.count; ++q) add(sequence.key_row, o.base + t.when[q]);
       int ranks = o.window == INT32_MAX ? 0 : o.sinks + 2 * o.window;
-      for (const Head& head : sequence.head) ranks = std::max(ranks, head.slots.live);
+      for (const Head& head : sequence.head) ranks = std::max(ranks, head.slots.occupied);
       for (int r = 0; r < ranks; ++r) add(sequence.rank_row, r);
       t.rank_row = sequence.rank_row.data();
-      for (int d = 0; o.own_places && d <= 100; ++d) add(sequence.distance_row, d);
-      if (o.own_places) t.distance_row = sequence.distance_row.data();
-      if (o.rotation == Rotation::kAtWrite && !o.rank_keys) t.key_row = sequence.key_row.data();
+      for (int d = 0; o.own_positions && d <= 100; ++d) add(sequence.distance_row, d);
+      if (o.own_positions) t.distance_row = sequence.distance_row.data();
+      if (o.rotation == Rotation::kOnWrite && !o.rank_keys) t.key_row = sequence.key_row.data();
     }
     t.two_query = o.two_queries;
   }
@@ -229,7 +225,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     for (const Sequence& sequence : sequence_)
       for (const HeadPages& head : sequence.pages) {
         const MergedView* const merged = head.slots->merged;
-        weights_.emplace_back(head.slots->slots + (merged == nullptr ? 0 : merged->places()));
+        weights_.emplace_back(head.slots->slots + (merged == nullptr ? 0 : merged->entries()));
       }
   for (std::vector<float>& w : weights_) weights_of_.push_back(w.data());
   if (o.weights) step_.weights = weights_of_.data();

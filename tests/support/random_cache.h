@@ -35,15 +35,15 @@ struct RandomCacheOptions {
   std::int32_t local = INT32_MAX;
   float soft_cap = 0;
   bool alibi = false, rank_distance = false;
-  bool rotated_half = false;  // kLate: pages hold it
-  bool rank_tiles = false;    // made for the step (all heads share a slot table)
-  bool rank_keys = false;     // kAtWrite: the new tokens turn by their ranks
-  int merged = 0;             // of each head, into random slots; of some more than of others
-  bool own_places = false;    // of merged tokens
+  bool rotated_half = false;   // kOnRead: pages hold it
+  bool rank_tiles = false;     // made for the step (all heads share a slot table)
+  bool rank_keys = false;      // kOnWrite: the new tokens turn by their ranks
+  int merged = 0;              // of each head, into random slots; of some more than of others
+  bool own_positions = false;  // of merged tokens
   bool weights = false;
   bool sums = false;  // besides weights
   int weights_queries = INT32_MAX;
-  Received received_as = Received::kMean;
+  WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
   unsigned seed = 1;
 
   friend std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o);
@@ -67,7 +67,7 @@ class RandomCache {
   struct Head {
     std::vector<PageId> page;
     std::vector<std::int32_t> when, rank;
-    std::vector<int> fresh;
+    std::vector<int> inserted;
     MergedTokens merged{0};
     MergedView merged_view;
     SlotsView slots;

@@ -22,10 +22,10 @@ class Runner {
     std::size_t first = 0;
     for (int step = 0; first < tokens.size(); ++step) {
       drop(1);
-      const std::size_t most = how_.rule.window > 0 || how_.budget == 0
-                                   ? static_cast<std::size_t>(how_.chunk)
-                                   : static_cast<std::size_t>(std::min(how_.chunk, how_.budget - cache_.live()));
-      const auto part = std::span(tokens).subspan(first, std::min(most, tokens.size() - first));
+      const std::size_t max = how_.rule.window > 0 || how_.budget == 0
+                                  ? static_cast<std::size_t>(how_.chunk)
+                                  : static_cast<std::size_t>(std::min(how_.chunk, how_.budget - cache_.occupied()));
+      const auto part = std::span(tokens).subspan(first, std::min(max, tokens.size() - first));
       if (how_.undo > 0 && step % 5 == 4) {  // other tokens, as if they had been a draft
         std::vector<TokenId> draft(part.begin(), part.end());
         std::ranges::reverse(draft);
@@ -48,19 +48,19 @@ class Runner {
     o.geometry = o.geometry.with_types(how_.type, how_.type);
     o.mechanism = how_.mechanism;
     o.shared = how_.shared;
-    o.track_rank = how_.rule.rotation == Rotation::kLate;
+    o.track_rank = how_.rule.rotation == Rotation::kOnRead;
     return o;
   }
 
   void one_step(std::span<const TokenId> tokens, Trace* trace) {
     SequenceStep step{.cache = &cache_, .rule = how_.rule, .tokens = tokens, .all_logits = true};
     std::vector<std::vector<float>> weights;
-    std::vector<float*> places;
+    std::vector<float*> entries;
     if (how_.weights)
       for (int head = 0; head < cache_.geometry().heads(); ++head)
         weights.emplace_back(cache_.table(cache_.table_of(head)).slots(), NAN);
-    for (auto& w : weights) places.push_back(w.data());
-    if (how_.weights) step.weights = places.data();
+    for (auto& w : weights) entries.push_back(w.data());
+    if (how_.weights) step.weights = entries.data();
     const auto logits = decoder_.step({&step, 1});
     if (trace == nullptr) return;
     trace->logits.insert(trace->logits.end(), logits.begin(), logits.end());
@@ -81,7 +81,7 @@ class Runner {
     const auto oldest_first = [&](int a, int b) { return table.position()[a] < table.position()[b]; };
     std::ranges::sort(slots, oldest_first);
     if (!how_.by_window) std::shuffle(slots.begin(), slots.end(), lot_);
-    slots.resize(static_cast<std::size_t>(std::max(0, table.live() - keep)));
+    slots.resize(static_cast<std::size_t>(std::max(0, table.occupied() - keep)));
     std::ranges::sort(slots, oldest_first);
     return slots;
   }
@@ -121,12 +121,12 @@ double greatest_relative_error(const std::vector<float>& a, const std::vector<fl
 
 std::vector<TeacherForced> every_kind(int budget, CacheType type) {
   constexpr int kSinks = 4;
-  const AttentionRule original{.rotation = Rotation::kAtWrite, .sinks = kSinks, .window = budget - kSinks};
+  const AttentionRule original{.rotation = Rotation::kOnWrite, .sinks = kSinks, .window = budget - kSinks};
   AttentionRule two_query = original;
   two_query.two_query = true;
-  const AttentionRule late{.rotation = Rotation::kLate};
+  const AttentionRule late{.rotation = Rotation::kOnRead};
   AttentionRule late_two_query = two_query;
-  late_two_query.rotation = Rotation::kLate;
+  late_two_query.rotation = Rotation::kOnRead;
   const AttentionRule none{.rotation = Rotation::kNever};
 
   std::vector<TeacherForced> kinds = {{.name = "full"}, {.name = "full, chunks", .chunk = 48}};
@@ -160,7 +160,7 @@ std::vector<TeacherForced> every_kind(int budget, CacheType type) {
   }
   for (TeacherForced& kind : kinds) {
     kind.type = type;
-    if (kind.rule.rotation == Rotation::kLate && kind.by_window) kind.rule.sinks = kSinks;
+    if (kind.rule.rotation == Rotation::kOnRead && kind.by_window) kind.rule.sinks = kSinks;
   }
   return kinds;
 }

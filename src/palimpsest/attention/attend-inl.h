@@ -15,7 +15,7 @@
 #include <cmath>
 
 #include "palimpsest/attention/kernels.h"
-#include "palimpsest/attention/turn-inl.h"
+#include "palimpsest/attention/rotate-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
@@ -47,10 +47,10 @@ HWY_INLINE void prepare_queries(const Unit& u) {
     for (int g = 0; g < group; ++g) {
       const float* const from = u.work.step->q.at(tokens.first + query, u.work.kv_head * group + g);
       const int row = q * group + g;
-      turn(from, shape.head_dim, shape, here, factor, u.memory.row);
+      rotate(from, shape.head_dim, shape, here, factor, u.memory.row);
       interleave(u.memory.row, shape.head_dim, row, u.memory.query);
       if (at_sinks == nullptr) continue;
-      turn(from, shape.head_dim, shape, at_sinks, factor, u.memory.row);
+      rotate(from, shape.head_dim, shape, at_sinks, factor, u.memory.row);
       interleave(u.memory.row, shape.head_dim, row, u.memory.sink_query);
     }
   }
@@ -99,18 +99,19 @@ HWY_INLINE Block find_block(const Unit& u, int index, const Tiles& tiles, std::u
   if (b.used == 0) return b;
   if (u.work.tokens->two_query) b.sinks = before_bits(b.when, b.tiles, u.work.tokens->sink_end);
 
-  const int some = std::countr_zero(b.used) / kTile, turn_floats = u.shape().rope_dims * kTile;
+  const int some = std::countr_zero(b.used) / kTile, rope_tile_floats = u.shape().rope_dims * kTile;
   for (int t = 0; t < 4; ++t) {
     const bool used = b.used_in(t) != 0;
     const int from = used ? t : some;
     b.key[t] = tiles.key[from];
     b.value[t] = tiles.value[from];
     if (!u.late()) continue;
-    b.turn[t] = u.work.rank_tiles == nullptr
-                    ? u.memory.turns + from * turn_floats
-                    : u.work.rank_tiles + static_cast<std::ptrdiff_t>(first / kTile + from) * turn_floats;
+    b.rotate[t] = u.work.rank_tiles == nullptr
+                      ? u.memory.rope_tiles + from * rope_tile_floats
+                      : u.work.rank_tiles + static_cast<std::ptrdiff_t>(first / kTile + from) * rope_tile_floats;
     if (used && u.work.rank_tiles == nullptr)
-      make_turns(u.work.tokens->rank_row, u.shape().rope_dims, b.rank + t * kTile, u.memory.turns + t * turn_floats);
+      make_rope_tile(u.work.tokens->rank_row, u.shape().rope_dims, b.rank + t * kTile,
+                     u.memory.rope_tiles + t * rope_tile_floats);
   }
   return b;
 }
@@ -123,7 +124,7 @@ HWY_INLINE void widen_keys(const Unit& u, const Block& b, const float** tiles) {
     tiles[t] = out;
     if (b.used_in(t) == 0) continue;
     if (u.late())
-      keys.turn(u.shape(), b.key[t], u.half(), b.turn[t], out);
+      keys.rotate(u.shape(), b.key[t], u.half(), b.rotate[t], out);
     else
       keys.widen(b.key[t], head_dim, out);
   }
@@ -159,28 +160,29 @@ HWY_INLINE void add_bias(const Unit& u, const Block& b) {
 }
 
 // Products of all rows of a unit with the keys of a block, in units of log2.
-HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Ahead& ahead) {
+HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   const KeyKernels& keys = *u.work.keys;
-  if (widen || (u.late() && (keys.dot_turning == nullptr || u.rows() > 4))) {
+  if (widen || (u.late() && (keys.dot_rotating == nullptr || u.rows() > 4))) {
     PlainKeys<float> wide;
     widen_keys(u, b, wide.tile);
-    score_tiles(u, b, wide, ahead);
+    score_tiles(u, b, wide, prefetch);
   } else if (u.late()) {
-    keys.dot_turning(u, b, ahead);
+    keys.dot_rotating(u, b, prefetch);
   } else {
-    keys.dot(u, b, ahead);
+    keys.dot(u, b, prefetch);
   }
 }
 
 // ... their scores.
-HWY_INLINE void score_block(const Unit& u, const Block& b, bool widen, const Ahead& ahead) {
-  dot_block(u, b, widen, ahead);
+HWY_INLINE void score_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
+  dot_block(u, b, widen, prefetch);
   if (u.shape().soft_cap > 0) cap_scores(u);
   if (u.shape().alibi != nullptr) add_bias(u, b);
 }
 
 // Scores of one row become 2^(score - greatest so far), 0 where it does not see; its sum and correction follow.
-HWY_INLINE void soften_row(float* score, std::uint64_t visible, float* greatest, float* correction, float* sum) {
+HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* greatest, float* correction,
+                                   float* sum) {
   Vec s[kVectors];
   Vec top = hn::Set(df, kNothing);
   for (int v = 0; v < kVectors; ++v) {
@@ -207,8 +209,8 @@ HWY_INLINE void soften_row(float* score, std::uint64_t visible, float* greatest,
 }
 
 // Adds the values of a block to those of all rows of a unit.
-HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Ahead& ahead) {
-  if (!widen) return u.work.values->add(u, b, ahead);
+HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
+  if (!widen) return u.work.values->add(u, b, prefetch);
   ValueTiles<float> wide;
   wide.stride = u.value_stride();
   for (int t = 0; t < 4; ++t) {
@@ -216,7 +218,7 @@ HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Ahead
     wide.tile[t] = out;
     if (b.used_in(t) != 0) u.work.values->widen(b.value[t], u.shape().value_dim, b.used_in(t), out, wide.stride);
   }
-  add_rows(u, wide, b.used, ahead);
+  add_rows(u, wide, b.used, prefetch);
 }
 
 // Rows whose unit is done: out, or the part of one split for join_head.
@@ -260,11 +262,11 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
     const Block b = find_block(u, n, tiles, visible);
     if (keep_all) u.memory.score = w.kept + static_cast<std::size_t>(n) * rows * kBlock;  // they stay where they arise
     if (b.used != 0) {
-      score_block(u, b, widen, ahead_of(tiles.value, value_tile_bytes(*w.cache)));
+      score_block(u, b, widen, prefetch_of(tiles.value, value_tile_bytes(*w.cache)));
       for (int r = 0; r < rows; ++r)
-        soften_row(u.memory.score + r * kBlock, visible[r / w.group()], memory.max + r, memory.correction + r,
-                   memory.sum + r * kTile);
-      Ahead keys = ahead_of(next.key, key_tile_bytes(*w.cache));
+        online_softmax_row(u.memory.score + r * kBlock, visible[r / w.group()], memory.max + r, memory.correction + r,
+                           memory.sum + r * kTile);
+      Prefetch keys = prefetch_of(next.key, key_tile_bytes(*w.cache));
       keys.also = static_cast<std::size_t>(u.half());
       add_block(u, b, widen, keys);
     }

@@ -37,12 +37,12 @@ struct StepTokens {
   const std::int32_t* when = nullptr;  // [count] position minus the slot table's base
   Position position = 0;               // of the first of them
   // Rotation. cos_sin rows are RopeFrequencies::row: [2 * pairs] floats.
-  const float* key_row = nullptr;   // [count][2*pairs] at the new tokens' positions: kAtWrite, queries and keys.
+  const float* key_row = nullptr;   // [count][2*pairs] at the new tokens' positions: kOnWrite, queries and keys.
                                     // nullptr: each head takes the row of its own rank
   const float* rank_row = nullptr;  // row r: rotation of rank r; as many rows as live tokens, or sinks + window if more
   const float* distance_row = nullptr;  // row d: rotation by d places, for merged tokens with distances
   // Sinks are met by a query at `sink_rank`, all others by the query at its place. So sinks + window keep `cache`
-  // positions with keys that keep the rotation they were written with; under kLate it makes a masked window exact.
+  // positions with keys that keep the rotation they were written with; under kOnRead it makes a masked window exact.
   bool two_query = false;
   // ALiBi: distances are between ranks (`cache` positions; slot tables with ranks), not between positions.
   bool rank_distance = false;
@@ -52,12 +52,12 @@ struct StepTokens {
   std::int32_t sink_end = INT32_MIN;          // `when` of the first token that is not a sink
   int sinks = 0;                              // tokens before it
   int weights_queries = INT32_MAX;            // if weights are wanted: of so many of the last queries
-  Received received_as = Received::kMean;     // ... and how they become one
+  WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;  // ... and how they become one
 };
 
 // What query i of a head is ranked: the new tokens are its youngest.
 inline int query_rank(const StepTokens& t, const SlotsView& slots, int i) {
-  return slots.live - t.count + i;
+  return slots.occupied - t.count + i;
 }
 // The same for the query that meets sinks: behind a mask, the rank that it would have if the others had left.
 inline int sink_rank(const StepTokens& t, const SlotsView& slots, std::int32_t window, int i) {
@@ -77,11 +77,11 @@ struct AttentionShape {
   int group() const { return query_heads / kv_heads; }
 };
 
-// Row of the cosines and sines that new token i turns by; nullptr: it does not turn.
+// Row of the cosines and sines that new token i rotates by; nullptr: it does not rotate.
 inline const float* query_row(const AttentionShape& shape, const StepTokens& t, const SlotsView& slots, int i) {
   if (shape.rotation == Rotation::kNever || shape.rope == RopeKind::kNone) return nullptr;
-  const bool at_rank = shape.rotation != Rotation::kAtWrite || t.key_row == nullptr;
-  return at_rank ? t.rank_row + static_cast<std::int64_t>(query_rank(t, slots, i)) * shape.rope_dims
+  const bool by_rank = shape.rotation != Rotation::kOnWrite || t.key_row == nullptr;
+  return by_rank ? t.rank_row + static_cast<std::int64_t>(query_rank(t, slots, i)) * shape.rope_dims
                  : t.key_row + static_cast<std::int64_t>(i) * shape.rope_dims;
 }
 
@@ -98,10 +98,10 @@ struct AttentionStep {
   Heads<const float> q, k, v;
   Heads<float> out;  // [tokens][query_heads][value_dim]
   // [sequences] -> the rank rows of a slot table that all heads share, as make_rank_tiles leaves them. nullptr, of all
-  // or of one: they are made anew for each head. For kLate and kRecompute.
+  // or of one: they are made anew for each head. For kOnRead and kRecompute.
   const float* const* rank_tiles = nullptr;
   // Weights received, if wanted: [sequences][kv_heads] -> [slots] floats, over the group's query heads and the last
-  // StepTokens::weights_queries queries as StepTokens::received_as says. Dead and invisible slots get 0. Those of
+  // StepTokens::weights_queries queries as StepTokens::weight_reduction says. Dead and invisible slots get 0. Those of
   // merged tokens follow: [slots + MergedView::places()]; with them or with sums, as kMean. nullptr: not wanted.
   float* const* weights = nullptr;
   // The same, as kMean, over all of the step's queries, if wanted beside `weights`.

@@ -13,11 +13,11 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// Scores once more, now that each row's sum is known: what queries first .. last - 1 gave to a stretch of slots, into
+// Scores once more, now that each row's sum is known: what queries first .. last - 1 gave to a split of slots, into
 // memory.column.
 HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int last_query, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first), group = w.group();
-  const Received as = w.tokens->received_as;
+  const WeightReduction as = w.tokens->weight_reduction;
   std::fill_n(memory.column, kSplit, 0.0f);
   if (first_query == last_query) return;
   for (int block_query = first_query / w.block_queries * w.block_queries; block_query < last_query;
@@ -30,7 +30,7 @@ HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int la
       const int block = first / kBlock + n;
       const Block b = find_block(u, block, Tiles(w, block), visible);
       if (b.used == 0) continue;
-      score_block(u, b, true, Ahead());
+      score_block(u, b, true, Prefetch());
       for (int v = 0; v < kVectors; ++v) {
         Vec received = hn::LoadU(df, memory.column + n * kBlock + v * kLanes), greatest = hn::Zero(df);
         for (int r = 0; r < u.rows(); ++r) {
@@ -48,7 +48,8 @@ HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int la
 HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first);
   const int late = w.tokens->count - w.late_queries();
-  const Vec share = hn::Set(df, w.tokens->received_as == Received::kMean ? 1 / static_cast<float>(w.group()) : 1);
+  const Vec share = hn::Set(
+      df, w.tokens->weight_reduction == WeightReduction::kMeanOverGroup ? 1 / static_cast<float>(w.group()) : 1);
   if (w.sums != nullptr) {
     sum_columns(w, unit, 0, late, memory);
     for (int s = 0; s < slots; s += kLanes)

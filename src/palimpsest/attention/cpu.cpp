@@ -96,7 +96,7 @@ PlanShape shape_of(const AttentionStep& step, int threads) {
           .head_dim = s.head_dim,
           .value_dim = s.value_dim,
           .threads = threads,
-          .recompute = s.rotation == Rotation::kRecompute && s.rope != RopeKind::kNone,
+          .recompute = s.rotation == Rotation::kMaterialized && s.rope != RopeKind::kNone,
           .alibi = s.alibi != nullptr,
           .key_type = step.cache[0].key_type};
 }
@@ -108,8 +108,8 @@ struct Plan {
   std::vector<HeadCounts> counts;
   std::vector<HeadPlan> heads;
   int units[kPhases] = {};
-  bool by_turns = false;
-  std::size_t place = 0, floats = 0;  // of one place, of all that the step needs
+  bool interleaved = false;
+  std::size_t arena = 0, floats = 0;  // of one place, of all that the step needs
 
   bool fits(const AttentionStep& step, const PlanShape& of) const {
     if (counts.empty() || !(shape == of)) return false;
@@ -119,16 +119,16 @@ struct Plan {
         if (!(counts[i++] == counts_of(step, s, h))) return false;
     return true;
   }
-  void make(const AttentionStep& step, const PlanShape& of, int places);
+  void make(const AttentionStep& step, const PlanShape& of, int arenas);
 };
 
 std::size_t floats_of(const AttentionStep& step, const HeadPlan& plan) {
   HeadWork w = head_work(step, plan);
-  w.place(nullptr);
+  w.set_arena(nullptr);
   return w.floats;
 }
 
-void Plan::make(const AttentionStep& step, const PlanShape& of, int places) {
+void Plan::make(const AttentionStep& step, const PlanShape& of, int arenas) {
   *this = Plan{of, std::move(counts), std::move(heads)};
   counts.clear();  // fits nothing, if there is no memory for the new ones
   heads.clear();
@@ -141,22 +141,22 @@ void Plan::make(const AttentionStep& step, const PlanShape& of, int places) {
       counts.push_back(counts_of(step, s, h));
       heads.push_back(plan_head(step, s, h));
       for (int p = 0; p < kPhases; ++p) units[p] += units_of(heads.back(), p);
-      place = std::max(place, floats_of(step, heads.back()));
+      arena = std::max(arena, floats_of(step, heads.back()));
       none_empty = none_empty && heads.back().attend_units() > 0;
     }
   }
-  by_turns = none_empty && units[kRotate] == 0 && units[kWeigh] == 0;
-  int turns = 0;
+  interleaved = none_empty && units[kRotate] == 0 && units[kWeigh] == 0;
+  int next_order = 0;
   for (HeadPlan& p : heads) {
-    p.whole = by_turns && p.query_blocks == 1 && p.index + of.threads < static_cast<int>(heads.size());
+    p.whole = interleaved && p.query_blocks == 1 && p.index + of.threads < static_cast<int>(heads.size());
     if (p.whole) {
       units[kAttend] -= p.attend_units() - 1;
-      floats = static_cast<std::size_t>(places + of.threads) * place;
+      floats = static_cast<std::size_t>(arenas + of.threads) * arena;
       continue;
     }
-    p.turn = turns++;
-    p.place = by_turns ? static_cast<std::size_t>(p.turn % places) * place : floats;
-    floats = std::max(floats, p.place + (by_turns ? place : floats_of(step, p)));
+    p.order = next_order++;
+    p.offset = interleaved ? static_cast<std::size_t>(p.order % arenas) * arena : floats;
+    floats = std::max(floats, p.offset + (interleaved ? arena : floats_of(step, p)));
   }
 }
 
@@ -178,7 +178,7 @@ struct AttentionScratch::Impl {
   std::vector<int> plan_of;  // [layers] whose plan, of an earlier layer or its own
 
   int threads() const { return static_cast<int>(thread.size()); }
-  int places() const { return threads() + 1; }  // for heads that are not whole
+  int arenas() const { return threads() + 1; }  // for heads that are not whole
   const Plan& plan(int layer) const {
     return plans[static_cast<std::size_t>(plan_of[static_cast<std::size_t>(layer)])];
   }
@@ -186,7 +186,8 @@ struct AttentionScratch::Impl {
   // Head `index` of the plan, with its arrays.
   HeadWork work(const AttentionStep& step, const Plan& plan, std::size_t index, int t) const {
     HeadWork w = head_work(step, plan.heads[index]);
-    w.place(shared.data() + (w.whole ? static_cast<std::size_t>(places() + t) * plan.place : plan.heads[index].place));
+    w.set_arena(shared.data() +
+                (w.whole ? static_cast<std::size_t>(arenas() + t) * plan.arena : plan.heads[index].offset));
     return w;
   }
 };
@@ -203,7 +204,7 @@ void AttentionScratch::Impl::plan(const AttentionStep& step) {
     plan_of[layer] = plan_of[layer - 1];
   } else if (!fits(layer)) {
     plan_of[layer] = step.layer;
-    plans[layer].make(step, shape, places());
+    plans[layer].make(step, shape, arenas());
   }
 }
 
@@ -260,7 +261,7 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
       taken = head;
       const int n = unit - before;
       Counter& attended = m.attended[static_cast<std::size_t>(w.index)];
-      Counter& finished = m.finished[static_cast<std::size_t>(w.turn % m.places())];
+      Counter& finished = m.finished[static_cast<std::size_t>(w.order % m.arenas())];
       switch (phase) {
         case kInsert:
           insert_tokens(w, n, mine.unit);
@@ -269,7 +270,7 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
           rotate_keys(w, n, mine.unit);
           break;
         case kAttend:
-          if (!w.whole && plan.by_turns) wait_for(finished, w.turn / m.places());
+          if (!w.whole && plan.interleaved) wait_for(finished, w.order / m.arenas());
           // The last queries see most: the longest units go first.
           for (int i = n, end = w.whole ? w.attend_units() : n + 1; i < end; ++i)
             attend_unit(w, w.query_blocks - 1 - i / w.splits, i % w.splits, mine.unit);
@@ -277,7 +278,7 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
           attended.reset();
           if (w.splits > 1 || w.kept_queries > 0 || w.merged != nullptr) join_head(w);
           if (w.kept_queries > 0 || (w.merged != nullptr && w.received != nullptr)) tell(w);
-          if (plan.by_turns && !w.whole) finished.add(1);
+          if (plan.interleaved && !w.whole) finished.add(1);
           break;
         case kWeigh:
           weights_unit(w, n, mine.unit);
@@ -293,7 +294,7 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
   if (m.left.add(1) == threads - 1) {
     m.next.reset();
     for (Counter& done : m.done) done.reset();
-    for (int p = 0; p < m.places(); ++p) m.finished[static_cast<std::size_t>(p)].reset();
+    for (int p = 0; p < m.arenas(); ++p) m.finished[static_cast<std::size_t>(p)].reset();
     m.left.reset();
   }
 }

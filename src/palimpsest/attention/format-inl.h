@@ -8,8 +8,8 @@
 #endif
 
 #include "palimpsest/attention/kernels.h"
-#include "palimpsest/attention/lay-inl.h"
-#include "palimpsest/attention/turn-inl.h"
+#include "palimpsest/attention/rotate-inl.h"
+#include "palimpsest/attention/transpose-inl.h"
 #include "palimpsest/cache/formats/q8_0.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,19 +28,19 @@ HWY_INLINE T* elements(std::byte* tile) {
 // Keys.
 
 template <class T>
-void dot_keys(const Unit& u, const Block& b, const Ahead& ahead) {
+void dot_keys(const Unit& u, const Block& b, const Prefetch& prefetch) {
   PlainKeys<T> keys;
   for (int t = 0; t < 4; ++t) keys.tile[t] = elements<T>(b.key[t]);
-  score_tiles(u, b, keys, ahead);
+  score_tiles(u, b, keys, prefetch);
 }
 
 template <class T>
-void dot_turning_keys(const Unit& u, const Block& b, const Ahead& ahead) {
-  TurningKeys<T> keys;
+void dot_rotating_keys(const Unit& u, const Block& b, const Prefetch& prefetch) {
+  RotatingKeys<T> keys;
   for (int t = 0; t < 4; ++t) keys.tile[t] = elements<T>(b.key[t]);
-  std::copy_n(b.turn, 4, keys.turn);
+  std::copy_n(b.rotate, 4, keys.rotate);
   keys.half = u.half() / static_cast<std::ptrdiff_t>(sizeof(T));
-  score_tiles(u, b, keys, ahead);
+  score_tiles(u, b, keys, prefetch);
 }
 
 template <class T>
@@ -49,13 +49,13 @@ void widen_keys_of(const std::byte* tile, int dim, float* out) {
 }
 
 template <class T>
-void turn_keys_of(const AttentionShape& shape, const std::byte* tile, std::ptrdiff_t half, const float* turns,
-                  float* out) {
+void rotate_keys_of(const AttentionShape& shape, const std::byte* tile, std::ptrdiff_t half, const float* rope_tiles,
+                    float* out) {
   if constexpr (kIsScaled<T>) {
     widen_tile(elements<T>(tile), shape.head_dim, out);
-    turn_tile(shape, out, 0, turns, out);
+    rotate_tile(shape, out, 0, rope_tiles, out);
   } else {
-    turn_tile(shape, elements<T>(tile), half / static_cast<std::ptrdiff_t>(sizeof(T)), turns, out);
+    rotate_tile(shape, elements<T>(tile), half / static_cast<std::ptrdiff_t>(sizeof(T)), rope_tiles, out);
   }
 }
 
@@ -101,7 +101,7 @@ HWY_INLINE void store_rounded(Vec x, float* to) {
 
 // The other lanes are written back as they were.
 template <class T>
-void turn_lanes(std::byte* tile, RopeKind rope, int pairs, int begin, int end, const float* cos_sin) {
+void rotate_lanes(std::byte* tile, RopeKind rope, int pairs, int begin, int end, const float* cos_sin) {
   const bool halves = rope == RopeKind::kHalves;
   for (int n = 0; n < kTile; n += kLanes) {
     if (end <= n || begin >= n + kLanes) continue;
@@ -121,11 +121,11 @@ void turn_lanes(std::byte* tile, RopeKind rope, int pairs, int begin, int end, c
 // Values.
 
 template <class T>
-void add_values_of(const Unit& u, const Block& b, const Ahead& ahead) {
+void add_values_of(const Unit& u, const Block& b, const Prefetch& prefetch) {
   ValueTiles<T> values;
   values.stride = u.shape().value_dim;
   for (int t = 0; t < 4; ++t) values.tile[t] = elements<T>(b.value[t]);
-  add_rows(u, values, b.used, ahead);
+  add_rows(u, values, b.used, prefetch);
 }
 
 template <class T>
@@ -163,17 +163,17 @@ template <class T>
 constexpr FormatKernels format_kernels() {
   FormatKernels k{};
   k.key = {.dot = dot_keys<T>,
-           .dot_turning = nullptr,
+           .dot_rotating = nullptr,
            .widen = widen_keys_of<T>,
-           .turn = turn_keys_of<T>,
+           .rotate = rotate_keys_of<T>,
            .store = store_keys<T>,
            .narrow = nullptr,
-           .turn_lanes = nullptr};
+           .rotate_lanes = nullptr};
   k.value = {.add = add_values_of<T>, .widen = widen_values_of<T>, .store = store_value<T>};
   if constexpr (!kIsScaled<T>) {
-    k.key.dot_turning = dot_turning_keys<T>;
+    k.key.dot_rotating = dot_rotating_keys<T>;
     k.key.narrow = narrow_keys<T>;
-    k.key.turn_lanes = turn_lanes<T>;
+    k.key.rotate_lanes = rotate_lanes<T>;
   }
   return k;
 }

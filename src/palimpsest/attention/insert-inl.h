@@ -1,4 +1,4 @@
-// What stands before `attend`: inserting tokens, and turning keys into a copy.
+// What stands before `attend`: inserting tokens, and rotating keys into a copy.
 
 #if defined(PALIMPSEST_ATTENTION_INSERT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_INSERT_INL_H_
@@ -8,13 +8,13 @@
 #endif
 
 #include "palimpsest/attention/kernels.h"
-#include "palimpsest/attention/turn-inl.h"
+#include "palimpsest/attention/rotate-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// out = the key's rotated half (cache/view.h); 0 where nothing turns.
+// out = the key's rotated half (cache/view.h); 0 where nothing rotates.
 HWY_INLINE void rotate_half(const AttentionShape& shape, const float* HWY_RESTRICT key, float* HWY_RESTRICT out) {
   const int pairs = shape.rope_dims / 2;
   const int step = shape.rope == RopeKind::kHalves ? 1 : 2, partner = shape.rope == RopeKind::kHalves ? pairs : 1;
@@ -27,8 +27,8 @@ HWY_INLINE void rotate_half(const AttentionShape& shape, const float* HWY_RESTRI
 
 // Whether all of a row are numbers of at most this magnitude.
 HWY_INLINE bool fits(const float* row, int count, float largest) {
-  const Vec most = hn::Set(df, largest);
-  const auto over = [&](Vec x) HWY_ATTR { return hn::Not(hn::Le(hn::Abs(x), most)); };  // NaN is
+  const Vec max = hn::Set(df, largest);
+  const auto over = [&](Vec x) HWY_ATTR { return hn::Not(hn::Le(hn::Abs(x), max)); };  // NaN is
   Mask any = over(load_first(row, count % kLanes));
   for (int n = count % kLanes; n < count; n += kLanes) any = hn::Or(any, over(load(row + n)));
   return hn::AllFalse(df, any);
@@ -42,8 +42,8 @@ HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, co
   const AttentionShape& shape = w.step->shape;
   const StepTokens& tokens = *w.tokens;
   const LayerView& cache = *w.cache;
-  const int* const fresh = w.slots().fresh;
-  const bool turns = shape.rotation == Rotation::kAtWrite;
+  const int* const inserted = w.slots().inserted;
+  const bool rope_tiles = shape.rotation == Rotation::kOnWrite;
   float* const rows = memory.key_tiles;  // [16][head_dim], then those of halves, then what store() needs
   float* const half_rows = rows + static_cast<std::ptrdiff_t>(kTile) * shape.head_dim;
   float* const scratch = half_rows + static_cast<std::ptrdiff_t>(kTile) * shape.head_dim;
@@ -51,23 +51,23 @@ HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, co
   const auto key = [&](int t) { return w.step->k.at(tokens.first + t, w.kv_head); };
   const auto value = [&](int t) { return w.step->v.at(tokens.first + t, w.kv_head); };
   for (int t = 0; t < tokens.count; ++t) {
-    if (fresh[t] < slot_begin || fresh[t] >= slot_end) continue;
+    if (inserted[t] < slot_begin || inserted[t] >= slot_end) continue;
     fetch_row(key(t), shape.head_dim);
     fetch_row(value(t), shape.value_dim);
   }
   for (int t = 0, end; t < tokens.count; t = end) {
-    const int slot = fresh[t];
-    for (end = t + 1; end < tokens.count && fresh[end] / kTile == slot / kTile;) ++end;  // tokens that share a tile
+    const int slot = inserted[t];
+    for (end = t + 1; end < tokens.count && inserted[end] / kTile == slot / kTile;) ++end;  // tokens that share a tile
     if (slot < slot_begin || slot >= slot_end) continue;
     std::byte* const page = w.pages->page[slot / cache.page_size];
     const int offset = slot % cache.page_size;
     std::byte* const tile = page + key_tile(cache, offset);
     std::uint32_t lanes = 0;
     for (int i = t; i < end; ++i) {
-      const int lane = fresh[i] % kTile;
+      const int lane = inserted[i] % kTile;
       lanes |= 1u << lane;
       float* const row = rows + static_cast<std::ptrdiff_t>(lane) * shape.head_dim;
-      turn(key(i), shape.head_dim, shape, turns ? query_row(shape, tokens, w.slots(), i) : nullptr, 1, row);
+      rotate(key(i), shape.head_dim, shape, rope_tiles ? query_row(shape, tokens, w.slots(), i) : nullptr, 1, row);
       check_fits(w, false, row, shape.head_dim, largest_key);
       if (cache.rotated_half) rotate_half(shape, row, half_rows + static_cast<std::ptrdiff_t>(lane) * shape.head_dim);
       check_fits(w, true, value(i), shape.value_dim, largest_value);
@@ -78,22 +78,22 @@ HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, co
   }
 }
 
-// Turns a stretch of a head's keys into the copy.
+// Rotates a split of a head's keys into the copy.
 HWY_NOINLINE void rotate(const HeadWork& w, int unit, const UnitMemory& memory) {
   const AttentionShape& shape = w.step->shape;
   const LayerView& cache = *w.cache;
-  const int turn_floats = shape.rope_dims * kTile, end = std::min((unit + 1) * kSplit, w.slots().slots);
+  const int rope_tile_floats = shape.rope_dims * kTile, end = std::min((unit + 1) * kSplit, w.slots().slots);
   for (int slot = unit * kSplit; slot < end; slot += kTile) {
     const std::byte* const page = w.pages->page[slot / cache.page_size];
     if (page == nullptr) continue;
-    const float* turns = memory.turns;
+    const float* rope_tiles = memory.rope_tiles;
     if (w.rank_tiles != nullptr)
-      turns = w.rank_tiles + static_cast<std::ptrdiff_t>(slot / kTile) * turn_floats;
+      rope_tiles = w.rank_tiles + static_cast<std::ptrdiff_t>(slot / kTile) * rope_tile_floats;
     else
-      make_turns(w.tokens->rank_row, shape.rope_dims, w.slots().rank + slot, memory.turns);
-    w.keys->turn(shape, page + key_tile(cache, slot % cache.page_size), 0, turns, memory.key_tiles);
+      make_rope_tile(w.tokens->rank_row, shape.rope_dims, w.slots().rank + slot, memory.rope_tiles);
+    w.keys->rotate(shape, page + key_tile(cache, slot % cache.page_size), 0, rope_tiles, memory.key_tiles);
     w.keys->narrow(memory.key_tiles, shape.head_dim,
-                   reinterpret_cast<std::byte*>(w.turned) + slot / kTile * key_tile_bytes(cache));
+                   reinterpret_cast<std::byte*>(w.rotated_keys) + slot / kTile * key_tile_bytes(cache));
   }
 }
 

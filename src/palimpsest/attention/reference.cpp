@@ -13,7 +13,7 @@ namespace {
 
 using Vector = std::vector<double>;
 
-// x turned by a row of cosines and sines; cos_sin == nullptr: not turned.
+// x rotated by a row of cosines and sines; cos_sin == nullptr: not rotated.
 Vector rotated(Vector x, const AttentionShape& shape, const float* cos_sin) {
   if (cos_sin == nullptr || shape.rope == RopeKind::kNone) return x;
   const int pairs = shape.rope_dims / 2;
@@ -21,9 +21,9 @@ Vector rotated(Vector x, const AttentionShape& shape, const float* cos_sin) {
     const bool halves = shape.rope == RopeKind::kHalves;
     double& a = x[halves ? i : 2 * i];
     double& b = x[halves ? i + pairs : 2 * i + 1];
-    const double c = cos_sin[i], s = cos_sin[pairs + i], turned = a * c - b * s;
+    const double c = cos_sin[i], s = cos_sin[pairs + i], rotated = a * c - b * s;
     b = a * s + b * c;
-    a = turned;
+    a = rotated;
   }
   return x;
 }
@@ -53,7 +53,8 @@ struct Head {
   const SlotsView& slots() const { return *pages().slots; }
   std::byte* page(int slot) const { return pages().page[slot / cache.page_size]; }
 
-  // Dimension d of the rotated half of a key: -partner in the first of a pair, partner in the second, 0 if none turns.
+  // Dimension d of the rotated half of a key: -partner in the first of a pair, partner in the second, 0 if none
+  // rotates.
   float half(const float* k, int d) const {
     const int pairs = step.shape.rope_dims / 2;
     if (d >= 2 * pairs) return 0;
@@ -63,11 +64,11 @@ struct Head {
 
   void insert(int token) const {
     const AttentionShape& shape = step.shape;
-    const int slot = slots().fresh[token], offset = slot % cache.page_size;
+    const int slot = slots().inserted[token], offset = slot % cache.page_size;
     const float* k = step.k.at(tokens.first + token, kv_head);
     const float* v = step.v.at(tokens.first + token, kv_head);
-    const float* turn = shape.rotation == Rotation::kAtWrite ? query_row(shape, tokens, slots(), token) : nullptr;
-    const Vector key = rotated(Vector(k, k + shape.head_dim), shape, turn);
+    const float* rotate = shape.rotation == Rotation::kOnWrite ? query_row(shape, tokens, slots(), token) : nullptr;
+    const Vector key = rotated(Vector(k, k + shape.head_dim), shape, rotate);
     store_key(cache, page(slot), offset, std::vector<float>(key.begin(), key.end()).data());
     if (cache.rotated_half) {
       std::vector<float> halves;
@@ -82,18 +83,18 @@ struct Head {
     std::vector<float> row(shape.head_dim);
     load_key(cache, page(slot), slot % cache.page_size, row.data());
     Vector key(row.begin(), row.end());
-    if (shape.rotation == Rotation::kNever || shape.rotation == Rotation::kAtWrite) return key;
-    const float* turn = row_of(tokens.rank_row, shape, slots().rank[slot]);
+    if (shape.rotation == Rotation::kNever || shape.rotation == Rotation::kOnWrite) return key;
+    const float* rotate = row_of(tokens.rank_row, shape, slots().rank[slot]);
     if (cache.rotated_half) {
       load_key(cache, page(slot) + half_offset(cache), slot % cache.page_size, row.data());
       for (int d = 0; d < shape.rope_dims; ++d) {
         const int pairs = shape.rope_dims / 2, p = shape.rope == RopeKind::kHalves ? d % pairs : d / 2;
-        key[d] = key[d] * turn[p] + row[d] * turn[pairs + p];
+        key[d] = key[d] * rotate[p] + row[d] * rotate[pairs + p];
       }
       return key;
     }
-    key = rotated(std::move(key), shape, turn);
-    if (shape.rotation == Rotation::kRecompute)  // the copy is in the keys' format
+    key = rotated(std::move(key), shape, rotate);
+    if (shape.rotation == Rotation::kMaterialized)  // the copy is in the keys' format
       for (double& x : key) {
         std::byte stored[4];
         kv_format(cache.key_type).store(stored, 0, static_cast<float>(x));
@@ -111,7 +112,7 @@ struct Head {
 
   bool visible(int slot, int query) const {
     const std::int64_t when = slots().when[slot], now = tokens.when[query];
-    return when != kDead && when <= now && within(when, now, step.local) &&
+    return when != kEmptySlot && when <= now && within(when, now, step.local) &&
            (within(when, now, window) || when < tokens.sink_end);
   }
 
@@ -124,23 +125,23 @@ struct Head {
   }
 
   // Tokens that were merged into others' slots, expanded: each as a key of its own (cache/view.h, MergedView).
-  int places() const { return slots().merged == nullptr ? 0 : slots().merged->places(); }
-  int slot_of(int place) const {  // -1: no token there
+  int entries() const { return slots().merged == nullptr ? 0 : slots().merged->entries(); }
+  int slot_of(int entry) const {  // -1: no token there
     const MergedView& m = *slots().merged;
-    const int row = place / kTile, lane = place % kTile;
-    if (m.factor[place] == 0) return -1;
+    const int row = entry / kTile, lane = entry % kTile;
+    if (m.factor[entry] == 0) return -1;
     int tile = 0;
     while (m.first[tile + 1] <= row) ++tile;
     return tile * kTile + (m.lane[row] < 0 ? lane : m.lane[row]);
   }
 
   // By some places, to the left if they are negative.
-  Vector turned_by(const Vector& key, int places) const {
+  Vector rotated_by(const Vector& key, int entries) const {
     if (tokens.distance_row == nullptr) return key;
-    const float* const row = row_of(tokens.distance_row, step.shape, std::abs(places));
-    std::vector<float> turn(row, row + step.shape.rope_dims);
-    for (int i = step.shape.rope_dims / 2; places < 0 && i < step.shape.rope_dims; ++i) turn[i] = -turn[i];
-    return rotated(key, step.shape, turn.data());
+    const float* const row = row_of(tokens.distance_row, step.shape, std::abs(entries));
+    std::vector<float> rotate(row, row + step.shape.rope_dims);
+    for (int i = step.shape.rope_dims / 2; entries < 0 && i < step.shape.rope_dims; ++i) rotate[i] = -rotate[i];
+    return rotated(key, step.shape, rotate.data());
   }
 
   // The weights of one query over all slots, then over merged tokens by place; all zero if it sees none.
@@ -153,20 +154,20 @@ struct Head {
     if (tokens.two_query && shape.rotation != Rotation::kNever)
       for_sinks = rotated(raw, shape, row_of(tokens.rank_row, shape, sink_rank(tokens, slots(), window, query)));
 
-    Vector p(keys.size() + static_cast<std::size_t>(places()), -INFINITY);
+    Vector p(keys.size() + static_cast<std::size_t>(entries()), -INFINITY);
     double largest = -INFINITY, sum = 0;
-    const auto score = [&](std::size_t at, int s, double factor, int places) {
+    const auto score = [&](std::size_t at, int s, double factor, int entries) {
       if (s < 0 || !visible(s, query)) return;
       const Vector& q = slots().when[s] < tokens.sink_end ? for_sinks : here;
-      p[at] = shape.scale * factor * dot(places == 0 ? keys[s] : turned_by(keys[s], places), q);
+      p[at] = shape.scale * factor * dot(entries == 0 ? keys[s] : rotated_by(keys[s], entries), q);
       if (shape.soft_cap > 0) p[at] = shape.soft_cap * std::tanh(p[at] / shape.soft_cap);
-      if (shape.alibi != nullptr) p[at] -= shape.alibi[query_head] * (distance(s, query) - places);
+      if (shape.alibi != nullptr) p[at] -= shape.alibi[query_head] * (distance(s, query) - entries);
       largest = std::max(largest, p[at]);
     };
     for (std::size_t s = 0; s < keys.size(); ++s) score(s, static_cast<int>(s), 1, 0);
-    for (int place = 0; place < places(); ++place)
-      score(keys.size() + static_cast<std::size_t>(place), slot_of(place), slots().merged->factor[place],
-            slots().merged->distance == nullptr ? 0 : slots().merged->distance[place]);
+    for (int entry = 0; entry < entries(); ++entry)
+      score(keys.size() + static_cast<std::size_t>(entry), slot_of(entry), slots().merged->factor[entry],
+            slots().merged->distance == nullptr ? 0 : slots().merged->distance[entry]);
     for (double& weight : p) {
       weight = largest == -INFINITY ? 0 : std::exp(weight - largest);
       sum += weight;
@@ -181,9 +182,10 @@ struct Head {
     const int count = slots().slots;
     std::vector<Vector> keys(static_cast<std::size_t>(count));
     for (int s = 0; s < count; ++s)
-      if (slots().when[s] != kDead) keys[s] = key(s);
-    const bool mean = tokens.received_as == Received::kMean, peak = tokens.received_as == Received::kPeak;
-    const std::size_t all = keys.size() + static_cast<std::size_t>(places());
+      if (slots().when[s] != kEmptySlot) keys[s] = key(s);
+    const bool mean = tokens.weight_reduction == WeightReduction::kMeanOverGroup,
+               peak = tokens.weight_reduction == WeightReduction::kMaxOverAll;
+    const std::size_t all = keys.size() + static_cast<std::size_t>(entries());
     Vector late(all, 0.0), total = late, of_query(all);
 
     for (int query = 0; query < tokens.count; ++query) {
@@ -194,7 +196,7 @@ struct Head {
         float* out = step.out.at(tokens.first + query, query_head);
         Vector sum(shape.value_dim, 0.0);
         for (int s = 0; s < count; ++s) add_value(p[s], s, sum);
-        for (int place = 0; place < places(); ++place) add_value(p[count + place], slot_of(place), sum);
+        for (int entry = 0; entry < entries(); ++entry) add_value(p[count + entry], slot_of(entry), sum);
         for (int d = 0; d < shape.value_dim; ++d) out[d] = static_cast<float>(sum[d]);
         for (std::size_t i = 0; i < all; ++i)
           of_query[i] = mean ? of_query[i] + p[i] / shape.group() : std::max(of_query[i], p[i]);

@@ -12,16 +12,16 @@ namespace palimpsest {
 namespace {
 
 // 2*pi as a sum of three doubles: multiples of it up to 2^53 are then known to 1e-17.
-constexpr double kTurn1 = 0x1.921fb54442d18p+2, kTurn2 = 0x1.1a62633145c07p-52, kTurn3 = -0x1.f1976b7ed8fbcp-108;
+constexpr double kTwoPi1 = 0x1.921fb54442d18p+2, kTwoPi2 = 0x1.1a62633145c07p-52, kTwoPi3 = -0x1.f1976b7ed8fbcp-108;
 
-// YaRN's ramp (arXiv 2309.00071, section 3.2), with ggml's rounding of its two ends: pairs before `low` turn often
+// YaRN's ramp (arXiv 2309.00071, section 3.2), with ggml's rounding of its two ends: pairs before `low` rotate often
 // within the original context and keep their frequency, pairs after `high` are interpolated.
 struct YarnRamp {
   float low, high;
 
-  static float pair_of(const RopeOptions& o, double turns) {
+  static float pair_of(const RopeOptions& o, double rope_tiles) {
     const float context = static_cast<float>(o.original_context), dims = static_cast<float>(o.dims);
-    const float period = static_cast<float>(turns) * 2 * std::numbers::pi_v<float>;
+    const float period = static_cast<float>(rope_tiles) * 2 * std::numbers::pi_v<float>;
     return dims * std::log(context / period) / (2 * std::log(static_cast<float>(o.base)));
   }
   explicit YarnRamp(const RopeOptions& o)
@@ -73,12 +73,12 @@ double RopeFrequencies::angle(Position position, int pair) const {
   assert(pair >= 0 && pair < pairs());
   const double p = static_cast<double>(position), f = frequency_[static_cast<std::size_t>(pair)];
   const double high = p * f, low = std::fma(p, f, -high);
-  const double k = std::nearbyint(high / kTurn1);
-  const double turns = k * kTurn1, turns_low = std::fma(k, kTurn1, -turns);
-  const double second = k * kTurn2, second_low = std::fma(k, kTurn2, -second);
-  const double rest = (high - turns) + ((low - turns_low) - second) - (second_low + k * kTurn3);
-  // `high` alone may have named the neighbouring turn.
-  const double nearest = rest - kTurn1 * std::nearbyint(rest / kTurn1);
+  const double k = std::nearbyint(high / kTwoPi1);
+  const double rope_tiles = k * kTwoPi1, rotations_low = std::fma(k, kTwoPi1, -rope_tiles);
+  const double second = k * kTwoPi2, second_low = std::fma(k, kTwoPi2, -second);
+  const double rest = (high - rope_tiles) + ((low - rotations_low) - second) - (second_low + k * kTwoPi3);
+  // `high` alone may have named the neighbouring rotate.
+  const double nearest = rest - kTwoPi1 * std::nearbyint(rest / kTwoPi1);
   return std::clamp(nearest, -std::numbers::pi, std::numbers::pi);
 }
 

@@ -1,4 +1,4 @@
-// Rotary positions: which pairs turn, how fast, and exact cos/sin tables.
+// Rotary positions: which pairs rotate, how fast, and exact cos/sin tables.
 // Angles are computed in double precision from integer positions: a stream of 10^8 tokens does not drift.
 #pragma once
 

@@ -92,8 +92,8 @@ HWY_INLINE Vec pow2_near(Vec t, Vec start) {
 
 // 2^x for x <= 0; 0 below -126. Relative error < 2e-7, of rounding.
 HWY_INLINE Vec pow2(Vec x) {
-  const Vec floor = hn::Set(df, -126.0f), least = hn::Max(x, floor);
-  const Vec whole = hn::Round(least), p = pow2_near(hn::Sub(least, whole), hn::Set(df, 1.0f));
+  const Vec floor = hn::Set(df, -126.0f), min = hn::Max(x, floor);
+  const Vec whole = hn::Round(min), p = pow2_near(hn::Sub(min, whole), hn::Set(df, 1.0f));
   const auto power = hn::ShiftLeft<23>(hn::ConvertTo(di, whole));
   return hn::IfThenElseZero(hn::Ge(x, floor), hn::BitCast(df, hn::Add(hn::BitCast(di, p), power)));
 }
@@ -122,9 +122,9 @@ HWY_INLINE Mask mask_of(std::uint64_t bits, int vector) {
   return hn::LoadMaskBits(df, bytes);
 }
 
-// out = factor * (x turned by a row of cosines and sines); row == nullptr: not turned.
-HWY_INLINE void turn(const float* HWY_RESTRICT x, int head_dim, const AttentionShape& shape, const float* row,
-                     float factor, float* HWY_RESTRICT out) {
+// out = factor * (x rotated by a row of cosines and sines); row == nullptr: not rotated.
+HWY_INLINE void rotate(const float* HWY_RESTRICT x, int head_dim, const AttentionShape& shape, const float* row,
+                       float factor, float* HWY_RESTRICT out) {
   const int pairs = row == nullptr || shape.rope == RopeKind::kNone ? 0 : shape.rope_dims / 2;
   const float *HWY_RESTRICT cos = row, *HWY_RESTRICT sin = row + pairs;
   if (pairs > 0 && shape.rope == RopeKind::kPairs) {
@@ -159,7 +159,7 @@ HWY_INLINE void fetch_row(const float* row, int count) {
 // score[r][s] = q[r] . key[s] for R rows and a block of four tiles: each load of 16 keys feeds all rows. Queries are
 // interleaved by fours: q[d * 4 + r].
 template <int R, class T>
-HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* const* tiles, const Ahead& ahead,
+HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* const* tiles, const Prefetch& prefetch,
                          float* HWY_RESTRICT score) {
   for (int first = 0; first < kVectors; first += kWide) {
     const T* at[kWide];
@@ -172,7 +172,7 @@ HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* con
     }
     for (int quarter = 0, d = 0; quarter < 4; ++quarter) {
       const int end = head_dim * (quarter + 1) / 4;
-      Ahead::Quarter part = first == 0 ? ahead.quarter(quarter, end - d) : Ahead::Quarter{};
+      Prefetch::Quarter part = first == 0 ? prefetch.quarter(quarter, end - d) : Prefetch::Quarter{};
       for (; d < end; ++d) {
         part.next();
         Vec k[kWide];
@@ -205,13 +205,13 @@ struct ValueTiles {
 // out[r][0 .. W vectors) = correction[r] * out[r] + sum over used slots of weight[r][s] * value[s]
 template <int R, int W, class T>
 HWY_INLINE void add_columns(const float* HWY_RESTRICT weight, const ValueTiles<T>& values, int column,
-                            std::uint64_t used, const Ahead& ahead, const float* correction, float* HWY_RESTRICT out,
-                            std::size_t out_stride) {
+                            std::uint64_t used, const Prefetch& prefetch, const float* correction,
+                            float* HWY_RESTRICT out, std::size_t out_stride) {
   Vec sum[R][W];
   for (int r = 0; r < R; ++r)
     for (int w = 0; w < W; ++w)
       sum[r][w] = hn::Mul(hn::Set(df, correction[r]), hn::LoadU(df, out + r * out_stride + w * kLanes));
-  const auto add = [&](const T* row, int slot, Ahead::Quarter& part) HWY_ATTR {
+  const auto add = [&](const T* row, int slot, Prefetch::Quarter& part) HWY_ATTR {
     part.next();
     Vec v[W];
     for (int w = 0; w < W; ++w) v[w] = load(row + w * kLanes);
@@ -223,7 +223,7 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weight, const ValueTiles<T
   for (int t = 0; t < 4; ++t) {
     const T* const rows = values.tile[t] + column;
     std::uint32_t bits = static_cast<std::uint32_t>(used >> (t * kTile)) & 0xffff;
-    Ahead::Quarter part = column == 0 ? ahead.quarter(t, std::popcount(bits)) : Ahead::Quarter{};
+    Prefetch::Quarter part = column == 0 ? prefetch.quarter(t, std::popcount(bits)) : Prefetch::Quarter{};
     if (bits == 0xffff) {
       for (int s = 0; s < kTile; ++s) add(rows + s * values.stride, t * kTile + s, part);
     } else {
@@ -252,7 +252,7 @@ HWY_INLINE void add_last_columns(const float* weight, const ValueTiles<T>& value
 
 template <int R, class T>
 HWY_INLINE void add_values(const float* weight, const ValueTiles<T>& values, int value_dim, std::uint64_t used,
-                           const Ahead& ahead, const float* correction, float* out, std::size_t out_stride) {
+                           const Prefetch& prefetch, const float* correction, float* out, std::size_t out_stride) {
   int c = 0;
   if constexpr (kIsScaled<T>) {
     // 32 columns share their scales: the weights take them on.
@@ -263,14 +263,14 @@ HWY_INLINE void add_values(const float* weight, const ValueTiles<T>& values, int
         for (int r = 0; r < R; ++r)
           hn::Store(hn::Mul(scale, hn::LoadU(df, weight + r * kBlock + n)), df, scaled + r * kBlock + n);
       }
-      add_columns<R, q8_0::kGroup / kLanes>(scaled, values, c, used, ahead, correction, out + c, out_stride);
+      add_columns<R, q8_0::kGroup / kLanes>(scaled, values, c, used, prefetch, correction, out + c, out_stride);
     }
     return;
   }
   for (; c + kWide * kLanes <= value_dim; c += kWide * kLanes)
-    add_columns<R, kWide>(weight, values, c, used, ahead, correction, out + c, out_stride);
+    add_columns<R, kWide>(weight, values, c, used, prefetch, correction, out + c, out_stride);
   for (; c + kLanes <= value_dim; c += kLanes)
-    add_columns<R, 1>(weight, values, c, used, ahead, correction, out + c, out_stride);
+    add_columns<R, 1>(weight, values, c, used, prefetch, correction, out + c, out_stride);
   for (int r = 0; c < value_dim && r < R; ++r)
     add_last_columns(weight + r * kBlock, values, c, value_dim - c, used, correction[r], out + r * out_stride + c);
 }
@@ -292,20 +292,20 @@ HWY_INLINE void by_four_rows(int rows, const Body& body) {
 
 // The values of a block, times the weights in UnitMemory::score, to those of all rows of a unit.
 template <class T>
-HWY_INLINE void add_rows(const Unit& u, const ValueTiles<T>& values, std::uint64_t used, const Ahead& ahead) {
+HWY_INLINE void add_rows(const Unit& u, const ValueTiles<T>& values, std::uint64_t used, const Prefetch& prefetch) {
   const std::size_t stride = static_cast<std::size_t>(u.value_stride());
   by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    add_values<R>(u.memory.score + r * kBlock, values, u.shape().value_dim, used, r == 0 ? ahead : Ahead(),
+    add_values<R>(u.memory.score + r * kBlock, values, u.shape().value_dim, used, r == 0 ? prefetch : Prefetch(),
                   u.memory.correction + r, u.memory.value + r * stride, stride);
   });
 }
 
 // One row's weights `p` come to what a query block has received; `last`: of the query's group. `greatest`: of the group
 // so far.
-HWY_INLINE void add_weight(Received as, bool last, Vec p, Vec& greatest, Vec& received) {
-  if (as == Received::kMean) {
+HWY_INLINE void add_weight(WeightReduction as, bool last, Vec p, Vec& greatest, Vec& received) {
+  if (as == WeightReduction::kMeanOverGroup) {
     received = hn::Add(received, p);
-  } else if (as == Received::kPeak) {
+  } else if (as == WeightReduction::kMaxOverAll) {
     received = hn::Max(received, p);
   } else {
     greatest = hn::Max(greatest, p);

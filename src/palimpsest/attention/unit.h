@@ -13,16 +13,16 @@
 
 namespace palimpsest {
 
-// What a stage fetches while it computes: four stretches of memory that the next stage reads, one for each quarter of
+// What a stage fetches while it computes: four splits of memory that the next stage reads, one for each quarter of
 // its own work. Waiting for memory is most of decoding; the hardware's own guesses end at every page of the cache. A
 // few lines at a time, and no nearer than the second-level cache: a core waits for no more than some 16 lines of the
 // first, and while a burst of them is under way its own loads wait too.
-struct Ahead {
+struct Prefetch {
   const std::byte* tile[4] = {};  // nullptr: nothing
   std::size_t bytes = 0;
   std::size_t also = 0;  // as many bytes so far behind; 0: no more
 
-  // A quarter's stretch, in `steps` calls of next().
+  // A quarter's split, in `steps` calls of next().
   struct Quarter {
     const std::byte *at, *end;
     std::size_t step, also;
@@ -52,7 +52,7 @@ struct Unit {
 
   const AttentionShape& shape() const { return work.step->shape; }
   int rows() const { return queries * work.group(); }
-  bool late() const { return shape().rotation == Rotation::kLate && shape().rope != RopeKind::kNone; }
+  bool late() const { return shape().rotation == Rotation::kOnRead && shape().rope != RopeKind::kNone; }
   bool two_queries() const {
     return work.tokens->two_query && shape().rotation != Rotation::kNever && shape().rope != RopeKind::kNone;
   }
@@ -74,25 +74,25 @@ struct Tiles {
       if (slot >= w.slots().slots) continue;
       const std::byte* const page = w.pages->page[slot / cache.page_size];
       if (page == nullptr) continue;
-      key[t] = w.turned == nullptr
+      key[t] = w.rotated_keys == nullptr
                    ? page + key_tile(cache, offset)
-                   : reinterpret_cast<const std::byte*>(w.turned) + slot / kTile * key_tile_bytes(cache);
+                   : reinterpret_cast<const std::byte*>(w.rotated_keys) + slot / kTile * key_tile_bytes(cache);
       value[t] = page + value_tile(cache, offset);
     }
   }
 };
 
-inline Ahead ahead_of(const std::byte* const* tile, std::size_t bytes) {
-  Ahead ahead;
-  std::copy_n(tile, 4, ahead.tile);
-  ahead.bytes = bytes;
-  return ahead;
+inline Prefetch prefetch_of(const std::byte* const* tile, std::size_t bytes) {
+  Prefetch prefetch;
+  std::copy_n(tile, 4, prefetch.tile);
+  prefetch.bytes = bytes;
+  return prefetch;
 }
 
 // Sixty-four slots of a head. Tiles that hold nothing visible borrow another's address: their scores are masked.
 struct Block {
   const std::byte *key[4], *value[4];
-  const float* turn[4];  // cosines and sines of ranks, if keys turn late
+  const float* rotate[4];  // cosines and sines of ranks, if keys rotate late
   const std::int32_t* when;
   const std::int32_t* rank;
   int tiles;                // 4, fewer at the end of the slots

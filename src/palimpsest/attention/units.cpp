@@ -6,11 +6,11 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 
 #include "palimpsest/attention/attend-inl.h"
-#include "palimpsest/attention/classes-inl.h"
+#include "palimpsest/attention/clusters-inl.h"
 #include "palimpsest/attention/columns-inl.h"
 #include "palimpsest/attention/cpu.h"
 #include "palimpsest/attention/insert-inl.h"
-#include "palimpsest/attention/join-inl.h"
+#include "palimpsest/attention/reduce-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
@@ -45,8 +45,8 @@ void WeightsUnit(const HeadWork& w, int unit, const UnitMemory& memory) {
 
 void RankTiles(const AttentionShape& shape, const float* rank_row, const SlotsView& slots, float* tiles) {
   for (int slot = 0; slot < slots.slots; slot += kTile)
-    make_turns(rank_row, shape.rope_dims, slots.rank + slot,
-               tiles + static_cast<std::ptrdiff_t>(slot) * shape.rope_dims);
+    make_rope_tile(rank_row, shape.rope_dims, slots.rank + slot,
+                   tiles + static_cast<std::ptrdiff_t>(slot) * shape.rope_dims);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -13,7 +13,7 @@ HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head) {
   return {.slots = slots.slots,
           .tokens = tokens.count,
           .weights_queries = tokens.weights_queries,
-          .merged_places = slots.merged == nullptr ? -1 : slots.merged->places(),
+          .merged_entries = slots.merged == nullptr ? -1 : slots.merged->entries(),
           .received = step.weights != nullptr && step.weights[index] != nullptr,
           .sums = step.sums != nullptr && step.sums[index] != nullptr};
 }
@@ -21,30 +21,30 @@ HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head) {
 HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   const HeadCounts head = counts_of(step, sequence, kv_head);
   const AttentionShape& shape = step.shape;
-  assert(!head.sums || (head.received && step.tokens[sequence].received_as == Received::kMean));
+  assert(!head.sums || (head.received && step.tokens[sequence].weight_reduction == WeightReduction::kMeanOverGroup));
   HeadPlan p{};
   p.sequence = sequence;
   p.kv_head = kv_head;
   p.index = sequence * shape.kv_heads + kv_head;
-  const int stretches = (head.slots + kSplit - 1) / kSplit, rows = head.tokens * shape.group();
+  const int slot_splits = (head.slots + kSplit - 1) / kSplit, rows = head.tokens * shape.group();
   if (head.tokens == 0) {
-    p.weights_units = head.received ? stretches : 0;  // all zero
+    p.weights_units = head.received ? slot_splits : 0;  // all zero
     return p;
   }
   p.block_queries = std::max(1, kRows / shape.group());
   p.query_blocks = (head.tokens + p.block_queries - 1) / p.block_queries;
-  p.splits = p.query_blocks == 1 && head.merged_places < 0 ? std::max(1, stretches) : 1;
+  p.splits = p.query_blocks == 1 && head.merged_entries < 0 ? std::max(1, slot_splits) : 1;
   p.insert_units = p.query_blocks == 1 ? 0 : (head.tokens + kInsertTokens - 1) / kInsertTokens;
-  assert(shape.rotation != Rotation::kRecompute || kv_format(step.cache[sequence].key_type).elementwise());
-  if (shape.rotation == Rotation::kRecompute && shape.rope != RopeKind::kNone) p.rotate_units = stretches;
-  if (head.merged_places >= 0) {
-    assert(!at_rank(shape.rotation) && !step.tokens[sequence].two_query);
-    assert(step.tokens[sequence].received_as == Received::kMean);
+  assert(shape.rotation != Rotation::kMaterialized || kv_format(step.cache[sequence].key_type).elementwise());
+  if (shape.rotation == Rotation::kMaterialized && shape.rope != RopeKind::kNone) p.rotate_units = slot_splits;
+  if (head.merged_entries >= 0) {
+    assert(!unrotated_keys(shape.rotation) && !step.tokens[sequence].two_query);
+    assert(step.tokens[sequence].weight_reduction == WeightReduction::kMeanOverGroup);
     return p;
   }
   const bool keep = p.query_blocks == 1 && rows <= kKeptRows && head.weights_queries > 0;
   if (head.received && keep) p.kept_queries = head.sums ? head.tokens : std::min(head.weights_queries, head.tokens);
-  if (head.received && !keep) p.weights_units = stretches;
+  if (head.received && !keep) p.weights_units = slot_splits;
   return p;
 }
 
@@ -59,7 +59,7 @@ HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
   w.pages = &w.cache->head[w.kv_head];
   w.window = step.window(w.sequence, w.kv_head);
   const bool near = step.local == INT32_MAX || w.tokens->position < step.local;  // the first token is
-  w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && near && w.slots().live == w.slots().slots;
+  w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && near && w.slots().occupied == w.slots().slots;
   w.merged = w.tokens->count == 0 ? nullptr : w.slots().merged;
   w.rank_tiles = step.rank_tiles == nullptr ? nullptr : step.rank_tiles[w.sequence];
   w.received = step.weights == nullptr ? nullptr : step.weights[w.index];
@@ -68,25 +68,25 @@ HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
 }
 
 SlotRange insert_range(const HeadWork& w, int unit) {
-  const int* const fresh = w.slots().fresh;
-  int least = fresh[0], greatest = fresh[0];
+  const int* const inserted = w.slots().inserted;
+  int min = inserted[0], greatest = inserted[0];
   for (int t = 1; t < w.tokens->count; ++t) {
-    least = std::min(least, fresh[t]);
-    greatest = std::max(greatest, fresh[t]);
+    min = std::min(min, inserted[t]);
+    greatest = std::max(greatest, inserted[t]);
   }
-  const int first = least / kTile, units = std::max(1, w.insert_units);
+  const int first = min / kTile, units = std::max(1, w.insert_units);
   const int tiles = (greatest / kTile + 1 - first + units - 1) / units;  // of a unit
   return {(first + unit * tiles) * kTile, (first + (unit + 1) * tiles) * kTile};
 }
 
 void report_misfit(const HeadWork& w, bool value, const float* row, int count) {
-  float most = 0;
-  for (int d = 0; d < count && !std::isnan(most); ++d)
-    most = std::isnan(row[d]) ? row[d] : std::max(most, std::abs(row[d]));
-  w.step->misfits->report({w.sequence, w.step->layer, w.kv_head, value, most});
+  float max = 0;
+  for (int d = 0; d < count && !std::isnan(max); ++d)
+    max = std::isnan(row[d]) ? row[d] : std::max(max, std::abs(row[d]));
+  w.step->misfits->report({w.sequence, w.step->layer, w.kv_head, value, max});
 }
 
-void HeadWork::place(float* memory) {
+void HeadWork::set_arena(float* memory) {
   floats = 0;
   const auto take = [&](bool wanted, std::size_t count) {
     float* const taken = wanted && memory != nullptr ? memory + floats : nullptr;
@@ -102,7 +102,7 @@ void HeadWork::place(float* memory) {
   kept_max = take(kept_queries > 0, kept_rows * all_blocks);
   log_sum = take(received != nullptr && merged == nullptr, all_rows);
   classes = take(merged != nullptr, merged == nullptr ? 0 : query_blocks * class_floats());
-  turned = take(rotate_units > 0, keys / sizeof(float));
+  rotated_keys = take(rotate_units > 0, keys / sizeof(float));
 }
 
 namespace {
@@ -121,7 +121,7 @@ void each_array(UnitMemory& m, const AttentionShape& shape, const Visit& visit) 
   visit(m.correction, rows);
   visit(m.sum, rows * kTile);
   visit(m.key_tiles, head * kBlock);
-  visit(m.turns, static_cast<std::size_t>(shape.rope_dims) * kBlock);
+  visit(m.rope_tiles, static_cast<std::size_t>(shape.rope_dims) * kBlock);
   visit(m.value_rows, value * kBlock);
   visit(m.column, kSplit);
   visit(m.row, std::max(head, value));

@@ -5,7 +5,7 @@
 //
 //   insert   a range of a head's tiles         only when several units read its tokens; else the one unit that does
 //                                              inserts. Ranges are of slots: a tile is written by one unit
-//   rotate   512 slots of a head               their keys, turned, into a copy (Rotation::kRecompute)
+//   rotate   512 slots of a head               their keys, rotated, into a copy (Rotation::kMaterialized)
 //   attend   one block of queries x one split  a split is 512 slots (few queries), or all of them
 //   weights  512 slots of a head               column sums of the weights, when they were not kept by `attend`
 //
@@ -32,7 +32,7 @@ inline constexpr int kInsertTokens = 64;   // tokens of an insert unit, when slo
 // What the cuts of a head depend on, besides the step's shape.
 struct HeadCounts {
   int slots, tokens, weights_queries;
-  int merged_places;  // -1: no merged tokens
+  int merged_entries;  // -1: no merged tokens
   bool received, sums;
   bool operator==(const HeadCounts&) const = default;
 };
@@ -40,17 +40,17 @@ HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head);
 
 struct HeadPlan {
   int sequence, kv_head;
-  int index;          // sequence * kv_heads + kv_head
-  bool whole;         // one thread takes all its attend units
-  int turn;           // of those that are not whole, which this is
-  int block_queries;  // queries of a block
-  int query_blocks;   // 1: each unit inserts the tokens of its own slots
-  int splits;         // more than 1 only if query_blocks == 1
-  int insert_units;   // 0 if query_blocks == 1
-  int rotate_units;   // 0 unless keys are turned into a copy
-  int weights_units;  // 0 if weights are kept or not wanted
-  int kept_queries;   // the last so many queries keep their weights
-  std::size_t place;  // where its arrays are among those of all heads; of those that are whole: anywhere
+  int index;           // sequence * kv_heads + kv_head
+  bool whole;          // one thread takes all its attend units
+  int order;           // of those that are not whole, which this is
+  int block_queries;   // queries of a block
+  int query_blocks;    // 1: each unit inserts the tokens of its own slots
+  int splits;          // more than 1 only if query_blocks == 1
+  int insert_units;    // 0 if query_blocks == 1
+  int rotate_units;    // 0 unless keys are rotated into a copy
+  int weights_units;   // 0 if weights are kept or not wanted
+  int kept_queries;    // the last so many queries keep their weights
+  std::size_t offset;  // where its arrays are among those of all heads; of those that are whole: anywhere
 
   int attend_units() const { return query_blocks * splits; }
 };
@@ -79,7 +79,7 @@ struct HeadWork : HeadPlan {
   float* kept_max;           // [kept rows][blocks]: that greatest score
   float* log_sum;            // [rows]: base-2 logarithm of each row's sum, if weights are wanted
   float* classes;            // [query_blocks][class_floats], if merged
-  float* turned;             // [slots / 16][head_dim][16] in the keys' format, if rotate_units > 0
+  float* rotated_keys;       // [slots / 16][head_dim][16] in the keys' format, if rotate_units > 0
   std::size_t floats;        // of these arrays
 
   const SlotsView& slots() const { return *pages->slots; }
@@ -90,14 +90,14 @@ struct HeadWork : HeadPlan {
   // With merged tokens a unit meets so many rows at a time, all their scores side by side; and it adds up what each
   // slot and place receives: from the late queries, then, if wanted, from all.
   int class_rows() const { return std::max(1, 4 / group()) * group(); }
-  std::size_t class_weights() const { return static_cast<std::size_t>(blocks()) * kBlock + merged->places(); }
+  std::size_t cluster_weights() const { return static_cast<std::size_t>(blocks()) * kBlock + merged->entries(); }
   std::size_t class_floats() const {
     const std::size_t slots = static_cast<std::size_t>(blocks()) * kBlock;
-    return class_rows() * ((step->shape.alibi == nullptr ? 1 : 2) * slots + class_weights()) +
-           (received == nullptr ? 0 : 2 * class_weights());
+    return class_rows() * ((step->shape.alibi == nullptr ? 1 : 2) * slots + cluster_weights()) +
+           (received == nullptr ? 0 : 2 * cluster_weights());
   }
   // Puts the arrays at `memory` (nullptr: counts `floats` only).
-  void place(float* memory);
+  void offset(float* memory);
 };
 
 inline std::size_t round_up(std::size_t n, std::size_t to) {
@@ -132,7 +132,7 @@ struct UnitMemory {
   float* correction;          // [rows]
   float* sum;                 // [rows][kTile] lane sums
   float* key_tiles;           // [4][head_dim][kTile] f32, rotated late
-  float* turns;               // [4][rope_dims][kTile] cosines and sines of ranks
+  float* rope_tiles;          // [4][rope_dims][kTile] cosines and sines of ranks
   float* value_rows;          // [kBlock][value_dim padded] f32
   float* column;              // [kSplit] weights received
   float* row;                 // one key or value

@@ -42,9 +42,9 @@ void live_through(Sequence& sequence, int prompt, int tokens, std::uint32_t seed
   const auto step = [&] {
     const Work work = sequence.next();
     const int count = static_cast<int>(work.tokens.size());
-    for (int head = 0; work.births && head < geometry.heads(); ++head) {
+    for (int head = 0; work.report_kv && head < geometry.heads(); ++head) {
       const LayerGeometry& g = geometry.layer_with(head);
-      work.receiver->born(head, noise.rows(count, g.key_width), noise.rows(count, g.value_width));
+      work.receiver->on_insert_kv(head, noise.rows(count, g.key_width), noise.rows(count, g.value_width));
     }
     sequence.done({});
   };

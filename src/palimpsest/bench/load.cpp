@@ -10,7 +10,7 @@
 namespace palimpsest {
 namespace {
 
-constexpr long long kMost = 1LL << 30;  // tokens of one request
+constexpr long long kMax = 1LL << 30;  // tokens of one request
 
 std::vector<TokenId> random_prompt(long long length, TokenId from, TokenId to, std::mt19937& generator) {
   std::uniform_int_distribution<TokenId> any(from, to - 1);
@@ -28,11 +28,11 @@ struct Line {
     const auto found = object.find(name);
     return found == object.end() ? nullptr : &*found;
   }
-  long long length(const char* name, long long otherwise) const {
+  long long length(const char* name, long long fallback) const {
     const auto* value = find(name);
-    if (value == nullptr) return otherwise;
-    if (!value->is_number_integer() || *value < 1 || *value > kMost)
-      fail("{}: {} is {}: give a number from 1 to {}", where, name, value->dump(), kMost);
+    if (value == nullptr) return fallback;
+    if (!value->is_number_integer() || *value < 1 || *value > kMax)
+      fail("{}: {} is {}: give a number from 1 to {}", where, name, value->dump(), kMax);
     return value->get<long long>();
   }
   double seconds() const {
@@ -71,7 +71,7 @@ std::vector<LoadRequest> random_load(int count, const Lengths& lengths, TokenId 
   return requests;
 }
 
-RecordedLoad recorded_load(std::string_view lines, const std::string& path, const Lengths& otherwise, TokenId from,
+RecordedLoad recorded_load(std::string_view lines, const std::string& path, const Lengths& fallback, TokenId from,
                            TokenId to, std::uint32_t seed) {
   std::mt19937 generator(seed);
   RecordedLoad load;
@@ -88,8 +88,8 @@ RecordedLoad recorded_load(std::string_view lines, const std::string& path, cons
       if (name != "prompt" && name != "input_len" && name != "output_len" && name != "at")
         fail("{}: unknown field '{}': there are prompt, input_len, output_len and at", line.where, name);
     LoadRequest request;
-    line.prompt(request, line.length("input_len", otherwise.input), from, to, generator);
-    request.output = line.length("output_len", otherwise.output);
+    line.prompt(request, line.length("input_len", fallback.input), from, to, generator);
+    request.output = line.length("output_len", fallback.output);
     request.at = line.seconds();
     timed += line.find("at") != nullptr ? 1 : 0;
     load.requests.push_back(std::move(request));

@@ -34,7 +34,7 @@ struct RecordedLoad {
   std::vector<LoadRequest> requests;
   bool timed = false;  // the lines say when
 };
-RecordedLoad recorded_load(std::string_view lines, const std::string& path, const Lengths& otherwise, TokenId from,
+RecordedLoad recorded_load(std::string_view lines, const std::string& path, const Lengths& fallback, TokenId from,
                            TokenId to, std::uint32_t seed);
 
 // A Poisson process of so many requests a second; infinity: all at once.

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 // What all answers of a load share; listeners that come late still find it.
-struct Desk {
+struct LoadState {
   Clock::time_point start = Clock::now();
   std::mutex mutex;  // of all but `answers`, each of which is its listener's until it has ended
   std::condition_variable changed;
@@ -30,40 +30,41 @@ struct Desk {
 
 class Listener final : public LoadListener {
  public:
-  Listener(std::shared_ptr<Desk> desk, std::size_t index) : desk_(std::move(desk)), answer_(desk_->answers[index]) {}
-  void token() override { answer_.heard.push_back(desk_->now()); }
+  Listener(std::shared_ptr<LoadState> state, std::size_t index)
+      : state_(std::move(state)), answer_(state_->answers[index]) {}
+  void token() override { answer_.heard.push_back(state_->now()); }
   void end(const LoadAnswer& counts) override {
-    answer_.end = desk_->now();
+    answer_.end = state_->now();
     answer_.prompt_tokens = counts.prompt_tokens;
     answer_.tokens = counts.tokens;
     answer_.evicted = counts.evicted;
     answer_.complete = counts.complete && !answer_.heard.empty();
     answer_.error = counts.error;
     if (!answer_.complete && answer_.error.empty()) answer_.error = "an answer without a token";
-    const std::lock_guard lock(desk_->mutex);
-    --desk_->out;
-    ++desk_->done;
-    desk_->changed.notify_all();
+    const std::lock_guard lock(state_->mutex);
+    --state_->out;
+    ++state_->done;
+    state_->changed.notify_all();
   }
 
  private:
-  std::shared_ptr<Desk> desk_;
+  std::shared_ptr<LoadState> state_;
   LoadAnswer& answer_;
 };
 
 constexpr auto kLook = 50ms;
 
-void watch(const std::stop_token& stop, LoadTarget& target, Desk& desk) {
+void watch(const std::stop_token& stop, LoadTarget& target, LoadState& state) {
   try {
     while (!stop.stop_requested()) {
       LoadState state = target.state();
-      state.at = desk.now();
-      desk.states.push_back(state);
+      state.at = state.now();
+      state.states.push_back(state);
       std::this_thread::sleep_for(kLook);
     }
   } catch (...) {
-    const std::lock_guard lock(desk.mutex);
-    desk.broken = std::current_exception();
+    const std::lock_guard lock(state.mutex);
+    state.broken = std::current_exception();
   }
 }
 
@@ -81,35 +82,35 @@ long long bytes_after(LoadTarget& target) {
 
 LoadReport run_load(LoadTarget& target, const std::vector<LoadRequest>& requests, int concurrency,
                     const std::function<bool(int)>& go_on) {
-  const auto desk = std::make_shared<Desk>();
-  desk->answers.resize(requests.size());
+  const auto state = std::make_shared<LoadState>();
+  state->answers.resize(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i)
-    desk->answers[i].heard.reserve(static_cast<std::size_t>(requests[i].output));
-  std::jthread watcher([&](const std::stop_token& stop) { watch(stop, target, *desk); });
+    state->answers[i].heard.reserve(static_cast<std::size_t>(requests[i].output));
+  std::jthread watcher([&](const std::stop_token& stop) { watch(stop, target, *state); });
 
   std::size_t sent = 0;
   bool stopped = false;
   {
-    std::unique_lock lock(desk->mutex);
-    while (!desk->broken && (desk->out > 0 || (sent < requests.size() && !stopped))) {
-      if (!stopped && !go_on(desk->done)) {
+    std::unique_lock lock(state->mutex);
+    while (!state->broken && (state->out > 0 || (sent < requests.size() && !stopped))) {
+      if (!stopped && !go_on(state->done)) {
         stopped = true;
         lock.unlock();
         target.cancel();
         lock.lock();
         continue;
       }
-      const bool free = sent < requests.size() && !stopped && (concurrency == 0 || desk->out < concurrency);
-      const double wait = free ? requests[sent].at - desk->now() : 1;
+      const bool free = sent < requests.size() && !stopped && (concurrency == 0 || state->out < concurrency);
+      const double wait = free ? requests[sent].at - state->now() : 1;
       if (wait > 0) {
-        desk->changed.wait_for(lock,
-                               std::min<std::chrono::duration<double>>(std::chrono::duration<double>(wait), kLook));
+        state->changed.wait_for(lock,
+                                std::min<std::chrono::duration<double>>(std::chrono::duration<double>(wait), kLook));
         continue;
       }
-      desk->answers[sent].sent = desk->now();
-      ++desk->out;
+      state->answers[sent].sent = state->now();
+      ++state->out;
       lock.unlock();
-      target.send(requests[sent], std::make_shared<Listener>(desk, sent));
+      target.send(requests[sent], std::make_shared<Listener>(state, sent));
       ++sent;
       lock.lock();
     }
@@ -117,12 +118,12 @@ LoadReport run_load(LoadTarget& target, const std::vector<LoadRequest>& requests
   watcher.request_stop();
   watcher.join();
   // Listeners still hold the desk: the error leaves it, so that none of them frees it while the caller reads it.
-  if (const auto broken = std::exchange(desk->broken, nullptr)) std::rethrow_exception(broken);
+  if (const auto broken = std::exchange(state->broken, nullptr)) std::rethrow_exception(broken);
 
   LoadReport report;
-  report.answers = std::move(desk->answers);
+  report.answers = std::move(state->answers);
   report.answers.resize(sent);
-  report.states = std::move(desk->states);
+  report.states = std::move(state->states);
   for (const LoadAnswer& answer : report.answers) report.seconds = std::max(report.seconds, answer.end);
   if (!report.answers.empty()) report.seconds -= report.answers.front().sent;
   report.peak = target.peak();

@@ -36,7 +36,7 @@ void fill(Session& session, int vocabulary, const SpeedOptions& options, const s
   session.clear();
   if (options.depth == 0) return;
   if (options.fill == Fill::kRandom) {
-    session.pretend(options.depth);
+    session.fill_slots(options.depth);
     fill_pages_with_noise(session.cache(), options.seed);
   } else {
     const auto tokens = random_tokens(options.depth, vocabulary, options.seed);

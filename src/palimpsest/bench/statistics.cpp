@@ -13,8 +13,8 @@ Summary summarize(std::vector<double> values) {
   const std::size_t n = values.size();
   const auto count = static_cast<double>(n);
   summary.count = static_cast<int>(n);
-  summary.least = values.front();
-  summary.most = values.back();
+  summary.min = values.front();
+  summary.max = values.back();
   summary.median = n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
   for (const double value : values) summary.mean += value / count;
   double squares = 0;

@@ -8,7 +8,7 @@ namespace palimpsest {
 struct Summary {
   int count = 0;
   double mean = 0, deviation = 0;  // deviation of the sample (n - 1); 0 for one value
-  double median = 0, least = 0, most = 0;
+  double median = 0, min = 0, max = 0;
 };
 Summary summarize(std::vector<double> values);
 

@@ -32,18 +32,18 @@ std::vector<int> among_highest(std::span<const std::vector<float>> scores, int t
 
 }  // namespace
 
-std::vector<int> ada_counts(std::span<const std::vector<float>> scores, int total, int least) {
+std::vector<int> ada_counts(std::span<const std::vector<float>> scores, int total, int min) {
   const std::size_t heads = scores.size();
   const std::vector<int> wanted = among_highest(scores, total);
-  const auto most = [&](std::size_t h) { return static_cast<int>(scores[h].size()); };
+  const auto max = [&](std::size_t h) { return static_cast<int>(scores[h].size()); };
   const int even = total / static_cast<int>(heads),
-            safe = std::min(even, std::max(least, static_cast<int>(kSafeguard * even)));
+            safe = std::min(even, std::max(min, static_cast<int>(kSafeguard * even)));
   std::vector<int> counts(heads);
   std::vector<double> rest(heads);
   const double part = total == 0 ? 0 : (total - safe * static_cast<double>(heads)) / total;
   for (std::size_t h = 0; h < heads; ++h) {
     const double share = safe + wanted[h] * part;
-    counts[h] = std::min(static_cast<int>(share), most(h));
+    counts[h] = std::min(static_cast<int>(share), max(h));
     rest[h] = share - counts[h];
   }
   std::vector<std::size_t> order(heads);
@@ -52,7 +52,7 @@ std::vector<int> ada_counts(std::span<const std::vector<float>> scores, int tota
   int left = total - std::accumulate(counts.begin(), counts.end(), 0);
   for (std::size_t turn = 0; left > 0; ++turn) {
     const std::size_t h = order[turn % heads];
-    if (counts[h] == most(h)) continue;
+    if (counts[h] == max(h)) continue;
     ++counts[h];
     --left;
   }

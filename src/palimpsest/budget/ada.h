@@ -10,6 +10,6 @@ namespace palimpsest {
 // there are): each head a share of 0.2 of an even one, or `least` if that is more, of the rest as many as it has among
 // the `total` highest of all heads. Of equal scores those of earlier heads are among them. What is left by rounding
 // goes to the largest remainders; no head is given more than it has.
-std::vector<int> ada_counts(std::span<const std::vector<float>> scores, int total, int least = 0);
+std::vector<int> ada_counts(std::span<const std::vector<float>> scores, int total, int min = 0);
 
 }  // namespace palimpsest

@@ -15,7 +15,7 @@
 namespace palimpsest {
 namespace {
 
-constexpr int kMost = 1 << 30, kUnnamed = -1, kStreaming = 320;
+constexpr int kMax = 1 << 30, kUnnamed = -1, kStreaming = 320;
 
 struct Range {
   int first, last;
@@ -29,11 +29,11 @@ Range range_of(const std::string& word, const std::string& what, int count) {
 
 std::vector<int> pyramid(const SplitOf& of) {
   const std::vector<int> layers = pyramid_budgets(of.budget, of.guarded, static_cast<int>(of.heads.size()));
-  if (layers.back() < of.least)
+  if (layers.back() < of.min)
     fail(
         "budget {} with split pyramid leaves the last layer {} tokens, and it needs {}: raise the budget or protect "
         "fewer tokens",
-        of.budget, layers.back(), of.least);
+        of.budget, layers.back(), of.min);
   std::vector<int> budgets;
   for (std::size_t i = 0; i < layers.size(); ++i)
     budgets.insert(budgets.end(), static_cast<std::size_t>(of.heads[i]), layers[i]);
@@ -45,9 +45,9 @@ void share_rest(std::vector<int>& budgets, const SplitOf& of, std::string_view h
   long long left = static_cast<long long>(of.budget) * static_cast<long long>(budgets.size());
   auto unnamed = std::ranges::count(budgets, kUnnamed);
   for (const int tokens : budgets) left -= tokens == kUnnamed ? 0 : tokens;
-  if (unnamed > 0 && left / unnamed < of.least)
+  if (unnamed > 0 && left / unnamed < of.min)
     fail("{}: the heads that it does not name are left {} tokens of a budget of {}, and need {}: raise the budget", how,
-         std::max(0LL, left / unnamed), of.budget, of.least);
+         std::max(0LL, left / unnamed), of.budget, of.min);
   for (int& tokens : budgets) {
     if (tokens != kUnnamed) continue;
     tokens = static_cast<int>((left + unnamed - 1) / unnamed);
@@ -65,7 +65,7 @@ bool split_is_file(std::string_view how) {
 std::vector<int> split_budget(std::string_view how, const SplitOf& of) {
   if (how == "uniform") return {};
   const auto heads = static_cast<std::size_t>(std::reduce(of.heads.begin(), of.heads.end()));
-  const int layers = static_cast<int>(of.heads.size()), most_heads = std::ranges::max(of.heads);
+  const int layers = static_cast<int>(of.heads.size()), max_heads = std::ranges::max(of.heads);
   if (how == "ada") return std::vector<int>(heads, of.budget);
   if (how == "pyramid") return pyramid(of);
   std::error_code ignored;
@@ -82,14 +82,14 @@ std::vector<int> split_budget(std::string_view how, const SplitOf& of) {
     if (!(words >> layer)) continue;
     const std::string where = fmt::format("{}, line {}: ", how, number);
     if (!(words >> head >> tokens) || words >> more) fail("{}'{}' is not 'layer head tokens'", where, line);
-    const Range l = range_of(layer, where + "layer", layers), h = range_of(head, where + "head", most_heads);
+    const Range l = range_of(layer, where + "layer", layers), h = range_of(head, where + "head", max_heads);
     const bool short_one = tokens == "streaming";
     streaming = streaming || short_one;
     const int count = short_one ? std::min(kStreaming, of.budget / 2)
-                                : static_cast<int>(parse_integer(tokens, where + "tokens", of.least, kMost));
-    if (count < of.least)
+                                : static_cast<int>(parse_integer(tokens, where + "tokens", of.min, kMax));
+    if (count < of.min)
       fail("{}half of a budget of {} is {} tokens, and a head needs {}: raise the budget or protect fewer tokens",
-           where, of.budget, count, of.least);
+           where, of.budget, count, of.min);
     bool any = false;
     auto budget = budgets.begin();
     for (int i = 0; i < layers; ++i)

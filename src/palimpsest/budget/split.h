@@ -10,7 +10,7 @@ namespace palimpsest {
 struct SplitOf {
   int budget = 0, guarded = 0;  // of a head; guarded: tokens of it that it keeps anyway
   std::vector<int> heads = {};  // KV heads of each layer
-  int least = 1;                // tokens that a head must have
+  int min = 1;                  // tokens that a head must have
 };
 
 // Tokens of each head, the first layer's heads first; empty: all have `budget`. `how` is

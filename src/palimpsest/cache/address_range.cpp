@@ -35,12 +35,12 @@ AddressRange::~AddressRange() {
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 
-bool AddressRange::reserve(std::size_t bytes, std::size_t least) noexcept {
-  assert(base_ == nullptr && least > 0 && least <= bytes && bytes <= SIZE_MAX - 2 * kBlock);
+bool AddressRange::reserve(std::size_t bytes, std::size_t min) noexcept {
+  assert(base_ == nullptr && min > 0 && min <= bytes && bytes <= SIZE_MAX - 2 * kBlock);
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)  // half is for all else
-    bytes = std::max(least, std::min(bytes, static_cast<std::size_t>(limit.rlim_cur) / 2));
-  for (;; bytes = std::max(least, bytes / 2)) {
+    bytes = std::max(min, std::min(bytes, static_cast<std::size_t>(limit.rlim_cur) / 2));
+  for (;; bytes = std::max(min, bytes / 2)) {
     const std::size_t whole = round_up(bytes);
     void* const raw = mmap(nullptr, whole + kBlock, PROT_NONE, kFlags, -1, 0);
     if (raw != MAP_FAILED) {
@@ -52,7 +52,7 @@ bool AddressRange::reserve(std::size_t bytes, std::size_t least) noexcept {
       bytes_ = whole;
       return true;
     }
-    if (bytes == least) return false;
+    if (bytes == min) return false;
   }
 }
 

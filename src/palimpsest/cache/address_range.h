@@ -16,7 +16,7 @@ class AddressRange {
 
   // Up to `bytes` addresses, at least `least`: half as many, and so on, where the system limits them (ulimit -v). They
   // cost no memory. false: not even `least`.
-  bool reserve(std::size_t bytes, std::size_t least) noexcept;
+  bool reserve(std::size_t bytes, std::size_t min) noexcept;
   // Memory for the blocks of kBlock that [begin, end) touches, in huge pages where the system has them; those that have
   // some keep it. false: the system has no more.
   bool commit(std::size_t begin, std::size_t end) noexcept;

@@ -93,7 +93,7 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   }
   slot_views_.resize(count);
   moves_.resize(count);
-  lent_.resize(count);
+  shared_pages_.resize(count);
   head_views_.resize(static_cast<std::size_t>(heads()));
   assert(options.head_floats >= 0);
   of_heads_.resize(head_views_.size() * static_cast<std::size_t>(options.head_floats));
@@ -123,8 +123,8 @@ void Cache::give_back(PageId& page) noexcept {
   --pages_held_;
 }
 
-int Cache::live() const {
-  return std::ranges::max_element(tables_, {}, &SlotTable::live)->live();
+int Cache::occupied() const {
+  return std::ranges::max_element(tables_, {}, &SlotTable::occupied)->occupied();
 }
 
 PageId Cache::take() {
@@ -142,7 +142,7 @@ void Cache::clear() noexcept {
   for (auto& table : tables_) table.clear();
   for (auto& merged : merged_) merged.clear();
   for (auto& moves : moves_) moves.clear();
-  for (auto& lent : lent_) lent.clear();
+  for (auto& lent : shared_pages_) lent.clear();
   std::ranges::fill(of_heads_, 0.0F);
   lent_pages_ = 0;
   if (storage_ != nullptr) storage_->cleared();
@@ -194,7 +194,7 @@ double Cache::slots_per_token() const {
   long long slots = 0, tokens = 0;
   for (const auto& table : tables_) {
     slots += static_cast<long long>(table.mapped_pages()) * table.page_size();
-    tokens += table.live();
+    tokens += table.occupied();
   }
   return tokens == 0 ? 0 : static_cast<double>(slots) / static_cast<double>(tokens);
 }

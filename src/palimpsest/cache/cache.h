@@ -76,7 +76,7 @@ class Cache {
   // Positions that a table's heads keep; INT32_MAX: all.
   std::int32_t window(int table) const { return windows_[static_cast<std::size_t>(table)]; }
 
-  int live() const;  // tokens in the fullest table
+  int occupied() const;  // tokens in the fullest table
   Position next() const { return tables_.front().next(); }
   // Statistics of a head, [head_floats]: 0 at first; saved, shared and cleared with the rest.
   std::span<float> of_head(int head);
@@ -92,24 +92,24 @@ class Cache {
   // In place and append, when many tokens here and there have left (the end of a prompt): those in the last pages move
   // to free slots before them. Pages without a token go back, whatever the mechanism, as long as there stays room for
   // `reserve` tokens.
-  Transaction prepare_gather_up(int reserve);
+  Transaction prepare_defragment(int reserve);
 
   // A change of one part, prepared and committed.
   void apply(const Plan& plan, Workers* workers = nullptr);
   void insert(int count);
-  void undo(int count);                                     // CacheChange::reject
-  bool gather_up(int reserve, Workers* workers = nullptr);  // whether any token moved
-  void resume_at(Position position);                        // the next token's position, not below next()
+  void undo(int count);                                      // CacheChange::reject
+  bool defragment(int reserve, Workers* workers = nullptr);  // whether any token moved
+  void resume_at(Position position);                         // the next token's position, not below next()
   // Edits of the text; throw Error if they cannot be. After drop() the positions stay empty, unless the range reaches
   // next(). After shift() the bookkeeping has the new positions and the stored keys are rotated at the old ones:
-  // whoever rotated them when they were written turns those of [first + by, last + by) by `by` before the next step.
+  // whoever rotated them when they were written rotates those of [first + by, last + by) by `by` before the next step.
   // Ranks need nothing. Unsupported with keys of q8_0 (rotated keys would be rounded once more) and for merged tokens.
   void drop(Position first, Position last);
   void shift(Position first, Position last, Position by);
 
   // Pages that another cache has, too, become this one's own, all of them: before tokens of theirs are changed. Throws
   // Error if there is no memory.
-  void own_all();
+  void make_exclusive();
   // What the last change moved in this table (nothing if in place). Already done to the bytes if `pages`.
   const std::vector<Move>& moves(int table) const { return moves_[static_cast<std::size_t>(table)]; }
   void clear() noexcept;
@@ -124,7 +124,7 @@ class Cache {
   // none was evicted here; what windows dropped left the slots to the mechanism, so windows and mechanism are the same.
   bool serves(const CacheOptions& kind) const;
   std::unique_ptr<Cache> fork();      // another that shares all of this one's
-  bool whole() const;                 // every token is still there, in every table
+  bool nothing_evicted() const;       // every token is still there, in every table
   std::vector<PageId> pages() const;  // that it holds, of all heads
 
   // Slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool and throws Error, with
@@ -203,7 +203,7 @@ class Cache {
   void end() noexcept;
   // These take from the prepared pages on and return the first that is left.
   const PageId* copy_page(const Copy& copy, const PageId* page) noexcept;
-  const PageId* carry_bytes(const PageId* page, Workers* workers) noexcept;
+  const PageId* relocate_bytes(const PageId* page, Workers* workers) noexcept;
   const PageId* map_pages(int table, const PageId* page) noexcept;
   void unmap_pages(int table) noexcept;
   void held(std::size_t pages) noexcept;
@@ -214,26 +214,26 @@ class Cache {
   void for_each_head_of(int table, Do action);  // action(block table of a head)
   void give_back(PageId& page) noexcept;
   PageId take();
-  void own(int table, int page);
-  void forget_lent(int table, int page) noexcept;
+  void make_exclusive(int table, int page);
+  void clear_shared(int table, int page) noexcept;
 
   CacheOptions options_;
   std::shared_ptr<PagePool> pool_;
   std::unique_ptr<CacheStorage> storage_;
   std::vector<SlotTable> tables_;
-  std::vector<int> table_of_;                // [head]
-  std::vector<std::int32_t> windows_;        // [table]
-  bool some_keep_all_ = true;                // a table has no window
-  int counted_tables_ = 1;                   // for evicted()
-  std::vector<float> of_heads_;              // [head][head_floats]
-  std::vector<std::vector<PageId>> blocks_;  // [head][page]
-  std::vector<MergedTokens> merged_;         // [table], empty unless the mechanism is merge
-  std::vector<SlotsView> slot_views_;        // [table]
-  std::vector<MergedView> merged_views_;     // [table] or empty
-  std::vector<HeadPages> head_views_;        // [head]
-  std::vector<std::vector<Move>> moves_;     // [table]
-  std::vector<std::vector<bool>> lent_;      // [table][page, or fewer] another cache may have it, too
-  int lent_pages_ = 0;                       // of all tables; 0 as long as nobody shares
+  std::vector<int> table_of_;                    // [head]
+  std::vector<std::int32_t> windows_;            // [table]
+  bool some_keep_all_ = true;                    // a table has no window
+  int counted_tables_ = 1;                       // for evicted()
+  std::vector<float> of_heads_;                  // [head][head_floats]
+  std::vector<std::vector<PageId>> blocks_;      // [head][page]
+  std::vector<MergedTokens> merged_;             // [table], empty unless the mechanism is merge
+  std::vector<SlotsView> slot_views_;            // [table]
+  std::vector<MergedView> merged_views_;         // [table] or empty
+  std::vector<HeadPages> head_views_;            // [head]
+  std::vector<std::vector<Move>> moves_;         // [table]
+  std::vector<std::vector<bool>> shared_pages_;  // [table][page, or fewer] another cache may have it, too
+  int lent_pages_ = 0;                           // of all tables; 0 as long as nobody shares
   Pending pending_;
   long long dropped_ = 0;  // summed over tables
   std::size_t pages_held_ = 0, peak_ = 0;

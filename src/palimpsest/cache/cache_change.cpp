@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "palimpsest/cache/cache.h"
-#include "palimpsest/cache/carry.h"
+#include "palimpsest/cache/relocate_rows.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/growth.h"
 
@@ -74,13 +74,13 @@ SlotChange Cache::change_of(std::size_t t) const {
   return own;
 }
 
-Transaction Cache::prepare_gather_up(int reserve) {
+Transaction Cache::prepare_defragment(int reserve) {
   Transaction transaction = begin();
   pending_.change = {};
   reserve += options_.spare_slots;
   simulate([&](SlotTable& table, std::size_t, std::vector<Move>& moves) {
-    table.gather_up(reserve, moves);
-    table.trim(reserve);
+    table.defragment(reserve, moves);
+    table.release_empty_pages(reserve);
   });
   for (std::size_t t = 0; t < merged_.size(); ++t) {
     pending_.merged.push_back(merged_[t]);
@@ -112,7 +112,8 @@ void Cache::add_edit(const CacheChange& change) {
     fail("positions of keys of type {} cannot be shifted: they would be rounded once more; use f16", format.name);
   if (shifts && (shifted.first < 0 || shifted.first + by < 0))
     fail("a shift of the positions from {} by {} would go below 0", shifted.first, by);
-  if (change.at < kNoPosition || (change.at != kNoPosition && change.at - tables_.front().base() <= SlotTable::kOldest))
+  if (change.at < kNoPosition ||
+      (change.at != kNoPosition && change.at - tables_.front().base() <= SlotTable::kSaturated))
     fail("tokens cannot be inserted at position {}: it is negative or more than 2^30 tokens back", change.at);
   for (const MergedTokens& merged : merged_)
     if (!merged.tokens().empty() && (shifts || !change.drop_range.empty()))
@@ -138,7 +139,7 @@ void Cache::add_edit(const CacheChange& change) {
     if (!change.drop.empty()) victims = change.drop[t];
     std::vector<bool> gone(at(table.slots()));
     for (const int slot : victims) gone[at(slot)] = true;
-    const auto rejected = table.fresh().last(at(change.reject));
+    const auto rejected = table.inserted().last(at(change.reject));
     std::vector<int> in_range;
     table.append_slots(change.drop_range, in_range);
     for (const int slot : in_range)
@@ -177,7 +178,7 @@ void Cache::check_windows(const CacheChange& change, Position end) const {
 
 // Whether a page must be this cache's own at the end: tokens move or are written there.
 void Cache::add_copy(int t, int page) {
-  if (at(page) >= lent_[at(t)].size() || !lent_[at(t)][at(page)]) return;
+  if (at(page) >= shared_pages_[at(t)].size() || !shared_pages_[at(t)][at(page)]) return;
   for (auto copy = pending_.copies.rbegin(); copy != pending_.copies.rend() && copy->table == t; ++copy)
     if (copy->page == page) return;
   pending_.copies.push_back({t, page});
@@ -192,7 +193,7 @@ void Cache::add_copies(int t) {
     if (gathers) return;
     for (const Move& move : pending_.moves[at(t)])
       if (move.from != move.to) add_copy(t, move.to / page_size);
-    for (int i = 0; i < change.insert; ++i) add_copy(t, pending_.simulated[at(t)].fresh()[at(i)] / page_size);
+    for (int i = 0; i < change.insert; ++i) add_copy(t, pending_.simulated[at(t)].inserted()[at(i)] / page_size);
     return;
   }
   const SlotTable& table = this->table(t);
@@ -205,16 +206,16 @@ void Cache::add_copies(int t) {
     return;
   }
   if (gathers(t)) return;  // to new pages
-  const int live = table.live() - change.reject - static_cast<int>(change.drop.size());
-  const int first = change.drop.empty() ? live : std::ranges::min(change.drop);
-  for (int slot = first; slot < live + change.insert; slot = (slot / page_size + 1) * page_size)
+  const int occupied = table.occupied() - change.reject - static_cast<int>(change.drop.size());
+  const int first = change.drop.empty() ? occupied : std::ranges::min(change.drop);
+  for (int slot = first; slot < occupied + change.insert; slot = (slot / page_size + 1) * page_size)
     add_copy(t, slot / page_size);
 }
 
 bool Cache::gathers(int t) const {
   if (options_.mechanism != Mechanism::kGather) return false;
   const SlotChange change = change_of(at(t));
-  return !change.drop.empty() && table(t).live() > change.reject + static_cast<int>(change.drop.size());
+  return !change.drop.empty() && table(t).occupied() > change.reject + static_cast<int>(change.drop.size());
 }
 
 // Counts a table's new pages and takes memory for what else commit writes to.
@@ -247,7 +248,7 @@ void Cache::take_pages() {
   pool_->reserve(p.mapped + p.gathered);
   take(p.mapped);
   for (Copy& copy : p.copies) {
-    copy.tokens = table(copy.table).live_in_page(copy.page) > 0;
+    copy.tokens = table(copy.table).occupied_in_page(copy.page) > 0;
     for_each_head_of(copy.table, [&](std::vector<PageId>& blocks) {
       p.pages.push_back(pool_->take_for_copy(blocks[at(copy.page)]));
     });
@@ -297,7 +298,7 @@ void Cache::commit(Workers* workers) noexcept {
   if (options_.pages) {
     for (int t = 0; p.mapped > 0 && t < tables(); ++t) page = map_pages(t, page);
     for (const Copy& copy : p.copies) page = copy_page(copy, page);
-    if (moved) page = carry_bytes(page, workers);
+    if (moved) page = relocate_bytes(page, workers);
     assert(page == p.pages.data() + p.pages.size());
     for (int t = 0; unmapped && t < tables(); ++t) unmap_pages(t);
   }
@@ -318,13 +319,13 @@ const PageId* Cache::copy_page(const Copy& copy, const PageId* page) noexcept {
     pool_->replace(blocks[at(copy.page)], own, copy.tokens);
     blocks[at(copy.page)] = own;
   });
-  forget_lent(copy.table, copy.page);
+  clear_shared(copy.table, copy.page);
   return page;
 }
 
 // Heads are independent of each other: each moves its own rows. Gathered heads' rows go to new pages, as many as they
 // had before the change.
-const PageId* Cache::carry_bytes(const PageId* page, Workers* workers) noexcept {
+const PageId* Cache::relocate_bytes(const PageId* page, Workers* workers) noexcept {
   const LayerView shape = view(options_.geometry.layer_of(0));
   const bool gather = options_.mechanism == Mechanism::kGather;
   const PageId* const copies = page;
@@ -338,17 +339,17 @@ const PageId* Cache::carry_bytes(const PageId* page, Workers* workers) noexcept 
     for (std::size_t h = 0; h < head; ++h) own += gathered(h);
     return own;
   };
-  const auto carry_head = [&](int head) {
+  const auto relocate_head = [&](int head) {
     const auto h = at(head);
     const std::vector<Move>& moves = moves_[table_of(h)];
     if (moves.empty()) return;
     const BlockTable old = pool_->table(blocks_[h]);
-    carry(shape, old, gather ? BlockTable{copies_of(h), old.base, old.stride} : old, moves);
+    relocate_rows(shape, old, gather ? BlockTable{copies_of(h), old.base, old.stride} : old, moves);
   };
   if (workers != nullptr)
-    workers->run(heads(), std::cref(carry_head));
+    workers->run(heads(), std::cref(relocate_head));
   else
-    for (int head = 0; head < heads(); ++head) carry_head(head);
+    for (int head = 0; head < heads(); ++head) relocate_head(head);
   if (!gather) return page;
   page = copies_of(blocks_.size());
   held(static_cast<std::size_t>(page - copies));
@@ -360,7 +361,7 @@ const PageId* Cache::carry_bytes(const PageId* page, Workers* workers) noexcept 
     }
   for (int t = 0; t < tables(); ++t) {
     if (moves_[at(t)].empty()) continue;
-    for (std::size_t n = 0; n < lent_[at(t)].size(); ++n) forget_lent(t, static_cast<int>(n));
+    for (std::size_t n = 0; n < shared_pages_[at(t)].size(); ++n) clear_shared(t, static_cast<int>(n));
   }
   return page;
 }
@@ -385,7 +386,7 @@ void Cache::unmap_pages(int t) noexcept {
     for (const int n : unmapped) give_back(blocks[at(n)]);
     blocks.resize(at(table(t).pages()), kNoPage);
   });
-  for (const int n : unmapped) forget_lent(t, n);
+  for (const int n : unmapped) clear_shared(t, n);
 }
 
 void Cache::held(std::size_t pages) noexcept {
@@ -397,8 +398,8 @@ void Cache::apply(const Plan& plan, Workers* workers) {
   prepare({.drop = plan.drop}).commit(workers);
 }
 
-bool Cache::gather_up(int reserve, Workers* workers) {
-  prepare_gather_up(reserve).commit(workers);
+bool Cache::defragment(int reserve, Workers* workers) {
+  prepare_defragment(reserve).commit(workers);
   return std::ranges::any_of(moves_, [](const auto& moves) { return !moves.empty(); });
 }
 

@@ -13,10 +13,11 @@ std::size_t at(int i) {
 
 // What `like`, whole, would be in a table of another kind.
 void take_in(SlotTable& table, const SlotTable& like, bool scores) {
-  const int last = static_cast<int>(like.fresh().size());
-  table.insert(like.live() - last);
+  const int last = static_cast<int>(like.inserted().size());
+  table.insert(like.occupied() - last);
   table.insert(last);
-  if (table.mapped_pages() > like.mapped_pages()) table.trim(0);  // what is spare comes with the next insert
+  if (table.mapped_pages() > like.mapped_pages())
+    table.release_empty_pages(0);  // what is spare comes with the next insert
   if (!scores) return;
   assert(like.score().size() >= table.score().size());
   std::copy_n(like.score().begin(), table.score().size(), table.score().begin());
@@ -42,7 +43,7 @@ void Cache::share(Cache& other) {
       if (table_of(head) != t) continue;  // tables are numbered by their first heads
       const SlotTable& like = other.table(other.table_of(head));
       const bool scores = !options_.shared && !other.options_.shared && options_.columns == other.options_.columns;
-      if (like.live() == like.next())
+      if (like.occupied() == like.next())
         take_in(tables[at(t)], like, scores);
       else
         tables[at(t)].become(like, scores);
@@ -50,24 +51,24 @@ void Cache::share(Cache& other) {
     }
   std::vector<std::vector<PageId>> blocks = other.blocks_;
   for (std::size_t h = 0; h < blocks.size(); ++h) blocks[h].resize(at(tables[at(table_of_[h])].pages()), kNoPage);
-  std::vector<std::vector<bool>> lent, other_lent;
-  const auto mapped_pages = [](const std::vector<SlotTable>& tables, std::vector<std::vector<bool>>& lent) {
+  std::vector<std::vector<bool>> shared, other_shared;
+  const auto mapped_pages = [](const std::vector<SlotTable>& tables, std::vector<std::vector<bool>>& shared) {
     int count = 0;
     for (const SlotTable& table : tables) {
-      auto& pages = lent.emplace_back(at(table.pages()), false);
+      auto& pages = shared.emplace_back(at(table.pages()), false);
       for (int page = 0; page < table.pages(); ++page) pages[at(page)] = table.mapped(page);
       count += table.mapped_pages();
     }
     return count;
   };
-  const int mapped = mapped_pages(tables, lent), other_mapped = mapped_pages(other.tables_, other_lent);
+  const int mapped = mapped_pages(tables, shared), other_mapped = mapped_pages(other.tables_, other_shared);
 
   clear();
   tables_.swap(tables);
   merged_.swap(merged);
   blocks_.swap(blocks);
-  lent_.swap(lent);
-  other.lent_.swap(other_lent);
+  shared_pages_.swap(shared);
+  other.shared_pages_.swap(other_shared);
   lent_pages_ = mapped;
   other.lent_pages_ = other_mapped;
   if (options_.head_floats == other.options_.head_floats) std::ranges::copy(other.of_heads_, of_heads_.begin());
@@ -89,13 +90,13 @@ bool Cache::complete(int t) const {
   return std::ranges::count_if(table.position(), [&](Position p) { return p >= first; }) == table.next() - first;
 }
 
-bool Cache::whole() const {
+bool Cache::nothing_evicted() const {
   return dropped_ == 0 && !tables_.front().edited() &&
-         std::ranges::all_of(tables_, [&](const SlotTable& table) { return table.live() == next(); });
+         std::ranges::all_of(tables_, [&](const SlotTable& table) { return table.occupied() == next(); });
 }
 
 bool Cache::serves(const CacheOptions& kind) const {
-  if (whole() && (kind.windows.empty() || next() < std::ranges::min(kind.windows))) return true;
+  if (nothing_evicted() && (kind.windows.empty() || next() < std::ranges::min(kind.windows))) return true;
   if (dropped_ != 0 || tables_.front().edited() || kind.mechanism != options_.mechanism ||
       kind.windows != options_.windows || kind.spare_slots != options_.spare_slots)
     return false;
@@ -118,25 +119,26 @@ std::vector<PageId> Cache::pages() const {
   return all;
 }
 
-void Cache::forget_lent(int t, int page) noexcept {
-  auto& lent = lent_[at(t)];
-  if (at(page) >= lent.size() || !lent[at(page)]) return;
-  lent[at(page)] = false;
+void Cache::clear_shared(int t, int page) noexcept {
+  auto& shared = shared_pages_[at(t)];
+  if (at(page) >= shared.size() || !shared[at(page)]) return;
+  shared[at(page)] = false;
   --lent_pages_;
 }
 
 // All heads of a table share a page or none does.
-void Cache::own(int t, int page) {
-  if (at(page) >= lent_[at(t)].size() || !lent_[at(t)][at(page)]) return;
-  const bool tokens = table(t).live_in_page(page) > 0;
-  for_each_head_of(t, [&](std::vector<PageId>& blocks) { blocks[at(page)] = pool_->own(blocks[at(page)], tokens); });
-  forget_lent(t, page);
+void Cache::make_exclusive(int t, int page) {
+  if (at(page) >= shared_pages_[at(t)].size() || !shared_pages_[at(t)][at(page)]) return;
+  const bool tokens = table(t).occupied_in_page(page) > 0;
+  for_each_head_of(
+      t, [&](std::vector<PageId>& blocks) { blocks[at(page)] = pool_->make_exclusive(blocks[at(page)], tokens); });
+  clear_shared(t, page);
 }
 
-void Cache::own_all() {
+void Cache::make_exclusive() {
   if (lent_pages_ == 0) return;
   for (int t = 0; t < tables(); ++t)
-    for (int page = 0; page < table(t).pages(); ++page) own(t, page);
+    for (int page = 0; page < table(t).pages(); ++page) make_exclusive(t, page);
   refresh_views();
 }
 

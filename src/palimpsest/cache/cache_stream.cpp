@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
-#include "palimpsest/cache/carry.h"
+#include "palimpsest/cache/relocate_rows.h"
 #include "palimpsest/core/cache_type.h"
 
 namespace palimpsest {
@@ -79,7 +79,7 @@ void Cache::save(ByteWriter& out) const {
         if (position[page * static_cast<std::size_t>(o.page_size) + static_cast<std::size_t>(slot)] == kNoPosition)
           dead.push_back({slot, slot});
       constexpr PageId kOnly = 0;
-      if (!dead.empty()) carry(shape, {&kOnly, zeros.data()}, {&kOnly, copy.data()}, dead);
+      if (!dead.empty()) relocate_rows(shape, {&kOnly, zeros.data()}, {&kOnly, copy.data()}, dead);
       out.bytes(copy);
     }
   }

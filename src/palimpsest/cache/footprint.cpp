@@ -17,7 +17,7 @@ std::size_t pages_of(long long tokens, int page_size) {
 }
 
 // Free slots are most when the first tokens have their pages and no slot yet, or when those that leave have left.
-std::size_t most_free(const Occupancy& o, std::size_t pages, int page_size) {
+std::size_t max_free(const Occupancy& o, std::size_t pages, int page_size) {
   const auto slots = static_cast<std::size_t>(page_size);
   const std::size_t first = pages_of(std::min(o.tokens, o.come), page_size) * slots;
   const auto stay = static_cast<std::size_t>(std::max(0LL, o.tokens - o.leave));
@@ -44,7 +44,7 @@ std::size_t working_of(const CacheOptions& options, const Occupancy& o, std::siz
   const std::size_t copies = evicts && come > 1
                                  ? slots * SlotTable::slot_bytes(options.track_rank, options.columns) +
                                        pages * (2 * sizeof(int) + heads * sizeof(PageId)) +
-                                       SlotQueue::places_for(most_free(o, pages, options.page_size)) * sizeof(int)
+                                       SlotQueue::places_for(max_free(o, pages, options.page_size)) * sizeof(int)
                                  : 0;
   return room + moves + victims + merging + objects + copies + std::bit_ceil(come) * sizeof(int) +
          (options.track_rank && evicts ? tokens * sizeof(int) : 0);
@@ -64,7 +64,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   std::vector<std::size_t> heads_of_tables(f.tables);
   for (int head = 0; head < options.geometry.heads(); ++head)
     ++heads_of_tables[static_cast<std::size_t>(empty.table_of(head))];
-  std::size_t widest = 0, most_slots = 0;
+  std::size_t widest = 0, max_slots = 0;
   for (std::size_t t = 0; t < f.tables; ++t) {
     const Occupancy& o = occupancy[occupancy.size() == 1 ? 0 : t];
     const std::size_t heads_of_table = heads_of_tables[t];
@@ -73,12 +73,12 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
     f.head_pages += pages * heads_of_table;
     f.table_pages += pages;
     const std::size_t slots = pages * static_cast<std::size_t>(options.page_size);
-    f.merged += MergedTokens::most_bytes(static_cast<std::size_t>(o.merged), slots, options.columns);
+    f.merged += MergedTokens::max_bytes(static_cast<std::size_t>(o.merged), slots, options.columns);
     f.working += working_of(options, o, pages, heads_of_table);
-    most_slots = std::max(most_slots, slots);
-    widest = std::max(widest, slots + MergedTokens::most_places(static_cast<std::size_t>(o.merged), slots));
+    max_slots = std::max(max_slots, slots);
+    widest = std::max(widest, slots + MergedTokens::max_entries(static_cast<std::size_t>(o.merged), slots));
     if (options.mechanism != Mechanism::kShift && options.mechanism != Mechanism::kGather && o.tokens > 0)
-      f.queue_places += SlotQueue::places_for(most_free(o, pages, options.page_size));
+      f.queue_places += SlotQueue::places_for(max_free(o, pages, options.page_size));
   }
   f.rows = f.head_pages * f.page_slots * f.row_bytes;
   f.columns = f.table_pages * f.page_slots * f.slot_bytes;
@@ -86,7 +86,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   f.queues = f.queue_places * sizeof(int);
   f.blocks = f.head_pages * sizeof(PageId);
   f.widest_layer = capacity_for(widest) * static_cast<std::size_t>(options.geometry.max_kv_heads());
-  f.working += kObjects + capacity_for(most_slots) * sizeof(std::int32_t);  // a column's copy while it grows
+  f.working += kObjects + capacity_for(max_slots) * sizeof(std::int32_t);  // a column's copy while it grows
   f.of_heads = f.heads * static_cast<std::size_t>(options.head_floats) * sizeof(float);
   return f;
 }

@@ -26,8 +26,8 @@ int rows_at(std::span<const int> counts, int level) {
 
 }  // namespace
 
-void MergedTokens::reserve(std::size_t tokens, bool own_places) {
-  own_places_ = own_places;
+void MergedTokens::reserve(std::size_t tokens, bool own_positions) {
+  own_positions_ = own_positions;
   if (tokens == 0) return;
   tokens_.reserve(tokens + 1);  // a step adds one before another leaves
   statistics_.reserve((tokens + 1) * width_);
@@ -66,29 +66,29 @@ void MergedTokens::remove(const std::vector<bool>& slots) {
   if (std::ranges::any_of(tokens_, leaves)) keep_if([&](std::size_t i) { return !leaves(tokens_[i]); });
 }
 
-void MergedTokens::keep_best(std::size_t most) {
+void MergedTokens::keep_best(std::size_t max) {
   const auto better = [](const MergedToken& x, const MergedToken& y) {
     if (score_above(x.score, y.score)) return true;
     return !score_above(y.score, x.score) && x.position > y.position;
   };
-  if (tokens_.size() == most + 1) {  // as while decoding
+  if (tokens_.size() == max + 1) {  // as while decoding
     const auto worst = static_cast<std::size_t>(std::ranges::max_element(tokens_, better) - tokens_.begin());
     keep_if([&](std::size_t i) { return i != worst; });
-  } else if (tokens_.size() > most) {
+  } else if (tokens_.size() > max) {
     thread_local std::vector<std::size_t> order;
     thread_local std::vector<bool> best;
     order.resize(tokens_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::nth_element(order, order.begin() + static_cast<std::ptrdiff_t>(most),
+    std::ranges::nth_element(order, order.begin() + static_cast<std::ptrdiff_t>(max),
                              [&](std::size_t a, std::size_t b) { return better(tokens_[a], tokens_[b]); });
     best.assign(tokens_.size(), false);
-    for (std::size_t i = 0; i < most; ++i) best[order[i]] = true;
+    for (std::size_t i = 0; i < max; ++i) best[order[i]] = true;
     keep_if([&](std::size_t i) { return best[i]; });
   }
-  if (tokens_.capacity() <= most + 1) return;
+  if (tokens_.capacity() <= max + 1) return;
   tokens_.shrink_to_fit();  // many came at once
   statistics_.shrink_to_fit();
-  reserve(most, own_places_);
+  reserve(max, own_positions_);
 }
 
 void MergedTokens::moved(std::span<const Move> moves) {
@@ -108,7 +108,7 @@ void MergedTokens::clear() {
 void MergedTokens::lay(const SlotTable& table) {
   if (tokens_.empty()) return;  // nobody asks for the view
   const int slots = table.slots();
-  thread_local std::vector<int> begin, order, next, by_place;
+  thread_local std::vector<int> begin, order, next, by_entry;
   begin.assign(at(slots) + 1, 0);
   order.resize(tokens_.size());
   for (const MergedToken& token : tokens_) ++begin[at(token.slot) + 1];
@@ -121,33 +121,33 @@ void MergedTokens::lay(const SlotTable& table) {
   distance_.clear();
   farthest_ = 0;
   first_.clear();
-  for (auto* of_slots : {&most_, &least_})
+  for (auto* of_slots : {&max_, &min_})
     if (of_slots->capacity() > at(slots)) std::vector<float>().swap(*of_slots);
   if (first_.capacity() > at(slots / kTile + 1)) std::vector<std::int32_t>().swap(first_);
   first_.reserve(at(slots / kTile + 1));
   first_.push_back(0);
-  most_.assign(at(slots), 1);
-  least_.assign(at(slots), 1);
+  max_.assign(at(slots), 1);
+  min_.assign(at(slots), 1);
   for (const MergedToken& token : tokens_) {
-    most_[at(token.slot)] = std::max(most_[at(token.slot)], token.factor);
-    least_[at(token.slot)] = std::min(least_[at(token.slot)], token.factor);
+    max_[at(token.slot)] = std::max(max_[at(token.slot)], token.factor);
+    min_[at(token.slot)] = std::min(min_[at(token.slot)], token.factor);
   }
-  by_place.clear();
+  by_entry.clear();
   const auto put = [&](int lane, int slot, int token) {
     factor_[factor_.size() - at(kTile) + at(lane)] = tokens_[at(order[at(token)])].factor;
     MergedToken& placed = tokens_[at(order[at(token)])];
-    placed.place = static_cast<int>(lane_.size() - 1) * kTile + lane;
+    placed.entry = static_cast<int>(lane_.size() - 1) * kTile + lane;
     assert(placed.slot == slot);
-    if (own_places_) {
+    if (own_positions_) {
       const auto distance = static_cast<std::int32_t>(placed.position - table.position(slot));
       distance_[distance_.size() - at(kTile) + at(lane)] = distance;
       farthest_ = std::max(farthest_, std::abs(distance));
     }
-    by_place.push_back(order[at(token)]);
+    by_entry.push_back(order[at(token)]);
   };
   const auto begin_row = [&](int lane) {
     factor_.resize(factor_.size() + at(kTile), 0);
-    if (own_places_) distance_.resize(distance_.size() + at(kTile), 0);
+    if (own_positions_) distance_.resize(distance_.size() + at(kTile), 0);
     lane_.push_back(static_cast<std::int8_t>(lane));
   };
   thread_local std::vector<int> levels;
@@ -159,14 +159,14 @@ void MergedTokens::lay(const SlotTable& table) {
   };
   for (int tile = 0; tile < slots; tile += kTile) {
     count_tile(tile);
-    int level = 0, least = rows_at(counts, 0);
+    int level = 0, min = rows_at(counts, 0);
     for (int other = 1; other <= *std::ranges::max_element(counts); ++other)
-      if (const int at_other = rows_at(counts, other); at_other < least) least = at_other, level = other;
+      if (const int at_other = rows_at(counts, other); at_other < min) min = at_other, level = other;
     levels.push_back(level);
-    rows += least;
+    rows += min;
   }
   factor_.reserve(at(rows * kTile));
-  if (own_places_) distance_.reserve(at(rows * kTile));
+  if (own_positions_) distance_.reserve(at(rows * kTile));
   lane_.reserve(at(rows));
   for (int tile = 0; tile < slots; tile += kTile) {
     const int level = levels[at(tile / kTile)];
@@ -183,20 +183,20 @@ void MergedTokens::lay(const SlotTable& table) {
       }
     first_.push_back(static_cast<std::int32_t>(lane_.size()));
   }
-  reorder(by_place);
+  reorder(by_entry);
 }
 
 void MergedTokens::reserve_slots(int slots) {
   if (tokens_.empty()) return;
-  most_.reserve(at(slots));
-  least_.reserve(at(slots));
+  max_.reserve(at(slots));
+  min_.reserve(at(slots));
   first_.reserve(at(slots / kTile + 1));
 }
 
 void MergedTokens::extend(int slots) noexcept {
   if (tokens_.empty()) return;
-  most_.resize(std::max(most_.size(), at(slots)), 1);
-  least_.resize(std::max(least_.size(), at(slots)), 1);
+  max_.resize(std::max(max_.size(), at(slots)), 1);
+  min_.resize(std::max(min_.size(), at(slots)), 1);
   first_.resize(std::max(first_.size(), at(slots / kTile + 1)), static_cast<std::int32_t>(lane_.size()));
 }
 
@@ -218,9 +218,9 @@ MergedView MergedTokens::view() const {
   return {.factor = factor_.data(),
           .lane = lane_.data(),
           .first = first_.data(),
-          .distance = own_places_ ? distance_.data() : nullptr,
-          .most = most_.data(),
-          .least = least_.data(),
+          .distance = own_positions_ ? distance_.data() : nullptr,
+          .max = max_.data(),
+          .min = min_.data(),
           .farthest = farthest_,
           .rows = static_cast<int>(lane_.size())};
 }
@@ -228,19 +228,19 @@ MergedView MergedTokens::view() const {
 void MergedTokens::save(ByteWriter& out) const {
   out.array(std::span<const MergedToken>(tokens_));
   out.array(std::span<const float>(statistics_));
-  out.put(static_cast<std::uint8_t>(own_places_));
+  out.put(static_cast<std::uint8_t>(own_positions_));
 }
 
 void MergedTokens::load(ByteReader& in, const SlotTable& table) {
   tokens_ = in.array<MergedToken>();
   statistics_ = in.array<float>();
-  own_places_ = in.get<std::uint8_t>() != 0;
+  own_positions_ = in.get<std::uint8_t>() != 0;
   in.require(statistics_.size() == tokens_.size() * width_, "statistics of merged tokens that do not add up");
   for (const MergedToken& token : tokens_) {
     in.require(token.slot >= 0 && token.slot < table.slots() && table.position(token.slot) != kNoPosition,
                "a merged token without a slot");
     in.require(token.position >= 0 && token.position < table.next(), "a merged token after the last");
-    in.require(!own_places_ || std::abs(token.position - table.position(token.slot)) <= kFarthest,
+    in.require(!own_positions_ || std::abs(token.position - table.position(token.slot)) <= kFarthest,
                "a merged token too far from its slot's");
     in.require(token.factor > 0 && token.factor < 1e30F, "a merged token without a norm");
     in.require(std::isfinite(token.score), "a merged token's score that is not a number");
@@ -258,23 +258,23 @@ void MergedTokens::load(ByteReader& in, const SlotTable& table) {
 
 std::size_t MergedTokens::bytes() const {
   return tokens_.capacity() * sizeof(MergedToken) + statistics_.capacity() * sizeof(float) +
-         (factor_.capacity() + most_.capacity() + least_.capacity()) * sizeof(float) + lane_.capacity() +
+         (factor_.capacity() + max_.capacity() + min_.capacity()) * sizeof(float) + lane_.capacity() +
          (first_.capacity() + distance_.capacity()) * sizeof(std::int32_t);
 }
 
 // Rows of a tile of T tokens, when the first L of each of its slots lie lane by lane: at most L + the slots of more
 // than L tokens + T / 16, and the best L leaves at most R of the first two where R (R + 1) / 2 <= T. Over all tiles R
 // sums up to at most sqrt(2 tokens x tiles).
-std::size_t MergedTokens::most_places(std::size_t tokens, std::size_t slots) {
+std::size_t MergedTokens::max_entries(std::size_t tokens, std::size_t slots) {
   if (tokens == 0) return 0;
   const std::size_t tile = at(kTile);
-  const auto apart = static_cast<std::size_t>(std::sqrt(2.0 * static_cast<double>(tokens * (slots / tile)))) + 1;
-  return tile * std::min(tokens, tokens / tile + apart);
+  const auto difference = static_cast<std::size_t>(std::sqrt(2.0 * static_cast<double>(tokens * (slots / tile)))) + 1;
+  return tile * std::min(tokens, tokens / tile + difference);
 }
 
-std::size_t MergedTokens::most_bytes(std::size_t tokens, std::size_t slots, int statistics) {
+std::size_t MergedTokens::max_bytes(std::size_t tokens, std::size_t slots, int statistics) {
   if (tokens == 0) return 0;
-  const std::size_t tile = at(kTile), rows = most_places(tokens, slots) / tile;
+  const std::size_t tile = at(kTile), rows = max_entries(tokens, slots) / tile;
   return (tokens + 1) * (sizeof(MergedToken) + at(statistics) * sizeof(float)) +
          rows * (tile * (sizeof(float) + sizeof(std::int32_t)) + 1) + (slots / tile + 1) * sizeof(std::int32_t) +
          2 * slots * sizeof(float);

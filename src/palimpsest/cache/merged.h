@@ -18,7 +18,7 @@ namespace palimpsest {
 struct MergedToken {
   Position position = 0;
   int slot = 0;
-  int place = 0;     // in the rows of MergedView, after lay()
+  int entry = 0;     // in the rows of MergedView, after lay()
   float factor = 1;  // norm of its key / norm of its slot's
   float score = 0;   // the policy's
 };
@@ -31,7 +31,7 @@ class MergedTokens {
   // `statistics`: floats of a policy that travel with each token besides its score (CacheOptions::columns).
   explicit MergedTokens(int statistics) : width_(static_cast<std::size_t>(statistics)) {}
 
-  bool own_places() const { return own_places_; }
+  bool own_positions() const { return own_positions_; }
   std::span<MergedToken> tokens() { return tokens_; }
   std::span<const MergedToken> tokens() const { return tokens_; }
   std::span<float> statistics(std::size_t token) { return std::span(statistics_).subspan(token * width_, width_); }
@@ -41,11 +41,11 @@ class MergedTokens {
 
   // Changes. lay() after them, before the next view().
   // Memory for so many, once and for all; `own_places`: the view has distances.
-  void reserve(std::size_t tokens, bool own_places);
+  void reserve(std::size_t tokens, bool own_positions);
   void add(const MergedToken& token, std::span<const float> statistics);
   void join(int slot, int other, float factor);  // a class goes over into another, its factors times `factor`
   void remove(const std::vector<bool>& slots);   // whole classes are given up
-  void keep_best(std::size_t most);              // the lowest scores leave; of equal ones the older token
+  void keep_best(std::size_t max);               // the lowest scores leave; of equal ones the older token
   void moved(std::span<const Move> moves);       // slots moved, in the order given
   void clear();
   void lay(const SlotTable& table);  // the head's
@@ -59,8 +59,8 @@ class MergedTokens {
   void load(ByteReader& in, const SlotTable& table);  // throws Error for what does not fit the table
 
   std::size_t bytes() const;
-  static std::size_t most_places(std::size_t tokens, std::size_t slots);                 // in the rows of their views
-  static std::size_t most_bytes(std::size_t tokens, std::size_t slots, int statistics);  // of any so many
+  static std::size_t max_entries(std::size_t tokens, std::size_t slots);                // in the rows of their views
+  static std::size_t max_bytes(std::size_t tokens, std::size_t slots, int statistics);  // of any so many
 
  private:
   template <typename Stays>
@@ -68,12 +68,12 @@ class MergedTokens {
   void reorder(const std::vector<int>& order);
 
   std::size_t width_;
-  std::vector<MergedToken> tokens_;           // in the order of their places
-  std::vector<float> statistics_;             // [tokens][width]
-  std::vector<float> factor_, most_, least_;  // what view() shows
+  std::vector<MergedToken> tokens_;        // in the order of their places
+  std::vector<float> statistics_;          // [tokens][width]
+  std::vector<float> factor_, max_, min_;  // what view() shows
   std::vector<std::int8_t> lane_;
   std::vector<std::int32_t> first_, distance_;
-  bool own_places_ = false;
+  bool own_positions_ = false;
   int farthest_ = 0;
 };
 

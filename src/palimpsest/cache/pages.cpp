@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kPagesPerSlab = 8;                  // at the least: few slabs are partly full
 constexpr std::size_t kAddresses = std::size_t{1} << 40;  // of a pool without a limit, at the most
-constexpr std::size_t kMostPages = std::size_t{1} << 31;  // that ids can name
+constexpr std::size_t kMaxPages = std::size_t{1} << 31;   // that ids can name
 constexpr std::size_t kBlock = AddressRange::kBlock;
 
 }  // namespace
@@ -35,7 +35,7 @@ PagePool::~PagePool() {
 
 void PagePool::reserve_addresses() {
   if (range_.base() != nullptr) return;
-  std::size_t slabs = std::min(AddressRange::enough() / slab_bytes_, kMostPages / pages_in_slab_);
+  std::size_t slabs = std::min(AddressRange::enough() / slab_bytes_, kMaxPages / pages_in_slab_);
   if (limit_ == SIZE_MAX)
     slabs = std::min(slabs, kAddresses / slab_bytes_);
   else
@@ -133,7 +133,7 @@ void PagePool::replace(PageId page, PageId copy, bool bytes_matter) noexcept {
   ++copied_;
 }
 
-PageId PagePool::own(PageId page, bool bytes_matter) {
+PageId PagePool::make_exclusive(PageId page, bool bytes_matter) {
   const PageId copy = take_for_copy(page);
   if (copy == kNoPage) return page;
   replace(page, copy, bytes_matter);

@@ -37,7 +37,7 @@ class PagePool {
   PageId take_for_copy(PageId page);
   void replace(PageId page, PageId copy, bool bytes_matter) noexcept;
   // Both: `page` itself or its copy, which has no other user. Throws as take() does, unchanged.
-  PageId own(PageId page, bool bytes_matter = true);
+  PageId make_exclusive(PageId page, bool bytes_matter = true);
   void reserve(std::size_t pages);  // the next so many take() cannot fail; throws Error
 
   // Of page 0, and from one page to the next: a multiple of 64. The base is nullptr until the first page is taken, and

@@ -23,7 +23,7 @@ SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int co
 }
 
 std::int32_t SlotTable::when(Position position) const {
-  return static_cast<std::int32_t>(std::max<Position>(position - base_, kOldest));
+  return static_cast<std::int32_t>(std::max<Position>(position - base_, kSaturated));
 }
 
 SaturatedToken* SlotTable::saturated_at(int slot) {
@@ -33,12 +33,12 @@ SaturatedToken* SlotTable::saturated_at(int slot) {
 // Of a slot without a token.
 void SlotTable::place(int slot, Position position) {
   when_[at(slot)] = when(position);
-  if (when_[at(slot)] == kOldest)
+  if (when_[at(slot)] == kSaturated)
     saturated_.insert(std::ranges::lower_bound(saturated_, slot, {}, &SaturatedToken::slot), {slot, position});
 }
 
 void SlotTable::vacate(int slot) {
-  if (std::exchange(when_[at(slot)], kDead) == kOldest)
+  if (std::exchange(when_[at(slot)], kEmptySlot) == kSaturated)
     saturated_.erase(saturated_.begin() + (saturated_at(slot) - saturated_.data()));
 }
 
@@ -48,35 +48,35 @@ void SlotTable::write(int slot, Position position, int rank) {
   for (auto& column : column_) column[at(slot)] = 0;
   if (track_rank_) rank_[at(slot)] = rank;
   if (edited_) ordinal_[at(slot)] = read_++;
-  int& in_page = page_live_[at(slot / page_size_)];
+  int& in_page = page_occupied_[at(slot / page_size_)];
   assert(in_page != kUnmapped);
   if (in_page++ == 0) --empty_pages_;
-  ++live_;
+  ++occupied_;
 }
 
 void SlotTable::erase(int slot) {
-  assert(when_[at(slot)] != kDead);
+  assert(when_[at(slot)] != kEmptySlot);
   vacate(slot);
   score_[at(slot)] = 0;
   for (auto& column : column_) column[at(slot)] = 0;
   if (track_rank_) rank_[at(slot)] = -1;
   if (edited_) ordinal_[at(slot)] = kNoPosition;
-  if (--page_live_[at(slot / page_size_)] == 0) ++empty_pages_;
-  --live_;
+  if (--page_occupied_[at(slot / page_size_)] == 0) ++empty_pages_;
+  --occupied_;
 }
 
 void SlotTable::drop(std::span<const int> victims, std::vector<Move>& moves) {
   moves.clear();
   if (victims.empty()) return;
-  fresh_.clear();
+  inserted_.clear();
   tentative_ = 0;
   if (compacts()) {
     drop_and_compact(victims, moves);
     return;
   }
-  const bool closes_up = mechanism_ == Mechanism::kBlock && !whole_pages(victims);
+  const bool compacts_now = mechanism_ == Mechanism::kBlock && !whole_pages(victims);
   drop_in_place(victims);
-  if (closes_up) close_up(moves);
+  if (compacts_now) compact(moves);
 }
 
 void SlotTable::drop_in_place(std::span<const int> victims) {
@@ -94,18 +94,18 @@ bool SlotTable::whole_pages(std::span<const int> victims) {
 }
 
 // Survivors keep the order in which they lie.
-void SlotTable::close_up(std::vector<Move>& moves) {
+void SlotTable::compact(std::vector<Move>& moves) {
   int to = 0;
   const auto skip_unmapped = [&] {
     while (to < slots() && !mapped(to / page_size_)) to += page_size_;
   };
   for (int from = 0; from < slots(); ++from) {
-    if (when_[at(from)] == kDead) continue;
+    if (when_[at(from)] == kEmptySlot) continue;
     skip_unmapped();
     if (from != to) {
       move(from, to);
       moves.push_back({from, to});
-      std::ranges::replace(fresh_, from, to);
+      std::ranges::replace(inserted_, from, to);
     }
     ++to;
   }
@@ -122,9 +122,9 @@ void SlotTable::close_ranks(std::span<const int> victims) {
     for (int s = 0; s < slots; ++s) rank[s] -= rank[s] > gone ? 1 : 0;
     return;
   }
-  shift_by_.assign(at(live_), 0);  // [rank] -> older victims, itself included
+  shift_by_.assign(at(occupied_), 0);  // [rank] -> older victims, itself included
   for (const int slot : victims) shift_by_[at(rank_[at(slot)])] = 1;
-  for (int r = 1; r < live_; ++r) shift_by_[at(r)] += shift_by_[at(r - 1)];
+  for (int r = 1; r < occupied_; ++r) shift_by_[at(r)] += shift_by_[at(r - 1)];
   for (int s = 0; s < slots; ++s)
     if (rank_[at(s)] >= 0) rank_[at(s)] -= shift_by_[at(rank_[at(s)])];
 }
@@ -132,11 +132,11 @@ void SlotTable::close_ranks(std::span<const int> victims) {
 // Slots 0 .. live-1 are the tokens as they were read, before and after; so a slot is its token's rank, unless the text
 // was edited.
 void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>& moves) {
-  const int before = live_;
+  const int before = occupied_;
   int first = before;
   if (track_rank_ && edited_) close_ranks(victims);
   for (const int slot : victims) {
-    assert(slot < before && when_[at(slot)] != kDead);
+    assert(slot < before && when_[at(slot)] != kEmptySlot);
     first = std::min(first, slot);
     vacate(slot);
   }
@@ -144,10 +144,10 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
     for (int slot = 0; slot < first; ++slot) moves.push_back({slot, slot});
   int to = first;
   for (int from = first; from < before; ++from) {
-    if (when_[at(from)] == kDead) continue;
+    if (when_[at(from)] == kEmptySlot) continue;
     moves.push_back({from, to});
     when_[at(to)] = when_[at(from)];
-    if (when_[at(from)] == kOldest) saturated_at(from)->slot = to;  // their order stays
+    if (when_[at(from)] == kSaturated) saturated_at(from)->slot = to;  // their order stays
     score_[at(to)] = score_[at(from)];
     for (auto& column : column_) column[at(to)] = column[at(from)];
     if (edited_) {
@@ -165,12 +165,13 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
 
 void SlotTable::map_page() {
   int page = pages();
-  if (mapped_pages_ < page) page = static_cast<int>(std::ranges::find(page_live_, kUnmapped) - page_live_.begin());
+  if (mapped_pages_ < page)
+    page = static_cast<int>(std::ranges::find(page_occupied_, kUnmapped) - page_occupied_.begin());
   if (page == pages()) {
     resize(when_.size() + at(page_size_));
-    page_live_.push_back(kUnmapped);
+    page_occupied_.push_back(kUnmapped);
   }
-  page_live_[at(page)] = 0;
+  page_occupied_[at(page)] = 0;
   ++mapped_pages_;
   ++empty_pages_;
   if (!compacts())
@@ -183,7 +184,7 @@ void SlotTable::map_pages(int count) {
 }
 
 void SlotTable::resize(std::size_t slots) {
-  when_.resize(slots, kDead);
+  when_.resize(slots, kEmptySlot);
   score_.resize(slots, 0);
   for (auto& column : column_) column.resize(slots, 0);
   if (track_rank_) rank_.resize(slots, -1);
@@ -201,11 +202,11 @@ std::span<const int> SlotTable::insert(int count) {
 
 // Ranks are by position, so tokens in the middle of the text move those behind them on.
 void SlotTable::take_slots(int count, Position at_position) {
-  fresh_.clear();
+  inserted_.clear();
   next_before_ = next_;
   if (at_position > next_) resume_at(at_position);
   rebase_if_far();
-  int rank = live_;
+  int rank = occupied_;
   if (at_position < next_) {
     assert(edited_ && !occupied({at_position, at_position + count}));
     rank = static_cast<int>(
@@ -214,32 +215,32 @@ void SlotTable::take_slots(int count, Position at_position) {
       for (int& r : rank_) r += r >= rank ? count : 0;
   }
   for (int i = 0; i < count; ++i) {
-    const int slot = compacts() ? live_ : free_.pop_front();
+    const int slot = compacts() ? occupied_ : free_.pop_front();
     write(slot, at_position + i, rank + i);
-    fresh_.push_back(slot);
+    inserted_.push_back(slot);
   }
   next_ = std::max(next_, at_position + count);
 }
 
-std::span<const int> SlotTable::trim(int reserve) {
+std::span<const int> SlotTable::release_empty_pages(int reserve) {
   unmapped_.clear();
   int spare = free_slots() - reserve;
   for (int page = pages() - 1; page >= 0 && empty_pages_ > 0; --page) {
-    if (page_live_[at(page)] != 0) continue;
+    if (page_occupied_[at(page)] != 0) continue;
     const int free = mechanism_ == Mechanism::kAppend
                          ? free_.count_if([&](int slot) { return slot / page_size_ == page; })
                          : page_size_;
     if (free > 0 && spare < free) continue;
     spare -= free;
-    page_live_[at(page)] = kUnmapped;
+    page_occupied_[at(page)] = kUnmapped;
     --mapped_pages_;
     --empty_pages_;
     unmapped_.push_back(page);
   }
   if (unmapped_.empty()) return {};
   if (!compacts()) free_.remove_if([this](int slot) { return !mapped(slot / page_size_); });
-  while (!page_live_.empty() && page_live_.back() == kUnmapped) {
-    page_live_.pop_back();
+  while (!page_occupied_.empty() && page_occupied_.back() == kUnmapped) {
+    page_occupied_.pop_back();
     resize(when_.size() - at(page_size_));
   }
   return unmapped_;
@@ -253,18 +254,18 @@ void SlotTable::move(int from, int to) {
   for (auto& column : column_) column[at(to)] = std::exchange(column[at(from)], 0.0F);
   if (track_rank_) rank_[at(to)] = std::exchange(rank_[at(from)], -1);
   if (edited_) ordinal_[at(to)] = std::exchange(ordinal_[at(from)], kNoPosition);
-  if (--page_live_[at(from / page_size_)] == 0) ++empty_pages_;
-  if (page_live_[at(to / page_size_)]++ == 0) --empty_pages_;
+  if (--page_occupied_[at(from / page_size_)] == 0) ++empty_pages_;
+  if (page_occupied_[at(to / page_size_)]++ == 0) --empty_pages_;
 }
 
-void SlotTable::gather_up(int reserve, std::vector<Move>& moves) {
+void SlotTable::defragment(int reserve, std::vector<Move>& moves) {
   moves.clear();
   mapped_.clear();
   unmapped_.clear();
   if (compacts() || mechanism_ == Mechanism::kBlock) return;
-  if (mapped_pages_ * page_size_ - live_ - page_size_ < reserve) return;
+  if (mapped_pages_ * page_size_ - occupied_ - page_size_ < reserve) return;
   if (mechanism_ == Mechanism::kAppend) {
-    close_up(moves);
+    compact(moves);
     return;
   }
   int first = pages();  // of the pages that are emptied
@@ -272,25 +273,25 @@ void SlotTable::gather_up(int reserve, std::vector<Move>& moves) {
     if (mapped(--first)) --spare;
   int to = 0;
   for (int from = first * page_size_; from < slots(); ++from) {
-    if (when_[at(from)] == kDead) continue;
-    while (!mapped(to / page_size_) || when_[at(to)] != kDead) ++to;
+    if (when_[at(from)] == kEmptySlot) continue;
+    while (!mapped(to / page_size_) || when_[at(to)] != kEmptySlot) ++to;
     assert(to < first * page_size_);
     move(from, to);
     moves.push_back({from, to});
-    std::ranges::replace(fresh_, from, to);
+    std::ranges::replace(inserted_, from, to);
   }
   if (moves.empty()) return;
-  free_.remove_if([&](int slot) { return when_[at(slot)] != kDead; });
+  free_.remove_if([&](int slot) { return when_[at(slot)] != kEmptySlot; });
   for (const Move& moved : moves) free_.push_back(moved.from);
 }
 
 void SlotTable::undo(int count) {
-  assert(count >= 0 && at(count) <= fresh_.size());
+  assert(count >= 0 && at(count) <= inserted_.size());
   for (; count > 0; --count) {
-    const int slot = fresh_.back();
-    fresh_.pop_back();
+    const int slot = inserted_.back();
+    inserted_.pop_back();
     next_ = std::max(next_before_, position(slot));
-    if (track_rank_ && rank_[at(slot)] != live_ - 1) close_ranks({&slot, 1});
+    if (track_rank_ && rank_[at(slot)] != occupied_ - 1) close_ranks({&slot, 1});
     erase(slot);
     if (edited_) --read_;
     if (!compacts()) free_.push_front(slot);
@@ -300,18 +301,18 @@ void SlotTable::undo(int count) {
 
 void SlotTable::resume_at(Position position) {
   assert(position >= next_);
-  if (position > next_) fresh_.clear();
+  if (position > next_) inserted_.clear();
   if (edited_) read_ += position - next_;
   next_ = position;
 }
 
 void SlotTable::clear() noexcept {
   const auto release = [](auto& column) { std::remove_reference_t<decltype(column)>().swap(column); };
-  release(when_), release(saturated_), release(rank_), release(score_), release(page_live_), release(ordinal_);
+  release(when_), release(saturated_), release(rank_), release(score_), release(page_occupied_), release(ordinal_);
   for (auto& column : column_) release(column);
-  release(fresh_), release(mapped_), release(unmapped_), release(shift_by_);
+  release(inserted_), release(mapped_), release(unmapped_), release(shift_by_);
   free_.release();
-  live_ = mapped_pages_ = empty_pages_ = tentative_ = 0;
+  occupied_ = mapped_pages_ = empty_pages_ = tentative_ = 0;
   next_ = base_ = next_before_ = read_ = 0;
   edited_ = false;
 }
@@ -325,14 +326,14 @@ void SlotTable::rebase() {
   const auto known = static_cast<std::ptrdiff_t>(saturated_.size());
   for (int slot = 0; slot < slots(); ++slot) {
     std::int32_t& when = when_[at(slot)];
-    if (when == kDead || when == kOldest) continue;
+    if (when == kEmptySlot || when == kSaturated) continue;
     const Position position = before + when;
     when = this->when(position);
-    if (when == kOldest) saturated_.push_back({slot, position});
+    if (when == kSaturated) saturated_.push_back({slot, position});
   }
   for (const SaturatedToken& token : std::span(saturated_).first(at(static_cast<int>(known))))
     when_[at(token.slot)] = when(token.position);
-  std::erase_if(saturated_, [&](const SaturatedToken& token) { return when_[at(token.slot)] != kOldest; });
+  std::erase_if(saturated_, [&](const SaturatedToken& token) { return when_[at(token.slot)] != kSaturated; });
   std::ranges::sort(saturated_, {}, &SaturatedToken::slot);
 }
 
@@ -340,9 +341,9 @@ SlotsView SlotTable::view() const {
   return {.when = when_.data(),
           .rank = track_rank_ ? rank_.data() : nullptr,
           .slots = slots(),
-          .live = live_,
-          .fresh = fresh_.data(),
-          .fresh_count = static_cast<int>(fresh_.size())};
+          .occupied = occupied_,
+          .inserted = inserted_.data(),
+          .inserted_count = static_cast<int>(inserted_.size())};
 }
 
 std::size_t SlotTable::slot_bytes(bool track_rank, int columns) {
@@ -351,7 +352,7 @@ std::size_t SlotTable::slot_bytes(bool track_rank, int columns) {
 
 std::size_t SlotTable::bytes() const {
   return when_.size() * slot_bytes(track_rank_, columns()) + saturated_.size() * sizeof(SaturatedToken) +
-         ordinal_.size() * sizeof(Position) + page_live_.size() * sizeof(int) + free_.bytes();
+         ordinal_.size() * sizeof(Position) + page_occupied_.size() * sizeof(int) + free_.bytes();
 }
 
 }  // namespace palimpsest

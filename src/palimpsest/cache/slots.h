@@ -20,8 +20,8 @@
 //   merge     a victim may go over into another slot's token before it is dropped (cache/merged.h)
 //
 // A page is mapped (its slots hold tokens or are free) or unmapped (it has no memory and its slots are not handed out).
-// insert() maps pages as it needs them, unmapped ones first; trim() unmaps pages that hold no token. Unmapped pages at
-// the end are cut off, so slots() falls.
+// insert() maps pages as it needs them, unmapped ones first; release_empty_pages() unmaps pages that hold no token.
+// Unmapped pages at the end are cut off, so slots() falls.
 //
 // Free slots wait in one line. In place, where nothing is spare, the k-th new token takes the k-th victim's slot. With
 // `spare_slots` so many slots are always free, so that tentative tokens need no victim: they take the first in line,
@@ -105,16 +105,16 @@ class SlotTable {
   // `columns`: floats that travel with a token besides its score; 0 at birth.
   SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0, int spare_slots = 0);
 
-  int live() const { return live_; }
+  int occupied() const { return occupied_; }
   int slots() const { return static_cast<int>(when_.size()); }  // multiple of page_size, unmapped ones included
   int free_slots() const {                                      // in mapped pages, those that insert() may take
-    return mechanism_ == Mechanism::kAppend ? free_.size() : mapped_pages_ * page_size_ - live_;
+    return mechanism_ == Mechanism::kAppend ? free_.size() : mapped_pages_ * page_size_ - occupied_;
   }
   int page_size() const { return page_size_; }
   int pages() const { return slots() / page_size_; }
   int mapped_pages() const { return mapped_pages_; }
-  bool mapped(int page) const { return page_live_[static_cast<std::size_t>(page)] != kUnmapped; }
-  int live_in_page(int page) const { return mapped(page) ? page_live_[static_cast<std::size_t>(page)] : 0; }
+  bool mapped(int page) const { return page_occupied_[static_cast<std::size_t>(page)] != kUnmapped; }
+  int occupied_in_page(int page) const { return mapped(page) ? page_occupied_[static_cast<std::size_t>(page)] : 0; }
   // kNoPosition: no token.
   Position position(int slot) const { return position()[static_cast<std::size_t>(slot)]; }
   PositionView position() const { return {when_, base_, saturated_}; }
@@ -123,9 +123,9 @@ class SlotTable {
   int columns() const { return static_cast<int>(column_.size()); }
   std::span<float> column(int c) { return column_[static_cast<std::size_t>(c)]; }
   std::span<const float> column(int c) const { return column_[static_cast<std::size_t>(c)]; }
-  std::span<const int> rank() const { return rank_; }    // empty unless tracked; -1: no token
-  std::span<const int> fresh() const { return fresh_; }  // slots of the last insert, until the next drop
-  Position next() const { return next_; }                // position after the last token of the text
+  std::span<const int> rank() const { return rank_; }          // empty unless tracked; -1: no token
+  std::span<const int> inserted() const { return inserted_; }  // slots of the last insert, until the next drop
+  Position next() const { return next_; }                      // position after the last token of the text
   // Tokens read, the ordinal of the next one; of a token: how many were read before it.
   Position read() const { return edited() ? read_ : next_; }
   Position ordinal(int slot) const { return edited() ? ordinal_[static_cast<std::size_t>(slot)] : position(slot); }
@@ -148,10 +148,12 @@ class SlotTable {
   // The slot that the i-th inserted token of `change` takes, with mechanisms that move no token; -1: in a page that has
   // still to be mapped.
   int next_slot(const SlotChange& change, int i) const;
-  std::span<const int> mapped_pages_of_change() const { return mapped_; }      // by the last apply() or insert()
-  std::span<const int> unmapped_pages_of_change() const { return unmapped_; }  // by the last apply() or trim()
-  void append_slots(PositionRange range, std::vector<int>& slots) const;       // of the tokens there, oldest first
-  bool occupied(PositionRange range) const;                                    // whether a token is there
+  std::span<const int> mapped_pages_of_change() const { return mapped_; }  // by the last apply() or insert()
+  std::span<const int> unmapped_pages_of_change() const {
+    return unmapped_;
+  }  // by the last apply() or release_empty_pages()
+  void append_slots(PositionRange range, std::vector<int>& slots) const;  // of the tokens there, oldest first
+  bool occupied(PositionRange range) const;                               // whether a token is there
 
   // Gives up `victims` (live slots, no duplicates). `moves` is empty under kInPlace, kAppend, and kBlock if they are
   // all tokens of full pages.
@@ -163,10 +165,11 @@ class SlotTable {
   std::span<const int> insert(int count);
   int pages_to_map(int count) const { return pages_to_map({.insert = count}); }  // how many insert(count) would
   // Unmaps pages without a token as long as `reserve` slots stay free; returns them.
-  std::span<const int> trim(int reserve);
-  // In place and append, after tokens here and there have left: empties so many of the last pages as trim(reserve)
-  // could unmap, into free slots before them (append: all survivors move down). `moves` as of drop().
-  void gather_up(int reserve, std::vector<Move>& moves);
+  std::span<const int> release_empty_pages(int reserve);
+  // In place and append, after tokens here and there have left: empties so many of the last pages as
+  // release_empty_pages(reserve) could unmap, into free slots before them (append: all survivors move down). `moves` as
+  // of drop().
+  void defragment(int reserve, std::vector<Move>& moves);
   // Forgets the newest `count` tokens (of the last insert): a rejected draft, a cancelled step. Their slots are the
   // next to be taken.
   void undo(int count);
@@ -183,10 +186,10 @@ class SlotTable {
 
   SlotsView view() const;                  // stays valid until the next change
   Position base() const { return base_; }  // SlotsView::when = position - base, see when()
-  // `when` of a position. Tokens 2^30 behind the base saturate at kOldest, where their order is lost: whether a token
-  // is among the first n is asked as when(token) <= when(n - 1), never as < when(n).
+  // `when` of a position. Tokens 2^30 behind the base saturate at kSaturated, where their order is lost: whether a
+  // token is among the first n is asked as when(token) <= when(n - 1), never as < when(n).
   std::int32_t when(Position position) const;
-  static constexpr std::int32_t kOldest = PositionView::kSaturated;
+  static constexpr std::int32_t kSaturated = PositionView::kSaturated;
 
   static std::size_t slot_bytes(bool track_rank, int columns);  // of one slot's entries
   std::size_t bytes() const;  // memory of the columns: whens, ranks, scores, columns, page counts, free list
@@ -217,7 +220,7 @@ class SlotTable {
   void resize(std::size_t slots);
   void drop_in_place(std::span<const int> victims);
   bool whole_pages(std::span<const int> victims);
-  void close_up(std::vector<Move>& moves);
+  void compact(std::vector<Move>& moves);
   bool compacts() const { return mechanism_ == Mechanism::kShift || mechanism_ == Mechanism::kGather; }
   void drop_and_compact(std::span<const int> victims, std::vector<Move>& moves);
   void close_ranks(std::span<const int> victims);
@@ -226,19 +229,19 @@ class SlotTable {
   Mechanism mechanism_;
   bool track_rank_;
   int spare_slots_;
-  int live_ = 0, mapped_pages_ = 0, empty_pages_ = 0;  // empty: mapped, no token
-  int tentative_ = 0;                                  // of the last insert's tokens
+  int occupied_ = 0, mapped_pages_ = 0, empty_pages_ = 0;  // empty: mapped, no token
+  int tentative_ = 0;                                      // of the last insert's tokens
   bool edited_ = false;
   Position next_ = 0, base_ = 0;
   Position next_before_ = 0;  // the last insert
   Position read_ = 0;         // if edited
   std::vector<std::int32_t> when_, rank_;
-  std::vector<SaturatedToken> saturated_;  // by slot: those whose `when` is kOldest
+  std::vector<SaturatedToken> saturated_;  // by slot: those whose `when` is kSaturated
   std::vector<float> score_;
   std::vector<std::vector<float>> column_;
-  std::vector<int> page_live_;     // kUnmapped, or tokens in the page
-  std::vector<Position> ordinal_;  // if edited; kNoPosition: no token
-  std::vector<int> fresh_, mapped_, unmapped_, shift_by_;
+  std::vector<int> page_occupied_;  // kUnmapped, or tokens in the page
+  std::vector<Position> ordinal_;   // if edited; kNoPosition: no token
+  std::vector<int> inserted_, mapped_, unmapped_, shift_by_;
   SlotQueue free_;  // not of shift and gather: there the free slots are those from live() on
 };
 

@@ -30,7 +30,7 @@ int SlotTable::slots_kept(const SlotChange& change) const {
 
 int SlotTable::next_slot(const SlotChange& change, int i) const {
   assert(mechanism_ != Mechanism::kShift && mechanism_ != Mechanism::kGather);
-  if (i < change.reject) return fresh_[fresh_.size() - at(change.reject - i)];
+  if (i < change.reject) return inserted_[inserted_.size() - at(change.reject - i)];
   i -= change.reject;
   if (i < free_.size()) return free_[i];
   i -= free_.size();
@@ -39,7 +39,7 @@ int SlotTable::next_slot(const SlotChange& change, int i) const {
 
 SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Move>& moves) {
   assert(change.shift_range.empty() && change.end == kNoPosition && change.at == kNoPosition);
-  const auto *const when = when_.data(), *const rank = rank_.data(), *const fresh = fresh_.data();
+  const auto *const when = when_.data(), *const rank = rank_.data(), *const inserted = inserted_.data();
   const int pages = pages_to_map(change);
   if (pages > 0) {
     const std::size_t slots = when_.size() + at(pages * page_size_);
@@ -48,22 +48,23 @@ SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Mov
     for (auto& column : column_) reserve_for(column, slots);
     if (track_rank_) reserve_for(rank_, slots);
     if (edited_) reserve_for(ordinal_, slots);
-    reserve_for(page_live_, page_live_.size() + at(pages));
+    reserve_for(page_occupied_, page_occupied_.size() + at(pages));
     mapped_.reserve(at(pages));
   }
-  if (at(change.insert) > fresh_.capacity()) fresh_.reserve(at(change.insert));
-  if (next_ - base_ >= kRebaseAt) saturated_.reserve(at(live_));
+  if (at(change.insert) > inserted_.capacity()) inserted_.reserve(at(change.insert));
+  if (next_ - base_ >= kRebaseAt) saturated_.reserve(at(occupied_));
   const std::size_t victims = change.drop.size();
   if (victims > 0) {
-    if (unmapped_.capacity() < page_live_.size() + at(pages)) reserve_for(unmapped_, page_live_.size() + at(pages));
-    const std::size_t counted = std::max(at(live_), page_live_.size());  // by rank, by page
+    if (unmapped_.capacity() < page_occupied_.size() + at(pages))
+      reserve_for(unmapped_, page_occupied_.size() + at(pages));
+    const std::size_t counted = std::max(at(occupied_), page_occupied_.size());  // by rank, by page
     if ((track_rank_ && victims > 1) || mechanism_ == Mechanism::kBlock) reserve_for(shift_by_, counted);
-    if (compacts() || mechanism_ == Mechanism::kBlock) reserve_for(moves, at(live_));
+    if (compacts() || mechanism_ == Mechanism::kBlock) reserve_for(moves, at(occupied_));
   }
   if (!compacts())
     free_.reserve(at(free_.size() + change.reject + pages * page_size_) +
                   (mechanism_ == Mechanism::kAppend ? 0 : victims));
-  return {pages, when != when_.data() || rank != rank_.data() || fresh != fresh_.data()};
+  return {pages, when != when_.data() || rank != rank_.data() || inserted != inserted_.data()};
 }
 
 void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
@@ -92,7 +93,7 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
     resume_at(position);
   }
   tentative_ = change.tentative ? change.insert : 0;
-  if (!change.drop.empty()) trim(slots_kept(change));
+  if (!change.drop.empty()) release_empty_pages(slots_kept(change));
 }
 
 void SlotTable::become(const SlotTable& like, bool scores) {
@@ -115,7 +116,7 @@ void SlotTable::become(const SlotTable& like, bool scores) {
 }
 
 void SlotTable::begin_edit() {
-  fresh_.clear();
+  inserted_.clear();
   if (edited_) return;
   ordinal_.assign(position().begin(), position().end());  // until now they were the same
   read_ = next_;

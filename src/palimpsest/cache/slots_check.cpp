@@ -42,19 +42,19 @@ const char* SlotTable::counts_fault() const {
   if (slots % at(page_size_) != 0 || score_.size() != slots ||
       std::ranges::any_of(column_, [&](const auto& column) { return column.size() != slots; }) ||
       rank_.size() != (track_rank_ ? slots : 0) || ordinal_.size() != (edited_ ? slots : 0) ||
-      page_live_.size() != slots / at(page_size_))
+      page_occupied_.size() != slots / at(page_size_))
     return "columns of different lengths";
-  int live = 0, mapped = 0, empty = 0;
+  int occupied = 0, mapped = 0, empty = 0;
   for (int page = 0; page < pages(); ++page) {
     const auto of_page = std::span(when_).subspan(at(page * page_size_), at(page_size_));
-    const auto tokens = static_cast<int>(page_size_ - std::ranges::count(of_page, kDead));
-    if (this->mapped(page) ? page_live_[at(page)] != tokens : tokens != 0)
+    const auto tokens = static_cast<int>(page_size_ - std::ranges::count(of_page, kEmptySlot));
+    if (this->mapped(page) ? page_occupied_[at(page)] != tokens : tokens != 0)
       return "a page that counts its tokens wrongly";
-    live += tokens;
+    occupied += tokens;
     mapped += this->mapped(page) ? 1 : 0;
     empty += this->mapped(page) && tokens == 0 ? 1 : 0;
   }
-  if (live != live_ || mapped != mapped_pages_ || empty != empty_pages_) return "counts that do not add up";
+  if (occupied != occupied_ || mapped != mapped_pages_ || empty != empty_pages_) return "counts that do not add up";
   if (pages() > 0 && !this->mapped(pages() - 1)) return "an unmapped page at the end";
   return nullptr;
 }
@@ -65,14 +65,14 @@ const char* SlotTable::positions_fault() const {
     return "positions too far from their base";
   int previous = -1;
   for (const SaturatedToken& token : saturated_) {
-    if (token.slot <= previous || token.slot >= slots() || when_[at(token.slot)] != kOldest ||
-        when(token.position) != kOldest)
+    if (token.slot <= previous || token.slot >= slots() || when_[at(token.slot)] != kSaturated ||
+        when(token.position) != kSaturated)
       return "a relative position of another token";
     previous = token.slot;
   }
-  if (std::ranges::count(when_, kOldest) != std::ssize(saturated_)) return "a relative position of another token";
+  if (std::ranges::count(when_, kSaturated) != std::ssize(saturated_)) return "a relative position of another token";
   for (int slot = 0; slot < slots(); ++slot) {
-    if (when_[at(slot)] < kOldest) return "a relative position of another token";
+    if (when_[at(slot)] < kSaturated) return "a relative position of another token";
     const Position p = position(slot);
     if (p != kNoPosition && (p < 0 || p >= next_)) return "a token after the last";
     if (track_rank_ && (rank_[at(slot)] == -1) != (p == kNoPosition)) return "a rank without a token";
@@ -84,10 +84,10 @@ const char* SlotTable::tokens_fault() const {
   if (read() < 0 || read() > kMaxPosition) return "an impossible count of tokens";
   std::vector<int> order;
   for (int slot = 0; slot < slots(); ++slot)
-    if (when_[at(slot)] != kDead) order.push_back(slot);
-  if (compacts() && !order.empty() && order.back() != live_ - 1) return "a hole between tokens";
+    if (when_[at(slot)] != kEmptySlot) order.push_back(slot);
+  if (compacts() && !order.empty() && order.back() != occupied_ - 1) return "a hole between tokens";
   std::ranges::sort(order, {}, [&](int slot) { return position(slot); });
-  for (int i = 0; i < live_; ++i) {
+  for (int i = 0; i < occupied_; ++i) {
     const int slot = order[at(i)];
     if (i > 0 && position(slot) == position(order[at(i - 1)])) return "a token in two slots";
     if (track_rank_ && rank_[at(slot)] != i) return "ranks out of the order of positions";
@@ -95,29 +95,29 @@ const char* SlotTable::tokens_fault() const {
     if (!finite(score_) || !std::ranges::all_of(column_, finite)) return "a score that is not a number";
   }
   if (edited_) std::ranges::sort(order, {}, [&](int slot) { return ordinal(slot); });
-  for (int i = 0; i < live_; ++i) {
+  for (int i = 0; i < occupied_; ++i) {
     const int slot = order[at(i)];
     if (ordinal(slot) < 0 || ordinal(slot) >= read() || (i > 0 && ordinal(slot) == ordinal(order[at(i - 1)])))
       return "tokens that were not read one after another";
     if (compacts() && slot != i) return "slots out of the order of age";
   }
-  for (std::size_t i = 0; i < fresh_.size(); ++i) {
-    const int slot = fresh_[i];
-    if (slot < 0 || slot >= slots() || when_[at(slot)] == kDead ||
-        ordinal(slot) != read() - static_cast<Position>(fresh_.size() - i))
+  for (std::size_t i = 0; i < inserted_.size(); ++i) {
+    const int slot = inserted_[i];
+    if (slot < 0 || slot >= slots() || when_[at(slot)] == kEmptySlot ||
+        ordinal(slot) != read() - static_cast<Position>(inserted_.size() - i))
       return "new slots that are not the newest tokens'";
   }
   return nullptr;
 }
 
 const char* SlotTable::free_fault() const {
-  const int empty = mapped_pages_ * page_size_ - live_;
+  const int empty = mapped_pages_ * page_size_ - occupied_;
   if (compacts() ? free_.size() != 0 : mechanism_ == Mechanism::kAppend ? free_.size() > empty : free_.size() != empty)
     return "free slots that do not add up";
   std::vector<bool> seen(at(slots()));
   for (int i = 0; i < free_.size(); ++i) {
     const int slot = free_[i];
-    if (slot < 0 || slot >= slots() || !mapped(slot / page_size_) || when_[at(slot)] != kDead)
+    if (slot < 0 || slot >= slots() || !mapped(slot / page_size_) || when_[at(slot)] != kEmptySlot)
       return "a free slot that is none";
     if (seen[at(slot)]) return "a free slot twice";
     seen[at(slot)] = true;
@@ -126,9 +126,9 @@ const char* SlotTable::free_fault() const {
   int left = 0;  // free slots of the page that is being filled
   for (int i = 0; i < free_.size(); ++i) {
     const int page = free_[i] / page_size_;
-    if (left > 0 ? page != free_[i - 1] / page_size_ : i > 0 && page_live_[at(page)] != 0)
+    if (left > 0 ? page != free_[i - 1] / page_size_ : i > 0 && page_occupied_[at(page)] != 0)
       return "two pages that are partly full";
-    left = (left > 0 ? left : page_size_ - page_live_[at(page)]) - 1;
+    left = (left > 0 ? left : page_size_ - page_occupied_[at(page)]) - 1;
   }
   return nullptr;
 }

@@ -14,8 +14,8 @@ void SlotTable::save(ByteWriter& out) const {
   out.array(std::span<const float>(score_));
   for (const auto& column : column_) out.array(std::span<const float>(column));
   out.array(std::span<const int>(rank_));
-  out.array(std::span<const int>(page_live_));
-  out.array(std::span<const int>(fresh_));
+  out.array(std::span<const int>(page_occupied_));
+  out.array(std::span<const int>(inserted_));
   std::vector<int> free;
   SlotQueue queue = free_;
   while (queue.size() > 0) free.push_back(queue.pop_front());
@@ -33,8 +33,8 @@ void SlotTable::load(ByteReader& in, bool edited) {
   score_ = in.array<float>();
   for (auto& column : column_) column = in.array<float>();
   rank_ = in.array<int>();
-  page_live_ = in.array<int>();
-  fresh_ = in.array<int>();
+  page_occupied_ = in.array<int>();
+  inserted_ = in.array<int>();
   for (const int slot : in.array<int>()) free_.push_back(slot);
   edited_ = edited;
   if (edited) {
@@ -44,22 +44,22 @@ void SlotTable::load(ByteReader& in, bool edited) {
 
   in.require(position.size() <= INT_MAX, "more slots than can be counted");
   in.require(base_ >= 0 && base_ <= next_, "positions out of order");  // before differences are taken
-  when_.assign(position.size(), kDead);
+  when_.assign(position.size(), kEmptySlot);
   for (std::size_t slot = 0; slot < position.size(); ++slot) {
     const Position p = position[slot];
     if (p == kNoPosition) continue;
     in.require(p >= 0 && p < next_, "a token after the last");
-    in.require(p - base_ < kDead, "positions too far from their base");
+    in.require(p - base_ < kEmptySlot, "positions too far from their base");
     place(static_cast<int>(slot), p);
-    ++live_;
+    ++occupied_;
   }
-  for (const int tokens : page_live_) {
+  for (const int tokens : page_occupied_) {
     mapped_pages_ += tokens != kUnmapped ? 1 : 0;
     empty_pages_ += tokens == 0 ? 1 : 0;
   }
   if (const char* const found = fault()) in.damaged(found);
-  if (edited) fresh_.clear();  // where they begin in the text is not known
-  next_before_ = next_ - static_cast<Position>(fresh_.size());
+  if (edited) inserted_.clear();  // where they begin in the text is not known
+  next_before_ = next_ - static_cast<Position>(inserted_.size());
 }
 
 }  // namespace palimpsest

@@ -8,7 +8,7 @@
 // each in a format of its own (cache/formats), whose tiles may hold more, as scales.
 //
 // With `rotated_half` as many tiles with the halves of K rotated follow K: rotate_half(k) holds -k[partner] in the
-// first dimension of a rotary pair and k[partner] in the second, so that k turned by an angle is k*cos +
+// first dimension of a rotary pair and k[partner] in the second, so that k rotated by an angle is k*cos +
 // rotate_half*sin.
 //
 // Slot s of a head lives in page s / page_size of its list, at offset s % page_size. Slots have no order.
@@ -40,7 +40,7 @@ struct BlockTable {
 };
 
 // Tokens that were merged into those of other slots (cache/merged.h), laid out for vectors: rows of 16 places, each row
-// of one tile of slots. Token j of slot s has the key factor_j * key(s), turned by distance_j places if there are
+// of one tile of slots. Token j of slot s has the key factor_j * key(s), rotated by distance_j places if there are
 // distances, and the value of s. What hides s hides j.
 //
 //   lane -1    place i is a token of the tile's slot i
@@ -50,23 +50,23 @@ struct MergedView {
   const std::int8_t* lane = nullptr;       // [rows]
   const std::int32_t* first = nullptr;     // [slots / 16 + 1] tile t has the rows first[t] .. first[t + 1] - 1
   const std::int32_t* distance = nullptr;  // [rows][16] the token's position - its slot's; nullptr: as if 0
-  const float* most = nullptr;             // [slots] the largest factor of a slot's tokens, its own (1) included
-  const float* least = nullptr;            // [slots] the smallest
+  const float* max = nullptr;              // [slots] the largest factor of a slot's tokens, its own (1) included
+  const float* min = nullptr;              // [slots] the smallest
   int farthest = 0;                        // the largest distance, without its sign
   int rows = 0;
-  int places() const { return rows * kTile; }
+  int entries() const { return rows * kTile; }
 };
 
 // Where the live tokens of one head are. Heads that share a slot table share the arrays (not the pages).
 struct SlotsView {
   const std::int32_t* when =
-      nullptr;  // [slots] position minus the table's base; kDead: no token. Visible: when <= the query's
+      nullptr;  // [slots] position minus the table's base; kEmptySlot: no token. Visible: when <= the query's
   const std::int32_t* rank =
-      nullptr;                 // [slots] place among the live tokens, oldest 0; nullptr unless keys are rotated late
-  int slots = 0;               // slots in use or free, a multiple of page_size: pages * page_size
-  int live = 0;                // tokens
-  const int* fresh = nullptr;  // [fresh_count] slots of the tokens inserted last, in token order
-  int fresh_count = 0;
+      nullptr;                    // [slots] place among the live tokens, oldest 0; nullptr unless keys are rotated late
+  int slots = 0;                  // slots in use or free, a multiple of page_size: pages * page_size
+  int occupied = 0;               // tokens
+  const int* inserted = nullptr;  // [fresh_count] slots of the tokens inserted last, in token order
+  int inserted_count = 0;
   const MergedView* merged = nullptr;  // nullptr: none
 };
 

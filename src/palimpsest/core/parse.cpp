@@ -7,14 +7,14 @@
 
 namespace palimpsest {
 
-long long parse_integer(std::string_view text, std::string_view what, long long least, long long most) {
+long long parse_integer(std::string_view text, std::string_view what, long long min, long long max) {
   long long value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, fault] = std::from_chars(text.data(), end, value);
   if (fault == std::errc::invalid_argument || stop != end)
-    fail("{} '{}' is not a whole number: use {} to {}", what, text, least, most);
-  if (fault == std::errc::result_out_of_range || value < least || value > most)
-    fail("{} {} is out of range: use {} to {}", what, text, least, most);
+    fail("{} '{}' is not a whole number: use {} to {}", what, text, min, max);
+  if (fault == std::errc::result_out_of_range || value < min || value > max)
+    fail("{} {} is out of range: use {} to {}", what, text, min, max);
   return value;
 }
 
@@ -27,11 +27,11 @@ std::string list_names(std::span<const std::string_view> names) {
   return list;
 }
 
-double parse_real(std::string_view text, std::string_view what, double least, double most) {
+double parse_real(std::string_view text, std::string_view what, double min, double max) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most))
-    fail("{} '{}': a number from {} to {}", what, text, least, most);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= min && value <= max))
+    fail("{} '{}': a number from {} to {}", what, text, min, max);
   return value;
 }
 

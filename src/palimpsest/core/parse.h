@@ -10,8 +10,8 @@
 namespace palimpsest {
 
 // `what` names the value in messages, as in "budget".
-long long parse_integer(std::string_view text, std::string_view what, long long least, long long most);
-double parse_real(std::string_view text, std::string_view what, double least, double most);
+long long parse_integer(std::string_view text, std::string_view what, long long min, long long max);
+double parse_real(std::string_view text, std::string_view what, double min, double max);
 // The index of `text` among `names`.
 std::size_t parse_choice(std::string_view text, std::string_view what, std::span<const std::string_view> names);
 // "a=1,b=2" -> {a, 1}, {b, 2}; views into `text`. Empty text: no pairs. `what` names the list.

@@ -23,7 +23,7 @@
 
 namespace palimpsest {
 
-inline constexpr std::int32_t kDead = INT32_MAX;  // relative position of a slot that holds no token
+inline constexpr std::int32_t kEmptySlot = INT32_MAX;  // relative position of a slot that holds no token
 
 struct SaturatedToken {
   int slot = 0;
@@ -48,7 +48,7 @@ class PositionView {
     const std::int32_t relative = relative_[slot];
     if (relative == kSaturated) [[unlikely]]
       return saturated_at(slot);
-    return relative == kDead ? kNoPosition : base_ + relative;
+    return relative == kEmptySlot ? kNoPosition : base_ + relative;
   }
 
   // Of a slot table; nullptr of a plain array.

@@ -24,7 +24,7 @@ struct Rows {
 
 // What tokens received from a step's queries, as one number each: of the heads of a query group the mean, summed over
 // the queries; of the heads the greatest, summed over the queries; the greatest of all.
-enum class Received { kMean, kGreatest, kPeak };
+enum class WeightReduction { kMeanOverGroup, kMaxOverGroup, kMaxOverAll };
 
 // Element type of cached keys and values.
 enum class CacheType {

@@ -46,7 +46,7 @@ class Tokens {
     if (key_norm_[at(slot)] == kUnknown) {
       const std::byte* const page = head_.page[slot / view_.page_size];
       load_key(view_, page, slot % view_.page_size, row.data());
-      turn(row, slot, -1);
+      rotate(row, slot, -1);
       key_norm_[at(slot)] = norm(row);
     }
     return row;
@@ -62,7 +62,7 @@ class Tokens {
   float key_cosine(int a, int b) { return cosine(dot(key(a), key(b)), key_norm(a), key_norm(b)); }
 
   void store(int slot, std::vector<float>& key, std::span<const float> value) {
-    turn(key, slot, 1);
+    rotate(key, slot, 1);
     std::byte* const page = head_.page[slot / view_.page_size];
     store_key(view_, page, slot % view_.page_size, key.data());
     store_value(view_, page, slot % view_.page_size, value.data());
@@ -72,7 +72,7 @@ class Tokens {
   static float cosine(float product, float a, float b) { return a > 0 && b > 0 ? product / (a * b) : 0; }
 
   // To the rotation of the slot's place (sign 1), with the model's magnitude, or back.
-  void turn(std::span<float> key, int slot, int sign) {
+  void rotate(std::span<float> key, int slot, int sign) {
     if (rope_ == nullptr) return;
     const auto pairs = at(rope_->pairs());
     row_.resize(2 * pairs);
@@ -96,7 +96,7 @@ class Tokens {
   std::vector<float> values_, keys_, value_norm_, key_norm_, row_;
 };
 
-constexpr float kLeast = 1e-18F;  // norm of a key that has none
+constexpr float kMin = 1e-18F;  // norm of a key that has none
 
 struct Joining {
   int victim, target;
@@ -119,29 +119,30 @@ struct Head {
     return 1 + static_cast<int>(std::ranges::count(merged.tokens(), slot, &MergedToken::slot));
   }
   // The centre of the largest cos(k, k') * cos(v, v'), 0 unless both are alike; of equal ones the first; -1: none
-  // reaches tau. Turning a key back costs far more than comparing values, so the most promising comes first, and of the
-  // others only those are looked at whose values alone could do.
-  int most_alike(int victim, std::span<const int> centres, const Method& m) const {
+  // reaches tau. Rotating a key back costs far more than comparing values, so the most promising comes first, and of
+  // the others only those are looked at whose values alone could do.
+  int max_alike(int victim, std::span<const int> representatives, const Method& m) const {
     thread_local std::vector<float> values;
     tokens.value_cosines(victim, values);
     int best = -1;
-    float most = m.tau;
-    const auto look = [&](int centre) {
-      const float alike = std::max(0.0F, values[at(centre)]);
-      if (alike < most || (m.places == Places::kOwn && !near(victim, centre))) return;
-      const float r = alike == 0 ? 0 : alike * std::max(0.0F, tokens.key_cosine(victim, centre));
-      if (r > most || (r == most && (best < 0 || centre < best))) most = r, best = centre;
+    float max = m.tau;
+    const auto look = [&](int representative) {
+      const float alike = std::max(0.0F, values[at(representative)]);
+      if (alike < max || (m.entries == MergePosition::kOwn && !near(victim, representative))) return;
+      const float r = alike == 0 ? 0 : alike * std::max(0.0F, tokens.key_cosine(victim, representative));
+      if (r > max || (r == max && (best < 0 || representative < best))) max = r, best = representative;
     };
-    const int promising = *std::ranges::max_element(centres, {}, [&](int centre) { return values[at(centre)]; });
+    const int promising =
+        *std::ranges::max_element(representatives, {}, [&](int representative) { return values[at(representative)]; });
     look(promising);
-    for (const int centre : centres)
-      if (centre != promising) look(centre);
+    for (const int representative : representatives)
+      if (representative != promising) look(representative);
     return best;
   }
   // Whether all tokens of a class may have places of their own beside another's centre.
-  bool near(int victim, int centre) const {
-    const Position place = table.position(centre);
-    const auto is_near = [&](Position position) { return std::abs(position - place) <= MergedTokens::kFarthest; };
+  bool near(int victim, int representative) const {
+    const Position entry = table.position(representative);
+    const auto is_near = [&](Position position) { return std::abs(position - entry) <= MergedTokens::kFarthest; };
     return is_near(table.position(victim)) && std::ranges::all_of(merged.tokens(), [&](const MergedToken& token) {
              return token.slot != victim || is_near(token.position);
            });
@@ -160,17 +161,17 @@ struct Head {
     key.assign(tokens.key(target).size(), 0);
     value.assign(tokens.value(target).size(), 0);
     for (const auto& [slot, weight] : parts) {
-      const auto share = static_cast<float>(weight / sum), unit = share / std::max(tokens.key_norm(slot), kLeast);
+      const auto share = static_cast<float>(weight / sum), unit = share / std::max(tokens.key_norm(slot), kMin);
       const auto k = tokens.key(slot), v = tokens.value(slot);
       for (std::size_t d = 0; d < key.size(); ++d) key[d] += unit * k[d];
       for (std::size_t d = 0; d < value.size(); ++d) value[d] += share * v[d];
     }
-    const float length = std::max(tokens.key_norm(target), kLeast), scale = length / std::max(norm(key), kLeast);
+    const float length = std::max(tokens.key_norm(target), kMin), scale = length / std::max(norm(key), kMin);
     for (float& x : key) x *= scale;
     tokens.store(target, key, value);
     for (const Joining& j : joinings) {
-      const float factor = std::max(tokens.key_norm(j.victim), kLeast) / length;
-      merged.join(j.victim, target, factor);
+      const float factor = std::max(tokens.key_norm(j.victim), kMin) / length;
+      merged.merge(j.victim, target, factor);
       statistics.clear();
       for (int c = 0; c < table.columns(); ++c) statistics.push_back(table.column(c)[at(j.victim)]);
       merged.add({.position = table.position(j.victim),
@@ -183,18 +184,18 @@ struct Head {
 };
 
 // Tokens that may be merged in a table: no more than were read, whatever gamma says.
-std::size_t most_merged(const SlotTable& table, const Method& m, int budget) {
+std::size_t max_merged(const SlotTable& table, const Method& m, int budget) {
   return std::min(static_cast<std::size_t>(m.gamma - 1) * at(budget),
                   capacity_for(static_cast<std::size_t>(table.next())));
 }
 
 // Memory for this eviction and those to come.
 void reserve(Cache& cache, int t, std::size_t victims, const Method& m, int budget) {
-  const std::size_t most = most_merged(cache.table(t), m, budget);
+  const std::size_t max = max_merged(cache.table(t), m, budget);
   MergedTokens& merged = *cache.merged(t);
   // reserve() has room for one more, which keep_best() leaves: else a steady step would grow and shrink it.
-  merged.reserve(std::max(most, std::max<std::size_t>(1, merged.tokens().size() + std::min(victims, most)) - 1),
-                 m.places == Places::kOwn);
+  merged.reserve(std::max(max, std::max<std::size_t>(1, merged.tokens().size() + std::min(victims, max)) - 1),
+                 m.entries == MergePosition::kOwn);
 }
 
 void merge_table(Cache& cache, int t, std::span<const int> victims, const Method& m, int budget,
@@ -202,9 +203,9 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   const int layer = cache.geometry().layer_of(t);  // a table is a head
   SlotTable& table = cache.table(t);
   MergedTokens& merged = *cache.merged(t);
-  const std::size_t most = most_merged(table, m, budget);
+  const std::size_t max = max_merged(table, m, budget);
 
-  thread_local std::vector<int> centres;
+  thread_local std::vector<int> representatives;
   thread_local std::vector<std::size_t> order;  // of the victims that are to be merged, the best first
   thread_local std::vector<bool> leaves;
   thread_local std::vector<Joining> joinings;
@@ -214,36 +215,36 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
     const float x = table.score()[at(victims[a])], y = table.score()[at(victims[b])];
     return score_above(x, y) || (!score_above(y, x) && a < b);
   });
-  if (order.size() > most) order.resize(most);
+  if (order.size() > max) order.resize(max);
 
   leaves.assign(at(table.slots()), false);
   for (const int slot : victims) leaves[at(slot)] = true;
-  centres.clear();
+  representatives.clear();
   for (int slot = 0; slot < table.slots(); ++slot) {
     const Position position = table.position(slot);
     if (position != kNoPosition && !leaves[at(slot)] && position < table.next() - m.recent(budget))
-      centres.push_back(slot);
+      representatives.push_back(slot);
   }
 
   joinings.clear();
-  if (!order.empty() && !centres.empty()) {
+  if (!order.empty() && !representatives.empty()) {
     const LayerView view = cache.view(layer);
     thread_local Tokens tokens;
     tokens.read(view, cache.head(t), table.position(), frequencies.empty() ? nullptr : &frequencies[at(layer)]);
     Head head{table, merged, tokens};
     for (std::size_t i = 0; i < order.size(); ++i) {
-      const int victim = victims[order[i]], target = head.most_alike(victim, centres, m);
+      const int victim = victims[order[i]], target = head.max_alike(victim, representatives, m);
       if (target >= 0) joinings.push_back({victim, target, i});
     }
     std::ranges::sort(joinings, {}, [](const Joining& j) { return std::pair(j.target, j.order); });
     for (std::size_t first = 0, end = 0; first < joinings.size(); first = end) {
       while (end < joinings.size() && joinings[end].target == joinings[first].target) ++end;
-      head.join(std::span(joinings).subspan(first, end - first));
+      head.merge(std::span(joinings).subspan(first, end - first));
     }
   }
   for (const Joining& j : joinings) leaves[at(j.victim)] = false;
   merged.remove(leaves);
-  merged.keep_best(most);
+  merged.keep_best(max);
   merged.lay(table);
 }
 
@@ -307,7 +308,7 @@ void drop_merged(Cache& cache, const Plan& plan) {
 
 void merge_victims(Cache& cache, const Plan& plan, const Method& method, const Evictor& evictor,
                    std::span<const RopeFrequencies> frequencies, Workers* workers) {
-  cache.own_all();
+  cache.make_exclusive();
   if (method.join == Join::kClass)  // before the workers begin: their body does not throw
     for (int t = 0; t < cache.tables(); ++t)
       if (!plan.drop[at(t)].empty()) reserve(cache, t, plan.drop[at(t)].size(), method, evictor.budget(t));

@@ -5,7 +5,7 @@
 
 namespace palimpsest {
 
-Reading::Reading(const MethodPlan& plan)
+PrefixKey::PrefixKey(const MethodPlan& plan)
     : method(plan.method()),
       chunk(plan.chunk()),
       rotation(plan.rule().rotation),
@@ -15,46 +15,46 @@ Reading::Reading(const MethodPlan& plan)
   if (signals.weights() || signals.score_on_insert || signals.query_moments) statistics = method.policy;
 }
 
-bool serves(const Reading& from, std::size_t tokens, bool whole, const Reading& to) {
+bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to) {
   if (from.method == to.method && from.chunk == to.chunk) return true;
   return whole && static_cast<long long>(tokens) <= to.whole_until && from.chunk == to.chunk &&
          tokens % static_cast<std::size_t>(to.chunk) == 0 && from.rotation == to.rotation &&
          (to.statistics.empty() || to.statistics == from.statistics);
 }
 
-bool PrefixCache::may_serve(const Kept& kept, const Reading& to) {
-  return serves(kept.reading, kept.tokens.size(), kept.cache->serves(to.cache), to);
+bool PrefixCache::may_serve(const Kept& kept, const PrefixKey& to) {
+  return serves(kept.key, kept.tokens.size(), kept.cache->serves(to.cache), to);
 }
 
 bool PrefixCache::begins(const Kept& kept, std::span<const TokenId> prompt) {
   return kept.tokens.size() <= prompt.size() && std::equal(kept.tokens.begin(), kept.tokens.end(), prompt.begin());
 }
 
-Cache* PrefixCache::find(const Reading& reading, std::span<const TokenId> prompt, std::size_t read) {
+Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read) {
   Kept* best = nullptr;
   for (const auto& kept : kept_) {
     const std::size_t tokens = kept->tokens.size();
     if (tokens <= read || tokens >= prompt.size() || (best != nullptr && tokens <= best->tokens.size())) continue;
-    if (begins(*kept, prompt) && may_serve(*kept, reading)) best = kept.get();
+    if (begins(*kept, prompt) && may_serve(*kept, key)) best = kept.get();
   }
   if (best == nullptr) return nullptr;
-  touch(reading, best->tokens);
+  touch(key, best->tokens);
   return best->cache.get();
 }
 
-void PrefixCache::touch(const Reading& reading, std::span<const TokenId> prompt) {
+void PrefixCache::touch(const PrefixKey& key, std::span<const TokenId> prompt) {
   ++clock_;
   for (const auto& kept : kept_)
-    if (begins(*kept, prompt) && may_serve(*kept, reading)) kept->used = clock_;
+    if (begins(*kept, prompt) && may_serve(*kept, key)) kept->used = clock_;
 }
 
-void PrefixCache::keep(const Reading& reading, std::span<const TokenId> tokens, Cache& cache, std::size_t most) {
-  if (cache.bytes_in_use() + cache.bytes_tables() > most) return;  // before anything is copied
+void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> tokens, Cache& cache, std::size_t max) {
+  if (cache.bytes_in_use() + cache.bytes_tables() > max) return;  // before anything is copied
   const bool known = std::ranges::any_of(kept_, [&](const auto& kept) {
-    return kept->tokens.size() == tokens.size() && begins(*kept, tokens) && may_serve(*kept, reading);
+    return kept->tokens.size() == tokens.size() && begins(*kept, tokens) && may_serve(*kept, key);
   });
   if (!known) {
-    kept_.push_back(std::make_unique<Kept>(reading, std::vector(tokens.begin(), tokens.end()), cache.fork()));
+    kept_.push_back(std::make_unique<Kept>(key, std::vector(tokens.begin(), tokens.end()), cache.fork()));
     page_bytes_ = page_bytes(cache.view(0));
     try {
       count_pages(*kept_.back());
@@ -67,8 +67,8 @@ void PrefixCache::keep(const Reading& reading, std::span<const TokenId> tokens, 
                         kept.cache->bytes_tables();
     beside_pages_ += kept.beside_pages;
   }
-  touch(reading, tokens);
-  while (bytes() > most) forget_one();
+  touch(key, tokens);
+  while (bytes() > max) forget_one();
 }
 
 void PrefixCache::count_pages(Kept& kept) {

@@ -23,8 +23,8 @@
 namespace palimpsest {
 
 // How a sequence reads a prompt.
-struct Reading {
-  explicit Reading(const MethodPlan& plan);
+struct PrefixKey {
+  explicit PrefixKey(const MethodPlan& plan);
 
   Method method;
   int chunk;
@@ -35,17 +35,17 @@ struct Reading {
 };
 // Whether a sequence that reads as `to` does would have the cache that one of `from` has after `tokens` tokens;
 // `whole`: it lost none that `to` would have (Cache::serves).
-bool serves(const Reading& from, std::size_t tokens, bool whole, const Reading& to);
+bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to);
 
 class PrefixCache {
  public:
   // The longest kept beginning of `prompt` that a sequence of this reading would have come to, shorter than the prompt
   // and longer than `read`; nullptr: there is none. It and those before it are the last to be forgotten.
-  Cache* find(const Reading& reading, std::span<const TokenId> prompt, std::size_t read);
+  Cache* find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read);
   // `tokens` were read into `cache`, at the end of a chunk that is not its prompt's last. Others are forgotten until
   // all have at most `most` bytes; if this one alone has more, nothing is done. Nor is anything if there is no memory:
   // throws Error or std::bad_alloc.
-  void keep(const Reading& reading, std::span<const TokenId> tokens, Cache& cache, std::size_t most);
+  void keep(const PrefixKey& key, std::span<const TokenId> tokens, Cache& cache, std::size_t max);
   // The least recently used, of one prompt's the longest. false: there was none.
   bool forget_one() noexcept;
 
@@ -57,16 +57,16 @@ class PrefixCache {
 
  private:
   struct Kept {
-    Reading reading;
+    PrefixKey key;
     std::vector<TokenId> tokens;
     std::unique_ptr<Cache> cache;
     std::vector<PageId> pages = {};
     std::size_t beside_pages = 0;  // bytes
     std::uint64_t used = 0;
   };
-  static bool may_serve(const Kept& kept, const Reading& to);
+  static bool may_serve(const Kept& kept, const PrefixKey& to);
   static bool begins(const Kept& kept, std::span<const TokenId> prompt);
-  void touch(const Reading& reading, std::span<const TokenId> prompt);
+  void touch(const PrefixKey& key, std::span<const TokenId> prompt);
   void count_pages(Kept& kept);
   void forget_pages(std::span<const PageId> pages) noexcept;
 

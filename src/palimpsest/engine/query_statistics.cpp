@@ -6,17 +6,17 @@
 namespace palimpsest {
 namespace {
 
-constexpr float kMostCounted = 1 << 24;  // exact in f32
+constexpr float kMaxCounted = 1 << 24;  // exact in f32
 
-// A row's pairs turn, in place; element d lies at row[d * stride].
-void turn_row(float* row, std::size_t stride, RopeKind kind, std::span<const float> turn) {
-  const std::size_t pairs = turn.size() / 2;
+// A row's pairs rotate, in place; element d lies at row[d * stride].
+void rotate_row(float* row, std::size_t stride, RopeKind kind, std::span<const float> rotate) {
+  const std::size_t pairs = rotate.size() / 2;
   const bool halves = kind == RopeKind::kHalves;
   for (std::size_t i = 0; i < pairs; ++i) {
     float &a = row[(halves ? i : 2 * i) * stride], &b = row[(halves ? i + pairs : 2 * i + 1) * stride];
-    const float c = turn[i], s = turn[pairs + i], turned = a * c - b * s;
+    const float c = rotate[i], s = rotate[pairs + i], rotated = a * c - b * s;
     b = a * s + b * c;
-    a = turned;
+    a = rotated;
   }
 }
 
@@ -28,27 +28,27 @@ void add_queries(Rows queries, Position first, std::span<float> statistics) {
   assert(statistics.size() == static_cast<std::size_t>(query_floats(queries.width)));
   float& count = statistics[0];
   float *const mean = &statistics[1], *const covariance = mean + dim;
-  thread_local std::vector<float> apart;
-  apart.resize(dim);
+  thread_local std::vector<float> difference;
+  difference.resize(dim);
   for (int i = 0; i < queries.count; ++i) {
     if (first + i < ExpectedQueries::kLeftOut) continue;
-    count = std::min(count + 1, kMostCounted);
+    count = std::min(count + 1, kMaxCounted);
     const float share = 1 / count;
     for (std::size_t d = 0; d < dim; ++d) {
-      apart[d] = queries[i][d] - mean[d];
-      mean[d] += share * apart[d];
+      difference[d] = queries[i][d] - mean[d];
+      mean[d] += share * difference[d];
     }
     // covariance += (old difference x new difference - covariance) / count, and the new one is (1 - 1 / count) times
     // the old.
     for (std::size_t r = 0; r < dim; ++r) {
-      const float factor = (1 - share) * apart[r];
+      const float factor = (1 - share) * difference[r];
       float* const row = covariance + r * dim;
-      for (std::size_t d = 0; d < dim; ++d) row[d] += share * (factor * apart[d] - row[d]);
+      for (std::size_t d = 0; d < dim; ++d) row[d] += share * (factor * difference[d] - row[d]);
     }
   }
 }
 
-std::vector<float> mean_turn(const RopeFrequencies& frequencies, Position next) {
+std::vector<float> mean_rotation(const RopeFrequencies& frequencies, Position next) {
   std::vector<float> row(2 * static_cast<std::size_t>(frequencies.pairs()));
   std::vector<double> sum(row.size(), 0);
   if (row.empty()) return row;
@@ -61,7 +61,7 @@ std::vector<float> mean_turn(const RopeFrequencies& frequencies, Position next) 
 }
 
 ExpectedQueries expected_queries(std::span<const float> statistics, int heads, int head_dim, float scale, RopeKind kind,
-                                 std::span<const float> turn, std::vector<float>& memory) {
+                                 std::span<const float> rotate, std::vector<float>& memory) {
   const auto dim = static_cast<std::size_t>(head_dim), count = static_cast<std::size_t>(heads);
   assert(statistics.size() == count * static_cast<std::size_t>(query_floats(head_dim)));
   memory.resize(count * (dim + dim * dim));
@@ -71,9 +71,9 @@ ExpectedQueries expected_queries(std::span<const float> statistics, int heads, i
     float *const mean = means + h * dim, *const covariance = covariances + h * dim * dim;
     std::copy_n(from, dim, mean);
     std::copy_n(from + dim, dim * dim, covariance);
-    turn_row(mean, 1, kind, turn);
-    for (std::size_t d = 0; d < dim; ++d) turn_row(covariance + d * dim, 1, kind, turn);  // C R'
-    for (std::size_t d = 0; d < dim; ++d) turn_row(covariance + d, dim, kind, turn);      // R C R'
+    rotate_row(mean, 1, kind, rotate);
+    for (std::size_t d = 0; d < dim; ++d) rotate_row(covariance + d * dim, 1, kind, rotate);  // C R'
+    for (std::size_t d = 0; d < dim; ++d) rotate_row(covariance + d, dim, kind, rotate);      // R C R'
   }
   return {.mean = {means, heads, head_dim, head_dim},
           .covariance = {covariances, heads * head_dim, head_dim, head_dim},

@@ -22,11 +22,11 @@ inline int query_floats(int head_dim) {  // of a query head
 void add_queries(Rows queries, Position first, std::span<float> statistics);
 
 // The mean rotation over the ExpectedQueries::kAhead positions from `next` on, as RopeFrequencies::row; empty: nothing
-// turns.
-std::vector<float> mean_turn(const RopeFrequencies& frequencies, Position next);
+// rotates.
+std::vector<float> mean_rotation(const RopeFrequencies& frequencies, Position next);
 
-// Statistics of the heads of a group, turned. The result's rows lie in `memory`.
+// Statistics of the heads of a group, rotated. The result's rows lie in `memory`.
 ExpectedQueries expected_queries(std::span<const float> statistics, int heads, int head_dim, float scale, RopeKind kind,
-                                 std::span<const float> turn, std::vector<float>& memory);
+                                 std::span<const float> rotate, std::vector<float>& memory);
 
 }  // namespace palimpsest

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "palimpsest/attention/turn_keys.h"
+#include "palimpsest/attention/rotate_keys.h"
 
 namespace palimpsest {
 namespace {
@@ -44,19 +44,19 @@ void rerotate_moved(Cache& cache, std::span<const RopeFrequencies> frequencies, 
       for (float& factor : row) factor = static_cast<float>(factor / f.magnitude());
     }
   }
-  const auto turn_head = [&](int head) {
+  const auto rotate_head = [&](int head) {
     const int layer = o.geometry.layer_of(head);
     const LayerView view = cache.view(layer);
     for (const Run& run : runs[static_cast<std::size_t>(cache.table_of(head))])
-      turn_keys(view, cache.head(head), frequencies[static_cast<std::size_t>(layer)].kind(),
-                frequencies[static_cast<std::size_t>(layer)].dims(), run.first, run.last,
-                rows.at({layer, run.by}).data());
+      rotate_keys(view, cache.head(head), frequencies[static_cast<std::size_t>(layer)].kind(),
+                  frequencies[static_cast<std::size_t>(layer)].dims(), run.first, run.last,
+                  rows.at({layer, run.by}).data());
   };
   const int heads = o.geometry.heads();
   if (workers != nullptr)
-    workers->run(heads, turn_head);
+    workers->run(heads, rotate_head);
   else
-    for (int head = 0; head < heads; ++head) turn_head(head);
+    for (int head = 0; head < heads; ++head) rotate_head(head);
 }
 
 }  // namespace palimpsest

@@ -1,4 +1,4 @@
-// Delta re-rotation: after a compaction, keys that moved turn by the difference of their old and new ranks.
+// Delta re-rotation: after a compaction, keys that moved rotate by the difference of their old and new ranks.
 #pragma once
 
 #include <span>

@@ -61,7 +61,7 @@ struct Scheduler::Job {
 
   std::shared_ptr<const MethodPlan> plan;
   std::unique_ptr<Sequence> sequence;  // once it was admitted: before that it holds nothing
-  std::optional<Reading> rule;         // of those that begin with their prompt
+  std::optional<PrefixKey> rule;       // of those that begin with their prompt
   std::unique_ptr<Sampler> sampler;
   TokenId next = -1;  // the token that was written last
   std::vector<std::pair<TokenId, float>> top;
@@ -71,9 +71,9 @@ struct Scheduler::Job {
   std::optional<Finish> over;
   bool overtook = false;  // it was admitted before the first of the queue
 
-  JobShare share;        // in this step,
-  bool begun = false;    // if it has one,
-  bool reading = false;  // of a prompt
+  JobShare share;      // in this step,
+  bool begun = false;  // if it has one,
+  bool key = false;    // of a prompt
 
   bool in_prompt() const { return sequence->stage() == Sequence::Stage::kPrompt; }
 };
@@ -209,7 +209,7 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
   if (job.sequence != nullptr) {
     const Cache& cache = job.sequence->cache();
     job.usage.evicted = cache.evicted() - job.evicted_before;
-    job.usage.cache_tokens = cache.live();
+    job.usage.cache_tokens = cache.occupied();
     job.usage.cache_bytes_peak = cache.bytes_peak();
   }
   if (job.request.keep && (finish == Finish::kEnd || finish == Finish::kStopped || finish == Finish::kLength)) {
@@ -416,7 +416,7 @@ bool Scheduler::read_by_another(const Job& job) const {
 
 // `job` takes part in this step.
 void Scheduler::begin(Job& job) noexcept {
-  job.reading = job.in_prompt();
+  job.key = job.in_prompt();
   job.begun = StepLoop::begin(job.share);
   if (!job.begun) fail_share(job);
 }
@@ -500,10 +500,10 @@ void Scheduler::advance(Job& job, std::span<const float> logits) {
     auto& order = job.order;
     order.resize(logits.size());
     std::iota(order.begin(), order.end(), 0);
-    const auto most = std::min<std::ptrdiff_t>(request.top_logprobs, std::ssize(order));
-    std::ranges::partial_sort(order, order.begin() + most, std::greater(), [&](TokenId t) { return logits[t]; });
+    const auto max = std::min<std::ptrdiff_t>(request.top_logprobs, std::ssize(order));
+    std::ranges::partial_sort(order, order.begin() + max, std::greater(), [&](TokenId t) { return logits[t]; });
     job.top.clear();
-    for (std::ptrdiff_t i = 0; i < most; ++i)
+    for (std::ptrdiff_t i = 0; i < max; ++i)
       job.top.emplace_back(order[i], static_cast<float>(logits[order[i]] - log_sum));
     written.top_logprobs = job.top;
   }
@@ -560,7 +560,7 @@ bool Scheduler::step() {
   share_out();
   long long prompt = 0, written = 0;
   bool stepped = false;
-  for (const Rotation rotation : {Rotation::kNever, Rotation::kAtWrite, Rotation::kLate, Rotation::kRecompute}) {
+  for (const Rotation rotation : {Rotation::kNever, Rotation::kOnWrite, Rotation::kOnRead, Rotation::kMaterialized}) {
     group_.clear();
     for (auto& job : running_)
       if (job->begun && !job->over && job->sequence->rule().rotation == rotation) group_.push_back(&job->share);
@@ -568,7 +568,7 @@ bool Scheduler::step() {
     stepped = true;
     loop_.run(group_, [&](StepShare& share) {
       Job& job = *static_cast<JobShare&>(share).job;
-      if (job.reading) prompt += static_cast<long long>(share.work.tokens.size());
+      if (job.key) prompt += static_cast<long long>(share.work.tokens.size());
       written -= job.usage.tokens;
       go_on(job);
       written += job.usage.tokens;

@@ -15,7 +15,7 @@
 // the same, so there is one for every copy of a page that it may have to make; kept beginnings live in what the others
 // leave, and give way whenever a page is wanted and none is free.
 //
-// Sequences with different methods share a step as long as their keys turn alike; else each kind has its own.
+// Sequences with different methods share a step as long as their keys rotate alike; else each kind has its own.
 #pragma once
 
 #include <condition_variable>

@@ -60,9 +60,9 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
   const CacheOptions& cache = plan_->cache();
   const Signals& signals = plan_->signals();
   cache_ = std::make_unique<Cache>(cache, std::move(pool));
-  evictor_.forget(*cache_);
-  if (rule().at_rank || signals.query_moments ||
-      (cache.mechanism == Mechanism::kMerge && rule().rotation == Rotation::kAtWrite))
+  evictor_.invalidate(*cache_);
+  if (rule().rotated_at_rank || signals.query_moments ||
+      (cache.mechanism == Mechanism::kMerge && rule().rotation == Rotation::kOnWrite))
     for (int i = 0; i < hyper.layers; ++i) {
       rope_of_.push_back(static_cast<std::size_t>(hyper.rope_of(i)));
       frequencies_.emplace_back(hyper.rope_table(hyper.rope_of(i)));
@@ -84,11 +84,11 @@ void Sequence::evict(int coming, Moment moment) {
   const Plan& plan = evictor_.plan(*cache_, coming, moment);
   if (!plan.empty()) {
     const bool merges = options_.method.mechanism == Mechanism::kMerge;
-    if (merges) cache_->own_all();
+    if (merges) cache_->make_exclusive();
     Transaction change = cache_->prepare({.drop = plan.drop});
     if (merges) merge_victims(*cache_, plan, options_.method, evictor_, frequencies_, workers_.get());
     change.commit(workers_.get());
-    if (rule().at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
+    if (rule().rotated_at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
     ++times_.evictions;
   }
   times_.evict_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -99,25 +99,26 @@ void Sequence::drop_unseen(int coming, Moment moment) {
   if (plan_->windows().empty()) return;
   const Plan& plan = evictor_.unseen(*cache_, coming, moment);
   if (plan.empty()) return;
-  if (options_.method.mechanism == Mechanism::kMerge) cache_->own_all();
+  if (options_.method.mechanism == Mechanism::kMerge) cache_->make_exclusive();
   Transaction change = cache_->prepare({.drop = plan.drop, .unseen = true});
   if (options_.method.mechanism == Mechanism::kMerge) drop_merged(*cache_, plan);
   change.commit(workers_.get());
-  if (rule().at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
+  if (rule().rotated_at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
 }
 
 void Sequence::show(int coming, Moment moment) {
   const Signals& signals = plan_->signals();
-  std::vector<std::vector<float>> turns;  // [ropes] what queries to come turn by
+  std::vector<std::vector<float>> rotations;  // [ropes] what queries to come rotate by
   bool any = false;
   for (int t = 0; signals.query_moments && !any && t < cache_->tables(); ++t)
-    any = evictor_.due(*cache_, t, coming, moment);
+    any = evictor_.needs_eviction(*cache_, t, coming, moment);
   for (std::size_t layer = 0; any && layer < rope_of_.size(); ++layer) {
-    turns.resize(std::max(turns.size(), rope_of_[layer] + 1));
-    if (turns[rope_of_[layer]].empty()) turns[rope_of_[layer]] = mean_turn(frequencies_[layer], cache_->next());
+    rotations.resize(std::max(rotations.size(), rope_of_[layer] + 1));
+    if (rotations[rope_of_[layer]].empty())
+      rotations[rope_of_[layer]] = mean_rotation(frequencies_[layer], cache_->next());
   }
   const auto show_table = [&](int t) {
-    if (!evictor_.due(*cache_, t, coming, moment)) return;
+    if (!evictor_.needs_eviction(*cache_, t, coming, moment)) return;
     const HeadGeometry& geometry = cache_->geometry();  // a table is a head
     const int layer = geometry.layer_of(t), slots = cache_->table(t).slots();
     thread_local std::vector<float> keys, values;
@@ -128,11 +129,11 @@ void Sequence::show(int coming, Moment moment) {
     Rows k, v;
     ExpectedQueries queries;
     if (signals.query_moments) {
-      thread_local std::vector<float> turned;
+      thread_local std::vector<float> rotated;
       const LayerGeometry& g = geometry.layer(layer);
       const auto at = static_cast<std::size_t>(layer);
       queries = expected_queries(query_statistics(t), g.group(), g.key_width, scale_, frequencies_[at].kind(),
-                                 turns[rope_of_[at]], turned);
+                                 rotations[rope_of_[at]], rotated);
     }
     if (signals.keys || signals.values) {
       const LayerView view = cache_->view(layer);
@@ -140,7 +141,7 @@ void Sequence::show(int coming, Moment moment) {
       if (signals.keys) k = rows_of(keys, view.head_dim), read_keys(view, head, keys.data());
       if (signals.values) v = rows_of(values, view.value_dim), read_values(view, head, values.data());
     }
-    evictor_.look(*cache_, t, k, v, coming, moment, queries);
+    evictor_.score_table(*cache_, t, k, v, coming, moment, queries);
   };
   if (workers_ != nullptr)
     workers_->run(cache_->tables(), show_table);
@@ -194,7 +195,7 @@ Work Sequence::next() {
   if (stage_ == Stage::kRepeat) return insert(next_repeated());
   // A window that is of one prompt begins with it.
   const bool begins = stage_ == Stage::kPrompt && read_ == 0 && !std::exchange(goes_on_, false);
-  if (begins && !plan_->signals(Phase::kDecode).attention_window) evictor_.forget_window(*cache_);
+  if (begins && !plan_->signals(Phase::kDecode).attention_window) evictor_.invalidate_window(*cache_);
   running_ = make_room();
   const auto tokens =
       stage_ == Stage::kDecode ? std::span<const TokenId>(&token_, 1) : prompt_.subspan(read_, running_);
@@ -230,7 +231,7 @@ std::span<const float> Sequence::done(std::span<const float> logits) {
     }
     case Stage::kRepeat:
       cache_->undo(static_cast<int>(part_.size()));
-      evictor_.forget(*cache_);
+      evictor_.invalidate(*cache_);
       if (repeated_ < prompt_.size()) return {};
       end(0, Moment::kPromptEnd);
       stage_ = Stage::kIdle;
@@ -247,16 +248,16 @@ std::size_t Sequence::make_room() {
     const std::size_t free = static_cast<std::size_t>(m.budget) - window_.size();
     return all_logits_ ? std::min(wanted, std::max<std::size_t>(1, free)) : wanted;
   }
-  std::size_t most = static_cast<std::size_t>(options_.chunk);
+  std::size_t max = static_cast<std::size_t>(options_.chunk);
   if (plan_->drops()) evict(1, moment());
   if (m.evicts()) {
     if (m.windowed() && rule().window == 0 && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage)) {
       const int room = evictor_.room(*cache_);
       assert(room >= 1);
-      most = std::min(most, static_cast<std::size_t>(room));
+      max = std::min(max, static_cast<std::size_t>(room));
     }
   }
-  return std::min(wanted, most);
+  return std::min(wanted, max);
 }
 
 // The next part of the prompt, behind the words that ask for it.
@@ -286,7 +287,7 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
   cache_->insert(static_cast<int>(tokens.size()));
   if (options_.memory_limit > 0 && cache_->bytes_in_use() > options_.memory_limit)
     fail("the cache holds {} tokens and reached its limit of {} MiB: give a --budget, or ask for fewer tokens",
-         cache_->live(), options_.memory_limit >> 20);
+         cache_->occupied(), options_.memory_limit >> 20);
   step.cache = cache_.get();
   step.rule = rule();
   step.tokens = tokens;
@@ -308,14 +309,14 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
   if (signals.weights()) {
     make_room(weights_, weights_of_);
     make_room(sums_, sums_of_);
-    step.received_as = signals.reduction();
+    step.weight_reduction = signals.reduction();
     step.weights = weights_of_.data();
     if (!sums_.empty()) step.sums = sums_of_.data();
     step.weights_queries = signals.queries();
     step.receiver = this;
   }
   if (signals.score_on_insert) {
-    step.births = true;
+    step.report_kv = true;
     step.receiver = this;
   }
   if (signals.query_moments) {
@@ -327,7 +328,7 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
 
 std::size_t Sequence::weights_wanted(int head) const {
   const SlotsView& slots = *cache_->head(head).slots;
-  return static_cast<std::size_t>(slots.slots + (slots.merged == nullptr ? 0 : slots.merged->places()));
+  return static_cast<std::size_t>(slots.slots + (slots.merged == nullptr ? 0 : slots.merged->entries()));
 }
 
 template <typename Hear>
@@ -339,18 +340,18 @@ void Sequence::guarded(Hear hear) noexcept {
   }
 }
 
-void Sequence::received(int head) noexcept {
+void Sequence::on_weights(int head) noexcept {
   guarded([&] {
     const std::size_t count = weights_wanted(head), row = static_cast<std::size_t>(cache_->geometry().kv_head_of(head));
     const auto of = [&](const std::vector<std::vector<float>>& rows) {
       return rows.empty() ? std::span<const float>() : std::span(rows[row]).first(count);
     };
-    evictor_.received(*cache_, cache_->table_of(head), of(weights_), of(sums_));
+    evictor_.on_weights(*cache_, cache_->table_of(head), of(weights_), of(sums_));
   });
 }
 
-void Sequence::born(int head, Rows keys, Rows values) noexcept {
-  guarded([&] { evictor_.born(*cache_, cache_->table_of(head), keys, values); });
+void Sequence::on_insert_kv(int head, Rows keys, Rows values) noexcept {
+  guarded([&] { evictor_.on_insert_kv(*cache_, cache_->table_of(head), keys, values); });
 }
 
 // Of the head's own group, which may be smaller than another layer's.
@@ -371,7 +372,8 @@ void Sequence::asked(int head, int member, Rows queries) noexcept {
 void Sequence::end(std::size_t tokens, Moment moment) {
   if (plan_->drops() && (tokens > 1 || moment == Moment::kPromptEnd)) evict(0, moment);
   // What a prompt's chunks took beyond the budget goes back, wherever the survivors are.
-  if (plan_->drops() && moment == Moment::kPromptEnd && cache_->gather_up(0, workers_.get())) evictor_.forget(*cache_);
+  if (plan_->drops() && moment == Moment::kPromptEnd && cache_->defragment(0, workers_.get()))
+    evictor_.invalidate(*cache_);
 }
 
 void Sequence::go_on_from(Cache& kept) {
@@ -382,7 +384,7 @@ void Sequence::go_on_from(Cache& kept) {
   const Signals& signals = plan_->signals();
   if ((!signals.weights() || signals.repeat) && !signals.score_on_insert && cache_->serves(cache_->options()))
     for (int t = 0; t < cache_->tables(); ++t) std::ranges::fill(cache_->table(t).score(), 0.0F);
-  evictor_.forget(*cache_);
+  evictor_.invalidate(*cache_);
 }
 
 void Sequence::save(ByteWriter& out) const {
@@ -415,7 +417,7 @@ void Sequence::load_tables(ByteReader& in) {
   cache_->load_tables(in);
   for (int t = 0; t < cache_->tables(); ++t)
     if (const MergedTokens* const merged = cache_->merged(t); merged != nullptr && !merged->tokens().empty())
-      in.require(merged->own_places() == (m.places == Places::kOwn), "merged tokens of another method");
+      in.require(merged->own_positions() == (m.entries == MergePosition::kOwn), "merged tokens of another method");
 }
 
 void Sequence::load_pages(ByteReader& in) {

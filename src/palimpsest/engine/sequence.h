@@ -5,7 +5,7 @@
 //   read(token)    kDecode   one token, that was just sampled
 //
 // A step of the model (engine/step_loop.h) is next(), the model, done(). While the model runs, keys and values are
-// written, attention sees them, and the evictor hears of weights: received().
+// written, attention sees them, and the evictor hears of weights: on_weights().
 #pragma once
 
 #include <atomic>
@@ -45,7 +45,7 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
 PolicyModel policy_model(const Model& model, const Method& method);
 
 struct EvictionTimes {      // since the sequence was made
-  double evict_ms = 0;      // decisions and moved bytes; not what received() does inside the model's step
+  double evict_ms = 0;      // decisions and moved bytes; not what on_weights() does inside the model's step
   long long evictions = 0;  // plans that dropped a token
 };
 
@@ -113,9 +113,9 @@ class Sequence final : AttentionReceiver {
 
  private:
   // On the threads of the model's step, which no exception may leave: done() throws it.
-  void received(int head) noexcept override;
-  void born(int head, Rows keys, Rows values) noexcept override;
-  void asked(int head, int member, Rows queries) noexcept override;
+  void on_weights(int head) noexcept override;
+  void on_insert_kv(int head, Rows keys, Rows values) noexcept override;
+  void on_queries(int head, int member, Rows queries) noexcept override;
   template <typename Hear>
   void guarded(Hear hear) noexcept;
   std::size_t make_room();
@@ -156,7 +156,7 @@ class Sequence final : AttentionReceiver {
   std::size_t step_tokens_ = 0;          // likewise, with those of a window that is read anew
   std::vector<TokenId> part_;            // of a prompt that is repeated
   std::vector<float> logits_;            // of the prompt's last token, while it is repeated
-  std::atomic_flag hearing_failed_;      // received(), born() or asked() threw, on any thread
+  std::atomic_flag hearing_failed_;      // on_weights(), on_insert_kv() or on_queries() threw, on any thread
   std::exception_ptr failure_;           // what they threw first
 };
 

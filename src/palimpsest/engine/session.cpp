@@ -61,7 +61,7 @@ void Session::read(std::span<const TokenId> tokens, const Visit& visit, const Pr
   });
 }
 
-void Session::pretend(long long tokens) {
+void Session::fill_slots(long long tokens) {
   if (tokens <= 0) return;
   const std::vector<TokenId> text(static_cast<std::size_t>(tokens));
   sequence_.read(text);

@@ -28,7 +28,7 @@ class Session {
   void read(std::span<const TokenId> tokens, const Visit& visit, const Progress& progress = {});
   // As if `tokens` tokens had been read, without running the model: slots are taken and given up, but nobody wrote
   // their keys and values. For speed benches, which fill the pages themselves.
-  void pretend(long long tokens);
+  void fill_slots(long long tokens);
 
   void clear();
   Sequence& sequence() { return sequence_; }

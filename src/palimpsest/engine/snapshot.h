@@ -54,7 +54,7 @@ class Snapshot {  // a file, found to be whole and of this model; it may be repl
   std::size_t bytes() const { return file_.bytes().size(); }  // no fewer than its pages have
 
   void check(const MethodPlan& plan) const;  // throws Error for one of another method or kind of cache
-  void resume(Sampler& fresh) const;         // throws Error if there was none
+  void resume(Sampler& inserted) const;      // throws Error if there was none
   void load(Sequence& sequence) const;       // of one that was checked; throws Error, with the sequence empty then
   // For those who load it in parts: what Sequence::load_tables reads, and after load_pages has read the rest.
   ByteReader sequence_bytes() const { return rest_; }

@@ -27,7 +27,7 @@ Interval bootstrap(std::span<const TextBlock> blocks, int resamples, std::uint64
     weight += each.weight;
   }
   if (weight > 0) out.mean = sum / weight;
-  if (out.blocks < kLeastBlocks || resamples < 2) return out;
+  if (out.blocks < kMinBlocks || resamples < 2) return out;
 
   std::mt19937_64 draw(seed);
   std::vector<double> means(static_cast<std::size_t>(resamples));

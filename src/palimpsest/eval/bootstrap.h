@@ -18,7 +18,7 @@ struct Interval {
   double low = 0, high = 0;  // 95%; NaN below `kLeastBlocks` blocks
   long long blocks = 0;
 };
-inline constexpr long long kLeastBlocks = 8;
+inline constexpr long long kMinBlocks = 8;
 
 // The same blocks and seed give the same interval on every machine.
 Interval bootstrap(std::span<const TextBlock> blocks, int resamples = 2000, std::uint64_t seed = 1);

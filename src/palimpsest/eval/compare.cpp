@@ -13,8 +13,8 @@ void add_step(Comparison& row, std::span<const float> a, std::span<const float> 
   double difference = 0, size = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     // A NaN on either side must not pass for equality.
-    const double apart = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    difference = std::isfinite(apart) ? std::max(difference, apart) : HUGE_VAL;
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    difference = std::isfinite(difference) ? std::max(difference, difference) : HUGE_VAL;
     size = std::max(size, std::abs(static_cast<double>(a[i])));
   }
   const double relative = size > 0 ? difference / size : difference;

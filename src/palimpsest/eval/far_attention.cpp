@@ -21,15 +21,15 @@ class FarWeights final : public AttentionReceiver {
       rows_[static_cast<std::size_t>(head)] = weights_of(head).data();
     return rows_.data();
   }
-  void born(int, Rows, Rows) override {}
-  void received(int head) override {
+  void on_insert_kv(int, Rows, Rows) override {}
+  void on_weights(int head) override {
     const auto& weights = weights_of(head);
     const auto position = cache_.table(0).position();
     double& sum = sum_[static_cast<std::size_t>(head)];
-    float most = 0;
+    float max = 0;
     for (std::size_t slot = 0; slot < position.size(); ++slot)
-      if (position[slot] >= sinks_ && position[slot] < cache_.next() - recent_) most = std::max(most, weights[slot]);
-    sum += double{most};
+      if (position[slot] >= sinks_ && position[slot] < cache_.next() - recent_) max = std::max(max, weights[slot]);
+    sum += double{max};
   }
   const std::vector<double>& sum() const { return sum_; }
 
@@ -67,7 +67,7 @@ std::vector<double> far_attention(Decoder& decoder, std::span<const TokenId> tex
     SequenceStep step{.cache = &cache, .rule = rule, .tokens = {&token, 1}};
     if (cache.next() > sinks + recent) {
       step.weights = far.weights(cache.table(0).score().size());
-      step.received_as = Received::kGreatest;
+      step.weight_reduction = WeightReduction::kMaxOverGroup;
       step.receiver = &far;
     }
     decoder.step({&step, 1});

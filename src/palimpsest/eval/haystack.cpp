@@ -54,8 +54,8 @@ Haystack::Haystack(std::string_view text, std::string name) : name_(std::move(na
     for (auto& sentence : sentences_of(paragraph)) sentences_.push_back(std::move(sentence));
     paragraphs_.push_back(std::move(paragraph));
   }
-  constexpr std::size_t kLeast = 10;
-  if (sentences_.size() < kLeast)
+  constexpr std::size_t kMin = 10;
+  if (sentences_.size() < kMin)
     fail("{}: {} sentences are too few to hide something between: name more text with --haystack", name_,
          sentences_.size());
   std::unordered_set<std::string> seen;

@@ -113,7 +113,7 @@ std::map<std::string, int> read_lengths(std::string_view text, const std::string
   return out;
 }
 
-LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecord& record, long long most,
+LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecord& record, long long max,
                                  const Vocabulary& vocabulary) {
   LongBenchPrompt out;
   std::string* into = &out.context;
@@ -134,8 +134,8 @@ LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecor
     at = close + 1;
   }
   const auto tokens = vocabulary.tokenize(out.context + out.question, /*add_bos=*/true, /*special=*/false);
-  if (static_cast<long long>(tokens.size()) <= most) return out;
-  const auto half = static_cast<std::ptrdiff_t>(most / 2);
+  if (static_cast<long long>(tokens.size()) <= max) return out;
+  const auto half = static_cast<std::ptrdiff_t>(max / 2);
   std::vector<TokenId> first(tokens.begin(), tokens.begin() + half), last(tokens.end() - half, tokens.end());
   if (!first.empty() && first.front() == vocabulary.bos()) first.erase(first.begin());
   std::string text = vocabulary.detokenize(first), end;

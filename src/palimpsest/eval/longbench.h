@@ -32,7 +32,7 @@ struct LongBenchPrompt {
 };
 // The prompt with its places filled. One of more than `most` tokens loses its middle: the first and the last most / 2
 // tokens stay. Throws Error for a place that the record has no field for.
-LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecord& record, long long most,
+LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecord& record, long long max,
                                  const Vocabulary& vocabulary);
 
 }  // namespace palimpsest

@@ -97,9 +97,9 @@ NeedleVariant::Words parse_words(const std::string& name, const json& from, cons
   const auto dash = text.find('-');
   if (dash == std::string::npos)
     fail("{}: words '{}' are \"{}\": give a list, a range \"10-99\", \"uuid\" or \"word\"", where, name, text);
-  constexpr long long kMost = 1'000'000'000'000;
-  words.low = parse_integer(text.substr(0, dash), name, 0, kMost);
-  words.high = parse_integer(text.substr(dash + 1), name, words.low, kMost);
+  constexpr long long kMax = 1'000'000'000'000;
+  words.low = parse_integer(text.substr(0, dash), name, 0, kMax);
+  words.high = parse_integer(text.substr(dash + 1), name, words.low, kMax);
   return words;
 }
 
@@ -200,13 +200,13 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
   };
   const std::string& longest =
       *std::ranges::max_element(prompt.questions, {}, [](const std::string& each) { return each.size(); });
-  constexpr long long kMostUnits = 1 << 20;
+  constexpr long long kMaxUnits = 1 << 20;
   const bool finite = kind.haystack.empty() && !kind.fill;
-  const long long most = finite ? static_cast<long long>(texts.size()) : kMostUnits;
-  const long long n = most_that_fit(vocabulary, most, spec.length - kind.tokens,
-                                    [&](long long count) { return context(count) + longest; });
+  const long long max = finite ? static_cast<long long>(texts.size()) : kMaxUnits;
+  const long long n = max_that_fit(vocabulary, max, spec.length - kind.tokens,
+                                   [&](long long count) { return context(count) + longest; });
   if (n < 0) fail("kind '{}' does not fit into {} tokens: ask for a greater length", kind.name, spec.length);
-  if (finite && n == most)
+  if (finite && n == max)
     fail("{}: the whole text is shorter than {} tokens: name more with --haystack, or ask for a smaller length",
          source.name(), spec.length);
   prompt.context = context(n);

@@ -67,14 +67,14 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
 
 // The greatest n in [0, most] whose text has `limit` tokens at most (BOS included); -1: none.
 template <typename Make>
-long long most_that_fit(const Vocabulary& vocabulary, long long most, long long limit, Make make) {
+long long max_that_fit(const Vocabulary& vocabulary, long long max, long long limit, Make make) {
   const auto fits = [&](long long n) {
     return static_cast<long long>(vocabulary.tokenize(make(n), /*add_bos=*/true, /*special=*/false).size()) <= limit;
   };
   if (!fits(0)) return -1;
   long long good = 0, bad = 1;  // doubles until it is too much
-  while (bad <= most && fits(bad)) good = bad, bad *= 2;
-  bad = std::min(bad, most + 1);
+  while (bad <= max && fits(bad)) good = bad, bad *= 2;
+  bad = std::min(bad, max + 1);
   while (bad - good > 1) (fits((good + bad) / 2) ? good : bad) = (good + bad) / 2;
   return good;
 }

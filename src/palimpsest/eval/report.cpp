@@ -76,10 +76,10 @@ ReportRow row_of(const json& run, std::size_t source) {
     row.high = std::exp(number(run, "nll") + 1.96 * number(run, "nll_error"));
   }
   row.tpot = number(run, "tpot_ms");
-  const json apart = run.value("difference", json::object());
-  row.apart = number(apart, "nll");
-  row.apart_low = number(apart, "low");
-  row.apart_high = number(apart, "high");
+  const json difference = run.value("difference", json::object());
+  row.difference = number(difference, "nll");
+  row.difference_low = number(difference, "low");
+  row.difference_high = number(difference, "high");
   row.sources = {source};
   return row;
 }

@@ -13,7 +13,8 @@ struct ReportRow {
   std::string method, family;                       // "h2o:budget=64", "h2o"
   std::size_t bytes = 0, peak = 0;                  // of the cache at the end and at its fullest, tables included
   double quality = 0, low = 0, high = 0, tpot = 0;  // NaN: not known
-  double apart = 0, apart_low = 0, apart_high = 0;  // nats a token from the run's first method, of perplexities; NaN
+  double difference = 0, difference_low = 0,
+         difference_high = 0;  // nats a token from the run's first method, of perplexities; NaN
   long long evicted = 0, budget = 0;
   std::string protection;
   long long asked = 0;               // questions; rows of one method are put together by them

@@ -20,9 +20,9 @@ std::string interval(const ReportRow& row, bool percent) {
   return fmt::format(" [{}, {}]", figure_of(row.low, percent), figure_of(row.high, percent));
 }
 
-std::string apart(const ReportRow& row) {
-  if (!std::isfinite(row.apart_low)) return "-";
-  return fmt::format("{:+.4f} [{:+.4f}, {:+.4f}]", row.apart, row.apart_low, row.apart_high);
+std::string difference(const ReportRow& row) {
+  if (!std::isfinite(row.difference_low)) return "-";
+  return fmt::format("{:+.4f} [{:+.4f}, {:+.4f}]", row.difference, row.difference_low, row.difference_high);
 }
 
 std::string escaped(const std::string& text) {
@@ -50,7 +50,7 @@ std::vector<std::string> cells_of(const ReportRow& row, bool percent) {
           fmt::format("{:.1f}", static_cast<double>(row.peak) / 1024),
           fmt::format("{}", row.evicted),
           figure_of(row.quality, percent) + interval(row, percent),
-          percent ? std::isfinite(row.tpot) ? fmt::format("{:.3f}", row.tpot) : "-" : apart(row)};
+          percent ? std::isfinite(row.tpot) ? fmt::format("{:.3f}", row.tpot) : "-" : difference(row)};
 }
 
 std::vector<std::string> heads_of(const ReportTable& table) {

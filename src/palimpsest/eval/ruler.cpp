@@ -19,10 +19,10 @@ const std::vector<NeedleKind>& needles() {
 
 // Fills `prompt.context` with the greatest n that fits.
 template <typename Make>
-void fit(RulerPrompt& prompt, const std::string& task, long long length, long long most, const Vocabulary& vocabulary,
+void fit(RulerPrompt& prompt, const std::string& task, long long length, long long max, const Vocabulary& vocabulary,
          Make make) {
-  const long long n = most_that_fit(vocabulary, most, length - prompt.tokens,
-                                    [&](long long count) { return make(count) + prompt.question; });
+  const long long n = max_that_fit(vocabulary, max, length - prompt.tokens,
+                                   [&](long long count) { return make(count) + prompt.question; });
   if (n < 0) fail("RULER's {} does not fit into {} tokens: ask for a greater --length", task, length);
   prompt.context = make(n);
 }
@@ -30,7 +30,7 @@ void fit(RulerPrompt& prompt, const std::string& task, long long length, long lo
 // One chain of five variables among repeated sentences: VAR A = 12345, VAR B = VAR A, ...
 RulerPrompt variable_tracking(long long length, const Vocabulary& vocabulary, Draw& draw) {
   constexpr int kHops = 4, kLetters = 5;
-  constexpr long long kMost = 1 << 20;
+  constexpr long long kMax = 1 << 20;
   const std::string noise =
       "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.\n";
   const std::string value = std::to_string(10000 + draw.below(90000));
@@ -52,7 +52,7 @@ RulerPrompt variable_tracking(long long length, const Vocabulary& vocabulary, Dr
   std::vector<double> places;
   for (std::size_t i = 0; i < chain.size(); ++i) places.push_back(static_cast<double>(draw.below(1000)) / 1000);
   std::ranges::sort(places);
-  fit(prompt, "vt", length, kMost, vocabulary, [&](long long n) {
+  fit(prompt, "vt", length, kMax, vocabulary, [&](long long n) {
     std::string text = "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n";
     std::size_t next = 0;
     for (long long i = 0; i <= n; ++i) {
@@ -95,8 +95,8 @@ RulerPrompt common_words(long long length, const Haystack& haystack, const Vocab
     for (std::size_t i = 0; i < list.size(); ++i) text += fmt::format("{}{}. {}", i == 0 ? "" : " ", i + 1, list[i]);
     return text;
   };
-  const auto most = static_cast<long long>(words.size() - kCommon);
-  fit(prompt, "cwe", length, most, vocabulary, make);
+  const auto max = static_cast<long long>(words.size() - kCommon);
+  fit(prompt, "cwe", length, max, vocabulary, make);
   return prompt;
 }
 

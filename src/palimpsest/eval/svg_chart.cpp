@@ -49,10 +49,10 @@ double text_width(const std::string& text) {
 }
 
 struct Range {
-  double least = HUGE_VAL, most = -HUGE_VAL;
+  double min = HUGE_VAL, max = -HUGE_VAL;
   void add(double value) {
-    least = std::min(least, value);
-    most = std::max(most, value);
+    min = std::min(min, value);
+    max = std::max(max, value);
   }
 };
 
@@ -106,9 +106,9 @@ class PanelWriter {
     for (const auto& series : panel_.series)
       for (const auto& [px, py] : series.points)
         if (std::isfinite(px) && std::isfinite(py)) range.add(x ? px : py);
-    if (range.least > range.most) fail("chart '{}': no point to show", panel_.title);
-    if (log && range.least <= 0) fail("chart '{}': a logarithmic axis cannot show {}", panel_.title, range.least);
-    return {range.least, range.most, log, !x && panel_.from_zero, x ? 0.0 : 0.06};
+    if (range.min > range.max) fail("chart '{}': no point to show", panel_.title);
+    if (log && range.min <= 0) fail("chart '{}': a logarithmic axis cannot show {}", panel_.title, range.min);
+    return {range.min, range.max, log, !x && panel_.from_zero, x ? 0.0 : 0.06};
   }
 
   template <typename... Args>

@@ -17,25 +17,25 @@ std::string grouped(double whole) {
 
 }  // namespace
 
-AxisScale::AxisScale(double least, double most, bool logarithmic, bool from_zero, double margin)
-    : log_(logarithmic), least_(least), most_(most) {
+AxisScale::AxisScale(double min, double max, bool logarithmic, bool from_zero, double margin)
+    : log_(logarithmic), min_(min), max_(max) {
   if (log_) {
-    const double span = std::max(most_ / least_, 1.05);
+    const double span = std::max(max_ / min_, 1.05);
     const double pad = std::pow(span, margin);
-    least_ /= pad;
-    most_ = least * span * pad;
+    min_ /= pad;
+    max_ = min * span * pad;
     choose_log_ticks();
     return;
   }
-  if (from_zero) least_ = std::min(0.0, least_);
-  if (most_ - least_ <= std::abs(most_) * 1e-9) {  // a flat line: show it in the middle
-    const double pad = std::max(std::abs(most_) * 0.05, 1e-9);
-    if (!from_zero || least_ < 0) least_ -= pad;
-    most_ += pad;
+  if (from_zero) min_ = std::min(0.0, min_);
+  if (max_ - min_ <= std::abs(max_) * 1e-9) {  // a flat line: show it in the middle
+    const double pad = std::max(std::abs(max_) * 0.05, 1e-9);
+    if (!from_zero || min_ < 0) min_ -= pad;
+    max_ += pad;
   }
-  const double pad = (most_ - least_) * margin;
-  if (!from_zero) least_ -= pad;
-  most_ += pad;
+  const double pad = (max_ - min_) * margin;
+  if (!from_zero) min_ -= pad;
+  max_ += pad;
   choose_linear_ticks();
 }
 
@@ -49,28 +49,28 @@ double AxisScale::transform(double value) const {
 }
 
 double AxisScale::pixel(double value) const {
-  const double low = transform(least_), high = transform(most_);
+  const double low = transform(min_), high = transform(max_);
   return first_ + (transform(value) - low) / (high - low) * (last_ - first_);
 }
 
 // About six ticks at 1, 2 or 5 times a power of ten.
 void AxisScale::choose_linear_ticks() {
-  const double rough = (most_ - least_) / 6;
+  const double rough = (max_ - min_) / 6;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double lead = rough / power;
   step_ = power * (lead <= 1.5 ? 1 : lead <= 3.5 ? 2 : lead <= 7.5 ? 5 : 10);
-  const double slack = (most_ - least_) * 1e-9;
-  for (double k = std::ceil((least_ - slack) / step_); k * step_ <= most_ + slack; k += 1)
+  const double slack = (max_ - min_) * 1e-9;
+  for (double k = std::ceil((min_ - slack) / step_); k * step_ <= max_ + slack; k += 1)
     ticks_.push_back(k == 0 ? 0 : k * step_);
 }
 
 // Every decade; below three decades also 2 and 5 times; a still narrower range is shown with linear ticks.
 void AxisScale::choose_log_ticks() {
-  const double decades = std::log10(most_ / least_);
-  for (double power = std::floor(std::log10(least_)); power <= std::log10(most_); power += 1)
+  const double decades = std::log10(max_ / min_);
+  for (double power = std::floor(std::log10(min_)); power <= std::log10(max_); power += 1)
     for (const double lead : {1.0, 2.0, 5.0}) {
       const double tick = lead * std::pow(10.0, power);
-      if ((lead == 1.0 || decades < 3) && tick >= least_ && tick <= most_) ticks_.push_back(tick);
+      if ((lead == 1.0 || decades < 3) && tick >= min_ && tick <= max_) ticks_.push_back(tick);
     }
   if (ticks_.size() >= 3) return;
   ticks_.clear();

@@ -9,7 +9,7 @@ namespace palimpsest {
 class AxisScale {
  public:
   // Covers [least, most] with a small margin (none on the side that `from_zero` pins).
-  AxisScale(double least, double most, bool logarithmic, bool from_zero, double margin);
+  AxisScale(double min, double max, bool logarithmic, bool from_zero, double margin);
   void place(double first_pixel, double last_pixel);  // y axes run from the bottom up: first > last
 
   double pixel(double value) const;
@@ -22,7 +22,7 @@ class AxisScale {
   void choose_log_ticks();
 
   bool log_;
-  double least_, most_;  // as shown, not transformed
+  double min_, max_;  // as shown, not transformed
   double first_ = 0, last_ = 1;
   double step_ = 0;  // between linear ticks: tells how many decimals a label needs
   std::vector<double> ticks_;

@@ -49,11 +49,11 @@ std::string replace_place(std::string& text, const std::map<std::string, std::st
 
 void expand(std::vector<SweepRun>& runs, std::set<std::string>& known, const std::vector<std::string>& words,
             const Places& places, const std::string& where) {
-  constexpr std::size_t kMost = 1'000'000;
+  constexpr std::size_t kMax = 1'000'000;
   std::size_t total = 1;
   for (const auto& [name, values] : places) {
     total *= values.size();
-    if (total > kMost) fail("{}: more than {} combinations", where, kMost);
+    if (total > kMax) fail("{}: more than {} combinations", where, kMax);
   }
   for (std::size_t i = 0; i < total; ++i) {
     std::map<std::string, std::string> values;

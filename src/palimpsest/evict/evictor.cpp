@@ -51,13 +51,14 @@ Evictor::Evictor(const Method& method, std::vector<int> budgets)
 
 int Evictor::room(const Cache& cache) const {
   if (policy_ == nullptr) return INT32_MAX;
-  int least = INT32_MAX;
+  int min = INT32_MAX;
   for (int t = 0; t < cache.tables(); ++t) {
     if (keeps_window(t)) continue;
-    const int most = budget(t) + (method_.schedule == Schedule::kPage ? cache.options().page_size : method_.every - 1);
-    least = std::min(least, most - cache.table(t).live());
+    const int max =
+        budget(t) + (method_.schedule == Schedule::kPage ? cache.options().page_size : method_.interval - 1);
+    min = std::min(min, max - cache.table(t).occupied());
   }
-  return least;
+  return min;
 }
 
 PositionRange Evictor::outside(const SlotTable& table, int t) const {
@@ -75,7 +76,7 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Moment moment) {
   for (int t = 0; t < cache.tables(); ++t) {
     const SlotTable& table = cache.table(t);
     const PositionRange outside = this->outside(table, t);
-    if (outside.empty() || (keeps_window(t) && table.live() < windows_[static_cast<std::size_t>(t)].size)) continue;
+    if (outside.empty() || (keeps_window(t) && table.occupied() < windows_[static_cast<std::size_t>(t)].size)) continue;
     auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
     if (by_page) {
       append_unseen_pages(table, outside, chosen);
@@ -88,22 +89,22 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Moment moment) {
   return plan_;
 }
 
-int Evictor::victims(const SlotTable& table, int t, int live, int coming, Moment moment) const {
+int Evictor::victims(const SlotTable& table, int t, int occupied, int coming, Moment moment) const {
   if (policy_ == nullptr || keeps_window(t)) return 0;
   const int budget = this->budget(t);
-  int every = method_.every;
+  int interval = method_.interval;
   if (method_.schedule == Schedule::kPrompt && moment != Moment::kPromptEnd) return 0;
   if (method_.schedule == Schedule::kPromptStep) {
     if (moment == Moment::kPrompt) return 0;
-    if (moment == Moment::kPromptEnd) every = 1;
+    if (moment == Moment::kPromptEnd) interval = 1;
   }
   if (method_.schedule == Schedule::kPage) {
-    every = table.page_size();
+    interval = table.page_size();
     coming = 0;
   }
-  const int over = live - (budget - coming);
-  if (over < every) return 0;
-  const int all = over + method_.slack;
+  const int over = occupied - (budget - coming);
+  if (over < interval) return 0;
+  const int all = over + method_.headroom;
   return method_.max_drop > 0 ? std::min(all, method_.max_drop) : all;
 }
 
@@ -118,11 +119,12 @@ const Plan& Evictor::plan(Cache& cache, int coming, Moment moment) {
     const int count = victims(table, t, coming, moment);
     int& known = next_victim_[static_cast<std::size_t>(t)];
     auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
-    if (count == 1 && known != kUnknown && method_.refresh == 0) {
+    if (count == 1 && known != kUnknown && method_.spare == 0) {
       chosen.push_back(known);
     } else if (count > 0) {
       if (signals_.positions_only())
-        policy_->score({.position = table.position(), .fresh = static_cast<int>(table.fresh().size())}, table.score());
+        policy_->score({.position = table.position(), .inserted = static_cast<int>(table.inserted().size())},
+                       table.score());
       if (by_page(moment))
         select_pages(table, guard(table, budget(t)), (count + table.page_size() - 1) / table.page_size(), chosen);
       else
@@ -137,7 +139,7 @@ void Evictor::share_budgets(const Cache& cache) {
   const HeadGeometry& geometry = cache.geometry();
   assert(cache.tables() == geometry.heads() && budgets_.size() == static_cast<std::size_t>(geometry.heads()));
   std::ranges::fill(next_victim_, kUnknown);
-  if (cache.live() <= method_.budget) {  // nothing has to leave
+  if (cache.occupied() <= method_.budget) {  // nothing has to leave
     std::ranges::fill(budgets_, method_.budget);
     return;
   }
@@ -146,7 +148,7 @@ void Evictor::share_budgets(const Cache& cache) {
     return;
   }
   const auto of_layer =
-      pyramid_budgets(method_.budget, method_.sinks() + method_.recent(), geometry.layers(), cache.live());
+      pyramid_budgets(method_.budget, method_.sinks() + method_.recent(), geometry.layers(), cache.occupied());
   for (std::size_t t = 0; t < budgets_.size(); ++t)
     budgets_[t] = of_layer[static_cast<std::size_t>(geometry.layer_of(static_cast<int>(t)))];
 }
@@ -156,8 +158,8 @@ void Evictor::share_by_scores(const Cache& cache, int layer) {
   const int heads = cache.geometry().layer(layer).kv_heads, first = cache.geometry().first_head(layer);
   if (heads == 0) return;
   std::vector<std::vector<float>> scores(static_cast<std::size_t>(heads));
-  int stay = 0, live = 0;                             // of all heads
-  if (cache.table(first).live() <= method_.budget) {  // all heads of a layer read as much
+  int stay = 0, occupied = 0;                             // of all heads
+  if (cache.table(first).occupied() <= method_.budget) {  // all heads of a layer read as much
     for (int h = 0; h < heads; ++h) budgets_[static_cast<std::size_t>(first + h)] = method_.budget;
     return;
   }
@@ -167,19 +169,19 @@ void Evictor::share_by_scores(const Cache& cache, int layer) {
     const PositionView position = table.position();
     for (std::size_t slot = 0; slot < position.size(); ++slot)
       if (guard.admits(position[slot])) scores[static_cast<std::size_t>(h)].push_back(table.score()[slot]);
-    stay += table.live() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
-    live += table.live();
+    stay += table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
+    occupied += table.occupied();
   }
   const std::vector<int> counts =
-      ada_counts(scores, std::min(live, heads * method_.budget) - stay, method_.slack + method_.refresh + 1);
+      ada_counts(scores, std::min(occupied, heads * method_.budget) - stay, method_.headroom + method_.spare + 1);
   for (int h = 0; h < heads; ++h) {
     const SlotTable& table = cache.table(first + h);
-    const int guarded = table.live() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
+    const int guarded = table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
     budgets_[static_cast<std::size_t>(first + h)] = guarded + counts[static_cast<std::size_t>(h)];
   }
 }
 
-void Evictor::received(Cache& cache, int t, std::span<const float> weights, std::span<const float> sums) {
+void Evictor::on_weights(Cache& cache, int t, std::span<const float> weights, std::span<const float> sums) {
   if (!decides(t)) return;
   SlotTable& table = cache.table(t);
   assert(weights.size() >= table.score().size() && !signals_.positions_only());
@@ -190,9 +192,11 @@ void Evictor::received(Cache& cache, int t, std::span<const float> weights, std:
     return;
   }
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
-  policy_->score(
-      {.position = table.position(), .attention = weights, .fresh = static_cast<int>(table.fresh().size()), .table = t},
-      table.score());
+  policy_->score({.position = table.position(),
+                  .attention = weights,
+                  .inserted = static_cast<int>(table.inserted().size()),
+                  .table = t},
+                 table.score());
   find_next(table, t, 1, Moment::kDecode);
 }
 
@@ -202,16 +206,16 @@ void Evictor::find_next(const SlotTable& table, int t, int coming, Moment moment
   if (method_.mechanism == Mechanism::kBlock) return;
   // unseen() comes before the plan.
   const PositionRange outside = this->outside(table, t);
-  if (victims(table, t, table.live() - count_unseen(table, outside), coming, moment) != 1) return;
+  if (victims(table, t, table.occupied() - count_unseen(table, outside), coming, moment) != 1) return;
   Guard guard = this->guard(table, budget(t));
   guard.first = std::max(guard.first, outside.last);
   next = select_lowest(columns_of(table), guard);
 }
 
-void Evictor::born(Cache& cache, int t, Rows keys, Rows values) {
+void Evictor::on_insert_kv(Cache& cache, int t, Rows keys, Rows values) {
   if (!decides(t)) return;
   SlotTable& table = cache.table(t);
-  const auto slots = table.fresh();
+  const auto slots = table.inserted();
   assert(static_cast<std::size_t>(keys.count) == slots.size() && signals_.score_on_insert);
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
   thread_local std::vector<Position> position;
@@ -222,21 +226,21 @@ void Evictor::born(Cache& cache, int t, Rows keys, Rows values) {
   policy_->score({.position = position,
                   .keys = signals_.keys ? keys : Rows{},
                   .values = signals_.values ? values : Rows{},
-                  .fresh = static_cast<int>(slots.size()),
+                  .inserted = static_cast<int>(slots.size()),
                   .table = t},
                  score);
   for (std::size_t i = 0; i < slots.size(); ++i) table.score()[static_cast<std::size_t>(slots[i])] = score[i];
   find_next(table, t, 1, Moment::kDecode);
 }
 
-bool Evictor::due(const Cache& cache, int t, int coming, Moment moment) const {
+bool Evictor::needs_eviction(const Cache& cache, int t, int coming, Moment moment) const {
   if (moment == Moment::kPromptEnd && coming == 0 && method_.splits_at_prompt_end())  // heads are compared
-    return cache.live() > method_.budget;
+    return cache.occupied() > method_.budget;
   return victims(cache.table(t), t, coming, moment) > 0;
 }
 
-void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Moment moment,
-                   const ExpectedQueries& queries) {
+void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int coming, Moment moment,
+                          const ExpectedQueries& queries) {
   SlotTable& table = cache.table(t);
   assert(signals_.at_decision() && static_cast<std::size_t>(t) < next_victim_.size());
   assert(keys.count == (signals_.keys ? table.slots() : 0) && values.count == (signals_.values ? table.slots() : 0));
@@ -245,7 +249,7 @@ void Evictor::look(Cache& cache, int t, Rows keys, Rows values, int coming, Mome
   HeadView view = {.position = table.position(),
                    .keys = keys,
                    .values = values,
-                   .fresh = static_cast<int>(table.fresh().size()),
+                   .inserted = static_cast<int>(table.inserted().size()),
                    .table = t,
                    .queries = queries};
   attention.clear();  // another policy may have been here before
@@ -320,7 +324,7 @@ void Evictor::score_in_order(HeadView view, std::span<float> score) const {
   for (std::size_t i = 0; i < order.size(); ++i) score[static_cast<std::size_t>(order[i])] = scores[i];
 }
 
-void Evictor::forget_window(Cache& cache) const {
+void Evictor::invalidate_window(Cache& cache) const {
   const auto parts = static_cast<std::size_t>(signals_.parts());
   for (int t = 0; t < cache.tables(); ++t) {
     for (std::size_t c = 0; c < parts; ++c) std::ranges::fill(cache.table(t).column(static_cast<int>(c)), 0.0F);
@@ -330,7 +334,7 @@ void Evictor::forget_window(Cache& cache) const {
   }
 }
 
-void Evictor::forget(const Cache& cache) {
+void Evictor::invalidate(const Cache& cache) {
   next_victim_.assign(static_cast<std::size_t>(cache.tables()), kUnknown);
 }
 
@@ -350,8 +354,8 @@ void Evictor::load(ByteReader& in, const Cache& cache) {
                "heads of a layer that keep different tokens");
   if (!method_.splits_at_prompt_end()) return;
   std::vector<int> budgets = in.array<int>();
-  const int least = method_.sinks() + method_.recent();
-  in.require(budgets.size() == budgets_.size() && std::ranges::all_of(budgets, [&](int b) { return b > least; }) &&
+  const int min = method_.sinks() + method_.recent();
+  in.require(budgets.size() == budgets_.size() && std::ranges::all_of(budgets, [&](int b) { return b > min; }) &&
                  std::accumulate(budgets.begin(), budgets.end(), 0LL) <=
                      (method_.budget + static_cast<long long>(geometry.layers())) * std::ssize(budgets),
              "budgets of heads that do not fit");
@@ -363,14 +367,14 @@ Guard Evictor::guard(const SlotTable& table, int budget) const {
 }
 
 void Evictor::choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) {
-  select_lowest(columns_of(table), guard, count + method_.refresh, chosen);
-  if (method_.refresh > 0) spare_some(chosen);
+  select_lowest(columns_of(table), guard, count + method_.spare, chosen);
+  if (method_.spare > 0) spare_some(chosen);
 }
 
 // `refresh` of the victims, evenly spaced by age, stay: seed 001 names such tokens ("non-core retained tokens") and
 // their share of the budget, but not how they are chosen.
 void Evictor::spare_some(std::vector<int>& chosen) const {
-  const std::size_t all = chosen.size(), spared = static_cast<std::size_t>(method_.refresh);
+  const std::size_t all = chosen.size(), spared = static_cast<std::size_t>(method_.spare);
   std::size_t kept = 0;
   for (std::size_t i = 0, next = 0; i < all; ++i) {
     if (next < spared && i == (2 * next + 1) * all / (2 * spared)) {

@@ -1,13 +1,13 @@
 // The only place where policy, budget and cache meet: scores -> protection -> guarded top-k -> Plan.
 //
-//   step k    plan -> apply -> insert -> attend     the model's threads call received() for each head as its weights
+//   step k    plan -> apply -> insert -> attend     the model's threads call on_weights() for each head as its weights
 //                                         |         come, while they are in their caches: the policy scores, and the
 //                                         v         head's next victim is looked for
 //   step k+1  plan (only picks up what was found) -> apply -> ...
 //
-// Policies of keys and values are asked at a token's birth: born(), in the same place. Those that compare all tokens,
-// or look at a window of queries, are asked before a plan: look(). With mechanism `block` what leaves while tokens come
-// one by one is a page.
+// Policies of keys and values are asked at a token's birth: on_insert_kv(), in the same place. Those that compare all
+// tokens, or look at a window of queries, are asked before a plan: score_table(). With mechanism `block` what leaves
+// while tokens come one by one is a page.
 //
 // Heads that keep a window (CacheOptions::windows) first drop what is outside it, for free: drop_unseen(), before every
 // plan(). Where the budget holds the whole window, a head needs no policy and has none.
@@ -58,21 +58,21 @@ class Evictor {
   // step's queries (the last signals().queries()); those of merged tokens follow, by place.
   // `sums`: over all of the step's queries, if signals().sums(). Threads may call it for different tables at the same
   // time. Only if signals().weights().
-  void received(Cache& cache, int table, std::span<const float> weights, std::span<const float> sums = {});
+  void on_weights(Cache& cache, int table, std::span<const float> weights, std::span<const float> sums = {});
   // Keys and values of the tokens that one slot table takes in in this step, oldest first. Threads as above. Only if
   // signals().score_on_insert.
-  void born(Cache& cache, int table, Rows keys, Rows values);
-  // Whether tokens leave a table at plan() with the same arguments; then look() must be called before it, with the keys
-  // and values of all its slots as far as signals() has them. Threads as above, but tables of one layer whose heads
-  // share a decision (AttentionWindow::whole_layer) only read each other. Only if signals().at_decision().
-  bool due(const Cache& cache, int table, int coming, Moment moment) const;
-  void look(Cache& cache, int table, Rows keys, Rows values, int coming, Moment moment,
-            const ExpectedQueries& queries = {});
+  void on_insert_kv(Cache& cache, int table, Rows keys, Rows values);
+  // Whether tokens leave a table at plan() with the same arguments; then score_table() must be called before it, with
+  // the keys and values of all its slots as far as signals() has them. Threads as above, but tables of one layer whose
+  // heads share a decision (AttentionWindow::whole_layer) only read each other. Only if signals().at_decision().
+  bool needs_eviction(const Cache& cache, int table, int coming, Moment moment) const;
+  void score_table(Cache& cache, int table, Rows keys, Rows values, int coming, Moment moment,
+                   const ExpectedQueries& queries = {});
   // Weights were not collected for a while: a window begins anew.
-  void forget_window(Cache& cache) const;
-  // The tables are new, or were changed other than by plans: what received() found does not hold. Before the first
-  // look().
-  void forget(const Cache& cache);
+  void invalidate_window(Cache& cache) const;
+  // The tables are new, or were changed other than by plans: what on_weights() found does not hold. Before the first
+  // score_table().
+  void invalidate(const Cache& cache);
   void clear(const Cache& cache);                 // the sequence begins anew: budgets are those of the beginning, too
   void save(ByteWriter& out) const;               // budgets, where a prompt's end decides
   void load(ByteReader& in, const Cache& cache);  // of a cache that was loaded; throws Error for what does not fit it
@@ -86,9 +86,9 @@ class Evictor {
     return policy_ == nullptr || windows_[static_cast<std::size_t>(table)].size <= budget(table);
   }
   // How many of `live` tokens leave a table now.
-  int victims(const SlotTable& table, int t, int live, int coming, Moment moment) const;
+  int victims(const SlotTable& table, int t, int occupied, int coming, Moment moment) const;
   int victims(const SlotTable& table, int t, int coming, Moment moment) const {
-    return victims(table, t, table.live(), coming, moment);
+    return victims(table, t, table.occupied(), coming, moment);
   }
   PositionRange outside(const SlotTable& table, int t) const;
   Guard guard(const SlotTable& table, int budget) const;
@@ -105,7 +105,7 @@ class Evictor {
   Signals signals_;
   std::shared_ptr<const Policy> policy_;  // nullptr: nothing is ever dropped
   Plan plan_;
-  std::vector<int> next_victim_;      // [table] found by received()
+  std::vector<int> next_victim_;      // [table] found by on_weights()
   std::vector<TableWindow> windows_;  // [table]; empty: none
   bool splits_ = false;               // Method::splits_at_prompt_end
 };

@@ -10,7 +10,7 @@ namespace {
 
 using C = const Candidate&;
 
-constexpr int kMost = 1 << 30;  // of any count of tokens
+constexpr int kMax = 1 << 30;  // of any count of tokens
 
 bool evicts(C c) {
   return c.method.policy != "none";
@@ -45,7 +45,7 @@ std::string option(C c, std::string_view key) {
 
 long long min_budget(C c) {
   const Method& m = c.method;
-  return static_cast<long long>(m.sinks()) + m.recent() + m.slack + m.refresh + 1;
+  return static_cast<long long>(m.sinks()) + m.recent() + m.headroom + m.spare + 1;
 }
 
 // Full pages of a head, and those that sinks and the newest tokens may be in.
@@ -60,8 +60,9 @@ int guarded_pages(C c) {
 
 // Who works on keys and values in host pages, or asks for more than mean weights; empty: nobody does.
 std::string of_host_pages(C c) {
-  if (c.rule.at_rank) return "rerotate delta";
-  if (reads_cache(c) || c.signals.sums() || c.signals.query_moments || c.signals.reduction() != Received::kMean)
+  if (c.rule.rotated_at_rank) return "rerotate delta";
+  if (reads_cache(c) || c.signals.sums() || c.signals.query_moments ||
+      c.signals.reduction() != WeightReduction::kMeanOverGroup)
     return "policy " + c.method.policy;
   return merges(c) ? "mechanism merge" : "";
 }
@@ -78,15 +79,15 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C) -> std::string {
        return "sinks or recent with policy none: nothing is ever evicted; choose a policy or leave them out";
      }},
-    {Scope::kMethod, "every: policy", [](C c) { return c.method.every != 1; }, evicts,
+    {Scope::kMethod, "every: policy", [](C c) { return c.method.interval != 1; }, evicts,
      [](C c) {
        return fmt::format("every {} with policy none: nothing is ever evicted; choose a policy or leave it out",
-                          c.method.every);
+                          c.method.interval);
      }},
     {Scope::kMethod, "schedule: policy",
      [](C c) {
        const Method& m = c.method;
-       return m.schedule != Schedule::kStep || m.slack != 0 || m.max_drop != 0 || m.refresh != 0 ||
+       return m.schedule != Schedule::kStep || m.headroom != 0 || m.max_drop != 0 || m.spare != 0 ||
               m.split != "uniform";
      },
      evicts,
@@ -105,25 +106,25 @@ constexpr auto kTable = std::to_array<Requirement>({
        return fmt::format(
            "budget {} is below sinks {} + recent {}{}{} + 1: raise it to at least {} or protect fewer "
            "tokens",
-           m.budget, m.sinks(), m.recent(), m.slack == 0 ? "" : fmt::format(" + slack {}", m.slack),
-           m.refresh == 0 ? "" : fmt::format(" + refresh {}", m.refresh), min_budget(c));
+           m.budget, m.sinks(), m.recent(), m.headroom == 0 ? "" : fmt::format(" + slack {}", m.headroom),
+           m.spare == 0 ? "" : fmt::format(" + refresh {}", m.spare), min_budget(c));
      }},
     {Scope::kMethod, "every: range", evicts,
-     [](C c) { return c.method.budget + static_cast<long long>(c.method.every) <= kMost; },
+     [](C c) { return c.method.budget + static_cast<long long>(c.method.interval) <= kMax; },
      [](C c) {
-       return fmt::format("budget {} + every {} is out of range: at most {} together", c.method.budget, c.method.every,
-                          kMost);
+       return fmt::format("budget {} + every {} is out of range: at most {} together", c.method.budget,
+                          c.method.interval, kMax);
      }},
-    {Scope::kMethod, "every: schedule", [](C c) { return evicts(c) && c.method.every != 1; },
+    {Scope::kMethod, "every: schedule", [](C c) { return evicts(c) && c.method.interval != 1; },
      [](C c) { return c.method.schedule != Schedule::kPage; },
      [](C c) {
        return fmt::format("every {} with schedule page: it evicts when a page is full; leave every out",
-                          c.method.every);
+                          c.method.interval);
      }},
     {Scope::kMethod, "block: schedule", [](C c) { return evicts(c) && by_block(c); },
      [](C c) {
        const Method& m = c.method;
-       return m.every == 1 && m.slack == 0 && m.max_drop == 0 && m.refresh == 0;
+       return m.interval == 1 && m.headroom == 0 && m.max_drop == 0 && m.spare == 0;
      },
      [](C) -> std::string {
        return "every, slack, max-drop or refresh with mechanism block: it evicts a page at a time; leave them out";
@@ -147,7 +148,7 @@ constexpr auto kTable = std::to_array<Requirement>({
      }},
     {Scope::kMethod, "merge: policy", merges, evicts,
      [](C) -> std::string { return "mechanism merge with policy none: nothing is ever evicted; choose a policy"; }},
-    {Scope::kMethod, "own places: join", [](C c) { return merges(c) && c.method.places == Places::kOwn; },
+    {Scope::kMethod, "own places: join", [](C c) { return merges(c) && c.method.entries == MergePosition::kOwn; },
      [](C c) { return c.method.join != Join::kNext; },
      [](C) -> std::string {
        return "places own with join next: no token is merged there, only values; leave places out";
@@ -158,10 +159,10 @@ constexpr auto kTable = std::to_array<Requirement>({
               "positions=original";
      }},
     {Scope::kMethod, "merge: range", merges,
-     [](C c) { return static_cast<long long>(c.method.budget) * c.method.gamma <= kMost; },
+     [](C c) { return static_cast<long long>(c.method.budget) * c.method.gamma <= kMax; },
      [](C c) {
        return fmt::format("budget {} x gamma {} is out of range: at most {} together", c.method.budget, c.method.gamma,
-                          kMost);
+                          kMax);
      }},
     {Scope::kMethod, "rerotate: positions", rerotates, [](C c) { return c.method.positions == Positions::kCache; },
      [](C c) {
@@ -174,7 +175,7 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) {
        return fmt::format(
            "rerotate two-query with policy {}{}{}: it holds for sinks + window (policy recent) only; use fused",
-           c.method.policy, c.method.refresh == 0 ? "" : " and refresh", by_block(c) ? " and mechanism block" : "");
+           c.method.policy, c.method.spare == 0 ? "" : " and refresh", by_block(c) ? " and mechanism block" : "");
      }},
     {Scope::kMethod, "delta: moves", [](C c) { return c.method.rerotate == Rerotate::kDelta; },
      [](C c) { return c.method.mechanism == Mechanism::kShift || c.method.mechanism == Mechanism::kGather; },
@@ -263,7 +264,7 @@ constexpr auto kTable = std::to_array<Requirement>({
                           c.signals.attention_window->queries);
      }},
     {Scope::kPolicy, "sums, merge: mean weights", [](C c) { return c.signals.sums() || merges(c); },
-     [](C c) { return c.signals.reduction() == Received::kMean; },
+     [](C c) { return c.signals.reduction() == WeightReduction::kMeanOverGroup; },
      [](C c) {
        return fmt::format("policy {} asks for the largest weights of a group: sums and mechanism merge are of means",
                           c.method.policy);
@@ -307,7 +308,7 @@ constexpr auto kTable = std::to_array<Requirement>({
               "positions=original, or --method window-recompute";
      }},
     {Scope::kTarget, "keys rotated again: exact type",
-     [](C c) { return c.rule.rotation == Rotation::kRecompute || c.method.rerotate == Rerotate::kDelta; },
+     [](C c) { return c.rule.rotation == Rotation::kMaterialized || c.method.rerotate == Rerotate::kDelta; },
      [](C c) { return kv_format(c.target->shape.geometry.layer_with(0).key_type).elementwise(); },
      [](C c) {
        return fmt::format("keys of cache type {} with rerotate {}: they would be rounded once more; use rerotate=fused",
@@ -333,7 +334,7 @@ constexpr auto kTable = std::to_array<Requirement>({
            "{} works on the pages of the CPU's fast path: choose another on other devices and with --portable",
            of_host_pages(c));
      }},
-    {Scope::kTarget, "rows: one rotation", reads_cache, [](C c) { return !c.rule.at_rank; },
+    {Scope::kTarget, "rows: one rotation", reads_cache, [](C c) { return !c.rule.rotated_at_rank; },
      [](C c) {
        return fmt::format(
            "rerotate delta with policy {}: it compares keys, which delta keeps at other rotations; use rerotate=fused",
@@ -357,7 +358,7 @@ constexpr auto kTable = std::to_array<Requirement>({
        return "concurrent requests are supported on the CPU's fast path only: leave out --portable and --device";
      }},
     {Scope::kTarget, "shared pages: one size", [](C c) { return c.target->shares_pages; },
-     [](C c) { return c.rule.rotation != Rotation::kLate || c.method.rerotate != Rerotate::kCachedHalf; },
+     [](C c) { return c.rule.rotation != Rotation::kOnRead || c.method.rerotate != Rerotate::kCachedHalf; },
      [](C) -> std::string {
        return "rerotate=cached-half needs pages of another size than the other requests': use rerotate=fused";
      }},
@@ -366,7 +367,7 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kHead, "budget: head", evicts,
      [](C c) {
        const Method& m = c.method;
-       return static_cast<long long>(m.sinks()) + m.recent(c.budget) + m.slack + m.refresh < c.budget;
+       return static_cast<long long>(m.sinks()) + m.recent(c.budget) + m.headroom + m.spare < c.budget;
      },
      [](C c) {
        return fmt::format(

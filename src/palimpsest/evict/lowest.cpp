@@ -49,14 +49,14 @@ HWY_INLINE void look(const float* score, const std::int32_t* when, int count, in
     return hn::IfThenElse(hn::Eq(s, s), s, lowest_number);
   };
   const auto seen = [&](int i) HWY_ATTR { return hn::IfThenElse(admitted(i), number(i), infinite); };
-  auto least = infinite, other = infinite;
+  auto min = infinite, other = infinite;
   int n = 0;
   for (; n + 2 * lanes <= count; n += 2 * lanes) {
-    least = hn::Min(least, seen(n));
+    min = hn::Min(min, seen(n));
     other = hn::Min(other, seen(n + lanes));
   }
-  if (n < count) least = hn::Min(least, seen(n));
-  const auto here = hn::MinOfLanes(df, hn::Min(least, other));
+  if (n < count) min = hn::Min(min, seen(n));
+  const auto here = hn::MinOfLanes(df, hn::Min(min, other));
   if (hn::GetLane(here) > lowest.score) return;  // never if that is NaN: the order below decides
   for (n = 0; n < count; n += lanes) {
     const auto found = hn::And(admitted(n), hn::Eq(number(n), here));

@@ -19,7 +19,7 @@ const std::vector<MethodRow>& methods() {
         .policy = "recent",
         .protection = {.sinks = 4},
         .budget = 256,
-        .every = 64,
+        .interval = 64,
         .positions = Positions::kCache}},
       {"h2o",
        "arXiv 2306.14048",
@@ -68,7 +68,7 @@ const std::vector<MethodRow>& methods() {
         .policy = "expected-attention",
         .protection = {.sinks = 4},
         .budget = 256,
-        .every = 64}},
+        .interval = 64}},
       {"kvzip",
        "arXiv 2505.23416",
        "compresses the prompt once: keeps the tokens with the highest attention while the model repeats the prompt; "
@@ -87,7 +87,7 @@ const std::vector<MethodRow>& methods() {
        "keeps tokens with high attention from the last 8 queries whose keys later keys do not repeat; evicts 128 "
        "tokens "
        "at once",
-       {.name = "r-kv", .policy = "r-kv", .protection = {.recent = 8}, .budget = 256, .every = 128}},
+       {.name = "r-kv", .policy = "r-kv", .protection = {.recent = 8}, .budget = 256, .interval = 128}},
       {"global-local",
        "arXiv 2412.08521",
        "EMS's score without merging: attention from all queries and from the last 32, mean-pooled, per head",

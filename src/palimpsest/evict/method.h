@@ -55,7 +55,7 @@ enum class Join {
 };
 
 // Where a merged token stands in the text.
-enum class Places { kCentre, kOwn };
+enum class MergePosition { kRepresentative, kOwn };
 
 struct Protection {
   static constexpr Share kHalf = Share::of_budget(0.5);  // H2O's `recent`
@@ -72,18 +72,19 @@ struct Method {
   int budget = 0;                 // tokens a decode step attends to, the new one included; 0: unbounded
   std::string split = "uniform";  // how layers and heads share it (budget/split.h)
   Schedule schedule = Schedule::kStep;
-  int every = 1;     // evict when `every` tokens are too many: up to every - 1 more than the budget are attended to
-  int slack = 0;     // an eviction leaves so many tokens less than the budget
+  int interval = 1;  // evict when `every` tokens are too many: up to every - 1 more than the budget are attended to
+  int headroom = 0;  // an eviction leaves so many tokens less than the budget
   int max_drop = 0;  // an eviction drops so many tokens at most; 0: no bound
-  int refresh = 0;   // of the tokens that an eviction would drop, so many stay until the next, evenly spaced by age
+  int spare = 0;     // of the tokens that an eviction would drop, so many stay until the next, evenly spaced by age
   Mechanism mechanism = Mechanism::kInPlace;
   Positions positions = Positions::kOriginal;
   Rerotate rerotate = Rerotate::kAuto;
   int gamma = 4;             // mechanism merge: a budget of B holds up to gamma * B tokens, merged ones included
   float tau = 0.6F;          // mechanism merge: a victim joins a token that it is as similar to as that; 1: none does
   Join join = Join::kClass;  // mechanism merge
-  Places places = Places::kCentre;  // mechanism merge: whose place a merged token's key is rotated at
-  std::string scorer = "auto";      // of policies that were made for a model: their file; "auto": beside the model's
+  MergePosition entries =
+      MergePosition::kRepresentative;  // mechanism merge: whose place a merged token's key is rotated at
+  std::string scorer = "auto";         // of policies that were made for a model: their file; "auto": beside the model's
   bool cache = true;  // false: nothing is kept; sinks + the newest tokens are read anew for every token (a baseline)
 
   bool operator==(const Method&) const = default;
@@ -101,9 +102,11 @@ struct Method {
   }
   // What is kept is the sinks and the newest tokens without a gap: a window. (The page that holds the sinks holds
   // more.)
-  bool windowed() const { return policy == "recent" && refresh == 0 && mechanism != Mechanism::kBlock; }
+  bool windowed() const { return policy == "recent" && spare == 0 && mechanism != Mechanism::kBlock; }
   // The window moves with every token: a chunk of a prompt can be masked to be exactly what token by token would give.
-  bool strict() const { return windowed() && schedule == Schedule::kStep && every == 1 && slack == 0 && max_drop == 0; }
+  bool strict() const {
+    return windowed() && schedule == Schedule::kStep && interval == 1 && headroom == 0 && max_drop == 0;
+  }
 };
 
 struct MethodRow {

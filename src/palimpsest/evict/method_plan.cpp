@@ -18,10 +18,9 @@ std::vector<int> head_budgets(const Candidate& of) {
   std::vector<int> heads;
   for (int layer = 0; layer < geometry.layers(); ++layer) heads.push_back(geometry.layer(layer).kv_heads);
   const int recent = m.recent(0);  // a share is of what a head is given
-  const int least = m.sinks() + recent + m.slack + m.refresh + 1 + (recent == 0 ? 1 : 0);
-  return split_budget(
-      m.split == "duo" ? of.target->head_list : m.split,
-      {.budget = m.budget, .guarded = m.sinks() + m.recent(), .heads = std::move(heads), .least = least});
+  const int min = m.sinks() + recent + m.headroom + m.spare + 1 + (recent == 0 ? 1 : 0);
+  return split_budget(m.split == "duo" ? of.target->head_list : m.split,
+                      {.budget = m.budget, .guarded = m.sinks() + m.recent(), .heads = std::move(heads), .min = min});
 }
 
 CacheOptions cache_options(const Candidate& of) {
@@ -31,8 +30,8 @@ CacheOptions cache_options(const Candidate& of) {
   cache.columns = of.signals.columns();
   cache.head_floats =
       static_cast<int>(of.signals.head_floats(cache.geometry.max_group(), cache.geometry.max_key_width()));
-  cache.track_rank = at_rank(of.rule.rotation) || of.rule.rank_distance;
-  cache.rotated_half = of.rule.rotation == Rotation::kLate && of.method.rerotate == Rerotate::kCachedHalf;
+  cache.track_rank = unrotated_keys(of.rule.rotation) || of.rule.rank_distance;
+  cache.rotated_half = of.rule.rotation == Rotation::kOnRead && of.method.rerotate == Rerotate::kCachedHalf;
   return cache;
 }
 
@@ -49,20 +48,20 @@ CacheOptions cache_options(const Candidate& of) {
 // With ALiBi nothing turns: ranks are told to the kernel, which takes distances from them.
 AttentionRule attention_rule(const Method& m, PositionKind kind) {
   AttentionRule rule;
-  rule.rotation = kind == PositionKind::kRotary ? Rotation::kAtWrite : Rotation::kNever;
+  rule.rotation = kind == PositionKind::kRotary ? Rotation::kOnWrite : Rotation::kNever;
   const bool renumbers = m.positions == Positions::kCache && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto);
   if (kind == PositionKind::kAlibi && renumbers) {
     rule.rank_distance = true;
     rule.two_query = m.strict();
   } else if (kind == PositionKind::kRotary && renumbers) {
     rule.two_query = m.rerotate == Rerotate::kTwoQuery || (m.rerotate == Rerotate::kAuto && m.windowed());
-    rule.at_rank = m.rerotate == Rerotate::kDelta;
-    if (!rule.two_query && !rule.at_rank)
-      rule.rotation = m.rerotate == Rerotate::kRecompute ? Rotation::kRecompute : Rotation::kLate;
-    if (m.strict() && !rule.at_rank) rule.two_query = true;
+    rule.rotated_at_rank = m.rerotate == Rerotate::kDelta;
+    if (!rule.two_query && !rule.rotated_at_rank)
+      rule.rotation = m.rerotate == Rerotate::kRecompute ? Rotation::kMaterialized : Rotation::kOnRead;
+    if (m.strict() && !rule.rotated_at_rank) rule.two_query = true;
   }
   if (rule.two_query) rule.sinks = m.sinks();
-  if (m.strict() && m.cache && !rule.at_rank) {
+  if (m.strict() && m.cache && !rule.rotated_at_rank) {
     rule.sinks = m.sinks();
     rule.window = m.budget - m.sinks();
   }
@@ -157,8 +156,8 @@ long long MethodPlan::whole_until() const {
 }
 
 PlanBytes MethodPlan::bytes(long long prompt, long long tokens) const {
-  const Occupancies most = occupancies(prompt, tokens);
-  const PlanBytes a = bytes_of(most.reading), b = bytes_of(most.writing);
+  const Occupancies max = occupancies(prompt, tokens);
+  const PlanBytes a = bytes_of(max.reading), b = bytes_of(max.writing);
   return {.pages = std::max(a.pages, b.pages),
           .tables = std::max(a.tables, b.tables),
           .statistics = std::max(a.statistics, b.statistics),

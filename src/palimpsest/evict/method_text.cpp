@@ -13,7 +13,7 @@ namespace palimpsest {
 namespace {
 
 using Text = std::string_view;
-constexpr int kMost = 1 << 30;  // of any count of tokens
+constexpr int kMax = 1 << 30;  // of any count of tokens
 
 // In the order of the enumerators.
 constexpr std::array<Text, 6> kMechanisms = {"in-place", "shift", "gather", "block", "append", "merge"};
@@ -32,7 +32,7 @@ struct Key {
 
 template <int Method::*Field, int Least>
 constexpr auto set_count =
-    [](Method& m, Text key, Text value) { m.*Field = static_cast<int>(parse_integer(value, key, Least, kMost)); };
+    [](Method& m, Text key, Text value) { m.*Field = static_cast<int>(parse_integer(value, key, Least, kMax)); };
 template <int Method::*Field>
 constexpr auto get_count = [](const Method& m) { return std::to_string(m.*Field); };
 
@@ -56,13 +56,13 @@ constexpr auto set_share = [](Method& m, Text key, Text value) {
   if (value == "half") {
     share = Protection::kHalf;
   } else if (value.find('.') == Text::npos) {
-    share = static_cast<int>(parse_integer(value, key, 0, kMost));
+    share = static_cast<int>(parse_integer(value, key, 0, kMax));
   } else {
     double part = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), part);
     if (error != std::errc() || end != value.data() + value.size() || !(part > 0 && part < 1))
       fail("{} '{}' is neither a whole number nor a share of the budget: use 0 to {}, or 0.01 to 0.99", key, value,
-           kMost);
+           kMax);
     share = Share::of_budget(part);
   }
 };
@@ -88,13 +88,13 @@ constexpr std::array kKeys = {
     Key{"schedule", "WHEN", "step; prompt: once, at its end; prompt+step: from its end on; page: by page",
         set_choice<&Method::schedule, kSchedules>, get_choice<&Method::schedule, kSchedules>},
     Key{"every", "TOKENS", "evict when the budget is exceeded by this many tokens (Lazy Pruning's R)",
-        set_count<&Method::every, 1>, get_count<&Method::every>},
-    Key{"slack", "TOKENS", "tokens evicted beyond the budget, free for the next steps", set_count<&Method::slack, 0>,
-        get_count<&Method::slack>},
+        set_count<&Method::interval, 1>, get_count<&Method::interval>},
+    Key{"slack", "TOKENS", "tokens evicted beyond the budget, free for the next steps", set_count<&Method::headroom, 0>,
+        get_count<&Method::headroom>},
     Key{"max-drop", "TOKENS", "max tokens per eviction; 0: unlimited", set_count<&Method::max_drop, 0>,
         get_count<&Method::max_drop>},
     Key{"refresh", "TOKENS", "victims that are kept until the next eviction, evenly spaced",
-        set_count<&Method::refresh, 0>, get_count<&Method::refresh>},
+        set_count<&Method::spare, 0>, get_count<&Method::spare>},
     Key{"mechanism", "HOW", "in-place (reuses victims' slots), shift, gather, block (pages), append, merge",
         set_choice<&Method::mechanism, kMechanisms>, get_choice<&Method::mechanism, kMechanisms>},
     Key{"gamma", "1..64", "merge: max tokens remembered, as a multiple of the budget; 1: no merging",
@@ -105,7 +105,7 @@ constexpr std::array kKeys = {
     Key{"join", "WHAT", "merge: class: into the most similar token (EMS); next: into the next 32 (CaM)",
         set_choice<&Method::join, kJoin>, get_choice<&Method::join, kJoin>},
     Key{"merge-position", "WHOSE", "merge: position of a merged key: its representative's or its own",
-        set_choice<&Method::places, kMergePositions>, get_choice<&Method::places, kMergePositions>},
+        set_choice<&Method::entries, kMergePositions>, get_choice<&Method::entries, kMergePositions>},
     Key{"positions", "WHICH", "original: position in the text; cache: rank among the kept tokens",
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
     Key{"rerotate", "HOW", "cache positions: auto, two-query, fused, cached-half, recompute or delta",

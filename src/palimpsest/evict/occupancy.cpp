@@ -13,7 +13,7 @@ struct OfHead {
 };
 
 // `budget`: the head's; `least`: the smallest of all heads'.
-OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int budget, int least) {
+OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int budget, int min) {
   const Method& m = plan.method();
   const long long page_size = plan.cache().page_size, chunk = plan.chunk();
   const auto at_most = [&](long long count) { return tokens < 0 ? count : std::min(count, tokens); };
@@ -23,7 +23,7 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
     const long long repeated = plan.signals().repeat ? chunk : 0;  // at a time
     // The end of a prompt brings it to its budget; what is written after it stays. (Append: in other slots.)
     const bool cuts = m.evicts() && m.max_drop == 0 && m.mechanism != Mechanism::kAppend;
-    const long long stays = cuts ? std::min(prompt, budget + m.every - 1LL) : prompt;
+    const long long stays = cuts ? std::min(prompt, budget + m.interval - 1LL) : prompt;
     return {.writing = {.tokens = stays + tokens - prompt, .leave = m.evicts() ? 1 : 0},
             .reading = {.tokens = prompt + repeated, .come = come, .leave = m.evicts() ? prompt + repeated : 0}};
   }
@@ -32,9 +32,9 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
     return {.writing = {.tokens = window, .come = window, .leave = window},
             .reading = {.tokens = window, .come = window, .leave = window}};
   }
-  const long long more = m.schedule == Schedule::kPage ? page_size : m.every - 1LL, full = budget + more;
+  const long long more = m.schedule == Schedule::kPage ? page_size : m.interval - 1LL, full = budget + more;
   const bool by_page = m.schedule == Schedule::kPage || m.mechanism == Mechanism::kBlock;
-  const long long leave = by_page ? page_size : m.every + m.slack;
+  const long long leave = by_page ? page_size : m.interval + m.headroom;
   OfHead out{.writing = {.tokens = at_most(full), .leave = leave}, .reading = {}};
   if (m.schedule == Schedule::kPromptStep || m.schedule == Schedule::kPrompt) {  // the prompt stays whole
     const long long repeated = plan.signals().repeat ? chunk : 0;
@@ -43,7 +43,7 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
   }
   if (m.windowed() && plan.rule().window == 0) {  // chunks that fit every head, see Sequence::make_room
     out.reading = {.tokens = at_most(full),
-                   .come = std::clamp<long long>(prompt, 1, std::min<long long>(chunk, least + more)),
+                   .come = std::clamp<long long>(prompt, 1, std::min<long long>(chunk, min + more)),
                    .leave = leave};
     return out;
   }
@@ -90,17 +90,18 @@ void bound(Occupancy& o, const Occupancy& by) {
 
 // Append: every page but the newest holds a token, so there may be as many pages as tokens; the sinks' pages and a
 // window's are known.
-long long most_slots(const Method& m, int page_size, long long live, long long ever) {
+long long max_slots(const Method& m, int page_size, long long occupied, long long ever) {
   const long long sinks = m.sinks();
-  const long long most =
-      m.windowed() ? (sinks + page_size - 1) / page_size * page_size + live - sinks + page_size - 1 : live * page_size;
-  return ever < 0 ? most : std::min(ever, most);
+  const long long max = m.windowed()
+                            ? (sinks + page_size - 1) / page_size * page_size + occupied - sinks + page_size - 1
+                            : occupied * page_size;
+  return ever < 0 ? max : std::min(ever, max);
 }
 
 // Merged tokens were read before, whatever gamma says.
 long long merged_tokens(int gamma, int budget, long long tokens) {
-  const long long most = (gamma - 1LL) * budget;
-  return tokens < 0 ? most : std::min(most, static_cast<long long>(capacity_for(static_cast<std::size_t>(tokens))));
+  const long long max = (gamma - 1LL) * budget;
+  return tokens < 0 ? max : std::min(max, static_cast<long long>(capacity_for(static_cast<std::size_t>(tokens))));
 }
 
 }  // namespace
@@ -134,8 +135,8 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
       head.writing.merged = head.reading.merged = merged_tokens(m.gamma, budget, tokens);
     }
     if (m.mechanism == Mechanism::kAppend && m.bounded()) {
-      head.writing.slots = most_slots(m, page_size, head.writing.tokens, tokens);
-      head.reading.slots = std::max(head.writing.slots, most_slots(m, page_size, head.reading.tokens, prompt));
+      head.writing.slots = max_slots(m, page_size, head.writing.tokens, tokens);
+      head.reading.slots = std::max(head.writing.slots, max_slots(m, page_size, head.reading.tokens, prompt));
     }
     // Heads have the budget on the average, and a page each that is not full; steps of a pyramid are rounded down.
     if (later) {

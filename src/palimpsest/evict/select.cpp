@@ -15,13 +15,13 @@ int select_lowest(const Columns& columns, Guard guard) {
   assert(guard.first >= 0 && columns.position.relative() != nullptr);
   const auto score = columns.score;
   const PositionView& position = columns.position;
-  const auto relative = [&](Position p, std::int32_t least) {
-    return static_cast<std::int32_t>(std::clamp<Position>(p - position.base(), least, kDead));
+  const auto relative = [&](Position p, std::int32_t min) {
+    return static_cast<std::int32_t>(std::clamp<Position>(p - position.base(), min, kEmptySlot));
   };
   // Saturated tokens have one relative position in common: they come by themselves.
   const auto saturated = position.saturated();
-  const std::int32_t least = saturated.empty() ? INT32_MIN : PositionView::kSaturated;
-  int best = lowest_score(score, position.relative(), relative(guard.first - 1, least), relative(guard.last, least));
+  const std::int32_t min = saturated.empty() ? INT32_MIN : PositionView::kSaturated;
+  int best = lowest_score(score, position.relative(), relative(guard.first - 1, min), relative(guard.last, min));
   for (const SaturatedToken& token : saturated) {
     if (!guard.admits(token.position)) continue;
     const auto own = static_cast<std::size_t>(token.slot), other = static_cast<std::size_t>(best);
@@ -68,9 +68,9 @@ void select_pages(const SlotTable& table, Guard guard, int count, std::vector<in
   };
   for (; count > 0; --count) {
     int best = -1;
-    double least = 0;
+    double min = 0;
     for (int page = 0; page < table.pages(); ++page) {
-      if (table.live_in_page(page) != table.page_size() || chosen_already(page)) continue;
+      if (table.occupied_in_page(page) != table.page_size() || chosen_already(page)) continue;
       const std::size_t first = static_cast<std::size_t>(page) * size;
       const PositionView position = table.position();
       std::size_t admitted = 0;
@@ -79,9 +79,9 @@ void select_pages(const SlotTable& table, Guard guard, int count, std::vector<in
       double sum = 0;
       for (const float score : table.score().subspan(first, size)) sum += score;
       const bool older = best >= 0 && position[first] < position[static_cast<std::size_t>(best) * size];
-      if (best >= 0 && (score_below(least, sum) || (!score_below(sum, least) && !older))) continue;
+      if (best >= 0 && (score_below(min, sum) || (!score_below(sum, min) && !older))) continue;
       best = page;
-      least = sum;
+      min = sum;
     }
     assert(best >= 0);
     for (int i = 0; i < table.page_size(); ++i) chosen.push_back(best * table.page_size() + i);

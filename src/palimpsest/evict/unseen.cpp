@@ -10,7 +10,8 @@ int count_unseen(const SlotTable& table, PositionRange outside) {
   if (outside.empty()) return 0;
   const PositionView position = table.position();
   const auto relative = [&](Position p) {
-    return static_cast<std::int32_t>(std::clamp<Position>(p - position.base(), PositionView::kSaturated + 1, kDead));
+    return static_cast<std::int32_t>(
+        std::clamp<Position>(p - position.base(), PositionView::kSaturated + 1, kEmptySlot));
   };
   const std::int32_t first = relative(outside.first), last = relative(outside.last);
   int count = 0;
@@ -30,7 +31,7 @@ void append_unseen_pages(const SlotTable& table, PositionRange outside, std::vec
     return true;
   };
   for (int page = 0; page < table.pages(); ++page)
-    if (table.live_in_page(page) == size && all_outside(page)) slots.push_back(page * size);
+    if (table.occupied_in_page(page) == size && all_outside(page)) slots.push_back(page * size);
   std::ranges::sort(slots.begin() + first, slots.end(), {}, position);  // first slots of pages
   const auto pages = static_cast<std::ptrdiff_t>(slots.size()) - first;
   slots.resize(static_cast<std::size_t>(first + pages * size));

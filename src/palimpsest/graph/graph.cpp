@@ -48,9 +48,9 @@ class Builder {
  private:
   ggml_tensor* norm(ggml_tensor* x, const NormWeights& weights) {  // x itself where the model has no such norm
     if (weights.weight == nullptr) return x;
-    ggml_tensor* even =
+    ggml_tensor* normed =
         f_.norm == Norm::kRms ? ggml_rms_norm(c_, x, h_.norm_epsilon) : ggml_norm(c_, x, h_.norm_epsilon);
-    return plus(ggml_mul(c_, even, weights.weight), weights.bias);
+    return plus(ggml_mul(c_, normed, weights.weight), weights.bias);
   }
   ggml_tensor* plus(ggml_tensor* x, ggml_tensor* bias) { return bias == nullptr ? x : ggml_add(c_, x, bias); }
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) { return plus(product(weight, x), bias); }
@@ -109,17 +109,17 @@ class Builder {
   ggml_tensor* layer(int i, ggml_tensor* x) {
     const LayerWeights& l = w_.layers[i];
     ggml_tensor* in = norm(x, l.attention_norm);
-    ggml_tensor* mixed = attention(i, l, in);  // of a layer without KV heads `in` itself
+    ggml_tensor* attn_out = attention(i, l, in);  // of a layer without KV heads `in` itself
     // After the last layer's attention only the rows whose logits are wanted go on.
     if (i + 1 == h_.layers && g_.row_ids != nullptr) {
       const bool one = in == x;
       ggml_tensor* ids = ggml_view_1d(c_, g_.row_ids, g_.rows, 0);
-      mixed = ggml_get_rows(c_, mixed, ids);
+      attn_out = ggml_get_rows(c_, attn_out, ids);
       x = ggml_get_rows(c_, x, ids);
       if (h_.parallel && l.feed_forward_norm.weight == nullptr) in = one ? x : ggml_get_rows(c_, in, ids);
     }
     if (l.attention_output == nullptr) return l.down == nullptr ? x : add_feed_forward(l, x);
-    ggml_tensor* added = norm(linear(l.attention_output, l.attention_bias, mixed), l.post_attention_norm);
+    ggml_tensor* added = norm(linear(l.attention_output, l.attention_bias, attn_out), l.post_attention_norm);
     if (h_.parallel) {
       ggml_tensor* to = l.feed_forward_norm.weight == nullptr ? in : norm(x, l.feed_forward_norm);
       return ggml_add(c_, ggml_add(c_, feed_forward(l, to), x), added);
@@ -150,10 +150,10 @@ class Builder {
   // Each token goes to the few experts that the router likes best; their outputs are weighed by its softmax over them.
   ggml_tensor* experts(const LayerWeights& l, ggml_tensor* x) {
     const std::int64_t tokens = x->ne[1], used = h_.experts_used;
-    ggml_tensor* liking = ggml_soft_max(c_, product(l.router, x));          // [experts, tokens]
-    ggml_tensor* chosen = ggml_argsort_top_k(c_, liking, h_.experts_used);  // [used, tokens]
+    ggml_tensor* router_probs = ggml_soft_max(c_, product(l.router, x));          // [experts, tokens]
+    ggml_tensor* chosen = ggml_argsort_top_k(c_, router_probs, h_.experts_used);  // [used, tokens]
     ggml_tensor* weights =
-        ggml_get_rows(c_, ggml_reshape_3d(c_, liking, 1, h_.experts, tokens), chosen);  // [1, used, tokens]
+        ggml_get_rows(c_, ggml_reshape_3d(c_, router_probs, 1, h_.experts, tokens), chosen);  // [1, used, tokens]
     weights = ggml_reshape_2d(c_, weights, used, tokens);
     weights = ggml_reshape_3d(c_, ggml_div(c_, weights, ggml_sum_rows(c_, weights)), 1, used, tokens);
 

@@ -15,14 +15,14 @@ class AttentionReceiver {
  public:
   virtual ~AttentionReceiver() = default;
   // A head's keys and values of the step's new tokens, un-rotated, one row a token. Called once per head if
-  // SequenceStep::births. Several threads call at a time, for different heads.
-  virtual void born(int head, Rows keys, Rows values) = 0;
+  // SequenceStep::report_kv. Several threads call at a time, for different heads.
+  virtual void on_insert_kv(int head, Rows keys, Rows values) = 0;
   // A head's weights of this step are complete, and still in this thread's cache. Called once per head, layer by layer:
   // the heads of two layers may share their memory. Several threads call at a time, for different heads.
-  virtual void received(int head) = 0;
+  virtual void on_weights(int head) = 0;
   // The queries of the step's new tokens of query head `member` of a KV head's group, un-rotated, one row a token.
   // Called once per query head if SequenceStep::queries. Threads as above; the heads of one group are told by one.
-  virtual void asked(int /*head*/, int /*member*/, Rows /*queries*/) {}
+  virtual void on_queries(int /*head*/, int /*member*/, Rows /*queries*/) {}
 };
 
 // Layers [first, last) of the model.
@@ -40,10 +40,10 @@ struct SequenceStep {
   float* const* weights = nullptr;  // see AttentionStep::weights, [heads]; nullptr: not wanted
   float* const* sums = nullptr;     // AttentionStep::sums, likewise; only beside weights, and on the fast path
   int weights_queries = INT32_MAX;  // of so many of the last tokens' queries
-  Received received_as = Received::kMean;
+  WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
   AttentionReceiver* receiver = nullptr;
-  bool births = false;   // the receiver hears of new keys and values
-  bool queries = false;  // ... and of queries; the fast path only
+  bool report_kv = false;  // the receiver hears of new keys and values
+  bool queries = false;    // ... and of queries; the fast path only
 
   // A step may run some of the layers only; slots are taken before the first ones run. All sequences of a step run the
   // same. Where the last layer is not among them the step returns hidden states, [tokens][width], of all tokens; where

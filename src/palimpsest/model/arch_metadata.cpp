@@ -4,16 +4,16 @@
 
 namespace palimpsest {
 
-int ArchMetadata::required(std::string_view key, std::int64_t most) const {
+int ArchMetadata::required(std::string_view key, std::int64_t max) const {
   if (!has(key)) fail("{}: key {} is missing; convert the model again", file_.path(), name(key));
-  return optional(key, 0, most);
+  return optional(key, 0, max);
 }
 
-int ArchMetadata::optional(std::string_view key, int otherwise, std::int64_t most, std::int64_t least) const {
+int ArchMetadata::optional(std::string_view key, int fallback, std::int64_t max, std::int64_t min) const {
   const auto value = file_.integer(name(key));
-  if (!value) return otherwise;
-  if (*value < least || *value > most)
-    fail("{}: key {} is {}, not within {}..{}: damaged", file_.path(), name(key), *value, least, most);
+  if (!value) return fallback;
+  if (*value < min || *value > max)
+    fail("{}: key {} is {}, not within {}..{}: damaged", file_.path(), name(key), *value, min, max);
   return static_cast<int>(*value);
 }
 
@@ -28,9 +28,8 @@ std::vector<int> ArchMetadata::of_layers(std::string_view key, int layers, bool 
   for (const std::int64_t v : values) {
     if (!differ && v != values.front())
       fail("{}: key {} differs between layers, which is not supported; use another model", file_.path(), name(key));
-    if (v < (differ ? 0 : 1) || v > kMost)
-      fail("{}: key {} has the value {}, not within {}..{}: damaged", file_.path(), name(key), v, differ ? 0 : 1,
-           kMost);
+    if (v < (differ ? 0 : 1) || v > kMax)
+      fail("{}: key {} has the value {}, not within {}..{}: damaged", file_.path(), name(key), v, differ ? 0 : 1, kMax);
     out.push_back(static_cast<int>(v));
   }
   return out;
@@ -41,19 +40,19 @@ std::vector<int> ArchMetadata::of_layers(std::string_view key, int layers, bool 
   return of_layers(key, layers, differ, std::vector<int>(static_cast<std::size_t>(layers), fallback));
 }
 
-double ArchMetadata::number(std::string_view key, double otherwise, double least, double most) const {
-  const double value = file_.number(name(key)).value_or(otherwise);
-  if (!(value >= least && value <= most))
-    fail("{}: key {} is {}, not within {}..{}: damaged", file_.path(), name(key), value, least, most);
+double ArchMetadata::number(std::string_view key, double fallback, double min, double max) const {
+  const double value = file_.number(name(key)).value_or(fallback);
+  if (!(value >= min && value <= max))
+    fail("{}: key {} is {}, not within {}..{}: damaged", file_.path(), name(key), value, min, max);
   return value;
 }
 
-bool ArchMetadata::flag(std::string_view key, bool otherwise) const {
-  return file_.boolean(name(key)).value_or(otherwise);
+bool ArchMetadata::flag(std::string_view key, bool fallback) const {
+  return file_.boolean(name(key)).value_or(fallback);
 }
 
-std::string ArchMetadata::text(std::string_view key, const std::string& otherwise) const {
-  return file_.text(name(key)).value_or(otherwise);
+std::string ArchMetadata::text(std::string_view key, const std::string& fallback) const {
+  return file_.text(name(key)).value_or(fallback);
 }
 
 std::vector<std::int32_t> ArchMetadata::windows(int layers, int window, int period) const {
@@ -67,7 +66,7 @@ std::vector<std::int32_t> ArchMetadata::windows(int layers, int window, int peri
     if (local.size() != out.size())
       fail("{}: key {} has {} values for {} layers: damaged", file_.path(), name(kPattern), local.size(), layers);
   } else {
-    const int every = optional(kPattern, period, kMost, 1);
+    const int every = optional(kPattern, period, kMax, 1);
     for (int i = 0; i < layers; ++i) local.push_back(i % every < every - 1);
   }
   for (std::size_t i = 0; i < out.size(); ++i)

@@ -34,7 +34,7 @@ RopeOptions read_rope(const GgufFile& file, const ArchMetadata& keys, const Fami
   const int width = h.geometry.max_key_width();
   RopeOptions rope;
   rope.kind = family.rope;
-  rope.dims = family.rope == RopeKind::kNone ? 0 : keys.optional("rope.dimension_count", width, ArchMetadata::kMost, 0);
+  rope.dims = family.rope == RopeKind::kNone ? 0 : keys.optional("rope.dimension_count", width, ArchMetadata::kMax, 0);
   if (rope.dims % 2 != 0 || rope.dims > width)
     fail("{}: rope.dimension_count is {}; it must be even and at most the head dimension {}", file.path(), rope.dims,
          width);
@@ -74,10 +74,10 @@ RopeOptions read_rope(const GgufFile& file, const ArchMetadata& keys, const Fami
 HeadGeometry read_geometry(const ArchMetadata& keys, const Family& family, const Hyperparameters& h) {
   const auto query_heads = keys.of_layers("attention.head_count", h.layers, family.layers_differ);
   const auto kv_heads = keys.of_layers("attention.head_count_kv", h.layers, family.layers_differ, query_heads);
-  const int most = std::ranges::max(query_heads);
-  if (!keys.has("attention.key_length") && (most == 0 || h.width % most != 0))
-    fail("{}: a width of {} cannot be shared out over {} heads: damaged", keys.file().path(), h.width, most);
-  const int key_width = keys.optional("attention.key_length", most == 0 ? 0 : h.width / most, 4096);
+  const int max = std::ranges::max(query_heads);
+  if (!keys.has("attention.key_length") && (max == 0 || h.width % max != 0))
+    fail("{}: a width of {} cannot be shared out over {} heads: damaged", keys.file().path(), h.width, max);
+  const int key_width = keys.optional("attention.key_length", max == 0 ? 0 : h.width / max, 4096);
   const int value_width = keys.optional("attention.value_length", key_width, 4096);
   std::vector<LayerGeometry> layers;
   for (std::size_t i = 0; i < query_heads.size(); ++i)
@@ -155,7 +155,7 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family,
   const GgufTensor* embedding = file.find("token_embd.weight");
   if (embedding == nullptr) fail("{}: tensor token_embd.weight is missing; is it a whole model?", file.path());
   const std::int64_t rows = embedding->ne[1];
-  if (rows > ArchMetadata::kMost) fail("{}: tensor token_embd.weight has {} rows: damaged", file.path(), rows);
+  if (rows > ArchMetadata::kMax) fail("{}: tensor token_embd.weight has {} rows: damaged", file.path(), rows);
   h.vocabulary = static_cast<int>(rows);
   const int claimed = keys.optional("vocab_size", h.vocabulary);
   const std::size_t tokens = file.array_size("tokenizer.ggml.tokens");

@@ -98,7 +98,7 @@ std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperpara
 
 // Whether the CPU's kernels may read the tensor where it lies. Bytes in memory, and files with an unusual
 // general.alignment, can lie crooked.
-bool lies_straight(const GgufFile& file, const GgufTensor& t) {
+bool is_aligned(const GgufFile& file, const GgufTensor& t) {
   constexpr std::uintptr_t kPlace = 64, kTensor = 32;  // ggml's demands on a buffer; llama.cpp's files give the second
   return reinterpret_cast<std::uintptr_t>(file.bytes().data()) % kPlace == 0 &&
          reinterpret_cast<std::uintptr_t>(t.data) % kTensor == 0;
@@ -126,12 +126,12 @@ bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, co
 // Collects tensors by the buffer type they go to, then allocates and fills them.
 class Placement {
  public:
-  Placement(Weights& weights, std::size_t most) : weights_(weights), most_(most) {}
+  Placement(Weights& weights, std::size_t max) : weights_(weights), max_(max) {}
 
   ggml_tensor* add(ggml_backend_buffer_type_t buffer, ggml_type type, const GgufTensor& t) {
     ggml_context*& context = contexts_[buffer];
     if (context == nullptr) {
-      context = ggml_init({most_ * ggml_tensor_overhead(), nullptr, true});
+      context = ggml_init({max_ * ggml_tensor_overhead(), nullptr, true});
       if (context == nullptr) fail("{}: no memory for its tables", weights_.file.path());
       weights_.contexts.emplace_back(context);
     }
@@ -153,7 +153,7 @@ class Placement {
 
  private:
   Weights& weights_;
-  std::size_t most_;
+  std::size_t max_;
   std::map<ggml_backend_buffer_type_t, ggml_context*> contexts_;
 };
 
@@ -196,7 +196,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     if (home == nullptr && !can_multiply(w.device, plain, t))
       fail("{}: tensor {}: device {} cannot multiply by weights of type {}; use another device or quantise differently",
            w.file.path(), t.name, options.device, ggml_type_name(t.type));
-    if (home == nullptr && on_cpu && lies_straight(w.file, t)) {
+    if (home == nullptr && on_cpu && is_aligned(w.file, t)) {
       in_file.push_back(&use);
     } else {
       *use.slot = placement.add(home != nullptr ? home : plain, t.type, t);

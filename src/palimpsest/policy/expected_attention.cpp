@@ -1,6 +1,6 @@
 // What queries to come would look at, if they were drawn from a normal distribution with the mean and covariance of
 // those so far (Expected Attention, arXiv 2510.00636, section 3). For a key k, a query head of mean m and covariance S,
-// both turned to the mean of the next 512 places:
+// both rotated to the mean of the next 512 places:
 //
 //   s = k.m / sqrt(d) + k'S k / (2 d)      score = ||v|| * mean over the group of softmax over the tokens of s
 //
@@ -25,19 +25,19 @@ class ExpectedAttention final : public Policy {
     std::ranges::fill(score, 0.0F);
     const auto counts = [&](std::size_t i) { return head.position[i] >= ExpectedQueries::kLeftOut; };
     for (int h = 0; h < head.queries.mean.count; ++h) {
-      float most = -std::numeric_limits<float>::infinity(), sum = 0;
+      float max = -std::numeric_limits<float>::infinity(), sum = 0;
       for (std::size_t i = 0; i < p.size(); ++i)
-        if (counts(i)) most = std::max(most, p[i] = log_expected(head.queries, h, head.keys[static_cast<int>(i)]));
+        if (counts(i)) max = std::max(max, p[i] = log_expected(head.queries, h, head.keys[static_cast<int>(i)]));
       for (std::size_t i = 0; i < p.size(); ++i)
-        if (counts(i)) sum += p[i] = std::exp(p[i] - most);
+        if (counts(i)) sum += p[i] = std::exp(p[i] - max);
       for (std::size_t i = 0; i < p.size(); ++i)
         if (counts(i)) score[i] += p[i] / (sum * static_cast<float>(head.queries.mean.count));
     }
-    float most = 0;
+    float max = 0;
     for (std::size_t i = 0; i < score.size(); ++i)
-      if (counts(i)) most = std::max(most, score[i] *= norm(head.values[static_cast<int>(i)]));
+      if (counts(i)) max = std::max(max, score[i] *= norm(head.values[static_cast<int>(i)]));
     for (std::size_t i = 0; i < score.size(); ++i)
-      if (!counts(i)) score[i] = 1 + most;
+      if (!counts(i)) score[i] = 1 + max;
   }
 
  private:

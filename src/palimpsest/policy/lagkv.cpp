@@ -43,9 +43,9 @@ void add_deviations(const Rows& rows, int begin, int end, int next, std::span<fl
     for (std::size_t d = 0; d < width; ++d) squares += std::pow((rows[i][d] - low[d]) / range[d] - mean, 2);
     deviation.push_back(static_cast<float>(std::sqrt(squares / std::max<double>(1, static_cast<double>(width) - 1))));
   }
-  const float most = *std::ranges::max_element(deviation, score_below<float>);
+  const float max = *std::ranges::max_element(deviation, score_below<float>);
   float total = 0;
-  for (float& x : deviation) total += x = std::exp(x - most);
+  for (float& x : deviation) total += x = std::exp(x - max);
   for (std::size_t i = 0; i < deviation.size(); ++i) sum[i] += deviation[i] / total;
 }
 

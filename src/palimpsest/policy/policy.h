@@ -15,7 +15,7 @@
 
 namespace palimpsest {
 
-// Queries to come, as those so far say: mean and covariance of each head of the query group, turned to where the next
+// Queries to come, as those so far say: mean and covariance of each head of the query group, rotated to where the next
 // 512 are on the average (Expected Attention, arXiv 2510.00636, section 3). The first 4 tokens' do not count.
 struct ExpectedQueries {
   static constexpr Position kLeftOut = 4, kAhead = 512;

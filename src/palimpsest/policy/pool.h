@@ -12,9 +12,9 @@ inline void max_pool_7(std::span<const float> in, std::span<float> out) {
   constexpr std::size_t kReach = 3;
   for (std::size_t i = 0; i < in.size(); ++i) {
     const std::size_t first = i < kReach ? 0 : i - kReach, end = std::min(in.size(), i + kReach + 1);
-    float most = -std::numeric_limits<float>::infinity();
-    for (std::size_t j = first; j < end; ++j) most = std::max(most, in[j]);  // `most` if in[j] is NaN
-    out[i] = most;
+    float max = -std::numeric_limits<float>::infinity();
+    for (std::size_t j = first; j < end; ++j) max = std::max(max, in[j]);  // `most` if in[j] is NaN
+    out[i] = max;
   }
 }
 

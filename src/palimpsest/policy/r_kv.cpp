@@ -41,9 +41,9 @@ void redundancy(const Rows& keys, std::vector<float>& out) {
       }
     for (std::size_t j = 0; j < count; ++j) out[j] += row[j] / static_cast<float>(count);
   }
-  const float most = *std::ranges::max_element(out, score_below<float>);
+  const float max = *std::ranges::max_element(out, score_below<float>);
   float sum = 0;
-  for (float& x : out) sum += x = std::exp(x - most);
+  for (float& x : out) sum += x = std::exp(x - max);
   for (float& x : out) x /= sum;
 }
 

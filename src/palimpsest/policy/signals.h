@@ -97,9 +97,10 @@ struct Signals {
   bool at_decision() const { return attention_window || (rows() && !score_on_insert); }
   bool whole_layer() const { return attention_window && attention_window->whole_layer; }
   // How a step's weights become one number a token.
-  Received reduction() const {
-    if (attention_max) return Received::kPeak;
-    return attention_window && attention_window->group_max ? Received::kGreatest : Received::kMean;
+  WeightReduction reduction() const {
+    if (attention_max) return WeightReduction::kMaxOverAll;
+    return attention_window && attention_window->group_max ? WeightReduction::kMaxOverGroup
+                                                           : WeightReduction::kMeanOverGroup;
   }
   // The last queries of a step whose weights count.
   int queries() const { return attention_window ? attention_window->queries : INT32_MAX; }

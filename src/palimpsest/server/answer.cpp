@@ -11,14 +11,14 @@ void Mailbox::put(Event event) {
 
 bool Mailbox::full() const {
   const std::lock_guard lock(mutex_);
-  return events_.size() >= most_;
+  return events_.size() >= max_;
 }
 
 Mailbox::Taken Mailbox::take(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   came_.wait_for(lock, patience, [&] { return !events_.empty(); });
   Taken taken;
-  taken.was_full = events_.size() >= most_;
+  taken.was_full = events_.size() >= max_;
   taken.events.swap(events_);
   return taken;
 }

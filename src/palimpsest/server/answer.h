@@ -36,7 +36,7 @@ struct Event {
 // The events of all choices of one HTTP request.
 class Mailbox {
  public:
-  explicit Mailbox(std::size_t most) : most_(most) {}
+  explicit Mailbox(std::size_t max) : max_(max) {}
   void put(Event event);
   bool full() const;
   struct Taken {
@@ -46,7 +46,7 @@ class Mailbox {
   Taken take(std::chrono::milliseconds patience);
 
  private:
-  const std::size_t most_;
+  const std::size_t max_;
   mutable std::mutex mutex_;
   std::condition_variable came_;
   std::vector<Event> events_;

@@ -13,9 +13,9 @@ Json ApiError::json() const {
 }
 
 std::string shortened(std::string utf8) {
-  constexpr std::size_t kMost = 1000;
-  if (utf8.size() <= kMost) return utf8;
-  std::size_t end = kMost;
+  constexpr std::size_t kMax = 1000;
+  if (utf8.size() <= kMax) return utf8;
+  std::size_t end = kMax;
   while (end > 0 && (utf8[end] & 0xC0) == 0x80) --end;
   utf8.resize(end);
   return utf8 + " ...";

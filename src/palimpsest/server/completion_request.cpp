@@ -15,8 +15,8 @@
 namespace palimpsest {
 namespace {
 
-constexpr long long kMostTokens = 1LL << 40;
-constexpr std::size_t kMostStops = 16;
+constexpr long long kMaxTokens = 1LL << 40;
+constexpr std::size_t kMaxStops = 16;
 
 // `goes_on`: from a session, so that it has no beginning, and may be empty.
 std::vector<TokenId> tokens_of(const std::string& text, const ServedModel& model, bool goes_on) {
@@ -39,8 +39,8 @@ std::vector<TokenId> tokens_of(const Json& ids) {
 }
 
 void check_choices(std::size_t prompts, int n) {
-  if (prompts * static_cast<std::size_t>(n) > kMostChoices)
-    fail_field("n", "{} prompts with {} answers each: at most {} answers in all", prompts, n, kMostChoices);
+  if (prompts * static_cast<std::size_t>(n) > kMaxChoices)
+    fail_field("n", "{} prompts with {} answers each: at most {} answers in all", prompts, n, kMaxChoices);
 }
 
 // A string, a list of strings, a list of tokens, or a list of those.
@@ -65,8 +65,8 @@ void read_prompts(const Json* prompt, bool echo, const ServedModel& model, Compl
 
 void read_stop(const Json* stop, std::vector<std::string>& out) {
   if (stop == nullptr) return;
-  if (stop->is_array() && stop->size() > kMostStops)
-    fail_field("stop", "'stop' has {} strings: give at most {}", stop->size(), kMostStops);
+  if (stop->is_array() && stop->size() > kMaxStops)
+    fail_field("stop", "'stop' has {} strings: give at most {}", stop->size(), kMaxStops);
   const Json list = stop->is_array() ? *stop : Json::array({*stop});
   for (const Json& each : list) {
     if (!each.is_string()) fail_field("stop", "'stop' must be a string or a list of strings");
@@ -141,8 +141,8 @@ long long read_limit(Fields& fields, bool chat, const ServedModel& model) {
   const bool old = fields.take("max_tokens") != nullptr;
   const bool both = old && chat && fields.take("max_completion_tokens") != nullptr;
   if (both) fail_field("max_tokens", "'max_tokens' and 'max_completion_tokens' mean the same: give one");
-  const long long otherwise = chat ? model.chat_tokens : 16;
-  return fields.integer(old || !chat ? "max_tokens" : "max_completion_tokens", otherwise, 1, kMostTokens);
+  const long long fallback = chat ? model.chat_tokens : 16;
+  return fields.integer(old || !chat ? "max_tokens" : "max_completion_tokens", fallback, 1, kMaxTokens);
 }
 
 std::vector<ChatMessage> read_messages(const Json& messages) {
@@ -212,8 +212,8 @@ std::string next_turn(const Json& messages, const ServedModel& model) {
 
 }  // namespace
 
-Method parse_cache(const Json& value, const Method& otherwise) {
-  Method method = otherwise;
+Method parse_cache(const Json& value, const Method& fallback) {
+  Method method = fallback;
   if (value.is_string()) {
     method = parse_method(value.get<std::string>());
   } else {
@@ -228,9 +228,9 @@ Method parse_cache(const Json& value, const Method& otherwise) {
       set_option(method, key, text);
     }
   }
-  if (method.split != otherwise.split && split_is_file(method.split))
+  if (method.split != fallback.split && split_is_file(method.split))
     fail_field("cache.split", "'split' may name a file only in the server's own --method");
-  if (method.scorer != otherwise.scorer && method.scorer != "auto")
+  if (method.scorer != fallback.scorer && method.scorer != "auto")
     fail_field("cache.scorer", "'scorer' may name a file only in the server's own --method");
   validate(method);
   return method;
@@ -248,7 +248,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
     throw ApiError(404, "invalid_request_error", fmt::format("there is no model '{}': this is '{}'", name, model.name),
                    "model", "model_not_found");
 
-  out.n = static_cast<int>(fields.integer("n", 1, 1, kMostChoices));
+  out.n = static_cast<int>(fields.integer("n", 1, 1, kMaxChoices));
   out.stream = fields.boolean("stream", false);
   if (const Json* options = fields.take("stream_options")) {
     if (!out.stream) fail_field("stream_options", "'stream_options' needs 'stream': true");

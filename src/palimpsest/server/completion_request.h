@@ -31,13 +31,13 @@ struct CompletionRequest {
   Request request;             // without a prompt
 };
 
-inline constexpr int kMostChoices = 128;  // answers to one HTTP request
+inline constexpr int kMaxChoices = 128;  // answers to one HTTP request
 
 // Throws ApiError or Error that says which field is wrong.
 CompletionRequest parse_completion(const Json& body, bool chat, const ServedModel& model);
 
 // "h2o:budget=512" or {"method": "h2o", "budget": 512, ...}: any key of parse_method but split, which names a file.
-Method parse_cache(const Json& value, const Method& otherwise);
+Method parse_cache(const Json& value, const Method& fallback);
 
 // The messages of a chat as the text that the model reads. Throws ApiError.
 std::string chat_text(const Json& messages, const ServedModel& model);

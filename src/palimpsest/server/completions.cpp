@@ -17,8 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kGlance = 100ms;          // how often a silent connection is looked at
-constexpr std::size_t kMostEvents = 64;  // of one choice, that wait for a slow reader
+constexpr auto kGlance = 100ms;         // how often a silent connection is looked at
+constexpr std::size_t kMaxEvents = 64;  // of one choice, that wait for a slow reader
 constexpr std::size_t kUnbounded = ~std::size_t{0};
 
 // One HTTP request whose answers are being made.
@@ -30,7 +30,7 @@ class Exchange {
         ticket_(*service_),
         count_(static_cast<int>(request_.prompts.size()) * request_.n),
         mailbox_(
-            std::make_shared<Mailbox>(request_.stream ? kMostEvents * static_cast<std::size_t>(count_) : kUnbounded)) {
+            std::make_shared<Mailbox>(request_.stream ? kMaxEvents * static_cast<std::size_t>(count_) : kUnbounded)) {
     head_ = {.chat = request_.chat,
              .id = log_fields().at("id"),
              .model = service_->model().name,

@@ -58,34 +58,34 @@ const Json* Fields::take(const char* name) {
   return at == object_.end() || at->is_null() ? nullptr : &*at;
 }
 
-bool Fields::boolean(const char* name, bool otherwise) {
+bool Fields::boolean(const char* name, bool fallback) {
   const Json* value = take(name);
-  if (value == nullptr) return otherwise;
+  if (value == nullptr) return fallback;
   if (!value->is_boolean()) fail_field(path(name), "'{}' must be true or false", path(name));
   return value->get<bool>();
 }
 
-long long Fields::integer(const char* name, long long otherwise, long long least, long long most) {
+long long Fields::integer(const char* name, long long fallback, long long min, long long max) {
   const Json* value = take(name);
-  if (value == nullptr) return otherwise;
+  if (value == nullptr) return fallback;
   const bool fits = value->is_number_integer() &&
-                    !(value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) &&
-                    value->get<long long>() >= least && value->get<long long>() <= most;
-  if (!fits) fail_field(path(name), "'{}' must be a whole number from {} to {}", path(name), least, most);
+                    !(value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(max)) &&
+                    value->get<long long>() >= min && value->get<long long>() <= max;
+  if (!fits) fail_field(path(name), "'{}' must be a whole number from {} to {}", path(name), min, max);
   return value->get<long long>();
 }
 
-float Fields::number(const char* name, float otherwise) {
+float Fields::number(const char* name, float fallback) {
   const Json* value = take(name);
-  if (value == nullptr) return otherwise;
+  if (value == nullptr) return fallback;
   if (!value->is_number() || !std::isfinite(value->get<float>()))
     fail_field(path(name), "'{}' must be a number", path(name));
   return value->get<float>();
 }
 
-std::string Fields::text(const char* name, const std::string& otherwise) {
+std::string Fields::text(const char* name, const std::string& fallback) {
   const Json* value = take(name);
-  if (value == nullptr) return otherwise;
+  if (value == nullptr) return fallback;
   if (!value->is_string()) fail_field(path(name), "'{}' must be a string", path(name));
   return value->get<std::string>();
 }

@@ -19,10 +19,10 @@ class Fields {
   explicit Fields(const Json& object, std::string where = {});  // throws ApiError unless it is an object
 
   const Json* take(const char* name);  // nullptr: not there, or null, which is the same everywhere
-  bool boolean(const char* name, bool otherwise);
-  long long integer(const char* name, long long otherwise, long long least, long long most);
-  float number(const char* name, float otherwise);  // finite
-  std::string text(const char* name, const std::string& otherwise);
+  bool boolean(const char* name, bool fallback);
+  long long integer(const char* name, long long fallback, long long min, long long max);
+  float number(const char* name, float fallback);  // finite
+  std::string text(const char* name, const std::string& fallback);
   void ignore(std::initializer_list<const char*> names);  // heard of, and of no meaning here
   void end() const;                                       // throws ApiError for a field that nobody took
   std::string path(const char* name) const { return where_ + name; }

@@ -12,9 +12,9 @@ namespace {
 
 constexpr const char* kWhere = "response_format.json_schema.schema";
 constexpr int kDeepest = 64;
-constexpr long long kMostRepeats = 1000;
-constexpr std::size_t kMostRules = 5000;
-constexpr std::size_t kMostParts = 10'000;  // values in the schema, of any kind
+constexpr long long kMaxRepeats = 1000;
+constexpr std::size_t kMaxRules = 5000;
+constexpr std::size_t kMaxParts = 10'000;  // values in the schema, of any kind
 
 // White space is bounded: a model that liked nothing else would never come to an end. Numbers stay within a double's
 // range; \u escapes only control characters, which cannot be written otherwise.
@@ -77,7 +77,7 @@ class Converter {
       const Json* const one = open.back();
       open.pop_back();
       count += one->is_structured() ? one->size() : 0;
-      if (count > kMostParts) wrong("the schema has more than {} values: make it smaller", kMostParts);
+      if (count > kMaxParts) wrong("the schema has more than {} values: make it smaller", kMaxParts);
       if (one->is_structured())
         for (const Json& each : *one) open.push_back(&each);
     }
@@ -161,31 +161,31 @@ class Converter {
     wrong("$ref '{}' leads nowhere: #/$defs/NAME is understood", path);
   }
 
-  std::pair<long long, long long> bounds(Fields& fields, const char* least_name, const char* most_name) {
-    const long long least = fields.integer(least_name, 0, 0, kMostRepeats);
-    const long long most = fields.integer(most_name, -1, 0, kMostRepeats);
-    if (most >= 0 && most < least) wrong("{} {} is below {} {}", most_name, most, least_name, least);
-    return {least, most};
+  std::pair<long long, long long> bounds(Fields& fields, const char* min_name, const char* max_name) {
+    const long long min = fields.integer(min_name, 0, 0, kMaxRepeats);
+    const long long max = fields.integer(max_name, -1, 0, kMaxRepeats);
+    if (max >= 0 && max < min) wrong("{} {} is below {} {}", max_name, max, min_name, min);
+    return {min, max};
   }
 
-  static std::string repeated(long long least, long long most) {
-    return most < 0 ? fmt::format("{{{},}}", least) : fmt::format("{{{},{}}}", least, most);
+  static std::string repeated(long long min, long long max) {
+    return max < 0 ? fmt::format("{{{},}}", min) : fmt::format("{{{},{}}}", min, max);
   }
 
   std::string string(Fields& fields) {
-    const auto [least, most] = bounds(fields, "minLength", "maxLength");
-    if (least == 0 && most < 0) return "string";
-    return R"("\"" char)" + repeated(least, most) + R"( "\"")";
+    const auto [min, max] = bounds(fields, "minLength", "maxLength");
+    if (min == 0 && max < 0) return "string";
+    return R"("\"" char)" + repeated(min, max) + R"( "\"")";
   }
 
   std::string array(Fields& fields, int depth) {
-    const auto [least, most] = bounds(fields, "minItems", "maxItems");
+    const auto [min, max] = bounds(fields, "minItems", "maxItems");
     const Json* items = fields.take("items");
-    if (most == 0) return R"("[" ws "]")";
+    if (max == 0) return R"("[" ws "]")";
     const std::string item = items == nullptr ? "value" : any(*items, depth + 1, ".items");
     std::string list =
-        item + R"( ws ("," ws )" + item + " ws)" + repeated(std::max(least - 1, 0LL), most < 0 ? -1 : most - 1);
-    if (least == 0) list = "(" + list + ")?";
+        item + R"( ws ("," ws )" + item + " ws)" + repeated(std::max(min - 1, 0LL), max < 0 ? -1 : max - 1);
+    if (min == 0) list = "(" + list + ")?";
     return add(R"("[" ws )" + list + R"( "]")");
   }
 
@@ -225,7 +225,7 @@ class Converter {
   }
 
   std::string reserve() {
-    if (rules_.size() >= kMostRules) wrong("the schema is too large: its grammar has over {} rules", kMostRules);
+    if (rules_.size() >= kMaxRules) wrong("the schema is too large: its grammar has over {} rules", kMaxRules);
     const std::string name = fmt::format("r{}", rules_.size());
     rules_[name];
     return name;

@@ -15,14 +15,14 @@ namespace palimpsest {
 namespace {
 
 constexpr std::size_t kIdleThreads = 4;
-constexpr std::size_t kSpareThreads = 64;       // connections beyond those that can wait: they hear of it
-constexpr std::size_t kMostConnections = 1024;  // that wait for a thread; more are closed
+constexpr std::size_t kSpareThreads = 64;      // connections beyond those that can wait: they hear of it
+constexpr std::size_t kMaxConnections = 1024;  // that wait for a thread; more are closed
 
 // httplib's pool, out of which nothing is thrown: neither by a connection's thread, which would end the process, nor
 // by one that cannot be started, which would end the server.
 class Connections final : public httplib::TaskQueue {
  public:
-  explicit Connections(std::size_t most) : pool_(kIdleThreads, most, kMostConnections) {}
+  explicit Connections(std::size_t max) : pool_(kIdleThreads, max, kMaxConnections) {}
 
   // false: the connection is closed.
   bool enqueue(std::function<void()> serve) override {
@@ -64,8 +64,8 @@ Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
   httplib::Server& http = impl_->http;
   // An answer that is being made holds its connection's thread, which sleeps.
   const SchedulerOptions& limits = service_->scheduler().options();
-  const std::size_t most = static_cast<std::size_t>(limits.max_sequences) + limits.max_queue + kSpareThreads;
-  http.new_task_queue = [most] { return new Connections(most); };
+  const std::size_t max = static_cast<std::size_t>(limits.max_sequences) + limits.max_queue + kSpareThreads;
+  http.new_task_queue = [max] { return new Connections(max); };
   http.set_payload_max_length(options_.max_body);
   http.set_read_timeout(options_.io_timeout);
   http.set_write_timeout(options_.io_timeout);

@@ -38,7 +38,7 @@ bool Sessions::is_name(const std::string& name) {
   return !name.empty() && name.size() <= 64 && name.front() != '.' && std::ranges::all_of(name, allowed);
 }
 
-Sessions::Sessions(std::string folder, std::size_t most_bytes) : folder_(std::move(folder)), most_bytes_(most_bytes) {
+Sessions::Sessions(std::string folder, std::size_t max_bytes) : folder_(std::move(folder)), max_bytes_(max_bytes) {
   std::error_code error;
   if (!fs::is_directory(folder_, error) || ::access(folder_.c_str(), R_OK | W_OK | X_OK) != 0)
     fail("--session-path {}: must be a folder that this user may write", folder_);
@@ -81,14 +81,14 @@ Json Sessions::save(const std::string& name, const KeptSequence& sequence) {
   std::size_t others = 0;
   for (const Json& each : list())
     if (each["id"] != name) others += each["bytes"].get<std::size_t>();
-  const std::size_t left = most_bytes_ - std::min(others, most_bytes_);
+  const std::size_t left = max_bytes_ - std::min(others, max_bytes_);
   try {
     if (!write_snapshot(
             path(name), [&](ByteWriter& out) { sequence.write(out); }, left))
       throw ApiError(507, "server_error",
                      fmt::format("the session needs more than {} bytes, others have {} and all may have {} "
                                  "(--session-space): delete some, or choose a smaller budget",
-                                 left, others, most_bytes_),
+                                 left, others, max_bytes_),
                      "session.save", "session_space");
   } catch (const Error& error) {  // the disk's fault, not the client's
     throw ApiError(507, "server_error", error.what(), "session.save", "session_space");

@@ -17,7 +17,7 @@ class Sessions {
  public:
   // `most_bytes`: of all files together. What a server that was killed left half written is removed. Throws Error if
   // the folder is none, or cannot be written.
-  Sessions(std::string folder, std::size_t most_bytes);
+  Sessions(std::string folder, std::size_t max_bytes);
 
   // 1 to 64 letters, digits, '.', '_' and '-', of which the first is no '.': so no name leads out of the folder.
   static bool is_name(const std::string& name);
@@ -33,7 +33,7 @@ class Sessions {
   Json json(const std::string& name) const;
 
   std::string folder_;
-  std::size_t most_bytes_;
+  std::size_t max_bytes_;
   mutable std::mutex mutex_;  // of the folder's contents, for those who change it
 };
 

@@ -26,7 +26,7 @@ class Conversation {
   void assistant(const std::string& text);
   void reset();
 
-  bool keeps_messages() const { return !turns_are_alike_; }
+  bool keeps_messages() const { return !rotations_are_alike_; }
 
  private:
   std::string render(const std::vector<ChatMessage>& messages) const;
@@ -34,7 +34,7 @@ class Conversation {
 
   const Vocabulary& vocabulary_;
   std::string system_, template_;
-  bool turns_are_alike_ = false;
+  bool rotations_are_alike_ = false;
   bool begun_ = false;
   std::vector<ChatMessage> messages_;  // these three only if turns are not alike
   std::string read_;                   // the whole text up to the last answer

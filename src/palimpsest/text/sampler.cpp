@@ -40,12 +40,12 @@ void check(const SamplerOptions& o, const Vocabulary* vocabulary) {
 // The last tokens of a text.
 class History {
  public:
-  explicit History(std::size_t most) : most_(most) {}
+  explicit History(std::size_t max) : max_(max) {}
   void add(TokenId token) {
-    if (tokens_.size() < most_) return tokens_.push_back(token);
-    if (most_ == 0) return;
+    if (tokens_.size() < max_) return tokens_.push_back(token);
+    if (max_ == 0) return;
     tokens_[oldest_] = token;
-    oldest_ = (oldest_ + 1) % most_;
+    oldest_ = (oldest_ + 1) % max_;
   }
   std::vector<TokenId> in_order() const {
     std::vector<TokenId> out(tokens_);
@@ -54,7 +54,7 @@ class History {
   }
 
  private:
-  std::size_t most_, oldest_ = 0;
+  std::size_t max_, oldest_ = 0;
   std::vector<TokenId> tokens_;
 };
 
@@ -187,13 +187,13 @@ Sampler::State Sampler::state() const {
 // libllama's dice cannot be copied out: they are thrown as often as they were.
 void Sampler::resume(std::uint32_t seed, const State& state) {
   assert(impl_->draws + impl_->certain == 0);
-  constexpr std::uint64_t kMostDraws = 1'000'000'000;
+  constexpr std::uint64_t kMaxDraws = 1'000'000'000;
   const bool in_numbers = !state.grammar.empty() && state.grammar.front() == kMatcherState;
   const auto known = [&](TokenId token) {
     return token >= 0 && static_cast<std::size_t>(token) < impl_->candidates.size() &&
            (impl_->vocabulary == nullptr || token < impl_->vocabulary->size());
   };
-  if (state.draws > kMostDraws || state.certain > kMostDraws || !std::ranges::all_of(state.history, known) ||
+  if (state.draws > kMaxDraws || state.certain > kMaxDraws || !std::ranges::all_of(state.history, known) ||
       (!in_numbers && !std::ranges::all_of(state.grammar, known)))
     fail("the sampler's saved state is damaged: use an older snapshot");
   if (impl_->dice != nullptr && seed != impl_->options.seed) {

@@ -61,9 +61,9 @@ void check_types(const GgufFile& file, const std::vector<std::string_view>& toke
 
 // Those that the file does not name are taken by libllama to be the ones of Llama and GPT-2.
 void check_special_tokens(const GgufFile& file, std::size_t count, bool sentencepiece) {
-  const std::size_t least = sentencepiece ? 3 : 12;
-  if (count < least)
-    fail("{}: the vocabulary has {} tokens, fewer than {}: convert the model again", file.path(), count, least);
+  const std::size_t min = sentencepiece ? 3 : 12;
+  if (count < min)
+    fail("{}: the vocabulary has {} tokens, fewer than {}: convert the model again", file.path(), count, min);
   for (const std::string_view key : file.keys()) {
     if (!key.starts_with("tokenizer.ggml.") || !key.ends_with("_token_id")) continue;
     const std::int64_t id = *file.integer(key);

@@ -28,9 +28,9 @@ inline std::uint16_t scale_at(const std::byte* tile, int dim, int d, int lane) {
 // `bytes` are as far apart as the caller says, and scales as they lie in a tile.
 inline void encode(const float* row, int dim, std::byte* bytes, std::ptrdiff_t step, std::byte* scales) {
   for (int first = 0; first < dim; first += kGroup) {
-    float most = 0;
-    for (int d = first; d < first + kGroup; ++d) most = std::max(most, std::abs(row[d]));
-    const std::uint16_t scale = f16_from_f32(most / 127);
+    float max = 0;
+    for (int d = first; d < first + kGroup; ++d) max = std::max(max, std::abs(row[d]));
+    const std::uint16_t scale = f16_from_f32(max / 127);
     const float unit = f32_from_f16(scale), inverse = unit > 0 ? 1 / unit : 0;
     std::memcpy(scales + 2 * static_cast<std::ptrdiff_t>(first / kGroup * kTile), &scale, 2);
     for (int d = first; d < first + kGroup; ++d) {

@@ -52,7 +52,7 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   // Made once for all heads and all layers that rotate alike and have the same slots.
   const auto sequences = static_cast<std::size_t>(step.sequences()), layers = calls_.size();
   rank_tiles_of_.assign(sequences * layers, nullptr);
-  if (!at_rank(step.attention(0).shape.rotation)) return;
+  if (!unrotated_keys(step.attention(0).shape.rotation)) return;
   rank_tiles_.resize(std::max(rank_tiles_.size(), rank_tiles_of_.size()));
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const AttentionStep& a = step.attention(static_cast<int>(layer));
@@ -88,8 +88,8 @@ void AttentionOp::run(ggml_tensor* out, int thread, int threads, void* userdata)
   AttentionStep step = attention_of(*call.op->step_, call.layer, out);
   step.rank_tiles = call.op->rank_tiles_of_.data() + static_cast<std::ptrdiff_t>(call.layer) * step.sequences;
   step.misfits = &call.op->misfits_;
-  call.op->step_->tell_births(call.layer, step.k, step.v, thread, threads);
-  call.op->step_->tell_queries(call.layer, step.q, thread, threads);
+  call.op->step_->report_new_kv(call.layer, step.k, step.v, thread, threads);
+  call.op->step_->report_new_queries(call.layer, step.q, thread, threads);
   if (thread != 0 || !call.op->measure_) {
     attention_cpu(step, call.op->scratch_, thread, threads);
     return;

@@ -59,26 +59,26 @@ namespace {
 
 // Rows of the distance table: 0 if no merged token has a place of its own.
 int distances_needed(const Cache& cache) {
-  int most = 0;
+  int max = 0;
   for (int t = 0; t < cache.tables() && cache.merged(t) != nullptr; ++t) {
     const MergedView view = cache.merged(t)->view();
-    if (view.distance != nullptr) most = std::max(most, view.farthest + 1);
+    if (view.distance != nullptr) max = std::max(max, view.farthest + 1);
   }
-  return most;
+  return max;
 }
 
 // Rows of the rank table that a sequence's keys and queries may ask for.
 int ranks_needed(const SequenceStep& s) {
   const AttentionRule& rule = s.rule;
-  if (!at_rank(rule.rotation) && !rule.two_query && !rule.at_rank) return 0;
-  int most = s.cache->live();
+  if (!unrotated_keys(rule.rotation) && !rule.two_query && !rule.rotated_at_rank) return 0;
+  int max = s.cache->occupied();
   const auto behind_mask = [&](std::int32_t window) {
     if (rule.two_query && window != INT32_MAX)  // a query's rank is at most its position
-      most = static_cast<int>(std::max<Position>(most, std::min(s.cache->next(), Position{rule.sinks} + window)));
+      max = static_cast<int>(std::max<Position>(max, std::min(s.cache->next(), Position{rule.sinks} + window)));
   };
   if (rule.window > 0) behind_mask(rule.window);
   for (const std::int32_t window : rule.head_window) behind_mask(window);
-  return most;
+  return max;
 }
 
 }  // namespace
@@ -92,25 +92,25 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
   places_.clear();
   buffers_.resize(std::max(buffers_.size(), count));
 
-  // One operator serves all sequences of a step, so they turn their keys alike. The rank table is grown first: it may
+  // One operator serves all sequences of a step, so they rotate their keys alike. The rank table is grown first: it may
   // move.
   const Rotation rotation = sequences.front().rule.rotation;
-  int most_ranks = 0, most_distances = 0;
+  int max_ranks = 0, max_distances = 0;
   bool weights = false, sums = false;
   for (const SequenceStep& s : sequences) {
     assert(s.cache != nullptr && s.rule.rotation == rotation);
     const CacheOptions& c = s.cache->options();
     assert(c.geometry.layers() == hyper_.layers && c.geometry.heads() == hyper_.geometry.heads());
-    assert((rotation != Rotation::kLate && rotation != Rotation::kRecompute) || c.track_rank);
-    assert(!c.rotated_half || rotation == Rotation::kLate);
+    assert((rotation != Rotation::kOnRead && rotation != Rotation::kMaterialized) || c.track_rank);
+    assert(!c.rotated_half || rotation == Rotation::kOnRead);
     static_cast<void>(c);
-    most_ranks = std::max(most_ranks, ranks_needed(s));
-    most_distances = std::max(most_distances, distances_needed(*s.cache));
+    max_ranks = std::max(max_ranks, ranks_needed(s));
+    max_distances = std::max(max_distances, distances_needed(*s.cache));
     weights = weights || s.weights != nullptr;
     sums = sums || s.sums != nullptr;
   }
   for (Rope& rope : ropes_) {
-    if (hyper_.rope.kind != RopeKind::kNone) rope.grow_ranks(most_ranks), rope.grow_distances(most_distances);
+    if (hyper_.rope.kind != RopeKind::kNone) rope.grow_ranks(max_ranks), rope.grow_distances(max_distances);
     rope.tokens.assign(count, {});
   }
 
@@ -149,7 +149,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
       hand_on(sequences[i].sums, sums_);
     }
     a.shape.rotation = hyper_.rope.kind == RopeKind::kNone ? Rotation::kNever : rotation;
-    if (!recompute_ && rotation == Rotation::kRecompute) a.shape.rotation = Rotation::kLate;
+    if (!recompute_ && rotation == Rotation::kMaterialized) a.shape.rotation = Rotation::kOnRead;
     a.cache = views_.data() + layer * count;
     a.tokens = ropes_[static_cast<std::size_t>(hyper_.rope_of(layer))].tokens.data();
     a.sequences = static_cast<int>(count);
@@ -163,35 +163,35 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
 void Step::tell(void* step, int layer, int sequence, int kv_head) {
   const Step& self = *static_cast<const Step*>(step);
   AttentionReceiver* const receiver = self.input_[sequence].receiver;
-  if (receiver != nullptr) receiver->received(self.hyper_.geometry.head(layer, kv_head));
+  if (receiver != nullptr) receiver->on_weights(self.hyper_.geometry.head(layer, kv_head));
 }
 
-bool Step::births() const {
-  return std::ranges::any_of(input_, &SequenceStep::births);
+bool Step::report_kv() const {
+  return std::ranges::any_of(input_, &SequenceStep::report_kv);
 }
 
-void Step::tell_births(int layer, const Heads<const float>& k, const Heads<const float>& v, int thread,
-                       int threads) const {
-  for (int i = 0, turn = 0; i < sequences(); ++i) {
-    if (!input_[i].births) continue;
+void Step::report_new_kv(int layer, const Heads<const float>& k, const Heads<const float>& v, int thread,
+                         int threads) const {
+  for (int i = 0, rotate = 0; i < sequences(); ++i) {
+    if (!input_[i].report_kv) continue;
     const StepTokens& tokens = attention(layer).tokens[i];
     const LayerGeometry& g = hyper_.geometry.layer(layer);
-    for (int head = 0; head < g.kv_heads; ++head, ++turn)
-      if (turn % threads == thread)
-        input_[i].receiver->born(hyper_.geometry.head(layer, head),
-                                 {k.at(tokens.first, head), tokens.count, g.key_width, k.token_stride},
-                                 {v.at(tokens.first, head), tokens.count, g.value_width, v.token_stride});
+    for (int head = 0; head < g.kv_heads; ++head, ++rotate)
+      if (rotate % threads == thread)
+        input_[i].receiver->on_insert_kv(hyper_.geometry.head(layer, head),
+                                         {k.at(tokens.first, head), tokens.count, g.key_width, k.token_stride},
+                                         {v.at(tokens.first, head), tokens.count, g.value_width, v.token_stride});
   }
 }
 
-void Step::tell_queries(int layer, const Heads<const float>& q, int thread, int threads) const {
+void Step::report_new_queries(int layer, const Heads<const float>& q, int thread, int threads) const {
   const LayerGeometry& g = hyper_.geometry.layer(layer);
-  for (int i = 0, turn = 0; i < sequences(); ++i) {
+  for (int i = 0, rotate = 0; i < sequences(); ++i) {
     if (!input_[i].queries) continue;
     const StepTokens& tokens = attention(layer).tokens[i];
-    for (int head = 0; head < g.kv_heads; ++head, ++turn)
-      for (int member = 0; turn % threads == thread && member < g.group(); ++member)
-        input_[i].receiver->asked(
+    for (int head = 0; head < g.kv_heads; ++head, ++rotate)
+      for (int member = 0; rotate % threads == thread && member < g.group(); ++member)
+        input_[i].receiver->on_queries(
             hyper_.geometry.head(layer, head), member,
             {q.at(tokens.first, head * g.group() + member), tokens.count, g.key_width, q.token_stride});
   }
@@ -200,7 +200,7 @@ void Step::tell_queries(int layer, const Heads<const float>& q, int thread, int 
 void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) {
   const SlotTable& table = s.cache->table(0);
   const int count = out.count;
-  assert(count > 0 && static_cast<int>(table.fresh().size()) == count);
+  assert(count > 0 && static_cast<int>(table.inserted().size()) == count);
   const Position first = table.next() - count;
   for (int t = 1; t < s.cache->tables(); ++t)
     assert(s.cache->table(t).base() == table.base() && s.cache->table(t).next() == table.next());
@@ -217,7 +217,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   }
   out.sinks = s.rule.sinks;
   out.weights_queries = s.weights_queries;
-  out.received_as = s.received_as;
+  out.weight_reduction = s.weight_reduction;
   if (s.rule.sinks > 0) out.sink_end = table.when(s.rule.sinks - 1) + 1;  // saturates as the tokens' own do
 
   assert(!s.rule.rank_distance || s.cache->options().track_rank);
@@ -239,7 +239,7 @@ void Step::prepare_rows(const SequenceStep& s, Buffers& b, std::size_t sequence)
     StepTokens& out = ropes_[i].tokens[sequence];
     out.rank_row = ropes_[i].rank_rows.data();
     if (!ropes_[i].distance_rows.empty()) out.distance_row = ropes_[i].distance_rows.data();
-    if (s.rule.rotation != Rotation::kAtWrite || s.rule.at_rank) continue;
+    if (s.rule.rotation != Rotation::kOnWrite || s.rule.rotated_at_rank) continue;
     const std::size_t width = 2 * static_cast<std::size_t>(ropes_[i].frequencies.pairs());
     b.rows[i].resize(static_cast<std::size_t>(out.count) * width);
     for (int k = 0; k < out.count; ++k)

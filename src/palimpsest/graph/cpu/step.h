@@ -1,5 +1,5 @@
 // A step, laid out for the attention of every layer: which rows belong to which sequence, where their caches are, how
-// queries and keys turn, what is visible.
+// queries and keys rotate, what is visible.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ namespace palimpsest {
 
 class Step {
  public:
-  // `recompute` off: a device whose kernels rotate all kept keys in each step anyway takes kRecompute for kLate.
+  // `recompute` off: a device whose kernels rotate all kept keys in each step anyway takes kRecompute for kOnRead.
   explicit Step(const Hyperparameters& hyper, bool recompute = true);
 
   // Reads the sequences' rules and tables. The memory is kept from step to step.
@@ -24,8 +24,8 @@ class Step {
   int sequences() const { return static_cast<int>(input_.size()); }
   std::span<const SequenceStep> input() const { return input_; }
   std::span<const TokenId> ids() const { return ids_; }
-  std::span<const std::int32_t> places() const { return places_; }  // of the tokens, if the model learned positions
-  std::span<const std::int32_t> rows() const { return rows_; }      // tokens whose logits are wanted
+  std::span<const std::int32_t> entries() const { return places_; }  // of the tokens, if the model learned positions
+  std::span<const std::int32_t> rows() const { return rows_; }       // tokens whose logits are wanted
 
   // The model's rotary tables; one of each layer, and the first layer with heads of each (-1: none has it).
   int ropes() const { return hyper_.ropes(); }
@@ -34,9 +34,10 @@ class Step {
 
   // Hands a layer's new keys and values to the receivers that hear of births: of every `threads`-th head, so that all
   // threads together tell of all.
-  bool births() const;
-  void tell_births(int layer, const Heads<const float>& k, const Heads<const float>& v, int thread, int threads) const;
-  void tell_queries(int layer, const Heads<const float>& q, int thread, int threads) const;  // of those who asked
+  bool report_kv() const;
+  void report_new_kv(int layer, const Heads<const float>& k, const Heads<const float>& v, int thread,
+                     int threads) const;
+  void report_new_queries(int layer, const Heads<const float>& q, int thread, int threads) const;  // of those who asked
 
   // All of one layer's operator but q, k, v and out.
   const AttentionStep& attention(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }

@@ -20,9 +20,9 @@ int span_of(const Cache& cache) {
   return (slots + kSpan - 1) / kSpan * kSpan;
 }
 
-// New tokens turn by their rank in each head, not by their position.
-bool at_rank(const AttentionShape& shape, const StepTokens& tokens) {
-  return shape.rotation == Rotation::kLate || (shape.rotation == Rotation::kAtWrite && tokens.key_row == nullptr);
+// New tokens rotate by their rank in each head, not by their position.
+bool queries_at_rank(const AttentionShape& shape, const StepTokens& tokens) {
+  return shape.rotation == Rotation::kOnRead || (shape.rotation == Rotation::kOnWrite && tokens.key_row == nullptr);
 }
 
 // All heads of all layers have the same slots and the same window.
@@ -36,14 +36,14 @@ int ranks_asked_for(const Step& step, int sequence) {
   const StepTokens& t = step.attention(0).tokens[sequence];
   const Cache& cache = *step.input()[sequence].cache;
   if (shape.rotation == Rotation::kNever) return 0;
-  int most = at_rank(shape, t) ? cache.live() : 0;
-  if (!t.two_query) return most;
+  int max = queries_at_rank(shape, t) ? cache.occupied() : 0;
+  if (!t.two_query) return max;
   for (int layer = 0; layer < cache.geometry().layers(); ++layer) {
     const AttentionStep& a = step.attention(layer);
     for (int h = 0; h < a.shape.kv_heads; ++h)
-      most = std::max(most, 1 + sink_rank(t, *a.cache[sequence].head[h].slots, a.window(sequence, h), t.count - 1));
+      max = std::max(max, 1 + sink_rank(t, *a.cache[sequence].head[h].slots, a.window(sequence, h), t.count - 1));
   }
-  return most;
+  return max;
 }
 
 }  // namespace
@@ -81,11 +81,11 @@ std::uint64_t PortablePath::begin(const Step& step) {
         ranks_[rope].reserve(a.shape, step.attention(layer).tokens[i].rank_row, ranks_asked_for(step, i));
     shape.insert(shape.end(),
                  {storage.generation(), static_cast<std::uint64_t>(span), static_cast<std::uint64_t>(tokens.count),
-                  tokens.two_query, at_rank(a.shape, tokens), tokens.head_window != nullptr,
+                  tokens.two_query, queries_at_rank(a.shape, tokens), tokens.head_window != nullptr,
                   sequence.weights != nullptr, static_cast<std::uint64_t>(sequence.weights_queries)});
   }
   for (const RankTable& ranks : ranks_) shape.push_back(ranks.generation());
-  shape.push_back(step.births());
+  shape.push_back(step.report_kv());
 
   const auto known = std::find_if(shapes_.begin(), shapes_.end(), [&](const auto& s) { return s.first == shape; });
   if (known != shapes_.end()) return known->second;
@@ -108,16 +108,16 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
     const StepTokens& tokens = a.tokens[i];
     const bool one = alike(cache, tokens);
     Sequence s;
-    s.at_rank = at_rank(a.shape, tokens);
+    s.queries_at_rank = queries_at_rank(a.shape, tokens);
     const TableNeeds needs = {.tokens = tokens.count,
                               .span = span_of(cache),
                               .shared = one,
                               .two_query = tokens.two_query,
-                              .turned = a.shape.rotation != Rotation::kNever,
-                              .query_ranks = s.at_rank,
-                              .key_ranks = a.shape.rotation == Rotation::kLate};
+                              .rotated = a.shape.rotation != Rotation::kNever,
+                              .query_ranks = s.queries_at_rank,
+                              .key_ranks = a.shape.rotation == Rotation::kOnRead};
     make_tables(c, needs, s);
-    if (a.shape.rotation == Rotation::kAtWrite && !s.at_rank)
+    if (a.shape.rotation == Rotation::kOnWrite && !s.queries_at_rank)
       for (Turn& place : inputs->place)
         if (place.cos == nullptr) place = new_turn(c, a.shape, graph.tokens);
     inputs->sequences.push_back(std::move(s));
@@ -171,7 +171,7 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
     for (int rope = 0; rope < step.ropes(); ++rope) {
       const Turn& place = inputs.place[rope];
       const int layer = step.first_layer(rope);
-      if (place.cos == nullptr || s.at_rank || layer < 0) continue;
+      if (place.cos == nullptr || s.queries_at_rank || layer < 0) continue;
       const StepTokens& t = step.attention(layer).tokens[i];
       spread_rows(first.shape, t.key_row, t.count, cos_, sin_);
       ggml_backend_tensor_set(place.cos, cos_.data(), t.first * row, t.count * row);
@@ -184,13 +184,13 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
 
 void PortablePath::finish(DecoderGraph& graph, const Step& step) {
   const auto& inputs = static_cast<const Inputs&>(*graph.path_inputs);
-  for (const Born& born : inputs.born) {
+  for (const Born& born : inputs.on_insert_kv) {
     const auto rows = [](const ggml_tensor* t, std::vector<float>& memory) -> Heads<const float> {
       memory.resize(static_cast<std::size_t>(ggml_nelements(t)));
       ggml_backend_tensor_get(t, memory.data(), 0, memory.size() * sizeof(float));
       return {memory.data(), t->ne[0] * t->ne[1], t->ne[0]};
     };
-    step.tell_births(born.layer, rows(born.keys, born_keys_), rows(born.values, born_values_), 0, 1);
+    step.report_new_kv(born.layer, rows(born.keys, born_keys_), rows(born.values, born_values_), 0, 1);
   }
   for (int i = 0; i < step.sequences(); ++i) {
     const Sequence& s = inputs.sequences[i];
@@ -204,7 +204,7 @@ void PortablePath::finish(DecoderGraph& graph, const Step& step) {
         const float* sums = received_.data() + static_cast<std::ptrdiff_t>(head) * s.tables.front().span;
         for (int slot = 0; slot < a.cache[i].head[head].slots->slots; ++slot)
           out[slot] = sums[slot] / static_cast<float>(a.shape.group());
-        if (a.received != nullptr) a.received(a.context, layer, i, head);
+        if (a.received != nullptr) a.on_weights(a.context, layer, i, head);
       }
     }
   }

@@ -2,7 +2,7 @@
 //
 //   k ── rotate ── set_rows ──> K          rows of this step's slots; K and V stay on the device
 //   v ──────────── set_rows ──> V
-//   q ── rotate ──┐                                              (late rotation: K is turned here, by its ranks)
+//   q ── rotate ──┐                                              (late rotation: K is rotated here, by its ranks)
 //   K ───────── mul_mat ── (two queries: blend) ── soft_max_ext(mask) ──┐
 //   V ───────────────────────────────────────────────────────────── mul_mat ──> out
 //
@@ -44,8 +44,8 @@ class PortablePath final : public AttentionPath {
   };
   struct Sequence {
     std::vector<Table> tables;
-    std::vector<int> table_of;  // [layers]
-    bool at_rank = false;       // queries turn by rank, else by position
+    std::vector<int> table_of;     // [layers]
+    bool queries_at_rank = false;  // queries rotate by rank, else by position
     // Of each layer with heads, f32 [1, span, kv_heads]: sums over the group; empty: not wanted.
     std::vector<std::pair<int, ggml_tensor*>> weights;
 

@@ -21,10 +21,10 @@ ggml_tensor* by_head(ggml_context* c, ggml_tensor* x) {
   return ggml_cont(c, ggml_permute(c, x, 0, 2, 1, 3));
 }
 
-// x [dim, heads, tokens], each KV head's part by its own row: turn [dim, 1, KV heads or 1, tokens].
-ggml_tensor* rotated_by_head(ggml_context* c, ggml_tensor* x, const Turn& turn, int kv_heads, int dims) {
+// x [dim, heads, tokens], each KV head's part by its own row: rotate [dim, 1, KV heads or 1, tokens].
+ggml_tensor* rotated_by_head(ggml_context* c, ggml_tensor* x, const Turn& rotate, int kv_heads, int dims) {
   ggml_tensor* grouped = ggml_reshape_4d(c, x, x->ne[0], x->ne[1] / kv_heads, kv_heads, x->ne[2]);
-  return ggml_reshape_3d(c, rotated(c, grouped, turn, dims), x->ne[0], x->ne[1], x->ne[2]);
+  return ggml_reshape_3d(c, rotated(c, grouped, rotate, dims), x->ne[0], x->ne[1], x->ne[2]);
 }
 
 }  // namespace
@@ -37,12 +37,12 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
   const int dims = a.shape.rope_dims;
   for (ggml_tensor** x : {&q, &k, &v})
     if (!ggml_is_contiguous(*x)) *x = ggml_cont(c, *x);
-  if (step_->births()) {
+  if (step_->report_kv()) {
     for (ggml_tensor* x : {k, v}) {  // their memory is nobody else's until the graph has run
       ggml_set_output(x);
       if (x->view_src != nullptr) ggml_set_output(x->view_src);
     }
-    inputs.born.push_back({layer, k, v});
+    inputs.on_insert_kv.push_back({layer, k, v});
   }
   if (a.shape.rotation != Rotation::kNever && a.shape.rope == RopeKind::kPairs) {
     q = neighbours_to_halves(c, q, dims);
@@ -78,17 +78,17 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   const PortableStorage& storage = storage_of(step_->input()[sequence]);
   const std::int64_t count = tokens.count, group = shape.group(), heads = shape.kv_heads, span = table.span;
 
-  ggml_tensor* q = tokens_of(c, in.at_rank ? rows.q : rows.placed_q, tokens);
-  ggml_tensor* k = tokens_of(c, in.at_rank ? rows.k : rows.placed_k, tokens);
+  ggml_tensor* q = tokens_of(c, in.queries_at_rank ? rows.q : rows.placed_q, tokens);
+  ggml_tensor* k = tokens_of(c, in.queries_at_rank ? rows.k : rows.placed_k, tokens);
   ggml_tensor* v = tokens_of(c, rows.v, tokens);
-  const auto turned = [&](ggml_tensor* x, const Turn& turn) {
-    return rotated_by_head(c, x, turn, shape.kv_heads, shape.rope_dims);
+  const auto rotated = [&](ggml_tensor* x, const Turn& rotate) {
+    return rotated_by_head(c, x, rotate, shape.kv_heads, shape.rope_dims);
   };
   ggml_tensor* sink_q =
-      table.sink_query.cos == nullptr ? nullptr : turned(tokens_of(c, rows.q, tokens), table.sink_query);
-  if (in.at_rank) {
-    q = turned(q, table.query);
-    if (shape.rotation == Rotation::kAtWrite) k = turned(k, table.query);
+      table.sink_query.cos == nullptr ? nullptr : rotated(tokens_of(c, rows.q, tokens), table.sink_query);
+  if (in.queries_at_rank) {
+    q = rotated(q, table.query);
+    if (shape.rotation == Rotation::kOnWrite) k = rotated(k, table.query);
   }
 
   // Insert.

@@ -32,7 +32,7 @@ TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape,
   in.value_rows = input(context, GGML_TYPE_I64, shape.value_dim * tokens, heads);
   in.mask = shape.alibi == nullptr ? input(context, GGML_TYPE_F16, span, tokens, 1, heads)
                                    : input(context, GGML_TYPE_F32, span, tokens, shape.group(), shape.kv_heads);
-  if (!needs.turned) return in;
+  if (!needs.rotated) return in;
   if (needs.query_ranks) in.query_ranks = input(context, GGML_TYPE_I32, heads * tokens);
   if (needs.key_ranks) in.key_ranks = input(context, GGML_TYPE_I32, span * heads);
   if (!needs.two_query) return in;
@@ -58,13 +58,13 @@ void TableWriter::write_rows(const TableInputs& inputs, const HeadPages* head, c
   const std::int64_t heads = inputs.key_rows->ne[1], values = inputs.value_rows->ne[0] / tokens.count;
   rows_.clear();
   for (std::int64_t h = 0; h < heads; ++h)
-    rows_.insert(rows_.end(), head[h].slots->fresh, head[h].slots->fresh + tokens.count);
+    rows_.insert(rows_.end(), head[h].slots->inserted, head[h].slots->inserted + tokens.count);
   set(inputs.key_rows, rows_);
 
   rows_.clear();
   for (std::int64_t h = 0; h < heads; ++h)
     for (int t = 0; t < tokens.count; ++t)
-      for (std::int64_t d = 0; d < values; ++d) rows_.push_back(d * capacity + head[h].slots->fresh[t]);
+      for (std::int64_t d = 0; d < values; ++d) rows_.push_back(d * capacity + head[h].slots->inserted[t]);
   set(inputs.value_rows, rows_);
 }
 

@@ -26,8 +26,8 @@ struct TableInputs {
 
 struct TableNeeds {
   int tokens = 0, span = 0;
-  bool shared = true;                      // all heads are alike
-  bool two_query = false, turned = false;  // turned: there are rotary positions
+  bool shared = true;                       // all heads are alike
+  bool two_query = false, rotated = false;  // rotated: there are rotary positions
   bool query_ranks = false, key_ranks = false;
 
   int heads(const AttentionShape& shape) const { return shared ? 1 : shape.kv_heads; }

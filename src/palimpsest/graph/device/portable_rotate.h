@@ -15,7 +15,7 @@
 
 namespace palimpsest {
 
-struct Turn {  // one row a token, over all dimensions: those that do not turn have cosine 1 and sine 0
+struct Turn {  // one row a token, over all dimensions: those that do not rotate have cosine 1 and sine 0
   ggml_tensor *cos = nullptr, *sin = nullptr;
 };
 
@@ -27,8 +27,8 @@ void spread_rows(const AttentionShape& shape, const float* cos_sin, int count, s
 
 // x [head_dim, heads, tokens] by neighbours -> by halves.
 ggml_tensor* neighbours_to_halves(ggml_context* context, ggml_tensor* x, int dims);
-// x [head_dim, ...], f32, contiguous; the turn's rows are broadcast over it.
-ggml_tensor* rotated(ggml_context* context, ggml_tensor* x, const Turn& turn, int dims);
+// x [head_dim, ...], f32, contiguous; the rotate's rows are broadcast over it.
+ggml_tensor* rotated(ggml_context* context, ggml_tensor* x, const Turn& rotate, int dims);
 
 // The rows of all ranks, kept on the device: late rotation looks them up there. Grows, never recomputed.
 class RankTable {

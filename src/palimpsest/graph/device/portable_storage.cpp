@@ -18,12 +18,12 @@ constexpr int kGranule = 256;  // slots; capacity is a multiple
 // Copies on the device: built, run and forgotten. A copy may overlap itself; copies run in the order given.
 class Copies {
  public:
-  Copies(ggml_backend_t backend, std::size_t most)
+  Copies(ggml_backend_t backend, std::size_t max)
       : backend_(backend),
-        context_(ggml_init(
-            {6 * most * ggml_tensor_overhead() + ggml_graph_overhead_custom(6 * most, false), nullptr, true})) {
-    if (!context_) fail("no memory for {} copies", most);
-    graph_ = ggml_new_graph_custom(context_.get(), 6 * most, false);
+        context_(
+            ggml_init({6 * max * ggml_tensor_overhead() + ggml_graph_overhead_custom(6 * max, false), nullptr, true})) {
+    if (!context_) fail("no memory for {} copies", max);
+    graph_ = ggml_new_graph_custom(context_.get(), 6 * max, false);
   }
   // A box of `source` at byte offset `from` goes to `to` in `target`.
   void add(ggml_tensor* source, std::size_t from, ggml_tensor* target, std::size_t to,

@@ -308,11 +308,11 @@ SyntheticShape parse_synthetic(std::string_view text) {
     const std::size_t eq = part.find('=');
     const std::string_view key = part.substr(0, eq);
     const std::string_view value = eq == std::string_view::npos ? std::string_view() : part.substr(eq + 1);
-    const auto number = [&](int least, int most) {
+    const auto number = [&](int min, int max) {
       int out = 0;
       const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
-      if (error != std::errc() || end != value.data() + value.size() || out < least || out > most)
-        fail("synthetic model: {}=\"{}\" must be a whole number from {} to {}", key, printable(value), least, most);
+      if (error != std::errc() || end != value.data() + value.size() || out < min || out > max)
+        fail("synthetic model: {}=\"{}\" must be a whole number from {} to {}", key, printable(value), min, max);
       return out;
     };
     if (key == "layers")

@@ -33,9 +33,9 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const GrammarRules> rules, std::s
   path_.resize(texts_->longest() + 1);
   nodes_.push_back({});  // the bottom
   visited_.push_back(0);
-  states_.emplace_back().ascii.fill(kDead);
+  states_.emplace_back().ascii.fill(kEmptySlot);
   here_.state = start(rules_->alternatives_of(rules_->root));
-  if (here_.state == kDead) fail("the grammar allows no text at all: one of its rules only ever leads to itself");
+  if (here_.state == kEmptySlot) fail("the grammar allows no text at all: one of its rules only ever leads to itself");
   work_ = 0;
 }
 
@@ -96,7 +96,7 @@ void GrammarMatcher::close(std::vector<NodeId>& seeds, std::vector<NodeId>& out)
 GrammarMatcher::StateId GrammarMatcher::state_of(std::vector<NodeId>& stacks) {
   std::ranges::sort(stacks);
   stacks.erase(std::ranges::unique(stacks).begin(), stacks.end());
-  if (stacks.empty()) return kDead;
+  if (stacks.empty()) return kEmptySlot;
   spend(stacks.size());
   const std::size_t hash = hash_of(stacks);
   for (auto [at, end] = state_ids_.equal_range(hash); at != end; ++at)
@@ -158,7 +158,7 @@ bool GrammarMatcher::match(const GrammarRules::Element& element, std::uint32_t c
 }
 
 GrammarMatcher::StateId GrammarMatcher::compute(StateId state, std::uint32_t character, Step& step) {
-  step = {0, kMaxCodePoint, kDead};
+  step = {0, kMaxCodePoint, kEmptySlot};
   seeds_.clear();
   const std::size_t count = states_[state].stacks.size();
   spend(4 * count);
@@ -167,7 +167,7 @@ GrammarMatcher::StateId GrammarMatcher::compute(StateId state, std::uint32_t cha
     if (stack != kBottom && match(rules_->elements[nodes_[stack].place], character, step))
       seeds_.push_back(after(stack));
   }
-  if (seeds_.empty()) return kDead;
+  if (seeds_.empty()) return kEmptySlot;
   close(seeds_, stacks_);
   return step.to = state_of(stacks_);
 }
@@ -193,7 +193,7 @@ GrammarMatcher::StateId GrammarMatcher::next(StateId state, std::uint32_t charac
 }
 
 GrammarMatcher::StateId GrammarMatcher::after_token(StateId state, TokenId token) {
-  if (!states_[state].has_tokens) return kDead;
+  if (!states_[state].has_tokens) return kEmptySlot;
   seeds_.clear();
   spend(states_[state].stacks.size());
   for (std::size_t i = 0; i < states_[state].stacks.size(); ++i) {
@@ -204,7 +204,7 @@ GrammarMatcher::StateId GrammarMatcher::after_token(StateId state, TokenId token
     const bool other = element.kind == Kind::kNotToken && !same && !(*texts_)[token].empty();
     if (other || (element.kind == Kind::kToken && same)) seeds_.push_back(after(stack));
   }
-  if (seeds_.empty()) return kDead;
+  if (seeds_.empty()) return kEmptySlot;
   close(seeds_, stacks_);
   return state_of(stacks_);
 }
@@ -213,7 +213,7 @@ GrammarMatcher::StateId GrammarMatcher::after_token(StateId state, TokenId token
 bool GrammarMatcher::advance(Point& point, std::uint8_t byte) {
   if (point.left == 0 && byte < 0x80) {
     point.state = next(point.state, byte);
-    return point.state != kDead;
+    return point.state != kEmptySlot;
   }
   if (point.left == 0) {
     if (byte < 0xC2 || byte > 0xF4) return false;
@@ -229,7 +229,7 @@ bool GrammarMatcher::advance(Point& point, std::uint8_t byte) {
   if (point.value < kLowest[point.length] || point.value > kMaxCodePoint) return false;
   if (point.value >= 0xD800 && point.value <= 0xDFFF) return false;
   point.state = next(point.state, point.value);
-  return point.state != kDead;
+  return point.state != kEmptySlot;
 }
 
 // Inside a character: some character that begins so matches.
@@ -255,7 +255,7 @@ bool GrammarMatcher::read(Point& point, std::string_view text) {
 
 bool GrammarMatcher::allows(TokenId token) {
   Point point = here_;
-  return read(point, (*texts_)[token]) || after_token(here_.state, token) != kDead;
+  return read(point, (*texts_)[token]) || after_token(here_.state, token) != kEmptySlot;
 }
 
 bool GrammarMatcher::allows_end() const {
@@ -298,11 +298,11 @@ void GrammarMatcher::accept(TokenId token) {
   const StateId named = after_token(here_.state, token);
   Point point = here_;
   const bool spelled = read(point, (*texts_)[token]);
-  if (named != kDead && spelled && point.left == 0) {
+  if (named != kEmptySlot && spelled && point.left == 0) {
     std::vector<NodeId> both = states_[named].stacks;
     both.insert(both.end(), states_[point.state].stacks.begin(), states_[point.state].stacks.end());
     here_ = {.state = state_of(both)};
-  } else if (named != kDead) {
+  } else if (named != kEmptySlot) {
     here_ = {.state = named};
   } else if (spelled) {
     here_ = point;

@@ -46,7 +46,7 @@ class GrammarMatcher {
  private:
   using StateId = std::uint32_t;
   using NodeId = std::uint32_t;
-  static constexpr StateId kDead = 0, kUnknown = ~StateId{0};
+  static constexpr StateId kEmptySlot = 0, kUnknown = ~StateId{0};
   static constexpr NodeId kBottom = 0;  // the empty stack: all is matched
 
   struct Node {
@@ -55,7 +55,7 @@ class GrammarMatcher {
   };
   struct Step {
     std::uint32_t first = 0, last = 0;  // code points
-    StateId to = kDead;
+    StateId to = kEmptySlot;
   };
   struct State {
     std::vector<NodeId> stacks;  // ascending; their tops are characters, classes or tokens, or the bottom
@@ -65,7 +65,7 @@ class GrammarMatcher {
   };
   // A place between the bytes of a text, perhaps inside a character.
   struct Point {
-    StateId state = kDead;
+    StateId state = kEmptySlot;
     std::uint32_t value = 0;            // of the character's bytes so far
     std::uint8_t left = 0, length = 0;  // bytes of the character: to come, and in all
   };

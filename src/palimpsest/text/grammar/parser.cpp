@@ -365,33 +365,32 @@ class Parser {
   void counted_repetition() {
     const std::size_t begin = at_++;
     skip_space(false);
-    const std::uint64_t least = number();
-    std::uint64_t most = least;
+    const std::uint64_t min = number();
+    std::uint64_t max = min;
     skip_space(false);
     if (peek() == ',') {
       ++at_;
       skip_space(false);
-      most = is_digit(peek()) ? number() : kUnbounded;
+      max = is_digit(peek()) ? number() : kUnbounded;
       skip_space(false);
     }
     if (peek() != '}') wrong(begin, "a repetition is written {{n}}, {{n,}} or {{n,m}}: {} is not expected", found());
     ++at_;
-    if (most < least)
-      wrong(begin, "the repetition {{{},{}}} ends below its beginning: exchange the numbers", least, most);
-    repeat(begin, least, most);
+    if (max < min) wrong(begin, "the repetition {{{},{}}} ends below its beginning: exchange the numbers", min, max);
+    repeat(begin, min, max);
   }
 
   // The last item becomes   item item ... (least times) rest,   where
   //   rest  ::= item rest |          without an upper bound
   //   rest1 ::= item | , rest2 ::= item rest1 | , ...   with one
-  void repeat(std::size_t at, std::uint64_t least, std::uint64_t most) {
+  void repeat(std::size_t at, std::uint64_t min, std::uint64_t max) {
     Frame& frame = frames_.back();
     auto& sequence = frame.sequence;
     if (!frame.last || *frame.last == sequence.size()) wrong(at, "there is nothing before this repetition");
-    const std::uint64_t optional = most == kUnbounded ? 1 : most - least;
-    if (least > kMaxGrammarElements || optional > kMaxGrammarElements)
+    const std::uint64_t optional = max == kUnbounded ? 1 : max - min;
+    if (min > kMaxGrammarElements || optional > kMaxGrammarElements)
       wrong(at, "{} repetitions are too many: write at most some thousands, or no upper bound",
-            least > kMaxGrammarElements ? least : most);
+            min > kMaxGrammarElements ? min : max);
     const std::string called = out_.names[frames_.front().rule];
 
     const std::size_t begin = *frame.last;
@@ -402,15 +401,15 @@ class Parser {
       count_elements(1);
       item = {Kind::kRule, whole};
     }
-    count_elements(least + 4 * optional);
+    count_elements(min + 4 * optional);
     sequence.resize(begin);
-    sequence.insert(sequence.end(), least, item);
+    sequence.insert(sequence.end(), min, item);
     if (optional == 0) return;
     std::uint32_t rest = 0;
     for (std::uint64_t i = 0; i < optional; ++i) {
       const std::uint32_t before = std::exchange(rest, new_rule(called, at));
-      const std::array<Element, 2> more = {item, Element{Kind::kRule, most == kUnbounded ? rest : before}};
-      starts_[rest].push_back(put_alternative(std::span(more).first(i > 0 || most == kUnbounded ? 2 : 1)));
+      const std::array<Element, 2> more = {item, Element{Kind::kRule, max == kUnbounded ? rest : before}};
+      starts_[rest].push_back(put_alternative(std::span(more).first(i > 0 || max == kUnbounded ? 2 : 1)));
       starts_[rest].push_back(put_alternative({}));
     }
     sequence.push_back({Kind::kRule, rest});

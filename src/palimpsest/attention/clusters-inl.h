@@ -26,30 +26,30 @@ namespace HWY_NAMESPACE {
 //   bias   the same                      if there is ALiBi
 //   own    the same                      each slot's own weight; if weights are wanted
 //   place  [rows of places][rows][kTile] products of tokens with places of their own, then weights if they are wanted
-struct Classes {
+struct Clusters {
   Unit unit;
-  float *score, *bias, *own, *place;
+  float *score, *bias, *own, *entry;
 
-  Classes(const HeadWork& w, const UnitMemory& memory, int first_query, int queries, float* floats)
+  Clusters(const HeadWork& w, const UnitMemory& memory, int first_query, int queries, float* floats)
       : unit{w, memory, first_query, queries}, score(floats) {
     const std::size_t slots = static_cast<std::size_t>(w.blocks()) * unit.rows() * kBlock;
     bias = unit.shape().alibi == nullptr ? nullptr : score + slots;
     own = score + (bias == nullptr ? 1 : 2) * slots;
-    place = own + slots;
+    entry = own + slots;
   }
   const HeadWork& work() const { return unit.work; }
   const MergedView& merged() const { return *unit.work.merged; }
-  bool turned() const { return merged().distance != nullptr && work().tokens->distance_row != nullptr; }
+  bool rotated() const { return merged().distance != nullptr && work().tokens->distance_row != nullptr; }
   int rows() const { return unit.rows(); }
   float* block(float* of, int n) const { return of + static_cast<std::ptrdiff_t>(n) * rows() * kBlock; }
   // Where row r meets the slots of tile t.
   float* tile(float* of, int t, int r) const { return block(of, t / 4) + r * kBlock + t % 4 * kTile; }
-  float* places(int row, int r) const { return place + (static_cast<std::ptrdiff_t>(row) * rows() + r) * kTile; }
+  float* entries(int row, int r) const { return entry + (static_cast<std::ptrdiff_t>(row) * rows() + r) * kTile; }
   int tiles() const { return work().slots().slots / kTile; }
 };
 
 // Products; nothing where a row does not see.
-HWY_INLINE void dot_classes(const Classes& c) {
+HWY_INLINE void dot_clusters(const Clusters& c) {
   Unit u = c.unit;
   std::uint64_t visible[kRows];
   Tiles tiles(u.work, 0);
@@ -68,7 +68,7 @@ HWY_INLINE void dot_classes(const Classes& c) {
       add_bias(u, b);
     }
     u.memory.score = score;
-    dot_block(u, b, false, ahead_of(next.key, key_tile_bytes(*u.work.cache)));
+    dot_block(u, b, false, prefetch_of(next.key, key_tile_bytes(*u.work.cache)));
     for (int r = 0; r < c.rows(); ++r)
       for (int v = 0; visible[r / u.work.group()] != ~std::uint64_t{0} && v < kVectors; ++v) {
         float* const at = score + r * kBlock + v * kLanes;
@@ -78,44 +78,45 @@ HWY_INLINE void dot_classes(const Classes& c) {
   }
 }
 
-// Products of merged tokens with places of their own: the keys of their slots, turned in registers by how far they are
+// Products of merged tokens with places of their own: the keys of their slots, rotated in registers by how far they are
 // from them. Four rows of places at a time.
-HWY_INLINE void dot_places(const Classes& c) {
+HWY_INLINE void dot_entries(const Clusters& c) {
   const HeadWork& w = c.work();
   const MergedView& m = c.merged();
   const AttentionShape& shape = c.unit.shape();
   const UnitMemory& memory = c.unit.memory;
-  const int key_floats = shape.head_dim * kTile, turn_floats = shape.rope_dims * kTile, pairs = shape.rope_dims / 2;
-  TurningKeys<float> keys;
+  const int key_floats = shape.head_dim * kTile, rope_tile_floats = shape.rope_dims * kTile,
+            pairs = shape.rope_dims / 2;
+  RotatingKeys<float> keys;
   keys.half = 0;
   int first = 0;  // of up to four rows that wait in memory
   const auto lay_row = [&](int i, int t, int row) HWY_ATTR {
     float* const key = memory.key_tiles + i * key_floats;
-    float* const turn = memory.turns + i * turn_floats;
+    float* const rotate = memory.rope_tiles + i * rope_tile_floats;
     const int lane = m.lane[row];
     w.keys->widen(Tiles(w, t / 4).key[t % 4], shape.head_dim, key);
     for (int d = 0; lane >= 0 && d < shape.head_dim; ++d) std::fill_n(key + d * kTile, kTile, key[d * kTile + lane]);
-    std::int32_t places[kTile];
-    for (int n = 0; n < kTile; ++n) places[n] = std::abs(m.distance[row * kTile + n]);
-    make_turns(w.tokens->distance_row, shape.rope_dims, places, turn);
+    std::int32_t entries[kTile];
+    for (int n = 0; n < kTile; ++n) entries[n] = std::abs(m.distance[row * kTile + n]);
+    make_rope_tile(w.tokens->distance_row, shape.rope_dims, entries, rotate);
     for (int n = 0; n < kTile; n += kLanes) {
       const auto back = hn::RebindMask(df, hn::Lt(hn::LoadU(di, m.distance + row * kTile + n), hn::Zero(di)));
       for (int p = pairs; p < 2 * pairs; ++p) {
-        const Vec sin = hn::LoadU(df, turn + p * kTile + n);
-        hn::StoreU(hn::IfThenElse(back, hn::Neg(sin), sin), df, turn + p * kTile + n);
+        const Vec sin = hn::LoadU(df, rotate + p * kTile + n);
+        hn::StoreU(hn::IfThenElse(back, hn::Neg(sin), sin), df, rotate + p * kTile + n);
       }
     }
     keys.tile[i] = key;
-    keys.turn[i] = turn;
+    keys.rotate[i] = rotate;
   };
   const auto dot_rows_of = [&](int count) HWY_ATTR {
-    for (int i = count; i < 4; ++i) keys.tile[i] = keys.tile[0], keys.turn[i] = keys.turn[0];
+    for (int i = count; i < 4; ++i) keys.tile[i] = keys.tile[0], keys.rotate[i] = keys.rotate[0];
     by_four_rows(c.rows(), [&]<int R>(int r) HWY_ATTR {
-      keys.template dot<R>(memory.query + r * shape.head_dim, shape, Ahead(), memory.score + r * kBlock);
+      keys.template dot<R>(memory.query + r * shape.head_dim, shape, Prefetch(), memory.score + r * kBlock);
     });
     for (int i = 0; i < count; ++i)
       for (int r = 0; r < c.rows(); ++r)
-        std::copy_n(memory.score + r * kBlock + i * kTile, kTile, c.places(first + i, r));
+        std::copy_n(memory.score + r * kBlock + i * kTile, kTile, c.entries(first + i, r));
     first += count;
   };
   for (int t = 0; t < c.tiles(); ++t)
@@ -132,14 +133,14 @@ HWY_INLINE Vec score_of(Vec product, float soft_cap, Vec bias) {
 }
 
 // How one row meets one tile.
-struct Meeting {
-  const Classes& c;
+struct RowTilePair {
+  const Clusters& c;
   int t, r;
   float cap, slope;
   const float *product, *bias;
 
-  Meeting(const Classes& classes, int tile, int row)
-      : c(classes), t(tile), r(row), cap(c.unit.shape().soft_cap), slope(0), product(c.tile(c.score, t, r)) {
+  RowTilePair(const Clusters& clusters, int tile, int row)
+      : c(clusters), t(tile), r(row), cap(c.unit.shape().soft_cap), slope(0), product(c.tile(c.score, t, r)) {
     bias = c.bias == nullptr ? nullptr : c.tile(c.bias, t, r);
     const int group = c.work().group();
     if (bias != nullptr && c.merged().distance != nullptr)
@@ -152,12 +153,12 @@ struct Meeting {
     return plain() ? x : score_of(x, cap, bias == nullptr ? hn::Zero(df) : hn::LoadU(df, bias + n));
   }
   // Of places n .. n + kLanes - 1 of a row of this tile; places without a token score anything.
-  HWY_INLINE Vec places(int row, int n) const {
+  HWY_INLINE Vec entries(int row, int n) const {
     const int lane = c.merged().lane[row];
     const auto of = [&](const float* slots)
                         HWY_ATTR { return lane < 0 ? hn::LoadU(df, slots + n) : hn::Set(df, slots[lane]); };
     Vec x = of(product);
-    if (c.turned()) x = hn::IfThenElse(hn::Eq(x, hn::Set(df, kNothing)), x, hn::LoadU(df, c.places(row, r) + n));
+    if (c.rotated()) x = hn::IfThenElse(hn::Eq(x, hn::Set(df, kNothing)), x, hn::LoadU(df, c.entries(row, r) + n));
     x = hn::Mul(x, hn::LoadU(df, c.merged().factor + row * kTile + n));
     if (plain()) return x;
     Vec b = bias == nullptr ? hn::Zero(df) : of(bias);
@@ -170,24 +171,24 @@ struct Meeting {
   }
 };
 
-// The greatest score of each row: a class's is that of its largest or its smallest factor, unless its tokens turn.
-HWY_INLINE void find_greatest(const Classes& c) {
+// The greatest score of each row: a class's is that of its largest or its smallest factor, unless its tokens rotate.
+HWY_INLINE void find_greatest(const Clusters& c) {
   const MergedView& m = c.merged();
   const bool alike = m.distance == nullptr;
   for (int r = 0; r < c.rows(); ++r) {
     Vec top = hn::Set(df, kNothing);
     for (int t = 0; t < c.tiles(); ++t) {
-      const Meeting meet(c, t, r);
+      const RowTilePair pair(c, t, r);
       for (int n = 0; n < kTile; n += kLanes) {
         if (alike) {
           const int slot = t * kTile + n;
           top = hn::Max(
-              top, hn::Max(meet.slots(n, hn::LoadU(df, m.most + slot)), meet.slots(n, hn::LoadU(df, m.least + slot))));
+              top, hn::Max(pair.slots(n, hn::LoadU(df, m.max + slot)), pair.slots(n, hn::LoadU(df, m.min + slot))));
           continue;
         }
-        top = hn::Max(top, meet.slots(n, hn::Set(df, 1.0f)));
+        top = hn::Max(top, pair.slots(n, hn::Set(df, 1.0f)));
         for (int row = m.first[t]; row < m.first[t + 1]; ++row)
-          top = hn::Max(top, hn::IfThenElse(meet.used(row, n), meet.places(row, n), hn::Set(df, kNothing)));
+          top = hn::Max(top, hn::IfThenElse(pair.used(row, n), pair.entries(row, n), hn::Set(df, kNothing)));
       }
     }
     c.unit.memory.max[r] = hn::ReduceMax(df, top);
@@ -195,27 +196,27 @@ HWY_INLINE void find_greatest(const Classes& c) {
 }
 
 // Products become weights 2^(score - greatest) of classes, a slot's own and those of its merged tokens.
-HWY_INLINE void soften_classes(const Classes& c, bool keep) {
+HWY_INLINE void softmax_clusters(const Clusters& c, bool keep) {
   const MergedView& m = c.merged();
   const UnitMemory& memory = c.unit.memory;
   for (int r = 0; r < c.rows(); ++r) {
     const Vec greatest = hn::Set(df, memory.max[r] == kNothing ? 0.0f : memory.max[r]);
     Vec sum = hn::Zero(df);
     for (int t = 0; t < c.tiles(); ++t) {
-      const Meeting meet(c, t, r);
+      const RowTilePair pair(c, t, r);
       HWY_ALIGN float lanes[kTile] = {};  // of tokens that lie in rows of their slot
       Vec weight[kTile / kLanes];
       for (int v = 0; v < kTile / kLanes; ++v) {
-        weight[v] = pow2(hn::Sub(meet.slots(v * kLanes, hn::Set(df, 1.0f)), greatest));
+        weight[v] = pow2(hn::Sub(pair.slots(v * kLanes, hn::Set(df, 1.0f)), greatest));
         if (keep) hn::StoreU(weight[v], df, c.tile(c.own, t, r) + v * kLanes);
       }
       for (int row = m.first[t]; row < m.first[t + 1]; ++row) {
         Vec of_slot = hn::Zero(df);
         for (int v = 0; v < kTile / kLanes; ++v) {
           const int n = v * kLanes;
-          const Vec score = hn::Min(hn::Zero(df), hn::Sub(meet.places(row, n), greatest));
-          const Vec p = hn::IfThenElseZero(meet.used(row, n), pow2(score));
-          if (keep) hn::StoreU(p, df, c.places(row, r) + n);
+          const Vec score = hn::Min(hn::Zero(df), hn::Sub(pair.entries(row, n), greatest));
+          const Vec p = hn::IfThenElseZero(pair.used(row, n), pow2(score));
+          if (keep) hn::StoreU(p, df, c.entries(row, r) + n);
           if (m.lane[row] < 0)
             weight[v] = hn::Add(weight[v], p);
           else
@@ -235,7 +236,7 @@ HWY_INLINE void soften_classes(const Classes& c, bool keep) {
 }
 
 // What slots and places receive: of late queries, then of others if their sums are wanted.
-HWY_INLINE void receive_classes(const Classes& c, float* received) {
+HWY_INLINE void sum_cluster_weights(const Clusters& c, float* received) {
   const HeadWork& w = c.work();
   const std::size_t slots = static_cast<std::size_t>(w.blocks()) * kBlock;
   for (int r = 0; r < c.rows(); ++r) {
@@ -243,17 +244,17 @@ HWY_INLINE void receive_classes(const Classes& c, float* received) {
     const Vec share = hn::Set(df, sum > 0 ? 1 / (sum * static_cast<float>(w.group())) : 0.0f);
     const bool late = c.unit.first_query + r / w.group() >= w.tokens->count - w.late_queries();
     if (!late && w.sums == nullptr) continue;
-    float* const to = received + (late ? 0 : w.class_weights());
+    float* const to = received + (late ? 0 : w.cluster_weights());
     const auto add = [&](const float* p, float* at) HWY_ATTR {
       for (int n = 0; n < kTile; n += kLanes)
         hn::StoreU(hn::MulAdd(share, hn::LoadU(df, p + n), hn::LoadU(df, at + n)), df, at + n);
     };
     for (int t = 0; t < c.tiles(); ++t) add(c.tile(c.own, t, r), to + t * kTile);
-    for (int row = 0; row < w.merged->rows; ++row) add(c.places(row, r), to + slots + row * kTile);
+    for (int row = 0; row < w.merged->rows; ++row) add(c.entries(row, r), to + slots + row * kTile);
   }
 }
 
-HWY_INLINE void value_classes(const Classes& c) {
+HWY_INLINE void add_cluster_values(const Clusters& c) {
   Unit u = c.unit;
   std::fill_n(u.memory.value, c.rows() * u.value_stride(), 0.0f);
   std::fill_n(u.memory.correction, c.rows(), 1.0f);
@@ -264,28 +265,28 @@ HWY_INLINE void value_classes(const Classes& c) {
     const Block b = find_block(u, n, tiles, visible);
     tiles = next;
     u.memory.score = c.block(c.score, n);
-    if (b.used != 0) add_block(u, b, false, ahead_of(next.value, value_tile_bytes(*u.work.cache)));
+    if (b.used != 0) add_block(u, b, false, prefetch_of(next.value, value_tile_bytes(*u.work.cache)));
   }
 }
 
 HWY_NOINLINE void attend_classes(const HeadWork& w, int query_block, const UnitMemory& memory) {
-  float* const floats = w.classes + static_cast<std::size_t>(query_block) * w.class_floats();
+  float* const floats = w.clusters + static_cast<std::size_t>(query_block) * w.class_floats();
   float* received = nullptr;
   if (w.received != nullptr) {
-    received = floats + w.class_floats() - 2 * w.class_weights();
-    std::fill_n(received, 2 * w.class_weights(), 0.0f);
+    received = floats + w.class_floats() - 2 * w.cluster_weights();
+    std::fill_n(received, 2 * w.cluster_weights(), 0.0f);
   }
   const int first = query_block * w.block_queries, end = std::min(first + w.block_queries, w.tokens->count);
   const int step = w.class_rows() / w.group();
   for (int query = first; query < end; query += step) {
-    const Classes c(w, memory, query, std::min(step, end - query), floats);
+    const Clusters c(w, memory, query, std::min(step, end - query), floats);
     prepare_queries(c.unit);
-    dot_classes(c);
-    if (c.turned()) dot_places(c);
+    dot_clusters(c);
+    if (c.rotated()) dot_entries(c);
     find_greatest(c);
-    soften_classes(c, received != nullptr);
-    if (received != nullptr) receive_classes(c, received);
-    value_classes(c);
+    softmax_clusters(c, received != nullptr);
+    if (received != nullptr) sum_cluster_weights(c, received);
+    add_cluster_values(c);
     finish_rows(c.unit, 0);
   }
 }

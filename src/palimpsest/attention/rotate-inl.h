@@ -1,4 +1,4 @@
-// Keys that turn while they are read. The cosines and sines of a tile's 16 ranks are a tile themselves,
+// Keys that rotate while they are read. The cosines and sines of a tile's 16 ranks are a tile themselves,
 // [2 * pairs][16], so that they meet the keys lane by lane.
 
 #if defined(PALIMPSEST_ATTENTION_TURN_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -25,7 +25,7 @@ HWY_INLINE Vec every_fourth_row(const float* const* row, int c) {
 }
 
 // Rows of 16 ranks, transposed: 4x4 blocks within vectors. Slots without a token take row 0.
-HWY_INLINE void make_turns(const float* rank_row, int dims, const std::int32_t* rank, float* HWY_RESTRICT out) {
+HWY_INLINE void make_rope_tile(const float* rank_row, int dims, const std::int32_t* rank, float* HWY_RESTRICT out) {
   const hn::Repartition<double, F> d64;
   const auto pairs_low = [&](Vec a, Vec b) HWY_ATTR {
     return hn::BitCast(df, hn::InterleaveLower(d64, hn::BitCast(d64, a), hn::BitCast(d64, b)));
@@ -52,49 +52,49 @@ HWY_INLINE void make_turns(const float* rank_row, int dims, const std::int32_t* 
   }
 }
 
-// Keys that lie turned already.
+// Keys that lie rotated already.
 template <class T>
 struct PlainKeys {
   const T* tile[4];
 
   template <int R>
-  HWY_INLINE void dot(const float* q, const AttentionShape& shape, const Ahead& ahead, float* score) const {
-    dot_rows<R>(q, shape.head_dim, tile, ahead, score);
+  HWY_INLINE void dot(const float* q, const AttentionShape& shape, const Prefetch& prefetch, float* score) const {
+    dot_rows<R>(q, shape.head_dim, tile, prefetch, score);
   }
 };
 
-// Keys that turn in registers. `half`: elements from a key to its rotated half; 0: there is none.
+// Keys that rotate in registers. `half`: elements from a key to its rotated half; 0: there is none.
 template <class T>
-struct TurningKeys {
+struct RotatingKeys {
   const T* tile[4];
-  const float* turn[4];
+  const float* rotate[4];
   std::ptrdiff_t half;
 
   // As dot_rows.
   template <int R>
-  HWY_INLINE void dot(const float* HWY_RESTRICT q, const AttentionShape& shape, const Ahead& ahead,
+  HWY_INLINE void dot(const float* HWY_RESTRICT q, const AttentionShape& shape, const Prefetch& prefetch,
                       float* HWY_RESTRICT score) const {
     const int pairs = shape.rope_dims / 2;
     const int step = shape.rope == RopeKind::kHalves ? 1 : 2, partner = shape.rope == RopeKind::kHalves ? pairs : 1;
     for (int first = 0; first < kVectors; first += kWide) {
       const T* at[kWide];
-      const float* turns[kWide];
+      const float* rope_tiles[kWide];
       Vec sum[R][kWide];
       for (int v = 0; v < kWide; ++v) {
         const int lane = (first + v) * kLanes;
         at[v] = tile[lane / kTile] + lane % kTile;
-        turns[v] = turn[lane / kTile] + lane % kTile;
+        rope_tiles[v] = rotate[lane / kTile] + lane % kTile;
         for (int r = 0; r < R; ++r) sum[r][v] = hn::Zero(df);
       }
       for (int quarter = 0, p = 0; quarter < 4; ++quarter) {
         const int end = pairs * (quarter + 1) / 4;
-        Ahead::Quarter part = first == 0 ? ahead.quarter(quarter, end - p) : Ahead::Quarter{};
+        Prefetch::Quarter part = first == 0 ? prefetch.quarter(quarter, end - p) : Prefetch::Quarter{};
         for (; p < end; ++p) {
           part.next();
           const int a = p * step, b = a + partner;
           Vec x[kWide], y[kWide];
           for (int v = 0; v < kWide; ++v) {
-            const Vec cos = load(turns[v] + p * kTile), sin = load(turns[v] + (pairs + p) * kTile);
+            const Vec cos = load(rope_tiles[v] + p * kTile), sin = load(rope_tiles[v] + (pairs + p) * kTile);
             const Vec k = load(at[v] + a * kTile), l = load(at[v] + b * kTile);
             if (half == 0) {
               x[v] = hn::NegMulAdd(l, sin, hn::Mul(k, cos));
@@ -123,15 +123,15 @@ struct TurningKeys {
 
 // Scores of all rows of a unit with the keys of a block; sinks are met by queries of their own.
 template <class Keys>
-HWY_INLINE void score_tiles(const Unit& u, const Block& b, const Keys& keys, const Ahead& ahead) {
+HWY_INLINE void score_tiles(const Unit& u, const Block& b, const Keys& keys, const Prefetch& prefetch) {
   const int head_dim = u.shape().head_dim;
   float *const score = u.memory.score, *const sink_score = u.memory.sink_score;
   by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    keys.template dot<R>(u.memory.query + r * head_dim, u.shape(), r == 0 ? ahead : Ahead(), score + r * kBlock);
+    keys.template dot<R>(u.memory.query + r * head_dim, u.shape(), r == 0 ? prefetch : Prefetch(), score + r * kBlock);
   });
   if (!u.two_queries() || (b.sinks & b.used) == 0) return;
   by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    keys.template dot<R>(u.memory.sink_query + r * head_dim, u.shape(), Ahead(), sink_score + r * kBlock);
+    keys.template dot<R>(u.memory.sink_query + r * head_dim, u.shape(), Prefetch(), sink_score + r * kBlock);
   });
   for (int n = 0; n < u.rows() * kBlock; n += kLanes) {
     const Mask of_sinks = mask_of(b.sinks, n % kBlock / kLanes);
@@ -139,16 +139,16 @@ HWY_INLINE void score_tiles(const Unit& u, const Block& b, const Keys& keys, con
   }
 }
 
-// A tile of keys, turned, in f32; `out` may be the tile itself.
+// A tile of keys, rotated, in f32; `out` may be the tile itself.
 template <class T>
-HWY_INLINE void turn_tile(const AttentionShape& shape, const T* tile, std::ptrdiff_t half, const float* turns,
-                          float* out) {
+HWY_INLINE void rotate_tile(const AttentionShape& shape, const T* tile, std::ptrdiff_t half, const float* rope_tiles,
+                            float* out) {
   const int pairs = shape.rope_dims / 2;
   const int step = shape.rope == RopeKind::kHalves ? 1 : 2, partner = shape.rope == RopeKind::kHalves ? pairs : 1;
   for (int p = 0; p < pairs; ++p) {
     const int a = p * step * kTile, b = a + partner * kTile;
     for (int n = 0; n < kTile; n += kLanes) {
-      const Vec cos = load(turns + p * kTile + n), sin = load(turns + (pairs + p) * kTile + n);
+      const Vec cos = load(rope_tiles + p * kTile + n), sin = load(rope_tiles + (pairs + p) * kTile + n);
       const Vec k = load(tile + a + n), l = load(tile + b + n);
       const Vec less = half == 0 ? hn::Neg(l) : load(tile + half + a + n);
       const Vec more = half == 0 ? k : load(tile + half + b + n);

@@ -19,14 +19,14 @@ namespace HWY_NAMESPACE {
 // Of a head with merged tokens: what slots and places received in each block of queries, late ones and others.
 HWY_INLINE void join_classes(const HeadWork& w) {
   if (w.received == nullptr) return;
-  const std::size_t all = w.class_weights(), blocks = static_cast<std::size_t>(w.blocks()) * kBlock;
-  const std::size_t slots = w.slots().slots, places = w.merged->places();
+  const std::size_t all = w.cluster_weights(), blocks = static_cast<std::size_t>(w.blocks()) * kBlock;
+  const std::size_t slots = w.slots().slots, entries = w.merged->entries();
   const auto write = [&](float* to, int parts) {
-    std::fill_n(to, slots + places, 0.0f);
+    std::fill_n(to, slots + entries, 0.0f);
     for (int n = 0; n < w.query_blocks; ++n) {
       const float* const from = w.classes + (n + 1) * w.class_floats() - 2 * all;
       for (int part = 0; part < parts; ++part)
-        for (std::size_t i = 0; i < slots + places; ++i)
+        for (std::size_t i = 0; i < slots + entries; ++i)
           to[i] += from[part * all + (i < slots ? i : i - slots + blocks)];
     }
   };
@@ -60,8 +60,8 @@ HWY_NOINLINE void join(const HeadWork& w) {
 
   const int blocks = w.blocks(), kept_rows = w.kept_queries * group;
   const float* const log_sum = w.log_sum + (rows - kept_rows);
-  const Received as = w.tokens->received_as;
-  const Vec share = hn::Set(df, as == Received::kMean ? 1 / static_cast<float>(group) : 1);
+  const WeightReduction as = w.tokens->weight_reduction;
+  const Vec share = hn::Set(df, as == WeightReduction::kMeanOverGroup ? 1 / static_cast<float>(group) : 1);
   for (int r = 0; r < kept_rows; ++r) {  // each block's greatest score becomes its factor
     float* const factor = w.kept_max + static_cast<std::ptrdiff_t>(r) * blocks;
     for (int n = 0; n < blocks; n += kLanes) {
@@ -76,7 +76,7 @@ HWY_NOINLINE void join(const HeadWork& w) {
     Vec early[kVectors], received[kVectors];
     const auto add_rows = [&](int first, int last, Vec* sum) HWY_ATTR {
       for (int v = 0; v < kVectors; ++v) sum[v] = hn::Zero(df);
-      for (int v = 0; as != Received::kMean && v < kVectors; ++v) {
+      for (int v = 0; as != WeightReduction::kMeanOverGroup && v < kVectors; ++v) {
         Vec greatest = hn::Zero(df);
         for (int r = first; r < last; ++r) {
           const float* const kept = w.kept + (static_cast<std::size_t>(n) * kept_rows + r) * kBlock + v * kLanes;
@@ -84,7 +84,7 @@ HWY_NOINLINE void join(const HeadWork& w) {
           add_weight(as, (r + 1) % group == 0, p, greatest, sum[v]);
         }
       }
-      for (int r = first; as == Received::kMean && r < last; ++r) {
+      for (int r = first; as == WeightReduction::kMeanOverGroup && r < last; ++r) {
         const float* const kept = w.kept + (static_cast<std::size_t>(n) * kept_rows + r) * kBlock;
         const Vec factor = hn::Set(df, w.kept_max[r * blocks + n]);
         for (int v = 0; v < kVectors; ++v) sum[v] = hn::MulAdd(factor, hn::LoadU(df, kept + v * kLanes), sum[v]);

@@ -1,4 +1,4 @@
-#include "palimpsest/cache/carry.h"
+#include "palimpsest/cache/relocate_rows.h"
 
 #include <cstddef>
 
@@ -17,7 +17,8 @@ int run_length(std::span<const Move> moves) {
 
 }  // namespace
 
-void carry(const LayerView& shape, const BlockTable& source, const BlockTable& target, std::span<const Move> moves) {
+void relocate_rows(const LayerView& shape, const BlockTable& source, const BlockTable& target,
+                   std::span<const Move> moves) {
   const KvFormat &keys = kv_format(shape.key_type), &values = kv_format(shape.value_type);
   while (!moves.empty()) {
     const int n = run_length(moves), from = moves.front().from, to = moves.front().to;
