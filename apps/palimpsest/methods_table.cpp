@@ -44,9 +44,9 @@ std::string acts_of(const Method& m) {
   if (!m.evicts()) return "never";
   if (m.schedule == Schedule::kPrompt) return "prompt";
   const bool by_page = m.mechanism == Mechanism::kBlock || m.schedule == Schedule::kPage;
-  const std::string step = by_page        ? "each page"
-                           : m.every == 1 ? "every token"
-                                          : fmt::format("every {} tokens", m.every);
+  const std::string step = by_page           ? "each page"
+                           : m.interval == 1 ? "every token"
+                                             : fmt::format("every {} tokens", m.interval);
   return m.schedule == Schedule::kPromptStep ? "prompt, " + step : step;
 }
 

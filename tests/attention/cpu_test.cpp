@@ -451,7 +451,7 @@ TEST(AttentionCpu, TellsOfCompleteWeights) {
     AttentionStep step = cache.step();
     step.layer = 7;
     step.context = &heard;
-    step.received = [](void* context, int layer, int sequence, int kv_head) {
+    step.on_weights = [](void* context, int layer, int sequence, int kv_head) {
       auto& h = *static_cast<Heard*>(context);
       const int index = sequence * 4 + kv_head;
       ++h.heads[index];

@@ -61,7 +61,7 @@ TEST(Rope, FarPositionsAreExact) {
 TEST(Rope, AnglesAreExactUpToTwoToTheThirtyFirst) {
   __extension__ using Quad = __float128;
   // 2 pi = 6.487ED5110B4611A6 2633145C06E0E689... in base 16.
-  const Quad rotate =
+  const Quad two_pi =
       static_cast<Quad>(0x6487ED5110B4611AULL) / static_cast<Quad>(1ULL << 60) +
       static_cast<Quad>(0x62633145C06E0E68ULL) / static_cast<Quad>(1ULL << 62) / static_cast<Quad>(1ULL << 62);
   std::vector<Position> positions = {0, 1, (Position{1} << 31) - 1, Position{1} << 31};
@@ -72,8 +72,8 @@ TEST(Rope, AnglesAreExactUpToTwoToTheThirtyFirst) {
     for (const Position p : positions)
       for (int pair = 0; pair < rope.pairs(); ++pair) {
         const Quad angle = static_cast<Quad>(rope.angle(1, pair)) * static_cast<Quad>(p);  // below pi: the frequency
-        const auto rope_tiles = static_cast<long long>(angle / rotate);
-        const auto rest = static_cast<double>(angle - static_cast<Quad>(rope_tiles) * rotate);
+        const auto turns = static_cast<long long>(angle / two_pi);
+        const auto rest = static_cast<double>(angle - static_cast<Quad>(turns) * two_pi);
         EXPECT_NEAR(std::remainder(rope.angle(p, pair) - rest, 2 * std::numbers::pi), 0, 1e-15) << p << " " << pair;
       }
   }

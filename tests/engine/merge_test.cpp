@@ -233,7 +233,7 @@ struct Pair {
           if (token.slot == s) members[position][token.position] = token.factor * std::sqrt(dot_of(c.key, c.key));
       }
       const MergedView merged = cache.merged(h)->view();
-      ASSERT_EQ(merged.distance != nullptr, method.entries == MergePosition::kOwn);
+      ASSERT_EQ(merged.distance != nullptr, method.merge_position == MergePosition::kOwn);
       for (const MergedToken& token : cache.merged(h)->tokens()) {
         EXPECT_EQ(merged.factor[token.entry], token.factor);
         if (merged.distance == nullptr) continue;

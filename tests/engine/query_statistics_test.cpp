@@ -66,8 +66,8 @@ TEST(QueryStatistics, TurnToWhereTheNextQueriesAre) {
     options.dims = kind == RopeKind::kNone ? 0 : kTurning;
     const RopeFrequencies frequencies(options);
     const Position next = 777;
-    Matrix rotate(kDim, std::vector<double>(kDim, 0));
-    for (std::size_t d = 0; d < kDim; ++d) rotate[d][d] = 1;
+    Matrix matrix(kDim, std::vector<double>(kDim, 0));
+    for (std::size_t d = 0; d < kDim; ++d) matrix[d][d] = 1;
     for (int pair = 0; pair < frequencies.pairs(); ++pair) {
       const auto a = static_cast<std::size_t>(kind == RopeKind::kHalves ? pair : 2 * pair);
       const auto b = static_cast<std::size_t>(kind == RopeKind::kHalves ? pair + kTurning / 2 : 2 * pair + 1);
@@ -76,9 +76,9 @@ TEST(QueryStatistics, TurnToWhereTheNextQueriesAre) {
         c += std::cos(frequencies.angle(next + ahead, pair)) / 512;
         s += std::sin(frequencies.angle(next + ahead, pair)) / 512;
       }
-      rotate[a][a] = rotate[b][b] = c;
-      rotate[a][b] = -s;
-      rotate[b][a] = s;
+      matrix[a][a] = matrix[b][b] = c;
+      matrix[a][b] = -s;
+      matrix[b][a] = s;
     }
     std::vector<float> statistics, memory;
     Matrix means;
@@ -97,13 +97,13 @@ TEST(QueryStatistics, TurnToWhereTheNextQueriesAre) {
     for (int h = 0; h < 3; ++h)
       for (std::size_t r = 0; r < kDim; ++r) {
         double mean = 0;
-        for (std::size_t c = 0; c < kDim; ++c) mean += rotate[r][c] * means[static_cast<std::size_t>(h)][c];
+        for (std::size_t c = 0; c < kDim; ++c) mean += matrix[r][c] * means[static_cast<std::size_t>(h)][c];
         EXPECT_NEAR(rotated.mean[h][r], mean, 1e-5);
         for (std::size_t c = 0; c < kDim; ++c) {
           double sum = 0;
           for (std::size_t i = 0; i < kDim; ++i)
             for (std::size_t j = 0; j < kDim; ++j)
-              sum += rotate[r][i] * covariances[static_cast<std::size_t>(h)][i][j] * rotate[c][j];
+              sum += matrix[r][i] * covariances[static_cast<std::size_t>(h)][i][j] * matrix[c][j];
           EXPECT_NEAR(rotated.covariance[h * kDim + static_cast<int>(r)][c], sum, 1e-5);
         }
       }

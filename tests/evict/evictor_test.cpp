@@ -162,9 +162,9 @@ TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
   const Method method = parse_method("paged-eviction:budget=64,sinks=3");
   Cache cache(bookkeeping(method, false));
   Evictor evictor(method);
-  cache.apply(evictor.plan(cache, 1, Moment::kPrompt));
+  cache.apply(evictor.plan(cache, 1, Phase::kPrefill));
   cache.insert(64);
-  cache.apply(evictor.plan(cache, 0, Moment::kPromptEnd));
+  cache.apply(evictor.plan(cache, 0, Phase::kPrefillEnd));
   EXPECT_EQ(cache.occupied(), 64);
   for (int t = 0; t < cache.tables(); ++t)
     for (int s = 0; s < 64; ++s)  // the first and the last page are the lowest, then 2 or 1
@@ -242,7 +242,7 @@ TEST(Evictor, ShowsWhatWasAskedForAndNothingElse) {
     cache.insert(tokens);
     const std::vector<float> values(static_cast<std::size_t>(cache.table(0).slots()) * 4, 1);
     const Rows rows{values.data(), evictor.signals().values ? cache.table(0).slots() : 0, 4, 4};
-    evictor.score_table(cache, 0, {}, rows, 0, Moment::kPromptEnd, {});
+    evictor.score_table(cache, 0, {}, rows, 0, Phase::kPrefillEnd, {});
   };
   score_table("snapkv:budget=40,schedule=step", 60);
   score_table("full:policy=test-blind,budget=40", 100);

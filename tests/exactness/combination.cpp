@@ -95,7 +95,7 @@ std::string Combination::result() const {
   if (merges()) result += " " + mechanism;
   if (timing.by_page || block()) result += fmt::format(" page={}", page_size);
   if (type != CacheType::kF32)
-    result += fmt::format(" {} rotated={} copied={} turned={}", name_of(type), rotated(), copied(), rotated());
+    result += fmt::format(" {} rotated={} copied={} rerotated={}", name_of(type), rotated(), copied(), rerotated());
   // Other devices round the products of matrices their own way, and those of vectors another.
   if (path == Path::kVulkan) result += fmt::format(" vulkan prompt={} chunk={}", timing.prompt, timing.chunk);
   return result;
@@ -103,11 +103,11 @@ std::string Combination::result() const {
 
 Combination Combination::baseline() const {
   Combination base = *this;
-  if (!block() && !merges()) base.mechanism = rotated() && type.key != CacheType::kF32 ? "shift" : "in-place";
+  if (!block() && !merges()) base.mechanism = rerotated() && type.key != CacheType::kF32 ? "shift" : "in-place";
   base.sequences = 1;
   base.threads = 1;
   // Ways that are read from the same stored keys; of f32 all are.
-  if (!way.empty() && !(type.key != CacheType::kF32 && (rotated() || copied() || rotated()))) base.way = "fused";
+  if (!way.empty() && !(type.key != CacheType::kF32 && (rotated() || copied() || rerotated()))) base.way = "fused";
   if (!timing.by_page && !block()) base.page_size = 16;
   if (path != Path::kVulkan) base.path = Path::kReference;
   return base;
@@ -204,20 +204,20 @@ std::vector<Combination> all_combinations(const std::vector<Path>& paths, const 
 std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
                                                const std::string& split) {
   std::vector<Combination> some;
-  std::size_t rotate = 0;
+  std::size_t next = 0;
   for_each_choice(paths, types, [&](Combination c) {
-    c.page_size = kPageSizes[rotate % kPageSizes.size()];
-    if (c.exists() && rotate % 5 > 2) c.sequences = 3;
-    if (rotate % 3 == 2) c.threads = 2;
+    c.page_size = kPageSizes[next % kPageSizes.size()];
+    if (c.exists() && next % 5 > 2) c.sequences = 3;
+    if (next % 3 == 2) c.threads = 2;
     const std::string splits[] = {"", "pyramid", "", "ada", "", split, split};
-    c.split = splits[rotate % 7];
+    c.split = splits[next % 7];
     if (c.split == "ada" && !c.exists()) c.split = "pyramid";
     if (!c.exists()) c.sequences = 1;
     if (!c.exists()) c.split.clear();
-    if (!c.exists() && c.block()) c.page_size = rotate % 2 == 0 ? 16 : 32;
+    if (!c.exists() && c.block()) c.page_size = next % 2 == 0 ? 16 : 32;
     if (!c.exists()) return;
     some.push_back(c);
-    ++rotate;
+    ++next;
   });
   return some;
 }

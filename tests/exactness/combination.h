@@ -52,7 +52,7 @@ struct Combination {
   bool rotated() const { return positions == "original" || way == "two-query"; }  // keys are, as they are stored
   // Keys are rotated into a copy of the cache's type. Other devices rotate anew in each step anyway, in f32.
   // ... and turned again whenever they move, with a rounding each time.
-  bool rotated() const { return way == "delta"; }
+  bool rerotated() const { return way == "delta"; }
   bool copied() const { return way == "recompute" && (path == Path::kReference || path == Path::kFast); }
 };
 

@@ -220,7 +220,7 @@ double same_score(const Combination& how) {
   if (how.path == Path::kVulkan) return 5e-2;
   const double stored = of_both(how.type, same_score_of);
   const CacheType key = how.type.key;
-  if (how.rotated()) return std::max(stored, key == CacheType::kF32 ? 1e-4 : key == CacheType::kF16 ? 2e-2 : 1e-1);
+  if (how.rerotated()) return std::max(stored, key == CacheType::kF32 ? 1e-4 : key == CacheType::kF16 ? 2e-2 : 1e-1);
   return stored;
 }
 
@@ -233,7 +233,7 @@ double attention_bound(const Combination& how) {
   if (how.merges()) return 1e-5;
   // A key that moves is rotated and rounded again each time, as often as the cache has slots.
   const CacheType key = how.type.key;
-  if (how.rotated()) return std::max(stored, key == CacheType::kF32 ? 1e-5 : key == CacheType::kF16 ? 5e-2 : 4e-1);
+  if (how.rerotated()) return std::max(stored, key == CacheType::kF32 ? 1e-5 : key == CacheType::kF16 ? 5e-2 : 4e-1);
   return stored;
 }
 
@@ -254,7 +254,7 @@ std::size_t parting(const Outcome& ours, const Outcome& base, std::size_t end) {
 
 bool may_part(const Outcome& ours, const Outcome& base, const Combination& how) {
   const bool close = ours.verdict.first_close >= 0 || base.verdict.first_close >= 0;
-  return how.scored() && (close || how.type != CacheType::kF32 || how.path == Path::kVulkan || how.rotated() ||
+  return how.scored() && (close || how.type != CacheType::kF32 || how.path == Path::kVulkan || how.rerotated() ||
                           ours.verdict.first_tie >= 0 || base.verdict.first_tie >= 0);
 }
 
@@ -265,7 +265,7 @@ TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combi
     return type == CacheType::kF16 || vulkan ? 1e-2 : 1e-5;
   };
   const auto rounding = static_cast<float>(of_both(how.type, rounding_of));
-  const float bound = how.rotated() ? 10 * rounding : rounding;
+  const float bound = how.rerotated() ? 10 * rounding : rounding;
   TopDifference difference;
   const std::size_t all = std::min(ours.top.size(), base.top.size());
   const std::size_t end = how.windowed() ? all : parting(ours, base, all);  // a window's chunks differ, behind a mask

@@ -147,17 +147,17 @@ ExpectedQueries Truth::expected(std::size_t index, std::vector<float>& memory) {
   const int group = shape.group(), rope = hyper_.rope_of(layer);
   const auto dim = static_cast<std::size_t>(shape.key_width);
   const RopeFrequencies& frequencies = frequencies_[static_cast<std::size_t>(rope)];
-  std::vector<double> rotate(dim * dim, 0);  // [to][from]
+  std::vector<double> matrix(dim * dim, 0);  // [to][from]
   for (std::size_t d = 0; d < dim; ++d) {
     std::vector<double> unit(dim, 0), sum(dim, 0);
     for (int ahead = 0; ahead < 512; ++ahead) {
       std::ranges::fill(unit, 0.0);
       unit[d] = 1;
       if (frequencies.pairs() > 0) this->rotate(unit.data(), rope, next_ + ahead, 1);
-      const bool rotations = d < 2 * static_cast<std::size_t>(frequencies.pairs());
-      for (std::size_t e = 0; e < dim; ++e) sum[e] += unit[e] * (rotations ? frequencies.magnitude() : 1) / 512;
+      const bool rotates = d < 2 * static_cast<std::size_t>(frequencies.pairs());
+      for (std::size_t e = 0; e < dim; ++e) sum[e] += unit[e] * (rotates ? frequencies.magnitude() : 1) / 512;
     }
-    for (std::size_t e = 0; e < dim; ++e) rotate[e * dim + d] = sum[e];
+    for (std::size_t e = 0; e < dim; ++e) matrix[e * dim + d] = sum[e];
   }
   std::vector<double> means, covariances;
   for (int g = 0; g < group; ++g) {
@@ -172,15 +172,15 @@ ExpectedQueries Truth::expected(std::size_t index, std::vector<float>& memory) {
               (all[i * dim + r] - mean[r]) * (all[i * dim + c] - mean[c]) / static_cast<double>(count);
     for (std::size_t r = 0; r < dim; ++r) {
       double sum = 0;
-      for (std::size_t c = 0; c < dim; ++c) sum += rotate[r * dim + c] * mean[c];
+      for (std::size_t c = 0; c < dim; ++c) sum += matrix[r * dim + c] * mean[c];
       means.push_back(sum);
       for (std::size_t c = 0; c < dim; ++c)
-        for (std::size_t k = 0; k < dim; ++k) half[r * dim + c] += rotate[r * dim + k] * covariance[k * dim + c];
+        for (std::size_t k = 0; k < dim; ++k) half[r * dim + c] += matrix[r * dim + k] * covariance[k * dim + c];
     }
     for (std::size_t r = 0; r < dim; ++r)
       for (std::size_t c = 0; c < dim; ++c) {
         double sum = 0;
-        for (std::size_t k = 0; k < dim; ++k) sum += half[r * dim + k] * rotate[c * dim + k];
+        for (std::size_t k = 0; k < dim; ++k) sum += half[r * dim + k] * matrix[c * dim + k];
         covariances.push_back(sum);
       }
   }
@@ -524,10 +524,10 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
       const float* q = rows.q + (query * shape.query_heads + kv_head * group + g) * shape.key_width;
       double sum = 0, terms = 0;
       for (int d = 0; d < shape.key_width; ++d) {
-        const bool rotations = d < 2 * pairs;
-        const double term = q[d] * k[d] * (rotations ? magnitude * magnitude : 1);
+        const bool rotates = d < 2 * pairs;
+        const double term = q[d] * k[d] * (rotates ? magnitude * magnitude : 1);
         sum += term;
-        if (!rotations) terms += std::abs(term);
+        if (!rotates) terms += std::abs(term);
       }
       for (int i = 0; i < pairs; ++i) {
         const int a = halves ? i : 2 * i, b = halves ? i + pairs : 2 * i + 1;

@@ -127,7 +127,7 @@ class Truth {
     return token.representative == kNoPosition ? token.position : token.representative;
   }
   Position rotated_at(const Token& token) const {
-    return method_.entries == MergePosition::kOwn ? token.position : stored_at(token);
+    return method_.merge_position == MergePosition::kOwn ? token.position : stored_at(token);
   }
   // truth_budgets.cpp
   std::vector<int> first_budgets() const;

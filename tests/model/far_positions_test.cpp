@@ -107,7 +107,7 @@ class Stream {
   void insert(int count) {
     Position position = next();
     cache_.insert(count);
-    for (const int slot : cache_.table(0).fresh()) live_.push_back({position++, slot, {}, {}});
+    for (const int slot : cache_.table(0).inserted()) live_.push_back({position++, slot, {}, {}});
   }
 
   Row normal(int rows) {

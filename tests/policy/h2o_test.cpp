@@ -28,7 +28,7 @@ TEST(H2o, ScoresAreTheSumOverAllQueriesOfTheGroupsMeanWeight) {
         for (std::size_t i = 0; i < kTokens; ++i) mean[i] += w[i] / sum / static_cast<double>(group);
       }
       const std::vector<float> attention(mean.begin(), mean.end());
-      policy->score({.position = position, .attention = attention, .fresh = 1}, score);
+      policy->score({.position = position, .attention = attention, .inserted = 1}, score);
       for (std::size_t i = 0; i < kTokens; ++i) expected[i] += mean[i];
     }
     for (std::size_t i = 0; i < kTokens; ++i) EXPECT_NEAR(score[i], expected[i], 1e-5 * expected[i]) << group;

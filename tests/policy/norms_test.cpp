@@ -65,7 +65,7 @@ void expect_formula(const char* name, Formula formula) {
       std::iota(position.begin(), position.end(), Position{7});
       for (std::size_t h = 0; h < heads.size(); ++h) {
         std::vector<float> score(kTokens, 0);
-        policy->score({.position = position, .keys = keys.of(h), .values = values.of(h), .fresh = kTokens}, score);
+        policy->score({.position = position, .keys = keys.of(h), .values = values.of(h), .inserted = kTokens}, score);
         const std::vector<double> golden = formula(heads[h]);
         for (int t = 0; t < kTokens; ++t)
           EXPECT_NEAR(score[t], golden[t], 2e-6 * std::max(1.0, std::abs(golden[t])))
@@ -122,7 +122,7 @@ TEST(Norms, NothingIsNoNumber) {
   const std::vector<Position> position = {0, 1};
   for (const char* name : {"knorm", "paged-eviction", "keydiff"}) {
     std::vector<float> score(2, 0);
-    make_policy(name)->score({.position = position, .keys = rows, .values = rows, .fresh = 2}, score);
+    make_policy(name)->score({.position = position, .keys = rows, .values = rows, .inserted = 2}, score);
     EXPECT_FALSE(std::isnan(score[0]) || std::isnan(score[1])) << name;
   }
 }

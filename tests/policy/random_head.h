@@ -46,7 +46,7 @@ struct RandomHead {
             .attention = attention,
             .keys = {keys.data(), count, width, width},
             .values = {values.data(), count, value_width, value_width},
-            .fresh = 1};
+            .inserted = 1};
   }
 
   Matrix k, v;            // [tokens][dim]

@@ -104,7 +104,7 @@ TEST(GlobalLocal, ScoreIsTheGreaterOfBothAtOneScalePooledOverNeighbours) {
 
       const std::vector<float> sums(global.begin(), global.end()), window(local.begin(), local.end());
       std::vector<float> score(static_cast<std::size_t>(tokens), 9);
-      policy->score({.position = head.position, .attention = window, .attention_sum = sums, .fresh = 1}, score);
+      policy->score({.position = head.position, .attention = window, .attention_sum = sums, .inserted = 1}, score);
       expect_near(score, golden);
       const auto order = [&](const auto& by) {
         std::vector<std::size_t> all(static_cast<std::size_t>(tokens));
@@ -136,7 +136,7 @@ TEST(Scissorhands, EmptySlotsDoNotCount) {
   const std::vector<Position> position = {0, kNoPosition, 1, kNoPosition};
   const std::vector<float> attention = {0.6F, 0, 0.4F, 0};
   std::vector<float> score(4, 0);
-  make_policy("scissorhands")->score({.position = position, .attention = attention, .fresh = 1}, score);
+  make_policy("scissorhands")->score({.position = position, .attention = attention, .inserted = 1}, score);
   EXPECT_EQ(score[0], 1);
   EXPECT_EQ(score[2], 0);  // an even share of two tokens is a half
 }

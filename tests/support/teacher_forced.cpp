@@ -55,12 +55,12 @@ class Runner {
   void one_step(std::span<const TokenId> tokens, Trace* trace) {
     SequenceStep step{.cache = &cache_, .rule = how_.rule, .tokens = tokens, .all_logits = true};
     std::vector<std::vector<float>> weights;
-    std::vector<float*> entries;
+    std::vector<float*> rows;
     if (how_.weights)
       for (int head = 0; head < cache_.geometry().heads(); ++head)
         weights.emplace_back(cache_.table(cache_.table_of(head)).slots(), NAN);
-    for (auto& w : weights) entries.push_back(w.data());
-    if (how_.weights) step.weights = entries.data();
+    for (auto& w : weights) rows.push_back(w.data());
+    if (how_.weights) step.weights = rows.data();
     const auto logits = decoder_.step({&step, 1});
     if (trace == nullptr) return;
     trace->logits.insert(trace->logits.end(), logits.begin(), logits.end());

@@ -106,9 +106,9 @@ HWY_INLINE Block find_block(const Unit& u, int index, const Tiles& tiles, std::u
     b.key[t] = tiles.key[from];
     b.value[t] = tiles.value[from];
     if (!u.late()) continue;
-    b.rotate[t] = u.work.rank_tiles == nullptr
-                      ? u.memory.rope_tiles + from * rope_tile_floats
-                      : u.work.rank_tiles + static_cast<std::ptrdiff_t>(first / kTile + from) * rope_tile_floats;
+    b.rope_tile[t] = u.work.rank_tiles == nullptr
+                         ? u.memory.rope_tiles + from * rope_tile_floats
+                         : u.work.rank_tiles + static_cast<std::ptrdiff_t>(first / kTile + from) * rope_tile_floats;
     if (used && u.work.rank_tiles == nullptr)
       make_rope_tile(u.work.tokens->rank_row, u.shape().rope_dims, b.rank + t * kTile,
                      u.memory.rope_tiles + t * rope_tile_floats);
@@ -124,7 +124,7 @@ HWY_INLINE void widen_keys(const Unit& u, const Block& b, const float** tiles) {
     tiles[t] = out;
     if (b.used_in(t) == 0) continue;
     if (u.late())
-      keys.rotate(u.shape(), b.key[t], u.half(), b.rotate[t], out);
+      keys.rotate(u.shape(), b.key[t], u.half(), b.rope_tile[t], out);
     else
       keys.widen(b.key[t], head_dim, out);
   }

@@ -108,7 +108,7 @@ struct AttentionStep {
   float* const* sums = nullptr;
   // Called once for every head with weights, by the thread that has just completed them, in any order, and by several
   // threads at a time: they are still in its cache.
-  void (*received)(void* context, int layer, int sequence, int kv_head) = nullptr;
+  void (*on_weights)(void* context, int layer, int sequence, int kv_head) = nullptr;
   void* context = nullptr;
   Misfits* misfits = nullptr;  // what did not fit the cache's type; nullptr: not recorded
 

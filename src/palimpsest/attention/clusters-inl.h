@@ -92,25 +92,25 @@ HWY_INLINE void dot_entries(const Clusters& c) {
   int first = 0;  // of up to four rows that wait in memory
   const auto lay_row = [&](int i, int t, int row) HWY_ATTR {
     float* const key = memory.key_tiles + i * key_floats;
-    float* const rotate = memory.rope_tiles + i * rope_tile_floats;
+    float* const rope_tile = memory.rope_tiles + i * rope_tile_floats;
     const int lane = m.lane[row];
     w.keys->widen(Tiles(w, t / 4).key[t % 4], shape.head_dim, key);
     for (int d = 0; lane >= 0 && d < shape.head_dim; ++d) std::fill_n(key + d * kTile, kTile, key[d * kTile + lane]);
     std::int32_t entries[kTile];
     for (int n = 0; n < kTile; ++n) entries[n] = std::abs(m.distance[row * kTile + n]);
-    make_rope_tile(w.tokens->distance_row, shape.rope_dims, entries, rotate);
+    make_rope_tile(w.tokens->distance_row, shape.rope_dims, entries, rope_tile);
     for (int n = 0; n < kTile; n += kLanes) {
       const auto back = hn::RebindMask(df, hn::Lt(hn::LoadU(di, m.distance + row * kTile + n), hn::Zero(di)));
       for (int p = pairs; p < 2 * pairs; ++p) {
-        const Vec sin = hn::LoadU(df, rotate + p * kTile + n);
-        hn::StoreU(hn::IfThenElse(back, hn::Neg(sin), sin), df, rotate + p * kTile + n);
+        const Vec sin = hn::LoadU(df, rope_tile + p * kTile + n);
+        hn::StoreU(hn::IfThenElse(back, hn::Neg(sin), sin), df, rope_tile + p * kTile + n);
       }
     }
     keys.tile[i] = key;
-    keys.rotate[i] = rotate;
+    keys.rope_tile[i] = rope_tile;
   };
   const auto dot_rows_of = [&](int count) HWY_ATTR {
-    for (int i = count; i < 4; ++i) keys.tile[i] = keys.tile[0], keys.rotate[i] = keys.rotate[0];
+    for (int i = count; i < 4; ++i) keys.tile[i] = keys.tile[0], keys.rope_tile[i] = keys.rope_tile[0];
     by_four_rows(c.rows(), [&]<int R>(int r) HWY_ATTR {
       keys.template dot<R>(memory.query + r * shape.head_dim, shape, Prefetch(), memory.score + r * kBlock);
     });

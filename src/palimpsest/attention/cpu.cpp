@@ -57,7 +57,7 @@ void wait_for(const Counter& counter, int count) {
 }
 
 void tell(const HeadWork& w) {
-  if (w.step->received != nullptr) w.step->received(w.step->context, w.step->layer, w.sequence, w.kv_head);
+  if (w.step->on_weights != nullptr) w.step->on_weights(w.step->context, w.step->layer, w.sequence, w.kv_head);
 }
 
 struct ThreadMemory {

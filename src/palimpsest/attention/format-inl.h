@@ -38,7 +38,7 @@ template <class T>
 void dot_rotating_keys(const Unit& u, const Block& b, const Prefetch& prefetch) {
   RotatingKeys<T> keys;
   for (int t = 0; t < 4; ++t) keys.tile[t] = elements<T>(b.key[t]);
-  std::copy_n(b.rotate, 4, keys.rotate);
+  std::copy_n(b.rope_tile, 4, keys.rope_tile);
   keys.half = u.half() / static_cast<std::ptrdiff_t>(sizeof(T));
   score_tiles(u, b, keys, prefetch);
 }

@@ -43,7 +43,7 @@ HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, co
   const StepTokens& tokens = *w.tokens;
   const LayerView& cache = *w.cache;
   const int* const inserted = w.slots().inserted;
-  const bool rope_tiles = shape.rotation == Rotation::kOnWrite;
+  const bool rotates = shape.rotation == Rotation::kOnWrite;
   float* const rows = memory.key_tiles;  // [16][head_dim], then those of halves, then what store() needs
   float* const half_rows = rows + static_cast<std::ptrdiff_t>(kTile) * shape.head_dim;
   float* const scratch = half_rows + static_cast<std::ptrdiff_t>(kTile) * shape.head_dim;
@@ -67,7 +67,7 @@ HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, co
       const int lane = inserted[i] % kTile;
       lanes |= 1u << lane;
       float* const row = rows + static_cast<std::ptrdiff_t>(lane) * shape.head_dim;
-      rotate(key(i), shape.head_dim, shape, rope_tiles ? query_row(shape, tokens, w.slots(), i) : nullptr, 1, row);
+      rotate(key(i), shape.head_dim, shape, rotates ? query_row(shape, tokens, w.slots(), i) : nullptr, 1, row);
       check_fits(w, false, row, shape.head_dim, largest_key);
       if (cache.rotated_half) rotate_half(shape, row, half_rows + static_cast<std::ptrdiff_t>(lane) * shape.head_dim);
       check_fits(w, true, value(i), shape.value_dim, largest_value);
@@ -78,7 +78,7 @@ HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, co
   }
 }
 
-// Rotates a split of a head's keys into the copy.
+// Rotates the keys of one split into the copy.
 HWY_NOINLINE void rotate(const HeadWork& w, int unit, const UnitMemory& memory) {
   const AttentionShape& shape = w.step->shape;
   const LayerView& cache = *w.cache;

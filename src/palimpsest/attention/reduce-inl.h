@@ -24,7 +24,7 @@ HWY_INLINE void join_classes(const HeadWork& w) {
   const auto write = [&](float* to, int parts) {
     std::fill_n(to, slots + entries, 0.0f);
     for (int n = 0; n < w.query_blocks; ++n) {
-      const float* const from = w.classes + (n + 1) * w.class_floats() - 2 * all;
+      const float* const from = w.clusters + (n + 1) * w.class_floats() - 2 * all;
       for (int part = 0; part < parts; ++part)
         for (std::size_t i = 0; i < slots + entries; ++i)
           to[i] += from[part * all + (i < slots ? i : i - slots + blocks)];

@@ -67,8 +67,8 @@ struct Head {
     const int slot = slots().inserted[token], offset = slot % cache.page_size;
     const float* k = step.k.at(tokens.first + token, kv_head);
     const float* v = step.v.at(tokens.first + token, kv_head);
-    const float* rotate = shape.rotation == Rotation::kOnWrite ? query_row(shape, tokens, slots(), token) : nullptr;
-    const Vector key = rotated(Vector(k, k + shape.head_dim), shape, rotate);
+    const float* cos_sin = shape.rotation == Rotation::kOnWrite ? query_row(shape, tokens, slots(), token) : nullptr;
+    const Vector key = rotated(Vector(k, k + shape.head_dim), shape, cos_sin);
     store_key(cache, page(slot), offset, std::vector<float>(key.begin(), key.end()).data());
     if (cache.rotated_half) {
       std::vector<float> halves;
@@ -84,16 +84,16 @@ struct Head {
     load_key(cache, page(slot), slot % cache.page_size, row.data());
     Vector key(row.begin(), row.end());
     if (shape.rotation == Rotation::kNever || shape.rotation == Rotation::kOnWrite) return key;
-    const float* rotate = row_of(tokens.rank_row, shape, slots().rank[slot]);
+    const float* cos_sin = row_of(tokens.rank_row, shape, slots().rank[slot]);
     if (cache.rotated_half) {
       load_key(cache, page(slot) + half_offset(cache), slot % cache.page_size, row.data());
       for (int d = 0; d < shape.rope_dims; ++d) {
         const int pairs = shape.rope_dims / 2, p = shape.rope == RopeKind::kHalves ? d % pairs : d / 2;
-        key[d] = key[d] * rotate[p] + row[d] * rotate[pairs + p];
+        key[d] = key[d] * cos_sin[p] + row[d] * cos_sin[pairs + p];
       }
       return key;
     }
-    key = rotated(std::move(key), shape, rotate);
+    key = rotated(std::move(key), shape, cos_sin);
     if (shape.rotation == Rotation::kMaterialized)  // the copy is in the keys' format
       for (double& x : key) {
         std::byte stored[4];
@@ -135,13 +135,13 @@ struct Head {
     return tile * kTile + (m.lane[row] < 0 ? lane : m.lane[row]);
   }
 
-  // By some places, to the left if they are negative.
-  Vector rotated_by(const Vector& key, int entries) const {
+  // Rotated by a distance in tokens, backwards if it is negative.
+  Vector rotated_by(const Vector& key, int distance) const {
     if (tokens.distance_row == nullptr) return key;
-    const float* const row = row_of(tokens.distance_row, step.shape, std::abs(entries));
-    std::vector<float> rotate(row, row + step.shape.rope_dims);
-    for (int i = step.shape.rope_dims / 2; entries < 0 && i < step.shape.rope_dims; ++i) rotate[i] = -rotate[i];
-    return rotated(key, step.shape, rotate.data());
+    const float* const row = row_of(tokens.distance_row, step.shape, std::abs(distance));
+    std::vector<float> cos_sin(row, row + step.shape.rope_dims);
+    for (int i = step.shape.rope_dims / 2; distance < 0 && i < step.shape.rope_dims; ++i) cos_sin[i] = -cos_sin[i];
+    return rotated(key, step.shape, cos_sin.data());
   }
 
   // The weights of one query over all slots, then over merged tokens by place; all zero if it sees none.
@@ -226,7 +226,7 @@ void attend_reference(const AttentionStep& step) {
     for (int h = 0; h < step.shape.kv_heads; ++h) {
       float* received = step.weights == nullptr ? nullptr : step.weights[i * step.shape.kv_heads + h];
       Head(step, i, h).attend(received, step.sums == nullptr ? nullptr : step.sums[i * step.shape.kv_heads + h]);
-      if (received != nullptr && step.received != nullptr) step.received(step.context, step.layer, i, h);
+      if (received != nullptr && step.on_weights != nullptr) step.on_weights(step.context, step.layer, i, h);
     }
 }
 

@@ -67,7 +67,7 @@ struct PlainKeys {
 template <class T>
 struct RotatingKeys {
   const T* tile[4];
-  const float* rotate[4];
+  const float* rope_tile[4];
   std::ptrdiff_t half;
 
   // As dot_rows.
@@ -83,7 +83,7 @@ struct RotatingKeys {
       for (int v = 0; v < kWide; ++v) {
         const int lane = (first + v) * kLanes;
         at[v] = tile[lane / kTile] + lane % kTile;
-        rope_tiles[v] = rotate[lane / kTile] + lane % kTile;
+        rope_tiles[v] = rope_tile[lane / kTile] + lane % kTile;
         for (int r = 0; r < R; ++r) sum[r][v] = hn::Zero(df);
       }
       for (int quarter = 0, p = 0; quarter < 4; ++quarter) {

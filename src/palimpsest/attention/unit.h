@@ -92,7 +92,7 @@ inline Prefetch prefetch_of(const std::byte* const* tile, std::size_t bytes) {
 // Sixty-four slots of a head. Tiles that hold nothing visible borrow another's address: their scores are masked.
 struct Block {
   const std::byte *key[4], *value[4];
-  const float* rotate[4];  // cosines and sines of ranks, if keys rotate late
+  const float* rope_tile[4];  // cosines and sines of ranks, if keys rotate late
   const std::int32_t* when;
   const std::int32_t* rank;
   int tiles;                // 4, fewer at the end of the slots

@@ -101,7 +101,7 @@ void HeadWork::set_arena(float* memory) {
   kept = take(kept_queries > 0, kept_rows * all_blocks * kBlock);
   kept_max = take(kept_queries > 0, kept_rows * all_blocks);
   log_sum = take(received != nullptr && merged == nullptr, all_rows);
-  classes = take(merged != nullptr, merged == nullptr ? 0 : query_blocks * class_floats());
+  clusters = take(merged != nullptr, merged == nullptr ? 0 : query_blocks * class_floats());
   rotated_keys = take(rotate_units > 0, keys / sizeof(float));
 }
 

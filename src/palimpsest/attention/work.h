@@ -78,7 +78,7 @@ struct HeadWork : HeadPlan {
   float* kept;               // [blocks][kept rows][kBlock]: 2^(score - greatest so far)
   float* kept_max;           // [kept rows][blocks]: that greatest score
   float* log_sum;            // [rows]: base-2 logarithm of each row's sum, if weights are wanted
-  float* classes;            // [query_blocks][class_floats], if merged
+  float* clusters;           // [query_blocks][class_floats], if merged
   float* rotated_keys;       // [slots / 16][head_dim][16] in the keys' format, if rotate_units > 0
   std::size_t floats;        // of these arrays
 
@@ -88,7 +88,7 @@ struct HeadWork : HeadPlan {
   int rows() const { return tokens->count * group(); }
   int late_queries() const { return std::min(tokens->weights_queries, tokens->count); }  // whose weights are wanted
   // With merged tokens a unit meets so many rows at a time, all their scores side by side; and it adds up what each
-  // slot and place receives: from the late queries, then, if wanted, from all.
+  // slot and entry receives: from the late queries, then, if wanted, from all.
   int class_rows() const { return std::max(1, 4 / group()) * group(); }
   std::size_t cluster_weights() const { return static_cast<std::size_t>(blocks()) * kBlock + merged->entries(); }
   std::size_t class_floats() const {
@@ -97,7 +97,7 @@ struct HeadWork : HeadPlan {
            (received == nullptr ? 0 : 2 * cluster_weights());
   }
   // Puts the arrays at `memory` (nullptr: counts `floats` only).
-  void offset(float* memory);
+  void set_arena(float* memory);
 };
 
 inline std::size_t round_up(std::size_t n, std::size_t to) {
@@ -107,7 +107,7 @@ inline std::size_t row_floats(const AttentionShape& shape) {
   return round_up(static_cast<std::size_t>(shape.value_dim) + 2, kTile);
 }
 
-// The work of one head, its arrays not placed yet. Planned by itself, or as `plan` says.
+// The work of one head, its arrays without an arena yet. Planned by itself, or as `plan` says.
 HeadWork head_work(const AttentionStep& step, const HeadPlan& plan);
 inline HeadWork head_work(const AttentionStep& step, int sequence, int kv_head) {
   return head_work(step, plan_head(step, sequence, kv_head));

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 // What all answers of a load share; listeners that come late still find it.
-struct LoadState {
+struct Exchange {
   Clock::time_point start = Clock::now();
   std::mutex mutex;  // of all but `answers`, each of which is its listener's until it has ended
   std::condition_variable changed;
@@ -30,41 +30,41 @@ struct LoadState {
 
 class Listener final : public LoadListener {
  public:
-  Listener(std::shared_ptr<LoadState> state, std::size_t index)
-      : state_(std::move(state)), answer_(state_->answers[index]) {}
-  void token() override { answer_.heard.push_back(state_->now()); }
+  Listener(std::shared_ptr<Exchange> exchange, std::size_t index)
+      : exchange_(std::move(exchange)), answer_(exchange_->answers[index]) {}
+  void token() override { answer_.heard.push_back(exchange_->now()); }
   void end(const LoadAnswer& counts) override {
-    answer_.end = state_->now();
+    answer_.end = exchange_->now();
     answer_.prompt_tokens = counts.prompt_tokens;
     answer_.tokens = counts.tokens;
     answer_.evicted = counts.evicted;
     answer_.complete = counts.complete && !answer_.heard.empty();
     answer_.error = counts.error;
     if (!answer_.complete && answer_.error.empty()) answer_.error = "an answer without a token";
-    const std::lock_guard lock(state_->mutex);
-    --state_->out;
-    ++state_->done;
-    state_->changed.notify_all();
+    const std::lock_guard lock(exchange_->mutex);
+    --exchange_->out;
+    ++exchange_->done;
+    exchange_->changed.notify_all();
   }
 
  private:
-  std::shared_ptr<LoadState> state_;
+  std::shared_ptr<Exchange> exchange_;
   LoadAnswer& answer_;
 };
 
 constexpr auto kLook = 50ms;
 
-void watch(const std::stop_token& stop, LoadTarget& target, LoadState& state) {
+void watch(const std::stop_token& stop, LoadTarget& target, Exchange& exchange) {
   try {
     while (!stop.stop_requested()) {
       LoadState state = target.state();
-      state.at = state.now();
-      state.states.push_back(state);
+      state.at = exchange.now();
+      exchange.states.push_back(state);
       std::this_thread::sleep_for(kLook);
     }
   } catch (...) {
-    const std::lock_guard lock(state.mutex);
-    state.broken = std::current_exception();
+    const std::lock_guard lock(exchange.mutex);
+    exchange.broken = std::current_exception();
   }
 }
 
@@ -82,48 +82,49 @@ long long bytes_after(LoadTarget& target) {
 
 LoadReport run_load(LoadTarget& target, const std::vector<LoadRequest>& requests, int concurrency,
                     const std::function<bool(int)>& go_on) {
-  const auto state = std::make_shared<LoadState>();
-  state->answers.resize(requests.size());
+  const auto exchange = std::make_shared<Exchange>();
+  exchange->answers.resize(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i)
-    state->answers[i].heard.reserve(static_cast<std::size_t>(requests[i].output));
-  std::jthread watcher([&](const std::stop_token& stop) { watch(stop, target, *state); });
+    exchange->answers[i].heard.reserve(static_cast<std::size_t>(requests[i].output));
+  std::jthread watcher([&](const std::stop_token& stop) { watch(stop, target, *exchange); });
 
   std::size_t sent = 0;
   bool stopped = false;
   {
-    std::unique_lock lock(state->mutex);
-    while (!state->broken && (state->out > 0 || (sent < requests.size() && !stopped))) {
-      if (!stopped && !go_on(state->done)) {
+    std::unique_lock lock(exchange->mutex);
+    while (!exchange->broken && (exchange->out > 0 || (sent < requests.size() && !stopped))) {
+      if (!stopped && !go_on(exchange->done)) {
         stopped = true;
         lock.unlock();
         target.cancel();
         lock.lock();
         continue;
       }
-      const bool free = sent < requests.size() && !stopped && (concurrency == 0 || state->out < concurrency);
-      const double wait = free ? requests[sent].at - state->now() : 1;
+      const bool free = sent < requests.size() && !stopped && (concurrency == 0 || exchange->out < concurrency);
+      const double wait = free ? requests[sent].at - exchange->now() : 1;
       if (wait > 0) {
-        state->changed.wait_for(lock,
-                                std::min<std::chrono::duration<double>>(std::chrono::duration<double>(wait), kLook));
+        exchange->changed.wait_for(lock,
+                                   std::min<std::chrono::duration<double>>(std::chrono::duration<double>(wait), kLook));
         continue;
       }
-      state->answers[sent].sent = state->now();
-      ++state->out;
+      exchange->answers[sent].sent = exchange->now();
+      ++exchange->out;
       lock.unlock();
-      target.send(requests[sent], std::make_shared<Listener>(state, sent));
+      target.send(requests[sent], std::make_shared<Listener>(exchange, sent));
       ++sent;
       lock.lock();
     }
   }
   watcher.request_stop();
   watcher.join();
-  // Listeners still hold the desk: the error leaves it, so that none of them frees it while the caller reads it.
-  if (const auto broken = std::exchange(state->broken, nullptr)) std::rethrow_exception(broken);
+  // Listeners still hold the exchange: the error is moved out of it, so that none of them frees it while the caller
+  // reads it.
+  if (const auto broken = std::exchange(exchange->broken, nullptr)) std::rethrow_exception(broken);
 
   LoadReport report;
-  report.answers = std::move(state->answers);
+  report.answers = std::move(exchange->answers);
   report.answers.resize(sent);
-  report.states = std::move(state->states);
+  report.states = std::move(exchange->states);
   for (const LoadAnswer& answer : report.answers) report.seconds = std::max(report.seconds, answer.end);
   if (!report.answers.empty()) report.seconds -= report.answers.front().sent;
   report.peak = target.peak();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <ranges>
 
 #include "palimpsest/core/error.h"
 
@@ -124,7 +125,7 @@ void Cache::give_back(PageId& page) noexcept {
 }
 
 int Cache::occupied() const {
-  return std::ranges::max_element(tables_, {}, &SlotTable::occupied)->occupied();
+  return std::ranges::max(tables_ | std::views::transform([](const SlotTable& t) { return t.occupied(); }));
 }
 
 PageId Cache::take() {

@@ -39,7 +39,7 @@ void MergedTokens::add(const MergedToken& token, std::span<const float> statisti
   statistics_.insert(statistics_.end(), statistics.begin(), statistics.end());
 }
 
-void MergedTokens::join(int slot, int other, float factor) {
+void MergedTokens::merge(int slot, int other, float factor) {
   for (MergedToken& token : tokens_)
     if (token.slot == slot) {
       token.slot = other;

@@ -43,10 +43,10 @@ class MergedTokens {
   // Memory for so many, once and for all; `own_places`: the view has distances.
   void reserve(std::size_t tokens, bool own_positions);
   void add(const MergedToken& token, std::span<const float> statistics);
-  void join(int slot, int other, float factor);  // a class goes over into another, its factors times `factor`
-  void remove(const std::vector<bool>& slots);   // whole classes are given up
-  void keep_best(std::size_t max);               // the lowest scores leave; of equal ones the older token
-  void moved(std::span<const Move> moves);       // slots moved, in the order given
+  void merge(int slot, int other, float factor);  // a class goes over into another, its factors times `factor`
+  void remove(const std::vector<bool>& slots);    // whole classes are given up
+  void keep_best(std::size_t max);                // the lowest scores leave; of equal ones the older token
+  void moved(std::span<const Move> moves);        // slots moved, in the order given
   void clear();
   void lay(const SlotTable& table);  // the head's
   // For a head that has more slots now, without merged tokens in them. reserve_slots() takes the memory before.

@@ -98,7 +98,7 @@ class Tokens {
 
 constexpr float kMin = 1e-18F;  // norm of a key that has none
 
-struct Joining {
+struct Merging {
   int victim, target;
   std::size_t order;  // of the victim: by score, equal ones oldest first
 };
@@ -118,9 +118,9 @@ struct Head {
   int size(int slot) const {
     return 1 + static_cast<int>(std::ranges::count(merged.tokens(), slot, &MergedToken::slot));
   }
-  // The centre of the largest cos(k, k') * cos(v, v'), 0 unless both are alike; of equal ones the first; -1: none
-  // reaches tau. Rotating a key back costs far more than comparing values, so the most promising comes first, and of
-  // the others only those are looked at whose values alone could do.
+  // The representative of the largest cos(k, k') * cos(v, v'), 0 unless both are alike; of equal ones the first; -1:
+  // none reaches tau. Rotating a key back costs far more than comparing values, so the most promising comes first, and
+  // of the others only those are looked at whose values alone could do.
   int max_alike(int victim, std::span<const int> representatives, const Method& m) const {
     thread_local std::vector<float> values;
     tokens.value_cosines(victim, values);
@@ -128,7 +128,7 @@ struct Head {
     float max = m.tau;
     const auto look = [&](int representative) {
       const float alike = std::max(0.0F, values[at(representative)]);
-      if (alike < max || (m.entries == MergePosition::kOwn && !near(victim, representative))) return;
+      if (alike < max || (m.merge_position == MergePosition::kOwn && !near(victim, representative))) return;
       const float r = alike == 0 ? 0 : alike * std::max(0.0F, tokens.key_cosine(victim, representative));
       if (r > max || (r == max && (best < 0 || representative < best))) max = r, best = representative;
     };
@@ -139,21 +139,23 @@ struct Head {
       if (representative != promising) look(representative);
     return best;
   }
-  // Whether all tokens of a class may have places of their own beside another's centre.
+  // Whether all tokens of a class may keep positions of their own beside another representative.
   bool near(int victim, int representative) const {
-    const Position entry = table.position(representative);
-    const auto is_near = [&](Position position) { return std::abs(position - entry) <= MergedTokens::kFarthest; };
+    const Position representative_position = table.position(representative);
+    const auto is_near = [&](Position position) {
+      return std::abs(position - representative_position) <= MergedTokens::kFarthest;
+    };
     return is_near(table.position(victim)) && std::ranges::all_of(merged.tokens(), [&](const MergedToken& token) {
              return token.slot != victim || is_near(token.position);
            });
   }
   // All victims of one class at once: weights are those of before.
-  void join(std::span<const Joining> joinings) {
-    const int target = joinings.front().target;
+  void merge(std::span<const Merging> mergings) {
+    const int target = mergings.front().target;
     thread_local std::vector<std::pair<int, double>> parts;
     thread_local std::vector<float> key, value, statistics;
     parts.assign(1, {target, weight(target)});
-    for (const Joining& j : joinings) parts.emplace_back(j.victim, weight(j.victim));
+    for (const Merging& m : mergings) parts.emplace_back(m.victim, weight(m.victim));
     double sum = 0;
     for (const auto& [slot, weight] : parts) sum += weight;
     if (sum <= 0)
@@ -169,15 +171,15 @@ struct Head {
     const float length = std::max(tokens.key_norm(target), kMin), scale = length / std::max(norm(key), kMin);
     for (float& x : key) x *= scale;
     tokens.store(target, key, value);
-    for (const Joining& j : joinings) {
-      const float factor = std::max(tokens.key_norm(j.victim), kMin) / length;
-      merged.merge(j.victim, target, factor);
+    for (const Merging& m : mergings) {
+      const float factor = std::max(tokens.key_norm(m.victim), kMin) / length;
+      merged.merge(m.victim, target, factor);
       statistics.clear();
-      for (int c = 0; c < table.columns(); ++c) statistics.push_back(table.column(c)[at(j.victim)]);
-      merged.add({.position = table.position(j.victim),
+      for (int c = 0; c < table.columns(); ++c) statistics.push_back(table.column(c)[at(m.victim)]);
+      merged.add({.position = table.position(m.victim),
                   .slot = target,
                   .factor = factor,
-                  .score = table.score()[at(j.victim)]},
+                  .score = table.score()[at(m.victim)]},
                  statistics);
     }
   }
@@ -195,7 +197,7 @@ void reserve(Cache& cache, int t, std::size_t victims, const Method& m, int budg
   MergedTokens& merged = *cache.merged(t);
   // reserve() has room for one more, which keep_best() leaves: else a steady step would grow and shrink it.
   merged.reserve(std::max(max, std::max<std::size_t>(1, merged.tokens().size() + std::min(victims, max)) - 1),
-                 m.entries == MergePosition::kOwn);
+                 m.merge_position == MergePosition::kOwn);
 }
 
 void merge_table(Cache& cache, int t, std::span<const int> victims, const Method& m, int budget,
@@ -208,7 +210,7 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   thread_local std::vector<int> representatives;
   thread_local std::vector<std::size_t> order;  // of the victims that are to be merged, the best first
   thread_local std::vector<bool> leaves;
-  thread_local std::vector<Joining> joinings;
+  thread_local std::vector<Merging> mergings;
   order.resize(m.tau >= 1 ? 0 : victims.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, [&](std::size_t a, std::size_t b) {  // not stable_sort: it allocates
@@ -226,7 +228,7 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
       representatives.push_back(slot);
   }
 
-  joinings.clear();
+  mergings.clear();
   if (!order.empty() && !representatives.empty()) {
     const LayerView view = cache.view(layer);
     thread_local Tokens tokens;
@@ -234,15 +236,15 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
     Head head{table, merged, tokens};
     for (std::size_t i = 0; i < order.size(); ++i) {
       const int victim = victims[order[i]], target = head.max_alike(victim, representatives, m);
-      if (target >= 0) joinings.push_back({victim, target, i});
+      if (target >= 0) mergings.push_back({victim, target, i});
     }
-    std::ranges::sort(joinings, {}, [](const Joining& j) { return std::pair(j.target, j.order); });
-    for (std::size_t first = 0, end = 0; first < joinings.size(); first = end) {
-      while (end < joinings.size() && joinings[end].target == joinings[first].target) ++end;
-      head.merge(std::span(joinings).subspan(first, end - first));
+    std::ranges::sort(mergings, {}, [](const Merging& m) { return std::pair(m.target, m.order); });
+    for (std::size_t first = 0, end = 0; first < mergings.size(); first = end) {
+      while (end < mergings.size() && mergings[end].target == mergings[first].target) ++end;
+      head.merge(std::span(mergings).subspan(first, end - first));
     }
   }
-  for (const Joining& j : joinings) leaves[at(j.victim)] = false;
+  for (const Merging& m : mergings) leaves[at(m.victim)] = false;
   merged.remove(leaves);
   merged.keep_best(max);
   merged.lay(table);

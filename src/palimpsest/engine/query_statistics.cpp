@@ -9,12 +9,12 @@ namespace {
 constexpr float kMaxCounted = 1 << 24;  // exact in f32
 
 // A row's pairs rotate, in place; element d lies at row[d * stride].
-void rotate_row(float* row, std::size_t stride, RopeKind kind, std::span<const float> rotate) {
-  const std::size_t pairs = rotate.size() / 2;
+void rotate_row(float* row, std::size_t stride, RopeKind kind, std::span<const float> cos_sin) {
+  const std::size_t pairs = cos_sin.size() / 2;
   const bool halves = kind == RopeKind::kHalves;
   for (std::size_t i = 0; i < pairs; ++i) {
     float &a = row[(halves ? i : 2 * i) * stride], &b = row[(halves ? i + pairs : 2 * i + 1) * stride];
-    const float c = rotate[i], s = rotate[pairs + i], rotated = a * c - b * s;
+    const float c = cos_sin[i], s = cos_sin[pairs + i], rotated = a * c - b * s;
     b = a * s + b * c;
     a = rotated;
   }
@@ -61,7 +61,7 @@ std::vector<float> mean_rotation(const RopeFrequencies& frequencies, Position ne
 }
 
 ExpectedQueries expected_queries(std::span<const float> statistics, int heads, int head_dim, float scale, RopeKind kind,
-                                 std::span<const float> rotate, std::vector<float>& memory) {
+                                 std::span<const float> cos_sin, std::vector<float>& memory) {
   const auto dim = static_cast<std::size_t>(head_dim), count = static_cast<std::size_t>(heads);
   assert(statistics.size() == count * static_cast<std::size_t>(query_floats(head_dim)));
   memory.resize(count * (dim + dim * dim));
@@ -71,9 +71,9 @@ ExpectedQueries expected_queries(std::span<const float> statistics, int heads, i
     float *const mean = means + h * dim, *const covariance = covariances + h * dim * dim;
     std::copy_n(from, dim, mean);
     std::copy_n(from + dim, dim * dim, covariance);
-    rotate_row(mean, 1, kind, rotate);
-    for (std::size_t d = 0; d < dim; ++d) rotate_row(covariance + d * dim, 1, kind, rotate);  // C R'
-    for (std::size_t d = 0; d < dim; ++d) rotate_row(covariance + d, dim, kind, rotate);      // R C R'
+    rotate_row(mean, 1, kind, cos_sin);
+    for (std::size_t d = 0; d < dim; ++d) rotate_row(covariance + d * dim, 1, kind, cos_sin);  // C R'
+    for (std::size_t d = 0; d < dim; ++d) rotate_row(covariance + d, dim, kind, cos_sin);      // R C R'
   }
   return {.mean = {means, heads, head_dim, head_dim},
           .covariance = {covariances, heads * head_dim, head_dim, head_dim},

@@ -27,6 +27,6 @@ std::vector<float> mean_rotation(const RopeFrequencies& frequencies, Position ne
 
 // Statistics of the heads of a group, rotated. The result's rows lie in `memory`.
 ExpectedQueries expected_queries(std::span<const float> statistics, int heads, int head_dim, float scale, RopeKind kind,
-                                 std::span<const float> rotate, std::vector<float>& memory);
+                                 std::span<const float> cos_sin, std::vector<float>& memory);
 
 }  // namespace palimpsest

@@ -77,48 +77,41 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
   }
 }
 
-void Sequence::evict(int coming, Moment moment) {
+void Sequence::evict(int coming, Phase phase) {
   const auto start = std::chrono::steady_clock::now();
-  drop_unseen(coming, moment);
-  if (plan_->signals().at_decision()) show(coming, moment);
-  const Plan& plan = evictor_.plan(*cache_, coming, moment);
-  if (!plan.empty()) {
-    const bool merges = options_.method.mechanism == Mechanism::kMerge;
-    if (merges) cache_->make_exclusive();
-    Transaction change = cache_->prepare({.drop = plan.drop});
-    if (merges) merge_victims(*cache_, plan, options_.method, evictor_, frequencies_, workers_.get());
-    change.commit(workers_.get());
-    if (rule().rotated_at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
-    ++times_.evictions;
-  }
+  // What layers with a window hold outside it goes first: the policy need not score it.
+  if (!plan_->windows().empty()) drop(evictor_.unseen(*cache_, coming, phase), true);
+  if (plan_->signals().at_decision()) show(coming, phase);
+  if (drop(evictor_.plan(*cache_, coming, phase), false)) ++times_.evictions;
   times_.evict_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-// What layers with a window hold outside it: before the policy is asked, which need not look at it.
-void Sequence::drop_unseen(int coming, Moment moment) {
-  if (plan_->windows().empty()) return;
-  const Plan& plan = evictor_.unseen(*cache_, coming, moment);
-  if (plan.empty()) return;
-  if (options_.method.mechanism == Mechanism::kMerge) cache_->make_exclusive();
-  Transaction change = cache_->prepare({.drop = plan.drop, .unseen = true});
-  if (options_.method.mechanism == Mechanism::kMerge) drop_merged(*cache_, plan);
+// Whether there was anything to drop. `unseen`: no query to come sees it, so it is not merged into anything.
+bool Sequence::drop(const Plan& plan, bool unseen) {
+  if (plan.empty()) return false;
+  const bool merges = options_.method.mechanism == Mechanism::kMerge;
+  if (merges) cache_->make_exclusive();
+  Transaction change = cache_->prepare({.drop = plan.drop, .unseen = unseen});
+  if (merges && unseen) drop_merged(*cache_, plan);
+  if (merges && !unseen) merge_victims(*cache_, plan, options_.method, evictor_, frequencies_, workers_.get());
   change.commit(workers_.get());
   if (rule().rotated_at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
+  return true;
 }
 
-void Sequence::show(int coming, Moment moment) {
+void Sequence::show(int coming, Phase phase) {
   const Signals& signals = plan_->signals();
   std::vector<std::vector<float>> rotations;  // [ropes] what queries to come rotate by
   bool any = false;
   for (int t = 0; signals.query_moments && !any && t < cache_->tables(); ++t)
-    any = evictor_.needs_eviction(*cache_, t, coming, moment);
+    any = evictor_.needs_eviction(*cache_, t, coming, phase);
   for (std::size_t layer = 0; any && layer < rope_of_.size(); ++layer) {
     rotations.resize(std::max(rotations.size(), rope_of_[layer] + 1));
     if (rotations[rope_of_[layer]].empty())
       rotations[rope_of_[layer]] = mean_rotation(frequencies_[layer], cache_->next());
   }
   const auto show_table = [&](int t) {
-    if (!evictor_.needs_eviction(*cache_, t, coming, moment)) return;
+    if (!evictor_.needs_eviction(*cache_, t, coming, phase)) return;
     const HeadGeometry& geometry = cache_->geometry();  // a table is a head
     const int layer = geometry.layer_of(t), slots = cache_->table(t).slots();
     thread_local std::vector<float> keys, values;
@@ -141,7 +134,7 @@ void Sequence::show(int coming, Moment moment) {
       if (signals.keys) k = rows_of(keys, view.head_dim), read_keys(view, head, keys.data());
       if (signals.values) v = rows_of(values, view.value_dim), read_values(view, head, values.data());
     }
-    evictor_.score_table(*cache_, t, k, v, coming, moment, queries);
+    evictor_.score_table(*cache_, t, k, v, coming, phase, queries);
   };
   if (workers_ != nullptr)
     workers_->run(cache_->tables(), show_table);
@@ -212,7 +205,7 @@ std::span<const float> Sequence::done(std::span<const float> logits) {
       assert(false);
       return {};
     case Stage::kDecode:
-      end(1, Moment::kDecode);
+      end(1, Phase::kDecode);
       stage_ = Stage::kIdle;
       return logits;
     case Stage::kPrompt: {
@@ -220,10 +213,10 @@ std::span<const float> Sequence::done(std::span<const float> logits) {
       const auto mine = logits.last(logits.size() / (all_logits_ ? step_tokens_ : 1) * rows);
       read_ += running_;
       if (read_ < prompt_.size()) {
-        end(running_, Moment::kPrompt);
+        end(running_, Phase::kPrefill);
         return all_logits_ ? mine : std::span<const float>();
       }
-      end(running_, repeats() ? Moment::kPrompt : Moment::kPromptEnd);
+      end(running_, repeats() ? Phase::kPrefill : Phase::kPrefillEnd);
       stage_ = repeats() ? Stage::kRepeat : Stage::kIdle;
       if (all_logits_ || !repeats()) return mine;
       logits_.assign(mine.begin(), mine.end());
@@ -233,7 +226,7 @@ std::span<const float> Sequence::done(std::span<const float> logits) {
       cache_->undo(static_cast<int>(part_.size()));
       evictor_.invalidate(*cache_);
       if (repeated_ < prompt_.size()) return {};
-      end(0, Moment::kPromptEnd);
+      end(0, Phase::kPrefillEnd);
       stage_ = Stage::kIdle;
       return all_logits_ ? std::span<const float>() : logits_;
   }
@@ -249,7 +242,7 @@ std::size_t Sequence::make_room() {
     return all_logits_ ? std::min(wanted, std::max<std::size_t>(1, free)) : wanted;
   }
   std::size_t max = static_cast<std::size_t>(options_.chunk);
-  if (plan_->drops()) evict(1, moment());
+  if (plan_->drops()) evict(1, phase());
   if (m.evicts()) {
     if (m.windowed() && rule().window == 0 && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage)) {
       const int room = evictor_.room(*cache_);
@@ -360,7 +353,7 @@ std::span<float> Sequence::query_statistics(int head) {
   return cache_->of_head(head).first(static_cast<std::size_t>(g.group() * query_floats(g.key_width)));
 }
 
-void Sequence::asked(int head, int member, Rows queries) noexcept {
+void Sequence::on_queries(int head, int member, Rows queries) noexcept {
   if (!evictor_.decides(cache_->table_of(head))) return;
   guarded([&] {
     const auto floats = static_cast<std::size_t>(query_floats(queries.width));
@@ -369,10 +362,10 @@ void Sequence::asked(int head, int member, Rows queries) noexcept {
   });
 }
 
-void Sequence::end(std::size_t tokens, Moment moment) {
-  if (plan_->drops() && (tokens > 1 || moment == Moment::kPromptEnd)) evict(0, moment);
+void Sequence::end(std::size_t tokens, Phase phase) {
+  if (plan_->drops() && (tokens > 1 || phase == Phase::kPrefillEnd)) evict(0, phase);
   // What a prompt's chunks took beyond the budget goes back, wherever the survivors are.
-  if (plan_->drops() && moment == Moment::kPromptEnd && cache_->defragment(0, workers_.get()))
+  if (plan_->drops() && phase == Phase::kPrefillEnd && cache_->defragment(0, workers_.get()))
     evictor_.invalidate(*cache_);
 }
 
@@ -417,7 +410,8 @@ void Sequence::load_tables(ByteReader& in) {
   cache_->load_tables(in);
   for (int t = 0; t < cache_->tables(); ++t)
     if (const MergedTokens* const merged = cache_->merged(t); merged != nullptr && !merged->tokens().empty())
-      in.require(merged->own_positions() == (m.entries == MergePosition::kOwn), "merged tokens of another method");
+      in.require(merged->own_positions() == (m.merge_position == MergePosition::kOwn),
+                 "merged tokens of another method");
 }
 
 void Sequence::load_pages(ByteReader& in) {

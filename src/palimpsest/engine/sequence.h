@@ -121,16 +121,15 @@ class Sequence final : AttentionReceiver {
   std::size_t make_room();
   SequenceStep insert(std::span<const TokenId> tokens);
   std::span<const TokenId> next_repeated();
-  void end(std::size_t tokens, Moment moment);
+  void end(std::size_t tokens, Phase phase);
   Phase phase() const {
     return stage_ == Stage::kDecode ? Phase::kDecode : stage_ == Stage::kRepeat ? Phase::kRepeat : Phase::kPrefill;
   }
-  Moment moment() const { return stage_ == Stage::kDecode ? Moment::kDecode : Moment::kPrompt; }
   std::size_t weights_wanted(int head) const;  // of its slots, and of tokens merged into them
   std::span<float> query_statistics(int head);
-  void drop_unseen(int coming, Moment moment);
-  void show(int coming, Moment moment);
-  void evict(int coming, Moment moment);
+  void show(int coming, Phase phase);
+  void evict(int coming, Phase phase);
+  bool drop(const Plan& plan, bool unseen);
 
   SessionOptions options_;
   std::shared_ptr<const MethodPlan> plan_;

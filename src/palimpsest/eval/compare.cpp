@@ -10,14 +10,14 @@ namespace palimpsest {
 namespace {
 
 void add_step(Comparison& row, std::span<const float> a, std::span<const float> b, double tolerance) {
-  double difference = 0, size = 0;
+  double greatest = 0, size = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     // A NaN on either side must not pass for equality.
     const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    difference = std::isfinite(difference) ? std::max(difference, difference) : HUGE_VAL;
+    greatest = std::isfinite(difference) ? std::max(greatest, difference) : HUGE_VAL;
     size = std::max(size, std::abs(static_cast<double>(a[i])));
   }
-  const double relative = size > 0 ? difference / size : difference;
+  const double relative = size > 0 ? greatest / size : greatest;
   if (relative > row.greatest) {
     row.greatest = relative;
     row.greatest_step = row.steps;

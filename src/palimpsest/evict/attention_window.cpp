@@ -39,9 +39,9 @@ void add_to_window(const Signals& signals, const SlotTable& table, MergedTokens&
     for (std::size_t i = 0; i < all.size(); ++i) merged.statistics(i)[static_cast<std::size_t>(c)] = 0;
   });
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const auto place = static_cast<std::size_t>(table.slots() + all[i].place);
-    merged.statistics(i)[static_cast<std::size_t>(part)] += weights[place];
-    if (signals.sums()) merged.statistics(i)[static_cast<std::size_t>(signals.sum_column())] += sums[place];
+    const auto entry = static_cast<std::size_t>(table.slots() + all[i].entry);
+    merged.statistics(i)[static_cast<std::size_t>(part)] += weights[entry];
+    if (signals.sums()) merged.statistics(i)[static_cast<std::size_t>(signals.sum_column())] += sums[entry];
   }
 }
 

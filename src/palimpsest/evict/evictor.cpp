@@ -67,7 +67,7 @@ PositionRange Evictor::outside(const SlotTable& table, int t) const {
   return {window.sinks, table.next() - window.size + 1};
 }
 
-const Plan& Evictor::unseen(const Cache& cache, int coming, Moment moment) {
+const Plan& Evictor::unseen(const Cache& cache, int coming, Phase phase) {
   plan_.drop.resize(static_cast<std::size_t>(cache.tables()));
   plan_.clear();
   if (windows_.empty()) return plan_;
@@ -82,21 +82,21 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Moment moment) {
       append_unseen_pages(table, outside, chosen);
       continue;
     }
-    if (!moves || victims(table, t, coming, moment) > 0 || count_unseen(table, outside) >= table.page_size())
+    if (!moves || victims(table, t, coming, phase) > 0 || count_unseen(table, outside) >= table.page_size())
       table.append_slots(outside, chosen);
     if (moves && !chosen.empty() && !next_victim_.empty()) next_victim_[static_cast<std::size_t>(t)] = kUnknown;
   }
   return plan_;
 }
 
-int Evictor::victims(const SlotTable& table, int t, int occupied, int coming, Moment moment) const {
+int Evictor::victims(const SlotTable& table, int t, int occupied, int coming, Phase phase) const {
   if (policy_ == nullptr || keeps_window(t)) return 0;
   const int budget = this->budget(t);
   int interval = method_.interval;
-  if (method_.schedule == Schedule::kPrompt && moment != Moment::kPromptEnd) return 0;
+  if (method_.schedule == Schedule::kPrompt && phase != Phase::kPrefillEnd) return 0;
   if (method_.schedule == Schedule::kPromptStep) {
-    if (moment == Moment::kPrompt) return 0;
-    if (moment == Moment::kPromptEnd) interval = 1;
+    if (phase == Phase::kPrefill) return 0;
+    if (phase == Phase::kPrefillEnd) interval = 1;
   }
   if (method_.schedule == Schedule::kPage) {
     interval = table.page_size();
@@ -108,15 +108,15 @@ int Evictor::victims(const SlotTable& table, int t, int occupied, int coming, Mo
   return method_.max_drop > 0 ? std::min(all, method_.max_drop) : all;
 }
 
-const Plan& Evictor::plan(Cache& cache, int coming, Moment moment) {
+const Plan& Evictor::plan(Cache& cache, int coming, Phase phase) {
   plan_.drop.resize(static_cast<std::size_t>(cache.tables()));
   plan_.clear();
   if (policy_ == nullptr) return plan_;
   next_victim_.resize(plan_.drop.size(), kUnknown);
-  if (moment == Moment::kPromptEnd && coming == 0 && method_.splits_at_prompt_end()) share_budgets(cache);
+  if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end()) share_budgets(cache);
   for (int t = 0; t < cache.tables(); ++t) {
     SlotTable& table = cache.table(t);
-    const int count = victims(table, t, coming, moment);
+    const int count = victims(table, t, coming, phase);
     int& known = next_victim_[static_cast<std::size_t>(t)];
     auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
     if (count == 1 && known != kUnknown && method_.spare == 0) {
@@ -125,7 +125,7 @@ const Plan& Evictor::plan(Cache& cache, int coming, Moment moment) {
       if (signals_.positions_only())
         policy_->score({.position = table.position(), .inserted = static_cast<int>(table.inserted().size())},
                        table.score());
-      if (by_page(moment))
+      if (by_page(phase))
         select_pages(table, guard(table, budget(t)), (count + table.page_size() - 1) / table.page_size(), chosen);
       else
         choose(table, guard(table, budget(t)), count, chosen);
@@ -197,16 +197,16 @@ void Evictor::on_weights(Cache& cache, int t, std::span<const float> weights, st
                   .inserted = static_cast<int>(table.inserted().size()),
                   .table = t},
                  table.score());
-  find_next(table, t, 1, Moment::kDecode);
+  find_next(table, t, 1, Phase::kDecode);
 }
 
-void Evictor::find_next(const SlotTable& table, int t, int coming, Moment moment) {
+void Evictor::find_next(const SlotTable& table, int t, int coming, Phase phase) {
   int& next = next_victim_[static_cast<std::size_t>(t)];
   next = kUnknown;
   if (method_.mechanism == Mechanism::kBlock) return;
   // unseen() comes before the plan.
   const PositionRange outside = this->outside(table, t);
-  if (victims(table, t, table.occupied() - count_unseen(table, outside), coming, moment) != 1) return;
+  if (victims(table, t, table.occupied() - count_unseen(table, outside), coming, phase) != 1) return;
   Guard guard = this->guard(table, budget(t));
   guard.first = std::max(guard.first, outside.last);
   next = select_lowest(columns_of(table), guard);
@@ -230,16 +230,16 @@ void Evictor::on_insert_kv(Cache& cache, int t, Rows keys, Rows values) {
                   .table = t},
                  score);
   for (std::size_t i = 0; i < slots.size(); ++i) table.score()[static_cast<std::size_t>(slots[i])] = score[i];
-  find_next(table, t, 1, Moment::kDecode);
+  find_next(table, t, 1, Phase::kDecode);
 }
 
-bool Evictor::needs_eviction(const Cache& cache, int t, int coming, Moment moment) const {
-  if (moment == Moment::kPromptEnd && coming == 0 && method_.splits_at_prompt_end())  // heads are compared
+bool Evictor::needs_eviction(const Cache& cache, int t, int coming, Phase phase) const {
+  if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end())  // heads are compared
     return cache.occupied() > method_.budget;
-  return victims(cache.table(t), t, coming, moment) > 0;
+  return victims(cache.table(t), t, coming, phase) > 0;
 }
 
-void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int coming, Moment moment,
+void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int coming, Phase phase,
                           const ExpectedQueries& queries) {
   SlotTable& table = cache.table(t);
   assert(signals_.at_decision() && static_cast<std::size_t>(t) < next_victim_.size());
@@ -280,7 +280,7 @@ void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int comin
     std::copy_n(scores.begin(), slots, table.score().begin());
     for (std::size_t i = slots; i < all; ++i) merged->tokens()[i - slots].score = scores[i];
   }
-  find_next(table, t, coming, moment);
+  find_next(table, t, coming, phase);
 }
 
 void Evictor::score(const HeadView& view, std::span<float> score) const {
@@ -340,7 +340,7 @@ void Evictor::invalidate(const Cache& cache) {
 
 void Evictor::clear(const Cache& cache) {
   budgets_ = first_budgets_;
-  forget(cache);
+  invalidate(cache);
 }
 
 void Evictor::save(ByteWriter& out) const {

@@ -26,12 +26,6 @@
 
 namespace palimpsest {
 
-enum class Moment {
-  kPrompt,     // before or after a chunk of a prompt that goes on
-  kPromptEnd,  // its last token was read
-  kDecode      // before a token is read, one by one
-};
-
 class Evictor {
  public:
   // Where budgets are known at a prompt's end (Method::splits_at_prompt_end), the plan's are those until then, and
@@ -45,7 +39,7 @@ class Evictor {
   // Tokens before a table's window, of all tables: the next query and those after it do not see them. To be dropped
   // before plan() with the same arguments (CacheChange::unseen). The plan is reused: valid until the next call of
   // either.
-  const Plan& unseen(const Cache& cache, int coming, Moment moment = Moment::kDecode);
+  const Plan& unseen(const Cache& cache, int coming, Phase phase = Phase::kDecode);
   // Whether a policy may ever choose among a table's tokens.
   bool decides(int table) const { return policy_ != nullptr && (!keeps_window(table) || splits_); }
   // Tokens that may be inserted before the next eviction is due, at the least 1 after a plan was applied.
@@ -53,7 +47,7 @@ class Evictor {
   // Brings every table that is due down to its budget less `coming` tokens (0 or 1: a step calls before it inserts,
   // with 1; a chunk once more after it, with 0). Lowest score leaves first; of equal scores the oldest. The plan is
   // reused: valid until the next call. Allocates only while tables grow.
-  const Plan& plan(Cache& cache, int coming, Moment moment = Moment::kDecode);
+  const Plan& plan(Cache& cache, int coming, Phase phase = Phase::kDecode);
   // The weights that the tokens of one slot table received in this step, mean over the query group, summed over the
   // step's queries (the last signals().queries()); those of merged tokens follow, by place.
   // `sums`: over all of the step's queries, if signals().sums(). Threads may call it for different tables at the same
@@ -65,8 +59,8 @@ class Evictor {
   // Whether tokens leave a table at plan() with the same arguments; then score_table() must be called before it, with
   // the keys and values of all its slots as far as signals() has them. Threads as above, but tables of one layer whose
   // heads share a decision (AttentionWindow::whole_layer) only read each other. Only if signals().at_decision().
-  bool needs_eviction(const Cache& cache, int table, int coming, Moment moment) const;
-  void score_table(Cache& cache, int table, Rows keys, Rows values, int coming, Moment moment,
+  bool needs_eviction(const Cache& cache, int table, int coming, Phase phase) const;
+  void score_table(Cache& cache, int table, Rows keys, Rows values, int coming, Phase phase,
                    const ExpectedQueries& queries = {});
   // Weights were not collected for a while: a window begins anew.
   void invalidate_window(Cache& cache) const;
@@ -86,18 +80,18 @@ class Evictor {
     return policy_ == nullptr || windows_[static_cast<std::size_t>(table)].size <= budget(table);
   }
   // How many of `live` tokens leave a table now.
-  int victims(const SlotTable& table, int t, int occupied, int coming, Moment moment) const;
-  int victims(const SlotTable& table, int t, int coming, Moment moment) const {
-    return victims(table, t, table.occupied(), coming, moment);
+  int victims(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
+  int victims(const SlotTable& table, int t, int coming, Phase phase) const {
+    return victims(table, t, table.occupied(), coming, phase);
   }
   PositionRange outside(const SlotTable& table, int t) const;
   Guard guard(const SlotTable& table, int budget) const;
   void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
   void spare_some(std::vector<int>& chosen) const;
-  bool by_page(Moment moment) const { return method_.mechanism == Mechanism::kBlock && moment == Moment::kDecode; }
+  bool by_page(Phase phase) const { return method_.mechanism == Mechanism::kBlock && phase == Phase::kDecode; }
   void score(const HeadView& view, std::span<float> score) const;
   void score_in_order(HeadView view, std::span<float> score) const;
-  void find_next(const SlotTable& table, int t, int coming, Moment moment);
+  void find_next(const SlotTable& table, int t, int coming, Phase phase);
 
   static constexpr int kUnknown = -1;
   Method method_;

@@ -148,7 +148,8 @@ constexpr auto kTable = std::to_array<Requirement>({
      }},
     {Scope::kMethod, "merge: policy", merges, evicts,
      [](C) -> std::string { return "mechanism merge with policy none: nothing is ever evicted; choose a policy"; }},
-    {Scope::kMethod, "own places: join", [](C c) { return merges(c) && c.method.entries == MergePosition::kOwn; },
+    {Scope::kMethod, "own places: join",
+     [](C c) { return merges(c) && c.method.merge_position == MergePosition::kOwn; },
      [](C c) { return c.method.join != Join::kNext; },
      [](C) -> std::string {
        return "places own with join next: no token is merged there, only values; leave places out";

@@ -82,7 +82,7 @@ struct Method {
   int gamma = 4;             // mechanism merge: a budget of B holds up to gamma * B tokens, merged ones included
   float tau = 0.6F;          // mechanism merge: a victim joins a token that it is as similar to as that; 1: none does
   Join join = Join::kClass;  // mechanism merge
-  MergePosition entries =
+  MergePosition merge_position =
       MergePosition::kRepresentative;  // mechanism merge: whose place a merged token's key is rotated at
   std::string scorer = "auto";         // of policies that were made for a model: their file; "auto": beside the model's
   bool cache = true;  // false: nothing is kept; sinks + the newest tokens are read anew for every token (a baseline)

@@ -23,8 +23,13 @@
 
 namespace palimpsest {
 
-// What a step is part of.
-enum class Phase { kPrefill, kRepeat, kDecode };
+// What a step, or an eviction before or after it, is part of.
+enum class Phase {
+  kPrefill,     // a chunk of a prompt that goes on
+  kRepeat,      // a chunk of a prompt that is read a second time for its weights
+  kPrefillEnd,  // after the prompt's last token
+  kDecode       // one token
+};
 
 // What one sequence may come to hold: upper bounds.
 struct PlanBytes {

@@ -105,7 +105,7 @@ constexpr std::array kKeys = {
     Key{"join", "WHAT", "merge: class: into the most similar token (EMS); next: into the next 32 (CaM)",
         set_choice<&Method::join, kJoin>, get_choice<&Method::join, kJoin>},
     Key{"merge-position", "WHOSE", "merge: position of a merged key: its representative's or its own",
-        set_choice<&Method::entries, kMergePositions>, get_choice<&Method::entries, kMergePositions>},
+        set_choice<&Method::merge_position, kMergePositions>, get_choice<&Method::merge_position, kMergePositions>},
     Key{"positions", "WHICH", "original: position in the text; cache: rank among the kept tokens",
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
     Key{"rerotate", "HOW", "cache positions: auto, two-query, fused, cached-half, recompute or delta",

@@ -112,11 +112,11 @@ struct Decoder::Impl {
     const std::size_t width = static_cast<std::size_t>(model->hyper().width);
     const auto ids = step.ids();
     for (std::size_t i = 0; i < ids.size(); ++i) model->weights().embedding_row(ids[i], rows + i * width);
-    const auto places = step.places();
-    place_row.resize(places.empty() ? 0 : width);
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      model->weights().position_row(places[i], place_row.data());
-      for (std::size_t d = 0; d < width; ++d) rows[i * width + d] += place_row[d];
+    const auto positions = step.learned_positions();
+    position_row.resize(positions.empty() ? 0 : width);
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      model->weights().position_row(positions[i], position_row.data());
+      for (std::size_t d = 0; d < width; ++d) rows[i * width + d] += position_row[d];
     }
   }
 
@@ -151,7 +151,7 @@ struct Decoder::Impl {
   GraphMemory memory;
   std::list<DecoderGraph> graphs;  // the most recently used first
   DecoderGraph* prepared = nullptr;
-  std::vector<float> staging, place_row, logits;
+  std::vector<float> staging, position_row, logits;
   StepTimes times;
 };
 

@@ -32,7 +32,7 @@ struct HeadView {
   std::span<const float> attention = {};      // weights received, as the signal says
   std::span<const float> attention_sum = {};  // of all queries so far
   Rows keys = {}, values = {};                // one a token, empty unless asked for
-  int fresh = 0;                              // tokens added since the last call
+  int inserted = 0;                           // tokens added since the last call
   int table = 0;                              // which head, counted over all layers
   ExpectedQueries queries = {};
 };

@@ -13,7 +13,7 @@ class Scissorhands final : public Policy {
  public:
   Signals signals() const override { return {.attention_sum = AttentionSum{}}; }
   void score(const HeadView& head, std::span<float> score) const override {
-    const auto queries = static_cast<float>(head.fresh);
+    const auto queries = static_cast<float>(head.inserted);
     const auto occupied = std::ranges::count_if(head.position, [](Position p) { return p != kNoPosition; });
     const float share = queries / static_cast<float>(occupied), fade = std::pow(1 - 1 / 400.0F, queries);
     for (std::size_t i = 0; i < score.size(); ++i)

@@ -89,10 +89,10 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
   input_ = sequences;
   ids_.clear();
   rows_.clear();
-  places_.clear();
+  learned_positions_.clear();
   buffers_.resize(std::max(buffers_.size(), count));
 
-  // One operator serves all sequences of a step, so they rotate their keys alike. The rank table is grown first: it may
+  // One operator serves all sequences of a step, so they unit their keys alike. The rank table is grown first: it may
   // move.
   const Rotation rotation = sequences.front().rule.rotation;
   int max_ranks = 0, max_distances = 0;
@@ -155,7 +155,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     a.sequences = static_cast<int>(count);
     a.weights = weights ? weights_.data() + first * count : nullptr;
     a.sums = sums ? sums_.data() + first * count : nullptr;
-    a.received = weights ? tell : nullptr;
+    a.on_weights = weights ? tell : nullptr;
     a.context = this;
   }
 }
@@ -172,12 +172,12 @@ bool Step::report_kv() const {
 
 void Step::report_new_kv(int layer, const Heads<const float>& k, const Heads<const float>& v, int thread,
                          int threads) const {
-  for (int i = 0, rotate = 0; i < sequences(); ++i) {
+  for (int i = 0, unit = 0; i < sequences(); ++i) {
     if (!input_[i].report_kv) continue;
     const StepTokens& tokens = attention(layer).tokens[i];
     const LayerGeometry& g = hyper_.geometry.layer(layer);
-    for (int head = 0; head < g.kv_heads; ++head, ++rotate)
-      if (rotate % threads == thread)
+    for (int head = 0; head < g.kv_heads; ++head, ++unit)
+      if (unit % threads == thread)
         input_[i].receiver->on_insert_kv(hyper_.geometry.head(layer, head),
                                          {k.at(tokens.first, head), tokens.count, g.key_width, k.token_stride},
                                          {v.at(tokens.first, head), tokens.count, g.value_width, v.token_stride});
@@ -186,11 +186,11 @@ void Step::report_new_kv(int layer, const Heads<const float>& k, const Heads<con
 
 void Step::report_new_queries(int layer, const Heads<const float>& q, int thread, int threads) const {
   const LayerGeometry& g = hyper_.geometry.layer(layer);
-  for (int i = 0, rotate = 0; i < sequences(); ++i) {
+  for (int i = 0, unit = 0; i < sequences(); ++i) {
     if (!input_[i].queries) continue;
     const StepTokens& tokens = attention(layer).tokens[i];
-    for (int head = 0; head < g.kv_heads; ++head, ++rotate)
-      for (int member = 0; rotate % threads == thread && member < g.group(); ++member)
+    for (int head = 0; head < g.kv_heads; ++head, ++unit)
+      for (int member = 0; unit % threads == thread && member < g.group(); ++member)
         input_[i].receiver->on_queries(
             hyper_.geometry.head(layer, head), member,
             {q.at(tokens.first, head * g.group() + member), tokens.count, g.key_width, q.token_stride});
@@ -229,7 +229,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
         "position {} exceeds the model's {} learned positions, which cannot be renumbered: use a shorter text, or "
         "--method window-recompute",
         first + count - 1, hyper_.learned_positions);
-  for (int i = 0; i < count; ++i) places_.push_back(static_cast<std::int32_t>(first + i));
+  for (int i = 0; i < count; ++i) learned_positions_.push_back(static_cast<std::int32_t>(first + i));
 }
 
 // Rows of cosines and sines, by each rotary table of the model.

@@ -24,8 +24,10 @@ class Step {
   int sequences() const { return static_cast<int>(input_.size()); }
   std::span<const SequenceStep> input() const { return input_; }
   std::span<const TokenId> ids() const { return ids_; }
-  std::span<const std::int32_t> entries() const { return places_; }  // of the tokens, if the model learned positions
-  std::span<const std::int32_t> rows() const { return rows_; }       // tokens whose logits are wanted
+  std::span<const std::int32_t> learned_positions() const {
+    return learned_positions_;
+  }                                                             // of the tokens, if the model learned positions
+  std::span<const std::int32_t> rows() const { return rows_; }  // tokens whose logits are wanted
 
   // The model's rotary tables; one of each layer, and the first layer with heads of each (-1: none has it).
   int ropes() const { return hyper_.ropes(); }
@@ -67,7 +69,7 @@ class Step {
   std::span<const SequenceStep> input_;
   int tokens_ = 0;
   std::vector<TokenId> ids_;
-  std::vector<std::int32_t> rows_, places_;
+  std::vector<std::int32_t> rows_, learned_positions_;
   std::vector<Buffers> buffers_;
   std::vector<LayerView> views_;       // [layers][sequences]
   std::vector<float*> weights_;        // [layers][sequences][KV heads], if any sequence wants them

@@ -102,7 +102,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   ggml_context* c = graph.context.get();
   const AttentionStep& a = step_->attention(0);
   auto inputs = std::make_unique<Inputs>();
-  inputs->place.resize(ranks_.size());
+  inputs->by_position.resize(ranks_.size());
   for (int i = 0; i < step_->sequences(); ++i) {
     const Cache& cache = *step_->input()[i].cache;
     const StepTokens& tokens = a.tokens[i];
@@ -118,8 +118,8 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
                               .key_ranks = a.shape.rotation == Rotation::kOnRead};
     make_tables(c, needs, s);
     if (a.shape.rotation == Rotation::kOnWrite && !s.queries_at_rank)
-      for (Turn& place : inputs->place)
-        if (place.cos == nullptr) place = new_turn(c, a.shape, graph.tokens);
+      for (RopeRows& by_position : inputs->by_position)
+        if (by_position.cos == nullptr) by_position = new_rope_rows(c, a.shape, graph.tokens);
     inputs->sequences.push_back(std::move(s));
   }
   graph.path_inputs = std::move(inputs);
@@ -149,12 +149,12 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& 
   table.in = new_table_inputs(c, shape, needs);
   table.span = needs.span;
   const auto rows = [&](ggml_tensor* ranks, std::int64_t b, std::int64_t cc, std::int64_t d) {
-    if (ranks == nullptr) return Turn{};
+    if (ranks == nullptr) return RopeRows{};
     const auto of = [&](ggml_tensor* all) {
       return ggml_reshape_4d(c, ggml_get_rows(c, all, ranks), shape.head_dim, b, cc, d);
     };
-    const Turn& known = ranks_[step_->rope_of(layer)].rows();
-    return Turn{of(known.cos), of(known.sin)};
+    const RopeRows& known = ranks_[step_->rope_of(layer)].rows();
+    return RopeRows{of(known.cos), of(known.sin)};
   };
   table.query = rows(table.in.query_ranks, 1, heads, needs.tokens);
   table.sink_query = rows(table.in.sink_ranks, 1, heads, needs.tokens);
@@ -169,13 +169,13 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
   for (int i = 0; i < step.sequences(); ++i) {
     const Sequence& s = inputs.sequences[i];
     for (int rope = 0; rope < step.ropes(); ++rope) {
-      const Turn& place = inputs.place[rope];
+      const RopeRows& by_position = inputs.by_position[rope];
       const int layer = step.first_layer(rope);
-      if (place.cos == nullptr || s.queries_at_rank || layer < 0) continue;
+      if (by_position.cos == nullptr || s.queries_at_rank || layer < 0) continue;
       const StepTokens& t = step.attention(layer).tokens[i];
       spread_rows(first.shape, t.key_row, t.count, cos_, sin_);
-      ggml_backend_tensor_set(place.cos, cos_.data(), t.first * row, t.count * row);
-      ggml_backend_tensor_set(place.sin, sin_.data(), t.first * row, t.count * row);
+      ggml_backend_tensor_set(by_position.cos, cos_.data(), t.first * row, t.count * row);
+      ggml_backend_tensor_set(by_position.sin, sin_.data(), t.first * row, t.count * row);
     }
     const int capacity = storage_of(step.input()[i]).capacity();
     for (const Table& table : s.tables) writer_.write(table.in, step.attention(table.layer), i, capacity);
@@ -184,13 +184,13 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
 
 void PortablePath::finish(DecoderGraph& graph, const Step& step) {
   const auto& inputs = static_cast<const Inputs&>(*graph.path_inputs);
-  for (const Born& born : inputs.on_insert_kv) {
+  for (const NewKv& token : inputs.new_kv) {
     const auto rows = [](const ggml_tensor* t, std::vector<float>& memory) -> Heads<const float> {
       memory.resize(static_cast<std::size_t>(ggml_nelements(t)));
       ggml_backend_tensor_get(t, memory.data(), 0, memory.size() * sizeof(float));
       return {memory.data(), t->ne[0] * t->ne[1], t->ne[0]};
     };
-    step.report_new_kv(born.layer, rows(born.keys, born_keys_), rows(born.values, born_values_), 0, 1);
+    step.report_new_kv(token.layer, rows(token.keys, new_keys_), rows(token.values, new_values_), 0, 1);
   }
   for (int i = 0; i < step.sequences(); ++i) {
     const Sequence& s = inputs.sequences[i];
@@ -204,7 +204,7 @@ void PortablePath::finish(DecoderGraph& graph, const Step& step) {
         const float* sums = received_.data() + static_cast<std::ptrdiff_t>(head) * s.tables.front().span;
         for (int slot = 0; slot < a.cache[i].head[head].slots->slots; ++slot)
           out[slot] = sums[slot] / static_cast<float>(a.shape.group());
-        if (a.received != nullptr) a.on_weights(a.context, layer, i, head);
+        if (a.on_weights != nullptr) a.on_weights(a.context, layer, i, head);
       }
     }
   }

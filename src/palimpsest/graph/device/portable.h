@@ -40,7 +40,7 @@ class PortablePath final : public AttentionPath {
     int layer = 0;  // the first of them
     TableInputs in;
     int span = 0;
-    Turn query, sink_query, keys;  // by rank
+    RopeRows query, sink_query, keys;  // by rank
   };
   struct Sequence {
     std::vector<Table> tables;
@@ -51,17 +51,17 @@ class PortablePath final : public AttentionPath {
 
     const Table& table(int layer) const { return tables[table_of[layer]]; }
   };
-  struct Born {  // a layer's keys and values as they came
+  struct NewKv {  // a layer's keys and values as they came
     int layer;
     ggml_tensor *keys, *values;
   };
-  struct Inputs final : PathInputs {  // of one graph
-    std::vector<Turn> place;          // [ropes] of all tokens, by position
+  struct Inputs final : PathInputs {    // of one graph
+    std::vector<RopeRows> by_position;  // [ropes] of all tokens, by position
     std::vector<Sequence> sequences;
-    std::vector<Born> born;  // empty: not wanted
+    std::vector<NewKv> new_kv;  // empty: not wanted
   };
-  struct Rows {  // of a layer's tokens; placed: rotated by position
-    ggml_tensor *q, *k, *v, *placed_q, *placed_k;
+  struct Rows {  // of a layer's tokens; rotated_: by position
+    ggml_tensor *q, *k, *v, *rotated_q, *rotated_k;
   };
 
   PortableStorage& storage_of(const SequenceStep& sequence) const;
@@ -77,7 +77,7 @@ class PortablePath final : public AttentionPath {
   bool cpu_;
   std::vector<RankTable> ranks_;  // [ropes]
   TableWriter writer_;
-  std::vector<float> cos_, sin_, received_, born_keys_, born_values_;
+  std::vector<float> cos_, sin_, received_, new_keys_, new_values_;
   const Step* step_ = nullptr;  // the one that began last
   using Shape = std::vector<std::uint64_t>;
   std::deque<std::pair<Shape, std::uint64_t>> shapes_;  // the latest few and their numbers

@@ -22,9 +22,9 @@ ggml_tensor* by_head(ggml_context* c, ggml_tensor* x) {
 }
 
 // x [dim, heads, tokens], each KV head's part by its own row: rotate [dim, 1, KV heads or 1, tokens].
-ggml_tensor* rotated_by_head(ggml_context* c, ggml_tensor* x, const Turn& rotate, int kv_heads, int dims) {
+ggml_tensor* rotated_by_head(ggml_context* c, ggml_tensor* x, const RopeRows& rope, int kv_heads, int dims) {
   ggml_tensor* grouped = ggml_reshape_4d(c, x, x->ne[0], x->ne[1] / kv_heads, kv_heads, x->ne[2]);
-  return ggml_reshape_3d(c, rotated(c, grouped, rotate, dims), x->ne[0], x->ne[1], x->ne[2]);
+  return ggml_reshape_3d(c, rotated(c, grouped, rope, dims), x->ne[0], x->ne[1], x->ne[2]);
 }
 
 }  // namespace
@@ -42,16 +42,16 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
       ggml_set_output(x);
       if (x->view_src != nullptr) ggml_set_output(x->view_src);
     }
-    inputs.on_insert_kv.push_back({layer, k, v});
+    inputs.new_kv.push_back({layer, k, v});
   }
   if (a.shape.rotation != Rotation::kNever && a.shape.rope == RopeKind::kPairs) {
     q = neighbours_to_halves(c, q, dims);
     k = neighbours_to_halves(c, k, dims);
   }
-  Rows rows = {.q = q, .k = k, .v = v, .placed_q = q, .placed_k = k};
-  if (const Turn& place = inputs.place[step_->rope_of(layer)]; place.cos != nullptr) {
-    rows.placed_q = rotated(c, q, place, dims);
-    rows.placed_k = rotated(c, k, place, dims);
+  Rows rows = {.q = q, .k = k, .v = v, .rotated_q = q, .rotated_k = k};
+  if (const RopeRows& by_position = inputs.by_position[step_->rope_of(layer)]; by_position.cos != nullptr) {
+    rows.rotated_q = rotated(c, q, by_position, dims);
+    rows.rotated_k = rotated(c, k, by_position, dims);
   }
   ggml_tensor* out = nullptr;
   for (int i = 0; i < a.sequences; ++i) {
@@ -78,17 +78,17 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   const PortableStorage& storage = storage_of(step_->input()[sequence]);
   const std::int64_t count = tokens.count, group = shape.group(), heads = shape.kv_heads, span = table.span;
 
-  ggml_tensor* q = tokens_of(c, in.queries_at_rank ? rows.q : rows.placed_q, tokens);
-  ggml_tensor* k = tokens_of(c, in.queries_at_rank ? rows.k : rows.placed_k, tokens);
+  ggml_tensor* q = tokens_of(c, in.queries_at_rank ? rows.q : rows.rotated_q, tokens);
+  ggml_tensor* k = tokens_of(c, in.queries_at_rank ? rows.k : rows.rotated_k, tokens);
   ggml_tensor* v = tokens_of(c, rows.v, tokens);
-  const auto rotated = [&](ggml_tensor* x, const Turn& rotate) {
-    return rotated_by_head(c, x, rotate, shape.kv_heads, shape.rope_dims);
+  const auto rotated_heads = [&](ggml_tensor* x, const RopeRows& rope) {
+    return rotated_by_head(c, x, rope, shape.kv_heads, shape.rope_dims);
   };
   ggml_tensor* sink_q =
-      table.sink_query.cos == nullptr ? nullptr : rotated(tokens_of(c, rows.q, tokens), table.sink_query);
+      table.sink_query.cos == nullptr ? nullptr : rotated_heads(tokens_of(c, rows.q, tokens), table.sink_query);
   if (in.queries_at_rank) {
-    q = rotated(q, table.query);
-    if (shape.rotation == Rotation::kOnWrite) k = rotated(k, table.query);
+    q = rotated_heads(q, table.query);
+    if (shape.rotation == Rotation::kOnWrite) k = rotated_heads(k, table.query);
   }
 
   // Insert.

@@ -7,12 +7,12 @@
 
 namespace palimpsest {
 
-Turn new_turn(ggml_context* context, const AttentionShape& shape, int count) {
-  Turn rotate{ggml_new_tensor_3d(context, GGML_TYPE_F32, shape.head_dim, 1, count),
-              ggml_new_tensor_3d(context, GGML_TYPE_F32, shape.head_dim, 1, count)};
-  ggml_set_input(rotate.cos);
-  ggml_set_input(rotate.sin);
-  return rotate;
+RopeRows new_rope_rows(ggml_context* context, const AttentionShape& shape, int count) {
+  RopeRows rope{ggml_new_tensor_3d(context, GGML_TYPE_F32, shape.head_dim, 1, count),
+                ggml_new_tensor_3d(context, GGML_TYPE_F32, shape.head_dim, 1, count)};
+  ggml_set_input(rope.cos);
+  ggml_set_input(rope.sin);
+  return rope;
 }
 
 void spread_rows(const AttentionShape& shape, const float* cos_sin, int count, std::vector<float>& cos,
@@ -43,14 +43,14 @@ ggml_tensor* neighbours_to_halves(ggml_context* context, ggml_tensor* x, int dim
   return ggml_concat(context, halves, rest, 0);
 }
 
-ggml_tensor* rotated(ggml_context* context, ggml_tensor* x, const Turn& rotate, int dims) {
+ggml_tensor* rotated(ggml_context* context, ggml_tensor* x, const RopeRows& rope, int dims) {
   const auto part = [&](std::int64_t first, std::int64_t count) {
     return ggml_view_4d(context, x, count, x->ne[1], x->ne[2], x->ne[3], x->nb[1], x->nb[2], x->nb[3],
                         static_cast<std::size_t>(first) * x->nb[0]);
   };
   ggml_tensor* swapped = ggml_concat(context, part(dims / 2, dims / 2), part(0, dims / 2), 0);
   if (dims < x->ne[0]) swapped = ggml_concat(context, swapped, part(dims, x->ne[0] - dims), 0);
-  return ggml_add(context, ggml_mul(context, x, rotate.cos), ggml_mul(context, swapped, rotate.sin));
+  return ggml_add(context, ggml_mul(context, x, rope.cos), ggml_mul(context, swapped, rope.sin));
 }
 
 void RankTable::reserve(const AttentionShape& shape, const float* rows, int count) {

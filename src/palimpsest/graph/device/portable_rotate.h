@@ -15,12 +15,12 @@
 
 namespace palimpsest {
 
-struct Turn {  // one row a token, over all dimensions: those that do not rotate have cosine 1 and sine 0
+struct RopeRows {  // one row a token, over all dimensions: those that do not rotate have cosine 1 and sine 0
   ggml_tensor *cos = nullptr, *sin = nullptr;
 };
 
 // Inputs for `count` tokens: [head_dim, 1, count].
-Turn new_turn(ggml_context* context, const AttentionShape& shape, int count);
+RopeRows new_rope_rows(ggml_context* context, const AttentionShape& shape, int count);
 // Spreads RopeFrequencies rows over all dimensions.
 void spread_rows(const AttentionShape& shape, const float* cos_sin, int count, std::vector<float>& cos,
                  std::vector<float>& sin);
@@ -28,7 +28,7 @@ void spread_rows(const AttentionShape& shape, const float* cos_sin, int count, s
 // x [head_dim, heads, tokens] by neighbours -> by halves.
 ggml_tensor* neighbours_to_halves(ggml_context* context, ggml_tensor* x, int dims);
 // x [head_dim, ...], f32, contiguous; the rotate's rows are broadcast over it.
-ggml_tensor* rotated(ggml_context* context, ggml_tensor* x, const Turn& rotate, int dims);
+ggml_tensor* rotated(ggml_context* context, ggml_tensor* x, const RopeRows& rope, int dims);
 
 // The rows of all ranks, kept on the device: late rotation looks them up there. Grows, never recomputed.
 class RankTable {
@@ -36,14 +36,14 @@ class RankTable {
   explicit RankTable(ggml_backend_t backend) : backend_(backend) {}
   // Rows 0 .. count - 1 of `rows` are known.
   void reserve(const AttentionShape& shape, const float* rows, int count);
-  const Turn& rows() const { return rows_; }  // [head_dim, ranks]
+  const RopeRows& rows() const { return rows_; }  // [head_dim, ranks]
   std::uint64_t generation() const { return generation_; }
 
  private:
   ggml_backend_t backend_;
   ggml_context_ptr context_;
   ggml_backend_buffer_ptr buffer_;
-  Turn rows_;
+  RopeRows rows_;
   int known_ = 0;
   std::uint64_t generation_ = 0;
   std::vector<float> cos_, sin_;
