@@ -74,7 +74,7 @@ TEST(Scaled, KeysAndValuesMoveWithTheirScales) {
     if (static_cast<int>(kept.size()) < slot) moves.push_back({slot, static_cast<int>(kept.size())});
     kept.push_back(slot);
   }
-  carry(v, pages, pages, moves);
+  relocate_rows(v, pages, pages, moves);
   for (std::size_t slot = 0; slot < kept.size(); ++slot)
     EXPECT_EQ(read(static_cast<int>(slot)), token[kept[slot]]) << slot;
 }

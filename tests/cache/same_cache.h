@@ -117,9 +117,9 @@ inline void expect_same_merged(const Cache& cache, NaiveCache& naive, int t) {
     ASSERT_EQ(token.score, same->score);
     for (std::size_t c = 0; c < merged.statistics(i).size(); ++c)
       ASSERT_EQ(merged.statistics(i)[c], NaiveToken::column(same->score, static_cast<int>(c)));
-    ASSERT_EQ(view.factor[token.place], same->factor);
-    const int row = token.place / kTile, lane = view.lane[row], tile = token.slot / kTile;
-    ASSERT_EQ(lane == -1 ? token.place % kTile : lane, token.slot % kTile);
+    ASSERT_EQ(view.factor[token.entry], same->factor);
+    const int row = token.entry / kTile, lane = view.lane[row], tile = token.slot / kTile;
+    ASSERT_EQ(lane == -1 ? token.entry % kTile : lane, token.slot % kTile);
     ASSERT_TRUE(view.first[tile] <= row && row < view.first[tile + 1]);
     max[static_cast<std::size_t>(token.slot)] = std::max(max[static_cast<std::size_t>(token.slot)], token.factor);
   }
