@@ -21,7 +21,7 @@ LayerView shape_of(const CacheOptions& o, int layer) {
           .rotated_half = o.rotated_half};
 }
 
-// Of any layer with heads: pages have one size.
+// The shape of any layer with heads: all pages have one size.
 LayerView shape_of_pages(const CacheOptions& o) {
   return shape_of(o, o.geometry.layer_of(0));
 }

@@ -1,7 +1,8 @@
 // Changes of a cache: Cache::prepare acquires all memory, Cache::commit cannot fail.
 //
-// In an ordinary step each table reserves memory and changes in place. Rare changes (edits of the text, pages that are
-// gathered up, whole blocks while pages are shared) are carried out on copies of the tables, which commit swaps in.
+// In an ordinary step each table reserves memory and changes in place. Rare changes (edits of the text,
+// defragmentation, mechanism block while pages are shared) are simulated on copies of the tables, which commit swaps
+// in.
 #include <algorithm>
 #include <cassert>
 #include <functional>
@@ -120,7 +121,7 @@ void Cache::add_edit(const CacheChange& change) {
       fail("mechanism merge: the text of merged tokens cannot be edited; use mechanism in-place");
   Position next = this->next();
   if (!change.drop_range.empty() && change.drop_range.last >= next) next = std::min(next, change.drop_range.first);
-  // Where shifted tokens go and others may be: the text's order does not change.
+  // Positions that shifted tokens pass: must hold no other token, since a shift never reorders the text.
   PositionRange passed;
   if (shifts && by < 0) passed = {shifted.first + by, shifted.first};
   if (shifts && by > 0 && shifted.last != kEndOfText) {
@@ -157,15 +158,15 @@ void Cache::add_edit(const CacheChange& change) {
   pending_.victims.swap(all_victims);
 }
 
-// What a window dropped is not in the cache when an edit would show it to queries again.
+// Throws Error if an edit would make tokens visible that a window has dropped.
 void Cache::check_windows(const CacheChange& change, Position end) const {
   const PositionRange& shifted = change.shift_range;
-  Position query = end;  // the first of those to come
+  Position query = end;  // the next query's
   if (!shifted.empty() && shifted.last == kEndOfText) query += change.shift_by;
   if (change.at != kNoPosition) query = std::min(query, change.at);
   for (const std::int32_t window : windows_) {
     if (window == INT32_MAX) continue;
-    Position dropped = next() - window + 1;  // those before it
+    Position dropped = next() - window + 1;  // positions before it were dropped
     if (dropped <= 0) continue;
     if (!shifted.empty() && shifted.contains(dropped - 1)) dropped += change.shift_by;
     if (query - window + 1 < dropped)
@@ -176,7 +177,7 @@ void Cache::check_windows(const CacheChange& change, Position end) const {
   }
 }
 
-// Whether a page must be this cache's own at the end: tokens move or are written there.
+// Lists a page to copy if it is shared: the change moves or writes tokens there.
 void Cache::add_copy(int t, int page) {
   if (at(page) >= shared_pages_[at(t)].size() || !shared_pages_[at(t)][at(page)]) return;
   for (auto copy = pending_.copies.rbegin(); copy != pending_.copies.rend() && copy->table == t; ++copy)
@@ -184,7 +185,7 @@ void Cache::add_copy(int t, int page) {
   pending_.copies.push_back({t, page});
 }
 
-// In the order of their slots.
+// Lists the shared pages that the change writes to.
 void Cache::add_copies(int t) {
   const SlotChange change = change_of(at(t));
   const int page_size = options_.page_size;
@@ -205,7 +206,7 @@ void Cache::add_copies(int t) {
     }
     return;
   }
-  if (gathers(t)) return;  // to new pages
+  if (gathers(t)) return;  // gather writes to new pages only
   const int occupied = table.occupied() - change.reject - static_cast<int>(change.drop.size());
   const int first = change.drop.empty() ? occupied : std::ranges::min(change.drop);
   for (int slot = first; slot < occupied + change.insert; slot = (slot / page_size + 1) * page_size)
@@ -218,7 +219,7 @@ bool Cache::gathers(int t) const {
   return !change.drop.empty() && table(t).occupied() > change.reject + static_cast<int>(change.drop.size());
 }
 
-// Counts a table's new pages and takes memory for what else commit writes to.
+// Counts a table's new pages and reserves the other memory that commit writes to.
 void Cache::reserve_pages(int t, int mapped, int pages) {
   Pending& p = pending_;
   if (mapped > 0) {
@@ -323,7 +324,7 @@ const PageId* Cache::copy_page(const Copy& copy, const PageId* page) noexcept {
   return page;
 }
 
-// Heads are independent of each other: each moves its own rows. Gathered heads' rows go to new pages, as many as they
+// Moves each head's rows, independently of other heads. With mechanism gather they go to new pages, as many as the head
 // had before the change.
 const PageId* Cache::relocate_bytes(const PageId* page, Workers* workers) noexcept {
   const LayerView shape = view(options_.geometry.layer_of(0));
@@ -366,7 +367,7 @@ const PageId* Cache::relocate_bytes(const PageId* page, Workers* workers) noexce
   return page;
 }
 
-// A table's pages came: so do those of its heads. Before bytes move, which may be to them.
+// Gives the heads of a table the pages that it mapped. Runs before bytes move: they may move there.
 const PageId* Cache::map_pages(int t, const PageId* page) noexcept {
   const auto mapped = table(t).mapped_pages_of_change();
   if (mapped.empty()) return page;
@@ -378,7 +379,7 @@ const PageId* Cache::map_pages(int t, const PageId* page) noexcept {
   return page;
 }
 
-// And went: after bytes have moved, which may be from them.
+// Releases the heads' pages that a table unmapped. Runs after bytes have moved: they may move from there.
 void Cache::unmap_pages(int t) noexcept {
   const auto unmapped = table(t).unmapped_pages_of_change();
   if (unmapped.empty()) return;

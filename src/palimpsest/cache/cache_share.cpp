@@ -1,4 +1,4 @@
-// Caches that share pages, and copy them before they write.
+// Caches that share pages: copy-on-write.
 #include <algorithm>
 #include <cassert>
 
@@ -11,13 +11,13 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-// What `like`, whole, would be in a table of another kind.
+// Inserts the tokens of `like`, which has evicted none, into an empty table of another kind.
 void take_in(SlotTable& table, const SlotTable& like, bool scores) {
   const int last = static_cast<int>(like.inserted().size());
   table.insert(like.occupied() - last);
   table.insert(last);
   if (table.mapped_pages() > like.mapped_pages())
-    table.release_empty_pages(0);  // what is spare comes with the next insert
+    table.release_empty_pages(0);  // spare slots are mapped by the next insert
   if (!scores) return;
   assert(like.score().size() >= table.score().size());
   std::copy_n(like.score().begin(), table.score().size(), table.score().begin());
@@ -32,7 +32,7 @@ void Cache::share(Cache& other) {
   assert(this != &other && options_.pages && pool_ == other.pool_ && !pending_.open && !other.pending_.open);
   const bool alike = options_ == other.options_;
   assert(can_share(other));
-  // All memory first.
+  // All allocations first.
   std::vector<SlotTable> tables(tables_.size(), SlotTable(options_.page_size, options_.mechanism, options_.track_rank,
                                                           options_.columns, options_.spare_slots));
   std::vector<MergedTokens> merged(merged_.size(), MergedTokens(options_.columns));
@@ -40,7 +40,7 @@ void Cache::share(Cache& other) {
     tables = other.tables_, merged = other.merged_;
   else
     for (int head = 0, t = 0; head < heads(); ++head) {
-      if (table_of(head) != t) continue;  // tables are numbered by their first heads
+      if (table_of(head) != t) continue;  // tables are numbered in the order of their first heads
       const SlotTable& like = other.table(other.table_of(head));
       const bool scores = !options_.shared && !other.options_.shared && options_.columns == other.options_.columns;
       if (like.occupied() == like.next())
@@ -83,7 +83,7 @@ void Cache::share(Cache& other) {
   refresh_views();
 }
 
-// A table of a window has all of its tokens.
+// Whether a table has all tokens of its window.
 bool Cache::complete(int t) const {
   const SlotTable& table = this->table(t);
   const Position first = window(t) == INT32_MAX ? 0 : std::max<Position>(0, table.next() - window(t) + 1);
@@ -126,7 +126,7 @@ void Cache::clear_shared(int t, int page) noexcept {
   --lent_pages_;
 }
 
-// All heads of a table share a page or none does.
+// Either all heads of a table share a page, or none.
 void Cache::make_exclusive(int t, int page) {
   if (at(page) >= shared_pages_[at(t)].size() || !shared_pages_[at(t)][at(page)]) return;
   const bool tokens = table(t).occupied_in_page(page) > 0;

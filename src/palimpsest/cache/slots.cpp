@@ -30,7 +30,7 @@ SaturatedToken* SlotTable::saturated_at(int slot) {
   return &*std::ranges::lower_bound(saturated_, slot, {}, &SaturatedToken::slot);
 }
 
-// Of a slot without a token.
+// Sets the position of an empty slot.
 void SlotTable::place(int slot, Position position) {
   when_[at(slot)] = when(position);
   if (when_[at(slot)] == kSaturated)
@@ -93,7 +93,7 @@ bool SlotTable::whole_pages(std::span<const int> victims) {
   return std::ranges::all_of(shift_by_, [&](int count) { return count == 0 || count == page_size_; });
 }
 
-// Survivors keep the order in which they lie.
+// Survivors keep the order of their slots.
 void SlotTable::compact(std::vector<Move>& moves) {
   int to = 0;
   const auto skip_unmapped = [&] {
@@ -129,8 +129,8 @@ void SlotTable::close_ranks(std::span<const int> victims) {
     if (rank_[at(s)] >= 0) rank_[at(s)] -= shift_by_[at(rank_[at(s)])];
 }
 
-// Slots 0 .. live-1 are the tokens as they were read, before and after; so a slot is its token's rank, unless the text
-// was edited.
+// Slots 0 .. occupied-1 hold the tokens in the order read, before and after; so a slot is its token's rank, unless the
+// text was edited.
 void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>& moves) {
   const int before = occupied_;
   int first = before;
@@ -147,7 +147,7 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
     if (when_[at(from)] == kEmptySlot) continue;
     moves.push_back({from, to});
     when_[at(to)] = when_[at(from)];
-    if (when_[at(from)] == kSaturated) saturated_at(from)->slot = to;  // their order stays
+    if (when_[at(from)] == kSaturated) saturated_at(from)->slot = to;  // still sorted by slot
     score_[at(to)] = score_[at(from)];
     for (auto& column : column_) column[at(to)] = column[at(from)];
     if (edited_) {
@@ -158,7 +158,7 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
   }
   assert(before - to == static_cast<int>(victims.size()));
   for (int slot = before - 1; slot >= to; --slot) {
-    when_[at(slot)] = 0;  // any token: erase() counts it out of its page
+    when_[at(slot)] = 0;  // any occupied value: erase() expects a token
     erase(slot);
   }
 }
@@ -200,7 +200,7 @@ std::span<const int> SlotTable::insert(int count) {
   return mapped_;
 }
 
-// Ranks are by position, so tokens in the middle of the text move those behind them on.
+// Ranks are by position, so an insert in the middle of the text raises the ranks of later tokens.
 void SlotTable::take_slots(int count, Position at_position) {
   inserted_.clear();
   next_before_ = next_;
@@ -268,7 +268,7 @@ void SlotTable::defragment(int reserve, std::vector<Move>& moves) {
     compact(moves);
     return;
   }
-  int first = pages();  // of the pages that are emptied
+  int first = pages();  // the first page to empty
   for (int spare = (free_slots() - reserve) / page_size_; spare > 0;)
     if (mapped(--first)) --spare;
   int to = 0;

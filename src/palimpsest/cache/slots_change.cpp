@@ -1,4 +1,4 @@
-// A slot table's part of a change: all memory first, then what cannot fail; and edits of the text.
+// A slot table's part of a change: reserve() acquires all memory, apply() cannot fail. Also edits of the text.
 #include <algorithm>
 #include <cassert>
 
@@ -14,7 +14,7 @@ std::size_t at(int i) {
 
 }  // namespace
 
-// In the end spare_slots are free, or taken by tentative tokens.
+// After the change spare_slots slots are free or hold tentative tokens.
 int SlotTable::pages_to_map(const SlotChange& change) const {
   if (change.insert == 0 && tentative_ == 0) return 0;
   const int dropped = mechanism_ == Mechanism::kAppend ? 0 : static_cast<int>(change.drop.size());
@@ -74,8 +74,8 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
   const int pages = pages_to_map(change);
   const bool verdict = tentative_ > 0;
   undo(change.reject);
-  // Spare slots that accepted tokens used up are made up for as if the tokens had come one by one: before victims join
-  // the line.
+  // Replace the spare slots that accepted tokens took before victims' slots are queued: the same order as if the tokens
+  // had been inserted one by one.
   if (verdict) map_pages(pages);
   drop(change.drop, moves);
   if (change.end != kNoPosition && change.end < next_) {
@@ -118,7 +118,7 @@ void SlotTable::become(const SlotTable& like, bool scores) {
 void SlotTable::begin_edit() {
   inserted_.clear();
   if (edited_) return;
-  ordinal_.assign(position().begin(), position().end());  // until now they were the same
+  ordinal_.assign(position().begin(), position().end());  // equal up to now
   read_ = next_;
   edited_ = true;
 }
