@@ -14,7 +14,7 @@ namespace palimpsest {
 namespace {
 
 std::string beside(const std::string& path) {
-  static std::atomic<unsigned> count = 0;  // several threads may mean the same file
+  static std::atomic<unsigned> count = 0;  // several threads may write the same path
   return path + ".new." + std::to_string(::getpid()) + "." + std::to_string(++count);
 }
 
@@ -46,7 +46,7 @@ void NewFile::commit() {
   done_ = true;
   const auto folder = std::filesystem::absolute(path_).parent_path();
   if (const int f = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); f >= 0) {
-    ::fsync(f);  // the name, too
+    ::fsync(f);  // make the rename durable, too
     ::close(f);
   }
 }

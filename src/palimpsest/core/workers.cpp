@@ -45,7 +45,7 @@ void Workers::run(int count, const Loop& loop) {
   started_.notify_all();
   take_indices();
   std::unique_lock lock(mutex_);
-  open_ = false;  // whoever wakes up now comes too late
+  open_ = false;  // threads that wake up from now on do not join
   finished_.wait(lock, [this] { return busy_ == 0; });
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
