@@ -33,7 +33,7 @@ AttentionOp::AttentionOp(const Hyperparameters& hyper, int threads) : threads_(t
 }
 
 std::uint64_t AttentionOp::begin(const Step&) {
-  return 0;  // pages are found at run time: the graph does not depend on them
+  return 0;  // pages are read at run time: the graph does not depend on them
 }
 
 ggml_tensor* AttentionOp::build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) {
@@ -49,7 +49,7 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   for (const Call& call : calls_)
     if (step.attention(call.layer).shape.kv_heads > 0) scratch_.reserve(step.attention(call.layer), threads_);
 
-  // Made once for all heads and all layers that rotate alike and have the same slots.
+  // Built once for all heads and layers with the same RoPE table and the same slots.
   const auto sequences = static_cast<std::size_t>(step.sequences()), layers = calls_.size();
   rank_tiles_of_.assign(sequences * layers, nullptr);
   if (!unrotated_keys(step.attention(0).shape.rotation)) return;
@@ -72,7 +72,7 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   }
 }
 
-// The first layer whose keys are in the same slots and rotate alike.
+// The first layer with the same slots and the same RoPE table.
 std::size_t AttentionOp::first_alike(int layer, std::size_t sequence) const {
   const SlotsView* const slots = step_->attention(layer).cache[sequence].head[0].slots;
   int first = 0;

@@ -11,7 +11,7 @@ namespace palimpsest {
 
 namespace {
 
-constexpr int kSpan = 256;  // slots that a graph attends to: a multiple, so that few graphs are built
+constexpr int kSpan = 256;  // a graph attends to a multiple of this many slots, so that few graphs are built
 constexpr std::size_t kShapesKnown = 16;
 
 int span_of(const Cache& cache) {
@@ -20,17 +20,17 @@ int span_of(const Cache& cache) {
   return (slots + kSpan - 1) / kSpan * kSpan;
 }
 
-// New tokens rotate by their rank in each head, not by their position.
+// Whether new tokens are rotated by their rank in each head, not by position.
 bool queries_at_rank(const AttentionShape& shape, const StepTokens& tokens) {
   return shape.rotation == Rotation::kOnRead || (shape.rotation == Rotation::kOnWrite && tokens.key_row == nullptr);
 }
 
-// All heads of all layers have the same slots and the same window.
+// Whether all heads of all layers have the same slots and the same window.
 bool alike(const Cache& cache, const StepTokens& tokens) {
   return cache.options().shared && tokens.head_window == nullptr;
 }
 
-// Rows of the rank table that this step's keys and queries ask for; 0: none.
+// Rows of the rank table that this step's keys and queries need.
 int ranks_asked_for(const Step& step, int sequence) {
   const AttentionShape& shape = step.attention(0).shape;
   const StepTokens& t = step.attention(0).tokens[sequence];
@@ -125,7 +125,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   graph.path_inputs = std::move(inputs);
 }
 
-// One for all layers with the same window, if their slots are alike too; else each has its own.
+// Makes one table for all layers with the same slots and the same window.
 void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, Sequence& sequence) const {
   for (int layer = 0; layer < layers_; ++layer) {
     const AttentionStep& a = step_->attention(layer);
