@@ -13,9 +13,9 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? std::string() : text.substr(first, last - first + 1);
 }
 
-// What a conversation after an answer goes on with; nothing if the template changed what was before.
+// The text of `whole` after `read` and `answer`; nullopt if the template changed earlier text.
 std::optional<std::string> rest_of(const std::string& whole, const std::string& read, const std::string& answer) {
-  for (const std::string& said : {answer, trimmed(answer)})  // many templates trim what was said
+  for (const std::string& said : {answer, trimmed(answer)})  // many templates trim answers
     if (whole.starts_with(read + said)) return whole.substr(read.size() + said.size());
   return std::nullopt;
 }
@@ -24,7 +24,7 @@ std::optional<std::string> rest_of(const std::string& whole, const std::string& 
 
 Conversation::Conversation(const Vocabulary& vocabulary, std::string system, std::string chat_template)
     : vocabulary_(vocabulary), system_(std::move(system)), template_(std::move(chat_template)) {
-  // The second turn beside the third, both after answers of other lengths.
+  // Compare the second turn with the third, after answers of different lengths.
   std::vector<ChatMessage> messages = beginning();
   std::optional<std::string> turns[2];
   messages.push_back({"user", "first words"});

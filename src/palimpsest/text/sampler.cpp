@@ -37,7 +37,7 @@ void check(const SamplerOptions& o, const Vocabulary* vocabulary) {
   if (!o.grammar.empty() && vocabulary == nullptr) fail("a grammar needs a vocabulary: synthetic models have none");
 }
 
-// The last tokens of a text.
+// A ring buffer of the last tokens.
 class History {
  public:
   explicit History(std::size_t max) : max_(max) {}
@@ -58,7 +58,7 @@ class History {
   std::vector<TokenId> tokens_;
 };
 
-// State::grammar begins with one of these; the oldest snapshots have the tokens of the text there instead.
+// The first number of State::grammar; the oldest snapshots have the tokens of the text there instead.
 constexpr std::int32_t kMatcherState = -1;
 
 }  // namespace
@@ -66,7 +66,7 @@ constexpr std::int32_t kMatcherState = -1;
 struct Sampler::Impl {
   Chain chain{nullptr, llama_sampler_free};
   std::optional<GrammarMatcher> grammar;
-  std::vector<std::uint8_t> allowed;       // by the grammar, of each token
+  std::vector<std::uint8_t> allowed;       // [tokens] by the grammar
   const Vocabulary* vocabulary = nullptr;  // with a grammar
   llama_sampler* penalties = nullptr;      // in the chain
   llama_sampler* dice = nullptr;           // in the chain; nullptr: greedy
@@ -88,7 +88,7 @@ struct Sampler::Impl {
       fail("the model's output is NaN: its weights are damaged; download the file again");
     return array.data[array.selected].id;
   }
-  // A model may have more rows than its vocabulary has tokens.
+  // A model may have more logits than its vocabulary has tokens.
   bool allows(TokenId token) {
     if (token >= vocabulary->size()) return false;
     return vocabulary->is_end(token) ? grammar->allows_end() : grammar->allows(token);
@@ -145,7 +145,7 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
 
 Sampler::~Sampler() = default;
 
-// The grammar looks at the one chosen token first; only if it objects, at all of them: that is much cheaper.
+// Checks the sampled token against the grammar first, and masks all tokens only if it is refused: much cheaper.
 TokenId Sampler::sample(std::span<const float> logits) {
   assert(logits.size() == impl_->candidates.size());
   llama_token_data_array array = impl_->fill(logits);
@@ -184,7 +184,7 @@ Sampler::State Sampler::state() const {
   return state;
 }
 
-// libllama's dice cannot be copied out: they are thrown as often as they were.
+// The state of libllama's random generator cannot be read: repeats the same number of draws.
 void Sampler::resume(std::uint32_t seed, const State& state) {
   assert(impl_->draws + impl_->certain == 0);
   constexpr std::uint64_t kMaxDraws = 1'000'000'000;
@@ -197,7 +197,7 @@ void Sampler::resume(std::uint32_t seed, const State& state) {
       (!in_numbers && !std::ranges::all_of(state.grammar, known)))
     fail("the sampler's saved state is damaged: use an older snapshot");
   if (impl_->dice != nullptr && seed != impl_->options.seed) {
-    llama_sampler* const chain = impl_->chain.get();  // the dice are its last
+    llama_sampler* const chain = impl_->chain.get();  // its last sampler is `dice`
     llama_sampler_free(llama_sampler_chain_remove(chain, llama_sampler_chain_n(chain) - 1));
     llama_sampler_chain_add(chain, impl_->dice = llama_sampler_init_dist(seed));
   }

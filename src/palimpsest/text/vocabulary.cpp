@@ -15,22 +15,22 @@ namespace palimpsest {
 namespace {
 
 std::mutex log_mutex;
-std::string first_complaint;  // libllama's first error line while a file is loaded, for our own message
+std::string first_complaint;  // libllama's first error line while loading a file, for our error message
 
 void keep_complaint(ggml_log_level level, const char* text, void*) {
   if (level != GGML_LOG_LEVEL_ERROR) return;
   const std::lock_guard lock(log_mutex);
   if (!first_complaint.empty()) return;
-  for (const char c : std::string_view(text).substr(0, 300))  // names from the file may hold any byte
+  for (const char c : std::string_view(text).substr(0, 300))  // names from the file may contain any byte
     if (c != '\n') first_complaint += c >= 32 && c < 127 ? c : '?';
 }
 
-// libllama says nothing on its own; while this lives, ggml neither: what they have against a file is kept.
+// Silences libllama's and ggml's logs during its lifetime, and keeps the first error.
 class Complaints {
  public:
   Complaints() {
     ggml_log_get(&ggml_callback_, &ggml_data_);
-    llama_log_set(keep_complaint, nullptr);  // takes ggml's log, too
+    llama_log_set(keep_complaint, nullptr);  // redirects ggml's log, too
     const std::lock_guard lock(log_mutex);
     first_complaint.clear();
   }
@@ -47,7 +47,7 @@ class Complaints {
   void* ggml_data_ = nullptr;
 };
 
-// Calls `fill(buffer, size)` as libllama wants it: a negative answer is the size needed.
+// Calls `fill(buffer, size)` by libllama's convention: a negative result is the required size.
 template <typename T, typename Fill>
 T filled(std::size_t guess, Fill fill) {
   T buffer(guess, {});
@@ -66,8 +66,8 @@ T filled(std::size_t guess, Fill fill) {
   return buffer;
 }
 
-// A vocabulary does not depend on the graph: that of a family which libllama has no graph for (gptj, opt) is read as if
-// it were llama's.
+// A vocabulary does not depend on the architecture: files of families that libllama does not support (gptj, opt) are
+// loaded as llama.
 llama_model* load_vocabulary(const std::string& path) {
   llama_model_kv_override as_llama[2] = {};
   as_llama[0].tag = LLAMA_KV_OVERRIDE_TYPE_STR;
@@ -91,7 +91,7 @@ struct Vocabulary::Impl {
   llama_model* model = nullptr;
   const llama_vocab* vocab = nullptr;
   std::string path;
-  bool spaced = false;  // a text has a space put before it
+  bool spaced = false;  // tokenization adds a leading space
   std::once_flag texts_made;
   std::shared_ptr<const TokenTexts> texts;
   ~Impl() { llama_model_free(model); }
@@ -103,7 +103,7 @@ struct Vocabulary::Impl {
       return llama_token_to_piece(vocab, token, buffer, size, without_space ? 1 : 0, special);
     });
   }
-  // libllama's rule: sentencepiece does unless the file says otherwise.
+  // libllama's rule: SentencePiece does unless the file says otherwise.
   bool puts_a_space_first() const {
     char said[8] = "";
     if (llama_model_meta_val_str(model, "tokenizer.ggml.add_space_prefix", said, sizeof said) >= 0)
@@ -161,7 +161,7 @@ std::string Vocabulary::piece(TokenId token, bool special) const {
   return impl_->piece(token, special, false);
 }
 
-// llama_detokenize would leave out spaces before punctuation, too, where a vocabulary says so.
+// Does not use llama_detokenize: it removes spaces before punctuation if the vocabulary says so.
 std::string Vocabulary::detokenize(const std::vector<TokenId>& tokens, bool special) const {
   std::string text;
   for (std::size_t i = 0; i < tokens.size(); ++i) text += impl_->piece(tokens[i], special, impl_->spaced && i == 0);

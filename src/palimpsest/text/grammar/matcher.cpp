@@ -12,8 +12,8 @@ namespace {
 using Kind = GrammarRules::Kind;
 using Range = GrammarRules::Range;
 
-constexpr std::size_t kStateWork = 256;    // a state costs its table, too
-constexpr std::size_t kKeptStates = 1024;  // between two tokens; about 1 MiB
+constexpr std::size_t kStateWork = 256;    // a new state also costs its table
+constexpr std::size_t kKeptStates = 1024;  // kept after a token; about 1 MiB
 
 std::size_t hash_of(std::span<const std::uint32_t> stacks) {
   std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
@@ -21,7 +21,7 @@ std::size_t hash_of(std::span<const std::uint32_t> stacks) {
   return hash;
 }
 
-// The first range that does not end before the character.
+// The first range whose end is not before the character.
 std::span<const Range>::iterator range_at(std::span<const Range> ranges, std::uint32_t character) {
   return std::ranges::lower_bound(ranges, character, {}, &Range::last);
 }
@@ -64,8 +64,8 @@ GrammarMatcher::NodeId GrammarMatcher::after(NodeId id) {
   return rules_->elements[place + 1].kind == Kind::kEnd ? parent : node(place + 1, parent);
 }
 
-// Follows rules until every stack has something at its top that consumes text. What a rule ends with is followed in
-// the stack below it, so that a repetition does not pile up. Finite: see check_left_recursion.
+// Expands rules until the top of every stack consumes text. The last element of an alternative replaces the node of its
+// rule, so that repetitions do not grow the stack. Terminates: see check_left_recursion.
 void GrammarMatcher::close(std::vector<NodeId>& seeds, std::vector<NodeId>& out) {
   ++closing_;
   const auto add = [&](NodeId id) {
@@ -92,7 +92,7 @@ void GrammarMatcher::close(std::vector<NodeId>& seeds, std::vector<NodeId>& out)
   }
 }
 
-// A stack may be among the seeds twice: `stacks` has it once all the same.
+// Removes duplicate stacks.
 GrammarMatcher::StateId GrammarMatcher::state_of(std::vector<NodeId>& stacks) {
   std::ranges::sort(stacks);
   stacks.erase(std::ranges::unique(stacks).begin(), stacks.end());
@@ -131,7 +131,7 @@ bool GrammarMatcher::meets(const GrammarRules::Element& element, std::uint32_t l
   return at != ranges.end() && at->first <= high;
 }
 
-// Narrows `step` to characters of which the same is true.
+// Whether the element matches `character`; narrows `step` to the characters with the same result.
 bool GrammarMatcher::match(const GrammarRules::Element& element, std::uint32_t character, Step& step) const {
   const auto within = [&](std::uint32_t first, std::uint32_t last) {
     step.first = std::max(step.first, first);
@@ -209,7 +209,7 @@ GrammarMatcher::StateId GrammarMatcher::after_token(StateId state, TokenId token
   return state_of(stacks_);
 }
 
-// One byte further; false: no text of the grammar goes on so, or the bytes are not UTF-8.
+// Reads one byte; false: no text of the grammar continues with it, or the bytes are not UTF-8.
 bool GrammarMatcher::advance(Point& point, std::uint8_t byte) {
   if (point.left == 0 && byte < 0x80) {
     point.state = next(point.state, byte);
@@ -232,7 +232,7 @@ bool GrammarMatcher::advance(Point& point, std::uint8_t byte) {
   return point.state != kEmptySlot;
 }
 
-// Inside a character: some character that begins so matches.
+// Inside a character: whether some character with these first bytes matches.
 bool GrammarMatcher::can_go_on(const Point& point) const {
   if (point.left == 0) return true;
   static constexpr std::uint32_t kLowest[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -264,11 +264,11 @@ bool GrammarMatcher::allows_end() const {
 
 void GrammarMatcher::allowed(std::vector<std::uint8_t>& out) {
   std::ranges::fill(out, 0);
-  // path_[n]: after n bytes of the entry before, as far as it got.
+  // path_[n]: the point after n bytes of the previous entry, for n <= reached.
   std::size_t reached = 0;
   path_[0] = here_;
   for (const TokenTexts::Entry& entry : texts_->entries()) {
-    if (entry.shared > reached) continue;  // what it has in common with one that failed contains the fault
+    if (entry.shared > reached) continue;  // the shared prefix contains the byte that failed
     reached = entry.shared;
     const std::string_view text = texts_->text(entry);
     while (reached < text.size()) {
@@ -292,8 +292,8 @@ void GrammarMatcher::allowed(std::vector<std::uint8_t>& out) {
   }
 }
 
-// Both as the characters of the token, and as the token that an element names. One that ends inside a character is only
-// the latter, if it can be.
+// Reads the token both as its characters and as the token that an element names. If both match and the token ends
+// inside a character, only the latter counts.
 void GrammarMatcher::accept(TokenId token) {
   const StateId named = after_token(here_.state, token);
   Point point = here_;
@@ -322,7 +322,7 @@ std::vector<std::int32_t> GrammarMatcher::save() const {
                                    static_cast<std::int32_t>(std::ranges::count(needed, true))};
   std::vector<std::int32_t> number(nodes_.size());
   std::int32_t count = 0;
-  for (NodeId id = 1; id < nodes_.size(); ++id) {  // a parent comes before its children
+  for (NodeId id = 1; id < nodes_.size(); ++id) {  // parents precede their children
     if (!needed[id]) continue;
     number[id] = ++count;
     out.push_back(static_cast<std::int32_t>(nodes_[id].place));
@@ -366,7 +366,7 @@ void GrammarMatcher::restore(std::span<const std::int32_t> saved) {
   work_ = 0;
 }
 
-// Forgets all states but the present one, and all nodes that it does not need.
+// Discards all states but the current one, and all nodes that it does not need.
 void GrammarMatcher::shrink() {
   const std::vector<std::int32_t> kept = save();
   if (static_cast<std::size_t>(kept[3]) > kMaxGrammarNodes / 2)

@@ -27,7 +27,7 @@ bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || is_digit(c);
 }
 
-// Ascending, without overlaps; what is left out if `negated`.
+// Sorts ranges and joins overlapping ones; the complement if `negated`.
 std::vector<Range> normalized(std::vector<Range> ranges, bool negated) {
   std::ranges::sort(ranges, {}, &Range::first);
   std::vector<Range> merged;
@@ -62,12 +62,12 @@ class Parser {
   }
 
  private:
-  // A rule or a bracket that is being read.
+  // A rule or a bracket being parsed.
   struct Frame {
     std::uint32_t rule = 0;
     std::size_t open_at = 0;
     std::vector<Element> sequence;         // the alternative so far
-    std::optional<std::size_t> last = {};  // where its last item begins, which a repetition repeats
+    std::optional<std::size_t> last = {};  // start of its last item, which a repetition applies to
   };
 
   template <typename... Args>
@@ -144,11 +144,11 @@ class Parser {
     skip_space(true);
   }
 
-  // One thing of a sequence; false at the rule's end.
+  // Parses one item of a sequence; false at the end of the rule.
   bool item() {
     const std::size_t begin = at_;
     const char c = peek();
-    if (at_end() || c == '\r' || c == '\n') {  // inside brackets, line ends are skipped
+    if (at_end() || c == '\r' || c == '\n') {  // inside brackets, line breaks are skipped
       if (frames_.size() > 1) wrong(frames_.back().open_at, "this '(' is never closed");
       return false;
     }
@@ -246,7 +246,7 @@ class Parser {
     return value;
   }
 
-  // A character of a literal or a class; the text is valid UTF-8.
+  // Parses a character of a literal or a class; the text is valid UTF-8.
   std::uint32_t character() {
     if (peek() != '\\') {
       const auto lead = static_cast<unsigned char>(peek());
@@ -327,7 +327,7 @@ class Parser {
     return static_cast<std::uint32_t>(out_.rules.classes.size() - 1);
   }
 
-  // <[123]> or <text>, with `!` before it: any other token.
+  // <[123]> or <text>; with a preceding `!`: any other token.
   void token() {
     const std::size_t begin = at_;
     const bool other = peek() == '!';
@@ -380,7 +380,7 @@ class Parser {
     repeat(begin, min, max);
   }
 
-  // The last item becomes   item item ... (least times) rest,   where
+  // The last item becomes   item item ... (min times) rest,   where
   //   rest  ::= item rest |          without an upper bound
   //   rest1 ::= item | , rest2 ::= item rest1 | , ...   with one
   void repeat(std::size_t at, std::uint64_t min, std::uint64_t max) {
@@ -444,7 +444,7 @@ class Parser {
   std::vector<Frame> frames_;
   std::unordered_map<std::string_view, std::uint32_t> by_name_;
   std::vector<std::vector<std::uint32_t>> starts_;  // of each rule's alternatives
-  std::vector<std::size_t> places_;                 // in the text, of each rule's first mention
+  std::vector<std::size_t> places_;                 // byte offset of each rule's first mention
   ParsedGrammar out_;
 };
 
