@@ -157,8 +157,10 @@ class Cache {
 
  private:
   const char* fault_across_tables() const;
-  bool complete(int table) const;
-  bool counts(int table) const { return windows_[static_cast<std::size_t>(table)] == INT32_MAX || !some_keep_all_; }
+  bool has_whole_window(int table) const;
+  bool counts_evictions(int table) const {
+    return windows_[static_cast<std::size_t>(table)] == INT32_MAX || !some_unwindowed_;
+  }
   struct Kind {  // of saved bytes
     bool edited = false, windows = false;
   };
@@ -166,7 +168,7 @@ class Cache {
   friend class Transaction;
   struct Copy {  // a shared page that a change writes to
     int table, page;
-    bool tokens = true;  // the page holds tokens
+    bool has_tokens = true;  // the page holds tokens
   };
   // The prepared change. Its memory is reused.
   struct Pending {
@@ -222,9 +224,9 @@ class Cache {
   std::vector<SlotTable> tables_;
   std::vector<int> table_of_;                    // [head]
   std::vector<std::int32_t> windows_;            // [table]
-  bool some_keep_all_ = true;                    // a table has no window
+  bool some_unwindowed_ = true;                  // a table has no window
   int counted_tables_ = 1;                       // for evicted()
-  std::vector<float> of_heads_;                  // [head][head_floats]
+  std::vector<float> head_statistics_;           // [head][head_floats]
   std::vector<std::vector<PageId>> blocks_;      // [head][page]
   std::vector<MergedTokens> merged_;             // [table], empty unless the mechanism is merge
   std::vector<SlotsView> slot_views_;            // [table]
@@ -232,7 +234,7 @@ class Cache {
   std::vector<HeadPages> head_views_;            // [head]
   std::vector<std::vector<Move>> moves_;         // [table]
   std::vector<std::vector<bool>> shared_pages_;  // [table][page, or fewer] another cache may use it
-  int lent_pages_ = 0;                           // count of shared_pages_ that are true
+  int shared_page_count_ = 0;                    // count of shared_pages_ that are true
   Pending pending_;
   long long dropped_ = 0;  // summed over tables
   std::size_t pages_held_ = 0, peak_ = 0;

@@ -43,9 +43,10 @@ Transaction Cache::prepare(const CacheChange& change) {
   const bool append = change.at == kNoPosition || (change.insert > 0 && change.at == next());
   if (append) pending_.change.at = kNoPosition;
   const bool edit = !append || !change.drop_range.empty() || !change.shift_range.empty();
-  const bool on_copies = edit || (lent_pages_ > 0 && options_.mechanism == Mechanism::kBlock && !change.drop.empty());
+  const bool on_copies =
+      edit || (shared_page_count_ > 0 && options_.mechanism == Mechanism::kBlock && !change.drop.empty());
   for (std::size_t t = 0; !change.unseen && t < change.drop.size(); ++t)
-    if (counts(static_cast<int>(t))) pending_.dropped += std::ssize(change.drop[t]);
+    if (counts_evictions(static_cast<int>(t))) pending_.dropped += std::ssize(change.drop[t]);
   for (std::size_t t = 0; !on_copies && t < tables_.size(); ++t) {
     const auto [pages, views_moved] = tables_[t].reserve(change_of(t), moves_[t]);
     pending_.views_moved |= views_moved;
@@ -239,7 +240,7 @@ void Cache::take_pages() {
   if (!options_.pages) return;
   Pending& p = pending_;
   std::size_t copies = 0;
-  for (int t = 0; lent_pages_ > 0 && t < tables(); ++t) add_copies(t);
+  for (int t = 0; shared_page_count_ > 0 && t < tables(); ++t) add_copies(t);
   for (const Copy& copy : p.copies) for_each_head_of(copy.table, [&](auto&) { ++copies; });
   if (p.mapped + p.gathered + copies == 0) return;
   p.pages.reserve(p.mapped + copies + p.gathered);
@@ -249,7 +250,7 @@ void Cache::take_pages() {
   pool_->reserve(p.mapped + p.gathered);
   take(p.mapped);
   for (Copy& copy : p.copies) {
-    copy.tokens = table(copy.table).occupied_in_page(copy.page) > 0;
+    copy.has_tokens = table(copy.table).occupied_in_page(copy.page) > 0;
     for_each_head_of(copy.table, [&](std::vector<PageId>& blocks) {
       p.pages.push_back(pool_->take_for_copy(blocks[at(copy.page)]));
     });
@@ -317,7 +318,7 @@ const PageId* Cache::copy_page(const Copy& copy, const PageId* page) noexcept {
   for_each_head_of(copy.table, [&](std::vector<PageId>& blocks) {
     const PageId own = *page++;
     if (own == kNoPage) return;
-    pool_->replace(blocks[at(copy.page)], own, copy.tokens);
+    pool_->replace(blocks[at(copy.page)], own, copy.has_tokens);
     blocks[at(copy.page)] = own;
   });
   clear_shared(copy.table, copy.page);

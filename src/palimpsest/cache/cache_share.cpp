@@ -12,7 +12,7 @@ std::size_t at(int i) {
 }
 
 // Inserts the tokens of `like`, which has evicted none, into an empty table of another kind.
-void take_in(SlotTable& table, const SlotTable& like, bool scores) {
+void insert_all(SlotTable& table, const SlotTable& like, bool scores) {
   const int last = static_cast<int>(like.inserted().size());
   table.insert(like.occupied() - last);
   table.insert(last);
@@ -44,7 +44,7 @@ void Cache::share(Cache& other) {
       const SlotTable& like = other.table(other.table_of(head));
       const bool scores = !options_.shared && !other.options_.shared && options_.columns == other.options_.columns;
       if (like.occupied() == like.next())
-        take_in(tables[at(t)], like, scores);
+        insert_all(tables[at(t)], like, scores);
       else
         tables[at(t)].become(like, scores);
       ++t;
@@ -69,9 +69,10 @@ void Cache::share(Cache& other) {
   blocks_.swap(blocks);
   shared_pages_.swap(shared);
   other.shared_pages_.swap(other_shared);
-  lent_pages_ = mapped;
-  other.lent_pages_ = other_mapped;
-  if (options_.head_floats == other.options_.head_floats) std::ranges::copy(other.of_heads_, of_heads_.begin());
+  shared_page_count_ = mapped;
+  other.shared_page_count_ = other_mapped;
+  if (options_.head_floats == other.options_.head_floats)
+    std::ranges::copy(other.head_statistics_, head_statistics_.begin());
   for (const auto& head : blocks_)
     for (const PageId page : head) {
       if (page == kNoPage) continue;
@@ -84,7 +85,7 @@ void Cache::share(Cache& other) {
 }
 
 // Whether a table has all tokens of its window.
-bool Cache::complete(int t) const {
+bool Cache::has_whole_window(int t) const {
   const SlotTable& table = this->table(t);
   const Position first = window(t) == INT32_MAX ? 0 : std::max<Position>(0, table.next() - window(t) + 1);
   return std::ranges::count_if(table.position(), [&](Position p) { return p >= first; }) == table.next() - first;
@@ -101,7 +102,7 @@ bool Cache::serves(const CacheOptions& kind) const {
       kind.windows != options_.windows || kind.spare_slots != options_.spare_slots)
     return false;
   for (int t = 0; t < tables(); ++t)
-    if (!complete(t)) return false;
+    if (!has_whole_window(t)) return false;
   return true;
 }
 
@@ -123,7 +124,7 @@ void Cache::clear_shared(int t, int page) noexcept {
   auto& shared = shared_pages_[at(t)];
   if (at(page) >= shared.size() || !shared[at(page)]) return;
   shared[at(page)] = false;
-  --lent_pages_;
+  --shared_page_count_;
 }
 
 // Either all heads of a table share a page, or none.
@@ -136,7 +137,7 @@ void Cache::make_exclusive(int t, int page) {
 }
 
 void Cache::make_exclusive() {
-  if (lent_pages_ == 0) return;
+  if (shared_page_count_ == 0) return;
   for (int t = 0; t < tables(); ++t)
     for (int page = 0; page < table(t).pages(); ++page) make_exclusive(t, page);
   refresh_views();

@@ -63,7 +63,7 @@ void Cache::save(ByteWriter& out) const {
   for (const std::int32_t each : kind) out.put(each);
   out.put(dropped_);
   for (const SlotTable& table : tables_) table.save(out);
-  if (o.head_floats > 0) out.array(std::span<const float>(of_heads_));
+  if (o.head_floats > 0) out.array(std::span<const float>(head_statistics_));
   for (const MergedTokens& merged : merged_) merged.save(out);
   std::vector<std::byte> zeros(pool_->page_bytes()), copy(pool_->page_bytes());
   for (int head = 0; head < heads(); ++head) {
@@ -74,12 +74,12 @@ void Cache::save(ByteWriter& out) const {
       if (blocks[page] == kNoPage) continue;
       std::memcpy(copy.data(), pool_->address(blocks[page]), copy.size());
       // Zero the empty slots: they may hold old bytes of another sequence.
-      std::vector<Move> dead;
+      std::vector<Move> empty_slots;
       for (int slot = 0; slot < o.page_size; ++slot)
         if (position[page * static_cast<std::size_t>(o.page_size) + static_cast<std::size_t>(slot)] == kNoPosition)
-          dead.push_back({slot, slot});
+          empty_slots.push_back({slot, slot});
       constexpr PageId kOnly = 0;
-      if (!dead.empty()) relocate_rows(shape, {&kOnly, zeros.data()}, {&kOnly, copy.data()}, dead);
+      if (!empty_slots.empty()) relocate_rows(shape, {&kOnly, zeros.data()}, {&kOnly, copy.data()}, empty_slots);
       out.bytes(copy);
     }
   }
@@ -116,7 +116,7 @@ const char* Cache::fault_across_tables() const {
     if (table.next() != tables_.front().next() || table.base() != tables_.front().base() ||
         table.read() != tables_.front().read())
       return "heads that read texts of different lengths";
-  if (!std::ranges::all_of(of_heads_, [](float x) { return std::isfinite(x); }))
+  if (!std::ranges::all_of(head_statistics_, [](float x) { return std::isfinite(x); }))
     return "statistics of heads that are not numbers";
   return nullptr;
 }
@@ -149,10 +149,10 @@ void Cache::load_tables(ByteReader& in) {
     for (SlotTable& table : tables_) table.load(in, kind.edited);
   }
   if (options_.head_floats > 0) {
-    const std::size_t count = of_heads_.size();
-    of_heads_ = in.array<float>();
-    const bool same = of_heads_.size() == count;
-    of_heads_.resize(count);
+    const std::size_t count = head_statistics_.size();
+    head_statistics_ = in.array<float>();
+    const bool same = head_statistics_.size() == count;
+    head_statistics_.resize(count);
     in.require(same, "statistics of heads that do not fit");
   }
   if (const char* const found = fault_across_tables()) in.damaged(found);

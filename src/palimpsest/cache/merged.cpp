@@ -47,11 +47,11 @@ void MergedTokens::merge(int slot, int other, float factor) {
     }
 }
 
-template <typename Stays>
-void MergedTokens::keep_if(Stays stays) {
+template <typename Keep>
+void MergedTokens::keep_if(Keep keep) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    if (!stays(i)) continue;
+    if (!keep(i)) continue;
     tokens_[kept] = tokens_[i];
     std::copy_n(statistics_.begin() + static_cast<std::ptrdiff_t>(i * width_), width_,
                 statistics_.begin() + static_cast<std::ptrdiff_t>(kept * width_));
@@ -62,8 +62,8 @@ void MergedTokens::keep_if(Stays stays) {
 }
 
 void MergedTokens::remove(const std::vector<bool>& slots) {
-  const auto leaves = [&](const MergedToken& token) { return slots[at(token.slot)]; };
-  if (std::ranges::any_of(tokens_, leaves)) keep_if([&](std::size_t i) { return !leaves(tokens_[i]); });
+  const auto removed = [&](const MergedToken& token) { return slots[at(token.slot)]; };
+  if (std::ranges::any_of(tokens_, removed)) keep_if([&](std::size_t i) { return !removed(tokens_[i]); });
 }
 
 void MergedTokens::keep_best(std::size_t max) {

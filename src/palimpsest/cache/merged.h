@@ -64,8 +64,8 @@ class MergedTokens {
   static std::size_t max_bytes(std::size_t tokens, std::size_t slots, int statistics);  // of so many tokens
 
  private:
-  template <typename Stays>
-  void keep_if(Stays stays);
+  template <typename Keep>
+  void keep_if(Keep keep);
   void reorder(const std::vector<int>& order);
 
   std::size_t width_;

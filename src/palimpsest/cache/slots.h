@@ -206,7 +206,7 @@ class SlotTable {
   void move(int from, int to);
   void map_pages(int count);
   void map_page();
-  void place(int slot, Position position);
+  void set_position(int slot, Position position);
   SaturatedToken* saturated_at(int slot);
   void vacate(int slot);
   void rebase();
@@ -216,7 +216,7 @@ class SlotTable {
   void begin_edit();
   void resize(std::size_t slots);
   void drop_in_place(std::span<const int> victims);
-  bool whole_pages(std::span<const int> victims);
+  bool are_whole_pages(std::span<const int> victims);
   void compact(std::vector<Move>& moves);
   bool compacts() const { return mechanism_ == Mechanism::kShift || mechanism_ == Mechanism::kGather; }
   void drop_and_compact(std::span<const int> victims, std::vector<Move>& moves);
@@ -238,7 +238,7 @@ class SlotTable {
   std::vector<std::vector<float>> column_;
   std::vector<int> page_occupied_;  // kUnmapped, or tokens in the page
   std::vector<Position> ordinal_;   // if edited; kNoPosition: no token
-  std::vector<int> inserted_, mapped_, unmapped_, shift_by_;
+  std::vector<int> inserted_, mapped_, unmapped_, counts_;
   SlotQueue free_;  // unused with shift and gather: there the free slots are those from occupied() on
 };
 

@@ -50,7 +50,7 @@ void SlotTable::load(ByteReader& in, bool edited) {
     if (p == kNoPosition) continue;
     in.require(p >= 0 && p < next_, "a token after the last");
     in.require(p - base_ < kEmptySlot, "positions too far from their base");
-    place(static_cast<int>(slot), p);
+    set_position(static_cast<int>(slot), p);
     ++occupied_;
   }
   for (const int tokens : page_occupied_) {

@@ -20,7 +20,7 @@ class NewFile {
 
  private:
   [[noreturn]] void broken() const;
-  std::string path_, beside_;
+  std::string path_, temporary_;
   int file_;
   bool done_ = false;
 };

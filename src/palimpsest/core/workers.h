@@ -20,7 +20,7 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  int threads() const { return static_cast<int>(others_.size()) + 1; }
+  int threads() const { return static_cast<int>(threads_.size()) + 1; }
   // Calls body(index) once for every index below `count`, in any order, on any thread; returns when all are done. If
   // `body` throws, starts no further index and rethrows the first exception. One loop at a time. Allocates nothing.
   template <typename Body>
@@ -48,7 +48,7 @@ class Workers {
   bool stop_ = false;
   std::exception_ptr failure_;  // of the loop
   std::atomic<int> next_ = 0;   // the next index
-  std::vector<std::thread> others_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace palimpsest

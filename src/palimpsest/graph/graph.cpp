@@ -208,14 +208,14 @@ bool GraphMemory::place(DecoderGraph& g) {
       return true;
     }
   } catch (...) {  // ggml's buffer allocation may throw
-    forget();
+    release();
     throw;
   }
-  forget();
+  release();
   return false;
 }
 
-void GraphMemory::forget() {
+void GraphMemory::release() {
   ++moved_;
   allocator_.reset();
 }

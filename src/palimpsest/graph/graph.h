@@ -44,7 +44,7 @@ class GraphMemory {
   std::size_t bytes() const { return allocator_ ? ggml_gallocr_get_buffer_size(allocator_.get(), 0) : 0; }
 
  private:
-  void forget();
+  void release();
 
   ggml_backend_t backend_;
   ggml_gallocr_ptr allocator_;

@@ -69,7 +69,7 @@ const GgufTensor* find_tensor(const GgufFile& file, const TensorSpec& spec) {
 
 // Tensors that the graph does not use: RoPE factors, read with the hyperparameters, and RoPE frequencies written by old
 // converters, which follow from the metadata.
-bool needs_no_slot(std::string_view name) {
+bool is_unused(std::string_view name) {
   return name == "rope_freqs.weight" || name == "rope_factors_long.weight" || name == "rope_factors_short.weight" ||
          name.ends_with(".attn_rot_embd") || name.ends_with(".attn_rot_embd.weight");
 }
@@ -91,7 +91,7 @@ std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperpara
   if (!seen.contains("output.weight")) uses.push_back({w.embedding, &w.output, false});
   // An unused tensor means that the model computes something that this graph does not.
   for (const GgufTensor& t : w.file.tensors())
-    if (!seen.contains(t.name) && !needs_no_slot(t.name))
+    if (!seen.contains(t.name) && !is_unused(t.name))
       fail("{}: tensor \"{}\" is not part of a {} model as supported here; use another model", w.file.path(),
            printable(t.name), family.architecture);
   return uses;
@@ -101,10 +101,10 @@ std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperpara
 // can be misaligned.
 bool is_aligned(const GgufFile& file, const GgufTensor& t) {
   constexpr std::uintptr_t
-      kPlace = 64,
-      kTensor = 32;  // required by ggml of a buffer and of a tensor; llama.cpp's files align to the second
-  return reinterpret_cast<std::uintptr_t>(file.bytes().data()) % kPlace == 0 &&
-         reinterpret_cast<std::uintptr_t>(t.data) % kTensor == 0;
+      kBufferAlign = 64,
+      kTensorAlign = 32;  // required by ggml of a buffer and of a tensor; llama.cpp's files align to the second
+  return reinterpret_cast<std::uintptr_t>(file.bytes().data()) % kBufferAlign == 0 &&
+         reinterpret_cast<std::uintptr_t>(t.data) % kTensorAlign == 0;
 }
 
 // Whether the device supports products with a matrix of this type and shape in a buffer of type `type`.

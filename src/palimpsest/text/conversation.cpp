@@ -36,7 +36,7 @@ Conversation::Conversation(const Vocabulary& vocabulary, std::string system, std
     turn = rest_of(whole, read, messages[messages.size() - 2].content);
     read = std::move(whole);
   }
-  rotations_are_alike_ = turns[0] && turns[1] && *turns[0] == *turns[1];
+  turns_are_independent_ = turns[0] && turns[1] && *turns[0] == *turns[1];
   reset();
 }
 
@@ -57,7 +57,7 @@ void Conversation::reset() {
 }
 
 Conversation::Turn Conversation::user(const std::string& text) {
-  if (rotations_are_alike_ && std::exchange(begun_, true)) {
+  if (turns_are_independent_ && std::exchange(begun_, true)) {
     std::vector<ChatMessage> messages = beginning();
     messages.push_back({"user", "x"});
     const std::string read = render(messages);
@@ -68,7 +68,7 @@ Conversation::Turn Conversation::user(const std::string& text) {
   }
   messages_.push_back({"user", text});
   std::string whole = render(messages_);
-  if (rotations_are_alike_) {
+  if (turns_are_independent_) {
     messages_ = beginning();
     return {.text = std::move(whole), .afresh = true};
   }
@@ -81,7 +81,7 @@ Conversation::Turn Conversation::user(const std::string& text) {
 }
 
 void Conversation::assistant(const std::string& text) {
-  if (rotations_are_alike_) return;
+  if (turns_are_independent_) return;
   messages_.push_back({"assistant", text});
   answer_ = text;
 }

@@ -27,7 +27,7 @@ class Conversation {
   void assistant(const std::string& text);
   void reset();
 
-  bool keeps_messages() const { return !rotations_are_alike_; }
+  bool keeps_messages() const { return !turns_are_independent_; }
 
  private:
   std::string render(const std::vector<ChatMessage>& messages) const;
@@ -35,7 +35,7 @@ class Conversation {
 
   const Vocabulary& vocabulary_;
   std::string system_, template_;
-  bool rotations_are_alike_ = false;
+  bool turns_are_independent_ = false;
   bool begun_ = false;
   std::vector<ChatMessage> messages_;  // this and the next two: only with keeps_messages()
   std::string read_;                   // the whole text up to the last answer

@@ -69,7 +69,7 @@ struct Sampler::Impl {
   std::vector<std::uint8_t> allowed;       // [tokens] by the grammar
   const Vocabulary* vocabulary = nullptr;  // with a grammar
   llama_sampler* penalties = nullptr;      // in the chain
-  llama_sampler* dice = nullptr;           // in the chain; nullptr: greedy
+  llama_sampler* dist = nullptr;           // in the chain; nullptr: greedy
   std::vector<llama_token_data> candidates;
   SamplerOptions options;
   History history{0};
@@ -93,7 +93,7 @@ struct Sampler::Impl {
     if (token >= vocabulary->size()) return false;
     return vocabulary->is_end(token) ? grammar->allows_end() : grammar->allows(token);
   }
-  void forbid(llama_token_data_array& array) {
+  void mask(llama_token_data_array& array) {
     grammar->allowed(allowed);
     const bool end = grammar->allows_end();
     for (std::size_t i = 0; i < array.size; ++i) {
@@ -133,7 +133,7 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
     if (o.top_p < 1) add(llama_sampler_init_top_p(o.top_p, 1));
     if (o.min_p > 0) add(llama_sampler_init_min_p(o.min_p, 1));
     add(llama_sampler_init_temp(o.temperature));
-    add(impl_->dice = llama_sampler_init_dist(impl_->options.seed));
+    add(impl_->dist = llama_sampler_init_dist(impl_->options.seed));
   }
   if (o.grammar.empty()) return;
   auto rules = o.compiled;
@@ -153,7 +153,7 @@ TokenId Sampler::sample(std::span<const float> logits) {
   TokenId token = impl_->chosen(array);
   if (impl_->grammar && !impl_->allows(token)) {
     array = impl_->fill(logits);
-    impl_->forbid(array);
+    impl_->mask(array);
     impl_->apply(array);
     token = impl_->chosen(array);
     if (!impl_->allows(token)) fail("the grammar allows no token here: it cannot be met with this vocabulary");
@@ -196,10 +196,10 @@ void Sampler::resume(std::uint32_t seed, const State& state) {
   if (state.draws > kMaxDraws || state.certain > kMaxDraws || !std::ranges::all_of(state.history, known) ||
       (!in_numbers && !std::ranges::all_of(state.grammar, known)))
     fail("the sampler's saved state is damaged: use an older snapshot");
-  if (impl_->dice != nullptr && seed != impl_->options.seed) {
-    llama_sampler* const chain = impl_->chain.get();  // its last sampler is `dice`
+  if (impl_->dist != nullptr && seed != impl_->options.seed) {
+    llama_sampler* const chain = impl_->chain.get();  // its last sampler is `dist`
     llama_sampler_free(llama_sampler_chain_remove(chain, llama_sampler_chain_n(chain) - 1));
-    llama_sampler_chain_add(chain, impl_->dice = llama_sampler_init_dist(seed));
+    llama_sampler_chain_add(chain, impl_->dist = llama_sampler_init_dist(seed));
   }
   impl_->options.seed = seed;
   for (const TokenId token : state.history) accept(token);
@@ -207,10 +207,10 @@ void Sampler::resume(std::uint32_t seed, const State& state) {
   if (!in_numbers)
     for (const TokenId token : state.grammar) impl_->accept(token);
   for (const auto& [times, size] : {std::pair{state.draws, std::size_t{2}}, std::pair{state.certain, std::size_t{1}}})
-    for (std::uint64_t i = 0; impl_->dice != nullptr && i < times; ++i) {
+    for (std::uint64_t i = 0; impl_->dist != nullptr && i < times; ++i) {
       llama_token_data two[] = {{0, 1, 0}, {1, 0, 0}};
       llama_token_data_array array{two, size, -1, false};
-      llama_sampler_apply(impl_->dice, &array);
+      llama_sampler_apply(impl_->dist, &array);
     }
   impl_->draws = state.draws;
   impl_->certain = state.certain;

@@ -16,7 +16,7 @@ class TokenTexts {
   explicit TokenTexts(const std::vector<std::string>& texts);
 
   // Bytes; may be empty.
-  std::string_view operator[](TokenId token) const { return sorted(place_[static_cast<std::size_t>(token)]); }
+  std::string_view operator[](TokenId token) const { return text_at(index_[static_cast<std::size_t>(token)]); }
   std::size_t longest() const { return longest_; }
 
   // Tokens with a text, in the order of their texts.
@@ -29,13 +29,13 @@ class TokenTexts {
   std::string_view text(const Entry& entry) const { return std::string_view(bytes_).substr(entry.begin, entry.length); }
 
  private:
-  std::string_view sorted(std::uint32_t place) const {
-    return place == kNowhere ? std::string_view() : text(entries_[place]);
+  std::string_view text_at(std::uint32_t index) const {
+    return index == kNoText ? std::string_view() : text(entries_[index]);
   }
-  static constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNoText = ~std::uint32_t{0};
   std::string bytes_;
   std::vector<Entry> entries_;
-  std::vector<std::uint32_t> place_;  // [tokens] index in entries_
+  std::vector<std::uint32_t> index_;  // [tokens] index in entries_
   std::size_t longest_ = 0;
 };
 

@@ -7,7 +7,7 @@
 
 namespace palimpsest {
 
-Step::Step(const Hyperparameters& hyper, bool recompute) : hyper_(hyper), recompute_(recompute) {
+Step::Step(const Hyperparameters& hyper, bool materialize) : hyper_(hyper), materialize_(materialize) {
   for (int i = 0; i < hyper.ropes(); ++i) ropes_.emplace_back(hyper.rope_table(i));
   layers_.resize(hyper.layers);
   for (int i = 0; i < hyper.layers; ++i) {
@@ -141,26 +141,26 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     const std::size_t first = geometry.first_head(layer), heads = geometry.layer(layer).kv_heads;
     for (std::size_t i = 0; i < count; ++i) {
       views_[layer * count + i] = sequences[i].cache->view(layer);
-      const auto hand_on = [&](float* const* from, std::vector<float*>& to) {
+      const auto copy_heads = [&](float* const* from, std::vector<float*>& to) {
         if (from == nullptr) return;
         std::copy_n(from + first, heads, to.begin() + static_cast<std::ptrdiff_t>(first * count + i * heads));
       };
-      hand_on(sequences[i].weights, weights_);
-      hand_on(sequences[i].sums, sums_);
+      copy_heads(sequences[i].weights, weights_);
+      copy_heads(sequences[i].sums, sums_);
     }
     a.shape.rotation = hyper_.rope.kind == RopeKind::kNone ? Rotation::kNever : rotation;
-    if (!recompute_ && rotation == Rotation::kMaterialized) a.shape.rotation = Rotation::kOnRead;
+    if (!materialize_ && rotation == Rotation::kMaterialized) a.shape.rotation = Rotation::kOnRead;
     a.cache = views_.data() + layer * count;
     a.tokens = ropes_[static_cast<std::size_t>(hyper_.rope_of(layer))].tokens.data();
     a.sequences = static_cast<int>(count);
     a.weights = weights ? weights_.data() + first * count : nullptr;
     a.sums = sums ? sums_.data() + first * count : nullptr;
-    a.on_weights = weights ? tell : nullptr;
+    a.on_weights = weights ? report_weights : nullptr;
     a.context = this;
   }
 }
 
-void Step::tell(void* step, int layer, int sequence, int kv_head) {
+void Step::report_weights(void* step, int layer, int sequence, int kv_head) {
   const Step& self = *static_cast<const Step*>(step);
   AttentionReceiver* const receiver = self.input_[sequence].receiver;
   if (receiver != nullptr) receiver->on_weights(self.hyper_.geometry.head(layer, kv_head));

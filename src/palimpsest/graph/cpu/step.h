@@ -13,8 +13,8 @@ namespace palimpsest {
 
 class Step {
  public:
-  // `recompute` false: kMaterialized is replaced by kOnRead, for devices that rotate all keys in each step anyway.
-  explicit Step(const Hyperparameters& hyper, bool recompute = true);
+  // `materialize` false: kMaterialized is replaced by kOnRead, for devices that rotate all keys in each step anyway.
+  explicit Step(const Hyperparameters& hyper, bool materialize = true);
 
   // Reads the sequences' rules and tables. The memory is reused.
   void prepare(std::span<const SequenceStep> sequences);
@@ -60,10 +60,10 @@ class Step {
   };
   void prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out);
   void prepare_rows(const SequenceStep& s, Buffers& b, std::size_t sequence);
-  static void tell(void* step, int layer, int sequence, int kv_head);
+  static void report_weights(void* step, int layer, int sequence, int kv_head);
 
   const Hyperparameters& hyper_;
-  bool recompute_;
+  bool materialize_;
   std::vector<Rope> ropes_;
   std::span<const SequenceStep> input_;
   int tokens_ = 0;

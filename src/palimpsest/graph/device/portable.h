@@ -77,7 +77,7 @@ class PortablePath final : public AttentionPath {
   bool cpu_;
   std::vector<RankTable> ranks_;  // [ropes]
   TableWriter writer_;
-  std::vector<float> cos_, sin_, received_, new_keys_, new_values_;
+  std::vector<float> cos_, sin_, read_weights_, new_keys_, new_values_;
   const Step* step_ = nullptr;  // of the last begin()
   using Shape = std::vector<std::uint64_t>;
   std::deque<std::pair<Shape, std::uint64_t>> shapes_;  // the last few shapes and their numbers

@@ -23,8 +23,8 @@ namespace palimpsest {
 
 namespace {
 
-constexpr int kFirstPiece = 3 + 256;              // <unk> <s> </s>, one token per byte, then pieces
-constexpr std::int64_t kFreshElements = 1 << 20;  // a larger matrix repeats rows of a pool
+constexpr int kFirstPiece = 3 + 256;                  // <unk> <s> </s>, one token per byte, then pieces
+constexpr std::int64_t kMaxUniqueElements = 1 << 20;  // a larger matrix repeats rows of a pool
 constexpr int kPoolRows = 512;
 
 // xorshift64*; normal numbers as the sum of four uniform ones: fast, and the same on every machine.
@@ -210,18 +210,18 @@ class Filler {
   void fill(const Tensor& t, std::byte* out) {
     if (t.name == "rope_freqs.weight") return llama3_factors(shape_, reinterpret_cast<float*>(out));
     const std::size_t row = ggml_row_size(t.type, t.ne[0]);
-    if (t.ne[0] * t.rows() <= kFreshElements) return fresh(t, t.rows(), out);
+    if (t.ne[0] * t.rows() <= kMaxUniqueElements) return fill_unique(t, t.rows(), out);
     std::vector<std::byte>& pool = pools_[t.ne[0]];
     if (pool.empty()) {
       pool.resize(kPoolRows * row);
-      fresh(t, kPoolRows, pool.data());
+      fill_unique(t, kPoolRows, pool.data());
     }
     for (std::int64_t i = 0; i < t.rows(); ++i)
       std::memcpy(out + i * row, pool.data() + (random_.next() >> 33) % kPoolRows * row, row);
   }
 
  private:
-  void fresh(const Tensor& t, std::int64_t rows, std::byte* out) {
+  void fill_unique(const Tensor& t, std::int64_t rows, std::byte* out) {
     std::vector<float> values(static_cast<std::size_t>(t.ne[0] * rows));
     for (float& v : values) v = t.mean + t.deviation * random_.normal();
     if (t.type == GGML_TYPE_F32)

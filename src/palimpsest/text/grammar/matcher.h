@@ -47,16 +47,16 @@ class GrammarMatcher {
  private:
   using StateId = std::uint32_t;
   using NodeId = std::uint32_t;
-  static constexpr StateId kEmptySlot = 0, kUnknown = ~StateId{0};
+  static constexpr StateId kNoMatch = 0, kUnknown = ~StateId{0};
   static constexpr NodeId kBottom = 0;  // the empty stack: all is matched
 
   struct Node {
-    std::uint32_t place = 0;  // index of the element to match next
+    std::uint32_t index = 0;  // of the element to match next
     NodeId parent = 0;        // continues at the end of this node's alternative; always less than the node's own id
   };
   struct Step {
     std::uint32_t first = 0, last = 0;  // code points
-    StateId to = kEmptySlot;
+    StateId to = kNoMatch;
   };
   struct State {
     std::vector<NodeId> stacks;  // ascending; each top is a character, a class, a token or the bottom
@@ -66,13 +66,13 @@ class GrammarMatcher {
   };
   // A position between the bytes of a text, possibly inside a character.
   struct Point {
-    StateId state = kEmptySlot;
+    StateId state = kNoMatch;
     std::uint32_t value = 0;            // bits of the character's bytes so far
     std::uint8_t left = 0, length = 0;  // bytes of the character: remaining and total
   };
 
   void spend(std::size_t work);
-  NodeId node(std::uint32_t place, NodeId parent);
+  NodeId node(std::uint32_t index, NodeId parent);
   NodeId after(NodeId id);  // the stack after its top is matched
   void close(std::vector<NodeId>& seeds, std::vector<NodeId>& out);
   StateId state_of(std::vector<NodeId>& stacks);
@@ -83,7 +83,7 @@ class GrammarMatcher {
   bool meets(const GrammarRules::Element& element, std::uint32_t low, std::uint32_t high) const;
   bool match(const GrammarRules::Element& element, std::uint32_t character, Step& step) const;
   bool advance(Point& point, std::uint8_t byte);
-  bool can_go_on(const Point& point) const;
+  bool can_continue(const Point& point) const;
   bool read(Point& point, std::string_view text);
   void shrink();
 

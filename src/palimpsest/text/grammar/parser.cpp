@@ -109,7 +109,7 @@ class Parser {
   std::uint32_t new_rule(std::string_view name, std::size_t at) {
     count_elements(1);
     out_.names.emplace_back(name.substr(0, 60));
-    places_.push_back(at);
+    offsets_.push_back(at);
     starts_.emplace_back();
     return static_cast<std::uint32_t>(starts_.size() - 1);
   }
@@ -424,12 +424,12 @@ class Parser {
       rules.rules.push_back({begin, static_cast<std::uint32_t>(rules.alternatives.size())});
     }
     std::size_t line = 1, counted = 0;
-    std::vector<std::size_t> order(places_.size());
+    std::vector<std::size_t> order(offsets_.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::ranges::sort(order, {}, [&](std::size_t i) { return places_[i]; });
-    out_.lines.resize(places_.size());
+    std::ranges::sort(order, {}, [&](std::size_t i) { return offsets_[i]; });
+    out_.lines.resize(offsets_.size());
     for (const std::size_t i : order) {
-      for (; counted < places_[i]; ++counted) line += text_[counted] == '\n' ? 1 : 0;
+      for (; counted < offsets_[i]; ++counted) line += text_[counted] == '\n' ? 1 : 0;
       out_.lines[i] = line;
     }
     const auto root = by_name_.find("root");
@@ -444,7 +444,7 @@ class Parser {
   std::vector<Frame> frames_;
   std::unordered_map<std::string_view, std::uint32_t> by_name_;
   std::vector<std::vector<std::uint32_t>> starts_;  // of each rule's alternatives
-  std::vector<std::size_t> places_;                 // byte offset of each rule's first mention
+  std::vector<std::size_t> offsets_;                // byte offset of each rule's first mention
   ParsedGrammar out_;
 };
 
