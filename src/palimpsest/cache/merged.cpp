@@ -268,8 +268,8 @@ std::size_t MergedTokens::bytes() const {
 std::size_t MergedTokens::max_entries(std::size_t tokens, std::size_t slots) {
   if (tokens == 0) return 0;
   const std::size_t tile = at(kTile);
-  const auto difference = static_cast<std::size_t>(std::sqrt(2.0 * static_cast<double>(tokens * (slots / tile)))) + 1;
-  return tile * std::min(tokens, tokens / tile + difference);
+  const auto extra_rows = static_cast<std::size_t>(std::sqrt(2.0 * static_cast<double>(tokens * (slots / tile)))) + 1;
+  return tile * std::min(tokens, tokens / tile + extra_rows);
 }
 
 std::size_t MergedTokens::max_bytes(std::size_t tokens, std::size_t slots, int statistics) {

@@ -59,7 +59,7 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
     if (a.shape.kv_heads == 0) continue;
     for (std::size_t i = 0; i < sequences; ++i) {
       if (!step.input()[i].cache->options().shared) continue;
-      const std::size_t same = first_alike(static_cast<int>(layer), i);
+      const std::size_t same = first_equal(static_cast<int>(layer), i);
       const float*& of = rank_tiles_of_[layer * sequences + i];
       of = rank_tiles_of_[same * sequences + i];
       if (of != nullptr) continue;
@@ -73,7 +73,7 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
 }
 
 // The first layer with the same slots and the same RoPE table.
-std::size_t AttentionOp::first_alike(int layer, std::size_t sequence) const {
+std::size_t AttentionOp::first_equal(int layer, std::size_t sequence) const {
   const SlotsView* const slots = step_->attention(layer).cache[sequence].head[0].slots;
   int first = 0;
   while (first < layer &&

@@ -31,7 +31,7 @@ class AttentionOp final : public AttentionPath {
     AttentionOp* op;
     int layer;
   };
-  std::size_t first_alike(int layer, std::size_t sequence) const;
+  std::size_t first_equal(int layer, std::size_t sequence) const;
   static void run(ggml_tensor* out, int thread, int threads, void* call);
 
   std::vector<Call> calls_;  // [layers]; graphs point to them
