@@ -17,14 +17,14 @@ std::size_t round_up(std::size_t n) {
   return (n + kBlock - 1) / kBlock * kBlock;
 }
 
-// The system counts memory when a part becomes writable, so that it may refuse: no MAP_NORESERVE.
+// No MAP_NORESERVE: the system accounts for memory when it becomes writable, and may refuse then.
 constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
 
 }  // namespace
 
 std::size_t AddressRange::enough() {
 #ifdef __SANITIZE_THREAD__
-  return std::size_t{64} << 30;  // its shadow knows few terabytes
+  return std::size_t{64} << 30;  // its shadow memory covers few terabytes
 #else
   const auto pages = static_cast<std::size_t>(std::max(1L, sysconf(_SC_PHYS_PAGES)));
   return 2 * pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -38,7 +38,7 @@ AddressRange::~AddressRange() {
 bool AddressRange::reserve(std::size_t bytes, std::size_t min) noexcept {
   assert(base_ == nullptr && min > 0 && min <= bytes && bytes <= SIZE_MAX - 2 * kBlock);
   rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)  // half is for all else
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)  // the other half is for everything else
     bytes = std::max(min, std::min(bytes, static_cast<std::size_t>(limit.rlim_cur) / 2));
   for (;; bytes = std::max(min, bytes / 2)) {
     const std::size_t whole = round_up(bytes);
@@ -62,7 +62,7 @@ bool AddressRange::commit(std::size_t begin, std::size_t end) noexcept {
   assert(begin < end && end <= bytes_);
   if (mprotect(base_ + begin, end - begin, PROT_READ | PROT_WRITE) != 0) return false;
 #ifdef MADV_HUGEPAGE
-  madvise(base_ + begin, end - begin, MADV_HUGEPAGE);  // a wish: small pages will do
+  madvise(base_ + begin, end - begin, MADV_HUGEPAGE);  // a hint; failure is harmless
 #endif
   return true;
 }
@@ -70,7 +70,7 @@ bool AddressRange::commit(std::size_t begin, std::size_t end) noexcept {
 void AddressRange::decommit(std::size_t begin, std::size_t end) noexcept {
   assert(begin % kBlock == 0 && end % kBlock == 0 && end <= bytes_);
   if (begin >= end) return;
-  // Where the process has too many mappings already, the memory goes and the mapping stays: as good.
+  // With too many mappings in the process, free the memory and keep the mapping.
   if (mmap(base_ + begin, end - begin, PROT_NONE, kFlags | MAP_FIXED, -1, 0) == MAP_FAILED)
     madvise(base_ + begin, end - begin, MADV_DONTNEED);
 }

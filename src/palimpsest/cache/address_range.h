@@ -1,4 +1,4 @@
-// Addresses that one cache has for itself: reserved at once, given memory part by part. Nothing ever moves.
+// An address range of one cache: reserved once, memory committed in parts. Nothing ever moves.
 #pragma once
 
 #include <cstddef>
@@ -7,26 +7,26 @@ namespace palimpsest {
 
 class AddressRange {
  public:
-  static constexpr std::size_t kBlock = std::size_t{2} << 20;  // a huge page: memory comes and goes in multiples
+  static constexpr std::size_t kBlock = std::size_t{2} << 20;  // a huge page: the unit of commit and decommit
 
   AddressRange() = default;
   ~AddressRange();
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
 
-  // Up to `bytes` addresses, at least `least`: half as many, and so on, where the system limits them (ulimit -v). They
-  // cost no memory. false: not even `least`.
+  // Reserves up to `bytes` of addresses, at least `min`; halves the request where the system limits it (ulimit -v).
+  // Uses no memory. false: not even `min` is available.
   bool reserve(std::size_t bytes, std::size_t min) noexcept;
-  // Memory for the blocks of kBlock that [begin, end) touches, in huge pages where the system has them; those that have
-  // some keep it. false: the system has no more.
+  // Commits memory for the blocks of kBlock that [begin, end) touches, in huge pages where the system has them.
+  // Committed blocks stay as they are. false: out of memory.
   bool commit(std::size_t begin, std::size_t end) noexcept;
-  // Gives the memory of these blocks back. `begin` and `end` are multiples of kBlock.
+  // Returns the memory of these blocks to the system. `begin` and `end` are multiples of kBlock.
   void decommit(std::size_t begin, std::size_t end) noexcept;
 
   std::byte* base() const { return base_; }     // a multiple of kBlock; nullptr: nothing is reserved
   std::size_t bytes() const { return bytes_; }  // a multiple of kBlock
 
-  // What to reserve for memory that nobody limits: more than the machine has.
+  // Bytes to reserve where no limit is set: more than the machine's memory.
   static std::size_t enough();
 
  private:

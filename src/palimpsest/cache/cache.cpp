@@ -21,7 +21,7 @@ LayerView shape_of(const CacheOptions& o, int layer) {
           .rotated_half = o.rotated_half};
 }
 
-// Of any layer with heads: pages have one size.
+// The shape of any layer with heads: all pages have one size.
 LayerView shape_of_pages(const CacheOptions& o) {
   return shape_of(o, o.geometry.layer_of(0));
 }
@@ -82,9 +82,9 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   windows_.resize(count, INT32_MAX);
   for (std::size_t head = 0; head < options.windows.size(); ++head)
     windows_[static_cast<std::size_t>(table_of_[head])] = options.windows[head];
-  some_keep_all_ = std::ranges::find(windows_, INT32_MAX) != windows_.end();
+  some_unwindowed_ = std::ranges::find(windows_, INT32_MAX) != windows_.end();
   counted_tables_ = 0;
-  for (int t = 0; t < static_cast<int>(count); ++t) counted_tables_ += counts(t) ? 1 : 0;
+  for (int t = 0; t < static_cast<int>(count); ++t) counted_tables_ += counts_evictions(t) ? 1 : 0;
   tables_.assign(
       count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns, options.spare_slots));
   if (options.mechanism == Mechanism::kMerge) {
@@ -97,7 +97,7 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   shared_pages_.resize(count);
   head_views_.resize(static_cast<std::size_t>(heads()));
   assert(options.head_floats >= 0);
-  of_heads_.resize(head_views_.size() * static_cast<std::size_t>(options.head_floats));
+  head_statistics_.resize(head_views_.size() * static_cast<std::size_t>(options.head_floats));
   if (options.pages) blocks_.resize(static_cast<std::size_t>(heads()));
   refresh_views();
 }
@@ -110,7 +110,7 @@ Cache::~Cache() {
 
 std::span<float> Cache::of_head(int head) {
   const auto floats = static_cast<std::size_t>(options_.head_floats);
-  return std::span(of_heads_).subspan(static_cast<std::size_t>(head) * floats, floats);
+  return std::span(head_statistics_).subspan(static_cast<std::size_t>(head) * floats, floats);
 }
 
 std::span<const float> Cache::of_head(int head) const {
@@ -143,9 +143,9 @@ void Cache::clear() noexcept {
   for (auto& table : tables_) table.clear();
   for (auto& merged : merged_) merged.clear();
   for (auto& moves : moves_) moves.clear();
-  for (auto& lent : shared_pages_) lent.clear();
-  std::ranges::fill(of_heads_, 0.0F);
-  lent_pages_ = 0;
+  for (auto& pages : shared_pages_) pages.clear();
+  std::ranges::fill(head_statistics_, 0.0F);
+  shared_page_count_ = 0;
   if (storage_ != nullptr) storage_->cleared();
   refresh_views();
 }
@@ -184,7 +184,7 @@ std::size_t Cache::bytes_peak() const {
 }
 
 std::size_t Cache::bytes_tables() const {
-  std::size_t bytes = of_heads_.size() * sizeof(float);
+  std::size_t bytes = head_statistics_.size() * sizeof(float);
   for (const auto& table : tables_) bytes += table.bytes();
   for (const auto& blocks : blocks_) bytes += blocks.size() * sizeof(PageId);
   for (const auto& merged : merged_) bytes += merged.bytes();

@@ -2,18 +2,17 @@
 //
 //   engine                     cache                                      kernels
 //   plan = evict(...)     ->   prepare(change)  takes all memory; may throw
-//                              commit()         drops, slots for new  ->   write K and V into `fresh` slots, attend
+//                              commit()         drops, slots for new  ->   write K and V into inserted slots, attend
 //                              view(layer)      tokens; cannot fail   ->   plain data
 //
-// A change is prepared and then committed, or let go, and nothing has happened. In an ordinary step the k-th new token
-// takes the k-th victim's slot, so it can be taken back until the model's step begins to write.
+// A change is prepared, then committed or rolled back. In an ordinary step the k-th new token takes the k-th victim's
+// slot, so a rollback is possible until the model's step begins to write.
 //
-// One slot table serves all heads when every head decides alike (`shared`), or one for all heads that keep the same
-// window; else each has its own. Heads are flat indices (cache/geometry.h).
-// With `pages` off it is bookkeeping only: the bytes are in a CacheStorage, which hears of every move.
+// With `shared`, all heads that have the same window use one slot table, and evict the same tokens; else each head has
+// its own. Heads are flat indices (cache/geometry.h).
+// With `pages` off the cache is bookkeeping only: the bytes are in a CacheStorage, which is told of every move.
 //
-// Caches of one pool may share pages: share(). Whoever writes in one first makes it its own (copy-on-write), so none
-// sees what another does after they parted.
+// Caches of one pool may share pages: share(). Pages are copied on write.
 #pragma once
 
 #include <memory>
@@ -39,14 +38,14 @@ struct CacheOptions {
   int page_size = 16;  // slots in a page; a multiple of kTile
   Mechanism mechanism = Mechanism::kInPlace;
   bool shared = true;         // one slot table for all heads
-  bool track_rank = false;    // keep ranks (kernels that rotate late)
-  int columns = 0;            // floats of a policy's statistics that travel with each token, besides its score
-  int head_floats = 0;        // of a policy's statistics of each head that belong to no token
+  bool track_rank = false;    // keep ranks (for kernels that rotate on read)
+  int columns = 0;            // floats of a policy's statistics per token, besides its score
+  int head_floats = 0;        // floats of a policy's statistics per head
   bool rotated_half = false;  // pages hold rotate_half(K) beside K
-  int spare_slots = 0;        // free slots of each table for tentative tokens: the draft's maximum + 1; 0: no drafts
-  bool pages = true;          // keys and values live in pages here; false: bookkeeping only, the bytes are elsewhere
-  // [heads] A head of window w holds the newest w positions: whoever changes the cache drops those before them, which
-  // no later query sees (evict/unseen.h). INT32_MAX: all positions. Empty: of all heads.
+  int spare_slots = 0;        // free slots per table for tentative tokens: max draft length + 1; 0: no drafts
+  bool pages = true;          // keys and values are stored in this cache's pages; false: in a CacheStorage
+  // [heads] A head of window w holds the newest w positions: the caller drops older ones, which no later query sees
+  // (evict/unseen.h). INT32_MAX: all positions. Empty: all positions, for all heads.
   std::vector<std::int32_t> windows = {};
 
   bool operator==(const CacheOptions&) const = default;
@@ -57,7 +56,7 @@ std::vector<int> tables_of(const CacheOptions& options);
 
 class Cache {
  public:
-  // Without a pool the cache brings its own; with one, sequences of the same shape share it.
+  // nullptr: the cache makes its own pool. Caches of the same shape can share one.
   explicit Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool = nullptr);
   ~Cache();
   Cache(const Cache&) = delete;
@@ -65,101 +64,103 @@ class Cache {
 
   const CacheOptions& options() const { return options_; }
   const HeadGeometry& geometry() const { return options_.geometry; }
-  // Shared: one for each distinct window (1 without windows); else one for each head.
+  // With CacheOptions::shared: one per distinct window (1 without windows); else one per head.
   int tables() const { return static_cast<int>(tables_.size()); }
   SlotTable& table(int t) { return tables_[static_cast<std::size_t>(t)]; }  // for scores; changes go through the cache
   const SlotTable& table(int t) const { return tables_[static_cast<std::size_t>(t)]; }
-  // With mechanism merge: tokens that live in slots of others. Whoever changes them lays them anew before apply().
+  // Mechanism merge only: tokens merged into other tokens' slots. After changing them, rebuild their layout before
+  // apply().
   MergedTokens* merged(int t) { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
   const MergedTokens* merged(int t) const { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
   int table_of(int head) const { return table_of_[static_cast<std::size_t>(head)]; }
-  // Positions that a table's heads keep; INT32_MAX: all.
+  // The window of a table's heads, in positions; INT32_MAX: all.
   std::int32_t window(int table) const { return windows_[static_cast<std::size_t>(table)]; }
 
   int occupied() const;  // tokens in the fullest table
   Position next() const { return tables_.front().next(); }
-  // Statistics of a head, [head_floats]: 0 at first; saved, shared and cleared with the rest.
+  // A head's statistics, [head_floats]: initially 0; saved, shared and cleared with the rest.
   std::span<float> of_head(int head);
   std::span<const float> of_head(int head) const;
 
-  // All memory of a change; throws Error or std::bad_alloc, unchanged. Tables, pages and bytes are as they were until
-  // commit; views taken before may hold no longer, new ones show the same. Pages that hold no token any more go back to
-  // the pool as long as there stays room for as many tokens as were dropped beyond those inserted: a steady state never
-  // hands pages to and fro. New tokens' rows are written into the `fresh` slots of the views.
+  // Acquires all memory of a change; throws Error or std::bad_alloc, unchanged. Tables, pages and bytes do not change
+  // until commit. Invalidates earlier views; new ones show the same. Commit releases empty pages to the pool but keeps
+  // free slots for (tokens dropped - tokens inserted), so that a steady state neither takes nor releases pages. The
+  // rows of new tokens are written into SlotsView::inserted.
   //
-  // Merged tokens may change between prepare and commit of a change that only drops.
+  // Merged tokens may change between prepare and commit if the change only drops.
   Transaction prepare(const CacheChange& change);
-  // In place and append, when many tokens here and there have left (the end of a prompt): those in the last pages move
-  // to free slots before them. Pages without a token go back, whatever the mechanism, as long as there stays room for
-  // `reserve` tokens.
+  // For in-place and append after scattered evictions (the end of a prompt): tokens in the last pages move to free
+  // slots before them. With any mechanism, empty pages are released, but free slots for `reserve` tokens are kept.
   Transaction prepare_defragment(int reserve);
 
-  // A change of one part, prepared and committed.
+  // Each prepares and commits a change of one part.
   void apply(const Plan& plan, Workers* workers = nullptr);
   void insert(int count);
   void undo(int count);                                      // CacheChange::reject
   bool defragment(int reserve, Workers* workers = nullptr);  // whether any token moved
-  void resume_at(Position position);                         // the next token's position, not below next()
-  // Edits of the text; throw Error if they cannot be. After drop() the positions stay empty, unless the range reaches
-  // next(). After shift() the bookkeeping has the new positions and the stored keys are rotated at the old ones:
-  // whoever rotated them when they were written rotates those of [first + by, last + by) by `by` before the next step.
-  // Ranks need nothing. Unsupported with keys of q8_0 (rotated keys would be rounded once more) and for merged tokens.
+  void resume_at(Position position);                         // sets the next token's position, at least next()
+  // Edits of the text; throw Error if unsupported. After drop() the positions stay empty, unless the range reaches
+  // next(). shift() changes the bookkeeping only: with keys stored rotated by position (kOnWrite) the caller rotates
+  // those of [first + by, last + by) by `by` before the next step; keys rotated by rank need no change. Unsupported for
+  // q8_0 keys (rotated keys would be rounded a second time) and merged tokens.
   void drop(Position first, Position last);
   void shift(Position first, Position last, Position by);
 
-  // Pages that another cache has, too, become this one's own, all of them: before tokens of theirs are changed. Throws
-  // Error if there is no memory.
+  // Copies every page that another cache shares, so that its tokens can be changed. Throws Error when out of memory.
   void make_exclusive();
-  // What the last change moved in this table (nothing if in place). Already done to the bytes if `pages`.
+  // Slots that the last change moved in this table (none if in place). With `pages` the bytes have moved, too.
   const std::vector<Move>& moves(int table) const { return moves_[static_cast<std::size_t>(table)]; }
   void clear() noexcept;
 
-  // Becomes what `other` is, of the same pool; its pages are shared. Takes no page. Options of another mechanism, of
-  // other tables or with ranks are fine if can_share(): then it is as if this one had taken those tokens in; scores and
-  // statistics come along if both have a table for each head, and as many statistics of either kind. Throws
+  // Becomes a copy of `other`, of the same pool, and shares its pages. Takes no page. If can_share(), the options may
+  // differ in mechanism, tables and ranks: the result is as if this cache had inserted the same tokens. Scores and
+  // statistics are copied if the options are equal, or if both have a table per head and as many columns. Throws
   // std::bad_alloc, unchanged.
   void share(Cache& other);
   bool can_share(const Cache& other) const { return options_ == other.options_ || other.serves(options_); }
-  // Whether another kind of cache that had read the same tokens, and had evicted none, would have this one's slots:
-  // none was evicted here; what windows dropped left the slots to the mechanism, so windows and mechanism are the same.
+  // Whether a cache of options `kind` that had read the same tokens and evicted none would have the same slots. True
+  // if this cache evicted none, and either all tokens are present and inside the windows of `kind`, or windows,
+  // mechanism and spare slots are equal (reuse of slots after window drops depends on them).
   bool serves(const CacheOptions& kind) const;
-  std::unique_ptr<Cache> fork();      // another that shares all of this one's
-  bool nothing_evicted() const;       // every token is still there, in every table
-  std::vector<PageId> pages() const;  // that it holds, of all heads
+  std::unique_ptr<Cache> fork();      // a new cache that shares all pages of this one
+  bool nothing_evicted() const;       // every table still has every token
+  std::vector<PageId> pages() const;  // the pages held, of all heads
 
-  // Slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool and throws Error, with
-  // the cache cleared, for bytes that no cache of these options wrote.
+  // Saves slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool; for bytes that
+  // no cache of these options wrote it clears the cache and throws Error.
   void save(ByteWriter& out) const;
-  // Reads the beginning: what the rest was saved with that these options have not; empty: it may suit them.
+  // Reads the header: which of the options differs from those that the rest was saved with; empty: none.
   static std::string mismatch(const CacheOptions& options, ByteReader& in);
   void load(ByteReader& in);
-  // The same in parts, for a cache without a token: its pages are taken by the pool's thread, at most `max` at a call
-  // (false: there are more), the rest may be done by any. After an Error only clear() may follow.
+  // load() in parts, for an empty cache: take_pages() runs on the pool's thread and takes at most `max` pages (false:
+  // call again); the others may run on any thread. After an Error only clear() is allowed.
   void load_tables(ByteReader& in);
   bool take_pages(int max);
   void load_pages(ByteReader& in);
-  // Which invariant does not hold: of a table (SlotTable::fault), between tables, of statistics; nullptr: all hold.
+  // The first violated invariant: of a table (SlotTable::fault), across tables, of statistics; nullptr: none.
   const char* fault() const;
 
   LayerView view(int layer) const;  // valid until the next change
   const HeadPages& head(int head) const { return head_views_[static_cast<std::size_t>(head)]; }  // likewise
 
-  // Without `pages`: the bytes are there from now on, for as long as this cache lives.
+  // Without `pages`: sets the storage of the bytes, for the lifetime of this cache.
   void attach(std::unique_ptr<CacheStorage> storage);
   CacheStorage* storage() const { return storage_.get(); }  // nullptr: none yet
 
-  std::size_t bytes_in_use() const;  // pages held, of all layers and heads, or what the storage holds
+  std::size_t bytes_in_use() const;  // of pages held, of all layers and heads, or of the storage
   std::size_t bytes_peak() const;
   std::size_t bytes_tables() const;  // positions, ranks, scores, statistics, block tables
-  double slots_per_token() const;    // slots of mapped pages / live tokens, of all tables; 0 without a token
-  // Tokens dropped, once per token whatever the number of heads: mean over the tables without a window, or over all if
-  // each has one. Tokens that are outside a window are not counted (CacheChange::unseen).
+  double slots_per_token() const;    // slots of mapped pages / tokens, of all tables; 0 without a token
+  // Tokens evicted: the mean over tables without a window, or over all tables if each has one. Tokens dropped because
+  // they are outside a window do not count (CacheChange::unseen).
   long long evicted() const { return dropped_ / counted_tables_; }
 
  private:
   const char* fault_across_tables() const;
-  bool complete(int table) const;
-  bool counts(int table) const { return windows_[static_cast<std::size_t>(table)] == INT32_MAX || !some_keep_all_; }
+  bool has_whole_window(int table) const;
+  bool counts_evictions(int table) const {
+    return windows_[static_cast<std::size_t>(table)] == INT32_MAX || !some_unwindowed_;
+  }
   struct Kind {  // of saved bytes
     bool edited = false, windows = false;
   };
@@ -167,21 +168,21 @@ class Cache {
   friend class Transaction;
   struct Copy {  // a shared page that a change writes to
     int table, page;
-    bool tokens = true;  // it has some
+    bool has_tokens = true;  // the page holds tokens
   };
-  // What was prepared. Its memory is kept from change to change.
+  // The prepared change. Its memory is reused.
   struct Pending {
     bool open = false, views_moved = false;
     long long dropped = 0;                 // by a plan, of all tables
-    std::size_t mapped = 0, gathered = 0;  // new pages of all heads
+    std::size_t mapped = 0, gathered = 0;  // new pages of all heads: mapped by inserts, copied to by mechanism gather
     CacheChange change;
-    Position end = kNoPosition;             // an edit's: next() falls to it
+    Position end = kNoPosition;             // of an edit: next() falls to it
     std::vector<std::vector<int>> victims;  // [table] of an edit
     std::vector<Copy> copies;
-    // Those newly mapped; for the copies one for each of the table's heads, kNoPage: no other cache has it any more;
-    // gathered heads' new pages.
+    // In this order: newly mapped pages; for each of `copies` one per head of its table (kNoPage: no longer shared);
+    // new pages of mechanism gather.
     std::vector<PageId> pages;
-    // Of a change that is carried out on copies: what the tables become, what moves, what merged tokens become.
+    // Of a change that is simulated on copies: the new tables, moves and merged tokens.
     std::vector<SlotTable> simulated;
     std::vector<std::vector<Move>> moves;
     std::vector<MergedTokens> merged;
@@ -201,7 +202,7 @@ class Cache {
   void rollback() noexcept;
   void commit(Workers* workers) noexcept;
   void end() noexcept;
-  // These take from the prepared pages on and return the first that is left.
+  // These consume prepared pages from `page` on and return the first one left.
   const PageId* copy_page(const Copy& copy, const PageId* page) noexcept;
   const PageId* relocate_bytes(const PageId* page, Workers* workers) noexcept;
   const PageId* map_pages(int table, const PageId* page) noexcept;
@@ -223,17 +224,17 @@ class Cache {
   std::vector<SlotTable> tables_;
   std::vector<int> table_of_;                    // [head]
   std::vector<std::int32_t> windows_;            // [table]
-  bool some_keep_all_ = true;                    // a table has no window
+  bool some_unwindowed_ = true;                  // a table has no window
   int counted_tables_ = 1;                       // for evicted()
-  std::vector<float> of_heads_;                  // [head][head_floats]
+  std::vector<float> head_statistics_;           // [head][head_floats]
   std::vector<std::vector<PageId>> blocks_;      // [head][page]
   std::vector<MergedTokens> merged_;             // [table], empty unless the mechanism is merge
   std::vector<SlotsView> slot_views_;            // [table]
   std::vector<MergedView> merged_views_;         // [table] or empty
   std::vector<HeadPages> head_views_;            // [head]
   std::vector<std::vector<Move>> moves_;         // [table]
-  std::vector<std::vector<bool>> shared_pages_;  // [table][page, or fewer] another cache may have it, too
-  int lent_pages_ = 0;                           // of all tables; 0 as long as nobody shares
+  std::vector<std::vector<bool>> shared_pages_;  // [table][page, or fewer] another cache may use it
+  int shared_page_count_ = 0;                    // count of shared_pages_ that are true
   Pending pending_;
   long long dropped_ = 0;  // summed over tables
   std::size_t pages_held_ = 0, peak_ = 0;

@@ -1,7 +1,8 @@
 // Changes of a cache: Cache::prepare acquires all memory, Cache::commit cannot fail.
 //
-// In an ordinary step each table reserves memory and changes in place. Rare changes (edits of the text, pages that are
-// gathered up, whole blocks while pages are shared) are carried out on copies of the tables, which commit swaps in.
+// In an ordinary step each table reserves memory and changes in place. Rare changes (edits of the text,
+// defragmentation, mechanism block while pages are shared) are simulated on copies of the tables, which commit swaps
+// in.
 #include <algorithm>
 #include <cassert>
 #include <functional>
@@ -42,9 +43,10 @@ Transaction Cache::prepare(const CacheChange& change) {
   const bool append = change.at == kNoPosition || (change.insert > 0 && change.at == next());
   if (append) pending_.change.at = kNoPosition;
   const bool edit = !append || !change.drop_range.empty() || !change.shift_range.empty();
-  const bool on_copies = edit || (lent_pages_ > 0 && options_.mechanism == Mechanism::kBlock && !change.drop.empty());
+  const bool on_copies =
+      edit || (shared_page_count_ > 0 && options_.mechanism == Mechanism::kBlock && !change.drop.empty());
   for (std::size_t t = 0; !change.unseen && t < change.drop.size(); ++t)
-    if (counts(static_cast<int>(t))) pending_.dropped += std::ssize(change.drop[t]);
+    if (counts_evictions(static_cast<int>(t))) pending_.dropped += std::ssize(change.drop[t]);
   for (std::size_t t = 0; !on_copies && t < tables_.size(); ++t) {
     const auto [pages, views_moved] = tables_[t].reserve(change_of(t), moves_[t]);
     pending_.views_moved |= views_moved;
@@ -120,7 +122,7 @@ void Cache::add_edit(const CacheChange& change) {
       fail("mechanism merge: the text of merged tokens cannot be edited; use mechanism in-place");
   Position next = this->next();
   if (!change.drop_range.empty() && change.drop_range.last >= next) next = std::min(next, change.drop_range.first);
-  // Where shifted tokens go and others may be: the text's order does not change.
+  // Positions that shifted tokens pass: must hold no other token, since a shift never reorders the text.
   PositionRange passed;
   if (shifts && by < 0) passed = {shifted.first + by, shifted.first};
   if (shifts && by > 0 && shifted.last != kEndOfText) {
@@ -157,15 +159,15 @@ void Cache::add_edit(const CacheChange& change) {
   pending_.victims.swap(all_victims);
 }
 
-// What a window dropped is not in the cache when an edit would show it to queries again.
+// Throws Error if an edit would make tokens visible that a window has dropped.
 void Cache::check_windows(const CacheChange& change, Position end) const {
   const PositionRange& shifted = change.shift_range;
-  Position query = end;  // the first of those to come
+  Position query = end;  // the next query's
   if (!shifted.empty() && shifted.last == kEndOfText) query += change.shift_by;
   if (change.at != kNoPosition) query = std::min(query, change.at);
   for (const std::int32_t window : windows_) {
     if (window == INT32_MAX) continue;
-    Position dropped = next() - window + 1;  // those before it
+    Position dropped = next() - window + 1;  // positions before it were dropped
     if (dropped <= 0) continue;
     if (!shifted.empty() && shifted.contains(dropped - 1)) dropped += change.shift_by;
     if (query - window + 1 < dropped)
@@ -176,7 +178,7 @@ void Cache::check_windows(const CacheChange& change, Position end) const {
   }
 }
 
-// Whether a page must be this cache's own at the end: tokens move or are written there.
+// Lists a page to copy if it is shared: the change moves or writes tokens there.
 void Cache::add_copy(int t, int page) {
   if (at(page) >= shared_pages_[at(t)].size() || !shared_pages_[at(t)][at(page)]) return;
   for (auto copy = pending_.copies.rbegin(); copy != pending_.copies.rend() && copy->table == t; ++copy)
@@ -184,7 +186,7 @@ void Cache::add_copy(int t, int page) {
   pending_.copies.push_back({t, page});
 }
 
-// In the order of their slots.
+// Lists the shared pages that the change writes to.
 void Cache::add_copies(int t) {
   const SlotChange change = change_of(at(t));
   const int page_size = options_.page_size;
@@ -205,7 +207,7 @@ void Cache::add_copies(int t) {
     }
     return;
   }
-  if (gathers(t)) return;  // to new pages
+  if (gathers(t)) return;  // gather writes to new pages only
   const int occupied = table.occupied() - change.reject - static_cast<int>(change.drop.size());
   const int first = change.drop.empty() ? occupied : std::ranges::min(change.drop);
   for (int slot = first; slot < occupied + change.insert; slot = (slot / page_size + 1) * page_size)
@@ -218,7 +220,7 @@ bool Cache::gathers(int t) const {
   return !change.drop.empty() && table(t).occupied() > change.reject + static_cast<int>(change.drop.size());
 }
 
-// Counts a table's new pages and takes memory for what else commit writes to.
+// Counts a table's new pages and reserves the other memory that commit writes to.
 void Cache::reserve_pages(int t, int mapped, int pages) {
   Pending& p = pending_;
   if (mapped > 0) {
@@ -238,7 +240,7 @@ void Cache::take_pages() {
   if (!options_.pages) return;
   Pending& p = pending_;
   std::size_t copies = 0;
-  for (int t = 0; lent_pages_ > 0 && t < tables(); ++t) add_copies(t);
+  for (int t = 0; shared_page_count_ > 0 && t < tables(); ++t) add_copies(t);
   for (const Copy& copy : p.copies) for_each_head_of(copy.table, [&](auto&) { ++copies; });
   if (p.mapped + p.gathered + copies == 0) return;
   p.pages.reserve(p.mapped + copies + p.gathered);
@@ -248,7 +250,7 @@ void Cache::take_pages() {
   pool_->reserve(p.mapped + p.gathered);
   take(p.mapped);
   for (Copy& copy : p.copies) {
-    copy.tokens = table(copy.table).occupied_in_page(copy.page) > 0;
+    copy.has_tokens = table(copy.table).occupied_in_page(copy.page) > 0;
     for_each_head_of(copy.table, [&](std::vector<PageId>& blocks) {
       p.pages.push_back(pool_->take_for_copy(blocks[at(copy.page)]));
     });
@@ -316,14 +318,14 @@ const PageId* Cache::copy_page(const Copy& copy, const PageId* page) noexcept {
   for_each_head_of(copy.table, [&](std::vector<PageId>& blocks) {
     const PageId own = *page++;
     if (own == kNoPage) return;
-    pool_->replace(blocks[at(copy.page)], own, copy.tokens);
+    pool_->replace(blocks[at(copy.page)], own, copy.has_tokens);
     blocks[at(copy.page)] = own;
   });
   clear_shared(copy.table, copy.page);
   return page;
 }
 
-// Heads are independent of each other: each moves its own rows. Gathered heads' rows go to new pages, as many as they
+// Moves each head's rows, independently of other heads. With mechanism gather they go to new pages, as many as the head
 // had before the change.
 const PageId* Cache::relocate_bytes(const PageId* page, Workers* workers) noexcept {
   const LayerView shape = view(options_.geometry.layer_of(0));
@@ -366,7 +368,7 @@ const PageId* Cache::relocate_bytes(const PageId* page, Workers* workers) noexce
   return page;
 }
 
-// A table's pages came: so do those of its heads. Before bytes move, which may be to them.
+// Gives the heads of a table the pages that it mapped. Runs before bytes move: they may move there.
 const PageId* Cache::map_pages(int t, const PageId* page) noexcept {
   const auto mapped = table(t).mapped_pages_of_change();
   if (mapped.empty()) return page;
@@ -378,7 +380,7 @@ const PageId* Cache::map_pages(int t, const PageId* page) noexcept {
   return page;
 }
 
-// And went: after bytes have moved, which may be from them.
+// Releases the heads' pages that a table unmapped. Runs after bytes have moved: they may move from there.
 void Cache::unmap_pages(int t) noexcept {
   const auto unmapped = table(t).unmapped_pages_of_change();
   if (unmapped.empty()) return;

@@ -1,4 +1,4 @@
-// Caches that share pages, and copy them before they write.
+// Caches that share pages: copy-on-write.
 #include <algorithm>
 #include <cassert>
 
@@ -11,13 +11,13 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-// What `like`, whole, would be in a table of another kind.
-void take_in(SlotTable& table, const SlotTable& like, bool scores) {
+// Inserts the tokens of `like`, which has evicted none, into an empty table of another kind.
+void insert_all(SlotTable& table, const SlotTable& like, bool scores) {
   const int last = static_cast<int>(like.inserted().size());
   table.insert(like.occupied() - last);
   table.insert(last);
   if (table.mapped_pages() > like.mapped_pages())
-    table.release_empty_pages(0);  // what is spare comes with the next insert
+    table.release_empty_pages(0);  // spare slots are mapped by the next insert
   if (!scores) return;
   assert(like.score().size() >= table.score().size());
   std::copy_n(like.score().begin(), table.score().size(), table.score().begin());
@@ -32,7 +32,7 @@ void Cache::share(Cache& other) {
   assert(this != &other && options_.pages && pool_ == other.pool_ && !pending_.open && !other.pending_.open);
   const bool alike = options_ == other.options_;
   assert(can_share(other));
-  // All memory first.
+  // All allocations first.
   std::vector<SlotTable> tables(tables_.size(), SlotTable(options_.page_size, options_.mechanism, options_.track_rank,
                                                           options_.columns, options_.spare_slots));
   std::vector<MergedTokens> merged(merged_.size(), MergedTokens(options_.columns));
@@ -40,11 +40,11 @@ void Cache::share(Cache& other) {
     tables = other.tables_, merged = other.merged_;
   else
     for (int head = 0, t = 0; head < heads(); ++head) {
-      if (table_of(head) != t) continue;  // tables are numbered by their first heads
+      if (table_of(head) != t) continue;  // tables are numbered in the order of their first heads
       const SlotTable& like = other.table(other.table_of(head));
       const bool scores = !options_.shared && !other.options_.shared && options_.columns == other.options_.columns;
       if (like.occupied() == like.next())
-        take_in(tables[at(t)], like, scores);
+        insert_all(tables[at(t)], like, scores);
       else
         tables[at(t)].become(like, scores);
       ++t;
@@ -69,9 +69,10 @@ void Cache::share(Cache& other) {
   blocks_.swap(blocks);
   shared_pages_.swap(shared);
   other.shared_pages_.swap(other_shared);
-  lent_pages_ = mapped;
-  other.lent_pages_ = other_mapped;
-  if (options_.head_floats == other.options_.head_floats) std::ranges::copy(other.of_heads_, of_heads_.begin());
+  shared_page_count_ = mapped;
+  other.shared_page_count_ = other_mapped;
+  if (options_.head_floats == other.options_.head_floats)
+    std::ranges::copy(other.head_statistics_, head_statistics_.begin());
   for (const auto& head : blocks_)
     for (const PageId page : head) {
       if (page == kNoPage) continue;
@@ -83,8 +84,8 @@ void Cache::share(Cache& other) {
   refresh_views();
 }
 
-// A table of a window has all of its tokens.
-bool Cache::complete(int t) const {
+// Whether a table has all tokens of its window.
+bool Cache::has_whole_window(int t) const {
   const SlotTable& table = this->table(t);
   const Position first = window(t) == INT32_MAX ? 0 : std::max<Position>(0, table.next() - window(t) + 1);
   return std::ranges::count_if(table.position(), [&](Position p) { return p >= first; }) == table.next() - first;
@@ -101,7 +102,7 @@ bool Cache::serves(const CacheOptions& kind) const {
       kind.windows != options_.windows || kind.spare_slots != options_.spare_slots)
     return false;
   for (int t = 0; t < tables(); ++t)
-    if (!complete(t)) return false;
+    if (!has_whole_window(t)) return false;
   return true;
 }
 
@@ -123,10 +124,10 @@ void Cache::clear_shared(int t, int page) noexcept {
   auto& shared = shared_pages_[at(t)];
   if (at(page) >= shared.size() || !shared[at(page)]) return;
   shared[at(page)] = false;
-  --lent_pages_;
+  --shared_page_count_;
 }
 
-// All heads of a table share a page or none does.
+// Either all heads of a table share a page, or none.
 void Cache::make_exclusive(int t, int page) {
   if (at(page) >= shared_pages_[at(t)].size() || !shared_pages_[at(t)][at(page)]) return;
   const bool tokens = table(t).occupied_in_page(page) > 0;
@@ -136,7 +137,7 @@ void Cache::make_exclusive(int t, int page) {
 }
 
 void Cache::make_exclusive() {
-  if (lent_pages_ == 0) return;
+  if (shared_page_count_ == 0) return;
   for (int t = 0; t < tables(); ++t)
     for (int page = 0; page < table(t).pages(); ++page) make_exclusive(t, page);
   refresh_views();

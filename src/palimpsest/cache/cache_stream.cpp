@@ -1,4 +1,4 @@
-// A cache as bytes and back.
+// Saves and loads a cache as bytes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace palimpsest {
 namespace {
 
 constexpr std::size_t kTypes = 4, kPageSize = 5, kShared = 7;
-constexpr std::int32_t kEdited = 1 << 8;   // beside `shared`: tables with ordinals
-constexpr std::int32_t kWindows = 1 << 9;  // beside `shared`: heads keep windows; `shared` is a table for each
+constexpr std::int32_t kEdited = 1 << 8;   // flag in the number of `shared`: tables have ordinals
+constexpr std::int32_t kWindows = 1 << 9;  // likewise: heads have windows; `shared` then means one table per window
 
-// One number: the keys' type and, unless values have the same, theirs + 1 times 2^8.
+// The key type, plus (value type + 1) * 2^8 if the two differ.
 std::int32_t number_of(CacheTypes types) {
   const auto key = static_cast<std::int32_t>(types.key), value = static_cast<std::int32_t>(types.value);
   return value == key ? key : key + ((value + 1) << 8);
@@ -33,8 +33,8 @@ std::optional<CacheTypes> types_of(std::int32_t number) {
   return std::nullopt;
 }
 
-// Layers that are alike: how many, and how many heads each has. Else the second number is -1, and each layer's heads
-// follow at the end.
+// With uniform layers the first two numbers are layers and heads per layer. Else the second is -1, and the heads of
+// each layer follow at the end.
 std::vector<std::int32_t> kind_of(const CacheOptions& o) {
   const LayerGeometry& g = o.geometry.layer_with(0);
   std::vector<std::int32_t> kind = {o.geometry.layers(),
@@ -63,7 +63,7 @@ void Cache::save(ByteWriter& out) const {
   for (const std::int32_t each : kind) out.put(each);
   out.put(dropped_);
   for (const SlotTable& table : tables_) table.save(out);
-  if (o.head_floats > 0) out.array(std::span<const float>(of_heads_));
+  if (o.head_floats > 0) out.array(std::span<const float>(head_statistics_));
   for (const MergedTokens& merged : merged_) merged.save(out);
   std::vector<std::byte> zeros(pool_->page_bytes()), copy(pool_->page_bytes());
   for (int head = 0; head < heads(); ++head) {
@@ -73,13 +73,13 @@ void Cache::save(ByteWriter& out) const {
     for (std::size_t page = 0; page < blocks.size(); ++page) {
       if (blocks[page] == kNoPage) continue;
       std::memcpy(copy.data(), pool_->address(blocks[page]), copy.size());
-      // A slot without a token holds what was there before, perhaps of another sequence: nobody's business.
-      std::vector<Move> dead;
+      // Zero the empty slots: they may hold old bytes of another sequence.
+      std::vector<Move> empty_slots;
       for (int slot = 0; slot < o.page_size; ++slot)
         if (position[page * static_cast<std::size_t>(o.page_size) + static_cast<std::size_t>(slot)] == kNoPosition)
-          dead.push_back({slot, slot});
+          empty_slots.push_back({slot, slot});
       constexpr PageId kOnly = 0;
-      if (!dead.empty()) relocate_rows(shape, {&kOnly, zeros.data()}, {&kOnly, copy.data()}, dead);
+      if (!empty_slots.empty()) relocate_rows(shape, {&kOnly, zeros.data()}, {&kOnly, copy.data()}, empty_slots);
       out.bytes(copy);
     }
   }
@@ -116,7 +116,7 @@ const char* Cache::fault_across_tables() const {
     if (table.next() != tables_.front().next() || table.base() != tables_.front().base() ||
         table.read() != tables_.front().read())
       return "heads that read texts of different lengths";
-  if (!std::ranges::all_of(of_heads_, [](float x) { return std::isfinite(x); }))
+  if (!std::ranges::all_of(head_statistics_, [](float x) { return std::isfinite(x); }))
     return "statistics of heads that are not numbers";
   return nullptr;
 }
@@ -139,7 +139,7 @@ void Cache::load_tables(ByteReader& in) {
   Kind kind;
   in.require(mismatch(options_, in, kind).empty(), "a cache of another shape, type, page size or method");
   dropped_ = in.get<long long>();
-  // Heads kept no windows when files had one table for all: the next step drops what windows hide.
+  // Files of older versions have no windows and one table for all heads; the next step drops what is outside windows.
   const bool older = !kind.windows && !options_.windows.empty();
   if (older && !options_.shared) dropped_ = dropped_ / tables() * counted_tables_;
   if (older && options_.shared) {
@@ -149,10 +149,10 @@ void Cache::load_tables(ByteReader& in) {
     for (SlotTable& table : tables_) table.load(in, kind.edited);
   }
   if (options_.head_floats > 0) {
-    const std::size_t count = of_heads_.size();
-    of_heads_ = in.array<float>();
-    const bool same = of_heads_.size() == count;
-    of_heads_.resize(count);
+    const std::size_t count = head_statistics_.size();
+    head_statistics_ = in.array<float>();
+    const bool same = head_statistics_.size() == count;
+    head_statistics_.resize(count);
     in.require(same, "statistics of heads that do not fit");
   }
   if (const char* const found = fault_across_tables()) in.damaged(found);

@@ -1,4 +1,4 @@
-// One change of a cache: what Cache::prepare takes. Its parts happen in the order in which they are written here.
+// One change of a cache, for Cache::prepare. Its parts are applied in the order of the members.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace palimpsest {
 
-// Positions from `first` up to, not including, `last`.
+// Positions [first, last).
 struct PositionRange {
   Position first = 0, last = 0;
   bool empty() const { return last <= first; }
@@ -18,25 +18,25 @@ struct PositionRange {
 inline constexpr Position kEndOfText = INT64_MAX;  // as `last`: up to the newest token
 
 struct CacheChange {
-  // So many of the newest tokens of the last insert are rejected: drafts that the model did not confirm. Their slots
-  // are the next to be taken again, in the same order.
+  // Number of the newest tokens of the last insert to remove: rejected drafts. Their slots are the next to be reused,
+  // in the same order.
   int reject = 0;
   // Victims of each slot table (Plan::drop): oldest first, no slot twice. Empty: none.
   std::span<const std::vector<int>> drop = {};
-  // No later query sees them: they are outside their tables' windows, and not counted as evicted.
+  // The victims are outside their tables' windows: no later query sees them, and they do not count as evicted.
   bool unseen = false;
-  // All tokens at these positions. If the range reaches next(), next() falls to `first`.
+  // Drops all tokens at these positions. If the range reaches next(), next() falls to `first`.
   PositionRange drop_range = {};
-  // The tokens at these positions get the position + `shift_by`. No token may be where they go; kEndOfText shifts
-  // next(), too. The stored bytes stay as they are: see Cache::shift.
+  // Adds `shift_by` to these tokens' positions. The target positions must be empty; kEndOfText shifts next(), too. The
+  // stored bytes do not change: see Cache::shift.
   PositionRange shift_range = {};
   Position shift_by = 0;
-  // So many tokens are inserted at the positions `at` and following; kNoPosition: at next(). Beyond next() a gap is
-  // left; before it no token may be there.
+  // Number of tokens to insert at positions `at`, `at` + 1, ...; kNoPosition: at next(). Beyond next() this leaves a
+  // gap; before it the positions must be empty.
   int insert = 0;
   Position at = kNoPosition;
-  // The next change may reject inserted tokens, and drops the victims that make room for them: until then they fill
-  // spare slots (CacheOptions::spare_slots).
+  // The inserted tokens are drafts: the next change may reject some, and drops the victims for the others. Until then
+  // they use spare slots (CacheOptions::spare_slots).
   bool tentative = false;
 };
 

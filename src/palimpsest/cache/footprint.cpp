@@ -10,13 +10,14 @@
 namespace palimpsest {
 namespace {
 
-constexpr std::size_t kObjects = 4096;  // a cache's and a sequence's, whatever they hold
+constexpr std::size_t kObjects = 4096;  // fixed-size objects of a cache and a sequence
 
 std::size_t pages_of(long long tokens, int page_size) {
   return static_cast<std::size_t>((tokens + page_size - 1) / page_size);
 }
 
-// Free slots are most when the first tokens have their pages and no slot yet, or when those that leave have left.
+// The number of free slots peaks after the first pages were mapped and before their slots are taken, or after an
+// eviction.
 std::size_t max_free(const Occupancy& o, std::size_t pages, int page_size) {
   const auto slots = static_cast<std::size_t>(page_size);
   const std::size_t first = pages_of(std::min(o.tokens, o.come), page_size) * slots;
@@ -24,7 +25,7 @@ std::size_t max_free(const Occupancy& o, std::size_t pages, int page_size) {
   return std::max(first, pages * slots - stay);
 }
 
-// What a table, and the caches' and evictors' parts of it, hold beside the terms. `pages`: of each of its heads.
+// Working memory of a table, in the cache and in the evictor. `pages`: of each of its heads.
 std::size_t working_of(const CacheOptions& options, const Occupancy& o, std::size_t pages, std::size_t heads) {
   const std::size_t slots = pages * static_cast<std::size_t>(options.page_size),
                     columns = static_cast<std::size_t>(options.columns);
@@ -40,7 +41,7 @@ std::size_t working_of(const CacheOptions& options, const Occupancy& o, std::siz
                               sizeof(MergedTokens) + sizeof(MergedView) + sizeof(std::vector<Move>) +
                               sizeof(std::vector<bool>) + sizeof(std::vector<int>) + 3 * sizeof(int) +
                               heads * (sizeof(HeadPages) + sizeof(std::vector<PageId>));
-  // The end of a prompt gathers pages up on copies of the tables.
+  // Defragmentation at the end of a prompt works on copies of the tables.
   const std::size_t copies = evicts && come > 1
                                  ? slots * SlotTable::slot_bytes(options.track_rank, options.columns) +
                                        pages * (2 * sizeof(int) + heads * sizeof(PageId)) +
@@ -53,7 +54,7 @@ std::size_t working_of(const CacheOptions& options, const Occupancy& o, std::siz
 }  // namespace
 
 Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occupancy) {
-  const Cache empty(options);  // checks the options; knows a page's bytes and how many tables there are
+  const Cache empty(options);  // checks the options, computes page bytes and tables
   Footprint f;
   f.heads = static_cast<std::size_t>(options.geometry.heads());
   f.tables = static_cast<std::size_t>(empty.tables());

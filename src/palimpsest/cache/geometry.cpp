@@ -8,7 +8,8 @@
 namespace palimpsest {
 namespace {
 
-// Heads of all layers, and numbers in a row of all of a layer's heads: their products with a few small factors fit.
+// Max heads of all layers, and max elements of a row of one layer's heads: products with a few small factors do not
+// overflow.
 constexpr std::int64_t kMaxHeads = 1 << 22, kMaxRow = 1 << 28;
 
 void check(const LayerGeometry& l, int index) {

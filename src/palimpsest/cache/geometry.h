@@ -1,11 +1,11 @@
-// Which heads a model has: for each layer its KV heads, query heads, widths, types and attention window. A flat head
-// index counts the KV heads of all layers, the first layer's first:
+// A model's heads: for each layer its KV heads, query heads, widths, types and attention window. A flat head index
+// counts the KV heads of all layers in order:
 //
 //   layer         0        1        2
 //   KV heads      3        0        2          a layer may have none
 //   flat head     0 1 2             3 4        first_head: 0, 3, 3
 //
-// This is the only place that computes one from a layer and its head, or back; all else takes flat heads.
+// Only this file converts between flat heads and (layer, head); everything else takes flat heads.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ struct LayerGeometry {
 class HeadGeometry {
  public:
   HeadGeometry() = default;
-  // Throws Error for counts and widths that are negative, do not go together, or are too many to be counted.
+  // Throws Error for counts and widths that are negative, inconsistent or too large.
   explicit HeadGeometry(std::vector<LayerGeometry> layers);
-  // Layers that are all alike, `group` query heads for each KV head.
+  // Equal layers, `group` query heads per KV head.
   static HeadGeometry uniform(int layers, int kv_heads, int key_width, int value_width,
                               CacheType type = CacheType::kF16, int group = 1);
 
@@ -46,15 +46,15 @@ class HeadGeometry {
   int first_head(int layer) const { return first_head_[static_cast<std::size_t>(layer)]; }
   int head(int layer, int kv_head) const { return first_head(layer) + kv_head; }
   int layer_of(int head) const { return layer_of_[static_cast<std::size_t>(head)]; }
-  int kv_head_of(int head) const { return head - first_head(layer_of(head)); }  // among its layer's
+  int kv_head_of(int head) const { return head - first_head(layer_of(head)); }  // its index in its layer
   const LayerGeometry& layer_with(int head) const { return layer(layer_of(head)); }
 
-  // The largest of any layer; 0 without layers.
+  // Max over the layers; 0 without layers.
   int max_kv_heads() const { return max_kv_heads_; }
   int max_group() const { return max_group_; }
   int max_key_width() const { return max_key_width_; }
 
-  // All layers have as many heads of as many dimensions. Windows may differ.
+  // All layers are equal but for their windows.
   bool is_uniform() const { return uniform_; }
   std::int32_t min_window() const;  // INT32_MAX: no layer has one
   int windowed_layers() const;

@@ -16,8 +16,8 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-// Rows of 16 that hold `counts` tokens of each slot of a tile when the first `level` of each slot lie lane by lane, and
-// the rest of a slot in rows of its own.
+// Rows of 16 for a tile whose slots have `counts` merged tokens: the first `level` of each slot are in the slot's lane
+// of shared rows, the rest of a slot in rows of its own.
 int rows_at(std::span<const int> counts, int level) {
   int rows = std::min(level, *std::ranges::max_element(counts));
   for (const int count : counts) rows += (std::max(0, count - level) + kTile - 1) / kTile;
@@ -29,7 +29,7 @@ int rows_at(std::span<const int> counts, int level) {
 void MergedTokens::reserve(std::size_t tokens, bool own_positions) {
   own_positions_ = own_positions;
   if (tokens == 0) return;
-  tokens_.reserve(tokens + 1);  // a step adds one before another leaves
+  tokens_.reserve(tokens + 1);  // a step adds one before it evicts another
   statistics_.reserve((tokens + 1) * width_);
 }
 
@@ -47,11 +47,11 @@ void MergedTokens::merge(int slot, int other, float factor) {
     }
 }
 
-template <typename Stays>
-void MergedTokens::keep_if(Stays stays) {
+template <typename Keep>
+void MergedTokens::keep_if(Keep keep) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    if (!stays(i)) continue;
+    if (!keep(i)) continue;
     tokens_[kept] = tokens_[i];
     std::copy_n(statistics_.begin() + static_cast<std::ptrdiff_t>(i * width_), width_,
                 statistics_.begin() + static_cast<std::ptrdiff_t>(kept * width_));
@@ -62,8 +62,8 @@ void MergedTokens::keep_if(Stays stays) {
 }
 
 void MergedTokens::remove(const std::vector<bool>& slots) {
-  const auto leaves = [&](const MergedToken& token) { return slots[at(token.slot)]; };
-  if (std::ranges::any_of(tokens_, leaves)) keep_if([&](std::size_t i) { return !leaves(tokens_[i]); });
+  const auto removed = [&](const MergedToken& token) { return slots[at(token.slot)]; };
+  if (std::ranges::any_of(tokens_, removed)) keep_if([&](std::size_t i) { return !removed(tokens_[i]); });
 }
 
 void MergedTokens::keep_best(std::size_t max) {
@@ -71,7 +71,7 @@ void MergedTokens::keep_best(std::size_t max) {
     if (score_above(x.score, y.score)) return true;
     return !score_above(y.score, x.score) && x.position > y.position;
   };
-  if (tokens_.size() == max + 1) {  // as while decoding
+  if (tokens_.size() == max + 1) {  // the case of decoding
     const auto worst = static_cast<std::size_t>(std::ranges::max_element(tokens_, better) - tokens_.begin());
     keep_if([&](std::size_t i) { return i != worst; });
   } else if (tokens_.size() > max) {
@@ -86,7 +86,7 @@ void MergedTokens::keep_best(std::size_t max) {
     keep_if([&](std::size_t i) { return best[i]; });
   }
   if (tokens_.capacity() <= max + 1) return;
-  tokens_.shrink_to_fit();  // many came at once
+  tokens_.shrink_to_fit();  // after an insert of many tokens
   statistics_.shrink_to_fit();
   reserve(max, own_positions_);
 }
@@ -104,9 +104,9 @@ void MergedTokens::clear() {
   *this = MergedTokens(static_cast<int>(width_));
 }
 
-// Whatever the classes' sizes, few rows: as many lane by lane as costs least.
+// Chooses each tile's `level` (see rows_at) that needs the fewest rows.
 void MergedTokens::lay(const SlotTable& table) {
-  if (tokens_.empty()) return;  // nobody asks for the view
+  if (tokens_.empty()) return;  // the view is not used
   const int slots = table.slots();
   thread_local std::vector<int> begin, order, next, by_entry;
   begin.assign(at(slots) + 1, 0);
@@ -262,14 +262,14 @@ std::size_t MergedTokens::bytes() const {
          (first_.capacity() + distance_.capacity()) * sizeof(std::int32_t);
 }
 
-// Rows of a tile of T tokens, when the first L of each of its slots lie lane by lane: at most L + the slots of more
-// than L tokens + T / 16, and the best L leaves at most R of the first two where R (R + 1) / 2 <= T. Over all tiles R
-// sums up to at most sqrt(2 tokens x tiles).
+// A tile of T merged tokens at level L (see rows_at) has at most L + (slots of more than L tokens) + T / 16 rows. At
+// the best L the first two terms sum to at most R, where R (R + 1) / 2 <= T. The sum of R over all tiles is at most
+// sqrt(2 tokens x tiles).
 std::size_t MergedTokens::max_entries(std::size_t tokens, std::size_t slots) {
   if (tokens == 0) return 0;
   const std::size_t tile = at(kTile);
-  const auto difference = static_cast<std::size_t>(std::sqrt(2.0 * static_cast<double>(tokens * (slots / tile)))) + 1;
-  return tile * std::min(tokens, tokens / tile + difference);
+  const auto extra_rows = static_cast<std::size_t>(std::sqrt(2.0 * static_cast<double>(tokens * (slots / tile)))) + 1;
+  return tile * std::min(tokens, tokens / tile + extra_rows);
 }
 
 std::size_t MergedTokens::max_bytes(std::size_t tokens, std::size_t slots, int statistics) {

@@ -12,9 +12,9 @@ namespace palimpsest {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kPagesPerSlab = 8;                  // at the least: few slabs are partly full
-constexpr std::size_t kAddresses = std::size_t{1} << 40;  // of a pool without a limit, at the most
-constexpr std::size_t kMaxPages = std::size_t{1} << 31;   // that ids can name
+constexpr std::size_t kPagesPerSlab = 8;                  // min, so that few slabs are partly full
+constexpr std::size_t kAddresses = std::size_t{1} << 40;  // max, of a pool without a limit
+constexpr std::size_t kMaxPages = std::size_t{1} << 31;   // the range of PageId
 constexpr std::size_t kBlock = AddressRange::kBlock;
 
 }  // namespace
@@ -24,7 +24,7 @@ PagePool::PagePool(std::size_t page_bytes)
   assert(page_bytes > 0);
   if (page_bytes > SIZE_MAX / 4 / kPagesPerSlab)
     fail("a cache page of {} bytes is too large: lower the page size", page_bytes);
-  // At least a block: no block is of three slabs.
+  // A slab has at least kBlock bytes, so that no block spans three slabs.
   pages_in_slab_ = std::max(kPagesPerSlab, (kBlock + stride_ - 1) / stride_);
   slab_bytes_ = pages_in_slab_ * stride_;
 }
@@ -73,7 +73,7 @@ void PagePool::add_slab() {
   ++empty_slabs_;
 }
 
-// Blocks that a neighbour has pages in stay.
+// Keeps blocks that a neighbouring committed slab also covers.
 void PagePool::remove_slab(std::size_t index) noexcept {
   const auto committed = [&](std::size_t slab) { return slab < slabs_.size() && slabs_[slab].committed; };
   slabs_[index] = {};
@@ -103,7 +103,7 @@ void PagePool::reserve(std::size_t pages) {
   while (committed_ * pages_in_slab_ < in_use_ + pages) add_slab();
 }
 
-// The first slab with room: pages gather in few slabs, the others empty.
+// Takes from the first slab with a free page, so that pages concentrate in few slabs and the others become empty.
 PageId PagePool::take() {
   acquire();
   reserve(1);

@@ -1,4 +1,4 @@
-// What one eviction does: which slots are given up, per slot table. Made by `evict`, carried out by Cache::apply.
+// The victims of one eviction, per slot table. Made by `evict`, executed by Cache::apply.
 #pragma once
 
 #include <vector>
@@ -6,9 +6,8 @@
 namespace palimpsest {
 
 struct Plan {
-  // drop[t]: victims of slot table t (one table serves all heads of a sequence whose decisions are the same),
-  // oldest first, no slot twice. The k-th new token takes the k-th victim's slot if the mechanism is in-place, or block
-  // and the victims are all tokens of full pages.
+  // drop[t]: victims of slot table t, oldest first, no slot twice. The k-th new token takes the k-th victim's slot if
+  // the mechanism is in-place, or block and the victims are all tokens of full pages.
   std::vector<std::vector<int>> drop;
 
   bool empty() const {
@@ -16,7 +15,7 @@ struct Plan {
       if (!victims.empty()) return false;
     return true;
   }
-  void clear() {  // keeps the memory: a plan is made in every step
+  void clear() {  // keeps the memory for the next step
     for (auto& victims : drop) victims.clear();
   }
 };

@@ -5,8 +5,8 @@
 namespace palimpsest {
 namespace {
 
-// How many of `moves` are neighbours that stay inside one K tile on both sides: they are carried together, because a
-// tile keeps neighbouring slots' elements side by side.
+// Number of leading `moves` of neighbouring slots within one K tile on both sides: they move together, because a tile
+// stores neighbouring slots' elements next to each other.
 int run_length(std::span<const Move> moves) {
   std::size_t n = 1;
   while (n < moves.size() && moves[n].from == moves[n - 1].from + 1 && moves[n].to == moves[n - 1].to + 1 &&

@@ -1,4 +1,4 @@
-// Carries the bytes of one head after its slot table was compacted.
+// Moves the bytes of one head after its slot table was compacted.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace palimpsest {
 
-// `moves` go downwards in ascending order (Move::to <= Move::from), as SlotTable::drop gives them. The pages of
-// `target` are those of `source` (the survivors move down where they are) or none of them (they are copied).
+// `moves` are ascending and downwards (Move::to <= Move::from), as SlotTable::drop returns them. `target` has the same
+// pages as `source` (survivors move down) or none of them (survivors are copied).
 void relocate_rows(const LayerView& shape, const BlockTable& source, const BlockTable& target,
                    std::span<const Move> moves);
 

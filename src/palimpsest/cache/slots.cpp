@@ -30,8 +30,8 @@ SaturatedToken* SlotTable::saturated_at(int slot) {
   return &*std::ranges::lower_bound(saturated_, slot, {}, &SaturatedToken::slot);
 }
 
-// Of a slot without a token.
-void SlotTable::place(int slot, Position position) {
+// Sets the position of an empty slot.
+void SlotTable::set_position(int slot, Position position) {
   when_[at(slot)] = when(position);
   if (when_[at(slot)] == kSaturated)
     saturated_.insert(std::ranges::lower_bound(saturated_, slot, {}, &SaturatedToken::slot), {slot, position});
@@ -43,7 +43,7 @@ void SlotTable::vacate(int slot) {
 }
 
 void SlotTable::write(int slot, Position position, int rank) {
-  place(slot, position);
+  set_position(slot, position);
   score_[at(slot)] = 0;
   for (auto& column : column_) column[at(slot)] = 0;
   if (track_rank_) rank_[at(slot)] = rank;
@@ -74,7 +74,7 @@ void SlotTable::drop(std::span<const int> victims, std::vector<Move>& moves) {
     drop_and_compact(victims, moves);
     return;
   }
-  const bool compacts_now = mechanism_ == Mechanism::kBlock && !whole_pages(victims);
+  const bool compacts_now = mechanism_ == Mechanism::kBlock && !are_whole_pages(victims);
   drop_in_place(victims);
   if (compacts_now) compact(moves);
 }
@@ -87,13 +87,13 @@ void SlotTable::drop_in_place(std::span<const int> victims) {
   }
 }
 
-bool SlotTable::whole_pages(std::span<const int> victims) {
-  shift_by_.assign(at(pages()), 0);  // [page] -> victims
-  for (const int slot : victims) ++shift_by_[at(slot / page_size_)];
-  return std::ranges::all_of(shift_by_, [&](int count) { return count == 0 || count == page_size_; });
+bool SlotTable::are_whole_pages(std::span<const int> victims) {
+  counts_.assign(at(pages()), 0);  // [page] -> victims
+  for (const int slot : victims) ++counts_[at(slot / page_size_)];
+  return std::ranges::all_of(counts_, [&](int count) { return count == 0 || count == page_size_; });
 }
 
-// Survivors keep the order in which they lie.
+// Survivors keep the order of their slots.
 void SlotTable::compact(std::vector<Move>& moves) {
   int to = 0;
   const auto skip_unmapped = [&] {
@@ -122,15 +122,15 @@ void SlotTable::close_ranks(std::span<const int> victims) {
     for (int s = 0; s < slots; ++s) rank[s] -= rank[s] > gone ? 1 : 0;
     return;
   }
-  shift_by_.assign(at(occupied_), 0);  // [rank] -> older victims, itself included
-  for (const int slot : victims) shift_by_[at(rank_[at(slot)])] = 1;
-  for (int r = 1; r < occupied_; ++r) shift_by_[at(r)] += shift_by_[at(r - 1)];
+  counts_.assign(at(occupied_), 0);  // [rank] -> older victims, itself included
+  for (const int slot : victims) counts_[at(rank_[at(slot)])] = 1;
+  for (int r = 1; r < occupied_; ++r) counts_[at(r)] += counts_[at(r - 1)];
   for (int s = 0; s < slots; ++s)
-    if (rank_[at(s)] >= 0) rank_[at(s)] -= shift_by_[at(rank_[at(s)])];
+    if (rank_[at(s)] >= 0) rank_[at(s)] -= counts_[at(rank_[at(s)])];
 }
 
-// Slots 0 .. live-1 are the tokens as they were read, before and after; so a slot is its token's rank, unless the text
-// was edited.
+// Slots 0 .. occupied-1 hold the tokens in the order read, before and after; so a slot is its token's rank, unless the
+// text was edited.
 void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>& moves) {
   const int before = occupied_;
   int first = before;
@@ -147,7 +147,7 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
     if (when_[at(from)] == kEmptySlot) continue;
     moves.push_back({from, to});
     when_[at(to)] = when_[at(from)];
-    if (when_[at(from)] == kSaturated) saturated_at(from)->slot = to;  // their order stays
+    if (when_[at(from)] == kSaturated) saturated_at(from)->slot = to;  // still sorted by slot
     score_[at(to)] = score_[at(from)];
     for (auto& column : column_) column[at(to)] = column[at(from)];
     if (edited_) {
@@ -158,7 +158,7 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
   }
   assert(before - to == static_cast<int>(victims.size()));
   for (int slot = before - 1; slot >= to; --slot) {
-    when_[at(slot)] = 0;  // any token: erase() counts it out of its page
+    when_[at(slot)] = 0;  // any occupied value: erase() expects a token
     erase(slot);
   }
 }
@@ -200,7 +200,7 @@ std::span<const int> SlotTable::insert(int count) {
   return mapped_;
 }
 
-// Ranks are by position, so tokens in the middle of the text move those behind them on.
+// Ranks are by position, so an insert in the middle of the text raises the ranks of later tokens.
 void SlotTable::take_slots(int count, Position at_position) {
   inserted_.clear();
   next_before_ = next_;
@@ -249,7 +249,7 @@ std::span<const int> SlotTable::release_empty_pages(int reserve) {
 void SlotTable::move(int from, int to) {
   const Position position = this->position(from);
   vacate(from);
-  place(to, position);
+  set_position(to, position);
   score_[at(to)] = std::exchange(score_[at(from)], 0.0F);
   for (auto& column : column_) column[at(to)] = std::exchange(column[at(from)], 0.0F);
   if (track_rank_) rank_[at(to)] = std::exchange(rank_[at(from)], -1);
@@ -268,7 +268,7 @@ void SlotTable::defragment(int reserve, std::vector<Move>& moves) {
     compact(moves);
     return;
   }
-  int first = pages();  // of the pages that are emptied
+  int first = pages();  // the first page to empty
   for (int spare = (free_slots() - reserve) / page_size_; spare > 0;)
     if (mapped(--first)) --spare;
   int to = 0;
@@ -310,7 +310,7 @@ void SlotTable::clear() noexcept {
   const auto release = [](auto& column) { std::remove_reference_t<decltype(column)>().swap(column); };
   release(when_), release(saturated_), release(rank_), release(score_), release(page_occupied_), release(ordinal_);
   for (auto& column : column_) release(column);
-  release(inserted_), release(mapped_), release(unmapped_), release(shift_by_);
+  release(inserted_), release(mapped_), release(unmapped_), release(counts_);
   free_.release();
   occupied_ = mapped_pages_ = empty_pages_ = tentative_ = 0;
   next_ = base_ = next_before_ = read_ = 0;

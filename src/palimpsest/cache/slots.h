@@ -1,39 +1,37 @@
-// Bookkeeping of slots: who lives where. No bytes, no tensors; tested against a naive model that keeps a list of
-// tokens.
+// Bookkeeping of slots: which slot holds the token of which position. No bytes, no tensors; tested against a naive
+// model that keeps a list of tokens.
 //
 //   slot      0    1    2    3    4    5    6    7        page_size = 4
-//   position  0    1    9   10    4    5    -    8        slot 6 is free; tokens have no order, `position` is all
-//                                                         there is
+//   position  0    1    9   10    4    5    -    8        slot 6 is free; slots have no order
 //
-// Four mechanisms reach the same set of tokens:
+// Four mechanisms keep the same set of tokens:
 //   in-place  drop() leaves holes; insert() fills them in the order in which they were made
 //   shift     drop() moves the survivors down, oldest first, and reports the moves; insert() appends
-//   gather    as shift, but every survivor is reported: the cache copies them all to fresh pages (what slicing a tensor
-//             by an index list does; the baseline that the papers compare with)
-//   append    drop() leaves holes that nobody fills; insert() goes on in the newest page; a page is given up when its
-//             last token has left (how paged caches evict token by token: the baselines of PagedEviction, seed 002)
+//   gather    as shift, but every survivor is reported: the cache copies them all to new pages (as slicing a tensor by
+//             an index list does; the papers' baseline)
+//   append    drop() leaves holes that are not reused; insert() continues in the newest page; a page is released when
+//             it is empty (token eviction in a paged cache: the baselines of PagedEviction)
 // The fifth drops whole pages, so what is kept depends on the page size:
 //   block     drop() of all tokens of full pages frees these pages, which the next tokens fill; any other drop() (after
-//             a prompt) closes up: survivors move down, so that every page but the last is full
+//             a prompt) compacts: survivors move down, so that every page but the last is full
+// The sixth is in-place with merging:
+//   merge     a victim may be merged into another slot's token before it is dropped (cache/merged.h)
 //
-// The sixth is in-place with a twist that the cache knows of:
-//   merge     a victim may go over into another slot's token before it is dropped (cache/merged.h)
+// A page is mapped (its slots hold tokens or are free) or unmapped (no memory, its slots are not used). insert() maps
+// pages as needed, unmapped ones first; release_empty_pages() unmaps pages without tokens. Unmapped pages at the end
+// are removed, so slots() falls.
 //
-// A page is mapped (its slots hold tokens or are free) or unmapped (it has no memory and its slots are not handed out).
-// insert() maps pages as it needs them, unmapped ones first; release_empty_pages() unmaps pages that hold no token.
-// Unmapped pages at the end are cut off, so slots() falls.
+// Free slots are in one FIFO queue. In place, without spare slots, the k-th new token takes the k-th victim's slot.
+// With `spare_slots`, that many slots are always free, so that tentative tokens need no victim: they take the first in
+// the queue, victims are appended once the tokens are accepted, slots of rejected tokens return to the front. So a
+// token's slot does not depend on the number of drafts:
 //
-// Free slots wait in one line. In place, where nothing is spare, the k-th new token takes the k-th victim's slot. With
-// `spare_slots` so many slots are always free, so that tentative tokens need no victim: they take the first in line,
-// victims join the end once the tokens are accepted, rejected tokens return to the front. So a token's slot does not
-// depend on how many drafts there were:
+//   queue                  a b c    spare_slots = 3
+//   3 tentative            -        they are in a, b, c
+//   1 rejected, 2 dropped  c v w    a, b stay; the victims' slots v, w follow c
 //
-//   line               a b c        spare_slots = 3
-//   3 tentative        -            they are in a, b, c
-//   1 rejected, 2 dropped  c v w    a, b stay; the victims' slots v, w wait behind c
-//
-// A token has a position in the text and an ordinal: how many tokens were read before it. They are the same number
-// until the text is edited (a range of positions dropped at the end or shifted, tokens inserted in the middle).
+// A token has a position in the text and an ordinal: the number of tokens read before it. They are equal until the text
+// is edited (a range of positions dropped at the end or shifted, tokens inserted in the middle).
 #pragma once
 
 #include <span>
@@ -48,11 +46,11 @@ namespace palimpsest {
 
 enum class Mechanism { kInPlace, kShift, kGather, kBlock, kAppend, kMerge };
 
-struct Move {  // the bytes of `from` go to `to`; carried out in the order given
+struct Move {  // moves the bytes of `from` to `to`; executed in the order given
   int from, to;
 };
 
-// First in, first out, in one ring: no allocation while its size stays below what it has been.
+// A FIFO of slots in a ring buffer. Allocates only when it exceeds its capacity.
 class SlotQueue {
  public:
   int size() const { return size_; }
@@ -61,8 +59,8 @@ class SlotQueue {
   int pop_front();
   int operator[](int i) const { return ring_[static_cast<std::size_t>(wrap(head_ + i))]; }
   void clear() { head_ = size_ = 0; }
-  void reserve(std::size_t entries);  // so many need no more memory
-  void release();                     // the memory; empty
+  void reserve(std::size_t entries);  // memory for so many
+  void release();                     // frees the memory; empty
   template <typename Predicate>
   void remove_if(Predicate gone) {  // the others keep their order
     int kept = 0;
@@ -79,7 +77,7 @@ class SlotQueue {
     return count;
   }
   std::size_t bytes() const { return ring_.size() * sizeof(int); }
-  static std::size_t places_for(std::size_t entries);  // the ring's, when it held so many at the most
+  static std::size_t places_for(std::size_t entries);  // the ring's size after it held max `entries`
 
  private:
   int wrap(int i) const { return i < static_cast<int>(ring_.size()) ? i : i - static_cast<int>(ring_.size()); }
@@ -88,11 +86,11 @@ class SlotQueue {
   int head_ = 0, size_ = 0;
 };
 
-// One table's part of a CacheChange. `drop` has the tokens of its range, too.
+// One table's part of a CacheChange. `drop` includes the tokens of CacheChange::drop_range.
 struct SlotChange {
   int reject = 0;
   std::span<const int> drop = {};
-  Position end = kNoPosition;  // next() falls to it, if it is above
+  Position end = kNoPosition;  // next() becomes min(next(), end)
   PositionRange shift_range = {};
   Position shift_by = 0;
   int insert = 0;
@@ -102,12 +100,12 @@ struct SlotChange {
 
 class SlotTable {
  public:
-  // `columns`: floats that travel with a token besides its score; 0 at birth.
+  // `columns`: floats per token besides its score; 0 when inserted. They move with their token.
   SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0, int spare_slots = 0);
 
   int occupied() const { return occupied_; }
   int slots() const { return static_cast<int>(when_.size()); }  // multiple of page_size, unmapped ones included
-  int free_slots() const {                                      // in mapped pages, those that insert() may take
+  int free_slots() const {                                      // in mapped pages, available to insert()
     return mechanism_ == Mechanism::kAppend ? free_.size() : mapped_pages_ * page_size_ - occupied_;
   }
   int page_size() const { return page_size_; }
@@ -118,7 +116,7 @@ class SlotTable {
   // kNoPosition: no token.
   Position position(int slot) const { return position()[static_cast<std::size_t>(slot)]; }
   PositionView position() const { return {when_, base_, saturated_}; }
-  std::span<float> score() { return score_; }  // travels with its token; 0 at birth
+  std::span<float> score() { return score_; }  // moves with its token; 0 when inserted
   std::span<const float> score() const { return score_; }
   int columns() const { return static_cast<int>(column_.size()); }
   std::span<float> column(int c) { return column_[static_cast<std::size_t>(c)]; }
@@ -126,90 +124,89 @@ class SlotTable {
   std::span<const int> rank() const { return rank_; }          // empty unless tracked; -1: no token
   std::span<const int> inserted() const { return inserted_; }  // slots of the last insert, until the next drop
   Position next() const { return next_; }                      // position after the last token of the text
-  // Tokens read, the ordinal of the next one; of a token: how many were read before it.
+  // read(): tokens read, the ordinal of the next one. ordinal(): number of tokens read before this one.
   Position read() const { return edited() ? read_ : next_; }
   Position ordinal(int slot) const { return edited() ? ordinal_[static_cast<std::size_t>(slot)] : position(slot); }
   bool edited() const { return edited_; }  // an ordinal may differ from its position
   int tentative() const { return tentative_; }
   int spare_slots() const { return spare_slots_; }
 
-  // Memory for apply(change), which then allocates nothing and cannot fail, if `change` has neither shift nor `end` nor
-  // a position of its own. Throws std::bad_alloc, unchanged but for view(). `moves`: what apply() will be given.
-  // Returns the pages to map, and whether an earlier view() holds no longer.
+  // Reserves memory for apply(change), which then allocates nothing and cannot fail, if `change` has no shift, no `end`
+  // and no `at`. Throws std::bad_alloc, unchanged except for view(). `moves`: the argument of the later apply().
+  // Returns the number of pages to map, and whether earlier views are invalid.
   struct Reserved {
     int pages;
     bool views_moved;
   };
   Reserved reserve(const SlotChange& change, std::vector<Move>& moves);
-  // Rejects, drops, shifts, inserts; then unmaps pages without a token if any were dropped: as long as as many slots
-  // stay free as were dropped beyond what was inserted. `moves` as of drop().
+  // Rejects, drops, shifts, inserts; then, if tokens were dropped, unmaps empty pages, but keeps slots_kept(change)
+  // slots free. `moves` as in drop().
   void apply(const SlotChange& change, std::vector<Move>& moves);
   int pages_to_map(const SlotChange& change) const;  // how many apply(change) would
-  // The slot that the i-th inserted token of `change` takes, with mechanisms that move no token; -1: in a page that has
-  // still to be mapped.
+  // The slot of the i-th inserted token of `change`, for mechanisms that move no token; -1: in a page that is not yet
+  // mapped.
   int next_slot(const SlotChange& change, int i) const;
   std::span<const int> mapped_pages_of_change() const { return mapped_; }  // by the last apply() or insert()
   std::span<const int> unmapped_pages_of_change() const {
     return unmapped_;
   }  // by the last apply() or release_empty_pages()
-  void append_slots(PositionRange range, std::vector<int>& slots) const;  // of the tokens there, oldest first
-  bool occupied(PositionRange range) const;                               // whether a token is there
+  void append_slots(PositionRange range, std::vector<int>& slots) const;  // of the tokens in `range`, oldest first
+  bool occupied(PositionRange range) const;                               // whether `range` has a token
 
-  // Gives up `victims` (live slots, no duplicates). `moves` is empty under kInPlace, kAppend, and kBlock if they are
-  // all tokens of full pages.
+  // Drops `victims` (occupied slots, no duplicates). `moves` is empty with kInPlace and kAppend, and with kBlock if
+  // they are all tokens of full pages.
   void drop(std::span<const int> victims, std::vector<Move>& moves);
-  // Becomes a table of the same mechanism with the same tokens in the same slots; scores and columns are 0, or come
-  // along if there are as many.
+  // Becomes a copy of `like`, of the same mechanism: the same tokens in the same slots. `scores`: copies scores and
+  // columns (the number of columns must be equal); else they are 0.
   void become(const SlotTable& like, bool scores);
-  // Takes slots for tokens at positions next() .. next() + count - 1. Returns the pages that it had to map.
+  // Takes slots for tokens at positions next() .. next() + count - 1. Returns the newly mapped pages.
   std::span<const int> insert(int count);
   int pages_to_map(int count) const { return pages_to_map({.insert = count}); }  // how many insert(count) would
-  // Unmaps pages without a token as long as `reserve` slots stay free; returns them.
+  // Unmaps empty pages but keeps `reserve` slots free. Returns the unmapped pages.
   std::span<const int> release_empty_pages(int reserve);
-  // In place and append, after tokens here and there have left: empties so many of the last pages as
-  // release_empty_pages(reserve) could unmap, into free slots before them (append: all survivors move down). `moves` as
-  // of drop().
+  // For in-place and append after scattered drops: moves the tokens of the last pages, as many pages as
+  // release_empty_pages(reserve) can unmap then, into free slots before them (append: all survivors move down). `moves`
+  // as in drop().
   void defragment(int reserve, std::vector<Move>& moves);
-  // Forgets the newest `count` tokens (of the last insert): a rejected draft, a cancelled step. Their slots are the
-  // next to be taken.
+  // Removes the newest `count` tokens of the last insert: a rejected draft, a cancelled step. Their slots are the next
+  // to be reused.
   void undo(int count);
-  // The next token's position, for a sequence that resumes after a gap (a restored one). Not below next().
+  // Sets the next token's position, at least next(): a restored sequence resumes after a gap.
   void resume_at(Position position);
   void clear() noexcept;  // no token, no page, position 0
 
   void save(ByteWriter& out) const;
-  // Of a table that was edited() or not. Throws Error for bytes that no table of this kind wrote; it is not usable
-  // then.
+  // `edited`: of the saved table. Throws Error for bytes that no table of this kind wrote; the table is unusable then.
   void load(ByteReader& in, bool edited = false);
-  // Which invariant does not hold (all are listed in slots_check.cpp); nullptr: all hold. Sorts the tokens.
+  // The first violated invariant (listed in slots_check.cpp); nullptr: none. Sorts the tokens: not for hot paths.
   const char* fault() const;
 
   SlotsView view() const;                  // stays valid until the next change
   Position base() const { return base_; }  // SlotsView::when = position - base, see when()
-  // `when` of a position. Tokens 2^30 behind the base saturate at kSaturated, where their order is lost: whether a
-  // token is among the first n is asked as when(token) <= when(n - 1), never as < when(n).
+  // The relative position: position - base(). Positions 2^30 or more behind the base saturate at kSaturated, where
+  // their order is lost: to test whether a token is among the first n, use when(token) <= when(n - 1), never < when(n).
   std::int32_t when(Position position) const;
   static constexpr std::int32_t kSaturated = PositionView::kSaturated;
 
-  static std::size_t slot_bytes(bool track_rank, int columns);  // of one slot's entries
-  std::size_t bytes() const;  // memory of the columns: whens, ranks, scores, columns, page counts, free list
+  static std::size_t slot_bytes(bool track_rank, int columns);  // bookkeeping of one slot
+  std::size_t bytes() const;  // relative positions, ranks, scores, columns, page counts, free queue
 
  private:
   static constexpr int kUnmapped = -1;
-  static constexpr Position kRebaseAt = Position{1} << 30;  // `when` stays in [-2^30, 2^30 + one insert)
+  static constexpr Position kRebaseAt = Position{1} << 30;  // relative positions are in [-2^30, 2^30 + one insert)
 
   const char* counts_fault() const;
   const char* positions_fault() const;
   const char* tokens_fault() const;
   const char* free_fault() const;
-  // Dropped beyond what is inserted: slots that stay free for as many tokens to come.
+  // Slots to keep free after a change: tokens dropped beyond those inserted, and unused spare slots.
   int slots_kept(const SlotChange& change) const;
   void write(int slot, Position position, int rank);
   void erase(int slot);
   void move(int from, int to);
   void map_pages(int count);
   void map_page();
-  void place(int slot, Position position);
+  void set_position(int slot, Position position);
   SaturatedToken* saturated_at(int slot);
   void vacate(int slot);
   void rebase();
@@ -219,7 +216,7 @@ class SlotTable {
   void begin_edit();
   void resize(std::size_t slots);
   void drop_in_place(std::span<const int> victims);
-  bool whole_pages(std::span<const int> victims);
+  bool are_whole_pages(std::span<const int> victims);
   void compact(std::vector<Move>& moves);
   bool compacts() const { return mechanism_ == Mechanism::kShift || mechanism_ == Mechanism::kGather; }
   void drop_and_compact(std::span<const int> victims, std::vector<Move>& moves);
@@ -230,19 +227,19 @@ class SlotTable {
   bool track_rank_;
   int spare_slots_;
   int occupied_ = 0, mapped_pages_ = 0, empty_pages_ = 0;  // empty: mapped, no token
-  int tentative_ = 0;                                      // of the last insert's tokens
+  int tentative_ = 0;                                      // tentative tokens of the last insert
   bool edited_ = false;
   Position next_ = 0, base_ = 0;
-  Position next_before_ = 0;  // the last insert
+  Position next_before_ = 0;  // next_ before the last insert
   Position read_ = 0;         // if edited
   std::vector<std::int32_t> when_, rank_;
-  std::vector<SaturatedToken> saturated_;  // by slot: those whose `when` is kSaturated
+  std::vector<SaturatedToken> saturated_;  // sorted by slot
   std::vector<float> score_;
   std::vector<std::vector<float>> column_;
   std::vector<int> page_occupied_;  // kUnmapped, or tokens in the page
   std::vector<Position> ordinal_;   // if edited; kNoPosition: no token
-  std::vector<int> inserted_, mapped_, unmapped_, shift_by_;
-  SlotQueue free_;  // not of shift and gather: there the free slots are those from live() on
+  std::vector<int> inserted_, mapped_, unmapped_, counts_;
+  SlotQueue free_;  // unused with shift and gather: there the free slots are those from occupied() on
 };
 
 }  // namespace palimpsest

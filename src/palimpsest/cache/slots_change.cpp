@@ -1,4 +1,4 @@
-// A slot table's part of a change: all memory first, then what cannot fail; and edits of the text.
+// A slot table's part of a change: reserve() acquires all memory, apply() cannot fail. Also edits of the text.
 #include <algorithm>
 #include <cassert>
 
@@ -14,7 +14,7 @@ std::size_t at(int i) {
 
 }  // namespace
 
-// In the end spare_slots are free, or taken by tentative tokens.
+// After the change spare_slots slots are free or hold tentative tokens.
 int SlotTable::pages_to_map(const SlotChange& change) const {
   if (change.insert == 0 && tentative_ == 0) return 0;
   const int dropped = mechanism_ == Mechanism::kAppend ? 0 : static_cast<int>(change.drop.size());
@@ -58,7 +58,7 @@ SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Mov
     if (unmapped_.capacity() < page_occupied_.size() + at(pages))
       reserve_for(unmapped_, page_occupied_.size() + at(pages));
     const std::size_t counted = std::max(at(occupied_), page_occupied_.size());  // by rank, by page
-    if ((track_rank_ && victims > 1) || mechanism_ == Mechanism::kBlock) reserve_for(shift_by_, counted);
+    if ((track_rank_ && victims > 1) || mechanism_ == Mechanism::kBlock) reserve_for(counts_, counted);
     if (compacts() || mechanism_ == Mechanism::kBlock) reserve_for(moves, at(occupied_));
   }
   if (!compacts())
@@ -72,11 +72,11 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
   mapped_.clear();
   unmapped_.clear();
   const int pages = pages_to_map(change);
-  const bool verdict = tentative_ > 0;
+  const bool had_tentative = tentative_ > 0;
   undo(change.reject);
-  // Spare slots that accepted tokens used up are made up for as if the tokens had come one by one: before victims join
-  // the line.
-  if (verdict) map_pages(pages);
+  // Replace the spare slots that accepted tokens took before victims' slots are queued: the same order as if the tokens
+  // had been inserted one by one.
+  if (had_tentative) map_pages(pages);
   drop(change.drop, moves);
   if (change.end != kNoPosition && change.end < next_) {
     begin_edit();
@@ -84,7 +84,7 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
     if (base_ > next_) rebase();
   }
   if (!change.shift_range.empty()) shift(change.shift_range, change.shift_by);
-  if (!verdict) map_pages(pages);
+  if (!had_tentative) map_pages(pages);
   const Position position = change.at == kNoPosition ? next_ : change.at;
   if (change.insert > 0) {
     if (position < next_) begin_edit();
@@ -118,7 +118,7 @@ void SlotTable::become(const SlotTable& like, bool scores) {
 void SlotTable::begin_edit() {
   inserted_.clear();
   if (edited_) return;
-  ordinal_.assign(position().begin(), position().end());  // until now they were the same
+  ordinal_.assign(position().begin(), position().end());  // equal up to now
   read_ = next_;
   edited_ = true;
 }
@@ -130,7 +130,7 @@ void SlotTable::shift(PositionRange range, Position by) {
     if (position == kNoPosition || !range.contains(position)) continue;
     assert(position + by >= 0);
     vacate(slot);
-    place(slot, position + by);
+    set_position(slot, position + by);
   }
   if (range.contains(next_)) next_ += by;
   next_before_ = next_;

@@ -1,17 +1,18 @@
-// The invariants of a slot table, for whoever reads one from a file and for tests.
+// The invariants of a slot table, for loading and for tests.
 //
 //   counts      every column has an entry a slot; a page counts its tokens; the last page is mapped
-//   positions   0 <= base <= next, and next - base is a 32-bit number: `when` and the guards of a selection are such
-//               differences. base is 0 until the first rebase(), at 2^30 if the text is never edited. A token's
-//               position is below next and its own.
+//   positions   0 <= base <= next, and next - base fits 32 bits, as relative positions and the guards of a selection
+//               do. base is 0 until the first rebase(), at 2^30 if the text is never edited. A token's position is
+//               below next and unique.
 //   ordinals    of an edited text: likewise, below read
-//   ranks       by position: the rank of a token is the number of those before it
-//   slots       with shift and gather: the first ones hold tokens, in the order in which they were read
-//   fresh       the tokens that were read last, in that order, or none
-//   free        slots without a token in mapped pages, each once: all of them, but with append, where a dropped
-//               token's slot is not used again. None with shift and gather.
-//   block       one page at most is partly full, and tokens fill it, then page after page: so whole pages can be
-//   dropped scores      and statistics of tokens are finite: selection compares them
+//   ranks       the rank of a token is the number of tokens at smaller positions
+//   slots       with shift and gather: the first ones hold the tokens, in the order read
+//   inserted    the tokens that were read last, in that order, or none
+//   free        each empty slot of mapped pages once; with append not those of dropped tokens. Empty with shift and
+//               gather.
+//   block       at most one page is partly full; tokens fill it first, then page after page: so whole pages can be
+//               dropped
+//   scores      scores and statistics of tokens are finite: selection compares them
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -30,7 +31,7 @@ std::size_t at(int i) {
 }  // namespace
 
 const char* SlotTable::fault() const {
-  // Each relies on those before it.
+  // Each check relies on the ones before it.
   for (const auto check :
        {&SlotTable::counts_fault, &SlotTable::positions_fault, &SlotTable::tokens_fault, &SlotTable::free_fault})
     if (const char* const found = (this->*check)()) return found;
@@ -123,7 +124,7 @@ const char* SlotTable::free_fault() const {
     seen[at(slot)] = true;
   }
   if (mechanism_ != Mechanism::kBlock) return nullptr;
-  int left = 0;  // free slots of the page that is being filled
+  int left = 0;  // free slots in the page being filled
   for (int i = 0; i < free_.size(); ++i) {
     const int page = free_[i] / page_size_;
     if (left > 0 ? page != free_[i - 1] / page_size_ : i > 0 && page_occupied_[at(page)] != 0)

@@ -1,5 +1,5 @@
-// A slot table as bytes and back, to the last free slot: a restored sequence takes the same slots that it would have
-// taken, so its sums are added in the same order.
+// Saves and loads a slot table, including the order of its free slots: a restored sequence takes the same slots, so its
+// sums are added in the same order.
 #include <algorithm>
 #include <climits>
 
@@ -43,14 +43,14 @@ void SlotTable::load(ByteReader& in, bool edited) {
   }
 
   in.require(position.size() <= INT_MAX, "more slots than can be counted");
-  in.require(base_ >= 0 && base_ <= next_, "positions out of order");  // before differences are taken
+  in.require(base_ >= 0 && base_ <= next_, "positions out of order");  // checked before subtracting
   when_.assign(position.size(), kEmptySlot);
   for (std::size_t slot = 0; slot < position.size(); ++slot) {
     const Position p = position[slot];
     if (p == kNoPosition) continue;
     in.require(p >= 0 && p < next_, "a token after the last");
     in.require(p - base_ < kEmptySlot, "positions too far from their base");
-    place(static_cast<int>(slot), p);
+    set_position(static_cast<int>(slot), p);
     ++occupied_;
   }
   for (const int tokens : page_occupied_) {
@@ -58,7 +58,7 @@ void SlotTable::load(ByteReader& in, bool edited) {
     empty_pages_ += tokens == 0 ? 1 : 0;
   }
   if (const char* const found = fault()) in.damaged(found);
-  if (edited) inserted_.clear();  // where they begin in the text is not known
+  if (edited) inserted_.clear();  // their first position is unknown
   next_before_ = next_ - static_cast<Position>(inserted_.size());
 }
 

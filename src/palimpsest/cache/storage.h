@@ -1,5 +1,5 @@
-// Where keys and values are when they are not in a cache's pages: the memory of a device (model/portable_storage.h).
-// The cache decides what moves; the storage carries it out before the next keys are written.
+// Storage of keys and values outside a cache's pages: the memory of a device (graph/device/portable_storage.h). The
+// cache decides what moves; the storage executes the moves before the next keys are written.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@ namespace palimpsest {
 class CacheStorage {
  public:
   virtual ~CacheStorage() = default;
-  // Memory for moved() of a table of so many slots; throws, unchanged.
+  // Reserves memory for moved() of a table of so many slots; throws, unchanged.
   virtual void reserve_moves(int table, int slots) = 0;
-  // One eviction's moves in one slot table. Several may come between two steps. Cannot fail.
+  // The moves of one eviction in one slot table. May be called several times between two steps. Cannot fail.
   virtual void moved(int table, std::span<const Move> moves) = 0;
-  virtual void cleared() = 0;  // no slot holds a token any more
+  virtual void cleared() = 0;  // all slots are empty
   virtual std::size_t bytes_in_use() const = 0;
   virtual std::size_t bytes_peak() const = 0;
 };

@@ -1,6 +1,6 @@
-// A change of a cache that is prepared and can no longer fail: commit it, or let it go and nothing has happened.
+// A prepared change of a cache, which can no longer fail: commit it, or roll it back (the destructor does).
 //
-//   auto change = cache.prepare({.drop = plan.drop, .insert = 1});   // takes all memory; may throw
+//   auto change = cache.prepare({.drop = plan.drop, .insert = 1});   // acquires all memory; may throw
 //   change.commit();                                                 // cannot fail
 #pragma once
 
@@ -12,16 +12,16 @@ namespace palimpsest {
 
 class Cache;
 
-// Until its end the cache is as it was, and takes no other change. Lists that the CacheChange names must live as long.
+// While it exists the cache is unchanged and accepts no other change. The spans of the CacheChange must outlive it.
 class [[nodiscard]] Transaction {
  public:
   Transaction(Transaction&& other) noexcept : cache_(std::exchange(other.cache_, nullptr)) {}
   Transaction& operator=(Transaction&&) = delete;
   ~Transaction() { rollback(); }
 
-  // Bytes that move do so on `workers`. Allocates nothing.
+  // Moves bytes on `workers`. Allocates nothing.
   void commit(Workers* workers = nullptr) noexcept;
-  void rollback() noexcept;  // gives back the memory that was taken; also what letting go does
+  void rollback() noexcept;  // releases the acquired memory
 
  private:
   friend class Cache;

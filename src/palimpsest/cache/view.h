@@ -1,17 +1,16 @@
-// The cache as kernels see it: plain data, no containers, no ggml.
+// The kernels' view of the cache: plain data, no containers, no ggml.
 //
 // A page holds `page_size` slots of ONE KV head (page_size is a multiple of kTile):
 //
-//   K   page_size / 16 tiles, each [head_dim][16]    16 keys side by side: one vector register grows 16 scores
+//   K   page_size / 16 tiles, each [head_dim][16]    transposed: one vector register accumulates 16 scores
 //   V   page_size / 16 tiles, each [16][value_dim]   rows
 //
-// each in a format of its own (cache/formats), whose tiles may hold more, as scales.
+// K and V have a format each (cache/formats); its tiles may also hold scales.
 //
-// With `rotated_half` as many tiles with the halves of K rotated follow K: rotate_half(k) holds -k[partner] in the
-// first dimension of a rotary pair and k[partner] in the second, so that k rotated by an angle is k*cos +
-// rotate_half*sin.
+// With `rotated_half`, as many tiles of rotate_half(K) follow K: rotate_half(k) is -k[partner] in the first dimension
+// of a rotary pair and k[partner] in the second, so k rotated by an angle is k*cos + rotate_half(k)*sin.
 //
-// Slot s of a head lives in page s / page_size of its list, at offset s % page_size. Slots have no order.
+// Slot s of a head is in page s / page_size of its block table, at offset s % page_size. Slots have no order.
 #pragma once
 
 #include <cstddef>
@@ -23,49 +22,49 @@
 
 namespace palimpsest {
 
-// A page of a store (cache/pages.h).
+// A page of a pool (cache/pages.h).
 using PageId = std::int32_t;
-inline constexpr PageId kNoPage = -1;  // no memory: none of its slots holds a token
+inline constexpr PageId kNoPage = -1;  // unmapped: no memory, no tokens
 
 // The pages of one head.
 struct BlockTable {
   const PageId* id = nullptr;  // [slots / page_size]
-  std::byte* base = nullptr;   // of the store's page 0
-  std::size_t stride = 0;      // bytes from a page to that of the next id
+  std::byte* base = nullptr;   // address of the pool's page 0
+  std::size_t stride = 0;      // bytes from a page to the next id's
 
-  // Of a page of the head; nullptr: it has none.
+  // Address of a page of the head; nullptr: unmapped.
   std::byte* operator[](int page) const {
     return id[page] == kNoPage ? nullptr : base + static_cast<std::size_t>(id[page]) * stride;
   }
 };
 
-// Tokens that were merged into those of other slots (cache/merged.h), laid out for vectors: rows of 16 places, each row
-// of one tile of slots. Token j of slot s has the key factor_j * key(s), rotated by distance_j places if there are
-// distances, and the value of s. What hides s hides j.
+// Tokens that were merged into other slots (cache/merged.h), laid out for vectors: rows of 16 entries, each row for one
+// tile of slots. Token j of slot s has the key factor_j * key(s), rotated by distance_j positions if there are
+// distances, and the value of s. Token j is masked whenever s is.
 //
-//   lane -1    place i is a token of the tile's slot i
-//   lane n     all are tokens of the tile's slot n
+//   lane -1    entry i is a token of the tile's slot i
+//   lane n     all entries are tokens of the tile's slot n
 struct MergedView {
-  const float* factor = nullptr;           // [rows][16] norm of the token's key / norm of the slot's; 0: no token
+  const float* factor = nullptr;           // [rows][16] norm of the token's key / norm of the slot's key; 0: no token
   const std::int8_t* lane = nullptr;       // [rows]
-  const std::int32_t* first = nullptr;     // [slots / 16 + 1] tile t has the rows first[t] .. first[t + 1] - 1
-  const std::int32_t* distance = nullptr;  // [rows][16] the token's position - its slot's; nullptr: as if 0
-  const float* max = nullptr;              // [slots] the largest factor of a slot's tokens, its own (1) included
-  const float* min = nullptr;              // [slots] the smallest
-  int farthest = 0;                        // the largest distance, without its sign
+  const std::int32_t* first = nullptr;     // [slots / 16 + 1] tile t has rows first[t] .. first[t + 1] - 1
+  const std::int32_t* distance = nullptr;  // [rows][16] the token's position - its slot's; nullptr: all 0
+  const float* max = nullptr;              // [slots] max factor of a slot's tokens, its own (1) included
+  const float* min = nullptr;              // [slots] min factor
+  int farthest = 0;                        // max |distance|
   int rows = 0;
   int entries() const { return rows * kTile; }
 };
 
-// Where the live tokens of one head are. Heads that share a slot table share the arrays (not the pages).
+// The occupied slots of one head. Heads that share a slot table share the arrays (not the pages).
 struct SlotsView {
-  const std::int32_t* when =
-      nullptr;  // [slots] position minus the table's base; kEmptySlot: no token. Visible: when <= the query's
-  const std::int32_t* rank =
-      nullptr;                    // [slots] place among the live tokens, oldest 0; nullptr unless keys are rotated late
-  int slots = 0;                  // slots in use or free, a multiple of page_size: pages * page_size
+  // [slots] relative position: position - the table's base; kEmptySlot: no token. Visible: <= the query's
+  const std::int32_t* when = nullptr;
+  // [slots] rank among the tokens kept, oldest 0; nullptr unless keys are rotated on read
+  const std::int32_t* rank = nullptr;
+  int slots = 0;                  // occupied or not: pages * page_size
   int occupied = 0;               // tokens
-  const int* inserted = nullptr;  // [fresh_count] slots of the tokens inserted last, in token order
+  const int* inserted = nullptr;  // [inserted_count] slots of the tokens inserted last, in token order
   int inserted_count = 0;
   const MergedView* merged = nullptr;  // nullptr: none
 };
@@ -86,7 +85,7 @@ struct LayerView {
   bool rotated_half = false;
 };
 
-// Of 16 keys, of 16 values.
+// Bytes of 16 keys, of 16 values.
 inline std::size_t key_tile_bytes(const LayerView& v) {
   return static_cast<std::size_t>(v.head_dim * kv_format(v.key_type).tile_bytes);
 }
@@ -111,8 +110,8 @@ inline std::size_t value_tile(const LayerView& v, int offset) {
   return value_offset(v) + static_cast<std::size_t>(offset / kTile) * value_tile_bytes(v);
 }
 
-// In formats that encode each number by itself: the index of dimension d of the key (or its rotated half) in slot
-// `offset` of a page, and of the first dimension of its value.
+// In elementwise formats: the index of dimension d of the key (or its rotated half) in slot `offset` of a page, and of
+// the first dimension of its value.
 inline std::size_t key_index(const LayerView& v, int offset, int d) {
   return (static_cast<std::size_t>(offset / kTile) * static_cast<std::size_t>(v.head_dim) +
           static_cast<std::size_t>(d)) *

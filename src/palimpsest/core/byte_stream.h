@@ -1,4 +1,4 @@
-// Numbers and arrays as bytes, in this machine's order: what snapshots are made of. The reader trusts nothing.
+// Serializes numbers and arrays as bytes, in this machine's byte order, for snapshots. The reader checks every length.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class ByteWriter {
 
 class ByteReader {
  public:
-  // `what` begins every Error: "session.snap is damaged".
+  // `what` is the prefix of every Error: "session.snap is damaged".
   ByteReader(std::span<const std::byte> data, std::string what) : data_(data), what_(std::move(what)) {}
 
   std::span<const std::byte> bytes(std::size_t count) {

@@ -1,4 +1,4 @@
-// Cache types by the names that flags and results have for them.
+// The names of cache types in flags and results.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 namespace palimpsest {
 
 const char* name_of(CacheType type);
-// `what` names the value in messages, as in "cache type". Throws Error for a name that is none.
+// `what` names the value in messages, as in "cache type". Throws Error for an unknown name.
 CacheType parse_cache_type(std::string_view text, std::string_view what);
 
-// Of keys and of values. One type stands for both.
+// The types of keys and of values. A single type means both.
 struct CacheTypes {
   CacheType key = CacheType::kF16, value = CacheType::kF16;
 
@@ -23,7 +23,7 @@ struct CacheTypes {
   bool operator==(const CacheTypes&) const = default;
 };
 
-std::string name_of(CacheTypes types);   // "f16", or keys and values: "q8_0/f16"
-std::string flags_of(CacheTypes types);  // that choose them: "--cache-type-k q8_0 --cache-type-v f16"
+std::string name_of(CacheTypes types);   // "f16" if equal, else keys/values: "q8_0/f16"
+std::string flags_of(CacheTypes types);  // the flags that select them: "--cache-type-k q8_0 --cache-type-v f16"
 
 }  // namespace palimpsest

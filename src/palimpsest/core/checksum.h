@@ -1,5 +1,5 @@
-// A guard against damage, not against an enemy: in the manner of FNV-1a, over little-endian words of eight bytes, the
-// last filled up with zeros. Its values are part of the formats of snapshots and scorers.
+// A checksum against accidental damage, not against attacks: similar to FNV-1a, over little-endian 8-byte words, the
+// last one padded with zeros. Its values are part of the file formats of snapshots and scorers.
 #pragma once
 
 #include <bit>
@@ -24,7 +24,7 @@ class Checksum {
     hash_ = hash;
     while (!data.empty()) data = take_byte(data);
   }
-  // Of all bytes so far; more may follow only if they were a multiple of 8.
+  // The checksum of all bytes so far. More bytes may be added only if their number is a multiple of 8.
   std::uint64_t value() {
     if (filled_ > 0) mix();
     return hash_;

@@ -1,5 +1,5 @@
-// Bad input or a bad environment: says what was wrong and what to do, in one line. Our own bugs are asserts, never
-// this.
+// Thrown for bad input or a bad environment: one line that says what was wrong and what to do. Our own bugs are
+// asserts.
 #pragma once
 
 #include <fmt/format.h>

@@ -82,7 +82,7 @@ std::string printable(std::string_view text) {
   return text.size() > 60 ? out + "..." : out;
 }
 
-// Walks over the bytes; every take is checked.
+// Reads the bytes in order; every read is checked.
 class GgufFile::Reader {
  public:
   Reader(std::span<const std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path) {}
@@ -142,7 +142,7 @@ void GgufFile::read() {
     fail("{}: is GGUF version {}; versions 2 and 3 can be read: convert the model again", path_, version);
   const auto tensor_count = in.scalar<std::uint64_t>("the header");
   const auto key_count = in.scalar<std::uint64_t>("the header");
-  // The least that one of each can take up: a count beyond that is a lie, found before anything is reserved.
+  // The min size of a key and of a tensor: rejects impossible counts before memory is reserved for them.
   if (key_count > in.left() / (8 + 4 + 1) || tensor_count > in.left() / (8 + 4 + 4 + 8))
     fail("{}: claims {} tensors and {} keys in {} bytes: truncated or damaged; fetch or convert the model again", path_,
          tensor_count, key_count, bytes_.size());
@@ -323,7 +323,7 @@ std::optional<std::vector<std::string_view>> GgufFile::texts(std::string_view ke
   if (v == nullptr) return std::nullopt;
   if (v->type != GGUF_TYPE_ARRAY || v->element != GGUF_TYPE_STRING) mistyped(key, *v, "an array of texts");
   std::vector<std::string_view> out;
-  out.reserve(static_cast<std::size_t>(v->count));  // read() went over every one of them
+  out.reserve(static_cast<std::size_t>(v->count));  // read() checked every string
   const std::byte* at = v->data;
   for (std::uint64_t i = 0; i < v->count; ++i) {
     const auto length = load<std::uint64_t>(at);
@@ -352,7 +352,7 @@ const GgufTensor* GgufFile::find(std::string_view name) const {
 }
 
 void GgufFile::forget(const GgufTensor& tensor) const {
-  if (keep_ == nullptr && file_.bytes().empty()) return;  // the caller's bytes
+  if (keep_ == nullptr && file_.bytes().empty()) return;  // the caller owns the bytes
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<std::uintptr_t>(tensor.data) + page - 1) / page * page;
   const auto end = reinterpret_cast<std::uintptr_t>(tensor.data + tensor.bytes) / page * page;

@@ -1,5 +1,5 @@
-// A GGUF file, read without trust: every length, count, type and offset is checked against the bytes that are there
-// before it is used, so that a truncated, flipped or forged file ends in an Error and nothing else.
+// A GGUF file. Every length, count, type and offset is checked against the file's bytes before use, so that a
+// truncated, corrupted or malicious file causes an Error and nothing else.
 //
 //   "GGUF" version tensors keys | key: type value ... | tensor: name dims type offset ... | padding | tensor data
 #pragma once
@@ -30,35 +30,35 @@ struct GgufTensor {
   std::size_t bytes = 0;
 };
 
-// Text from a file as it may stand in a message: printable and short.
+// Text from a file, made printable and short for messages.
 std::string printable(std::string_view text);
 
 class GgufFile {
  public:
   static GgufFile open(const std::string& path);  // throws Error
-  // The same over bytes in memory, which `keep` (or, without it, the caller) holds; `name` stands for the path.
+  // The same for bytes in memory, owned by `keep` or, if null, by the caller; `name` replaces the path.
   static GgufFile parse(std::span<const std::byte> bytes, const std::string& name,
                         std::shared_ptr<const void> keep = nullptr);
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // Metadata. Nothing if the key is absent; Error if it is there with another type.
+  // Metadata. nullopt if the key is absent; Error if it has another type.
   bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
   bool is_array(std::string_view key) const;
-  std::optional<std::int64_t> integer(std::string_view key) const;  // any integer type whose value fits
+  std::optional<std::int64_t> integer(std::string_view key) const;  // any integer type, if the value fits
   std::optional<double> number(std::string_view key) const;         // a floating-point type, or an integer
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
-  std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;   // an array of integers, or of
-                                                                                   // truth values: 0 or 1
-  std::optional<std::vector<std::string_view>> texts(std::string_view key) const;  // an array of texts; views into it
-  std::size_t array_size(std::string_view key) const;                              // 0 if absent; Error if no array
+  std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;   // of integers or booleans
+  std::optional<std::vector<std::string_view>> texts(std::string_view key) const;  // of strings; views into the file
+  std::size_t array_size(std::string_view key) const;                              // 0 if absent; Error if not an array
   std::vector<std::string_view> keys() const;
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find(std::string_view name) const;  // nullptr if absent
-  // The tensor was copied and will not be read again: its pages may leave memory (a mapped file could bring them back).
+  // The tensor was copied and will not be read again: the system may drop its pages from memory (a read of the mapped
+  // file would load them again).
   void forget(const GgufTensor& tensor) const;
 
  private:
@@ -70,7 +70,7 @@ class GgufFile {
   };
   class Reader;
   void read();
-  void refuse_overlap() const;  // of tensors' bytes
+  void refuse_overlap() const;  // between tensors' bytes
   const Value* value(std::string_view key) const;
   [[noreturn]] void mistyped(std::string_view key, const Value& v, const char* wanted) const;
 

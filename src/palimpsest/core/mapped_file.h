@@ -1,4 +1,4 @@
-// A whole file, read-only in memory.
+// A whole file, mapped read-only.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@ namespace palimpsest {
 class MappedFile {
  public:
   MappedFile() = default;
-  // `what` it should be, for errors: "a GGUF file". Throws Error: no such file, a directory, not readable, empty.
+  // `what`: the expected kind of file, for errors: "a GGUF file". Throws Error: no such file, a directory, not
+  // readable, empty.
   MappedFile(const std::string& path, const char* what);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

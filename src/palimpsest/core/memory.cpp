@@ -7,7 +7,7 @@
 
 namespace palimpsest {
 
-// /proc/self/statm: pages of the address space, then resident pages. Exact where /proc/self/status may lag behind.
+// /proc/self/statm: pages of the address space, then resident pages. Exact, unlike /proc/self/status, which may lag.
 std::size_t resident_bytes() {
   std::FILE* file = std::fopen("/proc/self/statm", "r");
   if (file == nullptr) return 0;
@@ -21,7 +21,7 @@ std::size_t resident_bytes_peak() {
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
 #ifdef __APPLE__
-  return static_cast<std::size_t>(usage.ru_maxrss);  // bytes there
+  return static_cast<std::size_t>(usage.ru_maxrss);  // in bytes on this system
 #else
   return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
 #endif

@@ -14,7 +14,7 @@ namespace palimpsest {
 namespace {
 
 std::string beside(const std::string& path) {
-  static std::atomic<unsigned> count = 0;  // several threads may mean the same file
+  static std::atomic<unsigned> count = 0;  // several threads may write the same path
   return path + ".new." + std::to_string(::getpid()) + "." + std::to_string(++count);
 }
 
@@ -22,14 +22,14 @@ std::string beside(const std::string& path) {
 
 NewFile::NewFile(const std::string& path)
     : path_(path),
-      beside_(beside(path)),
-      file_(::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
+      temporary_(beside(path)),
+      file_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
   if (file_ < 0) broken();
 }
 
 NewFile::~NewFile() {
   if (file_ >= 0) ::close(file_);
-  if (!done_) ::unlink(beside_.c_str());
+  if (!done_) ::unlink(temporary_.c_str());
 }
 
 void NewFile::write(std::span<const std::byte> data) {
@@ -42,11 +42,11 @@ void NewFile::write(std::span<const std::byte> data) {
 }
 
 void NewFile::commit() {
-  if (::fsync(file_) != 0 || ::rename(beside_.c_str(), path_.c_str()) != 0) broken();
+  if (::fsync(file_) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) broken();
   done_ = true;
   const auto folder = std::filesystem::absolute(path_).parent_path();
   if (const int f = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); f >= 0) {
-    ::fsync(f);  // the name, too
+    ::fsync(f);  // make the rename durable, too
     ::close(f);
   }
 }

@@ -1,5 +1,5 @@
-// A file beside the one that is meant, which takes its place when it is whole: whoever reads finds the old one or the
-// new one, even if this program is killed on the way. Then the file beside it is left behind: PATH.new.PID.N.
+// Replaces a file atomically: writes a temporary file next to it and renames it on commit, so that readers see the old
+// or the new file. A killed program leaves the temporary file PATH.new.PID.N.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@ namespace palimpsest {
 
 class NewFile {
  public:
-  explicit NewFile(const std::string& path);  // this and what follows throw Error: no room, not allowed
-  ~NewFile();                                 // without commit(): nothing has happened
+  explicit NewFile(const std::string& path);  // all functions throw Error: disk full, no permission
+  ~NewFile();                                 // without commit(): removes the temporary file
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
@@ -20,7 +20,7 @@ class NewFile {
 
  private:
   [[noreturn]] void broken() const;
-  std::string path_, beside_;
+  std::string path_, temporary_;
   int file_;
   bool done_ = false;
 };

@@ -1,4 +1,4 @@
-// Reading what a person typed: numbers in a range, one of several names, "key=value" lists. Faults throw Error.
+// Parses user input: numbers in a range, one of several names, "key=value" lists. Throws Error for bad input.
 #pragma once
 
 #include <span>

@@ -1,13 +1,12 @@
-// Positions of the tokens in a list of slots: kNoPosition where there is none. A slot table keeps them in 32 bits, as
-// differences from a base that follows the text; so does what kernels read. Tokens 2^30 behind the base saturate, and
-// those few keep their positions in a list by slot:
+// Positions of the tokens in a list of slots; kNoPosition for an empty slot. A slot table and the kernels store them in
+// 32 bits, relative to a base that advances with the text. Tokens 2^30 or more behind the base saturate; a list sorted
+// by slot has their positions:
 //
 //   slot                0         1   2   3        base 2^30 + 100
 //   relative   saturated        -95   -   7
 //   saturated  {slot 0: 3}                         positions 3, 2^30 + 5, none, 2^30 + 107
 //
-// Or a plain array, where somebody else made one. Whoever looks at all slots reads one after the other: no entry costs
-// more than a few instructions.
+// Also wraps a plain array of positions. Reading an entry costs a few instructions.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +37,7 @@ class PositionView {
   PositionView(std::span<const std::int32_t> relative, Position base, std::span<const SaturatedToken> saturated)
       : relative_(relative.data()), size_(relative.size()), base_(base), saturated_(saturated) {}
   template <std::convertible_to<std::span<const Position>> Array>
-  PositionView(const Array& positions)  // as they are
+  PositionView(const Array& positions)  // a plain array
       : plain_(std::span<const Position>(positions).data()), size_(std::span<const Position>(positions).size()) {}
 
   std::size_t size() const { return size_; }
@@ -51,10 +50,10 @@ class PositionView {
     return relative == kEmptySlot ? kNoPosition : base_ + relative;
   }
 
-  // Of a slot table; nullptr of a plain array.
+  // Of a slot table; nullptr for a plain array.
   const std::int32_t* relative() const { return relative_; }
   Position base() const { return base_; }
-  std::span<const SaturatedToken> saturated() const { return saturated_; }  // by slot
+  std::span<const SaturatedToken> saturated() const { return saturated_; }  // sorted by slot
 
   class Iterator;
   Iterator begin() const;
@@ -72,14 +71,14 @@ class PositionView {
   std::span<const SaturatedToken> saturated_ = {};
 };
 
-// Outlives its view, as that owns nothing.
+// May outlive its view: holds a copy, which owns nothing.
 class PositionView::Iterator {
  public:
   using value_type = Position;
   using reference = Position;
   using pointer = void;
   using difference_type = std::ptrdiff_t;
-  using iterator_category = std::input_iterator_tag;  // what it refers to is a value
+  using iterator_category = std::input_iterator_tag;  // because dereferencing returns a value
   using iterator_concept = std::random_access_iterator_tag;
 
   Iterator() = default;

@@ -1,4 +1,4 @@
-// What a model says about its rotary positions; attention/rope.h computes them.
+// A model's parameters of rotary positions; attention/rope.h computes the rotations.
 #pragma once
 
 #include <vector>
@@ -13,11 +13,11 @@ enum class RopeKind {
 
 struct RopeOptions {
   RopeKind kind = RopeKind::kPairs;
-  int dims = 0;                // leading dimensions that rotate (even, <= head_dim); the rest pass through
+  int dims = 0;                // leading dimensions that are rotated (even, <= head_dim); the rest pass through
   double base = 10000.0;       // theta
   double linear_scale = 1;     // position divisor (rope.scaling.type linear)
   std::vector<float> factors;  // [dims/2] divisor of each frequency (Llama 3: tensor rope_freqs.weight); empty: ones
-  // YaRN (arXiv 2309.00071); ext_factor 0 rotates it off
+  // YaRN (arXiv 2309.00071); ext_factor 0: off
   double yarn_ext_factor = 0, yarn_attn_factor = 1, yarn_beta_fast = 32, yarn_beta_slow = 1;
   int original_context = 0;
 };

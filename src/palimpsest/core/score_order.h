@@ -1,4 +1,4 @@
-// The one order of scores, a total one: NaN is below all numbers, and is evicted before them; -0 equals 0.
+// The total order of scores: NaN is below all numbers, so it is evicted first; -0 equals 0.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The few types that every part speaks.
+// Types that all folders use.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 namespace palimpsest {
 
 using TokenId = std::int32_t;
-using Position = std::int64_t;  // place of a token in its sequence, counted from 0; never wraps
+using Position = std::int64_t;  // of a token in its sequence, from 0; never wraps
 
-inline constexpr Position kNoPosition = -1;  // a slot that holds no token
+inline constexpr Position kNoPosition = -1;  // of an empty slot
 
-// A strided matrix of f32 rows that somebody else owns: row i starts at data + i * stride.
+// A non-owning strided matrix of f32 rows: row i starts at data + i * stride.
 struct Rows {
   const float* data = nullptr;
   int count = 0;            // rows
@@ -22,8 +22,8 @@ struct Rows {
   std::span<const float> operator[](int i) const { return {data + i * stride, static_cast<std::size_t>(width)}; }
 };
 
-// What tokens received from a step's queries, as one number each: of the heads of a query group the mean, summed over
-// the queries; of the heads the greatest, summed over the queries; the greatest of all.
+// Reduces the attention weights of a step to one number per token: the mean over the query heads of a group, summed
+// over queries; the max over the query heads, summed over queries; or the max over query heads and queries.
 enum class WeightReduction { kMeanOverGroup, kMaxOverGroup, kMaxOverAll };
 
 // Element type of cached keys and values.
@@ -31,7 +31,7 @@ enum class CacheType {
   kF32,
   kF16,
   kBF16,
-  kQ8_0  // bytes, each 32 dimensions times a scale of their own in f16
+  kQ8_0  // signed bytes, an f16 scale for each 32 dimensions
 };
 
 }  // namespace palimpsest

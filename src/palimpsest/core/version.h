@@ -5,7 +5,7 @@ namespace palimpsest {
 // The version of the library, "major.minor.patch".
 const char* version();
 
-// Where ggml's backends lie that it loads at run time; empty when ggml was linked with them.
+// The folder of the backends that ggml loads at run time; empty if they are linked in.
 const char* ggml_backend_dir();
 
 }  // namespace palimpsest

@@ -7,7 +7,7 @@ namespace palimpsest {
 
 Workers::Workers(int threads) {
   assert(threads >= 1);
-  for (int t = 1; t < threads; ++t) others_.emplace_back([this] { serve(); });
+  for (int t = 1; t < threads; ++t) threads_.emplace_back([this] { serve(); });
 }
 
 Workers::~Workers() {
@@ -16,7 +16,7 @@ Workers::~Workers() {
     stop_ = true;
   }
   started_.notify_all();
-  for (auto& thread : others_) thread.join();
+  for (auto& thread : threads_) thread.join();
 }
 
 void Workers::take_indices() noexcept {
@@ -30,7 +30,7 @@ void Workers::take_indices() noexcept {
 }
 
 void Workers::run(int count, const Loop& loop) {
-  if (others_.empty() || count <= 1) {
+  if (threads_.empty() || count <= 1) {
     for (int i = 0; i < count; ++i) loop.call(loop.body, i);
     return;
   }
@@ -45,7 +45,7 @@ void Workers::run(int count, const Loop& loop) {
   started_.notify_all();
   take_indices();
   std::unique_lock lock(mutex_);
-  open_ = false;  // whoever wakes up now comes too late
+  open_ = false;  // threads that wake up from now on do not join
   finished_.wait(lock, [this] { return busy_ == 0; });
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }

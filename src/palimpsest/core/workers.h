@@ -1,4 +1,4 @@
-// Parallel loops for work beside the model's graph, which has threads of its own.
+// Parallel loops outside the model's graph, which has its own threads.
 #pragma once
 
 #include <atomic>
@@ -12,17 +12,17 @@
 
 namespace palimpsest {
 
-// A team that shares the indices of a loop. Waiting members sleep: a loop should be worth 0.1 ms at least.
+// A thread pool that shares the indices of a loop. Idle threads sleep: a loop should take at least 0.1 ms.
 class Workers {
  public:
-  explicit Workers(int threads);  // the caller is one of them: 1 starts no thread
+  explicit Workers(int threads);  // includes the caller: 1 starts no thread
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  int threads() const { return static_cast<int>(others_.size()) + 1; }
-  // body(index) once for every index below `count`, in any order, on any thread; returns when all are done. If `body`
-  // throws, no further index is begun, and what was thrown first is thrown here. One loop at a time. Allocates nothing.
+  int threads() const { return static_cast<int>(threads_.size()) + 1; }
+  // Calls body(index) once for every index below `count`, in any order, on any thread; returns when all are done. If
+  // `body` throws, starts no further index and rethrows the first exception. One loop at a time. Allocates nothing.
   template <typename Body>
   void run(int count, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
@@ -42,13 +42,13 @@ class Workers {
   std::mutex mutex_;
   std::condition_variable started_, finished_;
   Loop loop_;
-  int count_ = 0, busy_ = 0;      // busy: threads in the loop, without the caller
+  int count_ = 0, busy_ = 0;      // busy: threads in the loop, excluding the caller
   unsigned long long loops_ = 0;  // so far
   bool open_ = false;             // threads may join the loop
   bool stop_ = false;
   std::exception_ptr failure_;  // of the loop
-  std::atomic<int> next_ = 0;   // index
-  std::vector<std::thread> others_;
+  std::atomic<int> next_ = 0;   // the next index
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace palimpsest

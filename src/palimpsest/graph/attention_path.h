@@ -1,5 +1,5 @@
-// How a decoder's graph gets its attention: one custom operator a layer over the pages of the cache
-// (cpu/attention_op.h), or stock ggml operators on any device (device/portable.h).
+// The attention of a decoder's graph: one custom operator per layer over the pages of the cache (cpu/attention_op.h),
+// or stock ggml operators on any device (device/portable.h).
 #pragma once
 
 #include <ggml.h>
@@ -14,18 +14,18 @@
 
 namespace palimpsest {
 
-// One built graph. Built once per shape of step, run many times.
+// A built graph: built once per step shape, run many times.
 struct DecoderGraph;
 class Step;  // graph/cpu/step.h
 
-// A cache's options with the model's shape; the rest is free.
+// Cache options with the model's geometry and defaults for the rest.
 inline CacheOptions cache_shape(const Hyperparameters& hyper) {
   CacheOptions options;
   options.geometry = hyper.geometry;
   return options;
 }
 
-struct PathInputs {  // what a path keeps with each graph
+struct PathInputs {  // a path's data per graph
   virtual ~PathInputs() = default;
 };
 
@@ -33,24 +33,24 @@ class AttentionPath {
  public:
   virtual ~AttentionPath() = default;
 
-  // What a cache must look like for this path.
+  // The cache options that this path requires.
   virtual CacheOptions cache_options(const Hyperparameters& hyper) const { return cache_shape(hyper); }
 
-  // Called first in every step. Steps with the same number of tokens, the same number of logit rows and the same
-  // value here share a graph.
+  // Called first in every step. Steps with equal numbers of tokens and logit rows and an equal return value share a
+  // graph.
   virtual std::uint64_t begin(const Step& step) = 0;
 
   // Adds the attention of one layer that has KV heads: q [key_width, query_heads, tokens], k [key_width, kv_heads,
-  // tokens] and v [value_width, kv_heads, tokens], all f32, un-rotated, each head's row contiguous, tokens at any
-  // distance -> [value_width * query_heads, tokens].
+  // tokens] and v [value_width, kv_heads, tokens], all f32, un-rotated, each head's row contiguous, any stride between
+  // tokens -> [value_width * query_heads, tokens].
   virtual ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) = 0;
 
-  virtual std::size_t nodes_per_layer() const = 0;  // build() adds at most so many
+  virtual std::size_t nodes_per_layer() const = 0;  // max that build() adds
 
-  // The graph is allocated and will run now: fill its inputs.
+  // The graph is allocated and runs next: fills its inputs.
   virtual void prepare(DecoderGraph& graph, const Step& step) = 0;
-  virtual void finish(DecoderGraph&, const Step&) {}  // it ran: hand out the weights
-  // The first new key or value of a sequence that its cache type could not hold, in the step that ran last.
+  virtual void finish(DecoderGraph&, const Step&) {}  // the graph has run: reports weights to receivers
+  // The first new key or value of a sequence that its cache type could not represent, in the last step.
   virtual std::optional<Misfit> misfit(int /*sequence*/) const { return std::nullopt; }
 };
 

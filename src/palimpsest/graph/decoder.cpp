@@ -21,9 +21,9 @@ namespace palimpsest {
 
 namespace {
 
-constexpr std::size_t kGraphs = 4;  // kept: decode, a full chunk, the last chunk, and one more
+constexpr std::size_t kGraphs = 4;  // cached graphs: decode, a full chunk, the last chunk, and one more
 
-// The matrix that makes a layer's keys or values, as the file names it.
+// The name of the tensor that projects to a layer's keys or values.
 std::string tensor_name(const Weights& weights, int layer, bool value) {
   const LayerWeights& w = weights.layers[static_cast<std::size_t>(layer)];
   const bool apart = (value ? w.v : w.k) != nullptr;
@@ -36,7 +36,7 @@ std::string tensor_name(const Weights& weights, int layer, bool value) {
   if (!std::isfinite(m.magnitude))
     fail("{}a {} is not a finite number ({}, or the layers before it): is the model file damaged?", where, what,
          tensor);
-  std::string others;  // that would hold it
+  std::string others;  // types that can represent it
   for (const CacheType other : {CacheType::kBF16, CacheType::kF32})
     if (m.magnitude <= kv_format(other).largest)
       others += fmt::format("{}{}", others.empty() ? "" : " or ", name_of(other));
@@ -77,7 +77,7 @@ struct Decoder::Impl {
     }
   }
 
-  // The layers of this step, that are the same for all sequences.
+  // The layers of this step; equal for all sequences.
   LayerRange layers_of(std::span<const SequenceStep> sequences) const {
     LayerRange layers = sequences.front().layers;
     layers.last = std::min(layers.last, model->hyper().layers);
@@ -108,7 +108,7 @@ struct Decoder::Impl {
     return graphs.front();
   }
 
-  void embed(float* rows) {  // the step's tokens
+  void embed(float* rows) {  // of the step's tokens
     const std::size_t width = static_cast<std::size_t>(model->hyper().width);
     const auto ids = step.ids();
     for (std::size_t i = 0; i < ids.size(); ++i) model->weights().embedding_row(ids[i], rows + i * width);
@@ -147,9 +147,9 @@ struct Decoder::Impl {
   ggml_backend_ptr backend;
   Step step;
   std::unique_ptr<AttentionPath> path;
-  AttentionOp* op = nullptr;  // the path, if it is the fast one
+  AttentionOp* op = nullptr;  // `path` if it is the fast one, else nullptr
   GraphMemory memory;
-  std::list<DecoderGraph> graphs;  // the most recently used first
+  std::list<DecoderGraph> graphs;  // most recently used first
   DecoderGraph* prepared = nullptr;
   std::vector<float> staging, position_row, logits;
   StepTimes times;

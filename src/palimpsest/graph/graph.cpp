@@ -13,7 +13,7 @@ namespace palimpsest {
 namespace {
 
 constexpr std::size_t kNodesPerLayer = 72 + 8 * ProductOps::kNodes,
-                      kNodesBeside = 64;  // without the path's and the experts'
+                      kNodesBeside = 64;  // excluding those of the path and of experts
 
 class Builder {
  public:
@@ -26,8 +26,8 @@ class Builder {
     g_.embeddings = ggml_new_tensor_2d(c_, GGML_TYPE_F32, h_.width, g_.tokens);
     ggml_set_input(g_.embeddings);
     if (g_.rows < g_.tokens) {
-      // Whole cache lines: ggml lays tensors at multiples of 32 bytes, and after an odd one every product would be
-      // written across two lines: ggml's AMX kernels, which add into their result, are 1.5 times slower then.
+      // Padded to whole cache lines: ggml aligns tensors to 32 bytes, so after an odd size all later results would
+      // straddle two lines, which makes ggml's AMX kernels (they accumulate into the result) 1.5 times slower.
       constexpr std::int64_t kLine = 64 / sizeof(std::int32_t);
       g_.row_ids = ggml_new_tensor_1d(c_, GGML_TYPE_I32, (g_.rows + kLine - 1) / kLine * kLine);
       ggml_set_input(g_.row_ids);
@@ -46,7 +46,7 @@ class Builder {
   }
 
  private:
-  ggml_tensor* norm(ggml_tensor* x, const NormWeights& weights) {  // x itself where the model has no such norm
+  ggml_tensor* norm(ggml_tensor* x, const NormWeights& weights) {  // returns x if the model has no such norm
     if (weights.weight == nullptr) return x;
     ggml_tensor* normed =
         f_.norm == Norm::kRms ? ggml_rms_norm(c_, x, h_.norm_epsilon) : ggml_norm(c_, x, h_.norm_epsilon);
@@ -78,7 +78,7 @@ class Builder {
     if (f_.activation == Activation::kGelu) return ggml_geglu_split(c_, gate, up);
     return ggml_reglu_split(c_, gate, up);
   }
-  // Some rows of a product, as heads: [dim, heads, tokens].
+  // A view of some rows of a product as heads: [dim, heads, tokens].
   ggml_tensor* heads(ggml_tensor* x, int dim, int count, int first_row = 0) {
     return ggml_view_3d(c_, x, dim, count, g_.tokens, dim * sizeof(float), x->nb[1], first_row * sizeof(float));
   }
@@ -109,8 +109,8 @@ class Builder {
   ggml_tensor* layer(int i, ggml_tensor* x) {
     const LayerWeights& l = w_.layers[i];
     ggml_tensor* in = norm(x, l.attention_norm);
-    ggml_tensor* attn_out = attention(i, l, in);  // of a layer without KV heads `in` itself
-    // After the last layer's attention only the rows whose logits are wanted go on.
+    ggml_tensor* attn_out = attention(i, l, in);  // `in` itself for a layer without KV heads
+    // After the last layer's attention, keep only the rows whose logits are requested.
     if (i + 1 == h_.layers && g_.row_ids != nullptr) {
       const bool one = in == x;
       ggml_tensor* ids = ggml_view_1d(c_, g_.row_ids, g_.rows, 0);
@@ -147,7 +147,7 @@ class Builder {
     return linear(l.down, l.down_bias, up);
   }
 
-  // Each token goes to the few experts that the router likes best; their outputs are weighed by its softmax over them.
+  // Routes each token to the top-k experts; their outputs are weighted by the router's softmax over them.
   ggml_tensor* experts(const LayerWeights& l, ggml_tensor* x) {
     const std::int64_t tokens = x->ne[1], used = h_.experts_used;
     ggml_tensor* router_probs = ggml_soft_max(c_, product(l.router, x));          // [experts, tokens]
@@ -187,12 +187,12 @@ bool runs_all(ggml_backend_t backend, ggml_cgraph* graph) {
 
 bool GraphMemory::place(DecoderGraph& g) {
   if (g.placed == moved_) return true;
-  if (g.buffer != nullptr)  // addresses in a buffer that is no more
+  if (g.buffer != nullptr)  // addresses in a buffer that was freed
     for (ggml_tensor* t = ggml_get_first_tensor(g.context.get()); t != nullptr;
          t = ggml_get_next_tensor(g.context.get(), t))
       if (t->buffer == g.buffer) t->buffer = nullptr, t->data = nullptr;
   g.buffer = nullptr;
-  // A larger buffer comes with a new allocator: one that fails to grow keeps the address of the buffer that it gave up.
+  // Use a new allocator for a larger buffer: one that fails to grow keeps the address of its freed buffer.
   std::size_t wanted = 0;
   if (allocator_) ggml_gallocr_reserve_n_size(allocator_.get(), g.graph, nullptr, nullptr, &wanted);
   if (!allocator_ || wanted > bytes()) {
@@ -207,15 +207,15 @@ bool GraphMemory::place(DecoderGraph& g) {
       g.buffer = g.embeddings->buffer;
       return true;
     }
-  } catch (...) {  // ggml's buffers are C++
-    forget();
+  } catch (...) {  // ggml's buffer allocation may throw
+    release();
     throw;
   }
-  forget();
+  release();
   return false;
 }
 
-void GraphMemory::forget() {
+void GraphMemory::release() {
   ++moved_;
   allocator_.reset();
 }

@@ -6,9 +6,9 @@
 namespace palimpsest {
 namespace {
 
-constexpr int kUnits = 64;  // of a product, at the most: small enough that no thread waits long for another
+constexpr int kUnits = 64;  // max work units of a product: small units, so that threads finish at about the same time
 
-// ggml aligns to less than a group's cache line.
+// Aligns the groups to cache lines: ggml's alignment is smaller.
 ActivationGroup* groups_in(const ggml_tensor* t) {
   const auto at = reinterpret_cast<std::uintptr_t>(t->data);
   return reinterpret_cast<ActivationGroup*>((at + alignof(ActivationGroup) - 1) & ~(alignof(ActivationGroup) - 1));

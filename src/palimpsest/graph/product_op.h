@@ -1,5 +1,5 @@
-// Products of weights in panels (matmul/panels.h) as two custom operators: one rounds a matrix of activations, the
-// other multiplies. Products of the same activations share the first.
+// Products of weights in panels (matmul/panels.h) as two custom operators: one quantizes the activations, the other
+// multiplies. Products of the same activations share the first.
 #pragma once
 
 #include <ggml.h>
@@ -13,10 +13,10 @@
 
 namespace palimpsest {
 
-// The products of one graph, which holds on to it as long as it runs.
+// The products of one graph; must outlive its runs.
 class ProductOps {
  public:
-  static constexpr std::size_t kNodes = 2;  // that a product adds at most
+  static constexpr std::size_t kNodes = 2;  // max that a product adds
 
   // x: f32 [columns, tokens], rows contiguous. Returns f32 [rows, tokens].
   ggml_tensor* multiply(ggml_context* context, const Panels& weights, ggml_tensor* x);
@@ -24,8 +24,7 @@ class ProductOps {
  private:
   struct Product {
     const Panels* weights;
-    // Counts work units taken, over all runs: each run takes as many as there are, and one more a thread that finds
-    // none.
+    // Work units taken over all runs. Each run takes all units, plus one per thread: the one that is out of range.
     std::atomic<std::int64_t> taken{0};
   };
   static void quantize(ggml_tensor* out, int thread, int threads, void*);

@@ -60,7 +60,7 @@ std::vector<std::int32_t> ArchMetadata::windows(int layers, int window, int peri
   const int size = optional("attention.sliding_window", window, INT32_MAX, 0);
   std::vector<std::int32_t> out(static_cast<std::size_t>(layers), INT32_MAX);
   if (size == 0) return out;
-  std::vector<std::int64_t> local;  // one for each layer
+  std::vector<std::int64_t> local;  // [layers]
   if (has(kPattern) && file_.is_array(name(kPattern))) {
     local = *file_.integers(name(kPattern));
     if (local.size() != out.size())

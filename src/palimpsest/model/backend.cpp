@@ -14,7 +14,7 @@ namespace palimpsest {
 
 namespace {
 
-// ggml tells much; only its errors reach the user.
+// Passes only ggml's errors on to the user.
 void log_line(ggml_log_level level, const char* text, void*) {
   std::string_view line(text);
   while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.remove_suffix(1);

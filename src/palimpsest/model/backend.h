@@ -1,5 +1,5 @@
-// ggml's devices: loaded once, found by name. Functions of one backend are reached through its registry, never by
-// linking, so that every build of ggml works, plug-ins too.
+// ggml's devices: loaded once, found by name. Backend-specific functions are looked up in the backend's registry, never
+// linked, so that every build of ggml works, including backends loaded at run time.
 #pragma once
 
 #include <ggml-backend.h>
@@ -11,21 +11,21 @@
 namespace palimpsest {
 
 struct DeviceInfo {
-  std::string name, description;  // name: as --device takes it
+  std::string name, description;  // name: the argument of --device
   std::size_t memory_free = 0, memory_total = 0;
   bool cpu = false;
 };
 std::vector<DeviceInfo> list_devices();
 
-// Loads ggml's backends at the first call. Throws Error, naming the devices there are, for an unknown name.
+// Loads ggml's backends at the first call. For an unknown name throws Error that lists the devices.
 ggml_backend_dev_t find_device(const std::string& name);
 
 bool is_cpu(ggml_backend_dev_t device);
 
-// A stream of work on the device; `threads` matters to devices that compute on the CPU.
+// Makes a backend on the device. `threads`: used by devices that compute on the CPU.
 ggml_backend_ptr make_backend(ggml_backend_dev_t device, int threads);
 
-// Buffer types beside the plain one that the device can lay weights out in (the CPU's repacked forms).
+// Further buffer types of the device that convert the layout of weights (the CPU's repacked forms).
 std::vector<ggml_backend_buffer_type_t> extra_buffer_types(ggml_backend_dev_t device);
 
 }  // namespace palimpsest

@@ -1,4 +1,4 @@
-// What sets one architecture apart from the others; everything else is one decoder graph (graph.cpp).
+// The traits of one architecture; everything else is the common decoder graph (graph/graph.cpp).
 //
 //   x = embedding (+ learned positions) (norm)
 //   each layer:  a = attention(norm x)           sequential:  x = x + a,  x = x + feed_forward(norm x)
@@ -35,7 +35,7 @@ enum class FeedForward {
 };
 enum class Activation { kSilu, kGelu, kRelu };  // kGelu: the tanh form, as ggml computes it
 
-// One more key of a synthetic model's file: after the architecture's name and a dot.
+// An additional metadata key of a synthetic model: the part after "ARCHITECTURE.".
 struct ExtraKey {
   enum class Type { kInteger, kNumber, kFlag };
   std::string name;
@@ -43,52 +43,53 @@ struct ExtraKey {
   double value;
 };
 
-// The smallest model that has every odd feature of the family: `--synthetic tiny-ARCHITECTURE`, for tests.
+// The smallest model with all features of the family: `--synthetic tiny-ARCHITECTURE`, for tests.
 struct TinyShape {
   int query_heads = 8, kv_heads = 4, head_dim = 32;
   int layers = 2, width = 256;
   int rope_dims = -1;  // -1: all
   bool tied = true;
   int experts = 0, experts_used = 0;
-  std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};  // [layers], where layers differ
+  std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};  // [layers], if layers differ
   std::vector<ExtraKey> keys = {};
 };
 
 struct Family {
   std::string_view architecture;  // GGUF general.architecture
-  std::string_view models;        // who is of it, for people
-  // Positions. Rotary pairs: how the file's Q and K rows pair up. ALiBi: `read` fills Hyperparameters::alibi.
+  std::string_view models;        // well-known models of it, for documentation
+  // Positions. `rope`: which rows of the file's Q and K are rotary pairs. ALiBi: `read` fills Hyperparameters::alibi.
   RopeKind rope = RopeKind::kHalves;
   Presence learned_positions = Presence::kNo;  // position_embd
   // Norms.
   Norm norm = Norm::kRms;
   Presence norm_bias = Presence::kNo;
-  Presence embedding_norm = Presence::kNo;      // token_embd_norm
-  Presence attention_norm = Presence::kYes;     // attn_norm, before
-  Presence post_norms = Presence::kNo;          // post_attention_norm, post_ffw_norm: of what is added to x
-  Presence feed_forward_norm = Presence::kYes;  // ffn_norm, before. In a parallel layer without it both parts share one
+  Presence embedding_norm = Presence::kNo;   // token_embd_norm
+  Presence attention_norm = Presence::kYes;  // attn_norm, before
+  Presence post_norms = Presence::kNo;       // post_attention_norm, post_ffw_norm: after, before adding to x
+  Presence feed_forward_norm =
+      Presence::kYes;  // ffn_norm, before; without it, a parallel layer uses attn_norm for both
   QkNorm qk_norm = QkNorm::kNone;
   Presence qk_norm_presence = Presence::kYes;
   Presence qk_norm_bias = Presence::kNo;
   // Attention.
-  bool packed_qkv = false;                  // how its files usually hold Q, K and V; both forms are read
+  bool packed_qkv = false;                  // Q, K and V are usually one tensor in its files; both forms are read
   Presence qkv_bias = Presence::kNo;        // attn_{q,k,v}.bias, attn_qkv.bias
   Presence attention_bias = Presence::kNo;  // attn_output.bias
   // Feed-forward.
   FeedForward feed_forward = FeedForward::kGated;
   Activation activation = Activation::kSilu;
   Presence feed_forward_bias = Presence::kNo;  // of up and down
-  Presence experts = Presence::kNo;            // a mixture of experts in place of it
+  Presence experts = Presence::kNo;            // a mixture of experts instead
   bool parallel = false;                       // attention and feed-forward read the same x
-  // Layers may differ in heads and feed-forward width. 0 KV heads: attention is one product, attn_output, as long as
-  // there are query heads, else there is none; width 0: no feed-forward.
+  // Layers may differ in heads and feed-forward width. Without KV heads attention is one product, attn_output; without
+  // query heads, too, there is none. Width 0: no feed-forward.
   bool layers_differ = false;
-  // The ends.
+  // Input and output.
   bool scaled_embedding = false;          // times sqrt(width)
-  Presence output = Presence::kOptional;  // output.weight; else the embedding serves twice
+  Presence output = Presence::kOptional;  // output.weight; else tied to the embedding
   Presence output_bias = Presence::kNo;   // output.bias
 
-  // Reads what only this family's metadata say; the common ones are read. nullptr: nothing.
+  // Reads family-specific metadata, after the common keys; nullptr: none.
   void (*read)(const ArchMetadata& keys, Hyperparameters& hyper) = nullptr;
   TinyShape tiny = {};
 };

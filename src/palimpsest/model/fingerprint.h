@@ -1,4 +1,4 @@
-// Which model a file beside it belongs to: snapshots, scorers.
+// Identifies the model that a snapshot or a scorer belongs to.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace palimpsest {
 
-// Of the model's file: names and shapes of its tensors, and the first bytes of each.
+// A hash of the tensors' names, shapes and first bytes.
 std::uint64_t fingerprint(const Model& model);
 
 }  // namespace palimpsest

@@ -15,7 +15,7 @@ namespace palimpsest {
 
 namespace {
 
-// Divisors of the frequencies, if the file has such a tensor.
+// Reads the divisors of the RoPE frequencies; empty if the file has none.
 std::vector<float> read_factors(const GgufFile& file, std::string_view name, int dims) {
   const GgufTensor* factors = file.find(name);
   if (factors == nullptr) return {};
@@ -38,12 +38,12 @@ RopeOptions read_rope(const GgufFile& file, const ArchMetadata& keys, const Fami
   if (rope.dims % 2 != 0 || rope.dims > width)
     fail("{}: rope.dimension_count is {}; it must be even and at most the head dimension {}", file.path(), rope.dims,
          width);
-  if (rope.dims == 0) rope.kind = RopeKind::kNone;  // nothing turns: NoPE
+  if (rope.dims == 0) rope.kind = RopeKind::kNone;  // no rotary dimensions: NoPE
   rope.base = keys.number("rope.freq_base", 10000.0, 1.0, 1e15);
   rope.original_context = keys.optional("rope.scaling.original_context_length", h.trained_context, INT32_MAX);
   const double old_style = keys.number("rope.scale_linear", 1.0, 0.0, 1e9);
   double factor = keys.number("rope.scaling.factor", old_style, 0.0, 1e9);
-  if (factor == 0) factor = 1;  // how some converters say "none"
+  if (factor == 0) factor = 1;  // some converters write 0 for "none"
   const std::string type = keys.text("rope.scaling.type", "linear");
   if (type == "linear" || type == "longrope") {
     rope.linear_scale = factor;
@@ -62,7 +62,7 @@ RopeOptions read_rope(const GgufFile& file, const ArchMetadata& keys, const Fami
                           keys.number("rope.scaling.yarn_attn_factor", 1.0, 1e-6, 1e6);
 
   rope.factors = read_factors(file, "rope_freqs.weight", rope.dims);
-  // Phi 3: one set for texts that the model first learned from, one for longer ones.
+  // Phi 3: one set of factors up to the original context, one for longer contexts.
   const bool is_long = (context > 0 ? context : h.trained_context) > rope.original_context;
   std::vector<float> factors =
       read_factors(file, is_long ? "rope_factors_long.weight" : "rope_factors_short.weight", rope.dims);
@@ -70,7 +70,7 @@ RopeOptions read_rope(const GgufFile& file, const ArchMetadata& keys, const Fami
   return rope;
 }
 
-// Keys and values are as wide in all layers; heads may differ where the family's do.
+// Key and value widths are equal in all layers; head counts may differ if Family::layers_differ.
 HeadGeometry read_geometry(const ArchMetadata& keys, const Family& family, const Hyperparameters& h) {
   const auto query_heads = keys.of_layers("attention.head_count", h.layers, family.layers_differ);
   const auto kv_heads = keys.of_layers("attention.head_count_kv", h.layers, family.layers_differ, query_heads);

@@ -21,14 +21,14 @@ namespace {
 struct Use {
   const GgufTensor* tensor;
   ggml_tensor** slot;
-  bool vector;  // else a matrix
+  bool vector;  // false: a matrix
 };
 
 bool is_float(ggml_type type) {
   return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
 }
 
-// Types that weights can have; the others are whole numbers and forms of activations.
+// Whether weights can have this type; the others are integers and formats of activations.
 bool is_weight_type(ggml_type type) {
   return is_float(type) || (ggml_is_quantized(type) && type != GGML_TYPE_Q8_1 && type != GGML_TYPE_Q8_K);
 }
@@ -46,7 +46,7 @@ std::string wanted(const TensorSpec& spec) {
   return shape_text(ne);
 }
 
-// The tensor of that name, held against the shape that the hyper-parameters imply; nullptr: there is none, nor need be.
+// Finds a tensor and checks its shape and type; nullptr: an optional tensor that is absent.
 const GgufTensor* find_tensor(const GgufFile& file, const TensorSpec& spec) {
   const GgufTensor* t = spec.presence == Presence::kNo ? nullptr : file.find(spec.name);
   if (t == nullptr) {
@@ -67,14 +67,15 @@ const GgufTensor* find_tensor(const GgufFile& file, const TensorSpec& spec) {
   return t;
 }
 
-// Read with the hyper-parameters; or what old converters wrote, the frequencies, which follow from the metadata.
-bool needs_no_slot(std::string_view name) {
+// Tensors that the graph does not use: RoPE factors, read with the hyperparameters, and RoPE frequencies written by old
+// converters, which follow from the metadata.
+bool is_unused(std::string_view name) {
   return name == "rope_freqs.weight" || name == "rope_factors_long.weight" || name == "rope_factors_short.weight" ||
          name.ends_with(".attn_rot_embd") || name.ends_with(".attn_rot_embd.weight");
 }
 
 std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperparameters& h) {
-  const int first = h.geometry.layer_of(0);  // that has attention
+  const int first = h.geometry.layer_of(0);  // the first layer with KV heads
   const bool packed = w.file.find("blk." + std::to_string(first) + ".attn_qkv.weight") != nullptr;
   std::vector<Use> uses;
   std::set<std::string_view> seen;
@@ -88,23 +89,25 @@ std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperpara
       (spec.name == "token_embd.weight" ? w.embedding : w.positions) = t;
   }
   if (!seen.contains("output.weight")) uses.push_back({w.embedding, &w.output, false});
-  // A tensor that nobody asked for means that the model computes something that this graph does not.
+  // An unused tensor means that the model computes something that this graph does not.
   for (const GgufTensor& t : w.file.tensors())
-    if (!seen.contains(t.name) && !needs_no_slot(t.name))
+    if (!seen.contains(t.name) && !is_unused(t.name))
       fail("{}: tensor \"{}\" is not part of a {} model as supported here; use another model", w.file.path(),
            printable(t.name), family.architecture);
   return uses;
 }
 
-// Whether the CPU's kernels may read the tensor where it lies. Bytes in memory, and files with an unusual
-// general.alignment, can lie crooked.
+// Whether the CPU's kernels may read the tensor in place. Bytes in memory, and files with an unusual general.alignment,
+// can be misaligned.
 bool is_aligned(const GgufFile& file, const GgufTensor& t) {
-  constexpr std::uintptr_t kPlace = 64, kTensor = 32;  // ggml's demands on a buffer; llama.cpp's files give the second
-  return reinterpret_cast<std::uintptr_t>(file.bytes().data()) % kPlace == 0 &&
-         reinterpret_cast<std::uintptr_t>(t.data) % kTensor == 0;
+  constexpr std::uintptr_t
+      kBufferAlign = 64,
+      kTensorAlign = 32;  // required by ggml of a buffer and of a tensor; llama.cpp's files align to the second
+  return reinterpret_cast<std::uintptr_t>(file.bytes().data()) % kBufferAlign == 0 &&
+         reinterpret_cast<std::uintptr_t>(t.data) % kTensorAlign == 0;
 }
 
-// Whether the device multiplies by a matrix of this type and shape when it lies in that kind of buffer.
+// Whether the device supports products with a matrix of this type and shape in a buffer of type `type`.
 bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, const GgufTensor& t) {
   const ggml_context_ptr context(ggml_init({5 * ggml_tensor_overhead(), nullptr, true}));
   ggml_tensor* weight = ggml_new_tensor_3d(context.get(), t.type, t.ne[0], t.ne[1], t.ne[2]);
@@ -123,7 +126,7 @@ bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, co
   return can;
 }
 
-// Collects tensors by the buffer type they go to, then allocates and fills them.
+// Groups tensors by buffer type, then allocates and fills the buffers.
 class Placement {
  public:
   Placement(Weights& weights, std::size_t max) : weights_(weights), max_(max) {}
@@ -205,7 +208,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   }
 
   if (!in_file.empty()) {
-    // The CPU reads the file's pages where they lie; nothing ever writes through this pointer.
+    // The CPU reads the mapped file in place; nothing writes through this pointer.
     const auto bytes = w.file.bytes();
     ggml_backend_buffer_t buffer = ggml_backend_cpu_buffer_from_ptr(const_cast<std::byte*>(bytes.data()), bytes.size());
     if (buffer == nullptr) fail("{}: ggml cannot use the file in place", w.file.path());

@@ -1,8 +1,8 @@
-// Puts a model's tensors where the device wants them:
+// Loads a model's tensors onto the device:
 //
-//   embedding rows   read in the file, one row a token, by the host
-//   vectors          (norms, biases) copied to f32 on the device
-//   matrices         CPU: used where they lie in the mapped file, or re-laid by ggml for this CPU; else uploaded
+//   embedding rows   read from the file by the host, one row per token
+//   vectors          (norms, biases) copied to the device as f32
+//   matrices         CPU: used in place in the mapped file, or repacked by ggml for this CPU; else uploaded
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@
 
 namespace palimpsest {
 
-// Checks every tensor that the family needs, and that the file has no other; places them on the device. Fills
-// parameters and weight_bytes of `hyper`. Throws Error.
+// Checks that the file has every tensor that the family needs, and no other; loads them. Fills parameters and
+// weight_bytes of `hyper`. Throws Error.
 std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const ModelOptions& options,
                                       Hyperparameters& hyper);
 

@@ -1,4 +1,4 @@
-// A model: hyper-parameters and weights on a device. Immutable once loaded; any number of sequences may use it.
+// A model: hyperparameters and weights on a device. Immutable once loaded; any number of sequences may use it.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,12 @@ class GgufFile;  // core/gguf_file.h
 
 class Model {
  public:
-  // Throws Error for anything that is not a whole, consistent GGUF model of a supported architecture.
+  // Throws Error unless the file is a complete, consistent GGUF model of a supported architecture.
   static std::shared_ptr<Model> load(const std::string& path, const ModelOptions& options = {});
-  // Random weights in a named real shape: "llama-3.2-1b", "llama-3.2-1b@layers=4@type=q4_0". For speed, never for
-  // quality.
+  // A model of a named shape with random weights: "llama-3.2-1b", "llama-3.2-1b@layers=4@type=q4_0". For speed
+  // measurements, not for quality.
   static std::shared_ptr<Model> synthetic(std::string_view shape, const ModelOptions& options = {});
-  // From a file that is open already, or from bytes in memory.
+  // From an open file or bytes in memory.
   static std::shared_ptr<Model> from(GgufFile file, const ModelOptions& options = {});
   ~Model();
 

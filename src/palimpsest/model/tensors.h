@@ -1,5 +1,5 @@
-// Which tensors a family's models have: names and shapes as they follow from the hyper-parameters. One list serves the
-// loader, which looks for them, and the synthetic models, which make them.
+// The tensors of a family's models: names and shapes, derived from the hyperparameters. Used by the loader, which finds
+// them, and by synthetic models, which make them.
 #pragma once
 
 #include <array>
@@ -17,13 +17,13 @@ struct TensorSpec {
   enum class Kind {
     kMatrix,   // of a product, or of one product for each expert
     kVector,   // norms, biases: small, f32 on the device
-    kHostRows  // embeddings: read in the file, row by row
+    kHostRows  // embeddings: read from the file by the host, row by row
   };
   std::string name;
   std::array<std::int64_t, 3> ne;  // ne[0]: the length of a row
   Kind kind = Kind::kMatrix;
   Presence presence = Presence::kYes;
-  ggml_tensor** slot = nullptr;  // where the graph looks for it
+  ggml_tensor** slot = nullptr;  // the member of Weights that points to it
 };
 
 // Sizes weights.layers; slots point into `weights`. `packed_qkv`: Q, K and V are one tensor.

@@ -12,7 +12,7 @@
 
 namespace palimpsest {
 
-// nullptr: the family, or this file, has none.
+// nullptr: absent.
 struct NormWeights {
   ggml_tensor *weight = nullptr, *bias = nullptr;
 };
@@ -20,26 +20,26 @@ struct LayerWeights {
   NormWeights attention_norm, q_norm, k_norm, post_attention_norm, feed_forward_norm, post_feed_forward_norm;
   ggml_tensor *qkv = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
   ggml_tensor *qkv_bias = nullptr, *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *attention_bias = nullptr;
-  ggml_tensor *gate = nullptr, *up = nullptr, *down = nullptr;  // of all experts, if there are any
+  ggml_tensor *gate = nullptr, *up = nullptr, *down = nullptr;  // of all experts, in a mixture
   ggml_tensor *up_bias = nullptr, *down_bias = nullptr;
-  ggml_tensor* router = nullptr;  // which experts a token goes to
+  ggml_tensor* router = nullptr;  // selects the experts of a token
 };
 
 struct Weights {
   std::vector<LayerWeights> layers;
   NormWeights embedding_norm, output_norm;
-  ggml_tensor* output = nullptr;  // the embedding again if the file has no output matrix (tied)
+  ggml_tensor* output = nullptr;  // the embedding if the file has no output matrix (tied)
   ggml_tensor* output_bias = nullptr;
   ggml_backend_dev_t device = nullptr;
   std::size_t repacked_bytes = 0;  // of matrices that ggml repacked
   std::size_t panel_bytes = 0;     // of matrices in panels
-  // The panels of a matrix; nullptr: it has none. Its tensor then has a shape, and no data.
+  // The panels of a matrix; nullptr: not in panels. The tensor of a matrix in panels has a shape, but no data.
   const Panels* panels_of(const ggml_tensor* matrix) const;
 
   void embedding_row(TokenId token, float* out) const;  // [width]
   void position_row(int position, float* out) const;    // [width], of learned positions
 
-  GgufFile file;  // kept: the embeddings, and on the CPU the matrices, are read in it
+  GgufFile file;  // kept open: embeddings, and on the CPU matrices, are read from it
   const GgufTensor *embedding = nullptr, *positions = nullptr;
   std::vector<ggml_context_ptr> contexts;
   std::vector<ggml_backend_buffer_ptr> buffers;

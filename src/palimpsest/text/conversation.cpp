@@ -13,9 +13,9 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? std::string() : text.substr(first, last - first + 1);
 }
 
-// What a conversation after an answer goes on with; nothing if the template changed what was before.
+// The text of `whole` after `read` and `answer`; nullopt if the template changed earlier text.
 std::optional<std::string> rest_of(const std::string& whole, const std::string& read, const std::string& answer) {
-  for (const std::string& said : {answer, trimmed(answer)})  // many templates trim what was said
+  for (const std::string& said : {answer, trimmed(answer)})  // many templates trim answers
     if (whole.starts_with(read + said)) return whole.substr(read.size() + said.size());
   return std::nullopt;
 }
@@ -24,7 +24,7 @@ std::optional<std::string> rest_of(const std::string& whole, const std::string& 
 
 Conversation::Conversation(const Vocabulary& vocabulary, std::string system, std::string chat_template)
     : vocabulary_(vocabulary), system_(std::move(system)), template_(std::move(chat_template)) {
-  // The second turn beside the third, both after answers of other lengths.
+  // Compare the second turn with the third, after answers of different lengths.
   std::vector<ChatMessage> messages = beginning();
   std::optional<std::string> turns[2];
   messages.push_back({"user", "first words"});
@@ -36,7 +36,7 @@ Conversation::Conversation(const Vocabulary& vocabulary, std::string system, std
     turn = rest_of(whole, read, messages[messages.size() - 2].content);
     read = std::move(whole);
   }
-  rotations_are_alike_ = turns[0] && turns[1] && *turns[0] == *turns[1];
+  turns_are_independent_ = turns[0] && turns[1] && *turns[0] == *turns[1];
   reset();
 }
 
@@ -57,7 +57,7 @@ void Conversation::reset() {
 }
 
 Conversation::Turn Conversation::user(const std::string& text) {
-  if (rotations_are_alike_ && std::exchange(begun_, true)) {
+  if (turns_are_independent_ && std::exchange(begun_, true)) {
     std::vector<ChatMessage> messages = beginning();
     messages.push_back({"user", "x"});
     const std::string read = render(messages);
@@ -68,7 +68,7 @@ Conversation::Turn Conversation::user(const std::string& text) {
   }
   messages_.push_back({"user", text});
   std::string whole = render(messages_);
-  if (rotations_are_alike_) {
+  if (turns_are_independent_) {
     messages_ = beginning();
     return {.text = std::move(whole), .afresh = true};
   }
@@ -81,7 +81,7 @@ Conversation::Turn Conversation::user(const std::string& text) {
 }
 
 void Conversation::assistant(const std::string& text) {
-  if (rotations_are_alike_) return;
+  if (turns_are_independent_) return;
   messages_.push_back({"assistant", text});
   answer_ = text;
 }

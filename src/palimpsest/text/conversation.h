@@ -1,4 +1,4 @@
-// A conversation as a stream: what the model has to read next, turn by turn, so that nothing is read twice.
+// A conversation as a token stream: gives the text to read for each turn, so that nothing is read twice.
 #pragma once
 
 #include <string>
@@ -8,37 +8,38 @@
 
 namespace palimpsest {
 
-// With most templates a turn looks the same whatever was said before. Then nothing of the conversation is kept: it may
-// go on for ever. With others (those that rewrite earlier turns) all messages are, as the template needs them.
+// With most templates the text of a turn does not depend on earlier turns. Then no messages are kept, and the
+// conversation may continue indefinitely. With other templates (those that rewrite earlier turns) all messages are
+// kept.
 class Conversation {
  public:
   // `system` may be empty; `chat_template` as in Vocabulary::apply_chat_template. Throws Error for a bad template.
   Conversation(const Vocabulary& vocabulary, std::string system, std::string chat_template);
 
   struct Turn {
-    std::string text;     // to be read before the answer; control tokens in it are spelled out
-    bool afresh = false;  // the model has to forget everything first: this is the whole conversation
+    std::string text;     // to read before the answer; control tokens are in their text form
+    bool afresh = false;  // `text` is the whole conversation: clear the model's context first
   };
-  // The user speaks: what follows everything said so far, the answers included. A template that rewrites earlier turns
-  // leads to a turn `afresh`, as the first one is.
+  // Adds a user message and returns the text that follows everything read and answered so far. `afresh` for the first
+  // turn, and if the template rewrote earlier turns.
   Turn user(const std::string& text);
-  // What the model answered, as far as it got (without an end token).
+  // Adds the model's answer, complete or not, without an end token.
   void assistant(const std::string& text);
   void reset();
 
-  bool keeps_messages() const { return !rotations_are_alike_; }
+  bool keeps_messages() const { return !turns_are_independent_; }
 
  private:
   std::string render(const std::vector<ChatMessage>& messages) const;
-  std::vector<ChatMessage> beginning() const;  // the system's message, if there is one
+  std::vector<ChatMessage> beginning() const;  // the system message, if any
 
   const Vocabulary& vocabulary_;
   std::string system_, template_;
-  bool rotations_are_alike_ = false;
+  bool turns_are_independent_ = false;
   bool begun_ = false;
-  std::vector<ChatMessage> messages_;  // these three only if turns are not alike
+  std::vector<ChatMessage> messages_;  // this and the next two: only with keeps_messages()
   std::string read_;                   // the whole text up to the last answer
-  std::string answer_;                 // after it
+  std::string answer_;                 // the last answer
 };
 
 }  // namespace palimpsest

@@ -37,7 +37,7 @@ void check(const SamplerOptions& o, const Vocabulary* vocabulary) {
   if (!o.grammar.empty() && vocabulary == nullptr) fail("a grammar needs a vocabulary: synthetic models have none");
 }
 
-// The last tokens of a text.
+// A ring buffer of the last tokens.
 class History {
  public:
   explicit History(std::size_t max) : max_(max) {}
@@ -58,7 +58,7 @@ class History {
   std::vector<TokenId> tokens_;
 };
 
-// State::grammar begins with one of these; the oldest snapshots have the tokens of the text there instead.
+// The first number of State::grammar; the oldest snapshots have the tokens of the text there instead.
 constexpr std::int32_t kMatcherState = -1;
 
 }  // namespace
@@ -66,10 +66,10 @@ constexpr std::int32_t kMatcherState = -1;
 struct Sampler::Impl {
   Chain chain{nullptr, llama_sampler_free};
   std::optional<GrammarMatcher> grammar;
-  std::vector<std::uint8_t> allowed;       // by the grammar, of each token
+  std::vector<std::uint8_t> allowed;       // [tokens] by the grammar
   const Vocabulary* vocabulary = nullptr;  // with a grammar
   llama_sampler* penalties = nullptr;      // in the chain
-  llama_sampler* dice = nullptr;           // in the chain; nullptr: greedy
+  llama_sampler* dist = nullptr;           // in the chain; nullptr: greedy
   std::vector<llama_token_data> candidates;
   SamplerOptions options;
   History history{0};
@@ -88,12 +88,12 @@ struct Sampler::Impl {
       fail("the model's output is NaN: its weights are damaged; download the file again");
     return array.data[array.selected].id;
   }
-  // A model may have more rows than its vocabulary has tokens.
+  // A model may have more logits than its vocabulary has tokens.
   bool allows(TokenId token) {
     if (token >= vocabulary->size()) return false;
     return vocabulary->is_end(token) ? grammar->allows_end() : grammar->allows(token);
   }
-  void forbid(llama_token_data_array& array) {
+  void mask(llama_token_data_array& array) {
     grammar->allowed(allowed);
     const bool end = grammar->allows_end();
     for (std::size_t i = 0; i < array.size; ++i) {
@@ -133,7 +133,7 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
     if (o.top_p < 1) add(llama_sampler_init_top_p(o.top_p, 1));
     if (o.min_p > 0) add(llama_sampler_init_min_p(o.min_p, 1));
     add(llama_sampler_init_temp(o.temperature));
-    add(impl_->dice = llama_sampler_init_dist(impl_->options.seed));
+    add(impl_->dist = llama_sampler_init_dist(impl_->options.seed));
   }
   if (o.grammar.empty()) return;
   auto rules = o.compiled;
@@ -145,7 +145,7 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
 
 Sampler::~Sampler() = default;
 
-// The grammar looks at the one chosen token first; only if it objects, at all of them: that is much cheaper.
+// Checks the sampled token against the grammar first, and masks all tokens only if it is refused: much cheaper.
 TokenId Sampler::sample(std::span<const float> logits) {
   assert(logits.size() == impl_->candidates.size());
   llama_token_data_array array = impl_->fill(logits);
@@ -153,7 +153,7 @@ TokenId Sampler::sample(std::span<const float> logits) {
   TokenId token = impl_->chosen(array);
   if (impl_->grammar && !impl_->allows(token)) {
     array = impl_->fill(logits);
-    impl_->forbid(array);
+    impl_->mask(array);
     impl_->apply(array);
     token = impl_->chosen(array);
     if (!impl_->allows(token)) fail("the grammar allows no token here: it cannot be met with this vocabulary");
@@ -184,7 +184,7 @@ Sampler::State Sampler::state() const {
   return state;
 }
 
-// libllama's dice cannot be copied out: they are thrown as often as they were.
+// The state of libllama's random generator cannot be read: repeats the same number of draws.
 void Sampler::resume(std::uint32_t seed, const State& state) {
   assert(impl_->draws + impl_->certain == 0);
   constexpr std::uint64_t kMaxDraws = 1'000'000'000;
@@ -196,10 +196,10 @@ void Sampler::resume(std::uint32_t seed, const State& state) {
   if (state.draws > kMaxDraws || state.certain > kMaxDraws || !std::ranges::all_of(state.history, known) ||
       (!in_numbers && !std::ranges::all_of(state.grammar, known)))
     fail("the sampler's saved state is damaged: use an older snapshot");
-  if (impl_->dice != nullptr && seed != impl_->options.seed) {
-    llama_sampler* const chain = impl_->chain.get();  // the dice are its last
+  if (impl_->dist != nullptr && seed != impl_->options.seed) {
+    llama_sampler* const chain = impl_->chain.get();  // its last sampler is `dist`
     llama_sampler_free(llama_sampler_chain_remove(chain, llama_sampler_chain_n(chain) - 1));
-    llama_sampler_chain_add(chain, impl_->dice = llama_sampler_init_dist(seed));
+    llama_sampler_chain_add(chain, impl_->dist = llama_sampler_init_dist(seed));
   }
   impl_->options.seed = seed;
   for (const TokenId token : state.history) accept(token);
@@ -207,10 +207,10 @@ void Sampler::resume(std::uint32_t seed, const State& state) {
   if (!in_numbers)
     for (const TokenId token : state.grammar) impl_->accept(token);
   for (const auto& [times, size] : {std::pair{state.draws, std::size_t{2}}, std::pair{state.certain, std::size_t{1}}})
-    for (std::uint64_t i = 0; impl_->dice != nullptr && i < times; ++i) {
+    for (std::uint64_t i = 0; impl_->dist != nullptr && i < times; ++i) {
       llama_token_data two[] = {{0, 1, 0}, {1, 0, 0}};
       llama_token_data_array array{two, size, -1, false};
-      llama_sampler_apply(impl_->dice, &array);
+      llama_sampler_apply(impl_->dist, &array);
     }
   impl_->draws = state.draws;
   impl_->certain = state.certain;

@@ -1,4 +1,4 @@
-// From logits to the next token, by libllama's sampler chain; the words and defaults are llama.cpp's.
+// Samples the next token from logits with libllama's sampler chain; option names and defaults are llama.cpp's.
 #pragma once
 
 #include <cstdint>
@@ -23,28 +23,29 @@ struct SamplerOptions {
   int penalty_last_n = 64;
   std::uint32_t seed = 0xFFFFFFFFU;  // 0xFFFFFFFF: from the clock
   std::string grammar;               // GBNF; empty: none
-  // The same, compiled once for many samplers: compile_grammar(). Null: each sampler compiles it.
+  // `grammar` compiled once for many samplers: compile_grammar(). nullptr: each sampler compiles it.
   std::shared_ptr<const GrammarRules> compiled = {};
 };
 
 class Sampler {
  public:
-  // `vocabulary` may be null when no grammar is given (synthetic models).
+  // `vocabulary` may be nullptr without a grammar (synthetic models).
   Sampler(const SamplerOptions& options, const Vocabulary* vocabulary, int vocabulary_size);
   ~Sampler();
-  TokenId sample(std::span<const float> logits);  // chooses and accepts
+  TokenId sample(std::span<const float> logits);  // samples and accepts
   void accept(TokenId prompt_token);              // for penalties: a token that was not sampled
-  std::uint32_t seed() const;                     // the one in use
+  std::uint32_t seed() const;                     // the seed in use
   const SamplerOptions& options() const;          // with the seed in use
 
-  // What a fresh sampler with the same options needs to go on as this one would. Its size does not grow with the text.
+  // The state that a new sampler with the same options needs to continue identically. Its size does not grow with the
+  // text.
   struct State {
-    std::vector<TokenId> history;          // the last penalty_last_n tokens; nothing without penalties
-    std::vector<std::int32_t> grammar;     // where the text stands in it; see sampler.cpp
-    std::uint64_t draws = 0, certain = 0;  // of the random numbers: among several tokens, where only one was left
+    std::vector<TokenId> history;          // the last penalty_last_n tokens; empty without penalties
+    std::vector<std::int32_t> grammar;     // the grammar's parse state; see sampler.cpp
+    std::uint64_t draws = 0, certain = 0;  // random draws: among several tokens, with a single candidate
   };
   State state() const;
-  void resume(std::uint32_t seed, const State& state);  // of a fresh sampler; throws Error for another grammar's state
+  void resume(std::uint32_t seed, const State& state);  // of a new sampler; throws Error for another grammar's state
 
  private:
   struct Impl;

@@ -34,7 +34,7 @@ std::string StopStrings::put(std::string_view text) {
     return std::exchange(held_, {});
   }
 
-  // The longest end of the text that some stop string begins with.
+  // The longest suffix of the text that is a prefix of a stop string.
   std::size_t keep = 0;
   for (const std::string& stop : stops_) {
     for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > keep; --n) {

@@ -1,4 +1,4 @@
-// Stop strings in a stream: text that may be the beginning of one is held back until it is known.
+// Stop strings in a stream: text that may be the start of one is held back until it is decided.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace palimpsest {
 
-// The text ends where the stop string begins that is complete first (of several that end together, the longest).
-// So the result does not depend on how the text was cut into pieces.
+// The text ends before the stop string that completes first; of several that end together, before the longest. So the
+// result does not depend on how the text was split.
 class StopStrings {
  public:
   explicit StopStrings(std::vector<std::string> stops);  // throws Error for an empty one, or one that is not UTF-8
 
-  std::string put(std::string_view text);  // what may be shown now; nothing more after `found`
-  std::string finish();                    // the text that was held back in vain
+  std::string put(std::string_view text);  // returns the text to emit now; empty after found()
+  std::string finish();                    // returns the text still held back
   bool found() const { return found_; }
 
  private:

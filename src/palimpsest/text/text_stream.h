@@ -1,5 +1,5 @@
-// Tokens become text: whole UTF-8 characters, up to the first stop string. `run`, `chat`, the server and `eval` all
-// show what this gives them.
+// Converts a stream of tokens to text: whole UTF-8 characters, up to the first stop string. Used by `run`, `chat`, the
+// server and `eval`.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ namespace palimpsest {
 
 struct TextStreamOptions {
   std::vector<std::string> stop = {};  // the text ends before the first of these
-  bool begins_text = false;  // nothing comes before it: the space that some vocabularies put there is left out
+  bool begins_text = false;            // at the start of a text: omits the leading space that some vocabularies add
 };
 
 class TextStream {
@@ -24,13 +24,13 @@ class TextStream {
   // The vocabulary must outlive it. Throws Error for bad stop strings.
   explicit TextStream(const Vocabulary& vocabulary, Options options = {});
 
-  // What may be shown now. Parts of characters, and what may turn out to be a stop string, are held back.
+  // Returns the text to emit now. Holds back incomplete characters and possible starts of stop strings.
   std::string put(TokenId token);
-  std::string finish();  // what was held back in vain; at the end, once
+  std::string finish();  // returns the text still held back; call once, at the end
   bool stopped() const { return stops_.found(); }
 
   const std::string& bytes() const { return bytes_; }  // of the last token; may end inside a character
-  long long begin() const { return begin_; }           // where its text begins, in characters of the whole text
+  long long begin() const { return begin_; }           // start of its text, in characters of the whole text
 
  private:
   const Vocabulary& vocabulary_;
@@ -43,7 +43,7 @@ class TextStream {
 
 long long count_characters(std::string_view utf8);
 
-// Whether a prompt is nothing but control tokens, so that what follows begins a text.
+// Whether a prompt has only control tokens, so that the next token begins a text.
 bool only_control_tokens(const Vocabulary& vocabulary, std::span<const TokenId> prompt);
 
 }  // namespace palimpsest

@@ -1,5 +1,4 @@
-// The texts of a vocabulary's tokens, sorted, so that all tokens that begin alike are judged once for their common
-// part.
+// The texts of a vocabulary's tokens, sorted, so that a grammar checks a prefix shared by several tokens once.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +12,30 @@ namespace palimpsest {
 
 class TokenTexts {
  public:
-  // Of each token its text; empty: none, as of control tokens and ends.
+  // texts [tokens]; empty: none, for control tokens and end tokens.
   explicit TokenTexts(const std::vector<std::string>& texts);
 
   // Bytes; may be empty.
-  std::string_view operator[](TokenId token) const { return sorted(place_[static_cast<std::size_t>(token)]); }
+  std::string_view operator[](TokenId token) const { return text_at(index_[static_cast<std::size_t>(token)]); }
   std::size_t longest() const { return longest_; }
 
-  // Tokens in the order of their texts, those without a text left out.
+  // Tokens with a text, in the order of their texts.
   struct Entry {
     TokenId token = 0;
     std::uint32_t begin = 0, length = 0;
-    std::uint32_t shared = 0;  // bytes in common with the entry before it
+    std::uint32_t shared = 0;  // length of the prefix shared with the previous entry
   };
   const std::vector<Entry>& entries() const { return entries_; }
   std::string_view text(const Entry& entry) const { return std::string_view(bytes_).substr(entry.begin, entry.length); }
 
  private:
-  std::string_view sorted(std::uint32_t place) const {
-    return place == kNowhere ? std::string_view() : text(entries_[place]);
+  std::string_view text_at(std::uint32_t index) const {
+    return index == kNoText ? std::string_view() : text(entries_[index]);
   }
-  static constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNoText = ~std::uint32_t{0};
   std::string bytes_;
   std::vector<Entry> entries_;
-  std::vector<std::uint32_t> place_;  // of each token in entries_
+  std::vector<std::uint32_t> index_;  // [tokens] index in entries_
   std::size_t longest_ = 0;
 };
 

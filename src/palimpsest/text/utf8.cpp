@@ -6,12 +6,12 @@ namespace palimpsest {
 namespace {
 
 struct Sequence {
-  int bytes;  // of the character, or of the maximal ill-formed part
+  int bytes;  // length of the character, or of the maximal ill-formed subpart
   enum { kWhole, kInvalid, kCutOff } state;
 };
 
-// What `text` (not empty) starts with. The second byte's range depends on the first (Unicode 15, table 3-7): that
-// keeps out overlong forms, surrogates and everything beyond U+10FFFF.
+// The first sequence of `text` (not empty). The valid range of the second byte depends on the first (Unicode 15, table
+// 3-7), which excludes overlong forms, surrogates and everything beyond U+10FFFF.
 Sequence first_sequence(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned lead = byte(0);

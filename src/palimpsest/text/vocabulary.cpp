@@ -15,31 +15,31 @@ namespace palimpsest {
 namespace {
 
 std::mutex log_mutex;
-std::string first_complaint;  // libllama's first error line while a file is loaded, for our own message
+std::string first_error;  // libllama's first error line while loading a file, for our error message
 
-void keep_complaint(ggml_log_level level, const char* text, void*) {
+void keep_error(ggml_log_level level, const char* text, void*) {
   if (level != GGML_LOG_LEVEL_ERROR) return;
   const std::lock_guard lock(log_mutex);
-  if (!first_complaint.empty()) return;
-  for (const char c : std::string_view(text).substr(0, 300))  // names from the file may hold any byte
-    if (c != '\n') first_complaint += c >= 32 && c < 127 ? c : '?';
+  if (!first_error.empty()) return;
+  for (const char c : std::string_view(text).substr(0, 300))  // names from the file may contain any byte
+    if (c != '\n') first_error += c >= 32 && c < 127 ? c : '?';
 }
 
-// libllama says nothing on its own; while this lives, ggml neither: what they have against a file is kept.
-class Complaints {
+// Silences libllama's and ggml's logs during its lifetime, and keeps the first error.
+class LogCapture {
  public:
-  Complaints() {
+  LogCapture() {
     ggml_log_get(&ggml_callback_, &ggml_data_);
-    llama_log_set(keep_complaint, nullptr);  // takes ggml's log, too
+    llama_log_set(keep_error, nullptr);  // redirects ggml's log, too
     const std::lock_guard lock(log_mutex);
-    first_complaint.clear();
+    first_error.clear();
   }
-  ~Complaints() { ggml_log_set(ggml_callback_, ggml_data_); }
-  Complaints(const Complaints&) = delete;
-  Complaints& operator=(const Complaints&) = delete;
+  ~LogCapture() { ggml_log_set(ggml_callback_, ggml_data_); }
+  LogCapture(const LogCapture&) = delete;
+  LogCapture& operator=(const LogCapture&) = delete;
   std::string first() const {
     const std::lock_guard lock(log_mutex);
-    return first_complaint.empty() ? "no reason given" : first_complaint;
+    return first_error.empty() ? "no reason given" : first_error;
   }
 
  private:
@@ -47,7 +47,7 @@ class Complaints {
   void* ggml_data_ = nullptr;
 };
 
-// Calls `fill(buffer, size)` as libllama wants it: a negative answer is the size needed.
+// Calls `fill(buffer, size)` by libllama's convention: a negative result is the required size.
 template <typename T, typename Fill>
 T filled(std::size_t guess, Fill fill) {
   T buffer(guess, {});
@@ -66,8 +66,8 @@ T filled(std::size_t guess, Fill fill) {
   return buffer;
 }
 
-// A vocabulary does not depend on the graph: that of a family which libllama has no graph for (gptj, opt) is read as if
-// it were llama's.
+// A vocabulary does not depend on the architecture: files of families that libllama does not support (gptj, opt) are
+// loaded as llama.
 llama_model* load_vocabulary(const std::string& path) {
   llama_model_kv_override as_llama[2] = {};
   as_llama[0].tag = LLAMA_KV_OVERRIDE_TYPE_STR;
@@ -76,9 +76,9 @@ llama_model* load_vocabulary(const std::string& path) {
   llama_model_params params = llama_model_default_params();
   params.vocab_only = true;
   while (true) {
-    const Complaints complaints;
+    const LogCapture log;
     if (llama_model* const model = llama_model_load_from_file(path.c_str(), params)) return model;
-    const std::string first = complaints.first();
+    const std::string first = log.first();
     if (params.kv_overrides != nullptr || first.find("model architecture") == std::string::npos)
       fail("the vocabulary in '{}' cannot be read: {}", path, first);
     params.kv_overrides = as_llama;
@@ -91,7 +91,7 @@ struct Vocabulary::Impl {
   llama_model* model = nullptr;
   const llama_vocab* vocab = nullptr;
   std::string path;
-  bool spaced = false;  // a text has a space put before it
+  bool adds_space = false;  // tokenization adds a leading space
   std::once_flag texts_made;
   std::shared_ptr<const TokenTexts> texts;
   ~Impl() { llama_model_free(model); }
@@ -103,11 +103,11 @@ struct Vocabulary::Impl {
       return llama_token_to_piece(vocab, token, buffer, size, without_space ? 1 : 0, special);
     });
   }
-  // libllama's rule: sentencepiece does unless the file says otherwise.
-  bool puts_a_space_first() const {
-    char said[8] = "";
-    if (llama_model_meta_val_str(model, "tokenizer.ggml.add_space_prefix", said, sizeof said) >= 0)
-      return std::string_view(said) == "true";
+  // libllama's rule: SentencePiece does unless the file says otherwise.
+  bool adds_space_prefix() const {
+    char value[8] = "";
+    if (llama_model_meta_val_str(model, "tokenizer.ggml.add_space_prefix", value, sizeof value) >= 0)
+      return std::string_view(value) == "true";
     return llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_SPM;
   }
 };
@@ -122,7 +122,7 @@ std::shared_ptr<Vocabulary> Vocabulary::load(const std::string& gguf_path) {
   vocabulary->impl_->model = load_vocabulary(gguf_path);
   vocabulary->impl_->vocab = llama_model_get_vocab(vocabulary->impl_->model);
   if (vocabulary->size() == 0) fail("'{}' has no vocabulary: convert the model together with its tokenizer", gguf_path);
-  vocabulary->impl_->spaced = vocabulary->impl_->puts_a_space_first();
+  vocabulary->impl_->adds_space = vocabulary->impl_->adds_space_prefix();
   return vocabulary;
 }
 
@@ -161,10 +161,10 @@ std::string Vocabulary::piece(TokenId token, bool special) const {
   return impl_->piece(token, special, false);
 }
 
-// llama_detokenize would leave out spaces before punctuation, too, where a vocabulary says so.
+// Does not use llama_detokenize: it removes spaces before punctuation if the vocabulary says so.
 std::string Vocabulary::detokenize(const std::vector<TokenId>& tokens, bool special) const {
   std::string text;
-  for (std::size_t i = 0; i < tokens.size(); ++i) text += impl_->piece(tokens[i], special, impl_->spaced && i == 0);
+  for (std::size_t i = 0; i < tokens.size(); ++i) text += impl_->piece(tokens[i], special, impl_->adds_space && i == 0);
   return text;
 }
 

@@ -1,4 +1,4 @@
-// Tokens and text, by libllama loaded vocabulary-only.
+// Tokenization with libllama, loaded vocabulary-only.
 #pragma once
 
 #include <memory>
@@ -22,22 +22,23 @@ class Vocabulary {
 
   int size() const;
   std::string kind() const;  // "SPM", "BPE", ...
-  // `special`: text such as <|im_end|> becomes its control token. `add_bos`: where the model wants one. Never an end.
+  // `special`: text such as <|im_end|> becomes a control token. `add_bos`: adds BOS if the model expects one. Never
+  // adds EOS.
   std::vector<TokenId> tokenize(std::string_view text, bool add_bos, bool special) const;
   std::string piece(TokenId token, bool special = false) const;  // bytes; may end inside a UTF-8 character
-  // The inverse of tokenize: unlike the pieces in a row, without the space that some vocabularies put before a text.
+  // The inverse of tokenize: the pieces in a row without the leading space that some vocabularies add.
   std::string detokenize(const std::vector<TokenId>& tokens, bool special = false) const;
   TokenId bos() const;               // -1: none
   TokenId eos() const;               // -1: none
   bool is_end(TokenId token) const;  // end of generation: eos, eot, ...
   bool is_control(TokenId token) const;
 
-  // The model's own chat template, or `override`: a name that chat_templates() lists, or a template's text.
-  // Throws Error if there is none, or none that libllama knows.
+  // Applies the model's chat template, or `override`: a name from chat_templates() or a template's text. Throws Error
+  // if there is none or libllama does not support it.
   std::string apply_chat_template(const std::vector<ChatMessage>& messages, bool add_assistant,
                                   const std::string& override = {}) const;
   bool has_chat_template() const;
-  // For grammars: made when it is first asked for, from any thread.
+  // For grammars. Built at the first call; thread-safe.
   std::shared_ptr<const TokenTexts> token_texts() const;
 
  private:
@@ -46,6 +47,6 @@ class Vocabulary {
   std::unique_ptr<Impl> impl_;
 };
 
-std::vector<std::string> chat_templates();  // names of those that libllama has built in
+std::vector<std::string> chat_templates();  // names of libllama's built-in templates
 
 }  // namespace palimpsest

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kByteToken = 6;  // tokenizer.ggml.token_type
 using Texts = std::unordered_set<std::string_view>;
 
-// libllama reads tokens as C strings: what follows a zero byte is lost.
+// libllama reads tokens as C strings, up to the first zero byte.
 std::string_view as_c_string(std::string_view text) {
   return text.substr(0, text.find('\0'));
 }
@@ -30,7 +30,7 @@ Texts check_tokens(const GgufFile& file, const std::vector<std::string_view>& to
   texts.reserve(tokens.size());
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const auto text = as_c_string(tokens[i]);
-    if (text.starts_with("[EMPTY_"))  // what libllama calls empty tokens
+    if (text.starts_with("[EMPTY_"))  // libllama's name for empty tokens
       fail("{}: token {} is named \"{}\", which is reserved: convert the model again", file.path(), i, printable(text));
     if (!text.empty() && !texts.insert(text).second)
       fail("{}: token {} (\"{}\") is there twice: convert the model again", file.path(), i, printable(text));
@@ -59,7 +59,7 @@ void check_types(const GgufFile& file, const std::vector<std::string_view>& toke
            printable(tokens[i]));
 }
 
-// Those that the file does not name are taken by libllama to be the ones of Llama and GPT-2.
+// Special tokens missing in the file default to those of Llama and GPT-2 in libllama.
 void check_special_tokens(const GgufFile& file, std::size_t count, bool sentencepiece) {
   const std::size_t min = sentencepiece ? 3 : 12;
   if (count < min)
@@ -93,7 +93,7 @@ void check_vocabulary(const std::string& path) {
   if (file.has("tokenizer.ggml.scores") && file.array_size("tokenizer.ggml.scores") != tokens.size())
     fail("{}: tokenizer.ggml.scores has {} entries for {} tokens: convert the model again", path,
          file.array_size("tokenizer.ggml.scores"), tokens.size());
-  file.texts("tokenizer.ggml.merges");  // texts, if there are any
+  file.texts("tokenizer.ggml.merges");  // strings, if present
 }
 
 }  // namespace palimpsest

@@ -1,13 +1,13 @@
-// libllama trusts a vocabulary's metadata and ends the program where they are wrong: so they are checked before.
+// Checks a vocabulary's metadata before libllama reads it: libllama aborts the program on bad metadata.
 #pragma once
 
 #include <string>
 
 namespace palimpsest {
 
-// Throws Error unless the file is whole GGUF and its tokenizer.* keys are there, of the right types, of equal lengths,
-// and hold what libllama asserts or takes for granted: a kind of tokenizer that our families have, tokens that differ,
-// a token for every byte, special tokens that exist.
+// Throws Error unless the file is complete GGUF and its tokenizer.* keys exist, have the right types and equal lengths,
+// and satisfy libllama's assumptions: a tokenizer type that our families use, distinct tokens, a token for every byte,
+// special tokens that exist.
 void check_vocabulary(const std::string& gguf_path);
 
 }  // namespace palimpsest

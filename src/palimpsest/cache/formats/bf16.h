@@ -1,4 +1,4 @@
-// Numbers are rounded to nearest even.
+// bf16: rounds to nearest even.
 #pragma once
 
 #include <bit>

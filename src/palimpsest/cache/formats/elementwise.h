@@ -1,4 +1,4 @@
-// Formats that encode each number by itself: f32, f16, bf16.
+// Elementwise formats, which encode each number by itself: f32, f16, bf16.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Numbers are rounded to nearest even.
+// f16: rounds to nearest even.
 #pragma once
 
 #include <bit>
@@ -13,11 +13,11 @@ inline std::uint16_t f16_from_f32(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
   std::uint32_t half = 0;
   if (rest > 0x7f800000) {
-    half = 0x7e00;  // not a number
+    half = 0x7e00;  // NaN
   } else if (rest >= 0x477ff000) {
     half = 0x7c00;  // 65,520 and more round to infinity
   } else if (rest < 0x38800000) {
-    // Below 2^-14: the addition aligns the value with 2^-24, the last place of a subnormal, and rounds it.
+    // Below 2^-14: the addition aligns the value with 2^-24, the last bit of a subnormal, and rounds it.
     half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest) + 0.5f) - 0x3f000000;
   } else {
     half = (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13;
@@ -40,7 +40,7 @@ struct Codec {
   static float decode(Bits bits) { return f32_from_f16(bits); }
 };
 
-// 65520 is as near to 65504, the largest, as to what would be next.
+// The largest float below 65520, which rounds to infinity: it is halfway between 65504, the largest f16, and 65536.
 inline constexpr KvFormat kFormat = Elementwise<Codec>::format("f16", 65519.99609375F);
 
 }  // namespace f16

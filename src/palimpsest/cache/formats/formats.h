@@ -1,4 +1,4 @@
-// All formats. A new one is a file of this folder, a line here and in CacheType, and its vector kernels
+// All formats. A new one needs a file in this folder, a line here and in CacheType, and its vector kernels
 // (attention/kernels_*.cpp).
 #pragma once
 
@@ -13,7 +13,8 @@
 
 namespace palimpsest {
 
-inline constexpr std::array kKvFormats = {f32::kFormat, f16::kFormat, bf16::kFormat, q8_0::kFormat};  // as CacheType
+inline constexpr std::array kKvFormats = {f32::kFormat, f16::kFormat, bf16::kFormat,
+                                          q8_0::kFormat};  // in the order of CacheType
 
 inline constexpr const KvFormat& kv_format(CacheType type) {
   return kKvFormats[static_cast<std::size_t>(type)];

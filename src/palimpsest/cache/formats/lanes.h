@@ -1,4 +1,4 @@
-// Moves lanes of a tile whose rows are 16 numbers, one a slot.
+// Moves lanes of a tile whose rows are 16 elements, one per slot.
 #pragma once
 
 #include <array>
@@ -9,9 +9,9 @@
 
 namespace palimpsest {
 
-// Lanes from .. from + n - 1 of every row of one tile to lanes to .. to + n - 1 of another (or of the same: to < from
-// then). Whole rows are read and blended, so that the compiler makes vectors of it; the first and the last row are not:
-// what lies before and behind a tile may not be the page's.
+// Copies lanes from .. from + n - 1 of every row of one tile to lanes to .. to + n - 1 of another (or of the same if
+// to < from). Reads and blends whole rows, so that the compiler vectorizes the loop, except for the first and the last
+// row: memory before and after a tile may not belong to the page.
 template <typename T>
 void move_lanes(const std::byte* source_tile, int from, std::byte* target_tile, int to, int n, int rows) {
   const T* const source = reinterpret_cast<const T*>(source_tile);

@@ -1,5 +1,5 @@
-// Signed bytes; each 32 dimensions of a key or value share a scale in f16. The bytes of a tile lie as the numbers of
-// other formats do, and the scales of its slots follow: [dim / 32][16].
+// q8_0: signed bytes; each 32 dimensions of a key or value share an f16 scale. The bytes of a tile have the layout of
+// the elements of other formats; the scales of its slots follow: [dim / 32][16].
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline std::uint16_t scale_at(const std::byte* tile, int dim, int d, int lane) {
   return scale;
 }
 
-// `bytes` are as far apart as the caller says, and scales as they lie in a tile.
+// `step`: distance of consecutive bytes. `scales` has the stride of a tile.
 inline void encode(const float* row, int dim, std::byte* bytes, std::ptrdiff_t step, std::byte* scales) {
   for (int first = 0; first < dim; first += kGroup) {
     float max = 0;
@@ -34,7 +34,7 @@ inline void encode(const float* row, int dim, std::byte* bytes, std::ptrdiff_t s
     const float unit = f32_from_f16(scale), inverse = unit > 0 ? 1 / unit : 0;
     std::memcpy(scales + 2 * static_cast<std::ptrdiff_t>(first / kGroup * kTile), &scale, 2);
     for (int d = first; d < first + kGroup; ++d) {
-      const float x = row[d] * inverse, bounded = x > -127 ? std::min(x, 127.0F) : -127;  // NaN, too, becomes a byte
+      const float x = row[d] * inverse, bounded = x > -127 ? std::min(x, 127.0F) : -127;  // NaN becomes -127
       bytes[d * step] = static_cast<std::byte>(static_cast<std::int8_t>(std::nearbyint(bounded)));
     }
   }

@@ -33,7 +33,7 @@ AttentionOp::AttentionOp(const Hyperparameters& hyper, int threads) : threads_(t
 }
 
 std::uint64_t AttentionOp::begin(const Step&) {
-  return 0;  // pages are found at run time: the graph does not depend on them
+  return 0;  // pages are read at run time: the graph does not depend on them
 }
 
 ggml_tensor* AttentionOp::build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) {
@@ -49,7 +49,7 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   for (const Call& call : calls_)
     if (step.attention(call.layer).shape.kv_heads > 0) scratch_.reserve(step.attention(call.layer), threads_);
 
-  // Made once for all heads and all layers that rotate alike and have the same slots.
+  // Built once for all heads and layers with the same RoPE table and the same slots.
   const auto sequences = static_cast<std::size_t>(step.sequences()), layers = calls_.size();
   rank_tiles_of_.assign(sequences * layers, nullptr);
   if (!unrotated_keys(step.attention(0).shape.rotation)) return;
@@ -59,7 +59,7 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
     if (a.shape.kv_heads == 0) continue;
     for (std::size_t i = 0; i < sequences; ++i) {
       if (!step.input()[i].cache->options().shared) continue;
-      const std::size_t same = first_alike(static_cast<int>(layer), i);
+      const std::size_t same = first_equal(static_cast<int>(layer), i);
       const float*& of = rank_tiles_of_[layer * sequences + i];
       of = rank_tiles_of_[same * sequences + i];
       if (of != nullptr) continue;
@@ -72,8 +72,8 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   }
 }
 
-// The first layer whose keys are in the same slots and rotate alike.
-std::size_t AttentionOp::first_alike(int layer, std::size_t sequence) const {
+// The first layer with the same slots and the same RoPE table.
+std::size_t AttentionOp::first_equal(int layer, std::size_t sequence) const {
   const SlotsView* const slots = step_->attention(layer).cache[sequence].head[0].slots;
   int first = 0;
   while (first < layer &&

@@ -1,5 +1,5 @@
-// The fast path: one ggml custom operator a layer that inserts, attends and collects weights in the cache's own pages.
-// CPU only: every other device would need its own.
+// The fast path: one ggml custom operator per layer that inserts, attends and collects weights in the cache's pages.
+// CPU only.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace palimpsest {
 
-// The step's attention of one layer as the operator `out` [value_width * query_heads, tokens] computes it: from q, k
-// and v, its three sources.
+// The arguments of one layer's attention: `out` [value_width * query_heads, tokens] is the operator, its three sources
+// are q, k and v.
 AttentionStep attention_of(const Step& step, int layer, const ggml_tensor* out);
 
 class AttentionOp final : public AttentionPath {
@@ -27,20 +27,20 @@ class AttentionOp final : public AttentionPath {
   double milliseconds() const { return milliseconds_; }  // of the last step, thread 0
 
  private:
-  struct Call {  // ggml hands this to the operator
+  struct Call {  // the operator's user data
     AttentionOp* op;
     int layer;
   };
-  std::size_t first_alike(int layer, std::size_t sequence) const;
+  std::size_t first_equal(int layer, std::size_t sequence) const;
   static void run(ggml_tensor* out, int thread, int threads, void* call);
 
-  std::vector<Call> calls_;  // [layers]; graphs point at them
+  std::vector<Call> calls_;  // [layers]; graphs point to them
   const Step* step_ = nullptr;
   AttentionScratch scratch_;
   Misfits misfits_;
-  // [layers][sequences] of slot tables that heads share; of layers that are alike the first one's.
+  // [layers][sequences] Only for slot tables shared by heads; filled for the first of layers with equal tiles.
   std::vector<std::vector<float>> rank_tiles_;
-  std::vector<const float*> rank_tiles_of_;  // the same; nullptr where they are not shared
+  std::vector<const float*> rank_tiles_of_;  // [layers][sequences] the layer's tiles; nullptr: table not shared
   int threads_;
   bool measure_ = false;
   double milliseconds_ = 0;

@@ -7,7 +7,7 @@
 
 namespace palimpsest {
 
-Step::Step(const Hyperparameters& hyper, bool recompute) : hyper_(hyper), recompute_(recompute) {
+Step::Step(const Hyperparameters& hyper, bool materialize) : hyper_(hyper), materialize_(materialize) {
   for (int i = 0; i < hyper.ropes(); ++i) ropes_.emplace_back(hyper.rope_table(i));
   layers_.resize(hyper.layers);
   for (int i = 0; i < hyper.layers; ++i) {
@@ -57,7 +57,7 @@ void Step::Rope::grow_distances(int count) {
 
 namespace {
 
-// Rows of the distance table: 0 if no merged token has a place of its own.
+// Rows of the distance table: 0 if no merged token has a position of its own.
 int distances_needed(const Cache& cache) {
   int max = 0;
   for (int t = 0; t < cache.tables() && cache.merged(t) != nullptr; ++t) {
@@ -67,7 +67,7 @@ int distances_needed(const Cache& cache) {
   return max;
 }
 
-// Rows of the rank table that a sequence's keys and queries may ask for.
+// Rows of the rank table that a sequence's keys and queries may need.
 int ranks_needed(const SequenceStep& s) {
   const AttentionRule& rule = s.rule;
   if (!unrotated_keys(rule.rotation) && !rule.two_query && !rule.rotated_at_rank) return 0;
@@ -92,8 +92,8 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
   learned_positions_.clear();
   buffers_.resize(std::max(buffers_.size(), count));
 
-  // One operator serves all sequences of a step, so they unit their keys alike. The rank table is grown first: it may
-  // move.
+  // One operator serves all sequences of a step, so all have the same rotation. The rank tables grow first: they may
+  // move in memory.
   const Rotation rotation = sequences.front().rule.rotation;
   int max_ranks = 0, max_distances = 0;
   bool weights = false, sums = false;
@@ -141,26 +141,26 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     const std::size_t first = geometry.first_head(layer), heads = geometry.layer(layer).kv_heads;
     for (std::size_t i = 0; i < count; ++i) {
       views_[layer * count + i] = sequences[i].cache->view(layer);
-      const auto hand_on = [&](float* const* from, std::vector<float*>& to) {
+      const auto copy_heads = [&](float* const* from, std::vector<float*>& to) {
         if (from == nullptr) return;
         std::copy_n(from + first, heads, to.begin() + static_cast<std::ptrdiff_t>(first * count + i * heads));
       };
-      hand_on(sequences[i].weights, weights_);
-      hand_on(sequences[i].sums, sums_);
+      copy_heads(sequences[i].weights, weights_);
+      copy_heads(sequences[i].sums, sums_);
     }
     a.shape.rotation = hyper_.rope.kind == RopeKind::kNone ? Rotation::kNever : rotation;
-    if (!recompute_ && rotation == Rotation::kMaterialized) a.shape.rotation = Rotation::kOnRead;
+    if (!materialize_ && rotation == Rotation::kMaterialized) a.shape.rotation = Rotation::kOnRead;
     a.cache = views_.data() + layer * count;
     a.tokens = ropes_[static_cast<std::size_t>(hyper_.rope_of(layer))].tokens.data();
     a.sequences = static_cast<int>(count);
     a.weights = weights ? weights_.data() + first * count : nullptr;
     a.sums = sums ? sums_.data() + first * count : nullptr;
-    a.on_weights = weights ? tell : nullptr;
+    a.on_weights = weights ? report_weights : nullptr;
     a.context = this;
   }
 }
 
-void Step::tell(void* step, int layer, int sequence, int kv_head) {
+void Step::report_weights(void* step, int layer, int sequence, int kv_head) {
   const Step& self = *static_cast<const Step*>(step);
   AttentionReceiver* const receiver = self.input_[sequence].receiver;
   if (receiver != nullptr) receiver->on_weights(self.hyper_.geometry.head(layer, kv_head));
@@ -218,7 +218,8 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   out.sinks = s.rule.sinks;
   out.weights_queries = s.weights_queries;
   out.weight_reduction = s.weight_reduction;
-  if (s.rule.sinks > 0) out.sink_end = table.when(s.rule.sinks - 1) + 1;  // saturates as the tokens' own do
+  if (s.rule.sinks > 0)
+    out.sink_end = table.when(s.rule.sinks - 1) + 1;  // saturates as the tokens' relative positions do
 
   assert(!s.rule.rank_distance || s.cache->options().track_rank);
   out.rank_distance = s.rule.rank_distance;
@@ -232,7 +233,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   for (int i = 0; i < count; ++i) learned_positions_.push_back(static_cast<std::int32_t>(first + i));
 }
 
-// Rows of cosines and sines, by each rotary table of the model.
+// Cosines and sines of the new tokens, for each RoPE table of the model.
 void Step::prepare_rows(const SequenceStep& s, Buffers& b, std::size_t sequence) {
   if (hyper_.rope.kind == RopeKind::kNone || s.rule.rotation == Rotation::kNever) return;
   for (std::size_t i = 0; i < ropes_.size(); ++i) {

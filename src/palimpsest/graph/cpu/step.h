@@ -1,5 +1,4 @@
-// A step, laid out for the attention of every layer: which rows belong to which sequence, where their caches are, how
-// queries and keys rotate, what is visible.
+// A step's arguments for the attention of every layer: the rows and the cache of each sequence, rotations, visibility.
 #pragma once
 
 #include <span>
@@ -14,10 +13,10 @@ namespace palimpsest {
 
 class Step {
  public:
-  // `recompute` off: a device whose kernels rotate all kept keys in each step anyway takes kRecompute for kOnRead.
-  explicit Step(const Hyperparameters& hyper, bool recompute = true);
+  // `materialize` false: kMaterialized is replaced by kOnRead, for devices that rotate all keys in each step anyway.
+  explicit Step(const Hyperparameters& hyper, bool materialize = true);
 
-  // Reads the sequences' rules and tables. The memory is kept from step to step.
+  // Reads the sequences' rules and tables. The memory is reused.
   void prepare(std::span<const SequenceStep> sequences);
 
   int tokens() const { return tokens_; }
@@ -26,45 +25,45 @@ class Step {
   std::span<const TokenId> ids() const { return ids_; }
   std::span<const std::int32_t> learned_positions() const {
     return learned_positions_;
-  }                                                             // of the tokens, if the model learned positions
-  std::span<const std::int32_t> rows() const { return rows_; }  // tokens whose logits are wanted
+  }                                                             // of the tokens, if the model has learned positions
+  std::span<const std::int32_t> rows() const { return rows_; }  // tokens whose logits are requested
 
-  // The model's rotary tables; one of each layer, and the first layer with heads of each (-1: none has it).
+  // The number of the model's RoPE tables, that of a layer, and the first layer with heads that uses one (-1: none).
   int ropes() const { return hyper_.ropes(); }
   int rope_of(int layer) const { return hyper_.rope_of(layer); }
   int first_layer(int rope) const;
 
-  // Hands a layer's new keys and values to the receivers that hear of births: of every `threads`-th head, so that all
-  // threads together tell of all.
+  // Reports a layer's new keys and values to the receivers that requested them. Thread `thread` of `threads` reports
+  // every `threads`-th head.
   bool report_kv() const;
   void report_new_kv(int layer, const Heads<const float>& k, const Heads<const float>& v, int thread,
                      int threads) const;
-  void report_new_queries(int layer, const Heads<const float>& q, int thread, int threads) const;  // of those who asked
+  void report_new_queries(int layer, const Heads<const float>& q, int thread, int threads) const;  // likewise
 
-  // All of one layer's operator but q, k, v and out.
+  // The arguments of one layer's operator, except q, k, v and out.
   const AttentionStep& attention(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
 
  private:
   struct Buffers {  // of one sequence
     std::vector<std::int32_t> when;
-    std::vector<float> rows[2];  // of each rotary table
+    std::vector<float> rows[2];  // of each RoPE table
   };
-  struct Rope {  // one of the model's rotary tables
+  struct Rope {  // one of the model's RoPE tables
     explicit Rope(const RopeOptions& options) : frequencies(options) {}
     void grow_ranks(int count);
     void grow_distances(int count);
 
     RopeFrequencies frequencies;
-    std::vector<float> rank_rows;      // grows, never recomputed: row r belongs to rank r for ever
+    std::vector<float> rank_rows;      // row r is of rank r; grows, never recomputed
     std::vector<float> distance_rows;  // likewise, of distances between a merged token and its slot's
-    std::vector<StepTokens> tokens;    // [sequences]: alike but for the rows of cosines and sines
+    std::vector<StepTokens> tokens;    // [sequences]: equal for all tables but for the rows of cosines and sines
   };
   void prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out);
   void prepare_rows(const SequenceStep& s, Buffers& b, std::size_t sequence);
-  static void tell(void* step, int layer, int sequence, int kv_head);
+  static void report_weights(void* step, int layer, int sequence, int kv_head);
 
   const Hyperparameters& hyper_;
-  bool recompute_;
+  bool materialize_;
   std::vector<Rope> ropes_;
   std::span<const SequenceStep> input_;
   int tokens_ = 0;
@@ -72,7 +71,7 @@ class Step {
   std::vector<std::int32_t> rows_, learned_positions_;
   std::vector<Buffers> buffers_;
   std::vector<LayerView> views_;       // [layers][sequences]
-  std::vector<float*> weights_;        // [layers][sequences][KV heads], if any sequence wants them
+  std::vector<float*> weights_;        // [layers][sequences][KV heads], if any sequence requests them
   std::vector<float*> sums_;           // likewise
   std::vector<AttentionStep> layers_;  // [layers]
 };

@@ -11,7 +11,7 @@ namespace palimpsest {
 
 namespace {
 
-constexpr int kSpan = 256;  // slots that a graph attends to: a multiple, so that few graphs are built
+constexpr int kSpan = 256;  // a graph attends to a multiple of this many slots, so that few graphs are built
 constexpr std::size_t kShapesKnown = 16;
 
 int span_of(const Cache& cache) {
@@ -20,18 +20,18 @@ int span_of(const Cache& cache) {
   return (slots + kSpan - 1) / kSpan * kSpan;
 }
 
-// New tokens rotate by their rank in each head, not by their position.
+// Whether new tokens are rotated by their rank in each head, not by position.
 bool queries_at_rank(const AttentionShape& shape, const StepTokens& tokens) {
   return shape.rotation == Rotation::kOnRead || (shape.rotation == Rotation::kOnWrite && tokens.key_row == nullptr);
 }
 
-// All heads of all layers have the same slots and the same window.
-bool alike(const Cache& cache, const StepTokens& tokens) {
+// Whether all heads of all layers have the same slots and the same window.
+bool heads_share_slots(const Cache& cache, const StepTokens& tokens) {
   return cache.options().shared && tokens.head_window == nullptr;
 }
 
-// Rows of the rank table that this step's keys and queries ask for; 0: none.
-int ranks_asked_for(const Step& step, int sequence) {
+// Rows of the rank table that this step's keys and queries need.
+int ranks_needed(const Step& step, int sequence) {
   const AttentionShape& shape = step.attention(0).shape;
   const StepTokens& t = step.attention(0).tokens[sequence];
   const Cache& cache = *step.input()[sequence].cache;
@@ -78,7 +78,7 @@ std::uint64_t PortablePath::begin(const Step& step) {
     storage.reserve(span);
     for (int rope = 0; rope < step.ropes(); ++rope)
       if (const int layer = step.first_layer(rope); layer >= 0)
-        ranks_[rope].reserve(a.shape, step.attention(layer).tokens[i].rank_row, ranks_asked_for(step, i));
+        ranks_[rope].reserve(a.shape, step.attention(layer).tokens[i].rank_row, ranks_needed(step, i));
     shape.insert(shape.end(),
                  {storage.generation(), static_cast<std::uint64_t>(span), static_cast<std::uint64_t>(tokens.count),
                   tokens.two_query, queries_at_rank(a.shape, tokens), tokens.head_window != nullptr,
@@ -106,7 +106,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   for (int i = 0; i < step_->sequences(); ++i) {
     const Cache& cache = *step_->input()[i].cache;
     const StepTokens& tokens = a.tokens[i];
-    const bool one = alike(cache, tokens);
+    const bool one = heads_share_slots(cache, tokens);
     Sequence s;
     s.queries_at_rank = queries_at_rank(a.shape, tokens);
     const TableNeeds needs = {.tokens = tokens.count,
@@ -125,7 +125,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   graph.path_inputs = std::move(inputs);
 }
 
-// One for all layers with the same window, if their slots are alike too; else each has its own.
+// Makes one table for all layers with the same slots and the same window.
 void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, Sequence& sequence) const {
   for (int layer = 0; layer < layers_; ++layer) {
     const AttentionStep& a = step_->attention(layer);
@@ -196,12 +196,12 @@ void PortablePath::finish(DecoderGraph& graph, const Step& step) {
     const Sequence& s = inputs.sequences[i];
     for (const auto& [layer, weights] : s.weights) {
       const AttentionStep& a = step.attention(layer);
-      received_.resize(static_cast<std::size_t>(ggml_nelements(weights)));
-      ggml_backend_tensor_get(weights, received_.data(), 0, received_.size() * sizeof(float));
+      read_weights_.resize(static_cast<std::size_t>(ggml_nelements(weights)));
+      ggml_backend_tensor_get(weights, read_weights_.data(), 0, read_weights_.size() * sizeof(float));
       for (int head = 0; head < a.shape.kv_heads; ++head) {
         float* out = a.weights[i * a.shape.kv_heads + head];
         if (out == nullptr) continue;
-        const float* sums = received_.data() + static_cast<std::ptrdiff_t>(head) * s.tables.front().span;
+        const float* sums = read_weights_.data() + static_cast<std::ptrdiff_t>(head) * s.tables.front().span;
         for (int slot = 0; slot < a.cache[i].head[head].slots->slots; ++slot)
           out[slot] = sums[slot] / static_cast<float>(a.shape.group());
         if (a.on_weights != nullptr) a.on_weights(a.context, layer, i, head);

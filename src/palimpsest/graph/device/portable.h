@@ -1,14 +1,14 @@
-// The portable path: attention as stock ggml operators, on any device that ggml has, the same results as the fast path.
+// The portable path: attention as stock ggml operators, on any ggml device, with the same results as the fast path.
 //
 //   k ── rotate ── set_rows ──> K          rows of this step's slots; K and V stay on the device
 //   v ──────────── set_rows ──> V
-//   q ── rotate ──┐                                              (late rotation: K is rotated here, by its ranks)
+//   q ── rotate ──┐                                              (kOnRead: K is rotated here, by rank)
 //   K ───────── mul_mat ── (two queries: blend) ── soft_max_ext(mask) ──┐
 //   V ───────────────────────────────────────────────────────────── mul_mat ──> out
 //
-// The query heads of a group are rows of one product with their KV head's keys: K is never repeated. Slots that hold no
-// token are masked. ggml_flash_attn_ext is not used: it returns no weights, some devices refuse a mask per head, and on
-// the CPU it adds f16 values in f16.
+// The query heads of a group are rows of one product with their KV head's keys: K is never repeated. Empty slots are
+// masked. ggml_flash_attn_ext is not used: it returns no weights, some devices refuse a mask per head, and on the CPU
+// it accumulates f16 values in f16.
 #pragma once
 
 #include <deque>
@@ -36,8 +36,8 @@ class PortablePath final : public AttentionPath {
   void finish(DecoderGraph& graph, const Step& step) override;
 
  private:
-  struct Table {    // of all layers that are alike, or of one
-    int layer = 0;  // the first of them
+  struct Table {    // of all layers with equal slots and windows, or of one layer
+    int layer = 0;  // the first of these layers
     TableInputs in;
     int span = 0;
     RopeRows query, sink_query, keys;  // by rank
@@ -45,22 +45,22 @@ class PortablePath final : public AttentionPath {
   struct Sequence {
     std::vector<Table> tables;
     std::vector<int> table_of;     // [layers]
-    bool queries_at_rank = false;  // queries rotate by rank, else by position
-    // Of each layer with heads, f32 [1, span, kv_heads]: sums over the group; empty: not wanted.
+    bool queries_at_rank = false;  // queries are rotated by rank, else by position
+    // Of each layer with heads, f32 [1, span, kv_heads]: sums over the group; empty: not requested.
     std::vector<std::pair<int, ggml_tensor*>> weights;
 
     const Table& table(int layer) const { return tables[table_of[layer]]; }
   };
-  struct NewKv {  // a layer's keys and values as they came
+  struct NewKv {  // a layer's new keys and values, un-rotated
     int layer;
     ggml_tensor *keys, *values;
   };
   struct Inputs final : PathInputs {    // of one graph
     std::vector<RopeRows> by_position;  // [ropes] of all tokens, by position
     std::vector<Sequence> sequences;
-    std::vector<NewKv> new_kv;  // empty: not wanted
+    std::vector<NewKv> new_kv;  // empty: not requested
   };
-  struct Rows {  // of a layer's tokens; rotated_: by position
+  struct Rows {  // of a layer's new tokens; rotated_*: by position
     ggml_tensor *q, *k, *v, *rotated_q, *rotated_k;
   };
 
@@ -77,10 +77,10 @@ class PortablePath final : public AttentionPath {
   bool cpu_;
   std::vector<RankTable> ranks_;  // [ropes]
   TableWriter writer_;
-  std::vector<float> cos_, sin_, received_, new_keys_, new_values_;
-  const Step* step_ = nullptr;  // the one that began last
+  std::vector<float> cos_, sin_, read_weights_, new_keys_, new_values_;
+  const Step* step_ = nullptr;  // of the last begin()
   using Shape = std::vector<std::uint64_t>;
-  std::deque<std::pair<Shape, std::uint64_t>> shapes_;  // the latest few and their numbers
+  std::deque<std::pair<Shape, std::uint64_t>> shapes_;  // the last few shapes and their numbers
   std::uint64_t last_shape_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The graph of one layer's attention; portable.h has the picture.
+// The graph of one layer's attention; see the diagram in portable.h.
 #include <algorithm>
 
 #include "palimpsest/graph/cpu/step.h"
@@ -21,7 +21,7 @@ ggml_tensor* by_head(ggml_context* c, ggml_tensor* x) {
   return ggml_cont(c, ggml_permute(c, x, 0, 2, 1, 3));
 }
 
-// x [dim, heads, tokens], each KV head's part by its own row: rotate [dim, 1, KV heads or 1, tokens].
+// Rotates x [dim, heads, tokens], each KV head's part by its own row: rope [dim, 1, KV heads or 1, tokens].
 ggml_tensor* rotated_by_head(ggml_context* c, ggml_tensor* x, const RopeRows& rope, int kv_heads, int dims) {
   ggml_tensor* grouped = ggml_reshape_4d(c, x, x->ne[0], x->ne[1] / kv_heads, kv_heads, x->ne[2]);
   return ggml_reshape_3d(c, rotated(c, grouped, rope, dims), x->ne[0], x->ne[1], x->ne[2]);
@@ -38,7 +38,7 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
   for (ggml_tensor** x : {&q, &k, &v})
     if (!ggml_is_contiguous(*x)) *x = ggml_cont(c, *x);
   if (step_->report_kv()) {
-    for (ggml_tensor* x : {k, v}) {  // their memory is nobody else's until the graph has run
+    for (ggml_tensor* x : {k, v}) {  // outputs: their memory is not reused before the graph has run
       ggml_set_output(x);
       if (x->view_src != nullptr) ggml_set_output(x->view_src);
     }
@@ -61,8 +61,8 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
   return out;
 }
 
-// Stored elements as an operand whose product with f32 is exact to f32. The CPU would round the other side to f16 or
-// bf16 (2e-4, 2e-3 of a score's size), other devices do so with bf16; f16 they multiply as it is.
+// Converts stored elements so that their product with f32 has f32 precision. The CPU would round the other operand to
+// f16 or bf16 (relative error 2e-4, 2e-3 of a score); other devices do so for bf16, but not for f16.
 ggml_tensor* PortablePath::exact(ggml_context* c, ggml_tensor* stored) const {
   const bool rounds = stored->type == GGML_TYPE_BF16 || (cpu_ && stored->type != GGML_TYPE_F32);
   return rounds ? ggml_cast(c, stored, GGML_TYPE_F32) : stored;
@@ -138,7 +138,7 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   return ggml_reshape_2d(c, mixed, shape.value_dim * group * heads, count);
 }
 
-// weights [span, tokens, group, heads] -> sums over the last queries and the group, an output of the graph.
+// weights [span, tokens, group, heads] -> sums over the last `queries` queries and the group, an output of the graph.
 void PortablePath::collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights,
                                    int queries) const {
   ggml_context* c = graph.context.get();

@@ -74,7 +74,7 @@ void TableWriter::for_each_visible(const AttentionStep& step, int sequence, int 
   const SlotsView& slots = *step.cache[sequence].head[head].slots;
   const std::int32_t now = tokens.when[query], window = step.window(sequence, head);
   for (int s = 0; s < slots.slots; ++s) {
-    const std::int32_t when = slots.when[s];  // a dead slot's is later than any query
+    const std::int32_t when = slots.when[s];  // an empty slot's is later than any query's
     if (when > now || !within(when, now, step.local)) continue;
     if (within(when, now, window) || when < tokens.sink_end) visible(s);
   }
@@ -92,7 +92,7 @@ void TableWriter::write_mask(const TableInputs& inputs, const AttentionStep& ste
   set(inputs.mask, mask_);
 }
 
-// The mask of a model with ALiBi: what each query head subtracts for the distance.
+// The mask of a model with ALiBi: each query head's distance bias.
 void TableWriter::write_biases(const TableInputs& inputs, const AttentionStep& step, int sequence) {
   const StepTokens& tokens = step.tokens[sequence];
   const std::int64_t span = inputs.mask->ne[0];

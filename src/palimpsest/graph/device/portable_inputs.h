@@ -1,4 +1,4 @@
-// What the host tells the portable graph in every step: where the new tokens go, who sees what, who meets which query.
+// The inputs of the portable graph in each step: slots of the new tokens, masks, ranks.
 #pragma once
 
 #include <ggml-cpp.h>
@@ -10,34 +10,34 @@
 
 namespace palimpsest {
 
-// The inputs that one slot table gives to all layers, or that the KV heads of one layer give to it. H: 1 if the heads
-// are alike, else KV heads. What a sequence has no need of is nullptr.
+// The inputs from one slot table for all layers, or from the KV heads of one layer. H: 1 if the heads share a table,
+// else KV heads. nullptr: not needed by the sequence.
 struct TableInputs {
   ggml_tensor* key_rows = nullptr;     // i64 [tokens, H]: slots
-  ggml_tensor* value_rows = nullptr;   // i64 [value_dim * tokens, H]: single elements of V, which lies transposed
+  ggml_tensor* value_rows = nullptr;   // i64 [value_dim * tokens, H]: elements of V, which is stored transposed
   ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H]: 0 or -inf. With ALiBi f32 [span, tokens, group, KV
                                        // heads]: the bias or -inf
-  ggml_tensor* sinks = nullptr;        // f32 [span, 1, H]: 1 where the second query is meant
+  ggml_tensor* sinks = nullptr;        // f32 [span, 1, H]: 1 for slots that the second query (of the sinks) scores
   ggml_tensor* others = nullptr;       // 1 - sinks
-  ggml_tensor* query_ranks = nullptr;  // i32 [H * tokens]: rotation of the new tokens, where it is by rank
+  ggml_tensor* query_ranks = nullptr;  // i32 [H * tokens]: ranks of the new tokens, if rotated by rank
   ggml_tensor* sink_ranks = nullptr;   // i32 [H * tokens]: of the second query
-  ggml_tensor* key_ranks = nullptr;    // i32 [span * H]: of stored keys; 0 where no token is
+  ggml_tensor* key_ranks = nullptr;    // i32 [span * H]: of stored keys; 0 for empty slots
 };
 
 struct TableNeeds {
   int tokens = 0, span = 0;
-  bool shared = true;                       // all heads are alike
-  bool two_query = false, rotated = false;  // rotated: there are rotary positions
+  bool shared = true;                       // all heads share a table
+  bool two_query = false, rotated = false;  // rotated: the model has rotary positions
   bool query_ranks = false, key_ranks = false;
 
   int heads(const AttentionShape& shape) const { return shared ? 1 : shape.kv_heads; }
 };
 TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs);
 
-// Fills them; its memory is used again and again.
+// Fills TableInputs; reuses its memory.
 class TableWriter {
  public:
-  // One layer's step for one sequence. `capacity`: slots of the tensors that are written to.
+  // Fills the inputs of one layer for one sequence. `capacity`: slots of the tensors written to.
   void write(const TableInputs& inputs, const AttentionStep& step, int sequence, int capacity);
 
  private:

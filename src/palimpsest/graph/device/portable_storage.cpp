@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kGranule = 256;  // slots; capacity is a multiple
 
-// Copies on the device: built, run and forgotten. A copy may overlap itself; copies run in the order given.
+// A one-time graph of copies on the device. Source and target of a copy may overlap; copies run in the order given.
 class Copies {
  public:
   Copies(ggml_backend_t backend, std::size_t max)
@@ -25,7 +25,7 @@ class Copies {
     if (!context_) fail("no memory for {} copies", max);
     graph_ = ggml_new_graph_custom(context_.get(), 6 * max, false);
   }
-  // A box of `source` at byte offset `from` goes to `to` in `target`.
+  // Copies a box of `source` at byte offset `from` to offset `to` in `target`.
   void add(ggml_tensor* source, std::size_t from, ggml_tensor* target, std::size_t to,
            std::array<std::int64_t, 3> box) {
     ggml_tensor* aside = ggml_cont(context_.get(), view(source, from, box));
@@ -102,12 +102,12 @@ PortableStorage::Layer PortableStorage::make_layer(const LayerGeometry& g, int c
   return layer;
 }
 
-// Layer by layer: at most one layer is there twice.
+// Grows layer by layer: at most one layer is in memory twice.
 void PortableStorage::reserve(int slots) {
   if (lost_) fail("the cache was lost when device {} ran out of memory: start again", ggml_backend_name(backend_));
   if (slots <= capacity_) return;
   const int capacity = (slots + kGranule - 1) / kGranule * kGranule;
-  lost_ = true;  // until all layers are there
+  lost_ = true;  // until all layers have grown
   layers_.resize(static_cast<std::size_t>(shape_.geometry.layers()));
   for (int i = 0; i < shape_.geometry.layers(); ++i) {
     const LayerGeometry& g = shape_.geometry.layer(i);
@@ -172,7 +172,7 @@ std::vector<PortableStorage::Run> PortableStorage::runs_of(int table) const {
   return runs;
 }
 
-// Moves go downwards and keep their order, so that a run never reads what an earlier one wrote.
+// Moves are downwards and in order, so a run never reads what an earlier one wrote.
 void PortableStorage::carry_out() {
   if (!any_moved_) return;
   std::vector<std::vector<Run>> runs;  // of a layer's tables

@@ -1,10 +1,9 @@
-// Keys and values of one sequence in a device's memory, one pair of tensors a layer:
+// Keys and values of one sequence in a device's memory, one pair of tensors per layer:
 //
 //   K   [head_dim, capacity, kv_heads]    a row is one key
-//   V   [capacity, value_dim, kv_heads]   a row is one dimension of all values: as the product with the weights reads
-//   it
+//   V   [capacity, value_dim, kv_heads]   transposed for the product with the weights: a row is one dimension
 //
-// Slots are those of the cache's tables. Never written elements are zero: a weight of 0 times them must stay 0.
+// Slots are those of the cache's tables. Elements never written are zero: their product with a weight of 0 must be 0.
 #pragma once
 
 #include <ggml-cpp.h>
@@ -23,15 +22,15 @@ class PortableStorage final : public CacheStorage {
   // Throws Error if the device cannot write to, read or move elements of this type.
   PortableStorage(const CacheOptions& cache, ggml_backend_t backend);
 
-  // Room for `slots` in each head; what is there stays. Throws Error when the device's memory does not suffice: the
+  // Grows the capacity to `slots` per head and keeps the contents. Throws Error when the device is out of memory: the
   // keys and values are lost then, and every further call throws until the cache is cleared.
   void reserve(int slots);
-  void carry_out();  // the moves since the last call
+  void carry_out();  // executes the moves since the last call
 
   ggml_tensor* keys(int layer) const { return layers_[static_cast<std::size_t>(layer)].keys; }
   ggml_tensor* values(int layer) const { return layers_[static_cast<std::size_t>(layer)].values; }
   int capacity() const { return capacity_; }
-  std::uint64_t generation() const { return generation_; }  // of the tensors; no two storages ever share one
+  std::uint64_t generation() const { return generation_; }  // of the tensors; unique across storages
 
   void reserve_moves(int table, int slots) override;
   void moved(int table, std::span<const Move> moves) override;
@@ -45,7 +44,7 @@ class PortableStorage final : public CacheStorage {
     ggml_backend_buffer_ptr buffer;
     ggml_tensor *keys = nullptr, *values = nullptr;
   };
-  struct Run {  // neighbours that move together
+  struct Run {  // neighbouring slots that move together
     int from, to, count;
   };
   Layer make_layer(const LayerGeometry& geometry, int capacity) const;
@@ -59,7 +58,7 @@ class PortableStorage final : public CacheStorage {
   bool lost_ = false, any_moved_ = false;
   std::uint64_t generation_ = 0;
   std::size_t bytes_ = 0, peak_ = 0;
-  std::vector<std::vector<int>> origin_;  // [table][slot] -> the slot where its token's bytes are
+  std::vector<std::vector<int>> origin_;  // [table][slot] -> the slot that still has its token's bytes
 };
 
 }  // namespace palimpsest

@@ -3,7 +3,7 @@
 
 namespace palimpsest {
 
-// ALiBi, and a norm of the embedding.
+// ALiBi; a norm of the embedding.
 const Family kBloomFamily = {
     .architecture = "bloom",
     .models = "BLOOM",

@@ -2,8 +2,8 @@
 
 namespace palimpsest {
 
-// Llama 3 with layers of which a search has taken heads, all of attention (or but one product of it), or the
-// feed-forward part (Puzzle, arXiv 2411.19146).
+// Llama 3 with layers from which an architecture search removed heads, attention (entirely or up to one product), or
+// the feed-forward part (Puzzle, arXiv 2411.19146).
 const Family kDeciFamily = {
     .architecture = "deci",
     .models = "Llama Nemotron (Nemotron-NAS), DeciLM",

@@ -1,4 +1,4 @@
-// Every family, one file each. A new one: its file, and its two lines here.
+// Every family, one file each. A new one needs its file and two lines here.
 #pragma once
 
 #include <span>

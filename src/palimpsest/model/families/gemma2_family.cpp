@@ -6,7 +6,8 @@
 
 namespace palimpsest {
 
-// Every other layer sees a window only; scores and logits are soft-capped; norms around both parts of a layer.
+// Every other layer has a sliding window; scores and logits are soft-capped; norms before and after both parts of a
+// layer.
 const Family kGemma2Family = {
     .architecture = "gemma2",
     .models = "Gemma 2",
@@ -19,7 +20,7 @@ const Family kGemma2Family = {
           h.geometry = h.geometry.with_windows(keys.windows(h.layers, 4096, 2));
           h.attention_soft_cap = static_cast<float>(keys.number("attn_logit_softcapping", 50, 0, 1e6));
           h.output_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 30, 0, 1e6));
-          // The 27B model divides by its width per head, which the file does not say.
+          // The 27B model scales by its width per query head, which the metadata does not contain.
           if (h.layers == 46)
             h.attention_scale = 1 / std::sqrt(static_cast<float>(h.width / h.geometry.layer(0).query_heads));
         },

@@ -6,7 +6,7 @@
 
 namespace palimpsest {
 
-// Five of six layers see a window only, and turn by a base of their own.
+// Five of six layers have a sliding window and their own RoPE base.
 const Family kGemma3Family = {
     .architecture = "gemma3",
     .models = "Gemma 3 (text)",
@@ -23,7 +23,7 @@ const Family kGemma3Family = {
           local.dims = h.rope.dims;
           local.base = keys.number("rope.freq_base_swa", 10000, 1, 1e15);
           h.local_rope = local;
-          // The 27B model divides by its width per head, which the file does not say.
+          // The 27B model scales by its width per query head, which the metadata does not contain.
           if (h.layers == 62)
             h.attention_scale = 1 / std::sqrt(static_cast<float>(h.width / h.geometry.layer(0).query_heads));
         },

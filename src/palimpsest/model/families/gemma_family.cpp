@@ -2,7 +2,7 @@
 
 namespace palimpsest {
 
-// The embedding is scaled by the root of its width. (The converter has added 1 to the norms' weights.)
+// The embedding is scaled by sqrt(width). (The converter has added 1 to the norms' weights.)
 const Family kGemmaFamily = {
     .architecture = "gemma",
     .models = "Gemma",

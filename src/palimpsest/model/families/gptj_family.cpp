@@ -2,8 +2,8 @@
 
 namespace palimpsest {
 
-// Rotary by neighbours on part of a head; attention and feed-forward side by side behind one norm. libllama has no such
-// graph; tools/convert makes the files.
+// RoPE of neighbouring pairs on part of a head; attention and feed-forward in parallel after one norm. libllama does
+// not support this architecture; tools/convert makes the files.
 const Family kGptJFamily = {
     .architecture = "gptj",
     .models = "GPT-J",

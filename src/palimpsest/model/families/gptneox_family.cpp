@@ -4,7 +4,7 @@
 
 namespace palimpsest {
 
-// Rotary by halves on part of a head; attention and feed-forward side by side, each behind a norm of its own.
+// RoPE by halves on part of a head; attention and feed-forward in parallel, each after its own norm.
 const Family kGptNeoxFamily = {
     .architecture = "gptneox",
     .models = "Pythia, GPT-NeoX",

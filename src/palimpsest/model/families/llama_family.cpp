@@ -2,7 +2,7 @@
 
 namespace palimpsest {
 
-// The converter permuted Q and K so that neighbours turn together. Files without rotary dimensions are NoPE.
+// The converter permutes Q and K so that neighbours are rotary pairs. Files without rotary dimensions are NoPE.
 const Family kLlamaFamily = {
     .architecture = "llama",
     .models = "Llama 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM",

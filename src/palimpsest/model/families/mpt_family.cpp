@@ -4,7 +4,8 @@
 
 namespace palimpsest {
 
-// ALiBi or, rarely, learned positions; queries, keys and values may be clamped, queries and keys normed as a whole.
+// ALiBi or, rarely, learned positions; queries, keys and values may be clamped; queries and keys may be normed over all
+// heads.
 const Family kMptFamily = {
     .architecture = "mpt",
     .models = "MPT",
@@ -27,7 +28,7 @@ const Family kMptFamily = {
           if (bias > 0) h.alibi = alibi_slopes(h.geometry.layer(0).query_heads, bias);
           h.clamp_qkv = static_cast<float>(keys.number("attention.clamp_kqv", 0, 0, 1e9));
         },
-    .tiny = {.query_heads = 6,  // no power of two: slopes between slopes
+    .tiny = {.query_heads = 6,  // not a power of two: interleaved slopes
              .kv_heads = 6,
              .width = 192,
              .keys = {{"attention.max_alibi_bias", ExtraKey::Type::kNumber, 8},

@@ -4,8 +4,8 @@
 
 namespace palimpsest {
 
-// Norms after each part of a layer, none before; queries and keys are normed as a whole. OLMo 3 has windows in three of
-// four layers, which turn without the scaling of the others.
+// Norms after each part of a layer, none before; queries and keys are normed over all heads. OLMo 3 has sliding windows
+// in three of four layers, without the RoPE scaling of the others.
 const Family kOlmo2Family = {
     .architecture = "olmo2",
     .models = "OLMo 2 and 3",

@@ -2,7 +2,7 @@
 
 namespace palimpsest {
 
-// Heads and feed-forward widths grow from layer to layer.
+// Head counts and feed-forward widths grow with the layer index.
 const Family kOpenElmFamily = {
     .architecture = "openelm",
     .models = "OpenELM",

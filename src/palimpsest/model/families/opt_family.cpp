@@ -2,7 +2,7 @@
 
 namespace palimpsest {
 
-// Learned positions, ReLU. libllama has no such graph; tools/convert makes the files.
+// Learned positions, ReLU. libllama does not support this architecture; tools/convert makes the files.
 const Family kOptFamily = {
     .architecture = "opt",
     .models = "OPT (but for 350m)",

@@ -2,8 +2,8 @@
 
 namespace palimpsest {
 
-// Long and short divisors of the frequencies (hyperparameters.cpp). A sliding window in the metadata is not heeded, as
-// libllama does not: the first models were trained with it on and published with it off.
+// Long and short RoPE factors (hyperparameters.cpp). A sliding window in the metadata is ignored, as in libllama: the
+// first models were trained with a window and published without.
 const Family kPhi3Family = {
     .architecture = "phi3",
     .models = "Phi 3, 3.5 and 4",

@@ -4,7 +4,7 @@
 
 namespace palimpsest {
 
-// Rotary on part of a head. The 12B model norms each head of Q and K, and has both parts of a layer behind one norm.
+// RoPE on part of a head. The 12B model norms each head of Q and K, and uses one norm for both parts of a layer.
 const Family kStableLmFamily = {
     .architecture = "stablelm",
     .models = "StableLM 2 and 3B",

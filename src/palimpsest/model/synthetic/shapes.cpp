@@ -1,4 +1,4 @@
-// The shapes that synthetic models can have.
+// The named shapes of synthetic models.
 #include <nlohmann/json.hpp>
 
 #include "palimpsest/core/error.h"
@@ -9,15 +9,15 @@ namespace palimpsest {
 
 namespace {
 
-// As their makers published them; Q4_0 or Q8_0 as they are usually run here. Compiled in from shapes.json: a member's
-// key is its name in SyntheticShape.
+// Shapes as published, with the usual weight type Q4_0 or Q8_0. Compiled in from shapes.json; its keys are members of
+// SyntheticShape.
 constexpr const char* kRealShapes =
 #include "synthetic_shapes.inc"
     ;
 
 using Json = nlohmann::json;
 
-// A key that neither the model's own nor these are is a mistake in shapes.json.
+// Parses an entry of shapes.json; an unknown key is an error.
 SyntheticShape real_shape(const Json& model) {
   static const std::map<std::string, int SyntheticShape::*, std::less<>> integers = {
       {"vocabulary", &SyntheticShape::vocabulary},
@@ -50,7 +50,7 @@ SyntheticShape real_shape(const Json& model) {
       s.llama3_factors = value.get<bool>();
     } else if (key == "rope_base") {
       s.rope_base = value.get<double>();
-    } else if (key == "keys") {  // of GGUF: 8 is an integer there, 8.0 a number
+    } else if (key == "keys") {  // GGUF metadata: 8 is an integer, 8.0 a float
       for (const auto& [name, v] : value.items()) {
         const ExtraKey::Type type = v.is_boolean()          ? ExtraKey::Type::kFlag
                                     : v.is_number_integer() ? ExtraKey::Type::kInteger

@@ -23,11 +23,11 @@ namespace palimpsest {
 
 namespace {
 
-constexpr int kFirstPiece = 3 + 256;              // <unk> <s> </s>, one token for each byte, then pieces
-constexpr std::int64_t kFreshElements = 1 << 20;  // a larger matrix repeats rows of a pool
+constexpr int kFirstPiece = 3 + 256;                  // <unk> <s> </s>, one token per byte, then pieces
+constexpr std::int64_t kMaxUniqueElements = 1 << 20;  // a larger matrix repeats rows of a pool
 constexpr int kPoolRows = 512;
 
-// xorshift64*, and normal numbers from the sum of four uniform ones: quick, and the same on every machine.
+// xorshift64*; normal numbers as the sum of four uniform ones: fast, and the same on every machine.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 0x1234567u) { next(); }
@@ -57,7 +57,7 @@ struct Tensor {
   std::int64_t rows() const { return ne[1] * ne[2]; }
 };
 
-// The last of `list` serves all layers that follow: @layers=N may ask for more.
+// Layers beyond the end of `list` (@layers=N) use its last entry; `all` if it is empty.
 int of_layer(const std::vector<int>& list, int layer, int all) {
   return list.empty() ? all : list[std::min(static_cast<std::size_t>(layer), list.size() - 1)];
 }
@@ -115,7 +115,7 @@ std::vector<Tensor> tensors_of(const SyntheticShape& s) {
   return list;
 }
 
-// Llama 3.1's divisors of the frequencies: 8 for waves longer than the old context, 1 for short ones, smooth between.
+// Llama 3.1's frequency divisors: 8 for wavelengths longer than the original context, 1 for short ones, smooth between.
 void llama3_factors(const SyntheticShape& s, float* out) {
   constexpr double kFactor = 8, kLow = 1, kHigh = 4;
   for (int i = 0; i < s.head_dim / 2; ++i) {
@@ -125,7 +125,7 @@ void llama3_factors(const SyntheticShape& s, float* out) {
   }
 }
 
-// Metadata, with a vocabulary that llama.cpp accepts: every byte, "▁" and the letters, then fillers.
+// Metadata, with a vocabulary that llama.cpp accepts: every byte, "▁" and the letters, then filler tokens.
 void set_metadata(gguf_context* g, const SyntheticShape& s) {
   const std::string a = s.architecture + ".";
   const auto u32 = [&](const std::string& key, int value) {
@@ -180,7 +180,7 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
     pieces.push_back(fmt::format("<0x{:02X}>", b));
     types.push_back(6);  // byte
   }
-  if (s.architecture == "phi3") pieces.push_back("<|endoftext|>");  // libllama looks for it there
+  if (s.architecture == "phi3") pieces.push_back("<|endoftext|>");  // libllama expects it here
   pieces.push_back("\u2581");
   for (char c = 'a'; c <= 'z'; ++c) pieces.push_back(std::string(1, c));
   for (int i = static_cast<int>(pieces.size()); i < s.vocabulary; ++i) pieces.push_back(fmt::format("\u2581w{}", i));
@@ -202,8 +202,7 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
   gguf_set_val_bool(g, "tokenizer.ggml.add_bos_token", true);
 }
 
-// Fills tensors. Large matrices take their rows from a pool of 512 different ones: quantising every row of a large
-// model would take minutes.
+// Fills tensors. Large matrices repeat a pool of 512 rows: quantizing every row of a large model would take minutes.
 class Filler {
  public:
   explicit Filler(const SyntheticShape& shape) : shape_(shape), random_(shape.seed) {}
@@ -211,18 +210,18 @@ class Filler {
   void fill(const Tensor& t, std::byte* out) {
     if (t.name == "rope_freqs.weight") return llama3_factors(shape_, reinterpret_cast<float*>(out));
     const std::size_t row = ggml_row_size(t.type, t.ne[0]);
-    if (t.ne[0] * t.rows() <= kFreshElements) return fresh(t, t.rows(), out);
+    if (t.ne[0] * t.rows() <= kMaxUniqueElements) return fill_unique(t, t.rows(), out);
     std::vector<std::byte>& pool = pools_[t.ne[0]];
     if (pool.empty()) {
       pool.resize(kPoolRows * row);
-      fresh(t, kPoolRows, pool.data());
+      fill_unique(t, kPoolRows, pool.data());
     }
     for (std::int64_t i = 0; i < t.rows(); ++i)
       std::memcpy(out + i * row, pool.data() + (random_.next() >> 33) % kPoolRows * row, row);
   }
 
  private:
-  void fresh(const Tensor& t, std::int64_t rows, std::byte* out) {
+  void fill_unique(const Tensor& t, std::int64_t rows, std::byte* out) {
     std::vector<float> values(static_cast<std::size_t>(t.ne[0] * rows));
     for (float& v : values) v = t.mean + t.deviation * random_.normal();
     if (t.type == GGML_TYPE_F32)

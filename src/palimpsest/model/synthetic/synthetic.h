@@ -1,5 +1,5 @@
-// Models of random weights in a real model's shape: for speed, which does not depend on the values, and as small
-// models of every family for tests. Made as a GGUF image, in memory or in a file, so that they are loaded as any other.
+// Models with random weights: in real models' shapes for benchmarks (speed does not depend on the values), and small
+// ones of every family for tests. Made as GGUF, in memory or in a file, and loaded as any other model.
 #pragma once
 
 #include <ggml.h>
@@ -19,18 +19,18 @@ struct SyntheticShape {
   std::string name = "tiny", architecture = "llama";
   int vocabulary = 512, width = 256, layers = 2, feed_forward = 512;
   int query_heads = 8, kv_heads = 4, head_dim = 32;
-  // [layers] in place of query_heads, kv_heads and feed_forward, where layers differ; empty: they are alike.
+  // [layers] replace query_heads, kv_heads and feed_forward if layers differ; empty: layers are equal.
   std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};
   int context = 4096;
   int experts = 0, experts_used = 0, expert_feed_forward = 0;  // 0 experts: dense
   bool tied = true;
-  bool apart_qkv = false;              // Q, K and V are three tensors, also in a family whose files usually pack them
-  bool optional_tensors = false;       // those that the family's models may have
-  std::vector<std::string> omit = {};  // but for those with one of these in their names
+  bool apart_qkv = false;              // Q, K and V are three tensors, even in a family whose files usually pack them
+  bool optional_tensors = false;       // includes the family's optional tensors
+  std::vector<std::string> omit = {};  // but not those whose names contain one of these
   ggml_type type = GGML_TYPE_F32;      // of the matrices
   std::uint64_t seed = 1;
 
-  int rope_dims = -1;  // leading dimensions of a head that turn; -1: all, 0: no rotary positions
+  int rope_dims = -1;  // leading rotary dimensions of a head; -1: all, 0: no rotary positions
   double rope_base = 10000;
   std::string rope_scaling = {};  // "", "linear", "yarn"
   double rope_factor = 1;         // of linear and yarn
@@ -42,11 +42,11 @@ struct SyntheticShape {
 
 ggml_type parse_weight_type(std::string_view text);  // "q4_0"; throws Error that lists the types
 
-// The shapes with names: real models' (shapes.json), and of every family the smallest with all of its features,
+// The named shapes: real models (shapes.json), and for every family the smallest one with all its features, as
 // "tiny-gemma2".
 const std::map<std::string, SyntheticShape, std::less<>>& synthetic_shapes();
 // "llama-3.2-1b", "llama-3.2-1b@layers=4@type=q4_0@vocab=32000": a known name, then any of layers, type, vocab,
-// context, rope, seed. Throws Error that lists the known names, or says what a setting can be.
+// context, rope, seed. Throws Error that lists the known names or the valid values.
 SyntheticShape parse_synthetic(std::string_view text);
 std::string synthetic_names();  // "llama-2-7b, llama-3.2-1b, ..., and tiny-ARCHITECTURE for each of ..."
 

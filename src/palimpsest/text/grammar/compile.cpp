@@ -18,7 +18,7 @@ void check_defined(const ParsedGrammar& parsed) {
       fail("the grammar is not valid GBNF: line {}: there is no rule '{}'", parsed.lines[rule], parsed.names[rule]);
 }
 
-// Lists of uint32, one for each key, stored one behind the other.
+// Lists of uint32, one per key, stored contiguously.
 class Lists {
  public:
   Lists(std::size_t keys, std::span<const std::pair<std::uint32_t, std::uint32_t>> pairs) : begin_(keys + 1) {
@@ -36,7 +36,7 @@ class Lists {
   std::vector<std::uint32_t> begin_, values_;
 };
 
-// Which rules match the empty text: an alternative does when all its elements do.
+// Whether each rule can match the empty text: an alternative can if all its elements can.
 std::vector<bool> rules_that_may_be_empty(const GrammarRules& g) {
   std::vector<bool> empty(g.rules.size());
   std::vector<std::uint32_t> missing(g.alternatives.size()), owner(g.alternatives.size());
@@ -67,7 +67,7 @@ std::vector<bool> rules_that_may_be_empty(const GrammarRules& g) {
   return empty;
 }
 
-// Tarjan's strongly connected components, without recursion: a number for each vertex.
+// Tarjan's strongly connected components, without recursion: returns each vertex's component number.
 std::vector<std::uint32_t> components(const Lists& edges, std::size_t count) {
   constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::vector<std::uint32_t> order(count, kNone), low(count), component(count, kNone), open;
@@ -105,8 +105,8 @@ std::vector<std::uint32_t> components(const Lists& edges, std::size_t count) {
   return component;
 }
 
-// A rule that can reach itself without a character between, and has something left to do after it, would be entered
-// without end. (With nothing left after it nothing piles up: that is how repetitions are written.)
+// Refuses a rule that can reach itself without consuming a character, with an element left after the reference: its
+// stack would grow without bound. (Without an element after it the stack does not grow: repetitions are such rules.)
 void check_left_recursion(const ParsedGrammar& parsed) {
   const GrammarRules& g = parsed.rules;
   const std::vector<bool> empty = rules_that_may_be_empty(g);

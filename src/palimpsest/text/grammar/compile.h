@@ -1,4 +1,4 @@
-// The text of a grammar as rules that are found to be sound.
+// Compiles the text of a grammar to checked rules.
 #pragma once
 
 #include <string_view>
@@ -9,9 +9,9 @@ namespace palimpsest {
 
 class Vocabulary;
 
-// Compiles llama.cpp's GBNF. `vocabulary` is for <token> elements; nullptr: they are refused. Uses neither recursion
-// nor locks. Throws Error that names the line, for text that is not GBNF, beyond a limit, without a rule `root`, with
-// an undefined rule, or left recursive.
+// Compiles llama.cpp's GBNF. `vocabulary`: for <token> elements; nullptr: they are refused. Uses neither recursion nor
+// locks. Throws Error with the line number if the text is not GBNF, exceeds a limit, has no rule `root`, has an
+// undefined rule, or is left recursive.
 GrammarRules compile_grammar(std::string_view text, const Vocabulary* vocabulary);
 
 }  // namespace palimpsest

@@ -12,8 +12,8 @@ namespace {
 using Kind = GrammarRules::Kind;
 using Range = GrammarRules::Range;
 
-constexpr std::size_t kStateWork = 256;    // a state costs its table, too
-constexpr std::size_t kKeptStates = 1024;  // between two tokens; about 1 MiB
+constexpr std::size_t kStateWork = 256;    // a new state also costs its table
+constexpr std::size_t kKeptStates = 1024;  // kept after a token; about 1 MiB
 
 std::size_t hash_of(std::span<const std::uint32_t> stacks) {
   std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
@@ -21,7 +21,7 @@ std::size_t hash_of(std::span<const std::uint32_t> stacks) {
   return hash;
 }
 
-// The first range that does not end before the character.
+// The first range whose end is not before the character.
 std::span<const Range>::iterator range_at(std::span<const Range> ranges, std::uint32_t character) {
   return std::ranges::lower_bound(ranges, character, {}, &Range::last);
 }
@@ -33,9 +33,9 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const GrammarRules> rules, std::s
   path_.resize(texts_->longest() + 1);
   nodes_.push_back({});  // the bottom
   visited_.push_back(0);
-  states_.emplace_back().ascii.fill(kEmptySlot);
+  states_.emplace_back().ascii.fill(kNoMatch);
   here_.state = start(rules_->alternatives_of(rules_->root));
-  if (here_.state == kEmptySlot) fail("the grammar allows no text at all: one of its rules only ever leads to itself");
+  if (here_.state == kNoMatch) fail("the grammar allows no text at all: one of its rules only ever leads to itself");
   work_ = 0;
 }
 
@@ -48,24 +48,24 @@ void GrammarMatcher::spend(std::size_t work) {
         kMaxGrammarWork);
 }
 
-GrammarMatcher::NodeId GrammarMatcher::node(std::uint32_t place, NodeId parent) {
+GrammarMatcher::NodeId GrammarMatcher::node(std::uint32_t index, NodeId parent) {
   const auto [at, made] =
-      node_ids_.try_emplace((std::uint64_t{place} << 32) | parent, static_cast<NodeId>(nodes_.size()));
+      node_ids_.try_emplace((std::uint64_t{index} << 32) | parent, static_cast<NodeId>(nodes_.size()));
   if (made) {
     spend(8);
-    nodes_.push_back({place, parent});
+    nodes_.push_back({index, parent});
     visited_.push_back(0);
   }
   return at->second;
 }
 
 GrammarMatcher::NodeId GrammarMatcher::after(NodeId id) {
-  const auto [place, parent] = nodes_[id];
-  return rules_->elements[place + 1].kind == Kind::kEnd ? parent : node(place + 1, parent);
+  const auto [index, parent] = nodes_[id];
+  return rules_->elements[index + 1].kind == Kind::kEnd ? parent : node(index + 1, parent);
 }
 
-// Follows rules until every stack has something at its top that consumes text. What a rule ends with is followed in
-// the stack below it, so that a repetition does not pile up. Finite: see check_left_recursion.
+// Expands rules until the top of every stack consumes text. The last element of an alternative replaces the node of its
+// rule, so that repetitions do not grow the stack. Terminates: see check_left_recursion.
 void GrammarMatcher::close(std::vector<NodeId>& seeds, std::vector<NodeId>& out) {
   ++closing_;
   const auto add = [&](NodeId id) {
@@ -77,12 +77,12 @@ void GrammarMatcher::close(std::vector<NodeId>& seeds, std::vector<NodeId>& out)
     const NodeId id = seeds.back();
     seeds.pop_back();
     spend(2);
-    const auto element = id == kBottom ? GrammarRules::Element{} : rules_->elements[nodes_[id].place];
+    const auto element = id == kBottom ? GrammarRules::Element{} : rules_->elements[nodes_[id].index];
     if (id != kBottom && element.kind == Kind::kRule) {
       const NodeId then = after(id);
-      for (const std::uint32_t place : rules_->alternatives_of(element.value)) {
+      for (const std::uint32_t index : rules_->alternatives_of(element.value)) {
         spend(2);
-        add(rules_->elements[place].kind == Kind::kEnd ? then : node(place, then));
+        add(rules_->elements[index].kind == Kind::kEnd ? then : node(index, then));
       }
       continue;
     }
@@ -92,11 +92,11 @@ void GrammarMatcher::close(std::vector<NodeId>& seeds, std::vector<NodeId>& out)
   }
 }
 
-// A stack may be among the seeds twice: `stacks` has it once all the same.
+// Removes duplicate stacks.
 GrammarMatcher::StateId GrammarMatcher::state_of(std::vector<NodeId>& stacks) {
   std::ranges::sort(stacks);
   stacks.erase(std::ranges::unique(stacks).begin(), stacks.end());
-  if (stacks.empty()) return kEmptySlot;
+  if (stacks.empty()) return kNoMatch;
   spend(stacks.size());
   const std::size_t hash = hash_of(stacks);
   for (auto [at, end] = state_ids_.equal_range(hash); at != end; ++at)
@@ -107,7 +107,7 @@ GrammarMatcher::StateId GrammarMatcher::state_of(std::vector<NodeId>& stacks) {
   state.stacks = stacks;
   state.ascii.fill(kUnknown);
   state.has_tokens = std::ranges::any_of(stacks, [&](NodeId stack) {
-    const Kind kind = stack == kBottom ? Kind::kEnd : rules_->elements[nodes_[stack].place].kind;
+    const Kind kind = stack == kBottom ? Kind::kEnd : rules_->elements[nodes_[stack].index].kind;
     return kind == Kind::kToken || kind == Kind::kNotToken;
   });
   state_ids_.emplace(hash, id);
@@ -116,8 +116,8 @@ GrammarMatcher::StateId GrammarMatcher::state_of(std::vector<NodeId>& stacks) {
 
 GrammarMatcher::StateId GrammarMatcher::start(std::span<const std::uint32_t> alternatives) {
   seeds_.clear();
-  for (const std::uint32_t place : alternatives)
-    seeds_.push_back(rules_->elements[place].kind == Kind::kEnd ? kBottom : node(place, kBottom));
+  for (const std::uint32_t index : alternatives)
+    seeds_.push_back(rules_->elements[index].kind == Kind::kEnd ? kBottom : node(index, kBottom));
   close(seeds_, stacks_);
   return state_of(stacks_);
 }
@@ -131,7 +131,7 @@ bool GrammarMatcher::meets(const GrammarRules::Element& element, std::uint32_t l
   return at != ranges.end() && at->first <= high;
 }
 
-// Narrows `step` to characters of which the same is true.
+// Whether the element matches `character`; narrows `step` to the characters with the same result.
 bool GrammarMatcher::match(const GrammarRules::Element& element, std::uint32_t character, Step& step) const {
   const auto within = [&](std::uint32_t first, std::uint32_t last) {
     step.first = std::max(step.first, first);
@@ -158,16 +158,16 @@ bool GrammarMatcher::match(const GrammarRules::Element& element, std::uint32_t c
 }
 
 GrammarMatcher::StateId GrammarMatcher::compute(StateId state, std::uint32_t character, Step& step) {
-  step = {0, kMaxCodePoint, kEmptySlot};
+  step = {0, kMaxCodePoint, kNoMatch};
   seeds_.clear();
   const std::size_t count = states_[state].stacks.size();
   spend(4 * count);
   for (std::size_t i = 0; i < count; ++i) {
     const NodeId stack = states_[state].stacks[i];
-    if (stack != kBottom && match(rules_->elements[nodes_[stack].place], character, step))
+    if (stack != kBottom && match(rules_->elements[nodes_[stack].index], character, step))
       seeds_.push_back(after(stack));
   }
-  if (seeds_.empty()) return kEmptySlot;
+  if (seeds_.empty()) return kNoMatch;
   close(seeds_, stacks_);
   return step.to = state_of(stacks_);
 }
@@ -193,27 +193,27 @@ GrammarMatcher::StateId GrammarMatcher::next(StateId state, std::uint32_t charac
 }
 
 GrammarMatcher::StateId GrammarMatcher::after_token(StateId state, TokenId token) {
-  if (!states_[state].has_tokens) return kEmptySlot;
+  if (!states_[state].has_tokens) return kNoMatch;
   seeds_.clear();
   spend(states_[state].stacks.size());
   for (std::size_t i = 0; i < states_[state].stacks.size(); ++i) {
     const NodeId stack = states_[state].stacks[i];
     if (stack == kBottom) continue;
-    const auto& element = rules_->elements[nodes_[stack].place];
+    const auto& element = rules_->elements[nodes_[stack].index];
     const bool same = element.value == static_cast<std::uint32_t>(token);
     const bool other = element.kind == Kind::kNotToken && !same && !(*texts_)[token].empty();
     if (other || (element.kind == Kind::kToken && same)) seeds_.push_back(after(stack));
   }
-  if (seeds_.empty()) return kEmptySlot;
+  if (seeds_.empty()) return kNoMatch;
   close(seeds_, stacks_);
   return state_of(stacks_);
 }
 
-// One byte further; false: no text of the grammar goes on so, or the bytes are not UTF-8.
+// Reads one byte; false: no text of the grammar continues with it, or the bytes are not UTF-8.
 bool GrammarMatcher::advance(Point& point, std::uint8_t byte) {
   if (point.left == 0 && byte < 0x80) {
     point.state = next(point.state, byte);
-    return point.state != kEmptySlot;
+    return point.state != kNoMatch;
   }
   if (point.left == 0) {
     if (byte < 0xC2 || byte > 0xF4) return false;
@@ -229,11 +229,11 @@ bool GrammarMatcher::advance(Point& point, std::uint8_t byte) {
   if (point.value < kLowest[point.length] || point.value > kMaxCodePoint) return false;
   if (point.value >= 0xD800 && point.value <= 0xDFFF) return false;
   point.state = next(point.state, point.value);
-  return point.state != kEmptySlot;
+  return point.state != kNoMatch;
 }
 
-// Inside a character: some character that begins so matches.
-bool GrammarMatcher::can_go_on(const Point& point) const {
+// Inside a character: whether some character with these first bytes matches.
+bool GrammarMatcher::can_continue(const Point& point) const {
   if (point.left == 0) return true;
   static constexpr std::uint32_t kLowest[] = {0, 0, 0x80, 0x800, 0x10000};
   const unsigned bits = 6U * point.left;
@@ -241,7 +241,7 @@ bool GrammarMatcher::can_go_on(const Point& point) const {
   const std::uint32_t high = std::min((point.value << bits) | ((1U << bits) - 1), kMaxCodePoint);
   const auto possible = [&](std::uint32_t first, std::uint32_t last) {
     return first <= last && std::ranges::any_of(states_[point.state].stacks, [&](NodeId stack) {
-             return stack != kBottom && meets(rules_->elements[nodes_[stack].place], first, last);
+             return stack != kBottom && meets(rules_->elements[nodes_[stack].index], first, last);
            });
   };
   return possible(low, std::min(high, 0xD7FFU)) || possible(std::max(low, 0xE000U), high);
@@ -250,12 +250,12 @@ bool GrammarMatcher::can_go_on(const Point& point) const {
 bool GrammarMatcher::read(Point& point, std::string_view text) {
   for (const char c : text)
     if (!advance(point, static_cast<std::uint8_t>(c))) return false;
-  return !text.empty() && can_go_on(point);
+  return !text.empty() && can_continue(point);
 }
 
 bool GrammarMatcher::allows(TokenId token) {
   Point point = here_;
-  return read(point, (*texts_)[token]) || after_token(here_.state, token) != kEmptySlot;
+  return read(point, (*texts_)[token]) || after_token(here_.state, token) != kNoMatch;
 }
 
 bool GrammarMatcher::allows_end() const {
@@ -264,11 +264,11 @@ bool GrammarMatcher::allows_end() const {
 
 void GrammarMatcher::allowed(std::vector<std::uint8_t>& out) {
   std::ranges::fill(out, 0);
-  // path_[n]: after n bytes of the entry before, as far as it got.
+  // path_[n]: the point after n bytes of the previous entry, for n <= reached.
   std::size_t reached = 0;
   path_[0] = here_;
   for (const TokenTexts::Entry& entry : texts_->entries()) {
-    if (entry.shared > reached) continue;  // what it has in common with one that failed contains the fault
+    if (entry.shared > reached) continue;  // the shared prefix contains the byte that failed
     reached = entry.shared;
     const std::string_view text = texts_->text(entry);
     while (reached < text.size()) {
@@ -277,13 +277,13 @@ void GrammarMatcher::allowed(std::vector<std::uint8_t>& out) {
       ++reached;
     }
     if (reached == text.size() && path_[reached].left > 0) spend(states_[path_[reached].state].stacks.size());
-    out[static_cast<std::size_t>(entry.token)] = reached == text.size() && can_go_on(path_[reached]) ? 1 : 0;
+    out[static_cast<std::size_t>(entry.token)] = reached == text.size() && can_continue(path_[reached]) ? 1 : 0;
   }
   if (!states_[here_.state].has_tokens) return;
   for (std::size_t i = 0; i < states_[here_.state].stacks.size(); ++i) {
     const NodeId stack = states_[here_.state].stacks[i];
     if (stack == kBottom) continue;
-    const auto& element = rules_->elements[nodes_[stack].place];
+    const auto& element = rules_->elements[nodes_[stack].index];
     if (element.kind == Kind::kToken) out[element.value] = 1;
     if (element.kind != Kind::kNotToken) continue;
     spend(texts_->entries().size() / 16);
@@ -292,17 +292,17 @@ void GrammarMatcher::allowed(std::vector<std::uint8_t>& out) {
   }
 }
 
-// Both as the characters of the token, and as the token that an element names. One that ends inside a character is only
-// the latter, if it can be.
+// Reads the token both as its characters and as the token that an element names. If both match and the token ends
+// inside a character, only the latter counts.
 void GrammarMatcher::accept(TokenId token) {
   const StateId named = after_token(here_.state, token);
   Point point = here_;
   const bool spelled = read(point, (*texts_)[token]);
-  if (named != kEmptySlot && spelled && point.left == 0) {
+  if (named != kNoMatch && spelled && point.left == 0) {
     std::vector<NodeId> both = states_[named].stacks;
     both.insert(both.end(), states_[point.state].stacks.begin(), states_[point.state].stacks.end());
     here_ = {.state = state_of(both)};
-  } else if (named != kEmptySlot) {
+  } else if (named != kNoMatch) {
     here_ = {.state = named};
   } else if (spelled) {
     here_ = point;
@@ -322,10 +322,10 @@ std::vector<std::int32_t> GrammarMatcher::save() const {
                                    static_cast<std::int32_t>(std::ranges::count(needed, true))};
   std::vector<std::int32_t> number(nodes_.size());
   std::int32_t count = 0;
-  for (NodeId id = 1; id < nodes_.size(); ++id) {  // a parent comes before its children
+  for (NodeId id = 1; id < nodes_.size(); ++id) {  // parents precede their children
     if (!needed[id]) continue;
     number[id] = ++count;
-    out.push_back(static_cast<std::int32_t>(nodes_[id].place));
+    out.push_back(static_cast<std::int32_t>(nodes_[id].index));
     out.push_back(number[nodes_[id].parent]);
   }
   for (const NodeId stack : stacks) out.push_back(number[stack]);
@@ -350,15 +350,15 @@ void GrammarMatcher::restore(std::span<const std::int32_t> saved) {
     return made[static_cast<std::size_t>(number)];
   };
   for (std::size_t i = 0; i < count; ++i) {
-    const std::int32_t place = saved[4 + 2 * i];
-    require(place >= 0 && static_cast<std::size_t>(place) < rules_->elements.size());
-    require(rules_->elements[static_cast<std::size_t>(place)].kind != Kind::kEnd);
-    made.push_back(node(static_cast<std::uint32_t>(place), known(saved[5 + 2 * i])));
+    const std::int32_t index = saved[4 + 2 * i];
+    require(index >= 0 && static_cast<std::size_t>(index) < rules_->elements.size());
+    require(rules_->elements[static_cast<std::size_t>(index)].kind != Kind::kEnd);
+    made.push_back(node(static_cast<std::uint32_t>(index), known(saved[5 + 2 * i])));
   }
   stacks_.clear();
   for (const std::int32_t number : saved.subspan(4 + 2 * count)) {
     const NodeId stack = known(number);
-    require(stack == kBottom || rules_->elements[nodes_[stack].place].kind != Kind::kRule);
+    require(stack == kBottom || rules_->elements[nodes_[stack].index].kind != Kind::kRule);
     stacks_.push_back(stack);
   }
   here_ = point;
@@ -366,7 +366,7 @@ void GrammarMatcher::restore(std::span<const std::int32_t> saved) {
   work_ = 0;
 }
 
-// Forgets all states but the present one, and all nodes that it does not need.
+// Discards all states but the current one, and all nodes that it does not need.
 void GrammarMatcher::shrink() {
   const std::vector<std::int32_t> kept = save();
   if (static_cast<std::size_t>(kept[3]) > kMaxGrammarNodes / 2)

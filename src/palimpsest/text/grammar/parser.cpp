@@ -27,7 +27,7 @@ bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || is_digit(c);
 }
 
-// Ascending, without overlaps; what is left out if `negated`.
+// Sorts ranges and joins overlapping ones; the complement if `negated`.
 std::vector<Range> normalized(std::vector<Range> ranges, bool negated) {
   std::ranges::sort(ranges, {}, &Range::first);
   std::vector<Range> merged;
@@ -62,12 +62,12 @@ class Parser {
   }
 
  private:
-  // A rule or a bracket that is being read.
+  // A rule or a bracket being parsed.
   struct Frame {
     std::uint32_t rule = 0;
     std::size_t open_at = 0;
     std::vector<Element> sequence;         // the alternative so far
-    std::optional<std::size_t> last = {};  // where its last item begins, which a repetition repeats
+    std::optional<std::size_t> last = {};  // start of its last item, which a repetition applies to
   };
 
   template <typename... Args>
@@ -109,7 +109,7 @@ class Parser {
   std::uint32_t new_rule(std::string_view name, std::size_t at) {
     count_elements(1);
     out_.names.emplace_back(name.substr(0, 60));
-    places_.push_back(at);
+    offsets_.push_back(at);
     starts_.emplace_back();
     return static_cast<std::uint32_t>(starts_.size() - 1);
   }
@@ -144,11 +144,11 @@ class Parser {
     skip_space(true);
   }
 
-  // One thing of a sequence; false at the rule's end.
+  // Parses one item of a sequence; false at the end of the rule.
   bool item() {
     const std::size_t begin = at_;
     const char c = peek();
-    if (at_end() || c == '\r' || c == '\n') {  // inside brackets, line ends are skipped
+    if (at_end() || c == '\r' || c == '\n') {  // inside brackets, line breaks are skipped
       if (frames_.size() > 1) wrong(frames_.back().open_at, "this '(' is never closed");
       return false;
     }
@@ -246,7 +246,7 @@ class Parser {
     return value;
   }
 
-  // A character of a literal or a class; the text is valid UTF-8.
+  // Parses a character of a literal or a class; the text is valid UTF-8.
   std::uint32_t character() {
     if (peek() != '\\') {
       const auto lead = static_cast<unsigned char>(peek());
@@ -327,7 +327,7 @@ class Parser {
     return static_cast<std::uint32_t>(out_.rules.classes.size() - 1);
   }
 
-  // <[123]> or <text>, with `!` before it: any other token.
+  // <[123]> or <text>; with a preceding `!`: any other token.
   void token() {
     const std::size_t begin = at_;
     const bool other = peek() == '!';
@@ -380,7 +380,7 @@ class Parser {
     repeat(begin, min, max);
   }
 
-  // The last item becomes   item item ... (least times) rest,   where
+  // The last item becomes   item item ... (min times) rest,   where
   //   rest  ::= item rest |          without an upper bound
   //   rest1 ::= item | , rest2 ::= item rest1 | , ...   with one
   void repeat(std::size_t at, std::uint64_t min, std::uint64_t max) {
@@ -424,12 +424,12 @@ class Parser {
       rules.rules.push_back({begin, static_cast<std::uint32_t>(rules.alternatives.size())});
     }
     std::size_t line = 1, counted = 0;
-    std::vector<std::size_t> order(places_.size());
+    std::vector<std::size_t> order(offsets_.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::ranges::sort(order, {}, [&](std::size_t i) { return places_[i]; });
-    out_.lines.resize(places_.size());
+    std::ranges::sort(order, {}, [&](std::size_t i) { return offsets_[i]; });
+    out_.lines.resize(offsets_.size());
     for (const std::size_t i : order) {
-      for (; counted < places_[i]; ++counted) line += text_[counted] == '\n' ? 1 : 0;
+      for (; counted < offsets_[i]; ++counted) line += text_[counted] == '\n' ? 1 : 0;
       out_.lines[i] = line;
     }
     const auto root = by_name_.find("root");
@@ -444,7 +444,7 @@ class Parser {
   std::vector<Frame> frames_;
   std::unordered_map<std::string_view, std::uint32_t> by_name_;
   std::vector<std::vector<std::uint32_t>> starts_;  // of each rule's alternatives
-  std::vector<std::size_t> places_;                 // in the text, of each rule's first mention
+  std::vector<std::size_t> offsets_;                // byte offset of each rule's first mention
   ParsedGrammar out_;
 };
 

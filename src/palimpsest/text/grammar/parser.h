@@ -1,4 +1,4 @@
-// The text of a grammar as rules that are not yet checked.
+// Parses the text of a grammar to rules, not yet checked.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ class Vocabulary;
 
 struct ParsedGrammar {
   GrammarRules rules;              // `root` and `alternatives` are set; a rule without alternatives is undefined
-  std::vector<std::string> names;  // of the rules; a group or repetition has the name of the rule it is in
-  std::vector<std::size_t> lines;  // where each is first mentioned, from 1
+  std::vector<std::string> names;  // of the rules; a group or repetition has the name of its enclosing rule
+  std::vector<std::size_t> lines;  // of each rule's first mention, from 1
   bool has_root = false;
 };
 

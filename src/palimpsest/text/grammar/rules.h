@@ -3,7 +3,7 @@
 //   root ::= "a" [0-9]* | <[7]>        elements: 'a' -> star -> end | token 7 -> end
 //                                      star:     [0-9] -> star -> end | end
 //
-// Groups and repetitions have become rules of their own.
+// Groups and repetitions are rules of their own.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct GrammarRules {
     std::uint32_t begin = 0, end = 0;
   };
 
-  std::vector<Element> elements;            // of all alternatives, each closed by kEnd
-  std::vector<std::uint32_t> alternatives;  // where each begins; those of a rule stand together
+  std::vector<Element> elements;            // of all alternatives, each terminated by kEnd
+  std::vector<std::uint32_t> alternatives;  // start of each; those of a rule are consecutive
   std::vector<Slice> rules;                 // into `alternatives`
   std::vector<Range> ranges;                // of all classes; within a class ascending, with gaps between them
   std::vector<Slice> classes;               // into `ranges`
@@ -42,9 +42,9 @@ struct GrammarRules {
 
 inline constexpr std::uint32_t kMaxCodePoint = 0x10FFFF;
 
-// Limits of one grammar. They keep compilation below a few milliseconds and a few MiB, whatever the text is.
+// Limits of one grammar. They bound compilation to a few milliseconds and a few MiB.
 inline constexpr std::size_t kMaxGrammarBytes = std::size_t{256} << 10;
-inline constexpr std::size_t kMaxGrammarElements = 100'000;  // after repetitions are written out
+inline constexpr std::size_t kMaxGrammarElements = 100'000;  // after expanding repetitions
 inline constexpr std::size_t kMaxGrammarDepth = 200;         // of brackets
 
 }  // namespace palimpsest
