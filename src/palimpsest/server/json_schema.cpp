@@ -16,8 +16,8 @@ constexpr long long kMaxRepeats = 1000;
 constexpr std::size_t kMaxRules = 5000;
 constexpr std::size_t kMaxParts = 10'000;  // values in the schema, of any kind
 
-// White space is bounded: a model that liked nothing else would never come to an end. Numbers stay within a double's
-// range; \u escapes only control characters, which cannot be written otherwise.
+// White space is bounded, so that a model cannot generate it indefinitely. Numbers stay within a double's range; \u is
+// allowed only for control characters, which have no other spelling.
 constexpr const char* kCommon = R"gbnf(
 ws ::= (" " | "\n" " "{0,20})?
 value ::= object | array | string | number | "true" | "false" | "null"
@@ -52,7 +52,7 @@ class Converter {
   }
 
  private:
-  // Where the part is that is being read, for errors.
+  // Appends to the path of the current part of the schema, for errors; restores it at the end of the scope.
   class Place {
    public:
     Place(std::string& path, std::string_view more) : path_(path), before_(path.size()) { path.append(more); }
@@ -144,7 +144,7 @@ class Converter {
       const auto at = schema_[place].find(path.substr(prefix.size()));
       if (at == schema_[place].end()) break;
       const std::string name = reserve();
-      references_[path] = name;  // before its body, which may speak of itself
+      references_[path] = name;  // before its body, which may refer to itself
       const std::string before =
           std::exchange(path_, std::string(kWhere) + "." + place + "." + path.substr(prefix.size()));
       rules_[name] = any(*at, depth + 1);
@@ -189,8 +189,8 @@ class Converter {
     return add(R"("[" ws )" + list + R"( "]")");
   }
 
-  // In the schema's order. after[i][some]: what may follow when the first i properties are done with, and whether some
-  // of them are written; built from the end.
+  // Properties in the schema's order, built from the last one: `none` and `some` are the rules for the properties from
+  // i on, when no earlier property is present and when at least one is.
   std::string object(Fields& fields, int depth) {
     fields.boolean("additionalProperties", false);
     const Json* properties = fields.take("properties");

@@ -16,12 +16,12 @@ using Clock = std::chrono::steady_clock;
 thread_local Json fields;
 thread_local Clock::time_point start = Clock::now();
 thread_local bool later = false;
-thread_local std::function<void()> noted;  // the line that waits
+thread_local std::function<void()> noted;  // the deferred line
 
-std::FILE* const out = stderr;  // libllama's complaints are led elsewhere (text/sampler.cpp)
+std::FILE* const out = stderr;  // libllama's log is redirected (text/sampler.cpp)
 
 void write(const Json& line) {
-  // One call, so that lines of different threads do not mix. Bytes that are no UTF-8 may come from a path.
+  // One call, so that lines of different threads do not mix. A path may hold invalid UTF-8.
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   std::fwrite(text.data(), 1, text.size(), out);
 }

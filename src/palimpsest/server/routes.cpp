@@ -29,7 +29,7 @@ void refuse(const ApiError& error, Out& out) {
   out.set_content(dump(error.json()), kJson);
 }
 
-// The time does not tell how much of a guess was right.
+// Constant-time comparison: does not reveal how many characters of a guessed key match.
 bool same(const std::string& a, const std::string& b) {
   unsigned char differ = a.size() != b.size();
   for (std::size_t i = 0; i < a.size(); ++i)
@@ -37,12 +37,12 @@ bool same(const std::string& a, const std::string& b) {
   return differ == 0;
 }
 
-// Until those who wait have had their turn, as fast as it goes lately; in seconds.
+// Estimated seconds until the waiting requests are served, at the recent rate; 1 to 60.
 std::string retry_after(const SchedulerLoad& load) {
   return std::to_string(static_cast<int>(std::clamp(std::ceil(load.waiting * load.seconds_per_request), 1.0, 60.0)));
 }
 
-// For callbacks whose exceptions would end the process. What is lost with them is one line, or one error's text.
+// For callbacks whose exceptions would end the process. Loses at most one log line or one error's text.
 template <typename Action>
 void without_throwing(Action action) noexcept {
   try {
@@ -117,7 +117,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
            out);
     return Http::HandlerResponse::Handled;
   });
-  // Nothing below catches what these throw: httplib calls some of them outside of its own handlers' reach.
+  // These must not throw: httplib calls some of them outside of its try blocks.
   http.set_exception_handler([](const In&, Out& out, const std::exception_ptr& thrown) {
     without_throwing([&] {
       try {

@@ -41,7 +41,7 @@ Service::Ticket::~Ticket() {
 void Service::Ticket::submit(Request request, std::shared_ptr<RequestListener> listener) {
   {
     const std::lock_guard lock(service_.mutex_);
-    ids_.reserve(ids_.size() + 1);  // so that no submitted request is left without its ticket
+    ids_.reserve(ids_.size() + 1);  // push_back after submit() must not throw
   }
   const std::uint64_t id = service_.scheduler_.submit(std::move(request), std::move(listener));
   const std::lock_guard lock(service_.mutex_);

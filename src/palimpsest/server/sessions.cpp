@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kEnding = ".session";
 
-// "story" of "story.session"; empty: no session.
+// "story" of "story.session"; empty: not a session file.
 std::string name_of(const fs::path& file) {
   const std::string name = file.filename().string();
   if (!name.ends_with(kEnding)) return {};
@@ -51,7 +51,7 @@ std::string Sessions::path(const std::string& name) const {
   return folder_ + "/" + name + std::string(kEnding);
 }
 
-// null: it was removed meanwhile.
+// null: the file was removed meanwhile.
 Json Sessions::json(const std::string& name) const {
   std::error_code error;
   const auto bytes = fs::file_size(path(name), error);
@@ -90,7 +90,7 @@ Json Sessions::save(const std::string& name, const KeptSequence& sequence) {
                                  "(--session-space): delete some, or choose a smaller budget",
                                  left, others, max_bytes_),
                      "session.save", "session_space");
-  } catch (const Error& error) {  // the disk's fault, not the client's
+  } catch (const Error& error) {  // a disk error, not the client's
     throw ApiError(507, "server_error", error.what(), "session.save", "session_space");
   }
   return json(name);
