@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Each line that is not empty, as an object.
+// Calls `take` with each line that is not empty, as an object.
 template <typename Take>
 void each_line(std::string_view text, const std::string& file, Take take) {
   long long number = 0;
@@ -148,7 +148,7 @@ LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecor
   if (text.ends_with(out.question))
     out.context = text.substr(0, text.size() - out.question.size());
   else
-    out.question = text;  // not even the question is whole
+    out.question = text;  // the question itself is truncated
   if (out.question.empty()) std::swap(out.context, out.question);
   return out;
 }

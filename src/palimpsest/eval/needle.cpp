@@ -37,7 +37,7 @@ std::string uuid(Draw& draw) {
   return out;
 }
 
-// Draws needles of which no two agree in all words but the value, nor in the value while others are left.
+// Draws needles. No two agree in all words other than the value; values are distinct while unused ones are left.
 class Planter {
  public:
   Planter(const NeedleKind& kind, const Haystack& haystack, Draw& draw)
@@ -164,7 +164,7 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
   std::string block;
   for (const Planted& each : beside) block += each.needle;
 
-  // The haystack's units, from some place on; as many as fit.
+  // As many units of the haystack as fit, from a random start.
   const bool paragraphs = kind.unit.ends_with('\n');
   std::optional<Haystack> repeated;
   if (!kind.haystack.empty()) repeated.emplace(kind.haystack + "\n\n" + kind.haystack, kind.name);
@@ -178,7 +178,7 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
                                 : filled(kind.unit, {{"text", texts[(start + units.size()) % texts.size()]}}));
     return units[i];
   };
-  std::vector<double> places;  // of those that are spread
+  std::vector<double> places;  // depths of the spread needles
   for (std::size_t i = 0; i < spread.size(); ++i) places.push_back(static_cast<double>(draw.below(1000)) / 1000);
   const auto context = [&](long long n) {
     std::size_t bytes = 0, so_far = 0;

@@ -17,7 +17,7 @@ const std::vector<NeedleKind>& needles() {
   return kinds;
 }
 
-// Fills `prompt.context` with the greatest n that fits.
+// Fills `prompt.context` with the max n that fits.
 template <typename Make>
 void fit(RulerPrompt& prompt, const std::string& task, long long length, long long max, const Vocabulary& vocabulary,
          Make make) {
@@ -65,7 +65,7 @@ RulerPrompt variable_tracking(long long length, const Vocabulary& vocabulary, Dr
   return prompt;
 }
 
-// A numbered list in which ten words come often and the others seldom.
+// A numbered list in which ten words occur often and the others seldom.
 RulerPrompt common_words(long long length, const Haystack& haystack, const Vocabulary& vocabulary, Draw& draw) {
   constexpr std::size_t kCommon = 10;
   constexpr long long kLong = 4096;

@@ -11,7 +11,7 @@
 namespace palimpsest {
 namespace {
 
-using json = nlohmann::ordered_json;  // places in the order of the file
+using json = nlohmann::ordered_json;  // keeps placeholders in the order of the file
 using Places = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 std::string text_of(const json& value, const std::string& where) {
@@ -28,12 +28,13 @@ void add_places(Places& places, const json& each, const std::string& where) {
     else
       texts.push_back(text_of(values, where));
     if (texts.empty()) fail("{}: the placeholder '{}' has no values", where, name);
-    std::erase_if(places, [&](const auto& known) { return known.first == name; });  // a run's own replaces
+    std::erase_if(places,
+                  [&](const auto& known) { return known.first == name; });  // a run's values replace common ones
     places.emplace_back(name, std::move(texts));
   }
 }
 
-// Replaces the first place found; its name, or "" if there is none.
+// Replaces the first placeholder; returns its name, or "" if there is none.
 std::string replace_place(std::string& text, const std::map<std::string, std::string>& values,
                           const std::string& where) {
   const auto open = text.find('{');
