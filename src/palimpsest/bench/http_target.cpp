@@ -37,7 +37,7 @@ std::string said(const std::string& body) {
   return body.substr(0, 200);
 }
 
-// Server-sent events, as they come in pieces.
+// Parses server-sent events incrementally.
 class Events {
  public:
   Events(LoadListener& listener, LoadAnswer& counts) : listener_(listener), counts_(counts) {}
@@ -83,7 +83,7 @@ class Events {
   long long heard_ = 0;
 };
 
-// The value of a metric, whatever its labels; -1: it is not there.
+// The value of a metric with any labels; -1: not found.
 double metric(const std::string& text, std::string_view name) {
   for (const std::string_view prefix : {"palimpsest_", "vllm:"}) {
     const std::string line = "\n" + std::string(prefix) + std::string(name);
@@ -111,8 +111,8 @@ struct HttpTarget::Impl {
 
   httplib::Client client() const {
     httplib::Client client(place.host);
-    // Ten seconds, none of them whole: with those cpp-httplib, as Debian compiles it, looks the address up by
-    // getaddrinfo_a, whose thread is glibc's own, unknown to ThreadSanitizer, and ends in it.
+    // Ten seconds, given as microseconds: with whole seconds Debian's cpp-httplib resolves the address by
+    // getaddrinfo_a, whose glibc thread is unknown to ThreadSanitizer and crashes it.
     client.set_connection_timeout(0, 10'000'000);
     client.set_read_timeout(timeout);
     client.set_tcp_nodelay(true);

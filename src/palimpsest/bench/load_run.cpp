@@ -15,10 +15,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// What all answers of a load share; listeners that come late still find it.
+// State shared by run_load() and the listeners, which may outlive it.
 struct Exchange {
   Clock::time_point start = Clock::now();
-  std::mutex mutex;  // of all but `answers`, each of which is its listener's until it has ended
+  std::mutex mutex;  // guards everything except `answers`: only its listener accesses an answer until it has ended
   std::condition_variable changed;
   int out = 0, done = 0;  // sent and not ended; ended
   std::vector<LoadAnswer> answers;
@@ -68,7 +68,7 @@ void watch(const std::stop_token& stop, LoadTarget& target, Exchange& exchange) 
   }
 }
 
-// What the target holds when nobody is served any more: its last step may not quite be over.
+// The target's cache bytes after the load; waits up to a limit for its last step to end.
 long long bytes_after(LoadTarget& target) {
   LoadState state = target.state();
   for (int look = 0; look < 40 && state.running > 0; ++look) {
@@ -117,7 +117,7 @@ LoadReport run_load(LoadTarget& target, const std::vector<LoadRequest>& requests
   }
   watcher.request_stop();
   watcher.join();
-  // Listeners still hold the exchange: the error is moved out of it, so that none of them frees it while the caller
+  // Moves the error out of the exchange, which listeners may still hold: none of them must free it while the caller
   // reads it.
   if (const auto broken = std::exchange(exchange->broken, nullptr)) std::rethrow_exception(broken);
 

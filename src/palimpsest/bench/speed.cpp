@@ -111,7 +111,7 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
   for (int i = 0; i < sequences; ++i) {
     sample.cache_bytes += batch.session(i).cache().bytes_in_use() + batch.session(i).cache().bytes_tables();
     sample.slots_per_token += batch.session(i).cache().slots_per_token() / sequences;
-    batch.session(i).clear();  // the others of the round have the memory
+    batch.session(i).clear();  // frees memory for the other batches of the round
   }
   if (stopped()) return sample;
   sample.tokens_per_second = static_cast<double>(sequences) * options.tokens / sample.seconds;
