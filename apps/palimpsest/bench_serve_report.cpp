@@ -21,7 +21,7 @@ void for_each_complete(const ServeRow& row, Do action) {
       if (answer.complete) action(answer);
 }
 
-struct Times {  // in ms, sorted; of all rounds together
+struct Times {  // ms, sorted; all rounds together
   std::vector<double> ttft, tpot, gaps, whole;
 
   explicit Times(const ServeRow& row) {
@@ -37,7 +37,7 @@ struct Times {  // in ms, sorted; of all rounds together
   }
 };
 
-struct Rates {  // a second, of each round
+struct Rates {  // per second, for each round
   std::vector<double> requests, output, total;
 
   explicit Rates(const ServeRow& row) {
@@ -97,7 +97,7 @@ std::string times_text(const std::vector<double>& sorted, int digits) {
                      percentile(sorted, 0.99), digits);
 }
 
-// Tokens a second in intervals of the load's time.
+// Output tokens per second, in equal intervals of the run.
 ChartSeries written_over_time(const std::string& name, const LoadReport& report) {
   constexpr int kIntervals = 60;
   std::vector<double> counts(kIntervals, 0);

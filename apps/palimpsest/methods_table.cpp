@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a policy looks at: what a method costs besides its budget.
+// The signals of a policy: its cost besides the budget.
 std::string needs_of(const Method& method) {
   if (method.policy == "none") return "nothing";
   const Signals signals = make_policy(method.policy)->signals();
@@ -39,7 +39,7 @@ std::string needs_of(const Method& method) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// When tokens leave: `prompt` is when it has been read.
+// When tokens are evicted; `prompt`: once, after the prompt is read.
 std::string acts_of(const Method& m) {
   if (!m.evicts()) return "never";
   if (m.schedule == Schedule::kPrompt) return "prompt";
@@ -84,7 +84,7 @@ Json methods_table(const std::optional<std::string>& budget, const Model* model)
     try {
       validate(method);
       if (model != nullptr) row["memory"] = memory_of(method, model->hyper());
-    } catch (const Error& error) {  // too small a budget, or positions that this model does not have
+    } catch (const Error& error) {  // budget too small, or positions that this model does not support
       row["error"] = error.what();
     }
     rows.push_back(row);

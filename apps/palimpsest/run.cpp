@@ -1,4 +1,4 @@
-// palimpsest run: writes on from a prompt; the text goes to standard output, everything else to standard error.
+// palimpsest run: continues a prompt. The text goes to standard output, everything else to standard error.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -63,7 +63,7 @@ std::vector<TokenId> prompt_tokens(const Vocabulary& vocabulary, const std::stri
   return tokens;
 }
 
-// What goes on from a snapshot: the token that was written last and not yet read, then the new text.
+// Tokens to read after restoring a snapshot: the last generated token, which is unread, then the new text.
 std::vector<TokenId> goes_on(const Vocabulary& vocabulary, const SnapshotText& before, const std::string& text) {
   std::vector<TokenId> tokens = vocabulary.tokenize(text, false, true);
   if (before.unread >= 0) tokens.insert(tokens.begin(), before.unread);
@@ -102,7 +102,7 @@ int run(const RunFlags& flags) {
   if (flags.generate.ignore_end && (!flags.sampling.options.grammar.empty() || !flags.sampling.grammar_file.empty()))
     fail("--ignore-eos with a grammar: the text must end where the grammar ends; use only one of them");
   const SamplerOptions sampling = sampler_options(flags.sampling);
-  StopStrings{flags.generate.stop};  // throws for a bad one before a long prompt is read
+  StopStrings{flags.generate.stop};  // throws before a long prompt is read
   method_of(flags.cache, kDefaultMethod);
   const std::string text = prompt_text(flags);
 
@@ -129,7 +129,7 @@ int run(const RunFlags& flags) {
   StandardOutput output;
   std::string collected;  // --json only
   Progress reading("reading", "tokens");
-  std::optional<Progress> writing;  // where the text itself does not show it
+  std::optional<Progress> writing;  // if the text is not printed to a terminal
   const bool silent = flags.json || isatty(STDOUT_FILENO) == 0;
   const auto emit = [&](std::string_view piece) {
     reading.clear();
