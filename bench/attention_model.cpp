@@ -39,7 +39,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
     for (float& x : row) x = normal(random);
     store_value(layout_, pattern.data(), s, row.data());
   }
-  // As a cache grows: a chunk of a prompt gives each head of each layer the pages of 512 tokens.
+  // Pages are allocated as in prefill: a chunk of 512 tokens for each head of each layer.
   page_.resize(heads * pages);
   const std::size_t chunk = std::max<std::size_t>(1, count(512 / o.page_size));
   for (std::size_t first = 0; first < pages; first += chunk)

@@ -14,7 +14,7 @@ void RowCache::Release::operator()(std::byte* p) const {
   mapped > 0 ? void(::munmap(p, mapped)) : std::free(p);
 }
 
-// kFresh as PyTorch has it: malloc, which gives large tensors' pages back to the system and reuses small ones'.
+// kFresh, as in PyTorch: malloc, which returns pages of large tensors to the system and reuses those of small ones.
 RowCache::Tensor RowCache::make(std::size_t bytes, Target target) const {
   if (target == Target::kFresh) {
     auto* const p = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
@@ -47,7 +47,7 @@ void RowCache::each_head(Team& team, const Body& body) const {
   });
 }
 
-// evict(copy, head, from, to): lays the survivors of one head down from `to` on.
+// evict(copy, head, from, to): copies the kept rows of one head to `to`.
 template <class Evict>
 void RowCache::renew(Team& team, const Step& step, Target target, int passes, const Evict& evict) {
   const int stay = tokens_ - step.victims;
@@ -95,7 +95,7 @@ void RowCache::gather(Team& team, const Step& step, Target target, int passes) {
   const int stay = tokens_ - step.victims;
   renew(team, step, target, passes, [&](const auto& copy, int head, const std::byte* from, std::byte* to) {
     const int* const kept = step.kept + static_cast<std::size_t>(head) * stay;
-    for (int i = 0; i < stay;) {  // neighbours together
+    for (int i = 0; i < stay;) {  // copies adjacent rows at once
       int n = 1;
       while (i + n < stay && kept[i + n] == kept[i] + n) ++n;
       copy(to + i * row_, from + kept[i] * row_, n * row_);

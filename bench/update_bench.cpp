@@ -1,6 +1,6 @@
-// The update of the KV cache alone (EQUIP, table 5): 64 of 1,024 tokens of each head leave, 64 new ones come. Ours (in
-// place, into pages) beside what the papers' code does (shift or gather into new tensors, then append) and beside the
-// best that can be made of it. In rounds: each way has its turn in each round, for `--ms` milliseconds. Prints JSON.
+// The update of the KV cache alone (EQUIP, table 5): evicts 64 of 1,024 tokens of each head and inserts 64. Compares
+// our in-place update of pages with the papers' code (shift or gather into new tensors, then append) and with optimized
+// versions of that code. Interleaved rounds, `--ms` milliseconds per variant and round. Prints JSON.
 //
 //   update_bench [--rows 1x64x64,32x64x128] [--type f32|f16|bf16] [--threads N] [--rounds N] [--ms N] [--only
 //   'NAME;NAME']
@@ -54,7 +54,7 @@ double sample(const Way& way, double ms) {
   return spent / count;
 }
 
-// Bytes a second read, and as many written: blocks of 1 MiB between buffers larger than any cache.
+// Bytes per second of a copy (read = written), in blocks of 1 MiB, between buffers larger than the CPU caches.
 double copy_bandwidth(Team& team, bool streamed) {
   constexpr std::size_t kBlocks = 256, kBytes = 1 << 20;
   struct alignas(64) Block {
