@@ -178,8 +178,8 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
                                 : filled(kind.unit, {{"text", texts[(start + units.size()) % texts.size()]}}));
     return units[i];
   };
-  std::vector<double> places;  // depths of the spread needles
-  for (std::size_t i = 0; i < spread.size(); ++i) places.push_back(static_cast<double>(draw.below(1000)) / 1000);
+  std::vector<double> depths;  // depths of the spread needles
+  for (std::size_t i = 0; i < spread.size(); ++i) depths.push_back(static_cast<double>(draw.below(1000)) / 1000);
   const auto context = [&](long long n) {
     std::size_t bytes = 0, so_far = 0;
     for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) bytes += unit(i).size();
@@ -190,7 +190,7 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
       const double at = bytes == 0 ? 1 : static_cast<double>(so_far) / static_cast<double>(bytes);
       const bool last = i == static_cast<std::size_t>(n);
       for (std::size_t s = 0; s < spread.size(); ++s)
-        if (!done[s] && (at >= places[s] || last)) out += spread[s].needle, done[s] = true;
+        if (!done[s] && (at >= depths[s] || last)) out += spread[s].needle, done[s] = true;
       if (!planted && (at >= spec.depth || last)) out += block, planted = true;
       if (last) break;
       out += unit(i);

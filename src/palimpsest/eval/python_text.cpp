@@ -27,10 +27,10 @@ struct Match {
 class Matcher {
  public:
   Matcher(std::u32string_view a, std::u32string_view b) : a_(a), b_(b) {
-    for (std::size_t i = 0; i < b.size(); ++i) places_[b[i]].push_back(i);
+    for (std::size_t i = 0; i < b.size(); ++i) indices_[b[i]].push_back(i);
     constexpr std::size_t kPopularFrom = 200;
     if (b.size() >= kPopularFrom)  // "autojunk": characters that make up more than 1% of b start no match
-      std::erase_if(places_, [&](const auto& each) { return each.second.size() > b.size() / 100 + 1; });
+      std::erase_if(indices_, [&](const auto& each) { return each.second.size() > b.size() / 100 + 1; });
   }
 
   std::size_t matching() const {
@@ -55,7 +55,7 @@ class Matcher {
     std::unordered_map<std::size_t, std::size_t> lengths, next;  // of matches that end at an index of b
     for (std::size_t i = a_low; i < a_high; ++i) {
       next.clear();
-      if (const auto found = places_.find(a_[i]); found != places_.end())
+      if (const auto found = indices_.find(a_[i]); found != indices_.end())
         for (const std::size_t j : found->second) {
           if (j < b_low) continue;
           if (j >= b_high) break;
@@ -73,7 +73,7 @@ class Matcher {
   }
 
   std::u32string_view a_, b_;
-  std::unordered_map<char32_t, std::vector<std::size_t>> places_;
+  std::unordered_map<char32_t, std::vector<std::size_t>> indices_;
 };
 
 }  // namespace

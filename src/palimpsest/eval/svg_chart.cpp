@@ -62,7 +62,7 @@ struct LegendEntry {
 };
 
 // Entries run from left to right and wrap.
-std::vector<LegendEntry> lay_legend(const ChartPanel& panel, double width) {
+std::vector<LegendEntry> layout_legend(const ChartPanel& panel, double width) {
   std::vector<LegendEntry> entries;
   double x = 0;
   int row = 0;
@@ -85,7 +85,7 @@ class PanelWriter {
         out_(out),
         x_scale_(scale(true)),
         y_scale_(scale(false)),
-        legend_(lay_legend(panel, width - kLeft - kRight)),
+        legend_(layout_legend(panel, width - kLeft - kRight)),
         left_(kLeft),
         right_(width - kRight) {
     top_ = top + (panel.title.empty() ? 0 : 22) + kLegendRow * (legend_.back().row + 1) + 8;

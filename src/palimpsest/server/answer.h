@@ -48,7 +48,7 @@ class Mailbox {
  private:
   const std::size_t max_;
   mutable std::mutex mutex_;
-  std::condition_variable came_;
+  std::condition_variable arrived_;
   std::vector<Event> events_;
 };
 
@@ -76,9 +76,9 @@ class Answer final : public RequestListener {
   std::shared_ptr<Metrics> metrics_;
   Options options_;
   TextStream text_;
-  long long shown_ = 0;  // characters released so far
-  std::deque<TokenLog> held_;
-  std::optional<Clock::time_point> last_;
+  long long released_ = 0;  // characters released so far
+  std::deque<TokenLog> pending_logs_;
+  std::optional<Clock::time_point> last_token_;
   std::shared_ptr<const KeptSequence> kept_;
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kGlance = 100ms;         // interval at which an idle connection is checked
+constexpr auto kPollInterval = 100ms;   // interval at which an idle connection is checked
 constexpr std::size_t kMaxEvents = 64;  // queued events per choice while the client reads slowly
 constexpr std::size_t kUnbounded = ~std::size_t{0};
 
@@ -82,7 +82,7 @@ class Exchange {
   }
 
   // Call inside a catch block: reports the exception to the stream's client, unless even that fails.
-  bool break_off(httplib::DataSink& sink) noexcept {
+  bool report_exception(httplib::DataSink& sink) noexcept {
     try {
       const ApiError error = current_error();
       ticket_.cancel();
@@ -127,7 +127,7 @@ class Exchange {
   }
 
   std::vector<Event> take() {
-    Mailbox::Taken taken = mailbox_->take(kGlance);
+    Mailbox::Taken taken = mailbox_->take(kPollInterval);
     if (taken.was_full) service_->scheduler().wake();
     if (taken.events.empty() && service_->broken())
       throw ApiError(500, "server_error", "internal error: see the server's log");
@@ -208,13 +208,13 @@ class Exchange {
 void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::milliseconds timeout,
               const httplib::Request& request, httplib::Response& response) {
   log_fields()["id"] = new_id(chat ? "chatcmpl-" : "cmpl-");
-  CompletionRequest asked = parse_completion(parse_json(request.body), chat, service->model());
-  if (!asked.save.empty()) service->sessions();  // throws if sessions are disabled
-  if (!asked.restore.empty()) {
-    asked.request.resume = service->sessions().open(asked.restore, service->scheduler().decoder().model());
-    if (!asked.chooses_cache) asked.request.method = asked.request.resume->method();
+  CompletionRequest completion = parse_completion(parse_json(request.body), chat, service->model());
+  if (!completion.save.empty()) service->sessions();  // throws if sessions are disabled
+  if (!completion.restore.empty()) {
+    completion.request.resume = service->sessions().open(completion.restore, service->scheduler().decoder().model());
+    if (!completion.chooses_cache) completion.request.method = completion.request.resume->method();
   }
-  auto exchange = std::make_shared<Exchange>(service, std::move(asked), timeout);
+  auto exchange = std::make_shared<Exchange>(service, std::move(completion), timeout);
   if (!exchange->streams()) {
     response.set_content(dump(exchange->whole(request)), "application/json");
     return;
@@ -226,7 +226,7 @@ void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::m
         try {
           return exchange->more(sink);
         } catch (...) {
-          return exchange->break_off(sink);
+          return exchange->report_exception(sink);
         }
       },
       [exchange](bool well) {

@@ -11,7 +11,7 @@ namespace palimpsest {
 namespace {
 
 constexpr const char* kWhere = "response_format.json_schema.schema";
-constexpr int kDeepest = 64;
+constexpr int kMaxDepth = 64;
 constexpr long long kMaxRepeats = 1000;
 constexpr std::size_t kMaxRules = 5000;
 constexpr std::size_t kMaxParts = 10'000;  // values in the schema, of any kind
@@ -53,12 +53,12 @@ class Converter {
 
  private:
   // Appends to the path of the current part of the schema, for errors; restores it at the end of the scope.
-  class Place {
+  class PathScope {
    public:
-    Place(std::string& path, std::string_view more) : path_(path), before_(path.size()) { path.append(more); }
-    ~Place() { path_.resize(before_); }
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
+    PathScope(std::string& path, std::string_view more) : path_(path), before_(path.size()) { path.append(more); }
+    ~PathScope() { path_.resize(before_); }
+    PathScope(const PathScope&) = delete;
+    PathScope& operator=(const PathScope&) = delete;
 
    private:
     std::string& path_;
@@ -85,8 +85,8 @@ class Converter {
 
   // The expression for a value of this schema.
   std::string any(const Json& schema, int depth, std::string_view where = {}) {
-    const Place place(path_, where);
-    if (depth > kDeepest) wrong("the schema is nested more than {} levels deep", kDeepest);
+    const PathScope scope(path_, where);
+    if (depth > kMaxDepth) wrong("the schema is nested more than {} levels deep", kMaxDepth);
     if (schema.is_boolean() && schema.get<bool>()) return "value";
     Fields fields(schema, path_ + ".");
     fields.ignore({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema",
@@ -138,15 +138,15 @@ class Converter {
   std::string reference(const Json& ref, int depth) {
     const std::string path = ref.is_string() ? ref.get<std::string>() : ref.dump();
     if (const auto known = references_.find(path); known != references_.end()) return known->second;
-    for (const std::string place : {"$defs", "definitions"}) {
-      const std::string prefix = "#/" + place + "/";
-      if (!path.starts_with(prefix) || !schema_.contains(place)) continue;
-      const auto at = schema_[place].find(path.substr(prefix.size()));
-      if (at == schema_[place].end()) break;
+    for (const std::string section : {"$defs", "definitions"}) {
+      const std::string prefix = "#/" + section + "/";
+      if (!path.starts_with(prefix) || !schema_.contains(section)) continue;
+      const auto at = schema_[section].find(path.substr(prefix.size()));
+      if (at == schema_[section].end()) break;
       const std::string name = reserve();
       references_[path] = name;  // before its body, which may refer to itself
       const std::string before =
-          std::exchange(path_, std::string(kWhere) + "." + place + "." + path.substr(prefix.size()));
+          std::exchange(path_, std::string(kWhere) + "." + section + "." + path.substr(prefix.size()));
       rules_[name] = any(*at, depth + 1);
       path_ = before;
       return name;

@@ -15,8 +15,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 thread_local Json fields;
 thread_local Clock::time_point start = Clock::now();
-thread_local bool later = false;
-thread_local std::function<void()> noted;  // the deferred line
+thread_local bool defer = false;
+thread_local std::function<void()> deferred;  // the deferred line
 
 std::FILE* const out = stderr;  // libllama's log is redirected (text/sampler.cpp)
 
@@ -43,22 +43,22 @@ Json& log_fields() {
 
 void log_begin() {
   fields = Json::object();
-  later = false;
+  defer = false;
   start = Clock::now();
 }
 
 void log_later() {
-  later = true;
+  defer = true;
 }
 
 void log_now() {
-  later = false;
-  if (noted) std::exchange(noted, nullptr)();
+  defer = false;
+  if (deferred) std::exchange(deferred, nullptr)();
 }
 
 void log_end(const std::string& method, const std::string& path, int status, bool quiet) {
-  if (later) {
-    noted = [=] { log_end(method, path, status, quiet); };
+  if (defer) {
+    deferred = [=] { log_end(method, path, status, quiet); };
     return;
   }
   if (!quiet) {

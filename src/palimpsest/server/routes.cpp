@@ -30,7 +30,7 @@ void refuse(const ApiError& error, Out& out) {
 }
 
 // Constant-time comparison: does not reveal how many characters of a guessed key match.
-bool same(const std::string& a, const std::string& b) {
+bool equal_in_constant_time(const std::string& a, const std::string& b) {
   unsigned char differ = a.size() != b.size();
   for (std::size_t i = 0; i < a.size(); ++i)
     differ |= static_cast<unsigned char>(a[i] ^ (b.empty() ? 0 : b[i % b.size()]));
@@ -111,7 +111,8 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
     log_fields()["request_id"] = id;
     out.set_header("X-Request-Id", id);
     if (key.empty() || in.path == "/health") return Http::HandlerResponse::Unhandled;
-    if (same(in.get_header_value("Authorization"), "Bearer " + key)) return Http::HandlerResponse::Unhandled;
+    if (equal_in_constant_time(in.get_header_value("Authorization"), "Bearer " + key))
+      return Http::HandlerResponse::Unhandled;
     refuse({401, "authentication_error", "this server requires an API key: Authorization: Bearer KEY", "",
             "invalid_api_key"},
            out);

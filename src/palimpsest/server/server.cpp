@@ -56,7 +56,7 @@ class Connections final : public httplib::TaskQueue {
 struct Server::Impl {
   httplib::Server http;
   bool bound = false;
-  std::once_flag ended;
+  std::once_flag shut_down_once;
 };
 
 Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
@@ -102,7 +102,7 @@ void Server::run() {
 
 void Server::shut_down() {
   using namespace std::chrono_literals;
-  std::call_once(impl_->ended, [&] {
+  std::call_once(impl_->shut_down_once, [&] {
     service_->close();
     log_event("shutting down", {{"grace_ms", options_.grace.count()}}, options_.quiet);
     if (!service_->wait_until_idle(options_.grace)) {

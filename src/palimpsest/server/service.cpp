@@ -35,7 +35,7 @@ Service::Ticket::~Ticket() {
   cancel();
   const std::lock_guard lock(service_.mutex_);
   service_.tickets_.erase(this);
-  if (service_.tickets_.empty()) service_.left_.notify_all();
+  if (service_.tickets_.empty()) service_.idle_.notify_all();
 }
 
 void Service::Ticket::submit(Request request, std::shared_ptr<RequestListener> listener) {
@@ -59,7 +59,7 @@ void Service::Ticket::cancel() {
 
 bool Service::wait_until_idle(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
-  return left_.wait_for(lock, patience, [&] { return tickets_.empty(); });
+  return idle_.wait_for(lock, patience, [&] { return tickets_.empty(); });
 }
 
 void Service::cancel_all() {

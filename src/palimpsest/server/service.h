@@ -60,7 +60,7 @@ class Service {
   Scheduler scheduler_;
   std::atomic<bool> closed_ = false, broken_ = false;
   std::mutex mutex_;
-  std::condition_variable left_;
+  std::condition_variable idle_;
   std::set<Ticket*> tickets_;
   std::jthread thread_;  // declared last: it uses the members above
 };
