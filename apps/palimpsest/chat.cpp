@@ -114,7 +114,7 @@ class Chat {
       if (line.empty()) continue;
       if (line == "/exit" || line == "/quit") break;
       if (line.front() == '/')
-        obey(line);
+        run_command(line);
       else
         answer(line);
     }
@@ -123,7 +123,7 @@ class Chat {
   }
 
  private:
-  void obey(const std::string& command) {
+  void run_command(const std::string& command) {
     if (command == "/help") {
       fmt::print(stderr, "{}\n", kCommands);
     } else if (command == "/stats") {

@@ -40,8 +40,8 @@ struct Pipe {
 };
 
 // Runs between fork and exec: only async-signal-safe calls.
-[[noreturn]] void become(const char* program, char* const* arguments, const Pipe& out, const Pipe& err,
-                         [[maybe_unused]] pid_t parent) {
+[[noreturn]] void exec_child(const char* program, char* const* arguments, const Pipe& out, const Pipe& err,
+                             [[maybe_unused]] pid_t parent) {
 #ifdef __linux__
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent ended before prctl
@@ -88,7 +88,7 @@ ChildResult run_this_program(const std::vector<std::string>& words) {
   const auto start = std::chrono::steady_clock::now();
   const pid_t parent = ::getpid(), child = ::fork();
   if (child < 0) fail("'{}' cannot be started: {}", program, std::strerror(errno));
-  if (child == 0) become(program.c_str(), arguments.data(), out, err, parent);
+  if (child == 0) exec_child(program.c_str(), arguments.data(), out, err, parent);
   out.close_write();
   err.close_write();
   read_both(out, err, result);

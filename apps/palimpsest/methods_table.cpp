@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // The signals of a policy: its cost besides the budget.
-std::string needs_of(const Method& method) {
+std::string signals_text(const Method& method) {
   if (method.policy == "none") return "nothing";
   const Signals signals = make_policy(method.policy)->signals();
   if (signals.positions_only()) return "positions";
@@ -40,7 +40,7 @@ std::string needs_of(const Method& method) {
 }
 
 // When tokens are evicted; `prompt`: once, after the prompt is read.
-std::string acts_of(const Method& m) {
+std::string schedule_text(const Method& m) {
   if (!m.evicts()) return "never";
   if (m.schedule == Schedule::kPrompt) return "prompt";
   const bool by_page = m.mechanism == Mechanism::kBlock || m.schedule == Schedule::kPage;
@@ -77,8 +77,8 @@ Json methods_table(const std::optional<std::string>& budget, const Model* model)
                 {"method", spell_out(method)},
                 {"changes", spell_changes(method)},
                 {"policy", method.policy},
-                {"needs", needs_of(method)},
-                {"acts", acts_of(method)},
+                {"needs", signals_text(method)},
+                {"acts", schedule_text(method)},
                 {"mechanism", method.evicts() && method.cache ? get_option(method, "mechanism") : "-"},
                 {"positions", get_option(method, "positions")}};
     try {

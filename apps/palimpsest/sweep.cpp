@@ -54,14 +54,14 @@ json line_of(const SweepRun& run, const ChildResult& child, const std::string& s
                {"started", started},       {"seconds", child.seconds}, {"peak_bytes", child.peak_bytes},
                {"code", child.code}};
   json result = json::parse(child.out, nullptr, /*allow_exceptions=*/false);
-  const std::string said = last_line(child.err);
+  const std::string last_error_line = last_line(child.err);
   if (child.code == 0 && result.is_object())
     line["result"] = std::move(result);
   else
-    line["error"] = !said.empty()      ? said
-                    : child.code > 128 ? fmt::format("ended by signal {}", child.code - 128)
-                                       : "no JSON output";
-  if (line.contains("result") && !said.empty()) line["said"] = said;
+    line["error"] = !last_error_line.empty() ? last_error_line
+                    : child.code > 128       ? fmt::format("ended by signal {}", child.code - 128)
+                                             : "no JSON output";
+  if (line.contains("result") && !last_error_line.empty()) line["said"] = last_error_line;
   return line;
 }
 
