@@ -136,13 +136,13 @@ void DecodeInCache(benchmark::State& state) {
 BENCHMARK(DecodeInCache)->ArgName("type")->DenseRange(kF32, kQ8)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 // Keys rotated on read or in a copy, against keys stored rotated.
-void DecodeWay(benchmark::State& state) {
+void DecodeRotation(benchmark::State& state) {
   AttentionModelOptions o;
   o.slots = static_cast<int>(state.range(1));
   o.group = static_cast<int>(state.range(2));
   Team team(static_cast<int>(state.range(3)));
   AttentionModel plain(o);
-  o.way = static_cast<Way>(state.range(0));
+  o.rotation = static_cast<KeyRotation>(state.range(0));
   AttentionModel other(o);
   plain.run(team, false), other.run(team, false);
   std::vector<double> cost;
@@ -153,8 +153,8 @@ void DecodeWay(benchmark::State& state) {
   }
   state.counters["cost"] = median(cost);
 }
-BENCHMARK(DecodeWay)
-    ->ArgNames({"way", "slots", "group", "threads"})
+BENCHMARK(DecodeRotation)
+    ->ArgNames({"rotation", "slots", "group", "threads"})
     ->ArgsProduct({{1, 2, 3, 4}, {256, 1024, 8192}, {4}, {1, 2}})
     ->ArgsProduct({{1, 2, 3, 4}, {1024}, {1, 8}, {1}})
     ->UseManualTime()

@@ -13,13 +13,13 @@ namespace palimpsest::bench {
 
 // How keys are rotated: on write; on read with one slot table for all heads, or with one per head; on read with stored
 // rotate_half(k); into a rotated copy.
-enum class Way { kOnWrite, kOnRead, kLatePerHead, kCachedHalf, kRecompute };
+enum class KeyRotation { kOnWrite, kOnRead, kOnReadPerHead, kCachedHalf, kMaterialized };
 
 struct AttentionModelOptions {
   int page_size = 64, slots = 8192, new_tokens = 1, batch = 1;
   int head_dim = 64, kv_heads = 8, group = 4, layers = 16;
   CacheType type = CacheType::kF16;
-  Way way = Way::kOnWrite;
+  KeyRotation rotation = KeyRotation::kOnWrite;
   int merged = 0;              // merged tokens per head
   bool own_positions = false;  // merged tokens keep their own positions
   double skew = 1;             // of cluster sizes: 1: uniform; larger: a few large clusters

@@ -48,7 +48,7 @@ class RowCache {
   using Tensor = std::unique_ptr<std::byte[], Release>;
   Tensor make(std::size_t bytes, Target target) const;
   template <class Evict>
-  void renew(Team& team, const Step& step, Target target, int passes, const Evict& evict);
+  void rebuild(Team& team, const Step& step, Target target, int passes, const Evict& evict);
   template <class Body>
   void each_head(Team& team, const Body& body) const;
 

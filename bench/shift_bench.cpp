@@ -28,7 +28,7 @@
 namespace palimpsest::bench {
 namespace {
 
-constexpr int kSinks = 4, kBunch = 64, kWarmUp = 3;
+constexpr int kSinks = 4, kBatch = 64, kWarmUp = 3;
 
 struct Settings {
   int threads = 2, cells = 2048, kept = 1024, steps = 192;
@@ -49,31 +49,31 @@ class Peer {
   llama_context* context() const { return context_.get(); }
   // Removes the oldest tokens after the sinks until kept - 1 tokens are left.
   void make_room(bool shift) {
-    const int count = live_ - kept_ + 1;
+    const int count = tokens_ - kept_ + 1;
     const llama_memory_t memory = llama_get_memory(context());
     if (!llama_memory_seq_rm(memory, 0, oldest_, oldest_ + count)) fail("llama_memory_seq_rm refuses");
     if (shift)
       llama_memory_seq_add(memory, 0, oldest_ + count, -1, -count);
     else
       oldest_ += count;
-    live_ -= count;
+    tokens_ -= count;
   }
   void take(TokenId token) {
     peer_forward(context(), {&token, 1});
-    ++live_;
+    ++tokens_;
   }
   void take_back() {
     const llama_memory_t memory = llama_get_memory(context());
     const llama_pos newest = llama_memory_seq_pos_max(memory, 0);
     if (!llama_memory_seq_rm(memory, 0, newest, newest + 1)) fail("llama_memory_seq_rm refuses");
-    --live_;
+    --tokens_;
   }
-  bool full(int bunch) const { return live_ >= kept_ - 1 + bunch; }
-  void holds(int occupied) { live_ = occupied; }
+  bool full(int batch) const { return tokens_ >= kept_ - 1 + batch; }
+  void set_tokens(int tokens) { tokens_ = tokens; }
 
  private:
   PeerContext context_;
-  int kept_, live_ = 0;
+  int kept_, tokens_ = 0;
   llama_pos oldest_ = kSinks;
 };
 
@@ -92,12 +92,12 @@ void add_peers(std::vector<Contestant>& all, const std::string& file, const Sett
       } else if (llama_state_set_data(peer->context(), state.data(), state.size()) != state.size()) {
         fail("llama_state_set_data refuses its own state");
       }
-      peer->holds(static_cast<int>(prompt.size()));
+      peer->set_tokens(static_cast<int>(prompt.size()));
       Contestant c{.engine = flash ? "llama.cpp, flash attention" : "llama.cpp", .mode = mode, .step = {}};
       const std::string what = mode;
-      const int bunch = what == "shift-64" ? kBunch : 1;
+      const int batch = what == "shift-64" ? kBatch : 1;
       c.step = [=] {
-        if (what != "never" && peer->full(bunch)) peer->make_room(what != "remove");
+        if (what != "never" && peer->full(batch)) peer->make_room(what != "remove");
         peer->take(next);
       };
       if (what == "never") {
@@ -171,9 +171,9 @@ void print(const std::vector<Contestant>& all, const Settings& s) {
 }
 
 void run(const std::string& file, const Settings& s) {
-  if (s.threads < 1 || s.steps < 1 || s.kept <= kSinks + kBunch || s.cells < s.kept + kBunch)
+  if (s.threads < 1 || s.steps < 1 || s.kept <= kSinks + kBatch || s.cells < s.kept + kBatch)
     fail("{} threads, n_ctx {}, {} kept, {} steps: more than {} must be kept, {} fewer than n_ctx", s.threads, s.cells,
-         s.kept, s.steps, kSinks + kBunch, kBunch);
+         s.kept, s.steps, kSinks + kBatch, kBatch);
   const std::shared_ptr<const Model> model = Model::load(file);
   std::vector<TokenId> prompt(static_cast<std::size_t>(s.kept));
   for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 7) % model->hyper().vocabulary;
