@@ -34,20 +34,20 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-struct Way {
+struct Variant {
   std::string name;
   std::function<void()> prepare, run;
 };
 
 // Seconds of one update: the mean over as many as fit into `ms`.
-double sample(const Way& way, double ms) {
+double sample(const Variant& variant, double ms) {
   double spent = 0;
   int count = 0;
   const double start = now();
   do {
-    if (way.prepare) way.prepare();
+    if (variant.prepare) variant.prepare();
     const double before = now();
-    way.run();
+    variant.run();
     spent += now() - before;
     ++count;
   } while (spent * 1e3 < ms && (now() - start) * 1e3 < 4 * ms);
@@ -97,11 +97,11 @@ nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, i
   PagedUpdate scattered(sequences, heads, dim, kTokens, kVictims, o.type, true);
   ring.check(team), scattered.check(team);
 
-  std::vector<Way> ways;
+  std::vector<Variant> variants;
   const auto add = [&](const std::string& name, std::function<void()> run, std::function<void()> prepare = {}) {
     const auto wanted = split(o.only, ';');
     if (o.only.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end())
-      ways.push_back({name, std::move(prepare), std::move(run)});
+      variants.push_back({name, std::move(prepare), std::move(run)});
   };
   add(
       "in place, oldest", [&] { ring.run(team); }, [&] { ring.choose(); });
@@ -128,9 +128,9 @@ nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, i
 
   nlohmann::json samples = nlohmann::json::object();
   for (int round = -1; round < o.rounds; ++round)
-    for (const Way& way : ways) {
-      const double seconds = sample(way, round < 0 ? 0 : o.ms);
-      if (round >= 0) samples[way.name].push_back(seconds);
+    for (const Variant& variant : variants) {
+      const double seconds = sample(variant, round < 0 ? 0 : o.ms);
+      if (round >= 0) samples[variant.name].push_back(seconds);
     }
   return {{"batch", sequences},
           {"heads", heads},

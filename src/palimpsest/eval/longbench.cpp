@@ -122,14 +122,14 @@ LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecor
     into->append(format, at, open - at);
     if (open == format.size()) break;
     const auto close = format.find('}', open);
-    const std::string place = format.substr(open, close == std::string::npos ? close : close - open + 1);
-    if (place == "{context}") {
+    const std::string placeholder = format.substr(open, close == std::string::npos ? close : close - open + 1);
+    if (placeholder == "{context}") {
       out.context += record.context;
       into = &out.question;
-    } else if (place == "{input}") {
+    } else if (placeholder == "{input}") {
       *into += record.input;
     } else {
-      fail("the prompt of '{}' has a placeholder {} without a field in its records", record.dataset, place);
+      fail("the prompt of '{}' has a placeholder {} without a field in its records", record.dataset, placeholder);
     }
     at = close + 1;
   }

@@ -21,9 +21,9 @@ struct Planted {
 
 std::string filled(std::string text, const std::map<std::string, std::string>& words) {
   for (const auto& [name, word] : words) {
-    const std::string place = "{" + name + "}";
-    for (auto at = text.find(place); at != std::string::npos; at = text.find(place, at + word.size()))
-      text.replace(at, place.size(), word);
+    const std::string placeholder = "{" + name + "}";
+    for (auto at = text.find(placeholder); at != std::string::npos; at = text.find(placeholder, at + word.size()))
+      text.replace(at, placeholder.size(), word);
   }
   return text;
 }

@@ -212,9 +212,9 @@ class NeedleMaps {
   void draw(std::vector<ReportFigure>& figures) const {
     for (const auto& [title, map] : maps_) {
       std::vector<double> lengths, depths;
-      for (const auto& [place, counts] : map.cells) {
-        lengths.push_back(place.first);
-        depths.push_back(place.second);
+      for (const auto& [length_and_depth, counts] : map.cells) {
+        lengths.push_back(length_and_depth.first);
+        depths.push_back(length_and_depth.second);
       }
       for (auto* list : {&lengths, &depths}) {
         std::ranges::sort(*list);

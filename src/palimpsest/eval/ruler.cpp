@@ -49,14 +49,14 @@ RulerPrompt variable_tracking(long long length, const Vocabulary& vocabulary, Dr
       "\nQuestion: Find all variables that are assigned the value {} in the text above. Answer: According to the "
       "chain(s) of variable assignment in the text above, {} variables are assigned the value {}, they are:",
       value, kHops + 1, value);
-  std::vector<double> places;
-  for (std::size_t i = 0; i < chain.size(); ++i) places.push_back(static_cast<double>(draw.below(1000)) / 1000);
-  std::ranges::sort(places);
+  std::vector<double> depths;
+  for (std::size_t i = 0; i < chain.size(); ++i) depths.push_back(static_cast<double>(draw.below(1000)) / 1000);
+  std::ranges::sort(depths);
   fit(prompt, "vt", length, kMax, vocabulary, [&](long long n) {
     std::string text = "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n";
     std::size_t next = 0;
     for (long long i = 0; i <= n; ++i) {
-      while (next < chain.size() && (i == n || static_cast<double>(i) >= places[next] * static_cast<double>(n)))
+      while (next < chain.size() && (i == n || static_cast<double>(i) >= depths[next] * static_cast<double>(n)))
         text += chain[next++];
       if (i < n) text += noise;
     }

@@ -18,9 +18,9 @@ namespace {
 constexpr long long kMaxTokens = 1LL << 40;
 constexpr std::size_t kMaxStops = 16;
 
-// `goes_on`: the text continues a session, so it gets no BOS and may be empty.
-std::vector<TokenId> tokens_of(const std::string& text, const ServedModel& model, bool goes_on) {
-  if (goes_on) return model.vocabulary->tokenize(text, false, true);
+// `continues`: the text continues a session, so it gets no BOS and may be empty.
+std::vector<TokenId> tokens_of(const std::string& text, const ServedModel& model, bool continues) {
+  if (continues) return model.vocabulary->tokenize(text, false, true);
   auto tokens = model.vocabulary->tokenize(text, true, true);
   if (tokens.empty() && model.vocabulary->bos() >= 0) tokens.push_back(model.vocabulary->bos());
   if (tokens.empty()) fail_field("prompt", "this model has no token to begin a text with: give a prompt");
@@ -279,9 +279,9 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   if (!chat) {
     read_prompts(prompt, echo, model, out);
   } else if (messages != nullptr) {
-    const bool goes_on = !out.restore.empty();
-    const std::string text = goes_on ? next_turn(*messages, model) : chat_text(*messages, model);
-    out.prompts.push_back(model.vocabulary->tokenize(text, !goes_on, true));
+    const bool continues = !out.restore.empty();
+    const std::string text = continues ? next_turn(*messages, model) : chat_text(*messages, model);
+    out.prompts.push_back(model.vocabulary->tokenize(text, !continues, true));
   } else {
     fail_field("messages", "'messages' is missing");
   }

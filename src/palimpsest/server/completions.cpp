@@ -173,8 +173,8 @@ class Exchange {
     opened_ = true;
     for (int i = 0; i < count_; ++i) {
       if (head_.chat && !send(sink, first_json(head_, i))) return false;
-      const Event said{.choice = i, .text = echo(i), .logs = {}};
-      if (!said.text.empty() && !send(sink, event_json(head_, said, false))) return false;
+      const Event echoed{.choice = i, .text = echo(i), .logs = {}};
+      if (!echoed.text.empty() && !send(sink, event_json(head_, echoed, false))) return false;
     }
     return true;
   }
