@@ -1,6 +1,6 @@
-// The attention kernel alone, in llama-3.2-1b's shape (8 KV heads, groups of 4, 64 dimensions, 16 layers), beside what
-// the machine can do: bytes per second of a plain read, multiply-adds per second in registers. Both sides alternate in
-// one run, so their ratio (`of_read`, `of_peak`) holds on a machine that others use too.
+// The attention kernel in the shape of llama-3.2-1b (8 KV heads, groups of 4, 64 dimensions, 16 layers), against the
+// machine's limits: bytes per second of a plain read, multiply-adds per second in registers. Both sides are interleaved
+// in one run, so the ratios (`of_read`, `of_peak`) hold on a loaded machine.
 //
 //   attention_bench --benchmark_filter=Decode/page:64
 #include <benchmark/benchmark.h>
@@ -17,7 +17,7 @@
 namespace palimpsest::bench {
 namespace {
 
-// One thread is timed by its own processor time: other programs then cost it less.
+// Uses CPU time for one thread, which is less sensitive to load, and wall time for several.
 class Stopwatch {
  public:
   explicit Stopwatch(const Team& team) : clock_(team.threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC) {
@@ -81,7 +81,7 @@ double seconds_of(Team& team, AttentionModel& model, bool weights) {
 constexpr int kF32 = static_cast<int>(CacheType::kF32), kF16 = static_cast<int>(CacheType::kF16),
               kBF16 = static_cast<int>(CacheType::kBF16), kQ8 = static_cast<int>(CacheType::kQ8_0);
 
-// Weights wanted against not, in pairs.
+// Decode with and without weights, in pairs.
 void Decode(benchmark::State& state) {
   AttentionModelOptions o;
   o.page_size = static_cast<int>(state.range(0));
@@ -96,7 +96,7 @@ void Decode(benchmark::State& state) {
   std::vector<double> plain, share, weights;
   for (auto _ : state) {
     const double limit_now = limit.bytes_per_second();
-    model.run(team, false);  // what fits into the caches comes back
+    model.run(team, false);  // untimed: reloads the CPU caches
     const double seconds = seconds_of(team, model, false);
     state.SetIterationTime(seconds);
     plain.push_back(seconds);
@@ -117,7 +117,7 @@ BENCHMARK(Decode)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 
-// One core, from its own cache: what arithmetic alone allows.
+// One core with all data in its CPU cache: the arithmetic limit.
 void DecodeInCache(benchmark::State& state) {
   AttentionModelOptions o;
   o.slots = 256;
@@ -135,14 +135,14 @@ void DecodeInCache(benchmark::State& state) {
 }
 BENCHMARK(DecodeInCache)->ArgName("type")->DenseRange(kF32, kQ8)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
-// Ways to positions in the cache, against keys stored rotated.
-void DecodeWay(benchmark::State& state) {
+// Keys rotated on read or in a copy, against keys stored rotated.
+void DecodeRotation(benchmark::State& state) {
   AttentionModelOptions o;
   o.slots = static_cast<int>(state.range(1));
   o.group = static_cast<int>(state.range(2));
   Team team(static_cast<int>(state.range(3)));
   AttentionModel plain(o);
-  o.way = static_cast<Way>(state.range(0));
+  o.rotation = static_cast<KeyRotation>(state.range(0));
   AttentionModel other(o);
   plain.run(team, false), other.run(team, false);
   std::vector<double> cost;
@@ -153,8 +153,8 @@ void DecodeWay(benchmark::State& state) {
   }
   state.counters["cost"] = median(cost);
 }
-BENCHMARK(DecodeWay)
-    ->ArgNames({"way", "slots", "group", "threads"})
+BENCHMARK(DecodeRotation)
+    ->ArgNames({"rotation", "slots", "group", "threads"})
     ->ArgsProduct({{1, 2, 3, 4}, {256, 1024, 8192}, {4}, {1, 2}})
     ->ArgsProduct({{1, 2, 3, 4}, {1024}, {1, 8}, {1}})
     ->UseManualTime()
@@ -193,8 +193,8 @@ BENCHMARK(Prompt)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 
-// Column sums of a whole prompt beside the three-step form (EMS claims 13x over it on a GPU): what each adds to one
-// layer's attention.
+// Column sums of a whole prompt against the three-step form (EMS claims 13x over it on a GPU): the cost that each adds
+// to one layer's attention.
 void ColumnSums(benchmark::State& state) {
   AttentionModelOptions o;
   o.new_tokens = o.slots = static_cast<int>(state.range(0));
@@ -221,7 +221,7 @@ void ColumnSums(benchmark::State& state) {
   state.counters["three_step_over_ours"] = median(ratio);
 }
 BENCHMARK(ColumnSums)
-    ->ArgNames({"tokens", "threads", "late"})  // late: besides, those of so many of the last queries
+    ->ArgNames({"tokens", "threads", "late"})  // late: also weights of this many last queries
     ->Args({4096, 1, 0})
     ->Args({4096, 2, 0})
     ->Args({4096, 1, 32})
@@ -229,8 +229,8 @@ BENCHMARK(ColumnSums)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 
-// A decode step over `slots` tokens and three times as many merged into them (EMS, gamma = 4) beside one over `slots`
-// alone, and beside one over four times as many slots: what expanding the cache costs at the least, without the copies.
+// A decode step over `slots` tokens and three times as many merged into them (EMS, gamma = 4), against one over `slots`
+// tokens and against one over four times as many: the min cost of expanding the cache, without copies.
 void Merged(benchmark::State& state) {
   AttentionModelOptions o;
   o.slots = static_cast<int>(state.range(0));

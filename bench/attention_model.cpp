@@ -11,12 +11,13 @@ namespace palimpsest::bench {
 namespace {
 
 LayerView layout_of(const AttentionModelOptions& o) {
-  return {nullptr, o.kv_heads, o.head_dim, o.head_dim, o.page_size, o.type, o.type, o.way == Way::kCachedHalf};
+  return {nullptr,     o.kv_heads, o.head_dim, o.head_dim,
+          o.page_size, o.type,     o.type,     o.rotation == KeyRotation::kCachedHalf};
 }
 
-Rotation rotation_of(Way way) {
-  if (way == Way::kOnWrite) return Rotation::kOnWrite;
-  return way == Way::kRecompute ? Rotation::kMaterialized : Rotation::kOnRead;
+Rotation rotation_of(KeyRotation rotation) {
+  if (rotation == KeyRotation::kOnWrite) return Rotation::kOnWrite;
+  return rotation == KeyRotation::kMaterialized ? Rotation::kMaterialized : Rotation::kOnRead;
 }
 
 }  // namespace
@@ -39,7 +40,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
     for (float& x : row) x = normal(random);
     store_value(layout_, pattern.data(), s, row.data());
   }
-  // As a cache grows: a chunk of a prompt gives each head of each layer the pages of 512 tokens.
+  // Pages are allocated as in prefill: a chunk of 512 tokens for each head of each layer.
   page_.resize(heads * pages);
   const std::size_t chunk = std::max<std::size_t>(1, count(512 / o.page_size));
   for (std::size_t first = 0; first < pages; first += chunk)
@@ -111,14 +112,14 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   sums_ = weights_;
   for (std::vector<float>& w : sums_) sums_of_.push_back(w.data());
   step_.shape = {query_heads, o.kv_heads,       o.head_dim, o.head_dim,
-                 0.125F,      RopeKind::kPairs, o.head_dim, rotation_of(o.way)};
+                 0.125F,      RopeKind::kPairs, o.head_dim, rotation_of(o.rotation)};
   step_.tokens = tokens_.data();
   step_.sequences = o.batch;
   step_.q = {q_.data(), query_heads * o.head_dim, o.head_dim};
   step_.k = {k_.data(), o.kv_heads * o.head_dim, o.head_dim};
   step_.v = {v_.data(), o.kv_heads * o.head_dim, o.head_dim};
   step_.out = {out_.data(), query_heads * o.head_dim, o.head_dim};
-  if (o.way == Way::kOnWrite || o.way == Way::kLatePerHead) return;
+  if (o.rotation == KeyRotation::kOnWrite || o.rotation == KeyRotation::kOnReadPerHead) return;
   rank_tiles_.resize(rank_tile_floats(step_.shape, slots_));
   rank_tiles_of_.assign(count(o.batch), rank_tiles_.data());
   step_.rank_tiles = rank_tiles_of_.data();

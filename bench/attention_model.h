@@ -1,4 +1,4 @@
-// The attention of a whole model without the model: pages, slot tables and activations of every layer, for timing.
+// Pages, slot tables and activations of all layers of a model, to time attention alone.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,32 @@
 
 namespace palimpsest::bench {
 
-// How keys get their positions: rotated when written; late with one slot table for all heads, or one for each; from
-// rotated halves; into a copy.
-enum class Way { kOnWrite, kOnRead, kLatePerHead, kCachedHalf, kRecompute };
+// How keys are rotated: on write; on read with one slot table for all heads, or with one per head; on read with stored
+// rotate_half(k); into a rotated copy.
+enum class KeyRotation { kOnWrite, kOnRead, kOnReadPerHead, kCachedHalf, kMaterialized };
 
 struct AttentionModelOptions {
   int page_size = 64, slots = 8192, new_tokens = 1, batch = 1;
   int head_dim = 64, kv_heads = 8, group = 4, layers = 16;
   CacheType type = CacheType::kF16;
-  Way way = Way::kOnWrite;
-  int merged = 0;              // tokens in the slots of others, of each head
-  bool own_positions = false;  // of merged tokens
-  double skew = 1;             // of their classes: 1: all slots alike; more: some have many
-  int late = INT32_MAX;        // weights are of so many of the last queries, and their sums over all are wanted, too
+  KeyRotation rotation = KeyRotation::kOnWrite;
+  int merged = 0;              // merged tokens per head
+  bool own_positions = false;  // merged tokens keep their own positions
+  double skew = 1;             // of cluster sizes: 1: uniform; larger: a few large clusters
+  int late = INT32_MAX;  // weights cover only this many last queries; then sums over all queries are also computed
 };
 
-// Sequences whose last `new_tokens` are inserted and attend. Slots have random ranks, as after many evictions.
+// Sequences in which the last `new_tokens` tokens are inserted and attend. Slots have random ranks, as after many
+// evictions.
 class AttentionModel {
  public:
   explicit AttentionModel(const AttentionModelOptions& options);
   ~AttentionModel();
 
-  // One step through all layers; weights of each head go to the same few arrays, as if read at once.
+  // One step through all layers. All layers write their weights to the same arrays, as if they were read immediately.
   void run(Team& team, bool weights);
   double cache_bytes() const;
-  // Multiply-adds that causality leaves, times two.
+  // Floating-point operations under the causal mask: multiply-adds times two.
   double flops() const;
 
  private:

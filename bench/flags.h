@@ -1,4 +1,4 @@
-// Flags of the benches that print JSON: `--name value`, each asked for once; what nobody asked for is an error.
+// Flags of the benches that print JSON: `--name value`. Unknown flags are an error.
 #pragma once
 
 #include <array>
@@ -70,7 +70,7 @@ class Flags {
   std::map<std::string, std::string> given_;
 };
 
-// A bench's main(): `run` reads its flags and prints; an Error is one line and exit code 2.
+// A bench's main(): `run` reads the flags and prints; an Error becomes one line and exit code 2.
 template <typename Run>
 int bench_main(const char* name, int argc, char** argv, Run run) {
   try {

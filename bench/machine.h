@@ -1,17 +1,17 @@
-// The limits of this machine that kernels are judged by, measured beside them.
+// Measures this machine's limits, against which kernels are compared.
 #pragma once
 
 #include <cstddef>
 
 namespace palimpsest::bench {
 
-// Reads `bytes` (a multiple of 512) with the widest loads that there are; the result keeps the compiler honest.
+// Reads `bytes` (a multiple of 512) with the widest vector loads; the result prevents removal by the compiler.
 float read_all(const void* data, std::size_t bytes);
 
-// Fused multiply-adds in registers, in independent chains: `rounds` of them; returns floating-point operations done.
+// Runs `rounds` of fused multiply-adds in registers, in independent chains; returns the floating-point operations.
 double multiply_add(std::size_t rounds, float* result);
 
-// Copies past the caches (non-temporal stores); addresses and size are multiples of 64.
+// Copies with non-temporal stores; addresses and size are multiples of 64.
 void stream_copy(void* to, const void* from, std::size_t bytes);
 
 }  // namespace palimpsest::bench

@@ -1,5 +1,5 @@
-// Products of quantised weights with some tokens' activations, one thread: ours (matmul/) in turn with ggml's, its
-// weights repacked as ggml likes them best. Prints a table: multiply-adds a second of CPU time, and the ratio.
+// Products of quantised weights with activations of some tokens, one thread: ours (matmul/) interleaved with ggml's,
+// with weights repacked by ggml. Prints a table: multiply-adds per second of CPU time, and the ratio.
 //
 //   build/matmul_bench [rows] [columns] [rounds]
 #include <ggml-backend.h>
@@ -25,7 +25,7 @@ double cpu_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// ggml's product, on its own CPU backend.
+// ggml's product on its CPU backend.
 class Ggml {
  public:
   Ggml(ggml_type type, int rows, int columns, int tokens, const std::vector<std::byte>& weights)

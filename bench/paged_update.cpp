@@ -26,7 +26,7 @@ PagedUpdate::PagedUpdate(int sequences, int heads, int head_dim, int tokens, int
   options.page_size = 64;
   options.shared = !random;
   for (int s = 0; s < sequences; ++s) {
-    cache_.push_back(std::make_unique<Cache>(options));  // a pool each: threads work on different sequences
+    cache_.push_back(std::make_unique<Cache>(options));  // one pool per sequence: threads work on different sequences
     cache_.back()->insert(tokens);
     fill_pages_with_noise(*cache_.back(), static_cast<std::uint32_t>(s + 1));
     plan_.emplace_back().drop.resize(static_cast<std::size_t>(cache_.back()->tables()));

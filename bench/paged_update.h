@@ -1,5 +1,5 @@
-// Our cache under the same work as RowCache: several sequences, one layer, `victims` tokens out and as many in. The
-// slots are chosen outside; bookkeeping (Cache::apply, Cache::insert) and the kernel that writes the rows are timed.
+// Our cache under the same work as RowCache: several sequences, one layer; evicts `victims` tokens and inserts as many.
+// Choosing victims is untimed; bookkeeping (Cache::apply, Cache::insert) and the kernel that writes the rows are timed.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,12 @@ namespace palimpsest::bench {
 
 class PagedUpdate {
  public:
-  // random: each head has its own victims (H2O), else all heads give up the oldest after the sinks (StreamingLLM).
+  // random: each head has its own victims (H2O); else all heads evict the oldest tokens after the sinks (StreamingLLM).
   PagedUpdate(int sequences, int heads, int head_dim, int tokens, int victims, CacheType type, bool random);
 
-  void choose();         // the next step's victims
+  void choose();         // chooses the next step's victims
   void run(Team& team);  // apply, insert, write
-  // Every new row is where its slot says, to the type's rounding; every other row is as it was. Throws Error if not.
+  // Throws Error unless every new row is in its slot, within the type's rounding, and all other rows are unchanged.
   void check(Team& team);
 
  private:

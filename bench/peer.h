@@ -1,4 +1,4 @@
-// libllama as the other engine of a bench: one model on the CPU, contexts over it.
+// libllama as the reference engine of a bench: one model on the CPU and contexts over it.
 #pragma once
 
 #include <llama.h>
@@ -15,14 +15,14 @@ namespace palimpsest::bench {
 using PeerModel = std::shared_ptr<llama_model>;
 using PeerContext = std::shared_ptr<llama_context>;
 
-// The CPU alone, weights repacked as llama.cpp does by itself. Throws Error when libllama refuses the file.
+// CPU only, with llama.cpp's default repacking of weights. Throws Error if libllama refuses the file.
 PeerModel load_peer(const std::string& file);
-// A context of so many cells, f16 cache, prompts in chunks of `chunk`. Throws Error.
+// A context with `cells` cells, an f16 cache, and prompts in chunks of `chunk`. Throws Error.
 PeerContext peer_context(const PeerModel& model, int threads, int cells, bool flash_attention, int chunk = 512);
-// Takes tokens as the next of the only sequence and waits for the last one's logits. Throws Error.
+// Appends tokens to the only sequence and waits for the logits of the last one. Throws Error.
 void peer_forward(llama_context* context, std::span<const TokenId> tokens);
 
-// A model file for as long as this lives: `what` itself if it is one, else random weights in the shape that it names.
+// A model file: `what` if it is a path, else a temporary file of random weights in the shape with that name.
 class ModelFile {
  public:
   explicit ModelFile(const std::string& what);  // throws Error
@@ -37,6 +37,6 @@ class ModelFile {
 };
 
 double now_ms();
-double quantile(std::vector<double> values, double at);  // 0 the least, 1 the most
+double quantile(std::vector<double> values, double at);  // at: 0 for the min, 1 for the max
 
 }  // namespace palimpsest::bench

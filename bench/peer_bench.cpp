@@ -1,5 +1,5 @@
-// This engine against libllama in one process, on one file, step by step in turn: ours, libllama without and with
-// flash attention. A busy machine slows all three alike, so the ratios stand when tokens per second do not.
+// This engine against libllama without and with flash attention, in one process, on one file, in interleaved steps. A
+// loaded machine slows all three equally, so ratios are more reliable than tokens per second.
 //
 //   build/peer_bench [model.gguf | synthetic shape] [threads] [depth...]
 #include <unistd.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kChunk = 512, kSteps = 64, kPrompts = 3;
 
-using Forward = std::function<void(int)>;  // takes so many further tokens, gives the last one's logits
+using Forward = std::function<void(int)>;  // processes this many more tokens and computes the last one's logits
 
 struct Contestant {
   std::string name;
@@ -30,7 +30,7 @@ struct Contestant {
   std::vector<double> ms = {};
 };
 
-// Rounds of `tokens` each, the contestants by turns in a new order each round; the first is not counted.
+// Interleaved rounds of `tokens` tokens, in a random order of contestants; the first round is not counted.
 void race(std::vector<Contestant>& all, const char* what, int depth, int tokens, int rounds, bool clear) {
   std::vector<std::size_t> order;
   for (Contestant& c : all) {

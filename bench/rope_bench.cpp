@@ -1,6 +1,6 @@
-// Rotation inside the attention kernel at ranks that are contiguous, random but the same in all sequences, or random in
-// each (EQUIP, table 6): does the order of the slots cost anything? One layer, one new token a sequence, in rounds in
-// which each pattern has its turn. Prints JSON.
+// Cost of the order of slots for rotation in the attention kernel (EQUIP, table 6): ranks are contiguous, random but
+// equal in all sequences, or random in each sequence. One layer, one new token per sequence, interleaved rounds. Prints
+// JSON.
 //
 //   rope_bench [--rows 1x32x4096,8x64x16384] [--head-size N] [--type f32|f16|bf16] [--threads N] [--rounds N]
 #include <algorithm>

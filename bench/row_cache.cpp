@@ -14,7 +14,7 @@ void RowCache::Release::operator()(std::byte* p) const {
   mapped > 0 ? void(::munmap(p, mapped)) : std::free(p);
 }
 
-// kFresh as PyTorch has it: malloc, which gives large tensors' pages back to the system and reuses small ones'.
+// kFresh, as in PyTorch: malloc, which returns pages of large tensors to the system and reuses those of small ones.
 RowCache::Tensor RowCache::make(std::size_t bytes, Target target) const {
   if (target == Target::kFresh) {
     auto* const p = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
@@ -47,18 +47,18 @@ void RowCache::each_head(Team& team, const Body& body) const {
   });
 }
 
-// evict(copy, head, from, to): lays the survivors of one head down from `to` on.
+// evict(copy, head, from, to): copies the kept rows of one head to `to`.
 template <class Evict>
-void RowCache::renew(Team& team, const Step& step, Target target, int passes, const Evict& evict) {
-  const int stay = tokens_ - step.victims;
-  const std::size_t all = tokens_ * row_, kept = stay * row_, added = step.victims * row_;
+void RowCache::rebuild(Team& team, const Step& step, Target target, int passes, const Evict& evict) {
+  const int remaining = tokens_ - step.victims;
+  const std::size_t all = tokens_ * row_, kept = remaining * row_, added = step.victims * row_;
   const auto copy = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
     if (target == Target::kStreamed)
       stream_copy(to, from, bytes);
     else
       std::memcpy(to, from, bytes);
   };
-  const bool inserted = target == Target::kFresh || target == Target::kFreshHuge;
+  const bool allocates = target == Target::kFresh || target == Target::kFreshHuge;
   for (int i = 0; i < 2; ++i) {
     const std::byte* source = tensor_[i].get();
     std::size_t source_head = all;
@@ -69,7 +69,7 @@ void RowCache::renew(Team& team, const Step& step, Target target, int passes, co
       tensor_[i].reset();
       source = survivors.get(), source_head = kept;
     }
-    Tensor next = inserted ? make(heads_ * all, target) : std::move(spare_);
+    Tensor next = allocates ? make(heads_ * all, target) : std::move(spare_);
     each_head(team, [&](int h) {
       std::byte* const to = next.get() + h * all;
       if (passes == 2)
@@ -78,26 +78,26 @@ void RowCache::renew(Team& team, const Step& step, Target target, int passes, co
         evict(copy, h, source + h * source_head, to);
       copy(to + kept, step.new_rows[i] + h * added, added);
     });
-    if (!inserted) spare_ = std::move(tensor_[i]);
+    if (!allocates) spare_ = std::move(tensor_[i]);
     tensor_[i] = std::move(next);
   }
 }
 
 void RowCache::shift(Team& team, const Step& step, Target target, int passes) {
-  const std::size_t sinks = step.sinks * row_, gone = step.victims * row_, rest = tokens_ * row_ - sinks - gone;
-  renew(team, step, target, passes, [&](const auto& copy, int, const std::byte* from, std::byte* to) {
+  const std::size_t sinks = step.sinks * row_, evicted = step.victims * row_, rest = tokens_ * row_ - sinks - evicted;
+  rebuild(team, step, target, passes, [&](const auto& copy, int, const std::byte* from, std::byte* to) {
     copy(to, from, sinks);
-    copy(to + sinks, from + sinks + gone, rest);
+    copy(to + sinks, from + sinks + evicted, rest);
   });
 }
 
 void RowCache::gather(Team& team, const Step& step, Target target, int passes) {
-  const int stay = tokens_ - step.victims;
-  renew(team, step, target, passes, [&](const auto& copy, int head, const std::byte* from, std::byte* to) {
-    const int* const kept = step.kept + static_cast<std::size_t>(head) * stay;
-    for (int i = 0; i < stay;) {  // neighbours together
+  const int remaining = tokens_ - step.victims;
+  rebuild(team, step, target, passes, [&](const auto& copy, int head, const std::byte* from, std::byte* to) {
+    const int* const kept = step.kept + static_cast<std::size_t>(head) * remaining;
+    for (int i = 0; i < remaining;) {  // copies adjacent rows at once
       int n = 1;
-      while (i + n < stay && kept[i + n] == kept[i] + n) ++n;
+      while (i + n < remaining && kept[i + n] == kept[i] + n) ++n;
       copy(to + i * row_, from + kept[i] * row_, n * row_);
       i += n;
     }
@@ -105,12 +105,12 @@ void RowCache::gather(Team& team, const Step& step, Target target, int passes) {
 }
 
 void RowCache::slide(Team& team, const Step& step) {
-  const std::size_t all = tokens_ * row_, sinks = step.sinks * row_, gone = step.victims * row_;
+  const std::size_t all = tokens_ * row_, sinks = step.sinks * row_, evicted = step.victims * row_;
   for (int i = 0; i < 2; ++i)
     each_head(team, [&](int h) {
       std::byte* const head = tensor_[i].get() + h * all;
-      std::memmove(head + sinks, head + sinks + gone, all - sinks - gone);
-      std::memcpy(head + all - gone, step.new_rows[i] + h * gone, gone);
+      std::memmove(head + sinks, head + sinks + evicted, all - sinks - evicted);
+      std::memcpy(head + all - evicted, step.new_rows[i] + h * evicted, evicted);
     });
 }
 

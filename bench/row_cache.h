@@ -1,10 +1,10 @@
-// The cache as the papers' code keeps it, for comparison: K and V as tensors [sequences * heads][tokens][dims] with
-// rows that follow one another, and the ways in which that code lets tokens go and takes new ones.
+// The cache of the papers' reference code, for comparison: K and V as tensors [sequences * heads][tokens][dims] with
+// contiguous rows, and that code's operations for eviction and insertion.
 //
-//   shift    StreamingLLM: torch.cat of sinks, survivors (and new rows) into another tensor
-//   gather   H2O: the kept rows of each head, by index, into another tensor
-//   passes   1: the new rows go into the same tensor as the survivors; 2: as the reference codes do, first a tensor of
-//            the survivors (evict), then one with the new rows at its end (append)
+//   shift    StreamingLLM: torch.cat of sinks, kept rows (and new rows) into another tensor
+//   gather   H2O: gathers the kept rows of each head by index into another tensor
+//   passes   1: kept and new rows are written to one tensor; 2, as in the reference code: a tensor of the kept rows
+//            (evict), then one with the new rows appended
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@
 namespace palimpsest::bench {
 
 enum class Target {
-  kFresh,      // a new tensor each time, as PyTorch has it: the system gives its pages when they are first written
-  kFreshHuge,  // the same with huge pages asked for
-  kReused,     // a second tensor that is kept: no allocation
-  kStreamed,   // the same, written past the caches (non-temporal stores)
+  kFresh,      // a new tensor each time, as in PyTorch: first writes cause page faults
+  kFreshHuge,  // the same with huge pages (MADV_HUGEPAGE)
+  kReused,     // a second tensor that is reused: no allocation
+  kStreamed,   // the same, written with non-temporal stores
 };
 
 class RowCache {
@@ -27,15 +27,15 @@ class RowCache {
   RowCache(int heads, int tokens, std::size_t row_bytes);
 
   struct Step {
-    int sinks, victims;              // shift: victims are those after the sinks
+    int sinks, victims;              // shift: victims are the tokens after the sinks
     const int* kept = nullptr;       // gather: [heads][tokens - victims], ascending
     const int* slots = nullptr;      // overwrite: [heads][victims]
     const std::byte* new_rows[2]{};  // [heads][victims] rows of K and of V
   };
   void shift(Team& team, const Step& step, Target target, int passes);
   void gather(Team& team, const Step& step, Target target, int passes);
-  void slide(Team& team, const Step& step);  // shift inside one tensor (memmove): never allocates
-  // EQUIP: the new rows into the victims' places, which move on with every call as a ring's do.
+  void slide(Team& team, const Step& step);  // shift within one tensor (memmove), without allocation
+  // EQUIP: writes the new rows into the victims' slots, which advance with every call as in a ring buffer.
   void overwrite(Team& team, const Step& step);
 
   const std::byte* row(int tensor, int head, int token) const;  // 0: K, 1: V
@@ -48,7 +48,7 @@ class RowCache {
   using Tensor = std::unique_ptr<std::byte[], Release>;
   Tensor make(std::size_t bytes, Target target) const;
   template <class Evict>
-  void renew(Team& team, const Step& step, Target target, int passes, const Evict& evict);
+  void rebuild(Team& team, const Step& step, Target target, int passes, const Evict& evict);
   template <class Body>
   void each_head(Team& team, const Body& body) const;
 

@@ -1,13 +1,13 @@
-// What evicting costs: this engine and libllama in one process, on one file, each with `kept` tokens in its cache, step
-// by step in turn. Every contestant attends to `kept` tokens in every step, its newest included:
+// Cost of eviction in this engine and in libllama: one process, one file, `kept` tokens in each cache, interleaved
+// steps. Every contestant attends to `kept` tokens in every step, the newest included:
 //
-//   llama.cpp   never     the newest token is taken back after each step, untimed
-//               remove    the oldest behind the sinks is removed before each step; its place in the text stays empty
-//               shift     the same, and all that follow move up one place: their keys are rotated anew (context shift)
-//               shift-64  64 at once every 64 steps (so up to 63 more are attended to)
-//   ours        never, streaming (cache positions), original (positions of the text), lazy (64 at once every 64)
+//   llama.cpp   never     removes the newest token after each step, untimed
+//               remove    removes the oldest token after the sinks before each step; positions are not changed
+//               shift     the same, then shifts later tokens by one position: rotates their keys again (context shift)
+//               shift-64  64 tokens every 64 steps (so up to 63 more are attended to)
+//   ours        never, streaming (cache positions), original (original positions), lazy (64 tokens every 64 steps)
 //
-// llama.cpp's contestants run with flash attention off and on. Prints one JSON object with every gap in milliseconds.
+// llama.cpp's contestants run with flash attention off and on. Prints one JSON object with all step times in ms.
 //
 //   build/shift_bench [model.gguf | synthetic shape] [threads] [n_ctx] [kept] [steps]
 #include <unistd.h>
@@ -28,7 +28,7 @@
 namespace palimpsest::bench {
 namespace {
 
-constexpr int kSinks = 4, kBunch = 64, kWarmUp = 3;
+constexpr int kSinks = 4, kBatch = 64, kWarmUp = 3;
 
 struct Settings {
   int threads = 2, cells = 2048, kept = 1024, steps = 192;
@@ -36,44 +36,44 @@ struct Settings {
 
 struct Contestant {
   std::string engine, mode;
-  std::function<void()> step;        // timed: makes room if it must, takes one token
+  std::function<void()> step;        // timed: evicts if necessary, decodes one token
   std::function<void()> after = {};  // untimed
   std::vector<double> ms = {};
 };
 
-// One llama.cpp context and how it makes room.
+// One llama.cpp context and its eviction.
 class Peer {
  public:
   Peer(PeerContext context, int kept) : context_(std::move(context)), kept_(kept) {}
 
   llama_context* context() const { return context_.get(); }
-  // `live` tokens lie in the cache; afterwards kept - 1. The sinks stay, the oldest behind them go.
+  // Removes the oldest tokens after the sinks until kept - 1 tokens are left.
   void make_room(bool shift) {
-    const int count = live_ - kept_ + 1;
+    const int count = tokens_ - kept_ + 1;
     const llama_memory_t memory = llama_get_memory(context());
     if (!llama_memory_seq_rm(memory, 0, oldest_, oldest_ + count)) fail("llama_memory_seq_rm refuses");
     if (shift)
       llama_memory_seq_add(memory, 0, oldest_ + count, -1, -count);
     else
       oldest_ += count;
-    live_ -= count;
+    tokens_ -= count;
   }
   void take(TokenId token) {
     peer_forward(context(), {&token, 1});
-    ++live_;
+    ++tokens_;
   }
   void take_back() {
     const llama_memory_t memory = llama_get_memory(context());
     const llama_pos newest = llama_memory_seq_pos_max(memory, 0);
     if (!llama_memory_seq_rm(memory, 0, newest, newest + 1)) fail("llama_memory_seq_rm refuses");
-    --live_;
+    --tokens_;
   }
-  bool full(int bunch) const { return live_ >= kept_ - 1 + bunch; }
-  void holds(int occupied) { live_ = occupied; }
+  bool full(int batch) const { return tokens_ >= kept_ - 1 + batch; }
+  void set_tokens(int tokens) { tokens_ = tokens; }
 
  private:
   PeerContext context_;
-  int kept_, live_ = 0;
+  int kept_, tokens_ = 0;
   llama_pos oldest_ = kSinks;
 };
 
@@ -92,12 +92,12 @@ void add_peers(std::vector<Contestant>& all, const std::string& file, const Sett
       } else if (llama_state_set_data(peer->context(), state.data(), state.size()) != state.size()) {
         fail("llama_state_set_data refuses its own state");
       }
-      peer->holds(static_cast<int>(prompt.size()));
+      peer->set_tokens(static_cast<int>(prompt.size()));
       Contestant c{.engine = flash ? "llama.cpp, flash attention" : "llama.cpp", .mode = mode, .step = {}};
       const std::string what = mode;
-      const int bunch = what == "shift-64" ? kBunch : 1;
+      const int batch = what == "shift-64" ? kBatch : 1;
       c.step = [=] {
-        if (what != "never" && peer->full(bunch)) peer->make_room(what != "remove");
+        if (what != "never" && peer->full(batch)) peer->make_room(what != "remove");
         peer->take(next);
       };
       if (what == "never") {
@@ -109,11 +109,11 @@ void add_peers(std::vector<Contestant>& all, const std::string& file, const Sett
   }
 }
 
-// Rows of noise are as fast to attend to as a prompt that was read (docs/results/versus-llama-bench.md times both).
+// Attention over random rows takes the same time as over a real prompt (docs/results/versus-llama-bench.md times both).
 void add_ours(std::vector<Contestant>& all, std::shared_ptr<const Model> model, const Settings& s, TokenId next) {
   const auto decoder = std::make_shared<Decoder>(std::move(model), s.threads);
   CacheOptions shape = decoder->cache_options();
-  shape.page_size = SessionOptions().page_size;  // as the sessions below have it
+  shape.page_size = SessionOptions().page_size;  // the page size of the sessions below
   const auto cache = std::make_shared<Cache>(shape);
   cache->insert(s.kept - 1);
   fill_pages_with_noise(*cache, 1);
@@ -171,9 +171,9 @@ void print(const std::vector<Contestant>& all, const Settings& s) {
 }
 
 void run(const std::string& file, const Settings& s) {
-  if (s.threads < 1 || s.steps < 1 || s.kept <= kSinks + kBunch || s.cells < s.kept + kBunch)
+  if (s.threads < 1 || s.steps < 1 || s.kept <= kSinks + kBatch || s.cells < s.kept + kBatch)
     fail("{} threads, n_ctx {}, {} kept, {} steps: more than {} must be kept, {} fewer than n_ctx", s.threads, s.cells,
-         s.kept, s.steps, kSinks + kBunch, kBunch);
+         s.kept, s.steps, kSinks + kBatch, kBatch);
   const std::shared_ptr<const Model> model = Model::load(file);
   std::vector<TokenId> prompt(static_cast<std::size_t>(s.kept));
   for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 7) % model->hyper().vocabulary;

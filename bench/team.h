@@ -1,4 +1,4 @@
-// Threads that do the same job together, with a barrier that spins, as ggml's do.
+// A thread team with a spinning barrier, like ggml's.
 #pragma once
 
 #include <atomic>

@@ -43,7 +43,7 @@ ThreeStep::ThreeStep(int tokens, int head_dim, int threads)
 void ThreeStep::run_head(Team& team) {
   ggml_backend_graph_compute(backend_.get(), graph_);
   const float* const rows = static_cast<const float*>(weights_->data);
-  team.run([&](int thread) {  // each thread its columns
+  team.run([&](int thread) {  // each thread sums its own columns
     const int share = tokens_ / team.threads(), first = thread * share;
     const int last = thread == team.threads() - 1 ? tokens_ : first + share;
     for (int j = first; j < last; ++j) sums_[static_cast<std::size_t>(j)] = 0;

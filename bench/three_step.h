@@ -1,6 +1,5 @@
-// How column sums of a prompt's attention are had without a kernel for them: scores as a matrix, softmax over it, sum
-// of its columns. ggml's matrix product and softmax do the first two, a plain loop the third. One query head at a time,
-// so that the matrix fits.
+// Column sums of a prompt's attention without a fused kernel: score matrix, softmax, sum of columns. Uses ggml's matrix
+// product and softmax, and a plain loop for the sums. One query head at a time, so that the matrix fits into memory.
 #pragma once
 
 #include <ggml-backend.h>
@@ -16,7 +15,7 @@ namespace palimpsest::bench {
 class ThreeStep {
  public:
   ThreeStep(int tokens, int head_dim, int threads);
-  void run_head(Team& team);  // the sums of one query head, all queries
+  void run_head(Team& team);  // computes the sums of one query head over all queries
   const std::vector<float>& sums() const { return sums_; }
 
  private:

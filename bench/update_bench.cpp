@@ -1,6 +1,6 @@
-// The update of the KV cache alone (EQUIP, table 5): 64 of 1,024 tokens of each head leave, 64 new ones come. Ours (in
-// place, into pages) beside what the papers' code does (shift or gather into new tensors, then append) and beside the
-// best that can be made of it. In rounds: each way has its turn in each round, for `--ms` milliseconds. Prints JSON.
+// The update of the KV cache alone (EQUIP, table 5): evicts 64 of 1,024 tokens of each head and inserts 64. Compares
+// our in-place update of pages with the papers' code (shift or gather into new tensors, then append) and with optimized
+// versions of that code. Interleaved rounds, `--ms` milliseconds per variant and round. Prints JSON.
 //
 //   update_bench [--rows 1x64x64,32x64x128] [--type f32|f16|bf16] [--threads N] [--rounds N] [--ms N] [--only
 //   'NAME;NAME']
@@ -34,27 +34,27 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-struct Way {
+struct Variant {
   std::string name;
   std::function<void()> prepare, run;
 };
 
 // Seconds of one update: the mean over as many as fit into `ms`.
-double sample(const Way& way, double ms) {
+double sample(const Variant& variant, double ms) {
   double spent = 0;
   int count = 0;
   const double start = now();
   do {
-    if (way.prepare) way.prepare();
+    if (variant.prepare) variant.prepare();
     const double before = now();
-    way.run();
+    variant.run();
     spent += now() - before;
     ++count;
   } while (spent * 1e3 < ms && (now() - start) * 1e3 < 4 * ms);
   return spent / count;
 }
 
-// Bytes a second read, and as many written: blocks of 1 MiB between buffers larger than any cache.
+// Bytes per second of a copy (read = written), in blocks of 1 MiB, between buffers larger than the CPU caches.
 double copy_bandwidth(Team& team, bool streamed) {
   constexpr std::size_t kBlocks = 256, kBytes = 1 << 20;
   struct alignas(64) Block {
@@ -97,11 +97,11 @@ nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, i
   PagedUpdate scattered(sequences, heads, dim, kTokens, kVictims, o.type, true);
   ring.check(team), scattered.check(team);
 
-  std::vector<Way> ways;
+  std::vector<Variant> variants;
   const auto add = [&](const std::string& name, std::function<void()> run, std::function<void()> prepare = {}) {
     const auto wanted = split(o.only, ';');
     if (o.only.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end())
-      ways.push_back({name, std::move(prepare), std::move(run)});
+      variants.push_back({name, std::move(prepare), std::move(run)});
   };
   add(
       "in place, oldest", [&] { ring.run(team); }, [&] { ring.choose(); });
@@ -128,9 +128,9 @@ nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, i
 
   nlohmann::json samples = nlohmann::json::object();
   for (int round = -1; round < o.rounds; ++round)
-    for (const Way& way : ways) {
-      const double seconds = sample(way, round < 0 ? 0 : o.ms);
-      if (round >= 0) samples[way.name].push_back(seconds);
+    for (const Variant& variant : variants) {
+      const double seconds = sample(variant, round < 0 ? 0 : o.ms);
+      if (round >= 0) samples[variant.name].push_back(seconds);
     }
   return {{"batch", sequences},
           {"heads", heads},

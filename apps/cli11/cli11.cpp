@@ -1,5 +1,5 @@
-// The function bodies of CLI11, compiled once (CLI11_COMPILE): its headers alone make every file of the command that
-// includes them compile its parser.
+// The function bodies of CLI11, compiled once (CLI11_COMPILE). Otherwise every file that includes its headers would
+// compile its parser.
 #include <CLI/impl/App_inl.hpp>
 #include <CLI/impl/Argv_inl.hpp>
 #include <CLI/impl/Config_inl.hpp>

@@ -1,5 +1,4 @@
-// palimpsest bench: tokens a second of decoding and of reading prompts, several methods and depths in interleaved
-// rounds.
+// palimpsest bench: decode and prefill speed of several methods and depths, in interleaved rounds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,7 +53,7 @@ const char* test_name(SpeedTest test) {
   return test == SpeedTest::kDecode ? "decode" : "prefill";
 }
 
-// What one decoded token reads: all weights once, and what the cache holds. The limit is that, at full bandwidth.
+// Upper bound of tokens per second: each decode step reads all weights and the whole cache once, at full bandwidth.
 double limit_of(const Row& row, const Model& model, double bandwidth) {
   const auto bytes = static_cast<double>(model.hyper().weight_bytes + row.samples.back().cache_bytes);
   return row.batch->sequences() * bandwidth / bytes;
@@ -265,7 +264,7 @@ constexpr const char* kFooter = R"(Examples:
 
 void add_bench(CLI::App& app, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed: decode, prefill, concurrent requests");
-  bench->footer(kFooter);  // its commands inherit it
+  bench->footer(kFooter);  // subcommands inherit it
   bench->require_subcommand(1);
   add_speed(*bench, action, SpeedTest::kDecode, "Decode speed");
   add_speed(*bench, action, SpeedTest::kPrefill, "Prefill speed");

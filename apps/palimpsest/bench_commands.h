@@ -1,4 +1,4 @@
-// `palimpsest bench ...`, the commands that have files of their own.
+// Subcommands of `palimpsest bench` in separate files.
 #pragma once
 
 #include "palimpsest/commands.h"

@@ -1,4 +1,4 @@
-// palimpsest bench serve: many requests at a time, against the scheduler in this process or a server over HTTP; several
+// palimpsest bench serve: concurrent requests to the scheduler in this process or to a server over HTTP; several
 // methods in interleaved rounds.
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@
 namespace palimpsest::cli {
 namespace {
 
-// Over HTTP the vocabulary is not known, but it has these.
+// Token ids for prompts over HTTP, where the vocabulary is unknown: every vocabulary has these.
 constexpr TokenId kFirstToken = 3, kSomeTokens = 256;
 
 struct Flags {
@@ -75,7 +75,7 @@ std::vector<LoadRequest> load_of(const Flags& flags, TokenId from, TokenId to) {
   return std::move(load.requests);
 }
 
-// What answers: made anew for each method and round.
+// Makes a new target for each method and round.
 class Targets {
  public:
   virtual ~Targets() = default;
@@ -83,8 +83,8 @@ class Targets {
   virtual std::vector<std::string> names() const = 0;
   virtual std::string title() const = 0;
   virtual nlohmann::json about(std::size_t method) const = 0;
-  virtual std::pair<TokenId, TokenId> tokens() const = 0;  // that prompts may have
-  virtual std::size_t resident_peak() const { return 0; }  // 0: of another process
+  virtual std::pair<TokenId, TokenId> tokens() const = 0;  // range of token ids in prompts
+  virtual std::size_t resident_peak() const { return 0; }  // 0: unknown, another process
 };
 
 class LocalTargets final : public Targets {
@@ -169,7 +169,7 @@ class RemoteTargets final : public Targets {
   std::vector<std::string> names_, caches_;
 };
 
-// Weights are read, threads are there: what the first request alone would pay for. Throws Error if it is not answered.
+// Warm-up: loads weights and starts threads before the first timed request. Throws Error if it is not answered.
 void warm_up(Targets& targets, std::size_t method, const LoadRequest& request) {
   LoadRequest small = request;
   small.prompt.resize(std::min<std::size_t>(small.prompt.size(), 8));
@@ -272,7 +272,7 @@ void add_bench_serve(CLI::App& bench, Action& action) {
   for (const char* local : {"--model", "--synthetic", "--device", "--portable", "--no-repack", "--ctx-size",
                             "--threads", "--max-num-seqs", "--cache-memory", "--prefix-cache-memory", "--cache-type",
                             "--cache-type-k", "--cache-type-v", "--page-size", "--prefill-chunk"})
-    url->excludes(command->get_option(local));  // the server has its own
+    url->excludes(command->get_option(local));  // options of the server's own command line
   command->callback([flags, command, &action] {
     for (const char* name : {"--method", "--policy", "--mechanism", "--positions", "--budget", "--sinks"})
       flags->method_given = flags->method_given || command->count(name) > 0;

@@ -21,38 +21,38 @@ void for_each_complete(const ServeRow& row, Do action) {
       if (answer.complete) action(answer);
 }
 
-struct Times {  // in ms, sorted; of all rounds together
-  std::vector<double> ttft, tpot, gaps, whole;
+struct Times {  // ms, sorted; all rounds together
+  std::vector<double> ttft, tpot, itl, e2e;
 
   explicit Times(const ServeRow& row) {
     for_each_complete(row, [&](const LoadAnswer& answer) {
       ttft.push_back(answer.ttft() * kMs);
-      whole.push_back((answer.end - answer.sent) * kMs);
+      e2e.push_back((answer.end - answer.sent) * kMs);
       if (answer.tokens > 1)
         tpot.push_back((answer.heard.back() - answer.heard.front()) * kMs / static_cast<double>(answer.tokens - 1));
       for (std::size_t i = 1; i < answer.heard.size(); ++i)
-        gaps.push_back((answer.heard[i] - answer.heard[i - 1]) * kMs);
+        itl.push_back((answer.heard[i] - answer.heard[i - 1]) * kMs);
     });
-    for (auto* values : {&ttft, &tpot, &gaps, &whole}) std::ranges::sort(*values);
+    for (auto* values : {&ttft, &tpot, &itl, &e2e}) std::ranges::sort(*values);
   }
 };
 
-struct Rates {  // a second, of each round
+struct Rates {  // per second, for each round
   std::vector<double> requests, output, total;
 
   explicit Rates(const ServeRow& row) {
     for (const auto& report : row.reports) {
-      double answers = 0, written = 0, read = 0;
+      double answers = 0, generated = 0, read = 0;
       for (const auto& answer : report.answers) {
         if (!answer.complete) continue;
         answers += 1;
-        written += static_cast<double>(answer.tokens);
+        generated += static_cast<double>(answer.tokens);
         read += static_cast<double>(answer.prompt_tokens);
       }
       if (answers == 0) continue;
       requests.push_back(answers / report.seconds);
-      output.push_back(written / report.seconds);
-      total.push_back((written + read) / report.seconds);
+      output.push_back(generated / report.seconds);
+      total.push_back((generated + read) / report.seconds);
     }
   }
 };
@@ -97,8 +97,8 @@ std::string times_text(const std::vector<double>& sorted, int digits) {
                      percentile(sorted, 0.99), digits);
 }
 
-// Tokens a second in intervals of the load's time.
-ChartSeries written_over_time(const std::string& name, const LoadReport& report) {
+// Output tokens per second, in equal intervals of the run.
+ChartSeries output_over_time(const std::string& name, const LoadReport& report) {
   constexpr int kIntervals = 60;
   std::vector<double> counts(kIntervals, 0);
   const double width = std::max(report.seconds / kIntervals, 1e-9);
@@ -162,8 +162,8 @@ nlohmann::json as_json(const ServeRow& row) {
           {"evicted_tokens", sums.evicted},
           {"ttft_ms", times_json(times.ttft)},
           {"tpot_ms", times_json(times.tpot)},
-          {"itl_ms", times_json(times.gaps)},
-          {"e2e_ms", times_json(times.whole)},
+          {"itl_ms", times_json(times.itl)},
+          {"e2e_ms", times_json(times.e2e)},
           {"requests_per_second", rate_json(rates.requests)},
           {"output_tokens_per_second", rate_json(rates.output)},
           {"total_tokens_per_second", rate_json(rates.total)},
@@ -185,7 +185,7 @@ void print_table(const std::vector<ServeRow>& rows, std::size_t resident_peak) {
     fmt::print("{:<{}}  {:>8}  {:>7.2f}  {:>12.1f}  {:>12.1f}  {:>24}  {:>24}  {:>24}  {:>7}  {:>10}  {:>9}\n",
                row.name, width, row.answered(), summarize(rates.requests).median, summarize(rates.output).median,
                summarize(rates.total).median, times_text(times.ttft, 0), times_text(times.tpot, 2),
-               times_text(times.gaps, 2), sums.running_peak < 0 ? "-" : std::to_string(sums.running_peak),
+               times_text(times.itl, 2), sums.running_peak < 0 ? "-" : std::to_string(sums.running_peak),
                sums.cache_peak < 0 ? "-" : human_bytes(static_cast<std::size_t>(sums.cache_peak)),
                thousands(sums.evicted));
   }
@@ -197,28 +197,28 @@ void print_table(const std::vector<ServeRow>& rows, std::size_t resident_peak) {
 }
 
 Chart chart_of(const std::vector<ServeRow>& rows, const std::string& title) {
-  ChartPanel written = panel_of("Output tokens", "seconds", "tokens/s");
+  ChartPanel generated = panel_of("Output tokens", "seconds", "tokens/s");
   ChartPanel running = panel_of("Running requests", "seconds", "requests");
   ChartPanel memory = panel_of("Pages in use", "seconds", "MiB");
   ChartPanel first = panel_of("TTFT", "percentile", "ms");
-  ChartPanel gaps = panel_of("ITL", "percentile", "ms");
-  for (auto* panel : {&first, &gaps}) {
+  ChartPanel itl = panel_of("ITL", "percentile", "ms");
+  for (auto* panel : {&first, &itl}) {
     panel->log_y = true;
     panel->from_zero = false;
   }
   for (const auto& row : rows) {
     const LoadReport& last = row.reports.back();
     const Times times(row);
-    written.series.push_back(written_over_time(row.name, last));
+    generated.series.push_back(output_over_time(row.name, last));
     running.series.push_back(over_time(row.name, last, [](const LoadState& s) { return s.running; }));
     memory.series.push_back(over_time(row.name, last, [](const LoadState& s) {
       return s.cache_bytes < 0 ? -1 : static_cast<double>(s.cache_bytes) / (1 << 20);
     }));
     first.series.push_back(percentiles_of(row.name, times.ttft));
-    if (!times.gaps.empty()) gaps.series.push_back(percentiles_of(row.name, times.gaps));
+    if (!times.itl.empty()) itl.series.push_back(percentiles_of(row.name, times.itl));
   }
   Chart chart{.title = "Concurrent requests", .subtitle = title, .panels = {}};
-  for (auto* panel : {&written, &running, &memory, &first, &gaps}) {
+  for (auto* panel : {&generated, &running, &memory, &first, &itl}) {
     std::erase_if(panel->series, [](const ChartSeries& series) { return series.points.empty(); });
     if (!panel->series.empty()) chart.panels.push_back(std::move(*panel));
   }

@@ -1,4 +1,4 @@
-// What `bench serve` says of its answers: a table, JSON, a chart.
+// The report of `bench serve`: a table, JSON, a chart.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@
 namespace palimpsest::cli {
 
 struct ServeRow {
-  std::size_t method = 0;  // which of those that were asked for
+  std::size_t method = 0;  // index in the list of methods
   std::string name;
   std::vector<LoadReport> reports;  // of each round
 
@@ -19,7 +19,7 @@ struct ServeRow {
 };
 
 nlohmann::json as_json(const ServeRow& row);
-void print_table(const std::vector<ServeRow>& rows, std::size_t resident_peak);  // 0: not known
+void print_table(const std::vector<ServeRow>& rows, std::size_t resident_peak);  // 0: unknown
 Chart chart_of(const std::vector<ServeRow>& rows, const std::string& title);
 
 }  // namespace palimpsest::cli

@@ -1,4 +1,5 @@
-// palimpsest chat: a conversation without end; the model's words go to standard output, all else to standard error.
+// palimpsest chat: a conversation of unlimited length. The model's text goes to standard output, everything else to
+// standard error.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -45,7 +46,7 @@ struct ChatFlags {
   GenerateOptions generate{.max_tokens = 1024, .stop = {}, .ignore_end = false};
 };
 
-// Lines of standard input; a signal wakes the reader up.
+// Reads lines of standard input; a signal interrupts the read.
 class Lines {
  public:
   enum Result { kLine, kEnd, kInterruption };
@@ -56,7 +57,7 @@ class Lines {
         buffer_.erase(0, at + 1);
         return kLine;
       }
-      // Woken up now and then: a signal just before the system call would else be seen only after the next line.
+      // Polls with a timeout: without it, a signal just before the system call would be seen only after the next line.
       pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
       while (!interrupted() && poll(&input, 1, 200) == 0) continue;
       if (interrupted()) return kInterruption;
@@ -113,7 +114,7 @@ class Chat {
       if (line.empty()) continue;
       if (line == "/exit" || line == "/quit") break;
       if (line.front() == '/')
-        obey(line);
+        run_command(line);
       else
         answer(line);
     }
@@ -122,7 +123,7 @@ class Chat {
   }
 
  private:
-  void obey(const std::string& command) {
+  void run_command(const std::string& command) {
     if (command == "/help") {
       fmt::print(stderr, "{}\n", kCommands);
     } else if (command == "/stats") {
@@ -151,7 +152,7 @@ class Chat {
     const auto tokens = loaded_.vocabulary->tokenize(turn.text, turn.afresh, true);
     unread_.insert(unread_.end(), tokens.begin(), tokens.end());
 
-    SamplerOptions options = sampling_;  // a new one for each answer: a grammar begins anew
+    SamplerOptions options = sampling_;  // a new sampler for each answer, so that a grammar restarts
     options.seed += turns_++;
     Sampler sampler(options, loaded_.vocabulary.get(), loaded_.vocabulary->size());
     std::string reply;
@@ -185,7 +186,7 @@ class Chat {
   Session session_;
   StandardOutput output_;
   Generation last_;
-  std::vector<TokenId> unread_;  // said, but not yet read by the model
+  std::vector<TokenId> unread_;  // generated, but not yet read by the model
   std::uint32_t turns_ = 0;
 };
 

@@ -39,12 +39,12 @@ struct Pipe {
   }
 };
 
-// Between fork and exec only what POSIX allows there.
-[[noreturn]] void become(const char* program, char* const* arguments, const Pipe& out, const Pipe& err,
-                         [[maybe_unused]] pid_t parent) {
+// Runs between fork and exec: only async-signal-safe calls.
+[[noreturn]] void exec_child(const char* program, char* const* arguments, const Pipe& out, const Pipe& err,
+                             [[maybe_unused]] pid_t parent) {
 #ifdef __linux__
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(127);  // it died before that
+  if (::getppid() != parent) ::_exit(127);  // the parent ended before prctl
 #endif
   const int nothing = ::open("/dev/null", O_RDONLY);
   if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
@@ -73,7 +73,7 @@ void read_both(const Pipe& out, const Pipe& err, ChildResult& result) {
 
 ChildResult run_this_program(const std::vector<std::string>& words) {
 #ifdef __linux__
-  const std::string program = "/proc/self/exe";  // the same even if its file was replaced meanwhile
+  const std::string program = "/proc/self/exe";  // the same binary even if its file was replaced meanwhile
 #else
   const std::string program = this_program().string();
 #endif
@@ -88,7 +88,7 @@ ChildResult run_this_program(const std::vector<std::string>& words) {
   const auto start = std::chrono::steady_clock::now();
   const pid_t parent = ::getpid(), child = ::fork();
   if (child < 0) fail("'{}' cannot be started: {}", program, std::strerror(errno));
-  if (child == 0) become(program.c_str(), arguments.data(), out, err, parent);
+  if (child == 0) exec_child(program.c_str(), arguments.data(), out, err, parent);
   out.close_write();
   err.close_write();
   read_both(out, err, result);

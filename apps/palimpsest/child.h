@@ -1,4 +1,4 @@
-// This program, run once more: what a command prints, how it ended, how much memory it took.
+// Runs this program as a child process and captures output, exit code and peak memory.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ struct ChildResult {
   std::size_t peak_bytes = 0;  // resident
 };
 
-// Waits for it. It dies with this program, even if that is killed (Linux). Throws Error if it cannot be started.
+// Waits for the child. On Linux the child is killed when this program ends for any reason. Throws Error if it cannot be
+// started.
 ChildResult run_this_program(const std::vector<std::string>& words);
 
 }  // namespace palimpsest::cli

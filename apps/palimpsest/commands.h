@@ -1,5 +1,5 @@
-// The subcommands: one file each. An add_x function declares its flags; if the user chose it, it sets `action`, which
-// main() runs after the whole command line was understood.
+// The subcommands, one file each. add_x() declares the flags of one; its callback sets `action`, which main() runs
+// after the whole command line is parsed.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -29,8 +29,8 @@ std::vector<fs::path> default_model_places() {
 
 std::optional<fs::path> default_model() {
   std::error_code ignored;
-  for (const fs::path& place : default_model_places())
-    if (fs::is_regular_file(place, ignored)) return place;
+  for (const fs::path& path : default_model_places())
+    if (fs::is_regular_file(path, ignored)) return path;
   return std::nullopt;
 }
 

@@ -1,4 +1,4 @@
-// Where the model lies that is used when none is named.
+// Paths of the default model, used when -m is not given.
 #pragma once
 
 #include <filesystem>
@@ -9,10 +9,10 @@ namespace palimpsest::cli {
 
 inline constexpr const char* kDefaultModel = "palimpsest-stories.gguf";
 
-std::filesystem::path this_program();  // empty: the system does not say
+std::filesystem::path this_program();  // empty: unknown
 
-// In this order: beside a build folder (the repository), below an installation's prefix.
+// In this order: in the repository beside a build folder, then below an installation's prefix.
 std::vector<std::filesystem::path> default_model_places();
-std::optional<std::filesystem::path> default_model();  // the first place where the file is
+std::optional<std::filesystem::path> default_model();  // the first of them that exists
 
 }  // namespace palimpsest::cli

@@ -1,4 +1,4 @@
-// palimpsest eval: what a method costs in quality, and whether a stream stays what it is.
+// palimpsest eval: quality of methods.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ constexpr const char* kFooter = R"(Examples:
 
 void add_eval(CLI::App& app, Action& action) {
   CLI::App* eval = app.add_subcommand("eval", "Measure quality: perplexity, needles, LongBench, RULER, long streams");
-  eval->footer(kFooter);  // its commands inherit it
+  eval->footer(kFooter);  // subcommands inherit it
   eval->require_subcommand(1);
   add_eval_perplexity(*eval, action);
   add_eval_stream(*eval, action);

@@ -1,4 +1,4 @@
-// `palimpsest eval ...`: one file each.
+// Subcommands of `palimpsest eval`, one file each.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,9 +21,9 @@ void add_eval_ruler(CLI::App& eval, Action& action);
 void add_eval_kept(CLI::App& eval, Action& action);
 void add_eval_longbench(CLI::App& eval, Action& action);
 
-// Texts to read, as tokens of a model.
+// Flags of commands that read text files.
 struct TextFlags {
-  std::vector<std::string> files;  // a folder stands for its .txt files, by name
+  std::vector<std::string> files;  // a folder is replaced by its .txt files, sorted by name
   bool gutenberg = false;
   long long tokens = -1;
 };
@@ -31,20 +31,20 @@ void add_text_flags(CLI::App& command, TextFlags& flags);
 
 struct TokenText {
   std::string file;
-  std::vector<TokenId> tokens;    // BOS first where the vocabulary wants one
-  long long available = 0;        // before --tokens cut it
+  std::vector<TokenId> tokens;    // BOS first if the vocabulary adds one
+  long long available = 0;        // number of tokens before truncation by --tokens
   std::size_t bytes = 0;          // of the whole text, cleaned
-  std::vector<std::string> done;  // what was done to the file
+  std::vector<std::string> done;  // changes to the file: PlainText::done
 };
-std::vector<std::string> text_files(const std::vector<std::string>& named);  // folders replaced by what they hold
+std::vector<std::string> text_files(const std::vector<std::string>& named);                // expands folders
 std::vector<TokenText> read_tokens(const TextFlags& flags, const Vocabulary& vocabulary);  // one or more
 
-// What a method did, in words that every evaluation prints and writes alike.
+// Cache use of a method, in the same format for all evaluations.
 struct Kept {
   Kept(const std::string& name, const SessionOptions& options);
-  void saw(const Cache& cache, long long evicted);  // after each text: the greatest cache counts, evictions add up
+  void saw(const Cache& cache, long long evicted);  // call after each text: max of cache bytes, sum of evictions
 
-  std::string name, method;  // as the user wrote it; spelled out
+  std::string name, method;  // as the user wrote it; with all options
   std::string protected_;    // "4 sinks and the newest 32"
   int budget, sinks, recent;
   std::string cache_type;
@@ -53,10 +53,10 @@ struct Kept {
 };
 nlohmann::json as_json(const Kept& kept);
 std::string what_it_did(const Kept& kept);  // "cache 1.5 MiB, 4 sinks protected, 1,200 evicted"
-// One line on standard error if a method with a budget dropped nothing: then it was not tested.
+// Warns on standard error if a method with a budget evicted nothing, so that it was not tested.
 void warn_of_nothing_evicted(const Kept& kept);
 
 std::string model_name(const Model& model);  // general.name, else the file's name
-nlohmann::json finite(double value);         // null for what JSON has no word for
+nlohmann::json finite(double value);         // null for NaN and infinities
 
 }  // namespace palimpsest::cli

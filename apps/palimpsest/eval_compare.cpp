@@ -1,4 +1,4 @@
-// palimpsest eval compare: the first method is the reference, the others are held against it, step by step.
+// palimpsest eval compare: compares the logits of methods with those of the first, step by step.
 #include "palimpsest/eval/compare.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// palimpsest eval retention: which tokens of a text each layer and head still has at its end.
+// palimpsest eval retention: which tokens of a text each layer and head holds at its end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Flags {
   bool json = false;
 };
 
-// The share of each bin's positions that a table holds.
+// The fraction of each bin's positions that a table holds.
 std::vector<double> shares(const SlotTable& table, const std::vector<long long>& from, long long end) {
   std::vector<double> out(from.size());
   for (const Position position : table.position()) {

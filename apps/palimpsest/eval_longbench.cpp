@@ -25,7 +25,8 @@ struct Flags {
   long long limit = 0, context = 0;
 };
 
-// LongBench's file of that name: named, or beside the records as LongBench's repository and its copies have it.
+// Path of a LongBench configuration file: the given one, or where LongBench's repository has it relative to the
+// records.
 std::string config_file(const std::string& named, const std::string& records, const std::string& name,
                         const char* flag) {
   if (!named.empty()) return named;
@@ -102,7 +103,7 @@ int run_longbench(const Flags& flags) {
         "a context of {} tokens has no room for a prompt and {} tokens of answer: '{}' is not possible with this model",
         max, tokens, dataset);
   longbench_score(task, "", records.front().answers,
-                  records.front().classes);  // a task that cannot be scored is refused now
+                  records.front().classes);  // throws early for a task that cannot be scored
   Questioner questioner(flags.questions, model, max);
   std::vector<std::vector<double>> scores(questioner.runs().size());
   std::ofstream predictions;

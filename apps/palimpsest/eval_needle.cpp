@@ -1,4 +1,4 @@
-// palimpsest eval needle: something is hidden in a long text, at depths times lengths, and asked for.
+// palimpsest eval needle: retrieval of a needle from a long text, over depths and lengths.
 #include "palimpsest/eval/needle.h"
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ std::vector<NeedleKind> all_kinds(const std::string& file) {
 
 const NeedleKind& kind_of(const std::vector<NeedleKind>& kinds, const std::string& name) {
   std::vector<std::string> names;
-  for (auto at = kinds.rbegin(); at != kinds.rend(); ++at) {  // a user's own replaces ours
+  for (auto at = kinds.rbegin(); at != kinds.rend(); ++at) {  // a user's kind replaces a built-in one
     if (at->name == name) return *at;
     names.push_back(at->name);
   }
@@ -56,7 +56,7 @@ struct Cell {
 
 struct Grid {
   std::vector<Cell> cells;          // by length, then depth
-  std::vector<TextBlock> contexts;  // right answers of each context: what the interval is drawn from
+  std::vector<TextBlock> contexts;  // right answers of each context: the blocks of the bootstrap
   long long asked() const {
     long long sum = 0;
     for (const Cell& each : cells) sum += each.asked;
@@ -130,7 +130,7 @@ int run_needle(const Flags& flags) {
       count, "needle",
       [&](std::size_t i, AnswerOptions& options) {
         const Cell& cell = grids.front().cells[i / samples];
-        Draw draw(flags.seed * 1'000'003 + i);  // each prompt of its own: more samples change none of the others
+        Draw draw(flags.seed * 1'000'003 + i);  // one seed per prompt: more samples do not change the others
         needle = make_needle(kind, {cell.length, cell.depth, static_cast<int>(flags.asked)}, haystack,
                              questioner.vocabulary(), draw);
         options = {.max_tokens = kind.tokens, .stop_at_newline = true};

@@ -1,4 +1,4 @@
-// palimpsest eval perplexity: one pass over each of some texts, several methods side by side.
+// palimpsest eval perplexity: one pass over each text, for several methods.
 #include "palimpsest/eval/perplexity.h"
 
 #include <fmt/format.h>
@@ -37,10 +37,10 @@ struct Run {
   Kept kept;
   std::vector<Perplexity> texts = {};
   Perplexity all = {};
-  Interval difference = {};  // from the first method, nats per token
+  Interval difference = {};  // to the first method, nats per token
 };
 
-// The same tokens under two methods, text by text: a block never crosses from one to the next.
+// Paired difference of two methods on the same tokens. Blocks do not cross text boundaries.
 Interval difference(const Run& first, const Run& other, const Flags& flags) {
   std::vector<TextBlock> blocks;
   for (std::size_t i = 0; i < other.texts.size(); ++i) {
@@ -82,7 +82,7 @@ nlohmann::json as_json(const Run& run) {
   return out;
 }
 
-// The curve's mean over the last tenth of the longest text: what a stream settles at.
+// The curve's mean over the last tenth of the longest text: the steady state.
 double late_nll(const Perplexity& result) {
   const long long end = result.curve.empty() ? 0 : result.curve.back().to;
   double sum = 0;
@@ -123,7 +123,7 @@ Chart chart_of(const std::vector<Run>& runs, const Model& model, const Flags& fl
   panel.y_label = fmt::format("perplexity of {} tokens", thousands(bin));
   panel.log_y = !flags.linear;
   for (const auto& run : runs) {
-    ChartSeries series{run.method.name, {}, /*dashed=*/panel.series.size() >= 2};  // lines often lie on one another
+    ChartSeries series{run.method.name, {}, /*dashed=*/panel.series.size() >= 2};  // lines often overlap
     for (const auto& each : run.all.curve)
       series.points.emplace_back(static_cast<double>(each.from + each.to) / 2, std::exp(each.nll));
     panel.series.push_back(std::move(series));

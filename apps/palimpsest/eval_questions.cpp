@@ -86,7 +86,7 @@ Prompt Questioner::prompt(const std::string& context, const std::vector<std::str
   std::vector<std::string> rest;
   std::string begin;
   for (const std::string& question : questions) {
-    const std::string mark = "\x01";  // stands where the context ends
+    const std::string mark = "\x01";  // marks the end of the context
     const std::string whole = model_.vocabulary->apply_chat_template({{"user", context + mark + question}},
                                                                      /*add_assistant=*/true, flags_.chat_template);
     const auto at = whole.find(mark);

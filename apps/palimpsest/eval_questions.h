@@ -1,4 +1,4 @@
-// What commands that ask questions have in common: flags, one asker for each method, what it did and how fast.
+// Shared by the commands that ask questions: flags, one Asker per method, cache use and speed.
 #pragma once
 
 #include <functional>
@@ -24,34 +24,34 @@ struct QuestionFlags {
 };
 void add_question_flags(CLI::App& command, QuestionFlags& flags);
 
-// The texts that needles are hidden in: files and folders, or the one that comes with the program if none is named.
+// Reads the haystack: files and folders, or the built-in text if none is given.
 Haystack read_haystack(const std::vector<std::string>& files);
 
 class Questioner {
  public:
-  // Throws Error. `longest`: tokens of the longest prompt and its answer; more than the model's trained context is
-  // said on standard error.
+  // `longest`: tokens of the longest prompt and its answer; warns on standard error if it exceeds the model's trained
+  // context. Throws Error.
   Questioner(const QuestionFlags& flags, TextModel model, long long longest);
 
   struct Run {
     NamedMethod method;
     Kept kept;
     double prompt_ms = 0, answer_ms = 0;
-    long long prompt_tokens = 0, answer_tokens = 0, steps = 0;  // steps: tokens that answer_ms is of
+    long long prompt_tokens = 0, answer_tokens = 0, steps = 0;  // steps: decoded tokens in answer_ms
     double tpot_ms() const { return steps > 0 ? answer_ms / static_cast<double>(steps) : 0; }
   };
-  // Asks every method the `count` prompts in turn. `make` is asked for each prompt once; `got` hears the answers.
-  // Stops after an interrupt.
+  // Runs `count` prompts, each with every method. Calls `make` once per prompt and `got` with the answers. Stops after
+  // an interrupt.
   using Make = std::function<Prompt(std::size_t prompt, AnswerOptions& options)>;
   using Got = std::function<void(std::size_t run, std::size_t prompt, const std::vector<Asked>& answers)>;
   void ask(std::size_t count, const std::string& label, const Make& make, const Got& got);
 
-  // As tokens; with --chat inside the model's template, which throws Error if there is none.
+  // Tokenizes a prompt; with --chat inside the model's chat template (throws Error if it has none).
   Prompt prompt(const std::string& context, const std::vector<std::string>& questions) const;
   const std::vector<Run>& runs() const { return runs_; }
   const Vocabulary& vocabulary() const { return *model_.vocabulary; }
   const Model& model() const { return *model_.model; }
-  nlohmann::json json_of(const Run& run) const;  // what it did, and how fast
+  nlohmann::json json_of(const Run& run) const;  // cache use and speed
 
  private:
   const QuestionFlags& flags_;

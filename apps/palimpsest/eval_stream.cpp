@@ -1,4 +1,4 @@
-// palimpsest eval stream: a long stream of the model's own text; does memory stay, does speed, does the text?
+// palimpsest eval stream: memory, speed and text quality over a long generated stream.
 #include "palimpsest/eval/stream.h"
 
 #include <fmt/format.h>

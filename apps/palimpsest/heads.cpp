@@ -1,4 +1,5 @@
-// palimpsest heads: which heads look far back on a text; prints a list of the others for split=FILE.
+// palimpsest heads: finds the heads that attend to distant tokens of a text; prints a list of the others for
+// split=FILE.
 #include <fmt/format.h>
 
 #include <algorithm>

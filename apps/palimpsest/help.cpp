@@ -79,7 +79,7 @@ std::string HelpFormat::make_help(const CLI::App* app, std::string name, CLI::Ap
     for (const CLI::Option* each : positionals) out += help_row(value_name(*each), description(*each));
   }
   std::vector<std::string> groups = app->get_groups();
-  const std::string common = app->get_help_ptr()->get_group();  // what every command has comes last
+  const std::string common = app->get_help_ptr()->get_group();  // the group of --help is printed last
   std::stable_partition(groups.begin(), groups.end(), [&](const std::string& each) { return each != common; });
   for (const std::string& group : groups) {
     const auto options =

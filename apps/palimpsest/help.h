@@ -1,4 +1,4 @@
-// How --help looks: flags in groups, aligned, wrapped at 100 columns; texts after them stand as they were written.
+// The format of --help: flags in groups, aligned, wrapped at 100 columns; footers are printed unchanged.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,13 +6,13 @@
 
 namespace palimpsest::cli {
 
-// Names of several letters behind one dash, as llama.cpp has them.
+// Multi-letter names with one dash, as in llama.cpp.
 struct ShortName {
   const char *given, *name;
 };
 inline constexpr ShortName kShortNames[] = {{"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}};
 
-// "  left      right, wrapped, every line below the first"
+// "  left      right", wrapped with a hanging indent.
 std::string help_row(const std::string& left, const std::string& right);
 
 class HelpFormat : public CLI::FormatterBase {

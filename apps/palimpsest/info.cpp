@@ -1,4 +1,4 @@
-// palimpsest info: what a model file holds and what a cache for it costs; devices and families of this program.
+// palimpsest info: contents of a model file and the size of its cache; supported devices and model families.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -108,7 +108,7 @@ Json describe(const InfoFlags& flags) {
   model_flags.options.repack = false;  // nothing is computed here
   const auto model = load_model(model_flags);
   const Hyperparameters& h = model->hyper();
-  if (h.positions() == PositionKind::kLearned)  // what the others have is not to be had here
+  if (h.positions() == PositionKind::kLearned)  // supports original positions only
     options = session_options(flags.cache, std::string(kMethod) + ":positions=original");
   Json out;
   out["model"] = model->path().empty() ? h.name : model->path();
@@ -118,7 +118,7 @@ Json describe(const InfoFlags& flags) {
   out["weight_bytes"] = h.weight_bytes;
   out["layers"] = h.layers;
   out["width"] = h.width;
-  // One number where all layers are alike, else a list of one for each.
+  // One number if all layers are equal, else a list with one per layer.
   const auto of_layers = [&](const auto& of) {
     Json list = Json::array();
     for (int i = 0; i < h.layers; ++i) list.push_back(of(i));
@@ -145,7 +145,7 @@ Json describe(const InfoFlags& flags) {
   out["tensors"] = tensors_of(*model);
   const MethodPlan plan = plan_of(options, h);
   const std::size_t row_bytes = footprint(plan.cache(), Occupancy{.tokens = 1}).row_bytes;
-  const auto rows_of = [&](std::size_t head, long long tokens) {  // without the unused ends of last pages
+  const auto rows_of = [&](std::size_t head, long long tokens) {  // without the unused slots of last pages
     const std::vector<std::int32_t>& windows = plan.cache().windows;
     return row_bytes * static_cast<std::size_t>(windows.empty() ? tokens : std::min<long long>(tokens, windows[head]));
   };

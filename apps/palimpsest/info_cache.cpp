@@ -20,9 +20,9 @@ Json term(const char* name, const Factors& factors, std::size_t bytes) {
   return {{"name", name}, {"factors", list}, {"bytes", bytes}};
 }
 
-// "3 layers x 2 KV heads x 4 pages" where all hold as much, else "25 pages of all heads".
-Factors pages_of(std::size_t all, const Factors& owners, const char* together, bool alike) {
-  if (!alike) return {{all, together}};
+// "3 layers x 2 KV heads x 4 pages" if all have the same number of pages, else "25 pages of all heads".
+Factors pages_of(std::size_t all, const Factors& owners, const char* together, bool uniform) {
+  if (!uniform) return {{all, together}};
   Factors out = owners;
   for (const auto& [count, of] : owners) all /= count;
   out.emplace_back(all, "pages");
@@ -38,25 +38,25 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
               std::size_t batch) {
   const Footprint f = footprint(plan.cache(), occupancy);
   const std::size_t scratch = plan.scratch_bytes(f), all = f.total() + scratch;
-  const bool alike = occupancy.size() == 1;
+  const bool uniform = occupancy.size() == 1;
   const HeadGeometry& g = hyper.geometry;
   const Factors heads = g.is_uniform() ? Factors{{static_cast<std::size_t>(g.layers()), "layers"},
                                                  {static_cast<std::size_t>(g.max_kv_heads()), "KV heads"}}
                                        : Factors{{f.heads, "KV heads of all layers"}};
-  const auto widest = static_cast<std::size_t>(g.max_kv_heads());  // weights are one layer's
-  const Factors of_heads = pages_of(f.head_pages, heads, "pages of all heads", alike);
-  const Factors of_tables = pages_of(f.table_pages, {{f.tables, "tables"}}, "pages of all tables", alike);
+  const auto widest = static_cast<std::size_t>(g.max_kv_heads());  // weights are stored for one layer
+  const Factors of_heads = pages_of(f.head_pages, heads, "pages of all heads", uniform);
+  const Factors of_tables = pages_of(f.table_pages, {{f.tables, "tables"}}, "pages of all tables", uniform);
   const auto [min, max] = std::ranges::minmax(occupancy, {}, &Occupancy::tokens);
   Json out;
   out["tokens"] = max.tokens;
-  if (!alike) out["tokens_least"] = min.tokens;
+  if (!uniform) out["tokens_least"] = min.tokens;
   out["terms"] = {
       term("keys and values", joined(of_heads, {{f.page_slots, "slots"}, {f.row_bytes, "bytes of a row"}}), f.rows),
       term("columns", joined(of_tables, {{f.page_slots, "slots"}, {f.slot_bytes, "bytes of a slot"}}), f.columns),
       term("tokens in a page", joined(of_tables, {{sizeof(int), "bytes"}}), f.counts),
       term("free slots",
-           alike ? Factors{{f.tables, "tables"}, {f.queue_places / f.tables, "places"}, {sizeof(int), "bytes"}}
-                 : Factors{{f.queue_places, "capacity of all tables"}, {sizeof(int), "bytes"}},
+           uniform ? Factors{{f.tables, "tables"}, {f.queue_places / f.tables, "places"}, {sizeof(int), "bytes"}}
+                   : Factors{{f.queue_places, "capacity of all tables"}, {sizeof(int), "bytes"}},
            f.queues),
       term("page ids", joined(of_heads, {{sizeof(PageId), "bytes"}}), f.blocks),
   };
@@ -98,12 +98,12 @@ Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, st
                  long long batch) {
   const bool bounded = options.method.bounded();
   if (!tokens && !bounded) tokens = std::max(1, hyper.trained_context);
-  // A prompt that is read whole has no length of its own.
+  // Without --tokens, a prompt that is read in one step is assumed to fill the trained context.
   const bool whole = options.method.schedule == Schedule::kPromptStep;
   const long long prompt = tokens.value_or(whole ? std::max(1, hyper.trained_context) : kMaxTokens);
   const MethodPlan plan = plan_of(options, hyper);
   Occupancies o = plan.occupancies(prompt, tokens.value_or(-1));
-  if (!bounded) o.writing = plan.occupancies(1, *tokens).writing;  // all but the first may be written
+  if (!bounded) o.writing = plan.occupancies(1, *tokens).writing;  // all tokens but the first may be generated
   const auto part = [&](const std::vector<Occupancy>& occupancy) {
     return terms_of(plan, hyper, occupancy, static_cast<std::size_t>(batch));
   };

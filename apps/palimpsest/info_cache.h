@@ -1,4 +1,4 @@
-// info --cache: what a cache holds, term by term.
+// info --cache: the terms of a cache's size.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,8 +7,8 @@
 
 namespace palimpsest::cli {
 
-// `tokens`: how many there will be in all; none: no end, or the trained context if nothing leaves. `batch`: sequences,
-// each with a cache of its own.
+// `tokens`: total number of tokens; none: unbounded, or the trained context for methods that do not evict. `batch`:
+// number of sequences, each with its own cache.
 nlohmann::ordered_json cache_terms(const SessionOptions& options, const Hyperparameters& hyper,
                                    std::optional<long long> tokens, long long batch);
 void print_cache_terms(const nlohmann::ordered_json& terms);

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What is odd about it, in a word or two each.
+// Special features of a family, as short phrases.
 std::string features_of(const Family& f) {
   std::vector<std::string> out;
   const Hyperparameters h = Model::synthetic("tiny-" + std::string(f.architecture))->hyper();

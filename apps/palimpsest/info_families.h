@@ -1,8 +1,8 @@
-// palimpsest info --families: the architectures that can be run, who is of them, what is odd about each.
+// palimpsest info --families: supported architectures, their models and special features.
 #pragma once
 
 namespace palimpsest::cli {
 
-int list_families(bool json);  // an exit code
+int list_families(bool json);  // returns the exit code
 
 }  // namespace palimpsest::cli

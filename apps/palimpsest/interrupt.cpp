@@ -16,7 +16,7 @@ void install() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags =
-      static_cast<int>(SA_RESETHAND);  // the second signal finds the default: end. No SA_RESTART: reads wake up.
+      static_cast<int>(SA_RESETHAND);  // the second signal ends the program. No SA_RESTART: reads are interrupted.
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }

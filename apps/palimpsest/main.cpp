@@ -1,4 +1,4 @@
-// The palimpsest command: understands the command line, runs one subcommand, turns errors into one line and a code.
+// The palimpsest command: parses the command line, runs one subcommand, turns errors into one line and an exit code.
 #include <fmt/format.h>
 
 #include <csignal>
@@ -26,7 +26,7 @@ constexpr const char* kFooter = R"(Examples:
 
 Exit codes: 0 success, 2 invalid input (one line on standard error), 130 stopped by Ctrl-C.)";
 
-// "--temp: cannot be read": CLI11's words on one line, with the way to the help.
+// Prints CLI11's message on one line, with the command that shows the help.
 int complain(const CLI::App& app, const std::string& what) {
   std::string where = "palimpsest";
   for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
@@ -41,7 +41,7 @@ int complain(const CLI::App& app, const std::string& what) {
 }
 
 int run_program(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is a failed write, not a sudden death
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, it does not end the program
   CLI::App app("Runs GGUF language models with a KV cache of fixed size.", "palimpsest");
   app.footer(kFooter);
   app.set_version_flag("-V,--version", fmt::format("palimpsest {}", version()), "print the version and exit");

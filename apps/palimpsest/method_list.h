@@ -1,4 +1,4 @@
-// Commands that hold several methods side by side: --method once for each.
+// Flags of commands that compare several methods: --method once for each.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace palimpsest::cli {
 
 struct MethodListFlags {
   std::vector<std::string> methods;
-  CacheFlags cache;  // what all of them share; --budget, --sinks, ... replace that part in every method
+  CacheFlags cache;  // common flags; --budget, --sinks, ... replace that option in every method
 };
 
 struct NamedMethod {
@@ -19,7 +19,7 @@ struct NamedMethod {
 };
 
 void add_method_list(CLI::App& command, MethodListFlags& flags, std::vector<std::string> defaults);
-// `tokens`: how many will come at most.
+// `tokens`: max number of tokens.
 std::vector<NamedMethod> method_list(const MethodListFlags& flags, const Hyperparameters& hyper,
                                      const Vocabulary* vocabulary, long long tokens);
 

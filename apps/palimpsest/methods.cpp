@@ -1,4 +1,4 @@
-// palimpsest methods: the methods and policies, as the library has them.
+// palimpsest methods: lists the library's methods and policies.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

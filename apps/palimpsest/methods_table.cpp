@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a policy looks at: what a method costs besides its budget.
-std::string needs_of(const Method& method) {
+// The signals of a policy: its cost besides the budget.
+std::string signals_text(const Method& method) {
   if (method.policy == "none") return "nothing";
   const Signals signals = make_policy(method.policy)->signals();
   if (signals.positions_only()) return "positions";
@@ -39,8 +39,8 @@ std::string needs_of(const Method& method) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// When tokens leave: `prompt` is when it has been read.
-std::string acts_of(const Method& m) {
+// When tokens are evicted; `prompt`: once, after the prompt is read.
+std::string schedule_text(const Method& m) {
   if (!m.evicts()) return "never";
   if (m.schedule == Schedule::kPrompt) return "prompt";
   const bool by_page = m.mechanism == Mechanism::kBlock || m.schedule == Schedule::kPage;
@@ -77,14 +77,14 @@ Json methods_table(const std::optional<std::string>& budget, const Model* model)
                 {"method", spell_out(method)},
                 {"changes", spell_changes(method)},
                 {"policy", method.policy},
-                {"needs", needs_of(method)},
-                {"acts", acts_of(method)},
+                {"needs", signals_text(method)},
+                {"acts", schedule_text(method)},
                 {"mechanism", method.evicts() && method.cache ? get_option(method, "mechanism") : "-"},
                 {"positions", get_option(method, "positions")}};
     try {
       validate(method);
       if (model != nullptr) row["memory"] = memory_of(method, model->hyper());
-    } catch (const Error& error) {  // too small a budget, or positions that this model does not have
+    } catch (const Error& error) {  // budget too small, or positions that this model does not support
       row["error"] = error.what();
     }
     rows.push_back(row);

@@ -1,4 +1,4 @@
-// palimpsest methods: one row a method, worked out from the method itself and from what its policy asks for.
+// palimpsest methods: one row per method, derived from its preset and its policy's signals.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 namespace palimpsest::cli {
 
 // [{name, paper, summary, method, changes, needs, acts, mechanism, positions, memory | error}] of every preset at
-// `budget` (those that have one). `memory`: bytes of a sequence that goes on, {bytes, tokens, bounded}; of one that
-// grows, at the trained context. Without a model there is none. `error`: why this method cannot be had so.
+// `budget` (if it has one). `memory`: bytes of a sequence, {bytes, tokens, bounded}; max bytes if bounded, else at the
+// trained context; omitted without a model. `error`: why this combination is not supported.
 nlohmann::ordered_json methods_table(const std::optional<std::string>& budget, const Model* model);
 void print_methods_table(const nlohmann::ordered_json& rows);
 

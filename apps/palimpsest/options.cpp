@@ -160,10 +160,10 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   SessionOptions out = session_options(flags, default_method);
   if (vocabulary != nullptr) out.repeat = repeat_instruction(*vocabulary);
   const bool bounded = out.method.bounded();
-  if (tokens < 0 && !bounded) return out;  // no end: refused when it gets there
+  if (tokens < 0 && !bounded) return out;  // unbounded: fails when the memory limit is reached
 
-  // What the cache will hold at most is known beforehand: a promise that this machine cannot keep is refused now, at
-  // the budget whether it is reached or not.
+  // The max cache size is known in advance: refuse it now if it exceeds this machine's memory, even if the budget may
+  // not be reached.
   const long long prompt = tokens < 0 ? kMaxTokens : std::min(tokens, kMaxTokens);  // all of it may be prompt
   const MethodPlan plan = plan_of(out, hyper);
   const auto need = static_cast<double>(plan.bytes(prompt, bounded ? -1 : prompt).total());

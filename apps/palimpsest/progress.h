@@ -1,4 +1,4 @@
-// A progress line on a terminal (stderr), only for what takes longer than two seconds:
+// A progress line on a terminal (stderr), shown after two seconds:
 //
 //   reading  [##########----------]  51%  52,224 of 102,400 tokens  1,034/s  0:49 left
 #pragma once
@@ -15,8 +15,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void update(long long done, long long total);  // total < 0: no end known
-  void clear();                                  // takes the line away
+  void update(long long done, long long total);  // total < 0: unknown
+  void clear();                                  // erases the line
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -25,7 +25,7 @@ class Progress {
   Clock::time_point start_ = Clock::now(), drawn_{};
 };
 
-// The line itself, without its control characters.
+// The line without control characters.
 std::string progress_line(const std::string& label, const std::string& unit, long long done, long long total,
                           double seconds);
 std::string thousands(long long number);  // 102,400

@@ -1,4 +1,4 @@
-// palimpsest report: a file of results as one HTML page and as Markdown.
+// palimpsest report: formats a results file as one HTML page and as Markdown.
 #include <fmt/format.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// palimpsest run: writes on from a prompt; the text goes to standard output, everything else to standard error.
+// palimpsest run: continues a prompt. The text goes to standard output, everything else to standard error.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -63,8 +63,9 @@ std::vector<TokenId> prompt_tokens(const Vocabulary& vocabulary, const std::stri
   return tokens;
 }
 
-// What goes on from a snapshot: the token that was written last and not yet read, then the new text.
-std::vector<TokenId> goes_on(const Vocabulary& vocabulary, const SnapshotText& before, const std::string& text) {
+// Tokens to read after restoring a snapshot: the last generated token, which is unread, then the new text.
+std::vector<TokenId> continuation_tokens(const Vocabulary& vocabulary, const SnapshotText& before,
+                                         const std::string& text) {
   std::vector<TokenId> tokens = vocabulary.tokenize(text, false, true);
   if (before.unread >= 0) tokens.insert(tokens.begin(), before.unread);
   if (tokens.empty()) fail("the snapshot ends with a prompt token: give a prompt with -p");
@@ -102,7 +103,7 @@ int run(const RunFlags& flags) {
   if (flags.generate.ignore_end && (!flags.sampling.options.grammar.empty() || !flags.sampling.grammar_file.empty()))
     fail("--ignore-eos with a grammar: the text must end where the grammar ends; use only one of them");
   const SamplerOptions sampling = sampler_options(flags.sampling);
-  StopStrings{flags.generate.stop};  // throws for a bad one before a long prompt is read
+  StopStrings{flags.generate.stop};  // throws before a long prompt is read
   method_of(flags.cache, kDefaultMethod);
   const std::string text = prompt_text(flags);
 
@@ -117,19 +118,19 @@ int run(const RunFlags& flags) {
       session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
   Session session(std::make_shared<Decoder>(loaded.model, threads), options);
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
-  GenerateOptions how = flags.generate;
+  GenerateOptions generate_options = flags.generate;
   SnapshotText history;
   if (!flags.restore.empty()) {
     history = load_snapshot(flags.restore, session, &sampler);
-    prompt = goes_on(*loaded.vocabulary, history, text);
-    how.known = history.unread >= 0 ? 1 : 0;
+    prompt = continuation_tokens(*loaded.vocabulary, history, text);
+    generate_options.known = history.unread >= 0 ? 1 : 0;
   }
-  how.keep = !flags.save.empty();
+  generate_options.keep = !flags.save.empty();
 
   StandardOutput output;
   std::string collected;  // --json only
   Progress reading("reading", "tokens");
-  std::optional<Progress> writing;  // where the text itself does not show it
+  std::optional<Progress> writing;  // if the text is not printed to a terminal
   const bool silent = flags.json || isatty(STDOUT_FILENO) == 0;
   const auto emit = [&](std::string_view piece) {
     reading.clear();
@@ -142,11 +143,11 @@ int run(const RunFlags& flags) {
     if (!writing) writing.emplace("writing", "tokens");
     writing->update(session.position() - static_cast<long long>(prompt.size()) + 1, flags.generate.max_tokens);
   };
-  const Generation g =
-      generate(session, sampler, *loaded.vocabulary, prompt, how, emit, cancel, [&](long long done, long long total) {
-        reading.update(done, total);
-        return true;
-      });
+  const Generation g = generate(session, sampler, *loaded.vocabulary, prompt, generate_options, emit, cancel,
+                                [&](long long done, long long total) {
+                                  reading.update(done, total);
+                                  return true;
+                                });
   reading.clear();
   writing.reset();
   if (flags.json)
@@ -155,7 +156,8 @@ int run(const RunFlags& flags) {
     output.end_line();
   fmt::print(stderr, "palimpsest: {}\n", summary_line(g, session));
   if (!flags.save.empty()) {
-    history.tokens.insert(history.tokens.end(), prompt.begin() + static_cast<std::ptrdiff_t>(how.known), prompt.end());
+    history.tokens.insert(history.tokens.end(), prompt.begin() + static_cast<std::ptrdiff_t>(generate_options.known),
+                          prompt.end());
     history.tokens.insert(history.tokens.end(), g.written.begin(), g.written.end());
     history.unread = g.unread;
     save_snapshot(flags.save, session, &sampler, history);

@@ -1,4 +1,4 @@
-// Flags of the scheduler, for those who serve and those who measure it.
+// Flags of the scheduler, shared by serve and bench serve.
 #pragma once
 
 #include "palimpsest/engine/scheduler.h"
@@ -8,13 +8,14 @@ namespace palimpsest::cli {
 
 struct SchedulerFlags {
   int max_sequences = 64;
-  double cache_mib = 0;  // 0: chosen by the machine
+  double cache_mib = 0;  // 0: derived from the machine's memory
   std::optional<double> prefix_mib = {};
-  double prefix_share = 0;  // of the cache memory, unless prefix_mib says otherwise
+  double prefix_share = 0;  // fraction of the cache memory, unless prefix_mib is given
 };
 void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags);
 
-// With the cache of the session; the queue is the caller's. Throws Error for more memory than there is.
+// Takes cache options from `session`; leaves queue options to the caller. Throws Error for more memory than this
+// machine has.
 SchedulerOptions scheduler_options(const SchedulerFlags& flags, const SessionOptions& session);
 
 // Throws Error that names the flag.

@@ -1,4 +1,4 @@
-// palimpsest serve: many clients, one model, one pool of pages, behind OpenAI's HTTP interface.
+// palimpsest serve: OpenAI's HTTP API over one model and one pool of pages.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -84,7 +84,7 @@ int serve(ServeFlags flags) {
              spell_short(session.method), flags.server.host, port);
   std::fflush(stdout);
 
-  // A signal only sets a flag: this thread sees it.
+  // Signal handlers only set a flag; this thread polls it.
   std::jthread watch([&](const std::stop_token& stop) {
     while (!stop.stop_requested() && !interrupt) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     server.shut_down();

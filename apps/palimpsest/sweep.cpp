@@ -1,4 +1,4 @@
-// palimpsest sweep: many evaluations, one after the other, whatever happens on the way.
+// palimpsest sweep: runs many evaluations in sequence; a failed one does not stop the others.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ std::string default_results(const std::string& plan) {
   return std::filesystem::path(plan).stem().string() + ".results.jsonl";
 }
 
-// The last line on standard error: what a failed command said.
+// The last line of standard error: the error of a failed command.
 std::string last_line(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   const auto end = text.rfind('\n');
@@ -54,18 +54,18 @@ json line_of(const SweepRun& run, const ChildResult& child, const std::string& s
                {"started", started},       {"seconds", child.seconds}, {"peak_bytes", child.peak_bytes},
                {"code", child.code}};
   json result = json::parse(child.out, nullptr, /*allow_exceptions=*/false);
-  const std::string said = last_line(child.err);
+  const std::string last_error_line = last_line(child.err);
   if (child.code == 0 && result.is_object())
     line["result"] = std::move(result);
   else
-    line["error"] = !said.empty()      ? said
-                    : child.code > 128 ? fmt::format("ended by signal {}", child.code - 128)
-                                       : "no JSON output";
-  if (line.contains("result") && !said.empty()) line["said"] = said;
+    line["error"] = !last_error_line.empty() ? last_error_line
+                    : child.code > 128       ? fmt::format("ended by signal {}", child.code - 128)
+                                             : "no JSON output";
+  if (line.contains("result") && !last_error_line.empty()) line["said"] = last_error_line;
   return line;
 }
 
-// Of those that are done: whether they went well. The last line of a command counts.
+// Finished commands -> success. The last line of a command counts.
 std::unordered_map<std::string, bool> done_in(const std::vector<json>& lines) {
   std::unordered_map<std::string, bool> done;
   for (const json& line : lines)
@@ -105,7 +105,7 @@ int run_sweep(const Flags& flags) {
     words.emplace_back("--json");
     const std::string started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
     const ChildResult child = run_this_program(words);
-    if (interrupted()) break;  // it may have been cut off: it is done again
+    if (interrupted()) break;  // may be incomplete: it runs again on resume
     const json line = line_of(*run, child, started);
     results.append(line);
     ++finished;

@@ -1,4 +1,4 @@
-// The machine and its files, as the subcommands need them.
+// Text files, memory size and byte formatting for the subcommands.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace palimpsest::cli {
 
-// A whole text file, "-" for standard input; throws Error unless it can be read and is UTF-8. `what` names it in
-// messages: "the prompt file".
+// Reads a text file; "-" is standard input. Throws Error unless it is readable UTF-8. `what`: its name in errors, as in
+// "the prompt file".
 std::string read_text(const std::string& path, const std::string& what);
 
 std::size_t memory_bytes();                  // of this machine

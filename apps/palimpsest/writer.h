@@ -1,4 +1,4 @@
-// What run and chat have in common: a model with its vocabulary, and a stream of text to standard output.
+// Shared by run and chat: a model with its vocabulary, and text output to standard output.
 #pragma once
 
 #include <memory>
@@ -14,13 +14,13 @@ struct TextModel {
   std::shared_ptr<Model> model;
   std::shared_ptr<Vocabulary> vocabulary;
 };
-TextModel load_text_model(const ModelFlags& flags);  // throws Error, too if the two do not belong together
+TextModel load_text_model(const ModelFlags& flags);  // throws Error, also if vocabulary and model do not match
 
-// Writes at once. A reader that went away (EPIPE) sets closed(); any other failure throws Error.
+// Unbuffered. A closed pipe (EPIPE) sets closed(); any other failure throws Error.
 class StandardOutput {
  public:
   void write(std::string_view text);
-  void end_line();  // unless nothing was written, or the last text ended with a newline
+  void end_line();  // writes a newline unless at the beginning of a line
   bool closed() const { return closed_; }
 
  private:

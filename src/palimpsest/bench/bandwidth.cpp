@@ -13,7 +13,7 @@
 namespace palimpsest {
 namespace {
 
-// Eight sums: the loads do not wait for one another.
+// Eight independent sums, so that loads do not wait for one another.
 std::uint64_t sum_of(std::span<const std::uint64_t> words) {
   std::array<std::uint64_t, 8> sum{};
   for (std::size_t i = 0; i + 8 <= words.size(); i += 8)

@@ -34,7 +34,7 @@ void fill_pages_with_noise(const Cache& cache, std::uint32_t seed) {
     while (pages.size() < kDifferent) pages.push_back(noise(view, generator));
     for (int h = 0; h < view.kv_heads; ++h) {
       const HeadPages& head = view.head[h];
-      if (head.page.id == nullptr) continue;  // the portable path keeps its rows elsewhere
+      if (head.page.id == nullptr) continue;  // the portable path has no host pages
       for (int page = 0; page < head.slots->slots / view.page_size; ++page) {
         if (head.page[page] == nullptr) continue;
         std::ranges::copy(pages[next++ % kDifferent], head.page[page]);

@@ -1,4 +1,4 @@
-// A cache filled without running the model.
+// Fills a cache without running the model.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace palimpsest {
 
-// Writes normally distributed numbers (so: no denormals, no infinities) into every page that the cache holds.
+// Writes normally distributed numbers (no denormals, no infinities) into every page of the cache.
 void fill_pages_with_noise(const Cache& cache, std::uint32_t seed);
 
 }  // namespace palimpsest

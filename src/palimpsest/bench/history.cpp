@@ -10,7 +10,7 @@
 namespace palimpsest {
 namespace {
 
-// Rows of normally distributed numbers, cut from one block wherever chance has it.
+// Rows of normally distributed numbers, from random offsets of one block.
 class Noise {
  public:
   explicit Noise(std::uint32_t seed) : generator_(seed), block_(std::size_t{1} << 20) {

@@ -14,22 +14,22 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Place {
+struct Url {
   std::string host, path;  // "http://127.0.0.1:8080", "/v1"
 };
 
-Place place_of(const std::string& url) {
+Url parse_url(const std::string& url) {
   constexpr std::string_view kScheme = "http://";
   if (!url.starts_with(kScheme) || url.size() == kScheme.size())
     fail("'{}' is not a server URL: give one like http://127.0.0.1:8080", url);
   const std::size_t slash = url.find('/', kScheme.size());
-  Place place{.host = url.substr(0, slash), .path = slash == std::string::npos ? "" : url.substr(slash)};
-  while (place.path.ends_with('/')) place.path.pop_back();
-  if (!place.path.ends_with("/v1")) place.path += "/v1";
-  return place;
+  Url out{.host = url.substr(0, slash), .path = slash == std::string::npos ? "" : url.substr(slash)};
+  while (out.path.ends_with('/')) out.path.pop_back();
+  if (!out.path.ends_with("/v1")) out.path += "/v1";
+  return out;
 }
 
-std::string said(const std::string& body) {
+std::string error_message(const std::string& body) {
   const Json object = Json::parse(body, nullptr, false);
   if (object.is_object() && object.contains("error") && object["error"].is_object() &&
       object["error"].contains("message") && object["error"]["message"].is_string())
@@ -37,7 +37,7 @@ std::string said(const std::string& body) {
   return body.substr(0, 200);
 }
 
-// Server-sent events, as they come in pieces.
+// Parses server-sent events incrementally.
 class Events {
  public:
   Events(LoadListener& listener, LoadAnswer& counts) : listener_(listener), counts_(counts) {}
@@ -62,7 +62,7 @@ class Events {
     const Json event = Json::parse(text, nullptr, false);
     if (!event.is_object()) return;
     if (event.contains("error")) {
-      counts_.error = said(std::string(text));
+      counts_.error = error_message(std::string(text));
       return;
     }
     if (event.contains("choices") && !event["choices"].empty()) {
@@ -83,7 +83,7 @@ class Events {
   long long heard_ = 0;
 };
 
-// The value of a metric, whatever its labels; -1: it is not there.
+// The value of a metric with any labels; -1: not found.
 double metric(const std::string& text, std::string_view name) {
   for (const std::string_view prefix : {"palimpsest_", "vllm:"}) {
     const std::string line = "\n" + std::string(prefix) + std::string(name);
@@ -101,7 +101,7 @@ double metric(const std::string& text, std::string_view name) {
 }  // namespace
 
 struct HttpTarget::Impl {
-  Place place;
+  Url url;
   httplib::Headers headers;
   std::chrono::milliseconds timeout{};
   std::atomic<bool> cancelled = false;
@@ -110,9 +110,9 @@ struct HttpTarget::Impl {
   std::vector<std::jthread> threads;
 
   httplib::Client client() const {
-    httplib::Client client(place.host);
-    // Ten seconds, none of them whole: with those cpp-httplib, as Debian compiles it, looks the address up by
-    // getaddrinfo_a, whose thread is glibc's own, unknown to ThreadSanitizer, and ends in it.
+    httplib::Client client(url.host);
+    // Ten seconds, given as microseconds: with whole seconds Debian's cpp-httplib resolves the address by
+    // getaddrinfo_a, whose glibc thread is unknown to ThreadSanitizer and crashes it.
     client.set_connection_timeout(0, 10'000'000);
     client.set_read_timeout(timeout);
     client.set_tcp_nodelay(true);
@@ -122,17 +122,17 @@ struct HttpTarget::Impl {
 };
 
 HttpTarget::HttpTarget(const HttpTargetOptions& options) : options_(options), impl_(std::make_unique<Impl>()) {
-  impl_->place = place_of(options_.base_url);
+  impl_->url = parse_url(options_.base_url);
   impl_->timeout = std::chrono::milliseconds(static_cast<long long>(options_.timeout * 1000));
   if (!options_.api_key.empty()) impl_->headers.emplace("Authorization", "Bearer " + options_.api_key);
-  const auto result = impl_->client().Get(impl_->place.path + "/models");
-  if (!result) fail("{} does not answer ({}): is a server there?", impl_->place.host, to_string(result.error()));
-  if (result->status != 200) fail("{}: {} {}", impl_->place.host, result->status, said(result->body));
+  const auto result = impl_->client().Get(impl_->url.path + "/models");
+  if (!result) fail("{} does not answer ({}): is a server there?", impl_->url.host, to_string(result.error()));
+  if (result->status != 200) fail("{}: {} {}", impl_->url.host, result->status, error_message(result->body));
   if (!options_.model.empty()) return;
   const Json models = Json::parse(result->body, nullptr, false);
   if (!models.is_object() || !models.contains("data") || !models["data"].is_array() || models["data"].empty() ||
       !models["data"][0].value("id", Json()).is_string())
-    fail("{} names no model at {}/models: this is no server with OpenAI's API", impl_->place.host, impl_->place.path);
+    fail("{} names no model at {}/models: this is no server with OpenAI's API", impl_->url.host, impl_->url.path);
   options_.model = models["data"][0]["id"];
 }
 
@@ -152,7 +152,7 @@ void HttpTarget::send(const LoadRequest& request, std::shared_ptr<LoadListener> 
     LoadAnswer counts;
     Events events(*listener, counts);
     httplib::Client client = impl->client();
-    const auto result = client.Post(impl->place.path + "/completions", {}, text, "application/json",
+    const auto result = client.Post(impl->url.path + "/completions", {}, text, "application/json",
                                     [&](const char* data, std::size_t size) {
                                       events.take({data, size});
                                       return !impl->cancelled;
@@ -162,7 +162,7 @@ void HttpTarget::send(const LoadRequest& request, std::shared_ptr<LoadListener> 
     } else if (!result) {
       counts.error = "the connection: " + to_string(result.error());
     } else if (result->status != 200) {
-      counts.error = fmt::format("{}: {}", result->status, said(events.rest()));
+      counts.error = fmt::format("{}: {}", result->status, error_message(events.rest()));
     } else if (!counts.complete && counts.error.empty()) {
       counts.error = "the stream ended without [DONE]";
     }
@@ -176,7 +176,7 @@ LoadState HttpTarget::state() {
   if (!impl_->has_metrics) return state;
   httplib::Client client = impl_->client();
   client.set_read_timeout(std::chrono::seconds(5));
-  const auto result = client.Get(impl_->place.path.substr(0, impl_->place.path.size() - 3) + "/metrics");
+  const auto result = client.Get(impl_->url.path.substr(0, impl_->url.path.size() - 3) + "/metrics");
   if (!result || result->status != 200) {
     impl_->has_metrics = static_cast<bool>(result) ? result->status != 404 : true;
     return state;

@@ -19,7 +19,7 @@ std::vector<TokenId> random_prompt(long long length, TokenId from, TokenId to, s
   return tokens;
 }
 
-// One line of a recording.
+// One line of a recorded load.
 struct Line {
   const nlohmann::json& object;
   std::string where;

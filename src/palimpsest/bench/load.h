@@ -1,4 +1,4 @@
-// Requests as clients would send them: lengths, and when they arrive.
+// The requests of a load benchmark: prompts, output lengths, arrival times.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,33 @@
 namespace palimpsest {
 
 struct LoadRequest {
-  std::vector<TokenId> prompt;  // tokens; or
-  std::string text = {};        // words, if there are no tokens
-  long long output = 128;       // tokens to write: all of them, past any end of text
-  double at = 0;                // seconds after the load began
+  std::vector<TokenId> prompt;  // token ids,
+  std::string text = {};        // or text if there are none
+  long long output = 128;       // tokens to generate, ignoring end-of-text tokens
+  double at = 0;                // arrival, seconds after the start of the load
 };
 
 struct Lengths {
   long long input = 1024, output = 128;  // tokens
-  long long prefix = 0;                  // before the input, the same of all requests (of random_load)
+  long long prefix = 0;                  // shared prefix of all prompts, before the input (random_load only)
 };
 
-// `count` prompts of tokens drawn from [from, to).
+// `count` prompts of random tokens in [from, to).
 std::vector<LoadRequest> random_load(int count, const Lengths& lengths, TokenId from, TokenId to, std::uint32_t seed);
 
-// One JSON object a line:
+// Parses JSON lines:
 //   {"prompt": "text" or [tokens], "output_len": 200, "at": 1.5}
-//   {"input_len": 1024, "output_len": 200}                          as many random tokens
-// What a line leaves out is that of `otherwise`; `at` stands in all lines or in none. Throws Error that names `path`
-// and the line.
+//   {"input_len": 1024, "output_len": 200}                          1,024 random tokens
+// `fallback` gives lengths that a line omits; `at` is in all lines or in none. Throws Error that names `path` and the
+// line.
 struct RecordedLoad {
   std::vector<LoadRequest> requests;
-  bool timed = false;  // the lines say when
+  bool timed = false;  // the lines have arrival times
 };
 RecordedLoad recorded_load(std::string_view lines, const std::string& path, const Lengths& fallback, TokenId from,
                            TokenId to, std::uint32_t seed);
 
-// A Poisson process of so many requests a second; infinity: all at once.
+// Sets arrival times of a Poisson process with `per_second` requests per second; infinity: all at 0.
 void arrive(std::vector<LoadRequest>& requests, double per_second, std::uint32_t seed);
 
 }  // namespace palimpsest

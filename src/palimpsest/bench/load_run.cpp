@@ -15,12 +15,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// What all answers of a load share; listeners that come late still find it.
+// State shared by run_load() and the listeners, which may outlive it.
 struct Exchange {
   Clock::time_point start = Clock::now();
-  std::mutex mutex;  // of all but `answers`, each of which is its listener's until it has ended
+  std::mutex mutex;  // guards everything except `answers`: only its listener accesses an answer until it has ended
   std::condition_variable changed;
-  int out = 0, done = 0;  // sent and not ended; ended
+  int running = 0, done = 0;  // sent and not ended; ended
   std::vector<LoadAnswer> answers;
   std::vector<LoadState> states;
   std::exception_ptr broken;
@@ -42,7 +42,7 @@ class Listener final : public LoadListener {
     answer_.error = counts.error;
     if (!answer_.complete && answer_.error.empty()) answer_.error = "an answer without a token";
     const std::lock_guard lock(exchange_->mutex);
-    --exchange_->out;
+    --exchange_->running;
     ++exchange_->done;
     exchange_->changed.notify_all();
   }
@@ -52,7 +52,7 @@ class Listener final : public LoadListener {
   LoadAnswer& answer_;
 };
 
-constexpr auto kLook = 50ms;
+constexpr auto kPollInterval = 50ms;
 
 void watch(const std::stop_token& stop, LoadTarget& target, Exchange& exchange) {
   try {
@@ -60,7 +60,7 @@ void watch(const std::stop_token& stop, LoadTarget& target, Exchange& exchange) 
       LoadState state = target.state();
       state.at = exchange.now();
       exchange.states.push_back(state);
-      std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kPollInterval);
     }
   } catch (...) {
     const std::lock_guard lock(exchange.mutex);
@@ -68,11 +68,11 @@ void watch(const std::stop_token& stop, LoadTarget& target, Exchange& exchange) 
   }
 }
 
-// What the target holds when nobody is served any more: its last step may not quite be over.
+// The target's cache bytes after the load; waits up to a limit for its last step to end.
 long long bytes_after(LoadTarget& target) {
   LoadState state = target.state();
-  for (int look = 0; look < 40 && state.running > 0; ++look) {
-    std::this_thread::sleep_for(kLook);
+  for (int attempt = 0; attempt < 40 && state.running > 0; ++attempt) {
+    std::this_thread::sleep_for(kPollInterval);
     state = target.state();
   }
   return state.cache_bytes;
@@ -92,7 +92,7 @@ LoadReport run_load(LoadTarget& target, const std::vector<LoadRequest>& requests
   bool stopped = false;
   {
     std::unique_lock lock(exchange->mutex);
-    while (!exchange->broken && (exchange->out > 0 || (sent < requests.size() && !stopped))) {
+    while (!exchange->broken && (exchange->running > 0 || (sent < requests.size() && !stopped))) {
       if (!stopped && !go_on(exchange->done)) {
         stopped = true;
         lock.unlock();
@@ -100,15 +100,15 @@ LoadReport run_load(LoadTarget& target, const std::vector<LoadRequest>& requests
         lock.lock();
         continue;
       }
-      const bool free = sent < requests.size() && !stopped && (concurrency == 0 || exchange->out < concurrency);
+      const bool free = sent < requests.size() && !stopped && (concurrency == 0 || exchange->running < concurrency);
       const double wait = free ? requests[sent].at - exchange->now() : 1;
       if (wait > 0) {
-        exchange->changed.wait_for(lock,
-                                   std::min<std::chrono::duration<double>>(std::chrono::duration<double>(wait), kLook));
+        exchange->changed.wait_for(
+            lock, std::min<std::chrono::duration<double>>(std::chrono::duration<double>(wait), kPollInterval));
         continue;
       }
       exchange->answers[sent].sent = exchange->now();
-      ++exchange->out;
+      ++exchange->running;
       lock.unlock();
       target.send(requests[sent], std::make_shared<Listener>(exchange, sent));
       ++sent;
@@ -117,7 +117,7 @@ LoadReport run_load(LoadTarget& target, const std::vector<LoadRequest>& requests
   }
   watcher.request_stop();
   watcher.join();
-  // Listeners still hold the exchange: the error is moved out of it, so that none of them frees it while the caller
+  // Moves the error out of the exchange, which listeners may still hold: none of them must free it while the caller
   // reads it.
   if (const auto broken = std::exchange(exchange->broken, nullptr)) std::rethrow_exception(broken);
 

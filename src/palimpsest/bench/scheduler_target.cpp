@@ -42,13 +42,14 @@ SchedulerTarget::SchedulerTarget(std::shared_ptr<Decoder> decoder, std::shared_p
 SchedulerTarget::~SchedulerTarget() = default;
 
 void SchedulerTarget::send(const LoadRequest& request, std::shared_ptr<LoadListener> listener) {
-  Request asked{.prompt = request.prompt, .method = method_, .max_tokens = request.output, .ignore_end = true};
-  asked.sampler.temperature = 0;
+  Request submitted{.prompt = request.prompt, .method = method_, .max_tokens = request.output, .ignore_end = true};
+  submitted.sampler.temperature = 0;
   try {
-    if (asked.prompt.empty() && vocabulary_ == nullptr)
+    if (submitted.prompt.empty() && vocabulary_ == nullptr)
       fail("a synthetic model has no vocabulary to read a prompt with: give lists of tokens, or input_len");
-    if (asked.prompt.empty()) asked.prompt = vocabulary_->tokenize(request.text, /*add_bos=*/true, /*special=*/false);
-    const std::uint64_t id = scheduler_.submit(std::move(asked), std::make_shared<Adapter>(listener));
+    if (submitted.prompt.empty())
+      submitted.prompt = vocabulary_->tokenize(request.text, /*add_bos=*/true, /*special=*/false);
+    const std::uint64_t id = scheduler_.submit(std::move(submitted), std::make_shared<Adapter>(listener));
     const std::lock_guard lock(mutex_);
     ids_.push_back(id);
   } catch (const Error& error) {

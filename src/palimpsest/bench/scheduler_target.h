@@ -1,4 +1,4 @@
-// The scheduler in this process, with a thread of its own: what a server does without sockets.
+// A load target: a scheduler in this process with its own thread, as the server has, without HTTP.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace palimpsest {
 
 class SchedulerTarget final : public LoadTarget {
  public:
-  // All requests have this method. `vocabulary` reads those that are text; may be nullptr. Throws Error.
+  // All requests use `method`. `vocabulary` tokenizes text prompts; may be nullptr. Throws Error.
   SchedulerTarget(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Vocabulary> vocabulary,
                   const SchedulerOptions& options, const Method& method);
   ~SchedulerTarget() override;
@@ -27,10 +27,10 @@ class SchedulerTarget final : public LoadTarget {
   std::shared_ptr<const Vocabulary> vocabulary_;
   Method method_;
   Scheduler scheduler_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards ids_ and broken_
   std::vector<std::uint64_t> ids_;
   std::exception_ptr broken_;
-  std::jthread thread_;  // the last: it uses what is above
+  std::jthread thread_;  // declared last: it uses the members above
 };
 
 }  // namespace palimpsest

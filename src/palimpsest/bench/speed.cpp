@@ -90,28 +90,28 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
     sample.evicted = -evicted();
     sample.evictions = -first.times().evictions;
     evict = evict_ms();
-    std::vector<double> gaps;
-    gaps.reserve(measured.size());
+    std::vector<double> itl;
+    itl.reserve(measured.size());
     const auto start = Clock::now();
     for (const TokenId token : measured) {
       const auto before = Clock::now();
       decode(token);
-      gaps.push_back(seconds_since(before) * 1e3);
+      itl.push_back(seconds_since(before) * 1e3);
       sample.ms_attention += batch.decoder().times().attention / static_cast<double>(measured.size());
       if (stopped()) return sample;
     }
     sample.seconds = seconds_since(start);
     sample.ms_evict = (evict_ms() - evict) / static_cast<double>(measured.size());
     sample.evictions += first.times().evictions;
-    std::sort(gaps.begin(), gaps.end());
-    sample.ms_p50 = gaps[gaps.size() / 2];
-    sample.ms_p99 = gaps[std::min(gaps.size() - 1, gaps.size() * 99 / 100)];
+    std::sort(itl.begin(), itl.end());
+    sample.ms_p50 = itl[itl.size() / 2];
+    sample.ms_p99 = itl[std::min(itl.size() - 1, itl.size() * 99 / 100)];
   }
   sample.evicted += evicted();
   for (int i = 0; i < sequences; ++i) {
     sample.cache_bytes += batch.session(i).cache().bytes_in_use() + batch.session(i).cache().bytes_tables();
     sample.slots_per_token += batch.session(i).cache().slots_per_token() / sequences;
-    batch.session(i).clear();  // the others of the round have the memory
+    batch.session(i).clear();  // frees memory for the other batches of the round
   }
   if (stopped()) return sample;
   sample.tokens_per_second = static_cast<double>(sequences) * options.tokens / sample.seconds;

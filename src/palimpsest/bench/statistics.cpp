@@ -25,10 +25,10 @@ Summary summarize(std::vector<double> values) {
 
 double percentile(const std::vector<double>& sorted, double share) {
   assert(!sorted.empty() && share >= 0 && share <= 1);
-  const double place = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
+  const double rank = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(rank);
   const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+  return sorted[below] + (rank - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
 }  // namespace palimpsest

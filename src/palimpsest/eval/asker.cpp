@@ -19,7 +19,7 @@ std::size_t alike(std::span<const TokenId> a, std::span<const TokenId> b) {
   return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-// Chunks of the context that every question's prompt begins with, read as if the prompt went on. Returns the tokens.
+// Reads the whole chunks of the context as chunks of a longer prompt. Returns the number of tokens read.
 std::size_t read_whole_chunks(Session& session, std::span<const TokenId> prompt, std::size_t context) {
   const auto chunk = static_cast<std::size_t>(session.options().chunk);
   std::size_t read = 0;
@@ -84,7 +84,8 @@ std::size_t Asker::read_context(const Prompt& prompt, Seen seen) {
     session_.prefill(prompt.context);
     return prompt.context.size();
   }
-  if (prompt.questions.size() == 1 || session_.sequence().repeats()) return 0;  // who repeats needs the whole prompt
+  // Methods that repeat the prompt need it whole.
+  if (prompt.questions.size() == 1 || session_.sequence().repeats()) return 0;
   std::vector<TokenId> whole(prompt.context);
   whole.insert(whole.end(), prompt.questions.front().begin(), prompt.questions.front().end());
   return read_whole_chunks(session_, whole, prompt.context.size());

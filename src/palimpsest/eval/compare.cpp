@@ -12,7 +12,7 @@ namespace {
 void add_step(Comparison& row, std::span<const float> a, std::span<const float> b, double tolerance) {
   double greatest = 0, size = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    // A NaN on either side must not pass for equality.
+    // A NaN on either side counts as different.
     const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
     greatest = std::isfinite(difference) ? std::max(greatest, difference) : HUGE_VAL;
     size = std::max(size, std::abs(static_cast<double>(a[i])));

@@ -1,4 +1,4 @@
-// Two or more ways to carry one method out, step by step over one text: do they give the same logits?
+// Compares the logits of several sessions step by step over one text.
 #pragma once
 
 #include <span>
@@ -9,14 +9,15 @@
 namespace palimpsest {
 
 struct Comparison {
-  double greatest = 0;          // over all steps: greatest |a - b| of a step over its greatest |a|
-  long long greatest_step = 0;  // where that was
+  double greatest = 0;          // max over all steps of max |a - b| / max |a|
+  long long greatest_step = 0;  // the step of that maximum
   double mean_kl = 0;           // nats
   long long steps = 0, same_top = 0;
-  long long flipped = 0;  // another top token although the best two were further apart than `tolerance` (relative)
+  long long flipped =
+      0;  // steps with another top token although the top two differ by more than `tolerance` (relative)
 };
 
-// Decodes `tokens` one at a time, teacher-forced, in all sessions; each of `others` is held against `reference`.
+// Decodes `tokens` one at a time, teacher-forced, in all sessions; compares each of `others` with `reference`.
 std::vector<Comparison> compare(Session& reference, std::span<Session* const> others, std::span<const TokenId> tokens,
                                 double tolerance, const Session::Progress& progress = {});
 

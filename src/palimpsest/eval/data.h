@@ -1,11 +1,11 @@
-// Files of eval/data/, compiled in, so that an evaluation needs nothing beside the program.
+// The files of eval/data/, embedded in the program.
 #pragma once
 
 #include <string_view>
 
 namespace palimpsest {
 
-// "haystack.txt", "facts.json", ...; asserts that there is one.
+// "haystack.txt", "facts.json", ...; asserts that the file exists.
 std::string_view eval_data(std::string_view name);
 
 }  // namespace palimpsest

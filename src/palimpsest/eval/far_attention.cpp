@@ -41,7 +41,7 @@ class FarWeights final : public AttentionReceiver {
   const Cache& cache_;
   Position sinks_, recent_;
   std::vector<double> sum_;
-  std::vector<std::vector<float>> weights_;  // [most KV heads of a layer][slots], of the layer that runs
+  std::vector<std::vector<float>> weights_;  // [max KV heads of a layer][slots], of the current layer
   std::vector<float*> rows_;
 };
 

@@ -1,5 +1,5 @@
-// Which heads look something up far back: how much one token that a cache of sinks and newest tokens has lost means to
-// their queries.
+// Finds heads that retrieve distant tokens: how much weight their queries give to one token that a cache of sinks and
+// newest tokens would have evicted.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 
 namespace palimpsest {
 
-// Of each KV head, [heads]: the greatest weight that a query of the group gives to a token that is
-// neither among the first `sinks` nor among the last `recent`, itself included; the mean over all queries that have
-// such tokens. (Their sum says less: a head that looks nothing up spreads its attention over all of them, one that
-// looks something up now and then rests on the sinks meanwhile.) The text is read with every token kept, on the CPU's
-// own path. Throws Error for a text without such queries.
+// Returns for each KV head, [heads]: the max weight that a query of the group gives to a token that is neither among
+// the first `sinks` nor among the last `recent` (the query's own included), as mean over all queries that have such
+// tokens. (The sum of these weights separates heads worse: a head that retrieves nothing spreads its attention over all
+// of them, one that retrieves now and then attends to the sinks otherwise.) Reads the text with the full cache, on the
+// CPU's fast path. Throws Error for a text without such queries.
 std::vector<double> far_attention(Decoder& decoder, std::span<const TokenId> text, int sinks, int recent,
                                   const std::function<bool(long long done, long long total)>& progress = {});
 

@@ -22,7 +22,7 @@ std::string joined(std::string_view lines) {
   return out;
 }
 
-// A sentence ends with . ! or ?, quotes that close after it, and a blank.
+// A sentence ends with . ! or ?, closing quotes if any, and a space.
 std::vector<std::string> sentences_of(const std::string& paragraph) {
   std::vector<std::string> out;
   std::size_t from = 0;

@@ -1,4 +1,4 @@
-// Text to hide something in: whole sentences or paragraphs, from any place of it.
+// Filler text for needle tests, split into sentences, paragraphs and words.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace palimpsest {
 
-// The same draws from the same seed on every machine (the standard's distributions differ).
+// Random draws that are the same on every machine (the standard library's distributions differ).
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : engine_(seed) {}
@@ -30,13 +30,13 @@ class Draw {
 
 class Haystack {
  public:
-  // Paragraphs are parted by empty lines; line ends inside them are blanks. Throws Error for a text of less than ten
-  // sentences. `name` is what errors call it.
+  // Paragraphs are separated by empty lines; line ends inside them become spaces. Throws Error for a text of fewer than
+  // ten sentences. `name` is used in errors.
   Haystack(std::string_view text, std::string name);
 
   const std::vector<std::string>& sentences() const { return sentences_; }
   const std::vector<std::string>& paragraphs() const { return paragraphs_; }
-  const std::vector<std::string>& words() const { return words_; }  // of 4 to 9 small letters, each once, as they come
+  const std::vector<std::string>& words() const { return words_; }  // distinct, 4 to 9 lower-case letters, in order
   const std::string& name() const { return name_; }
 
  private:

@@ -10,7 +10,7 @@
 namespace palimpsest {
 namespace {
 
-// log of the sum of exp(logit - top). Four sums side by side, so that one addition does not wait for the last.
+// log(sum(exp(logit - top))). Four independent sums, so that additions do not wait for one another.
 double log_sum(std::span<const float> logits, float top) {
   std::array<double, 4> sum{};
   std::size_t i = 0;

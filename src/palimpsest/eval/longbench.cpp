@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Each line that is not empty, as an object.
+// Calls `take` with each line that is not empty, as an object.
 template <typename Take>
 void each_line(std::string_view text, const std::string& file, Take take) {
   long long number = 0;
@@ -122,14 +122,14 @@ LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecor
     into->append(format, at, open - at);
     if (open == format.size()) break;
     const auto close = format.find('}', open);
-    const std::string place = format.substr(open, close == std::string::npos ? close : close - open + 1);
-    if (place == "{context}") {
+    const std::string placeholder = format.substr(open, close == std::string::npos ? close : close - open + 1);
+    if (placeholder == "{context}") {
       out.context += record.context;
       into = &out.question;
-    } else if (place == "{input}") {
+    } else if (placeholder == "{input}") {
       *into += record.input;
     } else {
-      fail("the prompt of '{}' has a placeholder {} without a field in its records", record.dataset, place);
+      fail("the prompt of '{}' has a placeholder {} without a field in its records", record.dataset, placeholder);
     }
     at = close + 1;
   }
@@ -148,7 +148,7 @@ LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecor
   if (text.ends_with(out.question))
     out.context = text.substr(0, text.size() - out.question.size());
   else
-    out.question = text;  // not even the question is whole
+    out.question = text;  // the question itself is truncated
   if (out.question.empty()) std::swap(out.context, out.question);
   return out;
 }

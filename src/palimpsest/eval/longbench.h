@@ -1,4 +1,4 @@
-// LongBench's own files: records, prompts, output lengths (Bai et al., arXiv 2308.14508).
+// Reads LongBench's files: records, prompts, output lengths (Bai et al., arXiv 2308.14508).
 #pragma once
 
 #include <map>
@@ -14,11 +14,11 @@ struct LongBenchRecord {
   std::string input, context, dataset;
   std::vector<std::string> answers, classes;
   long long length = 0;
-  std::string prediction;  // of files of predictions
+  std::string prediction;  // only in files of predictions
 };
 
-// These throw Error that names the file, the line and the field. A record has input, context, answers and dataset (or
-// `dataset` is given for all); a prediction has pred and answers.
+// These throw Error that names the file, the line and the field. A record has input, context, answers and dataset
+// (`dataset` replaces the last for all records); a prediction has pred and answers.
 std::vector<LongBenchRecord> read_longbench(std::string_view jsonl, const std::string& file,
                                             const std::string& dataset);
 std::vector<LongBenchRecord> read_predictions(std::string_view jsonl, const std::string& file);
@@ -27,11 +27,11 @@ std::map<std::string, std::string> read_prompts(std::string_view json, const std
 std::map<std::string, int> read_lengths(std::string_view json, const std::string& file);
 
 struct LongBenchPrompt {
-  std::string context, question;  // the question is what follows the record's context
+  std::string context, question;  // question: everything after the record's context
   bool truncated = false;
 };
-// The prompt with its places filled. One of more than `most` tokens loses its middle: the first and the last most / 2
-// tokens stay. Throws Error for a place that the record has no field for.
+// Fills in the prompt's placeholders. A prompt of more than `max` tokens is truncated in the middle: the first and the
+// last max / 2 tokens are kept. Throws Error for a placeholder that is not a field of the record.
 LongBenchPrompt longbench_prompt(const std::string& format, const LongBenchRecord& record, long long max,
                                  const Vocabulary& vocabulary);
 

@@ -22,7 +22,7 @@ Words normal_words(std::string_view text) {
   std::u32string plain, out;
   for (const char32_t each : decode(text))
     if (const char32_t c = python::lower(each); !is_punctuation(c)) plain += c;
-  for (std::size_t i = 0; i < plain.size();) {  // whole words a, an, the
+  for (std::size_t i = 0; i < plain.size();) {  // remove the words a, an, the
     std::size_t end = i;
     while (end < plain.size() && python::is_word(plain[end])) ++end;
     const auto word = std::u32string_view(plain).substr(i, end - i);
@@ -33,7 +33,7 @@ Words normal_words(std::string_view text) {
   return python::split(out);
 }
 
-// The sentences of a text: at each full stop, blanks made one.
+// Splits a text at each full stop and collapses white space.
 Words sentences_of(std::string_view text) {
   Words out;
   for (const std::u32string& part : python::split(decode(text), U'.')) {
@@ -52,7 +52,7 @@ std::set<std::u32string> words_of(const Words& sentences) {
   return out;
 }
 
-// The words of a longest common subsequence. Which of several: where both ways are as good, the later word of y goes.
+// Adds the words of a longest common subsequence. Ties: drops the last word of y.
 void add_common(std::set<std::u32string>& common, const Words& x, const Words& y) {
   const std::size_t width = y.size() + 1;
   std::vector<int> table((x.size() + 1) * width);
@@ -157,8 +157,8 @@ double classification(std::string_view prediction, std::string_view truth, std::
   std::vector<std::string_view> named;
   for (const std::string& each : classes)
     if (prediction.find(each) != std::string_view::npos) named.push_back(each);
-  // Names that are part of the right one do not count; the published loop takes them out while it walks along, and so
-  // passes over the one that follows.
+  // Names that are part of the right one do not count. As in the published code, the loop erases while iterating and so
+  // skips the element after an erased one.
   for (std::size_t i = 0; i < named.size(); ++i)
     if (truth.find(named[i]) != std::string_view::npos && named[i] != truth)
       named.erase(std::ranges::find(named, named[i]));

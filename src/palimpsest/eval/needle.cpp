@@ -21,9 +21,9 @@ struct Planted {
 
 std::string filled(std::string text, const std::map<std::string, std::string>& words) {
   for (const auto& [name, word] : words) {
-    const std::string place = "{" + name + "}";
-    for (auto at = text.find(place); at != std::string::npos; at = text.find(place, at + word.size()))
-      text.replace(at, place.size(), word);
+    const std::string placeholder = "{" + name + "}";
+    for (auto at = text.find(placeholder); at != std::string::npos; at = text.find(placeholder, at + word.size()))
+      text.replace(at, placeholder.size(), word);
   }
   return text;
 }
@@ -37,7 +37,7 @@ std::string uuid(Draw& draw) {
   return out;
 }
 
-// Draws needles of which no two agree in all words but the value, nor in the value while others are left.
+// Draws needles. No two agree in all words other than the value; values are distinct while unused ones are left.
 class Planter {
  public:
   Planter(const NeedleKind& kind, const Haystack& haystack, Draw& draw)
@@ -164,7 +164,7 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
   std::string block;
   for (const Planted& each : beside) block += each.needle;
 
-  // The haystack's units, from some place on; as many as fit.
+  // As many units of the haystack as fit, from a random start.
   const bool paragraphs = kind.unit.ends_with('\n');
   std::optional<Haystack> repeated;
   if (!kind.haystack.empty()) repeated.emplace(kind.haystack + "\n\n" + kind.haystack, kind.name);
@@ -178,8 +178,8 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
                                 : filled(kind.unit, {{"text", texts[(start + units.size()) % texts.size()]}}));
     return units[i];
   };
-  std::vector<double> places;  // of those that are spread
-  for (std::size_t i = 0; i < spread.size(); ++i) places.push_back(static_cast<double>(draw.below(1000)) / 1000);
+  std::vector<double> depths;  // depths of the spread needles
+  for (std::size_t i = 0; i < spread.size(); ++i) depths.push_back(static_cast<double>(draw.below(1000)) / 1000);
   const auto context = [&](long long n) {
     std::size_t bytes = 0, so_far = 0;
     for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) bytes += unit(i).size();
@@ -190,7 +190,7 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
       const double at = bytes == 0 ? 1 : static_cast<double>(so_far) / static_cast<double>(bytes);
       const bool last = i == static_cast<std::size_t>(n);
       for (std::size_t s = 0; s < spread.size(); ++s)
-        if (!done[s] && (at >= places[s] || last)) out += spread[s].needle, done[s] = true;
+        if (!done[s] && (at >= depths[s] || last)) out += spread[s].needle, done[s] = true;
       if (!planted && (at >= spec.depth || last)) out += block, planted = true;
       if (last) break;
       out += unit(i);

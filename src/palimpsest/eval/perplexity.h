@@ -1,4 +1,4 @@
-// Stream perplexity: one pass over a text, the loss of every token given what the cache still holds, exp(mean).
+// Stream perplexity: one pass over a text; exp of the mean loss of each token given the current cache.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@ namespace palimpsest {
 struct CurveBin {
   long long from = 0, to = 0;  // tokens of the text: [from, to)
   double nll = 0;              // mean, nats
-  long long tokens = 0;        // that this is the mean of; of several texts more than to - from
+  long long tokens = 0;        // tokens in the mean; more than to - from if several texts are merged
 };
 
 struct Perplexity {
-  long long predicted = 0;  // tokens that were predicted: all but the first
-  bool complete = false;    // false: it was interrupted, and covers what was read until then
+  long long predicted = 0;  // predicted tokens: all but the first
+  bool complete = false;    // false: interrupted; covers the tokens read until then
   double nll = 0;           // mean, nats
-  double nll_error = 0;     // standard error of that mean, taking the tokens as independent
+  double nll_error = 0;     // standard error of the mean, for independent tokens
   std::vector<CurveBin> curve;
-  std::vector<float> losses;  // of every predicted token, in order: what two methods are paired by
+  std::vector<float> losses;  // of every predicted token, in order; for paired comparison of methods
   double seconds = 0;
   long long evicted = 0;
   std::size_t cache_bytes = 0, cache_bytes_peak = 0;  // pages and tables
@@ -30,14 +30,15 @@ struct Perplexity {
   double tokens_per_second() const { return seconds > 0 ? static_cast<double>(predicted) / seconds : 0; }
 };
 
-// A round number of tokens a bin, so that `predicted` tokens make about `bins` of them.
+// A round number of tokens per bin, so that `predicted` tokens make about `bins` bins.
 long long round_bin(long long predicted, int bins = 100);
 
-// Several texts as one: means over all tokens, curves by place in the text, the greatest cache. Of the same bin.
+// Merges results of several texts: means over all tokens, curves by position in the text, max cache size. All must have
+// the same bin size.
 Perplexity together(std::span<const Perplexity> texts);
 
-// Reads `tokens` (a BOS first where the vocabulary wants one) through a cleared session. Throws Error for fewer than
-// two tokens. `bin` tokens make one bin of the curve.
+// Clears the session and reads `tokens` (with BOS first if the vocabulary adds one). `bin`: tokens per bin of the
+// curve. Throws Error for fewer than two tokens.
 Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long long bin,
                       const Session::Progress& progress = {});
 

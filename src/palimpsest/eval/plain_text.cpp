@@ -9,12 +9,12 @@ namespace palimpsest {
 namespace {
 
 struct Mark {
-  std::size_t begin = std::string::npos, end = 0;  // the stars included
+  std::size_t begin = std::string::npos, end = 0;  // including the asterisks
   explicit operator bool() const { return begin != std::string::npos; }
 };
 
-// "*** START OF THE PROJECT GUTENBERG EBOOK title ***": with or without a blank after the stars, title over one line
-// or several. The word that follows START tells it from "*** START: FULL LICENSE ***".
+// "*** START OF THE PROJECT GUTENBERG EBOOK title ***": the space after the asterisks is optional, the title may span
+// several lines. The word after START distinguishes it from "*** START: FULL LICENSE ***".
 Mark find_mark(std::string_view text, std::string_view word, std::size_t from) {
   constexpr std::size_t kLongestTitle = 600;
   for (std::size_t at = text.find("***", from); at != std::string_view::npos; at = text.find("***", at + 1)) {

@@ -1,4 +1,4 @@
-// A text file made ready to be read by a model, with a list of what was done to it.
+// Cleans a text file for a model and lists the changes.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 namespace palimpsest {
 
 struct PlainTextOptions {
-  bool gutenberg = false;  // cut Project Gutenberg's header and footer at *** START ... *** and *** END
+  bool gutenberg = false;  // remove Project Gutenberg's header and footer at *** START ... *** and *** END
 };
 
 struct PlainText {
   std::string text;
-  std::vector<std::string> done;  // one phrase a change, with its size; empty: the bytes are as they came
+  std::vector<std::string> done;  // one phrase per change, with its size; empty: unchanged
 };
 
-// Takes a UTF-8 byte order mark off and turns CRLF into LF; cuts as the options say. Throws Error when a cut was asked
-// for and its marks are not there.
+// Removes a UTF-8 byte order mark, converts CRLF to LF, and cuts as the options say. Throws Error if the marks of a
+// requested cut are missing.
 PlainText plain_text(std::string raw, const PlainTextOptions& options = {});
 
 }  // namespace palimpsest

@@ -10,7 +10,7 @@
 namespace palimpsest::python {
 namespace {
 
-// Letters and their cases, whatever the user's language.
+// A locale for Unicode letters and case, independent of the user's.
 locale_t unicode() {
   static const locale_t made = [] {
     for (const char* name : {"C.UTF-8", "en_US.UTF-8", "UTF-8"})
@@ -27,10 +27,10 @@ struct Match {
 class Matcher {
  public:
   Matcher(std::u32string_view a, std::u32string_view b) : a_(a), b_(b) {
-    for (std::size_t i = 0; i < b.size(); ++i) places_[b[i]].push_back(i);
+    for (std::size_t i = 0; i < b.size(); ++i) indices_[b[i]].push_back(i);
     constexpr std::size_t kPopularFrom = 200;
-    if (b.size() >= kPopularFrom)  // "autojunk": what is more than 1% of b begins no match
-      std::erase_if(places_, [&](const auto& each) { return each.second.size() > b.size() / 100 + 1; });
+    if (b.size() >= kPopularFrom)  // "autojunk": characters that make up more than 1% of b start no match
+      std::erase_if(indices_, [&](const auto& each) { return each.second.size() > b.size() / 100 + 1; });
   }
 
   std::size_t matching() const {
@@ -49,13 +49,13 @@ class Matcher {
   }
 
  private:
-  // Of equally long ones that which begins first in a, then in b; then lengthened by popular characters.
+  // Ties: the first in a, then the first in b. The match is then extended by popular characters.
   Match longest(std::size_t a_low, std::size_t a_high, std::size_t b_low, std::size_t b_high) const {
     Match best{a_low, b_low, 0};
-    std::unordered_map<std::size_t, std::size_t> lengths, next;  // of matches that end at a place of b
+    std::unordered_map<std::size_t, std::size_t> lengths, next;  // of matches that end at an index of b
     for (std::size_t i = a_low; i < a_high; ++i) {
       next.clear();
-      if (const auto found = places_.find(a_[i]); found != places_.end())
+      if (const auto found = indices_.find(a_[i]); found != indices_.end())
         for (const std::size_t j : found->second) {
           if (j < b_low) continue;
           if (j >= b_high) break;
@@ -73,7 +73,7 @@ class Matcher {
   }
 
   std::u32string_view a_, b_;
-  std::unordered_map<char32_t, std::vector<std::size_t>> places_;
+  std::unordered_map<char32_t, std::vector<std::size_t>> indices_;
 };
 
 }  // namespace

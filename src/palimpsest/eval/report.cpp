@@ -26,7 +26,7 @@ std::string joined(const json& numbers) {
   return out;
 }
 
-// What was asked of all methods alike: results with the same title stand in one table.
+// The title of a result's table: results with the same task and settings share one.
 std::string title_of(const json& result, const json& run) {
   const std::string task = result.value("task", "");
   std::string title = task;
@@ -71,7 +71,7 @@ ReportRow row_of(const json& run, std::size_t source) {
   row.quality = number(run, scored ? "score" : "perplexity");
   row.low = number(run, "score_low");
   row.high = number(run, "score_high");
-  if (!scored) {  // e^(nll +- what 1.96 standard errors of the mean are)
+  if (!scored) {  // exp(nll +- 1.96 standard errors of the mean)
     row.low = std::exp(number(run, "nll") - 1.96 * number(run, "nll_error"));
     row.high = std::exp(number(run, "nll") + 1.96 * number(run, "nll_error"));
   }
@@ -84,8 +84,8 @@ ReportRow row_of(const json& run, std::size_t source) {
   return row;
 }
 
-// One seed more of a method that is there already makes its row surer; the interval of both is not known. The same once
-// more adds nothing.
+// Merges another seed of the same method into its row; the interval of the mean is then unknown. A repeated result adds
+// only its source.
 void add_row(ReportTable& table, const ReportRow& row) {
   const auto same = std::ranges::find_if(table.rows, [&](const ReportRow& each) {
     return each.method == row.method && (row.asked > 0 ? each.asked > 0 : each.quality == row.quality);
@@ -113,7 +113,7 @@ json finite(double value) {
   return std::isfinite(value) ? json(value) : json(nullptr);
 }
 
-// Of as many families as there are methods to try at once: Plotly's own ten come round again.
+// One colour per family of methods; Plotly's default ten would repeat.
 const json kColours = {"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f",
                        "#bcbd22", "#17becf", "#000000", "#98df8a", "#ff9896", "#c5b0d5", "#c49c94", "#aec7e8"};
 
@@ -132,7 +132,7 @@ std::string numbers_of(const std::vector<std::size_t>& sources) {
   return out;
 }
 
-// One line for each family of methods, by bytes.
+// One line per family of methods, over bytes.
 ReportFigure against_bytes(const ReportTable& table, const std::string& y, double ReportRow::*field, bool percent) {
   std::map<std::string, std::vector<const ReportRow*>> families;
   for (const ReportRow& row : table.rows)
@@ -196,7 +196,7 @@ ReportFigure heat_map(const std::string& title, json xs, json ys, json zs, const
   return figure;
 }
 
-// Cells of several runs of one method (one for each length, say) make one map.
+// Merges the cells of several runs of one method (one per length, for instance) into one map.
 class NeedleMaps {
  public:
   void add(const json& result, const json& run, std::size_t source) {
@@ -212,9 +212,9 @@ class NeedleMaps {
   void draw(std::vector<ReportFigure>& figures) const {
     for (const auto& [title, map] : maps_) {
       std::vector<double> lengths, depths;
-      for (const auto& [place, counts] : map.cells) {
-        lengths.push_back(place.first);
-        depths.push_back(place.second);
+      for (const auto& [length_and_depth, counts] : map.cells) {
+        lengths.push_back(length_and_depth.first);
+        depths.push_back(length_and_depth.second);
       }
       for (auto* list : {&lengths, &depths}) {
         std::ranges::sort(*list);

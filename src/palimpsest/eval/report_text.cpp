@@ -1,4 +1,4 @@
-// A report as Markdown, and as one HTML page.
+// Formats a report as Markdown and as one HTML page.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -75,14 +75,14 @@ std::string summary(const Report& report) {
                      report.sources.size(), failures(report));
 }
 
-// In a script no text may end the script.
+// JSON inside a script element: escapes "</", which could end it.
 std::string in_script(const json& value) {
   std::string out = value.dump(-1, ' ', false, json::error_handler_t::replace);
   for (auto at = out.find("</"); at != std::string::npos; at = out.find("</", at + 3)) out.insert(at + 1, "\\");
   return out;
 }
 
-// Long ones are folded.
+// Long tables are collapsed.
 void add_tables(const Report& report, std::string& out) {
   constexpr std::size_t kShort = 12;
   out += "<h2 id=\"tables\">Tables</h2>\n";

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Whole lines; `end` is where the last of them ends.
+// Parses the complete lines; `end`: the offset after the last of them.
 std::vector<json> parse_lines(const std::string& path, std::string_view text, std::size_t& end) {
   std::vector<json> lines;
   end = 0;

@@ -1,5 +1,5 @@
-// A file of JSON lines that survives its writer: a line that was appended is on the disk before append() returns, and
-// a last line that was torn by a kill is dropped when the file is opened again. One writer at a time.
+// A crash-safe file of JSON lines: append() returns after the line is on the disk, and an incomplete last line is
+// dropped when the file is opened again. One writer at a time.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,18 +8,18 @@
 
 namespace palimpsest {
 
-// For reading alone. Throws Error for a file that is not there, and for a line (but the last) that is no JSON object.
+// Read-only. Throws Error for a missing file, and for a line (except the last) that is not a JSON object.
 std::vector<nlohmann::json> read_results(const std::string& path);
 
 class ResultsFile {
  public:
-  explicit ResultsFile(const std::string& path);  // throws Error, too if another program is writing to it
+  explicit ResultsFile(const std::string& path);  // throws Error, also if another process is writing to it
   ~ResultsFile();
   ResultsFile(const ResultsFile&) = delete;
   ResultsFile& operator=(const ResultsFile&) = delete;
 
-  const std::vector<nlohmann::json>& lines() const { return lines_; }  // that were there
-  bool torn() const { return torn_; }                                  // a line was dropped
+  const std::vector<nlohmann::json>& lines() const { return lines_; }  // present when it was opened
+  bool torn() const { return torn_; }                                  // an incomplete line was dropped
   void append(const nlohmann::json& line);                             // throws Error
 
  private:

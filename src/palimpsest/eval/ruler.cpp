@@ -17,7 +17,7 @@ const std::vector<NeedleKind>& needles() {
   return kinds;
 }
 
-// Fills `prompt.context` with the greatest n that fits.
+// Fills `prompt.context` with the max n that fits.
 template <typename Make>
 void fit(RulerPrompt& prompt, const std::string& task, long long length, long long max, const Vocabulary& vocabulary,
          Make make) {
@@ -49,14 +49,14 @@ RulerPrompt variable_tracking(long long length, const Vocabulary& vocabulary, Dr
       "\nQuestion: Find all variables that are assigned the value {} in the text above. Answer: According to the "
       "chain(s) of variable assignment in the text above, {} variables are assigned the value {}, they are:",
       value, kHops + 1, value);
-  std::vector<double> places;
-  for (std::size_t i = 0; i < chain.size(); ++i) places.push_back(static_cast<double>(draw.below(1000)) / 1000);
-  std::ranges::sort(places);
+  std::vector<double> depths;
+  for (std::size_t i = 0; i < chain.size(); ++i) depths.push_back(static_cast<double>(draw.below(1000)) / 1000);
+  std::ranges::sort(depths);
   fit(prompt, "vt", length, kMax, vocabulary, [&](long long n) {
     std::string text = "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n";
     std::size_t next = 0;
     for (long long i = 0; i <= n; ++i) {
-      while (next < chain.size() && (i == n || static_cast<double>(i) >= places[next] * static_cast<double>(n)))
+      while (next < chain.size() && (i == n || static_cast<double>(i) >= depths[next] * static_cast<double>(n)))
         text += chain[next++];
       if (i < n) text += noise;
     }
@@ -65,7 +65,7 @@ RulerPrompt variable_tracking(long long length, const Vocabulary& vocabulary, Dr
   return prompt;
 }
 
-// A numbered list in which ten words come often and the others seldom.
+// A numbered list in which ten words occur often and the others seldom.
 RulerPrompt common_words(long long length, const Haystack& haystack, const Vocabulary& vocabulary, Draw& draw) {
   constexpr std::size_t kCommon = 10;
   constexpr long long kLong = 4096;

@@ -1,5 +1,5 @@
-// RULER's generated tasks (Hsieh et al., arXiv 2404.06654), in its words: needles (eval/data/ruler.json), variable
-// tracking, common words. Without the worked example that RULER puts before the last two; words come from the haystack.
+// RULER's generated tasks (Hsieh et al., arXiv 2404.06654), with its prompts: needles (eval/data/ruler.json), variable
+// tracking, common words. Differences: no worked example before the last two; words are drawn from the haystack.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@ namespace palimpsest {
 
 struct RulerPrompt {
   std::string context, question;
-  std::vector<std::string> answers;  // all are asked for
-  int tokens = 0;                    // of an answer at most
+  std::vector<std::string> answers;  // all are expected
+  int tokens = 0;                    // max tokens of an answer
 };
 
 std::vector<std::string> ruler_tasks();
-// Throws Error for an unknown task, and as make_needle does. `length`: tokens of prompt and answer.
+// `length`: tokens of prompt and answer. Throws Error for an unknown task, and as make_needle does.
 RulerPrompt make_ruler(const std::string& task, long long length, const Haystack& haystack,
                        const Vocabulary& vocabulary, Draw& draw);
-// The share of the answers that stand in the prediction, whatever their case (string_match_all).
+// The fraction of the answers that occur in the prediction, ignoring case (string_match_all).
 double ruler_score(std::string_view prediction, const std::vector<std::string>& answers);
 
 }  // namespace palimpsest

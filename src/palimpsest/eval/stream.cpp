@@ -23,7 +23,7 @@ double mean_of(std::span<const float> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// `scratch` is as long as `values` or longer: nothing is allocated while the stream runs.
+// `scratch` has at least the size of `values`, so that nothing is allocated while the stream runs.
 double median_of(std::span<const float> values, std::vector<float>& scratch) {
   std::copy(values.begin(), values.end(), scratch.begin());
   const auto middle = scratch.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -73,7 +73,7 @@ StreamResult run_stream(Session& session, Sampler& sampler, std::span<const Toke
   const auto total = static_cast<std::size_t>(options.tokens);
   const auto window = static_cast<long long>(options.tokens / options.windows);
 
-  // All memory of the measurement is taken, and touched, before the first token.
+  // All memory of the measurement is allocated and touched before the first token.
   std::vector<float> milliseconds(total, 1.0F), scratch(total, 1.0F), held;
   std::vector<TokenId> text, judged;
   std::vector<std::uint64_t> hashes;

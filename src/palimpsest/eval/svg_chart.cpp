@@ -11,12 +11,12 @@
 namespace palimpsest {
 namespace {
 
-// Colours that stay apart for colour-blind readers and in grey (Okabe and Ito, 2008), darkest first.
+// Colours distinguishable by colour-blind readers and in grey (Okabe and Ito, 2008), darkest first.
 constexpr std::array<const char*, 7> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                  "#e69f00", "#56b4e9", "#000000"};
 constexpr double kLeft = 72, kRight = 32, kLegendRow = 20;
 
-// XML text: the five marks that mean something, and nothing that XML 1.0 forbids (control characters).
+// XML text: escapes the five special characters; control characters, which XML 1.0 forbids, become spaces.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -43,7 +43,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-// The width of text set in 12 px sans-serif, near enough to lay a legend out.
+// Approximate width of text in 12 px sans-serif, for the layout of the legend.
 double text_width(const std::string& text) {
   return 6.6 * static_cast<double>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
@@ -61,8 +61,8 @@ struct LegendEntry {
   int row;
 };
 
-// Entries flow from left to right and wrap.
-std::vector<LegendEntry> lay_legend(const ChartPanel& panel, double width) {
+// Entries run from left to right and wrap.
+std::vector<LegendEntry> layout_legend(const ChartPanel& panel, double width) {
   std::vector<LegendEntry> entries;
   double x = 0;
   int row = 0;
@@ -85,7 +85,7 @@ class PanelWriter {
         out_(out),
         x_scale_(scale(true)),
         y_scale_(scale(false)),
-        legend_(lay_legend(panel, width - kLeft - kRight)),
+        legend_(layout_legend(panel, width - kLeft - kRight)),
         left_(kLeft),
         right_(width - kRight) {
     top_ = top + (panel.title.empty() ? 0 : 22) + kLegendRow * (legend_.back().row + 1) + 8;
@@ -117,7 +117,7 @@ class PanelWriter {
     out_ += '\n';
   }
   static const char* colour(std::size_t i) { return kColours[i % kColours.size()]; }
-  const char* dash(std::size_t i) const {  // past the last colour, the colours come again dashed
+  const char* dash(std::size_t i) const {  // past the last colour, colours repeat dashed
     return panel_.series[i].dashed || i >= kColours.size() ? R"( stroke-dasharray="6 4")" : "";
   }
 

@@ -28,7 +28,7 @@ AxisScale::AxisScale(double min, double max, bool logarithmic, bool from_zero, d
     return;
   }
   if (from_zero) min_ = std::min(0.0, min_);
-  if (max_ - min_ <= std::abs(max_) * 1e-9) {  // a flat line: show it in the middle
+  if (max_ - min_ <= std::abs(max_) * 1e-9) {  // center a flat line
     const double pad = std::max(std::abs(max_) * 0.05, 1e-9);
     if (!from_zero || min_ < 0) min_ -= pad;
     max_ += pad;
@@ -64,7 +64,7 @@ void AxisScale::choose_linear_ticks() {
     ticks_.push_back(k == 0 ? 0 : k * step_);
 }
 
-// Every decade; below three decades also 2 and 5 times; a still narrower range is shown with linear ticks.
+// One tick per decade; below three decades also at 2 and 5 times; narrower ranges get linear ticks.
 void AxisScale::choose_log_ticks() {
   const double decades = std::log10(max_ / min_);
   for (double power = std::floor(std::log10(min_)); power <= std::log10(max_); power += 1)

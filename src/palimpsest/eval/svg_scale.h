@@ -1,4 +1,4 @@
-// One axis of a chart: from values to pixels, and where the ticks go.
+// One axis of a chart: maps values to pixels and chooses ticks.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace palimpsest {
 
 class AxisScale {
  public:
-  // Covers [least, most] with a small margin (none on the side that `from_zero` pins).
+  // Covers [min, max] with a margin (none at the 0 of `from_zero`).
   AxisScale(double min, double max, bool logarithmic, bool from_zero, double margin);
-  void place(double first_pixel, double last_pixel);  // y axes run from the bottom up: first > last
+  void place(double first_pixel, double last_pixel);  // on y axes first > last
 
   double pixel(double value) const;
   const std::vector<double>& ticks() const { return ticks_; }
@@ -24,7 +24,7 @@ class AxisScale {
   bool log_;
   double min_, max_;  // as shown, not transformed
   double first_ = 0, last_ = 1;
-  double step_ = 0;  // between linear ticks: tells how many decimals a label needs
+  double step_ = 0;  // between linear ticks; sets the number of decimals of labels
   std::vector<double> ticks_;
 };
 

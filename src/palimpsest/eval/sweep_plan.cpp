@@ -11,8 +11,8 @@
 namespace palimpsest {
 namespace {
 
-using json = nlohmann::ordered_json;  // places in the order of the file
-using Places = std::vector<std::pair<std::string, std::vector<std::string>>>;
+using json = nlohmann::ordered_json;  // keeps placeholders in the order of the file
+using Placeholders = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 std::string text_of(const json& value, const std::string& where) {
   if (value.is_string()) return value.get<std::string>();
@@ -20,7 +20,7 @@ std::string text_of(const json& value, const std::string& where) {
   fail("{}: {} is neither a text nor a number", where, value.dump());
 }
 
-void add_places(Places& places, const json& each, const std::string& where) {
+void add_placeholders(Placeholders& placeholders, const json& each, const std::string& where) {
   for (const auto& [name, values] : each.items()) {
     std::vector<std::string> texts;
     if (values.is_array())
@@ -28,14 +28,15 @@ void add_places(Places& places, const json& each, const std::string& where) {
     else
       texts.push_back(text_of(values, where));
     if (texts.empty()) fail("{}: the placeholder '{}' has no values", where, name);
-    std::erase_if(places, [&](const auto& known) { return known.first == name; });  // a run's own replaces
-    places.emplace_back(name, std::move(texts));
+    std::erase_if(placeholders,
+                  [&](const auto& known) { return known.first == name; });  // a run's values replace common ones
+    placeholders.emplace_back(name, std::move(texts));
   }
 }
 
-// Replaces the first place found; its name, or "" if there is none.
-std::string replace_place(std::string& text, const std::map<std::string, std::string>& values,
-                          const std::string& where) {
+// Replaces the first placeholder; returns its name, or "" if there is none.
+std::string replace_placeholder(std::string& text, const std::map<std::string, std::string>& values,
+                                const std::string& where) {
   const auto open = text.find('{');
   if (open == std::string::npos) return "";
   const auto close = text.find('}', open);
@@ -48,25 +49,25 @@ std::string replace_place(std::string& text, const std::map<std::string, std::st
 }
 
 void expand(std::vector<SweepRun>& runs, std::set<std::string>& known, const std::vector<std::string>& words,
-            const Places& places, const std::string& where) {
+            const Placeholders& placeholders, const std::string& where) {
   constexpr std::size_t kMax = 1'000'000;
   std::size_t total = 1;
-  for (const auto& [name, values] : places) {
+  for (const auto& [name, values] : placeholders) {
     total *= values.size();
     if (total > kMax) fail("{}: more than {} combinations", where, kMax);
   }
   for (std::size_t i = 0; i < total; ++i) {
     std::map<std::string, std::string> values;
     std::size_t rest = i;
-    for (auto place = places.rbegin(); place != places.rend(); ++place) {
-      values[place->first] = place->second[rest % place->second.size()];
-      rest /= place->second.size();
+    for (auto each = placeholders.rbegin(); each != placeholders.rend(); ++each) {
+      values[each->first] = each->second[rest % each->second.size()];
+      rest /= each->second.size();
     }
     SweepRun run;
     for (std::string word : words) {
       constexpr int kDeep = 100;
       int depth = 0;
-      for (std::string name; !(name = replace_place(word, values, where)).empty();) {
+      for (std::string name; !(name = replace_placeholder(word, values, where)).empty();) {
         run.places[name] = values[name];
         if (++depth > kDeep) fail("{}: the placeholders of '{}' are circular", where, name);
       }
@@ -100,13 +101,13 @@ std::vector<SweepRun> parse_sweep(std::string_view text, const std::string& file
   try {
     const json plan = json::parse(text);
     if (!plan.is_object() || !plan.contains("runs")) fail("{}: no \"runs\" in it: it is no sweep", file);
-    Places shared;
-    if (plan.contains("each")) add_places(shared, plan["each"], file);
+    Placeholders shared;
+    if (plan.contains("each")) add_placeholders(shared, plan["each"], file);
     int number = 0;
     for (const json& each : plan.at("runs")) {
       const std::string where = fmt::format("{}: run {}", file, ++number);
-      Places places = shared;
-      if (each.contains("each")) add_places(places, each["each"], where);
+      Placeholders placeholders = shared;
+      if (each.contains("each")) add_placeholders(placeholders, each["each"], where);
       std::vector<std::string> words;
       const json& run = each.at("run");
       if (run.is_string()) {
@@ -117,7 +118,7 @@ std::vector<SweepRun> parse_sweep(std::string_view text, const std::string& file
       }
       if (words.empty() || (words[0] != "eval" && words[0] != "bench"))
         fail("{}: a run is a command, `eval ...` or `bench ...`", where);
-      expand(runs, known, words, places, where);
+      expand(runs, known, words, placeholders, where);
     }
   } catch (const json::exception& error) {
     fail("{}: {}", file, error.what());

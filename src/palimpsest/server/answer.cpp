@@ -6,7 +6,7 @@ namespace palimpsest {
 void Mailbox::put(Event event) {
   const std::lock_guard lock(mutex_);
   events_.push_back(std::move(event));
-  came_.notify_one();
+  arrived_.notify_one();
 }
 
 bool Mailbox::full() const {
@@ -16,7 +16,7 @@ bool Mailbox::full() const {
 
 Mailbox::Taken Mailbox::take(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
-  came_.wait_for(lock, patience, [&] { return !events_.empty(); });
+  arrived_.wait_for(lock, patience, [&] { return !events_.empty(); });
   Taken taken;
   taken.was_full = events_.size() >= max_;
   taken.events.swap(events_);
@@ -32,25 +32,25 @@ Answer::Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mai
       text_(*vocabulary_, options_.text) {}
 
 void Answer::release(std::string shown, bool all, Event& event) {
-  shown_ += count_characters(shown);
+  released_ += count_characters(shown);
   event.text += shown;
-  while (!held_.empty() && (all || held_.front().offset < shown_)) {
-    event.logs.push_back(std::move(held_.front()));
-    held_.pop_front();
+  while (!pending_logs_.empty() && (all || pending_logs_.front().offset < released_)) {
+    event.logs.push_back(std::move(pending_logs_.front()));
+    pending_logs_.pop_front();
   }
 }
 
 bool Answer::written(const Written& token) {
   const auto now = Clock::now();
-  if (last_) metrics_->time_per_output_token.add(std::chrono::duration<double>(now - *last_).count());
-  last_ = now;
+  if (last_token_) metrics_->time_per_output_token.add(std::chrono::duration<double>(now - *last_token_).count());
+  last_token_ = now;
   if (token.end) return true;
 
   std::string text = text_.put(token.token);
   if (options_.logs) {
     TokenLog log{.bytes = text_.bytes(), .logprob = token.logprob, .top = {}, .offset = text_.begin()};
     for (const auto& [id, logprob] : token.top_logprobs) log.top.emplace_back(vocabulary_->piece(id, true), logprob);
-    held_.push_back(std::move(log));
+    pending_logs_.push_back(std::move(log));
   }
   Event event{.choice = options_.choice, .text = {}, .logs = {}};
   release(std::move(text), false, event);

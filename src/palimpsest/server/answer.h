@@ -1,4 +1,4 @@
-// From the scheduler's thread to a connection's: the tokens of an answer become text, which waits in a bounded mailbox.
+// Carries an answer from the scheduler's thread to a connection's: tokens become text, queued in a bounded mailbox.
 #pragma once
 
 #include <chrono>
@@ -17,20 +17,20 @@
 namespace palimpsest {
 
 struct TokenLog {
-  std::string bytes;  // may end inside a character
+  std::string bytes;  // may end inside a UTF-8 character
   float logprob = 0;
   std::vector<std::pair<std::string, float>> top;
-  long long offset = 0;  // of its text in the answer's, in characters
+  long long offset = 0;  // of its text in the answer's text, in characters
 };
 
 struct Event {
   int choice = 0;
   std::string text;            // whole characters; may be empty
-  std::vector<TokenLog> logs;  // of the tokens that this text is of, if they were asked for
-  bool last = false;           // then the rest is set
+  std::vector<TokenLog> logs;  // of this text's tokens, if log probabilities are requested
+  bool last = false;           // the members below are set only in the last event
   Finish finish = Finish::kCancelled;
   Usage usage = {};
-  std::shared_ptr<const KeptSequence> kept = {};  // the sequence, if that was asked for: RequestListener::kept
+  std::shared_ptr<const KeptSequence> kept = {};  // the sequence, if requested: RequestListener::kept
 };
 
 // The events of all choices of one HTTP request.
@@ -40,15 +40,15 @@ class Mailbox {
   void put(Event event);
   bool full() const;
   struct Taken {
-    std::vector<Event> events;  // empty: nothing came in time
-    bool was_full = false;      // then the scheduler has to look again: Scheduler::wake()
+    std::vector<Event> events;  // empty: timed out
+    bool was_full = false;      // the caller must then call Scheduler::wake()
   };
   Taken take(std::chrono::milliseconds patience);
 
  private:
   const std::size_t max_;
   mutable std::mutex mutex_;
-  std::condition_variable came_;
+  std::condition_variable arrived_;
   std::vector<Event> events_;
 };
 
@@ -68,7 +68,7 @@ class Answer final : public RequestListener {
   void finished(Finish finish, const Usage& usage) override;
 
  private:
-  // Logs whose text begins before what was shown so far leave with it.
+  // Appends `shown` to the event, with all held logs whose text begins before its end.
   void release(std::string shown, bool all, Event& event);
 
   std::shared_ptr<const Vocabulary> vocabulary_;
@@ -76,9 +76,9 @@ class Answer final : public RequestListener {
   std::shared_ptr<Metrics> metrics_;
   Options options_;
   TextStream text_;
-  long long shown_ = 0;  // characters of the text that were let out
-  std::deque<TokenLog> held_;
-  std::optional<Clock::time_point> last_;
+  long long released_ = 0;  // characters released so far
+  std::deque<TokenLog> pending_logs_;
+  std::optional<Clock::time_point> last_token_;
   std::shared_ptr<const KeptSequence> kept_;
 };
 

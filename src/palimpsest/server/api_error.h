@@ -1,4 +1,4 @@
-// What a client did wrong, or why it is not served: an HTTP status and OpenAI's error object.
+// An error response: HTTP status and OpenAI's error object.
 #pragma once
 
 #include <fmt/format.h>
@@ -29,24 +29,24 @@ class ApiError : public std::runtime_error {
   std::string type_, param_, code_;
 };
 
-// 400: `param` is the field at fault, as in "response_format.json_schema".
-// Messages may quote what a client sent, which may be long.
+// Truncates error messages, which may quote long input from the client, to about 1,000 bytes.
 std::string shortened(std::string utf8);
 
-// What is not UTF-8 in it (a path, say) becomes U+FFFD; nothing throws for that.
+// Replaces invalid UTF-8 (in a path, for instance) by U+FFFD instead of throwing.
 std::string dump(const Json& json);
 
+// Throws a 400. `param`: the invalid field, as in "response_format.json_schema".
 template <typename... Args>
 [[noreturn]] void fail_field(const std::string& param, fmt::format_string<Args...> format, Args&&... args) {
   throw ApiError(400, "invalid_request_error", shortened(fmt::format(format, std::forward<Args>(args)...)),
                  shortened(param));
 }
 
-// The exception that is being handled (inside a catch block) as an ApiError: our Errors are the client's (400), a full
-// queue is 429, no memory is 503, anything else 500.
+// The current exception (call inside a catch block) as an ApiError: Error maps to 400, QueueFull to 429, bad_alloc to
+// 503, anything else to 500.
 ApiError current_error();
 
-// The status's own error object, for those that HTTP itself refuses (404, 405, 413, ...).
+// The error object for requests that the HTTP library refuses (404, 405, 413, ...).
 ApiError error_of_status(int status);
 
 }  // namespace palimpsest

@@ -18,9 +18,9 @@ namespace {
 constexpr long long kMaxTokens = 1LL << 40;
 constexpr std::size_t kMaxStops = 16;
 
-// `goes_on`: from a session, so that it has no beginning, and may be empty.
-std::vector<TokenId> tokens_of(const std::string& text, const ServedModel& model, bool goes_on) {
-  if (goes_on) return model.vocabulary->tokenize(text, false, true);
+// `continues`: the text continues a session, so it gets no BOS and may be empty.
+std::vector<TokenId> tokens_of(const std::string& text, const ServedModel& model, bool continues) {
+  if (continues) return model.vocabulary->tokenize(text, false, true);
   auto tokens = model.vocabulary->tokenize(text, true, true);
   if (tokens.empty() && model.vocabulary->bos() >= 0) tokens.push_back(model.vocabulary->bos());
   if (tokens.empty()) fail_field("prompt", "this model has no token to begin a text with: give a prompt");
@@ -43,7 +43,7 @@ void check_choices(std::size_t prompts, int n) {
     fail_field("n", "{} prompts with {} answers each: at most {} answers in all", prompts, n, kMaxChoices);
 }
 
-// A string, a list of strings, a list of tokens, or a list of those.
+// A string, a list of strings, a list of token ids, or a list of such lists.
 void read_prompts(const Json* prompt, bool echo, const ServedModel& model, CompletionRequest& out) {
   const auto add = [&](const Json& one) {
     if (one.is_string())
@@ -115,7 +115,7 @@ void read_sampling(Fields& fields, const Vocabulary* vocabulary, SamplerOptions&
   out.temperature = fields.number("temperature", 1);
   out.top_p = fields.number("top_p", 1);
   out.top_k = static_cast<int>(fields.integer("top_k", 0, -1, 1 << 30));
-  if (out.top_k < 0) out.top_k = 0;  // vLLM's way to say: off
+  if (out.top_k < 0) out.top_k = 0;  // -1 is vLLM's "off"
   out.min_p = fields.number("min_p", 0);
   out.frequency_penalty = fields.number("frequency_penalty", 0);
   out.presence_penalty = fields.number("presence_penalty", 0);
@@ -153,7 +153,7 @@ std::vector<ChatMessage> read_messages(const Json& messages) {
     Fields fields(messages[i], where + ".");
     ChatMessage message;
     message.role = fields.text("role", "");
-    if (message.role == "developer") message.role = "system";  // OpenAI's newer word
+    if (message.role == "developer") message.role = "system";  // OpenAI's newer name
     if (message.role != "system" && message.role != "user" && message.role != "assistant")
       fail_field(where + ".role", "'{}.role' must be system, developer, user or assistant", where);
     fields.ignore({"name", "refusal"});
@@ -194,7 +194,7 @@ void read_session(const Json* session, CompletionRequest& out) {
   out.request.keep = !out.save.empty();
 }
 
-// What a chat that goes on has to read: the end of the last answer's turn, then the user's.
+// The text to append to a restored chat: the end of the last assistant turn, then the user's turn.
 std::string next_turn(const Json& messages, const ServedModel& model) {
   const auto chat = read_messages(messages);
   if (chat.size() != 1 || chat.front().role != "user")
@@ -279,9 +279,9 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   if (!chat) {
     read_prompts(prompt, echo, model, out);
   } else if (messages != nullptr) {
-    const bool goes_on = !out.restore.empty();
-    const std::string text = goes_on ? next_turn(*messages, model) : chat_text(*messages, model);
-    out.prompts.push_back(model.vocabulary->tokenize(text, !goes_on, true));
+    const bool continues = !out.restore.empty();
+    const std::string text = continues ? next_turn(*messages, model) : chat_text(*messages, model);
+    out.prompts.push_back(model.vocabulary->tokenize(text, !continues, true));
   } else {
     fail_field("messages", "'messages' is missing");
   }

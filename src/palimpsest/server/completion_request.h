@@ -1,4 +1,4 @@
-// The body of /v1/completions and /v1/chat/completions, understood and checked.
+// Parses and validates the body of /v1/completions and /v1/chat/completions.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@ namespace palimpsest {
 
 struct ServedModel {
   std::shared_ptr<const Vocabulary> vocabulary;
-  std::string name;              // what clients call it
+  std::string name;              // model id in the API
   std::string chat_template;     // empty: the model's own
-  Method method;                 // of requests that name none
-  long long chat_tokens = 1024;  // of chat answers that name no limit; completions have 16, as at OpenAI
+  Method method;                 // default for requests without "cache"
+  long long chat_tokens = 1024;  // default max_tokens of chats; for completions it is 16, as in OpenAI's API
 };
 
 struct CompletionRequest {
@@ -24,22 +24,23 @@ struct CompletionRequest {
   std::vector<std::vector<TokenId>> prompts;
   int n = 1;  // answers to each prompt
   bool stream = false, include_usage = false;
-  std::vector<std::string> echo;  // of each prompt the text that goes before its answers; empty: none
+  std::vector<std::string> echo;  // the text of each prompt, returned before its answers; empty: no echo
   std::vector<std::string> stop;
-  std::string restore, save;   // sessions to go on from, and to keep the sequence as; empty: none
-  bool chooses_cache = false;  // else a restored session's own method is meant
+  std::string restore, save;   // names of the sessions to restore and to save; empty: none
+  bool chooses_cache = false;  // false: a restored session keeps its method
   Request request;             // without a prompt
 };
 
 inline constexpr int kMaxChoices = 128;  // answers to one HTTP request
 
-// Throws ApiError or Error that says which field is wrong.
+// Throws ApiError or Error that names the invalid field.
 CompletionRequest parse_completion(const Json& body, bool chat, const ServedModel& model);
 
-// "h2o:budget=512" or {"method": "h2o", "budget": 512, ...}: any key of parse_method but split, which names a file.
+// "h2o:budget=512" or {"method": "h2o", "budget": 512, ...}: any key of parse_method. Options that name a file (split,
+// scorer) are refused.
 Method parse_cache(const Json& value, const Method& fallback);
 
-// The messages of a chat as the text that the model reads. Throws ApiError.
+// Applies the chat template to `messages`. Throws ApiError.
 std::string chat_text(const Json& messages, const ServedModel& model);
 
 }  // namespace palimpsest

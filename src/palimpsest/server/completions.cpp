@@ -17,11 +17,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kGlance = 100ms;         // how often a silent connection is looked at
-constexpr std::size_t kMaxEvents = 64;  // of one choice, that wait for a slow reader
+constexpr auto kPollInterval = 100ms;   // interval at which an idle connection is checked
+constexpr std::size_t kMaxEvents = 64;  // queued events per choice while the client reads slowly
 constexpr std::size_t kUnbounded = ~std::size_t{0};
 
-// One HTTP request whose answers are being made.
+// One completion request in progress.
 class Exchange {
  public:
   Exchange(std::shared_ptr<Service> service, CompletionRequest request, std::chrono::milliseconds timeout)
@@ -39,7 +39,7 @@ class Exchange {
     submit();
   }
 
-  // The whole answer. Throws ApiError.
+  // Waits for the complete answer. Throws ApiError.
   Json whole(const httplib::Request& http) {
     std::vector<Choice> choices(static_cast<std::size_t>(count_));
     for (int i = 0; i < count_; ++i) choices[i].text = echo(i);
@@ -58,7 +58,7 @@ class Exchange {
     return with_session(whole_json(head_, choices, wants_logs(), usage_));
   }
 
-  // Some more of the stream; false: the client is gone. Ends it with sink.done().
+  // Writes the next chunks of the stream; false: the client disconnected. Calls sink.done() at the end.
   bool more(httplib::DataSink& sink) {
     if (!opened_ && !open(sink)) return false;
     for (Event& event : take()) {
@@ -81,8 +81,8 @@ class Exchange {
     return true;
   }
 
-  // Of a stream that an exception ended (inside a catch block): the client hears of it, if there is memory to say so.
-  bool break_off(httplib::DataSink& sink) noexcept {
+  // Call inside a catch block: reports the exception to the stream's client, unless even that fails.
+  bool report_exception(httplib::DataSink& sink) noexcept {
     try {
       const ApiError error = current_error();
       ticket_.cancel();
@@ -114,7 +114,7 @@ class Exchange {
     for (int i = 0; i < count_; ++i) {
       Request one = request_.request;
       one.prompt = request_.prompts[i / request_.n];
-      // The first answer is what it would be alone.
+      // Answer 0 is the same for every `n`.
       if (seed != 0xFFFFFFFFU) one.sampler.seed = (seed + static_cast<std::uint32_t>(i % request_.n)) % 0xFFFFFFFFU;
       const bool begins_text = one.resume == nullptr && only_control_tokens(*service_->model().vocabulary, one.prompt);
       Answer::Options options{
@@ -127,19 +127,19 @@ class Exchange {
   }
 
   std::vector<Event> take() {
-    Mailbox::Taken taken = mailbox_->take(kGlance);
+    Mailbox::Taken taken = mailbox_->take(kPollInterval);
     if (taken.was_full) service_->scheduler().wake();
     if (taken.events.empty() && service_->broken())
       throw ApiError(500, "server_error", "internal error: see the server's log");
     return std::move(taken.events);
   }
 
-  // Of an answer: what went wrong, if something did.
+  // Accounts for a finished choice. Returns its error, if any.
   std::optional<ApiError> end(const Event& event) {
     --open_;
     usage_.completion_tokens += event.usage.tokens;
     usage_.evicted_tokens += event.usage.evicted;
-    if (event.choice % request_.n == 0) usage_.cached_tokens += event.usage.cached;  // a prompt is counted once
+    if (event.choice % request_.n == 0) usage_.cached_tokens += event.usage.cached;  // count each prompt once
     if (ttft_ms_ == 0) ttft_ms_ = event.usage.ttft_ms;
     const char* reason = finish_reason(event.finish);
     finish_ = reason == nullptr ? failure(event).what() : reason;
@@ -173,8 +173,8 @@ class Exchange {
     opened_ = true;
     for (int i = 0; i < count_; ++i) {
       if (head_.chat && !send(sink, first_json(head_, i))) return false;
-      const Event said{.choice = i, .text = echo(i), .logs = {}};
-      if (!said.text.empty() && !send(sink, event_json(head_, said, false))) return false;
+      const Event echoed{.choice = i, .text = echo(i), .logs = {}};
+      if (!echoed.text.empty() && !send(sink, event_json(head_, echoed, false))) return false;
     }
     return true;
   }
@@ -196,7 +196,7 @@ class Exchange {
   std::shared_ptr<Mailbox> mailbox_;
   ReplyHead head_;
   ReplyUsage usage_;
-  Json session_;  // once it is saved
+  Json session_;  // null until it is saved
   double ttft_ms_ = 0;
   std::string finish_ = "abort";
   int open_ = 0;
@@ -208,13 +208,13 @@ class Exchange {
 void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::milliseconds timeout,
               const httplib::Request& request, httplib::Response& response) {
   log_fields()["id"] = new_id(chat ? "chatcmpl-" : "cmpl-");
-  CompletionRequest asked = parse_completion(parse_json(request.body), chat, service->model());
-  if (!asked.save.empty()) service->sessions();  // throws if there are none
-  if (!asked.restore.empty()) {
-    asked.request.resume = service->sessions().open(asked.restore, service->scheduler().decoder().model());
-    if (!asked.chooses_cache) asked.request.method = asked.request.resume->method();
+  CompletionRequest completion = parse_completion(parse_json(request.body), chat, service->model());
+  if (!completion.save.empty()) service->sessions();  // throws if sessions are disabled
+  if (!completion.restore.empty()) {
+    completion.request.resume = service->sessions().open(completion.restore, service->scheduler().decoder().model());
+    if (!completion.chooses_cache) completion.request.method = completion.request.resume->method();
   }
-  auto exchange = std::make_shared<Exchange>(service, std::move(asked), timeout);
+  auto exchange = std::make_shared<Exchange>(service, std::move(completion), timeout);
   if (!exchange->streams()) {
     response.set_content(dump(exchange->whole(request)), "application/json");
     return;
@@ -226,14 +226,14 @@ void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::m
         try {
           return exchange->more(sink);
         } catch (...) {
-          return exchange->break_off(sink);
+          return exchange->report_exception(sink);
         }
       },
       [exchange](bool well) {
         try {
           if (!well) exchange->log();
           log_now();
-        } catch (...) {  // no memory for a line of the log
+        } catch (...) {  // out of memory: the log line is lost
         }
       });
   log_later();

@@ -1,4 +1,4 @@
-// /v1/completions and /v1/chat/completions: from a body to an answer, whole or as a stream of events.
+// Handler of /v1/completions and /v1/chat/completions: one JSON object or server-sent events.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace palimpsest {
 
 class Service;
 
-// `timeout`: from the request's arrival to its last token; 0: none. Throws ApiError or Error.
+// `timeout`: from the request's arrival to its last token; 0 disables it. Throws ApiError or Error.
 void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::milliseconds timeout,
               const httplib::Request& request, httplib::Response& response);
 

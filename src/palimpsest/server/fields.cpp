@@ -8,9 +8,8 @@ namespace {
 
 constexpr int kMaxDepth = 64;
 
-// Whether arrays and objects are nested deeper than kMaxDepth. Counts brackets outside strings, so it holds for valid
-// JSON; the parser refuses the rest. (The parser's own callback would do, but with one every object in an array costs
-// a pass over that array.)
+// Whether arrays and objects are nested deeper than kMaxDepth. Counts brackets outside strings: exact for valid JSON;
+// the parser refuses the rest. (The parser's callback would cost a pass over the array for every object in it.)
 bool too_deep(std::string_view body) {
   int depth = 0;
   bool in_string = false;

@@ -11,13 +11,13 @@ namespace palimpsest {
 namespace {
 
 constexpr const char* kWhere = "response_format.json_schema.schema";
-constexpr int kDeepest = 64;
+constexpr int kMaxDepth = 64;
 constexpr long long kMaxRepeats = 1000;
 constexpr std::size_t kMaxRules = 5000;
 constexpr std::size_t kMaxParts = 10'000;  // values in the schema, of any kind
 
-// White space is bounded: a model that liked nothing else would never come to an end. Numbers stay within a double's
-// range; \u escapes only control characters, which cannot be written otherwise.
+// White space is bounded, so that a model cannot generate it indefinitely. Numbers stay within a double's range; \u is
+// allowed only for control characters, which have no other spelling.
 constexpr const char* kCommon = R"gbnf(
 ws ::= (" " | "\n" " "{0,20})?
 value ::= object | array | string | number | "true" | "false" | "null"
@@ -52,13 +52,13 @@ class Converter {
   }
 
  private:
-  // Where the part is that is being read, for errors.
-  class Place {
+  // Appends to the path of the current part of the schema, for errors; restores it at the end of the scope.
+  class PathScope {
    public:
-    Place(std::string& path, std::string_view more) : path_(path), before_(path.size()) { path.append(more); }
-    ~Place() { path_.resize(before_); }
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
+    PathScope(std::string& path, std::string_view more) : path_(path), before_(path.size()) { path.append(more); }
+    ~PathScope() { path_.resize(before_); }
+    PathScope(const PathScope&) = delete;
+    PathScope& operator=(const PathScope&) = delete;
 
    private:
     std::string& path_;
@@ -85,8 +85,8 @@ class Converter {
 
   // The expression for a value of this schema.
   std::string any(const Json& schema, int depth, std::string_view where = {}) {
-    const Place place(path_, where);
-    if (depth > kDeepest) wrong("the schema is nested more than {} levels deep", kDeepest);
+    const PathScope scope(path_, where);
+    if (depth > kMaxDepth) wrong("the schema is nested more than {} levels deep", kMaxDepth);
     if (schema.is_boolean() && schema.get<bool>()) return "value";
     Fields fields(schema, path_ + ".");
     fields.ignore({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema",
@@ -138,15 +138,15 @@ class Converter {
   std::string reference(const Json& ref, int depth) {
     const std::string path = ref.is_string() ? ref.get<std::string>() : ref.dump();
     if (const auto known = references_.find(path); known != references_.end()) return known->second;
-    for (const std::string place : {"$defs", "definitions"}) {
-      const std::string prefix = "#/" + place + "/";
-      if (!path.starts_with(prefix) || !schema_.contains(place)) continue;
-      const auto at = schema_[place].find(path.substr(prefix.size()));
-      if (at == schema_[place].end()) break;
+    for (const std::string section : {"$defs", "definitions"}) {
+      const std::string prefix = "#/" + section + "/";
+      if (!path.starts_with(prefix) || !schema_.contains(section)) continue;
+      const auto at = schema_[section].find(path.substr(prefix.size()));
+      if (at == schema_[section].end()) break;
       const std::string name = reserve();
-      references_[path] = name;  // before its body, which may speak of itself
+      references_[path] = name;  // before its body, which may refer to itself
       const std::string before =
-          std::exchange(path_, std::string(kWhere) + "." + place + "." + path.substr(prefix.size()));
+          std::exchange(path_, std::string(kWhere) + "." + section + "." + path.substr(prefix.size()));
       rules_[name] = any(*at, depth + 1);
       path_ = before;
       return name;
@@ -189,8 +189,8 @@ class Converter {
     return add(R"("[" ws )" + list + R"( "]")");
   }
 
-  // In the schema's order. after[i][some]: what may follow when the first i properties are done with, and whether some
-  // of them are written; built from the end.
+  // Properties in the schema's order, built from the last one: `none` and `some` are the rules for the properties from
+  // i on, when no earlier property is present and when at least one is.
   std::string object(Fields& fields, int depth) {
     fields.boolean("additionalProperties", false);
     const Json* properties = fields.take("properties");

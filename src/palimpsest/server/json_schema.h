@@ -1,4 +1,4 @@
-// JSON schemas as GBNF grammars, so that what a model writes is JSON of that shape.
+// Converts JSON schemas to GBNF grammars, which constrain the output.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace palimpsest {
 
-// Understood: type (one or a list), properties, required, additionalProperties (no others are ever written), items,
-// minItems, maxItems, minLength, maxLength, enum, const, anyOf, $ref into $defs or definitions, and annotations (title,
-// description, default, ...). Properties come in the schema's order. Any other keyword throws ApiError by name.
-// So do schemas of more than 10,000 values, 64 levels, or 5,000 rules.
+// Supported: type (one or a list), properties, required, additionalProperties (never generated), items, minItems,
+// maxItems, minLength, maxLength, enum, const, anyOf, $ref into $defs or definitions, and annotations (title,
+// description, default, ...). Properties are generated in the schema's order. Throws ApiError that names an unsupported
+// keyword, and for schemas of more than 10,000 values, 64 levels, or 5,000 rules.
 std::string schema_grammar(const Json& schema);
 
 std::string json_object_grammar();  // any JSON object

@@ -15,13 +15,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 thread_local Json fields;
 thread_local Clock::time_point start = Clock::now();
-thread_local bool later = false;
-thread_local std::function<void()> noted;  // the line that waits
+thread_local bool defer = false;
+thread_local std::function<void()> deferred;  // the deferred line
 
-std::FILE* const out = stderr;  // libllama's complaints are led elsewhere (text/sampler.cpp)
+std::FILE* const out = stderr;  // libllama's log is redirected (text/sampler.cpp)
 
 void write(const Json& line) {
-  // One call, so that lines of different threads do not mix. Bytes that are no UTF-8 may come from a path.
+  // One call, so that lines of different threads do not mix. A path may hold invalid UTF-8.
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   std::fwrite(text.data(), 1, text.size(), out);
 }
@@ -43,22 +43,22 @@ Json& log_fields() {
 
 void log_begin() {
   fields = Json::object();
-  later = false;
+  defer = false;
   start = Clock::now();
 }
 
 void log_later() {
-  later = true;
+  defer = true;
 }
 
 void log_now() {
-  later = false;
-  if (noted) std::exchange(noted, nullptr)();
+  defer = false;
+  if (deferred) std::exchange(deferred, nullptr)();
 }
 
 void log_end(const std::string& method, const std::string& path, int status, bool quiet) {
-  if (later) {
-    noted = [=] { log_end(method, path, status, quiet); };
+  if (defer) {
+    deferred = [=] { log_end(method, path, status, quiet); };
     return;
   }
   if (!quiet) {

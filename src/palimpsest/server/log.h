@@ -1,4 +1,4 @@
-// One line of JSON on standard error for each HTTP request.
+// The request log: one line of JSON on standard error for each HTTP request.
 #pragma once
 
 #include <string>
@@ -7,19 +7,20 @@
 
 namespace palimpsest {
 
-// What the line of the request that this thread serves will hold besides time, method, path, status and duration.
-// A connection is served by one thread.
+// Additional fields of the current request's line, beside time, method, path, status and duration. Thread-local: one
+// thread serves a connection.
 Json& log_fields();
 
-void log_begin();  // forgets the last request
-// `quiet`: forgets instead of writing.
+void log_begin();  // clears the fields and starts the timer
+// Writes the line, or only clears the fields if `quiet`.
 void log_end(const std::string& method, const std::string& path, int status, bool quiet);
 
-// A stream's line is written when it ends, not when its head is sent: between these two calls log_end only takes note.
+// Defer the line of a stream from its headers to its end: after log_later(), log_end() records the line and log_now()
+// writes it.
 void log_later();
 void log_now();
 
-void log_event(const std::string& event, const Json& fields, bool quiet);  // a line that belongs to no request
+void log_event(const std::string& event, const Json& fields, bool quiet);  // a line outside of any request
 
 std::string new_id(const char* prefix);  // "cmpl-" and 24 random hexadecimal digits
 

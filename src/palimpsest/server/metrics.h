@@ -1,4 +1,4 @@
-// Numbers for Prometheus, named as vLLM names its own.
+// Prometheus metrics, named after vLLM's.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace palimpsest {
 
-class Histogram {  // of seconds; any thread adds
+class Histogram {  // of seconds; thread-safe
  public:
   explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
   void add(double seconds);

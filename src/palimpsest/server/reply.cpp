@@ -36,7 +36,7 @@ Json text_logs(const std::vector<TokenLog>& logs) {
     out["text_offset"].push_back(log.offset);
     Json top = Json::object();
     for (const auto& [bytes, logprob] : log.top)
-      top.emplace(whole_characters(bytes), logprob);  // the likelier of two that look alike
+      top.emplace(whole_characters(bytes), logprob);  // of equal texts the likelier one, which is first
     out["top_logprobs"].push_back(std::move(top));
   }
   return out;

@@ -1,4 +1,4 @@
-// Answers in OpenAI's JSON: whole, and in pieces of a stream.
+// Responses in OpenAI's JSON: complete objects and stream chunks.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace palimpsest {
 
-struct ReplyHead {  // what every object of one reply has in common
+struct ReplyHead {  // shared by all objects of one reply
   bool chat = false;
   std::string id, model;
   long long created = 0;
@@ -25,12 +25,13 @@ struct Choice {
   Finish finish = Finish::kCancelled;
 };
 
-const char* finish_reason(Finish finish);  // "stop" or "length"; nullptr: it did not end well
+const char* finish_reason(Finish finish);  // "stop" or "length"; nullptr: failed or cancelled
 Json usage_json(const ReplyUsage& usage);
 
 Json whole_json(const ReplyHead& head, const std::vector<Choice>& choices, bool logs, const ReplyUsage& usage);
 
-// Of a stream: `first` opens a choice (chats only), an event continues or ends it, the usage comes last.
+// Chunks of a stream, in order: first_json for each choice (chats only), event_json for each event, last_json with the
+// usage.
 Json first_json(const ReplyHead& head, int choice);
 Json event_json(const ReplyHead& head, const Event& event, bool logs);
 Json last_json(const ReplyHead& head, const ReplyUsage& usage);

@@ -29,20 +29,20 @@ void refuse(const ApiError& error, Out& out) {
   out.set_content(dump(error.json()), kJson);
 }
 
-// The time does not tell how much of a guess was right.
-bool same(const std::string& a, const std::string& b) {
+// Constant-time comparison: does not reveal how many characters of a guessed key match.
+bool equal_in_constant_time(const std::string& a, const std::string& b) {
   unsigned char differ = a.size() != b.size();
   for (std::size_t i = 0; i < a.size(); ++i)
     differ |= static_cast<unsigned char>(a[i] ^ (b.empty() ? 0 : b[i % b.size()]));
   return differ == 0;
 }
 
-// Until those who wait have had their turn, as fast as it goes lately; in seconds.
+// Estimated seconds until the waiting requests are served, at the recent rate; 1 to 60.
 std::string retry_after(const SchedulerLoad& load) {
   return std::to_string(static_cast<int>(std::clamp(std::ceil(load.waiting * load.seconds_per_request), 1.0, 60.0)));
 }
 
-// For callbacks whose exceptions would end the process. What is lost with them is one line, or one error's text.
+// For callbacks whose exceptions would end the process. Loses at most one log line or one error's text.
 template <typename Action>
 void without_throwing(Action action) noexcept {
   try {
@@ -111,13 +111,14 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
     log_fields()["request_id"] = id;
     out.set_header("X-Request-Id", id);
     if (key.empty() || in.path == "/health") return Http::HandlerResponse::Unhandled;
-    if (same(in.get_header_value("Authorization"), "Bearer " + key)) return Http::HandlerResponse::Unhandled;
+    if (equal_in_constant_time(in.get_header_value("Authorization"), "Bearer " + key))
+      return Http::HandlerResponse::Unhandled;
     refuse({401, "authentication_error", "this server requires an API key: Authorization: Bearer KEY", "",
             "invalid_api_key"},
            out);
     return Http::HandlerResponse::Handled;
   });
-  // Nothing below catches what these throw: httplib calls some of them outside of its own handlers' reach.
+  // These must not throw: httplib calls some of them outside of its try blocks.
   http.set_exception_handler([](const In&, Out& out, const std::exception_ptr& thrown) {
     without_throwing([&] {
       try {

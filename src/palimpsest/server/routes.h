@@ -1,4 +1,4 @@
-// Which path is answered by what.
+// The endpoints and their handlers.
 #pragma once
 
 #include <memory>

@@ -15,11 +15,11 @@ namespace palimpsest {
 namespace {
 
 constexpr std::size_t kIdleThreads = 4;
-constexpr std::size_t kSpareThreads = 64;      // connections beyond those that can wait: they hear of it
-constexpr std::size_t kMaxConnections = 1024;  // that wait for a thread; more are closed
+constexpr std::size_t kSpareThreads = 64;      // for connections beyond running + queued requests: they get 429
+constexpr std::size_t kMaxConnections = 1024;  // connections that wait for a thread; more are closed
 
-// httplib's pool, out of which nothing is thrown: neither by a connection's thread, which would end the process, nor
-// by one that cannot be started, which would end the server.
+// httplib's thread pool without exceptions: one from a connection's thread would end the process, one from a thread
+// that cannot be started would end the server.
 class Connections final : public httplib::TaskQueue {
  public:
   explicit Connections(std::size_t max) : pool_(kIdleThreads, max, kMaxConnections) {}
@@ -41,7 +41,7 @@ class Connections final : public httplib::TaskQueue {
         }
       });
     } catch (...) {
-      // The pool may have the task all the same: whoever takes it first.
+      // The pool may have queued the task nevertheless: the first to set `taken` owns it.
       return task != nullptr && task->taken.exchange(true);
     }
   }
@@ -56,13 +56,13 @@ class Connections final : public httplib::TaskQueue {
 struct Server::Impl {
   httplib::Server http;
   bool bound = false;
-  std::once_flag ended;
+  std::once_flag shut_down_once;
 };
 
 Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
     : service_(std::move(service)), options_(options), impl_(std::make_unique<Impl>()) {
   httplib::Server& http = impl_->http;
-  // An answer that is being made holds its connection's thread, which sleeps.
+  // A running request occupies its connection's thread, which sleeps.
   const SchedulerOptions& limits = service_->scheduler().options();
   const std::size_t max = static_cast<std::size_t>(limits.max_sequences) + limits.max_queue + kSpareThreads;
   http.new_task_queue = [max] { return new Connections(max); };
@@ -70,7 +70,7 @@ Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
   http.set_read_timeout(options_.io_timeout);
   http.set_write_timeout(options_.io_timeout);
   http.set_tcp_nodelay(true);
-  // Not httplib's own choice, SO_REUSEPORT: two servers would share a port in silence.
+  // Not httplib's default, SO_REUSEPORT: two servers would silently share a port.
   http.set_socket_options([](socket_t socket) {
     const int on = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -102,7 +102,7 @@ void Server::run() {
 
 void Server::shut_down() {
   using namespace std::chrono_literals;
-  std::call_once(impl_->ended, [&] {
+  std::call_once(impl_->shut_down_once, [&] {
     service_->close();
     log_event("shutting down", {{"grace_ms", options_.grace.count()}}, options_.quiet);
     if (!service_->wait_until_idle(options_.grace)) {

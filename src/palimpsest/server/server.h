@@ -1,4 +1,4 @@
-// The HTTP server: sockets, keys and limits around the routes.
+// The HTTP server: sockets, threads and limits around the endpoints.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@ class Server {
   Server(std::shared_ptr<Service> service, const ServerOptions& options);
   ~Server();
 
-  int bind();  // the port; throws Error if it cannot be had
-  void run();  // serves until shut_down(), from one thread
+  int bind();  // returns the port; throws Error if it is not available
+  void run();  // serves until shut_down(); call from one thread only
 
-  // From another thread: refuses what is new, waits for what runs, cancels what takes longer than the grace, ends
-  // run().
+  // Called from another thread: refuses new requests, waits for running ones, cancels them after the grace period,
+  // ends run().
   void shut_down();
   Service& service() { return *service_; }
 

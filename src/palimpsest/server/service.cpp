@@ -35,13 +35,13 @@ Service::Ticket::~Ticket() {
   cancel();
   const std::lock_guard lock(service_.mutex_);
   service_.tickets_.erase(this);
-  if (service_.tickets_.empty()) service_.left_.notify_all();
+  if (service_.tickets_.empty()) service_.idle_.notify_all();
 }
 
 void Service::Ticket::submit(Request request, std::shared_ptr<RequestListener> listener) {
   {
     const std::lock_guard lock(service_.mutex_);
-    ids_.reserve(ids_.size() + 1);  // so that no submitted request is left without its ticket
+    ids_.reserve(ids_.size() + 1);  // push_back after submit() must not throw
   }
   const std::uint64_t id = service_.scheduler_.submit(std::move(request), std::move(listener));
   const std::lock_guard lock(service_.mutex_);
@@ -59,7 +59,7 @@ void Service::Ticket::cancel() {
 
 bool Service::wait_until_idle(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
-  return left_.wait_for(lock, patience, [&] { return tickets_.empty(); });
+  return idle_.wait_for(lock, patience, [&] { return tickets_.empty(); });
 }
 
 void Service::cancel_all() {

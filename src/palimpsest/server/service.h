@@ -1,4 +1,5 @@
-// What the connections share: the scheduler and its thread, the model's name and words, the numbers, who is served.
+// State shared by all connections: the scheduler and its thread, the model's name and vocabulary, metrics, sessions,
+// open tickets.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,7 @@ namespace palimpsest {
 
 class Service {
  public:
-  // `sessions`: nullptr, and none can be kept. Throws Error.
+  // `sessions`: nullptr disables saved sessions. Throws Error.
   Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
           std::unique_ptr<Sessions> sessions = nullptr);
   ~Service();
@@ -28,17 +29,17 @@ class Service {
   const std::shared_ptr<Metrics>& metrics() const { return metrics_; }
   Sessions& sessions() const;  // throws ApiError if there are none
 
-  // From now on nobody new is served: the routes answer 503.
+  // New requests get 503 from now on.
   void close() { closed_ = true; }
   bool closed() const { return closed_; }
-  // The scheduler's thread ended by an exception, which is logged: nobody will be answered any more.
+  // True after an exception ended the scheduler's thread (it is logged); no request can be served then.
   bool broken() const { return broken_; }
 
-  // Those whose answers are being made. A ticket's ids are cancelled by cancel_all().
+  // The scheduler requests of one HTTP request in progress. cancel_all() cancels those of all tickets.
   class Ticket {
    public:
     explicit Ticket(Service& service);
-    ~Ticket();  // cancels what is left of it
+    ~Ticket();  // cancels requests that still run
     Ticket(const Ticket&) = delete;
     Ticket& operator=(const Ticket&) = delete;
     void submit(Request request, std::shared_ptr<RequestListener> listener);
@@ -46,10 +47,10 @@ class Service {
 
    private:
     Service& service_;
-    std::vector<std::uint64_t> ids_;  // under the service's mutex
+    std::vector<std::uint64_t> ids_;  // guarded by the service's mutex
     friend class Service;
   };
-  bool wait_until_idle(std::chrono::milliseconds patience);  // false: somebody is still served
+  bool wait_until_idle(std::chrono::milliseconds patience);  // false: requests still run
   void cancel_all();
 
  private:
@@ -59,9 +60,9 @@ class Service {
   Scheduler scheduler_;
   std::atomic<bool> closed_ = false, broken_ = false;
   std::mutex mutex_;
-  std::condition_variable left_;
+  std::condition_variable idle_;
   std::set<Ticket*> tickets_;
-  std::jthread thread_;  // the last: it uses what is above
+  std::jthread thread_;  // declared last: it uses the members above
 };
 
 }  // namespace palimpsest

@@ -13,13 +13,13 @@ namespace palimpsest {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view kEnding = ".session";
+constexpr std::string_view kSuffix = ".session";
 
-// "story" of "story.session"; empty: no session.
+// "story" of "story.session"; empty: not a session file.
 std::string name_of(const fs::path& file) {
   const std::string name = file.filename().string();
-  if (!name.ends_with(kEnding)) return {};
-  const std::string stem = name.substr(0, name.size() - kEnding.size());
+  if (!name.ends_with(kSuffix)) return {};
+  const std::string stem = name.substr(0, name.size() - kSuffix.size());
   return Sessions::is_name(stem) ? stem : std::string();
 }
 
@@ -43,15 +43,15 @@ Sessions::Sessions(std::string folder, std::size_t max_bytes) : folder_(std::mov
   if (!fs::is_directory(folder_, error) || ::access(folder_.c_str(), R_OK | W_OK | X_OK) != 0)
     fail("--session-path {}: must be a folder that this user may write", folder_);
   for (const auto& file : fs::directory_iterator(folder_))
-    if (file.path().filename().string().find(std::string(kEnding) + ".new.") != std::string::npos)
+    if (file.path().filename().string().find(std::string(kSuffix) + ".new.") != std::string::npos)
       fs::remove(file.path(), error);
 }
 
 std::string Sessions::path(const std::string& name) const {
-  return folder_ + "/" + name + std::string(kEnding);
+  return folder_ + "/" + name + std::string(kSuffix);
 }
 
-// null: it was removed meanwhile.
+// null: the file was removed meanwhile.
 Json Sessions::json(const std::string& name) const {
   std::error_code error;
   const auto bytes = fs::file_size(path(name), error);
@@ -90,7 +90,7 @@ Json Sessions::save(const std::string& name, const KeptSequence& sequence) {
                                  "(--session-space): delete some, or choose a smaller budget",
                                  left, others, max_bytes_),
                      "session.save", "session_space");
-  } catch (const Error& error) {  // the disk's fault, not the client's
+  } catch (const Error& error) {  // a disk error, not the client's
     throw ApiError(507, "server_error", error.what(), "session.save", "session_space");
   }
   return json(name);

@@ -1,4 +1,4 @@
-// Caches that clients asked to keep: one snapshot each, in one folder of the server's (--session-path).
+// Saved sessions of clients: one cache snapshot each, in one folder (--session-path).
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@ namespace palimpsest {
 
 class Sessions {
  public:
-  // `most_bytes`: of all files together. What a server that was killed left half written is removed. Throws Error if
-  // the folder is none, or cannot be written.
+  // `max_bytes`: of all files together. Removes files that a killed server left incomplete. Throws Error if `folder` is
+  // not a writable folder.
   Sessions(std::string folder, std::size_t max_bytes);
 
-  // 1 to 64 letters, digits, '.', '_' and '-', of which the first is no '.': so no name leads out of the folder.
+  // 1 to 64 letters, digits, '.', '_' and '-', not beginning with '.': no name can point outside of the folder.
   static bool is_name(const std::string& name);
 
-  // From any thread; `name` must be one. What the clients see of a session: {"id", "object", "created", "bytes"}.
+  // Thread-safe; `name` must satisfy is_name. A session's JSON is {"id", "object", "created", "bytes"}.
   Json list() const;
-  Json save(const std::string& name, const KeptSequence& sequence);  // in the place of an older one; throws 507
+  Json save(const std::string& name, const KeptSequence& sequence);  // replaces an existing one; throws 507
   std::shared_ptr<const Snapshot> open(const std::string& name, const Model& model) const;  // throws 404, Error
   void remove(const std::string& name);                                                     // throws 404
 
@@ -34,7 +34,7 @@ class Sessions {
 
   std::string folder_;
   std::size_t max_bytes_;
-  mutable std::mutex mutex_;  // of the folder's contents, for those who change it
+  mutable std::mutex mutex_;  // serializes changes to the folder
 };
 
 }  // namespace palimpsest
