@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kSafeguard = 0.2;
 
-// How many of the `total` highest scores each head has.
+// How many of the `total` highest scores of all heads each head has.
 std::vector<int> among_highest(std::span<const std::vector<float>> scores, int total) {
   struct Entry {
     float score;

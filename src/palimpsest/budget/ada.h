@@ -1,4 +1,4 @@
-// Budgets of a layer's heads by what they would have kept together (AdaKV, arXiv 2407.11550, section 3).
+// Budgets per head: the heads of a layer compete for the layer's total budget (AdaKV, arXiv 2407.11550, section 3).
 #pragma once
 
 #include <span>
@@ -6,10 +6,10 @@
 
 namespace palimpsest {
 
-// scores[h]: those of head h's tokens that may leave. How many of them each head keeps, `total` in all (no more than
-// there are): each head a share of 0.2 of an even one, or `least` if that is more, of the rest as many as it has among
-// the `total` highest of all heads. Of equal scores those of earlier heads are among them. What is left by rounding
-// goes to the largest remainders; no head is given more than it has.
+// scores[h]: scores of head h's unprotected tokens. Returns how many of them each head keeps, `total` in all (at most
+// the number of scores). Each head gets max(0.2 of an even share, `min`), at most an even share; the rest is divided in
+// proportion to the number of tokens that it has among the `total` highest scores of all heads (of equal scores the
+// lower head first). Rounding goes to the largest remainders; no head gets more tokens than it has.
 std::vector<int> ada_counts(std::span<const std::vector<float>> scores, int total, int min = 0);
 
 }  // namespace palimpsest

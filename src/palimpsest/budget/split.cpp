@@ -40,7 +40,7 @@ std::vector<int> pyramid(const SplitOf& of) {
   return budgets;
 }
 
-// The heads that no line names share what the streaming ones leave, evenly; the first of them have one more.
+// The heads that no line names share the rest of the total budget evenly; the first of them get the remainder.
 void share_rest(std::vector<int>& budgets, const SplitOf& of, std::string_view how) {
   long long left = static_cast<long long>(of.budget) * static_cast<long long>(budgets.size());
   auto unnamed = std::ranges::count(budgets, kUnnamed);

@@ -1,4 +1,4 @@
-// How layers and heads share a budget: how many tokens each of them may keep.
+// How layers and heads share a budget.
 #pragma once
 
 #include <string>
@@ -8,30 +8,30 @@
 namespace palimpsest {
 
 struct SplitOf {
-  int budget = 0, guarded = 0;  // of a head; guarded: tokens of it that it keeps anyway
-  std::vector<int> heads = {};  // KV heads of each layer
-  int min = 1;                  // tokens that a head must have
+  int budget = 0, guarded = 0;  // per head; guarded: protected tokens, part of the budget
+  std::vector<int> heads = {};  // [layers] KV heads
+  int min = 1;                  // min budget of a head
 };
 
-// Tokens of each head, the first layer's heads first; empty: all have `budget`. `how` is
+// Budgets, [heads of all layers]; empty: all have `budget`. `how` is
 //
 //   uniform   all have the same
-//   pyramid   less from layer to layer (budget/pyramid.h)
+//   pyramid   decreases from layer to layer (budget/pyramid.h)
 //   ada       by scores, at a prompt's end (budget/ada.h): until then all have the same
 //
-// or the name of a file with one rule a line, `layer head tokens`, where * stands for all and a later line holds
-// against an earlier one:
+// or the name of a file with one rule per line, `layer head tokens`, where * means all and later lines override earlier
+// ones:
 //
-//   # two heads of layer 3 keep much, the others little
+//   # two heads of layer 3 have a large budget, the others a small one
 //   *  *  128
 //   3  0  4096
 //   3  5  4096
 //
-// A head that no line names has `budget`. With the word `streaming` for tokens a file is a list of DuoAttention's
-// streaming heads (arXiv 2410.10819): they keep 320 tokens (there 64 sinks and the newest 256), or half the budget if
-// that is less; what they leave of their budgets the heads share that no line names.
+// A head that no line names has `budget`. The word `streaming` instead of tokens marks DuoAttention's streaming heads
+// (arXiv 2410.10819): they keep 320 tokens (in the paper 64 sinks and the newest 256), or half the budget if that is
+// less; the heads that no line names share the rest of the total budget.
 //
-// Throws Error for what cannot be read, for heads that the model does not have, and for fewer tokens than `least`.
+// Throws Error for an unreadable file, for heads that the model does not have, and for fewer tokens than `min`.
 std::vector<int> split_budget(std::string_view how, const SplitOf& of);
 
 // Whether `how` names a file: not one of the words above, nor `duo` (engine/sequence.h: the list beside the model).

@@ -1,4 +1,4 @@
-// Text that goes on: prefill, then sample and decode until a stop, with UTF-8 safe streaming and timings.
+// Text generation: prefill, then sample and decode until a stop, with UTF-8 safe streaming and timings.
 #pragma once
 
 #include <atomic>
@@ -16,24 +16,24 @@
 namespace palimpsest {
 
 struct GenerateOptions {
-  long long max_tokens = 256;     // -1: until stopped
-  std::vector<std::string> stop;  // the text ends before the first of these
-  bool ignore_end = false;        // go on past end-of-text tokens
-  std::size_t known = 0;  // the prompt's first tokens were sampled by this very sampler: `unread` of an earlier text
-  bool keep = false;      // Generation::written
+  long long max_tokens = 256;     // -1: unlimited
+  std::vector<std::string> stop;  // stop strings; not part of the text
+  bool ignore_end = false;        // continue after end-of-text tokens
+  std::size_t known = 0;          // first tokens of the prompt that this sampler has sampled: an earlier `unread`
+  bool keep = false;              // fill Generation::written
 };
 
 struct Generation {
   long long prompt_tokens = 0, tokens = 0;
-  double ttft_ms = 0;                 // time to first token: prompt + first sample
+  double ttft_ms = 0;                 // time to first token: prefill + first sample
   Latencies tpot;                     // time per output token after the first
   std::string stop_reason;            // "length", "stop", "end", "cancelled"
-  std::vector<TokenId> written = {};  // all tokens, if asked for
-  TokenId unread = -1;  // the last token, if the model has not read it yet: a next prompt begins with it. -1: none
+  std::vector<TokenId> written = {};  // all tokens, if GenerateOptions::keep
+  TokenId unread = -1;  // the last token, if the model has not read it: the next prompt starts with it. -1: none
 };
 
-// `emit` gets whole UTF-8 characters; text that may turn out to be a stop string is held back until it is known.
-// A prompt of nothing but control tokens begins a text: the space that some vocabularies put there is left out.
+// `emit` gets whole UTF-8 characters; text that may be part of a stop string is held back until that is decided.
+// After a prompt of control tokens only, the leading space that some vocabularies add is removed.
 using Emit = std::function<void(std::string_view text)>;
 Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabulary, std::span<const TokenId> prompt,
                     const GenerateOptions& options, const Emit& emit, const std::atomic<bool>& cancel,

@@ -1,4 +1,4 @@
-// Times of endlessly many tokens in bounded memory.
+// Latency statistics in bounded memory.
 #pragma once
 
 #include <array>
@@ -9,8 +9,7 @@ struct Percentiles {
   double mean = 0, p50 = 0, p99 = 0;
 };
 
-// The mean is exact; percentiles come from a histogram of bins that are 1% wide, from a tenth of a microsecond to a
-// day, so they are off by half a percent at most.
+// The mean is exact; percentiles are from a histogram with bins 1% wide, from 0.1 us to a day: max error 0.5%.
 class Latencies {
  public:
   void add(double milliseconds);

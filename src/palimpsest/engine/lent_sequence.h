@@ -1,11 +1,11 @@
-// Sequences in the hands of other threads than the stepping one.
+// Sequences used by other threads than the stepping thread.
 //
 //   stepping thread                               another thread
-//   a request ends: KeptSequence            ->    write(): reads tables and pages, which nobody changes any more
-//   collect(): its pages go back            <-    the last owner lets it go
+//   a request ends: KeptSequence            ->    write(): reads tables and pages, which no longer change
+//   collect(): frees its pages              <-    the last owner destroys the KeptSequence
 //
-// Pages belong to a pool that only the stepping thread may use (cache/pages.h): so that thread alone destroys a
-// sequence, and what admission promised to it counts until then.
+// Only the stepping thread may use the page pool (cache/pages.h): so only it destroys a sequence, and the sequence's
+// reserved bytes count until then.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@
 
 namespace palimpsest {
 
-// Where lent sequences come back to. Shared by the stepping thread and all who hold one.
+// Collects returned sequences. Shared by the stepping thread and all owners of one.
 class SequenceReturns {
  public:
-  void expect_one();  // room for one more, so that it can come back whatever happens
-  // From any thread; once for each that was expected.
+  void expect_one();  // reserves memory for one more, so that give_back() cannot fail
+  // From any thread; once for each expect_one().
   void give_back(std::unique_ptr<Sequence> sequence, std::size_t promised) noexcept;
-  // The stepping thread: destroys what came back; the sum of what had been promised to them.
+  // Stepping thread: destroys the returned sequences; returns the sum of their reserved bytes.
   std::size_t collect();
-  // The stepping thread is no more, nor has anybody else a sequence of its pool: from now on each is destroyed as it
-  // comes, one at a time.
+  // The stepping thread has ended, and no other sequence uses the pool: from now on give_back() destroys the sequence,
+  // one at a time.
   void close();
 
  private:
@@ -37,11 +37,11 @@ class SequenceReturns {
   };
   std::mutex mutex_;
   std::vector<Lent> back_;
-  std::size_t expected_ = 0;  // lent, or back and not collected
+  std::size_t expected_ = 0;  // expected or returned, not yet collected
   bool closed_ = false;
 };
 
-// A sequence that has ended well, to be written to disk (Request::keep).
+// The sequence of a finished request, to be written to disk (Request::keep).
 class KeptSequence {
  public:
   KeptSequence(std::shared_ptr<const Decoder> decoder, std::unique_ptr<Sequence> sequence,
@@ -51,7 +51,7 @@ class KeptSequence {
   KeptSequence(const KeptSequence&) = delete;
   KeptSequence& operator=(const KeptSequence&) = delete;
 
-  void write(ByteWriter& out) const;  // a snapshot's bytes but the checksum; from one thread at a time
+  void write(ByteWriter& out) const;  // a snapshot without its checksum; from one thread at a time
 
  private:
   std::shared_ptr<const Decoder> decoder_;

@@ -1,4 +1,4 @@
-// A fixed batch: sequences of one method that take a token each in every step, as the papers measure.
+// A static batch: sequences of one method that decode one token each in every step, as in the papers' benchmarks.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@ class Lockstep {
   Lockstep(std::shared_ptr<Decoder> decoder, const SessionOptions& options, int sequences);  // throws Error
 
   int sequences() const { return static_cast<int>(sessions_.size()); }
-  // Each has its own prompt: read it with session(i).prefill().
+  // Each has its own prompt: session(i).prefill().
   Session& session(int i) { return *sessions_[static_cast<std::size_t>(i)]; }
   const Session& session(int i) const { return *sessions_[static_cast<std::size_t>(i)]; }
-  // One token a sequence in, logits [sequences][vocabulary] out.
+  // `tokens`: one per sequence. Returns logits [sequences][vocabulary].
   std::span<const float> decode(std::span<const TokenId> tokens);
   const Decoder& decoder() const { return loop_.decoder(); }
 

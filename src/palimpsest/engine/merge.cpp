@@ -19,8 +19,7 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-// Keys and values of one head: values all at once, keys as they are asked for, un-rotated. Its memory is kept from head
-// to head.
+// Keys and values of one head: all values at once, keys on first use, un-rotated. Reuses its memory for the next head.
 class Tokens {
  public:
   void read(const LayerView& view, const HeadPages& head, const PositionView& position, const RopeFrequencies* rope) {
@@ -52,7 +51,7 @@ class Tokens {
     return row;
   }
   float key_norm(int slot) { return key(slot), key_norm_[at(slot)]; }
-  // Of a slot's value and each slot's; a slot without a token has any.
+  // Cosines of a slot's value with each slot's value; undefined for empty slots.
   void value_cosines(int slot, std::vector<float>& cosines) {
     cosines.resize(value_norm_.size());
     row_products(values_.data(), static_cast<int>(cosines.size()), view_.value_dim, value(slot).data(), cosines.data());
@@ -71,7 +70,7 @@ class Tokens {
  private:
   static float cosine(float product, float a, float b) { return a > 0 && b > 0 ? product / (a * b) : 0; }
 
-  // To the rotation of the slot's place (sign 1), with the model's magnitude, or back.
+  // Rotates to the slot's position, with the model's magnitude (sign 1), or back (sign -1).
   void rotate(std::span<float> key, int slot, int sign) {
     if (rope_ == nullptr) return;
     const auto pairs = at(rope_->pairs());
@@ -96,11 +95,11 @@ class Tokens {
   std::vector<float> values_, keys_, value_norm_, key_norm_, row_;
 };
 
-constexpr float kMin = 1e-18F;  // norm of a key that has none
+constexpr float kMin = 1e-18F;  // stands for the norm of a zero key
 
 struct Merging {
   int victim, target;
-  std::size_t order;  // of the victim: by score, equal ones oldest first
+  std::size_t order;  // rank of the victim: highest score first, of equal scores the oldest
 };
 
 struct Head {
@@ -108,7 +107,7 @@ struct Head {
   MergedTokens& merged;
   Tokens& tokens;
 
-  // Of a class: the scores of all its tokens.
+  // Weight of a cluster: sum of its tokens' scores.
   double weight(int slot) const {
     double sum = table.score()[at(slot)];
     for (const MergedToken& token : merged.tokens())
@@ -118,9 +117,9 @@ struct Head {
   int size(int slot) const {
     return 1 + static_cast<int>(std::ranges::count(merged.tokens(), slot, &MergedToken::slot));
   }
-  // The representative of the largest cos(k, k') * cos(v, v'), 0 unless both are alike; of equal ones the first; -1:
-  // none reaches tau. Rotating a key back costs far more than comparing values, so the most promising comes first, and
-  // of the others only those are looked at whose values alone could do.
+  // The representative with the largest cos(k, k') * cos(v, v'), where negative cosines count as 0; of equal ones the
+  // first slot; -1: none reaches tau. Un-rotating a key costs far more than comparing values: so the representative
+  // with the most similar value is compared first, and the others only if their value's cosine could exceed the max.
   int max_alike(int victim, std::span<const int> representatives, const Method& m) const {
     thread_local std::vector<float> values;
     tokens.value_cosines(victim, values);
@@ -139,7 +138,7 @@ struct Head {
       if (representative != promising) look(representative);
     return best;
   }
-  // Whether all tokens of a class may keep positions of their own beside another representative.
+  // Whether all tokens of the victim's cluster are near enough to the representative to keep their own positions.
   bool near(int victim, int representative) const {
     const Position representative_position = table.position(representative);
     const auto is_near = [&](Position position) {
@@ -149,7 +148,7 @@ struct Head {
              return token.slot != victim || is_near(token.position);
            });
   }
-  // All victims of one class at once: weights are those of before.
+  // Merges all victims of one target at once, with the weights from before the merge.
   void merge(std::span<const Merging> mergings) {
     const int target = mergings.front().target;
     thread_local std::vector<std::pair<int, double>> parts;
@@ -185,17 +184,17 @@ struct Head {
   }
 };
 
-// Tokens that may be merged in a table: no more than were read, whatever gamma says.
+// Max merged tokens of a table: no more than were read, whatever gamma is.
 std::size_t max_merged(const SlotTable& table, const Method& m, int budget) {
   return std::min(static_cast<std::size_t>(m.gamma - 1) * at(budget),
                   capacity_for(static_cast<std::size_t>(table.next())));
 }
 
-// Memory for this eviction and those to come.
+// Reserves memory for this eviction and later ones.
 void reserve(Cache& cache, int t, std::size_t victims, const Method& m, int budget) {
   const std::size_t max = max_merged(cache.table(t), m, budget);
   MergedTokens& merged = *cache.merged(t);
-  // reserve() has room for one more, which keep_best() leaves: else a steady step would grow and shrink it.
+  // reserve() has capacity for one more, which keep_best() does not free: else every step would grow and shrink it.
   merged.reserve(std::max(max, std::max<std::size_t>(1, merged.tokens().size() + std::min(victims, max)) - 1),
                  m.merge_position == MergePosition::kOwn);
 }
@@ -208,7 +207,7 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   const std::size_t max = max_merged(table, m, budget);
 
   thread_local std::vector<int> representatives;
-  thread_local std::vector<std::size_t> order;  // of the victims that are to be merged, the best first
+  thread_local std::vector<std::size_t> order;  // victims to be merged, highest score first
   thread_local std::vector<bool> leaves;
   thread_local std::vector<Merging> mergings;
   order.resize(m.tau >= 1 ? 0 : victims.size());
@@ -250,7 +249,7 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   merged.lay(table);
 }
 
-// Uniform in [0, 1), from nothing but the token's place and its head (splitmix64).
+// Uniform in [0, 1), a hash of the token's position and its head (splitmix64).
 double draw(Position position, int table) {
   auto x = static_cast<std::uint64_t>(position) * 0x9E3779B97F4A7C15U + static_cast<std::uint64_t>(table) + 1;
   x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9U;
@@ -258,8 +257,8 @@ double draw(Position position, int table) {
   return static_cast<double>((x ^ x >> 31) >> 11) * 0x1p-53;
 }
 
-// CaM (ICML 2024): with probability attention / mean attention of the next 32 tokens, a 32nd of the victim's value is
-// added to each of theirs. Attention: what each received so far, the last statistic.
+// CaM (ICML 2024): with probability (victim's attention) / (mean attention of the next 32 tokens), adds 1/32 of the
+// victim's value to each of their values. Attention: the sum over all queries so far, the last column.
 void add_to_next(Cache& cache, int t, std::span<const int> victims) {
   constexpr std::size_t kNext = 32;
   const SlotTable& table = cache.table(t);
@@ -311,7 +310,7 @@ void drop_merged(Cache& cache, const Plan& plan) {
 void merge_victims(Cache& cache, const Plan& plan, const Method& method, const Evictor& evictor,
                    std::span<const RopeFrequencies> frequencies, Workers* workers) {
   cache.make_exclusive();
-  if (method.join == Join::kClass)  // before the workers begin: their body does not throw
+  if (method.join == Join::kClass)  // here, because the workers' function must not throw
     for (int t = 0; t < cache.tables(); ++t)
       if (!plan.drop[at(t)].empty()) reserve(cache, t, plan.drop[at(t)].size(), method, evictor.budget(t));
   const auto merge = [&](int t) {

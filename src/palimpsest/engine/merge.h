@@ -1,14 +1,14 @@
-// Merging instead of dropping (EMS, arXiv 2412.08521, section 4.2): what a head gives up joins the kept token that is
-// most like it, or is gone (the zero class).
+// Merging instead of dropping (EMS, arXiv 2412.08521, section 4.2): an evicted token is merged into the most similar
+// kept token of its head, its representative, or dropped (EMS's zero class).
 //
-//   victims by score    the best (gamma - 1) * budget are to be merged, the others are gone
-//   target              of the kept tokens but the newest `recent`: the largest cos(k, k') * cos(v, v') of un-rotated
-//                       keys; below tau there is none
-//   a class             key: the mean of its tokens' unit keys, weighted by score, at the place and with the norm of
-//                       its own token; value: the mean of values, weighted likewise; each token keeps its norm
-//   too many            the merged tokens of the lowest scores leave
+//   victims             the (gamma - 1) * budget with the highest scores are candidates, the others are dropped
+//   representative      among the kept tokens without the newest `recent`: the largest cos(k, k') * cos(v, v') of
+//                       un-rotated keys; below tau the victim is dropped
+//   cluster             key: mean of its tokens' unit keys, weighted by score, with position and norm of the
+//                       representative; value: mean weighted by score; each token keeps its own norm (factor)
+//   too many            the merged tokens with the lowest scores are dropped
 //
-// Heads are independent of each other. With Join::kNext a victim's value goes to its neighbours instead (CaM).
+// Heads are independent. With Join::kNext shares of a victim's value are added to the tokens after it instead (CaM).
 #pragma once
 
 #include <span>
@@ -20,10 +20,10 @@
 
 namespace palimpsest {
 
-// Before tokens outside a window are dropped: those merged into them, which nobody sees either, are gone.
+// Drops the tokens merged into the plan's tokens. Call it before tokens outside a window are dropped.
 void drop_merged(Cache& cache, const Plan& plan);
-// Before cache.apply(plan). `frequencies`: of each layer's rotary positions; empty: keys are stored un-rotated. The
-// cache has pages of its own, and scores of this moment.
+// Call it before the plan's drop is committed; scores must be up to date. `frequencies`: [layers], the RoPE tables;
+// empty: keys are stored un-rotated. Makes the cache's pages exclusive.
 void merge_victims(Cache& cache, const Plan& plan, const Method& method, const Evictor& evictor,
                    std::span<const RopeFrequencies> frequencies, Workers* workers);
 

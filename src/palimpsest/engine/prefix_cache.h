@@ -1,15 +1,15 @@
-// Beginnings of prompts that were read already, for the prompts that begin alike.
+// Prefix caching: caches of prompt prefixes, reused by prompts with the same prefix.
 //
-//   prompt   | chunk | chunk | chunk | rest |          a beginning ends where a chunk ends and the prompt goes on
+//   prompt   | chunk | chunk | chunk | rest |          a prefix ends at the end of a chunk that is not the last
 //            '--- kept ---'
-//                    '------- kept ------'             its pages are those of the sequence that read it, shared until
-//                                                      that one writes in them, and of the beginnings before it
+//                    '------- kept ------'             its pages are shared (copy-on-write) with the sequence that
+//                                                      read it, and with shorter prefixes
 //
-// Chunks have a fixed size, so what a cache is after some of them follows from the method and the tokens, whatever left
-// on the way; a sequence that goes on from there is, to the last bit, the one that would have read them itself. As long
-// as nothing has left, methods may differ, too: see serves(). Why: docs/decisions/0010-shared-prefixes.md.
+// Chunks have a fixed size, so the cache after some chunks depends only on the method and the tokens, evictions
+// included: a sequence that continues from a prefix is bitwise equal to one that read the prompt itself. While nothing
+// was evicted, methods may differ: see serves(). Rationale: docs/decisions/0010-shared-prefixes.md.
 //
-// Pages are counted once each, however many beginnings they are of. Not for several threads at once.
+// Each page is counted once, even if several prefixes share it. Not thread safe.
 #pragma once
 
 #include <memory>
@@ -22,34 +22,34 @@
 
 namespace palimpsest {
 
-// How a sequence reads a prompt.
+// The choices that a prefix's cache depends on.
 struct PrefixKey {
   explicit PrefixKey(const MethodPlan& plan);
 
   Method method;
   int chunk;
-  Rotation rotation;       // what keys are in the cache, and how they are rounded when they are read
-  std::string statistics;  // the policy that scores tokens while they are read; empty: none, or its scores are not kept
-  long long whole_until;   // no token was evicted after so many
+  Rotation rotation;       // how keys are stored, and rounded on read
+  std::string statistics;  // the policy that scores tokens in prefill; empty: none
+  long long whole_until;   // MethodPlan::whole_until
   CacheOptions cache;
 };
-// Whether a sequence that reads as `to` does would have the cache that one of `from` has after `tokens` tokens;
-// `whole`: it lost none that `to` would have (Cache::serves).
+// Whether sequences of `from` and of `to` have equal caches after `tokens` tokens. `whole`: the cache of `from` holds
+// all tokens that `to` needs (Cache::serves).
 bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to);
 
 class PrefixCache {
  public:
-  // The longest kept beginning of `prompt` that a sequence of this reading would have come to, shorter than the prompt
-  // and longer than `read`; nullptr: there is none. It and those before it are the last to be forgotten.
+  // The longest usable prefix of `prompt`, shorter than the prompt and longer than `read` tokens; nullptr: none. Marks
+  // it and its own prefixes as most recently used.
   Cache* find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read);
-  // `tokens` were read into `cache`, at the end of a chunk that is not its prompt's last. Others are forgotten until
-  // all have at most `most` bytes; if this one alone has more, nothing is done. Nor is anything if there is no memory:
-  // throws Error or std::bad_alloc.
+  // Keeps `cache`, which holds `tokens`: the end of a chunk that is not the prompt's last. Evicts other prefixes until
+  // all have at most `max` bytes; does nothing if this one alone has more. Throws Error or std::bad_alloc without
+  // memory, and has no effect then.
   void keep(const PrefixKey& key, std::span<const TokenId> tokens, Cache& cache, std::size_t max);
-  // The least recently used, of one prompt's the longest. false: there was none.
+  // Evicts the least recently used prefix, of equals the longest. false: there was none.
   bool forget_one() noexcept;
 
-  // Of all pages, each counted once, and of what the beginnings have for themselves: tokens, tables, statistics.
+  // All pages, each counted once, and the prefixes' tokens, tables and statistics.
   std::size_t bytes() const { return bytes_of_pages() + beside_pages_; }
   std::size_t bytes_of_pages() const { return users_.size() * page_bytes_; }
   std::size_t bytes_beside_pages() const { return beside_pages_; }
@@ -71,7 +71,7 @@ class PrefixCache {
   void forget_pages(std::span<const PageId> pages) noexcept;
 
   std::vector<std::unique_ptr<Kept>> kept_;
-  std::unordered_map<PageId, int> users_;  // beginnings that a page is of
+  std::unordered_map<PageId, int> users_;  // number of prefixes that share a page
   std::size_t page_bytes_ = 0, beside_pages_ = 0;
   std::uint64_t clock_ = 0;
 };

@@ -8,7 +8,7 @@ namespace {
 
 constexpr float kMaxCounted = 1 << 24;  // exact in f32
 
-// A row's pairs rotate, in place; element d lies at row[d * stride].
+// Rotates a row's pairs in place; element d is row[d * stride].
 void rotate_row(float* row, std::size_t stride, RopeKind kind, std::span<const float> cos_sin) {
   const std::size_t pairs = cos_sin.size() / 2;
   const bool halves = kind == RopeKind::kHalves;
@@ -22,7 +22,7 @@ void rotate_row(float* row, std::size_t stride, RopeKind kind, std::span<const f
 
 }  // namespace
 
-// Welford's update: no sum grows with the text.
+// Welford's update: no sum grows with the number of queries.
 void add_queries(Rows queries, Position first, std::span<float> statistics) {
   const auto dim = static_cast<std::size_t>(queries.width);
   assert(statistics.size() == static_cast<std::size_t>(query_floats(queries.width)));
@@ -38,8 +38,8 @@ void add_queries(Rows queries, Position first, std::span<float> statistics) {
       difference[d] = queries[i][d] - mean[d];
       mean[d] += share * difference[d];
     }
-    // covariance += (old difference x new difference - covariance) / count, and the new one is (1 - 1 / count) times
-    // the old.
+    // covariance += (old difference x new difference - covariance) / count; the new difference is (1 - 1 / count) times
+    // the old one.
     for (std::size_t r = 0; r < dim; ++r) {
       const float factor = (1 - share) * difference[r];
       float* const row = covariance + r * dim;

@@ -1,7 +1,7 @@
-// What a model's queries are like, one after the other: mean and covariance of each query head, and what they say of
-// the queries to come (Expected Attention, arXiv 2510.00636, section 3). They lie in the cache (Cache::of_head).
+// Running mean and covariance of each query head's queries, and the future queries that they predict (Expected
+// Attention, arXiv 2510.00636, section 3). Stored in the cache (Cache::of_head).
 //
-//   of a query head: [count][mean: head_dim][covariance: head_dim x head_dim], of un-rotated queries
+//   per query head: [count][mean: head_dim][covariance: head_dim x head_dim], of un-rotated queries
 #pragma once
 
 #include <span>
@@ -13,19 +13,18 @@
 
 namespace palimpsest {
 
-inline int query_floats(int head_dim) {  // of a query head
+inline int query_floats(int head_dim) {  // per query head
   return static_cast<int>(QueryMoments::floats(head_dim));
 }
 
-// Queries at positions from `first` on are added; those of the first ExpectedQueries::kLeftOut positions are not.
-// After 2^24 of them new ones weigh 2^-24.
+// Adds queries at consecutive positions from `first`, except the first ExpectedQueries::kLeftOut positions. The count
+// saturates at 2^24: later queries have weight 2^-24.
 void add_queries(Rows queries, Position first, std::span<float> statistics);
 
-// The mean rotation over the ExpectedQueries::kAhead positions from `next` on, as RopeFrequencies::row; empty: nothing
-// rotates.
+// The mean rotation over ExpectedQueries::kAhead positions from `next`, as RopeFrequencies::row; empty: no RoPE.
 std::vector<float> mean_rotation(const RopeFrequencies& frequencies, Position next);
 
-// Statistics of the heads of a group, rotated. The result's rows lie in `memory`.
+// Rotates the statistics of a query group's heads. The result's rows point into `memory`.
 ExpectedQueries expected_queries(std::span<const float> statistics, int heads, int head_dim, float scale, RopeKind kind,
                                  std::span<const float> cos_sin, std::vector<float>& memory);
 

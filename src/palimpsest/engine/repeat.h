@@ -1,4 +1,4 @@
-// A prompt that the model is asked to repeat, for policies that see what it looks at meanwhile (Signals::repeat).
+// The instruction to repeat the prompt, for policies with Signals::repeat.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace palimpsest {
 
-// SessionOptions::repeat in a model's own tokens: KVzip's sentence (arXiv 2505.23416, section 3.2).
+// SessionOptions::repeat in the model's tokens: KVzip's sentence (arXiv 2505.23416, section 3.2).
 std::vector<TokenId> repeat_instruction(const Vocabulary& vocabulary);
 
 }  // namespace palimpsest

@@ -1,4 +1,4 @@
-// What is asked of the scheduler, and who hears of the answer.
+// A request to the scheduler, and the listener that receives its tokens.
 #pragma once
 
 #include <chrono>
@@ -21,23 +21,23 @@ class Snapshot;
 using Clock = std::chrono::steady_clock;
 
 struct Request {
-  std::vector<TokenId> prompt;  // at least one, but see `resume`
-  Method method;                // every request has its own, with its own budget
+  std::vector<TokenId> prompt;  // at least one token, unless `resume`
+  Method method;                // per request, with its own budget
   SamplerOptions sampler = {};
-  long long max_tokens = 256;  // to write
-  bool ignore_end = false;     // go on past end-of-text tokens
-  int top_logprobs = -1;       // -1: no logarithms of probabilities; else of the token, and of so many likeliest
+  long long max_tokens = 256;  // to generate
+  bool ignore_end = false;     // continue after end-of-text tokens
+  int top_logprobs = -1;       // -1: no logprobs; n: of the token and of the n likeliest
   std::optional<Clock::time_point> deadline = {};
-  // A sequence to go on from, of the same method. The prompt is what follows; without one the text goes on where it
-  // was, and the sampler where it was: to the token as if nothing had been between.
+  // A snapshot of the same method to continue from; the prompt is appended. Without a prompt the text and the sampler
+  // continue exactly as if never interrupted.
   std::shared_ptr<const Snapshot> resume = {};
-  bool keep = false;  // RequestListener::kept() gets the sequence as a snapshot, if it ends well
+  bool keep = false;  // on kEnd, kLength and kStopped: hand the sequence to RequestListener::kept()
 };
 
 enum class Finish {
   kEnd,        // the model ended its text
   kLength,     // max_tokens
-  kStopped,    // the listener had enough
+  kStopped,    // RequestListener::written() returned false
   kCancelled,  // by Scheduler::cancel
   kDeadline,
   kFailed  // see Usage::error
@@ -45,29 +45,29 @@ enum class Finish {
 
 struct Written {
   TokenId token = -1;
-  bool end = false;                                              // an end-of-text token, which is no part of the text
+  bool end = false;                                              // an end-of-text token, not part of the text
   float logprob = 0;                                             // ln of its probability, before any sampler option
   std::span<const std::pair<TokenId, float>> top_logprobs = {};  // likeliest first; valid during the call
 };
 
 struct Usage {
   long long prompt_tokens = 0, tokens = 0;  // read, written
-  long long cached = 0;                     // of the prompt's, that others had read before: see PrefixCache
-  long long evicted = 0;                    // tokens that left the cache
-  int cache_tokens = 0;                     // that it held last
+  long long cached = 0;                     // prompt tokens found in the PrefixCache
+  long long evicted = 0;                    // tokens evicted from the cache
+  int cache_tokens = 0;                     // in the cache at the end
   std::size_t cache_bytes_peak = 0;
-  double queue_ms = 0, ttft_ms = 0, total_ms = 0;  // from submit(): until admitted, until the first token, until now
+  double queue_ms = 0, ttft_ms = 0, total_ms = 0;  // since submit(): admission, first token, end
   std::string error = {};
 };
 
-// Called by the scheduler's thread only, so quickly: hand over and return.
+// Called on the scheduler's thread: must return quickly.
 class RequestListener {
  public:
   virtual ~RequestListener() = default;
-  // Asked before every step: false, and the sequence waits (a reader that is too slow), keeping its pages.
+  // Called before every step. false: the sequence pauses (a slow reader) and keeps its pages.
   virtual bool ready() { return true; }
-  virtual bool written(const Written& token) = 0;  // false: enough
-  // Before finished(). Writing it is for another thread; its pages are the sequence's until it is let go.
+  virtual bool written(const Written& token) = 0;  // false: stop
+  // Called before finished(). Write the snapshot on another thread; its pages are freed when it is destroyed.
   virtual void kept(std::shared_ptr<const KeptSequence>) {}
   virtual void finished(Finish finish, const Usage& usage) = 0;  // the last call, and exactly one
 };

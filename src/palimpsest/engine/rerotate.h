@@ -1,4 +1,4 @@
-// Delta re-rotation: after a compaction, keys that moved rotate by the difference of their old and new ranks.
+// Delta re-rotation: after a compaction, rotates moved keys by the difference of their old and new ranks.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace palimpsest {
 
-// Call it after each Cache::apply. Sinks + window move as one block: one row of factors for all heads; with other
-// policies a run of slots for each gap that closed. `frequencies`: [layers]. `workers` may be nullptr.
+// Call it after each committed drop. With sinks + window all heads have one run of moved slots; with other policies one
+// run per closed gap. `frequencies`: [layers]. `workers` may be nullptr.
 void rerotate_moved(Cache& cache, std::span<const RopeFrequencies> frequencies, Workers* workers);
 
 }  // namespace palimpsest

@@ -28,7 +28,7 @@ CacheOptions page_shape(const Decoder& decoder, const SchedulerOptions& options)
   return shape;
 }
 
-// The words of what was thrown and is being handled; fewer if there is no memory for them.
+// The message of the exception being handled, after `beginning`; shorter if there is no memory for it.
 std::string said_why(const char* beginning) noexcept {
   try {
     try {
@@ -55,25 +55,25 @@ struct Scheduler::Job {
   std::uint64_t id = 0;
   Request request;
   std::shared_ptr<RequestListener> listener;
-  std::size_t need = 0, beside_pages = 0;  // bytes that it may come to hold; of them, all but keys and values
+  std::size_t need = 0, beside_pages = 0;  // reserved bytes; of them, all but keys and values
   Clock::time_point submitted = Clock::now();
   Usage usage;
 
   std::shared_ptr<const MethodPlan> plan;
-  std::unique_ptr<Sequence> sequence;  // once it was admitted: before that it holds nothing
-  std::optional<PrefixKey> rule;       // of those that begin with their prompt
+  std::unique_ptr<Sequence> sequence;  // nullptr until admitted
+  std::optional<PrefixKey> rule;       // nullopt for resumed sequences
   std::unique_ptr<Sampler> sampler;
-  TokenId next = -1;  // the token that was written last
+  TokenId next = -1;  // the token generated last
   std::vector<std::pair<TokenId, float>> top;
-  std::vector<TokenId> order;             // of the vocabulary, to find the likeliest
-  long long evicted_before = 0;           // from the cache that was gone on from
-  std::shared_ptr<SnapshotLoad> loading;  // has the sequence, and what it is promised
+  std::vector<TokenId> order;             // [vocabulary] scratch: to find the likeliest tokens
+  long long evicted_before = 0;           // tokens that the snapshot's cache had evicted
+  std::shared_ptr<SnapshotLoad> loading;  // while set it owns the sequence and its reserved bytes
   std::optional<Finish> over;
-  bool overtook = false;  // it was admitted before the first of the queue
+  bool overtook = false;  // admitted before the first of the queue
 
-  JobShare share;      // in this step,
-  bool begun = false;  // if it has one,
-  bool key = false;    // of a prompt
+  JobShare share;
+  bool begun = false;  // takes part in this step
+  bool key = false;    // this step's tokens are of the prompt
 
   bool in_prompt() const { return sequence->stage() == Sequence::Stage::kPrompt; }
 };
@@ -86,7 +86,7 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
     fail("chunks of {} tokens, {} sequences, a queue of {}: give at least 1 of each", options.chunk,
          options.max_sequences, options.max_queue);
   if (options.step_tokens == 0) options_.step_tokens = std::max(kDefaultChunk, options.max_sequences + options.chunk);
-  if (options_.step_tokens < options.max_sequences + options.chunk)  // else a prompt might wait for ever
+  if (options_.step_tokens < options.max_sequences + options.chunk)  // else a prompt might never get a chunk
     fail("a step of {} tokens is too small for {} sequences and a chunk of {}: give at least {}", options.step_tokens,
          options.max_sequences, options.chunk, options.max_sequences + options.chunk);
   if (vocabulary_ != nullptr) repeat_ = repeat_instruction(*vocabulary_);
@@ -95,7 +95,7 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   pool_->limit(options.pool_bytes / pool_->page_bytes(), [this] { return prefixes_.forget_one(); });
   workers_ = std::make_shared<Workers>(decoder_->threads());
   load_.pool_bytes = options.pool_bytes;
-  running_.reserve(static_cast<std::size_t>(options.max_sequences));  // the loop itself takes no memory
+  running_.reserve(static_cast<std::size_t>(options.max_sequences));  // so that steps do not allocate
   prompts_.reserve(running_.capacity());
   group_.reserve(running_.capacity());
 }
@@ -122,8 +122,7 @@ std::shared_ptr<const MethodPlan> Scheduler::plan_of(const Request& request) con
   return std::make_shared<MethodPlan>(options.method, std::move(target));
 }
 
-// All bytes that it may come to hold, whatever is written. What it goes on from comes on top: its pages, and at most
-// what the new tokens would take by themselves.
+// Upper bound of the request's memory. For a resumed sequence: the snapshot's pages plus those of the new tokens alone.
 PlanBytes Scheduler::bytes_of(const Request& request, const MethodPlan& plan) {
   const auto prompt = static_cast<long long>(request.prompt.size());
   PlanBytes bytes = plan.bytes(prompt, prompt + request.max_tokens);
@@ -153,7 +152,7 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
 
   auto job = std::make_unique<Job>();
   job->usage.prompt_tokens = static_cast<long long>(request.prompt.size());
-  const bool reads_it = unread >= 0 && !as_it_was;  // with the prompt
+  const bool reads_it = unread >= 0 && !as_it_was;  // before the prompt
   if (reads_it) request.prompt.insert(request.prompt.begin(), unread);
   job->plan = plan_of(request);
   const PlanBytes bytes = bytes_of(request, *job->plan);
@@ -203,7 +202,7 @@ SchedulerLoad Scheduler::load() const {
   return load_;
 }
 
-// Calls the listener, who may throw what he likes.
+// Calls the listener, which may throw anything.
 void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
   assert(!job.over);
   if (job.sequence != nullptr) {
@@ -236,12 +235,12 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
   }
 }
 
-// What was thrown and is being handled ends one request.
+// Ends the request with the exception being handled.
 void Scheduler::fail_job(Job& job) noexcept {
   finish(job, Finish::kFailed, said_why(""));
 }
 
-// Of the queue, whoever was cancelled or is late; nullptr: nobody.
+// Removes a cancelled or late request from the queue; nullptr: none.
 std::unique_ptr<Scheduler::Job> Scheduler::take_gone(const std::unordered_set<std::uint64_t>& cancelled,
                                                      Clock::time_point now) {
   const std::lock_guard lock(mutex_);
@@ -270,9 +269,9 @@ void Scheduler::end_some() {
       finish(*job, how(*job));
 }
 
-// Who is admitted next: the first of the queue. If it has to wait, the first behind it that does not, but not as long
-// as the first one waits for nobody but those who overtook it: so it is overtaken by a bounded number, each for a
-// bounded time. A few places are for prompts of one chunk at most: long ones cannot take all.
+// The request to admit next: the first of the queue. If it does not fit, the next one that fits may overtake it, unless
+// the first one would fit without the running requests that overtook it: so the number of overtakers is bounded. One
+// eighth of max_sequences is kept for prompts of one chunk at most.
 std::deque<std::unique_ptr<Scheduler::Job>>::iterator Scheduler::next_of_queue() {
   struct Held {
     std::size_t bytes = 0;
@@ -324,7 +323,7 @@ void Scheduler::admit() {
     job.usage.queue_ms = ms_since(job.submitted);
     try {
       make_sequence(job);
-      go_on_from_kept(job);  // before kept beginnings give way to others: this one's pages stay then
+      go_on_from_kept(job);  // before keep_promises() evicts prefixes: this one's pages are then shared
       keep_promises();
       if (job.request.resume != nullptr) begin_to_load(job);
     } catch (...) {
@@ -333,15 +332,15 @@ void Scheduler::admit() {
   }
 }
 
-// Nothing is allocated for a request before its bytes are promised.
+// Nothing is allocated for a request before its bytes are reserved.
 void Scheduler::make_sequence(Job& job) {
   job.sequence = std::make_unique<Sequence>(*decoder_, options_of(job.request), job.plan, workers_, pool_);
   job.share.sequence = job.sequence.get();
   if (!job.request.prompt.empty()) job.sequence->read(job.request.prompt);
 }
 
-// Kept beginnings live in what is not promised: what they have beside their pages now, their pages when others are
-// taken.
+// Prefixes use only memory that is not reserved: their tables are accounted for here; their pages are freed when the
+// pool runs out of pages.
 void Scheduler::keep_promises() {
   while (load_.promised_bytes + prefixes_.bytes_beside_pages() > options_.pool_bytes && prefixes_.forget_one()) {
   }
@@ -372,7 +371,7 @@ bool Scheduler::load_some() {
   return waits;
 }
 
-// The cache of one that goes on from a snapshot.
+// The sequence was loaded from its snapshot.
 void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
   job.need = job.loading->promised();
   job.loading.reset();
@@ -401,7 +400,7 @@ void Scheduler::go_on_from_kept(Job& job) {
   job.sequence->skip(read);
 }
 
-// Whether another reads in this step what `job` would read next, so that it can go on from there in the next one.
+// Whether another job reads the same chunk in this step: then `job` can continue from its prefix in the next one.
 bool Scheduler::read_by_another(const Job& job) const {
   if (options_.prefix_bytes == 0 || !job.rule || !job.in_prompt()) return false;
   return std::ranges::any_of(running_, [&](const auto& other) {
@@ -414,17 +413,16 @@ bool Scheduler::read_by_another(const Job& job) const {
   });
 }
 
-// `job` takes part in this step.
+// Adds `job` to this step.
 void Scheduler::begin(Job& job) noexcept {
   job.key = job.in_prompt();
   job.begun = StepLoop::begin(job.share);
   if (!job.begun) fail_share(job);
 }
 
-// Every answer gets a token. Of the prompts the one with the fewest tokens left goes first, so that a short one waits
-// for no long one; the oldest goes before it if it got nothing in the last step, so that it gets every other chunk at
-// least, whoever else comes. A chunk that does not fit waits for a later step: it is never cut, so a result does not
-// depend on who else is there.
+// Every decoding sequence gets one token. Prompts: fewest tokens left first, so that a short one does not wait for long
+// ones; but the oldest goes first if it got nothing in the last step, so it gets at least every other chunk. A chunk
+// that does not fit waits for a later step: it is never cut, so results do not depend on other requests.
 void Scheduler::share_out() {
   int left = options_.step_tokens;
   for (auto& job : running_) {
@@ -446,7 +444,7 @@ void Scheduler::share_out() {
   });
   for (Job* job : prompts_) {
     try {
-      go_on_from_kept(*job);  // somebody may have come further since
+      go_on_from_kept(*job);  // another sequence may have kept a longer prefix since
     } catch (...) {
       fail_job(*job);
       continue;
@@ -458,7 +456,7 @@ void Scheduler::share_out() {
   passed_over_ = oldest->begun || oldest->over ? 0 : oldest->id;
 }
 
-// `job` took part in a step.
+// After the model's step.
 void Scheduler::go_on(Job& job) noexcept {
   if (job.share.failure) return fail_share(job);
   try {
@@ -466,7 +464,7 @@ void Scheduler::go_on(Job& job) noexcept {
       advance(job, job.share.logits);
     else if (job.rule && job.in_prompt())
       keep_beginning(job);
-  } catch (...) {  // of the sampler, too: a grammar that cannot be met, logits that are no numbers
+  } catch (...) {  // also from the sampler: an unsatisfiable grammar, NaN logits
     fail_job(job);
   }
 }
@@ -479,7 +477,7 @@ void Scheduler::fail_share(Job& job) noexcept {
   }
 }
 
-// For others; without memory nothing is kept.
+// Keeps the prefix for other requests; without memory it does nothing.
 void Scheduler::keep_beginning(Job& job) noexcept {
   try {
     prefixes_.keep(*job.rule, std::span(job.request.prompt).first(job.sequence->tokens_read()), job.sequence->cache(),
@@ -589,7 +587,7 @@ void Scheduler::run(std::stop_token stop) {
   while (!stop.stop_requested()) {
     if (step()) continue;
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, stop, 20ms, [&] { return woken_; });  // deadlines come without a sound
+    changed_.wait_for(lock, stop, 20ms, [&] { return woken_; });  // no event announces a deadline
   }
 }
 

@@ -79,14 +79,14 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
 
 void Sequence::evict(int coming, Phase phase) {
   const auto start = std::chrono::steady_clock::now();
-  // What layers with a window hold outside it goes first: the policy need not score it.
+  // Tokens outside a layer's window are dropped first: the policy need not score them.
   if (!plan_->windows().empty()) drop(evictor_.unseen(*cache_, coming, phase), true);
   if (plan_->signals().at_decision()) show(coming, phase);
   if (drop(evictor_.plan(*cache_, coming, phase), false)) ++times_.evictions;
   times_.evict_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Whether there was anything to drop. `unseen`: no query to come sees it, so it is not merged into anything.
+// Returns false if the plan is empty. `unseen`: no later query sees the tokens, so they are not merged.
 bool Sequence::drop(const Plan& plan, bool unseen) {
   if (plan.empty()) return false;
   const bool merges = options_.method.mechanism == Mechanism::kMerge;
@@ -101,7 +101,7 @@ bool Sequence::drop(const Plan& plan, bool unseen) {
 
 void Sequence::show(int coming, Phase phase) {
   const Signals& signals = plan_->signals();
-  std::vector<std::vector<float>> rotations;  // [ropes] what queries to come rotate by
+  std::vector<std::vector<float>> rotations;  // [RoPE tables] mean rotation of the next queries
   bool any = false;
   for (int t = 0; signals.query_moments && !any && t < cache_->tables(); ++t)
     any = evictor_.needs_eviction(*cache_, t, coming, phase);
@@ -186,7 +186,7 @@ std::size_t Sequence::tokens_next() const {
 Work Sequence::next() {
   assert(stage_ != Stage::kIdle);
   if (stage_ == Stage::kRepeat) return insert(next_repeated());
-  // A window that is of one prompt begins with it.
+  // A window that decode does not update starts at the prompt.
   const bool begins = stage_ == Stage::kPrompt && read_ == 0 && !std::exchange(goes_on_, false);
   if (begins && !plan_->signals(Phase::kDecode).attention_window) evictor_.invalidate_window(*cache_);
   running_ = make_room();
@@ -233,7 +233,7 @@ std::span<const float> Sequence::done(std::span<const float> logits) {
   return {};
 }
 
-// Drops what is due. How many tokens may go through the model at once now.
+// Evicts before a step. Returns how many tokens the step may read.
 std::size_t Sequence::make_room() {
   const Method& m = options_.method;
   const std::size_t wanted = stage_ == Stage::kDecode ? 1 : prompt_.size() - read_;
@@ -253,7 +253,7 @@ std::size_t Sequence::make_room() {
   return std::min(wanted, max);
 }
 
-// The next part of the prompt, behind the words that ask for it.
+// The next part of the prompt, after the instruction to repeat it.
 std::span<const TokenId> Sequence::next_repeated() {
   const auto chunk = static_cast<std::size_t>(options_.chunk);
   part_ = options_.repeat;
@@ -265,7 +265,7 @@ std::span<const TokenId> Sequence::next_repeated() {
   return part_;
 }
 
-// Takes slots. The policy hears of what can still decide.
+// Takes slots, and requests the signals of this phase.
 SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
   const Signals signals = plan_->signals(phase());
   SequenceStep step;
@@ -347,7 +347,7 @@ void Sequence::on_insert_kv(int head, Rows keys, Rows values) noexcept {
   guarded([&] { evictor_.on_insert_kv(*cache_, cache_->table_of(head), keys, values); });
 }
 
-// Of the head's own group, which may be smaller than another layer's.
+// Sized by the head's own query group, which may be smaller than another layer's.
 std::span<float> Sequence::query_statistics(int head) {
   const LayerGeometry& g = cache_->geometry().layer_with(head);
   return cache_->of_head(head).first(static_cast<std::size_t>(g.group() * query_floats(g.key_width)));
@@ -364,7 +364,7 @@ void Sequence::on_queries(int head, int member, Rows queries) noexcept {
 
 void Sequence::end(std::size_t tokens, Phase phase) {
   if (plan_->drops() && (tokens > 1 || phase == Phase::kPrefillEnd)) evict(0, phase);
-  // What a prompt's chunks took beyond the budget goes back, wherever the survivors are.
+  // Frees the pages that the prompt's chunks used beyond the budget.
   if (plan_->drops() && phase == Phase::kPrefillEnd && cache_->defragment(0, workers_.get()))
     evictor_.invalidate(*cache_);
 }
@@ -373,7 +373,7 @@ void Sequence::go_on_from(Cache& kept) {
   assert(options_.method.cache);
   cache_->share(kept);
   goes_on_ = true;
-  // Nobody has scored these tokens for this method yet: what another's policy gathered is not for it.
+  // Scores of another method's policy are not valid for this one.
   const Signals& signals = plan_->signals();
   if ((!signals.weights() || signals.repeat) && !signals.score_on_insert && cache_->serves(cache_->options()))
     for (int t = 0; t < cache_->tables(); ++t) std::ranges::fill(cache_->table(t).score(), 0.0F);

@@ -1,11 +1,11 @@
-// What one sequence remembers: its cache, its method, and which tokens it has yet to read. It owns its stage:
+// The state of one sequence: its cache, its method, and the tokens to read. It owns its stage:
 //
 //   read(prompt)   kPrompt   in chunks; each is followed by an eviction down to the budget
-//                  kRepeat   if its policy wants it, the model repeats the prompt, to be watched (Signals::repeat)
-//   read(token)    kDecode   one token, that was just sampled
+//                  kRepeat   with Signals::repeat the model then reads the prompt again, for its weights
+//   read(token)    kDecode   one token, just sampled
 //
-// A step of the model (engine/step_loop.h) is next(), the model, done(). While the model runs, keys and values are
-// written, attention sees them, and the evictor hears of weights: on_weights().
+// A step (engine/step_loop.h) is next(), the model, done(). The model writes keys and values, attends to them, and
+// reports weights to the evictor: on_weights().
 #pragma once
 
 #include <atomic>
@@ -30,32 +30,31 @@ struct SessionOptions {
   Method method;
   CacheTypes cache_type = {};  // of keys and of values
   int page_size = 64;
-  int chunk = kDefaultChunk;     // tokens of a prompt that go through the model at once
-  std::size_t memory_limit = 0;  // bytes of keys and values; more throws Error. 0: what the system gives
-  std::vector<TokenId> repeat =
-      {};  // how a model is asked to repeat a prompt (engine/repeat.h), if its policy wants it
+  int chunk = kDefaultChunk;         // tokens of a prompt per step
+  std::size_t memory_limit = 0;      // max bytes of keys and values; more throws Error. 0: unlimited
+  std::vector<TokenId> repeat = {};  // instruction to repeat the prompt (engine/repeat.h), for Signals::repeat
 };
 
-// What a method is planned for in this decoder's model and on its device; nothing is allocated.
+// The target of a plan for this decoder's model and device; allocates nothing.
 PlanTarget plan_target(const Decoder& decoder, const SessionOptions& options);
-// The same on the CPU's own path, without a decoder and without the model itself: to count bytes.
+// For the CPU path, without a decoder and a model: to compute bytes.
 PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& options);
 
-// What policies are told of a model that they were made for.
+// For policies that were trained on a model.
 PolicyModel policy_model(const Model& model, const Method& method);
 
-struct EvictionTimes {      // since the sequence was made
-  double evict_ms = 0;      // decisions and moved bytes; not what on_weights() does inside the model's step
-  long long evictions = 0;  // plans that dropped a token
+struct EvictionTimes {      // since construction
+  double evict_ms = 0;      // decisions and moves; without on_weights(), which runs inside the model's step
+  long long evictions = 0;  // plans that evicted a token
 };
 
-// A sequence's share of a step: its tokens, and how they attend to its cache.
+// A sequence's part of a step: its tokens, and how they attend to its cache.
 using Work = SequenceStep;
 
 class Sequence final : AttentionReceiver {
  public:
-  // `workers` carry what the mechanisms shift and gather move; `pool`: of several sequences, nullptr: one of its own.
-  // Throws Error.
+  // `workers`: for moves of the mechanisms shift and gather, and for scoring; may be nullptr. `pool`: shared by several
+  // sequences; nullptr: its own. Throws Error.
   Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers,
            std::shared_ptr<PagePool> pool = nullptr);
   // `plan`: of plan_target(decoder, options).
@@ -65,39 +64,38 @@ class Sequence final : AttentionReceiver {
   enum class Stage { kIdle, kPrompt, kRepeat, kDecode };
   Stage stage() const { return stage_; }
 
-  // What is to be read; what was not read yet is forgotten, and a prompt that was read in part goes on with the next
-  // one. The prompt's tokens must stay where they are. With `all_logits` done() returns the logits of every token, not
-  // of the last one only.
+  // Sets the tokens to read. Unread tokens of an earlier call are discarded; a prompt that was read in part continues
+  // with the next one. The span must stay valid. With `all_logits` done() returns the logits of every token, not only
+  // of the last one.
   void read(std::span<const TokenId> prompt, bool all_logits = false);
   void read(TokenId token);
-  // The cache holds the first `tokens` of the prompt already (go_on_from), but not all.
+  // The cache holds the first `tokens` of the prompt, not all (go_on_from).
   void skip(std::size_t tokens);
   std::size_t tokens_read() const { return read_; }  // of the prompt
-  // Tokens that have yet to go through the model before there are logits to sample from.
+  // Tokens that the model must read before there are logits to sample from.
   std::size_t tokens_left() const;
-  // next() will name no more than so many. They do not depend on other sequences.
+  // Max tokens of the next step; does not depend on other sequences.
   std::size_t tokens_next() const;
 
-  // Evicts what is due and takes slots for the tokens that are named: a chunk of the prompt, or the token. Not while
-  // kIdle. Throws Error or std::bad_alloc; the sequence is of no use then.
+  // Evicts, and takes slots for the step's tokens: a chunk of the prompt, or the sampled token. Not while kIdle. Throws
+  // Error or std::bad_alloc; the sequence is unusable then.
   Work next();
-  // The model ran. Brings the cache back to its budget. Logits [rows][vocabulary] are those of the work's tokens, all
-  // or the last; returns those to go on with: empty while there is more of the prompt (unless all are wanted). Throws
-  // as next() does.
+  // Call it after the model ran. Evicts down to the budget. `logits`: [rows][vocabulary], of all tokens of the step or
+  // of the last. Returns those to sample from: empty before the prompt's end, unless `all_logits`. Throws as next().
   std::span<const float> done(std::span<const float> logits);
   void clear();
 
-  bool repeats() const { return plan_->signals().repeat; }  // the model repeats a prompt that it has read
+  bool repeats() const { return plan_->signals().repeat; }  // the model reads a prompt twice
 
-  // This sequence read what `kept` holds, see Cache::share().
+  // Shares the pages of `kept`, as if this sequence had read its tokens (Cache::share).
   void go_on_from(Cache& kept);
-  Cache& cache() { return *cache_; }  // to be shared
+  Cache& cache() { return *cache_; }  // to share it
 
-  // The cache and what is beside it (engine/snapshot.h).
+  // The cache and the evictor's state (engine/snapshot.h).
   void save(ByteWriter& out) const;
-  // What they were saved with that the plan's cache has not (Cache::mismatch); empty: nothing.
+  // The first difference between the saved cache and the plan's (Cache::mismatch); empty: none.
   static std::string mismatch(const MethodPlan& plan, ByteReader in);
-  void load(ByteReader& in);  // throws Error and is empty then
+  void load(ByteReader& in);  // throws Error; the sequence is empty then
   // The same in parts, see Cache::load_tables.
   void load_tables(ByteReader& in);
   bool take_pages(int max) { return cache_->take_pages(max); }
@@ -112,7 +110,7 @@ class Sequence final : AttentionReceiver {
   const EvictionTimes& times() const { return times_; }
 
  private:
-  // On the threads of the model's step, which no exception may leave: done() throws it.
+  // Called on the threads of the model's step, which must not throw: done() rethrows.
   void on_weights(int head) noexcept override;
   void on_insert_kv(int head, Rows keys, Rows values) noexcept override;
   void on_queries(int head, int member, Rows queries) noexcept override;
@@ -125,7 +123,7 @@ class Sequence final : AttentionReceiver {
   Phase phase() const {
     return stage_ == Stage::kDecode ? Phase::kDecode : stage_ == Stage::kRepeat ? Phase::kRepeat : Phase::kPrefill;
   }
-  std::size_t weights_wanted(int head) const;  // of its slots, and of tokens merged into them
+  std::size_t weights_wanted(int head) const;  // number of slots and merged tokens
   std::span<float> query_statistics(int head);
   void show(int coming, Phase phase);
   void evict(int coming, Phase phase);
@@ -134,29 +132,29 @@ class Sequence final : AttentionReceiver {
   SessionOptions options_;
   std::shared_ptr<const MethodPlan> plan_;
   Evictor evictor_;
-  std::vector<std::size_t> rope_of_;          // [layers] which of the model's rotary tables
-  std::vector<RopeFrequencies> frequencies_;  // [layers] for delta re-rotation and queries to come; else empty
-  float scale_ = 0;                           // of attention
+  std::vector<std::size_t> rope_of_;          // [layers] index of the model's RoPE table
+  std::vector<RopeFrequencies> frequencies_;  // [layers] for re-rotation, merging, query moments; else empty
+  float scale_ = 0;                           // attention scale
   std::shared_ptr<Workers> workers_;
   std::unique_ptr<Cache> cache_;
-  std::vector<std::vector<float>> weights_;   // of the layer that runs, [its KV heads][slots]; if the policy needs them
-  std::vector<std::vector<float>> sums_;      // likewise: over all queries of the step
+  std::vector<std::vector<float>> weights_;   // of the running layer, [KV heads][slots]; if the policy uses them
+  std::vector<std::vector<float>> sums_;      // likewise, over all queries of the step
   std::vector<float*> weights_of_, sums_of_;  // [heads]
   EvictionTimes times_;
-  std::vector<TokenId> window_;  // without a cache: the tokens that are read anew
+  std::vector<TokenId> window_;  // without a cache: the tokens to recompute
 
   Stage stage_ = Stage::kIdle;
   std::span<const TokenId> prompt_;
   TokenId token_ = -1;  // kDecode
   bool all_logits_ = false;
-  bool goes_on_ = false;                 // what was read last is the beginning of the next prompt
+  bool goes_on_ = false;                 // the next prompt continues a text that was read in part
   std::size_t read_ = 0, repeated_ = 0;  // tokens of the prompt
-  std::size_t running_ = 0;              // tokens that next() named
-  std::size_t step_tokens_ = 0;          // likewise, with those of a window that is read anew
-  std::vector<TokenId> part_;            // of a prompt that is repeated
-  std::vector<float> logits_;            // of the prompt's last token, while it is repeated
+  std::size_t running_ = 0;              // prompt tokens of this step
+  std::size_t step_tokens_ = 0;          // all tokens of this step, recomputed ones included
+  std::vector<TokenId> part_;            // kRepeat: instruction and part of the prompt
+  std::vector<float> logits_;            // kRepeat: logits of the prompt's last token
   std::atomic_flag hearing_failed_;      // on_weights(), on_insert_kv() or on_queries() threw, on any thread
-  std::exception_ptr failure_;           // what they threw first
+  std::exception_ptr failure_;           // the first exception
 };
 
 }  // namespace palimpsest

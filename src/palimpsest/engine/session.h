@@ -15,19 +15,20 @@ class Session {
   // `plan`: of plan_target(*decoder, options).
   Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options, std::shared_ptr<const MethodPlan> plan);
 
-  // Called after each chunk with the tokens done so far; returning false stops between chunks.
+  // Called after each chunk with the number of tokens read; returning false stops.
   using Progress = std::function<bool(long long done, long long total)>;
 
-  // Reads tokens (at least one) in chunks; the cache is brought back to its budget after each. Logits of the last token
-  // read. A method of sinks + window gives exactly what token by token gives, whatever the chunk.
+  // Reads at least one token, in chunks; evicts down to the budget after each. Returns the logits of the last token
+  // read. For sinks + window the result does not depend on the chunk.
   std::span<const float> prefill(std::span<const TokenId> tokens, const Progress& progress = {});
-  // One token in, logits of the next out. At most budget + every - 1 tokens are attended to, this one included.
+  // Reads one token, returns the logits of the next. Attends to at most budget + interval - 1 tokens, this one
+  // included.
   std::span<const float> decode(TokenId token);
-  // Teacher-forced reading: `visit(i, logits)` for each token's successor distribution, chunk by chunk.
+  // Teacher forcing: calls visit(i, logits) for each token, with the logits of its successor, chunk by chunk.
   using Visit = std::function<void(long long index, std::span<const float> logits)>;
   void read(std::span<const TokenId> tokens, const Visit& visit, const Progress& progress = {});
-  // As if `tokens` tokens had been read, without running the model: slots are taken and given up, but nobody wrote
-  // their keys and values. For speed benches, which fill the pages themselves.
+  // Takes and evicts slots as if `tokens` tokens were read, without running the model: keys and values are not written.
+  // For benchmarks, which fill the pages themselves.
   void fill_slots(long long tokens);
 
   void clear();
@@ -41,7 +42,7 @@ class Session {
   Position position() const { return cache().next(); }
 
  private:
-  // Steps until a prompt is read; `done` hears of the logits of each step that has some to go on with.
+  // Steps until the prompt is read; calls done(logits) after each step that returns logits.
   template <typename Done>
   void read_prompt(std::span<const TokenId> tokens, bool all_logits, const Progress& progress, Done done);
   std::span<const float> step();

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array<char, 8> kMagic = {'P', 'L', 'M', 'P', 'S', 'E', 'S', 'T'};
 constexpr std::uint32_t kVersion = 1, kByteOrder = 0x01020304;
-constexpr std::uint64_t kMaxDraws = std::uint64_t{1} << 40;  // of a sampler: years
+constexpr std::uint64_t kMaxDraws = std::uint64_t{1} << 40;  // of a sampler: more than years of sampling
 
 void put_state(ByteWriter& out, const Sampler::State& s) {
   out.array(std::span<const TokenId>(s.history));
@@ -80,7 +80,7 @@ bool write_snapshot(const std::string& path, const std::function<void(ByteWriter
   NewFile file(path);
   Checksum sum;
   std::size_t bytes = sizeof(std::uint64_t);
-  std::vector<std::byte> buffer;  // many small pieces
+  std::vector<std::byte> buffer;  // most pieces are small
   const auto flush = [&] {
     sum.add(buffer);
     file.write(buffer);

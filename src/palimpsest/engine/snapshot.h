@@ -1,15 +1,14 @@
-// A sequence on disk: its cache with every slot, position and score, its sampler, its text; and back, so that it goes
-// on as if nothing had been between, to the last bit.
+// A sequence on disk: cache (every slot, position, score), sampler, text. A loaded sequence continues bitwise equal to
+// one that was never saved.
 //
-//   magic, version | model, method, cache | tokens, sampler | slot tables, pages | checksum of all before it
+//   magic, version | model, method, cache | tokens, sampler | slot tables, pages | checksum of all bytes before
 //
-// Written to a file beside it, synced, then renamed: whoever reads finds the old snapshot or the new one, whole. Keys
-// and values lie as the kernels use them: a snapshot belongs to one model file, one method and one kind of cache, and
-// to machines of this byte order.
+// Saving is atomic: write a temporary file, sync, rename. Keys and values are stored in the kernels' layout: a snapshot
+// is valid for one model file, one method, one kind of cache, and one byte order.
 //
-// The method is text, every key with its value. A key that the reader does not know is an error: the writer was newer.
-// A key that is missing had not been invented: it has the value of a Method{}, so a new key's default must be what was
-// done before it. The same choices under another preset's name are the same method.
+// The method is text, every key with its value. An unknown key is an error: the writer was newer. A missing key did not
+// exist yet and has the value of Method{}: so a new key's default must be the behaviour before it. The preset's name
+// does not matter.
 #pragma once
 
 #include <cstddef>
@@ -27,36 +26,36 @@
 namespace palimpsest {
 
 struct SnapshotText {
-  std::vector<TokenId> tokens;  // all that was read and written, for the user; the cache may hold fewer
-  TokenId unread = -1;          // the last of them, if the model has not read it yet; -1: it has
+  std::vector<TokenId> tokens;  // the whole text, for the user; the cache may hold fewer
+  TokenId unread = -1;          // the last token, if the model has not read it; -1: it has
 };
 
-// These throw Error. `sampler` may be nullptr. The CPU's own path only.
+// These throw Error. `sampler` may be nullptr. CPU path only.
 void save_snapshot(const std::string& path, const Session& session, const Sampler* sampler, const SnapshotText& text);
-// `session` is one of the same model and options, `sampler` a fresh one of the same options (the seed may differ: the
-// snapshot's is taken). After an Error the session is empty.
+// `session`: of the same model and options. `sampler`: a new one of the same options; it gets the snapshot's seed.
+// After an Error the session is empty.
 SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* sampler);
 
-// A snapshot's bytes but the checksum of them all, which ends the file.
+// A snapshot without its checksum.
 void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& sequence, const Sampler* sampler,
                         const SnapshotText& text);
-// Writes a file of what `serialize` writes and its checksum. false, and no file: it would have more than `max_bytes`.
+// Writes the bytes of `serialize` and their checksum. Returns false and writes no file if it would exceed `max_bytes`.
 bool write_snapshot(const std::string& path, const std::function<void(ByteWriter&)>& serialize,
                     std::size_t max_bytes = SIZE_MAX);
 
-class Snapshot {  // a file, found to be whole and of this model; it may be replaced or removed meanwhile
+class Snapshot {  // a checked file of this model, mapped; it may be replaced or removed meanwhile
  public:
-  // `name`: what it is called in errors; empty: its path. Throws Error.
+  // `name`: used in errors; empty: the path. Throws Error.
   Snapshot(const std::string& path, const Model& model, const std::string& name = {});
 
   const Method& method() const { return method_; }
   const SnapshotText& text() const { return text_; }
-  std::size_t bytes() const { return file_.bytes().size(); }  // no fewer than its pages have
+  std::size_t bytes() const { return file_.bytes().size(); }  // at least the bytes of its pages
 
-  void check(const MethodPlan& plan) const;  // throws Error for one of another method or kind of cache
-  void resume(Sampler& inserted) const;      // throws Error if there was none
-  void load(Sequence& sequence) const;       // of one that was checked; throws Error, with the sequence empty then
-  // For those who load it in parts: what Sequence::load_tables reads, and after load_pages has read the rest.
+  void check(const MethodPlan& plan) const;  // throws Error if the method or the kind of cache differs
+  void resume(Sampler& inserted) const;      // throws Error if it was saved without a sampler
+  void load(Sequence& sequence) const;       // after check(); throws Error, the sequence is empty then
+  // To load it in parts: the input of Sequence::load_tables and load_pages; call require_end after them.
   ByteReader sequence_bytes() const { return rest_; }
   static void require_end(ByteReader& rest);
 

@@ -8,7 +8,7 @@
 namespace palimpsest {
 namespace {
 
-constexpr int kPagesAStep = 1024;  // taken in one step of the stepping thread: some 50 microseconds
+constexpr int kPagesAStep = 1024;  // pages taken per scheduler step: about 50 us
 
 }  // namespace
 
@@ -56,7 +56,7 @@ std::shared_ptr<SnapshotLoad> SnapshotLoader::begin(std::shared_ptr<const Snapsh
   std::shared_ptr<SnapshotLoad> load(
       new SnapshotLoad(std::move(snapshot), std::move(sequence), returns_));  // NOLINT: private
   hand_over(load);
-  load->promised_ = promised;  // until here it is the caller's
+  load->promised_ = promised;  // after an exception it is still the caller's
   return load;
 }
 
@@ -73,7 +73,7 @@ std::unique_ptr<Sequence> SnapshotLoader::advance(const std::shared_ptr<Snapshot
         load->state_ = SnapshotLoad::State::kCopying;
         hand_over(load);
       } else {
-        wake_();  // there are more to take
+        wake_();  // more pages to take in the next step
       }
       return nullptr;
     case SnapshotLoad::State::kDone:
@@ -94,7 +94,7 @@ void SnapshotLoader::run(std::stop_token stop) {
       load = std::move(queue_.front());
       queue_.pop_front();
     }
-    if (load.use_count() > 1) load->work();  // else it was given up
+    if (load.use_count() > 1) load->work();  // else it was cancelled
     load.reset();
     wake_();
   }

@@ -1,10 +1,10 @@
-// Reads sequences back from snapshots beside the stepping thread, which alone takes pages:
+// Loads sequences from snapshots on its own thread; only the stepping thread takes pages:
 //
 //   begin()                                        stepping thread
-//   slot tables are read and checked               loader's thread
-//   advance(): pages are taken, some in each step  stepping thread
-//   keys and values are copied                     loader's thread
-//   advance(): the sequence is handed back         stepping thread
+//   reads and checks slot tables                   loader's thread
+//   advance(): takes pages, some in each step      stepping thread
+//   copies keys and values                         loader's thread
+//   advance(): returns the sequence                stepping thread
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ namespace palimpsest {
 
 class SnapshotLoader;
 
-// One sequence on its way. Who lets it go before it is done gives up: the sequence comes back by SequenceReturns.
+// One load in progress. Destroying it before it is done cancels it: the sequence goes to SequenceReturns.
 class SnapshotLoad {
  public:
   ~SnapshotLoad();
@@ -37,7 +37,7 @@ class SnapshotLoad {
   enum class State { kReading, kTaking, kCopying, kDone, kFailed };
   SnapshotLoad(std::shared_ptr<const Snapshot> snapshot, std::unique_ptr<Sequence> sequence,
                std::shared_ptr<SequenceReturns> returns);
-  void work() noexcept;  // in the loader's thread: reads, or copies
+  void work() noexcept;  // loader's thread: reads tables, or copies pages
 
   std::shared_ptr<const Snapshot> snapshot_;
   std::unique_ptr<Sequence> sequence_;
@@ -50,14 +50,14 @@ class SnapshotLoad {
 
 class SnapshotLoader {
  public:
-  // `wake`: called in the loader's thread when a load may go on.
+  // `wake`: called on the loader's thread when advance() can make progress.
   SnapshotLoader(std::shared_ptr<SequenceReturns> returns, std::function<void()> wake);
-  ~SnapshotLoader();  // waits for the piece of work in hand
+  ~SnapshotLoader();  // waits for the current work()
 
-  // A new sequence becomes what a checked snapshot holds. From the stepping thread, as what follows.
+  // Starts to load a checked snapshot into a new sequence. begin() and advance(): stepping thread only.
   std::shared_ptr<SnapshotLoad> begin(std::shared_ptr<const Snapshot> snapshot, std::unique_ptr<Sequence> sequence,
                                       std::size_t promised);
-  // The sequence, once it is read; nullptr: not yet. Throws Error: it cannot be.
+  // The sequence; nullptr: not done. Throws Error if the load failed.
   std::unique_ptr<Sequence> advance(const std::shared_ptr<SnapshotLoad>& load);
 
  private:
@@ -69,7 +69,7 @@ class SnapshotLoader {
   std::mutex mutex_;
   std::condition_variable_any came_;
   std::deque<std::shared_ptr<SnapshotLoad>> queue_;
-  std::jthread thread_;  // since the first begin()
+  std::jthread thread_;  // started by the first begin()
 };
 
 }  // namespace palimpsest

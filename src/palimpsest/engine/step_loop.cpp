@@ -53,7 +53,7 @@ std::span<const float> StepLoop::step(std::span<StepShare* const> shares) noexce
   const auto rows_of = [](const Work& work) { return work.all_logits ? work.tokens.size() : std::size_t{1}; };
   try {
     logits = decoder_->run();
-  } catch (...) {  // their caches are half written
+  } catch (...) {  // all caches are partly written
     for (StepShare* share : shares) share->failure = std::current_exception();
     return {};
   }

@@ -1,9 +1,9 @@
-// A step of the model for some sequences, the only place that writes out its order:
+// A step of the model for several sequences; the order of its parts is defined only here:
 //
-//   begin()   each by itself: evicts what is due, takes slots for its next tokens
-//   run()     all together: the model's step; then each by itself: back to its budget
+//   begin()   per sequence: evicts, takes slots for its next tokens
+//   run()     the model's step for all; then per sequence: evicts down to its budget
 //
-// A failure is that of the sequence it came from; the others' step goes on unharmed.
+// A failure ends only the sequence that caused it.
 #pragma once
 
 #include <exception>
@@ -19,29 +19,28 @@ namespace palimpsest {
 struct StepShare {  // a sequence's part of a step
   Sequence* sequence = nullptr;
   Work work = {};
-  std::span<const float> logits = {};  // to go on with (Sequence::done); valid in `ready`, and until the next step
-  std::exception_ptr failure = {};     // the sequence is of no use any more
+  std::span<const float> logits = {};  // result of Sequence::done; valid in `ready`, and until the next step
+  std::exception_ptr failure = {};     // if set, the sequence is unusable
 };
 
 class StepLoop {
  public:
   explicit StepLoop(std::shared_ptr<Decoder> decoder) : decoder_(std::move(decoder)) {}
 
-  // false: StepShare::failure.
+  // false: failed, see StepShare::failure.
   static bool begin(StepShare& share) noexcept;
-  // The shares that began, of sequences whose keys are rotated alike (AttentionRule::rotation). Each is handed to
-  // `ready`, failed or not, before the logits of another may take the place of its own.
+  // `shares`: begun, with the same AttentionRule::rotation. Calls ready(share) for each, failed or not, before its
+  // logits are overwritten.
   template <typename Ready>
   void run(std::span<StepShare* const> shares, Ready ready);
-  // begin() and run() for those who have one failure in common: throws it. The logits of all shares, one behind the
-  // other.
+  // begin() and run(); throws the first failure. Returns the logits of all shares, concatenated.
   std::span<const float> run_or_throw(std::span<StepShare* const> shares);
 
   Decoder& decoder() const { return *decoder_; }
 
  private:
-  bool prepare(std::span<StepShare* const> shares) noexcept;  // false: the failure is the first share's, if it is alone
-  std::span<const float> step(std::span<StepShare* const> shares) noexcept;  // of all of them, as far as none failed
+  bool prepare(std::span<StepShare* const> shares) noexcept;  // false: failed; sets the failure of a single share
+  std::span<const float> step(std::span<StepShare* const> shares) noexcept;  // logits of all; empty if the model failed
 
   std::shared_ptr<Decoder> decoder_;
   std::vector<SequenceStep> steps_;
@@ -54,7 +53,7 @@ void StepLoop::run(std::span<StepShare* const> shares, Ready ready) {
     for (StepShare* share : shares) ready(*share);
   } else if (shares.size() == 1) {
     ready(*shares.front());
-  } else {  // nothing was written: whoever fails alone is the one
+  } else {  // nothing was written: run each alone to find the one that fails
     for (std::size_t i = 0; i < shares.size(); ++i) run(shares.subspan(i, 1), ready);
   }
 }

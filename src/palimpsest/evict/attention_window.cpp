@@ -7,14 +7,14 @@ namespace palimpsest {
 
 namespace {
 
-// Calls clear(part) for the parts that this step's queries begin anew; returns the part that they belong to.
+// Calls clear(part) for each part that this step's queries start; returns the part of the last query.
 template <typename Clear>
 int renew_parts(const Signals& signals, const SlotTable& table, Clear clear) {
   assert(table.columns() == signals.columns() && !table.inserted().empty());
   const int parts = signals.parts();
   const Position size = signals.attention_window->part_size();
   const Position before =
-      table.next() - static_cast<Position>(table.inserted().size()) - 1;  // the last query but these
+      table.next() - static_cast<Position>(table.inserted().size()) - 1;  // the last query before this step
   const Position last = (table.next() - 1) / size, first = before < 0 ? 0 : before / size + 1;
   for (Position part = std::max(first, last - parts + 1); part <= last; ++part) clear(static_cast<int>(part % parts));
   return static_cast<int>(last % parts);

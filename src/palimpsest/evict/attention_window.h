@@ -1,11 +1,11 @@
-// The attention that each token received from the last queries, for policies that look at a window of them
-// (AttentionWindow). It lies in columns of the slot table, which travel with the tokens:
+// Attention weights of the last queries, summed per token, for policies with an AttentionWindow. They are stored in
+// columns of the slot table, which move with their tokens:
 //
 //   queries   0 1 2 3 | 4 5 6 7 | 8 9 . .        a window of 12 in 3 parts of 4: query 12 clears the first column and
-//   column       0    |    1    |    2           begins it anew
+//   column       0    |    1    |    2           writes it again
 //
-// Which column a query belongs to follows from its position: there is no other state. The sum over all queries
-// (Signals::sums) is one more column, the last.
+// The column of a query follows from its position: there is no other state. The sum over all queries (Signals::sums)
+// is one more column, the last.
 #pragma once
 
 #include <span>
@@ -16,11 +16,11 @@
 
 namespace palimpsest {
 
-// Adds what a table's tokens received from the queries of this step, `weights` [slots]: those of the fresh tokens, the
-// last AttentionWindow::queries of them at the most; `sums`: those of all, if signals.sums().
+// Adds this step's weights, [slots]. `weights`: summed over the last AttentionWindow::queries queries of the step at
+// most; `sums`: over all of them, if signals.sums().
 void add_to_window(const Signals& signals, SlotTable& table, std::span<const float> weights,
                    std::span<const float> sums = {});
-// The same for tokens merged into those of the table; what they received is at [slots + place].
+// The same for merged tokens; their weights are at [slots + entry].
 void add_to_window(const Signals& signals, const SlotTable& table, MergedTokens& merged, std::span<const float> weights,
                    std::span<const float> sums);
 // The sum over the window, [slots]; if AttentionWindow::whole_layer, its mean over the heads of the table's layer.

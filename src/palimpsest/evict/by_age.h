@@ -1,4 +1,4 @@
-// Slots in the order of their tokens' places: what a policy with Signals::ordered sees, at every decision anew.
+// Slots sorted by their tokens' positions, for policies with Signals::ordered. Computed at each decision.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace palimpsest {
 
-// The slots whose position is not kNoPosition, oldest token first. Positions differ. In time linear in their number:
-// by the bytes of position - the least of all, the last byte first, as many as the greatest has.
+// The slots whose position is not kNoPosition, oldest token first. Positions are distinct. Linear time: a radix sort of
+// position - min, least significant byte first.
 void order_by_age(const PositionView& position, std::vector<int>& order);
 
 }  // namespace palimpsest

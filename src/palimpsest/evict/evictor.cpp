@@ -15,12 +15,12 @@
 namespace palimpsest {
 namespace {
 
-// Whether two tables with the same victims stay alike: tokens, pages and the order of free slots.
+// Whether two tables hold the same tokens, pages and order of free slots: then equal victims keep them equal.
 bool alike(const SlotTable& a, const SlotTable& b, Mechanism mechanism) {
   if (!std::ranges::equal(a.position(), b.position()) || a.free_slots() != b.free_slots()) return false;
   for (int page = 0; page < a.pages(); ++page)
     if (a.mapped(page) != b.mapped(page)) return false;
-  if (mechanism == Mechanism::kShift || mechanism == Mechanism::kGather) return true;  // these have no order
+  if (mechanism == Mechanism::kShift || mechanism == Mechanism::kGather) return true;  // no order of free slots
   for (int i = 0; i < a.free_slots(); ++i)
     if (a.next_slot({}, i) != b.next_slot({}, i)) return false;
   return true;
@@ -139,7 +139,7 @@ void Evictor::share_budgets(const Cache& cache) {
   const HeadGeometry& geometry = cache.geometry();
   assert(cache.tables() == geometry.heads() && budgets_.size() == static_cast<std::size_t>(geometry.heads()));
   std::ranges::fill(next_victim_, kUnknown);
-  if (cache.occupied() <= method_.budget) {  // nothing has to leave
+  if (cache.occupied() <= method_.budget) {  // nothing is evicted
     std::ranges::fill(budgets_, method_.budget);
     return;
   }
@@ -153,13 +153,13 @@ void Evictor::share_budgets(const Cache& cache) {
     budgets_[t] = of_layer[static_cast<std::size_t>(geometry.layer_of(static_cast<int>(t)))];
 }
 
-// Of one layer's heads. What is protected is the same in all.
+// The budgets of one layer's heads. All heads protect the same tokens.
 void Evictor::share_by_scores(const Cache& cache, int layer) {
   const int heads = cache.geometry().layer(layer).kv_heads, first = cache.geometry().first_head(layer);
   if (heads == 0) return;
   std::vector<std::vector<float>> scores(static_cast<std::size_t>(heads));
   int stay = 0, occupied = 0;                             // of all heads
-  if (cache.table(first).occupied() <= method_.budget) {  // all heads of a layer read as much
+  if (cache.table(first).occupied() <= method_.budget) {  // all heads of a layer hold the same number of tokens
     for (int h = 0; h < heads; ++h) budgets_[static_cast<std::size_t>(first + h)] = method_.budget;
     return;
   }
@@ -204,7 +204,7 @@ void Evictor::find_next(const SlotTable& table, int t, int coming, Phase phase) 
   int& next = next_victim_[static_cast<std::size_t>(t)];
   next = kUnknown;
   if (method_.mechanism == Mechanism::kBlock) return;
-  // unseen() comes before the plan.
+  // unseen() drops those before the plan.
   const PositionRange outside = this->outside(table, t);
   if (victims(table, t, table.occupied() - count_unseen(table, outside), coming, phase) != 1) return;
   Guard guard = this->guard(table, budget(t));
@@ -252,14 +252,14 @@ void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int comin
                    .inserted = static_cast<int>(table.inserted().size()),
                    .table = t,
                    .queries = queries};
-  attention.clear();  // another policy may have been here before
+  attention.clear();  // thread_local: may hold another policy's
   if (signals_.attention_window) window_sum(signals_, cache, t, attention);
   if (signals_.sums()) view.attention_sum = table.column(signals_.sum_column());
   MergedTokens* const merged = cache.merged(t);
   if (merged == nullptr || merged->tokens().empty()) {
     view.attention = attention;
     score(view, table.score());
-  } else {  // they follow the slots
+  } else {  // merged tokens follow the slots
     const auto slots = static_cast<std::size_t>(table.slots()), all = slots + merged->tokens().size();
     position.clear();
     for (const Position p : table.position()) position.push_back(p);
@@ -290,7 +290,7 @@ void Evictor::score(const HeadView& view, std::span<float> score) const {
     policy_->score(view, score);
 }
 
-// Shows the live tokens oldest first.
+// Scores the occupied slots, oldest token first.
 void Evictor::score_in_order(HeadView view, std::span<float> score) const {
   thread_local std::vector<int> order;
   thread_local std::vector<Position> position;
@@ -371,8 +371,8 @@ void Evictor::choose(const SlotTable& table, Guard guard, int count, std::vector
   if (method_.spare > 0) spare_some(chosen);
 }
 
-// `refresh` of the victims, evenly spaced by age, stay: seed 001 names such tokens ("non-core retained tokens") and
-// their share of the budget, but not how they are chosen.
+// Removes `spare` victims from `chosen`, evenly spaced by age. Lazy Pruning names such tokens ("non-core retained
+// tokens") and their share of the budget, but not how they are chosen.
 void Evictor::spare_some(std::vector<int>& chosen) const {
   const std::size_t all = chosen.size(), spared = static_cast<std::size_t>(method_.spare);
   std::size_t kept = 0;

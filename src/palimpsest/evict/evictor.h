@@ -1,16 +1,15 @@
-// The only place where policy, budget and cache meet: scores -> protection -> guarded top-k -> Plan.
+// Decides which tokens are evicted: scores -> protection -> guarded top-k -> Plan.
 //
-//   step k    plan -> apply -> insert -> attend     the model's threads call on_weights() for each head as its weights
-//                                         |         come, while they are in their caches: the policy scores, and the
-//                                         v         head's next victim is looked for
-//   step k+1  plan (only picks up what was found) -> apply -> ...
+//   step k    plan -> drop -> insert -> attend      the model's threads call on_weights() for each head as soon as its
+//                                         |         weights are computed, while they are in the CPU's caches: the
+//                                         v         policy scores, and the head's next victim is selected
+//   step k+1  plan (uses that victim) -> drop -> ...
 //
-// Policies of keys and values are asked at a token's birth: on_insert_kv(), in the same place. Those that compare all
-// tokens, or look at a window of queries, are asked before a plan: score_table(). With mechanism `block` what leaves
-// while tokens come one by one is a page.
+// Policies that score on insert run in on_insert_kv(), at the same time. Those that compare all tokens, or use a window
+// of queries, run before a plan: score_table(). With mechanism `block` decode evicts whole pages.
 //
-// Heads that keep a window (CacheOptions::windows) first drop what is outside it, for free: drop_unseen(), before every
-// plan(). Where the budget holds the whole window, a head needs no policy and has none.
+// Heads with an attention window (CacheOptions::windows) first drop the tokens outside it: unseen(), before every
+// plan(). A head whose budget holds its whole window is not scored.
 #pragma once
 
 #include <memory>
@@ -28,58 +27,56 @@ namespace palimpsest {
 
 class Evictor {
  public:
-  // Where budgets are known at a prompt's end (Method::splits_at_prompt_end), the plan's are those until then, and
-  // plan() decides.
+  // With Method::splits_at_prompt_end the plan's budgets hold until the prompt's end, where plan() computes new ones.
   explicit Evictor(const MethodPlan& plan);
-  // Without a model: a method and a policy. Throws Error. `budgets`: of each slot table; empty: the method's for all.
+  // Without a model. Throws Error. `budgets`: [tables]; empty: the method's for all.
   explicit Evictor(const Method& method, std::vector<int> budgets = {});
 
   const Signals& signals() const { return signals_; }
   int budget(int table) const { return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(table)]; }
-  // Tokens before a table's window, of all tables: the next query and those after it do not see them. To be dropped
-  // before plan() with the same arguments (CacheChange::unseen). The plan is reused: valid until the next call of
-  // either.
+  // Tokens of all tables that are outside the table's window: no later query sees them. Drop them before plan() with
+  // the same arguments (CacheChange::unseen). The plan is reused: valid until the next call of either.
   const Plan& unseen(const Cache& cache, int coming, Phase phase = Phase::kDecode);
-  // Whether a policy may ever choose among a table's tokens.
+  // Whether a policy may ever evict from a table.
   bool decides(int table) const { return policy_ != nullptr && (!keeps_window(table) || splits_); }
-  // Tokens that may be inserted before the next eviction is due, at the least 1 after a plan was applied.
+  // Tokens that may be inserted before the next eviction; at least 1 after a plan was applied.
   int room(const Cache& cache) const;
-  // Brings every table that is due down to its budget less `coming` tokens (0 or 1: a step calls before it inserts,
-  // with 1; a chunk once more after it, with 0). Lowest score leaves first; of equal scores the oldest. The plan is
-  // reused: valid until the next call. Allocates only while tables grow.
+  // Reduces every table that needs an eviction to its budget minus `coming` tokens (1 before a step inserts, 0 after a
+  // chunk). Evicts the lowest scores; of equal scores the oldest token. The plan is reused: valid until the next call.
+  // Allocates only while tables grow.
   const Plan& plan(Cache& cache, int coming, Phase phase = Phase::kDecode);
-  // The weights that the tokens of one slot table received in this step, mean over the query group, summed over the
-  // step's queries (the last signals().queries()); those of merged tokens follow, by place.
-  // `sums`: over all of the step's queries, if signals().sums(). Threads may call it for different tables at the same
-  // time. Only if signals().weights().
+  // This step's attention weights of one slot table's tokens: reduced over the query group (signals().reduction()),
+  // summed over the step's last signals().queries() queries; those of merged tokens follow, by entry. `sums`: over all
+  // of the step's queries, if signals().sums(). Threads may call it for different tables at the same time. Only if
+  // signals().weights().
   void on_weights(Cache& cache, int table, std::span<const float> weights, std::span<const float> sums = {});
-  // Keys and values of the tokens that one slot table takes in in this step, oldest first. Threads as above. Only if
+  // Keys and values of the tokens inserted into one slot table in this step, oldest first. Threads as above. Only if
   // signals().score_on_insert.
   void on_insert_kv(Cache& cache, int table, Rows keys, Rows values);
-  // Whether tokens leave a table at plan() with the same arguments; then score_table() must be called before it, with
-  // the keys and values of all its slots as far as signals() has them. Threads as above, but tables of one layer whose
-  // heads share a decision (AttentionWindow::whole_layer) only read each other. Only if signals().at_decision().
+  // Whether plan() with the same arguments evicts from a table. If so, call score_table() before it, with the keys and
+  // values of all its slots if signals() has them. Threads as above; tables of one layer whose heads share a decision
+  // (AttentionWindow::whole_layer) only read each other's columns. Only if signals().at_decision().
   bool needs_eviction(const Cache& cache, int table, int coming, Phase phase) const;
   void score_table(Cache& cache, int table, Rows keys, Rows values, int coming, Phase phase,
                    const ExpectedQueries& queries = {});
-  // Weights were not collected for a while: a window begins anew.
+  // Clears the windows of attention weights, after steps whose weights were not collected.
   void invalidate_window(Cache& cache) const;
-  // The tables are new, or were changed other than by plans: what on_weights() found does not hold. Before the first
-  // score_table().
+  // Forgets the victims that on_weights() selected: the tables are new, or were changed other than by plans. Call it
+  // before the first score_table().
   void invalidate(const Cache& cache);
-  void clear(const Cache& cache);                 // the sequence begins anew: budgets are those of the beginning, too
-  void save(ByteWriter& out) const;               // budgets, where a prompt's end decides
-  void load(ByteReader& in, const Cache& cache);  // of a cache that was loaded; throws Error for what does not fit it
+  void clear(const Cache& cache);                 // invalidates, and restores the first budgets
+  void save(ByteWriter& out) const;               // budgets, if splits_at_prompt_end()
+  void load(ByteReader& in, const Cache& cache);  // after the cache was loaded; throws Error if they do not match
 
  private:
   void share_budgets(const Cache& cache);
   void share_by_scores(const Cache& cache, int layer);
-  // No policy is needed: the budget holds all that a table's window does.
+  // The budget holds the table's whole window: no policy is needed.
   bool keeps_window(int table) const {
     if (windows_.empty()) return false;
     return policy_ == nullptr || windows_[static_cast<std::size_t>(table)].size <= budget(table);
   }
-  // How many of `live` tokens leave a table now.
+  // How many of a table's `occupied` tokens are evicted now.
   int victims(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
   int victims(const SlotTable& table, int t, int coming, Phase phase) const {
     return victims(table, t, table.occupied(), coming, phase);
@@ -97,10 +94,10 @@ class Evictor {
   Method method_;
   std::vector<int> budgets_, first_budgets_;  // [table], now and at first
   Signals signals_;
-  std::shared_ptr<const Policy> policy_;  // nullptr: nothing is ever dropped
+  std::shared_ptr<const Policy> policy_;  // nullptr: nothing is ever evicted
   Plan plan_;
-  std::vector<int> next_victim_;      // [table] found by on_weights()
-  std::vector<TableWindow> windows_;  // [table]; empty: none
+  std::vector<int> next_victim_;      // [table] selected by find_next(), or kUnknown
+  std::vector<TableWindow> windows_;  // [table]; empty: no table has one
   bool splits_ = false;               // Method::splits_at_prompt_end
 };
 

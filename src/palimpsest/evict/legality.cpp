@@ -10,7 +10,7 @@ namespace {
 
 using C = const Candidate&;
 
-constexpr int kMax = 1 << 30;  // of any count of tokens
+constexpr int kMax = 1 << 30;  // tokens
 
 bool evicts(C c) {
   return c.method.policy != "none";
@@ -48,7 +48,7 @@ long long min_budget(C c) {
   return static_cast<long long>(m.sinks()) + m.recent() + m.headroom + m.spare + 1;
 }
 
-// Full pages of a head, and those that sinks and the newest tokens may be in.
+// Full pages of a head, and the max number of pages that hold sinks or the newest tokens.
 int full_pages(C c) {
   return c.budget / c.page_size;
 }
@@ -58,7 +58,7 @@ int guarded_pages(C c) {
   return pages(c.method.sinks()) + (recent == 0 ? 0 : 1 + pages(recent - 1));
 }
 
-// Who works on keys and values in host pages, or asks for more than mean weights; empty: nobody does.
+// The choice that needs keys and values in host pages, or other weights than means; empty: none does.
 std::string of_host_pages(C c) {
   if (c.rule.rotated_at_rank) return "rerotate delta";
   if (reads_cache(c) || c.signals.sums() || c.signals.query_moments ||
@@ -191,7 +191,7 @@ constexpr auto kTable = std::to_array<Requirement>({
        return "cache off is the window-recompute baseline: it takes a budget, sinks and recent, and nothing else";
      }},
 
-    // Policies, and what methods ask of them.
+    // Policies, and what methods require of them.
     {Scope::kPolicy, "scorer: policy", [](C c) { return c.method.scorer != "auto"; },
      [](C c) { return c.signals.model; },
      [](C c) {

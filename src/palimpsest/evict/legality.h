@@ -1,5 +1,5 @@
-// What is legal: one table. A row says that a choice of the method (or of its policy) requires something that the rest
-// of the method, the policy, the model or the device has to offer, and has one sentence for when it is not there.
+// Which methods are legal: one table. A row states that a choice of the method (or of its policy) requires something of
+// the rest of the method, the policy, the model or the device, and has the error's sentence.
 //
 //   scope     decided from                                    checked when
 //   kMethod   the method alone                                it is parsed and validated
@@ -7,7 +7,7 @@
 //   kTarget   ... and the model, the device, the cache        a plan is made (evict/method_plan.h)
 //   kHead     ... and the budget of one head                  a plan is made
 //
-// What only one file or value decides (a number out of range, a split file, a scorer) is the reader's.
+// Faults of a single value or file (a number out of range, a split file, a scorer) are checked where it is read.
 #pragma once
 
 #include <span>
@@ -22,12 +22,12 @@ namespace palimpsest {
 
 struct PlanTarget;
 
-struct Candidate {  // what a scope does not name may be missing
+struct Candidate {  // fields that a scope does not use may be missing
   const Method& method;
   Signals signals = {};
   const PlanTarget* target = nullptr;
   AttentionRule rule = {};
-  int budget = 0, page_size = 0;  // of a head
+  int budget = 0, page_size = 0;  // kHead
 };
 
 enum class Scope { kMethod, kPolicy, kTarget, kHead };
@@ -37,7 +37,7 @@ struct Requirement {
   std::string_view name;  // "merge: attention window"
   bool (*required)(const Candidate&);
   bool (*offered)(const Candidate&);
-  std::string (*sentence)(const Candidate&);  // what is wrong, and what to do
+  std::string (*sentence)(const Candidate&);  // what is wrong and what to do
 };
 std::span<const Requirement> requirements();
 

@@ -23,14 +23,14 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Lowest {
   float score = kInfinity;
-  std::int32_t when = INT32_MAX;  // above that of every admitted slot
+  std::int32_t when = INT32_MAX;  // relative position; above that of every admitted slot
   int slot = -1;
 };
 
-inline constexpr int kStretch = 256;  // slots that are searched for their least score, then for where it is
+inline constexpr int kStretch = 256;  // slots per call of look()
 
-// Looks for something lower among `count` slots, a multiple of the vector's lanes; the first is slot `first`. Few
-// stretches hold something lower than all before them: only those are looked at twice.
+// Updates `lowest` from `count` slots, a multiple of the vector's lanes; the first is slot `first`. Two passes: the
+// minimum score, then the slot that has it. The second runs only if the minimum is not above `lowest`, which is rare.
 HWY_INLINE void look(const float* score, const std::int32_t* when, int count, int first, std::int32_t after,
                      std::int32_t before, Lowest& lowest) {
   const F df;
@@ -42,8 +42,8 @@ HWY_INLINE void look(const float* score, const std::int32_t* when, int count, in
     const auto w = hn::LoadU(di, when + i);
     return hn::RebindMask(df, hn::And(hn::Gt(w, low), hn::Lt(w, high)));
   };
-  // A vector's minimum of NaN and a number differs between machines, so NaN stands as -infinity in it; which of the two
-  // a slot has is told apart below.
+  // The vector minimum of NaN and a number differs between machines, so NaN counts as -infinity in it; score_below()
+  // tells the two apart below.
   const auto number = [&](int i) HWY_ATTR {
     const auto s = hn::LoadU(df, score + i);
     return hn::IfThenElse(hn::Eq(s, s), s, lowest_number);
@@ -57,7 +57,7 @@ HWY_INLINE void look(const float* score, const std::int32_t* when, int count, in
   }
   if (n < count) min = hn::Min(min, seen(n));
   const auto here = hn::MinOfLanes(df, hn::Min(min, other));
-  if (hn::GetLane(here) > lowest.score) return;  // never if that is NaN: the order below decides
+  if (hn::GetLane(here) > lowest.score) return;  // false if lowest.score is NaN: score_below() decides
   for (n = 0; n < count; n += lanes) {
     const auto found = hn::And(admitted(n), hn::Eq(number(n), here));
     if (hn::AllFalse(df, found)) continue;

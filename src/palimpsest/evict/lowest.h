@@ -1,4 +1,4 @@
-// The one token that leaves in a decode step: a vector pass over two columns.
+// The victim of a decode step: a vector pass over two columns.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace palimpsest {
 
-// The slot of the lowest score (core/score_order.h: NaN is below all numbers) among those with after < when < before,
-// of equal scores the one with the lowest `when`; -1: no slot has such a `when`. Columns as SlotTable has them: a slot
-// without a token is kEmptySlot, which is never below `before`.
+// The slot of the lowest score (core/score_order.h: NaN is below all numbers) among those with after < when < before;
+// of equal scores the lowest `when` (a relative position); -1: no such slot. Columns as in SlotTable: an empty slot has
+// kEmptySlot, which is never below `before`.
 int lowest_score(std::span<const float> score, const std::int32_t* when, std::int32_t after, std::int32_t before);
 
 }  // namespace palimpsest

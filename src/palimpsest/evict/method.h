@@ -1,4 +1,4 @@
-// A method = policy x protection x budget x schedule x mechanism x positions: a row of one table, or spelled out.
+// A method = policy x protection x budget x schedule x mechanism x positions: a preset, or spelled out.
 #pragma once
 
 #include <string>
@@ -11,32 +11,32 @@
 namespace palimpsest {
 
 enum class Positions {
-  kOriginal,  // a key keeps the rotation of the place it was written at
-  kCache      // positions are ranks among the kept tokens; the query sits at the end
+  kOriginal,  // a key keeps the rotation of its position in the text
+  kCache      // positions are ranks among the kept tokens; the query's rank is the last
 };
 
-// How `cache` positions are kept right. All the same result (to rounding).
+// How `cache` positions are computed. All give the same result (to rounding).
 enum class Rerotate {
   kAuto,        // two-query where the policy is sinks + window, else fused
-  kTwoQuery,    // keys rotated once for ever; the query is rotated twice, for the window and for the sinks
-  kFused,       // keys stored un-rotated, rotated at their rank while they are read
-  kCachedHalf,  // keys and their rotate_half stored, combined with cos and sin while they are read (EQUIP)
-  kRecompute,   // baseline: all kept keys rotated anew into a copy in every step
-  kDelta  // keys rotated at their rank; a compaction turns those that moved by the difference (Lazy Pruning, eq. 9)
+  kTwoQuery,    // keys rotated once, on write; the query is rotated twice, for the window and for the sinks
+  kFused,       // keys stored un-rotated, rotated to their rank on read
+  kCachedHalf,  // keys and their rotate_half stored, combined with cos and sin on read (EQUIP)
+  kRecompute,   // baseline: all kept keys rotated into a copy in every step
+  kDelta        // keys stored rotated to their rank; a compaction rotates moved keys again (Lazy Pruning, eq. 9)
 };
 
 // When evictions happen.
 enum class Schedule {
-  kStep,        // whenever `every` tokens are too many: in each chunk of a prompt and while decoding
-  kPrompt,      // once, when the prompt was read; the cache then grows
-  kPromptStep,  // the prompt is read whole; from its end on as kStep
-  kPage         // when a page's worth of tokens is too many
+  kStep,        // when the budget is exceeded by `interval` tokens, in prefill chunks and in decode
+  kPrompt,      // once, at the prompt's end; then the cache grows
+  kPromptStep,  // not before the prompt's end; then as kStep
+  kPage         // when the budget is exceeded by a page
 };
 
-// Tokens: so many, or a share of a budget.
+// A number of tokens, or a share of a budget.
 struct Share {
   int tokens = 0;
-  double part = 0;  // in (0, 1): of the budget, rounded down; 0: `tokens` holds
+  double part = 0;  // in (0, 1): share of the budget, rounded down; 0: use `tokens`
 
   constexpr Share(int count = 0) : tokens(count) {}  // NOLINT: protection = {.sinks = 4}
   static constexpr Share of_budget(double part) {
@@ -48,44 +48,44 @@ struct Share {
   bool operator==(const Share&) const = default;
 };
 
-// What mechanism merge does with victims.
+// What mechanism merge does with a victim.
 enum class Join {
-  kClass,  // a token goes over into the one most like it, or is gone (EMS)
-  kNext    // a share of its value is added to those of the tokens that follow it, by chance (CaM)
+  kClass,  // merges it into the most similar kept token, or drops it (EMS)
+  kNext    // adds shares of its value to the tokens after it, at random (CaM)
 };
 
-// Where a merged token stands in the text.
+// The position that a merged token's key is rotated to.
 enum class MergePosition { kRepresentative, kOwn };
 
 struct Protection {
   static constexpr Share kHalf = Share::of_budget(0.5);  // H2O's `recent`
-  // The first tokens of the sequence are never evicted, the same in all heads; nor are the newest, of which a share is
-  // of each head's own budget, with split ada and pyramid of the method's.
+  // The first tokens of the sequence and the newest are never evicted. A share for `sinks` is of the method's budget;
+  // for `recent` of each head's own budget, with split ada and pyramid of the method's.
   Share sinks = 0, recent = 0;
   bool operator==(const Protection&) const = default;
 };
 
 struct Method {
   std::string name = "full";    // the preset it came from
-  std::string policy = "none";  // "none": nothing is ever dropped
+  std::string policy = "none";  // "none": nothing is ever evicted
   Protection protection;
   int budget = 0;                 // tokens a decode step attends to, the new one included; 0: unbounded
-  std::string split = "uniform";  // how layers and heads share it (budget/split.h)
+  std::string split = "uniform";  // how layers and heads share the budget (budget/split.h)
   Schedule schedule = Schedule::kStep;
-  int interval = 1;  // evict when `every` tokens are too many: up to every - 1 more than the budget are attended to
-  int headroom = 0;  // an eviction leaves so many tokens less than the budget
-  int max_drop = 0;  // an eviction drops so many tokens at most; 0: no bound
-  int spare = 0;     // of the tokens that an eviction would drop, so many stay until the next, evenly spaced by age
+  // Option names: `every`, `slack`, `max-drop`, `refresh`.
+  int interval = 1;  // evict when the budget is exceeded by `interval` tokens: a query attends to budget + interval - 1
+  int headroom = 0;  // tokens that an eviction drops beyond the budget
+  int max_drop = 0;  // max tokens per eviction; 0: unlimited
+  int spare = 0;     // victims that are kept until the next eviction, evenly spaced by age
   Mechanism mechanism = Mechanism::kInPlace;
   Positions positions = Positions::kOriginal;
   Rerotate rerotate = Rerotate::kAuto;
-  int gamma = 4;             // mechanism merge: a budget of B holds up to gamma * B tokens, merged ones included
-  float tau = 0.6F;          // mechanism merge: a victim joins a token that it is as similar to as that; 1: none does
-  Join join = Join::kClass;  // mechanism merge
-  MergePosition merge_position =
-      MergePosition::kRepresentative;  // mechanism merge: whose place a merged token's key is rotated at
-  std::string scorer = "auto";         // of policies that were made for a model: their file; "auto": beside the model's
-  bool cache = true;  // false: nothing is kept; sinks + the newest tokens are read anew for every token (a baseline)
+  int gamma = 4;     // mechanism merge: a budget of B holds up to gamma * B tokens, merged ones included
+  float tau = 0.6F;  // mechanism merge: min similarity of a victim to the token it is merged into; 1: no merging
+  Join join = Join::kClass;                                       // mechanism merge
+  MergePosition merge_position = MergePosition::kRepresentative;  // mechanism merge
+  std::string scorer = "auto";  // policies trained on a model: file of weights; "auto": beside the model's
+  bool cache = true;  // false: no cache; sinks + the newest tokens are recomputed for every token (a baseline)
 
   bool operator==(const Method&) const = default;
   bool evicts() const { return budget > 0; }
@@ -95,15 +95,15 @@ struct Method {
   int recent(int of_head) const {
     return split == "ada" || split == "pyramid" ? recent() : protection.recent.of(of_head);
   }
-  // Heads' budgets are known when a prompt was read: by scores, or by how many tokens there are.
+  // Heads' budgets are computed at the prompt's end, from scores (ada) or the number of tokens (pyramid).
   bool splits_at_prompt_end() const {
     const bool whole = schedule == Schedule::kPrompt || schedule == Schedule::kPromptStep;
     return split == "ada" || (split == "pyramid" && whole);
   }
-  // What is kept is the sinks and the newest tokens without a gap: a window. (The page that holds the sinks holds
-  // more.)
+  // Keeps exactly the sinks and a window of the newest tokens. (Not with mechanism block, which keeps the sinks' whole
+  // page.)
   bool windowed() const { return policy == "recent" && spare == 0 && mechanism != Mechanism::kBlock; }
-  // The window moves with every token: a chunk of a prompt can be masked to be exactly what token by token would give.
+  // The window moves with every token: a masked chunk of a prompt gives exactly the result of token by token.
   bool strict() const {
     return windowed() && schedule == Schedule::kStep && interval == 1 && headroom == 0 && max_drop == 0;
   }
@@ -115,21 +115,19 @@ struct MethodRow {
 };
 const std::vector<MethodRow>& methods();
 
-// "NAME" or "NAME:key=value,key=value". Throws Error that names the fault and what is allowed. Not validated yet: flags
-// may follow.
+// "NAME" or "NAME:key=value,key=value". Throws Error. Does not validate: flags may follow.
 Method parse_method(std::string_view text);
-// Sets one key ("budget", "256"): what command-line flags do after --method.
+// Sets one key ("budget", "256"), as command-line flags after --method do.
 void set_option(Method& method, std::string_view key, std::string_view value);
 std::string get_option(const Method& method, std::string_view key);
-// What the method alone decides (evict/legality.h) throws Error: budget < sinks + recent + 1, a budget without a
-// policy,
-// ... What depends on the model is checked where a plan is made (evict/method_plan.h).
+// Throws Error for what is illegal whatever the model (evict/legality.h): budget < sinks + recent + 1, a budget without
+// a policy, ... MethodPlan checks what depends on the model.
 void validate(const Method& method);
 // As text; parse_method() reads both.
-std::string spell_out(const Method& method);      // every choice: results that must be repeatable when presets change
-std::string spell_short(const Method& method);    // its preset, and what differs from it: "streaming:budget=512"
-std::string spell_changes(const Method& method);  // what differs from `full`, without a name; "" if nothing does
-// "4 sinks and the newest 32": the protected tokens, printed beside a result; "" of a method that never evicts.
+std::string spell_out(const Method& method);      // every key: reproducible when presets change
+std::string spell_short(const Method& method);    // its preset and the keys that differ: "streaming:budget=512"
+std::string spell_changes(const Method& method);  // the keys that differ from `full`, without a name; may be ""
+// The protected tokens, "4 sinks and the newest 32"; "" if the method never evicts.
 std::string spell_protection(const Method& method);
 
 struct MethodKey {

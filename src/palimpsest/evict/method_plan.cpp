@@ -10,14 +10,14 @@
 namespace palimpsest {
 namespace {
 
-// `of`: legal but for its heads.
+// `of` was checked for all scopes but kHead.
 std::vector<int> head_budgets(const Candidate& of) {
   const Method& m = of.method;
   if (!m.evicts()) return {};
   const HeadGeometry& geometry = of.target->shape.geometry;
   std::vector<int> heads;
   for (int layer = 0; layer < geometry.layers(); ++layer) heads.push_back(geometry.layer(layer).kv_heads);
-  const int recent = m.recent(0);  // a share is of what a head is given
+  const int recent = m.recent(0);  // 0 if it is a share of each head's budget
   const int min = m.sinks() + recent + m.headroom + m.spare + 1 + (recent == 0 ? 1 : 0);
   return split_budget(m.split == "duo" ? of.target->head_list : m.split,
                       {.budget = m.budget, .guarded = m.sinks() + m.recent(), .heads = std::move(heads), .min = min});
@@ -39,13 +39,13 @@ CacheOptions cache_options(const Candidate& of) {
 
 // Which chunks are exact, for sinks + window (s sinks, budget B):
 //
-//   evicting at every token  any: the query at p sees the sinks and the last B - s tokens by a mask
-//   else                     up to the next eviction: no token leaves inside it, so no mask is needed
+//   eviction at every token  any: a mask lets the query at p see the sinks and the last B - s tokens
+//   else                     up to the next eviction: no token is evicted inside the chunk, so no mask is needed
 //
-// Behind a mask the sinks are met by a query of their own, at the rank that it would have if the others had left. Keys
-// that were turned when they were written at their rank (delta) have no such query: they are of the second kind.
+// With a mask, the sinks have a second query, rotated to the rank that it would have after the evictions. Keys stored
+// rotated to their rank (delta) have no such query and belong to the second row.
 //
-// With ALiBi nothing turns: ranks are told to the kernel, which takes distances from them.
+// ALiBi rotates nothing: the kernel takes ranks, and computes distances from them.
 AttentionRule attention_rule(const Method& m, PositionKind kind) {
   AttentionRule rule;
   rule.rotation = kind == PositionKind::kRotary ? Rotation::kOnWrite : Rotation::kNever;
@@ -89,7 +89,7 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target) : method_(method
     policy->prepare(target_.model());
     prepared_ = true;
   }
-  target_.model = nullptr;  // it need not outlive this
+  target_.model = nullptr;  // the model need not outlive the constructor
   policy_ = std::move(policy);
 }
 
@@ -97,7 +97,7 @@ int MethodPlan::budget_of(int head) const {
   return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(head)];
 }
 
-// The whole window, whatever the policy.
+// The head keeps its whole attention window, whatever the policy.
 bool MethodPlan::holds_window(int head) const {
   const std::int32_t window = cache_.geometry.layer_with(head).window;
   if (window == INT32_MAX || !cache_.pages || !method_.cache) return false;
@@ -122,8 +122,8 @@ void MethodPlan::keep_windows() {
   }
 }
 
-// Behind a mask, or with sinks that a query of their own meets, each head's window is its budget's, and where the whole
-// of the layer's is kept that one: ranks are positions there.
+// With a mask, or a second query for the sinks, each head's window follows from its budget; a head that keeps the
+// layer's whole window has that one: its ranks are positions.
 void MethodPlan::name_head_windows() {
   if (rule_.window == 0 && !rule_.two_query) return;
   bool differ = rule_.window > 0 && method_.split != "uniform";
@@ -168,7 +168,7 @@ PlanBytes MethodPlan::bytes(long long prompt, long long tokens) const {
 PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
   const Footprint f = footprint(cache_, occupancy);
   const bool copies =
-      method_.mechanism == Mechanism::kGather && method_.evicts();  // to new pages, before the old go back
+      method_.mechanism == Mechanism::kGather && method_.evicts();  // to new pages, before the old are freed
   return {.pages = copies ? 2 * f.rows : f.rows,
           .tables = f.columns + f.counts + f.queues + f.blocks + f.working,
           .statistics = f.of_heads,

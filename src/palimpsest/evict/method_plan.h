@@ -1,11 +1,11 @@
-// A method, compiled for one model and one kind of cache: what a session, the scheduler, the prefix cache and
-// `info --cache` ask of it. Made once, immutable, shared by all sequences of the same method.
+// A method, compiled for one model and one kind of cache. Used by sessions, the scheduler, the prefix cache and
+// `info --cache`. Immutable, shared by all sequences of the same method.
 //
-//   method x target  ->  signals          what attention hands out, by phase
-//                        rule             how the cache is attended to
+//   method x target  ->  signals          what attention computes for the policy, by phase
+//                        rule             how queries attend to the cache
 //                        cache            its options
-//                        budgets          of each head, the upper bounds; a head's current budget is the evictor's
-//                        bytes            of everything that a sequence of so many tokens may come to hold
+//                        budgets          of each head, upper bounds; a head's current budget is the evictor's
+//                        bytes            upper bound of all memory of a sequence of that many tokens
 //
 // Illegal combinations throw here, from one table (evict/legality.h).
 #pragma once
@@ -23,34 +23,34 @@
 
 namespace palimpsest {
 
-// What a step, or an eviction before or after it, is part of.
+// The phase of a step, and of the evictions before and after it.
 enum class Phase {
-  kPrefill,     // a chunk of a prompt that goes on
-  kRepeat,      // a chunk of a prompt that is read a second time for its weights
+  kPrefill,     // a chunk of a prompt
+  kRepeat,      // a chunk of the prompt's repetition (Signals::repeat)
   kPrefillEnd,  // after the prompt's last token
   kDecode       // one token
 };
 
-// What one sequence may come to hold: upper bounds.
+// Upper bounds of one sequence's memory, in bytes.
 struct PlanBytes {
   std::size_t pages = 0;       // keys and values
   std::size_t tables = 0;      // positions, scores, columns, free slots, page ids, victims
   std::size_t statistics = 0;  // of whole heads (QueryMoments)
   std::size_t merged = 0;      // merged tokens
-  std::size_t scratch = 0;     // weights of one layer, while a policy looks at them
+  std::size_t scratch = 0;     // attention weights of one layer
 
   std::size_t total() const { return pages + tables + statistics + merged + scratch; }
   bool operator==(const PlanBytes&) const = default;
 };
 
-// What each head holds at the most (one entry where all hold as much): while the model writes token by token, and while
-// a prompt goes through it in chunks (no fewer than the former; heads of other budgets hold the most at other times).
+// The max occupancy of each head (one entry if all are equal): in decode (`writing`), and while a prompt is read in
+// chunks (`reading`, never less; heads of different budgets reach their max at different times).
 struct Occupancies {
   std::vector<Occupancy> writing, reading;
 };
 
-// The positions that a table's heads keep: `size` of the newest, besides the first `sinks` (whose ranks the others are
-// counted from). INT32_MAX: all.
+// The positions that a table's heads can attend to: the newest `size`, and the first `sinks` (the origin of the others'
+// ranks). INT32_MAX: all.
 struct TableWindow {
   std::int32_t size = INT32_MAX;
   int sinks = 0;
@@ -58,7 +58,7 @@ struct TableWindow {
 
 class MethodPlan {
  public:
-  // Throws Error: an illegal combination, a split that cannot be read, a model that the policy was not made for.
+  // Throws Error: an illegal combination, an unreadable split, a model that the policy was not trained on.
   MethodPlan(const Method& method, PlanTarget target);
   MethodPlan(const MethodPlan&) = delete;
   MethodPlan& operator=(const MethodPlan&) = delete;
@@ -71,30 +71,29 @@ class MethodPlan {
 
   bool prepared() const { return !signals_.model || prepared_; }
 
-  const Signals& signals() const { return signals_; }  // of all phases together
-  // Those that can still decide: with schedule `prompt` no token is evicted between prompts, so attention and queries
-  // are not looked at while decoding; with a repetition, weights are those of the repetition alone. Columns and scores
-  // on insert are the same in all phases.
+  const Signals& signals() const { return signals_; }  // union of all phases
+  // The signals that a later eviction can use: with schedule `prompt` decode collects no weights and queries; with
+  // Signals::repeat only the repetition collects weights. Columns and score_on_insert are the same in all phases.
   Signals signals(Phase phase) const;
-  const AttentionRule& rule() const { return rule_; }  // its head_window lies in the plan
+  const AttentionRule& rule() const { return rule_; }  // its head_window points into the plan
   const CacheOptions& cache() const { return cache_; }
-  // Upper bounds, [heads]; empty: the method's budget for all. Where a prompt's end decides
-  // (Method::splits_at_prompt_end), those until then.
+  // Upper bounds, [heads]; empty: the method's budget for all. With Method::splits_at_prompt_end they hold until the
+  // prompt's end.
   const std::vector<int>& budgets() const { return budgets_; }
-  // Of each slot table; empty: none keeps a window, because no layer has one, or the bytes are not in host pages.
+  // [tables]; empty: no layer has a window, or keys and values are not in host pages.
   //
-  //   budget >= window   the head keeps its window, all of it; the method is that of the other layers
-  //   budget < window    what is outside the window is dropped first, then what the policy chooses. Not by sinks +
-  //                      window and mechanism block: these leave nothing outside that would be worth a change
+  //   budget >= window   the head keeps its whole window; the policy does not apply to it
+  //   budget < window    tokens outside the window are dropped first, then the policy's victims. (Not with sinks +
+  //                      window or mechanism block: few tokens would be outside.)
   const std::vector<TableWindow>& windows() const { return windows_; }
-  // Something may have to be dropped in a step.
+  // Whether a step may drop tokens.
   bool drops() const { return method_.cache && (method_.evicts() || !windows_.empty()); }
-  // As long as a prompt goes on, no token has left a table after so many were read.
+  // While a prompt is read, no token was evicted after this many tokens.
   long long whole_until() const;
 
-  // `tokens`: how many there will be in all, `prompt` of them read in chunks; -1: no end (methods that are bounded()).
+  // `tokens`: total, of which `prompt` are read in chunks; -1: unlimited (bounded() methods only).
   Occupancies occupancies(long long prompt, long long tokens) const;
-  // At every moment of such a sequence, at the most.
+  // Max over the whole life of such a sequence.
   PlanBytes bytes(long long prompt, long long tokens) const;
   std::size_t scratch_bytes(const Footprint& footprint) const;  // PlanBytes::scratch of such a cache
 
@@ -112,12 +111,12 @@ class MethodPlan {
   AttentionRule rule_;
   CacheOptions cache_;
   std::vector<int> budgets_;
-  bool prepared_ = false;                   // the policy was shown its model
-  std::vector<std::int32_t> head_windows_;  // that the rule names, if they differ
+  bool prepared_ = false;                   // Policy::prepare() was called
+  std::vector<std::int32_t> head_windows_;  // [heads] AttentionRule::head_window points here, if they differ
   std::vector<TableWindow> windows_;        // [table]
 };
 
-// How a method's cache is attended to in a model with such positions.
+// How queries attend to a method's cache, in a model with this kind of positions.
 AttentionRule attention_rule(const Method& method, PositionKind kind);
 
 }  // namespace palimpsest

@@ -1,4 +1,4 @@
-// Methods as text: one table of keys serves reading, spelling out and help.
+// Methods as text: one table of keys is used to parse, to print and for help.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -13,7 +13,7 @@ namespace palimpsest {
 namespace {
 
 using Text = std::string_view;
-constexpr int kMax = 1 << 30;  // of any count of tokens
+constexpr int kMax = 1 << 30;  // tokens
 
 // In the order of the enumerators.
 constexpr std::array<Text, 6> kMechanisms = {"in-place", "shift", "gather", "block", "append", "merge"};

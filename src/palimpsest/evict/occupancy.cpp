@@ -1,4 +1,4 @@
-// How many tokens each head of a plan will hold, known beforehand.
+// MethodPlan::occupancies: upper bounds of the tokens in each head.
 #include <algorithm>
 #include <cassert>
 
@@ -12,7 +12,7 @@ struct OfHead {
   Occupancy writing, reading;
 };
 
-// `budget`: the head's; `least`: the smallest of all heads'.
+// `budget`: the head's; `min`: the smallest of all heads.
 OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int budget, int min) {
   const Method& m = plan.method();
   const long long page_size = plan.cache().page_size, chunk = plan.chunk();
@@ -20,8 +20,8 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
   const long long come = std::clamp<long long>(prompt, 1, chunk);
   if (!m.bounded()) {
     assert(tokens >= prompt);
-    const long long repeated = plan.signals().repeat ? chunk : 0;  // at a time
-    // The end of a prompt brings it to its budget; what is written after it stays. (Append: in other slots.)
+    const long long repeated = plan.signals().repeat ? chunk : 0;
+    // The prompt's end evicts down to the budget; generated tokens are never evicted. (Append: in other slots.)
     const bool cuts = m.evicts() && m.max_drop == 0 && m.mechanism != Mechanism::kAppend;
     const long long stays = cuts ? std::min(prompt, budget + m.interval - 1LL) : prompt;
     return {.writing = {.tokens = stays + tokens - prompt, .leave = m.evicts() ? 1 : 0},
@@ -36,7 +36,7 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
   const bool by_page = m.schedule == Schedule::kPage || m.mechanism == Mechanism::kBlock;
   const long long leave = by_page ? page_size : m.interval + m.headroom;
   OfHead out{.writing = {.tokens = at_most(full), .leave = leave}, .reading = {}};
-  if (m.schedule == Schedule::kPromptStep || m.schedule == Schedule::kPrompt) {  // the prompt stays whole
+  if (m.schedule == Schedule::kPromptStep || m.schedule == Schedule::kPrompt) {  // no eviction inside the prompt
     const long long repeated = plan.signals().repeat ? chunk : 0;
     out.reading = {.tokens = std::max(prompt + repeated, out.writing.tokens), .come = come, .leave = prompt};
     return out;
@@ -47,7 +47,7 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
                    .leave = leave};
     return out;
   }
-  // Chunk i comes on top of budget - 1 tokens, or of the i chunks before it.
+  // Chunk i is added to min(budget - 1, i * chunk) tokens.
   const long long whole = prompt / chunk, kept = budget - 1LL;
   const long long last = std::min(whole * chunk, kept) + prompt % chunk;
   const long long before = whole == 0 ? 0 : std::min((whole - 1) * chunk, kept) + chunk;
@@ -55,8 +55,8 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
   return out;
 }
 
-// What a head of such a window holds, whatever its budget. Mechanisms that move tokens, or drop whole pages, wait for a
-// page of them.
+// The occupancy of a head that keeps its whole window. Mechanisms that move tokens, or drop whole pages, wait until a
+// page of tokens is outside.
 OfHead of_window(const MethodPlan& plan, long long prompt, long long tokens, const TableWindow& window) {
   const Mechanism mechanism = plan.method().mechanism;
   const bool waits =
@@ -66,21 +66,20 @@ OfHead of_window(const MethodPlan& plan, long long prompt, long long tokens, con
   const long long kept = window.size - 1LL + window.sinks + (waits ? page_size - 1 : 0);
   const long long repeated = plan.signals().repeat ? chunk : 0, leave = waits ? page_size : 1;
   OfHead out{.writing = {.tokens = tokens < 0 ? kept + 1 : std::min(kept + 1, tokens), .leave = leave}, .reading = {}};
-  // Chunk i comes on top of what is kept, or of the i chunks before it.
+  // Chunk i is added to min(kept, i * chunk) tokens.
   const long long whole = prompt / chunk, last = std::min(whole * chunk, kept) + prompt % chunk;
   const long long before = whole == 0 ? 0 : std::min((whole - 1) * chunk, kept) + chunk;
   out.reading = {.tokens = std::max({last, before, out.writing.tokens}) + repeated,
                  .come = come,
                  .leave = std::max(come + repeated, leave)};
-  if (mechanism == Mechanism::kAppend) {  // a row of tokens begins and ends inside pages
+  if (mechanism == Mechanism::kAppend) {  // the window may begin and end inside a page
     out.writing.slots = out.writing.tokens + page_size - 1;
     out.reading.slots = out.reading.tokens + page_size - 1;
   }
   return out;
 }
 
-// Both are upper bounds. (A split at the prompt's end moves budgets from head to head: it counts as if all had as
-// much.)
+// The smaller of two upper bounds.
 void bound(Occupancy& o, const Occupancy& by) {
   if (by.tokens >= o.tokens) return;
   o.leave = std::max(o.leave, by.leave);
@@ -88,8 +87,8 @@ void bound(Occupancy& o, const Occupancy& by) {
   o.come = std::min(o.come, std::max(1LL, by.come));
 }
 
-// Append: every page but the newest holds a token, so there may be as many pages as tokens; the sinks' pages and a
-// window's are known.
+// Append: a page is freed only when it is empty, so in the worst case each token has its own page. With sinks + window
+// the pages are known.
 long long max_slots(const Method& m, int page_size, long long occupied, long long ever) {
   const long long sinks = m.sinks();
   const long long max = m.windowed()
@@ -98,7 +97,7 @@ long long max_slots(const Method& m, int page_size, long long occupied, long lon
   return ever < 0 ? max : std::min(ever, max);
 }
 
-// Merged tokens were read before, whatever gamma says.
+// No more tokens are merged than were read, whatever gamma is.
 long long merged_tokens(int gamma, int budget, long long tokens) {
   const long long max = (gamma - 1LL) * budget;
   return tokens < 0 ? max : std::min(max, static_cast<long long>(capacity_for(static_cast<std::size_t>(tokens))));
@@ -128,7 +127,7 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
       if (!later) bound(head.writing, whole.writing);
       bound(head.reading, whole.reading);
       head.reading.tokens = std::max(head.reading.tokens, head.writing.tokens);
-    } else if (!windows_.empty()) {  // the end of a prompt copies all tables to gather up pages
+    } else if (!windows_.empty()) {  // the prompt's end defragments, which copies all tables
       head.reading.leave = std::max(head.reading.leave, 1LL);
     }
     if (m.mechanism == Mechanism::kMerge && m.join == Join::kClass) {
@@ -138,7 +137,7 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
       head.writing.slots = max_slots(m, page_size, head.writing.tokens, tokens);
       head.reading.slots = std::max(head.writing.slots, max_slots(m, page_size, head.reading.tokens, prompt));
     }
-    // Heads have the budget on the average, and a page each that is not full; steps of a pyramid are rounded down.
+    // Heads have the budget on average and one page each that is not full; the steps of a pyramid are rounded down.
     if (later) {
       const long long steeper = m.split == "pyramid" ? static_cast<long long>(all.size()) / 2 : 0;
       head.writing.slots = head.writing.tokens + steeper + page_size - 1;

@@ -1,4 +1,4 @@
-// What a method is planned for: a model, a device and a kind of cache (evict/method_plan.h).
+// The model, device and kind of cache that a method is compiled for (evict/method_plan.h).
 #pragma once
 
 #include <functional>
@@ -11,14 +11,14 @@
 namespace palimpsest {
 
 struct PlanTarget {
-  // Heads and their dimensions, cache type, page size, and whether keys and values lie in host pages.
+  // Geometry, cache types, page size, and whether keys and values are stored in host pages.
   CacheOptions shape = {};
   PositionKind positions = PositionKind::kNone;
-  int chunk = 512;             // tokens of a prompt that go through the model at once
-  bool shares_steps = false;   // other sequences go through the model with it
-  bool shares_pages = false;   // ... and take their pages from the same pool
-  std::string head_list = {};  // the file that split `duo` stands for; empty: there is none
-  // The model, for policies that were made for one; empty: the plan counts bytes only, and makes no evictor for them.
+  int chunk = 512;             // tokens of a prompt per step
+  bool shares_steps = false;   // batched with other sequences
+  bool shares_pages = false;   // ... whose pages are from the same pool
+  std::string head_list = {};  // file of split `duo`; empty: there is none
+  // For policies with Signals::model; empty: the plan only computes bytes, and no evictor can be made from it.
   std::function<PolicyModel()> model = {};
 };
 

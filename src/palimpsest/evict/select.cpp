@@ -18,7 +18,7 @@ int select_lowest(const Columns& columns, Guard guard) {
   const auto relative = [&](Position p, std::int32_t min) {
     return static_cast<std::int32_t>(std::clamp<Position>(p - position.base(), min, kEmptySlot));
   };
-  // Saturated tokens have one relative position in common: they come by themselves.
+  // Saturated tokens share one relative position: they are compared by themselves below.
   const auto saturated = position.saturated();
   const std::int32_t min = saturated.empty() ? INT32_MIN : PositionView::kSaturated;
   int best = lowest_score(score, position.relative(), relative(guard.first - 1, min), relative(guard.last, min));

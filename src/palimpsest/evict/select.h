@@ -1,5 +1,5 @@
-// Guarded selection: the slots of the lowest scores, some positions excepted. A total order: NaN first, then the lowest
-// score, then the oldest token (core/score_order.h).
+// Guarded selection: the slots with the lowest scores, except protected positions. A total order: NaN first, then the
+// lowest score, then the oldest token (core/score_order.h).
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace palimpsest {
 
-// Positions that may leave: first <= position < last. Slots without a token never qualify (first >= 0).
+// Positions that may be evicted: first <= position < last. Empty slots never qualify (first >= 0).
 struct Guard {
   Position first = 0, last = 0;
   bool admits(Position position) const { return position >= first && position < last; }
@@ -22,12 +22,12 @@ struct Columns {
 };
 Columns columns_of(const SlotTable& table);
 
-// The admitted slot of the lowest score; there must be one. One vector pass over relative positions.
+// The admitted slot with the lowest score; there must be one. One vector pass over relative positions.
 int select_lowest(const Columns& columns, Guard guard);
-// Fills `chosen` with the `count` admitted slots of the lowest score, in order of age. There must be that many.
+// Fills `chosen` with the `count` admitted slots with the lowest scores, oldest first. There must be that many.
 void select_lowest(const Columns& columns, Guard guard, int count, std::vector<int>& chosen);
-// ... with all slots of the `count` full pages of the lowest mean score all of whose tokens are admitted; of equal ones
-// the page whose first token is older. There must be that many.
+// Fills `chosen` with all slots of `count` pages: full pages with only admitted tokens, lowest mean score first; of
+// equal means the page whose first token is older. There must be that many.
 void select_pages(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
 
 }  // namespace palimpsest

@@ -32,7 +32,7 @@ void append_unseen_pages(const SlotTable& table, PositionRange outside, std::vec
   };
   for (int page = 0; page < table.pages(); ++page)
     if (table.occupied_in_page(page) == size && all_outside(page)) slots.push_back(page * size);
-  std::ranges::sort(slots.begin() + first, slots.end(), {}, position);  // first slots of pages
+  std::ranges::sort(slots.begin() + first, slots.end(), {}, position);  // the first slot of each page
   const auto pages = static_cast<std::ptrdiff_t>(slots.size()) - first;
   slots.resize(static_cast<std::size_t>(first + pages * size));
   for (std::ptrdiff_t i = pages; i-- > 0;)

@@ -1,10 +1,10 @@
-// What queries to come would look at, if they were drawn from a normal distribution with the mean and covariance of
-// those so far (Expected Attention, arXiv 2510.00636, section 3). For a key k, a query head of mean m and covariance S,
-// both rotated to the mean of the next 512 places:
+// The expected attention from future queries, if they are normally distributed with the mean and covariance of the past
+// queries (Expected Attention, arXiv 2510.00636, section 3). For a key k and a query head of mean m and covariance S,
+// both rotated by the mean rotation of the next 512 positions:
 //
 //   s = k.m / sqrt(d) + k'S k / (2 d)      score = ||v|| * mean over the group of softmax over the tokens of s
 //
-// The first 4 tokens are left out of the softmax, as of the statistics, and rank above all others.
+// The first 4 tokens are excluded from the softmax and from the statistics, and rank above all others.
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -41,7 +41,7 @@ class ExpectedAttention final : public Policy {
   }
 
  private:
-  // Of exp(q.k * scale), to a constant.
+  // ln of the expected exp(q.k * scale).
   static float log_expected(const ExpectedQueries& queries, int h, std::span<const float> key) {
     float square = 0;
     for (int d = 0; d < queries.mean.width; ++d)

@@ -1,10 +1,10 @@
-// What all queries looked at, or the last ones did, brought to one scale, each token with its neighbours (EMS, arXiv
-// 2412.08521, equation 2):
+// The larger of global and local attention, at one scale, mean-pooled over neighbours (EMS, arXiv 2412.08521, equation
+// 2):
 //
 //   score = mean over 7 neighbours of max(s_glo * mean(s_loc) / mean(s_glo), s_loc)
 //
-// s_glo: the attention of every query so far. s_loc: that of the last 32, while decoding of the 32 before and the
-// current ones, up to 32. The window's own tokens are to be protected (methods `global-local` and `ems`: recent=32).
+// s_glo: attention from all queries so far. s_loc: from the last 32; in decode from the current block of up to 32 and
+// the 32 before it. Protect the window's own tokens (methods `global-local` and `ems`: recent=32).
 #include <vector>
 
 #include "palimpsest/policy/policy.h"

@@ -1,5 +1,5 @@
-// Heavy hitters: score_j = sum over all queries so far of the attention that token j received.
-// H2O, arXiv 2306.14048, section 4; as many of the newest are protected (method `h2o`: recent=half).
+// Heavy hitters: score_j = sum over all queries so far of the attention weight of token j (H2O, arXiv 2306.14048,
+// section 4). Half of the budget is for the newest tokens (method `h2o`: recent=half).
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {

@@ -1,6 +1,6 @@
-// Keys unlike the others are kept: score = -cos(k, anchor), the anchor the mean of all unit keys of the head (KeyDiff,
-// arXiv 2504.15364, section 3; its authors score the keys of the cache as they are there, after rotation). The anchor
-// moves with every token, so all keys are read at each decision.
+// Keeps keys that differ from the others: score = -cos(k, anchor); anchor: the mean of all unit keys of the head
+// (KeyDiff, arXiv 2504.15364, section 3; the authors score keys as they are stored, after rotation). The anchor changes
+// with every token, so all keys are read at each decision.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -15,7 +15,7 @@ class KeyDiff final : public Policy {
  public:
   Signals signals() const override { return {.keys = Keys{}}; }
   void score(const HeadView& head, std::span<float> score) const override {
-    thread_local std::vector<float> anchor;  // a multiple of the mean has the same cosines
+    thread_local std::vector<float> anchor;  // the sum: has the same cosines as the mean
     anchor.assign(static_cast<std::size_t>(head.keys.width), 0);
     for (std::size_t i = 0; i < score.size(); ++i) {
       if (head.position[i] == kNoPosition) continue;

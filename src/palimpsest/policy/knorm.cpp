@@ -1,6 +1,5 @@
 // Inverse key norm: score = -||k||_2. Keys of low norm receive much attention (Devoto et al., arXiv 2406.11430, section
-// 3). Rotary positions do not change a norm. Its authors leave the first two layers whole; others do not, nor do we: a
-// split file can.
+// 3). RoPE does not change a norm. The authors do not evict in the first two layers; a split file can do the same.
 #include "palimpsest/policy/norm.h"
 #include "palimpsest/policy/policy.h"
 

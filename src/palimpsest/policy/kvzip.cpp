@@ -1,5 +1,5 @@
-// What the model looks at while it repeats the prompt: the greatest weight that a token receives, over the query group
-// and all queries of the repetition (KVzip, arXiv 2505.23416, section 3). Tokens that come later have no score.
+// Max attention weight while the model repeats the prompt, over the query group and all queries of the repetition
+// (KVzip, arXiv 2505.23416, section 3). Later tokens have score 0.
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {

@@ -1,8 +1,8 @@
-// Tokens that stand out from what follows them (LagKV, arXiv 2504.04704, section 3). The text after the first 16 tokens
-// is cut into parts of 128. When the part behind a part is complete, its minimum and maximum of each channel normalise
-// the part; a token's score is the standard deviation over its channels, softmaxed over the part, of keys plus of
-// values. What counts is the rank inside the part: every part gives up the same share. A token is scored once; those
-// without a score yet (the newest) rank above all others.
+// Keeps tokens that differ from those after them (LagKV, arXiv 2504.04704, section 3). The text after the first 16
+// tokens is cut into partitions of 128. A partition is normalised by the minimum and maximum per channel of the next
+// one, once that is complete. Per token: the standard deviation over its channels, softmaxed over the partition, of the
+// key plus of the value. The score is the rank inside the partition: all partitions lose the same share. A token is
+// scored once; tokens without a score (the newest) rank above all others.
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -21,7 +21,7 @@ Position part_of(Position position) {
   return position < kSinks ? -1 : (position - kSinks) / kLag;
 }
 
-// Adds to `sum` the softmax over rows [begin, end) of the deviation of their channels, normalised by [end, next).
+// Adds to `sum` the softmax over rows [begin, end) of the deviation of their channels, normalised by rows [end, next).
 void add_deviations(const Rows& rows, int begin, int end, int next, std::span<float> sum) {
   const auto width = static_cast<std::size_t>(rows.width);
   thread_local std::vector<float> low, range, deviation;
@@ -33,7 +33,7 @@ void add_deviations(const Rows& rows, int begin, int end, int next, std::span<fl
       range[d] = std::max(range[d], rows[i][d]);
     }
   for (std::size_t d = 0; d < width; ++d)
-    range[d] = std::max(range[d] - low[d], std::numeric_limits<float>::min());  // a channel that never changes
+    range[d] = std::max(range[d] - low[d], std::numeric_limits<float>::min());  // constant channels: no division by 0
 
   deviation.clear();
   for (int i = begin; i < end; ++i) {
@@ -55,7 +55,7 @@ class LagKv final : public Policy {
 
   void score(const HeadView& head, std::span<float> score) const override {
     const int count = static_cast<int>(score.size());
-    const auto end_of = [&](int begin) {  // of the part that begins there
+    const auto end_of = [&](int begin) {  // of the partition that begins there
       int end = begin;
       while (end < count && part_of(head.position[at(end)]) == part_of(head.position[at(begin)])) ++end;
       return end;
@@ -63,9 +63,9 @@ class LagKv final : public Policy {
     for (int begin = 0, end = 0; begin < count; begin = end) {
       end = end_of(begin);
       const Position part = part_of(head.position[at(begin)]);
-      if (score[at(begin)] > 0 && score[at(begin)] < kUnscored) continue;  // known
+      if (score[at(begin)] > 0 && score[at(begin)] < kUnscored) continue;  // was scored
       const int next = end < count ? end_of(end) : end;
-      // Complete: its last token was there when it was looked at for the first time, or what follows has begun.
+      // The next partition is complete: its last token is in the cache, or tokens after it are.
       const bool lag_complete = next > end && part_of(head.position[at(end)]) == part + 1 &&
                                 (next < count || (head.position[at(next - 1)] - kSinks) % kLag == kLag - 1);
       if (part < 0 || !lag_complete)

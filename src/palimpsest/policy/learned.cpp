@@ -1,14 +1,14 @@
-// What a scorer that was trained on this very model's attention expects a token to receive, by the token's own key and
-// value (seed 004 names a learned policy without describing it). Linear, with weights of each head:
+// A scorer trained on this model's attention predicts a token's future attention from its key and value (the sparse
+// eviction paper names a learned policy without describing it). Linear, with weights per head:
 //
 //   score = w0 + w1 ||k|| + w2 ||v|| + a . k + b . v        k un-rotated
 //
-// Its target is the square root of the mean attention over the rest of the text (tools/train/scorer), so a score never
-// changes: it is worked out once, at a token's birth. Attention and age as further inputs: docs/decisions/0014.
+// The target is the square root of the mean attention over the rest of the text (tools/train/scorer), so a score never
+// changes: it is computed once, on insert. Attention and age as inputs: docs/decisions/0014.
 //
-// The file, in this byte order (little-endian machines):
+// File format, little-endian:
 //   "PLMPSCOR" version byte-order fingerprint:u64 | layers kv_heads head_dim value_dim: i32 | count:u64 weights: f32
-//   [KV heads of all layers][3 + head_dim + value_dim] | checksum of all before it: u64
+//   [KV heads of all layers][3 + head_dim + value_dim] | checksum of all bytes before: u64
 #include <array>
 #include <cmath>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Lengths and products of rows, in eight sums that a compiler makes vectors of.
+// Norms and dot products of rows, in eight sums that the compiler vectorizes.
 #pragma once
 
 #include <cmath>

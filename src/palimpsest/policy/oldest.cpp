@@ -1,5 +1,4 @@
-// The oldest tokens leave first, as with `recent`, and what each received is known: for a mechanism that asks for it
-// (method `cam`).
+// Evicts the oldest token, as `recent` does, and accumulates attention weights, which join=next needs (method `cam`).
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {

@@ -1,5 +1,5 @@
-// S_i = ||v_i||_2 / ||k_i||_2 (PagedEviction, seed 002, algorithm 1); of a page the mean of its tokens', which `evict`
-// takes (mechanism `block`). Neither norm is changed by rotary positions.
+// S_i = ||v_i||_2 / ||k_i||_2 (PagedEviction, algorithm 1). With mechanism `block` the evictor takes the mean over a
+// page. RoPE changes neither norm.
 #include <algorithm>
 #include <limits>
 

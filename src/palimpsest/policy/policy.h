@@ -1,4 +1,4 @@
-// A policy ranks the tokens of one head. It never bounds, selects or moves: `evict` does.
+// A policy scores the tokens of one head. It never bounds, selects or moves: evict/ does.
 #pragma once
 
 #include <algorithm>
@@ -15,33 +15,34 @@
 
 namespace palimpsest {
 
-// Queries to come, as those so far say: mean and covariance of each head of the query group, rotated to where the next
-// 512 are on the average (Expected Attention, arXiv 2510.00636, section 3). The first 4 tokens' do not count.
+// Predicted queries: mean and covariance of the past queries of each head of the query group, rotated by the mean
+// rotation of the next kAhead positions (Expected Attention, arXiv 2510.00636, section 3). Queries of the first
+// kLeftOut tokens are excluded.
 struct ExpectedQueries {
   static constexpr Position kLeftOut = 4, kAhead = 512;
   Rows mean;        // [heads of the group][head_dim]
   Rows covariance;  // [heads of the group * head_dim][head_dim]
-  float scale = 0;  // of a query's product with a key
+  float scale = 0;  // attention scale: 1 / sqrt(head_dim)
 };
 
-// The tokens of one (sequence, layer, KV head), in slot order; oldest first only if Signals::ordered, or if they are
-// the new ones of Signals::score_on_insert. A slot that holds no token has position kNoPosition and any key; what is
-// written to its score is ignored.
+// The tokens of one (sequence, layer, KV head), in slot order; oldest first if Signals::ordered, or with
+// Signals::score_on_insert, which has the newly inserted tokens only. An empty slot has position kNoPosition and any
+// key; its score is ignored.
 struct HeadView {
-  PositionView position = {};                 // true token positions
-  std::span<const float> attention = {};      // weights received, as the signal says
-  std::span<const float> attention_sum = {};  // of all queries so far
-  Rows keys = {}, values = {};                // one a token, empty unless asked for
+  PositionView position = {};                 // positions in the text
+  std::span<const float> attention = {};      // attention weights, reduced as the signal says
+  std::span<const float> attention_sum = {};  // over all queries so far
+  Rows keys = {}, values = {};                // one row per token; empty without the signal
   int inserted = 0;                           // tokens added since the last call
-  int table = 0;                              // which head, counted over all layers
+  int table = 0;                              // slot table: flat index of the KV head over all layers
   ExpectedQueries queries = {};
 };
 
-// The model whose tokens are scored, for policies that were made for it (Signals::model).
+// The model, for policies that were trained on one (Signals::model).
 struct PolicyModel {
-  std::string path;                                           // of its file; empty: random weights
+  std::string path;                                           // model file; empty: random weights
   std::uint64_t fingerprint = 0;                              // model/fingerprint.h
-  int layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0;  // kv_heads: of the layer that has most
+  int layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0;  // kv_heads: max over layers
   int heads = 0;                                              // KV heads of all layers
   std::string scorer;                                         // Method::scorer: a file, or "auto"
 };
@@ -50,14 +51,14 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual Signals signals() const = 0;
-  // Once, before the first score, if signals().model. Throws Error: this is no model for it.
+  // Called once, before the first score, if signals().model. Throws Error: trained on another model.
   virtual void prepare(const PolicyModel& /*model*/) {}
-  // `score` is in/out: one float per token that travels with it, 0 at birth. Higher is kept.
+  // `score` is in/out: one float per token that moves with it, 0 on insert. Higher is kept.
   virtual void score(const HeadView& head, std::span<float> score) const = 0;
 };
 
-// The register. A policy is one file of this folder; its name is the file's, with dashes: lag_kv.cpp is "lag-kv". The
-// build lists the files, so nothing else is touched. The file ends with
+// The registry. A policy is one file of this folder; its name is the file's, with dashes: lag_kv.cpp is "lag-kv". The
+// build lists the files: nothing else changes. The file ends with
 //   PALIMPSEST_POLICY(lag_kv, LagKv, "one line, with the paper")
 struct PolicyEntry {
   std::string_view name;
@@ -72,8 +73,8 @@ struct PolicyEntry {
 
 const std::vector<PolicyEntry>& policies();                  // sorted by name
 std::unique_ptr<Policy> make_policy(std::string_view name);  // throws Error that lists the names
-// For policies outside this library. Before any thread uses the register; name and summary must outlive it. Throws
-// Error if the name is taken or not of lower-case letters, digits and dashes.
+// For policies outside this library. Call it before any thread uses the registry; name and summary must outlive it.
+// Throws Error if the name is taken or has other characters than lower-case letters, digits and dashes.
 void register_policy(const PolicyEntry& entry);
 
 }  // namespace palimpsest

@@ -1,10 +1,11 @@
-// Tokens that the last 8 queries looked at and that no later token repeats (R-KV, arXiv 2505.24133, section 3):
+// Keeps tokens with high attention from the last 8 queries whose keys no later key repeats (R-KV, arXiv 2505.24133,
+// section 3):
 //
 //   score_j = lambda * attention_j - (1 - lambda) * softmax_j(mean over i of cos(k_i, k_j))      lambda = 0.07
 //
-// attention: of each query the greatest weight over the query group, the mean over queries, pooled by maximum over 7
-// neighbours (its code takes the greatest logit before the softmax). Of each row of cosines the diagonal, and the
-// newest token whose key is as similar as 0.5, count as 0: of tokens that repeat each other the newest is spared.
+// attention: max over the query group, mean over queries, max-pooled over 7 neighbours (the authors' code takes the max
+// logit before the softmax). In each row of cosines the diagonal, and the newest token with a cosine above 0.5, count
+// as 0: of tokens that repeat each other the newest is kept.
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -19,7 +20,7 @@ namespace {
 
 constexpr float kLambda = 0.07F, kSimilar = 0.5F;
 
-// Softmax over the tokens of how much each repeats the others.
+// Softmax over the tokens of their mean cosine with the others.
 void redundancy(const Rows& keys, std::vector<float>& out) {
   const auto count = static_cast<std::size_t>(keys.count), width = static_cast<std::size_t>(keys.width);
   thread_local std::vector<float> unit, row;
@@ -56,7 +57,7 @@ class RKv final : public Policy {
     thread_local std::vector<float> repeats;
     max_pool_7(head.attention, score);
     redundancy(head.keys, repeats);
-    // The window's sum is 8 times the mean that the paper has.
+    // The window's sum is 8 times the paper's mean.
     for (std::size_t i = 0; i < score.size(); ++i) score[i] = kLambda * score[i] / 8 - (1 - kLambda) * repeats[i];
   }
 };

@@ -1,5 +1,5 @@
-// Any token is as good as any other: scores are drawn anew whenever the newest token is another, by a hash of both
-// positions, so that the same sequence always loses the same tokens.
+// Random scores: a hash of the token's position and the newest position. Drawn again when the newest token changes;
+// deterministic for a sequence.
 #include <algorithm>
 #include <cstdint>
 
@@ -15,7 +15,7 @@ class Random final : public Policy {
     Position newest = kNoPosition;
     for (std::size_t i = 0; i < score.size(); ++i) newest = std::max(newest, head.position[i]);
     for (std::size_t i = 0; i < score.size(); ++i) {
-      // Rounds of a multiply-xorshift; 24 bits are what a float holds exactly.
+      // Multiply-xorshift; a float holds 24 bits exactly.
       auto x = static_cast<std::uint64_t>(head.position[i]) * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(newest);
       x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
       x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;

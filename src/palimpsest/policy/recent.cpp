@@ -1,4 +1,4 @@
-// Newer is better. With protected sinks this is StreamingLLM (arXiv 2309.17453): sinks + a window of the newest.
+// Keeps the newest tokens. With protected sinks this is StreamingLLM (arXiv 2309.17453): sinks + window.
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
@@ -7,9 +7,9 @@ namespace {
 class Recent final : public Policy {
  public:
   Signals signals() const override { return {}; }
-  // A float is exact below 2^24 and never falls as positions grow; ties are broken by age, so the order is exact.
+  // A float is exact below 2^24 and monotonic above; ties are broken by age, so the order is exact.
   void score(const HeadView& head, std::span<float> score) const override {
-    // Relative positions rank tokens as positions do, and those that saturate tie.
+    // Relative positions have the order of positions; saturated ones tie.
     if (const std::int32_t* const relative = head.position.relative(); relative != nullptr)
       for (std::size_t i = 0; i < score.size(); ++i) score[i] = static_cast<float>(relative[i]);
     else

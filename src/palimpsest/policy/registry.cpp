@@ -7,7 +7,7 @@
 
 namespace palimpsest {
 
-// Declared and called by name, not registered by static objects: a linker drops those from a static library.
+// Declared and called by name, not registered by static objects: the linker drops those from a static library.
 #define ENTRY(file, name) PolicyEntry policy_entry_##file(std::string_view);
 #include "policy_list.inc"
 #undef ENTRY

@@ -1,7 +1,7 @@
-// Persistence of importance: how often a token received at least an even share of a query's attention, among about the
-// last 400 queries (Scissorhands, arXiv 2305.17118, section 4, algorithm 2). There a window of 400 queries counts how
-// often it was less; here older queries fade, by a factor of 1 - 1/400 each, so that one number a token is enough.
-// Of a chunk of a prompt, whose weights come as one sum, its mean query counts.
+// Persistence of importance: how often a token's weight was at least the mean weight of a query, among about the last
+// 400 queries (Scissorhands, arXiv 2305.17118, section 4, algorithm 2). The paper counts in a window of 400 queries how
+// often it was less; here older queries decay by a factor of 1 - 1/400 each, which needs one number per token. For a
+// chunk of a prompt, whose weights are one sum, the mean over its queries counts.
 #include <cmath>
 
 #include "palimpsest/policy/policy.h"

@@ -1,6 +1,5 @@
-// What the last 32 queries looked at, each token with its neighbours: their attention summed, then the maximum over 7
-// tokens (SnapKV, arXiv 2404.14469, section 4; window and kernel of its LongBench configurations). The queries' own
-// tokens are to be protected (method `snapkv`: recent=32).
+// Attention from the last 32 queries, summed, then max-pooled over 7 tokens (SnapKV, arXiv 2404.14469, section 4;
+// window and kernel of its LongBench configurations). Protect the queries' own tokens (method `snapkv`: recent=32).
 #include "palimpsest/policy/policy.h"
 #include "palimpsest/policy/pool.h"
 

@@ -1,5 +1,5 @@
-// The token that the last query looked at least leaves, by the mean over all heads of the layer, which so keep the same
-// tokens (TOVA, arXiv 2401.06104, section 3.2).
+// Evicts the token with the lowest attention weight of the last query, mean over all heads of the layer, which
+// therefore keep the same tokens (TOVA, arXiv 2401.06104, section 3.2).
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
