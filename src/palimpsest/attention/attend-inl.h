@@ -1,8 +1,9 @@
-// One unit of attention: some rows of a head over some of its slots, in blocks of 64, with a running softmax.
+// One work unit of attention: some rows of a head over some of its slots, in blocks of 64, with online softmax.
 //
-//   block:  visible bits -> scores -> greatest so far, 2^(score - greatest) -> values added up
+//   block:  visible bits -> scores -> running max, 2^(score - max) -> weighted sum of values
 //
-// Few rows read keys and values as they are stored. Many rows first widen a block to f32, once for all.
+// With few rows the kernels read keys and values in the stored format. With many rows a block is converted to f32
+// first.
 
 #if defined(PALIMPSEST_ATTENTION_ATTEND_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_ATTEND_INL_H_
@@ -21,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-inline constexpr int kWidenRows = 12;  // from so many rows on, a block is widened first
+inline constexpr int kWidenRows = 12;  // with this many rows or more, a block is converted to f32 first
 
 HWY_INLINE void interleave(const float* query, int head_dim, int row, float* queries) {
   float* const to = queries + row / 4 * 4 * head_dim + row % 4;
@@ -80,7 +81,7 @@ HWY_INLINE std::uint64_t before_bits(const std::int32_t* when, int tiles, std::i
   return bits;
 }
 
-// Finds block `index`; visible[q] gets the slots that query q of the unit sees.
+// Block `index`; visible[q] gets the slots that query q of the unit sees.
 HWY_INLINE Block find_block(const Unit& u, int index, const Tiles& tiles, std::uint64_t* visible) {
   const SlotsView& slots = u.work.slots();
   const int first = index * kBlock;
@@ -135,7 +136,7 @@ HWY_INLINE void cap_scores(const Unit& u) {
     hn::StoreU(soft_capped(hn::LoadU(df, u.memory.score + n), u.shape().soft_cap), df, u.memory.score + n);
 }
 
-// Takes ALiBi's share off the scores: slope * distance. What a dead slot gets does not matter.
+// Subtracts ALiBi's slope * distance from the scores. The scores of empty slots are undefined.
 HWY_INLINE void add_bias(const Unit& u, const Block& b) {
   const StepTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
@@ -159,7 +160,7 @@ HWY_INLINE void add_bias(const Unit& u, const Block& b) {
   }
 }
 
-// Products of all rows of a unit with the keys of a block, in units of log2.
+// Dot products of all rows of a unit with the keys of a block, in units of log2.
 HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   const KeyKernels& keys = *u.work.keys;
   if (widen || (u.late() && (keys.dot_rotating == nullptr || u.rows() > 4))) {
@@ -173,14 +174,15 @@ HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Prefe
   }
 }
 
-// ... their scores.
+// The scores: dot products, soft-capped, with ALiBi.
 HWY_INLINE void score_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   dot_block(u, b, widen, prefetch);
   if (u.shape().soft_cap > 0) cap_scores(u);
   if (u.shape().alibi != nullptr) add_bias(u, b);
 }
 
-// Scores of one row become 2^(score - greatest so far), 0 where it does not see; its sum and correction follow.
+// One row's step of online softmax: scores become 2^(score - running max), 0 for slots that the row does not see;
+// updates the running max and sum and sets the correction for earlier blocks.
 HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* greatest, float* correction,
                                    float* sum) {
   Vec s[kVectors];
@@ -208,7 +210,7 @@ HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* g
   *correction = hn::GetLane(c);
 }
 
-// Adds the values of a block to those of all rows of a unit.
+// Adds a block's weighted values to all rows of a unit.
 HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   if (!widen) return u.work.values->add(u, b, prefetch);
   ValueTiles<float> wide;
@@ -221,7 +223,7 @@ HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Prefe
   add_rows(u, wide, b.used, prefetch);
 }
 
-// Rows whose unit is done: out, or the part of one split for join_head.
+// Writes a finished unit's rows: to `out`, or to the split's partial result for join_head.
 HWY_INLINE void finish_rows(const Unit& u, int split) {
   const HeadWork& w = u.work;
   const int value_dim = u.shape().value_dim, group = w.group();
@@ -247,7 +249,7 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
   const int first_query = query_block * w.block_queries;
   Unit u{w, memory, first_query, std::min(w.block_queries, w.tokens->count - first_query)};
   const int rows = u.rows(), per_split = w.splits > 1 ? kSplit / kBlock : w.blocks();
-  const int first_kept = (w.tokens->count - w.kept_queries) * w.group();  // rows from here on keep their weights
+  const int first_kept = (w.tokens->count - w.kept_queries) * w.group();  // rows from this one on keep their weights
   const bool widen = rows >= kWidenRows, keep_all = w.kept_queries == w.tokens->count;
   prepare_queries(u);
   std::fill_n(memory.value, rows * u.value_stride(), 0.0f);
@@ -260,7 +262,7 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
   for (int n = first; n < last; ++n) {
     const Tiles next(w, n + 1);
     const Block b = find_block(u, n, tiles, visible);
-    if (keep_all) u.memory.score = w.kept + static_cast<std::size_t>(n) * rows * kBlock;  // they stay where they arise
+    if (keep_all) u.memory.score = w.kept + static_cast<std::size_t>(n) * rows * kBlock;  // written in place
     if (b.used != 0) {
       score_block(u, b, widen, prefetch_of(tiles.value, value_tile_bytes(*w.cache)));
       for (int r = 0; r < rows; ++r)

@@ -1,4 +1,4 @@
-// What follows `attend`: joining splits, and the weights that slots received, if they were kept.
+// The step after `attend`: reduces splits, and sums the kept weights per slot.
 
 #if defined(PALIMPSEST_ATTENTION_JOIN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_JOIN_INL_H_
@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// Of a head with merged tokens: what slots and places received in each block of queries, late ones and others.
+// Of a head with merged tokens: sums the weights of slots and entries over blocks of queries, late and earlier ones.
 HWY_INLINE void join_classes(const HeadWork& w) {
   if (w.received == nullptr) return;
   const std::size_t all = w.cluster_weights(), blocks = static_cast<std::size_t>(w.blocks()) * kBlock;
@@ -34,7 +34,7 @@ HWY_INLINE void join_classes(const HeadWork& w) {
   if (w.sums != nullptr) write(w.sums, 2);
 }
 
-// Splits in their order; then, if the head kept weights, what each slot received.
+// Reduces the splits in a fixed order; then sums the weights of each slot, if they were kept.
 HWY_NOINLINE void join(const HeadWork& w) {
   if (w.merged != nullptr) return join_classes(w);
   const AttentionShape& shape = w.step->shape;
@@ -62,7 +62,7 @@ HWY_NOINLINE void join(const HeadWork& w) {
   const float* const log_sum = w.log_sum + (rows - kept_rows);
   const WeightReduction as = w.tokens->weight_reduction;
   const Vec share = hn::Set(df, as == WeightReduction::kMeanOverGroup ? 1 / static_cast<float>(group) : 1);
-  for (int r = 0; r < kept_rows; ++r) {  // each block's greatest score becomes its factor
+  for (int r = 0; r < kept_rows; ++r) {  // each block's max score becomes its factor
     float* const factor = w.kept_max + static_cast<std::ptrdiff_t>(r) * blocks;
     for (int n = 0; n < blocks; n += kLanes) {
       const Vec max = load_first(factor + n, std::min(kLanes, blocks - n));

@@ -53,8 +53,8 @@ struct Head {
   const SlotsView& slots() const { return *pages().slots; }
   std::byte* page(int slot) const { return pages().page[slot / cache.page_size]; }
 
-  // Dimension d of the rotated half of a key: -partner in the first of a pair, partner in the second, 0 if none
-  // rotates.
+  // Dimension d of a key's rotated half: -partner in the first dimension of a pair, partner in the second, 0 beyond the
+  // rotated dimensions.
   float half(const float* k, int d) const {
     const int pairs = step.shape.rope_dims / 2;
     if (d >= 2 * pairs) return 0;
@@ -116,7 +116,7 @@ struct Head {
            (within(when, now, window) || when < tokens.sink_end);
   }
 
-  // From a query to a slot, for ALiBi.
+  // Distance from a query to a slot, for ALiBi.
   double distance(int slot, int query) const {
     if (!tokens.rank_distance) return static_cast<double>(tokens.when[query]) - slots().when[slot];
     const bool far = tokens.two_query && slots().when[slot] < tokens.sink_end;
@@ -124,7 +124,7 @@ struct Head {
     return rank - slots().rank[slot];
   }
 
-  // Tokens that were merged into others' slots, expanded: each as a key of its own (cache/view.h, MergedView).
+  // Merged tokens (cache/view.h, MergedView), expanded: each has its own key.
   int entries() const { return slots().merged == nullptr ? 0 : slots().merged->entries(); }
   int slot_of(int entry) const {  // -1: no token there
     const MergedView& m = *slots().merged;
@@ -135,7 +135,7 @@ struct Head {
     return tile * kTile + (m.lane[row] < 0 ? lane : m.lane[row]);
   }
 
-  // Rotated by a distance in tokens, backwards if it is negative.
+  // Rotated by a distance in positions, backwards if negative.
   Vector rotated_by(const Vector& key, int distance) const {
     if (tokens.distance_row == nullptr) return key;
     const float* const row = row_of(tokens.distance_row, step.shape, std::abs(distance));
@@ -144,7 +144,7 @@ struct Head {
     return rotated(key, step.shape, cos_sin.data());
   }
 
-  // The weights of one query over all slots, then over merged tokens by place; all zero if it sees none.
+  // The weights of one query over all slots, then over entries of merged tokens; all zero if it sees none.
   Vector weights(const std::vector<Vector>& keys, int query, int query_head) const {
     const AttentionShape& shape = step.shape;
     const float* q = step.q.at(tokens.first + query, query_head);

@@ -1,4 +1,4 @@
-// Lays several keys into one K tile: rows of tokens become columns, a vector at a time.
+// Transposes keys into a K tile: rows of tokens become columns, a vector at a time.
 
 #if defined(PALIMPSEST_ATTENTION_LAY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_LAY_INL_H_
@@ -16,9 +16,9 @@ namespace palimpsest {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// rows [kTile][head_dim]: the key of lane l is row l; only those in `lanes` (bit l) are written. head_dim is a multiple
-// of kTile; `scratch` has room for as much as `rows`. Four rows at a distance of four are interleaved, then the four
-// results, which is a transposition:
+// rows [kTile][head_dim]: the key of lane l is row l; writes only the lanes in `lanes` (bit l). head_dim is a multiple
+// of kTile; `scratch` is as large as `rows`. Interleaves rows k, k + 4, k + 8, k + 12, then the four results, which
+// transposes:
 //
 //   part k    [d][q]     = rows[k + 4q][d]
 //   tile      [d][4q + k] = part k [d][q]

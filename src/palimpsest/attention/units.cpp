@@ -1,4 +1,4 @@
-// The kernels that know no format: how a unit is worked on, step by step; those of formats are called for each block.
+// The kernels of units: independent of formats; they call the format's kernels for each block.
 #include "palimpsest/attention/kernels.h"
 
 #undef HWY_TARGET_INCLUDE

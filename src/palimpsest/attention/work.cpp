@@ -58,7 +58,7 @@ HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
   w.tokens = &step.tokens[w.sequence];
   w.pages = &w.cache->head[w.kv_head];
   w.window = step.window(w.sequence, w.kv_head);
-  const bool near = step.local == INT32_MAX || w.tokens->position < step.local;  // the first token is
+  const bool near = step.local == INT32_MAX || w.tokens->position < step.local;  // position 0 is in the window
   w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && near && w.slots().occupied == w.slots().slots;
   w.merged = w.tokens->count == 0 ? nullptr : w.slots().merged;
   w.rank_tiles = step.rank_tiles == nullptr ? nullptr : step.rank_tiles[w.sequence];
