@@ -100,13 +100,13 @@ HWY_INLINE Block find_block(const Unit& u, int index, const Tiles& tiles, std::u
   if (b.used == 0) return b;
   if (u.work.tokens->two_query) b.sinks = before_bits(b.when, b.tiles, u.work.tokens->sink_end);
 
-  const int some = std::countr_zero(b.used) / kTile, rope_tile_floats = u.shape().rope_dims * kTile;
+  const int any_used = std::countr_zero(b.used) / kTile, rope_tile_floats = u.shape().rope_dims * kTile;
   for (int t = 0; t < 4; ++t) {
     const bool used = b.used_in(t) != 0;
-    const int from = used ? t : some;
+    const int from = used ? t : any_used;
     b.key[t] = tiles.key[from];
     b.value[t] = tiles.value[from];
-    if (!u.late()) continue;
+    if (!u.rotates_on_read()) continue;
     b.rope_tile[t] = u.work.rank_tiles == nullptr
                          ? u.memory.rope_tiles + from * rope_tile_floats
                          : u.work.rank_tiles + static_cast<std::ptrdiff_t>(first / kTile + from) * rope_tile_floats;
@@ -124,7 +124,7 @@ HWY_INLINE void widen_keys(const Unit& u, const Block& b, const float** tiles) {
     float* const out = u.memory.key_tiles + t * head_dim * kTile;
     tiles[t] = out;
     if (b.used_in(t) == 0) continue;
-    if (u.late())
+    if (u.rotates_on_read())
       keys.rotate(u.shape(), b.key[t], u.half(), b.rope_tile[t], out);
     else
       keys.widen(b.key[t], head_dim, out);
@@ -137,7 +137,7 @@ HWY_INLINE void cap_scores(const Unit& u) {
 }
 
 // Subtracts ALiBi's slope * distance from the scores. The scores of empty slots are undefined.
-HWY_INLINE void add_bias(const Unit& u, const Block& b) {
+HWY_INLINE void add_alibi(const Unit& u, const Block& b) {
   const StepTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
   const float* const slope = u.shape().alibi + u.work.kv_head * group;
@@ -163,11 +163,11 @@ HWY_INLINE void add_bias(const Unit& u, const Block& b) {
 // Dot products of all rows of a unit with the keys of a block, in units of log2.
 HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   const KeyKernels& keys = *u.work.keys;
-  if (widen || (u.late() && (keys.dot_rotating == nullptr || u.rows() > 4))) {
+  if (widen || (u.rotates_on_read() && (keys.dot_rotating == nullptr || u.rows() > 4))) {
     PlainKeys<float> wide;
     widen_keys(u, b, wide.tile);
     score_tiles(u, b, wide, prefetch);
-  } else if (u.late()) {
+  } else if (u.rotates_on_read()) {
     keys.dot_rotating(u, b, prefetch);
   } else {
     keys.dot(u, b, prefetch);
@@ -178,13 +178,12 @@ HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Prefe
 HWY_INLINE void score_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   dot_block(u, b, widen, prefetch);
   if (u.shape().soft_cap > 0) cap_scores(u);
-  if (u.shape().alibi != nullptr) add_bias(u, b);
+  if (u.shape().alibi != nullptr) add_alibi(u, b);
 }
 
 // One row's step of online softmax: scores become 2^(score - running max), 0 for slots that the row does not see;
 // updates the running max and sum and sets the correction for earlier blocks.
-HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* greatest, float* correction,
-                                   float* sum) {
+HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* max, float* correction, float* sum) {
   Vec s[kVectors];
   Vec top = hn::Set(df, kNothing);
   for (int v = 0; v < kVectors; ++v) {
@@ -192,7 +191,7 @@ HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* g
     if (visible != ~std::uint64_t{0}) s[v] = hn::IfThenElse(mask_of(visible, v), s[v], hn::Set(df, kNothing));
     top = hn::Max(top, s[v]);
   }
-  const float before = *greatest, now = std::max(before, hn::ReduceMax(df, top));
+  const float before = *max, now = std::max(before, hn::ReduceMax(df, top));
   if (now == kNothing) {
     for (int v = 0; v < kVectors; ++v) hn::StoreU(hn::Zero(df), df, score + v * kLanes);
     *correction = 1;
@@ -206,7 +205,7 @@ HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* g
     total = hn::Add(total, s[v]);
   }
   hn::StoreU(hn::MulAdd(hn::LoadU(df, sum), c, total), df, sum);
-  *greatest = now;
+  *max = now;
   *correction = hn::GetLane(c);
 }
 
@@ -223,7 +222,7 @@ HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Prefe
   add_rows(u, wide, b.used, prefetch);
 }
 
-// Writes a finished unit's rows: to `out`, or to the split's partial result for join_head.
+// Writes a finished unit's rows: to `out`, or to the split's partial result for reduce_head.
 HWY_INLINE void finish_rows(const Unit& u, int split) {
   const HeadWork& w = u.work;
   const int value_dim = u.shape().value_dim, group = w.group();
@@ -232,10 +231,10 @@ HWY_INLINE void finish_rows(const Unit& u, int split) {
     const float sum = hn::ReduceSum(df, hn::LoadU(df, u.memory.sum + r * kTile)), max = u.memory.max[r];
     const int row = u.first_query * group + r;
     if (w.splits > 1) {
-      float* const part = w.partial + (static_cast<std::size_t>(split) * w.rows() + row) * row_floats(u.shape());
-      hwy::CopyBytes(value, part, static_cast<std::size_t>(value_dim) * sizeof(float));
-      part[value_dim] = max;
-      part[value_dim + 1] = sum;
+      float* const partial = w.partial + (static_cast<std::size_t>(split) * w.rows() + row) * row_floats(u.shape());
+      hwy::CopyBytes(value, partial, static_cast<std::size_t>(value_dim) * sizeof(float));
+      partial[value_dim] = max;
+      partial[value_dim + 1] = sum;
       continue;
     }
     const float inverse = sum > 0 ? 1 / sum : 0;

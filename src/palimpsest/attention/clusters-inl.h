@@ -7,11 +7,11 @@
 // Rows of entries (MergedView) belong to one tile of slots, so entries read a slot's dot product and add to its weight
 // lane by lane, without gather or scatter.
 
-#if defined(PALIMPSEST_ATTENTION_CLASSES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PALIMPSEST_ATTENTION_CLASSES_INL_H_
-#undef PALIMPSEST_ATTENTION_CLASSES_INL_H_
+#if defined(PALIMPSEST_ATTENTION_CLUSTERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PALIMPSEST_ATTENTION_CLUSTERS_INL_H_
+#undef PALIMPSEST_ATTENTION_CLUSTERS_INL_H_
 #else
-#define PALIMPSEST_ATTENTION_CLASSES_INL_H_
+#define PALIMPSEST_ATTENTION_CLUSTERS_INL_H_
 #endif
 
 #include "palimpsest/attention/attend-inl.h"
@@ -65,7 +65,7 @@ HWY_INLINE void dot_clusters(const Clusters& c) {
     if (c.bias != nullptr) {
       u.memory.score = c.block(c.bias, n);
       std::fill_n(u.memory.score, c.rows() * kBlock, 0.0f);
-      add_bias(u, b);
+      add_alibi(u, b);
     }
     u.memory.score = score;
     dot_block(u, b, false, prefetch_of(next.key, key_tile_bytes(*u.work.cache)));
@@ -90,7 +90,7 @@ HWY_INLINE void dot_entries(const Clusters& c) {
   RotatingKeys<float> keys;
   keys.half = 0;
   int first = 0;  // of up to four rows buffered in memory
-  const auto lay_row = [&](int i, int t, int row) HWY_ATTR {
+  const auto load_row = [&](int i, int t, int row) HWY_ATTR {
     float* const key = memory.key_tiles + i * key_floats;
     float* const rope_tile = memory.rope_tiles + i * rope_tile_floats;
     const int lane = m.lane[row];
@@ -121,7 +121,7 @@ HWY_INLINE void dot_entries(const Clusters& c) {
   };
   for (int t = 0; t < c.tiles(); ++t)
     for (int row = m.first[t]; row < m.first[t + 1]; ++row) {
-      lay_row(row - first, t, row);
+      load_row(row - first, t, row);
       if (row - first == 3 || row + 1 == m.rows) dot_rows_of(row - first + 1);
     }
 }
@@ -172,7 +172,7 @@ struct RowTilePair {
 };
 
 // The max score of each row. Without distances, a cluster's max score is that of its largest or smallest factor.
-HWY_INLINE void find_greatest(const Clusters& c) {
+HWY_INLINE void find_max(const Clusters& c) {
   const MergedView& m = c.merged();
   const bool alike = m.distance == nullptr;
   for (int r = 0; r < c.rows(); ++r) {
@@ -200,21 +200,21 @@ HWY_INLINE void softmax_clusters(const Clusters& c, bool keep) {
   const MergedView& m = c.merged();
   const UnitMemory& memory = c.unit.memory;
   for (int r = 0; r < c.rows(); ++r) {
-    const Vec greatest = hn::Set(df, memory.max[r] == kNothing ? 0.0f : memory.max[r]);
+    const Vec max_score = hn::Set(df, memory.max[r] == kNothing ? 0.0f : memory.max[r]);
     Vec sum = hn::Zero(df);
     for (int t = 0; t < c.tiles(); ++t) {
       const RowTilePair pair(c, t, r);
       HWY_ALIGN float lanes[kTile] = {};  // weights of rows that belong to one slot
       Vec weight[kTile / kLanes];
       for (int v = 0; v < kTile / kLanes; ++v) {
-        weight[v] = pow2(hn::Sub(pair.slots(v * kLanes, hn::Set(df, 1.0f)), greatest));
+        weight[v] = pow2(hn::Sub(pair.slots(v * kLanes, hn::Set(df, 1.0f)), max_score));
         if (keep) hn::StoreU(weight[v], df, c.tile(c.own, t, r) + v * kLanes);
       }
       for (int row = m.first[t]; row < m.first[t + 1]; ++row) {
         Vec of_slot = hn::Zero(df);
         for (int v = 0; v < kTile / kLanes; ++v) {
           const int n = v * kLanes;
-          const Vec score = hn::Min(hn::Zero(df), hn::Sub(pair.entries(row, n), greatest));
+          const Vec score = hn::Min(hn::Zero(df), hn::Sub(pair.entries(row, n), max_score));
           const Vec p = hn::IfThenElseZero(pair.used(row, n), pow2(score));
           if (keep) hn::StoreU(p, df, c.entries(row, r) + n);
           if (m.lane[row] < 0)
@@ -269,21 +269,21 @@ HWY_INLINE void add_cluster_values(const Clusters& c) {
   }
 }
 
-HWY_NOINLINE void attend_classes(const HeadWork& w, int query_block, const UnitMemory& memory) {
-  float* const floats = w.clusters + static_cast<std::size_t>(query_block) * w.class_floats();
+HWY_NOINLINE void attend_clusters(const HeadWork& w, int query_block, const UnitMemory& memory) {
+  float* const floats = w.clusters + static_cast<std::size_t>(query_block) * w.cluster_floats();
   float* received = nullptr;
   if (w.received != nullptr) {
-    received = floats + w.class_floats() - 2 * w.cluster_weights();
+    received = floats + w.cluster_floats() - 2 * w.cluster_weights();
     std::fill_n(received, 2 * w.cluster_weights(), 0.0f);
   }
   const int first = query_block * w.block_queries, end = std::min(first + w.block_queries, w.tokens->count);
-  const int step = w.class_rows() / w.group();
+  const int step = w.cluster_rows() / w.group();
   for (int query = first; query < end; query += step) {
     const Clusters c(w, memory, query, std::min(step, end - query), floats);
     prepare_queries(c.unit);
     dot_clusters(c);
     if (c.rotated()) dot_entries(c);
-    find_greatest(c);
+    find_max(c);
     softmax_clusters(c, received != nullptr);
     if (received != nullptr) sum_cluster_weights(c, received);
     add_cluster_values(c);

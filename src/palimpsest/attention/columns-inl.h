@@ -32,11 +32,11 @@ HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int la
       if (b.used == 0) continue;
       score_block(u, b, true, Prefetch());
       for (int v = 0; v < kVectors; ++v) {
-        Vec received = hn::LoadU(df, memory.column + n * kBlock + v * kLanes), greatest = hn::Zero(df);
+        Vec received = hn::LoadU(df, memory.column + n * kBlock + v * kLanes), group_max = hn::Zero(df);
         for (int r = 0; r < u.rows(); ++r) {
           const Vec score = hn::LoadU(df, memory.score + r * kBlock + v * kLanes);
           const Vec p = pow2(hn::Min(hn::Zero(df), hn::Sub(score, hn::Set(df, w.log_sum[from * group + r]))));
-          add_weight(as, (r + 1) % group == 0, hn::IfThenElseZero(mask_of(visible[r / group], v), p), greatest,
+          add_weight(as, (r + 1) % group == 0, hn::IfThenElseZero(mask_of(visible[r / group], v), p), group_max,
                      received);
         }
         hn::StoreU(received, df, memory.column + n * kBlock + v * kLanes);

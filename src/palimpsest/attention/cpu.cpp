@@ -56,7 +56,7 @@ void wait_for(const Counter& counter, int count) {
   }
 }
 
-void tell(const HeadWork& w) {
+void report_weights(const HeadWork& w) {
   if (w.step->on_weights != nullptr) w.step->on_weights(w.step->context, w.step->layer, w.sequence, w.kv_head);
 }
 
@@ -83,7 +83,7 @@ int units_of(const HeadPlan& w, int phase) {
 // What a plan depends on besides the counts of its heads.
 struct PlanShape {
   int sequences, kv_heads, group, head_dim, value_dim, threads;
-  bool recompute, alibi;
+  bool materialized, alibi;
   CacheType key_type;
   bool operator==(const PlanShape&) const = default;
 };
@@ -96,7 +96,7 @@ PlanShape shape_of(const AttentionStep& step, int threads) {
           .head_dim = s.head_dim,
           .value_dim = s.value_dim,
           .threads = threads,
-          .recompute = s.rotation == Rotation::kMaterialized && s.rope != RopeKind::kNone,
+          .materialized = s.rotation == Rotation::kMaterialized && s.rope != RopeKind::kNone,
           .alibi = s.alibi != nullptr,
           .key_type = step.cache[0].key_type};
 }
@@ -135,17 +135,17 @@ void Plan::make(const AttentionStep& step, const PlanShape& of, int arenas) {
   const auto all = static_cast<std::size_t>(step.sequences) * static_cast<std::size_t>(step.shape.kv_heads);
   heads.reserve(all);
   counts.reserve(all);
-  bool none_empty = true;
+  bool all_attend = true;
   for (int s = 0; s < step.sequences; ++s) {
     for (int h = 0; h < step.shape.kv_heads; ++h) {
       counts.push_back(counts_of(step, s, h));
       heads.push_back(plan_head(step, s, h));
       for (int p = 0; p < kPhases; ++p) units[p] += units_of(heads.back(), p);
       arena = std::max(arena, floats_of(step, heads.back()));
-      none_empty = none_empty && heads.back().attend_units() > 0;
+      all_attend = all_attend && heads.back().attend_units() > 0;
     }
   }
-  interleaved = none_empty && units[kRotate] == 0 && units[kWeigh] == 0;
+  interleaved = all_attend && units[kRotate] == 0 && units[kWeigh] == 0;
   int next_order = 0;
   for (HeadPlan& p : heads) {
     p.whole = interleaved && p.query_blocks == 1 && p.index + of.threads < static_cast<int>(heads.size());
@@ -173,7 +173,7 @@ struct AttentionScratch::Impl {
   std::unique_ptr<Counter[]> finished;  // [arenas] heads done in each
   int heads = 0;
   // Units handed out, units done, threads that have returned; all 0 between two calls, like the counters above.
-  Counter next, done[kPhases], left;
+  Counter next, done[kPhases], returned;
 
   std::vector<Plan> plans;   // [layers]; unused where a layer shares an earlier layer's plan
   std::vector<int> plan_of;  // [layers] index of the plan that the layer uses
@@ -253,13 +253,13 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
   for (int phase = 0; phase < kPhases; first += units[phase++]) {
     if (unit >= first + units[phase]) continue;
     for (int earlier = 0; earlier < phase; ++earlier) wait_for(m.done[earlier], units[earlier]);
-    std::size_t head = 0, taken = SIZE_MAX;
+    std::size_t head = 0, current = SIZE_MAX;
     int before = first;  // units before those of `head`, which follows the units that this thread takes
     HeadWork w{};
     for (; unit < first + units[phase]; unit = m.next.add(1)) {
       while (unit - before >= units_of(plan.heads[head], phase)) before += units_of(plan.heads[head++], phase);
-      if (taken != head) w = m.work(step, plan, head, thread);
-      taken = head;
+      if (current != head) w = m.work(step, plan, head, thread);
+      current = head;
       const int n = unit - before;
       Counter& attended = m.attended[static_cast<std::size_t>(w.index)];
       Counter& finished = m.finished[static_cast<std::size_t>(w.order % m.arenas())];
@@ -277,26 +277,26 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
             attend_unit(w, w.query_blocks - 1 - i / w.splits, i % w.splits, mine.unit);
           if (!w.whole && attended.add(1) < w.attend_units() - 1) break;
           attended.reset();
-          if (w.splits > 1 || w.kept_queries > 0 || w.merged != nullptr) join_head(w);
-          if (w.kept_queries > 0 || (w.merged != nullptr && w.received != nullptr)) tell(w);
+          if (w.splits > 1 || w.kept_queries > 0 || w.merged != nullptr) reduce_head(w);
+          if (w.kept_queries > 0 || (w.merged != nullptr && w.received != nullptr)) report_weights(w);
           if (plan.interleaved && !w.whole) finished.add(1);
           break;
         case kWeigh:
           weights_unit(w, n, mine.unit);
           if (attended.add(1) < w.weights_units - 1) break;
           attended.reset();
-          tell(w);
+          report_weights(w);
           break;
       }
       m.done[phase].add(1);
     }
   }
 
-  if (m.left.add(1) == threads - 1) {
+  if (m.returned.add(1) == threads - 1) {
     m.next.reset();
     for (Counter& done : m.done) done.reset();
     for (int p = 0; p < m.arenas(); ++p) m.finished[static_cast<std::size_t>(p)].reset();
-    m.left.reset();
+    m.returned.reset();
   }
 }
 

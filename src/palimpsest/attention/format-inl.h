@@ -75,7 +75,7 @@ void store_keys(std::byte* tile, int dim, std::uint32_t lanes, const float* rows
         const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(std::countr_zero(bits)) * dim;
         round_row(rows + row, dim, rounded + row);
       }
-      return lay_keys(rounded, lanes, dim, out, rounded + all);
+      return transpose_keys(rounded, lanes, dim, out, rounded + all);
     }
     for (; lanes != 0; lanes &= lanes - 1) {
       const int lane = std::countr_zero(lanes);

@@ -119,8 +119,8 @@ struct Head {
   // Distance from a query to a slot, for ALiBi.
   double distance(int slot, int query) const {
     if (!tokens.rank_distance) return static_cast<double>(tokens.when[query]) - slots().when[slot];
-    const bool far = tokens.two_query && slots().when[slot] < tokens.sink_end;
-    const int rank = far ? sink_rank(tokens, slots(), window, query) : query_rank(tokens, slots(), query);
+    const bool of_sink = tokens.two_query && slots().when[slot] < tokens.sink_end;
+    const int rank = of_sink ? sink_rank(tokens, slots(), window, query) : query_rank(tokens, slots(), query);
     return rank - slots().rank[slot];
   }
 
@@ -184,7 +184,7 @@ struct Head {
     for (int s = 0; s < count; ++s)
       if (slots().when[s] != kEmptySlot) keys[s] = key(s);
     const bool mean = tokens.weight_reduction == WeightReduction::kMeanOverGroup,
-               peak = tokens.weight_reduction == WeightReduction::kMaxOverAll;
+               max_over_all = tokens.weight_reduction == WeightReduction::kMaxOverAll;
     const std::size_t all = keys.size() + static_cast<std::size_t>(entries());
     Vector late(all, 0.0), total = late, of_query(all);
 
@@ -203,7 +203,8 @@ struct Head {
       }
       for (std::size_t i = 0; i < all; ++i) total[i] += of_query[i];
       if (query < tokens.count - static_cast<std::int64_t>(tokens.weights_queries)) continue;
-      for (std::size_t i = 0; i < all; ++i) late[i] = peak ? std::max(late[i], of_query[i]) : late[i] + of_query[i];
+      for (std::size_t i = 0; i < all; ++i)
+        late[i] = max_over_all ? std::max(late[i], of_query[i]) : late[i] + of_query[i];
     }
     const auto write = [](const Vector& from, float* to) {
       for (std::size_t i = 0; to != nullptr && i < from.size(); ++i) to[i] = static_cast<float>(from[i]);

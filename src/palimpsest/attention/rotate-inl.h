@@ -1,11 +1,11 @@
 // Keys rotated while they are read. The cosines and sines of a tile's 16 ranks form a RoPE tile, [2 * pairs][16], with
 // the lanes of the key tile.
 
-#if defined(PALIMPSEST_ATTENTION_TURN_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PALIMPSEST_ATTENTION_TURN_INL_H_
-#undef PALIMPSEST_ATTENTION_TURN_INL_H_
+#if defined(PALIMPSEST_ATTENTION_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PALIMPSEST_ATTENTION_ROTATE_INL_H_
+#undef PALIMPSEST_ATTENTION_ROTATE_INL_H_
 #else
-#define PALIMPSEST_ATTENTION_TURN_INL_H_
+#define PALIMPSEST_ATTENTION_ROTATE_INL_H_
 #endif
 
 #include <algorithm>

@@ -300,18 +300,18 @@ HWY_INLINE void add_rows(const Unit& u, const ValueTiles<T>& values, std::uint64
   });
 }
 
-// Reduces one row's weights `p` into `received`. `last`: the row is the last of its query's group; `greatest`: max over
-// the group so far.
-HWY_INLINE void add_weight(WeightReduction as, bool last, Vec p, Vec& greatest, Vec& received) {
+// Reduces one row's weights `p` into `received`. `last`: the row is the last of its query's group; `group_max`: max
+// over the group so far.
+HWY_INLINE void add_weight(WeightReduction as, bool last, Vec p, Vec& group_max, Vec& received) {
   if (as == WeightReduction::kMeanOverGroup) {
     received = hn::Add(received, p);
   } else if (as == WeightReduction::kMaxOverAll) {
     received = hn::Max(received, p);
   } else {
-    greatest = hn::Max(greatest, p);
+    group_max = hn::Max(group_max, p);
     if (!last) return;
-    received = hn::Add(received, greatest);
-    greatest = hn::Zero(df);
+    received = hn::Add(received, group_max);
+    group_max = hn::Zero(df);
   }
 }
 

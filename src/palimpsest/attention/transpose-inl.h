@@ -1,10 +1,10 @@
 // Transposes keys into a K tile: rows of tokens become columns, a vector at a time.
 
-#if defined(PALIMPSEST_ATTENTION_LAY_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PALIMPSEST_ATTENTION_LAY_INL_H_
-#undef PALIMPSEST_ATTENTION_LAY_INL_H_
+#if defined(PALIMPSEST_ATTENTION_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PALIMPSEST_ATTENTION_TRANSPOSE_INL_H_
+#undef PALIMPSEST_ATTENTION_TRANSPOSE_INL_H_
 #else
-#define PALIMPSEST_ATTENTION_LAY_INL_H_
+#define PALIMPSEST_ATTENTION_TRANSPOSE_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -23,7 +23,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 //   part k    [d][q]     = rows[k + 4q][d]
 //   tile      [d][4q + k] = part k [d][q]
 template <class T>
-HWY_NOINLINE void lay_keys(const T* rows, std::uint32_t lanes, int head_dim, T* tile, T* scratch) {
+HWY_NOINLINE void transpose_keys(const T* rows, std::uint32_t lanes, int head_dim, T* tile, T* scratch) {
   using U = hwy::MakeUnsigned<T>;
   const hn::CappedTag<U, kTile> d;
   const int step = static_cast<int>(hn::Lanes(d)), part = 4 * head_dim;

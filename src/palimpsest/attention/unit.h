@@ -51,7 +51,7 @@ struct Unit {
 
   const AttentionShape& shape() const { return work.step->shape; }
   int rows() const { return queries * work.group(); }
-  bool late() const { return shape().rotation == Rotation::kOnRead && shape().rope != RopeKind::kNone; }
+  bool rotates_on_read() const { return shape().rotation == Rotation::kOnRead && shape().rope != RopeKind::kNone; }
   bool two_queries() const {
     return work.tokens->two_query && shape().rotation != Rotation::kNever && shape().rope != RopeKind::kNone;
   }

@@ -78,7 +78,7 @@ struct HeadWork : HeadPlan {
   float* kept;               // [blocks][kept rows][kBlock]: 2^(score - running max)
   float* kept_max;           // [kept rows][blocks]: that running max
   float* log_sum;            // [rows]: base-2 log-sum-exp of each row's scores, if weights are requested
-  float* clusters;           // [query_blocks][class_floats], if merged
+  float* clusters;           // [query_blocks][cluster_floats], if merged
   float* rotated_keys;       // [slots / 16][head_dim][16] in the keys' format, if rotate_units > 0
   std::size_t floats;        // of these arrays
 
@@ -89,11 +89,11 @@ struct HeadWork : HeadPlan {
   int late_queries() const { return std::min(tokens->weights_queries, tokens->count); }  // that `received` covers
   // With merged tokens: rows that a unit processes at a time, with the scores of all slots; and the weights that it
   // sums for each slot and entry, of the late queries and, separately, of the earlier ones.
-  int class_rows() const { return std::max(1, 4 / group()) * group(); }
+  int cluster_rows() const { return std::max(1, 4 / group()) * group(); }
   std::size_t cluster_weights() const { return static_cast<std::size_t>(blocks()) * kBlock + merged->entries(); }
-  std::size_t class_floats() const {
+  std::size_t cluster_floats() const {
     const std::size_t slots = static_cast<std::size_t>(blocks()) * kBlock;
-    return class_rows() * ((step->shape.alibi == nullptr ? 1 : 2) * slots + cluster_weights()) +
+    return cluster_rows() * ((step->shape.alibi == nullptr ? 1 : 2) * slots + cluster_weights()) +
            (received == nullptr ? 0 : 2 * cluster_weights());
   }
   // Sets the array pointers into `memory` (nullptr: only counts `floats`).
@@ -145,7 +145,7 @@ struct UnitMemory {
 void insert_tokens(const HeadWork& work, int unit, const UnitMemory& memory);
 void rotate_keys(const HeadWork& work, int unit, const UnitMemory& memory);
 void attend_unit(const HeadWork& work, int query_block, int split, const UnitMemory& memory);
-void join_head(const HeadWork& work);  // after the head's last attend unit
+void reduce_head(const HeadWork& work);  // after the head's last attend unit
 void weights_unit(const HeadWork& work, int unit, const UnitMemory& memory);
 
 }  // namespace palimpsest
