@@ -1,8 +1,9 @@
-// One unit of attention: some rows of a head over some of its slots, in blocks of 64, with a running softmax.
+// One work unit of attention: some rows of a head over some of its slots, in blocks of 64, with online softmax.
 //
-//   block:  visible bits -> scores -> greatest so far, 2^(score - greatest) -> values added up
+//   block:  visible bits -> scores -> running max, 2^(score - max) -> weighted sum of values
 //
-// Few rows read keys and values as they are stored. Many rows first widen a block to f32, once for all.
+// With few rows the kernels read keys and values in the stored format. With many rows a block is converted to f32
+// first.
 
 #if defined(PALIMPSEST_ATTENTION_ATTEND_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_ATTEND_INL_H_
@@ -21,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-inline constexpr int kWidenRows = 12;  // from so many rows on, a block is widened first
+inline constexpr int kWidenRows = 12;  // with this many rows or more, a block is converted to f32 first
 
 HWY_INLINE void interleave(const float* query, int head_dim, int row, float* queries) {
   float* const to = queries + row / 4 * 4 * head_dim + row % 4;
@@ -80,7 +81,7 @@ HWY_INLINE std::uint64_t before_bits(const std::int32_t* when, int tiles, std::i
   return bits;
 }
 
-// Finds block `index`; visible[q] gets the slots that query q of the unit sees.
+// Block `index`; visible[q] gets the slots that query q of the unit sees.
 HWY_INLINE Block find_block(const Unit& u, int index, const Tiles& tiles, std::uint64_t* visible) {
   const SlotsView& slots = u.work.slots();
   const int first = index * kBlock;
@@ -99,13 +100,13 @@ HWY_INLINE Block find_block(const Unit& u, int index, const Tiles& tiles, std::u
   if (b.used == 0) return b;
   if (u.work.tokens->two_query) b.sinks = before_bits(b.when, b.tiles, u.work.tokens->sink_end);
 
-  const int some = std::countr_zero(b.used) / kTile, rope_tile_floats = u.shape().rope_dims * kTile;
+  const int any_used = std::countr_zero(b.used) / kTile, rope_tile_floats = u.shape().rope_dims * kTile;
   for (int t = 0; t < 4; ++t) {
     const bool used = b.used_in(t) != 0;
-    const int from = used ? t : some;
+    const int from = used ? t : any_used;
     b.key[t] = tiles.key[from];
     b.value[t] = tiles.value[from];
-    if (!u.late()) continue;
+    if (!u.rotates_on_read()) continue;
     b.rope_tile[t] = u.work.rank_tiles == nullptr
                          ? u.memory.rope_tiles + from * rope_tile_floats
                          : u.work.rank_tiles + static_cast<std::ptrdiff_t>(first / kTile + from) * rope_tile_floats;
@@ -123,7 +124,7 @@ HWY_INLINE void widen_keys(const Unit& u, const Block& b, const float** tiles) {
     float* const out = u.memory.key_tiles + t * head_dim * kTile;
     tiles[t] = out;
     if (b.used_in(t) == 0) continue;
-    if (u.late())
+    if (u.rotates_on_read())
       keys.rotate(u.shape(), b.key[t], u.half(), b.rope_tile[t], out);
     else
       keys.widen(b.key[t], head_dim, out);
@@ -135,8 +136,8 @@ HWY_INLINE void cap_scores(const Unit& u) {
     hn::StoreU(soft_capped(hn::LoadU(df, u.memory.score + n), u.shape().soft_cap), df, u.memory.score + n);
 }
 
-// Takes ALiBi's share off the scores: slope * distance. What a dead slot gets does not matter.
-HWY_INLINE void add_bias(const Unit& u, const Block& b) {
+// Subtracts ALiBi's slope * distance from the scores. The scores of empty slots are undefined.
+HWY_INLINE void add_alibi(const Unit& u, const Block& b) {
   const StepTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
   const float* const slope = u.shape().alibi + u.work.kv_head * group;
@@ -159,30 +160,30 @@ HWY_INLINE void add_bias(const Unit& u, const Block& b) {
   }
 }
 
-// Products of all rows of a unit with the keys of a block, in units of log2.
+// Dot products of all rows of a unit with the keys of a block, in units of log2.
 HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   const KeyKernels& keys = *u.work.keys;
-  if (widen || (u.late() && (keys.dot_rotating == nullptr || u.rows() > 4))) {
+  if (widen || (u.rotates_on_read() && (keys.dot_rotating == nullptr || u.rows() > 4))) {
     PlainKeys<float> wide;
     widen_keys(u, b, wide.tile);
     score_tiles(u, b, wide, prefetch);
-  } else if (u.late()) {
+  } else if (u.rotates_on_read()) {
     keys.dot_rotating(u, b, prefetch);
   } else {
     keys.dot(u, b, prefetch);
   }
 }
 
-// ... their scores.
+// The scores: dot products, soft-capped, with ALiBi.
 HWY_INLINE void score_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   dot_block(u, b, widen, prefetch);
   if (u.shape().soft_cap > 0) cap_scores(u);
-  if (u.shape().alibi != nullptr) add_bias(u, b);
+  if (u.shape().alibi != nullptr) add_alibi(u, b);
 }
 
-// Scores of one row become 2^(score - greatest so far), 0 where it does not see; its sum and correction follow.
-HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* greatest, float* correction,
-                                   float* sum) {
+// One row's step of online softmax: scores become 2^(score - running max), 0 for slots that the row does not see;
+// updates the running max and sum and sets the correction for earlier blocks.
+HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* max, float* correction, float* sum) {
   Vec s[kVectors];
   Vec top = hn::Set(df, kNothing);
   for (int v = 0; v < kVectors; ++v) {
@@ -190,7 +191,7 @@ HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* g
     if (visible != ~std::uint64_t{0}) s[v] = hn::IfThenElse(mask_of(visible, v), s[v], hn::Set(df, kNothing));
     top = hn::Max(top, s[v]);
   }
-  const float before = *greatest, now = std::max(before, hn::ReduceMax(df, top));
+  const float before = *max, now = std::max(before, hn::ReduceMax(df, top));
   if (now == kNothing) {
     for (int v = 0; v < kVectors; ++v) hn::StoreU(hn::Zero(df), df, score + v * kLanes);
     *correction = 1;
@@ -204,11 +205,11 @@ HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* g
     total = hn::Add(total, s[v]);
   }
   hn::StoreU(hn::MulAdd(hn::LoadU(df, sum), c, total), df, sum);
-  *greatest = now;
+  *max = now;
   *correction = hn::GetLane(c);
 }
 
-// Adds the values of a block to those of all rows of a unit.
+// Adds a block's weighted values to all rows of a unit.
 HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   if (!widen) return u.work.values->add(u, b, prefetch);
   ValueTiles<float> wide;
@@ -221,7 +222,7 @@ HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Prefe
   add_rows(u, wide, b.used, prefetch);
 }
 
-// Rows whose unit is done: out, or the part of one split for join_head.
+// Writes a finished unit's rows: to `out`, or to the split's partial result for reduce_head.
 HWY_INLINE void finish_rows(const Unit& u, int split) {
   const HeadWork& w = u.work;
   const int value_dim = u.shape().value_dim, group = w.group();
@@ -230,10 +231,10 @@ HWY_INLINE void finish_rows(const Unit& u, int split) {
     const float sum = hn::ReduceSum(df, hn::LoadU(df, u.memory.sum + r * kTile)), max = u.memory.max[r];
     const int row = u.first_query * group + r;
     if (w.splits > 1) {
-      float* const part = w.partial + (static_cast<std::size_t>(split) * w.rows() + row) * row_floats(u.shape());
-      hwy::CopyBytes(value, part, static_cast<std::size_t>(value_dim) * sizeof(float));
-      part[value_dim] = max;
-      part[value_dim + 1] = sum;
+      float* const partial = w.partial + (static_cast<std::size_t>(split) * w.rows() + row) * row_floats(u.shape());
+      hwy::CopyBytes(value, partial, static_cast<std::size_t>(value_dim) * sizeof(float));
+      partial[value_dim] = max;
+      partial[value_dim + 1] = sum;
       continue;
     }
     const float inverse = sum > 0 ? 1 / sum : 0;
@@ -247,7 +248,7 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
   const int first_query = query_block * w.block_queries;
   Unit u{w, memory, first_query, std::min(w.block_queries, w.tokens->count - first_query)};
   const int rows = u.rows(), per_split = w.splits > 1 ? kSplit / kBlock : w.blocks();
-  const int first_kept = (w.tokens->count - w.kept_queries) * w.group();  // rows from here on keep their weights
+  const int first_kept = (w.tokens->count - w.kept_queries) * w.group();  // rows from this one on keep their weights
   const bool widen = rows >= kWidenRows, keep_all = w.kept_queries == w.tokens->count;
   prepare_queries(u);
   std::fill_n(memory.value, rows * u.value_stride(), 0.0f);
@@ -260,7 +261,7 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
   for (int n = first; n < last; ++n) {
     const Tiles next(w, n + 1);
     const Block b = find_block(u, n, tiles, visible);
-    if (keep_all) u.memory.score = w.kept + static_cast<std::size_t>(n) * rows * kBlock;  // they stay where they arise
+    if (keep_all) u.memory.score = w.kept + static_cast<std::size_t>(n) * rows * kBlock;  // written in place
     if (b.used != 0) {
       score_block(u, b, widen, prefetch_of(tiles.value, value_tile_bytes(*w.cache)));
       for (int r = 0; r < rows; ++r)

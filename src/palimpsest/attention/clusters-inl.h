@@ -1,17 +1,17 @@
-// Attention where tokens were merged into the slots of others (cache/merged.h), which are never expanded: one product a
-// slot, one exponential a token, one value a slot.
+// Attention over clusters (cache/merged.h): a representative in a slot and the tokens merged into it, which are never
+// expanded. One dot product per slot, one exponential per token, one value per slot.
 //
-//   products of all slots -> the greatest score -> each slot's weight, 2^(score - greatest), and to it those of its
-//   merged tokens, whose products are the slot's times their factors -> values added up
+//   dot products of all slots -> max score -> each cluster's weight: the sum of 2^(score - max) of its tokens, whose
+//   dot products are the slot's times their factors -> weighted sum of values
 //
-// Rows of places (MergedView) lie under the tile of their slots, so a slot's product is found and its weight added to
-// lane by lane, without gathering or scattering.
+// Rows of entries (MergedView) belong to one tile of slots, so entries read a slot's dot product and add to its weight
+// lane by lane, without gather or scatter.
 
-#if defined(PALIMPSEST_ATTENTION_CLASSES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PALIMPSEST_ATTENTION_CLASSES_INL_H_
-#undef PALIMPSEST_ATTENTION_CLASSES_INL_H_
+#if defined(PALIMPSEST_ATTENTION_CLUSTERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PALIMPSEST_ATTENTION_CLUSTERS_INL_H_
+#undef PALIMPSEST_ATTENTION_CLUSTERS_INL_H_
 #else
-#define PALIMPSEST_ATTENTION_CLASSES_INL_H_
+#define PALIMPSEST_ATTENTION_CLUSTERS_INL_H_
 #endif
 
 #include "palimpsest/attention/attend-inl.h"
@@ -20,12 +20,12 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// Some rows of a head with all slots and places.
+// Some rows of a head with all slots and entries.
 //
-//   score  [blocks][rows][kBlock]        products, then weights of classes
-//   bias   the same                      if there is ALiBi
-//   own    the same                      each slot's own weight; if weights are wanted
-//   place  [rows of places][rows][kTile] products of tokens with places of their own, then weights if they are wanted
+//   score  [blocks][rows][kBlock]          dot products, then weights of clusters
+//   bias   [blocks][rows][kBlock]          if there is ALiBi
+//   own    [blocks][rows][kBlock]          weights of representatives, if weights are requested
+//   entry  [rows of entries][rows][kTile]  dot products of entries with distances, then weights if requested
 struct Clusters {
   Unit unit;
   float *score, *bias, *own, *entry;
@@ -42,13 +42,13 @@ struct Clusters {
   bool rotated() const { return merged().distance != nullptr && work().tokens->distance_row != nullptr; }
   int rows() const { return unit.rows(); }
   float* block(float* of, int n) const { return of + static_cast<std::ptrdiff_t>(n) * rows() * kBlock; }
-  // Where row r meets the slots of tile t.
+  // Row r's numbers for tile t.
   float* tile(float* of, int t, int r) const { return block(of, t / 4) + r * kBlock + t % 4 * kTile; }
   float* entries(int row, int r) const { return entry + (static_cast<std::ptrdiff_t>(row) * rows() + r) * kTile; }
   int tiles() const { return work().slots().slots / kTile; }
 };
 
-// Products; nothing where a row does not see.
+// Dot products; kNothing for slots that a row does not see.
 HWY_INLINE void dot_clusters(const Clusters& c) {
   Unit u = c.unit;
   std::uint64_t visible[kRows];
@@ -65,7 +65,7 @@ HWY_INLINE void dot_clusters(const Clusters& c) {
     if (c.bias != nullptr) {
       u.memory.score = c.block(c.bias, n);
       std::fill_n(u.memory.score, c.rows() * kBlock, 0.0f);
-      add_bias(u, b);
+      add_alibi(u, b);
     }
     u.memory.score = score;
     dot_block(u, b, false, prefetch_of(next.key, key_tile_bytes(*u.work.cache)));
@@ -78,8 +78,8 @@ HWY_INLINE void dot_clusters(const Clusters& c) {
   }
 }
 
-// Products of merged tokens with places of their own: the keys of their slots, rotated in registers by how far they are
-// from them. Four rows of places at a time.
+// Dot products of entries that have distances: their slots' keys, rotated in registers by the distance. Four rows of
+// entries at a time.
 HWY_INLINE void dot_entries(const Clusters& c) {
   const HeadWork& w = c.work();
   const MergedView& m = c.merged();
@@ -89,8 +89,8 @@ HWY_INLINE void dot_entries(const Clusters& c) {
             pairs = shape.rope_dims / 2;
   RotatingKeys<float> keys;
   keys.half = 0;
-  int first = 0;  // of up to four rows that wait in memory
-  const auto lay_row = [&](int i, int t, int row) HWY_ATTR {
+  int first = 0;  // of up to four rows buffered in memory
+  const auto load_row = [&](int i, int t, int row) HWY_ATTR {
     float* const key = memory.key_tiles + i * key_floats;
     float* const rope_tile = memory.rope_tiles + i * rope_tile_floats;
     const int lane = m.lane[row];
@@ -121,18 +121,18 @@ HWY_INLINE void dot_entries(const Clusters& c) {
   };
   for (int t = 0; t < c.tiles(); ++t)
     for (int row = m.first[t]; row < m.first[t + 1]; ++row) {
-      lay_row(row - first, t, row);
+      load_row(row - first, t, row);
       if (row - first == 3 || row + 1 == m.rows) dot_rows_of(row - first + 1);
     }
 }
 
-// A product becomes a score; of nothing, nothing. It grows with the product.
+// The score of a dot product; kNothing stays kNothing. Monotonic in the product.
 HWY_INLINE Vec score_of(Vec product, float soft_cap, Vec bias) {
   const Vec capped = soft_cap > 0 ? soft_capped(product, soft_cap) : product;
   return hn::IfThenElse(hn::Eq(product, hn::Set(df, kNothing)), product, hn::Add(capped, bias));
 }
 
-// How one row meets one tile.
+// The scores of one row with one tile.
 struct RowTilePair {
   const Clusters& c;
   int t, r;
@@ -147,12 +147,12 @@ struct RowTilePair {
       slope = c.unit.shape().alibi[c.work().kv_head * group + r % group] * kLog2E;
   }
   bool plain() const { return cap == 0 && bias == nullptr; }
-  // Of slots n .. n + kLanes - 1, their products times `factor`.
+  // Of slots n .. n + kLanes - 1, with their dot products times `factor`.
   HWY_INLINE Vec slots(int n, Vec factor) const {
     const Vec x = hn::Mul(hn::LoadU(df, product + n), factor);
     return plain() ? x : score_of(x, cap, bias == nullptr ? hn::Zero(df) : hn::LoadU(df, bias + n));
   }
-  // Of places n .. n + kLanes - 1 of a row of this tile; places without a token score anything.
+  // Of entries n .. n + kLanes - 1 of a row of this tile; undefined for entries without a token.
   HWY_INLINE Vec entries(int row, int n) const {
     const int lane = c.merged().lane[row];
     const auto of = [&](const float* slots)
@@ -171,8 +171,8 @@ struct RowTilePair {
   }
 };
 
-// The greatest score of each row: a class's is that of its largest or its smallest factor, unless its tokens rotate.
-HWY_INLINE void find_greatest(const Clusters& c) {
+// The max score of each row. Without distances, a cluster's max score is that of its largest or smallest factor.
+HWY_INLINE void find_max(const Clusters& c) {
   const MergedView& m = c.merged();
   const bool alike = m.distance == nullptr;
   for (int r = 0; r < c.rows(); ++r) {
@@ -195,26 +195,26 @@ HWY_INLINE void find_greatest(const Clusters& c) {
   }
 }
 
-// Products become weights 2^(score - greatest) of classes, a slot's own and those of its merged tokens.
+// Dot products become weights 2^(score - max) of clusters: the sum over the representative and the merged tokens.
 HWY_INLINE void softmax_clusters(const Clusters& c, bool keep) {
   const MergedView& m = c.merged();
   const UnitMemory& memory = c.unit.memory;
   for (int r = 0; r < c.rows(); ++r) {
-    const Vec greatest = hn::Set(df, memory.max[r] == kNothing ? 0.0f : memory.max[r]);
+    const Vec max_score = hn::Set(df, memory.max[r] == kNothing ? 0.0f : memory.max[r]);
     Vec sum = hn::Zero(df);
     for (int t = 0; t < c.tiles(); ++t) {
       const RowTilePair pair(c, t, r);
-      HWY_ALIGN float lanes[kTile] = {};  // of tokens that lie in rows of their slot
+      HWY_ALIGN float lanes[kTile] = {};  // weights of rows that belong to one slot
       Vec weight[kTile / kLanes];
       for (int v = 0; v < kTile / kLanes; ++v) {
-        weight[v] = pow2(hn::Sub(pair.slots(v * kLanes, hn::Set(df, 1.0f)), greatest));
+        weight[v] = pow2(hn::Sub(pair.slots(v * kLanes, hn::Set(df, 1.0f)), max_score));
         if (keep) hn::StoreU(weight[v], df, c.tile(c.own, t, r) + v * kLanes);
       }
       for (int row = m.first[t]; row < m.first[t + 1]; ++row) {
         Vec of_slot = hn::Zero(df);
         for (int v = 0; v < kTile / kLanes; ++v) {
           const int n = v * kLanes;
-          const Vec score = hn::Min(hn::Zero(df), hn::Sub(pair.entries(row, n), greatest));
+          const Vec score = hn::Min(hn::Zero(df), hn::Sub(pair.entries(row, n), max_score));
           const Vec p = hn::IfThenElseZero(pair.used(row, n), pow2(score));
           if (keep) hn::StoreU(p, df, c.entries(row, r) + n);
           if (m.lane[row] < 0)
@@ -235,7 +235,7 @@ HWY_INLINE void softmax_clusters(const Clusters& c, bool keep) {
   }
 }
 
-// What slots and places receive: of late queries, then of others if their sums are wanted.
+// Adds the weights of slots and entries: of the late queries, then of the earlier ones if `sums` is requested.
 HWY_INLINE void sum_cluster_weights(const Clusters& c, float* received) {
   const HeadWork& w = c.work();
   const std::size_t slots = static_cast<std::size_t>(w.blocks()) * kBlock;
@@ -269,21 +269,21 @@ HWY_INLINE void add_cluster_values(const Clusters& c) {
   }
 }
 
-HWY_NOINLINE void attend_classes(const HeadWork& w, int query_block, const UnitMemory& memory) {
-  float* const floats = w.clusters + static_cast<std::size_t>(query_block) * w.class_floats();
+HWY_NOINLINE void attend_clusters(const HeadWork& w, int query_block, const UnitMemory& memory) {
+  float* const floats = w.clusters + static_cast<std::size_t>(query_block) * w.cluster_floats();
   float* received = nullptr;
   if (w.received != nullptr) {
-    received = floats + w.class_floats() - 2 * w.cluster_weights();
+    received = floats + w.cluster_floats() - 2 * w.cluster_weights();
     std::fill_n(received, 2 * w.cluster_weights(), 0.0f);
   }
   const int first = query_block * w.block_queries, end = std::min(first + w.block_queries, w.tokens->count);
-  const int step = w.class_rows() / w.group();
+  const int step = w.cluster_rows() / w.group();
   for (int query = first; query < end; query += step) {
     const Clusters c(w, memory, query, std::min(step, end - query), floats);
     prepare_queries(c.unit);
     dot_clusters(c);
     if (c.rotated()) dot_entries(c);
-    find_greatest(c);
+    find_max(c);
     softmax_clusters(c, received != nullptr);
     if (received != nullptr) sum_cluster_weights(c, received);
     add_cluster_values(c);

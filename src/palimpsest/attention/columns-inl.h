@@ -1,4 +1,4 @@
-// The weights that slots received, of many queries: column sums by a second pass.
+// Attention weights per slot over many queries: column sums in a second pass.
 
 #if defined(PALIMPSEST_ATTENTION_COLUMNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_COLUMNS_INL_H_
@@ -13,8 +13,8 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// Scores once more, now that each row's sum is known: what queries first .. last - 1 gave to a split of slots, into
-// memory.column.
+// Recomputes scores, now that each row's log-sum is known, and sums the weights that queries first_query ..
+// last_query - 1 give to a split of slots into memory.column.
 HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int last_query, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first), group = w.group();
   const WeightReduction as = w.tokens->weight_reduction;
@@ -32,11 +32,11 @@ HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int la
       if (b.used == 0) continue;
       score_block(u, b, true, Prefetch());
       for (int v = 0; v < kVectors; ++v) {
-        Vec received = hn::LoadU(df, memory.column + n * kBlock + v * kLanes), greatest = hn::Zero(df);
+        Vec received = hn::LoadU(df, memory.column + n * kBlock + v * kLanes), group_max = hn::Zero(df);
         for (int r = 0; r < u.rows(); ++r) {
           const Vec score = hn::LoadU(df, memory.score + r * kBlock + v * kLanes);
           const Vec p = pow2(hn::Min(hn::Zero(df), hn::Sub(score, hn::Set(df, w.log_sum[from * group + r]))));
-          add_weight(as, (r + 1) % group == 0, hn::IfThenElseZero(mask_of(visible[r / group], v), p), greatest,
+          add_weight(as, (r + 1) % group == 0, hn::IfThenElseZero(mask_of(visible[r / group], v), p), group_max,
                      received);
         }
         hn::StoreU(received, df, memory.column + n * kBlock + v * kLanes);

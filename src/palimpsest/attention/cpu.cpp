@@ -42,8 +42,8 @@ struct alignas(64) Counter {
   void reset() { value.store(0, std::memory_order_release); }
 };
 
-// Waits for other threads' units: they were handed out before ours, so their threads are at work (or were put aside
-// by the system, which is why we give way in the end).
+// Waits for other threads' units. They were handed out before ours, so their threads are running, or preempted: after
+// some spins, yield.
 void wait_for(const Counter& counter, int count) {
   for (int spins = 0; counter.value.load(std::memory_order_acquire) < count; ++spins) {
     if (spins >= 4096) {
@@ -56,7 +56,7 @@ void wait_for(const Counter& counter, int count) {
   }
 }
 
-void tell(const HeadWork& w) {
+void report_weights(const HeadWork& w) {
   if (w.step->on_weights != nullptr) w.step->on_weights(w.step->context, w.step->layer, w.sequence, w.kv_head);
 }
 
@@ -80,10 +80,10 @@ int units_of(const HeadPlan& w, int phase) {
   }
 }
 
-// What a plan follows from, besides the counts of its heads.
+// What a plan depends on besides the counts of its heads.
 struct PlanShape {
   int sequences, kv_heads, group, head_dim, value_dim, threads;
-  bool recompute, alibi;
+  bool materialized, alibi;
   CacheType key_type;
   bool operator==(const PlanShape&) const = default;
 };
@@ -96,20 +96,20 @@ PlanShape shape_of(const AttentionStep& step, int threads) {
           .head_dim = s.head_dim,
           .value_dim = s.value_dim,
           .threads = threads,
-          .recompute = s.rotation == Rotation::kMaterialized && s.rope != RopeKind::kNone,
+          .materialized = s.rotation == Rotation::kMaterialized && s.rope != RopeKind::kNone,
           .alibi = s.alibi != nullptr,
           .key_type = step.cache[0].key_type};
 }
 
-// How a layer's heads are cut and where their arrays are. Layers whose heads count the same share a plan, and it serves
-// the next step too if that counts the same.
+// How a layer's heads are cut into units and where their arrays are. Layers with equal counts share a plan; a step with
+// equal counts reuses the last one's.
 struct Plan {
   PlanShape shape{};
   std::vector<HeadCounts> counts;
   std::vector<HeadPlan> heads;
   int units[kPhases] = {};
   bool interleaved = false;
-  std::size_t arena = 0, floats = 0;  // of one place, of all that the step needs
+  std::size_t arena = 0, floats = 0;  // of one arena; of the whole step
 
   bool fits(const AttentionStep& step, const PlanShape& of) const {
     if (counts.empty() || !(shape == of)) return false;
@@ -135,17 +135,17 @@ void Plan::make(const AttentionStep& step, const PlanShape& of, int arenas) {
   const auto all = static_cast<std::size_t>(step.sequences) * static_cast<std::size_t>(step.shape.kv_heads);
   heads.reserve(all);
   counts.reserve(all);
-  bool none_empty = true;
+  bool all_attend = true;
   for (int s = 0; s < step.sequences; ++s) {
     for (int h = 0; h < step.shape.kv_heads; ++h) {
       counts.push_back(counts_of(step, s, h));
       heads.push_back(plan_head(step, s, h));
       for (int p = 0; p < kPhases; ++p) units[p] += units_of(heads.back(), p);
       arena = std::max(arena, floats_of(step, heads.back()));
-      none_empty = none_empty && heads.back().attend_units() > 0;
+      all_attend = all_attend && heads.back().attend_units() > 0;
     }
   }
-  interleaved = none_empty && units[kRotate] == 0 && units[kWeigh] == 0;
+  interleaved = all_attend && units[kRotate] == 0 && units[kWeigh] == 0;
   int next_order = 0;
   for (HeadPlan& p : heads) {
     p.whole = interleaved && p.query_blocks == 1 && p.index + of.threads < static_cast<int>(heads.size());
@@ -162,20 +162,21 @@ void Plan::make(const AttentionStep& step, const PlanShape& of, int arenas) {
 
 }  // namespace
 
-// Where heads have their arrays. In a decode step (attends only) few heads are at work at a time, so later heads take
-// the places of finished ones: what they write then stays in the caches, however many heads there are. A thread takes
-// whole heads, in a place of its own, but for the last few: their units go to all threads, so that all end together.
+// Memory of the heads' arrays. In a decode step (attend units only) few heads are in progress at a time, so later heads
+// reuse the arenas of finished ones: the arrays stay in the CPU caches, however many heads there are. A thread takes
+// whole heads, with an arena of its own, except for the last few: their units are split among all threads, to balance
+// the end.
 struct AttentionScratch::Impl {
   std::vector<ThreadMemory> thread;
-  Floats shared;                        // of all heads or places: HeadWork::partial and what follows
+  Floats shared;                        // all arenas or all heads' arrays: HeadWork::partial and what follows
   std::unique_ptr<Counter[]> attended;  // [heads] units done: attends, then weights
-  std::unique_ptr<Counter[]> finished;  // [places] heads done there
+  std::unique_ptr<Counter[]> finished;  // [arenas] heads done in each
   int heads = 0;
-  // Units handed out, units done, threads that have left; all 0 between two calls, as the above.
-  Counter next, done[kPhases], left;
+  // Units handed out, units done, threads that have returned; all 0 between two calls, like the counters above.
+  Counter next, done[kPhases], returned;
 
-  std::vector<Plan> plans;   // one a layer, of those that made their own
-  std::vector<int> plan_of;  // [layers] whose plan, of an earlier layer or its own
+  std::vector<Plan> plans;   // [layers]; unused where a layer shares an earlier layer's plan
+  std::vector<int> plan_of;  // [layers] index of the plan that the layer uses
 
   int threads() const { return static_cast<int>(thread.size()); }
   int arenas() const { return threads() + 1; }  // for heads that are not whole
@@ -192,8 +193,8 @@ struct AttentionScratch::Impl {
   }
 };
 
-// A layer that needs a plan of its own makes it in its own place. Nobody before it points there, and those behind it
-// look again when their turn comes.
+// A layer that needs its own plan builds it at its own index. No earlier layer uses that index; later layers check
+// again in their own call.
 void AttentionScratch::Impl::plan(const AttentionStep& step) {
   const auto layer = static_cast<std::size_t>(step.layer);
   if (layer >= plans.size()) plans.resize(layer + 1);
@@ -247,18 +248,18 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
   const auto& units = plan.units;
   assert(plan.fits(step, shape_of(step, m.threads())) && plan.floats <= m.shared.size() && "reserve() first");
 
-  int first = 0;  // of a phase's units
+  int first = 0;  // of the phase's units
   int unit = m.next.add(1);
   for (int phase = 0; phase < kPhases; first += units[phase++]) {
     if (unit >= first + units[phase]) continue;
     for (int earlier = 0; earlier < phase; ++earlier) wait_for(m.done[earlier], units[earlier]);
-    std::size_t head = 0, taken = SIZE_MAX;
+    std::size_t head = 0, current = SIZE_MAX;
     int before = first;  // units before those of `head`, which follows the units that this thread takes
     HeadWork w{};
     for (; unit < first + units[phase]; unit = m.next.add(1)) {
       while (unit - before >= units_of(plan.heads[head], phase)) before += units_of(plan.heads[head++], phase);
-      if (taken != head) w = m.work(step, plan, head, thread);
-      taken = head;
+      if (current != head) w = m.work(step, plan, head, thread);
+      current = head;
       const int n = unit - before;
       Counter& attended = m.attended[static_cast<std::size_t>(w.index)];
       Counter& finished = m.finished[static_cast<std::size_t>(w.order % m.arenas())];
@@ -271,31 +272,31 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
           break;
         case kAttend:
           if (!w.whole && plan.interleaved) wait_for(finished, w.order / m.arenas());
-          // The last queries see most: the longest units go first.
+          // The last queries see the most slots: the longest units go first.
           for (int i = n, end = w.whole ? w.attend_units() : n + 1; i < end; ++i)
             attend_unit(w, w.query_blocks - 1 - i / w.splits, i % w.splits, mine.unit);
           if (!w.whole && attended.add(1) < w.attend_units() - 1) break;
           attended.reset();
-          if (w.splits > 1 || w.kept_queries > 0 || w.merged != nullptr) join_head(w);
-          if (w.kept_queries > 0 || (w.merged != nullptr && w.received != nullptr)) tell(w);
+          if (w.splits > 1 || w.kept_queries > 0 || w.merged != nullptr) reduce_head(w);
+          if (w.kept_queries > 0 || (w.merged != nullptr && w.received != nullptr)) report_weights(w);
           if (plan.interleaved && !w.whole) finished.add(1);
           break;
         case kWeigh:
           weights_unit(w, n, mine.unit);
           if (attended.add(1) < w.weights_units - 1) break;
           attended.reset();
-          tell(w);
+          report_weights(w);
           break;
       }
       m.done[phase].add(1);
     }
   }
 
-  if (m.left.add(1) == threads - 1) {
+  if (m.returned.add(1) == threads - 1) {
     m.next.reset();
     for (Counter& done : m.done) done.reset();
     for (int p = 0; p < m.arenas(); ++p) m.finished[static_cast<std::size_t>(p)].reset();
-    m.left.reset();
+    m.returned.reset();
   }
 }
 

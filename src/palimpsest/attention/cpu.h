@@ -1,5 +1,5 @@
-// The fast path: Highway SIMD over tiles of 16 slots, K loaded once per query group, threads that ggml brings.
-// Results do not depend on the number of threads: work is cut at fixed slots and joined in a fixed order.
+// The fast path: Highway SIMD over tiles of 16 slots, K loaded once per query group, on ggml's threads.
+// Results do not depend on the number of threads: work is cut at fixed slots and reduced in a fixed order.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ class AttentionScratch {
   ~AttentionScratch();
   AttentionScratch(const AttentionScratch&) = delete;
   AttentionScratch& operator=(const AttentionScratch&) = delete;
-  // Makes room for `step` and plans its work (its shape, layer and counts are read): call it for every layer's step,
-  // in their order, before the threads start; single-threaded.
+  // Reserves memory for `step` and plans its work; reads its shape, layer and counts. Call it for every layer's step,
+  // in layer order, before the threads start; single-threaded.
   void reserve(const AttentionStep& step, int threads);
   std::size_t bytes() const;
 
@@ -26,13 +26,13 @@ class AttentionScratch {
   Impl* impl_;
 };
 
-// Cosines and sines of a slot table's ranks in the shape of its keys: [slots / 16][2 * pairs][16].
+// Cosines and sines of a slot table's ranks in the layout of its keys: [slots / 16][2 * pairs][16].
 std::size_t rank_tile_floats(const AttentionShape& shape, const SlotsView& slots);
 void make_rank_tiles(const AttentionShape& shape, const float* rank_row, const SlotsView& slots, float* tiles);
 
-// Every one of `threads` threads (as many as were reserved, or fewer) calls this with its own `thread`; it returns when
-// nothing is left for this thread to do. Callers put a barrier between two calls with one scratch, as ggml does after
-// each node; `out` and `weights` are complete after it.
+// Each of `threads` threads (at most the number reserved) calls this with its own index; it returns when no unit is
+// left for this thread. Callers put a barrier between two calls with one scratch, as ggml does after each node; `out`
+// and `weights` are complete after the barrier.
 void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thread, int threads);
 
 }  // namespace palimpsest

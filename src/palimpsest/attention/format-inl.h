@@ -1,4 +1,4 @@
-// The kernels of one format, of one instruction set: kFormatKernels<T>, for elements of type T; std::int8_t: q8_0.
+// The kernels of one format and one instruction set: kFormatKernels<T>, for elements of type T; std::int8_t: q8_0.
 
 #if defined(PALIMPSEST_ATTENTION_FORMAT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_FORMAT_INL_H_
@@ -75,7 +75,7 @@ void store_keys(std::byte* tile, int dim, std::uint32_t lanes, const float* rows
         const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(std::countr_zero(bits)) * dim;
         round_row(rows + row, dim, rounded + row);
       }
-      return lay_keys(rounded, lanes, dim, out, rounded + all);
+      return transpose_keys(rounded, lanes, dim, out, rounded + all);
     }
     for (; lanes != 0; lanes &= lanes - 1) {
       const int lane = std::countr_zero(lanes);
@@ -99,7 +99,7 @@ HWY_INLINE void store_rounded(Vec x, float* to) {
   hn::StoreU(x, df, to);
 }
 
-// The other lanes are written back as they were.
+// The other lanes are written back unchanged.
 template <class T>
 void rotate_lanes(std::byte* tile, RopeKind rope, int pairs, int begin, int end, const float* cos_sin) {
   const bool halves = rope == RopeKind::kHalves;

@@ -1,4 +1,4 @@
-// What stands before `attend`: inserting tokens, and rotating keys into a copy.
+// The units before `attend`: inserting tokens, and rotating keys into a copy.
 
 #if defined(PALIMPSEST_ATTENTION_INSERT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_INSERT_INL_H_
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// out = the key's rotated half (cache/view.h); 0 where nothing rotates.
+// out = the key's rotated half (cache/view.h); 0 in dimensions that do not rotate.
 HWY_INLINE void rotate_half(const AttentionShape& shape, const float* HWY_RESTRICT key, float* HWY_RESTRICT out) {
   const int pairs = shape.rope_dims / 2;
   const int step = shape.rope == RopeKind::kHalves ? 1 : 2, partner = shape.rope == RopeKind::kHalves ? pairs : 1;
@@ -25,10 +25,10 @@ HWY_INLINE void rotate_half(const AttentionShape& shape, const float* HWY_RESTRI
   for (int d = 2 * pairs; d < shape.head_dim; ++d) out[d] = 0;
 }
 
-// Whether all of a row are numbers of at most this magnitude.
+// Whether all numbers of a row have at most this magnitude (NaN does not).
 HWY_INLINE bool fits(const float* row, int count, float largest) {
   const Vec max = hn::Set(df, largest);
-  const auto over = [&](Vec x) HWY_ATTR { return hn::Not(hn::Le(hn::Abs(x), max)); };  // NaN is
+  const auto over = [&](Vec x) HWY_ATTR { return hn::Not(hn::Le(hn::Abs(x), max)); };  // true for NaN
   Mask any = over(load_first(row, count % kLanes));
   for (int n = count % kLanes; n < count; n += kLanes) any = hn::Or(any, over(load(row + n)));
   return hn::AllFalse(df, any);
@@ -37,14 +37,14 @@ HWY_INLINE void check_fits(const HeadWork& w, bool value, const float* row, int 
   if (w.step->misfits != nullptr && !fits(row, count, largest)) report_misfit(w, value, row, count);
 }
 
-// Writes the tokens whose slots lie in [slot_begin, slot_end): tiles that no other call writes.
+// Writes the tokens with slots in [slot_begin, slot_end): tiles that no other call writes.
 HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, const UnitMemory& memory) {
   const AttentionShape& shape = w.step->shape;
   const StepTokens& tokens = *w.tokens;
   const LayerView& cache = *w.cache;
   const int* const inserted = w.slots().inserted;
   const bool rotates = shape.rotation == Rotation::kOnWrite;
-  float* const rows = memory.key_tiles;  // [16][head_dim], then those of halves, then what store() needs
+  float* const rows = memory.key_tiles;  // [16][head_dim], then the rotated halves, then scratch for store()
   float* const half_rows = rows + static_cast<std::ptrdiff_t>(kTile) * shape.head_dim;
   float* const scratch = half_rows + static_cast<std::ptrdiff_t>(kTile) * shape.head_dim;
   const float largest_key = kv_format(cache.key_type).largest, largest_value = kv_format(cache.value_type).largest;

@@ -7,15 +7,15 @@
 namespace palimpsest {
 
 void Misfits::report(const Misfit& misfit) {
-  const auto place = [](const Misfit& m) { return std::tuple(m.layer, m.kv_head, m.value); };
+  const auto order = [](const Misfit& m) { return std::tuple(m.layer, m.kv_head, m.value); };
   const std::lock_guard lock(mutex_);
   any_ = true;
   const auto known = std::ranges::find(first_, misfit.sequence, &Misfit::sequence);
   if (known == first_.end()) {
     first_.push_back(misfit);
-  } else if (place(misfit) < place(*known)) {
+  } else if (order(misfit) < order(*known)) {
     *known = misfit;
-  } else if (place(misfit) == place(*known) && (std::isnan(misfit.magnitude) || misfit.magnitude > known->magnitude)) {
+  } else if (order(misfit) == order(*known) && (std::isnan(misfit.magnitude) || misfit.magnitude > known->magnitude)) {
     known->magnitude = misfit.magnitude;
   }
 }

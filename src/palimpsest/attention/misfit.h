@@ -1,6 +1,6 @@
-// Keys and values that their cache type cannot hold: beyond its largest number, or no numbers. What is stored of them
-// is infinite or NaN, and attention would go on with it silently, so a step that meets one is a failure of its
-// sequence. Kernels record it (threads must not throw); who ran the step throws.
+// Keys and values that the cache type cannot hold: above its largest number, or not finite. They are stored as infinite
+// or NaN, which attention would silently use, so a step with one fails its sequence. Kernels record it (threads must
+// not throw); the caller of the step throws.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@ namespace palimpsest {
 
 struct Misfit {
   int sequence = 0, layer = 0, kv_head = 0;
-  bool value = false;   // of a value; else of a key
-  float magnitude = 0;  // the largest of the row; NaN: one is no number
+  bool value = false;   // a value; else a key
+  float magnitude = 0;  // max |x| of the row; NaN if it has a NaN
 };
 
 // Of one step. report() from any thread, the others between steps.
@@ -28,13 +28,13 @@ class Misfits {
   }
   void report(const Misfit& misfit);
   bool any() const { return any_.load(std::memory_order_relaxed); }
-  // The sequence's first, in the order of layers, heads, and keys before values: whatever the threads' order.
+  // The sequence's first one by layer, head, and keys before values: independent of the threads' order.
   std::optional<Misfit> of(int sequence) const;
 
  private:
   std::mutex mutex_;
   std::atomic<bool> any_ = false;
-  std::vector<Misfit> first_;  // one a sequence
+  std::vector<Misfit> first_;  // at most one per sequence
 };
 
 }  // namespace palimpsest

@@ -54,14 +54,14 @@ HWY_EXPORT(RowSquares);
 
 namespace {
 
-// All tiles that have memory: body(page, first slot).
+// Calls body(page, first slot) for all tiles whose page has memory.
 template <typename Body>
 void each_tile(const HeadPages& head, int page_size, const Body& body) {
   for (int slot = 0; slot < head.slots->slots; slot += kTile)
     if (const std::byte* const page = head.page[slot / page_size]; page != nullptr) body(page, slot);
 }
 
-// 16 keys side by side, [dim][16] -> 16 rows.
+// Transposes a tile of 16 keys, [dim][16], into 16 rows.
 void rows_of_tile(const float* tile, int dim, float* rows) {
   constexpr int kDims = 8;
   for (int first = 0; first < dim; first += kDims)

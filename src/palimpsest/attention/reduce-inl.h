@@ -1,10 +1,10 @@
-// What follows `attend`: joining splits, and the weights that slots received, if they were kept.
+// The step after `attend`: reduces splits, and sums the kept weights per slot.
 
-#if defined(PALIMPSEST_ATTENTION_JOIN_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PALIMPSEST_ATTENTION_JOIN_INL_H_
-#undef PALIMPSEST_ATTENTION_JOIN_INL_H_
+#if defined(PALIMPSEST_ATTENTION_REDUCE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PALIMPSEST_ATTENTION_REDUCE_INL_H_
+#undef PALIMPSEST_ATTENTION_REDUCE_INL_H_
 #else
-#define PALIMPSEST_ATTENTION_JOIN_INL_H_
+#define PALIMPSEST_ATTENTION_REDUCE_INL_H_
 #endif
 
 #include <algorithm>
@@ -16,15 +16,15 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// Of a head with merged tokens: what slots and places received in each block of queries, late ones and others.
-HWY_INLINE void join_classes(const HeadWork& w) {
+// Of a head with merged tokens: sums the weights of slots and entries over blocks of queries, late and earlier ones.
+HWY_INLINE void reduce_clusters(const HeadWork& w) {
   if (w.received == nullptr) return;
   const std::size_t all = w.cluster_weights(), blocks = static_cast<std::size_t>(w.blocks()) * kBlock;
   const std::size_t slots = w.slots().slots, entries = w.merged->entries();
   const auto write = [&](float* to, int parts) {
     std::fill_n(to, slots + entries, 0.0f);
     for (int n = 0; n < w.query_blocks; ++n) {
-      const float* const from = w.clusters + (n + 1) * w.class_floats() - 2 * all;
+      const float* const from = w.clusters + (n + 1) * w.cluster_floats() - 2 * all;
       for (int part = 0; part < parts; ++part)
         for (std::size_t i = 0; i < slots + entries; ++i)
           to[i] += from[part * all + (i < slots ? i : i - slots + blocks)];
@@ -34,9 +34,9 @@ HWY_INLINE void join_classes(const HeadWork& w) {
   if (w.sums != nullptr) write(w.sums, 2);
 }
 
-// Splits in their order; then, if the head kept weights, what each slot received.
-HWY_NOINLINE void join(const HeadWork& w) {
-  if (w.merged != nullptr) return join_classes(w);
+// Reduces the splits in a fixed order; then sums the weights of each slot, if they were kept.
+HWY_NOINLINE void reduce(const HeadWork& w) {
+  if (w.merged != nullptr) return reduce_clusters(w);
   const AttentionShape& shape = w.step->shape;
   const int rows = w.rows(), value_dim = shape.value_dim, group = w.group();
   const std::size_t part = row_floats(shape), split_floats = rows * part;
@@ -62,7 +62,7 @@ HWY_NOINLINE void join(const HeadWork& w) {
   const float* const log_sum = w.log_sum + (rows - kept_rows);
   const WeightReduction as = w.tokens->weight_reduction;
   const Vec share = hn::Set(df, as == WeightReduction::kMeanOverGroup ? 1 / static_cast<float>(group) : 1);
-  for (int r = 0; r < kept_rows; ++r) {  // each block's greatest score becomes its factor
+  for (int r = 0; r < kept_rows; ++r) {  // each block's max score becomes its factor
     float* const factor = w.kept_max + static_cast<std::ptrdiff_t>(r) * blocks;
     for (int n = 0; n < blocks; n += kLanes) {
       const Vec max = load_first(factor + n, std::min(kLanes, blocks - n));
@@ -77,11 +77,11 @@ HWY_NOINLINE void join(const HeadWork& w) {
     const auto add_rows = [&](int first, int last, Vec* sum) HWY_ATTR {
       for (int v = 0; v < kVectors; ++v) sum[v] = hn::Zero(df);
       for (int v = 0; as != WeightReduction::kMeanOverGroup && v < kVectors; ++v) {
-        Vec greatest = hn::Zero(df);
+        Vec group_max = hn::Zero(df);
         for (int r = first; r < last; ++r) {
           const float* const kept = w.kept + (static_cast<std::size_t>(n) * kept_rows + r) * kBlock + v * kLanes;
           const Vec p = hn::Mul(hn::Set(df, w.kept_max[r * blocks + n]), hn::LoadU(df, kept));
-          add_weight(as, (r + 1) % group == 0, p, greatest, sum[v]);
+          add_weight(as, (r + 1) % group == 0, p, group_max, sum[v]);
         }
       }
       for (int r = first; as == WeightReduction::kMeanOverGroup && r < last; ++r) {

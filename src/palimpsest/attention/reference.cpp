@@ -53,8 +53,8 @@ struct Head {
   const SlotsView& slots() const { return *pages().slots; }
   std::byte* page(int slot) const { return pages().page[slot / cache.page_size]; }
 
-  // Dimension d of the rotated half of a key: -partner in the first of a pair, partner in the second, 0 if none
-  // rotates.
+  // Dimension d of a key's rotated half: -partner in the first dimension of a pair, partner in the second, 0 beyond the
+  // rotated dimensions.
   float half(const float* k, int d) const {
     const int pairs = step.shape.rope_dims / 2;
     if (d >= 2 * pairs) return 0;
@@ -116,15 +116,15 @@ struct Head {
            (within(when, now, window) || when < tokens.sink_end);
   }
 
-  // From a query to a slot, for ALiBi.
+  // Distance from a query to a slot, for ALiBi.
   double distance(int slot, int query) const {
     if (!tokens.rank_distance) return static_cast<double>(tokens.when[query]) - slots().when[slot];
-    const bool far = tokens.two_query && slots().when[slot] < tokens.sink_end;
-    const int rank = far ? sink_rank(tokens, slots(), window, query) : query_rank(tokens, slots(), query);
+    const bool of_sink = tokens.two_query && slots().when[slot] < tokens.sink_end;
+    const int rank = of_sink ? sink_rank(tokens, slots(), window, query) : query_rank(tokens, slots(), query);
     return rank - slots().rank[slot];
   }
 
-  // Tokens that were merged into others' slots, expanded: each as a key of its own (cache/view.h, MergedView).
+  // Merged tokens (cache/view.h, MergedView), expanded: each has its own key.
   int entries() const { return slots().merged == nullptr ? 0 : slots().merged->entries(); }
   int slot_of(int entry) const {  // -1: no token there
     const MergedView& m = *slots().merged;
@@ -135,7 +135,7 @@ struct Head {
     return tile * kTile + (m.lane[row] < 0 ? lane : m.lane[row]);
   }
 
-  // Rotated by a distance in tokens, backwards if it is negative.
+  // Rotated by a distance in positions, backwards if negative.
   Vector rotated_by(const Vector& key, int distance) const {
     if (tokens.distance_row == nullptr) return key;
     const float* const row = row_of(tokens.distance_row, step.shape, std::abs(distance));
@@ -144,7 +144,7 @@ struct Head {
     return rotated(key, step.shape, cos_sin.data());
   }
 
-  // The weights of one query over all slots, then over merged tokens by place; all zero if it sees none.
+  // The weights of one query over all slots, then over entries of merged tokens; all zero if it sees none.
   Vector weights(const std::vector<Vector>& keys, int query, int query_head) const {
     const AttentionShape& shape = step.shape;
     const float* q = step.q.at(tokens.first + query, query_head);
@@ -184,7 +184,7 @@ struct Head {
     for (int s = 0; s < count; ++s)
       if (slots().when[s] != kEmptySlot) keys[s] = key(s);
     const bool mean = tokens.weight_reduction == WeightReduction::kMeanOverGroup,
-               peak = tokens.weight_reduction == WeightReduction::kMaxOverAll;
+               max_over_all = tokens.weight_reduction == WeightReduction::kMaxOverAll;
     const std::size_t all = keys.size() + static_cast<std::size_t>(entries());
     Vector late(all, 0.0), total = late, of_query(all);
 
@@ -203,7 +203,8 @@ struct Head {
       }
       for (std::size_t i = 0; i < all; ++i) total[i] += of_query[i];
       if (query < tokens.count - static_cast<std::int64_t>(tokens.weights_queries)) continue;
-      for (std::size_t i = 0; i < all; ++i) late[i] = peak ? std::max(late[i], of_query[i]) : late[i] + of_query[i];
+      for (std::size_t i = 0; i < all; ++i)
+        late[i] = max_over_all ? std::max(late[i], of_query[i]) : late[i] + of_query[i];
     }
     const auto write = [](const Vector& from, float* to) {
       for (std::size_t i = 0; to != nullptr && i < from.size(); ++i) to[i] = static_cast<float>(from[i]);

@@ -7,7 +7,7 @@ namespace palimpsest {
 
 void attention_reference(const AttentionStep& step);  // insert_reference, then attend_reference
 
-// The two halves, so that a fast path's attention can be judged over the very bytes that it stored.
+// The two halves: a test can run attend_reference over the bytes that a fast path stored.
 void insert_reference(const AttentionStep& step);
 void attend_reference(const AttentionStep& step);
 

@@ -14,8 +14,8 @@ namespace {
 // 2*pi as a sum of three doubles: multiples of it up to 2^53 are then known to 1e-17.
 constexpr double kTwoPi1 = 0x1.921fb54442d18p+2, kTwoPi2 = 0x1.1a62633145c07p-52, kTwoPi3 = -0x1.f1976b7ed8fbcp-108;
 
-// YaRN's ramp (arXiv 2309.00071, section 3.2), with ggml's rounding of its two ends: pairs before `low` rotate often
-// within the original context and keep their frequency, pairs after `high` are interpolated.
+// YaRN's ramp (arXiv 2309.00071, section 3.2), with ggml's rounding of its two ends: pairs before `low` rotate many
+// times within the original context and keep their frequency, pairs after `high` are interpolated.
 struct YarnRamp {
   float low, high;
 
@@ -68,7 +68,7 @@ RopeFrequencies::RopeFrequencies(const RopeOptions& options)
 }
 
 // position * frequency - k * 2*pi, each product as an exact sum of two doubles: the difference of two angles is the
-// angle of the difference, however far the stream has come.
+// angle of the difference, for positions up to 2^53.
 double RopeFrequencies::angle(Position position, int pair) const {
   assert(pair >= 0 && pair < pairs());
   const double p = static_cast<double>(position), f = frequency_[static_cast<std::size_t>(pair)];
@@ -77,7 +77,7 @@ double RopeFrequencies::angle(Position position, int pair) const {
   const double rope_tiles = k * kTwoPi1, rotations_low = std::fma(k, kTwoPi1, -rope_tiles);
   const double second = k * kTwoPi2, second_low = std::fma(k, kTwoPi2, -second);
   const double rest = (high - rope_tiles) + ((low - rotations_low) - second) - (second_low + k * kTwoPi3);
-  // `high` alone may have named the neighbouring rotate.
+  // k was rounded from `high` alone and may be off by one.
   const double nearest = rest - kTwoPi1 * std::nearbyint(rest / kTwoPi1);
   return std::clamp(nearest, -std::numbers::pi, std::numbers::pi);
 }

@@ -1,5 +1,5 @@
-// Rotary positions: which pairs rotate, how fast, and exact cos/sin tables.
-// Angles are computed in double precision from integer positions: a stream of 10^8 tokens does not drift.
+// RoPE: pairs, frequencies and tables of cosines and sines. Angles are computed in double precision from integer
+// positions: a stream of 10^8 tokens does not drift.
 #pragma once
 
 #include <vector>

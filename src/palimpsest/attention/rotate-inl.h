@@ -1,11 +1,11 @@
-// Keys that rotate while they are read. The cosines and sines of a tile's 16 ranks are a tile themselves,
-// [2 * pairs][16], so that they meet the keys lane by lane.
+// Keys rotated while they are read. The cosines and sines of a tile's 16 ranks form a RoPE tile, [2 * pairs][16], with
+// the lanes of the key tile.
 
-#if defined(PALIMPSEST_ATTENTION_TURN_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PALIMPSEST_ATTENTION_TURN_INL_H_
-#undef PALIMPSEST_ATTENTION_TURN_INL_H_
+#if defined(PALIMPSEST_ATTENTION_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PALIMPSEST_ATTENTION_ROTATE_INL_H_
+#undef PALIMPSEST_ATTENTION_ROTATE_INL_H_
 #else
-#define PALIMPSEST_ATTENTION_TURN_INL_H_
+#define PALIMPSEST_ATTENTION_ROTATE_INL_H_
 #endif
 
 #include <algorithm>
@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// Columns c .. c + 3 of rows 0, 4, 8, ... of `row`, side by side.
+// Columns c .. c + 3 of row[0], row[4], row[8], ... in one vector.
 HWY_INLINE Vec every_fourth_row(const float* const* row, int c) {
   Vec v = hn::LoadDup128(df, row[0] + c);
   for (int block = 1; block < kLanes / 4; ++block)
@@ -24,7 +24,7 @@ HWY_INLINE Vec every_fourth_row(const float* const* row, int c) {
   return v;
 }
 
-// Rows of 16 ranks, transposed: 4x4 blocks within vectors. Slots without a token take row 0.
+// Transposes the rows of 16 ranks into a RoPE tile, in 4x4 blocks within vectors. Empty slots use row 0.
 HWY_INLINE void make_rope_tile(const float* rank_row, int dims, const std::int32_t* rank, float* HWY_RESTRICT out) {
   const hn::Repartition<double, F> d64;
   const auto pairs_low = [&](Vec a, Vec b) HWY_ATTR {
@@ -52,7 +52,7 @@ HWY_INLINE void make_rope_tile(const float* rank_row, int dims, const std::int32
   }
 }
 
-// Keys that lie rotated already.
+// Keys that need no rotation.
 template <class T>
 struct PlainKeys {
   const T* tile[4];
@@ -63,14 +63,14 @@ struct PlainKeys {
   }
 };
 
-// Keys that rotate in registers. `half`: elements from a key to its rotated half; 0: there is none.
+// Keys rotated in registers. `half`: elements from a key to its rotated half; 0: none is stored.
 template <class T>
 struct RotatingKeys {
   const T* tile[4];
   const float* rope_tile[4];
   std::ptrdiff_t half;
 
-  // As dot_rows.
+  // Same contract as dot_rows.
   template <int R>
   HWY_INLINE void dot(const float* HWY_RESTRICT q, const AttentionShape& shape, const Prefetch& prefetch,
                       float* HWY_RESTRICT score) const {
@@ -121,7 +121,7 @@ struct RotatingKeys {
   }
 };
 
-// Scores of all rows of a unit with the keys of a block; sinks are met by queries of their own.
+// Dot products of all rows of a unit with the keys of a block; with two queries, sinks use the sink queries.
 template <class Keys>
 HWY_INLINE void score_tiles(const Unit& u, const Block& b, const Keys& keys, const Prefetch& prefetch) {
   const int head_dim = u.shape().head_dim;
@@ -139,7 +139,7 @@ HWY_INLINE void score_tiles(const Unit& u, const Block& b, const Keys& keys, con
   }
 }
 
-// A tile of keys, rotated, in f32; `out` may be the tile itself.
+// Rotates a tile of keys into f32; `out` may be the tile itself.
 template <class T>
 HWY_INLINE void rotate_tile(const AttentionShape& shape, const T* tile, std::ptrdiff_t half, const float* rope_tiles,
                             float* out) {

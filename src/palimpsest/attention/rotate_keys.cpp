@@ -11,7 +11,7 @@ void rotate_keys(const LayerView& cache, const HeadPages& head, RopeKind rope, i
                  const float* cos_sin) {
   assert(rope != RopeKind::kNone && first >= 0 && first <= last);
   const auto rotate_lanes = kernels_of(cache.key_type).key.rotate_lanes;
-  assert(rotate_lanes != nullptr);  // refused beforehand: each rotate would round a group of numbers once more
+  assert(rotate_lanes != nullptr);  // callers refuse scaled formats: each rotation would requantize whole groups
   for (int slot = first; slot < last;) {
     const int offset = slot % cache.page_size, lane = offset % kTile, end = std::min(kTile, lane + last - slot);
     rotate_lanes(head.page[slot / cache.page_size] + key_tile(cache, offset), rope, rope_dims / 2, lane, end, cos_sin);

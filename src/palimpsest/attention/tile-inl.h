@@ -1,5 +1,5 @@
-// Tiles of keys and rows of values in vectors: loads that convert, 2^x, rotation, and the two register blocks that all
-// of attention consists of. Compiled once per instruction set (kernels.h).
+// Tiles of keys and rows of values in vectors: converting loads, 2^x, rotation, and the two register-blocked kernels of
+// attention (q.k and weights.v). Compiled once per instruction set (kernels.h).
 
 #if defined(PALIMPSEST_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_TILE_INL_H_
@@ -32,11 +32,11 @@ using Mask = hn::Mask<F>;
 inline constexpr F df{};
 inline constexpr I di{};
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
-// Register blocks are arrays of vectors, so their number has to be known here: kernels.h leaves the targets out on
-// which it is not. Code for such targets steps by hn::Lanes(d).
+// Register blocks are arrays of vectors, so their length must be a compile-time constant: kernels.h disables targets
+// with scalable vectors. Code for such targets steps by hn::Lanes(d).
 static_assert(!HWY_HAVE_SCALABLE, "include attention/kernels.h before anything of Highway");
 inline constexpr int kLanes = HWY_MAX_LANES_D(F);
-inline constexpr int kVectors = kBlock / kLanes;  // of a block
+inline constexpr int kVectors = kBlock / kLanes;  // per block
 // Vectors of a register block of 4 rows: 16 (8) accumulators of 32 (16) registers.
 inline constexpr int kWide = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;
 
@@ -61,7 +61,7 @@ HWY_INLINE Vec load_first(const std::int8_t* from, int count) {
   return hn::ConvertTo(
       df, hn::PromoteTo(di, hn::LoadN(hn::Rebind<std::int8_t, F>(), from, static_cast<std::size_t>(count))));
 }
-// Scales of a tile of q8_0 of `dim` dimensions: those that dimension d shares, for kLanes slots from `lane` on.
+// Scales of a q8_0 tile of `dim` dimensions: of the group of dimension d, for kLanes slots from `lane` on.
 HWY_INLINE Vec scales_at(const std::int8_t* tile, int dim, int d, int lane) {
   return load(reinterpret_cast<const hwy::float16_t*>(tile + q8_0::scales_offset(dim)) + d / q8_0::kGroup * kTile +
               lane);
@@ -90,7 +90,7 @@ HWY_INLINE Vec pow2_near(Vec t, Vec start) {
   return hn::MulAdd(t2, hn::MulAdd(t2, top, middle), low);
 }
 
-// 2^x for x <= 0; 0 below -126. Relative error < 2e-7, of rounding.
+// 2^x for x <= 0; 0 below -126. Relative error < 2e-7, from rounding.
 HWY_INLINE Vec pow2(Vec x) {
   const Vec floor = hn::Set(df, -126.0f), min = hn::Max(x, floor);
   const Vec whole = hn::Round(min), p = pow2_near(hn::Sub(min, whole), hn::Set(df, 1.0f));
@@ -103,8 +103,8 @@ HWY_INLINE float pow2(float x) {
 
 inline constexpr float kLog2E = 1.44269504f;
 
-// cap * tanh(score / cap); scores are in units of log2, the cap is not. With m = e^-2|x| - 1, tanh|x| = -m / (2 + m),
-// and m is small where x is: the relative error stays that of rounding.
+// cap * tanh(score / cap); scores are in units of log2, the cap is in natural units. With m = e^-2|x| - 1, tanh|x| = -m
+// / (2 + m), and m is small where x is small: the relative error is that of rounding.
 HWY_INLINE Vec soft_capped(Vec score, float cap) {
   const Vec one = hn::Set(df, 1.0f);
   const Vec x = hn::Max(hn::Mul(hn::Abs(score), hn::Set(df, -2 / cap)), hn::Set(df, -126.0f)), whole = hn::Round(x);
@@ -114,7 +114,7 @@ HWY_INLINE Vec soft_capped(Vec score, float cap) {
   return hn::CopySign(hn::Mul(hn::Set(df, cap * kLog2E), tanh), score);
 }
 
-// Bits of a block: bit s is slot s.
+// One vector's part of a block's bits: bit s is slot s.
 HWY_INLINE Mask mask_of(std::uint64_t bits, int vector) {
   const std::uint64_t mine = bits >> (vector * kLanes);
   std::uint8_t bytes[8];
@@ -122,7 +122,7 @@ HWY_INLINE Mask mask_of(std::uint64_t bits, int vector) {
   return hn::LoadMaskBits(df, bytes);
 }
 
-// out = factor * (x rotated by a row of cosines and sines); row == nullptr: not rotated.
+// out = factor * (x rotated by a row of cosines and sines); row == nullptr: no rotation.
 HWY_INLINE void rotate(const float* HWY_RESTRICT x, int head_dim, const AttentionShape& shape, const float* row,
                        float factor, float* HWY_RESTRICT out) {
   const int pairs = row == nullptr || shape.rope == RopeKind::kNone ? 0 : shape.rope_dims / 2;
@@ -156,8 +156,8 @@ HWY_INLINE void fetch_row(const float* row, int count) {
   for (int n = 0; n < count; n += 16) hwy::Prefetch(row + n);
 }
 
-// score[r][s] = q[r] . key[s] for R rows and a block of four tiles: each load of 16 keys feeds all rows. Queries are
-// interleaved by fours: q[d * 4 + r].
+// score[r][s] = q[r] . key[s] for R rows and a block of four tiles: each loaded key vector is used for all rows.
+// Queries are interleaved by four: q[d * 4 + r].
 template <int R, class T>
 HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* const* tiles, const Prefetch& prefetch,
                          float* HWY_RESTRICT score) {
@@ -195,7 +195,7 @@ HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* con
   }
 }
 
-// The values of a block as the kernels read them: one row pointer per tile, rows `stride` elements apart.
+// The values of a block: a pointer to the first row of each tile, rows `stride` elements apart.
 template <class T>
 struct ValueTiles {
   const T* tile[4];
@@ -237,7 +237,7 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weight, const ValueTiles<T
     for (int w = 0; w < W; ++w) hn::StoreU(sum[r][w], df, out + r * out_stride + w * kLanes);
 }
 
-// The last columns of a width that is no multiple of a vector.
+// The last columns, when the width is not a multiple of the vector length.
 template <class T>
 HWY_INLINE void add_last_columns(const float* weight, const ValueTiles<T>& values, int column, int count,
                                  std::uint64_t used, float correction, float* HWY_RESTRICT out) {
@@ -255,7 +255,7 @@ HWY_INLINE void add_values(const float* weight, const ValueTiles<T>& values, int
                            const Prefetch& prefetch, const float* correction, float* out, std::size_t out_stride) {
   int c = 0;
   if constexpr (kIsScaled<T>) {
-    // 32 columns share their scales: the weights take them on.
+    // 32 columns share a scale per slot: it is multiplied into the weights.
     HWY_ALIGN float scaled[R * kBlock];
     for (; c < value_dim; c += q8_0::kGroup) {
       for (int n = 0; n < kBlock; n += kLanes) {
@@ -290,7 +290,7 @@ HWY_INLINE void by_four_rows(int rows, const Body& body) {
   }
 }
 
-// The values of a block, times the weights in UnitMemory::score, to those of all rows of a unit.
+// Adds a block's values, times the weights in UnitMemory::score, to all rows of a unit.
 template <class T>
 HWY_INLINE void add_rows(const Unit& u, const ValueTiles<T>& values, std::uint64_t used, const Prefetch& prefetch) {
   const std::size_t stride = static_cast<std::size_t>(u.value_stride());
@@ -300,18 +300,18 @@ HWY_INLINE void add_rows(const Unit& u, const ValueTiles<T>& values, std::uint64
   });
 }
 
-// One row's weights `p` come to what a query block has received; `last`: of the query's group. `greatest`: of the group
-// so far.
-HWY_INLINE void add_weight(WeightReduction as, bool last, Vec p, Vec& greatest, Vec& received) {
+// Reduces one row's weights `p` into `received`. `last`: the row is the last of its query's group; `group_max`: max
+// over the group so far.
+HWY_INLINE void add_weight(WeightReduction as, bool last, Vec p, Vec& group_max, Vec& received) {
   if (as == WeightReduction::kMeanOverGroup) {
     received = hn::Add(received, p);
   } else if (as == WeightReduction::kMaxOverAll) {
     received = hn::Max(received, p);
   } else {
-    greatest = hn::Max(greatest, p);
+    group_max = hn::Max(group_max, p);
     if (!last) return;
-    received = hn::Add(received, greatest);
-    greatest = hn::Zero(df);
+    received = hn::Add(received, group_max);
+    group_max = hn::Zero(df);
   }
 }
 

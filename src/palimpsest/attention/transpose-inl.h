@@ -1,10 +1,10 @@
-// Lays several keys into one K tile: rows of tokens become columns, a vector at a time.
+// Transposes keys into a K tile: rows of tokens become columns, a vector at a time.
 
-#if defined(PALIMPSEST_ATTENTION_LAY_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PALIMPSEST_ATTENTION_LAY_INL_H_
-#undef PALIMPSEST_ATTENTION_LAY_INL_H_
+#if defined(PALIMPSEST_ATTENTION_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PALIMPSEST_ATTENTION_TRANSPOSE_INL_H_
+#undef PALIMPSEST_ATTENTION_TRANSPOSE_INL_H_
 #else
-#define PALIMPSEST_ATTENTION_LAY_INL_H_
+#define PALIMPSEST_ATTENTION_TRANSPOSE_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -16,14 +16,14 @@ namespace palimpsest {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// rows [kTile][head_dim]: the key of lane l is row l; only those in `lanes` (bit l) are written. head_dim is a multiple
-// of kTile; `scratch` has room for as much as `rows`. Four rows at a distance of four are interleaved, then the four
-// results, which is a transposition:
+// rows [kTile][head_dim]: the key of lane l is row l; writes only the lanes in `lanes` (bit l). head_dim is a multiple
+// of kTile; `scratch` is as large as `rows`. Interleaves rows k, k + 4, k + 8, k + 12, then the four results, which
+// transposes:
 //
 //   part k    [d][q]     = rows[k + 4q][d]
 //   tile      [d][4q + k] = part k [d][q]
 template <class T>
-HWY_NOINLINE void lay_keys(const T* rows, std::uint32_t lanes, int head_dim, T* tile, T* scratch) {
+HWY_NOINLINE void transpose_keys(const T* rows, std::uint32_t lanes, int head_dim, T* tile, T* scratch) {
   using U = hwy::MakeUnsigned<T>;
   const hn::CappedTag<U, kTile> d;
   const int step = static_cast<int>(hn::Lanes(d)), part = 4 * head_dim;

@@ -1,4 +1,4 @@
-// What the kernels of all formats share while they work on one unit: plain data, the same for every instruction set.
+// The state of one work unit, shared by the kernels of all formats: plain data, the same for every instruction set.
 // Internal.
 #pragma once
 
@@ -13,16 +13,15 @@
 
 namespace palimpsest {
 
-// What a stage fetches while it computes: four splits of memory that the next stage reads, one for each quarter of
-// its own work. Waiting for memory is most of decoding; the hardware's own guesses end at every page of the cache. A
-// few lines at a time, and no nearer than the second-level cache: a core waits for no more than some 16 lines of the
-// first, and while a burst of them is under way its own loads wait too.
+// Memory that a stage prefetches for the next stage while it computes: four tiles, one in each quarter of its own work.
+// Decoding is bound by memory, and hardware prefetchers stop at the end of every KV page. A few lines at a time,
+// into L2 only: a core has about 16 outstanding L1 misses, and a burst of prefetches would block its own loads.
 struct Prefetch {
   const std::byte* tile[4] = {};  // nullptr: nothing
   std::size_t bytes = 0;
-  std::size_t also = 0;  // as many bytes so far behind; 0: no more
+  std::size_t also = 0;  // also prefetches the tile at this byte offset; 0: none
 
-  // A quarter's split, in `steps` calls of next().
+  // One tile, in `steps` calls of next().
   struct Quarter {
     const std::byte *at, *end;
     std::size_t step, also;
@@ -44,7 +43,7 @@ struct Prefetch {
   }
 };
 
-// What queries of one unit share.
+// Some queries of a head.
 struct Unit {
   const HeadWork& work;
   UnitMemory memory;
@@ -52,17 +51,17 @@ struct Unit {
 
   const AttentionShape& shape() const { return work.step->shape; }
   int rows() const { return queries * work.group(); }
-  bool late() const { return shape().rotation == Rotation::kOnRead && shape().rope != RopeKind::kNone; }
+  bool rotates_on_read() const { return shape().rotation == Rotation::kOnRead && shape().rope != RopeKind::kNone; }
   bool two_queries() const {
     return work.tokens->two_query && shape().rotation != Rotation::kNever && shape().rope != RopeKind::kNone;
   }
-  std::ptrdiff_t half() const {  // bytes from a key to its rotated half; 0: there is none
+  std::ptrdiff_t half() const {  // bytes from a key to its rotated half; 0: none is stored
     return work.cache->rotated_half ? static_cast<std::ptrdiff_t>(half_offset(*work.cache)) : 0;
   }
   int value_stride() const { return static_cast<int>(round_up(shape().value_dim, kTile)); }
 };
 
-// Where the keys and values of four tiles lie; nullptr past the last tile and in pages given back.
+// Addresses of the keys and values of a block's four tiles; nullptr past the last tile and in freed pages.
 struct Tiles {
   const std::byte *key[4], *value[4];
 
@@ -89,15 +88,15 @@ inline Prefetch prefetch_of(const std::byte* const* tile, std::size_t bytes) {
   return prefetch;
 }
 
-// Sixty-four slots of a head. Tiles that hold nothing visible borrow another's address: their scores are masked.
+// 64 slots of a head. Tiles without a visible slot use another tile's address: their scores are masked.
 struct Block {
   const std::byte *key[4], *value[4];
-  const float* rope_tile[4];  // cosines and sines of ranks, if keys rotate late
+  const float* rope_tile[4];  // cosines and sines of ranks, if keys are rotated on read
   const std::int32_t* when;
   const std::int32_t* rank;
   int tiles;                // 4, fewer at the end of the slots
   std::uint64_t used;       // slots that any query sees
-  std::uint64_t sinks = 0;  // slots before sink_end, if they are met from another rank
+  std::uint64_t sinks = 0;  // slots of sinks, with two queries
 
   std::uint32_t used_in(int tile) const { return static_cast<std::uint32_t>(used >> (tile * kTile)) & 0xffff; }
 };

@@ -1,4 +1,4 @@
-// The kernels that know no format: how a unit is worked on, step by step; those of formats are called for each block.
+// The kernels of units: independent of formats; they call the format's kernels for each block.
 #include "palimpsest/attention/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -30,13 +30,13 @@ void AttendUnit(const HeadWork& w, int query_block, int split, const UnitMemory&
   const int begin = w.splits > 1 ? split * kSplit : 0, end = w.splits > 1 ? begin + kSplit : w.slots().slots;
   if (w.insert_units == 0 && w.rotate_units == 0) put_tokens(w, begin, end, memory);
   if (w.merged != nullptr)
-    attend_classes(w, query_block, memory);
+    attend_clusters(w, query_block, memory);
   else
     attend(w, query_block, split, memory);
 }
 
-void JoinHead(const HeadWork& w) {
-  join(w);
+void ReduceHead(const HeadWork& w) {
+  reduce(w);
 }
 
 void WeightsUnit(const HeadWork& w, int unit, const UnitMemory& memory) {
@@ -59,7 +59,7 @@ namespace palimpsest {
 HWY_EXPORT(InsertTokens);
 HWY_EXPORT(RotateKeys);
 HWY_EXPORT(AttendUnit);
-HWY_EXPORT(JoinHead);
+HWY_EXPORT(ReduceHead);
 HWY_EXPORT(WeightsUnit);
 HWY_EXPORT(RankTiles);
 
@@ -87,8 +87,8 @@ void rotate_keys(const HeadWork& work, int unit, const UnitMemory& memory) {
 void attend_unit(const HeadWork& work, int query_block, int split, const UnitMemory& memory) {
   HWY_DYNAMIC_DISPATCH(AttendUnit)(work, query_block, split, memory);
 }
-void join_head(const HeadWork& work) {
-  HWY_DYNAMIC_DISPATCH(JoinHead)(work);
+void reduce_head(const HeadWork& work) {
+  HWY_DYNAMIC_DISPATCH(ReduceHead)(work);
 }
 void weights_unit(const HeadWork& work, int unit, const UnitMemory& memory) {
   HWY_DYNAMIC_DISPATCH(WeightsUnit)(work, unit, memory);

@@ -58,8 +58,8 @@ HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
   w.tokens = &step.tokens[w.sequence];
   w.pages = &w.cache->head[w.kv_head];
   w.window = step.window(w.sequence, w.kv_head);
-  const bool near = step.local == INT32_MAX || w.tokens->position < step.local;  // the first token is
-  w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && near && w.slots().occupied == w.slots().slots;
+  const bool in_local = step.local == INT32_MAX || w.tokens->position < step.local;  // position 0 is in the window
+  w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && in_local && w.slots().occupied == w.slots().slots;
   w.merged = w.tokens->count == 0 ? nullptr : w.slots().merged;
   w.rank_tiles = step.rank_tiles == nullptr ? nullptr : step.rank_tiles[w.sequence];
   w.received = step.weights == nullptr ? nullptr : step.weights[w.index];
@@ -69,13 +69,13 @@ HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
 
 SlotRange insert_range(const HeadWork& w, int unit) {
   const int* const inserted = w.slots().inserted;
-  int min = inserted[0], greatest = inserted[0];
+  int min = inserted[0], max = inserted[0];
   for (int t = 1; t < w.tokens->count; ++t) {
     min = std::min(min, inserted[t]);
-    greatest = std::max(greatest, inserted[t]);
+    max = std::max(max, inserted[t]);
   }
   const int first = min / kTile, units = std::max(1, w.insert_units);
-  const int tiles = (greatest / kTile + 1 - first + units - 1) / units;  // of a unit
+  const int tiles = (max / kTile + 1 - first + units - 1) / units;  // of a unit
   return {(first + unit * tiles) * kTile, (first + (unit + 1) * tiles) * kTile};
 }
 
@@ -88,9 +88,9 @@ void report_misfit(const HeadWork& w, bool value, const float* row, int count) {
 
 void HeadWork::set_arena(float* memory) {
   floats = 0;
-  const auto take = [&](bool wanted, std::size_t count) {
-    float* const taken = wanted && memory != nullptr ? memory + floats : nullptr;
-    if (wanted) floats += round_up(count, kTile);
+  const auto take = [&](bool needed, std::size_t count) {
+    float* const taken = needed && memory != nullptr ? memory + floats : nullptr;
+    if (needed) floats += round_up(count, kTile);
     return taken;
   };
   if (tokens->count == 0) return;
@@ -101,7 +101,7 @@ void HeadWork::set_arena(float* memory) {
   kept = take(kept_queries > 0, kept_rows * all_blocks * kBlock);
   kept_max = take(kept_queries > 0, kept_rows * all_blocks);
   log_sum = take(received != nullptr && merged == nullptr, all_rows);
-  clusters = take(merged != nullptr, merged == nullptr ? 0 : query_blocks * class_floats());
+  clusters = take(merged != nullptr, merged == nullptr ? 0 : query_blocks * cluster_floats());
   rotated_keys = take(rotate_units > 0, keys / sizeof(float));
 }
 

@@ -1,19 +1,19 @@
-// How the fast path cuts one layer into units that threads take, and the memory that they share. Internal.
+// How the fast path cuts one layer into work units for threads, and the memory that they share. Internal.
 //
-// A head (one KV head of one sequence) has rows: its new tokens times its query group. Its slots are taken in blocks of
-// 64, four tiles. Four kinds of units, in the order in which they are handed out:
+// A head (one KV head of one sequence) has rows: its new tokens times its query group. Its slots are processed in
+// blocks of 64, four tiles. Four kinds of units, in the order in which they are handed out:
 //
-//   insert   a range of a head's tiles         only when several units read its tokens; else the one unit that does
-//                                              inserts. Ranges are of slots: a tile is written by one unit
-//   rotate   512 slots of a head               their keys, rotated, into a copy (Rotation::kMaterialized)
+//   insert   a range of a head's tiles         only if several units read its tokens; else the reading unit inserts
+//                                              them. Ranges are of slots: a tile is written by one unit
+//   rotate   512 slots of a head               writes their rotated keys into a copy (Rotation::kMaterialized)
 //   attend   one block of queries x one split  a split is 512 slots (few queries), or all of them
-//   weights  512 slots of a head               column sums of the weights, when they were not kept by `attend`
+//   weights  512 slots of a head               column sums of the weights, if `attend` did not keep them
 //
-// How heads are cut follows from their counts alone (HeadCounts), so it is planned once for all layers that are alike
-// (HeadPlan); HeadWork adds what is a layer's own.
+// The cuts depend only on a head's counts (HeadCounts), so equal layers share one plan (HeadPlan); HeadWork adds the
+// layer's own pointers.
 //
-// In a decode step a thread takes a head with all its splits, but for the last few heads (cpu.cpp). What a unit
-// computes depends neither on the number of threads nor on who does what, so neither do the results.
+// In a decode step a thread takes a head with all its splits, except for the last few heads (cpu.cpp). A unit's result
+// depends neither on the number of threads nor on which thread runs it, so neither do the results of a step.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,13 @@
 
 namespace palimpsest {
 
-inline constexpr int kBlock = 4 * kTile;   // slots met at once by all rows of a unit
+inline constexpr int kBlock = 4 * kTile;   // slots that a unit processes at once, for all rows
 inline constexpr int kSplit = 8 * kBlock;  // slots of a unit when a head has few queries
-inline constexpr int kRows = 64;           // rows of a block of queries (or one query's group, if that is more)
-inline constexpr int kKeptRows = 16;       // up to so many rows a head keeps its weights; more are computed again
-inline constexpr int kInsertTokens = 64;   // tokens of an insert unit, when slots are taken one by one
+inline constexpr int kRows = 64;           // max rows of a block of queries (or one query's group, if that is more)
+inline constexpr int kKeptRows = 16;  // a head with at most this many rows keeps its weights; else they are recomputed
+inline constexpr int kInsertTokens = 64;  // tokens of an insert unit, if slots are contiguous
 
-// What the cuts of a head depend on, besides the step's shape.
+// What the cuts of a head depend on besides the step's shape.
 struct HeadCounts {
   int slots, tokens, weights_queries;
   int merged_entries;  // -1: no merged tokens
@@ -42,15 +42,15 @@ struct HeadPlan {
   int sequence, kv_head;
   int index;           // sequence * kv_heads + kv_head
   bool whole;          // one thread takes all its attend units
-  int order;           // of those that are not whole, which this is
+  int order;           // index among the heads that are not whole
   int block_queries;   // queries of a block
   int query_blocks;    // 1: each unit inserts the tokens of its own slots
   int splits;          // more than 1 only if query_blocks == 1
   int insert_units;    // 0 if query_blocks == 1
   int rotate_units;    // 0 unless keys are rotated into a copy
-  int weights_units;   // 0 if weights are kept or not wanted
-  int kept_queries;    // the last so many queries keep their weights
-  std::size_t offset;  // where its arrays are among those of all heads; of those that are whole: anywhere
+  int weights_units;   // 0 if weights are kept or not requested
+  int kept_queries;    // this many of the last queries keep their weights
+  std::size_t offset;  // of its arrays in the shared memory; undefined if whole
 
   int attend_units() const { return query_blocks * splits; }
 };
@@ -70,15 +70,15 @@ struct HeadWork : HeadPlan {
   const HeadPages* pages;
   std::int32_t window;
   bool all_visible;          // one query, every slot holds a token, no mask: `when` need not be read
-  const MergedView* merged;  // tokens that live in others' slots; nullptr: none
-  const float* rank_tiles;   // see AttentionStep; nullptr: made where they are read
-  float* received;           // where the weights go; nullptr: not wanted
-  float* sums;               // where those of all queries go; nullptr: not wanted
-  float* partial;            // [splits][rows][row_floats], if splits > 1: values added up, then greatest score and sum
-  float* kept;               // [blocks][kept rows][kBlock]: 2^(score - greatest so far)
-  float* kept_max;           // [kept rows][blocks]: that greatest score
-  float* log_sum;            // [rows]: base-2 logarithm of each row's sum, if weights are wanted
-  float* clusters;           // [query_blocks][class_floats], if merged
+  const MergedView* merged;  // tokens merged into slots of others; nullptr: none
+  const float* rank_tiles;   // see AttentionStep; nullptr: built where they are read
+  float* received;           // AttentionStep::weights of this head; nullptr: not requested
+  float* sums;               // AttentionStep::sums of this head; nullptr: not requested
+  float* partial;            // [splits][rows][row_floats], if splits > 1: weighted values, max score, sum
+  float* kept;               // [blocks][kept rows][kBlock]: 2^(score - running max)
+  float* kept_max;           // [kept rows][blocks]: that running max
+  float* log_sum;            // [rows]: base-2 log-sum-exp of each row's scores, if weights are requested
+  float* clusters;           // [query_blocks][cluster_floats], if merged
   float* rotated_keys;       // [slots / 16][head_dim][16] in the keys' format, if rotate_units > 0
   std::size_t floats;        // of these arrays
 
@@ -86,17 +86,17 @@ struct HeadWork : HeadPlan {
   int blocks() const { return (slots().slots + kBlock - 1) / kBlock; }
   int group() const { return step->shape.group(); }
   int rows() const { return tokens->count * group(); }
-  int late_queries() const { return std::min(tokens->weights_queries, tokens->count); }  // whose weights are wanted
-  // With merged tokens a unit meets so many rows at a time, all their scores side by side; and it adds up what each
-  // slot and entry receives: from the late queries, then, if wanted, from all.
-  int class_rows() const { return std::max(1, 4 / group()) * group(); }
+  int late_queries() const { return std::min(tokens->weights_queries, tokens->count); }  // that `received` covers
+  // With merged tokens: rows that a unit processes at a time, with the scores of all slots; and the weights that it
+  // sums for each slot and entry, of the late queries and, separately, of the earlier ones.
+  int cluster_rows() const { return std::max(1, 4 / group()) * group(); }
   std::size_t cluster_weights() const { return static_cast<std::size_t>(blocks()) * kBlock + merged->entries(); }
-  std::size_t class_floats() const {
+  std::size_t cluster_floats() const {
     const std::size_t slots = static_cast<std::size_t>(blocks()) * kBlock;
-    return class_rows() * ((step->shape.alibi == nullptr ? 1 : 2) * slots + cluster_weights()) +
+    return cluster_rows() * ((step->shape.alibi == nullptr ? 1 : 2) * slots + cluster_weights()) +
            (received == nullptr ? 0 : 2 * cluster_weights());
   }
-  // Puts the arrays at `memory` (nullptr: counts `floats` only).
+  // Sets the array pointers into `memory` (nullptr: only counts `floats`).
   void set_arena(float* memory);
 };
 
@@ -107,37 +107,36 @@ inline std::size_t row_floats(const AttentionShape& shape) {
   return round_up(static_cast<std::size_t>(shape.value_dim) + 2, kTile);
 }
 
-// The work of one head, its arrays without an arena yet. Planned by itself, or as `plan` says.
+// The work of one head, its arrays not yet set; with `plan`, or with a plan of its own.
 HeadWork head_work(const AttentionStep& step, const HeadPlan& plan);
 inline HeadWork head_work(const AttentionStep& step, int sequence, int kv_head) {
   return head_work(step, plan_head(step, sequence, kv_head));
 }
 
-// The slots of an insert unit, from one tile's first to another's last. The units' ranges are disjoint, and all new
-// tokens lie in them.
+// The slots of an insert unit, whole tiles. The units' ranges are disjoint and cover all new tokens.
 struct SlotRange {
   int begin, end;
 };
 SlotRange insert_range(const HeadWork& work, int unit);
 
-// A row that its cache type cannot hold (AttentionStep::misfits).
+// Records a row that the cache type cannot hold (AttentionStep::misfits).
 void report_misfit(const HeadWork& work, bool value, const float* row, int count);
 
-// What one thread needs for its unit.
+// Scratch memory of one thread.
 struct UnitMemory {
-  float *query, *sink_query;  // [rows][head_dim] rotated, times scale and log2(e)
+  float *query, *sink_query;  // [rows][head_dim] rotated, times scale and log2(e), interleaved by four
   float *score, *sink_score;  // [rows][kBlock]
   float* value;               // [rows][value_dim padded] accumulators
   float* max;                 // [rows]
   float* correction;          // [rows]
   float* sum;                 // [rows][kTile] lane sums
-  float* key_tiles;           // [4][head_dim][kTile] f32, rotated late
+  float* key_tiles;           // [4][head_dim][kTile] f32
   float* rope_tiles;          // [4][rope_dims][kTile] cosines and sines of ranks
   float* value_rows;          // [kBlock][value_dim padded] f32
-  float* column;              // [kSplit] weights received
+  float* column;              // [kSplit] summed weights of slots
   float* row;                 // one key or value
 
-  // Cuts it out of one array; returns the floats needed.
+  // Floats needed; sets the pointers into an array of that size.
   static std::size_t floats(const AttentionShape& shape);
   void cut(const AttentionShape& shape, float* memory);
 };
@@ -146,7 +145,7 @@ struct UnitMemory {
 void insert_tokens(const HeadWork& work, int unit, const UnitMemory& memory);
 void rotate_keys(const HeadWork& work, int unit, const UnitMemory& memory);
 void attend_unit(const HeadWork& work, int query_block, int split, const UnitMemory& memory);
-void join_head(const HeadWork& work);  // after the head's last attend unit
+void reduce_head(const HeadWork& work);  // after the head's last attend unit
 void weights_unit(const HeadWork& work, int unit, const UnitMemory& memory);
 
 }  // namespace palimpsest

@@ -1,5 +1,5 @@
-// Activations as the integer products read them: each group of 32 numbers of a row is rounded to signed bytes with one
-// scale. A group is one cache line, so that a product reads one stream a row.
+// Quantized activations for the integer kernels: each group of 32 numbers of a row becomes signed bytes with one scale.
+// A group is one cache line, so a kernel reads one stream per row.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct alignas(64) ActivationGroup {
 };
 static_assert(sizeof(ActivationGroup) == 64);
 
-// `count` numbers, a multiple of kGroup. Each group's result depends on its own 32 numbers alone.
+// `count` is a multiple of kGroup. A group's result depends only on its own 32 numbers.
 void quantize_activations(const float* x, int count, ActivationGroup* out);
 
 }  // namespace palimpsest

@@ -1,5 +1,4 @@
-// The kernels of products, for CPUs with 8-bit dot products on 64-byte vectors (AVX-512 VNNI). Others have none: the
-// matrix stays ggml's.
+// Matmul kernels for CPUs with 8-bit dot products on 64-byte vectors (AVX-512 VNNI). Other CPUs use ggml's kernels.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX2 | HWY_AVX3 | HWY_AVX3_ZEN4 | HWY_AVX3_SPR | HWY_AVX10_2 | HWY_ALL_SVE | HWY_RVV)

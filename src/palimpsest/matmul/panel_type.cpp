@@ -1,4 +1,4 @@
-// Between GGUF's blocks and panels. The layouts of blocks are those of ggml (ggml-common.h), byte by byte.
+// Repacks GGUF blocks into panels. Block layouts are ggml's (ggml-common.h).
 #include "palimpsest/matmul/panel_type.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@ struct Codes {
   std::uint8_t code[256];
 };
 
-// Of one row's block, in column order.
+// The codes of one row's block, in column order.
 Codes codes_of(const PanelType& type, const std::byte* from) {
   Codes out{};
   switch (type.type) {
@@ -153,7 +153,7 @@ void unpack_row(const PanelType& type, const std::byte* block, int row, float* o
         break;
       case ScaleKind::kExponent: {
         const int e = at(block, row);
-        out[k] = e < 2 ? 0 : std::ldexp(value, e - 128);  // ggml keeps the two smallest as denormals
+        out[k] = e < 2 ? 0 : std::ldexp(value, e - 128);  // ggml has denormal scales here
         break;
       }
       case ScaleKind::kWithMin: {

@@ -1,13 +1,13 @@
-// How the weights of one GGUF type lie in panels. A panel is a list of blocks; a block holds the same 32 (or 256)
-// columns of 16 rows:
+// The panel layout of one GGUF type. A panel is a list of blocks; a block holds the same 32 (or 256) columns of 16
+// rows:
 //
 //   scales      of all rows (ScaleKind)
 //   codes       of each group of 32 columns: 4 bits, 256 bytes, or 8 bits, 512 bytes
 //   high bits   of each group: none, 64 bytes (5-bit codes) or 128 bytes (6-bit codes)
 //
-// Byte 4 * row + j of vector s (64 bytes) belongs to column 4 * s + j of a group. 4 bits: vector s has that column's
-// code in the low half of the byte, and that of column 16 + 4 * s + j in the high half. The fifth bits are one vector,
-// bit s of a byte for column 4 * s + j; fifth and sixth bits are two, bits 2 * (s % 4) and the next, in vector s / 4.
+// Byte 4 * row + j of vector s (64 bytes) belongs to column 4 * s + j of a group. 4 bits: the low half of the byte is
+// that column's code, the high half is the code of column 16 + 4 * s + j. 5-bit codes have one vector of high bits, bit
+// s of a byte for column 4 * s + j; 6-bit codes have two, bits 2 * (s % 4) and the next in vector s / 4.
 //
 // A weight is scale * (code - 2^offset_bits) - min, or scale * (table[code] - 128).
 //
@@ -26,7 +26,7 @@ namespace palimpsest {
 
 inline constexpr int kPanelRows = 16;
 inline constexpr int kVectorBytes = 64;
-inline constexpr int kCodeVectors = 8;  // of a group
+inline constexpr int kCodeVectors = 8;  // per group
 
 enum class ScaleKind {
   kHalf,      // f16 d[16]
@@ -40,11 +40,11 @@ using CodeTable = std::array<std::uint8_t, 16>;  // of 4-bit codes: 128 + value
 struct PanelType {
   ggml_type type;
   ScaleKind scales;
-  int columns;      // of a block
-  int bits;         // of a code
+  int columns;      // per block
+  int bits;         // per code
   int offset_bits;  // 0: no offset
   bool has_table = false;
-  CodeTable table = {};  // offset_bits is 7 then
+  CodeTable table = {};  // with a table, offset_bits is 7
 
   constexpr int groups() const { return columns / kGroup; }
   constexpr std::size_t scale_bytes() const {
@@ -60,7 +60,7 @@ struct PanelType {
     }
     return 0;
   }
-  constexpr std::size_t code_bytes() const { return bits == 8 ? 8 * kVectorBytes : 4 * kVectorBytes; }  // of a group
+  constexpr std::size_t code_bytes() const { return bits == 8 ? 8 * kVectorBytes : 4 * kVectorBytes; }  // per group
   constexpr std::size_t high_bytes() const { return bits == 5 ? kVectorBytes : bits == 6 ? 2 * kVectorBytes : 0; }
   constexpr std::size_t codes_at(int group) const {
     return scale_bytes() + static_cast<std::size_t>(group) * code_bytes();
@@ -71,7 +71,7 @@ struct PanelType {
   constexpr std::size_t block_bytes() const { return high_at(groups()); }
 };
 
-// The values of a nibble, plus 128.
+// Values of 4-bit codes, plus 128.
 inline constexpr CodeTable kIq4NlTable = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 inline constexpr CodeTable kMxfp4Table = {128, 129, 130, 131, 132, 134, 136, 140,
                                           128, 127, 126, 125, 124, 122, 120, 116};
@@ -86,12 +86,12 @@ inline constexpr PanelType kQ6K = {GGML_TYPE_Q6_K, ScaleKind::kSigned, 256, 6, 5
 
 const PanelType* find_panel_type(ggml_type type);  // nullptr: no panels for it
 
-// Puts one row's block, as GGUF stores it, into lane `row` of a panel's block, which was zero.
+// Writes one row's GGUF block into lane `row` of a panel's block, which must be zero there.
 void pack_row(const PanelType& type, const std::byte* from, int row, std::byte* block);
-// The weights of a row in a panel's block, [columns].
+// Dequantizes a row of a panel's block, [columns].
 void unpack_row(const PanelType& type, const std::byte* block, int row, float* out);
 
-// Results of one panel: y[t * y_stride + row] for `tokens` rows of activations, which are x_stride groups apart.
+// Multiplies one panel: y[t * y_stride + row] for `tokens` rows of activations, x_stride groups apart.
 using MultiplyPanel = void (*)(const std::byte* panel, int blocks, const ActivationGroup* x, std::int64_t x_stride,
                                int tokens, float* y, std::int64_t y_stride);
 MultiplyPanel panel_kernel(const PanelType& type);  // nullptr: not on this CPU

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::align_val_t kLine{64};
 
-// Activations that stay in the second-level cache while panels pass by.
+// Bytes of activations that stay in the L2 cache while panels are streamed.
 constexpr int kResidentBytes = 512 << 10;
 
 std::byte* take(std::size_t bytes) {

@@ -1,14 +1,13 @@
-// A matrix of quantised weights, repacked for integer products on CPUs with 8-bit dot products (AVX-512 VNNI).
+// A matrix of quantized weights, repacked for CPUs with 8-bit dot products (AVX-512 VNNI).
 //
 //   y[token][row] = sum over k of weight[row][k] * x[token][k]
 //
-// A panel holds 16 rows side by side: one vector register holds 4 consecutive codes of each, as the dot product wants
-// them. Panels are as large as the GGUF tensor (Q4_K, Q5_K: 3% larger, their 6-bit scales become bytes), and replace
-// it.
+// A panel holds 16 interleaved rows: one vector register holds 4 consecutive codes of each, as the dot product needs.
+// Panels replace the GGUF tensor and are as large (Q4_K, Q5_K: 3% larger, their 6-bit scales become bytes).
 //
-// The arithmetic is one and the same for any number of tokens: activations rounded per group of 32, exact integer sums
-// within a group, and one float accumulator a result, to which groups are added in ascending order. So a token's result
-// depends neither on the tokens beside it nor on the threads.
+// The arithmetic is the same for any number of tokens: activations rounded per group of 32, exact integer sums within a
+// group, and one float accumulator per result, to which groups are added in ascending order. So a token's result
+// depends neither on other tokens in the batch nor on the threads.
 #pragma once
 
 #include <ggml.h>
@@ -26,22 +25,20 @@ struct PanelType;
 
 class Panels {
  public:
-  static constexpr int kRows = 16;  // of a panel
+  static constexpr int kRows = 16;  // per panel
 
-  // Whether this CPU has the kernels, and they know matrices of this type and shape.
+  // Whether this CPU has kernels for matrices of this type and shape.
   static bool supports(ggml_type type, std::int64_t rows, std::int64_t columns);
-  // `data`: rows as GGUF stores them; not needed any more afterwards. Only if supports(...). Throws Error when there is
-  // no memory.
+  // `data`: rows in GGUF's layout, not used after the call. Requires supports(...). Throws Error if there is no memory.
   Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data);
 
   int rows() const { return rows_; }
   int columns() const { return columns_; }
   int panels() const { return rows_ / kRows; }
   std::size_t bytes() const;
-  void dequantize_row(int row, float* out) const;  // [columns], as ggml's own to_float
+  void dequantize_row(int row, float* out) const;  // [columns], equal to ggml's to_float
 
-  // Results of the panels [first, last) for `tokens` rows of activations, which follow each other without a gap:
-  // y[token * y_stride + row].
+  // Multiplies the panels [first, last) with `tokens` contiguous rows of activations: y[token * y_stride + row].
   void multiply(int first, int last, const ActivationGroup* x, int tokens, float* y, std::int64_t y_stride) const;
 
  private:

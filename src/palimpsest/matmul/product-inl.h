@@ -1,4 +1,5 @@
-// One panel by some rows of activations, for one instruction set with 8-bit dot products on 64-byte vectors. Internal.
+// Multiplies one panel with rows of activations, for an instruction set with 8-bit dot products on 64-byte vectors.
+// Internal.
 
 #if defined(PALIMPSEST_MATMUL_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_MATMUL_PRODUCT_INL_H_
@@ -55,7 +56,7 @@ HWY_INLINE void load_codes(const std::byte* block, int group, VU8 (&code)[kCodeV
     return;
   }
   const auto low = hn::Set(d, std::uint8_t{15});
-  const auto shifted = [&](VU8 v, int by) HWY_ATTR {  // bits cross into the next byte: mask them
+  const auto shifted = [&](VU8 v, int by) HWY_ATTR {  // bits shift into the next byte: mask them
     return hn::BitCast(d, hn::ShiftRightSame(hn::BitCast(d16, v), by));
   };
   const auto lifted = [&](VU8 v, int by)
@@ -85,7 +86,8 @@ HWY_INLINE void load_codes(const std::byte* block, int group, VU8 (&code)[kCodeV
   }
 }
 
-// The exact sum of codes [first, last) of 4 columns each, less the offset; `negative_sum` of these columns' codes of x.
+// The exact dot product over code vectors [first, last) of 4 columns each, minus the offset; `negative_sum`: -sum of
+// x's codes in these columns.
 template <const PanelType& T>
 HWY_INLINE VF dot(const VU8 (&code)[kCodeVectors], int first, int last, const std::int8_t* x,
                   const std::int32_t* negative_sum) {
@@ -100,7 +102,7 @@ HWY_INLINE VF dot(const VU8 (&code)[kCodeVectors], int first, int last, const st
   return hn::ConvertTo(DF(), sum);
 }
 
-// Calls with 0 .. N - 1 as constants: arrays that are indexed with them stay in registers.
+// Calls `call` with 0 .. N - 1 as constants, so that arrays indexed with them stay in registers.
 template <int... I>
 HWY_INLINE void for_each(std::integer_sequence<int, I...>, const auto& call) {
   (call(std::integral_constant<int, I>()), ...);
@@ -120,7 +122,7 @@ HWY_INLINE void multiply_tokens(const std::byte* panel, int blocks, const Activa
     for (int g = 0; g < T.groups(); ++g, ++x) {
       VU8 code[kCodeVectors];
       load_codes<T>(panel, g, code);
-      VF scale = outer, other = outer;                   // other: of the second half, or the min
+      VF scale = outer, other = outer;                   // other: scale of the second half, or the min
       if constexpr (T.scales == ScaleKind::kExponent) {  // 2^(e - 128) has the exponent field e - 1
         const auto e = hn::PromoteTo(DI32(), hn::LoadU(hn::FixedTag<std::uint8_t, 16>(), u8(panel)));
         const auto one = hn::Set(DI32(), 1);
