@@ -199,7 +199,7 @@ void ColumnSums(benchmark::State& state) {
   AttentionModelOptions o;
   o.new_tokens = o.slots = static_cast<int>(state.range(0));
   o.layers = 1;
-  if (state.range(2) > 0) o.late = static_cast<int>(state.range(2));
+  if (state.range(2) > 0) o.weights_queries = static_cast<int>(state.range(2));
   Team team(static_cast<int>(state.range(1)));
   AttentionModel model(o);
   ThreeStep three(o.slots, o.head_dim, team.threads());
@@ -258,7 +258,7 @@ void Merged(benchmark::State& state) {
   state.counters["expanded_of_plain"] = median(expanding);
 }
 BENCHMARK(Merged)
-    ->ArgNames({"slots", "dims", "group", "skew", "weights", "own_places"})
+    ->ArgNames({"slots", "dims", "group", "skew", "weights", "own_positions"})
     ->ArgsProduct({{256, 1024}, {64, 128}, {1, 4}, {1}, {0, 1}, {0}})
     ->ArgsProduct({{256}, {64, 128}, {4}, {4}, {0, 1}, {0}})
     ->ArgsProduct({{256}, {64, 128}, {1, 4}, {1}, {0}, {1}})

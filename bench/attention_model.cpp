@@ -89,7 +89,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
     StepTokens t;
     t.first = b * o.new_tokens;
     t.count = o.new_tokens;
-    t.weights_queries = o.late;
+    t.weights_queries = o.weights_queries;
     t.when = when_.data() + first;
     t.position = first;
     t.key_row = rows_.data() + count(first, o.head_dim);
@@ -136,7 +136,7 @@ void AttentionModel::run(Team& team, bool weights) {
     steps.back().layer = l;
     steps.back().cache = layer_.data() + l * o_.batch;
     if (weights) steps.back().weights = weights_of_.data();
-    if (weights && o_.late != INT32_MAX) steps.back().sums = sums_of_.data();
+    if (weights && o_.weights_queries != INT32_MAX) steps.back().sums = sums_of_.data();
   }
   for (const AttentionStep& step : steps) scratch_.reserve(step, team.threads());
   if (!rank_tiles_.empty())

@@ -23,7 +23,8 @@ struct AttentionModelOptions {
   int merged = 0;              // merged tokens per head
   bool own_positions = false;  // merged tokens keep their own positions
   double skew = 1;             // of cluster sizes: 1: uniform; larger: a few large clusters
-  int late = INT32_MAX;  // weights cover only this many last queries; then sums over all queries are also computed
+  int weights_queries =
+      INT32_MAX;  // weights cover only this many last queries; then sums over all queries are also computed
 };
 
 // Sequences in which the last `new_tokens` tokens are inserted and attend. Slots have random ranks, as after many

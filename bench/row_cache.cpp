@@ -14,9 +14,9 @@ void RowCache::Release::operator()(std::byte* p) const {
   mapped > 0 ? void(::munmap(p, mapped)) : std::free(p);
 }
 
-// kFresh, as in PyTorch: malloc, which returns pages of large tensors to the system and reuses those of small ones.
+// kNewTensor, as in PyTorch: malloc, which returns pages of large tensors to the system and reuses those of small ones.
 RowCache::Tensor RowCache::make(std::size_t bytes, Target target) const {
-  if (target == Target::kFresh) {
+  if (target == Target::kNewTensor) {
     auto* const p = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
     if (p == nullptr) fail("no memory for a tensor of {} MiB", bytes >> 20);
     return Tensor(p, Release{0});
@@ -58,7 +58,7 @@ void RowCache::rebuild(Team& team, const Step& step, Target target, int passes, 
     else
       std::memcpy(to, from, bytes);
   };
-  const bool allocates = target == Target::kFresh || target == Target::kFreshHuge;
+  const bool allocates = target == Target::kNewTensor || target == Target::kNewTensorHuge;
   for (int i = 0; i < 2; ++i) {
     const std::byte* source = tensor_[i].get();
     std::size_t source_head = all;

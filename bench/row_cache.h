@@ -16,10 +16,10 @@
 namespace palimpsest::bench {
 
 enum class Target {
-  kFresh,      // a new tensor each time, as in PyTorch: first writes cause page faults
-  kFreshHuge,  // the same with huge pages (MADV_HUGEPAGE)
-  kReused,     // a second tensor that is reused: no allocation
-  kStreamed,   // the same, written with non-temporal stores
+  kNewTensor,      // a new tensor each time, as in PyTorch: first writes cause page faults
+  kNewTensorHuge,  // the same with huge pages (MADV_HUGEPAGE)
+  kReused,         // a second tensor that is reused: no allocation
+  kStreamed,       // the same, written with non-temporal stores
 };
 
 class RowCache {

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/peer.h"
+#include "bench/libllama.h"
 #include "palimpsest/bench/fill.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/session.h"
@@ -44,7 +44,7 @@ struct Contestant {
 // One llama.cpp context and its eviction.
 class Peer {
  public:
-  Peer(PeerContext context, int kept) : context_(std::move(context)), kept_(kept) {}
+  Peer(LibllamaContext context, int kept) : context_(std::move(context)), kept_(kept) {}
 
   llama_context* context() const { return context_.get(); }
   // Removes the oldest tokens after the sinks until kept - 1 tokens are left.
@@ -59,7 +59,7 @@ class Peer {
     tokens_ -= count;
   }
   void take(TokenId token) {
-    peer_forward(context(), {&token, 1});
+    libllama_forward(context(), {&token, 1});
     ++tokens_;
   }
   void take_back() {
@@ -72,21 +72,21 @@ class Peer {
   void set_tokens(int tokens) { tokens_ = tokens; }
 
  private:
-  PeerContext context_;
+  LibllamaContext context_;
   int kept_, tokens_ = 0;
   llama_pos oldest_ = kSinks;
 };
 
 void add_peers(std::vector<Contestant>& all, const std::string& file, const Settings& s,
                std::span<const TokenId> prompt, TokenId next) {
-  const PeerModel model = load_peer(file);
+  const LibllamaModel model = load_libllama_model(file);
   for (const bool flash : {false, true}) {
     std::vector<std::uint8_t> state;  // the prompt is read once and copied
     for (const char* mode : {"never", "remove", "shift", "shift-64"}) {
-      const auto peer = std::make_shared<Peer>(peer_context(model, s.threads, s.cells, flash), s.kept);
+      const auto peer = std::make_shared<Peer>(make_libllama_context(model, s.threads, s.cells, flash), s.kept);
       if (state.empty()) {
         for (auto rest = prompt; !rest.empty(); rest = rest.subspan(std::min<std::size_t>(rest.size(), 512)))
-          peer_forward(peer->context(), rest.first(std::min<std::size_t>(rest.size(), 512)));
+          libllama_forward(peer->context(), rest.first(std::min<std::size_t>(rest.size(), 512)));
         state.resize(llama_state_get_size(peer->context()));
         state.resize(llama_state_get_data(peer->context(), state.data(), state.size()));
       } else if (llama_state_set_data(peer->context(), state.data(), state.size()) != state.size()) {

@@ -109,8 +109,8 @@ nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, i
       "in place, scattered", [&] { scattered.run(team); }, [&] { scattered.choose(); });
   add("in place into rows, oldest", [&] { rows.overwrite(team, shift); });
   add("in place into rows, scattered", [&] { rows.overwrite(team, gather); });
-  const std::pair<const char*, Target> targets[] = {{"fresh", Target::kFresh},
-                                                    {"fresh, huge pages", Target::kFreshHuge},
+  const std::pair<const char*, Target> targets[] = {{"fresh", Target::kNewTensor},
+                                                    {"fresh, huge pages", Target::kNewTensorHuge},
                                                     {"second buffer", Target::kReused},
                                                     {"second buffer, streamed", Target::kStreamed}};
   for (const bool gathers : {false, true}) {

@@ -64,14 +64,14 @@ std::vector<LoadRequest> load_of(const Flags& flags, TokenId from, TokenId to) {
   const auto seed = static_cast<std::uint32_t>(flags.seed);
   if (flags.dataset.empty()) {
     auto requests = random_load(static_cast<int>(flags.prompts), flags.lengths, from, to, seed);
-    arrive(requests, flags.rate, seed);
+    set_arrival_times(requests, flags.rate, seed);
     return requests;
   }
   auto load = recorded_load(read_text(flags.dataset, "the recording"), flags.dataset, flags.lengths, from, to, seed);
   if (load.requests.size() > static_cast<std::size_t>(flags.prompts)) load.requests.resize(flags.prompts);
   if (load.timed && std::isfinite(flags.rate))
     fail("{} has arrival times ('at'): leave out --request-rate", flags.dataset);
-  if (!load.timed) arrive(load.requests, flags.rate, seed);
+  if (!load.timed) set_arrival_times(load.requests, flags.rate, seed);
   return std::move(load.requests);
 }
 
@@ -206,7 +206,7 @@ int run_serve(const Flags& flags) {
       before += each;
     }
   bar.clear();
-  std::erase_if(rows, [](const ServeRow& row) { return row.answered() == 0; });
+  std::erase_if(rows, [](const ServeRow& row) { return row.completed() == 0; });
   if (rows.empty()) return kInterrupted;
 
   if (flags.json) {

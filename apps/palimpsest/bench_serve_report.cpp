@@ -29,9 +29,10 @@ struct Times {  // ms, sorted; all rounds together
       ttft.push_back(answer.ttft() * kMs);
       e2e.push_back((answer.end - answer.sent) * kMs);
       if (answer.tokens > 1)
-        tpot.push_back((answer.heard.back() - answer.heard.front()) * kMs / static_cast<double>(answer.tokens - 1));
-      for (std::size_t i = 1; i < answer.heard.size(); ++i)
-        itl.push_back((answer.heard[i] - answer.heard[i - 1]) * kMs);
+        tpot.push_back((answer.token_times.back() - answer.token_times.front()) * kMs /
+                       static_cast<double>(answer.tokens - 1));
+      for (std::size_t i = 1; i < answer.token_times.size(); ++i)
+        itl.push_back((answer.token_times[i] - answer.token_times[i - 1]) * kMs);
     });
     for (auto* values : {&ttft, &tpot, &itl, &e2e}) std::ranges::sort(*values);
   }
@@ -103,7 +104,7 @@ ChartSeries output_over_time(const std::string& name, const LoadReport& report) 
   std::vector<double> counts(kIntervals, 0);
   const double width = std::max(report.seconds / kIntervals, 1e-9);
   for (const auto& answer : report.answers)
-    for (const double at : answer.heard)
+    for (const double at : answer.token_times)
       ++counts[static_cast<std::size_t>(std::clamp(at / width, 0.0, kIntervals - 1.0))];
   ChartSeries series{.name = name, .points = {}};
   for (int i = 0; i < kIntervals; ++i)
@@ -139,7 +140,7 @@ ChartSeries percentiles_of(const std::string& name, const std::vector<double>& s
 
 }  // namespace
 
-long long ServeRow::answered() const {
+long long ServeRow::completed() const {
   long long count = 0;
   for_each_complete(*this, [&](const LoadAnswer&) { ++count; });
   return count;
@@ -152,7 +153,7 @@ nlohmann::json as_json(const ServeRow& row) {
   nlohmann::json seconds = nlohmann::json::array();
   for (const auto& report : row.reports) seconds.push_back(report.seconds);
   return {{"name", row.name},
-          {"completed", row.answered()},
+          {"completed", row.completed()},
           {"failed", sums.failed},
           {"first_error", sums.error},
           {"rounds", row.reports.size()},
@@ -183,7 +184,7 @@ void print_table(const std::vector<ServeRow>& rows, std::size_t resident_peak) {
     const Rates rates(row);
     const Sums sums(row);
     fmt::print("{:<{}}  {:>8}  {:>7.2f}  {:>12.1f}  {:>12.1f}  {:>24}  {:>24}  {:>24}  {:>7}  {:>10}  {:>9}\n",
-               row.name, width, row.answered(), summarize(rates.requests).median, summarize(rates.output).median,
+               row.name, width, row.completed(), summarize(rates.requests).median, summarize(rates.output).median,
                summarize(rates.total).median, times_text(times.ttft, 0), times_text(times.tpot, 2),
                times_text(times.itl, 2), sums.running_peak < 0 ? "-" : std::to_string(sums.running_peak),
                sums.cache_peak < 0 ? "-" : human_bytes(static_cast<std::size_t>(sums.cache_peak)),

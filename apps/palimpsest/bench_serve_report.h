@@ -15,7 +15,7 @@ struct ServeRow {
   std::string name;
   std::vector<LoadReport> reports;  // of each round
 
-  long long answered() const;
+  long long completed() const;
 };
 
 nlohmann::json as_json(const ServeRow& row);

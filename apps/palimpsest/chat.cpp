@@ -145,11 +145,11 @@ class Chat {
       return;
     }
     const Conversation::Turn turn = conversation_.user(words);
-    if (turn.afresh) {
+    if (turn.restart) {
       session_.clear();
       unread_.clear();
     }
-    const auto tokens = loaded_.vocabulary->tokenize(turn.text, turn.afresh, true);
+    const auto tokens = loaded_.vocabulary->tokenize(turn.text, turn.restart, true);
     unread_.insert(unread_.end(), tokens.begin(), tokens.end());
 
     SamplerOptions options = sampling_;  // a new sampler for each answer, so that a grammar restarts

@@ -32,7 +32,7 @@ void add_eval(CLI::App& app, Action& action) {
   add_eval_compare(*eval, action);
   add_eval_needle(*eval, action);
   add_eval_ruler(*eval, action);
-  add_eval_kept(*eval, action);
+  add_eval_retention(*eval, action);
   add_eval_longbench(*eval, action);
 }
 
@@ -86,45 +86,46 @@ std::vector<TokenText> read_tokens(const TextFlags& flags, const Vocabulary& voc
   return texts;
 }
 
-Kept::Kept(const std::string& name_, const SessionOptions& options)
+CacheUse::CacheUse(const std::string& name_, const SessionOptions& options)
     : name(name_),
       method(spell_out(options.method)),
-      protected_(spell_protection(options.method)),
+      protection(spell_protection(options.method)),
       budget(options.method.budget),
       sinks(options.method.sinks()),
       recent(options.method.recent()),
       cache_type(name_of(options.cache_type)) {}
 
-void Kept::saw(const Cache& cache, long long evicted_now) {
+void CacheUse::add(const Cache& cache, long long evicted_now) {
   cache_bytes = std::max(cache_bytes, cache.bytes_in_use() + cache.bytes_tables());
   cache_bytes_peak = std::max(cache_bytes_peak, cache.bytes_peak() + cache.bytes_tables());
   evicted += evicted_now;
 }
 
-nlohmann::json as_json(const Kept& kept) {
-  return {{"name", kept.name},
-          {"method", kept.method},
-          {"budget", kept.budget},
-          {"protected", kept.protected_},
-          {"sinks", kept.sinks},
-          {"recent", kept.recent},
-          {"cache_type", kept.cache_type},
-          {"cache_bytes", kept.cache_bytes},
-          {"cache_bytes_peak", kept.cache_bytes_peak},
-          {"evicted", kept.evicted}};
+nlohmann::json as_json(const CacheUse& cache_use) {
+  return {{"name", cache_use.name},
+          {"method", cache_use.method},
+          {"budget", cache_use.budget},
+          {"protected", cache_use.protection},
+          {"sinks", cache_use.sinks},
+          {"recent", cache_use.recent},
+          {"cache_type", cache_use.cache_type},
+          {"cache_bytes", cache_use.cache_bytes},
+          {"cache_bytes_peak", cache_use.cache_bytes_peak},
+          {"evicted", cache_use.evicted}};
 }
 
-std::string what_it_did(const Kept& kept) {
-  return fmt::format("cache {}, {}{} evicted", human_bytes(kept.cache_bytes_peak),
-                     kept.protected_.empty() ? "" : kept.protected_ + " protected, ", thousands(kept.evicted));
+std::string cache_use_text(const CacheUse& cache_use) {
+  return fmt::format("cache {}, {}{} evicted", human_bytes(cache_use.cache_bytes_peak),
+                     cache_use.protection.empty() ? "" : cache_use.protection + " protected, ",
+                     thousands(cache_use.evicted));
 }
 
-void warn_of_nothing_evicted(const Kept& kept) {
-  if (kept.budget > 0 && kept.evicted == 0)
+void warn_of_nothing_evicted(const CacheUse& cache_use) {
+  if (cache_use.budget > 0 && cache_use.evicted == 0)
     fmt::print(
         stderr,
         "palimpsest: {}: no token was evicted: the texts fit into its budget of {}, so the method was not tested\n",
-        kept.name, kept.budget);
+        cache_use.name, cache_use.budget);
 }
 
 std::string model_name(const Model& model) {

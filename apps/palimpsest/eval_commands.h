@@ -18,7 +18,7 @@ void add_eval_stream(CLI::App& eval, Action& action);
 void add_eval_compare(CLI::App& eval, Action& action);
 void add_eval_needle(CLI::App& eval, Action& action);
 void add_eval_ruler(CLI::App& eval, Action& action);
-void add_eval_kept(CLI::App& eval, Action& action);
+void add_eval_retention(CLI::App& eval, Action& action);
 void add_eval_longbench(CLI::App& eval, Action& action);
 
 // Flags of commands that read text files.
@@ -40,21 +40,21 @@ std::vector<std::string> text_files(const std::vector<std::string>& named);     
 std::vector<TokenText> read_tokens(const TextFlags& flags, const Vocabulary& vocabulary);  // one or more
 
 // Cache use of a method, in the same format for all evaluations.
-struct Kept {
-  Kept(const std::string& name, const SessionOptions& options);
-  void saw(const Cache& cache, long long evicted);  // call after each text: max of cache bytes, sum of evictions
+struct CacheUse {
+  CacheUse(const std::string& name, const SessionOptions& options);
+  void add(const Cache& cache, long long evicted);  // call after each text: max of cache bytes, sum of evictions
 
   std::string name, method;  // as the user wrote it; with all options
-  std::string protected_;    // "4 sinks and the newest 32"
+  std::string protection;    // "4 sinks and the newest 32"
   int budget, sinks, recent;
   std::string cache_type;
   std::size_t cache_bytes = 0, cache_bytes_peak = 0;  // pages and tables
   long long evicted = 0;
 };
-nlohmann::json as_json(const Kept& kept);
-std::string what_it_did(const Kept& kept);  // "cache 1.5 MiB, 4 sinks protected, 1,200 evicted"
+nlohmann::json as_json(const CacheUse& cache_use);
+std::string cache_use_text(const CacheUse& cache_use);  // "cache 1.5 MiB, 4 sinks protected, 1,200 evicted"
 // Warns on standard error if a method with a budget evicted nothing, so that it was not tested.
-void warn_of_nothing_evicted(const Kept& kept);
+void warn_of_nothing_evicted(const CacheUse& cache_use);
 
 std::string model_name(const Model& model);  // general.name, else the file's name
 nlohmann::json finite(double value);         // null for NaN and infinities

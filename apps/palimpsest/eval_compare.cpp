@@ -60,18 +60,18 @@ int run_compare(const Flags& flags) {
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& row = rows[i];
-    same = same && row.greatest <= flags.tolerance && row.flipped == 0;
+    same = same && row.max_difference <= flags.tolerance && row.flipped == 0;
     const long long evicted = others[i]->cache().evicted();
     if (!flags.json)
-      fmt::print("{:<{}}  {:>12.3g}  {:>8}  {:>10.3g}  {:>8}  {:>8}  {:>8}\n", list[i + 1].name, width, row.greatest,
-                 thousands(row.greatest_step), row.mean_kl, thousands(row.same_top), thousands(row.flipped),
-                 thousands(evicted));
+      fmt::print("{:<{}}  {:>12.3g}  {:>8}  {:>10.3g}  {:>8}  {:>8}  {:>8}\n", list[i + 1].name, width,
+                 row.max_difference, thousands(row.max_difference_step), row.mean_kl, thousands(row.same_top),
+                 thousands(row.flipped), thousands(evicted));
     out.push_back({{"reference", spell_out(list.front().options.method)},
                    {"method", spell_out(list[i + 1].options.method)},
                    {"protected", spell_protection(list[i + 1].options.method)},
                    {"steps", row.steps},
-                   {"greatest_relative_difference", finite(row.greatest)},
-                   {"greatest_step", row.greatest_step},
+                   {"max_relative_difference", finite(row.max_difference)},
+                   {"greatest_step", row.max_difference_step},
                    {"mean_kl", finite(row.mean_kl)},
                    {"same_top", row.same_top},
                    {"flipped", row.flipped},

@@ -121,7 +121,7 @@ int run_longbench(const Flags& flags) {
         options = {.max_tokens = tokens, .stop_at_newline = dataset == "samsum"};
         return questioner.prompt(made.context, {made.question});
       },
-      [&](std::size_t run, std::size_t i, const std::vector<Asked>& answers) {
+      [&](std::size_t run, std::size_t i, const std::vector<QuestionAnswer>& answers) {
         const std::string& said = answers.front().text;
         scores[run].push_back(longbench_score(task, said, records[i].answers, records[i].classes));
         if (!flags.predictions.empty())
@@ -155,12 +155,12 @@ int run_longbench(const Flags& flags) {
     for (std::size_t r = 0; r < scores.size(); ++r) {
       const auto& run = questioner.runs()[r];
       const Interval mean = interval_of(scores[r]);
-      fmt::print("{}: {:.2f}{}; {}; {:.3f} ms per token\n", run.kept.name, 100 * mean.mean,
+      fmt::print("{}: {:.2f}{}; {}; {:.3f} ms per token\n", run.cache_use.name, 100 * mean.mean,
                  std::isfinite(mean.low) ? fmt::format(" [{:.2f}, {:.2f}]", 100 * mean.low, 100 * mean.high) : "",
-                 what_it_did(run.kept), run.tpot_ms());
+                 cache_use_text(run.cache_use), run.tpot_ms());
     }
   }
-  for (const auto& run : questioner.runs()) warn_of_nothing_evicted(run.kept);
+  for (const auto& run : questioner.runs()) warn_of_nothing_evicted(run.cache_use);
   if (flags.questions.chat && !task.chat)
     fmt::print(stderr, "palimpsest: LongBench uses no chat template for '{}'\n", dataset);
   return interrupted() ? kInterrupted : kOk;

@@ -74,11 +74,11 @@ nlohmann::json as_json(const Questioner& questioner, const Questioner::Run& run,
   for (const Cell& each : grid.cells)
     cells.push_back({{"length", each.length},
                      {"depth", each.depth},
-                     {"asked", each.asked},
+                     {"questions", each.asked},
                      {"right", each.right},
                      {"share", finite(each.share())}});
   const Interval share = bootstrap(grid.contexts);
-  out.update({{"asked", grid.asked()},
+  out.update({{"questions", grid.asked()},
               {"right", grid.right()},
               {"score", finite(share.mean)},
               {"score_low", finite(share.low)},
@@ -89,11 +89,11 @@ nlohmann::json as_json(const Questioner& questioner, const Questioner::Run& run,
 
 void print_grid(const Questioner::Run& run, const Grid& grid, const Flags& flags) {
   const Interval share = bootstrap(grid.contexts);
-  fmt::print("{}: {:.1f}% of {} correct{}; {}; {:.0f} prompt tokens/s, {:.3f} ms per token\n", run.kept.name,
+  fmt::print("{}: {:.1f}% of {} correct{}; {}; {:.0f} prompt tokens/s, {:.3f} ms per token\n", run.cache_use.name,
              100 * share.mean, thousands(grid.asked()),
              std::isfinite(share.low) ? fmt::format(" [{:.1f}, {:.1f}]", 100 * share.low, 100 * share.high) : "",
-             what_it_did(run.kept), 1000 * static_cast<double>(run.prompt_tokens) / std::max(1e-9, run.prompt_ms),
-             run.tpot_ms());
+             cache_use_text(run.cache_use),
+             1000 * static_cast<double>(run.prompt_tokens) / std::max(1e-9, run.prompt_ms), run.tpot_ms());
   fmt::print("{:>10}", "depth");
   for (const long long length : flags.lengths) fmt::print("  {:>7}", thousands(length));
   fmt::print("\n");
@@ -136,11 +136,11 @@ int run_needle(const Flags& flags) {
         options = {.max_tokens = kind.tokens, .stop_at_newline = true};
         return questioner.prompt(needle.context, needle.questions);
       },
-      [&](std::size_t run, std::size_t i, const std::vector<Asked>& answers) {
+      [&](std::size_t run, std::size_t i, const std::vector<QuestionAnswer>& answers) {
         Cell& cell = grids[run].cells[i / samples];
         TextBlock& block = grids[run].contexts.emplace_back();
         for (std::size_t q = 0; q < answers.size(); ++q) {
-          const bool right = says(answers[q].text, needle.answers[q]);
+          const bool right = contains_word(answers[q].text, needle.answers[q]);
           ++cell.asked;
           cell.right += right ? 1 : 0;
           block.sum += right ? 1 : 0;
@@ -167,11 +167,11 @@ int run_needle(const Flags& flags) {
     for (std::size_t r = 0; r < grids.size(); ++r) print_grid(questioner.runs()[r], grids[r], flags);
   }
   for (std::size_t r = 0; r < grids.size(); ++r) {
-    const Kept& kept = questioner.runs()[r].kept;
-    warn_of_nothing_evicted(kept);
-    if (kept.evicted == 0 && grids[r].asked() > 0 && grids[r].right() == 0)
+    const CacheUse& cache_use = questioner.runs()[r].cache_use;
+    warn_of_nothing_evicted(cache_use);
+    if (cache_use.evicted == 0 && grids[r].asked() > 0 && grids[r].right() == 0)
       fmt::print(stderr, "palimpsest: {}: no answer was correct without any eviction: this model cannot solve '{}'\n",
-                 kept.name, kind.name);
+                 cache_use.name, kind.name);
   }
   return interrupted() ? kInterrupted : kOk;
 }
@@ -207,7 +207,7 @@ void add_eval_needle(CLI::App& eval, Action& action) {
   command->add_option("--samples", flags->samples, "contexts per length and depth")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  command->add_option("--asked", flags->asked, "questions per context, if the kind has as many")
+  command->add_option("--questions,--asked", flags->asked, "questions per context, if the kind has as many")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command->add_option("--seed", flags->seed, "random seed of needles and depths")->capture_default_str();

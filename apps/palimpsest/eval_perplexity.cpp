@@ -34,7 +34,7 @@ struct Flags {
 
 struct Run {
   NamedMethod method;
-  Kept kept;
+  CacheUse cache_use;
   std::vector<Perplexity> texts = {};
   Perplexity all = {};
   Interval difference = {};  // to the first method, nats per token
@@ -53,7 +53,7 @@ Interval difference(const Run& first, const Run& other, const Flags& flags) {
 }
 
 nlohmann::json as_json(const Run& run) {
-  nlohmann::json out = as_json(run.kept), curve = nlohmann::json::array(), texts = nlohmann::json::array();
+  nlohmann::json out = as_json(run.cache_use), curve = nlohmann::json::array(), texts = nlohmann::json::array();
   for (const auto& bin : run.all.curve)
     curve.push_back({{"from", bin.from},
                      {"to", bin.to},
@@ -172,7 +172,7 @@ int run_perplexity(const Flags& flags) {
     if (interrupted()) break;
     Session session(decoder, method.options);
     Progress bar(method.name, "tokens");
-    Run& run = runs.emplace_back(Run{.method = method, .kept = Kept(method.name, method.options)});
+    Run& run = runs.emplace_back(Run{.method = method, .cache_use = CacheUse(method.name, method.options)});
     long long before = 0;
     for (const TokenText& text : texts) {
       if (interrupted()) break;
@@ -181,9 +181,9 @@ int run_perplexity(const Flags& flags) {
         return !interrupted();
       }));
       before += run.texts.back().predicted;
-      run.kept.saw(session.cache(), run.texts.back().evicted);
+      run.cache_use.add(session.cache(), run.texts.back().evicted);
     }
-    run.all = together(run.texts);
+    run.all = merge_perplexities(run.texts);
     run.all.complete = run.all.complete && run.texts.size() == texts.size();
     run.difference = difference(runs.front(), run, flags);
   }
@@ -209,7 +209,7 @@ int run_perplexity(const Flags& flags) {
     print_table(runs, flags);
     fmt::print("{}\n", protection_line(list));
   }
-  for (const auto& run : runs) warn_of_nothing_evicted(run.kept);
+  for (const auto& run : runs) warn_of_nothing_evicted(run.cache_use);
   if (!flags.plot.empty()) {
     const std::string name = texts.size() > 1 ? fmt::format("{} texts", texts.size())
                                               : std::filesystem::path(texts.front().file).filename().string();

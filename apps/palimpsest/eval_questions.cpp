@@ -44,10 +44,10 @@ Questioner::Questioner(const QuestionFlags& flags, TextModel model, long long lo
     : flags_(flags),
       model_(std::move(model)),
       longest_(longest),
-      seen_(flags.seen == "after" ? Seen::kAfter : Seen::kBefore) {
+      seen_(flags.seen == "after" ? QuestionSeen::kAfter : QuestionSeen::kBefore) {
   const Hyperparameters& hyper = model_.model->hyper();
   for (const NamedMethod& method : method_list(flags.list, hyper, model_.vocabulary.get(), longest))
-    runs_.push_back({.method = method, .kept = Kept(method.name, method.options)});
+    runs_.push_back({.method = method, .cache_use = CacheUse(method.name, method.options)});
   decoder_ = std::make_shared<Decoder>(model_.model, threads_of(flags.threads, hyper));
 }
 
@@ -60,10 +60,10 @@ void Questioner::ask(std::size_t count, const std::string& label, const Make& ma
     AnswerOptions options;
     const Prompt prompt = make(i, options);
     for (std::size_t r = 0; r < runs_.size() && !interrupted(); ++r) {
-      const std::vector<Asked> answers = askers[r]->ask(prompt, seen_, options);
+      const std::vector<QuestionAnswer> answers = askers[r]->ask(prompt, seen_, options);
       Run& run = runs_[r];
       long long evicted = 0;
-      for (const Asked& each : answers) {
+      for (const QuestionAnswer& each : answers) {
         run.prompt_ms += each.prompt_ms;
         run.answer_ms += each.ms;
         run.prompt_tokens += each.prompt_tokens;
@@ -71,7 +71,7 @@ void Questioner::ask(std::size_t count, const std::string& label, const Make& ma
         run.steps += std::max(0LL, static_cast<long long>(each.tokens.size()) - 1);
         evicted += each.evicted;
       }
-      run.kept.saw(askers[r]->session().cache(), evicted);
+      run.cache_use.add(askers[r]->session().cache(), evicted);
       got(r, i, answers);
     }
     bar.update(static_cast<long long>(i + 1), static_cast<long long>(count));
@@ -98,7 +98,7 @@ Prompt Questioner::prompt(const std::string& context, const std::vector<std::str
 }
 
 nlohmann::json Questioner::json_of(const Run& run) const {
-  nlohmann::json out = as_json(run.kept);
+  nlohmann::json out = as_json(run.cache_use);
   out.update({{"question_seen", flags_.seen},
               {"chat", flags_.chat},
               {"prompt_tokens", run.prompt_tokens},

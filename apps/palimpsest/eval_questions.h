@@ -35,7 +35,7 @@ class Questioner {
 
   struct Run {
     NamedMethod method;
-    Kept kept;
+    CacheUse cache_use;
     double prompt_ms = 0, answer_ms = 0;
     long long prompt_tokens = 0, answer_tokens = 0, steps = 0;  // steps: decoded tokens in answer_ms
     double tpot_ms() const { return steps > 0 ? answer_ms / static_cast<double>(steps) : 0; }
@@ -43,7 +43,7 @@ class Questioner {
   // Runs `count` prompts, each with every method. Calls `make` once per prompt and `got` with the answers. Stops after
   // an interrupt.
   using Make = std::function<Prompt(std::size_t prompt, AnswerOptions& options)>;
-  using Got = std::function<void(std::size_t run, std::size_t prompt, const std::vector<Asked>& answers)>;
+  using Got = std::function<void(std::size_t run, std::size_t prompt, const std::vector<QuestionAnswer>& answers)>;
   void ask(std::size_t count, const std::string& label, const Make& make, const Got& got);
 
   // Tokenizes a prompt; with --chat inside the model's chat template (throws Error if it has none).
@@ -57,7 +57,7 @@ class Questioner {
   const QuestionFlags& flags_;
   TextModel model_;
   long long longest_;
-  Seen seen_;
+  QuestionSeen seen_;
   std::shared_ptr<Decoder> decoder_;
   std::vector<Run> runs_;
 };

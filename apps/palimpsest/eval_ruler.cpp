@@ -42,7 +42,7 @@ int run_ruler(const Flags& flags) {
         options = {.max_tokens = made.tokens};
         return questioner.prompt(made.context, {made.question});
       },
-      [&](std::size_t run, std::size_t, const std::vector<Asked>& answers) {
+      [&](std::size_t run, std::size_t, const std::vector<QuestionAnswer>& answers) {
         scores[run].push_back({ruler_score(answers.front().text, made.answers), 1});
       });
 
@@ -57,13 +57,13 @@ int run_ruler(const Flags& flags) {
     out.update({{"score", finite(mean.mean)}, {"score_low", finite(mean.low)}, {"score_high", finite(mean.high)}});
     runs.push_back(out);
     if (!flags.questions.json)
-      fmt::print("{}: {:.1f}%{}; {}; {:.3f} ms per token\n", run.kept.name, 100 * mean.mean,
+      fmt::print("{}: {:.1f}%{}; {}; {:.3f} ms per token\n", run.cache_use.name, 100 * mean.mean,
                  std::isfinite(mean.low) ? fmt::format(" [{:.1f}, {:.1f}]", 100 * mean.low, 100 * mean.high) : "",
-                 what_it_did(run.kept), run.tpot_ms());
-    if (run.kept.evicted == 0 && mean.mean == 0)
+                 cache_use_text(run.cache_use), run.tpot_ms());
+    if (run.cache_use.evicted == 0 && mean.mean == 0)
       fmt::print(stderr, "palimpsest: {}: no answer was correct without any eviction: this model cannot solve '{}'\n",
-                 run.kept.name, flags.task);
-    warn_of_nothing_evicted(run.kept);
+                 run.cache_use.name, flags.task);
+    warn_of_nothing_evicted(run.cache_use);
   }
   if (flags.questions.json)
     fmt::print("{}\n", nlohmann::json{{"task", "ruler"},

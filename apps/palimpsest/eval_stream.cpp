@@ -52,7 +52,7 @@ nlohmann::json as_json(const StreamResult& result, const Model& model, const Ses
     windows.push_back({{"from", w.from},
                        {"to", w.to},
                        {"nll", w.nll},
-                       {"fresh_nll", finite(w.fresh_nll)},
+                       {"full_cache_nll", finite(w.full_cache_nll)},
                        {"distinct_4grams", w.distinct},
                        {"ms_mean", w.ms_mean},
                        {"ms_median", w.ms_median},
@@ -83,7 +83,7 @@ void print_report(const StreamResult& result, const StreamOptions& options) {
     double nll = 0, fresh = 0, distinct = 0;
     for (std::size_t i = from; i < to; ++i) {
       nll += result.windows[i].nll / static_cast<double>(to - from);
-      fresh += result.windows[i].fresh_nll / static_cast<double>(to - from);
+      fresh += result.windows[i].full_cache_nll / static_cast<double>(to - from);
       distinct += result.windows[i].distinct / static_cast<double>(to - from);
     }
     fmt::print("{:>8}-{:>8}  {:>9.4f}  {:>9.4f}  {:>10.3f}  {:>10.3f}  {:>8.3f}  {:>12}\n",
@@ -101,8 +101,8 @@ void print_report(const StreamResult& result, const StreamOptions& options) {
       "{:.3f}\n",
       std::exp(mean_of_tenth(result, false, &StreamWindow::nll)),
       std::exp(mean_of_tenth(result, true, &StreamWindow::nll)),
-      std::exp(mean_of_tenth(result, false, &StreamWindow::fresh_nll)),
-      std::exp(mean_of_tenth(result, true, &StreamWindow::fresh_nll)));
+      std::exp(mean_of_tenth(result, false, &StreamWindow::full_cache_nll)),
+      std::exp(mean_of_tenth(result, true, &StreamWindow::full_cache_nll)));
   fmt::print("{} tokens, {} evicted, cache {} (peak {})\n", thousands(result.tokens), thousands(result.evicted),
              human_bytes(result.cache_bytes), human_bytes(result.cache_bytes_peak));
 }
@@ -140,7 +140,7 @@ Chart chart_of(const StreamResult& result, const std::string& title, const std::
   for (const auto& w : result.windows) {
     const auto x = static_cast<double>(w.to);
     quality.series[0].points.emplace_back(x, std::exp(w.nll));
-    quality.series[1].points.emplace_back(x, std::exp(w.fresh_nll));
+    quality.series[1].points.emplace_back(x, std::exp(w.full_cache_nll));
     repeats.series[0].points.emplace_back(x, w.distinct);
     speed.series[0].points.emplace_back(x, w.ms_median);
     memory.series[0].points.emplace_back(x, static_cast<double>(w.resident) / kKib / kKib);

@@ -49,14 +49,14 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
   const auto [min, max] = std::ranges::minmax(occupancy, {}, &Occupancy::tokens);
   Json out;
   out["tokens"] = max.tokens;
-  if (!uniform) out["tokens_least"] = min.tokens;
+  if (!uniform) out["tokens_min"] = min.tokens;
   out["terms"] = {
       term("keys and values", joined(of_heads, {{f.page_slots, "slots"}, {f.row_bytes, "bytes of a row"}}), f.rows),
       term("columns", joined(of_tables, {{f.page_slots, "slots"}, {f.slot_bytes, "bytes of a slot"}}), f.columns),
       term("tokens in a page", joined(of_tables, {{sizeof(int), "bytes"}}), f.counts),
       term("free slots",
-           uniform ? Factors{{f.tables, "tables"}, {f.queue_places / f.tables, "places"}, {sizeof(int), "bytes"}}
-                   : Factors{{f.queue_places, "capacity of all tables"}, {sizeof(int), "bytes"}},
+           uniform ? Factors{{f.tables, "tables"}, {f.queue_entries / f.tables, "entries"}, {sizeof(int), "bytes"}}
+                   : Factors{{f.queue_entries, "capacity of all tables"}, {sizeof(int), "bytes"}},
            f.queues),
       term("page ids", joined(of_heads, {{sizeof(PageId), "bytes"}}), f.blocks),
   };
@@ -122,8 +122,8 @@ void print_cache_terms(const Json& c) {
   const auto batch = c["batch"].get<long long>();
   const auto tokens = [&](const char* part) {
     const std::string max = thousands(c[part]["tokens"].get<long long>());
-    if (!c[part].contains("tokens_least")) return max;
-    return fmt::format("{} to {}", thousands(c[part]["tokens_least"].get<long long>()), max);
+    if (!c[part].contains("tokens_min")) return max;
+    return fmt::format("{} to {}", thousands(c[part]["tokens_min"].get<long long>()), max);
   };
   fmt::print("{}\n{} keys and values, pages of {} slots\n", spell_short(parse_method(c["method"].get<std::string>())),
              c["type"].get<std::string>(), c["page_size"].get<int>());

@@ -41,8 +41,8 @@ struct ServeFlags {
   int max_queue = SchedulerOptions{}.max_queue;
   std::string alias, chat_template;
   std::string session_path;
-  double body_mib = 8, session_mib = 1024, timeout = 600, grace = 10;
-  long long chat_tokens = 1024;
+  double body_mib = 8, session_mib = 1024, timeout = 600, shutdown_timeout = 10;
+  long long default_max_tokens = 1024;
 };
 
 std::chrono::milliseconds milliseconds(double seconds, const char* flag) {
@@ -54,11 +54,11 @@ int serve(ServeFlags flags) {
   std::atomic<bool>& interrupt = interrupted();
   if (flags.server.port < 0 || flags.server.port > 65535)
     fail("--port {}: give a number from 0 (any free port) to 65535", flags.server.port);
-  if (flags.chat_tokens < 1) fail("--default-max-tokens {}: give at least 1", flags.chat_tokens);
+  if (flags.default_max_tokens < 1) fail("--default-max-tokens {}: give at least 1", flags.default_max_tokens);
   if (const char* key = std::getenv("PALIMPSEST_API_KEY"); flags.server.api_key.empty() && key != nullptr)
     flags.server.api_key = key;
   flags.server.timeout = milliseconds(flags.timeout, "--timeout");
-  flags.server.grace = milliseconds(flags.grace, "--shutdown-timeout");
+  flags.server.shutdown_timeout = milliseconds(flags.shutdown_timeout, "--shutdown-timeout");
   flags.server.max_body = mib_to_bytes(flags.body_mib, "--max-body");
 
   const TextModel loaded = load_text_model(flags.model);
@@ -73,7 +73,7 @@ int serve(ServeFlags flags) {
       .name = flags.alias.empty() ? std::filesystem::path(loaded.model->path()).stem().string() : flags.alias,
       .chat_template = flags.chat_template,
       .method = session.method,
-      .chat_tokens = flags.chat_tokens};
+      .default_max_tokens = flags.default_max_tokens};
   if (!flags.chat_template.empty()) loaded.vocabulary->apply_chat_template({{"user", "x"}}, true, flags.chat_template);
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads_of(flags.threads, hyper));
   const std::size_t session_space = mib_to_bytes(flags.session_mib, "--session-space");
@@ -110,13 +110,15 @@ void add_serve(CLI::App& app, Action& action) {
   option(group, "--alias", flags->alias, "NAME", "model name in the API")->default_str("the file name");
   option(group, "--chat-template", flags->chat_template, "NAME", "chat template: chatml, llama3, gemma, ...")
       ->default_str("the model's own");
-  option(group, "--default-max-tokens,--chat-tokens", flags->chat_tokens, "N", "default max_tokens of a chat request");
+  option(group, "--default-max-tokens,--chat-tokens", flags->default_max_tokens, "N",
+         "default max_tokens of a chat request");
   option(group, "--max-body", flags->body_mib, "MIB", "max size of a request body");
   option(group, "--timeout", flags->timeout, "SECONDS", "time limit of a request, including the queue; 0: none");
   option(group, "--session-path", flags->session_path, "DIR", "folder of saved sessions")
       ->default_str("sessions are disabled");
   option(group, "--session-space", flags->session_mib, "MIB", "max total size of saved sessions");
-  option(group, "--shutdown-timeout,--grace", flags->grace, "SECONDS", "time for running requests at shutdown");
+  option(group, "--shutdown-timeout,--grace", flags->shutdown_timeout, "SECONDS",
+         "time for running requests at shutdown");
   add_scheduler_flags(*command, flags->scheduler);
   option("Scheduler", "--max-queue", flags->max_queue, "N", "max waiting requests; more are refused with 429");
   add_text_model_flags(*command, flags->model);

@@ -50,7 +50,7 @@ std::string last_line(std::string text) {
 }
 
 json line_of(const SweepRun& run, const ChildResult& child, const std::string& started) {
-  json line = {{"command", run.command()}, {"version", version()},     {"places", run.places},
+  json line = {{"command", run.command()}, {"version", version()},     {"placeholders", run.placeholders},
                {"started", started},       {"seconds", child.seconds}, {"peak_bytes", child.peak_bytes},
                {"code", child.code}};
   json result = json::parse(child.out, nullptr, /*allow_exceptions=*/false);
@@ -61,7 +61,7 @@ json line_of(const SweepRun& run, const ChildResult& child, const std::string& s
     line["error"] = !last_error_line.empty() ? last_error_line
                     : child.code > 128       ? fmt::format("ended by signal {}", child.code - 128)
                                              : "no JSON output";
-  if (line.contains("result") && !last_error_line.empty()) line["said"] = last_error_line;
+  if (line.contains("result") && !last_error_line.empty()) line["warning"] = last_error_line;
   return line;
 }
 

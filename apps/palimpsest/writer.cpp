@@ -26,14 +26,14 @@ TextModel load_text_model(const ModelFlags& flags) {
 
 void StandardOutput::write(std::string_view text) {
   if (closed_ || text.empty()) return;
-  fresh_line_ = text.back() == '\n';
+  at_line_start_ = text.back() == '\n';
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
   if (errno != EPIPE) fail("the text cannot be written: {}", std::strerror(errno));
   closed_ = true;
 }
 
 void StandardOutput::end_line() {
-  if (!fresh_line_) write("\n");
+  if (!at_line_start_) write("\n");
 }
 
 std::string summary_line(const Generation& g, const Session& session) {

@@ -24,7 +24,7 @@ class StandardOutput {
   bool closed() const { return closed_; }
 
  private:
-  bool closed_ = false, fresh_line_ = true;
+  bool closed_ = false, at_line_start_ = true;
 };
 
 // "512 tokens, 0.81 ms each (p99 1.20), 1234 tokens/s; TTFT 12 ms, 6 prompt tokens; cache 320.0 KiB (peak ...), 260

@@ -93,9 +93,9 @@ def merged(o):
     """Attention over merged tokens"""
     rows, command = micro(o, "^Merged", o.effort.pick(1, 3))
     lines = [[f"{k['slots']:,}", f"{4 * k['slots']:,}", k["dims"], k["group"], "equal" if k["skew"] == 1 else "skewed", "yes" if k["weights"] else "no",
-              "own" if k["own_places"] else "representative's", times([r["of_plain"] for r in runs]), times([r["expanded_of_plain"] for r in runs])]
+              "own" if k["own_positions"] else "representative's", times([r["of_plain"] for r in runs]), times([r["expanded_of_plain"] for r in runs])]
              for k, runs in rows]
-    paper_shape = [r["of_plain"] for k, runs in rows if not k["own_places"] and k["dims"] == 128 and k["group"] == 1 for r in runs]
+    paper_shape = [r["of_plain"] for k, runs in rows if not k["own_positions"] and k["dims"] == 128 and k["group"] == 1 for r in runs]
     return ["Attention of a decode step over B slots with 3 B tokens merged into them (gamma = 4), relative to B tokens without merging; and of 4 B tokens relative to B, the min "
             "cost of an expanded cache (without its copies). f16, one thread, 8 KV heads, random clusters. Weights: whether the attention weight of each token is returned, as "
             "EMS requires.", "",

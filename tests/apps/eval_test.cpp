@@ -108,7 +108,7 @@ TEST_F(EvalTest, CompareTellsEqualFromDifferent) {
   const json row = json::parse(equal.out)["rows"][0];
   EXPECT_EQ(row["steps"], 200);
   EXPECT_EQ(row["evicted"], 200 - 64);
-  EXPECT_LE(row["greatest_relative_difference"], 1e-5);
+  EXPECT_LE(row["max_relative_difference"], 1e-5);
   const Finished different = command(on({"eval", "compare", "-f", book(), "--tokens", "200", "--method",
                                          "streaming:budget=64", "--method", "streaming:budget=32", "--check"}));
   EXPECT_EQ(different.code, 1);
@@ -127,7 +127,7 @@ TEST_F(EvalTest, Needle) {
     ASSERT_EQ(out["runs"].size(), 2u);
     const json& run = out["runs"][1];
     EXPECT_EQ(run["question_seen"], seen);
-    EXPECT_EQ(run["asked"], 8);
+    EXPECT_EQ(run["questions"], 8);
     EXPECT_EQ(run["cells"].size(), 4u);
     EXPECT_EQ(run["sinks"], 4);
     EXPECT_GT(run["evicted"], 4 * 100);
@@ -158,7 +158,7 @@ TEST_F(EvalTest, TheDefaultModelRecallsAFactOnlyIfTheCacheHoldsIt) {
   ASSERT_EQ(done.code, 0) << done.err;
   const json runs = json::parse(done.out)["runs"];
   ASSERT_EQ(runs.size(), 3u);
-  for (const json& run : runs) EXPECT_EQ(run["asked"], 12);
+  for (const json& run : runs) EXPECT_EQ(run["questions"], 12);
   EXPECT_GE(runs[0]["right"], 11);
   EXPECT_GE(runs[1]["right"], 11);
   EXPECT_LE(runs[2]["right"], 1);

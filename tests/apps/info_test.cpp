@@ -86,7 +86,7 @@ TEST_F(InfoTest, CacheTermsOfASplit) {
   const auto heads = json["kv_heads"].get<std::size_t>(), layers = json["layers"].get<std::size_t>();
   const auto row = 2 * json["head_dim"].get<std::size_t>() * sizeof(float);
   EXPECT_EQ(writing["tokens"], 200);
-  EXPECT_EQ(writing["tokens_least"], 64);
+  EXPECT_EQ(writing["tokens_min"], 64);
   EXPECT_EQ(writing["bytes_in_use"], heads * (7 + (layers - 1) * 2) * 32 * row);
   EXPECT_EQ(cache["bytes_at_budget"], heads * (200 + (layers - 1) * 64) * row);
   EXPECT_NE(command({"info", model_, "--cache", "--method", method}).out.find("at most 64 to 200 tokens"),

@@ -48,7 +48,7 @@ TEST_F(SweepTest, GoesOnPastAFailedRunAndSkipsWhatIsDone) {
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_NE(lines[0]["error"].get<std::string>().find("cannot"), std::string::npos) << lines[0];
   EXPECT_EQ(lines[1]["result"]["runs"][0]["budget"], 64);
-  EXPECT_EQ(lines[1]["places"]["budget"], "64");
+  EXPECT_EQ(lines[1]["placeholders"]["budget"], "64");
   EXPECT_GT(lines[1]["peak_bytes"], 1 << 20);
   EXPECT_TRUE(lines[1]["command"].get<std::string>().starts_with("palimpsest eval needle"));
   EXPECT_FALSE(lines[1]["version"].get<std::string>().empty());

@@ -36,7 +36,7 @@ const std::string kKnorm = "knorm:budget=64,sinks=0,recent=0,schedule=prompt+ste
 TEST_F(History, TokensDieWhereIndependentScoresLetThem) {
   Sequence s = sequence(kKnorm);
   const int tokens = 1600;
-  live_through(s, 0, tokens, 1);
+  simulate_generation(s, 0, tokens, 1);
   EXPECT_EQ(s.cache().occupied(), kBudget);
   EXPECT_EQ(s.cache().next(), tokens);
   const double lives = static_cast<double>(kBudget) / tokens;
@@ -47,7 +47,7 @@ TEST_F(History, TokensDieWhereIndependentScoresLetThem) {
 
 TEST_F(History, AMethodOfPagesHoldsNoDeadSlots) {
   Sequence s = sequence("paged-eviction:budget=64");
-  live_through(s, 100, 1000, 1);
+  simulate_generation(s, 100, 1000, 1);
   EXPECT_LE(s.cache().occupied(), kBudget);
   EXPECT_GT(s.cache().occupied(), kBudget - kPage);
   EXPECT_LE(s.cache().slots_per_token() * s.cache().occupied(), kBudget + 2 * kPage);
@@ -56,8 +56,8 @@ TEST_F(History, AMethodOfPagesHoldsNoDeadSlots) {
 // A prompt is brought to its budget at once, and closes up: few pages, however long it was.
 TEST_F(History, APromptClosesUp) {
   Sequence read = sequence(kKnorm), written = sequence(kKnorm);
-  live_through(read, 800, 800, 1);
-  live_through(written, 0, 800, 1);
+  simulate_generation(read, 800, 800, 1);
+  simulate_generation(written, 0, 800, 1);
   EXPECT_EQ(read.cache().occupied(), kBudget);
   EXPECT_LT(read.cache().slots_per_token(), 1.5);
   EXPECT_GT(written.cache().slots_per_token(), 3);
@@ -65,17 +65,17 @@ TEST_F(History, APromptClosesUp) {
 
 TEST_F(History, FullAndSinksAndWindow) {
   Sequence full = sequence("full"), window = sequence("streaming:budget=64");
-  live_through(full, 10, 200, 1);
+  simulate_generation(full, 10, 200, 1);
   EXPECT_EQ(full.cache().occupied(), 200);
-  live_through(window, 10, 200, 1);
+  simulate_generation(window, 10, 200, 1);
   EXPECT_EQ(window.cache().occupied(), kBudget);
-  live_through(window, 0, 0, 1);
+  simulate_generation(window, 0, 0, 1);
   EXPECT_EQ(window.cache().occupied(), 0);
 }
 
 TEST_F(History, ACopyIsTheSame) {
   Sequence first = sequence(kKnorm), second = sequence(kKnorm);
-  live_through(first, 100, 700, 1);
+  simulate_generation(first, 100, 700, 1);
   fill_pages_with_noise(first.cache(), 1);
   copy(first, second);
   ASSERT_EQ(second.cache().tables(), first.cache().tables());
@@ -90,7 +90,7 @@ TEST_F(History, ACopyIsTheSame) {
 TEST_F(History, RefusesWhatOnlyTheModelKnows) {
   Sequence h2o = sequence("h2o:budget=64"), keydiff = sequence("keydiff:budget=64");
   for (Sequence* s : {&h2o, &keydiff})
-    EXPECT_NE(error_of([&] { live_through(*s, 0, 100, 1); }).find("reading a prompt"), std::string::npos);
+    EXPECT_NE(error_of([&] { simulate_generation(*s, 0, 100, 1); }).find("reading a prompt"), std::string::npos);
 }
 
 TEST_F(History, DecodesFromThere) {

@@ -37,7 +37,7 @@ TEST(Load, RandomPromptsOfTheLengthAsked) {
 
 TEST(Load, ArrivesAsAPoissonProcess) {
   auto load = random_load(4000, {.input = 1, .output = 1}, 0, 10, 1);
-  arrive(load, 8, 1);
+  set_arrival_times(load, 8, 1);
   double sum = 0, squares = 0;
   for (std::size_t i = 1; i < load.size(); ++i) {
     const double gap = load[i].at - load[i - 1].at;
@@ -49,7 +49,7 @@ TEST(Load, ArrivesAsAPoissonProcess) {
   const double mean = sum / gaps;
   EXPECT_NEAR(mean, 1.0 / 8, 0.01);
   EXPECT_NEAR(std::sqrt(squares / gaps - mean * mean), mean, 0.015);  // exponential gaps
-  arrive(load, std::numeric_limits<double>::infinity(), 1);
+  set_arrival_times(load, std::numeric_limits<double>::infinity(), 1);
   EXPECT_EQ(load.back().at, 0);
 }
 
@@ -134,10 +134,10 @@ TEST(LoadRun, NotesTimesAndKeepsTheConcurrency) {
   for (const auto& answer : report.answers) {
     EXPECT_TRUE(answer.complete);
     EXPECT_EQ(answer.prompt_tokens, 5);
-    ASSERT_EQ(answer.heard.size(), 2u);
-    EXPECT_LE(answer.sent, answer.heard[0]);
-    EXPECT_GE(answer.heard[1] - answer.heard[0], 0.020);
-    EXPECT_LE(answer.heard[1], answer.end);
+    ASSERT_EQ(answer.token_times.size(), 2u);
+    EXPECT_LE(answer.sent, answer.token_times[0]);
+    EXPECT_GE(answer.token_times[1] - answer.token_times[0], 0.020);
+    EXPECT_LE(answer.token_times[1], answer.end);
   }
   EXPECT_GE(report.seconds, 3 * 0.020);
   EXPECT_EQ(report.cache_bytes_after, 0);
@@ -178,7 +178,7 @@ TEST(SchedulerTarget, AnswersAllWithinItsPool) {
     EXPECT_TRUE(answer.complete) << answer.error;
     EXPECT_EQ(answer.prompt_tokens, 50);
     EXPECT_EQ(answer.tokens, 10);
-    EXPECT_EQ(answer.heard.size(), 10u);
+    EXPECT_EQ(answer.token_times.size(), 10u);
     EXPECT_EQ(answer.evicted, 50 + 9 - 32);
   }
   EXPECT_NE(report.answers[6].error.find("vocabulary"), std::string::npos);

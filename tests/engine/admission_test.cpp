@@ -50,9 +50,9 @@ TEST(Admission, CountsStatisticsOfQueries) {
   Scheduler larger(wide_decoder(), nullptr, options_of(2 * kStatistics));
   larger.submit(request_of("expected-attention:budget=64"), heard);
   larger.step();
-  EXPECT_GT(larger.load().promised_bytes, kStatistics);
+  EXPECT_GT(larger.load().reserved_bytes, kStatistics);
   while (heard->ended == 0) larger.step();
-  EXPECT_EQ(larger.load().promised_bytes, 0u);
+  EXPECT_EQ(larger.load().reserved_bytes, 0u);
 }
 
 TEST(Admission, BoundsMergedTokens) {
@@ -87,7 +87,7 @@ TEST(Admission, NothingIsAllocatedForARequestThatWaits) {
   scheduler.step();
   EXPECT_EQ(scheduler.load().running, 3);  // that fit, with their pages
   EXPECT_EQ(scheduler.load().waiting, 125);
-  EXPECT_LE(scheduler.load().promised_bytes, 4 * kStatistics);
+  EXPECT_LE(scheduler.load().reserved_bytes, 4 * kStatistics);
   while (scheduler.step()) {
   }
   for (const auto& answer : answers) EXPECT_EQ(answer->how, Finish::kLength);

@@ -96,7 +96,7 @@ bool run_with_failure(const std::vector<Asked>& asked, long long n, int& failure
   EXPECT_LE(ended, failed ? 1 : 0) << n << ": others were ended, too";
   failures += ended;
   const SchedulerLoad load = scheduler.load();
-  EXPECT_EQ(load.used_bytes + load.promised_bytes, 0u) << n;
+  EXPECT_EQ(load.used_bytes + load.reserved_bytes, 0u) << n;
   EXPECT_EQ(load.running + load.waiting, 0) << n;
 
   // And it goes on.

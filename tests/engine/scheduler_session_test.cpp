@@ -41,7 +41,7 @@ TEST(Scheduler, GoesOnFromWhatWasKept) {
     while (scheduler.step()) {
     }
     const SchedulerLoad load = scheduler.load();
-    EXPECT_EQ(load.used_bytes + load.promised_bytes, 0u);
+    EXPECT_EQ(load.used_bytes + load.reserved_bytes, 0u);
     return heard;
   };
   for (const std::string method :
@@ -122,7 +122,7 @@ TEST(Scheduler, GoingOnKeepsThePromise) {
         scheduler.submit(request, heard);
         while (scheduler.step()) {
           const SchedulerLoad load = scheduler.load();
-          ASSERT_LE(load.used_bytes, load.promised_bytes) << method;
+          ASSERT_LE(load.used_bytes, load.reserved_bytes) << method;
         }
         ASSERT_EQ(heard->how, Finish::kLength);
         request = random_request(random);
@@ -191,7 +191,7 @@ TEST(Scheduler, WhatIsKeptIsWrittenWhileOthersStep) {
     while (scheduler.step()) {
     }
     ASSERT_NE(first->held, nullptr);
-    EXPECT_GT(scheduler.load().promised_bytes, 0U) << "it has its pages still";
+    EXPECT_GT(scheduler.load().reserved_bytes, 0U) << "it has its pages still";
     EXPECT_GT(scheduler.load().used_bytes, 0U);
     std::jthread writer([&] {
       for (int i = 0; i < 20; ++i) first->snapshot = written(*first->held);
@@ -203,7 +203,7 @@ TEST(Scheduler, WhatIsKeptIsWrittenWhileOthersStep) {
     writer.join();
     first->held.reset();
     scheduler.step();
-    EXPECT_EQ(scheduler.load().promised_bytes, 0U);
+    EXPECT_EQ(scheduler.load().reserved_bytes, 0U);
     EXPECT_EQ(scheduler.load().used_bytes, 0U);
     const auto rest = std::make_shared<Answer>();
     request.prompt.clear();
@@ -243,11 +243,11 @@ TEST(Scheduler, SequencesOutliveItOrAreGivenUp) {
     scheduler.cancel(id);
     scheduler.step();
     EXPECT_EQ(heard->how, Finish::kCancelled);
-    for (int i = 0; i < 1000 && scheduler.load().promised_bytes + scheduler.load().used_bytes > 0; ++i) {
+    for (int i = 0; i < 1000 && scheduler.load().reserved_bytes + scheduler.load().used_bytes > 0; ++i) {
       scheduler.step();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    EXPECT_EQ(scheduler.load().promised_bytes, 0U);
+    EXPECT_EQ(scheduler.load().reserved_bytes, 0U);
     EXPECT_EQ(scheduler.load().used_bytes, 0U);
   }
   Scheduler scheduler(small_decoder(), nullptr, small_options());  // ends while it loads

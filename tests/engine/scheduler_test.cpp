@@ -43,7 +43,7 @@ TEST_P(SchedulerWithPrefixes, TogetherGivesWhatAloneGives) {
   }
   const SchedulerLoad load = scheduler.load();
   EXPECT_EQ(load.used_bytes, 0u);
-  EXPECT_EQ(load.promised_bytes, 0u);
+  EXPECT_EQ(load.reserved_bytes, 0u);
   EXPECT_EQ(load.running + load.waiting, 0);
   EXPECT_EQ(load.finished[static_cast<int>(Finish::kLength)], 40);
   EXPECT_EQ(load.prefix_hits > 0, GetParam());
@@ -190,8 +190,8 @@ TEST(Scheduler, RandomLoadsLoseNothing) {
         std::next(known.begin(), static_cast<std::ptrdiff_t>(random() % known.size()))->second.answer->open = true;
       scheduler.step();
       const SchedulerLoad load = scheduler.load();
-      ASSERT_LE(load.promised_bytes, options.pool_bytes);
-      ASSERT_LE(load.used_bytes, load.promised_bytes) << "somebody holds more than was promised";
+      ASSERT_LE(load.reserved_bytes, options.pool_bytes);
+      ASSERT_LE(load.used_bytes, load.reserved_bytes) << "somebody holds more than was promised";
       ASSERT_LE(load.prefix_bytes, options.prefix_bytes);
       ASSERT_LE(load.peak_bytes, options.pool_bytes) << "a kept beginning did not give way";
       ASSERT_LE(load.running, options.max_sequences);
@@ -222,7 +222,7 @@ TEST(Scheduler, RandomLoadsLoseNothing) {
     }
     const SchedulerLoad load = scheduler.load();
     EXPECT_EQ(load.used_bytes, 0u);
-    EXPECT_EQ(load.promised_bytes, 0u);
+    EXPECT_EQ(load.reserved_bytes, 0u);
     long long heard = 0;
     for (const long long n : load.finished) heard += n;
     EXPECT_EQ(heard, finished);

@@ -80,7 +80,7 @@ void expect_same(const std::string& model, const std::string& method, bool polic
   ASSERT_TRUE(plan->windows().empty());
   Session session(decoder, options), oracle(decoder, all, plan);
   const auto seen = logits_of(session, 75, text), expected = logits_of(oracle, 75, text);
-  EXPECT_LT(testing::greatest_relative_error(seen, expected, kVocabulary), 1e-3);
+  EXPECT_LT(testing::max_relative_error(seen, expected, kVocabulary), 1e-3);
   EXPECT_LT(session.cache().bytes_in_use(), oracle.cache().bytes_in_use());
 }
 
@@ -165,9 +165,8 @@ TEST(WindowLayers, NarrowerBudgetsOfSinksAndWindowAreAsBefore) {
       SessionOptions all = options;
       const auto plan = keeps_all(*decoder, all, true);
       Session session(decoder, options), oracle(decoder, all, plan);
-      EXPECT_LT(
-          testing::greatest_relative_error(logits_of(session, 75, text), logits_of(oracle, 75, text), kVocabulary),
-          1e-3);
+      EXPECT_LT(testing::max_relative_error(logits_of(session, 75, text), logits_of(oracle, 75, text), kVocabulary),
+                1e-3);
       EXPECT_EQ(session.cache().occupied(), oracle.cache().occupied());
     }
 }
@@ -305,7 +304,7 @@ TEST(WindowLayers, AreSavedAndRead) {
         if (!older) {
           EXPECT_EQ(seen, expected);
         } else if (std::string(method) == "full" || std::string(method) == "streaming:budget=40") {
-          EXPECT_LT(testing::greatest_relative_error(seen, expected, kVocabulary), 1e-3);
+          EXPECT_LT(testing::max_relative_error(seen, expected, kVocabulary), 1e-3);
         }
         EXPECT_LE(reader.cache().bytes_in_use(), reader.sequence().plan().bytes(75, 160).pages);
       }

@@ -31,12 +31,12 @@ std::vector<TokenId> some_tokens(std::size_t count, unsigned seed) {
 }
 
 // What one would do without an Asker: a session for each question.
-std::vector<TokenId> plain(const Prompt& prompt, std::size_t question, Seen seen, const SessionOptions& options,
+std::vector<TokenId> plain(const Prompt& prompt, std::size_t question, QuestionSeen seen, const SessionOptions& options,
                            int tokens, long long* evicted) {
   Session session(small().decoder, options);
   std::span<const float> logits;
   std::vector<TokenId> all(prompt.context);
-  if (seen == Seen::kAfter && options.method.cache) {
+  if (seen == QuestionSeen::kAfter && options.method.cache) {
     session.prefill(all);
     for (const TokenId token : prompt.questions[question]) logits = session.decode(token);
   } else {
@@ -73,8 +73,8 @@ TEST(Asker, AnswersAsASessionOfItsOwnWould) {
     }
     if (row.preset.policy == "learned") continue;  // needs a scorer of the model
     if (get_option(options.method, "split") == "duo") set_option(options.method, "split", "uniform");  // needs a list
-    for (const Seen seen : {Seen::kBefore, Seen::kAfter}) {
-      SCOPED_TRACE(std::string(row.name) + (seen == Seen::kAfter ? ", question seen after" : ""));
+    for (const QuestionSeen seen : {QuestionSeen::kBefore, QuestionSeen::kAfter}) {
+      SCOPED_TRACE(std::string(row.name) + (seen == QuestionSeen::kAfter ? ", question seen after" : ""));
       Asker asker(small().decoder, small().vocabulary, options);
       for (int twice = 0; twice < 2; ++twice) {  // an asker is used again
         const auto answers = asker.ask(prompt, seen, {.max_tokens = 8});
@@ -94,8 +94,9 @@ TEST(Asker, StopsAtALineAfterTheFirstWord) {
   SessionOptions options;
   Asker asker(small().decoder, small().vocabulary, options);
   const Prompt prompt{some_tokens(20, 1), {some_tokens(3, 2)}};
-  const Asked whole = asker.ask(prompt, Seen::kBefore, {.max_tokens = 200}).front();
-  const Asked line = asker.ask(prompt, Seen::kBefore, {.max_tokens = 200, .stop_at_newline = true}).front();
+  const QuestionAnswer whole = asker.ask(prompt, QuestionSeen::kBefore, {.max_tokens = 200}).front();
+  const QuestionAnswer line =
+      asker.ask(prompt, QuestionSeen::kBefore, {.max_tokens = 200, .stop_at_newline = true}).front();
   EXPECT_EQ(line.text, whole.text.substr(0, whole.text.find('\n', whole.text.find_first_not_of(" \n\t"))));
 }
 

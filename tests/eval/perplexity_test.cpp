@@ -129,7 +129,7 @@ TEST(Perplexity, TextsTogetherAreTheMeanOfAllTheirTokens) {
     ASSERT_EQ(texts.back().losses.size(), count - 1);
     for (const float nats : texts.back().losses) sum += static_cast<double>(nats);
   }
-  const Perplexity all = together(texts);
+  const Perplexity all = merge_perplexities(texts);
   EXPECT_EQ(all.predicted, 300);
   EXPECT_NEAR(all.nll, sum / 300, 1e-9);
   EXPECT_EQ(all.evicted, 200 - 64 + 100 - 64);
@@ -184,7 +184,7 @@ TEST(Compare, MechanismAndRotationDoNotChangeTheLogits) {
     const auto rows = compare(*sessions[0], others, tokens, 1e-5);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       EXPECT_EQ(rows[i].steps, 400);
-      EXPECT_LE(rows[i].greatest, 1e-5) << group[i + 1];
+      EXPECT_LE(rows[i].max_difference, 1e-5) << group[i + 1];
       EXPECT_EQ(rows[i].flipped, 0) << group[i + 1];
       EXPECT_GT(others[i]->cache().evicted(), 300);
     }
@@ -197,8 +197,8 @@ TEST(Compare, SeesADifference) {
   Session a(s->decoder, with("streaming:budget=64")), b(s->decoder, with("streaming:budget=63"));
   std::vector<Session*> others = {&b};
   const auto rows = compare(a, others, tokens, 1e-5);
-  EXPECT_GT(rows[0].greatest, 1e-3);
-  EXPECT_GE(rows[0].greatest_step, 62);  // equal until the smaller budget is full
+  EXPECT_GT(rows[0].max_difference, 1e-3);
+  EXPECT_GE(rows[0].max_difference_step, 62);  // equal until the smaller budget is full
   EXPECT_GT(rows[0].mean_kl, 0);
 }
 

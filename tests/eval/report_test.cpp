@@ -18,14 +18,14 @@ json needle(const std::string& method, int budget, int bytes, double score, int 
                     {"protected", "4 sinks"},
                     {"cache_bytes", bytes},
                     {"cache_bytes_peak", 2 * bytes},
-                    {"asked", 4},
+                    {"questions", 4},
                     {"evicted", 7},
                     {"question_seen", "before"},
                     {"score", score},
                     {"score_low", nullptr},
                     {"score_high", nullptr},
                     {"tpot_ms", 1.5},
-                    {"cells", {{{"length", length}, {"depth", 0.5}, {"asked", 4}, {"right", 4 * score}}}}};
+                    {"cells", {{{"length", length}, {"depth", 0.5}, {"questions", 4}, {"right", 4 * score}}}}};
   return {{"command", "palimpsest eval needle --method " + method},
           {"version", "1.2.3"},
           {"seconds", 2.0},
@@ -78,7 +78,7 @@ TEST(Report, PutsSeedsTogether) {
   ASSERT_EQ(report.tables[0].rows.size(), 1u);
   const ReportRow& row = report.tables[0].rows[0];
   EXPECT_DOUBLE_EQ(row.quality, 0.75);
-  EXPECT_EQ(row.asked, 8);
+  EXPECT_EQ(row.questions, 8);
   EXPECT_EQ(row.evicted, 14);
   EXPECT_EQ(row.sources, (std::vector<std::size_t>{0, 1}));
 }

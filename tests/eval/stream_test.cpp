@@ -49,7 +49,7 @@ TEST(Stream, CountsWindowsAndEvictions) {
   EXPECT_GT(result.cache_bytes, 0u);
   for (const auto& w : result.windows) {
     EXPECT_GT(w.nll, 0);
-    EXPECT_TRUE(std::isfinite(w.fresh_nll));
+    EXPECT_TRUE(std::isfinite(w.full_cache_nll));
     EXPECT_GT(w.distinct, 0.5);  // hot sampling from random weights does not loop
     EXPECT_GT(w.ms_mean, 0);
     if (w.from < 32) continue;
@@ -80,7 +80,7 @@ TEST(Stream, SeesALoop) {
   StreamOptions options{.tokens = 600, .windows = 3, .settled = 10, .judged = 8, .judge_skip = 1};
   const auto result = run_stream(session, sampler, prompt, options, nullptr, 1, {}, {});
   EXPECT_LT(result.windows.back().distinct, 0.5);  // greedy text of random weights runs in circles
-  EXPECT_TRUE(std::isnan(result.windows.back().fresh_nll));
+  EXPECT_TRUE(std::isnan(result.windows.back().full_cache_nll));
 }
 
 TEST(Stream, RefusesAnEmptyStart) {

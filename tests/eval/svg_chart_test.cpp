@@ -108,13 +108,13 @@ TEST(AxisScale, TicksAreRoundAndInside) {
   AxisScale narrow(4, 6, true, false, 0);
   EXPECT_GE(narrow.ticks().size(), 3u);
   AxisScale flat(7, 7, false, false, 0);
-  flat.place(0, 10);
+  flat.set_pixels(0, 10);
   EXPECT_NEAR(flat.pixel(7), 5, 1e-6);
 }
 
 TEST(AxisScale, MapsValuesToPixels) {
   AxisScale log(1, 100, true, false, 0);
-  log.place(100, 0);
+  log.set_pixels(100, 0);
   EXPECT_NEAR(log.pixel(10), 50, 1e-9);
 }
 

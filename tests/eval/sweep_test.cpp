@@ -27,9 +27,9 @@ TEST(SweepPlan, AllCombinationsOnceInOrder) {
                                                 "palimpsest eval needle --method streaming:budget=64 --lengths 512",
                                                 "palimpsest eval needle --method streaming:budget=128 --lengths 512",
                                                 "palimpsest eval perplexity -f 'a book.txt'"}));
-  EXPECT_EQ(runs[1].places, (std::map<std::string, std::string>{
-                                {"budget", "64"}, {"length", "512"}, {"method", "streaming:budget={budget}"}}));
-  EXPECT_FALSE(runs[0].places.contains("budget"));
+  EXPECT_EQ(runs[1].placeholders, (std::map<std::string, std::string>{
+                                      {"budget", "64"}, {"length", "512"}, {"method", "streaming:budget={budget}"}}));
+  EXPECT_FALSE(runs[0].placeholders.contains("budget"));
 }
 
 TEST(SweepPlan, RefusesWhatIsNone) {

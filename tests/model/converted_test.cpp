@@ -57,7 +57,7 @@ TEST(Converted, LogitsAreThoseOfHuggingFace) {
         std::vector<double> errors;  // of each token
         const int row = model->hyper().vocabulary;
         for (auto at = ours.begin(), to = logits.begin(); at < ours.end(); at += row, to += row)
-          errors.push_back(testing::greatest_relative_error({at, at + row}, {to, to + row}, row));
+          errors.push_back(testing::max_relative_error({at, at + row}, {to, to + row}, row));
         std::ranges::sort(errors);
         const double median = errors[errors.size() / 2], greatest = errors.back();
         std::printf("%s, %d at once: greatest relative error of a token's logits: median %.1e, greatest %.1e\n",

@@ -100,9 +100,9 @@ void expect_equal(const std::vector<Case>& cases, const std::string& device = "c
   for (const Case& how : cases) {
     SCOPED_TRACE(how.name);
     all.push_back(logits_of<PortablePath>(portable, how));
-    EXPECT_LE(testing::greatest_relative_error(all.back(), logits_of<AttentionOp>(fast, how), vocabulary), bound);
+    EXPECT_LE(testing::max_relative_error(all.back(), logits_of<AttentionOp>(fast, how), vocabulary), bound);
     for (std::size_t other = 0; other + 1 < all.size(); ++other)  // each is something else
-      EXPECT_GT(testing::greatest_relative_error(all.back(), all[other], vocabulary), 2 * bound);
+      EXPECT_GT(testing::max_relative_error(all.back(), all[other], vocabulary), 2 * bound);
   }
 }
 

@@ -21,7 +21,7 @@ namespace palimpsest {
 namespace {
 
 using testing::every_kind;
-using testing::greatest_relative_error;
+using testing::max_relative_error;
 using testing::TeacherForced;
 
 constexpr ModelOptions kPortable = {.device = "cpu", .portable = true};
@@ -49,13 +49,13 @@ void expect_equal(const std::shared_ptr<const Model>& portable, const std::share
   const auto tokens = random_tokens(kind.budget == 0 ? kTokens : kTokens / 3, vocabulary);
   const testing::Trace ours = testing::run(portable, kind, tokens), theirs = testing::run(fast, kind, tokens);
   ASSERT_EQ(theirs.logits.size(), tokens.size() * static_cast<std::size_t>(vocabulary));
-  const double error = greatest_relative_error(ours.logits, theirs.logits, vocabulary);
+  const double error = max_relative_error(ours.logits, theirs.logits, vocabulary);
   EXPECT_LE(error, bound);
   g_worst = std::max(g_worst, error);
   ASSERT_EQ(ours.weights.size(), theirs.weights.size());
   if (!theirs.weights.empty()) {  // of the greatest weight, not of a logit
     const int all = static_cast<int>(theirs.weights.size());
-    EXPECT_LE(greatest_relative_error(ours.weights, theirs.weights, all), std::max(bound, 1e-5));
+    EXPECT_LE(max_relative_error(ours.weights, theirs.weights, all), std::max(bound, 1e-5));
   }
   EXPECT_GT(ours.bytes, 0U);
 }
@@ -164,7 +164,7 @@ TEST(PortableTest, SeveralSequencesInOneStep) {
     together[1].insert(together[1].end(), logits.begin() + vocabulary, logits.end());
   }
   for (int sequence = 0; sequence < 2; ++sequence)
-    EXPECT_LE(greatest_relative_error(together[sequence], alone[sequence], vocabulary), 1e-5);
+    EXPECT_LE(max_relative_error(together[sequence], alone[sequence], vocabulary), 1e-5);
 }
 
 TEST(PortableTest, ClearedCacheStartsAnew) {

@@ -20,7 +20,7 @@
 namespace palimpsest {
 namespace {
 
-using testing::greatest_relative_error;
+using testing::max_relative_error;
 
 // Vulkan has f16 arithmetic and products of matrices round both sides to f16: a relative error of 3e-4 in each
 // (products with a vector keep f32: 1e-7). Over the layers and a softmax it adds up to 1e-3 of a logit's size here.
@@ -59,12 +59,11 @@ TEST_F(VulkanTest, EqualsTheFastPathOnTheCpu) {
       SCOPED_TRACE(kind.name);
       const auto tokens = random_tokens(kind.chunk > 1 ? 60 : 30, cpu->hyper().vocabulary);
       const auto ours = testing::run(vulkan, kind, tokens), theirs = testing::run(cpu, kind, tokens);
-      const double error = greatest_relative_error(ours.logits, theirs.logits, cpu->hyper().vocabulary);
+      const double error = max_relative_error(ours.logits, theirs.logits, cpu->hyper().vocabulary);
       std::printf("%-50s %.1e\n", kind.name.c_str(), error);
       EXPECT_LE(error, kBound);
       if (!theirs.weights.empty()) {
-        EXPECT_LE(greatest_relative_error(ours.weights, theirs.weights, static_cast<int>(theirs.weights.size())),
-                  kBound);
+        EXPECT_LE(max_relative_error(ours.weights, theirs.weights, static_cast<int>(theirs.weights.size())), kBound);
       }
     }
   }
@@ -101,7 +100,7 @@ TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
     run_graph(graph, backend.get());
     ggml_backend_tensor_get(graph.logits, logits.data(), 0, logits.size() * sizeof(float));
     const auto expected = testing::run(reference, {.name = "full", .rule = {}, .chunk = 20}, tokens).logits;
-    EXPECT_LE(greatest_relative_error(logits, expected, model->hyper().vocabulary), kBound);
+    EXPECT_LE(max_relative_error(logits, expected, model->hyper().vocabulary), kBound);
   }
 }
 

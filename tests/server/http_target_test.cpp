@@ -30,8 +30,8 @@ TEST_F(HttpTargetTest, HearsEveryToken) {
     const LoadAnswer& answer = report.answers[i];
     EXPECT_TRUE(answer.complete) << answer.error;
     EXPECT_EQ(answer.tokens, 20);
-    EXPECT_GE(answer.heard.size(), 10u);  // an event may hold several tokens: half a character waits for the rest
-    EXPECT_LE(answer.heard.size(), 21u);
+    EXPECT_GE(answer.token_times.size(), 10u);  // an event may hold several tokens: half a character waits for the rest
+    EXPECT_LE(answer.token_times.size(), 21u);
     EXPECT_EQ(answer.evicted, i < 8 ? 60 + 19 - 32 : 0) << i;
   }
   EXPECT_EQ(report.answers[0].prompt_tokens, 60);

@@ -74,7 +74,7 @@ bool Running::idle_within(double seconds) {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   while (Clock::now() < end) {
     const SchedulerLoad now = load();
-    if (now.running == 0 && now.waiting == 0 && now.used_bytes == 0 && now.promised_bytes == 0) return true;
+    if (now.running == 0 && now.waiting == 0 && now.used_bytes == 0 && now.reserved_bytes == 0) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return false;

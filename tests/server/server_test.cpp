@@ -195,7 +195,7 @@ TEST_F(ServerTest, ADeadlineEndsAnAnswer) {
 
 TEST_F(ServerTest, AtTheEndAnswersAreFinishedOrCancelled) {
   ServerSetup setup;
-  setup.server.grace = 300ms;
+  setup.server.shutdown_timeout = 300ms;
   auto server = std::make_unique<Running>(setup);
   std::string endless, body = kEndless.dump();
   std::atomic<bool> started = false;

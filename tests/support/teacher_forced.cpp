@@ -104,7 +104,7 @@ Trace run(const std::shared_ptr<const Model>& model, const TeacherForced& how, c
   return Runner(model, how).run(tokens);
 }
 
-double greatest_relative_error(const std::vector<float>& a, const std::vector<float>& b, int width) {
+double max_relative_error(const std::vector<float>& a, const std::vector<float>& b, int width) {
   if (a.size() != b.size()) return INFINITY;
   double worst = 0;
   for (std::size_t row = 0; row < a.size(); row += static_cast<std::size_t>(width)) {

@@ -36,7 +36,7 @@ struct Trace {
 Trace run(const std::shared_ptr<const Model>& model, const TeacherForced& how, const std::vector<TokenId>& tokens);
 
 // Greatest over rows of max |a - b| / max |b|; infinite if any a is not finite.
-double greatest_relative_error(const std::vector<float>& a, const std::vector<float>& b, int width);
+double max_relative_error(const std::vector<float>& a, const std::vector<float>& b, int width);
 
 // Sinks + window with both position kinds and both ways to re-rotate, any victims in one table or in each head's own,
 // no rotation, everything kept; chunked and single; each mechanism.

@@ -24,7 +24,7 @@ TEST_F(ConversationTest, EveryTurnFollowsWhatWasReadAndAnswered) {
     for (const char* answer : {"one", " two\n", "three"}) {
       messages.push_back({"user", "and?"});
       const auto turn = conversation.user("and?");
-      EXPECT_EQ(turn.afresh, messages.size() == 1);
+      EXPECT_EQ(turn.restart, messages.size() == 1);
       stream += turn.text;
       const std::string read = vocabulary_->apply_chat_template(messages, true, name);
       // What the model read is what the template says, but for the blanks around its own words.
@@ -43,10 +43,10 @@ TEST_F(ConversationTest, ChatmlWordForWord) {
             "<|im_start|>system\nbe kind<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
   conversation.assistant("hello");
   const auto turn = conversation.user("bye");
-  EXPECT_FALSE(turn.afresh);
+  EXPECT_FALSE(turn.restart);
   EXPECT_EQ(turn.text, "<|im_end|>\n<|im_start|>user\nbye<|im_end|>\n<|im_start|>assistant\n");
   conversation.reset();
-  EXPECT_TRUE(conversation.user("hi").afresh);
+  EXPECT_TRUE(conversation.user("hi").restart);
 }
 
 TEST_F(ConversationTest, SaysAtOnceThatThereIsNoTemplate) {

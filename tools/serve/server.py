@@ -38,7 +38,7 @@ class Server:
 
     def wait_until_idle(self, seconds=10):
         """Waits until no request runs or waits and no page is in use or reserved."""
-        names = ["num_requests_running", "num_requests_waiting", "kv_cache_bytes", "kv_cache_promised_perc"]
+        names = ["num_requests_running", "num_requests_waiting", "kv_cache_bytes", "kv_cache_reserved_perc"]
         end = time.monotonic() + seconds
         while any(left := [self.metric(name) for name in names]):
             assert time.monotonic() < end, f"not idle after {seconds} s: {dict(zip(names, left))}"

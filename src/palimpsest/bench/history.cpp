@@ -31,7 +31,7 @@ class Noise {
 
 }  // namespace
 
-void live_through(Sequence& sequence, int prompt, int tokens, std::uint32_t seed) {
+void simulate_generation(Sequence& sequence, int prompt, int tokens, std::uint32_t seed) {
   const Signals& signals = sequence.plan().signals();
   if (!signals.positions_only() && !signals.score_on_insert)
     fail("policy {} decides by what only the model can say: fill its cache by reading a prompt",

@@ -12,7 +12,7 @@ namespace palimpsest {
 // Inserts `prompt` tokens in chunks, then single tokens up to `tokens` in all. Does not write rows of keys and values
 // (fill_pages_with_noise does). Throws Error for methods that need attention weights or keys in the cache: they need a
 // real prompt.
-void live_through(Sequence& sequence, int prompt, int tokens, std::uint32_t seed);
+void simulate_generation(Sequence& sequence, int prompt, int tokens, std::uint32_t seed);
 
 // Copies tokens, slots and pages; both sequences have the same options.
 void copy(const Sequence& from, Sequence& to);

@@ -102,7 +102,7 @@ RecordedLoad recorded_load(std::string_view lines, const std::string& path, cons
   return load;
 }
 
-void arrive(std::vector<LoadRequest>& requests, double per_second, std::uint32_t seed) {
+void set_arrival_times(std::vector<LoadRequest>& requests, double per_second, std::uint32_t seed) {
   std::mt19937 generator(seed);
   std::exponential_distribution<double> gap(1);
   double at = 0;

@@ -38,6 +38,6 @@ RecordedLoad recorded_load(std::string_view lines, const std::string& path, cons
                            TokenId to, std::uint32_t seed);
 
 // Sets arrival times of a Poisson process with `per_second` requests per second; infinity: all at 0.
-void arrive(std::vector<LoadRequest>& requests, double per_second, std::uint32_t seed);
+void set_arrival_times(std::vector<LoadRequest>& requests, double per_second, std::uint32_t seed);
 
 }  // namespace palimpsest

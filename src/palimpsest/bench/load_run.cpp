@@ -32,13 +32,13 @@ class Listener final : public LoadListener {
  public:
   Listener(std::shared_ptr<Exchange> exchange, std::size_t index)
       : exchange_(std::move(exchange)), answer_(exchange_->answers[index]) {}
-  void token() override { answer_.heard.push_back(exchange_->now()); }
+  void token() override { answer_.token_times.push_back(exchange_->now()); }
   void end(const LoadAnswer& counts) override {
     answer_.end = exchange_->now();
     answer_.prompt_tokens = counts.prompt_tokens;
     answer_.tokens = counts.tokens;
     answer_.evicted = counts.evicted;
-    answer_.complete = counts.complete && !answer_.heard.empty();
+    answer_.complete = counts.complete && !answer_.token_times.empty();
     answer_.error = counts.error;
     if (!answer_.complete && answer_.error.empty()) answer_.error = "an answer without a token";
     const std::lock_guard lock(exchange_->mutex);
@@ -85,7 +85,7 @@ LoadReport run_load(LoadTarget& target, const std::vector<LoadRequest>& requests
   const auto exchange = std::make_shared<Exchange>();
   exchange->answers.resize(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i)
-    exchange->answers[i].heard.reserve(static_cast<std::size_t>(requests[i].output));
+    exchange->answers[i].token_times.reserve(static_cast<std::size_t>(requests[i].output));
   std::jthread watcher([&](const std::stop_token& stop) { watch(stop, target, *exchange); });
 
   std::size_t sent = 0;

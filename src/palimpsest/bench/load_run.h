@@ -14,12 +14,12 @@ namespace palimpsest {
 // The result of one request. Times are seconds after the start of the load.
 struct LoadAnswer {
   double sent = 0, end = 0;
-  std::vector<double> heard;  // arrival times of the tokens
+  std::vector<double> token_times;  // arrival times of the tokens
   long long prompt_tokens = 0, tokens = 0, evicted = 0;
   bool complete = false;
   std::string error;  // if not complete
 
-  double ttft() const { return heard.front() - sent; }  // only if complete
+  double ttft() const { return token_times.front() - sent; }  // only if complete
 };
 
 class LoadListener {  // of one request; called from one thread at a time

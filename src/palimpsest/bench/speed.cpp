@@ -27,7 +27,7 @@ std::vector<TokenId> random_tokens(int count, int vocabulary, std::uint32_t seed
 
 void fill_with_history(Lockstep& batch, const SpeedOptions& options) {
   Sequence& first = batch.session(0).sequence();
-  live_through(first, options.prompt, options.depth, options.seed);
+  simulate_generation(first, options.prompt, options.depth, options.seed);
   fill_pages_with_noise(first.cache(), options.seed);
   for (int i = 1; i < batch.sequences(); ++i) copy(first, batch.session(i).sequence());
 }

@@ -79,12 +79,12 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
     max_slots = std::max(max_slots, slots);
     widest = std::max(widest, slots + MergedTokens::max_entries(static_cast<std::size_t>(o.merged), slots));
     if (options.mechanism != Mechanism::kShift && options.mechanism != Mechanism::kGather && o.tokens > 0)
-      f.queue_places += SlotQueue::places_for(max_free(o, pages, options.page_size));
+      f.queue_entries += SlotQueue::places_for(max_free(o, pages, options.page_size));
   }
   f.rows = f.head_pages * f.page_slots * f.row_bytes;
   f.columns = f.table_pages * f.page_slots * f.slot_bytes;
   f.counts = f.table_pages * sizeof(int);
-  f.queues = f.queue_places * sizeof(int);
+  f.queues = f.queue_entries * sizeof(int);
   f.blocks = f.head_pages * sizeof(PageId);
   f.widest_layer = capacity_for(widest) * static_cast<std::size_t>(options.geometry.max_kv_heads());
   f.working += kObjects + capacity_for(max_slots) * sizeof(std::int32_t);  // a column's copy while it grows

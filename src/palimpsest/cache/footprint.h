@@ -31,7 +31,7 @@ struct Occupancy {
 
 struct Footprint {
   std::size_t heads = 0, tables = 0, page_slots = 0, row_bytes = 0, slot_bytes = 0;  // heads: KV heads of all layers
-  std::size_t head_pages = 0, table_pages = 0, queue_places = 0;                     // of all heads, of all tables
+  std::size_t head_pages = 0, table_pages = 0, queue_entries = 0;                    // of all heads, of all tables
   // the terms
   std::size_t rows = 0, columns = 0, counts = 0, queues = 0, blocks = 0, of_heads = 0, merged = 0;
   std::size_t working = 0;

@@ -23,7 +23,7 @@ class SequenceReturns {
  public:
   void expect_one();  // reserves memory for one more, so that give_back() cannot fail
   // From any thread; once for each expect_one().
-  void give_back(std::unique_ptr<Sequence> sequence, std::size_t promised) noexcept;
+  void give_back(std::unique_ptr<Sequence> sequence, std::size_t reserved) noexcept;
   // Stepping thread: destroys the returned sequences; returns the sum of their reserved bytes.
   std::size_t collect();
   // The stepping thread has ended, and no other sequence uses the pool: from now on give_back() destroys the sequence,
@@ -33,7 +33,7 @@ class SequenceReturns {
  private:
   struct Lent {
     std::unique_ptr<Sequence> sequence;
-    std::size_t promised = 0;
+    std::size_t reserved = 0;
   };
   std::mutex mutex_;
   std::vector<Lent> back_;
@@ -45,7 +45,7 @@ class SequenceReturns {
 class KeptSequence {
  public:
   KeptSequence(std::shared_ptr<const Decoder> decoder, std::unique_ptr<Sequence> sequence,
-               std::unique_ptr<Sampler> sampler, SnapshotText text, std::size_t promised,
+               std::unique_ptr<Sampler> sampler, SnapshotText text, std::size_t reserved,
                std::shared_ptr<SequenceReturns> returns);
   ~KeptSequence();
   KeptSequence(const KeptSequence&) = delete;
@@ -58,7 +58,7 @@ class KeptSequence {
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Sampler> sampler_;
   SnapshotText text_;
-  std::size_t promised_;
+  std::size_t reserved_;
   std::shared_ptr<SequenceReturns> returns_;
 };
 

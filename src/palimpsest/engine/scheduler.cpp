@@ -307,7 +307,7 @@ std::unique_ptr<Scheduler::Job> Scheduler::take_next() {
     job = std::move(*next);
     job->overtook = overtakes;
     queue_.erase(next);
-    load_.promised_bytes += job->need;
+    load_.reserved_bytes += job->need;
     if (options_.prefix_bytes > 0 && job->rule) load_.prefix_queries += job->usage.prompt_tokens;
   }
   load_.waiting = static_cast<int>(queue_.size());
@@ -342,7 +342,7 @@ void Scheduler::make_sequence(Job& job) {
 // Prefixes use only memory that is not reserved: their tables are accounted for here; their pages are freed when the
 // pool runs out of pages.
 void Scheduler::keep_promises() {
-  while (load_.promised_bytes + prefixes_.bytes_beside_pages() > options_.pool_bytes && prefixes_.forget_one()) {
+  while (load_.reserved_bytes + prefixes_.bytes_beside_pages() > options_.pool_bytes && prefixes_.forget_one()) {
   }
   std::size_t beside = prefixes_.bytes_beside_pages();
   for (const auto& job : running_) beside += job->beside_pages;
@@ -373,7 +373,7 @@ bool Scheduler::load_some() {
 
 // The sequence was loaded from its snapshot.
 void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
-  job.need = job.loading->promised();
+  job.need = job.loading->reserved();
   job.loading.reset();
   job.sequence = std::move(sequence);
   job.share.sequence = job.sequence.get();
@@ -523,12 +523,12 @@ void Scheduler::advance(Job& job, std::span<const float> logits) {
 void Scheduler::clear_away() {
   const std::size_t returned = returns_->collect();
   const std::lock_guard lock(mutex_);
-  load_.promised_bytes -= returned;
+  load_.reserved_bytes -= returned;
   int ended = 0;
   for (auto& job : running_) {
     if (!job->over) continue;
     ++ended;
-    load_.promised_bytes -= job->need;
+    load_.reserved_bytes -= job->need;
     load_.evicted += job->usage.evicted;
     ++load_.finished[static_cast<int>(*job->over)];
     job.reset();

@@ -54,7 +54,7 @@ class QueueFull : public Error {
 
 struct SchedulerLoad {  // gauges, and counters since the start
   int waiting = 0, running = 0, running_peak = 0;
-  std::size_t pool_bytes = 0, promised_bytes = 0;
+  std::size_t pool_bytes = 0, reserved_bytes = 0;
   std::size_t used_bytes = 0, prefix_bytes = 0, peak_bytes = 0;     // pages of sequences; prefixes; peak of all pages
   long long steps = 0, prompt_tokens = 0, tokens = 0, evicted = 0;  // tokens: generated
   long long prefix_queries = 0, prefix_hits = 0;                    // prompt tokens: looked up; found

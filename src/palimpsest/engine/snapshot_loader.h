@@ -30,7 +30,7 @@ class SnapshotLoad {
   SnapshotLoad(const SnapshotLoad&) = delete;
   SnapshotLoad& operator=(const SnapshotLoad&) = delete;
 
-  std::size_t promised() const { return promised_; }
+  std::size_t reserved() const { return reserved_; }
 
  private:
   friend class SnapshotLoader;
@@ -41,7 +41,7 @@ class SnapshotLoad {
 
   std::shared_ptr<const Snapshot> snapshot_;
   std::unique_ptr<Sequence> sequence_;
-  std::size_t promised_ = 0;
+  std::size_t reserved_ = 0;
   std::shared_ptr<SequenceReturns> returns_;
   ByteReader rest_;
   std::atomic<State> state_ = State::kReading;
@@ -56,7 +56,7 @@ class SnapshotLoader {
 
   // Starts to load a checked snapshot into a new sequence. begin() and advance(): stepping thread only.
   std::shared_ptr<SnapshotLoad> begin(std::shared_ptr<const Snapshot> snapshot, std::unique_ptr<Sequence> sequence,
-                                      std::size_t promised);
+                                      std::size_t reserved);
   // The sequence; nullptr: not done. Throws Error if the load failed.
   std::unique_ptr<Sequence> advance(const std::shared_ptr<SnapshotLoad>& load);
 

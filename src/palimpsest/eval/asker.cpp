@@ -52,8 +52,8 @@ Prompt tokenize_prompt(const Vocabulary& vocabulary, const std::string& context,
 Asker::Asker(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocabulary, const SessionOptions& options)
     : vocabulary_(std::move(vocabulary)), session_(std::move(decoder), options) {}
 
-Asked Asker::answer(std::span<const float> logits, const AnswerOptions& options) {
-  Asked out;
+QuestionAnswer Asker::answer(std::span<const float> logits, const AnswerOptions& options) {
+  QuestionAnswer out;
   TextStream text(*vocabulary_);
   bool ended = false;  // by a newline
   const auto start = std::chrono::steady_clock::now();
@@ -77,10 +77,10 @@ Asked Asker::answer(std::span<const float> logits, const AnswerOptions& options)
   return out;
 }
 
-std::size_t Asker::read_context(const Prompt& prompt, Seen seen) {
+std::size_t Asker::read_context(const Prompt& prompt, QuestionSeen seen) {
   session_.clear();
   if (!session_.method().cache || prompt.context.empty()) return 0;
-  if (seen == Seen::kAfter) {
+  if (seen == QuestionSeen::kAfter) {
     session_.prefill(prompt.context);
     return prompt.context.size();
   }
@@ -91,8 +91,8 @@ std::size_t Asker::read_context(const Prompt& prompt, Seen seen) {
   return read_whole_chunks(session_, whole, prompt.context.size());
 }
 
-std::vector<Asked> Asker::ask(const Prompt& prompt, Seen seen, const AnswerOptions& options) {
-  std::vector<Asked> answers;
+std::vector<QuestionAnswer> Asker::ask(const Prompt& prompt, QuestionSeen seen, const AnswerOptions& options) {
+  std::vector<QuestionAnswer> answers;
   std::unique_ptr<Cache> kept;
   std::size_t read = 0;
   long long before = 0;
@@ -109,12 +109,12 @@ std::vector<Asked> Asker::ask(const Prompt& prompt, Seen seen, const AnswerOptio
     std::vector<TokenId> rest(prompt.context.begin() + static_cast<std::ptrdiff_t>(read), prompt.context.end());
     rest.insert(rest.end(), question.begin(), question.end());
     std::span<const float> logits;
-    if (seen == Seen::kAfter && read > 0)
+    if (seen == QuestionSeen::kAfter && read > 0)
       for (const TokenId token : rest) logits = session_.decode(token);
     else
       logits = session_.prefill(rest);
     const double prompt_ms = milliseconds(start);
-    Asked& made = answers.emplace_back(answer(logits, options));
+    QuestionAnswer& made = answers.emplace_back(answer(logits, options));
     made.prompt_ms = prompt_ms;
     made.prompt_tokens = static_cast<long long>(prompt.context.size() + question.size());
     made.evicted = session_.cache().evicted() - before;

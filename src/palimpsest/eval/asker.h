@@ -19,7 +19,7 @@
 
 namespace palimpsest {
 
-enum class Seen { kBefore, kAfter };
+enum class QuestionSeen { kBefore, kAfter };
 
 // A context and its questions, as tokens. Each context + question is tokenized as one text; the context ends where the
 // tokens of the questions first differ.
@@ -36,7 +36,7 @@ struct AnswerOptions {
   bool stop_at_newline = false;  // ignores leading white space
 };
 
-struct Asked {
+struct QuestionAnswer {
   std::string text;
   std::vector<TokenId> tokens;
   double first_nll = 0;          // of the first token, nats: the model's confidence
@@ -50,12 +50,12 @@ class Asker {
   Asker(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocabulary, const SessionOptions& options);
 
   // Returns one answer for each question of the prompt.
-  std::vector<Asked> ask(const Prompt& prompt, Seen seen, const AnswerOptions& options);
+  std::vector<QuestionAnswer> ask(const Prompt& prompt, QuestionSeen seen, const AnswerOptions& options);
   const Session& session() const { return session_; }
 
  private:
-  std::size_t read_context(const Prompt& prompt, Seen seen);  // returns the number of tokens read
-  Asked answer(std::span<const float> logits, const AnswerOptions& options);
+  std::size_t read_context(const Prompt& prompt, QuestionSeen seen);  // returns the number of tokens read
+  QuestionAnswer answer(std::span<const float> logits, const AnswerOptions& options);
 
   std::shared_ptr<Vocabulary> vocabulary_;
   Session session_;

@@ -10,17 +10,17 @@ namespace palimpsest {
 namespace {
 
 void add_step(Comparison& row, std::span<const float> a, std::span<const float> b, double tolerance) {
-  double greatest = 0, size = 0;
+  double max_difference = 0, size = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     // A NaN on either side counts as different.
     const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    greatest = std::isfinite(difference) ? std::max(greatest, difference) : HUGE_VAL;
+    max_difference = std::isfinite(difference) ? std::max(max_difference, difference) : HUGE_VAL;
     size = std::max(size, std::abs(static_cast<double>(a[i])));
   }
-  const double relative = size > 0 ? greatest / size : greatest;
-  if (relative > row.greatest) {
-    row.greatest = relative;
-    row.greatest_step = row.steps;
+  const double relative = size > 0 ? max_difference / size : max_difference;
+  if (relative > row.max_difference) {
+    row.max_difference = relative;
+    row.max_difference_step = row.steps;
   }
   const TopTwo top = top_two(a);
   if (top.best == top_two(b).best) {

@@ -9,9 +9,9 @@
 namespace palimpsest {
 
 struct Comparison {
-  double greatest = 0;          // max over all steps of max |a - b| / max |a|
-  long long greatest_step = 0;  // the step of that maximum
-  double mean_kl = 0;           // nats
+  double max_difference = 0;          // max over all steps of max |a - b| / max |a|
+  long long max_difference_step = 0;  // the step of that maximum
+  double mean_kl = 0;                 // nats
   long long steps = 0, same_top = 0;
   long long flipped =
       0;  // steps with another top token although the top two differ by more than `tolerance` (relative)

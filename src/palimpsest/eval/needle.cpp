@@ -214,7 +214,7 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
   return prompt;
 }
 
-bool says(std::string_view answer, std::string_view value) {
+bool contains_word(std::string_view answer, std::string_view value) {
   const auto word = [](char each) {
     return (each >= '0' && each <= '9') || (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z');
   };

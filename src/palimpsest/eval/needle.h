@@ -79,6 +79,6 @@ long long max_that_fit(const Vocabulary& vocabulary, long long max, long long li
 }
 
 // Whether `answer` contains `value` as a separate word, not inside a longer word or number.
-bool says(std::string_view answer, std::string_view value);
+bool contains_word(std::string_view answer, std::string_view value);
 
 }  // namespace palimpsest

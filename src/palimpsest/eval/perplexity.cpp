@@ -20,7 +20,7 @@ long long round_bin(long long predicted, int bins) {
   return std::llround(power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10));
 }
 
-Perplexity together(std::span<const Perplexity> texts) {
+Perplexity merge_perplexities(std::span<const Perplexity> texts) {
   Perplexity all;
   all.complete = true;
   double sum = 0, squares = 0;

@@ -35,7 +35,7 @@ long long round_bin(long long predicted, int bins = 100);
 
 // Merges results of several texts: means over all tokens, curves by position in the text, max cache size. All must have
 // the same bin size.
-Perplexity together(std::span<const Perplexity> texts);
+Perplexity merge_perplexities(std::span<const Perplexity> texts);
 
 // Clears the session and reads `tokens` (with BOS first if the vocabulary adds one). `bin`: tokens per bin of the
 // curve. Throws Error for fewer than two tokens.

@@ -63,7 +63,7 @@ ReportRow row_of(const json& run, std::size_t source) {
   row.family = row.method.substr(0, row.method.find(':'));
   row.bytes = run.value("cache_bytes", std::size_t{0});
   row.peak = run.value("cache_bytes_peak", row.bytes);
-  row.asked = run.value("asked", 0LL);
+  row.questions = run.value("questions", 0LL);
   row.budget = run.value("budget", 0LL);
   row.evicted = run.value("evicted", 0LL);
   row.protection = run.value("protected", "");
@@ -88,24 +88,24 @@ ReportRow row_of(const json& run, std::size_t source) {
 // only its source.
 void add_row(ReportTable& table, const ReportRow& row) {
   const auto same = std::ranges::find_if(table.rows, [&](const ReportRow& each) {
-    return each.method == row.method && (row.asked > 0 ? each.asked > 0 : each.quality == row.quality);
+    return each.method == row.method && (row.questions > 0 ? each.questions > 0 : each.quality == row.quality);
   });
   if (same == table.rows.end()) {
     table.rows.push_back(row);
     return;
   }
-  if (row.asked == 0) {
+  if (row.questions == 0) {
     same->sources.push_back(row.sources.front());
     return;
   }
-  const double share = static_cast<double>(row.asked) / static_cast<double>(row.asked + same->asked);
+  const double share = static_cast<double>(row.questions) / static_cast<double>(row.questions + same->questions);
   same->quality += (row.quality - same->quality) * share;
   same->tpot += (row.tpot - same->tpot) * share;
   same->low = same->high = std::numeric_limits<double>::quiet_NaN();
   same->bytes = std::max(same->bytes, row.bytes);
   same->peak = std::max(same->peak, row.peak);
   same->evicted += row.evicted;
-  same->asked += row.asked;
+  same->questions += row.questions;
   same->sources.push_back(row.sources.front());
 }
 
@@ -204,8 +204,8 @@ class NeedleMaps {
                                  run.value("question_seen", "") == "after" ? "question seen after" : "question seen")];
     map.sources += fmt::format("{}{}", map.sources.empty() ? "" : ", ", source + 1);
     for (const json& cell : run.at("cells")) {
-      auto& [asked, right] = map.cells[{number(cell, "length"), number(cell, "depth")}];
-      asked += number(cell, "asked");
+      auto& [questions, right] = map.cells[{number(cell, "length"), number(cell, "depth")}];
+      questions += number(cell, "questions");
       right += number(cell, "right");
     }
   }
@@ -266,7 +266,7 @@ Report make_report(std::span<const json> lines) {
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const json& line = lines[i];
     report.sources.push_back({line.value("command", "?"), line.value("version", "?"), line.value("started", "?"),
-                              line.value("error", ""), line.value("said", ""), number(line, "seconds")});
+                              line.value("error", ""), line.value("warning", ""), number(line, "seconds")});
     if (!line.contains("result")) continue;
     try {
       const json& result = line.at("result");

@@ -17,7 +17,7 @@ struct ReportRow {
          difference_high = 0;  // perplexity only: nats per token from the run's first method; else NaN
   long long evicted = 0, budget = 0;
   std::string protection;
-  long long asked = 0;               // number of questions: the weight when rows of one method are merged
+  long long questions = 0;           // number of questions: the weight when rows of one method are merged
   std::vector<std::size_t> sources;  // line numbers in the results
 };
 
@@ -34,7 +34,7 @@ struct ReportFigure {  // a Plotly figure
 };
 
 struct ReportSource {
-  std::string command, version, started, error, said;
+  std::string command, version, started, error, warning;
   double seconds = 0;
 };
 

@@ -132,7 +132,7 @@ std::string to_markdown(const Report& report, const std::string& title) {
     out += fmt::format("- <a id=\"run-{0}\"></a>[{0}] `{1}` (version {2}, {3}, {4:.1f} s){5}{6}\n", i + 1,
                        source.command, source.version, source.started, source.seconds,
                        source.error.empty() ? "" : " **failed**: " + source.error,
-                       source.said.empty() ? "" : "; said: " + source.said);
+                       source.warning.empty() ? "" : "; said: " + source.warning);
   }
   return out;
 }
@@ -163,7 +163,7 @@ std::string to_html(const Report& report, const std::string& title, std::string_
     out += fmt::format("<li id=\"run-{}\"><code>{}</code> (version {}, {}, {:.1f} s)", i + 1, escaped(source.command),
                        escaped(source.version), escaped(source.started), source.seconds);
     if (!source.error.empty()) out += fmt::format(" <b class=\"failed\">failed: {}</b>", escaped(source.error));
-    if (!source.said.empty()) out += fmt::format(" said: {}", escaped(source.said));
+    if (!source.warning.empty()) out += fmt::format(" said: {}", escaped(source.warning));
     out += "</li>\n";
   }
   out += "</ol>\n<script>const figures = " + in_script(figures) +

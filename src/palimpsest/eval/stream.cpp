@@ -118,9 +118,9 @@ StreamResult run_stream(Session& session, Sampler& sampler, std::span<const Toke
       if (judge != nullptr) {
         held.assign(logits.begin(), logits.end());  // the judge's steps may overwrite the decoder's
         logits = held;
-        w.fresh_nll = judge_nll(*judge, begin, text, options, judged);
+        w.full_cache_nll = judge_nll(*judge, begin, text, options, judged);
       } else {
-        w.fresh_nll = std::numeric_limits<double>::quiet_NaN();
+        w.full_cache_nll = std::numeric_limits<double>::quiet_NaN();
       }
       w.resident = now_resident();
       w.cache_bytes = session.cache().bytes_in_use() + session.cache().bytes_tables();

@@ -3,8 +3,8 @@
 // Perplexity under the generating model alone is ambiguous, so each window of the stream has three measures:
 //   nll        of each sampled token under the distribution that it was drawn from. Rises when the text degenerates,
 //              falls when it repeats itself.
-//   fresh_nll  of the window's text under the judge: a separate session with a full cache that reads only this window.
-//   distinct   distinct 4-grams / all 4-grams (1: no repetition).
+//   full_cache_nll  of the window's text under the judge: a separate session with a full cache that reads only this
+//   window. distinct   distinct 4-grams / all 4-grams (1: no repetition).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct StreamOptions {
 
 struct StreamWindow {
   long long from = 0, to = 0;
-  double nll = 0, fresh_nll = 0;  // mean, nats; fresh_nll NaN without a judge
+  double nll = 0, full_cache_nll = 0;  // mean, nats; full_cache_nll NaN without a judge
   double distinct = 0;
   double ms_mean = 0, ms_median = 0;  // per token: sampling and one step
   std::int64_t resident = 0;          // bytes, at the window's end

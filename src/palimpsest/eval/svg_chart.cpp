@@ -90,8 +90,8 @@ class PanelWriter {
         right_(width - kRight) {
     top_ = top + (panel.title.empty() ? 0 : 22) + kLegendRow * (legend_.back().row + 1) + 8;
     bottom_ = top_ + panel.height;
-    x_scale_.place(left_, right_);
-    y_scale_.place(bottom_, top_);
+    x_scale_.set_pixels(left_, right_);
+    y_scale_.set_pixels(bottom_, top_);
     write_legend(top);
     write_axes();
     write_marks();

@@ -39,7 +39,7 @@ AxisScale::AxisScale(double min, double max, bool logarithmic, bool from_zero, d
   choose_linear_ticks();
 }
 
-void AxisScale::place(double first_pixel, double last_pixel) {
+void AxisScale::set_pixels(double first_pixel, double last_pixel) {
   first_ = first_pixel;
   last_ = last_pixel;
 }

@@ -10,7 +10,7 @@ class AxisScale {
  public:
   // Covers [min, max] with a margin (none at the 0 of `from_zero`).
   AxisScale(double min, double max, bool logarithmic, bool from_zero, double margin);
-  void place(double first_pixel, double last_pixel);  // on y axes first > last
+  void set_pixels(double first_pixel, double last_pixel);  // on y axes first > last
 
   double pixel(double value) const;
   const std::vector<double>& ticks() const { return ticks_; }

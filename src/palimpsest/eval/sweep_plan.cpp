@@ -68,7 +68,7 @@ void expand(std::vector<SweepRun>& runs, std::set<std::string>& known, const std
       constexpr int kDeep = 100;
       int depth = 0;
       for (std::string name; !(name = replace_placeholder(word, values, where)).empty();) {
-        run.places[name] = values[name];
+        run.placeholders[name] = values[name];
         if (++depth > kDeep) fail("{}: the placeholders of '{}' are circular", where, name);
       }
       run.words.push_back(word);

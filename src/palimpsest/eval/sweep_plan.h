@@ -18,9 +18,9 @@
 namespace palimpsest {
 
 struct SweepRun {
-  std::vector<std::string> words;             // after the program's name
-  std::map<std::string, std::string> places;  // values of the command's placeholders
-  std::string command() const;                // as typed in a shell
+  std::vector<std::string> words;                   // after the program's name
+  std::map<std::string, std::string> placeholders;  // values of the command's placeholders
+  std::string command() const;                      // as typed in a shell
 };
 
 // Throws Error that names the placeholder or field. `file`: name in errors.

@@ -141,7 +141,7 @@ long long read_limit(Fields& fields, bool chat, const ServedModel& model) {
   const bool old = fields.take("max_tokens") != nullptr;
   const bool both = old && chat && fields.take("max_completion_tokens") != nullptr;
   if (both) fail_field("max_tokens", "'max_tokens' and 'max_completion_tokens' mean the same: give one");
-  const long long fallback = chat ? model.chat_tokens : 16;
+  const long long fallback = chat ? model.default_max_tokens : 16;
   return fields.integer(old || !chat ? "max_tokens" : "max_completion_tokens", fallback, 1, kMaxTokens);
 }
 
@@ -205,7 +205,7 @@ std::string next_turn(const Json& messages, const ServedModel& model) {
   conversation.user("x");
   conversation.assistant("y");
   const auto turn = conversation.user(chat.front().content);
-  if (turn.afresh)
+  if (turn.restart)
     fail_field("session", "this model's chat template rewrites earlier messages: chats cannot continue from a session");
   return turn.text;
 }
@@ -265,7 +265,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   if (out.request.ignore_end && !out.request.sampler.grammar.empty())
     fail_field("ignore_eos", "'ignore_eos' with a grammar: a grammar ends, so the text must end with it");
   const Json* cache = fields.take("cache");
-  out.chooses_cache = cache != nullptr;
+  out.has_cache = cache != nullptr;
   out.request.method = cache == nullptr ? model.method : parse_cache(*cache, model.method);
   read_session(fields.take("session"), out);
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});

@@ -13,10 +13,10 @@ namespace palimpsest {
 
 struct ServedModel {
   std::shared_ptr<const Vocabulary> vocabulary;
-  std::string name;              // model id in the API
-  std::string chat_template;     // empty: the model's own
-  Method method;                 // default for requests without "cache"
-  long long chat_tokens = 1024;  // default max_tokens of chats; for completions it is 16, as in OpenAI's API
+  std::string name;                     // model id in the API
+  std::string chat_template;            // empty: the model's own
+  Method method;                        // default for requests without "cache"
+  long long default_max_tokens = 1024;  // default max_tokens of chats; for completions it is 16, as in OpenAI's API
 };
 
 struct CompletionRequest {
@@ -26,9 +26,9 @@ struct CompletionRequest {
   bool stream = false, include_usage = false;
   std::vector<std::string> echo;  // the text of each prompt, returned before its answers; empty: no echo
   std::vector<std::string> stop;
-  std::string restore, save;   // names of the sessions to restore and to save; empty: none
-  bool chooses_cache = false;  // false: a restored session keeps its method
-  Request request;             // without a prompt
+  std::string restore, save;  // names of the sessions to restore and to save; empty: none
+  bool has_cache = false;     // false: a restored session keeps its method
+  Request request;            // without a prompt
 };
 
 inline constexpr int kMaxChoices = 128;  // answers to one HTTP request

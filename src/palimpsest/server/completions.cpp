@@ -55,7 +55,7 @@ class Exchange {
       if (http.is_connection_closed()) throw ApiError(499, "client_closed_request", "the client disconnected");
     }
     log();
-    return with_session(whole_json(head_, choices, wants_logs(), usage_));
+    return with_session(completion_json(head_, choices, wants_logs(), usage_));
   }
 
   // Writes the next chunks of the stream; false: the client disconnected. Calls sink.done() at the end.
@@ -70,11 +70,11 @@ class Exchange {
         sink.done();
         return true;
       }
-      if (!send(sink, with_session(event_json(head_, event, wants_logs())))) return false;
+      if (!send(sink, with_session(chunk_json(head_, event, wants_logs())))) return false;
     }
     if (open_ > 0) return sink.is_writable();
     log();
-    if (request_.include_usage && !send(sink, last_json(head_, usage_))) return false;
+    if (request_.include_usage && !send(sink, usage_chunk_json(head_, usage_))) return false;
     constexpr std::string_view kDone = "data: [DONE]\n\n";
     if (!sink.write(kDone.data(), kDone.size())) return false;
     sink.done();
@@ -129,7 +129,7 @@ class Exchange {
   std::vector<Event> take() {
     Mailbox::Taken taken = mailbox_->take(kPollInterval);
     if (taken.was_full) service_->scheduler().wake();
-    if (taken.events.empty() && service_->broken())
+    if (taken.events.empty() && service_->failed())
       throw ApiError(500, "server_error", "internal error: see the server's log");
     return std::move(taken.events);
   }
@@ -172,9 +172,9 @@ class Exchange {
   bool open(httplib::DataSink& sink) {
     opened_ = true;
     for (int i = 0; i < count_; ++i) {
-      if (head_.chat && !send(sink, first_json(head_, i))) return false;
+      if (head_.chat && !send(sink, first_chunk_json(head_, i))) return false;
       const Event echoed{.choice = i, .text = echo(i), .logs = {}};
-      if (!echoed.text.empty() && !send(sink, event_json(head_, echoed, false))) return false;
+      if (!echoed.text.empty() && !send(sink, chunk_json(head_, echoed, false))) return false;
     }
     return true;
   }
@@ -212,7 +212,7 @@ void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::m
   if (!completion.save.empty()) service->sessions();  // throws if sessions are disabled
   if (!completion.restore.empty()) {
     completion.request.resume = service->sessions().open(completion.restore, service->scheduler().decoder().model());
-    if (!completion.chooses_cache) completion.request.method = completion.request.resume->method();
+    if (!completion.has_cache) completion.request.method = completion.request.resume->method();
   }
   auto exchange = std::make_shared<Exchange>(service, std::move(completion), timeout);
   if (!exchange->streams()) {

@@ -57,8 +57,8 @@ std::string Metrics::text(const SchedulerLoad& load, const std::string& model_na
   one("num_requests_waiting", "gauge", "Waiting requests.", load.waiting);
   one("kv_cache_usage_perc", "gauge", "Pages in use as a fraction of the pool, without kept prefixes.",
       share(load.used_bytes));
-  one("kv_cache_promised_perc", "gauge", "Memory reserved by running requests as a fraction of the pool.",
-      share(load.promised_bytes));
+  one("kv_cache_reserved_perc", "gauge", "Memory reserved by running requests as a fraction of the pool.",
+      share(load.reserved_bytes));
   one("kv_cache_bytes", "gauge", "Bytes of pages in use.", load.used_bytes);
   one("prefix_cache_bytes", "gauge", "Bytes of pages of kept prefixes.", load.prefix_bytes);
   one("prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", load.prefix_queries);

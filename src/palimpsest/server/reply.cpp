@@ -86,7 +86,7 @@ Json usage_json(const ReplyUsage& usage) {
           {"evicted_tokens", usage.evicted_tokens}};
 }
 
-Json whole_json(const ReplyHead& head, const std::vector<Choice>& choices, bool logs, const ReplyUsage& usage) {
+Json completion_json(const ReplyHead& head, const std::vector<Choice>& choices, bool logs, const ReplyUsage& usage) {
   Json list = Json::array();
   for (std::size_t i = 0; i < choices.size(); ++i) {
     const Choice& choice = choices[i];
@@ -104,14 +104,14 @@ Json whole_json(const ReplyHead& head, const std::vector<Choice>& choices, bool 
   return out;
 }
 
-Json first_json(const ReplyHead& head, int choice) {
+Json first_chunk_json(const ReplyHead& head, int choice) {
   return piece_json(head, Json::array({{{"index", choice},
                                         {"delta", {{"role", "assistant"}, {"content", ""}}},
                                         {"logprobs", nullptr},
                                         {"finish_reason", nullptr}}}));
 }
 
-Json event_json(const ReplyHead& head, const Event& event, bool logs) {
+Json chunk_json(const ReplyHead& head, const Event& event, bool logs) {
   Json one = {{"index", event.choice}};
   if (!head.chat)
     one["text"] = event.text;
@@ -122,7 +122,7 @@ Json event_json(const ReplyHead& head, const Event& event, bool logs) {
   return piece_json(head, Json::array({std::move(one)}));
 }
 
-Json last_json(const ReplyHead& head, const ReplyUsage& usage) {
+Json usage_chunk_json(const ReplyHead& head, const ReplyUsage& usage) {
   Json out = piece_json(head, Json::array());
   out["usage"] = usage_json(usage);
   return out;

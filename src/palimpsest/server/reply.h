@@ -28,12 +28,12 @@ struct Choice {
 const char* finish_reason(Finish finish);  // "stop" or "length"; nullptr: failed or cancelled
 Json usage_json(const ReplyUsage& usage);
 
-Json whole_json(const ReplyHead& head, const std::vector<Choice>& choices, bool logs, const ReplyUsage& usage);
+Json completion_json(const ReplyHead& head, const std::vector<Choice>& choices, bool logs, const ReplyUsage& usage);
 
-// Chunks of a stream, in order: first_json for each choice (chats only), event_json for each event, last_json with the
+// Chunks of a stream, in order: first_chunk_json for each choice (chats only), chunk_json for each event, usage_chunk_json with the
 // usage.
-Json first_json(const ReplyHead& head, int choice);
-Json event_json(const ReplyHead& head, const Event& event, bool logs);
-Json last_json(const ReplyHead& head, const ReplyUsage& usage);
+Json first_chunk_json(const ReplyHead& head, int choice);
+Json chunk_json(const ReplyHead& head, const Event& event, bool logs);
+Json usage_chunk_json(const ReplyHead& head, const ReplyUsage& usage);
 
 }  // namespace palimpsest

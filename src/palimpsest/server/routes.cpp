@@ -154,7 +154,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   const long long created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
 
   get("/health", [service](const In&, Out& out) {
-    if (service->broken()) throw ApiError(500, "server_error", "the scheduler stopped: see the log");
+    if (service->failed()) throw ApiError(500, "server_error", "the scheduler stopped: see the log");
     if (service->closed()) throw ApiError(503, "server_error", "the server is shutting down", "", "shutting_down");
     out.set_content(R"({"status":"ok"})", kJson);
   });

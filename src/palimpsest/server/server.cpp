@@ -104,8 +104,8 @@ void Server::shut_down() {
   using namespace std::chrono_literals;
   std::call_once(impl_->shut_down_once, [&] {
     service_->close();
-    log_event("shutting down", {{"grace_ms", options_.grace.count()}}, options_.quiet);
-    if (!service_->wait_until_idle(options_.grace)) {
+    log_event("shutting down", {{"grace_ms", options_.shutdown_timeout.count()}}, options_.quiet);
+    if (!service_->wait_until_idle(options_.shutdown_timeout)) {
       service_->cancel_all();
       service_->wait_until_idle(5s);
     }

@@ -8,14 +8,14 @@
 namespace palimpsest {
 
 struct ServerOptions {
-  std::string host = "127.0.0.1";                // loopback only by default
-  int port = 8080;                               // 0: any free port
-  std::string api_key;                           // empty: no authentication
-  std::size_t max_body = std::size_t{8} << 20;   // bytes of a request body
-  std::chrono::milliseconds timeout{600'000};    // of a request, queue time included; 0: none
-  std::chrono::milliseconds io_timeout{30'000};  // of one read or write on a connection
-  std::chrono::milliseconds grace{10'000};       // for running requests at shutdown
-  bool quiet = false;                            // no log
+  std::string host = "127.0.0.1";                      // loopback only by default
+  int port = 8080;                                     // 0: any free port
+  std::string api_key;                                 // empty: no authentication
+  std::size_t max_body = std::size_t{8} << 20;         // bytes of a request body
+  std::chrono::milliseconds timeout{600'000};          // of a request, queue time included; 0: none
+  std::chrono::milliseconds io_timeout{30'000};        // of one read or write on a connection
+  std::chrono::milliseconds shutdown_timeout{10'000};  // for running requests at shutdown
+  bool quiet = false;                                  // no log
 };
 
 }  // namespace palimpsest

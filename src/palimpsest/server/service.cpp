@@ -13,8 +13,8 @@ Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const Sche
     try {
       scheduler_.run(stop);
     } catch (...) {
-      broken_ = true;
-      log_event("broken", {{"error", current_error().what()}}, false);
+      failed_ = true;
+      log_event("failed", {{"error", current_error().what()}}, false);
     }
   });
 }

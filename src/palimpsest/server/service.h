@@ -33,7 +33,7 @@ class Service {
   void close() { closed_ = true; }
   bool closed() const { return closed_; }
   // True after an exception ended the scheduler's thread (it is logged); no request can be served then.
-  bool broken() const { return broken_; }
+  bool failed() const { return failed_; }
 
   // The scheduler requests of one HTTP request in progress. cancel_all() cancels those of all tickets.
   class Ticket {
@@ -58,7 +58,7 @@ class Service {
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   std::unique_ptr<Sessions> sessions_;
   Scheduler scheduler_;
-  std::atomic<bool> closed_ = false, broken_ = false;
+  std::atomic<bool> closed_ = false, failed_ = false;
   std::mutex mutex_;
   std::condition_variable idle_;
   std::set<Ticket*> tickets_;

@@ -63,18 +63,18 @@ Conversation::Turn Conversation::user(const std::string& text) {
     const std::string read = render(messages);
     messages.push_back({"assistant", "y"});
     messages.push_back({"user", text});
-    if (auto rest = rest_of(render(messages), read, "y")) return {.text = std::move(*rest), .afresh = false};
+    if (auto rest = rest_of(render(messages), read, "y")) return {.text = std::move(*rest), .restart = false};
     fail("the chat template cannot append this message to the conversation: rephrase it");
   }
   messages_.push_back({"user", text});
   std::string whole = render(messages_);
   if (turns_are_independent_) {
     messages_ = beginning();
-    return {.text = std::move(whole), .afresh = true};
+    return {.text = std::move(whole), .restart = true};
   }
-  Turn turn{.text = whole, .afresh = true};
+  Turn turn{.text = whole, .restart = true};
   if (!read_.empty())
-    if (auto rest = rest_of(whole, read_, answer_)) turn = {.text = std::move(*rest), .afresh = false};
+    if (auto rest = rest_of(whole, read_, answer_)) turn = {.text = std::move(*rest), .restart = false};
   read_ = std::move(whole);
   answer_.clear();
   return turn;

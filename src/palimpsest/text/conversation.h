@@ -17,8 +17,8 @@ class Conversation {
   Conversation(const Vocabulary& vocabulary, std::string system, std::string chat_template);
 
   struct Turn {
-    std::string text;     // to read before the answer; control tokens are in their text form
-    bool afresh = false;  // `text` is the whole conversation: clear the model's context first
+    std::string text;      // to read before the answer; control tokens are in their text form
+    bool restart = false;  // `text` is the whole conversation: clear the model's context first
   };
   // Adds a user message and returns the text that follows everything read and answered so far. `afresh` for the first
   // turn, and if the template rewrote earlier turns.

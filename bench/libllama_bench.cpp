@@ -1,7 +1,7 @@
 // This engine against libllama without and with flash attention, in one process, on one file, in interleaved steps. A
 // loaded machine slows all three equally, so ratios are more reliable than tokens per second.
 //
-//   build/peer_bench [model.gguf | synthetic shape] [threads] [depth...]
+//   build/libllama_bench [model.gguf | synthetic shape] [threads] [depth...]
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/peer.h"
+#include "bench/libllama.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/graph/decoder.h"
 
@@ -64,7 +64,7 @@ void run(const std::string& file, int threads, const std::vector<int>& depths) {
   Cache cache(decoder.cache_options());
   std::vector<TokenId> tokens(kChunk);
   for (int i = 0; i < kChunk; ++i) tokens[static_cast<std::size_t>(i)] = i * 7 % model->hyper().vocabulary;
-  const PeerModel peer = load_peer(file);
+  const LibllamaModel peer = load_libllama_model(file);
 
   std::vector<Contestant> all;
   all.push_back({"palimpsest",
@@ -75,9 +75,9 @@ void run(const std::string& file, int threads, const std::vector<int>& depths) {
                  },
                  [&] { cache.clear(); }});
   for (const bool flash : {false, true}) {
-    const PeerContext context = peer_context(peer, threads, max, flash, kChunk);
+    const LibllamaContext context = make_libllama_context(peer, threads, max, flash, kChunk);
     all.push_back({flash ? "llama.cpp, flash attention" : "llama.cpp",
-                   [&tokens, context](int count) { peer_forward(context.get(), std::span(tokens).first(count)); },
+                   [&tokens, context](int count) { libllama_forward(context.get(), std::span(tokens).first(count)); },
                    [context] { llama_memory_clear(llama_get_memory(context.get()), false); }});
   }
 
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
     const bench::ModelFile file(argc > 1 ? argv[1] : "llama-3.2-1b@vocab=32000@type=q4_0");
     bench::run(file.path(), threads, depths);
   } catch (const Error& e) {
-    std::fprintf(stderr, "peer_bench: %s\n", e.what());
+    std::fprintf(stderr, "libllama_bench: %s\n", e.what());
     return 2;
   }
   return 0;

@@ -1,4 +1,4 @@
-#include "bench/peer.h"
+#include "bench/libllama.h"
 
 #include <unistd.h>
 
@@ -11,29 +11,30 @@
 
 namespace palimpsest::bench {
 
-PeerModel load_peer(const std::string& file) {
+LibllamaModel load_libllama_model(const std::string& file) {
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   llama_model_params params = llama_model_default_params();
   ggml_backend_dev_t none[] = {nullptr};
   params.devices = none;
   params.n_gpu_layers = 0;
-  PeerModel model(llama_model_load_from_file(file.c_str(), params), llama_model_free);
+  LibllamaModel model(llama_model_load_from_file(file.c_str(), params), llama_model_free);
   if (!model) fail("libllama refuses {}", file);
   return model;
 }
 
-PeerContext peer_context(const PeerModel& model, int threads, int cells, bool flash_attention, int chunk) {
+LibllamaContext make_libllama_context(const LibllamaModel& model, int threads, int cells, bool flash_attention,
+                                      int chunk) {
   llama_context_params params = llama_context_default_params();
   params.n_ctx = static_cast<std::uint32_t>(cells);
   params.n_batch = params.n_ubatch = static_cast<std::uint32_t>(chunk);
   params.n_threads = params.n_threads_batch = threads;
   params.flash_attn_type = flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-  PeerContext context(llama_init_from_model(model.get(), params), [model](llama_context* c) { llama_free(c); });
+  LibllamaContext context(llama_init_from_model(model.get(), params), [model](llama_context* c) { llama_free(c); });
   if (!context) fail("libllama gives no context of {} tokens", cells);
   return context;
 }
 
-void peer_forward(llama_context* context, std::span<const TokenId> tokens) {
+void libllama_forward(llama_context* context, std::span<const TokenId> tokens) {
   auto* first = const_cast<TokenId*>(tokens.data());  // libllama only reads them
   if (llama_decode(context, llama_batch_get_one(first, static_cast<int>(tokens.size()))) != 0)
     fail("llama_decode fails");

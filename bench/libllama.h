@@ -12,15 +12,16 @@
 
 namespace palimpsest::bench {
 
-using PeerModel = std::shared_ptr<llama_model>;
-using PeerContext = std::shared_ptr<llama_context>;
+using LibllamaModel = std::shared_ptr<llama_model>;
+using LibllamaContext = std::shared_ptr<llama_context>;
 
 // CPU only, with llama.cpp's default repacking of weights. Throws Error if libllama refuses the file.
-PeerModel load_peer(const std::string& file);
+LibllamaModel load_libllama_model(const std::string& file);
 // A context with `cells` cells, an f16 cache, and prompts in chunks of `chunk`. Throws Error.
-PeerContext peer_context(const PeerModel& model, int threads, int cells, bool flash_attention, int chunk = 512);
+LibllamaContext make_libllama_context(const LibllamaModel& model, int threads, int cells, bool flash_attention,
+                                      int chunk = 512);
 // Appends tokens to the only sequence and waits for the logits of the last one. Throws Error.
-void peer_forward(llama_context* context, std::span<const TokenId> tokens);
+void libllama_forward(llama_context* context, std::span<const TokenId> tokens);
 
 // A model file: `what` if it is a path, else a temporary file of random weights in the shape with that name.
 class ModelFile {

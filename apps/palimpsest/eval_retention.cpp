@@ -60,13 +60,13 @@ int run_kept(const Flags& flags) {
       return !interrupted();
     });
     bar.clear();
-    Kept kept(method.name, method.options);
+    CacheUse cache_use(method.name, method.options);
     const Cache& cache = session.cache();
-    kept.saw(cache, cache.evicted());
+    cache_use.add(cache, cache.evicted());
     nlohmann::json heads = nlohmann::json::array();
     if (!flags.json)
       fmt::print("{}: {} of {} tokens, {} evicted; each column {} tokens\n", method.name, thousands(cache.occupied()),
-                 thousands(end), thousands(kept.evicted), (end + bins - 1) / bins);
+                 thousands(end), thousands(cache_use.evicted), (end + bins - 1) / bins);
     for (int head = 0; head < cache.geometry().heads(); ++head) {
       const int layer = cache.geometry().layer_of(head), of_layer = cache.geometry().kv_head_of(head);
       const auto share = shares(cache.table(cache.table_of(head)), from, end);
@@ -76,10 +76,10 @@ int run_kept(const Flags& flags) {
       for (const double each : share) line += " .:-=+*#@"[static_cast<std::size_t>(std::min(8.0, each * 8 + 0.5))];
       fmt::print("{:>3}.{:<2} |{}|\n", layer, of_layer, line);
     }
-    nlohmann::json run = as_json(kept);
+    nlohmann::json run = as_json(cache_use);
     run["heads"] = heads;
     runs.push_back(run);
-    warn_of_nothing_evicted(kept);
+    warn_of_nothing_evicted(cache_use);
   }
   if (flags.json)
     fmt::print("{}\n", nlohmann::json{{"task", "retention"},
@@ -94,7 +94,7 @@ int run_kept(const Flags& flags) {
 
 }  // namespace
 
-void add_eval_kept(CLI::App& eval, Action& action) {
+void add_eval_retention(CLI::App& eval, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = eval.add_subcommand("retention", "Map of the tokens that each layer and head keeps");
   command->alias("kept");
