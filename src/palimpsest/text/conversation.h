@@ -20,7 +20,7 @@ class Conversation {
     std::string text;      // to read before the answer; control tokens are in their text form
     bool restart = false;  // `text` is the whole conversation: clear the model's context first
   };
-  // Adds a user message and returns the text that follows everything read and answered so far. `afresh` for the first
+  // Adds a user message and returns the text that follows everything read and answered so far. `restart` for the first
   // turn, and if the template rewrote earlier turns.
   Turn user(const std::string& text);
   // Adds the model's answer, complete or not, without an end token.
