@@ -123,6 +123,47 @@ TEST(Reference, SoftCap) {
   EXPECT_FLOAT_EQ(t.weights[0], static_cast<float>(1 / (1 + std::exp(-difference))));
 }
 
+// exp(sink) joins the denominator; a query that sees no slot still gives 0.
+TEST(Reference, SinkLogits) {
+  Tiny t;
+  t.step.shape.query_heads = 2;
+  const float sinks[] = {std::log(3.0f), -INFINITY};
+  t.step.shape.sink_logits = sinks;
+  t.put(3, 1, 0, 0, 8);
+  t.q = {0, 0, 0, 0, 0, 0, 0, 0};
+  const std::int32_t at[] = {0, 1};
+  t.attend(2, at, 1);
+  EXPECT_EQ(t.out[0], 0);
+  EXPECT_EQ(t.out[1], 0);
+  EXPECT_FLOAT_EQ(t.out[2], 2);
+  EXPECT_FLOAT_EQ(t.out[3], 8);
+  EXPECT_FLOAT_EQ(t.weights[3], (0.25f + 1) / 2);
+}
+
+// A slot's bias is added after the cap; -infinity hides the slot.
+TEST(Reference, BiasesOfSlots) {
+  Tiny t;
+  for (int i = 0; i < 3; ++i) t.put(i, i, 0, 0, static_cast<float>(i));
+  std::array<float, 16> bias;
+  bias.fill(NAN);
+  bias[0] = std::log(3.0f);
+  bias[1] = 0;
+  bias[2] = -INFINITY;
+  t.slots.bias = bias.data();
+  t.step.shape.soft_cap = 0.5f;
+  t.q = {0, 0};
+  const std::int32_t now = 2;
+  t.attend(1, &now);
+  EXPECT_FLOAT_EQ(t.weights[0], 0.75f);
+  EXPECT_FLOAT_EQ(t.weights[1], 0.25f);
+  EXPECT_EQ(t.weights[2], 0);
+  EXPECT_FLOAT_EQ(t.out[0], 0.25f);
+  bias[0] = bias[1] = -INFINITY;
+  t.attend(1, &now);
+  EXPECT_EQ(t.out[0], 0);
+  EXPECT_EQ(t.weights[0], 0);
+}
+
 TEST(Reference, WeightsAreTheMeanOverTheGroupAndTheSumOverTheLastQueries) {
   Tiny t;
   t.step.shape.query_heads = 2;

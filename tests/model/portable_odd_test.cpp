@@ -15,6 +15,7 @@
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/model/weights.h"
+#include "tests/support/error_of.h"
 #include "tests/support/teacher_forced.h"
 
 namespace palimpsest {
@@ -139,6 +140,24 @@ std::vector<Case> capped_and_local() {
 
 TEST(PortableOdd, SoftCapsAndLocalWindows) {
   expect_equal(capped_and_local());
+}
+
+// Not silently ignored: these graphs have no inputs for them.
+TEST(PortableOdd, RefusesBiasesAndSinkLogits) {
+  const float zeros[16] = {};
+  SlotsView slots;
+  const HeadPages head = {.page = {}, .slots = &slots};
+  LayerView layer;
+  layer.head = &head;
+  AttentionStep step;
+  step.shape.kv_heads = 1;
+  step.cache = &layer;
+  EXPECT_NO_THROW(require_supported(step, 0));
+  slots.bias = zeros;
+  EXPECT_NE(testing::error_of([&] { require_supported(step, 0); }).find("biases of slots"), std::string::npos);
+  slots.bias = nullptr;
+  step.shape.sink_logits = zeros;
+  EXPECT_NE(testing::error_of([&] { require_supported(step, 0); }).find("sink logits"), std::string::npos);
 }
 
 TEST(PortableOdd, SoftCapsAndLocalWindowsOnVulkan) {

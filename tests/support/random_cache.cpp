@@ -18,6 +18,17 @@ const char* name(CacheType type) {
   return type == CacheType::kF32 ? "f32" : type == CacheType::kF16 ? "f16" : type == CacheType::kBF16 ? "bf16" : "q8_0";
 }
 
+// Numbers to add to scores: most are small, some decide alone, some are -infinity.
+std::vector<float> random_biases(std::size_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<float> biases(count);
+  for (float& b : biases) {
+    const auto kind = random() % 16;
+    b = kind == 0 ? -INFINITY : kind == 1 ? -100 : kind == 2 ? 8 * normal(random) : normal(random);
+  }
+  return biases;
+}
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
@@ -28,12 +39,14 @@ std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
              << "/" << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries
              << " by rank " << o.rank_keys << " merged " << o.merged << o.own_positions << " weights " << o.weights
              << o.sums << "/" << o.weights_queries << " as " << static_cast<int>(o.weight_reduction) << " local "
-             << o.local << " cap " << o.soft_cap << " alibi " << o.alibi << o.rank_distance << " half "
-             << o.rotated_half << " tiles " << o.rank_tiles << " base " << o.base << " seed " << o.seed;
+             << o.local << " cap " << o.soft_cap << " alibi " << o.alibi << o.rank_distance << " bias " << o.bias
+             << " sink logits " << o.sink_logits << " half " << o.rotated_half << " tiles " << o.rank_tiles << " base "
+             << o.base << " seed " << o.seed;
 }
 
 RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   std::mt19937 random(o.seed);
+  std::mt19937 bias_random(o.seed + 1'000'000);
   std::normal_distribution<float> normal;
   const auto share = [&](double p) { return std::bernoulli_distribution(p)(random); };
   const auto fill = [&](std::vector<float>& x, int count) {
@@ -144,6 +157,12 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
       }
       head.slots = {head.when.data(), head.rank.data(),     static_cast<int>(head.when.size()),
                     occupied,         head.inserted.data(), static_cast<int>(head.inserted.size())};
+      if (o.bias) {
+        head.bias = random_biases(head.when.size(), bias_random);
+        for (std::size_t s = 0; s < head.when.size(); ++s)
+          if (head.when[s] == kEmptySlot) head.bias[s] = kNan;
+        head.slots.bias = head.bias.data();
+      }
       if (o.merged == 0 || occupied == static_cast<int>(head.inserted.size())) continue;
       std::vector<int> old;
       for (std::size_t s = 0; s < head.when.size(); ++s)
@@ -212,6 +231,8 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   for (int h = 0; o.alibi && h < query_heads; ++h)
     alibi_.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(query_heads)));
   step_.shape.alibi = o.alibi ? alibi_.data() : nullptr;
+  if (o.sink_logits) sink_logits_ = random_biases(static_cast<std::size_t>(query_heads), bias_random);
+  step_.shape.sink_logits = o.sink_logits ? sink_logits_.data() : nullptr;
   step_.shape.soft_cap = o.soft_cap;
   step_.local = o.local;
   step_.cache = layer_.data();

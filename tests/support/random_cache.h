@@ -35,6 +35,8 @@ struct RandomCacheOptions {
   std::int32_t local = INT32_MAX;
   float soft_cap = 0;
   bool alibi = false, rank_distance = false;
+  bool bias = false;           // of slots: small, large and -infinity; NaN in empty slots
+  bool sink_logits = false;    // small, large and -infinity
   bool rotated_half = false;   // kOnRead: pages hold it
   bool rank_tiles = false;     // made for the step (all heads share a slot table)
   bool rank_keys = false;      // kOnWrite: the new tokens turn by their ranks
@@ -68,6 +70,7 @@ class RandomCache {
     std::vector<PageId> page;
     std::vector<std::int32_t> when, rank;
     std::vector<int> inserted;
+    std::vector<float> bias;
     MergedTokens merged{0};
     MergedView merged_view;
     SlotsView slots;
@@ -85,7 +88,7 @@ class RandomCache {
   std::vector<Sequence> sequence_;
   std::vector<LayerView> layer_;
   std::vector<StepTokens> tokens_;
-  std::vector<float> q_, k_, v_, out_, alibi_;
+  std::vector<float> q_, k_, v_, out_, alibi_, sink_logits_;
   std::vector<std::vector<float>> rank_tiles_;
   std::vector<const float*> rank_tiles_of_;
   std::vector<std::vector<float>> weights_;

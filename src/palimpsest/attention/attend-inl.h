@@ -88,6 +88,7 @@ HWY_INLINE Block find_block(const Unit& u, int index, const Tiles& tiles, std::u
   Block b{};
   b.when = slots.when + first;
   b.rank = slots.rank == nullptr ? nullptr : slots.rank + first;
+  b.bias = slots.bias == nullptr ? nullptr : slots.bias + first;
   b.tiles = std::min(4, (slots.slots - first) / kTile);
   if (u.work.all_visible) {
     visible[0] = b.used = ~std::uint64_t{0} >> (64 - b.tiles * kTile);
@@ -160,6 +161,17 @@ HWY_INLINE void add_alibi(const Unit& u, const Block& b) {
   }
 }
 
+// Adds the biases of slots to the scores. The scores of empty slots are undefined.
+HWY_INLINE void add_bias(const Unit& u, const Block& b) {
+  for (int v = 0; v < b.tiles * kTile / kLanes; ++v) {
+    const Vec bias = hn::Mul(hn::Set(df, kLog2E), hn::LoadU(df, b.bias + v * kLanes));
+    for (int r = 0; r < u.rows(); ++r) {
+      float* const score = u.memory.score + r * kBlock + v * kLanes;
+      hn::StoreU(hn::Add(hn::LoadU(df, score), bias), df, score);
+    }
+  }
+}
+
 // Dot products of all rows of a unit with the keys of a block, in units of log2.
 HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   const KeyKernels& keys = *u.work.keys;
@@ -174,11 +186,12 @@ HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Prefe
   }
 }
 
-// The scores: dot products, soft-capped, with ALiBi.
+// The scores: dot products, soft-capped, with ALiBi and the biases of slots.
 HWY_INLINE void score_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   dot_block(u, b, widen, prefetch);
   if (u.shape().soft_cap > 0) cap_scores(u);
   if (u.shape().alibi != nullptr) add_alibi(u, b);
+  if (b.bias != nullptr) add_bias(u, b);
 }
 
 // One row's step of online softmax: scores become 2^(score - running max), 0 for slots that the row does not see;
@@ -237,10 +250,10 @@ HWY_INLINE void finish_rows(const Unit& u, int split) {
       partial[value_dim + 1] = sum;
       continue;
     }
-    const float inverse = sum > 0 ? 1 / sum : 0;
+    const float denominator = softmax_denominator(w, row, max, sum), inverse = denominator > 0 ? 1 / denominator : 0;
     float* const out = w.step->out.at(w.tokens->first + row / group, w.kv_head * group + row % group);
     for (int d = 0; d < value_dim; ++d) out[d] = value[d] * inverse;
-    if (w.log_sum != nullptr) w.log_sum[row] = sum > 0 ? max + std::log2(sum) : -kNothing;
+    if (w.log_sum != nullptr) w.log_sum[row] = denominator > 0 ? max + std::log2(denominator) : -kNothing;
   }
 }
 

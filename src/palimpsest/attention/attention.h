@@ -75,6 +75,11 @@ struct AttentionShape {
   const float* alibi = nullptr;  // [query_heads] score -= slope * distance (arXiv 2108.12409); nullptr: no bias
   // Scaled scores become soft_cap * tanh(score / soft_cap), before ALiBi (Gemma 2, arXiv 2408.00118); 0: no cap.
   float soft_cap = 0;
+  // [query_heads] learned attention sinks (gpt-oss, arXiv 2508.10925), not to be confused with sink tokens: the
+  // softmax's denominator also has exp(sink_logits[head]), which has no value, so the weights of a query that sees a
+  // slot sum to less than 1. In natural-log units, compared with scores after scale, cap and biases; finite, or
+  // -infinity: no sink. nullptr: none.
+  const float* sink_logits = nullptr;
   int group() const { return query_heads / kv_heads; }
 };
 

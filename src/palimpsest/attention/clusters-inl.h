@@ -23,7 +23,7 @@ namespace HWY_NAMESPACE {
 // Some rows of a head with all slots and entries.
 //
 //   score  [blocks][rows][kBlock]          dot products, then weights of clusters
-//   bias   [blocks][rows][kBlock]          if there is ALiBi
+//   bias   [blocks][rows][kBlock]          ALiBi and the biases of slots, if there are any
 //   own    [blocks][rows][kBlock]          weights of representatives, if weights are requested
 //   entry  [rows of entries][rows][kTile]  dot products of entries with distances, then weights if requested
 struct Clusters {
@@ -33,7 +33,7 @@ struct Clusters {
   Clusters(const HeadWork& w, const UnitMemory& memory, int first_query, int queries, float* floats)
       : unit{w, memory, first_query, queries}, score(floats) {
     const std::size_t slots = static_cast<std::size_t>(w.blocks()) * unit.rows() * kBlock;
-    bias = unit.shape().alibi == nullptr ? nullptr : score + slots;
+    bias = w.has_bias() ? score + slots : nullptr;
     own = score + (bias == nullptr ? 1 : 2) * slots;
     entry = own + slots;
   }
@@ -65,7 +65,8 @@ HWY_INLINE void dot_clusters(const Clusters& c) {
     if (c.bias != nullptr) {
       u.memory.score = c.block(c.bias, n);
       std::fill_n(u.memory.score, c.rows() * kBlock, 0.0f);
-      add_alibi(u, b);
+      if (u.shape().alibi != nullptr) add_alibi(u, b);
+      if (b.bias != nullptr) add_bias(u, b);
     }
     u.memory.score = score;
     dot_block(u, b, false, prefetch_of(next.key, key_tile_bytes(*u.work.cache)));
@@ -143,7 +144,7 @@ struct RowTilePair {
       : c(clusters), t(tile), r(row), cap(c.unit.shape().soft_cap), slope(0), product(c.tile(c.score, t, r)) {
     bias = c.bias == nullptr ? nullptr : c.tile(c.bias, t, r);
     const int group = c.work().group();
-    if (bias != nullptr && c.merged().distance != nullptr)
+    if (c.unit.shape().alibi != nullptr && c.merged().distance != nullptr)
       slope = c.unit.shape().alibi[c.work().kv_head * group + r % group] * kLog2E;
   }
   bool plain() const { return cap == 0 && bias == nullptr; }
@@ -241,7 +242,8 @@ HWY_INLINE void sum_cluster_weights(const Clusters& c, float* received) {
   const std::size_t slots = static_cast<std::size_t>(w.blocks()) * kBlock;
   for (int r = 0; r < c.rows(); ++r) {
     const float sum = hn::ReduceSum(df, hn::LoadU(df, c.unit.memory.sum + r * kTile));
-    const Vec share = hn::Set(df, sum > 0 ? 1 / (sum * static_cast<float>(w.group())) : 0.0f);
+    const float denominator = softmax_denominator(w, r, c.unit.memory.max[r], sum);
+    const Vec share = hn::Set(df, denominator > 0 ? 1 / (denominator * static_cast<float>(w.group())) : 0.0f);
     const bool late = c.unit.first_query + r / w.group() >= w.tokens->count - w.late_queries();
     if (!late && w.sums == nullptr) continue;
     float* const to = received + (late ? 0 : w.cluster_weights());

@@ -52,9 +52,9 @@ HWY_NOINLINE void reduce(const HeadWork& w) {
       sum += factor * from[value_dim + 1];
       for (int d = 0; d < value_dim; ++d) out[d] += factor * from[d];
     }
-    const float inverse = sum > 0 ? 1 / sum : 0;
+    const float denominator = softmax_denominator(w, r, max, sum), inverse = denominator > 0 ? 1 / denominator : 0;
     for (int d = 0; d < value_dim; ++d) out[d] *= inverse;
-    if (w.log_sum != nullptr) w.log_sum[r] = sum > 0 ? max + std::log2(sum) : -kNothing;
+    if (w.log_sum != nullptr) w.log_sum[r] = denominator > 0 ? max + std::log2(denominator) : -kNothing;
   }
   if (w.kept_queries == 0) return;
 

@@ -162,18 +162,24 @@ struct Head {
       p[at] = shape.scale * factor * dot(entries == 0 ? keys[s] : rotated_by(keys[s], entries), q);
       if (shape.soft_cap > 0) p[at] = shape.soft_cap * std::tanh(p[at] / shape.soft_cap);
       if (shape.alibi != nullptr) p[at] -= shape.alibi[query_head] * (distance(s, query) - entries);
+      if (slots().bias != nullptr) p[at] += slots().bias[s];
       largest = std::max(largest, p[at]);
     };
     for (std::size_t s = 0; s < keys.size(); ++s) score(s, static_cast<int>(s), 1, 0);
     for (int entry = 0; entry < entries(); ++entry)
       score(keys.size() + static_cast<std::size_t>(entry), slot_of(entry), slots().merged->factor[entry],
             slots().merged->distance == nullptr ? 0 : slots().merged->distance[entry]);
+    if (largest == -INFINITY) return Vector(p.size(), 0.0);  // no slot is visible
+    if (shape.sink_logits != nullptr) {
+      const double sink = shape.sink_logits[query_head];
+      largest = std::max(largest, sink);
+      sum = std::exp(sink - largest);
+    }
     for (double& weight : p) {
-      weight = largest == -INFINITY ? 0 : std::exp(weight - largest);
+      weight = std::exp(weight - largest);
       sum += weight;
     }
-    for (double& weight : p)
-      if (sum > 0) weight /= sum;
+    for (double& weight : p) weight /= sum;
     return p;
   }
 

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numbers>
 
 #include "palimpsest/attention/work.h"
 
@@ -61,6 +63,14 @@ struct Unit {
   int value_stride() const { return static_cast<int>(round_up(shape().value_dim, kTile)); }
 };
 
+// The denominator of row `row`'s softmax, in units of 2^max: `sum`, of 2^(score - max), plus the sink of its query
+// head. 0 if the row sees no slot.
+inline float softmax_denominator(const HeadWork& w, int row, float max, float sum) {
+  const float* const sinks = w.step->shape.sink_logits;
+  if (sinks == nullptr || sum == 0) return sum;
+  return sum + std::exp2(sinks[w.kv_head * w.group() + row % w.group()] * std::numbers::log2e_v<float> - max);
+}
+
 // Addresses of the keys and values of a block's four tiles; nullptr past the last tile and in freed pages.
 struct Tiles {
   const std::byte *key[4], *value[4];
@@ -94,6 +104,7 @@ struct Block {
   const float* rope_tile[4];  // cosines and sines of ranks, if keys are rotated on read
   const std::int32_t* when;
   const std::int32_t* rank;
+  const float* bias;        // SlotsView::bias; nullptr: none
   int tiles;                // 4, fewer at the end of the slots
   std::uint64_t used;       // slots that any query sees
   std::uint64_t sinks = 0;  // slots of sinks, with two queries

@@ -33,6 +33,7 @@ inline constexpr int kInsertTokens = 64;  // tokens of an insert unit, if slots 
 struct HeadCounts {
   int slots, tokens, weights_queries;
   int merged_entries;  // -1: no merged tokens
+  bool bias;           // SlotsView::bias
   bool received, sums;
   bool operator==(const HeadCounts&) const = default;
 };
@@ -90,10 +91,11 @@ struct HeadWork : HeadPlan {
   // With merged tokens: rows that a unit processes at a time, with the scores of all slots; and the weights that it
   // sums for each slot and entry, of the late queries and, separately, of the earlier ones.
   int cluster_rows() const { return std::max(1, 4 / group()) * group(); }
+  bool has_bias() const { return step->shape.alibi != nullptr || slots().bias != nullptr; }
   std::size_t cluster_weights() const { return static_cast<std::size_t>(blocks()) * kBlock + merged->entries(); }
   std::size_t cluster_floats() const {
     const std::size_t slots = static_cast<std::size_t>(blocks()) * kBlock;
-    return cluster_rows() * ((step->shape.alibi == nullptr ? 1 : 2) * slots + cluster_weights()) +
+    return cluster_rows() * ((has_bias() ? 2 : 1) * slots + cluster_weights()) +
            (received == nullptr ? 0 : 2 * cluster_weights());
   }
   // Sets the array pointers into `memory` (nullptr: only counts `floats`).

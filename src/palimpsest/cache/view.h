@@ -67,6 +67,9 @@ struct SlotsView {
   const int* inserted = nullptr;  // [inserted_count] slots of the tokens inserted last, in token order
   int inserted_count = 0;
   const MergedView* merged = nullptr;  // nullptr: none
+  // [slots] added to a slot's scaled and capped score before the softmax, in natural-log units; also for the tokens
+  // merged into the slot. Finite, or -infinity, which hides the slot; anything in empty slots. nullptr: none.
+  const float* bias = nullptr;
 };
 
 // One KV head of one sequence in one layer.

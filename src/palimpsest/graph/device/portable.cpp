@@ -72,6 +72,7 @@ std::uint64_t PortablePath::begin(const Step& step) {
   for (int i = 0; i < step.sequences(); ++i) {
     const SequenceStep& sequence = step.input()[i];
     const StepTokens& tokens = a.tokens[i];
+    for (int layer = 0; layer < layers_; ++layer) require_supported(step.attention(layer), i);
     PortableStorage& storage = storage_of(sequence);
     storage.carry_out();
     const int span = span_of(*sequence.cache);

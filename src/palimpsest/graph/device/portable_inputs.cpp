@@ -4,6 +4,8 @@
 #include <cassert>
 #include <cmath>
 
+#include "palimpsest/core/error.h"
+
 namespace palimpsest {
 
 namespace {
@@ -24,6 +26,12 @@ void set(ggml_tensor* t, const std::vector<T>& values) {
 }
 
 }  // namespace
+
+void require_supported(const AttentionStep& step, int sequence) {
+  bool any = step.shape.sink_logits != nullptr;
+  for (int h = 0; h < step.shape.kv_heads; ++h) any = any || step.cache[sequence].head[h].slots->bias != nullptr;
+  if (any) fail("biases of slots and sink logits need the CPU's own attention: run without --device and --portable");
+}
 
 TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs) {
   const std::int64_t tokens = needs.tokens, span = needs.span, heads = needs.heads(shape);

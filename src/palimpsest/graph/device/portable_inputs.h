@@ -32,6 +32,9 @@ struct TableNeeds {
 
   int heads(const AttentionShape& shape) const { return shared ? 1 : shape.kv_heads; }
 };
+// Throws Error if a sequence's step has biases of slots or sink logits: these graphs have no inputs for them.
+void require_supported(const AttentionStep& step, int sequence);
+
 TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs);
 
 // Fills TableInputs; reuses its memory.
