@@ -34,13 +34,12 @@ Evictor::Evictor(const MethodPlan& plan)
       first_budgets_(budgets_),
       signals_(plan.signals()),
       policy_(plan.policy()),
-      windows_(plan.windows()),
-      splits_(method_.splits_at_prompt_end()) {
+      windows_(plan.windows()) {
   assert(plan.prepared());
 }
 
 Evictor::Evictor(const Method& method, std::vector<int> budgets)
-    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_), splits_(method_.splits_at_prompt_end()) {
+    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_) {
   check_legal(Scope::kMethod, {.method = method});
   if (method.policy != "none") {
     policy_ = make_policy(method.policy);
@@ -62,8 +61,8 @@ int Evictor::room(const Cache& cache) const {
 }
 
 PositionRange Evictor::outside(const SlotTable& table, int t) const {
-  if (windows_.empty() || windows_[static_cast<std::size_t>(t)].size == INT32_MAX) return {};
-  const TableWindow& window = windows_[static_cast<std::size_t>(t)];
+  const TableWindow window = this->window(t);
+  if (window.size == INT32_MAX) return {};
   return {window.sinks, table.next() - window.size + 1};
 }
 
@@ -76,7 +75,7 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Phase phase) {
   for (int t = 0; t < cache.tables(); ++t) {
     const SlotTable& table = cache.table(t);
     const PositionRange outside = this->outside(table, t);
-    if (outside.empty() || (keeps_window(t) && table.occupied() < windows_[static_cast<std::size_t>(t)].size)) continue;
+    if (outside.empty() || (keeps_window(t) && table.occupied() < window(t).size)) continue;
     auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
     if (by_page) {
       append_unseen_pages(table, outside, chosen);

@@ -114,7 +114,7 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
     const int budget = all.size() == 1 ? all.front() : all[i];
     const TableWindow window = windows_.empty() ? TableWindow{} : windows_[i];
     const bool later = m.splits_at_prompt_end() && m.evicts();
-    if (window.size != INT32_MAX && !later && (!m.evicts() || window.size <= budget)) {
+    if (window.always_held_by(budget)) {
       const OfHead head = of_window(*this, prompt, tokens, window);
       out.writing.push_back(head.writing);
       out.reading.push_back(head.reading);
