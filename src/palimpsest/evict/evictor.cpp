@@ -157,7 +157,7 @@ void Evictor::share_by_scores(const Cache& cache, int layer) {
   const int heads = cache.geometry().layer(layer).kv_heads, first = cache.geometry().first_head(layer);
   if (heads == 0) return;
   std::vector<std::vector<float>> scores(static_cast<std::size_t>(heads));
-  int stay = 0, occupied = 0;                             // of all heads
+  int protected_tokens = 0, occupied = 0;                 // of all heads
   if (cache.table(first).occupied() <= method_.budget) {  // all heads of a layer hold the same number of tokens
     for (int h = 0; h < heads; ++h) budgets_[static_cast<std::size_t>(first + h)] = method_.budget;
     return;
@@ -168,11 +168,11 @@ void Evictor::share_by_scores(const Cache& cache, int layer) {
     const PositionView position = table.position();
     for (std::size_t slot = 0; slot < position.size(); ++slot)
       if (guard.admits(position[slot])) scores[static_cast<std::size_t>(h)].push_back(table.score()[slot]);
-    stay += table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
+    protected_tokens += table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
     occupied += table.occupied();
   }
-  const std::vector<int> counts =
-      ada_counts(scores, std::min(occupied, heads * method_.budget) - stay, method_.headroom + method_.spare + 1);
+  const std::vector<int> counts = ada_counts(scores, std::min(occupied, heads * method_.budget) - protected_tokens,
+                                             method_.headroom + method_.spare + 1);
   for (int h = 0; h < heads; ++h) {
     const SlotTable& table = cache.table(first + h);
     const int guarded = table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
