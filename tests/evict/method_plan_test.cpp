@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 
 #include "palimpsest/evict/evictor.h"
 #include "palimpsest/policy/policy.h"
@@ -97,6 +98,32 @@ TEST(MethodPlan, CountsWeights) {
   const auto window = MethodPlan(parse_method("snapkv:schedule=step"), llama_8b()).bytes(10, -1).scratch;
   EXPECT_EQ(window, 8u * 256 * 4);
   EXPECT_EQ(MethodPlan(parse_method("global-local:schedule=step"), llama_8b()).bytes(10, -1).scratch, 2 * window);
+}
+
+// A head whose budget holds its layer's whole window needs no policy, unless the prompt's end may lower that budget.
+TEST(MethodPlan, PolicyAppliesWhereTheWindowMayExceedTheBudget) {
+  const std::int32_t windows[] = {64, INT32_MAX};
+  const auto plan_of = [&](const char* method) {
+    PlanTarget target = llama_8b();
+    target.shape.geometry = HeadGeometry::uniform(2, 8, 128, 128, CacheType::kF16, 4).with_windows(windows);
+    return MethodPlan(parse_method(method), std::move(target));
+  };
+  const auto expect = [&](const char* method, bool in_window, bool without) {
+    SCOPED_TRACE(method);
+    const MethodPlan plan = plan_of(method);
+    const Evictor evictor(plan);
+    ASSERT_EQ(plan.windows().size(), 16u);
+    EXPECT_EQ(plan.windows().front().size, 64);
+    EXPECT_EQ(evictor.decides(0), in_window);
+    EXPECT_EQ(evictor.decides(15), without);
+  };
+  expect("h2o:budget=64", false, true);
+  expect("h2o:budget=63", true, true);
+  expect("snapkv:budget=64", false, true);
+  expect("adakv:budget=64", true, true);
+  expect("pyramidkv:budget=128", true, true);
+  EXPECT_EQ(plan_of("snapkv:budget=64").occupancies(1000, 2000).writing.front().tokens, 64);
+  EXPECT_GT(plan_of("adakv:budget=64").occupancies(1000, 2000).writing.front().tokens, 64);
 }
 
 // One prepared policy serves all sequences of a plan.

@@ -34,7 +34,7 @@ std::vector<int> among_highest(std::span<const std::vector<float>> scores, int t
 
 std::vector<int> ada_counts(std::span<const std::vector<float>> scores, int total, int min) {
   const std::size_t heads = scores.size();
-  const std::vector<int> wanted = among_highest(scores, total);
+  const std::vector<int> in_highest = among_highest(scores, total);
   const auto max = [&](std::size_t h) { return static_cast<int>(scores[h].size()); };
   const int even = total / static_cast<int>(heads),
             safe = std::min(even, std::max(min, static_cast<int>(kSafeguard * even)));
@@ -42,7 +42,7 @@ std::vector<int> ada_counts(std::span<const std::vector<float>> scores, int tota
   std::vector<double> rest(heads);
   const double part = total == 0 ? 0 : (total - safe * static_cast<double>(heads)) / total;
   for (std::size_t h = 0; h < heads; ++h) {
-    const double share = safe + wanted[h] * part;
+    const double share = safe + in_highest[h] * part;
     counts[h] = std::min(static_cast<int>(share), max(h));
     rest[h] = share - counts[h];
   }
@@ -50,8 +50,8 @@ std::vector<int> ada_counts(std::span<const std::vector<float>> scores, int tota
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::greater(), [&](std::size_t h) { return rest[h]; });
   int left = total - std::accumulate(counts.begin(), counts.end(), 0);
-  for (std::size_t turn = 0; left > 0; ++turn) {
-    const std::size_t h = order[turn % heads];
+  for (std::size_t i = 0; left > 0; ++i) {
+    const std::size_t h = order[i % heads];
     if (counts[h] == max(h)) continue;
     ++counts[h];
     --left;

@@ -120,22 +120,22 @@ struct Head {
   // The representative with the largest cos(k, k') * cos(v, v'), where negative cosines count as 0; of equal ones the
   // first slot; -1: none reaches tau. Un-rotating a key costs far more than comparing values: so the representative
   // with the most similar value is compared first, and the others only if their value's cosine could exceed the max.
-  int max_alike(int victim, std::span<const int> representatives, const Method& m) const {
+  int best_representative(int victim, std::span<const int> representatives, const Method& m) const {
     thread_local std::vector<float> values;
     tokens.value_cosines(victim, values);
     int best = -1;
     float max = m.tau;
-    const auto look = [&](int representative) {
-      const float alike = std::max(0.0F, values[at(representative)]);
-      if (alike < max || (m.merge_position == MergePosition::kOwn && !near(victim, representative))) return;
-      const float r = alike == 0 ? 0 : alike * std::max(0.0F, tokens.key_cosine(victim, representative));
+    const auto compare = [&](int representative) {
+      const float similarity = std::max(0.0F, values[at(representative)]);
+      if (similarity < max || (m.merge_position == MergePosition::kOwn && !near(victim, representative))) return;
+      const float r = similarity == 0 ? 0 : similarity * std::max(0.0F, tokens.key_cosine(victim, representative));
       if (r > max || (r == max && (best < 0 || representative < best))) max = r, best = representative;
     };
     const int promising =
         *std::ranges::max_element(representatives, {}, [&](int representative) { return values[at(representative)]; });
-    look(promising);
+    compare(promising);
     for (const int representative : representatives)
-      if (representative != promising) look(representative);
+      if (representative != promising) compare(representative);
     return best;
   }
   // Whether all tokens of the victim's cluster are near enough to the representative to keep their own positions.
@@ -208,7 +208,7 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
 
   thread_local std::vector<int> representatives;
   thread_local std::vector<std::size_t> order;  // victims to be merged, highest score first
-  thread_local std::vector<bool> leaves;
+  thread_local std::vector<bool> evicted;
   thread_local std::vector<Merging> mergings;
   order.resize(m.tau >= 1 ? 0 : victims.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -218,12 +218,12 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   });
   if (order.size() > max) order.resize(max);
 
-  leaves.assign(at(table.slots()), false);
-  for (const int slot : victims) leaves[at(slot)] = true;
+  evicted.assign(at(table.slots()), false);
+  for (const int slot : victims) evicted[at(slot)] = true;
   representatives.clear();
   for (int slot = 0; slot < table.slots(); ++slot) {
     const Position position = table.position(slot);
-    if (position != kNoPosition && !leaves[at(slot)] && position < table.next() - m.recent(budget))
+    if (position != kNoPosition && !evicted[at(slot)] && position < table.next() - m.recent(budget))
       representatives.push_back(slot);
   }
 
@@ -234,7 +234,7 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
     tokens.read(view, cache.head(t), table.position(), frequencies.empty() ? nullptr : &frequencies[at(layer)]);
     Head head{table, merged, tokens};
     for (std::size_t i = 0; i < order.size(); ++i) {
-      const int victim = victims[order[i]], target = head.max_alike(victim, representatives, m);
+      const int victim = victims[order[i]], target = head.best_representative(victim, representatives, m);
       if (target >= 0) mergings.push_back({victim, target, i});
     }
     std::ranges::sort(mergings, {}, [](const Merging& m) { return std::pair(m.target, m.order); });
@@ -243,8 +243,8 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
       head.merge(std::span(mergings).subspan(first, end - first));
     }
   }
-  for (const Merging& m : mergings) leaves[at(m.victim)] = false;
-  merged.remove(leaves);
+  for (const Merging& m : mergings) evicted[at(m.victim)] = false;
+  merged.remove(evicted);
   merged.keep_best(max);
   merged.lay(table);
 }
@@ -266,14 +266,14 @@ void add_to_next(Cache& cache, int t, std::span<const int> victims) {
   const HeadPages& head = cache.head(t);
   const auto attention = table.column(table.columns() - 1);
   const auto position = table.position();
-  thread_local std::vector<bool> leaves;
+  thread_local std::vector<bool> evicted;
   thread_local std::vector<int> kept;  // by age
   thread_local std::vector<float> row, of_victim;
-  leaves.assign(at(table.slots()), false);
-  for (const int slot : victims) leaves[at(slot)] = true;
+  evicted.assign(at(table.slots()), false);
+  for (const int slot : victims) evicted[at(slot)] = true;
   kept.clear();
   for (int slot = 0; slot < table.slots(); ++slot)
-    if (position[at(slot)] != kNoPosition && !leaves[at(slot)]) kept.push_back(slot);
+    if (position[at(slot)] != kNoPosition && !evicted[at(slot)]) kept.push_back(slot);
   std::ranges::sort(kept, {}, [&](int slot) { return position[at(slot)]; });
   row.resize(at(view.value_dim));
   of_victim.resize(row.size());

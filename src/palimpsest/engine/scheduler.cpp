@@ -29,7 +29,7 @@ CacheOptions page_shape(const Decoder& decoder, const SchedulerOptions& options)
 }
 
 // The message of the exception being handled, after `beginning`; shorter if there is no memory for it.
-std::string said_why(const char* beginning) noexcept {
+std::string exception_message(const char* beginning) noexcept {
   try {
     try {
       throw;
@@ -221,7 +221,7 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
       job.listener->kept(std::move(kept));
     } catch (...) {
       finish = Finish::kFailed;
-      error = said_why("the session was not saved: ");
+      error = exception_message("the session was not saved: ");
     }
   }
   job.over = finish;
@@ -237,12 +237,12 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
 
 // Ends the request with the exception being handled.
 void Scheduler::fail_job(Job& job) noexcept {
-  finish(job, Finish::kFailed, said_why(""));
+  finish(job, Finish::kFailed, exception_message(""));
 }
 
 // Removes a cancelled or late request from the queue; nullptr: none.
-std::unique_ptr<Scheduler::Job> Scheduler::take_gone(const std::unordered_set<std::uint64_t>& cancelled,
-                                                     Clock::time_point now) {
+std::unique_ptr<Scheduler::Job> Scheduler::take_cancelled(const std::unordered_set<std::uint64_t>& cancelled,
+                                                          Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   const auto gone = std::ranges::find_if(queue_, [&](const auto& job) {
     return cancelled.contains(job->id) || (job->request.deadline && now >= *job->request.deadline);
@@ -254,7 +254,7 @@ std::unique_ptr<Scheduler::Job> Scheduler::take_gone(const std::unordered_set<st
   return job;
 }
 
-void Scheduler::end_some() {
+void Scheduler::end_cancelled() {
   const auto now = Clock::now();
   std::unordered_set<std::uint64_t> cancelled;
   {
@@ -263,7 +263,7 @@ void Scheduler::end_some() {
     cancelled.swap(cancelled_);
   }
   const auto how = [&](const Job& job) { return cancelled.contains(job.id) ? Finish::kCancelled : Finish::kDeadline; };
-  while (const auto job = take_gone(cancelled, now)) finish(*job, how(*job));
+  while (const auto job = take_cancelled(cancelled, now)) finish(*job, how(*job));
   for (auto& job : running_)
     if (cancelled.contains(job->id) || (job->request.deadline && now >= *job->request.deadline))
       finish(*job, how(*job));
@@ -275,13 +275,13 @@ void Scheduler::end_some() {
 std::deque<std::unique_ptr<Scheduler::Job>>::iterator Scheduler::next_of_queue() {
   struct Held {
     std::size_t bytes = 0;
-    int places = 0, long_prompts = 0;
+    int sequences = 0, long_prompts = 0;
   };
   const auto is_long = [this](const Job& job) {
     return job.request.prompt.size() > static_cast<std::size_t>(options_.chunk);
   };
   const auto fits = [&](const Job& job, const Held& held) {
-    return held.bytes + job.need <= options_.pool_bytes && held.places < options_.max_sequences &&
+    return held.bytes + job.need <= options_.pool_bytes && held.sequences < options_.max_sequences &&
            (!is_long(job) || held.long_prompts < options_.max_sequences - options_.max_sequences / 8);
   };
   Held all, without_overtakers;
@@ -289,7 +289,7 @@ std::deque<std::unique_ptr<Scheduler::Job>>::iterator Scheduler::next_of_queue()
     for (Held* held : {&all, &without_overtakers}) {
       if (held == &without_overtakers && job->overtook) continue;
       held->bytes += job->need;
-      ++held->places;
+      ++held->sequences;
       held->long_prompts += is_long(*job) ? 1 : 0;
     }
   if (queue_.empty() || fits(*queue_.front(), all)) return queue_.begin();
@@ -323,8 +323,8 @@ void Scheduler::admit() {
     job.usage.queue_ms = ms_since(job.submitted);
     try {
       make_sequence(job);
-      go_on_from_kept(job);  // before keep_promises() evicts prefixes: this one's pages are then shared
-      keep_promises();
+      continue_from_prefix(job);  // before limit_prefixes() evicts prefixes: this one's pages are then shared
+      limit_prefixes();
       if (job.request.resume != nullptr) begin_to_load(job);
     } catch (...) {
       fail_job(job);
@@ -341,7 +341,7 @@ void Scheduler::make_sequence(Job& job) {
 
 // Prefixes use only memory that is not reserved: their tables are accounted for here; their pages are freed when the
 // pool runs out of pages.
-void Scheduler::keep_promises() {
+void Scheduler::limit_prefixes() {
   while (load_.reserved_bytes + prefixes_.bytes_beside_pages() > options_.pool_bytes && prefixes_.forget_one()) {
   }
   std::size_t beside = prefixes_.bytes_beside_pages();
@@ -355,7 +355,7 @@ void Scheduler::begin_to_load(Job& job) {
   job.need = 0;
 }
 
-bool Scheduler::load_some() {
+bool Scheduler::advance_loads() {
   bool waits = false;
   for (auto& job : running_) {
     if (job->over || job->loading == nullptr) continue;
@@ -388,7 +388,7 @@ void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
     fail("{} tokens in total exceed the {} learned positions of this model", all, learned);
 }
 
-void Scheduler::go_on_from_kept(Job& job) {
+void Scheduler::continue_from_prefix(Job& job) {
   if (!job.rule || !job.in_prompt()) return;
   const std::size_t before = job.sequence->tokens_read();
   Cache* kept = prefixes_.find(*job.rule, job.request.prompt, before);
@@ -444,7 +444,7 @@ void Scheduler::share_out() {
   });
   for (Job* job : prompts_) {
     try {
-      go_on_from_kept(*job);  // another sequence may have kept a longer prefix since
+      continue_from_prefix(*job);  // another sequence may have kept a longer prefix since
     } catch (...) {
       fail_job(*job);
       continue;
@@ -457,13 +457,13 @@ void Scheduler::share_out() {
 }
 
 // After the model's step.
-void Scheduler::go_on(Job& job) noexcept {
+void Scheduler::finish_step(Job& job) noexcept {
   if (job.share.failure) return fail_share(job);
   try {
     if (!job.share.logits.empty())
       advance(job, job.share.logits);
     else if (job.rule && job.in_prompt())
-      keep_beginning(job);
+      keep_prefix(job);
   } catch (...) {  // also from the sampler: an unsatisfiable grammar, NaN logits
     fail_job(job);
   }
@@ -478,11 +478,11 @@ void Scheduler::fail_share(Job& job) noexcept {
 }
 
 // Keeps the prefix for other requests; without memory it does nothing.
-void Scheduler::keep_beginning(Job& job) noexcept {
+void Scheduler::keep_prefix(Job& job) noexcept {
   try {
     prefixes_.keep(*job.rule, std::span(job.request.prompt).first(job.sequence->tokens_read()), job.sequence->cache(),
                    options_.prefix_bytes);
-    keep_promises();
+    limit_prefixes();
   } catch (...) {
   }
 }
@@ -520,7 +520,7 @@ void Scheduler::advance(Job& job, std::span<const float> logits) {
     job.sequence->read(job.next);
 }
 
-void Scheduler::clear_away() {
+void Scheduler::remove_finished() {
   const std::size_t returned = returns_->collect();
   const std::lock_guard lock(mutex_);
   load_.reserved_bytes -= returned;
@@ -534,7 +534,7 @@ void Scheduler::clear_away() {
     job.reset();
   }
   std::erase(running_, nullptr);
-  if (ended > 0) keep_promises();
+  if (ended > 0) limit_prefixes();
   const auto now = Clock::now();
   if (ended > 0 && load_.waiting > 0) {
     const double each = std::chrono::duration<double>(now - last_end_).count() / ended;
@@ -551,10 +551,10 @@ void Scheduler::clear_away() {
 }
 
 bool Scheduler::step() {
-  end_some();
-  clear_away();
+  end_cancelled();
+  remove_finished();
   admit();
-  const bool loading = load_some();
+  const bool loading = advance_loads();
   share_out();
   long long prompt = 0, written = 0;
   bool stepped = false;
@@ -568,12 +568,12 @@ bool Scheduler::step() {
       Job& job = *static_cast<JobShare&>(share).job;
       if (job.key) prompt += static_cast<long long>(share.work.tokens.size());
       written -= job.usage.tokens;
-      go_on(job);
+      finish_step(job);
       written += job.usage.tokens;
     });
   }
   const bool ended = std::ranges::any_of(running_, [](const auto& job) { return job->over.has_value(); });
-  clear_away();
+  remove_finished();
   std::unique_lock lock(mutex_);
   if (loading && !stepped && !ended) changed_.wait_for(lock, std::chrono::milliseconds(1), [&] { return woken_; });
   if (stepped) ++load_.steps;

@@ -97,23 +97,23 @@ class Scheduler {
   std::unique_ptr<Job> take_next();  // nullptr: none waits, or none fits
   void admit();
   void make_sequence(Job& job);
-  void keep_promises();
+  void limit_prefixes();
   void begin_to_load(Job& job);
-  bool load_some();  // advances snapshot loads; whether any is not done
+  bool advance_loads();  // advances snapshot loads; whether any is not done
   void restore(Job& job, std::unique_ptr<Sequence> sequence);
-  void go_on_from_kept(Job& job);
+  void continue_from_prefix(Job& job);
   bool read_by_another(const Job& job) const;
-  std::unique_ptr<Job> take_gone(const std::unordered_set<std::uint64_t>& cancelled, Clock::time_point now);
-  void end_some();   // finishes cancelled and late requests
-  void share_out();  // selects the jobs of this step
+  std::unique_ptr<Job> take_cancelled(const std::unordered_set<std::uint64_t>& cancelled, Clock::time_point now);
+  void end_cancelled();  // finishes cancelled and late requests
+  void share_out();      // selects the jobs of this step
   void begin(Job& job) noexcept;
-  void go_on(Job& job) noexcept;
-  void keep_beginning(Job& job) noexcept;
+  void finish_step(Job& job) noexcept;
+  void keep_prefix(Job& job) noexcept;
   void advance(Job& job, std::span<const float> logits);
   void finish(Job& job, Finish finish, std::string error = {}) noexcept;
   void fail_job(Job& job) noexcept;
   void fail_share(Job& job) noexcept;
-  void clear_away();  // destroys finished jobs and frees their pages
+  void remove_finished();  // destroys finished jobs and frees their pages
 
   std::shared_ptr<Decoder> decoder_;
   std::shared_ptr<const Vocabulary> vocabulary_;

@@ -81,7 +81,7 @@ void Sequence::evict(int coming, Phase phase) {
   const auto start = std::chrono::steady_clock::now();
   // Tokens outside a layer's window are dropped first: the policy need not score them.
   if (!plan_->windows().empty()) drop(evictor_.unseen(*cache_, coming, phase), true);
-  if (plan_->signals().at_decision()) show(coming, phase);
+  if (plan_->signals().at_decision()) score_tables(coming, phase);
   if (drop(evictor_.plan(*cache_, coming, phase), false)) ++times_.evictions;
   times_.evict_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
@@ -99,7 +99,7 @@ bool Sequence::drop(const Plan& plan, bool unseen) {
   return true;
 }
 
-void Sequence::show(int coming, Phase phase) {
+void Sequence::score_tables(int coming, Phase phase) {
   const Signals& signals = plan_->signals();
   std::vector<std::vector<float>> rotations;  // [RoPE tables] mean rotation of the next queries
   bool any = false;
@@ -110,7 +110,7 @@ void Sequence::show(int coming, Phase phase) {
     if (rotations[rope_of_[layer]].empty())
       rotations[rope_of_[layer]] = mean_rotation(frequencies_[layer], cache_->next());
   }
-  const auto show_table = [&](int t) {
+  const auto score_table = [&](int t) {
     if (!evictor_.needs_eviction(*cache_, t, coming, phase)) return;
     const HeadGeometry& geometry = cache_->geometry();  // a table is a head
     const int layer = geometry.layer_of(t), slots = cache_->table(t).slots();
@@ -137,14 +137,14 @@ void Sequence::show(int coming, Phase phase) {
     evictor_.score_table(*cache_, t, k, v, coming, phase, queries);
   };
   if (workers_ != nullptr)
-    workers_->run(cache_->tables(), show_table);
+    workers_->run(cache_->tables(), score_table);
   else
-    for (int t = 0; t < cache_->tables(); ++t) show_table(t);
+    for (int t = 0; t < cache_->tables(); ++t) score_table(t);
 }
 
 void Sequence::read(std::span<const TokenId> prompt, bool all_logits) {
   assert(!prompt.empty());
-  goes_on_ = goes_on_ || (stage_ == Stage::kPrompt && read_ > 0);
+  continues_ = continues_ || (stage_ == Stage::kPrompt && read_ > 0);
   stage_ = Stage::kPrompt;
   prompt_ = prompt;
   all_logits_ = all_logits;
@@ -187,7 +187,7 @@ Work Sequence::next() {
   assert(stage_ != Stage::kIdle);
   if (stage_ == Stage::kRepeat) return insert(next_repeated());
   // A window that decode does not update starts at the prompt.
-  const bool begins = stage_ == Stage::kPrompt && read_ == 0 && !std::exchange(goes_on_, false);
+  const bool begins = stage_ == Stage::kPrompt && read_ == 0 && !std::exchange(continues_, false);
   if (begins && !plan_->signals(Phase::kDecode).attention_window) evictor_.invalidate_window(*cache_);
   running_ = make_room();
   const auto tokens =
@@ -196,8 +196,8 @@ Work Sequence::next() {
 }
 
 std::span<const float> Sequence::done(std::span<const float> logits) {
-  if (hearing_failed_.test()) {
-    hearing_failed_.clear();
+  if (report_failed_.test()) {
+    report_failed_.clear();
     std::rethrow_exception(std::exchange(failure_, nullptr));
   }
   switch (stage_) {
@@ -293,7 +293,7 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
     for (std::size_t t = 0; t < of.size(); ++t) {
       if (!decides(t)) continue;
       auto& row = rows[row_of(t)];
-      const std::size_t wanted = std::max(row.size(), weights_wanted(static_cast<int>(t)));
+      const std::size_t wanted = std::max(row.size(), weights_count(static_cast<int>(t)));
       reserve_for(row, wanted);
       row.resize(wanted);
     }
@@ -319,23 +319,23 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
   return step;
 }
 
-std::size_t Sequence::weights_wanted(int head) const {
+std::size_t Sequence::weights_count(int head) const {
   const SlotsView& slots = *cache_->head(head).slots;
   return static_cast<std::size_t>(slots.slots + (slots.merged == nullptr ? 0 : slots.merged->entries()));
 }
 
-template <typename Hear>
-void Sequence::guarded(Hear hear) noexcept {
+template <typename Report>
+void Sequence::guarded(Report report) noexcept {
   try {
-    hear();
+    report();
   } catch (...) {
-    if (!hearing_failed_.test_and_set()) failure_ = std::current_exception();
+    if (!report_failed_.test_and_set()) failure_ = std::current_exception();
   }
 }
 
 void Sequence::on_weights(int head) noexcept {
   guarded([&] {
-    const std::size_t count = weights_wanted(head), row = static_cast<std::size_t>(cache_->geometry().kv_head_of(head));
+    const std::size_t count = weights_count(head), row = static_cast<std::size_t>(cache_->geometry().kv_head_of(head));
     const auto of = [&](const std::vector<std::vector<float>>& rows) {
       return rows.empty() ? std::span<const float>() : std::span(rows[row]).first(count);
     };
@@ -372,7 +372,7 @@ void Sequence::end(std::size_t tokens, Phase phase) {
 void Sequence::go_on_from(Cache& kept) {
   assert(options_.method.cache);
   cache_->share(kept);
-  goes_on_ = true;
+  continues_ = true;
   // Scores of another method's policy are not valid for this one.
   const Signals& signals = plan_->signals();
   if ((!signals.weights() || signals.repeat) && !signals.score_on_insert && cache_->serves(cache_->options()))
@@ -424,7 +424,7 @@ void Sequence::clear() {
   evictor_.clear(*cache_);
   window_.clear();
   stage_ = Stage::kIdle;
-  goes_on_ = false;
+  continues_ = false;
 }
 
 }  // namespace palimpsest

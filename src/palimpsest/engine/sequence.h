@@ -114,8 +114,8 @@ class Sequence final : AttentionReceiver {
   void on_weights(int head) noexcept override;
   void on_insert_kv(int head, Rows keys, Rows values) noexcept override;
   void on_queries(int head, int member, Rows queries) noexcept override;
-  template <typename Hear>
-  void guarded(Hear hear) noexcept;
+  template <typename Report>
+  void guarded(Report report) noexcept;
   std::size_t make_room();
   SequenceStep insert(std::span<const TokenId> tokens);
   std::span<const TokenId> next_repeated();
@@ -123,9 +123,9 @@ class Sequence final : AttentionReceiver {
   Phase phase() const {
     return stage_ == Stage::kDecode ? Phase::kDecode : stage_ == Stage::kRepeat ? Phase::kRepeat : Phase::kPrefill;
   }
-  std::size_t weights_wanted(int head) const;  // number of slots and merged tokens
+  std::size_t weights_count(int head) const;  // number of slots and merged tokens
   std::span<float> query_statistics(int head);
-  void show(int coming, Phase phase);
+  void score_tables(int coming, Phase phase);
   void evict(int coming, Phase phase);
   bool drop(const Plan& plan, bool unseen);
 
@@ -147,13 +147,13 @@ class Sequence final : AttentionReceiver {
   std::span<const TokenId> prompt_;
   TokenId token_ = -1;  // kDecode
   bool all_logits_ = false;
-  bool goes_on_ = false;                 // the next prompt continues a text that was read in part
+  bool continues_ = false;               // the next prompt continues a text that was read in part
   std::size_t read_ = 0, repeated_ = 0;  // tokens of the prompt
   std::size_t running_ = 0;              // prompt tokens of this step
   std::size_t step_tokens_ = 0;          // all tokens of this step, recomputed ones included
   std::vector<TokenId> part_;            // kRepeat: instruction and part of the prompt
   std::vector<float> logits_;            // kRepeat: logits of the prompt's last token
-  std::atomic_flag hearing_failed_;      // on_weights(), on_insert_kv() or on_queries() threw, on any thread
+  std::atomic_flag report_failed_;       // on_weights(), on_insert_kv() or on_queries() threw, on any thread
   std::exception_ptr failure_;           // the first exception
 };
 

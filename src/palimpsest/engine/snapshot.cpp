@@ -160,9 +160,9 @@ void Snapshot::check(const MethodPlan& plan) const {
     fail("{}: was saved with {}", name_, with);
 }
 
-void Snapshot::resume(Sampler& inserted) const {
+void Snapshot::resume(Sampler& sampler) const {
   if (!has_sampler_) fail("{}: was saved without a sampler", name_);
-  inserted.resume(seed_, sampler_);
+  sampler.resume(seed_, sampler_);
 }
 
 void Snapshot::load(Sequence& sequence) const {

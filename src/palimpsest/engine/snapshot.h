@@ -53,7 +53,7 @@ class Snapshot {  // a checked file of this model, mapped; it may be replaced or
   std::size_t bytes() const { return file_.bytes().size(); }  // at least the bytes of its pages
 
   void check(const MethodPlan& plan) const;  // throws Error if the method or the kind of cache differs
-  void resume(Sampler& inserted) const;      // throws Error if it was saved without a sampler
+  void resume(Sampler& sampler) const;       // throws Error if it was saved without a sampler
   void load(Sequence& sequence) const;       // after check(); throws Error, the sequence is empty then
   // To load it in parts: the input of Sequence::load_tables and load_pages; call require_end after them.
   ByteReader sequence_bytes() const { return rest_; }

@@ -34,13 +34,12 @@ Evictor::Evictor(const MethodPlan& plan)
       first_budgets_(budgets_),
       signals_(plan.signals()),
       policy_(plan.policy()),
-      windows_(plan.windows()),
-      splits_(method_.splits_at_prompt_end()) {
+      windows_(plan.windows()) {
   assert(plan.prepared());
 }
 
 Evictor::Evictor(const Method& method, std::vector<int> budgets)
-    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_), splits_(method_.splits_at_prompt_end()) {
+    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_) {
   check_legal(Scope::kMethod, {.method = method});
   if (method.policy != "none") {
     policy_ = make_policy(method.policy);
@@ -62,8 +61,8 @@ int Evictor::room(const Cache& cache) const {
 }
 
 PositionRange Evictor::outside(const SlotTable& table, int t) const {
-  if (windows_.empty() || windows_[static_cast<std::size_t>(t)].size == INT32_MAX) return {};
-  const TableWindow& window = windows_[static_cast<std::size_t>(t)];
+  const TableWindow window = this->window(t);
+  if (window.size == INT32_MAX) return {};
   return {window.sinks, table.next() - window.size + 1};
 }
 
@@ -76,7 +75,7 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Phase phase) {
   for (int t = 0; t < cache.tables(); ++t) {
     const SlotTable& table = cache.table(t);
     const PositionRange outside = this->outside(table, t);
-    if (outside.empty() || (keeps_window(t) && table.occupied() < windows_[static_cast<std::size_t>(t)].size)) continue;
+    if (outside.empty() || (keeps_window(t) && table.occupied() < window(t).size)) continue;
     auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
     if (by_page) {
       append_unseen_pages(table, outside, chosen);
@@ -158,7 +157,7 @@ void Evictor::share_by_scores(const Cache& cache, int layer) {
   const int heads = cache.geometry().layer(layer).kv_heads, first = cache.geometry().first_head(layer);
   if (heads == 0) return;
   std::vector<std::vector<float>> scores(static_cast<std::size_t>(heads));
-  int stay = 0, occupied = 0;                             // of all heads
+  int protected_tokens = 0, occupied = 0;                 // of all heads
   if (cache.table(first).occupied() <= method_.budget) {  // all heads of a layer hold the same number of tokens
     for (int h = 0; h < heads; ++h) budgets_[static_cast<std::size_t>(first + h)] = method_.budget;
     return;
@@ -169,11 +168,11 @@ void Evictor::share_by_scores(const Cache& cache, int layer) {
     const PositionView position = table.position();
     for (std::size_t slot = 0; slot < position.size(); ++slot)
       if (guard.admits(position[slot])) scores[static_cast<std::size_t>(h)].push_back(table.score()[slot]);
-    stay += table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
+    protected_tokens += table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
     occupied += table.occupied();
   }
-  const std::vector<int> counts =
-      ada_counts(scores, std::min(occupied, heads * method_.budget) - stay, method_.headroom + method_.spare + 1);
+  const std::vector<int> counts = ada_counts(scores, std::min(occupied, heads * method_.budget) - protected_tokens,
+                                             method_.headroom + method_.spare + 1);
   for (int h = 0; h < heads; ++h) {
     const SlotTable& table = cache.table(first + h);
     const int guarded = table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());

@@ -38,7 +38,7 @@ class Evictor {
   // the same arguments (CacheChange::unseen). The plan is reused: valid until the next call of either.
   const Plan& unseen(const Cache& cache, int coming, Phase phase = Phase::kDecode);
   // Whether a policy may ever evict from a table.
-  bool decides(int table) const { return policy_ != nullptr && (!keeps_window(table) || splits_); }
+  bool decides(int table) const { return policy_ != nullptr && !window(table).always_held_by(budget(table)); }
   // Tokens that may be inserted before the next eviction; at least 1 after a plan was applied.
   int room(const Cache& cache) const;
   // Reduces every table that needs an eviction to its budget minus `coming` tokens (1 before a step inserts, 0 after a
@@ -71,11 +71,10 @@ class Evictor {
  private:
   void share_budgets(const Cache& cache);
   void share_by_scores(const Cache& cache, int layer);
-  // The budget holds the table's whole window: no policy is needed.
-  bool keeps_window(int table) const {
-    if (windows_.empty()) return false;
-    return policy_ == nullptr || windows_[static_cast<std::size_t>(table)].size <= budget(table);
+  TableWindow window(int table) const {
+    return windows_.empty() ? TableWindow{} : windows_[static_cast<std::size_t>(table)];
   }
+  bool keeps_window(int table) const { return window(table).held_by(budget(table)); }
   // How many of a table's `occupied` tokens are evicted now.
   int victims(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
   int victims(const SlotTable& table, int t, int coming, Phase phase) const {
@@ -98,7 +97,6 @@ class Evictor {
   Plan plan_;
   std::vector<int> next_victim_;      // [table] selected by find_next(), or kUnknown
   std::vector<TableWindow> windows_;  // [table]; empty: no table has one
-  bool splits_ = false;               // Method::splits_at_prompt_end
 };
 
 }  // namespace palimpsest

@@ -152,7 +152,7 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) { return merges(c) && c.method.merge_position == MergePosition::kOwn; },
      [](C c) { return c.method.join != Join::kNext; },
      [](C) -> std::string {
-       return "places own with join next: no token is merged there, only values; leave places out";
+       return "merge-position own with join next: no token is merged there, only values; leave it out";
      }},
     {Scope::kMethod, "merge: positions", merges, [](C c) { return c.method.positions == Positions::kOriginal; },
      [](C) -> std::string {

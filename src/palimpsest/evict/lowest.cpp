@@ -23,23 +23,23 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Lowest {
   float score = kInfinity;
-  std::int32_t when = INT32_MAX;  // relative position; above that of every admitted slot
+  std::int32_t relative = INT32_MAX;  // relative position; above that of every admitted slot
   int slot = -1;
 };
 
-inline constexpr int kStretch = 256;  // slots per call of look()
+inline constexpr int kTileSlots = 256;  // slots per call of update_lowest()
 
 // Updates `lowest` from `count` slots, a multiple of the vector's lanes; the first is slot `first`. Two passes: the
 // minimum score, then the slot that has it. The second runs only if the minimum is not above `lowest`, which is rare.
-HWY_INLINE void look(const float* score, const std::int32_t* when, int count, int first, std::int32_t after,
-                     std::int32_t before, Lowest& lowest) {
+HWY_INLINE void update_lowest(const float* score, const std::int32_t* relative, int count, int first,
+                              std::int32_t after, std::int32_t before, Lowest& lowest) {
   const F df;
   const I di;
   const int lanes = static_cast<int>(hn::Lanes(df));
   const auto low = hn::Set(di, after), high = hn::Set(di, before);
   const auto infinite = hn::Set(df, kInfinity), lowest_number = hn::Set(df, -kInfinity);
   const auto admitted = [&](int i) HWY_ATTR {
-    const auto w = hn::LoadU(di, when + i);
+    const auto w = hn::LoadU(di, relative + i);
     return hn::RebindMask(df, hn::And(hn::Gt(w, low), hn::Lt(w, high)));
   };
   // The vector minimum of NaN and a number differs between machines, so NaN counts as -infinity in it; score_below()
@@ -48,14 +48,14 @@ HWY_INLINE void look(const float* score, const std::int32_t* when, int count, in
     const auto s = hn::LoadU(df, score + i);
     return hn::IfThenElse(hn::Eq(s, s), s, lowest_number);
   };
-  const auto seen = [&](int i) HWY_ATTR { return hn::IfThenElse(admitted(i), number(i), infinite); };
+  const auto candidate = [&](int i) HWY_ATTR { return hn::IfThenElse(admitted(i), number(i), infinite); };
   auto min = infinite, other = infinite;
   int n = 0;
   for (; n + 2 * lanes <= count; n += 2 * lanes) {
-    min = hn::Min(min, seen(n));
-    other = hn::Min(other, seen(n + lanes));
+    min = hn::Min(min, candidate(n));
+    other = hn::Min(other, candidate(n + lanes));
   }
-  if (n < count) min = hn::Min(min, seen(n));
+  if (n < count) min = hn::Min(min, candidate(n));
   const auto here = hn::MinOfLanes(df, hn::Min(min, other));
   if (hn::GetLane(here) > lowest.score) return;  // false if lowest.score is NaN: score_below() decides
   for (n = 0; n < count; n += lanes) {
@@ -64,24 +64,25 @@ HWY_INLINE void look(const float* score, const std::int32_t* when, int count, in
     for (std::uint64_t bits = hn::BitsFromMask(df, found); bits != 0; bits &= bits - 1) {
       const int i = n + std::countr_zero(bits);
       if (score_below(lowest.score, score[i])) continue;
-      if (score_below(score[i], lowest.score) || when[i] < lowest.when) lowest = {score[i], when[i], first + i};
+      if (score_below(score[i], lowest.score) || relative[i] < lowest.relative)
+        lowest = {score[i], relative[i], first + i};
     }
   }
 }
 
-int LowestScore(const float* score, const std::int32_t* when, int count, std::int32_t after, std::int32_t before) {
+int LowestScore(const float* score, const std::int32_t* relative, int count, std::int32_t after, std::int32_t before) {
   const int lanes = static_cast<int>(hn::Lanes(F()));  // a power of two, at most kMaxLanes
   Lowest lowest;
-  const int whole = count / lanes * lanes;
-  for (int i = 0; i < whole; i += kStretch)
-    look(score + i, when + i, std::min(kStretch, whole - i), i, after, before, lowest);
-  if (whole == count) return lowest.slot;
+  const int full = count / lanes * lanes;
+  for (int i = 0; i < full; i += kTileSlots)
+    update_lowest(score + i, relative + i, std::min(kTileSlots, full - i), i, after, before, lowest);
+  if (full == count) return lowest.slot;
   float scores[kMaxLanes] = {};
-  std::int32_t whens[kMaxLanes];
-  std::fill_n(whens, kMaxLanes, INT32_MAX);
-  std::copy(score + whole, score + count, scores);
-  std::copy(when + whole, when + count, whens);
-  look(scores, whens, lanes, whole, after, before, lowest);
+  std::int32_t relatives[kMaxLanes];
+  std::fill_n(relatives, kMaxLanes, INT32_MAX);
+  std::copy(score + full, score + count, scores);
+  std::copy(relative + full, relative + count, relatives);
+  update_lowest(scores, relatives, lanes, full, after, before, lowest);
   return lowest.slot;
 }
 
@@ -94,8 +95,8 @@ namespace palimpsest {
 
 HWY_EXPORT(LowestScore);
 
-int lowest_score(std::span<const float> score, const std::int32_t* when, std::int32_t after, std::int32_t before) {
-  return HWY_DYNAMIC_DISPATCH(LowestScore)(score.data(), when, static_cast<int>(score.size()), after, before);
+int lowest_score(std::span<const float> score, const std::int32_t* relative, std::int32_t after, std::int32_t before) {
+  return HWY_DYNAMIC_DISPATCH(LowestScore)(score.data(), relative, static_cast<int>(score.size()), after, before);
 }
 
 }  // namespace palimpsest

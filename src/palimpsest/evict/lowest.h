@@ -6,9 +6,9 @@
 
 namespace palimpsest {
 
-// The slot of the lowest score (core/score_order.h: NaN is below all numbers) among those with after < when < before;
-// of equal scores the lowest `when` (a relative position); -1: no such slot. Columns as in SlotTable: an empty slot has
-// kEmptySlot, which is never below `before`.
-int lowest_score(std::span<const float> score, const std::int32_t* when, std::int32_t after, std::int32_t before);
+// The slot of the lowest score (core/score_order.h: NaN is below all numbers) among those with after < relative <
+// before; of equal scores the lowest `relative` (a relative position); -1: no such slot. Columns as in SlotTable: an
+// empty slot has kEmptySlot, which is never below `before`.
+int lowest_score(std::span<const float> score, const std::int32_t* relative, std::int32_t after, std::int32_t before);
 
 }  // namespace palimpsest

@@ -73,7 +73,7 @@ struct Method {
   std::string split = "uniform";  // how layers and heads share the budget (budget/split.h)
   Schedule schedule = Schedule::kStep;
   // Option names: `every`, `slack`, `max-drop`, `refresh`.
-  int interval = 1;  // evict when the budget is exceeded by `interval` tokens: a query attends to budget + interval - 1
+  int interval = 1;  // evict when the budget is exceeded by this many tokens; a query attends to < budget + interval
   int headroom = 0;  // tokens that an eviction drops beyond the budget
   int max_drop = 0;  // max tokens per eviction; 0: unlimited
   int spare = 0;     // victims that are kept until the next eviction, evenly spaced by age

@@ -97,28 +97,27 @@ int MethodPlan::budget_of(int head) const {
   return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(head)];
 }
 
-// The head keeps its whole attention window, whatever the policy.
-bool MethodPlan::holds_window(int head) const {
-  const std::int32_t window = cache_.geometry.layer_with(head).window;
-  if (window == INT32_MAX || !cache_.pages || !method_.cache) return false;
-  return !method_.evicts() || (budget_of(head) >= window && !method_.splits_at_prompt_end());
+// Of the head's layer; none if tokens outside it cannot be dropped.
+TableWindow MethodPlan::window_of(int head) const {
+  if (!cache_.pages || !method_.cache) return {};
+  return {.size = cache_.geometry.layer_with(head).window, .budget_changes = method_.splits_at_prompt_end()};
 }
 
 void MethodPlan::keep_windows() {
   const HeadGeometry& geometry = cache_.geometry;
-  if (geometry.windowed_layers() == 0 || !cache_.pages || !method_.cache) return;
   const bool bounded_by_policy = method_.mechanism == Mechanism::kBlock || method_.strict();
   std::vector<std::int32_t> windows;
   for (int head = 0; head < geometry.heads(); ++head)
-    windows.push_back(holds_window(head) || !bounded_by_policy ? geometry.layer_with(head).window : INT32_MAX);
+    windows.push_back(holds_window(head) || !bounded_by_policy ? window_of(head).size : INT32_MAX);
   if (std::ranges::all_of(windows, [](std::int32_t window) { return window == INT32_MAX; })) return;
   cache_.windows = std::move(windows);
   const std::vector<int> tables = tables_of(cache_);
   for (int head = 0; head < geometry.heads(); ++head) {
     const auto table = static_cast<std::size_t>(tables[static_cast<std::size_t>(head)]);
     windows_.resize(std::max(windows_.size(), table + 1));
-    windows_[table] = {.size = cache_.windows[static_cast<std::size_t>(head)],
-                       .sinks = rule_.two_query && !holds_window(head) ? rule_.sinks : 0};
+    windows_[table] = window_of(head);
+    windows_[table].size = cache_.windows[static_cast<std::size_t>(head)];
+    if (rule_.two_query && !holds_window(head)) windows_[table].sinks = rule_.sinks;
   }
 }
 

@@ -54,6 +54,12 @@ struct Occupancies {
 struct TableWindow {
   std::int32_t size = INT32_MAX;
   int sinks = 0;
+  bool budget_changes = false;  // Method::splits_at_prompt_end
+
+  // Whether a budget (0: none) holds the whole window, so that the policy does not apply to the table.
+  bool held_by(int budget) const { return size != INT32_MAX && (budget == 0 || budget >= size); }
+  // ... in all phases; `budget`: the plan's.
+  bool always_held_by(int budget) const { return held_by(budget) && !budget_changes; }
 };
 
 class MethodPlan {
@@ -100,7 +106,8 @@ class MethodPlan {
  private:
   PlanBytes bytes_of(std::span<const Occupancy> occupancy) const;
   int budget_of(int head) const;
-  bool holds_window(int head) const;
+  TableWindow window_of(int head) const;
+  bool holds_window(int head) const { return window_of(head).always_held_by(budget_of(head)); }
   void keep_windows();
   void name_head_windows();
 

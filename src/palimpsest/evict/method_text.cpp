@@ -30,9 +30,9 @@ struct Key {
   std::string (*get)(const Method&);
 };
 
-template <int Method::*Field, int Least>
+template <int Method::*Field, int Min>
 constexpr auto set_count =
-    [](Method& m, Text key, Text value) { m.*Field = static_cast<int>(parse_integer(value, key, Least, kMax)); };
+    [](Method& m, Text key, Text value) { m.*Field = static_cast<int>(parse_integer(value, key, Min, kMax)); };
 template <int Method::*Field>
 constexpr auto get_count = [](const Method& m) { return std::to_string(m.*Field); };
 

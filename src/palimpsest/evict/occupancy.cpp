@@ -23,8 +23,8 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
     const long long repeated = plan.signals().repeat ? chunk : 0;
     // The prompt's end evicts down to the budget; generated tokens are never evicted. (Append: in other slots.)
     const bool cuts = m.evicts() && m.max_drop == 0 && m.mechanism != Mechanism::kAppend;
-    const long long stays = cuts ? std::min(prompt, budget + m.interval - 1LL) : prompt;
-    return {.writing = {.tokens = stays + tokens - prompt, .leave = m.evicts() ? 1 : 0},
+    const long long kept = cuts ? std::min(prompt, budget + m.interval - 1LL) : prompt;
+    return {.writing = {.tokens = kept + tokens - prompt, .leave = m.evicts() ? 1 : 0},
             .reading = {.tokens = prompt + repeated, .come = come, .leave = m.evicts() ? prompt + repeated : 0}};
   }
   if (!m.cache) {
@@ -113,18 +113,18 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
   for (std::size_t i = 0; i < std::max(all.size(), windows_.size()); ++i) {
     const int budget = all.size() == 1 ? all.front() : all[i];
     const TableWindow window = windows_.empty() ? TableWindow{} : windows_[i];
-    const bool later = m.splits_at_prompt_end() && m.evicts();
-    if (window.size != INT32_MAX && !later && (!m.evicts() || window.size <= budget)) {
+    const bool budgets_change = m.splits_at_prompt_end() && m.evicts();
+    if (window.always_held_by(budget)) {
       const OfHead head = of_window(*this, prompt, tokens, window);
       out.writing.push_back(head.writing);
       out.reading.push_back(head.reading);
       continue;
     }
-    OfHead head = later ? of_head(*this, prompt, tokens, m.budget, m.budget)
-                        : of_head(*this, prompt, tokens, budget, std::ranges::min(all));
+    OfHead head = budgets_change ? of_head(*this, prompt, tokens, m.budget, m.budget)
+                                 : of_head(*this, prompt, tokens, budget, std::ranges::min(all));
     if (window.size != INT32_MAX) {
       const OfHead whole = of_window(*this, prompt, tokens, window);
-      if (!later) bound(head.writing, whole.writing);
+      if (!budgets_change) bound(head.writing, whole.writing);
       bound(head.reading, whole.reading);
       head.reading.tokens = std::max(head.reading.tokens, head.writing.tokens);
     } else if (!windows_.empty()) {  // the prompt's end defragments, which copies all tables
@@ -138,7 +138,7 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
       head.reading.slots = std::max(head.writing.slots, max_slots(m, page_size, head.reading.tokens, prompt));
     }
     // Heads have the budget on average and one page each that is not full; the steps of a pyramid are rounded down.
-    if (later) {
+    if (budgets_change) {
       const long long steeper = m.split == "pyramid" ? static_cast<long long>(all.size()) / 2 : 0;
       head.writing.slots = head.writing.tokens + steeper + page_size - 1;
       head.reading.slots = std::max(head.reading.tokens, head.writing.slots);

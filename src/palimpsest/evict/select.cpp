@@ -50,12 +50,12 @@ void select_lowest(const Columns& columns, Guard guard, int count, std::vector<i
   assert(static_cast<int>(chosen.size()) >= count);
   const auto at = [](int slot) { return static_cast<std::size_t>(slot); };
   const auto older = [&](int a, int b) { return position[at(a)] < position[at(b)]; };
-  const auto leaves_first = [&](int a, int b) {
+  const auto evicted_first = [&](int a, int b) {
     if (score_below(score[at(a)], score[at(b)])) return true;
     return !score_below(score[at(b)], score[at(a)]) && older(a, b);
   };
   if (static_cast<std::size_t>(count) < chosen.size())
-    std::nth_element(chosen.begin(), chosen.begin() + count, chosen.end(), leaves_first);
+    std::nth_element(chosen.begin(), chosen.begin() + count, chosen.end(), evicted_first);
   chosen.resize(at(count));
   std::sort(chosen.begin(), chosen.end(), older);
 }

@@ -15,7 +15,7 @@ int count_unseen(const SlotTable& table, PositionRange outside) {
   };
   const std::int32_t first = relative(outside.first), last = relative(outside.last);
   int count = 0;
-  for (const std::int32_t when : std::span(position.relative(), position.size())) count += when >= first && when < last;
+  for (const std::int32_t p : std::span(position.relative(), position.size())) count += p >= first && p < last;
   for (const SaturatedToken& token : position.saturated()) count += outside.contains(token.position) ? 1 : 0;
   return count;
 }

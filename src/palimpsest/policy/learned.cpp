@@ -49,7 +49,7 @@ std::vector<float> read_scorer(const std::string& path, const PolicyModel& model
   ByteReader in(all, path + " is damaged");
   static_cast<void>(in.get<std::array<char, 8>>());
   if (const auto version = in.get<std::uint32_t>(); version != kVersion)
-    fail("{}: is a scorer of version {}; this program reads version {}: train it anew", path, version, kVersion);
+    fail("{}: is a scorer of version {}; this program reads version {}: train it again", path, version, kVersion);
   if (in.get<std::uint32_t>() != kByteOrder) fail("{}: was written for a machine of another byte order", path);
   in.require(all.size() > sizeof kMagic + 8, "it ends too early");
   Checksum sum;
