@@ -162,6 +162,17 @@ TEST(AttentionCpu, LongDecodeIsCutIntoSplits) {
   }
 }
 
+#ifdef PALIMPSEST_SANITIZED  // these compute the double-precision reference ten times as slowly
+constexpr unsigned kRandomSteps = 40, kOneIn = 3;
+#else
+constexpr unsigned kRandomSteps = 300, kOneIn = 1;
+#endif
+
+// Whether combination `seed` of a test with hundreds of them is left out: under a sanitizer, two of three.
+bool left_out(unsigned seed) {
+  return (seed * 2654435761U >> 20) % kOneIn != 0;
+}
+
 TEST(AttentionCpu, PromptChunks) {
   for (CacheType type : kTypes) {
     for (int old_tokens : {0, 700}) {
@@ -169,7 +180,7 @@ TEST(AttentionCpu, PromptChunks) {
       o.type = type;
       o.group = 3;
       o.old_tokens = old_tokens;
-      o.new_tokens = 200;
+      o.new_tokens = kOneIn == 1 ? 200 : 70;
       o.rotation = Rotation::kOnWrite;
       o.rope = RopeKind::kHalves;
       o.rope_dims = 64;
@@ -193,6 +204,7 @@ TEST(AttentionCpu, GreatestWeights) {
     for (const CacheType type : kTypes)
       for (const int group : {1, 3, 4, 8})
         for (const int new_tokens : {1, 2, 5, 90}) {
+          if (left_out(++seed)) continue;
           RandomCacheOptions o;
           o.type = type;
           o.group = group;
@@ -201,18 +213,12 @@ TEST(AttentionCpu, GreatestWeights) {
           o.dead = 0.2;
           o.weights = true;
           o.weight_reduction = as;
-          o.seed = ++seed;
+          o.seed = seed;
           check(o);
           o.weights_queries = 2;
           check(o);
         }
 }
-
-#ifdef PALIMPSEST_SANITIZED
-constexpr unsigned kRandomSteps = 40, kMergedEvery = 5;
-#else
-constexpr unsigned kRandomSteps = 300, kMergedEvery = 1;
-#endif
 
 // Merged tokens are never expanded, and are met as if they were: classes of one and of many tokens, few and many
 // queries.
@@ -222,7 +228,7 @@ TEST(AttentionCpu, MergedTokens) {
     for (const int merged : {1, 100, 768})
       for (const int new_tokens : {1, 3, 90})
         for (const int group : {1, 3, 4, 8}) {
-          if (++seed % kMergedEvery != 0) continue;
+          if (left_out(++seed)) continue;
           RandomCacheOptions o;
           o.seed = seed;
           o.type = type;
@@ -306,8 +312,9 @@ TEST(AttentionCpu, SoftCapsAndLocalWindows) {
     for (int new_tokens : {1, 3, 90}) {
       for (std::int32_t local : {1, 77, 900, INT32_MAX}) {
         for (float soft_cap : {0.0F, 0.3F, 30.0F}) {
+          if (left_out(++seed)) continue;
           RandomCacheOptions o;
-          o.seed = ++seed;
+          o.seed = seed;
           o.type = type;
           o.group = 3;
           o.old_tokens = 700;
@@ -446,7 +453,7 @@ TEST(AttentionCpu, EveryPairOfFormats) {
   unsigned seed = 0;
   for (const CacheType key : kAll)
     for (const CacheType value : kAll)
-      for (const int new_tokens : {1, 5, 150}) {
+      for (const int new_tokens : {1, 5, kOneIn == 1 ? 150 : 70}) {
         RandomCacheOptions o;
         o.type = key;
         o.value_type = value;
