@@ -70,7 +70,8 @@ std::vector<float> logits_of(Session& session, std::size_t prompt, const Tokens&
   return all;
 }
 
-void expect_same(const std::string& model, const std::string& method, bool policy_in_windows = false) {
+void expect_same(const std::string& model, const std::string& method, std::size_t prompt = 75,
+                 bool policy_in_windows = false) {
   SCOPED_TRACE(model + ", " + method);
   const auto decoder = decoder_of(model);
   const Tokens text = random_tokens(120, 3);
@@ -79,7 +80,7 @@ void expect_same(const std::string& model, const std::string& method, bool polic
   const auto plan = keeps_all(*decoder, all, policy_in_windows);
   ASSERT_TRUE(plan->windows().empty());
   Session session(decoder, options), oracle(decoder, all, plan);
-  const auto seen = logits_of(session, 75, text), expected = logits_of(oracle, 75, text);
+  const auto seen = logits_of(session, prompt, text), expected = logits_of(oracle, prompt, text);
   EXPECT_LT(testing::greatest_relative_error(seen, expected, kVocabulary), 1e-3);
   EXPECT_LT(session.cache().bytes_in_use(), oracle.cache().bytes_in_use());
 }
@@ -152,6 +153,13 @@ TEST(WindowLayers, FullLayersFollowTheMethod) {
                              "cam:budget=40",
                              "paged-eviction:budget=48"})
     for (const char* model : {"tiny-gemma2", "tiny-gemma3"}) expect_same(model, method);
+}
+
+// While the sinks leave a window one by one, the others' ranks are counted from the first that is left.
+TEST(WindowLayers, SinksLeaveTheWindowOneByOne) {
+  for (const char* rerotate : {"two-query", "fused", "cached-half", "recompute"})
+    for (const char* model : kModels)
+      expect_same(model, std::string("streaming:budget=40,sinks=6,rerotate=") + rerotate, 10);
 }
 
 // Sinks + window narrower than a layer's window: as ever.

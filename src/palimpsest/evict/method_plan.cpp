@@ -122,15 +122,19 @@ void MethodPlan::keep_windows() {
   }
 }
 
-// Behind a mask, or with sinks that a query of their own meets, each head's window is its budget's, and where the whole
-// of the layer's is kept that one: ranks are positions there.
+// With a mask, or with a second query for the sinks, each head's window is its budget's. A head that holds the layer's
+// whole window has that one: a key's rotation is its position's there. Where keys rotate by their ranks, it has none,
+// because ranks are counted from the oldest token that is left, sink or not: one query meets all. (The kernels apply
+// the layer's window besides.)
 void MethodPlan::name_head_windows() {
   if (rule_.window == 0 && !rule_.two_query) return;
+  const bool by_rank = unrotated_keys(rule_.rotation) || rule_.rank_distance;
   bool differ = rule_.window > 0 && method_.split != "uniform";
   for (int head = 0; head < cache_.geometry.heads(); ++head) {
     const bool holds = holds_window(head);
     differ = differ || holds;
-    head_windows_.push_back(holds              ? cache_.geometry.layer_with(head).window
+    head_windows_.push_back(holds && !by_rank  ? cache_.geometry.layer_with(head).window
+                            : holds            ? INT32_MAX
                             : rule_.window > 0 ? budget_of(head) - rule_.sinks
                                                : INT32_MAX);
   }
