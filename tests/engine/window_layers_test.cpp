@@ -180,6 +180,22 @@ TEST(WindowLayers, NarrowerBudgetsOfSinksAndWindowAreAsBefore) {
     }
 }
 
+// Sinks count in the budget of a head that is narrower than its layer's window, however positions are kept.
+TEST(WindowLayers, NarrowerBudgetsDoNotDependOnTheWayToKeepPositions) {
+  for (const char* model : kModels) {
+    const auto decoder = decoder_of(model);
+    const Tokens text = random_tokens(120, 3);
+    std::vector<float> expected;
+    for (const char* way : {"two-query", "fused", "cached-half", "recompute"}) {
+      SCOPED_TRACE(std::string(model) + ", " + way);
+      Session session(decoder, options_of(std::string("streaming:budget=20,every=5,rerotate=") + way));
+      const auto logits = logits_of(session, 75, text);
+      if (expected.empty()) expected = logits;
+      EXPECT_LT(testing::greatest_relative_error(logits, expected, kVocabulary), 1e-3);
+    }
+  }
+}
+
 const char* const kAll[] = {"full",
                             "streaming:budget=40",
                             "streaming:budget=20",
@@ -280,6 +296,34 @@ TEST(WindowLayers, ThePolicyChoosesAmongWhatIsSeen) {
     }
   }
   EXPECT_EQ(cache.evicted(), 200 - 16) << "of layers without a window";
+}
+
+// Budgets that a prompt's end decides are decided among what later queries see, by every mechanism: shift and gather
+// may hold up to a page of tokens outside a window until then.
+TEST(WindowLayers, MechanismsShareBudgetsAlikeAtPromptEnd) {
+  const auto decoder = decoder_of("tiny-gemma3");
+  const Tokens text = random_tokens(85, 11);
+  for (const std::string method :
+       {"knorm:budget=26,schedule=prompt,split=ada", "knorm:budget=40,schedule=prompt,split=pyramid"}) {
+    SCOPED_TRACE(method);
+    std::vector<std::vector<std::vector<Position>>> seen;  // [mechanism][table]
+    for (const char* mechanism : {"in-place", "shift", "gather"}) {
+      SessionOptions options = options_of(method + ",mechanism=" + mechanism);
+      options.page_size = 64;
+      Session session(decoder, options);
+      session.prefill(text);
+      const Cache& cache = session.cache();
+      auto& tables = seen.emplace_back();
+      for (int t = 0; t < cache.tables(); ++t) {
+        auto& positions = tables.emplace_back();
+        for (const Position p : cache.table(t).position())
+          if (p != kNoPosition && p > cache.next() - cache.window(t)) positions.push_back(p);
+        std::ranges::sort(positions);
+      }
+    }
+    EXPECT_EQ(seen[1], seen[0]) << "shift";
+    EXPECT_EQ(seen[2], seen[0]) << "gather";
+  }
 }
 
 // What a session is saved and restored with, and one that was saved when layers held all.

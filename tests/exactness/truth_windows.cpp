@@ -28,12 +28,12 @@ bool Truth::holds_window(std::size_t table) const {
 }
 
 void Truth::drop_unseen(int coming, When when) {
-  // Keys rotated at their positions, a second query for the sinks: others' ranks are counted from sinks that are there.
-  const bool counts_sinks = method_.positions == Positions::kCache && method_.rerotate == Rerotate::kTwoQuery;
   for (std::size_t t = 0; t < windows_.size(); ++t) {
     if (windows_[t] == INT32_MAX) continue;
     Table& table = tables_[t];
-    const Position first = counts_sinks && !holds_window(t) ? method_.sinks() : 0, end = next_ - windows_[t] + 1;
+    // Sinks + window keeps its sinks, unless it is known from the beginning that no policy is needed.
+    const bool keeps_sinks = method_.windowed() && (method_.splits_at_prompt_end() || !holds_window(t));
+    const Position first = keeps_sinks ? method_.sinks() : 0, end = next_ - windows_[t] + 1;
     const auto is_unseen = [&](const Token& token) { return stored_at(token) >= first && stored_at(token) < end; };
     switch (method_.mechanism) {
       case Mechanism::kShift:

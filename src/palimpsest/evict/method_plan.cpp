@@ -118,7 +118,7 @@ void MethodPlan::keep_windows() {
     const auto table = static_cast<std::size_t>(tables[static_cast<std::size_t>(head)]);
     windows_.resize(std::max(windows_.size(), table + 1));
     windows_[table] = {.size = cache_.windows[static_cast<std::size_t>(head)],
-                       .sinks = rule_.two_query && !holds_window(head) ? rule_.sinks : 0};
+                       .sinks = method_.windowed() && !holds_window(head) ? method_.sinks() : 0};
   }
 }
 

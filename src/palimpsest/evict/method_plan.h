@@ -49,8 +49,8 @@ struct Occupancies {
   std::vector<Occupancy> writing, reading;
 };
 
-// The positions that a table's heads keep: `size` of the newest, besides the first `sinks` (whose ranks the others are
-// counted from). INT32_MAX: all.
+// The positions that a table's heads keep: `size` of the newest, besides the first `sinks` (of sinks + window: they are
+// part of its budget however positions are kept, and a second query counts ranks from them). INT32_MAX: all.
 struct TableWindow {
   std::int32_t size = INT32_MAX;
   int sinks = 0;
