@@ -70,7 +70,8 @@ std::vector<float> logits_of(Session& session, std::size_t prompt, const Tokens&
   return all;
 }
 
-void expect_same(const std::string& model, const std::string& method, bool policy_in_windows = false) {
+void expect_same(const std::string& model, const std::string& method, std::size_t prompt = 75,
+                 bool policy_in_windows = false) {
   SCOPED_TRACE(model + ", " + method);
   const auto decoder = decoder_of(model);
   const Tokens text = random_tokens(120, 3);
@@ -79,7 +80,7 @@ void expect_same(const std::string& model, const std::string& method, bool polic
   const auto plan = keeps_all(*decoder, all, policy_in_windows);
   ASSERT_TRUE(plan->windows().empty());
   Session session(decoder, options), oracle(decoder, all, plan);
-  const auto seen = logits_of(session, 75, text), expected = logits_of(oracle, 75, text);
+  const auto seen = logits_of(session, prompt, text), expected = logits_of(oracle, prompt, text);
   EXPECT_LT(testing::max_relative_error(seen, expected, kVocabulary), 1e-3);
   EXPECT_LT(session.cache().bytes_in_use(), oracle.cache().bytes_in_use());
 }
@@ -154,6 +155,13 @@ TEST(WindowLayers, FullLayersFollowTheMethod) {
     for (const char* model : {"tiny-gemma2", "tiny-gemma3"}) expect_same(model, method);
 }
 
+// While the sinks leave a window one by one, the others' ranks are counted from the first that is left.
+TEST(WindowLayers, SinksLeaveTheWindowOneByOne) {
+  for (const char* rerotate : {"two-query", "fused", "cached-half", "recompute"})
+    for (const char* model : kModels)
+      expect_same(model, std::string("streaming:budget=40,sinks=6,rerotate=") + rerotate, 10);
+}
+
 // Sinks + window narrower than a layer's window: as ever.
 TEST(WindowLayers, NarrowerBudgetsOfSinksAndWindowAreAsBefore) {
   for (const char* method : {"streaming:budget=20", "streaming:budget=20,mechanism=shift", "sparse:budget=20,sinks=2"})
@@ -169,6 +177,22 @@ TEST(WindowLayers, NarrowerBudgetsOfSinksAndWindowAreAsBefore) {
                 1e-3);
       EXPECT_EQ(session.cache().occupied(), oracle.cache().occupied());
     }
+}
+
+// Sinks count in the budget of a head that is narrower than its layer's window, however positions are kept.
+TEST(WindowLayers, NarrowerBudgetsDoNotDependOnTheWayToKeepPositions) {
+  for (const char* model : kModels) {
+    const auto decoder = decoder_of(model);
+    const Tokens text = random_tokens(120, 3);
+    std::vector<float> expected;
+    for (const char* way : {"two-query", "fused", "cached-half", "recompute"}) {
+      SCOPED_TRACE(std::string(model) + ", " + way);
+      Session session(decoder, options_of(std::string("streaming:budget=20,every=5,rerotate=") + way));
+      const auto logits = logits_of(session, 75, text);
+      if (expected.empty()) expected = logits;
+      EXPECT_LT(testing::max_relative_error(logits, expected, kVocabulary), 1e-3);
+    }
+  }
 }
 
 const char* const kAll[] = {"full",
@@ -271,6 +295,34 @@ TEST(WindowLayers, ThePolicyChoosesAmongWhatIsSeen) {
     }
   }
   EXPECT_EQ(cache.evicted(), 200 - 16) << "of layers without a window";
+}
+
+// Budgets that a prompt's end decides are decided among what later queries see, by every mechanism: shift and gather
+// may hold up to a page of tokens outside a window until then.
+TEST(WindowLayers, MechanismsShareBudgetsAlikeAtPromptEnd) {
+  const auto decoder = decoder_of("tiny-gemma3");
+  const Tokens text = random_tokens(85, 11);
+  for (const std::string method :
+       {"knorm:budget=26,schedule=prompt,split=ada", "knorm:budget=40,schedule=prompt,split=pyramid"}) {
+    SCOPED_TRACE(method);
+    std::vector<std::vector<std::vector<Position>>> seen;  // [mechanism][table]
+    for (const char* mechanism : {"in-place", "shift", "gather"}) {
+      SessionOptions options = options_of(method + ",mechanism=" + mechanism);
+      options.page_size = 64;
+      Session session(decoder, options);
+      session.prefill(text);
+      const Cache& cache = session.cache();
+      auto& tables = seen.emplace_back();
+      for (int t = 0; t < cache.tables(); ++t) {
+        auto& positions = tables.emplace_back();
+        for (const Position p : cache.table(t).position())
+          if (p != kNoPosition && p > cache.next() - cache.window(t)) positions.push_back(p);
+        std::ranges::sort(positions);
+      }
+    }
+    EXPECT_EQ(seen[1], seen[0]) << "shift";
+    EXPECT_EQ(seen[2], seen[0]) << "gather";
+  }
 }
 
 // What a session is saved and restored with, and one that was saved when layers held all.

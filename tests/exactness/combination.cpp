@@ -44,8 +44,8 @@ const std::vector<Timing> kTimings = {
     {"every=8"},
     {"every=3", kAll, 5},
     {"every=4,slack=5,max-drop=7"},
-    {"schedule=prompt", 200, 40, 300},
-    {"schedule=prompt+step", 150, 50},
+    {"schedule=prompt", 110, 40, 300},
+    {"schedule=prompt+step", 110, 50},
     {"schedule=page", 1, 1, kAll, true},
     {"every=6,refresh=2"},
 };

@@ -25,7 +25,7 @@ namespace {
 #ifdef PALIMPSEST_SANITIZED
 constexpr int kSome = 5, kShort = 120, kFamily = 90, kFamilySome = 1;
 #else
-constexpr int kSome = 30, kShort = 200, kFamily = 120, kFamilySome = 4;
+constexpr int kSome = 30, kShort = 200, kFamily = 130, kFamilySome = 4;
 #endif
 constexpr int kLong = 2000, kGrid = 1000, kGridOfBytes = 400;
 
@@ -125,7 +125,11 @@ bool has_vulkan() {
   return std::ranges::any_of(list_devices(), [](const DeviceInfo& d) { return d.name == "Vulkan0"; });
 }
 
+// PALIMPSEST_ONLY="mechanism=shift": those combinations alone whose names contain it.
 std::vector<Combination> drawn(std::vector<Combination> all, int count) {
+  if (const char* only = std::getenv("PALIMPSEST_ONLY"))
+    std::erase_if(all, [&](const Combination& c) { return c.name().find(only) == std::string::npos; });
+  EXPECT_FALSE(all.empty()) << "PALIMPSEST_ONLY names no combination";
   const auto seed = static_cast<unsigned>(setting("PALIMPSEST_SEED", std::random_device{}()));
   std::printf("%d of %zu combinations, PALIMPSEST_SEED=%u\n", count, all.size(), seed);
   std::mt19937 random(seed);
@@ -216,14 +220,42 @@ TEST(Exactness, SomeCombinationsOfEveryFamily) {
     auto all = all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kTypes, laboratory.split());
     if (laboratory.positions() == PositionKind::kLearned)
       std::erase_if(all, [](const Combination& c) { return c.positions == "cache"; });
-    std::erase_if(all, [](const Combination& c) { return c.merges(); });  // the truth has no layers' windows for it
-    // On the CPU's own path layers with a window hold that window only, which neither the truth nor a baseline knows:
-    // tests/engine/window_layers_test.cpp compares them with a cache that holds all.
-    if (laboratory.windowed()) all.clear();
     std::printf("%s: ", name.c_str());
     SCOPED_TRACE(name);
     check(laboratory, drawn(std::move(all), kFamilySome));
     std::filesystem::remove(path);
+  }
+}
+
+// A model half of whose layers have an attention window: 24 tokens, which every budget of the grid but pyramid's and
+// ada's smallest holds whole, or 70, in which the policy chooses.
+class WindowedModel {
+ public:
+  explicit WindowedModel(int window)
+      : path_(
+            (std::filesystem::temp_directory_path() / fmt::format("{}-window-{}.gguf", ::getpid(), window)).string()) {
+    SyntheticShape shape = parse_synthetic("tiny-gemma2");
+    shape.vocabulary = 300;
+    for (ExtraKey& key : shape.keys)
+      if (key.name == "attention.sliding_window") key.value = window;
+    write_synthetic(shape, path_);
+  }
+  ~WindowedModel() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+constexpr int kWindows[] = {24, 70};
+
+TEST(Exactness, SomeCombinationsOfWindows) {
+  for (const int window : kWindows) {
+    SCOPED_TRACE(fmt::format("windows of {}", window));
+    const WindowedModel model(window);
+    Laboratory laboratory(model.path(), kShort);
+    check(laboratory,
+          drawn(all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kTypes, laboratory.split()),
+                kFamilySome));
   }
 }
 
@@ -252,6 +284,15 @@ TEST(Exactness, AnotherMethodIsFoundOut) {
   pyramid.split = "pyramid";
   EXPECT_EQ(laboratory.run(pyramid).front().verdict.kept_wrong, 0);
   EXPECT_GT(laboratory.run(pyramid, pyramid.method() + ",split=uniform").front().verdict.kept_wrong, 0);
+
+  const WindowedModel windowed(24);
+  Laboratory of_windows(windowed.path(), kShort);
+  for (const char* policy : {"recent", "knorm"}) {
+    Combination held = right;
+    held.policy = policy;
+    EXPECT_EQ(of_windows.run(held).front().verdict.kept_wrong, 0);
+    EXPECT_GT(of_windows.run_without_windows(held).verdict.kept_wrong, 0);
+  }
 
   Combination other = right;
   other.policy = "random";
@@ -282,6 +323,18 @@ TEST(Exactness, TheGridOfMixedTypes) {
   Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kGridOfBytes);
   const auto all = all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kMixedTypes, laboratory.split());
   check(laboratory, drawn(all, 40));
+}
+
+TEST(Exactness, TheGridOfWindows) {
+  const char* what = std::getenv("PALIMPSEST_EXACTNESS");
+  if (what == nullptr) GTEST_SKIP() << "the long form: make exactness";
+  for (const int window : kWindows) {
+    SCOPED_TRACE(fmt::format("windows of {}", window));
+    const WindowedModel model(window);
+    Laboratory laboratory(model.path(), kFamily);
+    check(laboratory,
+          named_by(what, {Path::kReference, Path::kFast, Path::kPortable}, {CacheType::kF32}, laboratory.split()));
+  }
 }
 
 TEST(Exactness, TheGridOnVulkan) {

@@ -1,5 +1,6 @@
 #include "tests/exactness/run.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -135,10 +136,34 @@ std::shared_ptr<const Model> Laboratory::model(Path path) {
 }
 
 std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& supposed) {
-  return run(how, supposed, 0);
+  const bool windows = drops_unseen(how.path);
+  return run(how, supposed, 0, {windows, windows});
 }
 
-std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& supposed, int first_text) {
+Outcome Laboratory::run_without_windows(const Combination& how) {
+  return run(how, how.method(), 0, {.held = false, .supposed = true}).front();
+}
+
+bool Laboratory::drops_unseen(Path path) {
+  const bool host_pages = path == Path::kReference || path == Path::kFast;
+  return host_pages && model(Path::kFast)->hyper().geometry.windowed_layers() > 0;
+}
+
+namespace {
+
+// Layers with an attention window hold all tokens, as others do.
+std::shared_ptr<const MethodPlan> plan_without_windows(const Decoder& decoder, const SessionOptions& options) {
+  PlanTarget target = plan_target(decoder, options);
+  const HeadGeometry geometry = target.shape.geometry;
+  target.shape.geometry =
+      geometry.with_windows(std::vector<std::int32_t>(static_cast<std::size_t>(geometry.layers()), INT32_MAX));
+  return std::make_shared<MethodPlan>(options.method, std::move(target));
+}
+
+}  // namespace
+
+std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& supposed, int first_text,
+                                     Windows windows) {
   const auto model = this->model(how.path);
   SessionOptions options;
   options.method = parse_method(how.method());
@@ -167,7 +192,8 @@ std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& 
                                      .page_size = how.page_size,
                                      .prompt = prompt,
                                      .same_score = same_score(how),
-                                     .model = policy_model(*model, options.method)}));
+                                     .model = policy_model(*model, options.method),
+                                     .windows = windows.supposed}));
     watched.push_back(truths.back().get());
   }
   const auto wrap = [&](std::unique_ptr<AttentionPath> path) -> std::unique_ptr<AttentionPath> {
@@ -180,7 +206,9 @@ std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& 
     Lockstep lockstep(decoder, options, how.sequences);
     tops = read(lockstep, texts);
   } else {
-    Session session(decoder, options);
+    Session session = windows.held == drops_unseen(how.path)
+                          ? Session(decoder, options)
+                          : Session(decoder, options, plan_without_windows(*decoder, options));
     tops = read(session, how, texts.front());
   }
   std::vector<Outcome> outcomes(count);
@@ -189,10 +217,12 @@ std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& 
 }
 
 const Outcome& Laboratory::baseline(const Combination& how, int sequence) {
-  const auto [it, is_new] = baselines_.try_emplace(how.result() + " text " + std::to_string(sequence));
+  const bool windows = drops_unseen(how.path);
+  const auto [it, is_new] =
+      baselines_.try_emplace(fmt::format("{} text {}{}", how.result(), sequence, windows ? " windows" : ""));
   if (is_new) {
     const Combination base = how.baseline();
-    it->second = run(base, base.method(), sequence).front();
+    it->second = run(base, base.method(), sequence, {windows, windows}).front();
   }
   return it->second;
 }

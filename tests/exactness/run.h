@@ -54,16 +54,22 @@ class Laboratory {
   std::vector<Outcome> run(const Combination& how) { return run(how, how.method()); }
   // ... held against another method's truth.
   std::vector<Outcome> run(const Combination& how, const std::string& supposed);
+  // ... of an engine whose layers with an attention window hold all tokens, as others do.
+  Outcome run_without_windows(const Combination& how);
   const Outcome& baseline(const Combination& how, int sequence);  // of its result; run once
 
   const std::string& split() const { return split_.path(); }  // a file of budgets by layer and head
   PositionKind positions() { return model(Path::kFast)->hyper().positions(); }
-  bool windowed() { return model(Path::kFast)->hyper().geometry.windowed_layers() > 0; }  // layers have windows
   int tokens() const { return static_cast<int>(texts_.front().size()); }
 
  private:
   std::shared_ptr<const Model> model(Path path);
-  std::vector<Outcome> run(const Combination& how, const std::string& supposed, int first_text);
+  // Layers with an attention window hold that window only: where the cache's bytes are in host pages.
+  bool drops_unseen(Path path);
+  struct Windows {
+    bool held, supposed;  // by the engine; by the truth
+  };
+  std::vector<Outcome> run(const Combination& how, const std::string& supposed, int first_text, Windows windows);
 
   std::string gguf_;
   UnevenBudgets split_;

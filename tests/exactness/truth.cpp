@@ -41,6 +41,8 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
     budgets_ = first_budgets();
     shared_ = signals_.positions_only() && budgets_.empty();
   }
+  windows_ = first_windows();
+  shared_ = shared_ && windows_.empty();
   const auto heads = static_cast<std::size_t>(hyper.geometry.heads());
   tables_.resize(shared_ ? 1 : heads);
   for (std::size_t i = 0; i < heads; ++i)
@@ -62,16 +64,21 @@ void Truth::begin(const Cache& cache, int count) {
   next_ += count;
   if (repeating_) return;  // its tokens are taken back
   std::uint64_t hash = 0;
-  for (const Table& table : tables_)
-    for (const Token& token : table.kept)
+  for (std::size_t t = 0; t < tables_.size(); ++t)
+    for (const Token& token : tables_[t].kept) {
+      if (stored_at(token) < seen_from(t)) continue;
       for (const Position each : {token.position, stored_at(token)})  // where it is, for merged ones
         hash = (hash ^ static_cast<std::uint64_t>(each)) * 0x9e3779b97f4a7c15;
+    }
   verdict_.kept.emplace_back(next_, hash);
 }
 
 void Truth::end() {
   if (signals_.repeat) {
-    if (repeating_) take_back();
+    if (repeating_)
+      take_back();
+    else if (count_ > 1)
+      evict(0, When::kInPrompt);
     for (Table& table : tables_)
       for (Token& token : table.kept) token.received = 0;
     return;
@@ -273,6 +280,7 @@ void Truth::score(std::size_t index) {
 }
 
 int Truth::surplus(std::size_t table, int coming, When when) const {
+  if (holds_window(table)) return 0;
   const int size = static_cast<int>(std::ranges::count(tables_[table].kept, kNoPosition, &Token::representative));
   int over = size + coming - budget(table), min = method_.interval;
   switch (method_.schedule) {
@@ -296,6 +304,7 @@ int Truth::surplus(std::size_t table, int coming, When when) const {
 }
 
 void Truth::evict(int coming, When when) {
+  drop_unseen(coming, when);
   if (policy_ == nullptr) return;
   const bool shares = when == When::kPromptEnd && method_.splits_at_prompt_end();
   for (std::size_t t = 0; t < tables_.size(); ++t) {
@@ -377,7 +386,7 @@ bool Truth::tied(const Table& table, const Token& token) const {
 
 // Where the sets differ by tokens that scored the same to rounding, ours becomes theirs.
 void Truth::compare(const Cache& cache, int index, Table& table) {
-  const std::vector<Position> theirs = positions_of(cache.table(index));
+  const std::vector<Position> theirs = positions_of(cache.table(cache.table_of(index)));
   ++verdict_.sets;
   const auto is_there = [&](const Token& token) { return std::ranges::binary_search(theirs, token.position); };
   std::vector<Token> both, missing, returned, merged, leaving;
@@ -484,7 +493,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   const auto index = static_cast<std::size_t>(shared_ ? 0 : hyper_.geometry.head(layer, kv_head));
   Table& table = tables_[index];
   const Position now = next_ - count_ + query;
-  const bool window = method_.strict();
+  const bool window = method_.strict() && !holds_window(index);
   const Position local = shape.window;  // the layer's own, sinks or not
   std::vector<Token*> seen;
   Position hidden = 0;  // by the layer's own window alone: the oldest
@@ -492,7 +501,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   for (Token& token : table.kept) {
     const bool old = window && token.position <= now - (budget(index) - method_.sinks());
     if (token.position > now || (old && token.position >= method_.sinks())) continue;
-    if (token.position <= now - local) {
+    if (stored_at(token) <= now - local) {
       ++hidden;
       continue;
     }
@@ -531,7 +540,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
       }
       for (int i = 0; i < pairs; ++i) {
         const int a = halves ? i : 2 * i, b = halves ? i + pairs : 2 * i + 1;
-        terms += std::hypot(q[a], q[b]) * std::hypot(k[a], k[b]) * magnitude * magnitude;
+        terms += std::sqrt((q[a] * q[a] + q[b] * q[b]) * (k[a] * k[a] + k[b] * k[b])) * magnitude * magnitude;
       }
       const double score = sum * hyper_.attention_scale, cap = hyper_.attention_soft_cap;
       const double slope = hyper_.alibi.empty() ? 0 : hyper_.alibi[static_cast<std::size_t>(kv_head * group + g)];

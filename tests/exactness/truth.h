@@ -7,6 +7,10 @@
 //
 // ALiBi's bias goes by the same distance; a layer's own window by the difference of positions, always.
 //
+// Layers with an attention window (TruthOptions::windows): tokens that no later query sees are dropped before any
+// policy is asked; a table whose budget holds the whole window needs no policy. Mechanisms that move tokens drop them
+// when a policy evicts, or a page of them at a time; mechanism `block` drops full pages (truth_windows.cpp).
+//
 // The policy is asked for scores (of tokens in order of age); protection, selection and schedule are written anew. A
 // policy of births is shown the rows that the model made; one that compares keys or values, those that a cache would
 // hold; one with a window of attention, sums over what each token received in each step of it.
@@ -64,6 +68,7 @@ struct TruthOptions {
   long long prompt = 0;      // tokens that are read as a prompt
   double same_score = 1e-5;  // relative: scores so close may be in another order elsewhere
   PolicyModel model = {};    // for policies that were made for one
+  bool windows = false;      // layers with an attention window hold that window only
 };
 
 class Truth {
@@ -134,6 +139,11 @@ class Truth {
   void budgets_at_prompt_end();
   void share_by_scores(int layer);
   std::vector<int> of_pyramid(long long tokens) const;
+  // truth_windows.cpp
+  std::vector<std::int32_t> first_windows() const;
+  bool holds_window(std::size_t table) const;
+  void drop_unseen(int coming, When when);
+  Position seen_from(std::size_t table) const;
   // truth_merge.cpp
   void merge(const Cache& cache, int index, Table& table, const std::vector<Token>& leaving);
   double likeness(int layer, int head, Position a, Position b);
@@ -154,9 +164,10 @@ class Truth {
   std::unique_ptr<Policy> policy_;
   Signals signals_;
   bool shared_ = true;
-  std::vector<int> budgets_;  // of each layer and head, now; empty: the method's
-  long long repeated_ = 0;    // tokens, while a prompt is repeated ...
-  bool repeating_ = false;    // ... as in this step
+  std::vector<int> budgets_;           // of each layer and head, now; empty: the method's
+  std::vector<std::int32_t> windows_;  // of each table, where tokens outside it are dropped; INT32_MAX: nowhere
+  long long repeated_ = 0;             // tokens, while a prompt is repeated ...
+  bool repeating_ = false;             // ... as in this step
   std::vector<Table> tables_;
   std::vector<std::vector<Angle>> angles_;                 // of each rotary table, by distance
   std::vector<std::vector<double>> keys_, values_;         // [head], rows by position

@@ -52,6 +52,10 @@ void Truth::share_by_scores(int layer) {
   };
   const auto first = static_cast<std::size_t>(hyper_.geometry.first_head(layer));
   const auto heads = static_cast<std::size_t>(hyper_.geometry.layer(layer).kv_heads);
+  if (tables_[first].kept.size() <= static_cast<std::size_t>(method_.budget)) {  // a window: all heads hold as much
+    std::fill_n(budgets_.begin() + static_cast<std::ptrdiff_t>(first), heads, method_.budget);
+    return;
+  }
   std::vector<Entry> all;
   std::vector<int> may(heads, 0), protects(heads, 0);
   for (std::size_t h = 0; h < heads; ++h)

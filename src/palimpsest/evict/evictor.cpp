@@ -72,6 +72,8 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Phase phase) {
   if (windows_.empty()) return plan_;
   const bool by_page = method_.mechanism == Mechanism::kBlock;
   const bool moves = method_.mechanism == Mechanism::kShift || method_.mechanism == Mechanism::kGather;
+  // Heads are compared by what later queries see.
+  const bool compares_heads = method_.splits_at_prompt_end() && phase == Phase::kPrefillEnd && coming == 0;
   for (int t = 0; t < cache.tables(); ++t) {
     const SlotTable& table = cache.table(t);
     const PositionRange outside = this->outside(table, t);
@@ -81,7 +83,8 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Phase phase) {
       append_unseen_pages(table, outside, chosen);
       continue;
     }
-    if (!moves || victims(table, t, coming, phase) > 0 || count_unseen(table, outside) >= table.page_size())
+    if (!moves || compares_heads || victims(table, t, coming, phase) > 0 ||
+        count_unseen(table, outside) >= table.page_size())
       table.append_slots(outside, chosen);
     if (moves && !chosen.empty() && !next_victim_.empty()) next_victim_[static_cast<std::size_t>(t)] = kUnknown;
   }

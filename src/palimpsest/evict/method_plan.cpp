@@ -117,19 +117,23 @@ void MethodPlan::keep_windows() {
     windows_.resize(std::max(windows_.size(), table + 1));
     windows_[table] = window_of(head);
     windows_[table].size = cache_.windows[static_cast<std::size_t>(head)];
-    if (rule_.two_query && !holds_window(head)) windows_[table].sinks = rule_.sinks;
+    if (method_.windowed() && !holds_window(head)) windows_[table].sinks = method_.sinks();
   }
 }
 
-// With a mask, or a second query for the sinks, each head's window follows from its budget; a head that keeps the
-// layer's whole window has that one: its ranks are positions.
+// With a mask, or a second query for the sinks, each head's window follows from its budget. A head that keeps the
+// layer's whole window has that one, because a key's rotation is its position's there. Where keys are rotated by rank
+// it has none: ranks are counted from the oldest token that is left, sink or not, so one query meets all. (The kernels
+// apply the layer's window as well.)
 void MethodPlan::name_head_windows() {
   if (rule_.window == 0 && !rule_.two_query) return;
+  const bool by_rank = unrotated_keys(rule_.rotation) || rule_.rank_distance;
   bool differ = rule_.window > 0 && method_.split != "uniform";
   for (int head = 0; head < cache_.geometry.heads(); ++head) {
     const bool holds = holds_window(head);
     differ = differ || holds;
-    head_windows_.push_back(holds              ? cache_.geometry.layer_with(head).window
+    head_windows_.push_back(holds && !by_rank  ? cache_.geometry.layer_with(head).window
+                            : holds            ? INT32_MAX
                             : rule_.window > 0 ? budget_of(head) - rule_.sinks
                                                : INT32_MAX);
   }

@@ -49,8 +49,8 @@ struct Occupancies {
   std::vector<Occupancy> writing, reading;
 };
 
-// The positions that a table's heads can attend to: the newest `size`, and the first `sinks` (the origin of the others'
-// ranks). INT32_MAX: all.
+// The positions that a table's heads can attend to: the newest `size`, and the first `sinks` (of sinks + window: part
+// of its budget, and the origin of a second query's ranks). INT32_MAX: all.
 struct TableWindow {
   std::int32_t size = INT32_MAX;
   int sinks = 0;
