@@ -26,7 +26,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
     : o_(o),
       layout_(layout_of(o)),
       pool_(page_bytes(layout_)),
-      when_(static_cast<std::size_t>(o.slots)),
+      relative_(static_cast<std::size_t>(o.slots)),
       rank_(static_cast<std::size_t>(o.slots)) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
@@ -52,12 +52,12 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
       }
 
   const int first = o.slots - o.new_tokens;
-  std::iota(when_.begin(), when_.end(), 0);
-  rank_ = when_;
+  std::iota(relative_.begin(), relative_.end(), 0);
+  rank_ = relative_;
   std::shuffle(rank_.begin(), rank_.begin() + first, random);
   inserted_.resize(count(o.new_tokens));
   std::iota(inserted_.begin(), inserted_.end(), first);
-  slots_ = {when_.data(), rank_.data(), o.slots, o.slots, inserted_.data(), o.new_tokens};
+  slots_ = {relative_.data(), rank_.data(), o.slots, o.slots, inserted_.data(), o.new_tokens};
   if (o.merged > 0) {
     for (int i = 0; i < o.merged; ++i) {
       const double u = std::uniform_real_distribution<double>(0, 1)(random);
@@ -69,7 +69,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
     SlotTable table(o.page_size, Mechanism::kMerge, false);
     table.insert(o.slots);
     if (o.own_positions) merged_.reserve(0, true);
-    merged_.lay(table);
+    merged_.build_layout(table);
     merged_view_ = merged_.view();
     slots_.merged = &merged_view_;
   }
@@ -90,7 +90,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
     t.first = b * o.new_tokens;
     t.count = o.new_tokens;
     t.weights_queries = o.weights_queries;
-    t.when = when_.data() + first;
+    t.relative = relative_.data() + first;
     t.position = first;
     t.key_row = rows_.data() + count(first, o.head_dim);
     t.rank_row = rows_.data();
@@ -126,7 +126,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
 }
 
 AttentionModel::~AttentionModel() {
-  for (const PageId page : page_) pool_.give_back(page);
+  for (const PageId page : page_) pool_.release(page);
 }
 
 void AttentionModel::run(Team& team, bool weights) {

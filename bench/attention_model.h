@@ -45,7 +45,7 @@ class AttentionModel {
   LayerView layout_;
   PagePool pool_;
   std::vector<PageId> page_;
-  std::vector<std::int32_t> when_, rank_;
+  std::vector<std::int32_t> relative_, rank_;
   std::vector<int> inserted_;
   MergedTokens merged_{0};
   MergedView merged_view_;

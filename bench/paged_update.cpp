@@ -35,9 +35,10 @@ PagedUpdate::PagedUpdate(int sequences, int heads, int head_dim, int tokens, int
   std::normal_distribution<float> normal;
   k_.resize(rows), v_.resize(rows);
   for (std::size_t i = 0; i < rows; ++i) k_[i] = normal(generator_), v_[i] = normal(generator_);
-  when_.resize(static_cast<std::size_t>(victims));
+  relative_.resize(static_cast<std::size_t>(victims));
   view_.resize(static_cast<std::size_t>(sequences));
-  for (int s = 0; s < sequences; ++s) tokens_.push_back({.first = s * victims, .count = victims, .when = when_.data()});
+  for (int s = 0; s < sequences; ++s)
+    tokens_.push_back({.first = s * victims, .count = victims, .relative = relative_.data()});
 }
 
 void PagedUpdate::choose() {

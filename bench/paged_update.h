@@ -34,7 +34,7 @@ class PagedUpdate {
   std::vector<Plan> plan_;
   std::vector<LayerView> view_;
   std::vector<StepTokens> tokens_;
-  std::vector<std::int32_t> when_;
+  std::vector<std::int32_t> relative_;
   std::vector<float> k_, v_;
   std::vector<std::vector<float>> scratch_;
 };

@@ -45,7 +45,7 @@ class Layer {
     const RopeFrequencies frequencies(rope);
     rows_.resize(static_cast<std::size_t>(tokens) * dim);
     for (int r = 0; r < tokens; ++r) frequencies.row(r, rows_.data() + static_cast<std::size_t>(r) * dim);
-    when_ = tokens - 1;
+    relative_ = tokens - 1;
 
     std::vector<std::int32_t> order(static_cast<std::size_t>(tokens));
     std::iota(order.begin(), order.end(), 0);
@@ -62,8 +62,8 @@ class Layer {
       tokens_.push_back({});
       tokens_.back().first = s;
       tokens_.back().count = 1;
-      tokens_.back().when = &when_;
-      tokens_.back().position = when_;
+      tokens_.back().relative = &relative_;
+      tokens_.back().position = relative_;
       tokens_.back().rank_row = rows_.data();
     }
     ranks_.resize(static_cast<std::size_t>(sequences));
@@ -103,7 +103,7 @@ class Layer {
 
  private:
   int sequences_, heads_;
-  std::int32_t when_;
+  std::int32_t relative_;
   std::vector<std::unique_ptr<Cache>> cache_;
   std::vector<std::vector<std::int32_t>> ranks_;
   std::vector<SlotsView> slots_[kPatterns];

@@ -138,7 +138,7 @@ TEST(AttentionCpu, EveryWidthAndGroup) {
         o.group = group;
         o.head_dim = o.value_dim = head_dim;
         o.old_tokens = 150;
-        o.dead = 0.1;
+        o.empty_slots = 0.1;
         o.seed = ++seed;
         check(o);
       }
@@ -155,7 +155,7 @@ TEST(AttentionCpu, LongDecodeIsCutIntoSplits) {
     o.page_size = 64;
     o.weights = true;
     check(o);
-    o.dead = 0.3;
+    o.empty_slots = 0.3;
     o.new_tokens = 5;
     o.weights_queries = 2;
     check(o);
@@ -210,7 +210,7 @@ TEST(AttentionCpu, GreatestWeights) {
           o.group = group;
           o.old_tokens = new_tokens == 1 ? 1400 : 300;
           o.new_tokens = new_tokens;
-          o.dead = 0.2;
+          o.empty_slots = 0.2;
           o.weights = true;
           o.weight_reduction = as;
           o.seed = seed;
@@ -238,7 +238,7 @@ TEST(AttentionCpu, MergedTokens) {
           o.new_tokens = new_tokens;
           o.page_size = 64;
           o.own_slots = seed % 2 == 0;
-          o.dead = seed % 3 == 0 ? 0.2 : 0;
+          o.empty_slots = seed % 3 == 0 ? 0.2 : 0;
           o.merged = merged;
           o.own_positions = seed % 7 < 2;
           o.rotation = Rotation::kOnWrite;
@@ -273,7 +273,7 @@ TEST(AttentionCpu, RandomSteps) {
     o.sequences = one_of(1, 1, 2, 3);
     o.old_tokens = one_of(0, 1, 30, 100, 600);
     o.new_tokens = one_of(1, 1, 2, 7, 17, 64);
-    o.dead = one_of(0.0, 0.0, 0.2, 0.8);
+    o.empty_slots = one_of(0.0, 0.0, 0.2, 0.8);
     o.null_pages = one_of(0.0, 0.0, 0.3);
     o.own_slots = one_of(false, true);
     o.own_budgets = o.own_slots && one_of(false, true);
@@ -325,7 +325,7 @@ TEST(AttentionCpu, SoftCapsAndLocalWindows) {
           o.weights = true;
           o.alibi = seed % 2 == 0;
           o.own_slots = seed % 3 == 0;
-          o.dead = seed % 4 == 0 ? 0.1 : 0;
+          o.empty_slots = seed % 4 == 0 ? 0.1 : 0;
           if (seed % 5 < 3) o.rope = RopeKind::kHalves, o.rope_dims = 64;
           const bool half = type != CacheType::kQ8_0 && seed % 5 == 2;
           o.rotation = seed % 5 == 0 ? Rotation::kOnWrite : half ? Rotation::kMaterialized : Rotation::kOnRead;
@@ -354,7 +354,7 @@ TEST(AttentionCpu, BiasesAndSinkLogits) {
           o.old_tokens = new_tokens == 1 ? 1400 : 300;
           o.new_tokens = new_tokens;
           o.own_slots = seed % 2 == 0;
-          o.dead = seed % 3 == 0 ? 0.2 : 0;
+          o.empty_slots = seed % 3 == 0 ? 0.2 : 0;
           o.bias = (what & 1) != 0;
           o.sink_logits = (what & 2) != 0;
           o.weights = true;
@@ -462,7 +462,7 @@ TEST(AttentionCpu, EveryPairOfFormats) {
         o.value_dim = 96;
         o.old_tokens = new_tokens == 1 ? 700 : 100;
         o.new_tokens = new_tokens;
-        o.dead = 0.1;
+        o.empty_slots = 0.1;
         o.rope = RopeKind::kHalves;
         o.rope_dims = 64;
         o.weights = true;
@@ -500,7 +500,7 @@ TEST(AttentionCpu, EveryInstructionSet) {
       o.new_tokens = 2;
       o.head_dim = type == CacheType::kQ8_0 ? 64 : 80;
       o.value_dim = type == CacheType::kQ8_0 ? 96 : 68;
-      o.dead = 0.1;
+      o.empty_slots = 0.1;
       o.rope = RopeKind::kPairs;
       o.rope_dims = 40;
       o.weights = true;

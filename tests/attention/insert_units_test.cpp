@@ -41,7 +41,7 @@ TEST(InsertUnits, NoTileIsWrittenByTwo) {
     o.group = 1;
     o.old_tokens = seed % 2 == 0 ? 300 : 0;
     o.new_tokens = 100 + static_cast<int>(seed) * 37;
-    o.dead = seed % 4 == 0 ? 0.3 : 0;
+    o.empty_slots = seed % 4 == 0 ? 0.3 : 0;
     o.seed = seed + 1;
     RandomCache cache(o);
     // The k-th new token takes the k-th victim's slot: in any order.

@@ -16,7 +16,7 @@ namespace {
 struct Tiny {
   std::vector<std::byte> page = std::vector<std::byte>(16 * 3 * 4);
   PageId pages[1] = {0};
-  std::array<std::int32_t, 16> when, rank;
+  std::array<std::int32_t, 16> relative, rank;
   SlotsView slots;
   HeadPages head;
   LayerView layer;
@@ -26,9 +26,9 @@ struct Tiny {
   float* weights_of[1];
 
   Tiny() {
-    when.fill(kEmptySlot);
+    relative.fill(kEmptySlot);
     rank.fill(-1);
-    slots.when = when.data();
+    slots.relative = relative.data();
     slots.rank = rank.data();
     slots.slots = 16;
     head = {{pages, page.data()}, &slots};
@@ -42,7 +42,7 @@ struct Tiny {
     step.weights = weights_of;
   }
   void put(int slot, std::int32_t at, float k0, float k1, float value) {
-    when[slot] = at;
+    relative[slot] = at;
     kv_format(CacheType::kF32).store(page.data(), key_index(layer, slot, 0), k0);
     kv_format(CacheType::kF32).store(page.data(), key_index(layer, slot, 1), k1);
     kv_format(CacheType::kF32).store(page.data() + value_offset(layer), value_index(layer, slot), value);
@@ -50,7 +50,7 @@ struct Tiny {
   void attend(int queries, const std::int32_t* at, int weights_queries = INT32_MAX) {
     tokens.count = queries;
     tokens.weights_queries = weights_queries;
-    tokens.when = at;
+    tokens.relative = at;
     out.assign(queries * step.shape.query_heads, -1);
     step.q = {q.data(), 2 * step.shape.query_heads, 2};
     step.out = {out.data(), step.shape.query_heads, 1};
@@ -183,9 +183,9 @@ TEST(Reference, AlibiCountsPositionsOrRanks) {
   Tiny t;
   const float slope = std::log(2.0f);
   t.step.shape.alibi = &slope;
-  const std::int32_t when[] = {0, 6, 8}, now = 8;  // the last is the query's own
+  const std::int32_t relative[] = {0, 6, 8}, now = 8;  // the last is the query's own
   for (int i = 0; i < 3; ++i) {
-    t.put(i, when[i], 0, 0, static_cast<float>(i));
+    t.put(i, relative[i], 0, 0, static_cast<float>(i));
     t.rank[i] = i;
   }
   t.slots.occupied = 3;
@@ -241,7 +241,7 @@ TEST(Reference, ThreeWaysToCachePositions) {
     return r;
   };
   // Kept: the sink 0 and the window 90, 91; the query is 92. Ranks 0, 1, 2, and 3 for the query.
-  const std::int32_t when[] = {0, 90, 91}, now = 92;
+  const std::int32_t relative[] = {0, 90, 91}, now = 92;
   const float keys[3][2] = {{1, 2}, {0.5f, -1}, {3, 0.25f}};
   std::vector<float> ranks;
   for (int r = 0; r < 4; ++r)
@@ -254,7 +254,7 @@ TEST(Reference, ThreeWaysToCachePositions) {
     t.step.shape.rope_dims = 2;
     t.q = {0.7f, 0.3f};
     for (int i = 0; i < 3; ++i) {
-      t.put(i, when[i], keys[i][0], keys[i][1], static_cast<float>(i));
+      t.put(i, relative[i], keys[i][0], keys[i][1], static_cast<float>(i));
       t.rank[i] = i;
     }
     const auto at_position = row(92);
@@ -264,8 +264,8 @@ TEST(Reference, ThreeWaysToCachePositions) {
       t.step.shape.rotation = Rotation::kOnRead;
     } else {
       for (int i = 0; i < 3; ++i) {
-        const auto r = row(when[i]);
-        t.put(i, when[i], keys[i][0] * r[0] - keys[i][1] * r[1], keys[i][0] * r[1] + keys[i][1] * r[0],
+        const auto r = row(relative[i]);
+        t.put(i, relative[i], keys[i][0] * r[0] - keys[i][1] * r[1], keys[i][0] * r[1] + keys[i][1] * r[0],
               static_cast<float>(i));
       }
       t.step.shape.rotation = Rotation::kOnWrite;

@@ -62,8 +62,8 @@ TEST(HeadGeometry, ACacheHasATableForEachHead) {
   EXPECT_EQ(cache.view(0).kv_heads, 0);
   EXPECT_EQ(cache.view(1).head, &cache.head(0));
   EXPECT_EQ(cache.view(2).head + 2, &cache.head(3));
-  cache.of_head(3)[1] = 7;
-  EXPECT_EQ(cache.of_head(2)[1], 0);
+  cache.head_statistics(3)[1] = 7;
+  EXPECT_EQ(cache.head_statistics(2)[1], 0);
   Plan plan;
   plan.drop = {{}, {0, 1}, {}, {5}};
   cache.apply(plan);

@@ -38,12 +38,12 @@ class NaiveCache {
   std::vector<NaiveToken>& table(int t) { return tables_[static_cast<std::size_t>(t)]; }
   std::vector<NaiveMerged>& merged(int t) { return merged_[static_cast<std::size_t>(t)]; }
   Position next() const { return next_; }
-  Position read() const { return read_; }
+  Position tokens_read() const { return read_; }
 
   // At `at` and following, in the middle of the text or beyond its end.
   void insert(int count, Position at) {
     next_before_ = next_;
-    if (at > next_) resume_at(at);
+    if (at > next_) set_next(at);
     for (int i = 0; i < count; ++i, ++next_id_, ++read_)
       for (auto& table : tables_) table.push_back({at + i, next_id_, 0, page_of_next(table), read_});
     next_ = std::max(next_, at + count);
@@ -97,7 +97,7 @@ class NaiveCache {
     }
     next_ = std::max(next_before_, first);
   }
-  void resume_at(Position position) {
+  void set_next(Position position) {
     read_ += position - next_;
     next_ = position;
   }

@@ -33,19 +33,19 @@ TEST(PagePool, CountsEveryPage) {
         std::memset(pool.address(held.back()), static_cast<int>(held.size()), bytes);
       } else {
         std::swap(held[random() % held.size()], held.back());
-        pool.give_back(held.back());
+        pool.release(held.back());
         held.pop_back();
       }
       peak = std::max(peak, held.size());
       ASSERT_EQ(pool.pages_in_use(), held.size());
       ASSERT_EQ(pool.bytes_in_use(), held.size() * bytes);
       ASSERT_EQ(pool.bytes_peak(), peak * bytes);
-      ASSERT_GE(pool.bytes_reserved(), pool.bytes_in_use());
+      ASSERT_GE(pool.bytes_committed(), pool.bytes_in_use());
     }
     EXPECT_GE(pool.stride(), bytes);
     std::ranges::sort(held);
     for (std::size_t i = 1; i < held.size(); ++i) ASSERT_NE(held[i], held[i - 1]);
-    for (const PageId page : held) pool.give_back(page);
+    for (const PageId page : held) pool.release(page);
     EXPECT_EQ(pool.bytes_in_use(), 0u);
   }
 }
@@ -62,10 +62,10 @@ TEST(PagePool, GivesEmptySlabsBackToTheSystem) {
     held.push_back(pool.take());
     std::memset(pool.address(held.back()), 1, kPage);
   }
-  EXPECT_EQ(pool.bytes_reserved(), kAll);
+  EXPECT_EQ(pool.bytes_committed(), kAll);
   EXPECT_GE(resident_bytes() + (kAll >> 3), before + kAll);
-  for (std::size_t i = 0; i < kPages; ++i) pool.give_back(held[i]);
-  EXPECT_EQ(pool.bytes_reserved(), std::size_t{2} << 20);  // one slab is kept
+  for (std::size_t i = 0; i < kPages; ++i) pool.release(held[i]);
+  EXPECT_EQ(pool.bytes_committed(), std::size_t{2} << 20);  // one slab is kept
   EXPECT_LT(resident_bytes(), before + (kAll >> 3));
 }
 
@@ -74,7 +74,7 @@ TEST(PagePool, OnePageTakenAndGivenBackCostsNoSlab) {
   std::set<PageId> seen;
   for (int i = 0; i < 100; ++i) {
     seen.insert(pool.take());
-    pool.give_back(*seen.begin());
+    pool.release(*seen.begin());
   }
   EXPECT_EQ(seen.size(), 1u);
 }
@@ -108,18 +108,18 @@ TEST(PagePool, AnEmptySlabTakesNoPageOfItsNeighbours) {
       // Runs of neighbours, so that slabs empty.
       const auto first = static_cast<PageId>(random() % max), last = first + static_cast<PageId>(max / 2);
       for (PageId page = first; page < last; ++page)
-        if (held.erase(page) > 0) pool.give_back(page);
+        if (held.erase(page) > 0) pool.release(page);
       for (const auto& [page, value] : held) ASSERT_TRUE(check(page, value)) << "page " << page << " of " << bytes;
     }
-    EXPECT_LE(pool.bytes_reserved(), (slabs + 2) * 2 * std::max<std::size_t>(8 * bytes, std::size_t{2} << 20));
-    for (const auto& [page, value] : held) pool.give_back(page);
+    EXPECT_LE(pool.bytes_committed(), (slabs + 2) * 2 * std::max<std::size_t>(8 * bytes, std::size_t{2} << 20));
+    for (const auto& [page, value] : held) pool.release(page);
   }
 }
 
 TEST(PagePool, APageKeepsItsAddressWhileTheOthersCome) {
   PagePool pool(4096);
   EXPECT_EQ(pool.base(), nullptr);
-  EXPECT_EQ(pool.bytes_of_addresses(), 0u) << "no page, no addresses";
+  EXPECT_EQ(pool.bytes_of_range(), 0u) << "no page, no addresses";
   std::vector<PageId> held = {pool.take()};
   const std::byte* const base = pool.base();
   for (int i = 0; i < 5000; ++i) held.push_back(pool.take());
@@ -128,16 +128,16 @@ TEST(PagePool, APageKeepsItsAddressWhileTheOthersCome) {
   held[7] = kNoPage;
   EXPECT_EQ(pool.table(held)[7], nullptr);
   held[7] = held[6] + 1;
-  for (const PageId page : held) pool.give_back(page);
+  for (const PageId page : held) pool.release(page);
 }
 
 // Pages that are promised bound the addresses: a program whose addresses are limited has some left.
 TEST(PagePool, ReservesAddressesForTwiceItsLimit) {
   PagePool pool(std::size_t{1} << 16);
-  pool.limit(1000, [] { return false; });
-  pool.give_back(pool.take());
-  EXPECT_GE(pool.bytes_of_addresses(), 2000 * pool.stride());
-  EXPECT_LE(pool.bytes_of_addresses(), 2200 * pool.stride());
+  pool.set_limit(1000, [] { return false; });
+  pool.release(pool.take());
+  EXPECT_GE(pool.bytes_of_range(), 2000 * pool.stride());
+  EXPECT_LE(pool.bytes_of_range(), 2200 * pool.stride());
 }
 
 #ifndef PALIMPSEST_SANITIZED  // which reserves terabytes of addresses
@@ -166,9 +166,9 @@ TEST(PagePoolDeathTest, LivesWithFewAddresses) {
 TEST(PagePool, AsksForRoomBeforeItsLimit) {
   PagePool pool(4096);
   std::vector<PageId> spare;
-  pool.limit(4, [&] {
+  pool.set_limit(4, [&] {
     if (spare.empty()) return false;
-    pool.give_back(spare.back());
+    pool.release(spare.back());
     spare.pop_back();
     return true;
   });
@@ -188,9 +188,9 @@ TEST(PagePool, AsksForRoomBeforeItsLimit) {
   std::vector<PageId> more;
   for (int i = 0; i < 3; ++i) more.push_back(pool.take());
   EXPECT_EQ(pool.pages_in_use(), 5u) << "nobody gives way";
-  for (const PageId page : more) pool.give_back(page);
-  pool.give_back(mine);
-  pool.give_back(last);
+  for (const PageId page : more) pool.release(page);
+  pool.release(mine);
+  pool.release(last);
 }
 
 TEST(Cache, IsUnchangedWhenThereIsNoMemory) {

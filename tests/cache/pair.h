@@ -253,7 +253,7 @@ class Pair {
       std::vector<bool> gone(static_cast<std::size_t>(cache_.table(t).slots()));
       for (const int s : plan.drop[static_cast<std::size_t>(t)]) gone[static_cast<std::size_t>(s)] = true;
       cache_.merged(t)->remove(gone);
-      cache_.merged(t)->lay(cache_.table(t));
+      cache_.merged(t)->build_layout(cache_.table(t));
       std::erase_if(naive_.merged(t), [&](const NaiveMerged& each) {
         return std::ranges::count(pending_[static_cast<std::size_t>(t)], each.into) > 0;
       });
@@ -286,7 +286,7 @@ class Pair {
     drop_in_naive(gone);
     if (more > 0) inserted(more);
   }
-  bool can_shift() const { return cache_.geometry().layer_with(0).key_type != CacheType::kQ8_0; }
+  bool can_shift() const { return cache_.geometry().layer_geometry(0).key_type != CacheType::kQ8_0; }
   bool holds_merged() {
     bool any = false;
     for (int t = 0; t < cache_.tables(); ++t) any = any || !naive_.merged(t).empty();
@@ -388,7 +388,7 @@ class Pair {
       ++counts().merged;
     }
     merged.remove(gone);
-    merged.lay(table);
+    merged.build_layout(table);
   }
   void defragment() {
     const int reserve = below(40);
@@ -398,7 +398,7 @@ class Pair {
     const Position to = naive_.next() + (below(2) == 0 ? below(100) : Position{1} << (28 + below(3)));
     if (to == naive_.next() || (to > Position{1} << 30 && !cache_.options().windows.empty())) return;
     change({.at = to});
-    naive_.resume_at(to);
+    naive_.set_next(to);
     inserted_ = 0;
   }
   void clear() {

@@ -134,7 +134,7 @@ inline void expect_same_table(const Cache& cache, NaiveCache& naive, int t) {
   const ByPosition index(tokens);
   const SlotsView slots = table.view();
   ASSERT_EQ(table.next(), naive.next());
-  ASSERT_EQ(table.read(), naive.read());
+  ASSERT_EQ(table.tokens_read(), naive.tokens_read());
   ASSERT_EQ(table.occupied(), static_cast<int>(tokens.size()));
   ASSERT_EQ(slots.occupied, table.occupied());
   ASSERT_EQ(slots.slots, table.slots());
@@ -145,7 +145,7 @@ inline void expect_same_table(const Cache& cache, NaiveCache& naive, int t) {
     const auto s = static_cast<std::size_t>(slot);
     const Position position = table.position()[s];
     if (position == kNoPosition) {
-      ASSERT_EQ(slots.when[slot], kEmptySlot);
+      ASSERT_EQ(slots.relative[slot], kEmptySlot);
       continue;
     }
     const int rank = index.rank(position);
@@ -154,7 +154,7 @@ inline void expect_same_table(const Cache& cache, NaiveCache& naive, int t) {
     ++seen;
     ++in_page[static_cast<std::size_t>(slot / o.page_size)];
     ASSERT_EQ(table.ordinal(slot), token.ordinal);
-    ASSERT_EQ(slots.when[slot], std::max<Position>(position - table.base(), SlotTable::kSaturated));
+    ASSERT_EQ(slots.relative[slot], std::max<Position>(position - table.base(), SlotTable::kSaturated));
     ASSERT_EQ(table.score()[s], token.score);
     for (int c = 0; c < table.columns(); ++c) ASSERT_EQ(table.column(c)[s], NaiveToken::column(token.score, c));
     if (o.track_rank) {
@@ -201,7 +201,7 @@ inline void expect_same(const Cache& cache, NaiveCache& naive) {
   for (int layer = 0; layer < o.geometry.layers() && !failed(); ++layer)
     for (int h = 0; h < o.geometry.layer(layer).kv_heads && !failed(); ++h) {
       const int head = o.geometry.head(layer, h), t = cache.table_of(head);
-      ASSERT_EQ(cache.view(layer).head[h].slots->when, cache.table(t).view().when);
+      ASSERT_EQ(cache.view(layer).head[h].slots->relative, cache.table(t).view().relative);
       ASSERT_EQ(cache.view(layer).head[h].slots->slots, cache.table(t).slots());
       pages += static_cast<std::size_t>(cache.table(t).mapped_pages());
       if (o.pages) expect_same_bytes(cache.view(layer), h, head, cache.table(t), naive.table(t));

@@ -174,22 +174,22 @@ TEST_F(SlotTables, WhenStaysSmallHoweverLongTheStream) {
   EXPECT_EQ(table.base(), 0);
   for (Position far : {(Position{1} << 30) - 3, (Position{1} << 30) + 5, (Position{1} << 31) - 2,
                        (Position{1} << 31) + 7, Position{100'000'000'000}}) {
-    table.resume_at(far);
+    table.set_next(far);
     table.insert(4);
     const SlotsView view = table.view();
     for (int i = 0; i < 4; ++i) {
       EXPECT_EQ(table.position()[static_cast<std::size_t>(view.inserted[i])], far + i);
-      EXPECT_EQ(view.when[view.inserted[i]], far + i - table.base());
-      EXPECT_GE(view.when[view.inserted[i]], 0);
-      EXPECT_LE(view.when[view.inserted[i]], 1 << 30);
+      EXPECT_EQ(view.relative[view.inserted[i]], far + i - table.base());
+      EXPECT_GE(view.relative[view.inserted[i]], 0);
+      EXPECT_LE(view.relative[view.inserted[i]], 1 << 30);
     }
     for (int slot = 0; slot < 8; ++slot) {  // sinks: still before the rest, whatever the distance
-      EXPECT_LE(view.when[slot], table.when(7));
-      EXPECT_LT(view.when[slot], view.when[view.inserted[0]]);
-      EXPECT_GE(view.when[slot], SlotTable::kSaturated);
+      EXPECT_LE(view.relative[slot], table.relative_position(7));
+      EXPECT_LT(view.relative[slot], view.relative[view.inserted[0]]);
+      EXPECT_GE(view.relative[slot], SlotTable::kSaturated);
     }
   }
-  EXPECT_EQ(table.view().when[0], SlotTable::kSaturated);
+  EXPECT_EQ(table.view().relative[0], SlotTable::kSaturated);
 }
 
 // ... and yet each keeps its position, wherever its slot goes and whatever else leaves.
@@ -224,10 +224,10 @@ TEST_F(SlotTables, TokensFarBehindKeepTheirPositions) {
         table.drop(victims, moves);
       };
       look("new");
-      table.resume_at(kFar);
+      table.set_next(kFar);
       insert(20);
       look("far");
-      EXPECT_EQ(table.view().when[0], SlotTable::kSaturated);
+      EXPECT_EQ(table.view().relative[0], SlotTable::kSaturated);
       drop_at({1, 17, 18, 39, kFar + 3});
       look("dropped");
       insert(6);
@@ -255,7 +255,7 @@ TEST_F(SlotTables, TokensFarBehindKeepTheirPositions) {
         ByteReader in(bytes, "table");
         table.load(in);
         look("read");
-        table.resume_at(2 * kFar);
+        table.set_next(2 * kFar);
         insert(1);
         look("farther");
       }

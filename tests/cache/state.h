@@ -18,9 +18,9 @@ struct State {
       const SlotTable& table = cache.table(t);
       table.save(out);  // positions, scores, columns, ranks, tokens of each page, fresh slots, the line of free ones
       out.put(table.tentative());
-      out.put(table.read());
+      out.put(table.tokens_read());
       for (int slot = 0; slot < table.slots(); ++slot) out.put(table.ordinal(slot));
-      out.bytes(std::as_bytes(std::span(table.view().when, static_cast<std::size_t>(table.slots()))));
+      out.bytes(std::as_bytes(std::span(table.view().relative, static_cast<std::size_t>(table.slots()))));
       if (cache.merged(t) != nullptr) cache.merged(t)->save(out);
     }
     const HeadGeometry& geometry = cache.options().geometry;
@@ -30,7 +30,7 @@ struct State {
         const auto slots = static_cast<std::size_t>(view.slots->slots);
         const std::size_t size = slots / static_cast<std::size_t>(cache.options().page_size);
         if (cache.options().pages) out.bytes(std::as_bytes(std::span(view.page.id, size)));
-        out.bytes(std::as_bytes(std::span(view.slots->when, slots)));
+        out.bytes(std::as_bytes(std::span(view.slots->relative, slots)));
         out.bytes(std::as_bytes(std::span(view.slots->inserted, static_cast<std::size_t>(view.slots->inserted_count))));
         if (view.slots->rank != nullptr) out.bytes(std::as_bytes(std::span(view.slots->rank, slots)));
       }

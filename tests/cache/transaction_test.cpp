@@ -43,7 +43,7 @@ TEST(Transactions, OneThatIsLetGoChangesNothing) {
   const auto pages = cache.pages();
   const auto whens = [&] {
     const SlotsView& slots = *cache.view(0).head[0].slots;
-    return std::vector<std::int32_t>(slots.when, slots.when + slots.slots);
+    return std::vector<std::int32_t>(slots.relative, slots.relative + slots.slots);
   };
   const auto when = whens();
   {
@@ -165,7 +165,7 @@ TEST(Edits, ReplaceAStretchOfTheText) {
   EXPECT_EQ(text(cache), wanted);
   EXPECT_EQ(cache.next(), 19);
   const SlotTable& table = cache.table(0);
-  EXPECT_EQ(table.read(), 22);
+  EXPECT_EQ(table.tokens_read(), 22);
   for (const int slot : table.inserted()) {  // ranks are by position, ordinals by time
     EXPECT_EQ(table.rank()[static_cast<std::size_t>(slot)], table.position()[static_cast<std::size_t>(slot)]);
     EXPECT_EQ(table.ordinal(slot), 15 + table.position()[static_cast<std::size_t>(slot)]);
@@ -185,7 +185,7 @@ TEST(Edits, CutTheEndOff) {
   EXPECT_EQ(cache.evicted(), 0) << "the user's doing, not a policy's";
   cache.insert(3);
   EXPECT_EQ(text(cache).back(), 14);
-  EXPECT_EQ(cache.table(0).read(), 23);
+  EXPECT_EQ(cache.table(0).tokens_read(), 23);
 }
 
 TEST(Edits, AreRefusedWhereTokensAre) {

@@ -62,7 +62,7 @@ TEST(CacheWindows, CountsEvictedTokens) {
     cache.table(1).append_slots({50, 56}, drop[1]);
     cache.prepare({.drop = drop}).commit();
     EXPECT_EQ(cache.evicted(), other == kAll ? 6 : 4);
-    EXPECT_FALSE(cache.serves(options_of({20, 20, other, other}, false)));
+    EXPECT_FALSE(cache.compatible_with(options_of({20, 20, other, other}, false)));
   }
 }
 
@@ -87,7 +87,7 @@ TEST(CacheWindows, RefuseEditsThatWouldShowWhatTheyDropped) {
   EXPECT_FALSE(refuses(19, {.drop_range = {2, kEndOfText}})) << "nothing was outside yet";
   // The whole text moves, with what was dropped: the same window is seen.
   Cache cache(options_of({20, 20, kAll, kAll}));
-  cache.resume_at(1000);
+  cache.set_next(1000);
   read(cache, 60);
   cache.shift(1000, kEndOfText, -500);
   EXPECT_EQ(cache.next(), 560);
@@ -101,7 +101,7 @@ TEST(CacheWindows, AreSharedByKindsThatDropAlike) {
   CacheOptions other = options_of({20, 20, kAll, kAll}, false);
   other.track_rank = true;
   other.columns = 2;
-  ASSERT_TRUE(cache.serves(other));
+  ASSERT_TRUE(cache.compatible_with(other));
   auto pool = std::make_shared<PagePool>(page_bytes(cache.view(0)));
   Cache from(shared, pool), to(other, pool), same(other, pool);
   read(from, 100);
@@ -119,13 +119,13 @@ TEST(CacheWindows, AreSharedByKindsThatDropAlike) {
     read(same, 17);
   }
   other.mechanism = Mechanism::kShift;
-  EXPECT_FALSE(cache.serves(other));
-  EXPECT_FALSE(cache.serves(options_of({})));
-  EXPECT_FALSE(cache.serves(options_of({21, 21, kAll, kAll})));
+  EXPECT_FALSE(cache.compatible_with(other));
+  EXPECT_FALSE(cache.compatible_with(options_of({})));
+  EXPECT_FALSE(cache.compatible_with(options_of({21, 21, kAll, kAll})));
   Cache few(shared);
   read(few, 19);
   EXPECT_TRUE(few.nothing_evicted());
-  EXPECT_TRUE(few.serves(other)) << "nothing was outside yet";
+  EXPECT_TRUE(few.compatible_with(other)) << "nothing was outside yet";
 }
 
 // What was saved when one table served all heads.

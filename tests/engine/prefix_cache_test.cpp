@@ -76,8 +76,8 @@ struct Reader {
     for (int i = 0; i < tokens; ++i) decode(static_cast<TokenId>(i * 7 % 90));
     return seen;
   }
-  void go_on_from(Cache& kept) {
-    sequence.go_on_from(kept);
+  void continue_from(Cache& kept) {
+    sequence.continue_from(kept);
     read = static_cast<std::size_t>(kept.next());
   }
 
@@ -171,7 +171,7 @@ TEST(SharedPrefix, GoingOnIsReadingAfresh) {
           const Tokens tail = random_tokens(40, 2);
           other.insert(other.end(), tail.begin(), tail.end());
           Reader second(engine, method);
-          second.go_on_from(*each);
+          second.continue_from(*each);
           if (++same % 2 == 0)
             EXPECT_TRUE(second.finish(prompt, 30) == afresh) << "from " << each->next();
           else
@@ -197,13 +197,13 @@ TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
       Reader first(engine, from);
       while (first.read < 24) first.step(prompt);
       const auto kept = first.sequence.cache().fork();
-      ASSERT_TRUE(kept->serves(kept->options()));
+      ASSERT_TRUE(kept->compatible_with(kept->options()));
       ASSERT_TRUE(kept->nothing_evicted() || model == "tiny-gemma2") << "with windows of 24";
       for (const std::string to : kMethods) {
         Reader second(engine, to);
-        if (!serves(first.rule, first.read, kept->serves(second.rule.cache), second.rule)) continue;
+        if (!serves(first.rule, first.read, kept->compatible_with(second.rule.cache), second.rule)) continue;
         pairs.emplace(from, to);
-        second.go_on_from(*kept);
+        second.continue_from(*kept);
         EXPECT_TRUE(second.finish(prompt, 10) == afresh[to]) << model << ": " << from << " -> " << to;
       }
     }
@@ -273,14 +273,14 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
   EXPECT_EQ(found(parted, 0), 48);
 
   found(two, 0);
-  EXPECT_TRUE(prefixes.forget_one());
+  EXPECT_TRUE(prefixes.evict_one());
   EXPECT_EQ(found(one, 0), 72) << "two was used since, and of one's the longest goes first";
   EXPECT_EQ(found(two, 0), 48);
   read(two_short, pages(48) + pages(16) + beside(24) + beside(48) + 2048);
   EXPECT_EQ(found(one, 0), 0) << "no room for both";
   EXPECT_EQ(found(two, 0), 48);
   EXPECT_EQ(prefixes.bytes_of_pages(), engine.pool->bytes_in_use());
-  while (prefixes.forget_one()) {
+  while (prefixes.evict_one()) {
   }
   EXPECT_EQ(prefixes.bytes(), 0u);
   EXPECT_EQ(engine.pool->pages_in_use(), 0u);

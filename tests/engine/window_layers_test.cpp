@@ -100,7 +100,7 @@ TEST(WindowLayers, HoldTheirWindowOnly) {
     const auto expect_window = [&](int newest) {  // in sight of the last query, or of the next
       std::size_t pages = 0;
       for (int head = 0; head < geometry.heads(); ++head) {
-        const std::int32_t window = geometry.layer_with(head).window;
+        const std::int32_t window = geometry.layer_geometry(head).window;
         const SlotTable& table = cache.table(cache.table_of(head));
         ASSERT_EQ(table.occupied(), window == INT32_MAX ? cache.next() : window - 1 + newest);
         for (const Position p : table.position())
@@ -265,7 +265,7 @@ TEST(WindowLayers, PlansBoundWhatIsHeld) {
         session.decode(text[static_cast<std::size_t>(i)]);
         expect_bounded();
         for (int head = 0; head < geometry.heads(); ++head) {
-          const std::int32_t window = geometry.layer_with(head).window;
+          const std::int32_t window = geometry.layer_geometry(head).window;
           const bool pages =
               options.method.mechanism != Mechanism::kInPlace && options.method.mechanism != Mechanism::kMerge;
           if (window == INT32_MAX || !options.method.cache) continue;
@@ -290,7 +290,7 @@ TEST(WindowLayers, ThePolicyChoosesAmongWhatIsSeen) {
     for (int head = 0; head < cache.geometry().heads(); ++head) {
       const SlotTable& table = cache.table(cache.table_of(head));
       ASSERT_EQ(table.occupied(), 16);
-      if (cache.geometry().layer_with(head).window == INT32_MAX) continue;
+      if (cache.geometry().layer_geometry(head).window == INT32_MAX) continue;
       for (const Position p : table.position()) ASSERT_TRUE(p == kNoPosition || p >= cache.next() - 24);
     }
   }

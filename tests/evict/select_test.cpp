@@ -20,19 +20,20 @@ struct Relative {
   Relative(const std::vector<Position>& positions, Position base = 0, Position old = 0) : base(base), old(old) {
     for (const Position p : positions) {
       if (p == kNoPosition) {
-        when.push_back(kEmptySlot);
+        relative.push_back(kEmptySlot);
         continue;
       }
-      when.push_back(static_cast<std::int32_t>(std::max<Position>(of(p) - base, PositionView::kSaturated)));
-      if (when.back() == PositionView::kSaturated) saturated.push_back({static_cast<int>(when.size()) - 1, of(p)});
+      relative.push_back(static_cast<std::int32_t>(std::max<Position>(of(p) - base, PositionView::kSaturated)));
+      if (relative.back() == PositionView::kSaturated)
+        saturated.push_back({static_cast<int>(relative.size()) - 1, of(p)});
     }
   }
   Position of(Position p) const { return p < old || base == 0 ? p : p + kFar; }
   Guard of(Guard guard) const { return {.first = of(guard.first), .last = of(guard.last)}; }
-  PositionView view() const { return {when, base, saturated}; }
+  PositionView view() const { return {relative, base, saturated}; }
 
   Position base, old;
-  std::vector<std::int32_t> when;
+  std::vector<std::int32_t> relative;
   std::vector<SaturatedToken> saturated;
 };
 
@@ -150,9 +151,9 @@ TEST(SelectLowest, IsATotalOrder) {
       std::vector<Position> position(static_cast<std::size_t>(slots));
       std::iota(position.begin(), position.end(), 0);
       std::ranges::shuffle(position, random);
-      const int dead = below(4);  // of ten
+      const int empty = below(4);  // of ten
       for (auto& p : position)
-        if (below(10) < dead) p = kNoPosition;
+        if (below(10) < empty) p = kNoPosition;
       std::vector<float> special = {kNan, -kNan, kInf, -kInf, 0.0F, -0.0F, 1.0F, -1.0F, 1e38F, 1e-45F};
       special.resize(static_cast<std::size_t>(1 + below(10)));
       const int odd = round % 7 == 0 ? 100 : below(100);  // percent

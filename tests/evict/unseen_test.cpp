@@ -24,7 +24,7 @@ TEST(Unseen, CountsTheTokensOfARangeHoweverLongTheText) {
   };
   check();
   for (int i = 0; i < 6; ++i) {
-    table.resume_at(table.next() + (Position{1} << 29) + 3 * i);
+    table.set_next(table.next() + (Position{1} << 29) + 3 * i);
     table.insert(20);
     const int victims[] = {i, 20 + i};
     table.drop(victims, moves);

@@ -46,7 +46,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
   const auto heads = static_cast<std::size_t>(hyper.geometry.heads());
   tables_.resize(shared_ ? 1 : heads);
   for (std::size_t i = 0; i < heads; ++i)
-    queries_.emplace_back(static_cast<std::size_t>(hyper.geometry.layer_with(static_cast<int>(i)).group()));
+    queries_.emplace_back(static_cast<std::size_t>(hyper.geometry.layer_geometry(static_cast<int>(i)).group()));
   keys_.resize(heads);
   values_.resize(heads);
 }
@@ -54,7 +54,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
 // Evict, insert, attend; after a chunk the cache is brought back to its budget.
 void Truth::begin(const Cache& cache, int count) {
   repeating_ = signals_.repeat && next_ == options_.prompt && repeated_ < options_.prompt;
-  if (!repeating_) evict(1, next_ < options_.prompt ? When::kInPrompt : When::kLater);
+  if (!repeating_) evict(1, next_ < options_.prompt ? Phase::kInPrompt : Phase::kLater);
   count_ = count;
   for (Table& table : tables_) {
     for (int i = 0; i < count; ++i) table.kept.push_back({.position = next_ + i});
@@ -78,7 +78,7 @@ void Truth::end() {
     if (repeating_)
       take_back();
     else if (count_ > 1)
-      evict(0, When::kInPrompt);
+      evict(0, Phase::kInPrompt);
     for (Table& table : tables_)
       for (Token& token : table.kept) token.received = 0;
     return;
@@ -91,7 +91,8 @@ void Truth::end() {
       token.received = 0;
     }
   const bool ends = next_ == options_.prompt;
-  if (count_ > 1 || ends) evict(0, ends ? When::kPromptEnd : next_ < options_.prompt ? When::kInPrompt : When::kLater);
+  if (count_ > 1 || ends)
+    evict(0, ends ? Phase::kPromptEnd : next_ < options_.prompt ? Phase::kInPrompt : Phase::kLater);
 }
 
 // After a step of the repetition; its last one ends the prompt.
@@ -103,7 +104,7 @@ void Truth::take_back() {
   next_ -= count_;
   repeated_ += count_;
   repeating_ = false;
-  if (repeated_ == options_.prompt) evict(0, When::kPromptEnd);
+  if (repeated_ == options_.prompt) evict(0, Phase::kPromptEnd);
 }
 
 // In the newest page as long as there is room.
@@ -271,15 +272,15 @@ void Truth::score(std::size_t index) {
   policy_->score({.position = position,
                   .attention = received,
                   .attention_sum = sums,
-                  .keys = rows(keys, hyper_.geometry.layer_with(0).key_width),
-                  .values = rows(values, hyper_.geometry.layer_with(0).value_width),
+                  .keys = rows(keys, hyper_.geometry.layer_geometry(0).key_width),
+                  .values = rows(values, hyper_.geometry.layer_geometry(0).value_width),
                   .inserted = count_,
                   .queries = signals_.query_moments ? expected(index, queries) : ExpectedQueries{}},
                  score);
   for (std::size_t i = 0; i < score.size(); ++i) table.kept[i].score = score[i];
 }
 
-int Truth::surplus(std::size_t table, int coming, When when) const {
+int Truth::surplus(std::size_t table, int coming, Phase phase) const {
   if (holds_window(table)) return 0;
   const int size = static_cast<int>(std::ranges::count(tables_[table].kept, kNoPosition, &Token::representative));
   int over = size + coming - budget(table), min = method_.interval;
@@ -287,11 +288,11 @@ int Truth::surplus(std::size_t table, int coming, When when) const {
     case Schedule::kStep:
       break;
     case Schedule::kPrompt:  // once
-      if (when != When::kPromptEnd) return 0;
+      if (phase != Phase::kPromptEnd) return 0;
       break;
     case Schedule::kPromptStep:
-      if (when == When::kInPrompt) return 0;
-      if (when == When::kPromptEnd) min = 1;
+      if (phase == Phase::kInPrompt) return 0;
+      if (phase == Phase::kPromptEnd) min = 1;
       break;
     case Schedule::kPage:  // as many as a page holds, at once
       over = size - budget(table);
@@ -303,18 +304,18 @@ int Truth::surplus(std::size_t table, int coming, When when) const {
   return method_.max_drop == 0 ? all : std::min(all, method_.max_drop);
 }
 
-void Truth::evict(int coming, When when) {
-  drop_unseen(coming, when);
+void Truth::evict(int coming, Phase phase) {
+  drop_unseen(coming, phase);
   if (policy_ == nullptr) return;
-  const bool shares = when == When::kPromptEnd && method_.splits_at_prompt_end();
+  const bool shares = phase == Phase::kPromptEnd && method_.splits_at_prompt_end();
   for (std::size_t t = 0; t < tables_.size(); ++t) {
-    const bool due = shares ? next_ > method_.budget : surplus(t, coming, when) > 0;
+    const bool due = shares ? next_ > method_.budget : surplus(t, coming, phase) > 0;
     if (due && (signals_.at_decision() || signals_.positions_only())) score(t);
   }
   if (shares) budgets_at_prompt_end();
   for (std::size_t t = 0; t < tables_.size(); ++t)
-    if (const int count = surplus(t, coming, when); count > 0) {
-      if (method_.mechanism == Mechanism::kBlock && when == When::kLater)
+    if (const int count = surplus(t, coming, phase); count > 0) {
+      if (method_.mechanism == Mechanism::kBlock && phase == Phase::kLater)
         evict_page(tables_[t]);
       else
         evict(t, count);

@@ -107,10 +107,10 @@ class Truth {
     std::vector<double> cos, sin;
   };
 
-  enum class When { kInPrompt, kPromptEnd, kLater };
-  void evict(int coming, When when);
+  enum class Phase { kInPrompt, kPromptEnd, kLater };
+  void evict(int coming, Phase phase);
   int budget(std::size_t table) const { return budgets_.empty() ? method_.budget : budgets_[table]; }
-  int surplus(std::size_t table, int coming, When when) const;
+  int surplus(std::size_t table, int coming, Phase phase) const;
   void evict(std::size_t index, int count);
   void evict_page(Table& table);
   void lay(Table& table, std::size_t from) const;  // pages of the tokens from there on
@@ -142,7 +142,7 @@ class Truth {
   // truth_windows.cpp
   std::vector<std::int32_t> first_windows() const;
   bool holds_window(std::size_t table) const;
-  void drop_unseen(int coming, When when);
+  void drop_unseen(int coming, Phase phase);
   Position seen_from(std::size_t table) const;
   // truth_merge.cpp
   void merge(const Cache& cache, int index, Table& table, const std::vector<Token>& leaving);

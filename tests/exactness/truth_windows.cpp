@@ -27,7 +27,7 @@ bool Truth::holds_window(std::size_t table) const {
   return policy_ == nullptr || windows_[table] <= budget(table);
 }
 
-void Truth::drop_unseen(int coming, When when) {
+void Truth::drop_unseen(int coming, Phase phase) {
   for (std::size_t t = 0; t < windows_.size(); ++t) {
     if (windows_[t] == INT32_MAX) continue;
     Table& table = tables_[t];
@@ -39,7 +39,7 @@ void Truth::drop_unseen(int coming, When when) {
       case Mechanism::kShift:
       case Mechanism::kGather: {
         const bool decides =
-            surplus(t, coming, when) > 0 || (when == When::kPromptEnd && method_.splits_at_prompt_end());
+            surplus(t, coming, phase) > 0 || (phase == Phase::kPromptEnd && method_.splits_at_prompt_end());
         if (!decides && std::ranges::count_if(table.kept, is_unseen) < options_.page_size) continue;
         std::erase_if(table.kept, is_unseen);
         break;

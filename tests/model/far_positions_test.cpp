@@ -39,7 +39,7 @@ class Stream {
       insert(1);
     }
   }
-  void jump(Position to) { cache_.resume_at(to); }
+  void jump(Position to) { cache_.set_next(to); }
   Position next() const { return cache_.next(); }
 
   // `count` tokens together, read as a chunk of a prompt; the worst error of their attention's outputs. `compare`: all

@@ -45,11 +45,11 @@ Matrix Plain::add_bias(Matrix x, const std::string& name) const {
   return x;
 }
 
-Matrix Plain::norm(Matrix x, const std::string& name, bool centre) const {
+Matrix Plain::norm(Matrix x, const std::string& name, bool representative) const {
   const Row weight = row(name + ".weight");
   for (Row& r : x) {
     double mean = 0, square = 0;
-    for (const double v : r) mean += centre ? v / static_cast<double>(r.size()) : 0;
+    for (const double v : r) mean += representative ? v / static_cast<double>(r.size()) : 0;
     for (const double v : r) square += (v - mean) * (v - mean) / static_cast<double>(r.size());
     for (std::size_t d = 0; d < r.size(); ++d)
       r[d] = (r[d] - mean) / std::sqrt(square + static_cast<double>(h_.norm_epsilon)) * weight[d];

@@ -25,7 +25,7 @@ class Plain {
   Row row(const std::string& name, std::int64_t index = 0) const;  // of an f32 tensor; the only row of a vector
   Matrix embedded(const std::vector<TokenId>& tokens) const;
   Matrix linear(const Matrix& x, const std::string& name) const;  // with its bias, if it has one
-  Matrix norm(Matrix x, const std::string& name, bool centre) const;
+  Matrix norm(Matrix x, const std::string& name, bool representative) const;
   // Neighbours (2i, 2i + 1) of each head's first dimensions turn by position * base^(-2i / dims).
   Matrix turned(Matrix x, int heads) const;
   // Causal; `bias(head, distance)` is added to the scores.

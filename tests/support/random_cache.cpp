@@ -34,7 +34,7 @@ std::vector<float> random_biases(std::size_t count, std::mt19937& random) {
 std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
   return out << name(o.type) << " heads " << o.kv_heads << "x" << o.group << " dims " << o.head_dim << "/"
              << o.value_dim << " page " << o.page_size << " sequences " << o.sequences << " tokens " << o.old_tokens
-             << "+" << o.new_tokens << " dead " << o.dead << " null " << o.null_pages << " own " << o.own_slots
+             << "+" << o.new_tokens << " dead " << o.empty_slots << " null " << o.null_pages << " own " << o.own_slots
              << o.own_budgets << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope)
              << "/" << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries
              << " by rank " << o.rank_keys << " merged " << o.merged << o.own_positions << " weights " << o.weights
@@ -69,12 +69,13 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     const int inserted = std::max(1, o.new_tokens - 3 * static_cast<int>(n));
     const int old = std::max(0, o.old_tokens - 37 * static_cast<int>(n));
     sequence.head.resize(static_cast<std::size_t>(o.kv_heads));
-    sequence.when.resize(static_cast<std::size_t>(inserted));
-    std::iota(sequence.when.begin(), sequence.when.end(), 2 * old + 1);  // old tokens have gaps: some were dropped
+    sequence.relative.resize(static_cast<std::size_t>(inserted));
+    std::iota(sequence.relative.begin(), sequence.relative.end(),
+              2 * old + 1);  // old tokens have gaps: some were dropped
     for (std::size_t h = 0; h < sequence.head.size(); ++h) {
       Head& head = sequence.head[h];
       if (h > 0 && !o.own_slots) {
-        head.when = sequence.head[0].when;
+        head.relative = sequence.head[0].relative;
         head.rank = sequence.head[0].rank;
         head.inserted = sequence.head[0].inserted;
         head.page.resize(sequence.head[0].page.size());
@@ -86,22 +87,24 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
       const int gone =
           o.own_slots && o.own_budgets ? std::max(0, old - o.sinks) * static_cast<int>(random() % 100) / 100 : 0;
       while (static_cast<int>(usable.size()) < old - gone + inserted) {
-        const int begin = static_cast<int>(head.when.size());
+        const int begin = static_cast<int>(head.relative.size());
         const bool null = share(o.null_pages);
         for (int s = begin; s < begin + o.page_size; ++s) {
-          head.when.push_back(kEmptySlot);
-          if (!null && !share(o.dead)) usable.push_back(s);
+          head.relative.push_back(kEmptySlot);
+          if (!null && !share(o.empty_slots)) usable.push_back(s);
         }
         head.page.push_back(null ? kNoPage : 0);
         pages += !null;
       }
-      head.rank.assign(head.when.size(), -1);
+      head.rank.assign(head.relative.size(), -1);
       std::shuffle(usable.begin(), usable.end(), random);
       for (int t = 0, rank = 0; t < old + inserted; ++t) {
         if (t >= o.sinks && t < std::min(o.sinks, old) + gone) continue;
         const int slot = usable[rank];
         // Sinks are 0 .. sinks - 1; the rest has random gaps, with no two alike.
-        head.when[slot] = t >= old ? sequence.when[t - old] : t < o.sinks ? t : 2 * t + static_cast<int>(share(0.5));
+        head.relative[slot] = t >= old      ? sequence.relative[t - old]
+                              : t < o.sinks ? t
+                                            : 2 * t + static_cast<int>(share(0.5));
         head.rank[slot] = rank++;
         if (t >= old) head.inserted.push_back(slot);
       }
@@ -110,7 +113,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     tokens_[n].count = inserted;
     tokens_[n].weights_queries = o.weights_queries;
     tokens_[n].weight_reduction = o.weight_reduction;
-    tokens_[n].when = sequence.when.data();
+    tokens_[n].relative = sequence.relative.data();
     first += inserted;
   }
 
@@ -136,10 +139,10 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         head.page[p] = none ? kNoPage : next++;
       }
       int occupied = 0;
-      for (std::size_t s = 0; s < head.when.size(); ++s) {
-        if (head.when[s] == kEmptySlot) continue;
+      for (std::size_t s = 0; s < head.relative.size(); ++s) {
+        if (head.relative[s] == kEmptySlot) continue;
         ++occupied;
-        if (head.when[s] >= sequence.when[0]) continue;  // to be inserted
+        if (head.relative[s] >= sequence.relative[0]) continue;  // to be inserted
         std::byte* const page = bytes_.data() + static_cast<std::size_t>(head.page[s / o.page_size]) * page_bytes;
         const int offset = static_cast<int>(s) % o.page_size;
         std::vector<float> row;
@@ -155,18 +158,22 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         fill(row, o.value_dim);
         store_value(layout, page, offset, row.data());
       }
-      head.slots = {head.when.data(), head.rank.data(),     static_cast<int>(head.when.size()),
-                    occupied,         head.inserted.data(), static_cast<int>(head.inserted.size())};
+      head.slots = {head.relative.data(),
+                    head.rank.data(),
+                    static_cast<int>(head.relative.size()),
+                    occupied,
+                    head.inserted.data(),
+                    static_cast<int>(head.inserted.size())};
       if (o.bias) {
-        head.bias = random_biases(head.when.size(), bias_random);
-        for (std::size_t s = 0; s < head.when.size(); ++s)
-          if (head.when[s] == kEmptySlot) head.bias[s] = kNan;
+        head.bias = random_biases(head.relative.size(), bias_random);
+        for (std::size_t s = 0; s < head.relative.size(); ++s)
+          if (head.relative[s] == kEmptySlot) head.bias[s] = kNan;
         head.slots.bias = head.bias.data();
       }
       if (o.merged == 0 || occupied == static_cast<int>(head.inserted.size())) continue;
       std::vector<int> old;
-      for (std::size_t s = 0; s < head.when.size(); ++s)
-        if (head.when[s] < sequence.when[0]) old.push_back(static_cast<int>(s));
+      for (std::size_t s = 0; s < head.relative.size(); ++s)
+        if (head.relative[s] < sequence.relative[0]) old.push_back(static_cast<int>(s));
       SlotTable table(o.page_size, Mechanism::kMerge, false);
       table.insert(head.slots.slots);
       head.merged.reserve(0, o.own_positions);
@@ -179,7 +186,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
                          .factor = std::exp(0.25F * normal(random))},
                         {});
       }
-      head.merged.lay(table);
+      head.merged.build_layout(table);
       head.merged_view = head.merged.view();
       head.slots.merged = &head.merged_view;
     }
@@ -189,7 +196,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     layer_[n].head = sequence.pages.data();
 
     StepTokens& t = tokens_[n];
-    t.position = o.base + t.when[0];
+    t.position = o.base + t.relative[0];
     t.window = o.window;
     if (o.own_budgets && o.window != INT32_MAX) {
       for (int h = 0; h < o.kv_heads; ++h)
@@ -208,7 +215,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         rows.resize(rows.size() + static_cast<std::size_t>(o.rope_dims));
         frequencies.row(position, rows.data() + rows.size() - o.rope_dims);
       };
-      for (int q = 0; q < t.count; ++q) add(sequence.key_row, o.base + t.when[q]);
+      for (int q = 0; q < t.count; ++q) add(sequence.key_row, o.base + t.relative[q]);
       int ranks = o.window == INT32_MAX ? 0 : o.sinks + 2 * o.window;
       for (const Head& head : sequence.head) ranks = std::max(ranks, head.slots.occupied);
       for (int r = 0; r < ranks; ++r) add(sequence.rank_row, r);

@@ -21,7 +21,7 @@ struct RandomCacheOptions {
   int sequences = 1;
   int old_tokens = 100;      // of the longest sequence; others have fewer
   int new_tokens = 1;        // of the longest; others have fewer, one at least
-  double dead = 0;           // share of slots without a token
+  double empty_slots = 0;    // share of slots without a token
   double null_pages = 0;     // share of pages given back (more slots, not fewer tokens)
   bool own_slots = false;    // each head its own slot table, with other slots
   bool own_budgets = false;  // and other numbers of tokens (and windows, if there is one)
@@ -68,7 +68,7 @@ class RandomCache {
  private:
   struct Head {
     std::vector<PageId> page;
-    std::vector<std::int32_t> when, rank;
+    std::vector<std::int32_t> relative, rank;
     std::vector<int> inserted;
     std::vector<float> bias;
     MergedTokens merged{0};
@@ -78,7 +78,7 @@ class RandomCache {
   struct Sequence {
     std::vector<Head> head;
     std::vector<HeadPages> pages;
-    std::vector<std::int32_t> when;
+    std::vector<std::int32_t> relative;
     std::vector<float> key_row, rank_row, distance_row;
     std::vector<std::int32_t> head_window;
   };

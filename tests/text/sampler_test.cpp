@@ -218,14 +218,16 @@ TEST(Sampler, ResumesFromTokens) {
   Sampler old(options, vocabulary.get(), vocabulary->size());
   const std::vector<std::int32_t> written = spell(*vocabulary, "aab");
   ASSERT_FALSE(written.empty());
-  old.resume(1, {.history = {}, .grammar = written, .draws = 0, .certain = 0});
+  old.resume(1, {.history = {}, .grammar = written, .draws = 0, .single_candidate = 0});
   EXPECT_EQ(vocabulary->piece(old.sample(some_logits(1, vocabulary->size()))), "c");
 
   Sampler bad(options, vocabulary.get(), vocabulary->size());
-  EXPECT_THROW(bad.resume(1, {.history = {}, .grammar = {vocabulary->size()}, .draws = 0, .certain = 0}), Error);
-  Sampler other(options, vocabulary.get(), vocabulary->size());
-  EXPECT_THROW(other.resume(1, {.history = {}, .grammar = {-1, 0, 0, 0, 1, 1000, 0, 1}, .draws = 0, .certain = 0}),
+  EXPECT_THROW(bad.resume(1, {.history = {}, .grammar = {vocabulary->size()}, .draws = 0, .single_candidate = 0}),
                Error);
+  Sampler other(options, vocabulary.get(), vocabulary->size());
+  EXPECT_THROW(
+      other.resume(1, {.history = {}, .grammar = {-1, 0, 0, 0, 1, 1000, 0, 1}, .draws = 0, .single_candidate = 0}),
+      Error);
 }
 
 }  // namespace

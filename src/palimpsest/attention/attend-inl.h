@@ -57,27 +57,28 @@ HWY_INLINE void prepare_queries(const Unit& u) {
   }
 }
 
-HWY_INLINE std::uint64_t visible_bits(const std::int32_t* when, int tiles, const HeadWork& work, int query) {
+HWY_INLINE std::uint64_t visible_bits(const std::int32_t* relative, int tiles, const HeadWork& work, int query) {
   const StepTokens& tokens = *work.tokens;
   const auto before = [&](std::int32_t window) HWY_ATTR {
-    const std::int64_t when = window == INT32_MAX ? INT32_MIN : std::int64_t{tokens.when[query]} - window;
-    return hn::Set(di, static_cast<std::int32_t>(std::max<std::int64_t>(when, INT32_MIN)));
+    const std::int64_t relative = window == INT32_MAX ? INT32_MIN : std::int64_t{tokens.relative[query]} - window;
+    return hn::Set(di, static_cast<std::int32_t>(std::max<std::int64_t>(relative, INT32_MIN)));
   };
-  const auto now = hn::Set(di, tokens.when[query]), sink_end = hn::Set(di, tokens.sink_end);
+  const auto now = hn::Set(di, tokens.relative[query]), sink_end = hn::Set(di, tokens.sink_end);
   const auto low = before(work.window), far = before(work.step->local);
   std::uint64_t bits = 0;
   for (int n = 0; n < tiles * kTile; n += kLanes) {
-    const auto w = hn::LoadU(di, when + n);
+    const auto w = hn::LoadU(di, relative + n);
     const auto seen = hn::And(hn::And(hn::Le(w, now), hn::Gt(w, far)), hn::Or(hn::Gt(w, low), hn::Lt(w, sink_end)));
     bits |= static_cast<std::uint64_t>(hn::BitsFromMask(di, seen)) << n;
   }
   return bits;
 }
 
-HWY_INLINE std::uint64_t before_bits(const std::int32_t* when, int tiles, std::int32_t end) {
+HWY_INLINE std::uint64_t before_bits(const std::int32_t* relative, int tiles, std::int32_t end) {
   std::uint64_t bits = 0;
   for (int n = 0; n < tiles * kTile; n += kLanes)
-    bits |= static_cast<std::uint64_t>(hn::BitsFromMask(di, hn::Lt(hn::LoadU(di, when + n), hn::Set(di, end)))) << n;
+    bits |= static_cast<std::uint64_t>(hn::BitsFromMask(di, hn::Lt(hn::LoadU(di, relative + n), hn::Set(di, end))))
+            << n;
   return bits;
 }
 
@@ -86,7 +87,7 @@ HWY_INLINE Block find_block(const Unit& u, int index, const Tiles& tiles, std::u
   const SlotsView& slots = u.work.slots();
   const int first = index * kBlock;
   Block b{};
-  b.when = slots.when + first;
+  b.relative = slots.relative + first;
   b.rank = slots.rank == nullptr ? nullptr : slots.rank + first;
   b.bias = slots.bias == nullptr ? nullptr : slots.bias + first;
   b.tiles = std::min(4, (slots.slots - first) / kTile);
@@ -94,12 +95,12 @@ HWY_INLINE Block find_block(const Unit& u, int index, const Tiles& tiles, std::u
     visible[0] = b.used = ~std::uint64_t{0} >> (64 - b.tiles * kTile);
   } else {
     for (int q = 0; q < u.queries; ++q) {
-      visible[q] = visible_bits(b.when, b.tiles, u.work, u.first_query + q);
+      visible[q] = visible_bits(b.relative, b.tiles, u.work, u.first_query + q);
       b.used |= visible[q];
     }
   }
   if (b.used == 0) return b;
-  if (u.work.tokens->two_query) b.sinks = before_bits(b.when, b.tiles, u.work.tokens->sink_end);
+  if (u.work.tokens->two_query) b.sinks = before_bits(b.relative, b.tiles, u.work.tokens->sink_end);
 
   const int any_used = std::countr_zero(b.used) / kTile, rope_tile_floats = u.shape().rope_dims * kTile;
   for (int t = 0; t < 4; ++t) {
@@ -146,13 +147,13 @@ HWY_INLINE void add_alibi(const Unit& u, const Block& b) {
     const int query = u.first_query + q;
     const SlotsView& slots = u.work.slots();
     const bool by_rank = tokens.rank_distance;
-    const std::int32_t here = by_rank ? query_rank(tokens, slots, query) : tokens.when[query];
+    const std::int32_t here = by_rank ? query_rank(tokens, slots, query) : tokens.relative[query];
     const std::int32_t at_sinks = by_rank ? sink_rank(tokens, slots, u.work.window, query) : here;
     for (int v = 0; v < b.tiles * kTile / kLanes; ++v) {
-      const auto place = hn::LoadU(di, (by_rank ? b.rank : b.when) + v * kLanes);
+      const auto position = hn::LoadU(di, (by_rank ? b.rank : b.relative) + v * kLanes);
       const Mask of_sinks = mask_of(b.sinks, v);
       const auto from = hn::IfThenElse(hn::RebindMask(di, of_sinks), hn::Set(di, at_sinks), hn::Set(di, here));
-      const Vec distance = hn::ConvertTo(df, hn::Sub(from, place));
+      const Vec distance = hn::ConvertTo(df, hn::Sub(from, position));
       for (int g = 0; g < group; ++g) {
         float* const score = u.memory.score + (q * group + g) * kBlock + v * kLanes;
         hn::StoreU(hn::NegMulAdd(hn::Set(df, slope[g] * kLog2E), distance, hn::LoadU(df, score)), df, score);

@@ -25,8 +25,8 @@ struct Heads {
 };
 
 // Whether a token is among the last `window` positions at `now`; INT32_MAX: always.
-inline bool within(std::int64_t when, std::int64_t now, std::int32_t window) {
-  return window == INT32_MAX || when > now - window;
+inline bool within(std::int64_t relative, std::int64_t now, std::int32_t window) {
+  return window == INT32_MAX || relative > now - window;
 }
 
 // The new tokens of one sequence in this step: the same for every layer, built once per step. Their slots are
@@ -34,8 +34,8 @@ inline bool within(std::int64_t when, std::int64_t now, std::int32_t window) {
 struct StepTokens {
   int first = 0;  // index of the first one among the step's tokens
   int count = 0;
-  const std::int32_t* when = nullptr;  // [count] position minus the slot table's base
-  Position position = 0;               // of the first one
+  const std::int32_t* relative = nullptr;  // [count] position minus the slot table's base
+  Position position = 0;                   // of the first one
   // Rotation. cos_sin rows are RopeFrequencies::row: [2 * pairs] floats.
   const float* key_row = nullptr;       // [count][2*pairs] at the new tokens' positions: kOnWrite, queries and keys.
                                         // nullptr: each head uses the row of its own rank

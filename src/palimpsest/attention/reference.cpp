@@ -111,15 +111,15 @@ struct Head {
   }
 
   bool visible(int slot, int query) const {
-    const std::int64_t when = slots().when[slot], now = tokens.when[query];
-    return when != kEmptySlot && when <= now && within(when, now, step.local) &&
-           (within(when, now, window) || when < tokens.sink_end);
+    const std::int64_t relative = slots().relative[slot], now = tokens.relative[query];
+    return relative != kEmptySlot && relative <= now && within(relative, now, step.local) &&
+           (within(relative, now, window) || relative < tokens.sink_end);
   }
 
   // Distance from a query to a slot, for ALiBi.
   double distance(int slot, int query) const {
-    if (!tokens.rank_distance) return static_cast<double>(tokens.when[query]) - slots().when[slot];
-    const bool of_sink = tokens.two_query && slots().when[slot] < tokens.sink_end;
+    if (!tokens.rank_distance) return static_cast<double>(tokens.relative[query]) - slots().relative[slot];
+    const bool of_sink = tokens.two_query && slots().relative[slot] < tokens.sink_end;
     const int rank = of_sink ? sink_rank(tokens, slots(), window, query) : query_rank(tokens, slots(), query);
     return rank - slots().rank[slot];
   }
@@ -158,7 +158,7 @@ struct Head {
     double largest = -INFINITY, sum = 0;
     const auto score = [&](std::size_t at, int s, double factor, int entries) {
       if (s < 0 || !visible(s, query)) return;
-      const Vector& q = slots().when[s] < tokens.sink_end ? for_sinks : here;
+      const Vector& q = slots().relative[s] < tokens.sink_end ? for_sinks : here;
       p[at] = shape.scale * factor * dot(entries == 0 ? keys[s] : rotated_by(keys[s], entries), q);
       if (shape.soft_cap > 0) p[at] = shape.soft_cap * std::tanh(p[at] / shape.soft_cap);
       if (shape.alibi != nullptr) p[at] -= shape.alibi[query_head] * (distance(s, query) - entries);
@@ -188,7 +188,7 @@ struct Head {
     const int count = slots().slots;
     std::vector<Vector> keys(static_cast<std::size_t>(count));
     for (int s = 0; s < count; ++s)
-      if (slots().when[s] != kEmptySlot) keys[s] = key(s);
+      if (slots().relative[s] != kEmptySlot) keys[s] = key(s);
     const bool mean = tokens.weight_reduction == WeightReduction::kMeanOverGroup,
                max_over_all = tokens.weight_reduction == WeightReduction::kMaxOverAll;
     const std::size_t all = keys.size() + static_cast<std::size_t>(entries());

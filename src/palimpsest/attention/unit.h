@@ -102,7 +102,7 @@ inline Prefetch prefetch_of(const std::byte* const* tile, std::size_t bytes) {
 struct Block {
   const std::byte *key[4], *value[4];
   const float* rope_tile[4];  // cosines and sines of ranks, if keys are rotated on read
-  const std::int32_t* when;
+  const std::int32_t* relative;
   const std::int32_t* rank;
   const float* bias;        // SlotsView::bias; nullptr: none
   int tiles;                // 4, fewer at the end of the slots

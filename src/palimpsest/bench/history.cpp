@@ -43,7 +43,7 @@ void simulate_generation(Sequence& sequence, int prompt, int tokens, std::uint32
     const Work work = sequence.next();
     const int count = static_cast<int>(work.tokens.size());
     for (int head = 0; work.report_kv && head < geometry.heads(); ++head) {
-      const LayerGeometry& g = geometry.layer_with(head);
+      const LayerGeometry& g = geometry.layer_geometry(head);
       work.receiver->on_insert_kv(head, noise.rows(count, g.key_width), noise.rows(count, g.value_width));
     }
     sequence.done({});

@@ -22,7 +22,7 @@ constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
 
 }  // namespace
 
-std::size_t AddressRange::enough() {
+std::size_t AddressRange::max_bytes() {
 #ifdef __SANITIZE_THREAD__
   return std::size_t{64} << 30;  // its shadow memory covers few terabytes
 #else

@@ -27,7 +27,7 @@ class AddressRange {
   std::size_t bytes() const { return bytes_; }  // a multiple of kBlock
 
   // Bytes to reserve where no limit is set: more than the machine's memory.
-  static std::size_t enough();
+  static std::size_t max_bytes();
 
  private:
   std::byte* base_ = nullptr;

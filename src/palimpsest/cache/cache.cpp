@@ -35,7 +35,7 @@ void check_width(const char* what, CacheType type, int width) {
 
 void check(const CacheOptions& o) {
   if (o.geometry.heads() == 0) fail("a cache without KV heads: give a layer at least 1");
-  const LayerGeometry& g = o.geometry.layer_with(0);
+  const LayerGeometry& g = o.geometry.layer_geometry(0);
   for (int i = 0; i < o.geometry.layers(); ++i) {
     const LayerGeometry& l = o.geometry.layer(i);
     if (l.kv_heads == 0) continue;
@@ -105,21 +105,21 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
 Cache::~Cache() {
   assert(!pending_.open);
   for (auto& blocks : blocks_)
-    for (auto& page : blocks) give_back(page);
+    for (auto& page : blocks) release(page);
 }
 
-std::span<float> Cache::of_head(int head) {
+std::span<float> Cache::head_statistics(int head) {
   const auto floats = static_cast<std::size_t>(options_.head_floats);
   return std::span(head_statistics_).subspan(static_cast<std::size_t>(head) * floats, floats);
 }
 
-std::span<const float> Cache::of_head(int head) const {
-  return const_cast<Cache*>(this)->of_head(head);
+std::span<const float> Cache::head_statistics(int head) const {
+  return const_cast<Cache*>(this)->head_statistics(head);
 }
 
-void Cache::give_back(PageId& page) noexcept {
+void Cache::release(PageId& page) noexcept {
   if (page == kNoPage) return;
-  pool_->give_back(page);
+  pool_->release(page);
   page = kNoPage;
   --pages_held_;
 }
@@ -137,7 +137,7 @@ PageId Cache::take() {
 void Cache::clear() noexcept {
   assert(!pending_.open);
   for (auto& blocks : blocks_) {
-    for (auto& page : blocks) give_back(page);
+    for (auto& page : blocks) release(page);
     blocks.clear();
   }
   for (auto& table : tables_) table.clear();
@@ -146,7 +146,7 @@ void Cache::clear() noexcept {
   for (auto& pages : shared_pages_) pages.clear();
   std::ranges::fill(head_statistics_, 0.0F);
   shared_page_count_ = 0;
-  if (storage_ != nullptr) storage_->cleared();
+  if (storage_ != nullptr) storage_->on_cleared();
   refresh_views();
 }
 

@@ -79,8 +79,8 @@ class Cache {
   int occupied() const;  // tokens in the fullest table
   Position next() const { return tables_.front().next(); }
   // A head's statistics, [head_floats]: initially 0; saved, shared and cleared with the rest.
-  std::span<float> of_head(int head);
-  std::span<const float> of_head(int head) const;
+  std::span<float> head_statistics(int head);
+  std::span<const float> head_statistics(int head) const;
 
   // Acquires all memory of a change; throws Error or std::bad_alloc, unchanged. Tables, pages and bytes do not change
   // until commit. Invalidates earlier views; new ones show the same. Commit releases empty pages to the pool but keeps
@@ -98,7 +98,7 @@ class Cache {
   void insert(int count);
   void undo(int count);                                      // CacheChange::reject
   bool defragment(int reserve, Workers* workers = nullptr);  // whether any token moved
-  void resume_at(Position position);                         // sets the next token's position, at least next()
+  void set_next(Position position);                          // sets the next token's position, at least next()
   // Edits of the text; throw Error if unsupported. After drop() the positions stay empty, unless the range reaches
   // next(). shift() changes the bookkeeping only: with keys stored rotated by position (kOnWrite) the caller rotates
   // those of [first + by, last + by) by `by` before the next step; keys rotated by rank need no change. Unsupported for
@@ -117,11 +117,11 @@ class Cache {
   // statistics are copied if the options are equal, or if both have a table per head and as many columns. Throws
   // std::bad_alloc, unchanged.
   void share(Cache& other);
-  bool can_share(const Cache& other) const { return options_ == other.options_ || other.serves(options_); }
+  bool can_share(const Cache& other) const { return options_ == other.options_ || other.compatible_with(options_); }
   // Whether a cache of options `kind` that had read the same tokens and evicted none would have the same slots. True
   // if this cache evicted none, and either all tokens are present and inside the windows of `kind`, or windows,
   // mechanism and spare slots are equal (reuse of slots after window drops depends on them).
-  bool serves(const CacheOptions& kind) const;
+  bool compatible_with(const CacheOptions& kind) const;
   std::unique_ptr<Cache> fork();      // a new cache that shares all pages of this one
   bool nothing_evicted() const;       // every table still has every token
   std::vector<PageId> pages() const;  // the pages held, of all heads
@@ -172,7 +172,7 @@ class Cache {
   };
   // The prepared change. Its memory is reused.
   struct Pending {
-    bool open = false, views_moved = false;
+    bool open = false, views_invalidated = false;
     long long dropped = 0;                 // by a plan, of all tables
     std::size_t mapped = 0, gathered = 0;  // new pages of all heads: mapped by inserts, copied to by mechanism gather
     CacheChange change;
@@ -213,7 +213,7 @@ class Cache {
   int heads() const { return options_.geometry.heads(); }
   template <typename Do>
   void for_each_head_of(int table, Do action);  // action(block table of a head)
-  void give_back(PageId& page) noexcept;
+  void release(PageId& page) noexcept;
   PageId take();
   void make_exclusive(int table, int page);
   void clear_shared(int table, int page) noexcept;

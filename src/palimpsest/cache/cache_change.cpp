@@ -48,8 +48,8 @@ Transaction Cache::prepare(const CacheChange& change) {
   for (std::size_t t = 0; !change.unseen && t < change.drop.size(); ++t)
     if (counts_evictions(static_cast<int>(t))) pending_.dropped += std::ssize(change.drop[t]);
   for (std::size_t t = 0; !on_copies && t < tables_.size(); ++t) {
-    const auto [pages, views_moved] = tables_[t].reserve(change_of(t), moves_[t]);
-    pending_.views_moved |= views_moved;
+    const auto [pages, views_invalidated] = tables_[t].reserve(change_of(t), moves_[t]);
+    pending_.views_invalidated |= views_invalidated;
     reserve_pages(static_cast<int>(t), pages, tables_[t].pages() + pages);
   }
   if (edit) add_edit(change);
@@ -86,8 +86,8 @@ Transaction Cache::prepare_defragment(int reserve) {
   });
   for (std::size_t t = 0; t < merged_.size(); ++t) {
     pending_.merged.push_back(merged_[t]);
-    pending_.merged[t].moved(pending_.moves[t]);
-    pending_.merged[t].lay(pending_.simulated[t]);
+    pending_.merged[t].apply_moves(pending_.moves[t]);
+    pending_.merged[t].build_layout(pending_.simulated[t]);
   }
   take_pages();
   return transaction;
@@ -110,7 +110,7 @@ void Cache::add_edit(const CacheChange& change) {
   const PositionRange shifted = change.shift_range;
   const Position by = change.shift_by;
   const bool shifts = !shifted.empty() && by != 0;
-  if (const KvFormat& format = kv_format(options_.geometry.layer_with(0).key_type); shifts && !format.elementwise())
+  if (const KvFormat& format = kv_format(options_.geometry.layer_geometry(0).key_type); shifts && !format.elementwise())
     fail("positions of keys of type {} cannot be shifted: they would be rounded once more; use f16", format.name);
   if (shifts && (shifted.first < 0 || shifted.first + by < 0))
     fail("a shift of the positions from {} by {} would go below 0", shifted.first, by);
@@ -228,7 +228,7 @@ void Cache::reserve_pages(int t, int mapped, int pages) {
       reserve_for(blocks, at(pages));
       p.mapped += at(mapped);
     });
-    p.views_moved = true;
+    p.views_invalidated = true;
     if (MergedTokens* const tokens = merged(t)) tokens->reserve_slots(pages * options_.page_size);
   }
   if (gathers(t)) for_each_head_of(t, [&](std::vector<PageId>& blocks) { p.gathered += blocks.size(); });
@@ -236,7 +236,7 @@ void Cache::reserve_pages(int t, int mapped, int pages) {
 }
 
 void Cache::take_pages() {
-  if (pending_.views_moved) refresh_views();
+  if (pending_.views_invalidated) refresh_views();
   if (!options_.pages) return;
   Pending& p = pending_;
   std::size_t copies = 0;
@@ -260,14 +260,14 @@ void Cache::take_pages() {
 
 void Cache::rollback() noexcept {
   for (const PageId page : pending_.pages)
-    if (page != kNoPage) pool_->give_back(page);
+    if (page != kNoPage) pool_->release(page);
   end();
   refresh_views();  // memory may have moved
 }
 
 void Cache::end() noexcept {
   Pending& p = pending_;
-  p.open = p.views_moved = false;
+  p.open = p.views_invalidated = false;
   p.dropped = 0;
   p.end = kNoPosition;
   p.mapped = p.gathered = 0;
@@ -294,7 +294,7 @@ void Cache::commit(Workers* workers) noexcept {
     unmapped |= !tables_[t].unmapped_pages_of_change().empty();
     if (moves_[t].empty()) continue;
     moved = true;
-    if (storage_ != nullptr) storage_->moved(static_cast<int>(t), moves_[t]);
+    if (storage_ != nullptr) storage_->on_moves(static_cast<int>(t), moves_[t]);
   }
   dropped_ += p.dropped;
   if (options_.pages) {
@@ -358,7 +358,7 @@ const PageId* Cache::relocate_bytes(const PageId* page, Workers* workers) noexce
   const PageId* next = copies;
   for (std::size_t h = 0; h < blocks_.size(); ++h)
     for (PageId& old : std::span(blocks_[h]).first(gathered(h))) {
-      give_back(old);
+      release(old);
       old = *next++;
     }
   for (int t = 0; t < tables(); ++t) {
@@ -385,7 +385,7 @@ void Cache::unmap_pages(int t) noexcept {
   const auto unmapped = table(t).unmapped_pages_of_change();
   if (unmapped.empty()) return;
   for_each_head_of(t, [&](std::vector<PageId>& blocks) {
-    for (const int n : unmapped) give_back(blocks[at(n)]);
+    for (const int n : unmapped) release(blocks[at(n)]);
     blocks.resize(at(table(t).pages()), kNoPage);
   });
   for (const int n : unmapped) clear_shared(t, n);
@@ -421,7 +421,7 @@ void Cache::shift(Position first, Position last, Position by) {
   prepare({.shift_range = {first, last}, .shift_by = by}).commit();
 }
 
-void Cache::resume_at(Position position) {
+void Cache::set_next(Position position) {
   assert(position >= next());
   if (position > next()) prepare({.at = position}).commit();
 }

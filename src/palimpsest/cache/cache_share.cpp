@@ -46,7 +46,7 @@ void Cache::share(Cache& other) {
       if (like.occupied() == like.next())
         insert_all(tables[at(t)], like, scores);
       else
-        tables[at(t)].become(like, scores);
+        tables[at(t)].copy_from(like, scores);
       ++t;
     }
   std::vector<std::vector<PageId>> blocks = other.blocks_;
@@ -96,7 +96,7 @@ bool Cache::nothing_evicted() const {
          std::ranges::all_of(tables_, [&](const SlotTable& table) { return table.occupied() == next(); });
 }
 
-bool Cache::serves(const CacheOptions& kind) const {
+bool Cache::compatible_with(const CacheOptions& kind) const {
   if (nothing_evicted() && (kind.windows.empty() || next() < std::ranges::min(kind.windows))) return true;
   if (dropped_ != 0 || tables_.front().edited() || kind.mechanism != options_.mechanism ||
       kind.windows != options_.windows || kind.spare_slots != options_.spare_slots)

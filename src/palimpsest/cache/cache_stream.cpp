@@ -36,7 +36,7 @@ std::optional<CacheTypes> types_of(std::int32_t number) {
 // With uniform layers the first two numbers are layers and heads per layer. Else the second is -1, and the heads of
 // each layer follow at the end.
 std::vector<std::int32_t> kind_of(const CacheOptions& o) {
-  const LayerGeometry& g = o.geometry.layer_with(0);
+  const LayerGeometry& g = o.geometry.layer_geometry(0);
   std::vector<std::int32_t> kind = {o.geometry.layers(),
                                     o.geometry.is_uniform() ? g.kv_heads : -1,
                                     g.key_width,
@@ -114,7 +114,7 @@ const char* Cache::fault_across_tables() const {
   if (dropped_ < 0 || dropped_ > (1LL << 60)) return "an impossible count of dropped tokens";
   for (const SlotTable& table : tables_)
     if (table.next() != tables_.front().next() || table.base() != tables_.front().base() ||
-        table.read() != tables_.front().read())
+        table.tokens_read() != tables_.front().tokens_read())
       return "heads that read texts of different lengths";
   if (!std::ranges::all_of(head_statistics_, [](float x) { return std::isfinite(x); }))
     return "statistics of heads that are not numbers";

@@ -20,8 +20,8 @@ std::size_t pages_of(long long tokens, int page_size) {
 // eviction.
 std::size_t max_free(const Occupancy& o, std::size_t pages, int page_size) {
   const auto slots = static_cast<std::size_t>(page_size);
-  const std::size_t first = pages_of(std::min(o.tokens, o.come), page_size) * slots;
-  const auto stay = static_cast<std::size_t>(std::max(0LL, o.tokens - o.leave));
+  const std::size_t first = pages_of(std::min(o.tokens, o.inserted), page_size) * slots;
+  const auto stay = static_cast<std::size_t>(std::max(0LL, o.tokens - o.evicted));
   return std::max(first, pages * slots - stay);
 }
 
@@ -29,25 +29,25 @@ std::size_t max_free(const Occupancy& o, std::size_t pages, int page_size) {
 std::size_t working_of(const CacheOptions& options, const Occupancy& o, std::size_t pages, std::size_t heads) {
   const std::size_t slots = pages * static_cast<std::size_t>(options.page_size),
                     columns = static_cast<std::size_t>(options.columns);
-  const auto tokens = static_cast<std::size_t>(o.tokens), come = static_cast<std::size_t>(o.come);
-  const bool evicts = o.leave > 0;
+  const auto tokens = static_cast<std::size_t>(o.tokens), inserted = static_cast<std::size_t>(o.inserted);
+  const bool evicts = o.evicted > 0;
   const std::size_t room = (capacity_for(slots) - slots) * SlotTable::slot_bytes(options.track_rank, options.columns) +
                            (capacity_for(pages) - pages) * (sizeof(int) + heads * sizeof(PageId));
   const std::size_t moves = evicts ? std::bit_ceil(tokens) * sizeof(Move) : 0;
-  const std::size_t victims = !evicts ? 0 : o.leave > 1 || come > 1 ? slots * sizeof(int) : sizeof(int);
+  const std::size_t victims = !evicts ? 0 : o.evicted > 1 || inserted > 1 ? slots * sizeof(int) : sizeof(int);
   const std::size_t merging =
-      std::min(come - 1, static_cast<std::size_t>(o.merged)) * (sizeof(MergedToken) + columns * sizeof(float));
+      std::min(inserted - 1, static_cast<std::size_t>(o.merged)) * (sizeof(MergedToken) + columns * sizeof(float));
   const std::size_t objects = sizeof(SlotTable) + columns * sizeof(std::vector<float>) + sizeof(SlotsView) +
                               sizeof(MergedTokens) + sizeof(MergedView) + sizeof(std::vector<Move>) +
                               sizeof(std::vector<bool>) + sizeof(std::vector<int>) + 3 * sizeof(int) +
                               heads * (sizeof(HeadPages) + sizeof(std::vector<PageId>));
   // Defragmentation at the end of a prompt works on copies of the tables.
-  const std::size_t copies = evicts && come > 1
+  const std::size_t copies = evicts && inserted > 1
                                  ? slots * SlotTable::slot_bytes(options.track_rank, options.columns) +
                                        pages * (2 * sizeof(int) + heads * sizeof(PageId)) +
-                                       SlotQueue::places_for(max_free(o, pages, options.page_size)) * sizeof(int)
+                                       SlotQueue::ring_size(max_free(o, pages, options.page_size)) * sizeof(int)
                                  : 0;
-  return room + moves + victims + merging + objects + copies + std::bit_ceil(come) * sizeof(int) +
+  return room + moves + victims + merging + objects + copies + std::bit_ceil(inserted) * sizeof(int) +
          (options.track_rank && evicts ? tokens * sizeof(int) : 0);
 }
 
@@ -69,7 +69,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   for (std::size_t t = 0; t < f.tables; ++t) {
     const Occupancy& o = occupancy[occupancy.size() == 1 ? 0 : t];
     const std::size_t heads_of_table = heads_of_tables[t];
-    assert(o.tokens >= 0 && o.come >= 1 && o.leave >= 0);
+    assert(o.tokens >= 0 && o.inserted >= 1 && o.evicted >= 0);
     const std::size_t pages = pages_of(std::max(o.tokens, o.slots) + options.spare_slots, options.page_size);
     f.head_pages += pages * heads_of_table;
     f.table_pages += pages;
@@ -79,16 +79,16 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
     max_slots = std::max(max_slots, slots);
     widest = std::max(widest, slots + MergedTokens::max_entries(static_cast<std::size_t>(o.merged), slots));
     if (options.mechanism != Mechanism::kShift && options.mechanism != Mechanism::kGather && o.tokens > 0)
-      f.queue_entries += SlotQueue::places_for(max_free(o, pages, options.page_size));
+      f.queue_entries += SlotQueue::ring_size(max_free(o, pages, options.page_size));
   }
   f.rows = f.head_pages * f.page_slots * f.row_bytes;
   f.columns = f.table_pages * f.page_slots * f.slot_bytes;
   f.counts = f.table_pages * sizeof(int);
   f.queues = f.queue_entries * sizeof(int);
   f.blocks = f.head_pages * sizeof(PageId);
-  f.widest_layer = capacity_for(widest) * static_cast<std::size_t>(options.geometry.max_kv_heads());
+  f.max_layer_entries = capacity_for(widest) * static_cast<std::size_t>(options.geometry.max_kv_heads());
   f.working += kObjects + capacity_for(max_slots) * sizeof(std::int32_t);  // a column's copy while it grows
-  f.of_heads = f.heads * static_cast<std::size_t>(options.head_floats) * sizeof(float);
+  f.head_statistics = f.heads * static_cast<std::size_t>(options.head_floats) * sizeof(float);
   return f;
 }
 

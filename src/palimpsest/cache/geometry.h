@@ -47,7 +47,7 @@ class HeadGeometry {
   int head(int layer, int kv_head) const { return first_head(layer) + kv_head; }
   int layer_of(int head) const { return layer_of_[static_cast<std::size_t>(head)]; }
   int kv_head_of(int head) const { return head - first_head(layer_of(head)); }  // its index in its layer
-  const LayerGeometry& layer_with(int head) const { return layer(layer_of(head)); }
+  const LayerGeometry& layer_geometry(int head) const { return layer(layer_of(head)); }
 
   // Max over the layers; 0 without layers.
   int max_kv_heads() const { return max_kv_heads_; }

@@ -91,7 +91,7 @@ void MergedTokens::keep_best(std::size_t max) {
   reserve(max, own_positions_);
 }
 
-void MergedTokens::moved(std::span<const Move> moves) {
+void MergedTokens::apply_moves(std::span<const Move> moves) {
   for (MergedToken& token : tokens_)
     for (const Move& move : moves)
       if (token.slot == move.from) {
@@ -105,7 +105,7 @@ void MergedTokens::clear() {
 }
 
 // Chooses each tile's `level` (see rows_at) that needs the fewest rows.
-void MergedTokens::lay(const SlotTable& table) {
+void MergedTokens::build_layout(const SlotTable& table) {
   if (tokens_.empty()) return;  // the view is not used
   const int slots = table.slots();
   thread_local std::vector<int> begin, order, next, by_entry;
@@ -119,7 +119,7 @@ void MergedTokens::lay(const SlotTable& table) {
   factor_.clear();
   lane_.clear();
   distance_.clear();
-  farthest_ = 0;
+  max_distance_ = 0;
   first_.clear();
   for (auto* of_slots : {&max_, &min_})
     if (of_slots->capacity() > at(slots)) std::vector<float>().swap(*of_slots);
@@ -141,7 +141,7 @@ void MergedTokens::lay(const SlotTable& table) {
     if (own_positions_) {
       const auto distance = static_cast<std::int32_t>(placed.position - table.position(slot));
       distance_[distance_.size() - at(kTile) + at(lane)] = distance;
-      farthest_ = std::max(farthest_, std::abs(distance));
+      max_distance_ = std::max(max_distance_, std::abs(distance));
     }
     by_entry.push_back(order[at(token)]);
   };
@@ -221,7 +221,7 @@ MergedView MergedTokens::view() const {
           .distance = own_positions_ ? distance_.data() : nullptr,
           .max = max_.data(),
           .min = min_.data(),
-          .farthest = farthest_,
+          .max_distance = max_distance_,
           .rows = static_cast<int>(lane_.size())};
 }
 
@@ -240,7 +240,7 @@ void MergedTokens::load(ByteReader& in, const SlotTable& table) {
     in.require(token.slot >= 0 && token.slot < table.slots() && table.position(token.slot) != kNoPosition,
                "a merged token without a slot");
     in.require(token.position >= 0 && token.position < table.next(), "a merged token after the last");
-    in.require(!own_positions_ || std::abs(token.position - table.position(token.slot)) <= kFarthest,
+    in.require(!own_positions_ || std::abs(token.position - table.position(token.slot)) <= kMaxDistance,
                "a merged token too far from its slot's");
     in.require(token.factor > 0 && token.factor < 1e30F, "a merged token without a norm");
     in.require(std::isfinite(token.score), "a merged token's score that is not a number");
@@ -253,7 +253,7 @@ void MergedTokens::load(ByteReader& in, const SlotTable& table) {
     if (position != kNoPosition && !tokens_.empty()) positions.push_back(position);
   std::ranges::sort(positions);
   in.require(std::ranges::adjacent_find(positions) == positions.end(), "a merged token that is there twice");
-  lay(table);
+  build_layout(table);
 }
 
 std::size_t MergedTokens::bytes() const {

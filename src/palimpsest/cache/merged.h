@@ -18,7 +18,7 @@ namespace palimpsest {
 struct MergedToken {
   Position position = 0;
   int slot = 0;
-  int entry = 0;     // index in the rows of MergedView, after lay()
+  int entry = 0;     // index in the rows of MergedView, after build_layout()
   float factor = 1;  // norm of its key / norm of its slot's
   float score = 0;   // the policy's
 };
@@ -26,7 +26,7 @@ struct MergedToken {
 class MergedTokens {
  public:
   // With own positions, the max distance between a token and its slot's: rotations by distance are a table.
-  static constexpr Position kFarthest = 1 << 15;
+  static constexpr Position kMaxDistance = 1 << 15;
 
   // `statistics`: a policy's floats per token, besides its score (CacheOptions::columns).
   explicit MergedTokens(int statistics) : width_(static_cast<std::size_t>(statistics)) {}
@@ -39,17 +39,17 @@ class MergedTokens {
     return std::span(statistics_).subspan(token * width_, width_);
   }
 
-  // After changes call lay(), before the next view().
+  // After changes call build_layout(), before the next view().
   // Reserves memory for `tokens`; `own_positions`: the view has distances.
   void reserve(std::size_t tokens, bool own_positions);
   void add(const MergedToken& token, std::span<const float> statistics);
   void merge(int slot, int other,
              float factor);  // merges the cluster of `slot` into that of `other`; its factors *= `factor`
-  void remove(const std::vector<bool>& slots);  // removes the merged tokens of these slots
-  void keep_best(std::size_t max);              // evicts the lowest scores, of equal ones the older token
-  void moved(std::span<const Move> moves);      // updates slots after moves, in the order given
+  void remove(const std::vector<bool>& slots);    // removes the merged tokens of these slots
+  void keep_best(std::size_t max);                // evicts the lowest scores, of equal ones the older token
+  void apply_moves(std::span<const Move> moves);  // updates slots after moves, in the order given
   void clear();
-  void lay(const SlotTable& table);  // builds the layout of view(); the head's table
+  void build_layout(const SlotTable& table);  // builds the layout of view(); the head's table
   // The head has more slots now, which have no merged tokens. reserve_slots() takes the memory before.
   void reserve_slots(int slots);
   void extend(int slots) noexcept;
@@ -75,7 +75,7 @@ class MergedTokens {
   std::vector<std::int8_t> lane_;
   std::vector<std::int32_t> first_, distance_;
   bool own_positions_ = false;
-  int farthest_ = 0;
+  int max_distance_ = 0;
 };
 
 }  // namespace palimpsest

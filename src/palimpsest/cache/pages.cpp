@@ -35,7 +35,7 @@ PagePool::~PagePool() {
 
 void PagePool::reserve_addresses() {
   if (range_.base() != nullptr) return;
-  std::size_t slabs = std::min(AddressRange::enough() / slab_bytes_, kMaxPages / pages_in_slab_);
+  std::size_t slabs = std::min(AddressRange::max_bytes() / slab_bytes_, kMaxPages / pages_in_slab_);
   if (limit_ == SIZE_MAX)
     slabs = std::min(slabs, kAddresses / slab_bytes_);
   else
@@ -64,7 +64,7 @@ void PagePool::add_slab() {
   }
   if (!range_.commit(begin, begin + slab_bytes_))
     fail("the system gave no memory for {} KiB more of cache (it holds {} KiB): lower the budget or the context",
-         slab_bytes_ >> 10, bytes_reserved() >> 10);
+         slab_bytes_ >> 10, bytes_committed() >> 10);
   for (std::size_t page = first; page < first + pages_in_slab_; ++page)
     next_free_[page] = page + 1 < first + pages_in_slab_ ? static_cast<PageId>(page + 1) : kNoPage;
   slabs_[index] = {true, static_cast<PageId>(first), static_cast<std::uint32_t>(pages_in_slab_)};
@@ -92,13 +92,13 @@ std::uint32_t& PagePool::users_of(PageId page) {
   return users;
 }
 
-void PagePool::limit(std::size_t pages, std::function<bool()> relieve) {
+void PagePool::set_limit(std::size_t pages, std::function<bool()> reclaim) {
   limit_ = pages;
-  relieve_ = std::move(relieve);
+  reclaim_ = std::move(reclaim);
 }
 
 void PagePool::reserve(std::size_t pages) {
-  while (in_use_ + pages > limit_ && relieve_()) {
+  while (in_use_ + pages > limit_ && reclaim_()) {
   }
   while (committed_ * pages_in_slab_ < in_use_ + pages) add_slab();
 }
@@ -122,14 +122,14 @@ void PagePool::share(PageId page) {
 }
 
 PageId PagePool::take_for_copy(PageId page) {
-  while (users_of(page) > 1 && in_use_ >= limit_ && relieve_()) {
+  while (users_of(page) > 1 && in_use_ >= limit_ && reclaim_()) {
   }
   return users_of(page) == 1 ? kNoPage : take();
 }
 
 void PagePool::replace(PageId page, PageId copy, bool bytes_matter) noexcept {
   if (bytes_matter) std::memcpy(address(copy), address(page), page_bytes_);
-  give_back(page);
+  release(page);
   ++copied_;
 }
 
@@ -140,7 +140,7 @@ PageId PagePool::make_exclusive(PageId page, bool bytes_matter) {
   return copy;
 }
 
-void PagePool::give_back(PageId page) noexcept {
+void PagePool::release(PageId page) noexcept {
   if (--users_of(page) > 0) return;
   const std::size_t index = slab_of(page);
   Slab& slab = slabs_[index];

@@ -28,11 +28,11 @@ class PagePool {
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  PageId take();                         // contents undefined; throws Error when out of memory
-  void share(PageId page);               // adds a user
-  void give_back(PageId page) noexcept;  // removes a user; without users the page is free
+  PageId take();                       // contents undefined; throws Error when out of memory
+  void share(PageId page);             // adds a user
+  void release(PageId page) noexcept;  // removes a user; without users the page is free
   // Copy-on-write in two steps. take_for_copy returns a page to copy a shared one to, or kNoPage if `page` has no other
-  // user (any more: the relieve callback may release it); throws as take() does. replace copies the bytes to `copy` if
+  // user (any more: the reclaim callback may release it); throws as take() does. replace copies the bytes to `copy` if
   // `bytes_matter`, and removes a user of `page`.
   PageId take_for_copy(PageId page);
   void replace(PageId page, PageId copy, bool bytes_matter) noexcept;
@@ -47,10 +47,10 @@ class PagePool {
   std::byte* address(PageId page) const { return base() + static_cast<std::size_t>(page) * stride_; }
   BlockTable table(const std::vector<PageId>& pages) const { return {pages.data(), base(), stride_}; }
 
-  // Before more than `pages` are in use, calls `relieve` until it has released enough or returns false. The page is
+  // Before more than `pages` are in use, calls `reclaim` until it has released enough or returns false. The page is
   // taken in either case: admission control enforces the limit. If set before the first page is taken, it also bounds
   // the address range, to twice as many pages.
-  void limit(std::size_t pages, std::function<bool()> relieve);
+  void set_limit(std::size_t pages, std::function<bool()> reclaim);
   // For tests: called before each page is taken and before each slab is committed. If it throws, the pool is unchanged.
   void before_acquisition(std::function<void()> hook) { before_acquisition_ = std::move(hook); }
 
@@ -59,8 +59,8 @@ class PagePool {
   std::size_t pages_copied() const { return copied_; }  // copy-on-write, so far
   std::size_t bytes_in_use() const { return in_use_ * page_bytes_; }
   std::size_t bytes_peak() const { return peak_ * page_bytes_; }
-  std::size_t bytes_reserved() const { return committed_ * slab_bytes_; }  // of committed slabs
-  std::size_t bytes_of_addresses() const { return range_.bytes(); }
+  std::size_t bytes_committed() const { return committed_ * slab_bytes_; }  // of committed slabs
+  std::size_t bytes_of_range() const { return range_.bytes(); }
 
  private:
   struct Slab {
@@ -86,7 +86,7 @@ class PagePool {
   std::size_t first_with_room_ = 0;    // no slab before it has a free page
   std::size_t first_uncommitted_ = 0;  // all slabs before it are committed
   std::size_t limit_ = SIZE_MAX;
-  std::function<bool()> relieve_;
+  std::function<bool()> reclaim_;
   std::function<void()> before_acquisition_;
 };
 

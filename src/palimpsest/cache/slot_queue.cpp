@@ -6,7 +6,7 @@
 
 namespace palimpsest {
 
-std::size_t SlotQueue::places_for(std::size_t entries) {
+std::size_t SlotQueue::ring_size(std::size_t entries) {
   return entries == 0 ? 0 : std::max<std::size_t>(64, std::bit_ceil(entries));
 }
 
@@ -16,7 +16,7 @@ void SlotQueue::grow() {
 
 void SlotQueue::reserve(std::size_t entries) {
   if (entries <= ring_.size()) return;
-  std::vector<int> larger(places_for(entries));
+  std::vector<int> larger(ring_size(entries));
   for (int i = 0; i < size_; ++i) larger[static_cast<std::size_t>(i)] = (*this)[i];
   ring_ = std::move(larger);
   head_ = 0;

@@ -22,7 +22,7 @@ SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int co
   assert(page_size > 0 && page_size % kTile == 0 && spare_slots >= 0);
 }
 
-std::int32_t SlotTable::when(Position position) const {
+std::int32_t SlotTable::relative_position(Position position) const {
   return static_cast<std::int32_t>(std::max<Position>(position - base_, kSaturated));
 }
 
@@ -32,13 +32,13 @@ SaturatedToken* SlotTable::saturated_at(int slot) {
 
 // Sets the position of an empty slot.
 void SlotTable::set_position(int slot, Position position) {
-  when_[at(slot)] = when(position);
-  if (when_[at(slot)] == kSaturated)
+  relative_[at(slot)] = relative_position(position);
+  if (relative_[at(slot)] == kSaturated)
     saturated_.insert(std::ranges::lower_bound(saturated_, slot, {}, &SaturatedToken::slot), {slot, position});
 }
 
 void SlotTable::vacate(int slot) {
-  if (std::exchange(when_[at(slot)], kEmptySlot) == kSaturated)
+  if (std::exchange(relative_[at(slot)], kEmptySlot) == kSaturated)
     saturated_.erase(saturated_.begin() + (saturated_at(slot) - saturated_.data()));
 }
 
@@ -55,7 +55,7 @@ void SlotTable::write(int slot, Position position, int rank) {
 }
 
 void SlotTable::erase(int slot) {
-  assert(when_[at(slot)] != kEmptySlot);
+  assert(relative_[at(slot)] != kEmptySlot);
   vacate(slot);
   score_[at(slot)] = 0;
   for (auto& column : column_) column[at(slot)] = 0;
@@ -100,7 +100,7 @@ void SlotTable::compact(std::vector<Move>& moves) {
     while (to < slots() && !mapped(to / page_size_)) to += page_size_;
   };
   for (int from = 0; from < slots(); ++from) {
-    if (when_[at(from)] == kEmptySlot) continue;
+    if (relative_[at(from)] == kEmptySlot) continue;
     skip_unmapped();
     if (from != to) {
       move(from, to);
@@ -136,7 +136,7 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
   int first = before;
   if (track_rank_ && edited_) close_ranks(victims);
   for (const int slot : victims) {
-    assert(slot < before && when_[at(slot)] != kEmptySlot);
+    assert(slot < before && relative_[at(slot)] != kEmptySlot);
     first = std::min(first, slot);
     vacate(slot);
   }
@@ -144,10 +144,10 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
     for (int slot = 0; slot < first; ++slot) moves.push_back({slot, slot});
   int to = first;
   for (int from = first; from < before; ++from) {
-    if (when_[at(from)] == kEmptySlot) continue;
+    if (relative_[at(from)] == kEmptySlot) continue;
     moves.push_back({from, to});
-    when_[at(to)] = when_[at(from)];
-    if (when_[at(from)] == kSaturated) saturated_at(from)->slot = to;  // still sorted by slot
+    relative_[at(to)] = relative_[at(from)];
+    if (relative_[at(from)] == kSaturated) saturated_at(from)->slot = to;  // still sorted by slot
     score_[at(to)] = score_[at(from)];
     for (auto& column : column_) column[at(to)] = column[at(from)];
     if (edited_) {
@@ -158,7 +158,7 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
   }
   assert(before - to == static_cast<int>(victims.size()));
   for (int slot = before - 1; slot >= to; --slot) {
-    when_[at(slot)] = 0;  // any occupied value: erase() expects a token
+    relative_[at(slot)] = 0;  // any occupied value: erase() expects a token
     erase(slot);
   }
 }
@@ -168,7 +168,7 @@ void SlotTable::map_page() {
   if (mapped_pages_ < page)
     page = static_cast<int>(std::ranges::find(page_occupied_, kUnmapped) - page_occupied_.begin());
   if (page == pages()) {
-    resize(when_.size() + at(page_size_));
+    resize(relative_.size() + at(page_size_));
     page_occupied_.push_back(kUnmapped);
   }
   page_occupied_[at(page)] = 0;
@@ -184,7 +184,7 @@ void SlotTable::map_pages(int count) {
 }
 
 void SlotTable::resize(std::size_t slots) {
-  when_.resize(slots, kEmptySlot);
+  relative_.resize(slots, kEmptySlot);
   score_.resize(slots, 0);
   for (auto& column : column_) column.resize(slots, 0);
   if (track_rank_) rank_.resize(slots, -1);
@@ -204,7 +204,7 @@ std::span<const int> SlotTable::insert(int count) {
 void SlotTable::take_slots(int count, Position at_position) {
   inserted_.clear();
   next_before_ = next_;
-  if (at_position > next_) resume_at(at_position);
+  if (at_position > next_) set_next(at_position);
   rebase_if_far();
   int rank = occupied_;
   if (at_position < next_) {
@@ -241,7 +241,7 @@ std::span<const int> SlotTable::release_empty_pages(int reserve) {
   if (!compacts()) free_.remove_if([this](int slot) { return !mapped(slot / page_size_); });
   while (!page_occupied_.empty() && page_occupied_.back() == kUnmapped) {
     page_occupied_.pop_back();
-    resize(when_.size() - at(page_size_));
+    resize(relative_.size() - at(page_size_));
   }
   return unmapped_;
 }
@@ -273,15 +273,15 @@ void SlotTable::defragment(int reserve, std::vector<Move>& moves) {
     if (mapped(--first)) --spare;
   int to = 0;
   for (int from = first * page_size_; from < slots(); ++from) {
-    if (when_[at(from)] == kEmptySlot) continue;
-    while (!mapped(to / page_size_) || when_[at(to)] != kEmptySlot) ++to;
+    if (relative_[at(from)] == kEmptySlot) continue;
+    while (!mapped(to / page_size_) || relative_[at(to)] != kEmptySlot) ++to;
     assert(to < first * page_size_);
     move(from, to);
     moves.push_back({from, to});
     std::ranges::replace(inserted_, from, to);
   }
   if (moves.empty()) return;
-  free_.remove_if([&](int slot) { return when_[at(slot)] != kEmptySlot; });
+  free_.remove_if([&](int slot) { return relative_[at(slot)] != kEmptySlot; });
   for (const Move& moved : moves) free_.push_back(moved.from);
 }
 
@@ -299,7 +299,7 @@ void SlotTable::undo(int count) {
   tentative_ = 0;
 }
 
-void SlotTable::resume_at(Position position) {
+void SlotTable::set_next(Position position) {
   assert(position >= next_);
   if (position > next_) inserted_.clear();
   if (edited_) read_ += position - next_;
@@ -308,7 +308,7 @@ void SlotTable::resume_at(Position position) {
 
 void SlotTable::clear() noexcept {
   const auto release = [](auto& column) { std::remove_reference_t<decltype(column)>().swap(column); };
-  release(when_), release(saturated_), release(rank_), release(score_), release(page_occupied_), release(ordinal_);
+  release(relative_), release(saturated_), release(rank_), release(score_), release(page_occupied_), release(ordinal_);
   for (auto& column : column_) release(column);
   release(inserted_), release(mapped_), release(unmapped_), release(counts_);
   free_.release();
@@ -325,20 +325,20 @@ void SlotTable::rebase() {
   const Position before = std::exchange(base_, next_);
   const auto known = static_cast<std::ptrdiff_t>(saturated_.size());
   for (int slot = 0; slot < slots(); ++slot) {
-    std::int32_t& when = when_[at(slot)];
-    if (when == kEmptySlot || when == kSaturated) continue;
-    const Position position = before + when;
-    when = this->when(position);
-    if (when == kSaturated) saturated_.push_back({slot, position});
+    std::int32_t& relative = relative_[at(slot)];
+    if (relative == kEmptySlot || relative == kSaturated) continue;
+    const Position position = before + relative;
+    relative = this->relative_position(position);
+    if (relative == kSaturated) saturated_.push_back({slot, position});
   }
   for (const SaturatedToken& token : std::span(saturated_).first(at(static_cast<int>(known))))
-    when_[at(token.slot)] = when(token.position);
-  std::erase_if(saturated_, [&](const SaturatedToken& token) { return when_[at(token.slot)] != kSaturated; });
+    relative_[at(token.slot)] = relative_position(token.position);
+  std::erase_if(saturated_, [&](const SaturatedToken& token) { return relative_[at(token.slot)] != kSaturated; });
   std::ranges::sort(saturated_, {}, &SaturatedToken::slot);
 }
 
 SlotsView SlotTable::view() const {
-  return {.when = when_.data(),
+  return {.relative = relative_.data(),
           .rank = track_rank_ ? rank_.data() : nullptr,
           .slots = slots(),
           .occupied = occupied_,
@@ -351,7 +351,7 @@ std::size_t SlotTable::slot_bytes(bool track_rank, int columns) {
 }
 
 std::size_t SlotTable::bytes() const {
-  return when_.size() * slot_bytes(track_rank_, columns()) + saturated_.size() * sizeof(SaturatedToken) +
+  return relative_.size() * slot_bytes(track_rank_, columns()) + saturated_.size() * sizeof(SaturatedToken) +
          ordinal_.size() * sizeof(Position) + page_occupied_.size() * sizeof(int) + free_.bytes();
 }
 

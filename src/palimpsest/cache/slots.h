@@ -77,7 +77,7 @@ class SlotQueue {
     return count;
   }
   std::size_t bytes() const { return ring_.size() * sizeof(int); }
-  static std::size_t places_for(std::size_t entries);  // the ring's size after it held max `entries`
+  static std::size_t ring_size(std::size_t entries);  // the ring's size after it held max `entries`
 
  private:
   int wrap(int i) const { return i < static_cast<int>(ring_.size()) ? i : i - static_cast<int>(ring_.size()); }
@@ -104,8 +104,8 @@ class SlotTable {
   SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0, int spare_slots = 0);
 
   int occupied() const { return occupied_; }
-  int slots() const { return static_cast<int>(when_.size()); }  // multiple of page_size, unmapped ones included
-  int free_slots() const {                                      // in mapped pages, available to insert()
+  int slots() const { return static_cast<int>(relative_.size()); }  // multiple of page_size, unmapped ones included
+  int free_slots() const {                                          // in mapped pages, available to insert()
     return mechanism_ == Mechanism::kAppend ? free_.size() : mapped_pages_ * page_size_ - occupied_;
   }
   int page_size() const { return page_size_; }
@@ -115,7 +115,7 @@ class SlotTable {
   int occupied_in_page(int page) const { return mapped(page) ? page_occupied_[static_cast<std::size_t>(page)] : 0; }
   // kNoPosition: no token.
   Position position(int slot) const { return position()[static_cast<std::size_t>(slot)]; }
-  PositionView position() const { return {when_, base_, saturated_}; }
+  PositionView position() const { return {relative_, base_, saturated_}; }
   std::span<float> score() { return score_; }  // moves with its token; 0 when inserted
   std::span<const float> score() const { return score_; }
   int columns() const { return static_cast<int>(column_.size()); }
@@ -124,8 +124,8 @@ class SlotTable {
   std::span<const int> rank() const { return rank_; }          // empty unless tracked; -1: no token
   std::span<const int> inserted() const { return inserted_; }  // slots of the last insert, until the next drop
   Position next() const { return next_; }                      // position after the last token of the text
-  // read(): tokens read, the ordinal of the next one. ordinal(): number of tokens read before this one.
-  Position read() const { return edited() ? read_ : next_; }
+  // tokens_read(): tokens read, the ordinal of the next one. ordinal(): number of tokens read before this one.
+  Position tokens_read() const { return edited() ? read_ : next_; }
   Position ordinal(int slot) const { return edited() ? ordinal_[static_cast<std::size_t>(slot)] : position(slot); }
   bool edited() const { return edited_; }  // an ordinal may differ from its position
   int tentative() const { return tentative_; }
@@ -136,7 +136,7 @@ class SlotTable {
   // Returns the number of pages to map, and whether earlier views are invalid.
   struct Reserved {
     int pages;
-    bool views_moved;
+    bool views_invalidated;
   };
   Reserved reserve(const SlotChange& change, std::vector<Move>& moves);
   // Rejects, drops, shifts, inserts; then, if tokens were dropped, unmaps empty pages, but keeps slots_kept(change)
@@ -158,7 +158,7 @@ class SlotTable {
   void drop(std::span<const int> victims, std::vector<Move>& moves);
   // Becomes a copy of `like`, of the same mechanism: the same tokens in the same slots. `scores`: copies scores and
   // columns (the number of columns must be equal); else they are 0.
-  void become(const SlotTable& like, bool scores);
+  void copy_from(const SlotTable& like, bool scores);
   // Takes slots for tokens at positions next() .. next() + count - 1. Returns the newly mapped pages.
   std::span<const int> insert(int count);
   int pages_to_map(int count) const { return pages_to_map({.insert = count}); }  // how many insert(count) would
@@ -172,7 +172,7 @@ class SlotTable {
   // to be reused.
   void undo(int count);
   // Sets the next token's position, at least next(): a restored sequence resumes after a gap.
-  void resume_at(Position position);
+  void set_next(Position position);
   void clear() noexcept;  // no token, no page, position 0
 
   void save(ByteWriter& out) const;
@@ -185,7 +185,7 @@ class SlotTable {
   Position base() const { return base_; }  // SlotsView::when = position - base, see when()
   // The relative position: position - base(). Positions 2^30 or more behind the base saturate at kSaturated, where
   // their order is lost: to test whether a token is among the first n, use when(token) <= when(n - 1), never < when(n).
-  std::int32_t when(Position position) const;
+  std::int32_t relative_position(Position position) const;
   static constexpr std::int32_t kSaturated = PositionView::kSaturated;
 
   static std::size_t slot_bytes(bool track_rank, int columns);  // bookkeeping of one slot
@@ -232,7 +232,7 @@ class SlotTable {
   Position next_ = 0, base_ = 0;
   Position next_before_ = 0;  // next_ before the last insert
   Position read_ = 0;         // if edited
-  std::vector<std::int32_t> when_, rank_;
+  std::vector<std::int32_t> relative_, rank_;
   std::vector<SaturatedToken> saturated_;  // sorted by slot
   std::vector<float> score_;
   std::vector<std::vector<float>> column_;

@@ -39,11 +39,11 @@ int SlotTable::next_slot(const SlotChange& change, int i) const {
 
 SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Move>& moves) {
   assert(change.shift_range.empty() && change.end == kNoPosition && change.at == kNoPosition);
-  const auto *const when = when_.data(), *const rank = rank_.data(), *const inserted = inserted_.data();
+  const auto *const relative = relative_.data(), *const rank = rank_.data(), *const inserted = inserted_.data();
   const int pages = pages_to_map(change);
   if (pages > 0) {
-    const std::size_t slots = when_.size() + at(pages * page_size_);
-    reserve_for(when_, slots);
+    const std::size_t slots = relative_.size() + at(pages * page_size_);
+    reserve_for(relative_, slots);
     reserve_for(score_, slots);
     for (auto& column : column_) reserve_for(column, slots);
     if (track_rank_) reserve_for(rank_, slots);
@@ -64,7 +64,7 @@ SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Mov
   if (!compacts())
     free_.reserve(at(free_.size() + change.reject + pages * page_size_) +
                   (mechanism_ == Mechanism::kAppend ? 0 : victims));
-  return {pages, when != when_.data() || rank != rank_.data() || inserted != inserted_.data()};
+  return {pages, relative != relative_.data() || rank != rank_.data() || inserted != inserted_.data()};
 }
 
 void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
@@ -90,13 +90,13 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
     if (position < next_) begin_edit();
     take_slots(change.insert, position);
   } else if (position > next_) {
-    resume_at(position);
+    set_next(position);
   }
   tentative_ = change.tentative ? change.insert : 0;
   if (!change.drop.empty()) release_empty_pages(slots_kept(change));
 }
 
-void SlotTable::become(const SlotTable& like, bool scores) {
+void SlotTable::copy_from(const SlotTable& like, bool scores) {
   assert(like.mechanism_ == mechanism_ && like.page_size_ == page_size_ && like.spare_slots_ == spare_slots_ &&
          !like.edited_ && (!scores || like.columns() == columns()));
   const bool track_rank = track_rank_;

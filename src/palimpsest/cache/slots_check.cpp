@@ -39,7 +39,7 @@ const char* SlotTable::fault() const {
 }
 
 const char* SlotTable::counts_fault() const {
-  const std::size_t slots = when_.size();
+  const std::size_t slots = relative_.size();
   if (slots % at(page_size_) != 0 || score_.size() != slots ||
       std::ranges::any_of(column_, [&](const auto& column) { return column.size() != slots; }) ||
       rank_.size() != (track_rank_ ? slots : 0) || ordinal_.size() != (edited_ ? slots : 0) ||
@@ -47,7 +47,7 @@ const char* SlotTable::counts_fault() const {
     return "columns of different lengths";
   int occupied = 0, mapped = 0, empty = 0;
   for (int page = 0; page < pages(); ++page) {
-    const auto of_page = std::span(when_).subspan(at(page * page_size_), at(page_size_));
+    const auto of_page = std::span(relative_).subspan(at(page * page_size_), at(page_size_));
     const auto tokens = static_cast<int>(page_size_ - std::ranges::count(of_page, kEmptySlot));
     if (this->mapped(page) ? page_occupied_[at(page)] != tokens : tokens != 0)
       return "a page that counts its tokens wrongly";
@@ -66,14 +66,15 @@ const char* SlotTable::positions_fault() const {
     return "positions too far from their base";
   int previous = -1;
   for (const SaturatedToken& token : saturated_) {
-    if (token.slot <= previous || token.slot >= slots() || when_[at(token.slot)] != kSaturated ||
-        when(token.position) != kSaturated)
+    if (token.slot <= previous || token.slot >= slots() || relative_[at(token.slot)] != kSaturated ||
+        relative_position(token.position) != kSaturated)
       return "a relative position of another token";
     previous = token.slot;
   }
-  if (std::ranges::count(when_, kSaturated) != std::ssize(saturated_)) return "a relative position of another token";
+  if (std::ranges::count(relative_, kSaturated) != std::ssize(saturated_))
+    return "a relative position of another token";
   for (int slot = 0; slot < slots(); ++slot) {
-    if (when_[at(slot)] < kSaturated) return "a relative position of another token";
+    if (relative_[at(slot)] < kSaturated) return "a relative position of another token";
     const Position p = position(slot);
     if (p != kNoPosition && (p < 0 || p >= next_)) return "a token after the last";
     if (track_rank_ && (rank_[at(slot)] == -1) != (p == kNoPosition)) return "a rank without a token";
@@ -82,10 +83,10 @@ const char* SlotTable::positions_fault() const {
 }
 
 const char* SlotTable::tokens_fault() const {
-  if (read() < 0 || read() > kMaxPosition) return "an impossible count of tokens";
+  if (tokens_read() < 0 || tokens_read() > kMaxPosition) return "an impossible count of tokens";
   std::vector<int> order;
   for (int slot = 0; slot < slots(); ++slot)
-    if (when_[at(slot)] != kEmptySlot) order.push_back(slot);
+    if (relative_[at(slot)] != kEmptySlot) order.push_back(slot);
   if (compacts() && !order.empty() && order.back() != occupied_ - 1) return "a hole between tokens";
   std::ranges::sort(order, {}, [&](int slot) { return position(slot); });
   for (int i = 0; i < occupied_; ++i) {
@@ -98,14 +99,14 @@ const char* SlotTable::tokens_fault() const {
   if (edited_) std::ranges::sort(order, {}, [&](int slot) { return ordinal(slot); });
   for (int i = 0; i < occupied_; ++i) {
     const int slot = order[at(i)];
-    if (ordinal(slot) < 0 || ordinal(slot) >= read() || (i > 0 && ordinal(slot) == ordinal(order[at(i - 1)])))
+    if (ordinal(slot) < 0 || ordinal(slot) >= tokens_read() || (i > 0 && ordinal(slot) == ordinal(order[at(i - 1)])))
       return "tokens that were not read one after another";
     if (compacts() && slot != i) return "slots out of the order of age";
   }
   for (std::size_t i = 0; i < inserted_.size(); ++i) {
     const int slot = inserted_[i];
-    if (slot < 0 || slot >= slots() || when_[at(slot)] == kEmptySlot ||
-        ordinal(slot) != read() - static_cast<Position>(inserted_.size() - i))
+    if (slot < 0 || slot >= slots() || relative_[at(slot)] == kEmptySlot ||
+        ordinal(slot) != tokens_read() - static_cast<Position>(inserted_.size() - i))
       return "new slots that are not the newest tokens'";
   }
   return nullptr;
@@ -118,7 +119,7 @@ const char* SlotTable::free_fault() const {
   std::vector<bool> seen(at(slots()));
   for (int i = 0; i < free_.size(); ++i) {
     const int slot = free_[i];
-    if (slot < 0 || slot >= slots() || !mapped(slot / page_size_) || when_[at(slot)] != kEmptySlot)
+    if (slot < 0 || slot >= slots() || !mapped(slot / page_size_) || relative_[at(slot)] != kEmptySlot)
       return "a free slot that is none";
     if (seen[at(slot)]) return "a free slot twice";
     seen[at(slot)] = true;

@@ -51,7 +51,7 @@ struct MergedView {
   const std::int32_t* distance = nullptr;  // [rows][16] the token's position - its slot's; nullptr: all 0
   const float* max = nullptr;              // [slots] max factor of a slot's tokens, its own (1) included
   const float* min = nullptr;              // [slots] min factor
-  int farthest = 0;                        // max |distance|
+  int max_distance = 0;                    // max |distance|
   int rows = 0;
   int entries() const { return rows * kTile; }
 };
@@ -59,7 +59,7 @@ struct MergedView {
 // The occupied slots of one head. Heads that share a slot table share the arrays (not the pages).
 struct SlotsView {
   // [slots] relative position: position - the table's base; kEmptySlot: no token. Visible: <= the query's
-  const std::int32_t* when = nullptr;
+  const std::int32_t* relative = nullptr;
   // [slots] rank among the tokens kept, oldest 0; nullptr unless keys are rotated on read
   const std::int32_t* rank = nullptr;
   int slots = 0;                  // occupied or not: pages * page_size

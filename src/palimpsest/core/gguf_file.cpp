@@ -351,7 +351,7 @@ const GgufTensor* GgufFile::find(std::string_view name) const {
   return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
 }
 
-void GgufFile::forget(const GgufTensor& tensor) const {
+void GgufFile::discard_pages(const GgufTensor& tensor) const {
   if (keep_ == nullptr && file_.bytes().empty()) return;  // the caller owns the bytes
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<std::uintptr_t>(tensor.data) + page - 1) / page * page;

@@ -59,7 +59,7 @@ class GgufFile {
   const GgufTensor* find(std::string_view name) const;  // nullptr if absent
   // The tensor was copied and will not be read again: the system may drop its pages from memory (a read of the mapped
   // file would load them again).
-  void forget(const GgufTensor& tensor) const;
+  void discard_pages(const GgufTensor& tensor) const;
 
  private:
   struct Value {

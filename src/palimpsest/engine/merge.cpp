@@ -142,7 +142,7 @@ struct Head {
   bool near(int victim, int representative) const {
     const Position representative_position = table.position(representative);
     const auto is_near = [&](Position position) {
-      return std::abs(position - representative_position) <= MergedTokens::kFarthest;
+      return std::abs(position - representative_position) <= MergedTokens::kMaxDistance;
     };
     return is_near(table.position(victim)) && std::ranges::all_of(merged.tokens(), [&](const MergedToken& token) {
              return token.slot != victim || is_near(token.position);
@@ -246,7 +246,7 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   for (const Merging& m : mergings) evicted[at(m.victim)] = false;
   merged.remove(evicted);
   merged.keep_best(max);
-  merged.lay(table);
+  merged.build_layout(table);
 }
 
 // Uniform in [0, 1), a hash of the token's position and its head (splitmix64).
@@ -303,7 +303,7 @@ void drop_merged(Cache& cache, const Plan& plan) {
     slots.assign(at(cache.table(t).slots()), false);
     for (const int slot : plan.drop[at(t)]) slots[at(slot)] = true;
     merged.remove(slots);
-    merged.lay(cache.table(t));
+    merged.build_layout(cache.table(t));
   }
 }
 

@@ -9,7 +9,7 @@ PrefixKey::PrefixKey(const MethodPlan& plan)
     : method(plan.method()),
       chunk(plan.chunk()),
       rotation(plan.rule().rotation),
-      whole_until(plan.whole_until()),
+      nothing_evicted_until(plan.nothing_evicted_until()),
       cache(plan.cache()) {
   const Signals signals = plan.signals(Phase::kPrefill);
   if (signals.weights() || signals.score_on_insert || signals.query_moments) statistics = method.policy;
@@ -17,13 +17,13 @@ PrefixKey::PrefixKey(const MethodPlan& plan)
 
 bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to) {
   if (from.method == to.method && from.chunk == to.chunk) return true;
-  return whole && static_cast<long long>(tokens) <= to.whole_until && from.chunk == to.chunk &&
+  return whole && static_cast<long long>(tokens) <= to.nothing_evicted_until && from.chunk == to.chunk &&
          tokens % static_cast<std::size_t>(to.chunk) == 0 && from.rotation == to.rotation &&
          (to.statistics.empty() || to.statistics == from.statistics);
 }
 
 bool PrefixCache::may_serve(const Kept& kept, const PrefixKey& to) {
-  return serves(kept.key, kept.tokens.size(), kept.cache->serves(to.cache), to);
+  return serves(kept.key, kept.tokens.size(), kept.cache->compatible_with(to.cache), to);
 }
 
 bool PrefixCache::begins(const Kept& kept, std::span<const TokenId> prompt) {
@@ -68,7 +68,7 @@ void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> tokens, Ca
     beside_pages_ += kept.beside_pages;
   }
   touch(key, tokens);
-  while (bytes() > max) forget_one();
+  while (bytes() > max) evict_one();
 }
 
 void PrefixCache::count_pages(Kept& kept) {
@@ -77,21 +77,21 @@ void PrefixCache::count_pages(Kept& kept) {
   try {
     for (; counted < kept.pages.size(); ++counted) ++users_[kept.pages[counted]];
   } catch (...) {
-    forget_pages(std::span(kept.pages).first(counted));
+    evict_pages(std::span(kept.pages).first(counted));
     throw;
   }
 }
 
-void PrefixCache::forget_pages(std::span<const PageId> pages) noexcept {
+void PrefixCache::evict_pages(std::span<const PageId> pages) noexcept {
   for (const PageId page : pages)
     if (const auto users = users_.find(page); --users->second == 0) users_.erase(users);
 }
 
-bool PrefixCache::forget_one() noexcept {
+bool PrefixCache::evict_one() noexcept {
   if (kept_.empty()) return false;
   const auto last = std::ranges::min_element(
       kept_, {}, [](const auto& kept) { return std::tuple(kept->used, -static_cast<long long>(kept->tokens.size())); });
-  forget_pages((*last)->pages);
+  evict_pages((*last)->pages);
   beside_pages_ -= (*last)->beside_pages;
   kept_.erase(last);
   return true;

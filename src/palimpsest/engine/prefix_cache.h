@@ -28,9 +28,9 @@ struct PrefixKey {
 
   Method method;
   int chunk;
-  Rotation rotation;       // how keys are stored, and rounded on read
-  std::string statistics;  // the policy that scores tokens in prefill; empty: none
-  long long whole_until;   // MethodPlan::whole_until
+  Rotation rotation;                // how keys are stored, and rounded on read
+  std::string statistics;           // the policy that scores tokens in prefill; empty: none
+  long long nothing_evicted_until;  // MethodPlan::whole_until
   CacheOptions cache;
 };
 // Whether sequences of `from` and of `to` have equal caches after `tokens` tokens. `whole`: the cache of `from` holds
@@ -47,7 +47,7 @@ class PrefixCache {
   // memory, and has no effect then.
   void keep(const PrefixKey& key, std::span<const TokenId> tokens, Cache& cache, std::size_t max);
   // Evicts the least recently used prefix, of equals the longest. false: there was none.
-  bool forget_one() noexcept;
+  bool evict_one() noexcept;
 
   // All pages, each counted once, and the prefixes' tokens, tables and statistics.
   std::size_t bytes() const { return bytes_of_pages() + beside_pages_; }
@@ -68,7 +68,7 @@ class PrefixCache {
   static bool begins(const Kept& kept, std::span<const TokenId> prompt);
   void touch(const PrefixKey& key, std::span<const TokenId> prompt);
   void count_pages(Kept& kept);
-  void forget_pages(std::span<const PageId> pages) noexcept;
+  void evict_pages(std::span<const PageId> pages) noexcept;
 
   std::vector<std::unique_ptr<Kept>> kept_;
   std::unordered_map<PageId, int> users_;  // number of prefixes that share a page

@@ -92,7 +92,7 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   if (vocabulary_ != nullptr) repeat_ = repeat_instruction(*vocabulary_);
   const Cache probe(page_shape(*decoder_, options));  // throws for an impossible shape
   pool_ = std::make_shared<PagePool>(page_bytes(probe.view(probe.geometry().layer_of(0))));
-  pool_->limit(options.pool_bytes / pool_->page_bytes(), [this] { return prefixes_.forget_one(); });
+  pool_->set_limit(options.pool_bytes / pool_->page_bytes(), [this] { return prefixes_.evict_one(); });
   workers_ = std::make_shared<Workers>(decoder_->threads());
   load_.pool_bytes = options.pool_bytes;
   running_.reserve(static_cast<std::size_t>(options.max_sequences));  // so that steps do not allocate
@@ -342,11 +342,11 @@ void Scheduler::make_sequence(Job& job) {
 // Prefixes use only memory that is not reserved: their tables are accounted for here; their pages are freed when the
 // pool runs out of pages.
 void Scheduler::limit_prefixes() {
-  while (load_.reserved_bytes + prefixes_.bytes_beside_pages() > options_.pool_bytes && prefixes_.forget_one()) {
+  while (load_.reserved_bytes + prefixes_.bytes_beside_pages() > options_.pool_bytes && prefixes_.evict_one()) {
   }
   std::size_t beside = prefixes_.bytes_beside_pages();
   for (const auto& job : running_) beside += job->beside_pages;
-  pool_->limit((options_.pool_bytes - beside) / pool_->page_bytes(), [this] { return prefixes_.forget_one(); });
+  pool_->set_limit((options_.pool_bytes - beside) / pool_->page_bytes(), [this] { return prefixes_.evict_one(); });
   pool_->reserve(0);
 }
 
@@ -393,7 +393,7 @@ void Scheduler::continue_from_prefix(Job& job) {
   const std::size_t before = job.sequence->tokens_read();
   Cache* kept = prefixes_.find(*job.rule, job.request.prompt, before);
   if (kept == nullptr) return;
-  job.sequence->go_on_from(*kept);
+  job.sequence->continue_from(*kept);
   const auto read = static_cast<std::size_t>(kept->next());
   job.usage.cached += static_cast<long long>(read - before);
   prefix_hits_ += static_cast<long long>(read - before);

@@ -23,7 +23,7 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.shape.page_size = options.page_size;
   target.positions = hyper.positions();
   target.chunk = options.chunk;
-  target.head_list = hyper.head_list;
+  target.streaming_head_file = hyper.streaming_head_file;
   return target;
 }
 
@@ -313,7 +313,7 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
     step.receiver = this;
   }
   if (signals.query_moments) {
-    step.queries = true;
+    step.report_queries = true;
     step.receiver = this;
   }
   return step;
@@ -349,8 +349,8 @@ void Sequence::on_insert_kv(int head, Rows keys, Rows values) noexcept {
 
 // Sized by the head's own query group, which may be smaller than another layer's.
 std::span<float> Sequence::query_statistics(int head) {
-  const LayerGeometry& g = cache_->geometry().layer_with(head);
-  return cache_->of_head(head).first(static_cast<std::size_t>(g.group() * query_floats(g.key_width)));
+  const LayerGeometry& g = cache_->geometry().layer_geometry(head);
+  return cache_->head_statistics(head).first(static_cast<std::size_t>(g.group() * query_floats(g.key_width)));
 }
 
 void Sequence::on_queries(int head, int member, Rows queries) noexcept {
@@ -369,13 +369,13 @@ void Sequence::end(std::size_t tokens, Phase phase) {
     evictor_.invalidate(*cache_);
 }
 
-void Sequence::go_on_from(Cache& kept) {
+void Sequence::continue_from(Cache& kept) {
   assert(options_.method.cache);
   cache_->share(kept);
   continues_ = true;
   // Scores of another method's policy are not valid for this one.
   const Signals& signals = plan_->signals();
-  if ((!signals.weights() || signals.repeat) && !signals.score_on_insert && cache_->serves(cache_->options()))
+  if ((!signals.weights() || signals.repeat) && !signals.score_on_insert && cache_->compatible_with(cache_->options()))
     for (int t = 0; t < cache_->tables(); ++t) std::ranges::fill(cache_->table(t).score(), 0.0F);
   evictor_.invalidate(*cache_);
 }

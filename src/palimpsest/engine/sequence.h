@@ -88,7 +88,7 @@ class Sequence final : AttentionReceiver {
   bool repeats() const { return plan_->signals().repeat; }  // the model reads a prompt twice
 
   // Shares the pages of `kept`, as if this sequence had read its tokens (Cache::share).
-  void go_on_from(Cache& kept);
+  void continue_from(Cache& kept);
   Cache& cache() { return *cache_; }  // to share it
 
   // The cache and the evictor's state (engine/snapshot.h).

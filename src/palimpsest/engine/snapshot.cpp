@@ -22,7 +22,7 @@ void put_state(ByteWriter& out, const Sampler::State& s) {
   out.array(std::span<const TokenId>(s.history));
   out.array(std::span<const std::int32_t>(s.grammar));
   out.put(s.draws);
-  out.put(s.certain);
+  out.put(s.single_candidate);
 }
 
 Sampler::State get_state(ByteReader& in) {
@@ -30,7 +30,7 @@ Sampler::State get_state(ByteReader& in) {
   s.history = in.array<TokenId>();
   s.grammar = in.array<std::int32_t>();
   s.draws = in.get<std::uint64_t>();
-  s.certain = in.get<std::uint64_t>();
+  s.single_candidate = in.get<std::uint64_t>();
   return s;
 }
 
@@ -145,7 +145,7 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
     seed_ = in.get<std::uint32_t>();
     sampler_ = get_state(in);
     require_known(sampler_.history);
-    in.require(sampler_.draws <= kMaxDraws && sampler_.certain <= kMaxDraws, "an impossible count of draws");
+    in.require(sampler_.draws <= kMaxDraws && sampler_.single_candidate <= kMaxDraws, "an impossible count of draws");
   }
   rest_ = in;
   require_known(in.array<TokenId>());  // of a sequence without a cache

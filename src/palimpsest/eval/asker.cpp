@@ -99,7 +99,7 @@ std::vector<QuestionAnswer> Asker::ask(const Prompt& prompt, QuestionSeen seen, 
   for (const auto& question : prompt.questions) {
     const auto start = std::chrono::steady_clock::now();
     if (kept) {
-      session_.sequence().go_on_from(*kept);
+      session_.sequence().continue_from(*kept);
     } else {
       before = session_.cache().evicted();
       read = read_context(prompt, seen);

@@ -310,18 +310,18 @@ constexpr auto kTable = std::to_array<Requirement>({
      }},
     {Scope::kTarget, "keys rotated again: exact type",
      [](C c) { return c.rule.rotation == Rotation::kMaterialized || c.method.rerotate == Rerotate::kDelta; },
-     [](C c) { return kv_format(c.target->shape.geometry.layer_with(0).key_type).elementwise(); },
+     [](C c) { return kv_format(c.target->shape.geometry.layer_geometry(0).key_type).elementwise(); },
      [](C c) {
        return fmt::format("keys of cache type {} with rerotate {}: they would be rounded once more; use rerotate=fused",
-                          kv_format(c.target->shape.geometry.layer_with(0).key_type).name, option(c, "rerotate"));
+                          kv_format(c.target->shape.geometry.layer_geometry(0).key_type).name, option(c, "rerotate"));
      }},
     {Scope::kTarget, "device: exact types", [](C c) { return !c.target->shape.pages; },
      [](C c) {
-       const LayerGeometry& g = c.target->shape.geometry.layer_with(0);
+       const LayerGeometry& g = c.target->shape.geometry.layer_geometry(0);
        return kv_format(g.key_type).elementwise() && kv_format(g.value_type).elementwise();
      },
      [](C c) {
-       const LayerGeometry& g = c.target->shape.geometry.layer_with(0);
+       const LayerGeometry& g = c.target->shape.geometry.layer_geometry(0);
        const bool keys = !kv_format(g.key_type).elementwise();
        return fmt::format(
            "{} of cache type {} work on the CPU's fast path only: use --cache-type-{} f16, or leave out "
@@ -342,7 +342,7 @@ constexpr auto kTable = std::to_array<Requirement>({
            c.method.policy);
      }},
     {Scope::kTarget, "duo: list of heads", [](C c) { return c.method.evicts() && c.method.split == "duo"; },
-     [](C c) { return !c.target->head_list.empty(); },
+     [](C c) { return !c.target->streaming_head_file.empty(); },
      [](C) -> std::string {
        return "split duo: no list of heads lies beside the model (model.duo beside model.gguf): `palimpsest heads` "
               "makes "

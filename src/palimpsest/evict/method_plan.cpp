@@ -19,7 +19,7 @@ std::vector<int> head_budgets(const Candidate& of) {
   for (int layer = 0; layer < geometry.layers(); ++layer) heads.push_back(geometry.layer(layer).kv_heads);
   const int recent = m.recent(0);  // 0 if it is a share of each head's budget
   const int min = m.sinks() + recent + m.headroom + m.spare + 1 + (recent == 0 ? 1 : 0);
-  return split_budget(m.split == "duo" ? of.target->head_list : m.split,
+  return split_budget(m.split == "duo" ? of.target->streaming_head_file : m.split,
                       {.budget = m.budget, .guarded = m.sinks() + m.recent(), .heads = std::move(heads), .min = min});
 }
 
@@ -100,7 +100,7 @@ int MethodPlan::budget_of(int head) const {
 // Of the head's layer; none if tokens outside it cannot be dropped.
 TableWindow MethodPlan::window_of(int head) const {
   if (!cache_.pages || !method_.cache) return {};
-  return {.size = cache_.geometry.layer_with(head).window, .budget_changes = method_.splits_at_prompt_end()};
+  return {.size = cache_.geometry.layer_geometry(head).window, .budget_changes = method_.splits_at_prompt_end()};
 }
 
 void MethodPlan::keep_windows() {
@@ -132,7 +132,7 @@ void MethodPlan::name_head_windows() {
   for (int head = 0; head < cache_.geometry.heads(); ++head) {
     const bool holds = holds_window(head);
     differ = differ || holds;
-    head_windows_.push_back(holds && !by_rank  ? cache_.geometry.layer_with(head).window
+    head_windows_.push_back(holds && !by_rank  ? cache_.geometry.layer_geometry(head).window
                             : holds            ? INT32_MAX
                             : rule_.window > 0 ? budget_of(head) - rule_.sinks
                                                : INT32_MAX);
@@ -152,7 +152,7 @@ Signals MethodPlan::signals(Phase phase) const {
   return now;
 }
 
-long long MethodPlan::whole_until() const {
+long long MethodPlan::nothing_evicted_until() const {
   if (!method_.evicts() || method_.schedule == Schedule::kPrompt || method_.schedule == Schedule::kPromptStep)
     return INT64_MAX;
   return budgets_.empty() ? method_.budget : std::ranges::min(budgets_);
@@ -174,13 +174,13 @@ PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
       method_.mechanism == Mechanism::kGather && method_.evicts();  // to new pages, before the old are freed
   return {.pages = copies ? 2 * f.rows : f.rows,
           .tables = f.columns + f.counts + f.queues + f.blocks + f.working,
-          .statistics = f.of_heads,
+          .statistics = f.head_statistics,
           .merged = f.merged,
           .scratch = scratch_bytes(f)};
 }
 
 std::size_t MethodPlan::scratch_bytes(const Footprint& f) const {
-  return signals_.weights() ? f.widest_layer * sizeof(float) * (signals_.sums() ? 2 : 1) : 0;
+  return signals_.weights() ? f.max_layer_entries * sizeof(float) * (signals_.sums() ? 2 : 1) : 0;
 }
 
 }  // namespace palimpsest

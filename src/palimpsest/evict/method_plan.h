@@ -95,7 +95,7 @@ class MethodPlan {
   // Whether a step may drop tokens.
   bool drops() const { return method_.cache && (method_.evicts() || !windows_.empty()); }
   // While a prompt is read, no token was evicted after this many tokens.
-  long long whole_until() const;
+  long long nothing_evicted_until() const;
 
   // `tokens`: total, of which `prompt` are read in chunks; -1: unlimited (bounded() methods only).
   Occupancies occupancies(long long prompt, long long tokens) const;

@@ -17,41 +17,42 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
   const Method& m = plan.method();
   const long long page_size = plan.cache().page_size, chunk = plan.chunk();
   const auto at_most = [&](long long count) { return tokens < 0 ? count : std::min(count, tokens); };
-  const long long come = std::clamp<long long>(prompt, 1, chunk);
+  const long long inserted = std::clamp<long long>(prompt, 1, chunk);
   if (!m.bounded()) {
     assert(tokens >= prompt);
     const long long repeated = plan.signals().repeat ? chunk : 0;
     // The prompt's end evicts down to the budget; generated tokens are never evicted. (Append: in other slots.)
     const bool cuts = m.evicts() && m.max_drop == 0 && m.mechanism != Mechanism::kAppend;
     const long long kept = cuts ? std::min(prompt, budget + m.interval - 1LL) : prompt;
-    return {.writing = {.tokens = kept + tokens - prompt, .leave = m.evicts() ? 1 : 0},
-            .reading = {.tokens = prompt + repeated, .come = come, .leave = m.evicts() ? prompt + repeated : 0}};
+    return {
+        .writing = {.tokens = kept + tokens - prompt, .evicted = m.evicts() ? 1 : 0},
+        .reading = {.tokens = prompt + repeated, .inserted = inserted, .evicted = m.evicts() ? prompt + repeated : 0}};
   }
   if (!m.cache) {
     const long long window = at_most(budget);
-    return {.writing = {.tokens = window, .come = window, .leave = window},
-            .reading = {.tokens = window, .come = window, .leave = window}};
+    return {.writing = {.tokens = window, .inserted = window, .evicted = window},
+            .reading = {.tokens = window, .inserted = window, .evicted = window}};
   }
   const long long more = m.schedule == Schedule::kPage ? page_size : m.interval - 1LL, full = budget + more;
   const bool by_page = m.schedule == Schedule::kPage || m.mechanism == Mechanism::kBlock;
-  const long long leave = by_page ? page_size : m.interval + m.headroom;
-  OfHead out{.writing = {.tokens = at_most(full), .leave = leave}, .reading = {}};
+  const long long evicted = by_page ? page_size : m.interval + m.headroom;
+  OfHead out{.writing = {.tokens = at_most(full), .evicted = evicted}, .reading = {}};
   if (m.schedule == Schedule::kPromptStep || m.schedule == Schedule::kPrompt) {  // no eviction inside the prompt
     const long long repeated = plan.signals().repeat ? chunk : 0;
-    out.reading = {.tokens = std::max(prompt + repeated, out.writing.tokens), .come = come, .leave = prompt};
+    out.reading = {.tokens = std::max(prompt + repeated, out.writing.tokens), .inserted = inserted, .evicted = prompt};
     return out;
   }
   if (m.windowed() && plan.rule().window == 0) {  // chunks that fit every head, see Sequence::make_room
     out.reading = {.tokens = at_most(full),
-                   .come = std::clamp<long long>(prompt, 1, std::min<long long>(chunk, min + more)),
-                   .leave = leave};
+                   .inserted = std::clamp<long long>(prompt, 1, std::min<long long>(chunk, min + more)),
+                   .evicted = evicted};
     return out;
   }
   // Chunk i is added to min(budget - 1, i * chunk) tokens.
   const long long whole = prompt / chunk, kept = budget - 1LL;
   const long long last = std::min(whole * chunk, kept) + prompt % chunk;
   const long long before = whole == 0 ? 0 : std::min((whole - 1) * chunk, kept) + chunk;
-  out.reading = {.tokens = std::max({last, before, out.writing.tokens}), .come = come, .leave = come};
+  out.reading = {.tokens = std::max({last, before, out.writing.tokens}), .inserted = inserted, .evicted = inserted};
   return out;
 }
 
@@ -62,16 +63,17 @@ OfHead of_window(const MethodPlan& plan, long long prompt, long long tokens, con
   const bool waits =
       mechanism == Mechanism::kShift || mechanism == Mechanism::kGather || mechanism == Mechanism::kBlock;
   const long long page_size = plan.cache().page_size, chunk = plan.chunk();
-  const long long come = std::clamp<long long>(prompt, 1, chunk);
+  const long long inserted = std::clamp<long long>(prompt, 1, chunk);
   const long long kept = window.size - 1LL + window.sinks + (waits ? page_size - 1 : 0);
-  const long long repeated = plan.signals().repeat ? chunk : 0, leave = waits ? page_size : 1;
-  OfHead out{.writing = {.tokens = tokens < 0 ? kept + 1 : std::min(kept + 1, tokens), .leave = leave}, .reading = {}};
+  const long long repeated = plan.signals().repeat ? chunk : 0, evicted = waits ? page_size : 1;
+  OfHead out{.writing = {.tokens = tokens < 0 ? kept + 1 : std::min(kept + 1, tokens), .evicted = evicted},
+             .reading = {}};
   // Chunk i is added to min(kept, i * chunk) tokens.
   const long long whole = prompt / chunk, last = std::min(whole * chunk, kept) + prompt % chunk;
   const long long before = whole == 0 ? 0 : std::min((whole - 1) * chunk, kept) + chunk;
   out.reading = {.tokens = std::max({last, before, out.writing.tokens}) + repeated,
-                 .come = come,
-                 .leave = std::max(come + repeated, leave)};
+                 .inserted = inserted,
+                 .evicted = std::max(inserted + repeated, evicted)};
   if (mechanism == Mechanism::kAppend) {  // the window may begin and end inside a page
     out.writing.slots = out.writing.tokens + page_size - 1;
     out.reading.slots = out.reading.tokens + page_size - 1;
@@ -82,9 +84,9 @@ OfHead of_window(const MethodPlan& plan, long long prompt, long long tokens, con
 // The smaller of two upper bounds.
 void bound(Occupancy& o, const Occupancy& by) {
   if (by.tokens >= o.tokens) return;
-  o.leave = std::max(o.leave, by.leave);
+  o.evicted = std::max(o.evicted, by.evicted);
   o.tokens = by.tokens;
-  o.come = std::min(o.come, std::max(1LL, by.come));
+  o.inserted = std::min(o.inserted, std::max(1LL, by.inserted));
 }
 
 // Append: a page is freed only when it is empty, so in the worst case each token has its own page. With sinks + window
@@ -128,7 +130,7 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
       bound(head.reading, whole.reading);
       head.reading.tokens = std::max(head.reading.tokens, head.writing.tokens);
     } else if (!windows_.empty()) {  // the prompt's end defragments, which copies all tables
-      head.reading.leave = std::max(head.reading.leave, 1LL);
+      head.reading.evicted = std::max(head.reading.evicted, 1LL);
     }
     if (m.mechanism == Mechanism::kMerge && m.join == Join::kClass) {
       head.writing.merged = head.reading.merged = merged_tokens(m.gamma, budget, tokens);

@@ -14,10 +14,10 @@ struct PlanTarget {
   // Geometry, cache types, page size, and whether keys and values are stored in host pages.
   CacheOptions shape = {};
   PositionKind positions = PositionKind::kNone;
-  int chunk = 512;             // tokens of a prompt per step
-  bool shares_steps = false;   // batched with other sequences
-  bool shares_pages = false;   // ... whose pages are from the same pool
-  std::string head_list = {};  // file of split `duo`; empty: there is none
+  int chunk = 512;                       // tokens of a prompt per step
+  bool shares_steps = false;             // batched with other sequences
+  bool shares_pages = false;             // ... whose pages are from the same pool
+  std::string streaming_head_file = {};  // file of split `duo`; empty: there is none
   // For policies with Signals::model; empty: the plan only computes bytes, and no evictor can be made from it.
   std::function<PolicyModel()> model = {};
 };

@@ -83,7 +83,7 @@ class Builder {
     return ggml_view_3d(c_, x, dim, count, g_.tokens, dim * sizeof(float), x->nb[1], first_row * sizeof(float));
   }
   ggml_tensor* normed_heads(ggml_tensor* x, const NormWeights& weights) {
-    if (weights.weight == nullptr || f_.qk_norm != QkNorm::kWhole) return norm(x, weights);
+    if (weights.weight == nullptr || f_.qk_norm != QkNorm::kAllHeads) return norm(x, weights);
     ggml_tensor* row = ggml_reshape_2d(c_, ggml_cont(c_, x), x->ne[0] * x->ne[1], g_.tokens);
     return ggml_reshape_3d(c_, norm(row, weights), x->ne[0], x->ne[1], g_.tokens);
   }

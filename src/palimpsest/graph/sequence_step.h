@@ -21,7 +21,7 @@ class AttentionReceiver {
   // head, layer by layer (so layers may share the weights' memory), concurrently for different heads.
   virtual void on_weights(int head) = 0;
   // Queries of the step's new tokens, of query head `member` of the KV head's group, un-rotated, one row per token.
-  // Called once per query head if SequenceStep::queries, concurrently for different groups.
+  // Called once per query head if SequenceStep::report_queries, concurrently for different groups.
   virtual void on_queries(int /*head*/, int /*member*/, Rows /*queries*/) {}
 };
 
@@ -42,8 +42,8 @@ struct SequenceStep {
   int weights_queries = INT32_MAX;  // weights of the last so many queries
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
   AttentionReceiver* receiver = nullptr;
-  bool report_kv = false;  // calls the receiver's on_insert_kv()
-  bool queries = false;    // calls the receiver's on_queries(); fast path only
+  bool report_kv = false;       // calls the receiver's on_insert_kv()
+  bool report_queries = false;  // calls the receiver's on_queries(); fast path only
 
   // The layers to run; slots are taken before the first ones run. Equal for all sequences of a step. Without the last
   // layer the step returns hidden states [tokens][width] of all tokens; without the first layer its input is `hidden`,

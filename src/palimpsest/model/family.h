@@ -24,9 +24,9 @@ enum class Norm {
 };
 enum class QkNorm {  // of queries and keys before the rotation, of the family's kind
   kNone,
-  kHead,      // each head, with one weight for all: [head_dim]
-  kEachHead,  // each head, with its own: [head_dim, heads]
-  kWhole      // all heads as one row: [head_dim * heads]
+  kHead,     // each head, with one weight for all: [head_dim]
+  kPerHead,  // each head, with its own: [head_dim, heads]
+  kAllHeads  // all heads as one row: [head_dim * heads]
 };
 enum class FeedForward {
   kGated,       // down(act(gate x) * up x)

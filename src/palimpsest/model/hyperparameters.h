@@ -33,7 +33,8 @@ struct Hyperparameters {
   int experts = 0, experts_used = 0;           // of a mixture; 0: dense
   int expert_feed_forward = 0;
   std::size_t parameters = 0, weight_bytes = 0;
-  std::string head_list;  // path of model.duo next to model.gguf: streaming heads (budget/split.h); empty: no such file
+  std::string streaming_head_file;  // path of model.duo next to model.gguf: streaming heads (budget/split.h); empty: no
+                                    // such file
 
   // RoPE tables: 0 is rope, 1 is local_rope.
   int ropes() const { return local_rope ? 2 : 1; }

@@ -20,7 +20,7 @@ namespace {
 // One tensor that the graph uses.
 struct Use {
   const GgufTensor* tensor;
-  ggml_tensor** slot;
+  ggml_tensor** target;
   bool vector;  // false: a matrix
 };
 
@@ -84,7 +84,7 @@ std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperpara
     if (t == nullptr) continue;
     seen.insert(t->name);
     if (spec.kind != TensorSpec::Kind::kHostRows)
-      uses.push_back({t, spec.slot, spec.kind == TensorSpec::Kind::kVector});
+      uses.push_back({t, spec.target, spec.kind == TensorSpec::Kind::kVector});
     else
       (spec.name == "token_embd.weight" ? w.embedding : w.positions) = t;
   }
@@ -184,7 +184,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   for (const Use& use : uses) {
     const GgufTensor& t = *use.tensor;
     if (use.vector) {
-      *use.slot = placement.add(plain, GGML_TYPE_F32, t);
+      *use.target = placement.add(plain, GGML_TYPE_F32, t);
       copied.push_back(&use);
       continue;
     }
@@ -202,7 +202,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     if (home == nullptr && on_cpu && is_aligned(w.file, t)) {
       in_file.push_back(&use);
     } else {
-      *use.slot = placement.add(home != nullptr ? home : plain, t.type, t);
+      *use.target = placement.add(home != nullptr ? home : plain, t.type, t);
       copied.push_back(&use);
     }
   }
@@ -218,9 +218,9 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     w.contexts.emplace_back(context);
     for (const Use* use : in_file) {
       const GgufTensor& t = *use->tensor;
-      *use->slot = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
-      ggml_set_name(*use->slot, t.name.c_str());
-      ggml_backend_tensor_alloc(buffer, *use->slot, const_cast<std::byte*>(t.data));
+      *use->target = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
+      ggml_set_name(*use->target, t.name.c_str());
+      ggml_backend_tensor_alloc(buffer, *use->target, const_cast<std::byte*>(t.data));
     }
   }
 
@@ -230,11 +230,11 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     w.contexts.emplace_back(context);
     for (const Use* use : in_panels) {
       const GgufTensor& t = *use->tensor;
-      *use->slot = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
-      ggml_set_name(*use->slot, t.name.c_str());
-      const auto [at, added] = w.panels.try_emplace(*use->slot, t.type, t.ne[1], t.ne[0], t.data);
+      *use->target = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
+      ggml_set_name(*use->target, t.name.c_str());
+      const auto [at, added] = w.panels.try_emplace(*use->target, t.type, t.ne[1], t.ne[0], t.data);
       w.panel_bytes += at->second.bytes();
-      if (t.data != w.embedding->data) w.file.forget(t);
+      if (t.data != w.embedding->data) w.file.discard_pages(t);
     }
   }
 
@@ -245,10 +245,10 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     if (use->vector && t.type != GGML_TYPE_F32) {
       row.resize(static_cast<std::size_t>(t.ne[0] * t.ne[1]));
       ggml_get_type_traits(t.type)->to_float(t.data, row.data(), t.ne[0] * t.ne[1]);
-      ggml_backend_tensor_set(*use->slot, row.data(), 0, row.size() * sizeof(float));
+      ggml_backend_tensor_set(*use->target, row.data(), 0, row.size() * sizeof(float));
     } else {
-      ggml_backend_tensor_set(*use->slot, t.data, 0, t.bytes);
-      if (t.data != w.embedding->data) w.file.forget(t);
+      ggml_backend_tensor_set(*use->target, t.data, 0, t.bytes);
+      if (t.data != w.embedding->data) w.file.discard_pages(t);
     }
   }
   return weights;

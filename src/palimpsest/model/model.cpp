@@ -34,7 +34,7 @@ std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& 
   const std::shared_ptr<Model> model = from(GgufFile::open(path), options);
   std::error_code ignored;
   const auto list = std::filesystem::path(path).replace_extension(".duo");
-  if (std::filesystem::is_regular_file(list, ignored)) model->hyper_.head_list = list.string();
+  if (std::filesystem::is_regular_file(list, ignored)) model->hyper_.streaming_head_file = list.string();
   return model;
 }
 

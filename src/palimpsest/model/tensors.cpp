@@ -14,13 +14,13 @@ class List {
  public:
   List(const Family& family, const Hyperparameters& hyper) : f_(family), h_(hyper) {}
 
-  void matrix(ggml_tensor*& slot, const std::string& name, std::int64_t in, std::int64_t out,
+  void matrix(ggml_tensor*& target, const std::string& name, std::int64_t in, std::int64_t out,
               Presence presence = Presence::kYes, std::int64_t experts = 1) {
-    out_.push_back({name + ".weight", {in, out, experts}, Kind::kMatrix, presence, &slot});
+    out_.push_back({name + ".weight", {in, out, experts}, Kind::kMatrix, presence, &target});
   }
-  void vector(ggml_tensor*& slot, const std::string& name, std::int64_t size, Presence presence,
+  void vector(ggml_tensor*& target, const std::string& name, std::int64_t size, Presence presence,
               std::int64_t rows = 1) {
-    out_.push_back({name, {size, rows, 1}, Kind::kVector, presence, &slot});
+    out_.push_back({name, {size, rows, 1}, Kind::kVector, presence, &target});
   }
   void norm(NormWeights& slots, const std::string& name, std::int64_t size, Presence presence = Presence::kYes) {
     norm(slots, name, size, presence, f_.norm_bias, 1);
@@ -63,10 +63,10 @@ class List {
       vector(l.v_bias, blk + "attn_v.bias", v, f_.qkv_bias);
     }
     const auto qk_norm = [&](NormWeights& slots, const std::string& name, std::int64_t heads) {
-      const bool whole = f_.qk_norm == QkNorm::kWhole;
+      const bool whole = f_.qk_norm == QkNorm::kAllHeads;
       const Presence presence = f_.qk_norm == QkNorm::kNone ? Presence::kNo : f_.qk_norm_presence;
       norm(slots, blk + name, whole ? heads * g.key_width : g.key_width, presence, f_.qk_norm_bias,
-           f_.qk_norm == QkNorm::kEachHead ? heads : 1);
+           f_.qk_norm == QkNorm::kPerHead ? heads : 1);
     };
     if (g.kv_heads > 0) {
       qk_norm(l.q_norm, "attn_q_norm", g.query_heads);

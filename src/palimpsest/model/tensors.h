@@ -23,7 +23,7 @@ struct TensorSpec {
   std::array<std::int64_t, 3> ne;  // ne[0]: the length of a row
   Kind kind = Kind::kMatrix;
   Presence presence = Presence::kYes;
-  ggml_tensor** slot = nullptr;  // the member of Weights that points to it
+  ggml_tensor** target = nullptr;  // the member of Weights that points to it
 };
 
 // Sizes weights.layers; slots point into `weights`. `packed_qkv`: Q, K and V are one tensor.

@@ -73,11 +73,11 @@ struct Sampler::Impl {
   std::vector<llama_token_data> candidates;
   SamplerOptions options;
   History history{0};
-  std::uint64_t draws = 0, certain = 0;
+  std::uint64_t draws = 0, single_candidate = 0;
 
   void apply(llama_token_data_array& array) {
     llama_sampler_apply(chain.get(), &array);
-    ++(array.size > 1 ? draws : certain);
+    ++(array.size > 1 ? draws : single_candidate);
   }
   llama_token_data_array fill(std::span<const float> logits) {
     for (std::size_t i = 0; i < logits.size(); ++i) candidates[i] = {static_cast<TokenId>(i), logits[i], 0};
@@ -177,7 +177,10 @@ const SamplerOptions& Sampler::options() const {
 }
 
 Sampler::State Sampler::state() const {
-  State state{.history = impl_->history.in_order(), .grammar = {}, .draws = impl_->draws, .certain = impl_->certain};
+  State state{.history = impl_->history.in_order(),
+              .grammar = {},
+              .draws = impl_->draws,
+              .single_candidate = impl_->single_candidate};
   if (!impl_->grammar) return state;
   state.grammar = impl_->grammar->save();
   state.grammar.insert(state.grammar.begin(), kMatcherState);
@@ -186,14 +189,14 @@ Sampler::State Sampler::state() const {
 
 // The state of libllama's random generator cannot be read: repeats the same number of draws.
 void Sampler::resume(std::uint32_t seed, const State& state) {
-  assert(impl_->draws + impl_->certain == 0);
+  assert(impl_->draws + impl_->single_candidate == 0);
   constexpr std::uint64_t kMaxDraws = 1'000'000'000;
   const bool in_numbers = !state.grammar.empty() && state.grammar.front() == kMatcherState;
   const auto known = [&](TokenId token) {
     return token >= 0 && static_cast<std::size_t>(token) < impl_->candidates.size() &&
            (impl_->vocabulary == nullptr || token < impl_->vocabulary->size());
   };
-  if (state.draws > kMaxDraws || state.certain > kMaxDraws || !std::ranges::all_of(state.history, known) ||
+  if (state.draws > kMaxDraws || state.single_candidate > kMaxDraws || !std::ranges::all_of(state.history, known) ||
       (!in_numbers && !std::ranges::all_of(state.grammar, known)))
     fail("the sampler's saved state is damaged: use an older snapshot");
   if (impl_->dist != nullptr && seed != impl_->options.seed) {
@@ -206,14 +209,15 @@ void Sampler::resume(std::uint32_t seed, const State& state) {
   if (in_numbers && impl_->grammar) impl_->grammar->restore(std::span(state.grammar).subspan(1));
   if (!in_numbers)
     for (const TokenId token : state.grammar) impl_->accept(token);
-  for (const auto& [times, size] : {std::pair{state.draws, std::size_t{2}}, std::pair{state.certain, std::size_t{1}}})
+  for (const auto& [times, size] :
+       {std::pair{state.draws, std::size_t{2}}, std::pair{state.single_candidate, std::size_t{1}}})
     for (std::uint64_t i = 0; impl_->dist != nullptr && i < times; ++i) {
       llama_token_data two[] = {{0, 1, 0}, {1, 0, 0}};
       llama_token_data_array array{two, size, -1, false};
       llama_sampler_apply(impl_->dist, &array);
     }
   impl_->draws = state.draws;
-  impl_->certain = state.certain;
+  impl_->single_candidate = state.single_candidate;
 }
 
 }  // namespace palimpsest

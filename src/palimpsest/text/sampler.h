@@ -40,9 +40,9 @@ class Sampler {
   // The state that a new sampler with the same options needs to continue identically. Its size does not grow with the
   // text.
   struct State {
-    std::vector<TokenId> history;          // the last penalty_last_n tokens; empty without penalties
-    std::vector<std::int32_t> grammar;     // the grammar's parse state; see sampler.cpp
-    std::uint64_t draws = 0, certain = 0;  // random draws: among several tokens, with a single candidate
+    std::vector<TokenId> history;                   // the last penalty_last_n tokens; empty without penalties
+    std::vector<std::int32_t> grammar;              // the grammar's parse state; see sampler.cpp
+    std::uint64_t draws = 0, single_candidate = 0;  // random draws: among several tokens, with a single candidate
   };
   State state() const;
   void resume(std::uint32_t seed, const State& state);  // of a new sampler; throws Error for another grammar's state

@@ -62,7 +62,7 @@ int distances_needed(const Cache& cache) {
   int max = 0;
   for (int t = 0; t < cache.tables() && cache.merged(t) != nullptr; ++t) {
     const MergedView view = cache.merged(t)->view();
-    if (view.distance != nullptr) max = std::max(max, view.farthest + 1);
+    if (view.distance != nullptr) max = std::max(max, view.max_distance + 1);
   }
   return max;
 }
@@ -187,7 +187,7 @@ void Step::report_new_kv(int layer, const Heads<const float>& k, const Heads<con
 void Step::report_new_queries(int layer, const Heads<const float>& q, int thread, int threads) const {
   const LayerGeometry& g = hyper_.geometry.layer(layer);
   for (int i = 0, unit = 0; i < sequences(); ++i) {
-    if (!input_[i].queries) continue;
+    if (!input_[i].report_queries) continue;
     const StepTokens& tokens = attention(layer).tokens[i];
     for (int head = 0; head < g.kv_heads; ++head, ++unit)
       for (int member = 0; unit % threads == thread && member < g.group(); ++member)
@@ -205,9 +205,9 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   for (int t = 1; t < s.cache->tables(); ++t)
     assert(s.cache->table(t).base() == table.base() && s.cache->table(t).next() == table.next());
 
-  b.when.resize(count);
-  for (int i = 0; i < count; ++i) b.when[i] = static_cast<std::int32_t>(first + i - table.base());
-  out.when = b.when.data();
+  b.relative.resize(count);
+  for (int i = 0; i < count; ++i) b.relative[i] = static_cast<std::int32_t>(first + i - table.base());
+  out.relative = b.relative.data();
   out.position = first;
   const std::span<const std::int32_t> windows = s.rule.head_window;
   if (s.rule.window > 0) out.window = s.rule.window;
@@ -219,7 +219,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   out.weights_queries = s.weights_queries;
   out.weight_reduction = s.weight_reduction;
   if (s.rule.sinks > 0)
-    out.sink_end = table.when(s.rule.sinks - 1) + 1;  // saturates as the tokens' relative positions do
+    out.sink_end = table.relative_position(s.rule.sinks - 1) + 1;  // saturates as the tokens' relative positions do
 
   assert(!s.rule.rank_distance || s.cache->options().track_rank);
   out.rank_distance = s.rule.rank_distance;

@@ -45,7 +45,7 @@ class Step {
 
  private:
   struct Buffers {  // of one sequence
-    std::vector<std::int32_t> when;
+    std::vector<std::int32_t> relative;
     std::vector<float> rows[2];  // of each RoPE table
   };
   struct Rope {  // one of the model's RoPE tables

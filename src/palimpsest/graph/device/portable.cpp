@@ -74,7 +74,7 @@ std::uint64_t PortablePath::begin(const Step& step) {
     const StepTokens& tokens = a.tokens[i];
     for (int layer = 0; layer < layers_; ++layer) require_supported(step.attention(layer), i);
     PortableStorage& storage = storage_of(sequence);
-    storage.carry_out();
+    storage.apply_moves();
     const int span = span_of(*sequence.cache);
     storage.reserve(span);
     for (int rope = 0; rope < step.ropes(); ++rope)
@@ -174,7 +174,7 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
       const int layer = step.first_layer(rope);
       if (by_position.cos == nullptr || s.queries_at_rank || layer < 0) continue;
       const StepTokens& t = step.attention(layer).tokens[i];
-      spread_rows(first.shape, t.key_row, t.count, cos_, sin_);
+      expand_rows(first.shape, t.key_row, t.count, cos_, sin_);
       ggml_backend_tensor_set(by_position.cos, cos_.data(), t.first * row, t.count * row);
       ggml_backend_tensor_set(by_position.sin, sin_.data(), t.first * row, t.count * row);
     }

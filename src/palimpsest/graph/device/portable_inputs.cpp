@@ -80,11 +80,11 @@ template <typename Visible>
 void TableWriter::for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible) {
   const StepTokens& tokens = step.tokens[sequence];
   const SlotsView& slots = *step.cache[sequence].head[head].slots;
-  const std::int32_t now = tokens.when[query], window = step.window(sequence, head);
+  const std::int32_t now = tokens.relative[query], window = step.window(sequence, head);
   for (int s = 0; s < slots.slots; ++s) {
-    const std::int32_t when = slots.when[s];  // an empty slot's is later than any query's
-    if (when > now || !within(when, now, step.local)) continue;
-    if (within(when, now, window) || when < tokens.sink_end) visible(s);
+    const std::int32_t relative = slots.relative[s];  // an empty slot's is later than any query's
+    if (relative > now || !within(relative, now, step.local)) continue;
+    if (within(relative, now, window) || relative < tokens.sink_end) visible(s);
   }
 }
 
@@ -113,8 +113,8 @@ void TableWriter::write_biases(const TableInputs& inputs, const AttentionStep& s
       const int far = tokens.two_query ? sink_rank(tokens, slots, step.window(sequence, h), t) : here;
       for_each_visible(step, sequence, h, t, [&](int slot) {
         const std::int64_t distance = tokens.rank_distance
-                                          ? (slots.when[slot] < tokens.sink_end ? far : here) - slots.rank[slot]
-                                          : std::int64_t{tokens.when[t]} - slots.when[slot];
+                                          ? (slots.relative[slot] < tokens.sink_end ? far : here) - slots.rank[slot]
+                                          : std::int64_t{tokens.relative[t]} - slots.relative[slot];
         for (int g = 0; g < group; ++g)
           biases_[((h * group + g) * count + t) * span + slot] =
               -step.shape.alibi[h * group + g] * static_cast<float>(distance);
@@ -130,7 +130,7 @@ void TableWriter::write_sinks(const TableInputs& inputs, const HeadPages* head, 
   others_.assign(static_cast<std::size_t>(heads * span), 1.0F);
   for (std::int64_t h = 0; h < heads; ++h)
     for (int s = 0; s < head[h].slots->slots; ++s)
-      if (head[h].slots->when[s] < tokens.sink_end) {
+      if (head[h].slots->relative[s] < tokens.sink_end) {
         sinks_[h * span + s] = 1.0F;
         others_[h * span + s] = 0.0F;
       }

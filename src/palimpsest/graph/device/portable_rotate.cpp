@@ -15,7 +15,7 @@ RopeRows new_rope_rows(ggml_context* context, const AttentionShape& shape, int c
   return rope;
 }
 
-void spread_rows(const AttentionShape& shape, const float* cos_sin, int count, std::vector<float>& cos,
+void expand_rows(const AttentionShape& shape, const float* cos_sin, int count, std::vector<float>& cos,
                  std::vector<float>& sin) {
   const std::size_t width = static_cast<std::size_t>(shape.head_dim);
   const int pairs = shape.rope_dims / 2;
@@ -70,7 +70,7 @@ void RankTable::reserve(const AttentionShape& shape, const float* rows, int coun
     ++generation_;
     known_ = 0;
   }
-  spread_rows(shape, rows + static_cast<std::ptrdiff_t>(known_) * shape.rope_dims, count - known_, cos_, sin_);
+  expand_rows(shape, rows + static_cast<std::ptrdiff_t>(known_) * shape.rope_dims, count - known_, cos_, sin_);
   const std::size_t offset = static_cast<std::size_t>(known_) * rows_.cos->nb[1];
   ggml_backend_tensor_set(rows_.cos, cos_.data(), offset, cos_.size() * sizeof(float));
   ggml_backend_tensor_set(rows_.sin, sin_.data(), offset, sin_.size() * sizeof(float));

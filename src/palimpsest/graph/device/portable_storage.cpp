@@ -113,7 +113,7 @@ void PortableStorage::reserve(int slots) {
     Layer& old = layers_[static_cast<std::size_t>(i)];
     Layer layer = make_layer(g, capacity);
     if (!layer.buffer) {
-      cleared();
+      on_cleared();
       lost_ = true;
       fail("no memory on device {} for a cache of {} slots; give a smaller --budget, or a --cache-type of 2 bytes",
            ggml_backend_name(backend_), capacity);
@@ -138,7 +138,7 @@ void PortableStorage::reserve_moves(int table, int slots) {
   origin_[static_cast<std::size_t>(table)].reserve(static_cast<std::size_t>(slots));
 }
 
-void PortableStorage::moved(int table, std::span<const Move> moves) {
+void PortableStorage::on_moves(int table, std::span<const Move> moves) {
   std::vector<int>& origin = origin_[static_cast<std::size_t>(table)];
   for (const Move& move : moves) {
     for (int slot = static_cast<int>(origin.size()); slot <= std::max(move.from, move.to); ++slot)
@@ -148,7 +148,7 @@ void PortableStorage::moved(int table, std::span<const Move> moves) {
   any_moved_ = true;
 }
 
-void PortableStorage::cleared() {
+void PortableStorage::on_cleared() {
   layers_.clear();
   for (auto& origin : origin_) origin.clear();
   any_moved_ = lost_ = false;
@@ -171,7 +171,7 @@ std::vector<PortableStorage::Run> PortableStorage::runs_of(int table) const {
 }
 
 // Moves are downwards and in order, so a run never reads what an earlier one wrote.
-void PortableStorage::carry_out() {
+void PortableStorage::apply_moves() {
   if (!any_moved_) return;
   std::vector<std::vector<Run>> runs;  // of a layer's tables
   for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {

@@ -25,7 +25,7 @@ class PortableStorage final : public CacheStorage {
   // Grows the capacity to `slots` per head and keeps the contents. Throws Error when the device is out of memory: the
   // keys and values are lost then, and every further call throws until the cache is cleared.
   void reserve(int slots);
-  void carry_out();  // executes the moves since the last call
+  void apply_moves();  // executes the moves since the last call
 
   ggml_tensor* keys(int layer) const { return layers_[static_cast<std::size_t>(layer)].keys; }
   ggml_tensor* values(int layer) const { return layers_[static_cast<std::size_t>(layer)].values; }
@@ -33,8 +33,8 @@ class PortableStorage final : public CacheStorage {
   std::uint64_t generation() const { return generation_; }  // of the tensors; unique across storages
 
   void reserve_moves(int table, int slots) override;
-  void moved(int table, std::span<const Move> moves) override;
-  void cleared() override;
+  void on_moves(int table, std::span<const Move> moves) override;
+  void on_cleared() override;
   std::size_t bytes_in_use() const override { return bytes_; }
   std::size_t bytes_peak() const override { return peak_; }
 

@@ -12,7 +12,7 @@ const Family kOlmo2Family = {
     .attention_norm = Presence::kNo,
     .post_norms = Presence::kYes,
     .feed_forward_norm = Presence::kNo,
-    .qk_norm = QkNorm::kWhole,
+    .qk_norm = QkNorm::kAllHeads,
     .output = Presence::kYes,
     .read =
         [](const ArchMetadata& keys, Hyperparameters& h) {

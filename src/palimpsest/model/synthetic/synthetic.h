@@ -24,7 +24,6 @@ struct SyntheticShape {
   int context = 4096;
   int experts = 0, experts_used = 0, expert_feed_forward = 0;  // 0 experts: dense
   bool tied = true;
-  bool apart_qkv = false;              // Q, K and V are three tensors, even in a family whose files usually pack them
   bool optional_tensors = false;       // includes the family's optional tensors
   std::vector<std::string> omit = {};  // but not those whose names contain one of these
   ggml_type type = GGML_TYPE_F32;      // of the matrices
