@@ -2,14 +2,14 @@
 // them with real sessions.
 //
 // clang-format off
-//   rows             pages of all heads x slots of a page x row row: one token's key and value in one head
-//   columns          pages of all tables x slots of a page x slot slot: relative position, score, statistics, rank if kept
-//   counts           pages of all tables x 4                 tokens of each page
-//   queues           entries of all tables x 4               free slots; none with shift and gather
-//   blocks           pages of all heads x 4                  ids of the pages
-//   head_statistics  heads x floats x 4                      a policy's statistics per head
-//   merged           max, of all tables                      tokens merged into other slots (cache/merged.h)
-//   working          max                                     slots of new tokens, victims, moves, views, headroom
+//   rows             pages of all heads x slots of a page x row    row: one token's key and value in one head
+//   columns          pages of all tables x slots of a page x slot  slot: relative position, score, statistics, rank if kept
+//   counts           pages of all tables x 4                       tokens of each page
+//   queues           entries of all tables x 4                     free slots; none with shift and gather
+//   blocks           pages of all heads x 4                        ids of the pages
+//   head_statistics  heads x floats x 4                            a policy's statistics per head
+//   merged           max, of all tables                            tokens merged into other slots (cache/merged.h)
+//   working          max                                           slots of new tokens, victims, moves, views, headroom
 // clang-format on
 //
 // A head has ceil(tokens / slots of a page) pages (append: more, see Occupancy). Tables: see Cache::tables().
