@@ -30,7 +30,7 @@ struct PrefixKey {
   int chunk;
   Rotation rotation;                // how keys are stored, and rounded on read
   std::string statistics;           // the policy that scores tokens in prefill; empty: none
-  long long nothing_evicted_until;  // MethodPlan::whole_until
+  long long nothing_evicted_until;  // MethodPlan::nothing_evicted_until
   CacheOptions cache;
 };
 // Whether sequences of `from` and of `to` have equal caches after `tokens` tokens. `whole`: the cache of `from` holds

@@ -69,7 +69,7 @@ class Sequence final : AttentionReceiver {
   // of the last one.
   void read(std::span<const TokenId> prompt, bool all_logits = false);
   void read(TokenId token);
-  // The cache holds the first `tokens` of the prompt, not all (go_on_from).
+  // The cache holds the first `tokens` of the prompt, not all (continue_from).
   void skip(std::size_t tokens);
   std::size_t tokens_read() const { return read_; }  // of the prompt
   // Tokens that the model must read before there are logits to sample from.
