@@ -60,8 +60,9 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
            f.queues),
       term("page ids", joined(of_heads, {{sizeof(PageId), "bytes"}}), f.blocks),
   };
-  if (f.of_heads > 0)
-    out["terms"].push_back(term("of queries", joined(heads, {{f.of_heads / f.heads, "bytes"}}), f.of_heads));
+  if (f.head_statistics > 0)
+    out["terms"].push_back(
+        term("of queries", joined(heads, {{f.head_statistics / f.heads, "bytes"}}), f.head_statistics));
   if (f.merged > 0)
     out["terms"].push_back(
         term("merged tokens", {{f.tables, "tables"}, {f.merged / f.tables, "bytes at most"}}, f.merged));

@@ -424,7 +424,7 @@ TEST(AttentionCpu, HugeBiasesAndSinkLogits) {
         SlotsView slots = *cache.step().cache[0].head[0].slots;
         std::vector<float> bias(static_cast<std::size_t>(slots.slots), -1e5F);
         int slot = 0;  // an old token: every query sees it, and its cluster takes all the weight
-        while (slots.when[slot] < 0 || slots.when[slot] >= cache.step().tokens[0].when[0]) ++slot;
+        while (slots.relative[slot] < 0 || slots.relative[slot] >= cache.step().tokens[0].relative[0]) ++slot;
         bias[static_cast<std::size_t>(slot)] = 1e3F;
         slots.bias = bias.data();
         HeadPages head = cache.step().cache[0].head[0];

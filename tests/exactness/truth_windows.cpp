@@ -14,7 +14,7 @@ std::vector<std::int32_t> Truth::first_windows() const {
   const bool as_without = method_.mechanism == Mechanism::kBlock || method_.strict();
   std::vector<std::int32_t> windows;
   for (int head = 0; head < geometry.heads(); ++head) {
-    const std::int32_t window = geometry.layer_with(head).window;
+    const std::int32_t window = geometry.layer_geometry(head).window;
     const bool held = policy_ == nullptr || window <= budget(static_cast<std::size_t>(head));
     windows.push_back(held || !as_without ? window : INT32_MAX);
   }
