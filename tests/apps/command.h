@@ -38,6 +38,7 @@ class WithStories : public ::testing::Test {
     model_ = small_model();
     folder_ = std::filesystem::path(model_).parent_path();
     published_ = folder_.filename() == "stories260K";
+    token_bytes_ = published_ ? 5 * 4 * 2 * 8 * 2 : 4 * 2 * 2 * 64 * 2;
   }
   Words on(Words words) const {
     words.insert(words.end(), {"-m", model_, "-t", "1"});
@@ -49,7 +50,9 @@ class WithStories : public ::testing::Test {
   }
   std::filesystem::path folder_;
   std::string model_;
-  bool published_ = false;  // it is stories260K, whose texts and sizes are known
+  bool published_ = false;  // stories260K; else the repository's model
+  // Of a token in an f16 cache: layers x KV heads x (key and value) x width x 2.
+  std::size_t token_bytes_ = 0;
 };
 
 }  // namespace palimpsest::testing

@@ -1,6 +1,7 @@
 // palimpsest info.
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/command.h"
@@ -11,32 +12,52 @@ namespace {
 
 using InfoTest = WithStories;
 
-TEST_F(InfoTest, SaysWhatTheFileHolds) {
-  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
-  const Finished done = command({"info", model_, "--json", "--budget", "100", "--cache-type", "f32"});
-  ASSERT_EQ(done.code, 0) << done.err;
-  const auto json = nlohmann::json::parse(done.out);
-  EXPECT_EQ(json["architecture"], "llama");
-  EXPECT_EQ(json["parameters"], 260032);
-  EXPECT_EQ(json["layers"], 5);
-  EXPECT_EQ(json["kv_heads"], 4);
-  EXPECT_EQ(json["head_dim"], 8);
-  EXPECT_EQ(json["trained_context"], 512);
-  EXPECT_EQ(json["vocabulary"]["tokens"], 512);
-  EXPECT_EQ(json["tensors"][0]["count"], 47);
-  EXPECT_EQ(json["cache"]["bytes_per_token"], 5 * 4 * 16 * 4);  // layers x heads x (key + value) x f32
-  EXPECT_EQ(json["cache"]["bytes_at_budget"], 100 * 5 * 4 * 16 * 4);
+struct KnownModel {
+  int parameters, layers, kv_heads, head_dim, context, vocabulary, tensors;
+  std::vector<std::string> parts;
+};
 
-  const Finished text = command({"info", "-m", model_});
-  EXPECT_EQ(text.code, 0);
-  for (const char* part :
-       {"llama", "260,032", "5 layers", "8 query heads, 4 KV heads", "512 tokens, SPM", "640 B per token"})
-    EXPECT_NE(text.out.find(part), std::string::npos) << part;
+TEST_F(InfoTest, SaysWhatTheFileHolds) {
+  std::map<std::string, KnownModel> known = {
+      {default_model(),
+       {2361024,
+        4,
+        2,
+        64,
+        2048,
+        3072,
+        9,
+        {"2,361,024", "4 layers", "4 query heads, 2 KV heads", "3,072 tokens, BPE", "2.0 KiB per token"}}}};
+  if (published_)
+    known[model_] = {
+        260032, 5,   4,  8,
+        512,    512, 47, {"260,032", "5 layers", "8 query heads, 4 KV heads", "512 tokens, SPM", "640 B per token"}};
+  for (const auto& [path, is] : known) {
+    SCOPED_TRACE(path);
+    const Finished done = command({"info", path, "--json", "--budget", "100", "--cache-type", "f32"});
+    ASSERT_EQ(done.code, 0) << done.err;
+    const auto json = nlohmann::json::parse(done.out);
+    EXPECT_EQ(json["architecture"], "llama");
+    EXPECT_EQ(json["parameters"], is.parameters);
+    EXPECT_EQ(json["layers"], is.layers);
+    EXPECT_EQ(json["kv_heads"], is.kv_heads);
+    EXPECT_EQ(json["head_dim"], is.head_dim);
+    EXPECT_EQ(json["trained_context"], is.context);
+    EXPECT_EQ(json["vocabulary"]["tokens"], is.vocabulary);
+    EXPECT_EQ(json["tensors"][0]["count"], is.tensors);
+    const int token = is.layers * is.kv_heads * 2 * is.head_dim * 4;  // key and value, f32
+    EXPECT_EQ(json["cache"]["bytes_per_token"], token);
+    EXPECT_EQ(json["cache"]["bytes_at_budget"], 100 * token);
+
+    const Finished text = command({"info", "-m", path});
+    EXPECT_EQ(text.code, 0);
+    EXPECT_NE(text.out.find("llama"), std::string::npos);
+    for (const std::string& part : is.parts) EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
+  }
 }
 
 // What is foreseen is what a run reports of its cache.
 TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
-  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const Words method = {"--method", "streaming:budget=100", "--page-size", "32"};
   Words info = {"info", model_, "--cache", "--json", "--batch", "3"},
         run = {"--tokens", "300", "--ignore-eos", "--json"};
@@ -48,7 +69,7 @@ TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
   const auto held = nlohmann::json::parse(this->run(run).out);
   EXPECT_EQ(terms["writing"]["bytes_in_use"], held["cache_bytes"]);
   EXPECT_EQ(terms["writing"]["bytes_in_use"], held["cache_bytes_peak"]);
-  EXPECT_EQ(terms["writing"]["bytes_in_use"], 5 * 4 * 4 * 32 * 16 * 2);  // layers, heads, pages, slots, row, f16
+  EXPECT_EQ(terms["writing"]["bytes_in_use"], 4 * 32 * token_bytes_);  // pages of each head, slots
   EXPECT_EQ(terms["reading"]["tokens"], 99 + 512);
   for (const char* part : {"writing", "reading"}) {
     std::size_t sum = 0;
@@ -64,11 +85,15 @@ TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
 
   const Finished text = command({"info", model_, "--cache", "--batch", "2"});
   EXPECT_EQ(text.code, 0) << text.err;
-  for (const char* part : {"5 layers x 4 KV heads x 4 pages x 64 slots x 32 bytes of a row", "Prefill in chunks",
-                           "2 sequences", "at most 256 tokens"})
+  const std::string product = published_ ? "5 layers x 4 KV heads x 4 pages x 64 slots x 32 bytes of a row"
+                                         : "4 layers x 2 KV heads x 4 pages x 64 slots x 256 bytes of a row";
+  for (const std::string& part :
+       {product, std::string("Prefill in chunks"), std::string("2 sequences"), std::string("at most 256 tokens")})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
   const Finished whole = command({"info", model_, "--cache", "--method", "ems"});  // keeps the prompt until its end
-  EXPECT_NE(whole.out.find("chunks of 512: at most 512 tokens"), std::string::npos) << whole.out << whole.err;
+  const std::string context = published_ ? "512" : "2,048";
+  EXPECT_NE(whole.out.find("chunks of 512: at most " + context + " tokens"), std::string::npos)
+      << whole.out << whole.err;
   const Finished full = command({"info", model_, "--cache", "--method", "full", "--tokens", "1000"});
   EXPECT_NE(full.out.find("at most 1,000 tokens"), std::string::npos) << full.out << full.err;
 }

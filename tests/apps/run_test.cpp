@@ -1,4 +1,6 @@
 // palimpsest run, as a user runs it.
+#include <fmt/format.h>
+
 #include <csignal>
 #include <nlohmann/json.hpp>
 
@@ -56,31 +58,30 @@ TEST_F(RunTest, AnswersFromThePromptWhateverTheMechanismPositionsAndType) {
 }
 
 TEST_F(RunTest, OneLineOfFiguresOnStandardError) {
-  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const Finished done = run({"--temp", "0", "-n", "400", "--budget", "64"});
   EXPECT_EQ(done.code, 0);
   EXPECT_TRUE(done.err.starts_with("palimpsest: 400 tokens, ")) << done.err;
   EXPECT_NE(done.err.find("tokens/s"), std::string::npos);
-  EXPECT_NE(done.err.find("cache 40.0 KiB (64 tokens, peak 40.0 KiB), 336 evicted"), std::string::npos) << done.err;
+  const std::string cache = fmt::format("cache {0}.0 KiB (64 tokens, peak {0}.0 KiB), 336 evicted", token_bytes_ / 16);
+  EXPECT_NE(done.err.find(cache), std::string::npos) << done.err;
   EXPECT_EQ(done.err.find('\n'), done.err.size() - 1);
 }
 
 TEST_F(RunTest, JsonIsOneCompleteObject) {
-  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const Finished done = run({"--temp", "0", "-n", "300", "--budget", "64", "--json"});
   ASSERT_EQ(done.code, 0) << done.err;
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json["tokens"], 300);
   EXPECT_EQ(json["evicted"], 300 - 64);
-  EXPECT_EQ(json["cache_bytes"], 64 * 640);
-  EXPECT_EQ(json["cache_bytes_peak"], 64 * 640);
+  EXPECT_EQ(json["cache_bytes"], 64 * token_bytes_);
+  EXPECT_EQ(json["cache_bytes_peak"], 64 * token_bytes_);
   EXPECT_EQ(json["model"], model_);
   EXPECT_EQ(json["method"],
             "streaming:policy=recent,budget=64,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
             "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position=representative,positions=cache,"
             "rerotate=auto,"
             "scorer=auto,cache=on");
-  EXPECT_TRUE(json["text"].get<std::string>().starts_with("Once upon a time"));
+  EXPECT_GT(json["text"].get<std::string>().size(), 300u);
   EXPECT_GT(json["ttft_ms"], 0);
   for (const char* key : {"mean", "p50", "p99"}) EXPECT_GT(json["tpot_ms"][key], 0) << key;
   EXPECT_GT(json["tokens_per_second"], 0);
@@ -156,11 +157,12 @@ TEST_F(RunTest, APromptLongerThanTheCacheReadsTheSameInAnyChunks) {
 }
 
 TEST_F(RunTest, EndsBeforeAStopString) {
-  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
-  const std::string golden = file_content(folder_ / "golden-greedy.txt");
-  const Finished done = run({"--temp", "0", "-n", "-1", "--stop", "big, red", "--stop", "zebra"});
+  const std::string text = run({"--temp", "0", "-n", "150"}).out;
+  ASSERT_GT(text.size(), 300u);
+  const std::string stop = text.substr(200, 8);
+  const Finished done = run({"--temp", "0", "-n", "-1", "--stop", stop, "--stop", "zebra"});
   EXPECT_EQ(done.code, 0);
-  EXPECT_EQ(done.out, golden.substr(0, golden.find("big, red")) + "\n");
+  EXPECT_EQ(done.out, text.substr(0, text.find(stop)) + "\n");
 }
 
 TEST_F(RunTest, AGrammarHolds) {
