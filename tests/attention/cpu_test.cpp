@@ -15,115 +15,10 @@
 
 #include "palimpsest/attention/reference.h"
 #include "palimpsest/cache/view.h"
-#include "tests/support/random_cache.h"
+#include "tests/support/check_attention.h"
 
 namespace palimpsest::testing {
 namespace {
-
-void run_cpu(const AttentionStep& step, AttentionScratch& scratch, int threads) {
-  std::vector<std::thread> others;
-  for (int t = 1; t < threads; ++t) others.emplace_back([&, t] { attention_cpu(step, scratch, t, threads); });
-  attention_cpu(step, scratch, 0, threads);
-  for (std::thread& t : others) t.join();
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
-
-double largest(const std::vector<float>& x) {
-  double max = 0;
-  for (float value : x) max = std::max(max, std::abs(static_cast<double>(value)));
-  return max;
-}
-
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double max = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(static_cast<double>(a[i]) - b[i]);
-    max = std::isnan(difference) ? INFINITY : std::max(max, difference);
-  }
-  return max;
-}
-
-// sqrt(sum of squared differences / sum of squares)
-double relative(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, whole = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
-    whole += static_cast<double>(b[i]) * b[i];
-  }
-  return whole == 0 ? difference : std::sqrt(difference / whole);
-}
-
-// Stored numbers may differ by one in the last place where a key was rotated in f32 instead of f64. Of tiles of one
-// format.
-double bytes_apart(std::span<const std::byte> a, std::span<const std::byte> b, CacheType type) {
-  double max = 0;
-  const KvFormat& format = kv_format(type);
-  if (!format.elementwise()) {  // bytes or scales: few differ, by one
-    for (std::size_t i = 0; i < a.size(); ++i)
-      if (a[i] != b[i]) max += 1.0 / static_cast<double>(a.size());
-    return max;
-  }
-  for (std::size_t i = 0; i < a.size() * kTile / static_cast<std::size_t>(format.tile_bytes); ++i) {
-    const float x = format.load(a.data(), i), y = format.load(b.data(), i);
-    if (std::isnan(x) && std::isnan(y)) continue;
-    const double difference = std::abs(static_cast<double>(x) - y) / std::max(1.0, std::abs(static_cast<double>(y)));
-    max = std::isnan(difference) ? INFINITY : std::max(max, difference);
-  }
-  return max;
-}
-
-double last_place(CacheType type) {
-  return type == CacheType::kF32 ? 1e-6 : type == CacheType::kF16 ? 0x1p-10 : type == CacheType::kBF16 ? 0x1p-7 : 1e-2;
-}
-
-void check(const RandomCacheOptions& options) {
-  SCOPED_TRACE(::testing::Message() << options);
-  RandomCache cache(options);
-  const std::vector<std::byte> before = cache.bytes();
-  insert_reference(cache.step());
-  const std::vector<std::byte> expected_bytes = cache.bytes();
-
-  AttentionScratch scratch;
-  scratch.reserve(cache.step(), 5);
-  std::vector<float> out;
-  std::vector<std::vector<float>> weights;
-  for (int threads : {5, 1, 2}) {
-    cache.restore(before);
-    cache.clear_results();
-    run_cpu(cache.step(), scratch, threads);
-    if (threads == 5) {
-      out = cache.out();
-      weights = cache.weights();
-    }
-    EXPECT_TRUE(same_bits(out, cache.out())) << threads << " threads";
-    for (std::size_t i = 0; i < weights.size(); ++i)
-      EXPECT_TRUE(same_bits(weights[i], cache.weights()[i])) << threads << " threads, weights";
-  }
-  const LayerView& layout = cache.step().cache[0];
-  const std::size_t page = page_bytes(layout), keys = value_offset(layout);
-  for (std::size_t at = 0; at < before.size(); at += page) {
-    const auto mine = std::span(cache.bytes()).subspan(at, page),
-               expected = std::span(expected_bytes).subspan(at, page);
-    ASSERT_LE(bytes_apart(mine.first(keys), expected.first(keys), layout.key_type), last_place(layout.key_type));
-    ASSERT_LE(bytes_apart(mine.subspan(keys), expected.subspan(keys), layout.value_type),
-              last_place(layout.value_type));
-  }
-
-  cache.clear_results();
-  attend_reference(cache.step());  // over what the fast path stored
-  if (options.rotation == Rotation::kMaterialized && options.type != CacheType::kF32) {
-    // A key of the copy that was rotated in f32 may be rounded to the other side.
-    EXPECT_LE(relative(out, cache.out()), last_place(options.type) / 4);
-    return;
-  }
-  EXPECT_LE(relative(out, cache.out()), 1e-6);
-  EXPECT_LE(distance(out, cache.out()), 4e-6 * largest(cache.out()));
-  for (std::size_t i = 0; i < weights.size(); ++i)
-    EXPECT_LE(distance(weights[i], cache.weights()[i]), 4e-6 * largest(cache.weights()[i])) << "weights " << i;
-}
 
 constexpr CacheType kTypes[] = {CacheType::kF32, CacheType::kF16, CacheType::kBF16};
 
@@ -140,7 +35,7 @@ TEST(AttentionCpu, EveryWidthAndGroup) {
         o.old_tokens = 150;
         o.empty_slots = 0.1;
         o.seed = ++seed;
-        check(o);
+        check_attention(o);
       }
     }
   }
@@ -154,11 +49,11 @@ TEST(AttentionCpu, LongDecodeIsCutIntoSplits) {
     o.old_tokens = 3000;
     o.page_size = 64;
     o.weights = true;
-    check(o);
+    check_attention(o);
     o.empty_slots = 0.3;
     o.new_tokens = 5;
     o.weights_queries = 2;
-    check(o);
+    check_attention(o);
   }
 }
 
@@ -184,15 +79,15 @@ TEST(AttentionCpu, PromptChunks) {
       o.rotation = Rotation::kOnWrite;
       o.rope = RopeKind::kHalves;
       o.rope_dims = 64;
-      check(o);
+      check_attention(o);
       o.weights = true;
-      check(o);
+      check_attention(o);
       o.weights_queries = 30;
-      check(o);
+      check_attention(o);
       o.sums = true;
-      check(o);
+      check_attention(o);
       o.merged = 300;
-      check(o);
+      check_attention(o);
     }
   }
 }
@@ -214,9 +109,9 @@ TEST(AttentionCpu, GreatestWeights) {
           o.weights = true;
           o.weight_reduction = as;
           o.seed = seed;
-          check(o);
+          check_attention(o);
           o.weights_queries = 2;
-          check(o);
+          check_attention(o);
         }
 }
 
@@ -247,7 +142,7 @@ TEST(AttentionCpu, MergedTokens) {
           o.weights = seed % 5 > 0;
           o.sums = seed % 5 > 1;
           o.weights_queries = 32;
-          check(o);
+          check_attention(o);
           if (HasFailure()) return;
         }
 }
@@ -300,7 +195,7 @@ TEST(AttentionCpu, RandomSteps) {
     o.sums = o.weights && one_of(false, true);
     if ((o.rotation == Rotation::kNever || o.rotation == Rotation::kOnWrite) && !o.two_queries)
       o.merged = one_of(0, 1, 40, 500), o.own_positions = one_of(false, true);
-    check(o);
+    check_attention(o);
     if (HasFailure()) return;
   }
 }
@@ -331,120 +226,12 @@ TEST(AttentionCpu, SoftCapsAndLocalWindows) {
           o.rotation = seed % 5 == 0 ? Rotation::kOnWrite : half ? Rotation::kMaterialized : Rotation::kOnRead;
           o.rotated_half = type != CacheType::kQ8_0 && seed % 5 == 1;
           if (seed % 7 > 3) o.sinks = 4, o.window = seed % 7 == 4 ? INT32_MAX : 200, o.two_queries = seed % 7 == 6;
-          check(o);
+          check_attention(o);
           if (HasFailure()) return;
         }
       }
     }
   }
-}
-
-// Biases of slots and sink logits: every format, one query over splits, few queries (weights kept), many (recomputed),
-// merged tokens, with soft caps, ALiBi, windows and two queries.
-TEST(AttentionCpu, BiasesAndSinkLogits) {
-  unsigned seed = 300;
-  for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0})
-    for (int new_tokens : {1, 3, 90})
-      for (int merged : {0, 100})
-        for (int what : {1, 2, 3}) {
-          RandomCacheOptions o;
-          o.seed = ++seed;
-          o.type = type;
-          o.group = 1 + static_cast<int>(seed % 4);
-          o.old_tokens = new_tokens == 1 ? 1400 : 300;
-          o.new_tokens = new_tokens;
-          o.own_slots = seed % 2 == 0;
-          o.empty_slots = seed % 3 == 0 ? 0.2 : 0;
-          o.bias = (what & 1) != 0;
-          o.sink_logits = (what & 2) != 0;
-          o.weights = true;
-          o.weights_queries = seed % 5 == 0 ? INT32_MAX : 2;
-          o.sums = seed % 5 == 1;
-          check(o);
-          o.merged = merged;
-          o.rope = RopeKind::kHalves;
-          o.rope_dims = 64;
-          o.rotation = Rotation::kOnWrite;
-          o.own_positions = seed % 3 == 1;
-          o.soft_cap = seed % 4 == 1 ? 2 : 0;
-          o.alibi = seed % 4 < 2;
-          if (merged == 0) o.sinks = 4, o.window = 150, o.two_queries = seed % 2 == 1;
-          if (merged == 0 && seed % 5 > 2) o.weight_reduction = WeightReduction::kMaxOverGroup;
-          check(o);
-          if (HasFailure()) return;
-        }
-}
-
-// A query to which biases hide every slot gives 0 and no weights, whatever its sink.
-TEST(AttentionCpu, BiasesThatHideEverySlot) {
-  for (int new_tokens : {1, 3, 90})
-    for (int merged : {0, 50}) {
-      RandomCacheOptions o;
-      o.old_tokens = 900;
-      o.new_tokens = new_tokens;
-      o.sink_logits = true;
-      o.weights = true;
-      o.merged = merged;
-      o.rotation = Rotation::kOnWrite;
-      RandomCache cache(o);
-      SlotsView slots = *cache.step().cache[0].head[0].slots;
-      const std::vector<float> bias(static_cast<std::size_t>(slots.slots), -INFINITY);
-      slots.bias = bias.data();
-      std::vector<HeadPages> heads(cache.step().cache[0].head, cache.step().cache[0].head + o.kv_heads);
-      for (HeadPages& head : heads) head.slots = &slots;
-      LayerView layer = cache.step().cache[0];
-      layer.head = heads.data();
-      AttentionStep step = cache.step();
-      step.cache = &layer;
-      AttentionScratch scratch;
-      scratch.reserve(step, 2);
-      run_cpu(step, scratch, 2);
-      EXPECT_EQ(largest(cache.out()), 0);
-      for (const auto& weights : cache.weights()) EXPECT_EQ(largest(weights), 0);
-      cache.clear_results();
-      attend_reference(step);
-      EXPECT_EQ(largest(cache.out()), 0);
-      for (const auto& weights : cache.weights()) EXPECT_EQ(largest(weights), 0);
-    }
-}
-
-// Biases and sinks of any size neither overflow nor lose the others' sum.
-TEST(AttentionCpu, HugeBiasesAndSinkLogits) {
-  for (const float sink : {-INFINITY, -1e5F, 0.0F, 900.0F, 1e5F})
-    for (int new_tokens : {1, 90})
-      for (int merged : {0, 50}) {
-        RandomCacheOptions o;
-        o.kv_heads = o.group = 1;
-        o.old_tokens = 900;
-        o.new_tokens = new_tokens;
-        o.weights = true;
-        o.merged = merged;
-        o.rotation = Rotation::kOnWrite;
-        RandomCache cache(o);
-        SlotsView slots = *cache.step().cache[0].head[0].slots;
-        std::vector<float> bias(static_cast<std::size_t>(slots.slots), -1e5F);
-        int slot = 0;  // an old token: every query sees it, and its cluster takes all the weight
-        while (slots.relative[slot] < 0 || slots.relative[slot] >= cache.step().tokens[0].relative[0]) ++slot;
-        bias[static_cast<std::size_t>(slot)] = 1e3F;
-        slots.bias = bias.data();
-        HeadPages head = cache.step().cache[0].head[0];
-        head.slots = &slots;
-        LayerView layer = cache.step().cache[0];
-        layer.head = &head;
-        AttentionStep step = cache.step();
-        step.cache = &layer;
-        step.shape.sink_logits = &sink;
-        AttentionScratch scratch;
-        scratch.reserve(step, 2);
-        run_cpu(step, scratch, 2);
-        const std::vector<float> out = cache.out();
-        double sum = 0;
-        for (float weight : cache.weights()[0]) sum += weight;
-        EXPECT_NEAR(sum, sink < 1e3F ? new_tokens : 0, 1e-4) << sink;
-        cache.clear_results();
-        attend_reference(step);
-        EXPECT_LE(distance(out, cache.out()), 1e-3 * largest(cache.out())) << sink;
-      }
 }
 
 // Keys in one format, values in another: decoding, few queries, prompts; fused rotation; merged tokens; weights.
@@ -470,16 +257,16 @@ TEST(AttentionCpu, EveryPairOfFormats) {
         for (const Rotation rotation : {Rotation::kOnWrite, Rotation::kOnRead, Rotation::kMaterialized}) {
           if (rotation == Rotation::kMaterialized && !kv_format(key).elementwise()) continue;
           o.rotation = rotation;
-          check(o);
+          check_attention(o);
         }
         o.rotation = Rotation::kOnRead;
         o.rotated_half = kv_format(key).elementwise();
-        check(o);
+        check_attention(o);
         o.rotation = Rotation::kOnWrite;
         o.rotated_half = false;
         o.own_slots = true;
         o.merged = 60;
-        check(o);
+        check_attention(o);
       }
 }
 
@@ -510,13 +297,13 @@ TEST(AttentionCpu, EveryInstructionSet) {
       o.two_queries = true;
       o.local = 500;
       o.soft_cap = 1;
-      check(o);
+      check_attention(o);
       o.bias = o.sink_logits = true;
       o.rotation = Rotation::kOnRead;
-      check(o);
+      check_attention(o);
       o.two_queries = false;
       o.new_tokens = 70;
-      check(o);
+      check_attention(o);
     }
   }
   hwy::SetSupportedTargetsForTest(0);
@@ -546,7 +333,7 @@ TEST(AttentionCpu, EveryWayToCachePositionsIsTheSame) {
         run_cpu(cache.step(), scratch, 2);
         results.push_back(cache.out());
       }
-      for (const auto& result : results) EXPECT_LE(relative(result, results[0]), 1e-6);
+      for (const auto& result : results) EXPECT_LE(relative_difference(result, results[0]), 1e-6);
     }
   }
 }

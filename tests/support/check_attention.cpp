@@ -1,0 +1,124 @@
+#include "tests/support/check_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <thread>
+
+#include "palimpsest/attention/reference.h"
+#include "palimpsest/cache/view.h"
+
+namespace palimpsest::testing {
+namespace {
+
+// Stored numbers may differ by one in the last place where a key was rotated in f32 instead of f64. Of tiles of one
+// format.
+double bytes_apart(std::span<const std::byte> a, std::span<const std::byte> b, CacheType type) {
+  double max = 0;
+  const KvFormat& format = kv_format(type);
+  if (!format.elementwise()) {  // bytes or scales: few differ, by one
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (a[i] != b[i]) max += 1.0 / static_cast<double>(a.size());
+    return max;
+  }
+  for (std::size_t i = 0; i < a.size() * kTile / static_cast<std::size_t>(format.tile_bytes); ++i) {
+    const float x = format.load(a.data(), i), y = format.load(b.data(), i);
+    if (std::isnan(x) && std::isnan(y)) continue;
+    const double difference = std::abs(static_cast<double>(x) - y) / std::max(1.0, std::abs(static_cast<double>(y)));
+    max = std::isnan(difference) ? INFINITY : std::max(max, difference);
+  }
+  return max;
+}
+
+double last_place(CacheType type) {
+  return type == CacheType::kF32 ? 1e-6 : type == CacheType::kF16 ? 0x1p-10 : type == CacheType::kBF16 ? 0x1p-7 : 1e-2;
+}
+
+}  // namespace
+
+double max_magnitude(const std::vector<float>& x) {
+  double max = 0;
+  for (float value : x) max = std::max(max, std::abs(static_cast<double>(value)));
+  return max;
+}
+
+double max_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double max = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - b[i]);
+    max = std::isnan(difference) ? INFINITY : std::max(max, difference);
+  }
+  return max;
+}
+
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, whole = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    whole += static_cast<double>(b[i]) * b[i];
+  }
+  return whole == 0 ? difference : std::sqrt(difference / whole);
+}
+
+void run_cpu(const AttentionStep& step, AttentionScratch& scratch, int threads) {
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) others.emplace_back([&, t] { attention_cpu(step, scratch, t, threads); });
+  attention_cpu(step, scratch, 0, threads);
+  for (std::thread& t : others) t.join();
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+void check_attention(const RandomCacheOptions& options) {
+  SCOPED_TRACE(::testing::Message() << options);
+  RandomCache cache(options);
+  const std::vector<std::byte> before = cache.bytes();
+  insert_reference(cache.step());
+  const std::vector<std::byte> expected_bytes = cache.bytes();
+
+  AttentionScratch scratch;
+  scratch.reserve(cache.step(), 5);
+  std::vector<float> out;
+  std::vector<std::vector<float>> weights;
+  for (int threads : {5, 1, 2}) {
+    cache.restore(before);
+    cache.clear_results();
+    run_cpu(cache.step(), scratch, threads);
+    if (threads == 5) {
+      out = cache.out();
+      weights = cache.weights();
+    }
+    EXPECT_TRUE(same_bits(out, cache.out())) << threads << " threads";
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      EXPECT_TRUE(same_bits(weights[i], cache.weights()[i])) << threads << " threads, weights";
+  }
+  const LayerView& layout = cache.step().cache[0];
+  const std::size_t page = page_bytes(layout), keys = value_offset(layout);
+  for (std::size_t at = 0; at < before.size(); at += page) {
+    const auto mine = std::span(cache.bytes()).subspan(at, page),
+               expected = std::span(expected_bytes).subspan(at, page);
+    ASSERT_LE(bytes_apart(mine.first(keys), expected.first(keys), layout.key_type), last_place(layout.key_type));
+    ASSERT_LE(bytes_apart(mine.subspan(keys), expected.subspan(keys), layout.value_type),
+              last_place(layout.value_type));
+  }
+
+  cache.clear_results();
+  attend_reference(cache.step());  // over what the fast path stored
+  if (options.rotation == Rotation::kMaterialized && options.type != CacheType::kF32) {
+    // A key of the copy that was rotated in f32 may be rounded to the other side.
+    EXPECT_LE(relative_difference(out, cache.out()), last_place(options.type) / 4);
+    return;
+  }
+  EXPECT_LE(relative_difference(out, cache.out()), 1e-6);
+  EXPECT_LE(max_distance(out, cache.out()), 4e-6 * max_magnitude(cache.out()));
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    EXPECT_LE(max_distance(weights[i], cache.weights()[i]), 4e-6 * max_magnitude(cache.weights()[i]))
+        << "weights " << i;
+}
+
+}  // namespace palimpsest::testing
