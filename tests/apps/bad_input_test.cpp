@@ -140,7 +140,7 @@ TEST_F(BadInputTest, Numbers) {
   expect_refused(on({"run", "--device", "abacus"}), "abacus");
 }
 
-// Flags have the names that the field has for them; earlier names are aliases, and errors say the new one.
+// Earlier flag names are aliases; errors name the present one.
 TEST(Flags, EarlierNamesAreAliases) {
   struct Alias {
     Words command;
@@ -184,7 +184,7 @@ TEST_F(BadInputTest, CommandLines) {
   expect_refused(on({"chat", "--chat-template", "nosuch"}), "chatml");
 }
 
-// A copy of the program in a folder of its own: no model lies beside it.
+// A copy of the program in its own folder, without a model beside it.
 TEST(NoModel, SaysHowToGetOne) {
   const auto alone = std::filesystem::path(::testing::TempDir()) / fmt::format("alone-{}", ::getpid()) / "bin";
   std::filesystem::create_directories(alone);

@@ -41,7 +41,7 @@ TEST_F(ChatTest, ManyTurnsStayInTheBudget) {
   for (int i = 0; i < 40; ++i) input += "What did the dog do then?\n";
   const Finished done = command(chat({"--budget", "64"}), input + "/stats\n");
   EXPECT_EQ(done.code, 0) << done.err;
-  // 64 tokens and a page of a chunk.
+  // 64 tokens, and a page more while a prompt is read.
   const std::string peak = fmt::format("(64 tokens, peak {}.0 KiB)", 128 * token_bytes_ / 1024);
   EXPECT_NE(done.err.find(peak), std::string::npos) << done.err;
   EXPECT_NE(done.err.find("tokens in total"), std::string::npos) << done.err;
@@ -63,7 +63,7 @@ TEST_F(ChatTest, ALineThatIsNotUtf8IsNotSent) {
 }
 
 TEST_F(ChatTest, CtrlCStopsTheAnswerNotTheConversation) {
-  // An answer without end: the grammar never lets it stop.
+  // The grammar never ends, so neither does the answer.
   Subprocess process(command_path(), chat({"-n", "-1", "--temp", "1", "--grammar", "root ::= [a-z ]+ root"}));
   process.write("Tell me a story without end\n");
   ASSERT_TRUE(process.wait_for_output(2000));
@@ -82,7 +82,7 @@ TEST_F(ChatTest, CtrlCStopsTheAnswerNotTheConversation) {
 TEST_F(ChatTest, CtrlCTwiceWhileItWaitsLeaves) {
   Subprocess process(command_path(), chat());
   process.write("Hello\n/stats\n");
-  ASSERT_TRUE(process.wait_for_error_text("tokens in total"));  // now it waits for the next line
+  ASSERT_TRUE(process.wait_for_error_text("tokens in total"));  // it waits for the next line
   process.signal(SIGINT);
   ASSERT_TRUE(process.wait_for_error_text("again or /exit"));
   process.signal(SIGINT);

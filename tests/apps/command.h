@@ -16,7 +16,7 @@ inline Finished command(const Words& words, const std::string& input = {}) {
   return run_program(command_path(), words, input, {{"PALIMPSEST_MODEL", ""}});
 }
 
-// Exit code 2, nothing on standard output, one line on standard error that begins as every error does and holds `part`.
+// Exit code 2, empty standard output, one line on standard error with the prefix of errors and `part`.
 inline void expect_refused(const Words& words, const std::string& part, const std::string& input = {}) {
   const Finished done = command(words, input);
   EXPECT_EQ(done.code, 2) << done.err;
@@ -26,12 +26,12 @@ inline void expect_refused(const Words& words, const std::string& part, const st
   EXPECT_EQ(done.err.find('\n'), done.err.size() - 1) << done.err;
 }
 
-// The model that comes with the program: it answers questions about what it was told (models/README.md).
+// The repository's model, which answers questions about facts in its context (models/README.md).
 inline std::string default_model() {
   return (source_dir() / "models/palimpsest-stories.gguf").string();
 }
 
-// Tests on a small trained model; `on` appends the flags that name it and one thread.
+// Tests on a small trained model; `on` appends the flags for it and one thread.
 class WithStories : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -51,7 +51,7 @@ class WithStories : public ::testing::Test {
   std::filesystem::path folder_;
   std::string model_;
   bool published_ = false;  // stories260K; else the repository's model
-  // Of a token in an f16 cache: layers x KV heads x (key and value) x width x 2.
+  // Bytes of a token in an f16 cache: layers x KV heads x (key and value) x width x 2.
   std::size_t token_bytes_ = 0;
 };
 

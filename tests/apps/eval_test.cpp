@@ -108,7 +108,7 @@ TEST_F(EvalTest, Stream) {
   expect_plot();
 }
 
-// Of f32 weights: products with quantised ones round the activations.
+// With f32 weights: products with quantised weights round the activations.
 TEST_F(EvalTest, CompareTellsEqualFromDifferent) {
   model_ = in_f32(model_);
   const Words same = on({"eval", "compare", "-f", book(), "--tokens", "200", "--cache-type", "f32", "--budget", "64",
@@ -151,8 +151,8 @@ TEST_F(EvalTest, Needle) {
   expect_refused({"eval", "needle", "--synthetic", "tiny"}, "vocabulary");
 }
 
-// A fact told 380 tokens ago: recalled with all of the text in the cache, or with a window that reaches so far; not by
-// a window of 128. Measured: 60 of 60, 60 of 60 and 0 of 60 with 20 samples.
+// A fact 380 tokens back: found with the full cache and with a window that includes it, not with a window of 128.
+// Measured with 20 samples: 60 of 60, 60 of 60, 0 of 60.
 TEST_F(EvalTest, TheDefaultModelRecallsAFactOnlyIfTheCacheHoldsIt) {
   const Finished done = command({"eval",      "needle",
                                  "-m",        default_model(),
@@ -205,8 +205,8 @@ TEST_F(EvalTest, Retention) {
   fs::remove(text);
 }
 
-// The ten words that come often are of a story's words, and the default model writes stories: it says some of them, not
-// all (measured: 10 of 60). A score that is always 0 or always 1 fails.
+// The ten frequent words are words of stories, and the default model writes stories: it says some of them, not all
+// (measured: 10 of 60). A score that is always 0 or always 1 fails.
 TEST_F(EvalTest, RulerCountsTheAnswersThatWereSaid) {
   const fs::path words = own_file("words.txt");
   std::ofstream file(words);

@@ -1,4 +1,4 @@
-// The help texts, and docs/cli.md, which is made of them:
+// The help texts, and docs/cli.md, which is generated from them:
 //
 //   PALIMPSEST_UPDATE_DOCS=1 build/test_apps --gtest_filter='Help.*'     regenerates it
 #include <cstdlib>
@@ -97,7 +97,7 @@ TEST(Help, TheReferenceInTheDocsIsCurrent) {
   EXPECT_EQ(file_content(path), text) << "flags changed: regenerate docs/cli.md (see the head of this file)";
 }
 
-// The README's lines of C++ are those of a program that the build compiles.
+// The README's C++ example is part of a program that the build compiles.
 TEST(Readme, ItsExampleIsTheOneThatIsBuilt) {
   const std::string readme = file_content(source_dir() / "README.md"),
                     example = file_content(source_dir() / "examples" / "stream.cpp");

@@ -56,7 +56,7 @@ TEST_F(InfoTest, SaysWhatTheFileHolds) {
   }
 }
 
-// What is foreseen is what a run reports of its cache.
+// The computed cache sizes equal those that a run reports.
 TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
   const Words method = {"--method", "streaming:budget=100", "--page-size", "32"};
   Words info = {"info", model_, "--cache", "--json", "--batch", "3"},
@@ -98,7 +98,7 @@ TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
   EXPECT_NE(full.out.find("at most 1,000 tokens"), std::string::npos) << full.out << full.err;
 }
 
-// A split's heads hold what its file says, not the budget.
+// The heads of a split hold their budgets from the file.
 TEST_F(InfoTest, CacheTermsOfASplit) {
   const auto file = std::filesystem::path(testing::own_file("split.txt"));
   std::ofstream(file) << "* * 64\n1 * 200\n";
@@ -118,7 +118,7 @@ TEST_F(InfoTest, CacheTermsOfASplit) {
             std::string::npos);
 }
 
-// Keys and values of different types; a flag of one of them goes before the flag of both.
+// Keys and values of different types; the flag of one overrides the flag of both.
 TEST_F(InfoTest, TypesOfKeysAndOfValues) {
   const auto cache_of = [&](Words flags) {
     flags.insert(flags.begin(), {"info", model_, "--json", "--budget", "64"});
@@ -156,7 +156,7 @@ TEST(Info, Synthetic) {
   EXPECT_TRUE(json["vocabulary"].is_null());
 }
 
-// The method that is taken when none is asked for fits the model; one that is asked for and does not is refused.
+// The default method suits every model; a method given by the user that does not suit the model is refused.
 TEST(Info, ModelsWithLearnedPositions) {
   const Finished done = command({"info", "--synthetic", "tiny-opt", "--cache", "--json"});
   ASSERT_EQ(done.code, 0) << done.err;

@@ -1,4 +1,4 @@
-// palimpsest methods, and docs/methods.md, which is made of its answer:
+// palimpsest methods, and docs/methods.md, which is generated from its output:
 //
 //   PALIMPSEST_UPDATE_DOCS=1 build/test_apps --gtest_filter='Methods.*'     regenerates it
 #include <fmt/format.h>
@@ -108,7 +108,7 @@ TEST(Methods, SayWhatTheyNeedAndWhenTheyAct) {
   EXPECT_GE(list["keys"].size(), 10u);
 }
 
-// The memory of a budget is what `info --cache` says of it, term by term.
+// The memory of a budget equals that of `info --cache`, term by term.
 TEST(Methods, MemoryIsThatOfInfo) {
   const Json list = listed({"-m", kModel.string(), "--budget", "200"});
   for (const char* name : {"streaming", "h2o", "tova", "lazy"}) {

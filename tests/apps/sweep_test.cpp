@@ -62,7 +62,7 @@ TEST_F(SweepTest, GoesOnPastAFailedRunAndSkipsWhatIsDone) {
   EXPECT_EQ(read_results(results_).size(), 4u);
 }
 
-// Killed wherever it happens to be, again and again: every run is there once in the end.
+// Killed at random times and resumed: in the end, each run is there once.
 TEST_F(SweepTest, NothingIsLostOrDoneTwiceWhenItIsKilled) {
   json budgets;
   for (int budget = 32; budget < 48; ++budget) budgets.push_back(budget);

@@ -1,6 +1,5 @@
 // The include order of the parts, of the folders inside a part and of the files inside a folder; and the length of
-// files. A rule is a function from texts to complaints, so that each is shown to fail on a fixture before it is trusted
-// on the tree.
+// files. A rule is a function from texts to complaints, so that each is first tested on a fixture that violates it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,8 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 using Complaints = std::vector<std::string>;
 
-// Who may include whom: "part" allows all of it, "part/file.h" that header alone. Every part sees itself. The table of
-// docs/architecture.md.
+// Allowed includes, the table of docs/architecture.md: "part" allows all its headers, "part/file.h" that header only.
+// Each part may include itself.
 const std::map<std::string, std::set<std::string>>& allowed() {
   static const std::map<std::string, std::set<std::string>> table = {
       {"core", {}},
@@ -43,7 +42,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
   return table;
 }
 
-// What a folder, or one file of it, may include of the other folders of its part. Folders see themselves.
+// What a folder, or one of its files, may include from other folders of its part. A folder may include itself.
 const std::map<std::string, std::set<std::string>>& allowed_inside() {
   static const std::map<std::string, std::set<std::string>> table = {
       {"cache", {"cache/formats"}},
@@ -107,8 +106,8 @@ Complaints include_complaints(const std::string& path, const std::string& text) 
   return complaints;
 }
 
-// A unit is a header with the source of the same name: "cache/pool". No unit includes one that includes it, near or
-// far.
+// A unit is a header with the source of the same name: "cache/pool". Units must not include each other, directly or
+// indirectly.
 using Units = std::map<std::string, std::set<std::string>>;
 
 std::string unit_of(const std::string& path) {
@@ -121,7 +120,7 @@ void add_unit(Units& units, const std::string& path, const std::string& text) {
     if (unit_of(include.path) != unit_of(path)) to.insert(unit_of(include.path));
 }
 
-// One complaint for each cycle that a search in depth closes: "a -> b -> a".
+// One complaint for each cycle that a depth-first search finds: "a -> b -> a".
 Complaints cycle_complaints(const Units& units) {
   Complaints complaints;
   std::set<std::string> done;
@@ -160,7 +159,7 @@ std::string content(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Applies a rule to every source file below `folder`; says how many files it saw.
+// Applies a rule to every source file below `folder`; returns the number of files.
 template <typename Rule>
 int complain(const fs::path& folder, Rule rule, Complaints& all) {
   int files = 0;

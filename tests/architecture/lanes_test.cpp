@@ -1,5 +1,5 @@
-// HWY_MAX_LANES_D is the number of lanes on targets of fixed vectors only; on SVE and RVV it is an upper bound. Only
-// the kernels that are never compiled for those (attention/kernels.h) may count by it: everyone else steps by
+// HWY_MAX_LANES_D is the number of lanes only on targets with fixed vector sizes; on SVE and RVV it is an upper bound.
+// Only kernels that are never compiled for those (attention/kernels.h) may use it as a count; all others use
 // hn::Lanes(d).
 #include <gtest/gtest.h>
 

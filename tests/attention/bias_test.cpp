@@ -50,7 +50,7 @@ TEST(AttentionBias, AndSinkLogits) {
         }
 }
 
-// A query to which biases hide every slot gives 0 and no weights, whatever its sink.
+// If biases hide all slots from a query, its output and weights are 0, whatever its sink logit.
 TEST(AttentionBias, HidesEverySlot) {
   for (int new_tokens : {1, 3, 90})
     for (int merged : {0, 50}) {
@@ -83,7 +83,7 @@ TEST(AttentionBias, HidesEverySlot) {
     }
 }
 
-// Biases and sinks of any size neither overflow nor lose the others' sum.
+// Biases and sink logits of any size neither overflow nor absorb the other terms.
 TEST(AttentionBias, HugeAndSinkLogits) {
   for (const float sink : {-INFINITY, -1e5F, 0.0F, 900.0F, 1e5F})
     for (int new_tokens : {1, 90})

@@ -1,4 +1,4 @@
-// The fast path against the oracle, over random combinations of everything that a step can ask for.
+// The fast path against the oracle, over random combinations of all features of a step.
 #include "palimpsest/attention/cpu.h"
 
 #include <gtest/gtest.h>
@@ -57,13 +57,13 @@ TEST(AttentionCpu, LongDecodeIsCutIntoSplits) {
   }
 }
 
-#ifdef PALIMPSEST_SANITIZED  // these compute the double-precision reference ten times as slowly
+#ifdef PALIMPSEST_SANITIZED  // the double-precision reference is ten times slower
 constexpr unsigned kRandomSteps = 40, kOneIn = 3;
 #else
 constexpr unsigned kRandomSteps = 300, kOneIn = 1;
 #endif
 
-// Whether combination `seed` of a test with hundreds of them is left out: under a sanitizer, two of three.
+// Skips two of three combinations under a sanitizer.
 bool left_out(unsigned seed) {
   return (seed * 2654435761U >> 20) % kOneIn != 0;
 }
@@ -92,7 +92,7 @@ TEST(AttentionCpu, PromptChunks) {
   }
 }
 
-// The greatest of a query group, summed over queries or not: kept by few rows, computed again for many, over splits.
+// Maximum over a query group, summed over queries or not: kept for few rows, recomputed for many, over splits.
 TEST(AttentionCpu, GreatestWeights) {
   unsigned seed = 0;
   for (const WeightReduction as : {WeightReduction::kMaxOverGroup, WeightReduction::kMaxOverAll})
@@ -115,7 +115,7 @@ TEST(AttentionCpu, GreatestWeights) {
         }
 }
 
-// Merged tokens are never expanded, and are met as if they were: classes of one and of many tokens, few and many
+// Merged tokens give the same result as if they were expanded: clusters of one and of many tokens, few and many
 // queries.
 TEST(AttentionCpu, MergedTokens) {
   unsigned seed = 100;
@@ -147,7 +147,7 @@ TEST(AttentionCpu, MergedTokens) {
         }
 }
 
-// Anything with anything.
+// All features together, at random.
 TEST(AttentionCpu, RandomSteps) {
   std::mt19937 random(2026);
   const auto one_of = [&](auto... values) {
@@ -200,7 +200,7 @@ TEST(AttentionCpu, RandomSteps) {
   }
 }
 
-// A soft cap and a window of the layer's own, with every other rule that meets them.
+// Soft caps and attention windows of the layer, with all other rules.
 TEST(AttentionCpu, SoftCapsAndLocalWindows) {
   unsigned seed = 0;
   for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0}) {
@@ -311,7 +311,7 @@ TEST(AttentionCpu, EveryInstructionSet) {
   EXPECT_GE(tried, 1);
 }
 
-// All ways to positions in the cache are one: attention of each over the same tokens.
+// All ways to keep cache positions give the same attention over the same tokens.
 TEST(AttentionCpu, EveryWayToCachePositionsIsTheSame) {
   for (RopeKind rope : {RopeKind::kPairs, RopeKind::kHalves}) {
     for (int new_tokens : {1, 30}) {
@@ -338,7 +338,7 @@ TEST(AttentionCpu, EveryWayToCachePositionsIsTheSame) {
   }
 }
 
-// Once for every head with weights, when they are complete.
+// on_weights is called once for each head with weights, when they are complete.
 TEST(AttentionCpu, TellsOfCompleteWeights) {
   for (int new_tokens : {1, 40}) {
     RandomCacheOptions o;
@@ -378,7 +378,7 @@ TEST(AttentionCpu, TellsOfCompleteWeights) {
   }
 }
 
-// One scratch for all layers and steps, whatever their order, and fewer threads than were reserved.
+// One scratch serves all layers and steps, in any order, and fewer threads than reserved.
 TEST(AttentionCpu, ScratchIsReused) {
   RandomCacheOptions prompt, decode;
   prompt.new_tokens = 90;

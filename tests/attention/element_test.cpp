@@ -21,7 +21,7 @@ TEST(Element, EveryHalfSurvivesTheRoundTrip) {
 }
 
 TEST(Element, HalvesRoundToNearestEven) {
-  for (std::uint32_t bits = 0; bits < 0x7bff; ++bits) {  // between two neighbours, 0 .. 65504
+  for (std::uint32_t bits = 0; bits < 0x7bff; ++bits) {  // between two adjacent numbers, 0 .. 65504
     const auto low = static_cast<std::uint16_t>(bits), high = static_cast<std::uint16_t>(bits + 1);
     const float middle = (f32_from_f16(low) + f32_from_f16(high)) / 2;
     EXPECT_EQ(f16_from_f32(middle), bits % 2 == 0 ? low : high) << bits;

@@ -1,5 +1,5 @@
-// No two units write into one tile of slots, whatever the order in which new tokens take their slots: kernels may read,
-// blend and write back whole rows of a tile.
+// No two insert units write into the same tile of slots, in whatever order new tokens take their slots: kernels may
+// read, blend and write back whole rows of a tile.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Memory {
   UnitMemory unit{};
 };
 
-// The tiles of slots, of keys and of values, whose bytes differ.
+// The tiles of slots whose bytes differ, of keys and of values.
 std::set<std::size_t> tiles_apart(const std::vector<std::byte>& a, const std::vector<std::byte>& b, std::size_t tile) {
   std::set<std::size_t> difference;
   for (std::size_t i = 0; i < a.size(); ++i)
@@ -44,7 +44,7 @@ TEST(InsertUnits, NoTileIsWrittenByTwo) {
     o.empty_slots = seed % 4 == 0 ? 0.3 : 0;
     o.seed = seed + 1;
     RandomCache cache(o);
-    // The k-th new token takes the k-th victim's slot: in any order.
+    // The k-th new token takes the k-th victim's slot, so slots are in any order.
     const SlotsView& slots = *cache.step().cache[0].head[0].slots;
     std::vector<int> inserted(slots.inserted, slots.inserted + slots.inserted_count);
     std::mt19937 random(seed);
@@ -76,7 +76,7 @@ TEST(InsertUnits, NoTileIsWrittenByTwo) {
     EXPECT_EQ(sum, all.size()) << "seed " << seed << ": units share tiles";
     EXPECT_GT(at_work, work.insert_units / 2) << "seed " << seed;
 
-    // ... and together they write all.
+    // Together the units write all.
     cache.restore(before);
     for (int unit = work.insert_units; unit-- > 0;) insert_tokens(work, unit, memory.unit);
     std::set<std::size_t> expected;

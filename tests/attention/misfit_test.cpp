@@ -1,4 +1,4 @@
-// Keys and values that do not fit their cache type are recorded, of each sequence the first, whoever inserts them.
+// Keys and values that do not fit their cache type are recorded: the first of each sequence, on every path.
 #include "palimpsest/attention/misfit.h"
 
 #include <gtest/gtest.h>
@@ -40,10 +40,10 @@ TEST(Misfits, AreOfTheirSequenceLayerAndHead) {
     for (const int new_tokens : {1, 3, 200})
       for (const bool value : {false, true})
         for (const float factor : {1.0F, 1.01F, std::numeric_limits<float>::quiet_NaN()}) {
-          if (type == CacheType::kF32 && factor > 1) continue;  // there is no such f32
+          if (type == CacheType::kF32 && factor > 1) continue;  // not representable in f32
           RandomCacheOptions o;
           o.type = type;
-          if (new_tokens == 3) {  // keys and values of different types: the one that does not fit has `type`
+          if (new_tokens == 3) {  // keys and values of different types; the one that does not fit has `type`
             o.type = value ? CacheType::kF32 : type;
             o.value_type = value ? type : CacheType::kF32;
           }

@@ -1,4 +1,4 @@
-// The oracle against cases small enough for paper.
+// The oracle against cases computed by hand.
 #include "palimpsest/attention/reference.h"
 
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST(Reference, QueriesSeeThePastTheirWindowAndTheSinks) {
   EXPECT_FLOAT_EQ(t.out[0], (1 + 2) / 2.0f);
 }
 
-// The layer's own window hides sinks too, and counts positions.
+// The layer's attention window hides sinks, too, and counts positions.
 TEST(Reference, ALayersOwnWindow) {
   Tiny t;
   for (int i : {0, 1, 4, 5}) t.put(i, i, 0, 0, static_cast<float>(1 << i));
@@ -197,7 +197,7 @@ TEST(Reference, AlibiCountsPositionsOrRanks) {
   t.attend(1, &now);
   EXPECT_FLOAT_EQ(t.weights[1] / t.weights[2], 0.5f);
   EXPECT_FLOAT_EQ(t.weights[0] / t.weights[2], 0.25f);
-  // Behind a mask: the sink and a window of one, so the sink is one step away.
+  // With a mask: the sink and a window of one, so the sink's distance is one.
   t.tokens.window = 1;
   t.tokens.sink_end = t.tokens.sinks = 1;
   t.tokens.position = 8;
@@ -220,7 +220,7 @@ TEST(Reference, InsertTurnsAndRoundsTheKey) {
   t.v = {1.0f + 0x1p-12f};  // no half: rounds to 1
   t.step.k = {t.k.data(), 2, 2};
   t.step.v = {t.v.data(), 1, 1};
-  const float quarter[] = {0, 1};  // a quarter rotate: (a, b) -> (-b, a)
+  const float quarter[] = {0, 1};  // a quarter turn: (a, b) -> (-b, a)
   t.tokens.key_row = quarter;
   t.tokens.count = 1;
   insert_reference(t.step);
@@ -229,8 +229,8 @@ TEST(Reference, InsertTurnsAndRoundsTheKey) {
   EXPECT_EQ(kv_format(CacheType::kF16).load(t.page.data() + value_offset(t.layer), value_index(t.layer, 3)), 1);
 }
 
-// Keys rotated late by their rank, keys rotated when written at that rank, and sinks met by a query of their own: three
-// ways to the same distances.
+// Keys rotated on read at their rank, keys rotated on write at their rank, and a second query for the sinks give the
+// same distances.
 TEST(Reference, ThreeWaysToCachePositions) {
   RopeOptions o;
   o.dims = 2;

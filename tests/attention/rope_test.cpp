@@ -31,7 +31,7 @@ TEST(Rope, AnglesFollowTheFormula) {
   }
 }
 
-// Made with 600 bits (mpmath) from the double nearest to the frequency.
+// Computed with 600 bits (mpmath) from the double nearest to the frequency.
 TEST(Rope, FarPositionsAreExact) {
   struct Golden {
     Position position;
@@ -56,8 +56,8 @@ TEST(Rope, FarPositionsAreExact) {
 }
 
 #ifdef __SIZEOF_FLOAT128__
-// Position times frequency needs 84 bits, which quadruple precision has: the remainder by 2 pi, of which 113 bits are
-// used, is right to 1e-24. Every pair, at both ends of the range and anywhere in between.
+// Position times frequency needs 84 bits, which quadruple precision has; its remainder by 2 pi (113 bits of it) has an
+// error of 1e-24. Every pair, at both ends of the range and at random positions.
 TEST(Rope, AnglesAreExactUpToTwoToTheThirtyFirst) {
   __extension__ using Quad = __float128;
   // 2 pi = 6.487ED5110B4611A6 2633145C06E0E689... in base 16.
@@ -80,7 +80,7 @@ TEST(Rope, AnglesAreExactUpToTwoToTheThirtyFirst) {
 }
 #endif
 
-// What attention lives on: the angle between two tokens depends on their distance alone, however far they have come.
+// The angle between two tokens depends only on their distance, at any position.
 TEST(Rope, DistancesDoNotDrift) {
   const RopeFrequencies rope(options(128, 500000));
   std::mt19937_64 random(1);

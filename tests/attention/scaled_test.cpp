@@ -1,4 +1,4 @@
-// q8_0: what is stored, and what happens to it when slots move.
+// q8_0: stored bytes, and their change when slots move.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -67,7 +67,7 @@ TEST(Scaled, KeysAndValuesMoveWithTheirScales) {
     store_value(v, pages[slot / 32], slot % 32, row.data() + 16);
     token[slot] = read(slot);
   }
-  std::vector<Move> moves;  // every third slot leaves
+  std::vector<Move> moves;  // drops every third slot
   std::vector<int> kept;
   for (int slot = 0; slot < 64; ++slot) {
     if (slot % 3 == 1) continue;

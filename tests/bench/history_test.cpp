@@ -1,4 +1,4 @@
-// A cache that lived through its tokens without a model.
+// A cache after a history of inserts and evictions, without a model.
 #include "palimpsest/bench/history.h"
 
 #include <gtest/gtest.h>
@@ -31,8 +31,8 @@ class History : public ::testing::Test {
 
 const std::string kKnorm = "knorm:budget=64,sinks=0,recent=0,schedule=prompt+step,mechanism=append";
 
-// Of `tokens` with independent scores the best `budget` live, each as likely as any other: a page is empty with the
-// probability that all of its tokens have left.
+// With independent scores, the kept `budget` of `tokens` are a uniform sample: a page is empty with the probability
+// that all its tokens are evicted.
 TEST_F(History, TokensDieWhereIndependentScoresLetThem) {
   Sequence s = sequence(kKnorm);
   const int tokens = 1600;
@@ -53,7 +53,7 @@ TEST_F(History, AMethodOfPagesHoldsNoDeadSlots) {
   EXPECT_LE(s.cache().slots_per_token() * s.cache().occupied(), kBudget + 2 * kPage);
 }
 
-// A prompt is brought to its budget at once, and closes up: few pages, however long it was.
+// At the end of a prompt the cache is evicted down to its budget and defragmented: few pages, for any length.
 TEST_F(History, APromptClosesUp) {
   Sequence read = sequence(kKnorm), written = sequence(kKnorm);
   simulate_generation(read, 800, 800, 1);

@@ -1,4 +1,4 @@
-// Loads: their lengths and times, and what run_load notes of the answers.
+// Loads: lengths and arrival times, and the records of run_load.
 #include "palimpsest/bench/load.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST(Load, RecordedLines) {
       "{\"prompt\": \"Once\", \"output_len\": 3, \"at\": 2}\n\n"
       "{\"prompt\": [1, 2, 3], \"at\": 1.5}\r\n{\"input_len\": 4, \"at\": 0}");
   EXPECT_TRUE(load.timed);
-  ASSERT_EQ(load.requests.size(), 3u);  // in the order in which they come
+  ASSERT_EQ(load.requests.size(), 3u);  // in order of arrival
   EXPECT_EQ(load.requests[0].prompt.size(), 4u);
   EXPECT_EQ(load.requests[0].output, 7);
   EXPECT_EQ(load.requests[1].prompt, (std::vector<TokenId>{1, 2, 3}));
@@ -89,7 +89,7 @@ TEST(Load, RefusesWhatIsNoRecording) {
   refused("{\"at\": 1}\n{}", "1 of 2 lines");
 }
 
-// Answers each request in a thread of its own: a token, a pause, a token.
+// Answers each request in its own thread: a token, a pause, a token.
 class SlowTarget final : public LoadTarget {
  public:
   explicit SlowTarget(double fail_after = 1e9) : fail_after_(fail_after) {}
@@ -158,7 +158,7 @@ TEST(LoadRun, StopsAndBreaks) {
   const auto load = random_load(1000, {.input = 1, .output = 2}, 0, 10, 1);
   int asked = 0;
   const LoadReport report = run_load(target, load, 2, [&](int) { return ++asked < 3; });
-  ASSERT_EQ(report.answers.size(), 2u);  // each after being asked
+  ASSERT_EQ(report.answers.size(), 2u);  // one for each request
   for (const auto& answer : report.answers) EXPECT_FALSE(answer.complete);
   SlowTarget broken(2);
   EXPECT_EQ(error_of([&] { run_load(broken, load, 2, kGoOn); }), "it broke");

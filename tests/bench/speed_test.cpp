@@ -34,7 +34,7 @@ TEST(Speed, DecodesAtTheDepthAsked) {
     Lockstep batch = r.batch("full");
     const SpeedOptions options{.test = SpeedTest::kDecode, .depth = 300, .tokens = 8, .warm_up = 2, .fill = fill};
     const auto sample = measure_speed(batch, r.model->hyper().vocabulary, options);
-    EXPECT_EQ(batch.session(0).cache().occupied(), 0);  // cleared for whoever comes next
+    EXPECT_EQ(batch.session(0).cache().occupied(), 0);  // cleared
     EXPECT_GE(sample.cache_bytes, 310 * token_bytes(*r.model));
     EXPECT_LE(sample.cache_bytes, 400 * token_bytes(*r.model));
     EXPECT_GT(sample.tokens_per_second, 0);
@@ -81,7 +81,7 @@ TEST(Speed, RefusesNothingToDo) {
   EXPECT_THROW(measure_speed(batch, 512, {.tokens = 0}), Error);
 }
 
-// Every page holds numbers of ordinary size: no zeros left from the system, no denormals, no infinities.
+// Every page holds normal numbers: no zeros, denormals or infinities.
 TEST(Fill, WritesEveryPage) {
   for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16}) {
     CacheOptions options;

@@ -1,4 +1,4 @@
-// AdaKV's budgets (arXiv 2407.11550, section 3), by sorting all of a layer's scores: doubles and plain loops.
+// AdaKV's budgets (arXiv 2407.11550, section 3), by sorting all scores of a layer: doubles and plain loops.
 #include "palimpsest/budget/ada.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace palimpsest {
 namespace {
 
-// The shares before they are made whole: floor + wanted * what floors leave.
+// Shares before rounding: floor + fraction of the highest scores * (total - floors).
 std::vector<double> golden_shares(const std::vector<std::vector<float>>& scores, int total) {
   std::vector<std::pair<double, std::size_t>> all;
   for (std::size_t h = 0; h < scores.size(); ++h)
@@ -53,24 +53,24 @@ TEST(Ada, SharesAreThePapersMadeWhole) {
 }
 
 TEST(Ada, ByHand) {
-  // The 8 highest: 7 of the first head, 1 of the second. Floors 0 (0.2 * 4): as many.
+  // The 8 highest: 7 of the first head, 1 of the second. Floors are 0 (0.2 * 4), so the budgets are 7 and 1.
   std::vector<std::vector<float>> scores = {{9, 8, 7, 6, 5, 4, 3, 0, 0, 0}, {2.5F, 1, 1, 1, 1, 1, 1, 1, 1, 1}};
   EXPECT_EQ(ada_counts(scores, 8), (std::vector<int>{7, 1}));
-  // Of 10: 7 and 3; floors 1 each, the other 8 as 7 : 3, which is 5.6 and 2.4.
+  // Of 10: 7 and 3. Floors are 1 each; the other 8 are shared 7 : 3, which is 5.6 and 2.4.
   EXPECT_EQ(ada_counts(scores, 10), (std::vector<int>{7, 3}));
   EXPECT_EQ(ada_counts(scores, 20), (std::vector<int>{10, 10}));
   EXPECT_EQ(ada_counts(scores, 0), (std::vector<int>{0, 0}));
-  // Two each at the least, the other 4 as 7 : 1: 3.5 and 0.5, the half to the first.
+  // At least 2 each; the other 4 are shared 7 : 1, which is 3.5 and 0.5; the half goes to the first.
   EXPECT_EQ(ada_counts(scores, 8, 2), (std::vector<int>{6, 2}));
 }
 
-// Equal scores: earlier heads first. A head that has fewer tokens than its share leaves the rest to others.
+// Equal scores: earlier heads first. If a head has fewer tokens than its share, the others get the rest.
 TEST(Ada, TiesAndShortHeads) {
   EXPECT_EQ(ada_counts(std::vector<std::vector<float>>(2, std::vector<float>(10, 1)), 10), (std::vector<int>{9, 1}));
   EXPECT_EQ(ada_counts(std::vector<std::vector<float>>{{5}, std::vector<float>(20, 1)}, 12), (std::vector<int>{1, 11}));
 }
 
-// A score that is no number is below all others, wherever it stands.
+// NaN is the lowest score at any index.
 TEST(Ada, NanIsBelowAllNumbers) {
   const float nan = std::nanf("");
   for (unsigned seed = 0; seed < 300; ++seed) {

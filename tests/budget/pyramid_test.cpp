@@ -1,4 +1,5 @@
-// PyramidKV's budgets (arXiv 2406.02069, section 4, and its authors' code), written anew and summed by hand.
+// PyramidKV's budgets (arXiv 2406.02069, section 4, and its authors' code): a separate implementation, and examples by
+// hand.
 #include "palimpsest/budget/pyramid.h"
 
 #include <gtest/gtest.h>

@@ -48,7 +48,7 @@ TEST(Split, SaysWhatIsWrongAndWhere) {
             "split '/no/such': no such file; use uniform, pyramid, ada, or a file with lines 'layer head tokens'");
 }
 
-// Neither opens with a fault that std::ifstream would tell of; reading them fails.
+// std::ifstream opens both without an error; reading them fails.
 TEST(Split, WhatCannotBeReadToItsEndIsRefused) {
   const std::string folder = ::testing::TempDir();
   EXPECT_EQ(error_of([&] { split_budget(folder, of(256, 3, 2, 5)); }),
@@ -73,7 +73,7 @@ TEST(Split, PyramidIsTheSameInAllHeadsOfALayer) {
       "fewer tokens");
 }
 
-// What streaming heads leave of their budgets the others share; all together have what they were given.
+// The other heads share what streaming heads do not use; the total is unchanged.
 TEST(Split, StreamingHeads) {
   const auto path = file_of("0 * streaming\n1 1 streaming # a head\n");
   EXPECT_EQ(split_budget(path, of(1000, 3, 2, 5)), (std::vector<int>{320, 320, 1680, 320, 1680, 1680}));

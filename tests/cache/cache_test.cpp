@@ -18,7 +18,7 @@ struct Variant {
   int page_size;
   CacheType type;
   int spare_slots = 0;
-  std::optional<CacheType> value_type = {};  // another than of keys
+  std::optional<CacheType> value_type = {};  // if it differs from the keys'
   int operations = 9000;
   std::vector<std::int32_t> windows = {};
 };
@@ -66,7 +66,7 @@ TEST_P(CacheAgainstNaive, RandomOperations) {
   EXPECT_GT(pair.cache().evicted(), GetParam().operations / 9);
 }
 
-// Heads that keep windows share a table for each; who drops what is outside is not the cache.
+// Heads with equal windows share a table. The test drops tokens outside the window; the cache itself does not.
 const std::vector<std::int32_t> kWindows = {INT32_MAX - 1, INT32_MAX, INT32_MAX - 2, INT32_MAX - 1};
 constexpr auto kIn = Mechanism::kInPlace;
 constexpr auto kSh = Mechanism::kShift;
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{kAp, true, true, 16, CacheType::kF16, 5}, Variant{kGa, true, true, 16, CacheType::kF16, 9}),
     name_of);
 
-// Keys of each type beside values of each other, with each mechanism.
+// All pairs of key and value types, with each mechanism.
 std::vector<Variant> mixed_types() {
   constexpr CacheType kTypes[] = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0};
   std::vector<Variant> out;

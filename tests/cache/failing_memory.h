@@ -1,11 +1,11 @@
-// Memory that can be made to fail: operator new of this test program counts its calls and throws std::bad_alloc at the
-// n-th. Only calls of the thread that counts are counted.
+// Injected allocation failures: operator new of this test program counts its calls and throws std::bad_alloc at the
+// n-th. Only calls of the counting thread count.
 #pragma once
 
 namespace palimpsest::testing {
 
-// Within its lifetime the `n`-th acquisition from now (1: the next) fails, and so does each that follows. 0: none
-// fails. PagePool's hook may call acquire() too, so that pages and slabs are counted with the rest.
+// During its lifetime the `n`-th acquisition (1: the next) and all later ones fail. 0: none fails. PagePool's hook may
+// call acquire(), so that pages and slabs count, too.
 class FailingMemory {
  public:
   explicit FailingMemory(long long n);
@@ -14,7 +14,7 @@ class FailingMemory {
   FailingMemory& operator=(const FailingMemory&) = delete;
 
   long long acquisitions() const;  // so far
-  static bool acquire();           // counts one; false: it fails
+  static bool acquire();           // counts one acquisition; false: it fails
 };
 
 }  // namespace palimpsest::testing

@@ -20,7 +20,7 @@ void* operator new(std::size_t size) {
   if (void* memory = allocate(size)) return memory;
   throw std::bad_alloc();
 }
-// Also the one that std::stable_sort asks for its buffer: all that meet in `delete` must come from malloc.
+// Also operator new(nothrow), which std::stable_sort uses: `delete` frees with free(), so all must use malloc.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   return allocate(size);
 }

@@ -1,4 +1,4 @@
-// Every acquisition of memory in a change of the cache fails once, and each time the cache stays as it was.
+// Each memory acquisition of a cache change fails once; each time the cache is unchanged.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class CacheWithoutMemory : public ::testing::TestWithParam<Mechanism> {
   }
 };
 
-// Drops tokens of a cache that shares all its pages with another: each acquisition of it fails once.
+// Drops tokens of a cache that shares all its pages: each of its acquisitions fails once.
 TEST_P(CacheWithoutMemory, AFailedDropChangesNothing) {
   for (long long n = 1;; ++n) {
     SCOPED_TRACE("acquisition " + std::to_string(n));
@@ -77,14 +77,14 @@ INSTANTIATE_TEST_SUITE_P(Mechanisms, CacheWithoutMemory,
                          ::testing::Values(Mechanism::kInPlace, Mechanism::kShift, Mechanism::kGather,
                                            Mechanism::kBlock, Mechanism::kAppend, Mechanism::kMerge));
 
-// PALIMPSEST_CACHE_OPERATIONS=1000000 for the long form; PALIMPSEST_CACHE_HERD=n begins with the n-th herd and looks at
-// all caches after each operation.
+// PALIMPSEST_CACHE_OPERATIONS=1000000 sets the number of operations; PALIMPSEST_CACHE_HERD=n starts with the n-th herd
+// and checks all caches after each operation.
 TEST(CachesUnderFailure, AreAsBeforeAfterEachRollback) {
   const char* const wanted = std::getenv("PALIMPSEST_CACHE_OPERATIONS");
   const int operations = wanted == nullptr ? 4000 : std::atoi(wanted);
   const char* const first = std::getenv("PALIMPSEST_CACHE_HERD");
   constexpr CacheType kTypes[] = {CacheType::kF16, CacheType::kF32, CacheType::kBF16, CacheType::kQ8_0};
-  constexpr int kHerd = 500;  // operations of one herd: then come other caches
+  constexpr int kHerd = 500;  // operations per herd
   Pair::counts() = {};
   long long forks = 0, copied = 0;
   for (int done = 0, seed = first == nullptr ? 1 : std::atoi(first); done < operations && !HasFatalFailure();

@@ -1,4 +1,4 @@
-// Flat head indices, and what is refused.
+// Flat head indices; invalid geometries.
 #include "palimpsest/cache/geometry.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(HeadGeometry, RefusesWhatCannotBeCounted) {
       << "2^32 heads are 0 in an int";
 }
 
-// A head's pages, tables and statistics lie where its flat index says, in layers of any size.
+// A head's pages, tables and statistics are found by its flat index, in layers of any size.
 TEST(HeadGeometry, ACacheHasATableForEachHead) {
   Cache cache({.geometry = HeadGeometry({layer(0, 0), layer(2, 1), layer(9, 3)}), .shared = false, .head_floats = 2});
   EXPECT_EQ(cache.tables(), 4);

@@ -1,5 +1,5 @@
-// Caches that share pages of one pool, each with its naive twin. After each operation all are looked at: nobody saw
-// what another wrote, every page has as many users as caches have it, none is lost.
+// Caches that share pages of one pool, each with its naive model. After each operation all are checked: no cache sees
+// another's writes, each page's reference count is the number of caches that hold it, no page is leaked.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ struct Herd {
   CacheOptions some_options() {
     const auto mechanism = static_cast<Mechanism>(below(6));
     constexpr std::int32_t kAll = INT32_MAX,
-                           kFar = INT32_MAX - 1;  // beyond where these texts end: edits are not refused
+                           kFar = INT32_MAX - 1;  // longer than these texts: edits are not refused
     const std::vector<std::int32_t> windows[] = {{}, {}, {kFar, kFar, kAll, kAll}, {kFar, kFar, kFar, kFar}};
     return {.geometry =
                 HeadGeometry::uniform(2, 2, type == CacheType::kQ8_0 ? 32 : 3, value_type == CacheType::kQ8_0 ? 32 : 5)

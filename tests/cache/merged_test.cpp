@@ -10,7 +10,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// The tokens with the highest scores stay, the younger of equal ones; NaN is below all numbers, wherever it stands.
+// The tokens with the highest scores stay, of equal ones the younger. NaN is the lowest score at any index.
 TEST(MergedTokens, KeepsTheHighestScoresAndNanLast) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   for (int nan = 0; nan < 6; ++nan)

@@ -1,5 +1,4 @@
-// The cache as anyone would write it: per slot table a list of tokens in the order in which they were read. The truth
-// that Cache is held to.
+// The oracle of Cache: for each slot table a list of tokens in the order in which they were read.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +12,10 @@ namespace palimpsest::testing {
 
 struct NaiveToken {
   Position position;
-  std::uint32_t id;  // stands for its key and value: every element's bytes are made from it
+  std::uint32_t id;  // the bytes of its key and value are derived from it
   float score = 0;
   static float column(float score, int c) { return score == 0 ? 0 : score + static_cast<float>(c + 1); }
-  int page = 0;  // block: tokens that share a page have the same
+  int page = 0;  // block: tokens of one page have the same number
   Position ordinal = 0;
 };
 
@@ -40,7 +39,7 @@ class NaiveCache {
   Position next() const { return next_; }
   Position tokens_read() const { return read_; }
 
-  // At `at` and following, in the middle of the text or beyond its end.
+  // At position `at` and following, in the middle of the text or beyond its end.
   void insert(int count, Position at) {
     next_before_ = next_;
     if (at > next_) set_next(at);
@@ -66,10 +65,10 @@ class NaiveCache {
     for (const auto& [page, count] : going)
       if (count != page_size_) closed_up_[static_cast<std::size_t>(t)] = page_size_ > 0 ? 1 : 0;
   }
-  // After a drop that was not of full pages, who shares a page is the cache's to say; all pages but one are full.
+  // After a drop that was not of full pages, the cache decides which tokens share a page; all pages but one are full.
   bool closed_up(int t) { return std::exchange(closed_up_[static_cast<std::size_t>(t)], 0) != 0; }
   int new_page() { return next_page_++; }
-  // `reaches`: what shortens the text.
+  // `reaches`: the drop shortens the text.
   void drop_range(PositionRange range, bool reaches_end) {
     for (std::size_t t = 0; t < tables_.size(); ++t) {
       std::vector<Position> gone;
@@ -101,14 +100,14 @@ class NaiveCache {
     read_ += position - next_;
     next_ = position;
   }
-  // The token at `victim` lives on in the slot of the one at `into`, and what it had taken up, too.
+  // The token at `victim` is merged into the one at `into`, and so are the tokens that were merged into it.
   void merge(int t, Position victim, Position into, float factor) {
     for (NaiveMerged& each : merged(t))
       if (each.into == victim) each.into = into, each.factor *= factor;
     for (const NaiveToken& token : table(t))
       if (token.position == victim) merged(t).push_back({victim, into, factor, token.score});
   }
-  // As if the tokens of `other`, which lost none, had come here.
+  // Takes over the tokens of `other`, which has evicted none.
   void take_in(NaiveCache& other, bool scores) {
     clear();
     insert(static_cast<int>(other.next_));
@@ -127,7 +126,7 @@ class NaiveCache {
   }
 
  private:
-  // The one that is not full.
+  // The page that is not full.
   int page_of_next(const std::vector<NaiveToken>& table) {
     if (page_size_ == 0) return 0;
     const std::map<int, int> counts = pages(table);
@@ -140,7 +139,7 @@ class NaiveCache {
   int page_size_, next_page_ = 0;
   std::vector<char> closed_up_;  // [table]
   Position next_ = 0, next_before_ = 0, read_ = 0;
-  inline static std::uint32_t next_id_ = 1;  // no two tokens of a program have the same
+  inline static std::uint32_t next_id_ = 1;  // unique in the process
 };
 
 }  // namespace palimpsest::testing

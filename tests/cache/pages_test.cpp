@@ -87,7 +87,7 @@ TEST(PagePool, SaysSoWhenThereIsNoMemory) {
   EXPECT_EQ(pool.pages_in_use(), 0u);
 }
 
-// Blocks of 2 MiB are of two slabs where a page's bytes do not divide them: what one gives back, the other keeps.
+// If the page size does not divide 2 MiB, a 2 MiB block belongs to two slabs: releasing one keeps the other's part.
 TEST(PagePool, AnEmptySlabTakesNoPageOfItsNeighbours) {
   for (const std::size_t bytes : {std::size_t{8704}, std::size_t{100'000}, (std::size_t{2} << 20) + 64}) {
     PagePool pool(bytes);
@@ -105,7 +105,7 @@ TEST(PagePool, AnEmptySlabTakesNoPageOfItsNeighbours) {
         held[page] = static_cast<unsigned char>(random() | 1);
         std::memset(pool.address(page), held[page], bytes);
       }
-      // Runs of neighbours, so that slabs empty.
+      // Runs of adjacent pages, so that slabs become empty.
       const auto first = static_cast<PageId>(random() % max), last = first + static_cast<PageId>(max / 2);
       for (PageId page = first; page < last; ++page)
         if (held.erase(page) > 0) pool.release(page);
@@ -131,7 +131,7 @@ TEST(PagePool, APageKeepsItsAddressWhileTheOthersCome) {
   for (const PageId page : held) pool.release(page);
 }
 
-// Pages that are promised bound the addresses: a program whose addresses are limited has some left.
+// A bound on the pages bounds the reserved addresses, so that a process with limited address space has some left.
 TEST(PagePool, ReservesAddressesForTwiceItsLimit) {
   PagePool pool(std::size_t{1} << 16);
   pool.set_limit(1000, [] { return false; });
@@ -140,8 +140,8 @@ TEST(PagePool, ReservesAddressesForTwiceItsLimit) {
   EXPECT_LE(pool.bytes_of_range(), 2200 * pool.stride());
 }
 
-#ifndef PALIMPSEST_SANITIZED  // which reserves terabytes of addresses
-// ulimit -v: a pool takes what it can have, and says what to do when that is full.
+#ifndef PALIMPSEST_SANITIZED  // sanitizers reserve terabytes of addresses
+// ulimit -v: a pool reserves as much as it can; its error when full says what to do.
 [[noreturn]] void fill_pools_of_few_addresses() {
   const rlimit few{std::size_t{1} << 30, std::size_t{1} << 30};
   setrlimit(RLIMIT_AS, &few);
@@ -216,7 +216,7 @@ TEST(Cache, SequencesShareAPool) {
   EXPECT_EQ(a.bytes_in_use(), a.bytes_peak());
 }
 
-// The bytes of a budget are a formula: nothing more is held in the steady state.
+// In a steady state the cache holds the bytes of the formula and no more.
 TEST(Cache, HoldsWhatTheFormulaSays) {
   const CacheOptions options{.geometry = HeadGeometry::uniform(4, 2, 64, 64), .page_size = 64, .track_rank = true};
   Cache cache(options);
@@ -230,7 +230,7 @@ TEST(Cache, HoldsWhatTheFormulaSays) {
   EXPECT_EQ(cache.bytes_in_use(), pages(16)) << "as many may come as have left";
   cache.insert(1);
   plan.drop[0] = {999};
-  cache.apply(plan);  // a step of one: the rest goes back
+  cache.apply(plan);  // evicts all but one token: the pages are returned
   EXPECT_EQ(cache.bytes_in_use(), pages(5));
   EXPECT_EQ(cache.bytes_peak(), pages(16));
   EXPECT_EQ(cache.evicted(), 746);

@@ -1,4 +1,4 @@
-// A cache and its naive twin; every step does the same, at random, to both.
+// A cache and its naive model; each step applies the same random operation to both.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,14 +15,14 @@
 
 namespace palimpsest::testing {
 
-// How often what happened, of all pairs.
+// Numbers of operations, over all pairs.
 struct PairCounts {
   long long changes = 0, failures = 0, rollbacks = 0, tentative = 0, rejected = 0, edits = 0, refused = 0, merged = 0;
 };
 
 class Pair {
  public:
-  // `failures`: acquisitions of memory fail, and changes are rolled back, before each goes through.
+  // `failures`: before each change succeeds, its memory acquisitions fail and it is rolled back.
   Pair(const CacheOptions& options, unsigned seed, std::shared_ptr<PagePool> pool = nullptr, bool failures = false)
       : random_(seed),
         failures_(failures),
@@ -82,8 +82,8 @@ class Pair {
   int below(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
   Workers* any_workers() { return below(8) == 0 ? &workers_ : nullptr; }
 
-  // Lets the acquisitions of `act` fail, all of them one after the other or any: nothing changes. Then `act` goes
-  // through.
+  // Lets the acquisitions of `act` fail, each in order or a random one, and checks that nothing changes. Then `act`
+  // succeeds.
   template <typename Act>
   void unless_it_fails(Act act) {
     ++counts().changes;
@@ -132,7 +132,7 @@ class Pair {
     commit([&] { return cache_.prepare(change); });
   }
 
-  // For failure messages: what this cache is and what happened to it last.
+  // For failure messages: the cache's options and its last operations.
   void remember(const CacheChange& c) {
     const CacheOptions& o = cache_.options();
     std::size_t victims = 0;
@@ -198,7 +198,7 @@ class Pair {
     plan.drop.resize(static_cast<std::size_t>(cache_.tables()));
     return plan;
   }
-  // Up to `most` tokens of each table, none of the newest `but`.
+  // Up to `most` tokens of each table, except the newest `but`.
   Plan any_plan(int max, int but = 0) {
     Plan plan = no_victims();
     for (int t = 0; t < cache_.tables(); ++t) {
@@ -241,12 +241,12 @@ class Pair {
     for (int t = 0; t < cache_.tables(); ++t) tables += counts(t) ? 1 : 0;
     ASSERT_EQ(cache_.evicted(), dropped_ / tables);
   }
-  // Tokens of tables with a window are evicted if no table keeps all.
+  // Drops from tables with a window count as evicted only if no table keeps all tokens.
   bool counts(int t) const {
     const auto& windows = cache_.options().windows;
     return cache_.window(t) == INT32_MAX || std::ranges::count(windows, INT32_MAX) == 0;
   }
-  // What was merged into a victim goes with it: the engine's doing, before the drop.
+  // Tokens merged into a victim are dropped with it; the engine does this before the drop.
   void remove_merged(const Plan& plan) {
     for (int t = 0; t < cache_.tables(); ++t) {
       if (cache_.merged(t) == nullptr) return;
@@ -265,7 +265,7 @@ class Pair {
     naive_.undo(count);
     inserted_ -= count;
   }
-  // Tokens that the next change rejects in part; the victims that make room for the others go with them.
+  // Tentative tokens, some of which the next change rejects; it also drops the victims that make room for the others.
   void draft() {
     const int spare = cache_.options().spare_slots, count = 1 + below(std::max(1, spare));
     change({.insert = count, .tentative = true});
@@ -292,7 +292,7 @@ class Pair {
     for (int t = 0; t < cache_.tables(); ++t) any = any || !naive_.merged(t).empty();
     return any;
   }
-  // Replaces a stretch of the text by another of any length, cuts its end off, or does what is refused.
+  // Replaces a range of the text by one of any length, drops its end, or makes an edit that is refused.
   void edit() {
     const auto text = static_cast<int>(std::min<Position>(naive_.next(), 200));
     const Position first = naive_.next() - below(text + 1);
@@ -300,7 +300,7 @@ class Pair {
     const PositionRange range{first, last};
     ++counts().edits;
     const int what = below(4);
-    if (what == 0 || !can_shift() || holds_merged()) {  // drops a range, perhaps the end
+    if (what == 0 || !can_shift() || holds_merged()) {  // drops a range, possibly to the end
       const bool end = below(3) == 0;
       const PositionRange gone{first, end ? kEndOfText : last};
       if (gone.empty()) return;
@@ -345,7 +345,7 @@ class Pair {
     EXPECT_THROW(cache_.prepare(change).commit(), Error);
     ASSERT_TRUE(State(cache_) == before);
   }
-  // Some victims go over into other tokens, then they are dropped.
+  // Merges some victims into other tokens, then drops them.
   void merge() {
     if (cache_.merged(0) == nullptr || cache_.occupied() < 4) return;
     const Plan plan = any_plan(3);
@@ -407,7 +407,7 @@ class Pair {
     inserted_ = 0;
     ASSERT_EQ(cache_.bytes_in_use(), 0u);
   }
-  // A policy's doing: some scores change, in the column and in the model, and the statistics beside them.
+  // As a policy does: changes some scores and statistics, in the cache and in the model.
   void score() {
     for (int t = 0; t < cache_.tables(); ++t) {
       if (naive_.table(t).empty()) continue;

@@ -1,4 +1,4 @@
-// Holds a cache against its naive model: bookkeeping, pages and every byte of every token.
+// Compares a cache with its naive model: bookkeeping, pages and every byte of every token.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ inline std::uint32_t pattern(std::uint32_t id, int head, int d) {
   return h ^ (h >> 15);
 }
 
-// Calls visit(address, wanted bits, bytes) for every element of the token in `slot` of one head. A tile of q8_0 has the
-// scales of each slot behind its numbers.
+// Calls visit(address, expected bits, bytes) for every element of the token in `slot` of one head. In a q8_0 tile, each
+// slot's scales follow its numbers.
 template <typename Visit>
 void for_each_element(const LayerView& view, int head_in_layer, int head, int slot, std::uint32_t id, Visit visit) {
   std::byte* page = view.head[head_in_layer].page[slot / view.page_size];
@@ -44,7 +44,7 @@ void for_each_element(const LayerView& view, int head_in_layer, int head, int sl
            static_cast<std::size_t>(view.value_dim), view.head_dim);
 }
 
-// What a kernel does in a step: writes the keys and values of the fresh slots of every head.
+// Writes the keys and values of the newly inserted slots of every head, as a kernel does in a step.
 inline void write_fresh(const Cache& cache, NaiveCache& naive) {
   const CacheOptions& o = cache.options();
   for (int layer = 0; layer < o.geometry.layers(); ++layer) {
@@ -61,14 +61,14 @@ inline void write_fresh(const Cache& cache, NaiveCache& naive) {
   }
 }
 
-// Tokens of a table by position; an index into it is a token's rank.
+// Tokens of a table by position; the index is the token's rank.
 class ByPosition {
  public:
   explicit ByPosition(const std::vector<NaiveToken>& tokens) {
     for (std::size_t i = 0; i < tokens.size(); ++i) order_.emplace_back(tokens[i].position, i);
     if (!std::ranges::is_sorted(order_)) std::ranges::sort(order_);
   }
-  // Of the token at `position`; -1: none.
+  // Index of the token at `position`; -1: none.
   int rank(Position position) const {
     const auto found = std::ranges::lower_bound(order_, position, {}, &std::pair<Position, std::size_t>::first);
     return found == order_.end() || found->first != position ? -1 : static_cast<int>(found - order_.begin());
@@ -79,7 +79,7 @@ class ByPosition {
   std::vector<std::pair<Position, std::size_t>> order_;
 };
 
-// Block: who shares a page with whom.
+// Block: which tokens share a page.
 inline void expect_same_pages(const SlotTable& table, NaiveCache& naive, int t) {
   const bool closed_up = naive.closed_up(t);
   const ByPosition index(naive.table(t));
@@ -99,7 +99,7 @@ inline void expect_same_pages(const SlotTable& table, NaiveCache& naive, int t) 
   ASSERT_LE(std::ranges::count_if(counts, [&](const auto& c) { return c.second < table.page_size(); }), 1);
 }
 
-// The merged tokens, whatever their order, and what kernels see of them.
+// The merged tokens, in any order, and the kernels' view of them.
 inline void expect_same_merged(const Cache& cache, NaiveCache& naive, int t) {
   const SlotTable& table = cache.table(t);
   const MergedTokens& merged = *cache.merged(t);
@@ -164,7 +164,7 @@ inline void expect_same_table(const Cache& cache, NaiveCache& naive, int t) {
       ASSERT_EQ(s, index.token(rank));
     }
   }
-  ASSERT_EQ(seen, table.occupied());  // with the search above: the same set, nobody twice
+  ASSERT_EQ(seen, table.occupied());  // together with the search above: the same set, no duplicates
   for (int p = 0; p < table.pages(); ++p) ASSERT_EQ(table.occupied_in_page(p), in_page[static_cast<std::size_t>(p)]);
   if (table.pages() > 0) {
     ASSERT_TRUE(table.mapped(table.pages() - 1)) << "an unmapped page at the end";
@@ -188,7 +188,7 @@ inline void expect_same_bytes(const LayerView& view, int h, int head, const Slot
   }
 }
 
-// Everything that can be seen of `cache` agrees with `naive`.
+// All public state of `cache` agrees with `naive`.
 inline void expect_same(const Cache& cache, NaiveCache& naive) {
   const CacheOptions& o = cache.options();
   const auto failed = [] { return ::testing::Test::HasFatalFailure(); };

@@ -1,5 +1,4 @@
-// Caches that share pages: random operations on several of one pool, each with its naive twin. After each operation
-// all are looked at: nobody saw what another wrote, every page has as many users as caches have it, none is lost.
+// Caches that share pages: random operations on several caches of one pool, each with its naive model (herd.h).
 #include <gtest/gtest.h>
 
 #include "tests/cache/herd.h"
@@ -45,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(MixedTypes, CachesThatShare,
                          ::testing::Values(std::tuple(Types{kQ8, kF16}, 16), std::tuple(Types{kF32, kQ8}, 48)),
                          kind_name);
 
-// The price: a page is copied when one side writes in it, and only then.
+// Copy-on-write: a page is copied when one cache writes to it, and only then.
 TEST(CachesThatShareCopy, OnlyThePagesThatTheyWrite) {
   const CacheOptions options{.geometry = HeadGeometry::uniform(2, 3, 8, 8)};  // 6 heads, pages of 16
   const auto pool = std::make_shared<PagePool>(page_bytes(Cache(options).view(0)));
@@ -71,7 +70,7 @@ TEST(CachesThatShareCopy, OnlyThePagesThatTheyWrite) {
   EXPECT_EQ(pool->pages_copied(), 12u);
 }
 
-// Gathered survivors get new pages; where nobody survives, the next token comes to an old one.
+// Gathered survivors get new pages; if there are none, the next token is written to an old page.
 TEST(CachesThatShareCopy, AlsoWhereNobodyIsLeftToGather) {
   const CacheOptions options{.geometry = HeadGeometry::uniform(1, 1, 8, 8), .mechanism = Mechanism::kGather};
   const auto pool = std::make_shared<PagePool>(page_bytes(Cache(options).view(0)));

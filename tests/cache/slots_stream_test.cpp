@@ -1,4 +1,4 @@
-// Reads back slot tables whose bytes break one invariant each: every one is an Error, none is a table.
+// Loads slot tables whose bytes break one invariant each: each must be an Error.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -71,7 +71,7 @@ std::vector<std::byte> bytes_of(const Image& image) {
   return bytes;
 }
 
-// The message that loading the changed image ends in; "": it was read.
+// The error message of loading the changed image; "": it was loaded.
 std::string refusal(const Kind& kind, const SlotTable& valid, const std::function<void(Image&)>& change) {
   Image image = image_of(valid);
   change(image);
@@ -86,7 +86,7 @@ std::string refusal(const Kind& kind, const SlotTable& valid, const std::functio
   return "";
 }
 
-// 40 tokens in, every third of the first 30 out, 3 in: tokens, free slots and fresh slots.
+// Inserts 40 tokens, drops every third of the first 30, inserts 3: tokens, free slots and newly inserted slots.
 SlotTable used(const Kind& kind) {
   SlotTable table = table_of(kind);
   table.insert(40);
@@ -113,7 +113,7 @@ TEST(SlotsStream, AWholeTableIsRead) {
 TEST(SlotsStream, PositionsThatTheTableCannotHaveAreRefused) {
   for (const Kind& kind : kKinds) {
     const SlotTable valid = used(kind);
-    // `when` and the guards of a selection are 32-bit differences to the base.
+    // Relative positions and the guards of a selection are 32-bit differences from the base.
     const auto refused = [&](Position next, Position base) {
       return !refusal(kind, valid, [&](Image& i) {
                 i.next = next;
@@ -178,7 +178,7 @@ TEST(SlotsStream, TheLastPageIsMapped) {
               "");
 }
 
-// Whole pages are dropped, so all but one are full or empty, and the next token goes into that one.
+// Whole pages are dropped, so all pages but one are full or empty; that one takes the next token.
 TEST(SlotsStream, BlockHasOnePageAtMostThatIsPartlyFull) {
   const Kind kind{Mechanism::kBlock};
   SlotTable valid = table_of(kind);

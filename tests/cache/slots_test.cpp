@@ -1,4 +1,4 @@
-// What the random comparison does not say in words: which slots are taken, which pages come and go, far positions.
+// Explicit cases beside the random comparison: which slots are taken, which pages are mapped, far positions.
 #include "palimpsest/cache/slots.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST_F(SlotTables, UndoGivesTheSameSlotsAgain) {
   drop({3, 17, 4});
   table.insert(4);
   const Slots taken = inserted(table);
-  EXPECT_EQ(taken, (Slots{30, 31, 3, 17}));  // free slots wait in line: those never used came first
+  EXPECT_EQ(taken, (Slots{30, 31, 3, 17}));  // free slots form a queue: those never used were first
   table.undo(3);
   EXPECT_EQ(inserted(table), Slots{30});
   EXPECT_EQ(table.next(), 31);
@@ -73,7 +73,7 @@ TEST_F(SlotTables, EmptyPagesAreUnmappedWhileEnoughSlotsStayFree) {
   EXPECT_EQ(Slots(unmapped.begin(), unmapped.end()), Slots{3});
   table.release_empty_pages(0);
   EXPECT_EQ(table.mapped_pages(), 2);
-  EXPECT_EQ(table.slots(), 80);  // page 4 still lives
+  EXPECT_EQ(table.slots(), 80);  // page 4 is still mapped
   EXPECT_FALSE(table.mapped(1) || table.mapped(2) || table.mapped(3));
   EXPECT_EQ(table.free_slots(), 0);
 
@@ -103,12 +103,12 @@ TEST_F(SlotTables, GatheringUpEmptiesTheLastPages) {
   table.insert(5 * 16);
   Slots odd;
   for (int slot = 1; slot < 80; slot += 2) odd.push_back(slot);
-  drop(odd);  // 40 live, 40 free, no page empty
+  drop(odd);  // 40 occupied, 40 free, no page empty
   EXPECT_TRUE(table.release_empty_pages(1).empty());
   table.insert(1);
   ASSERT_EQ(inserted(table), Slots{1});
   table.score()[64] = 7;
-  table.defragment(8, moves);  // 39 free: one page could go
+  table.defragment(8, moves);  // 39 free: one page can be unmapped
   ASSERT_EQ(moves.size(), 8u);
   for (std::size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(moves[i].from, 64 + 2 * static_cast<int>(i));
@@ -127,7 +127,7 @@ TEST_F(SlotTables, GatheringUpEmptiesTheLastPages) {
   EXPECT_EQ(table.free_slots(), 0);
 }
 
-// A token that moves stays one of the newest: it can still be forgotten.
+// A token that moves is still one of the last insert: it can be undone.
 TEST_F(SlotTables, GatheringUpKeepsTheFresh) {
   table.insert(40);
   drop(range(0, 20));
@@ -168,7 +168,7 @@ TEST_F(SlotTables, ShiftMovesSurvivorsDownInOrder) {
   EXPECT_EQ(inserted(table), Slots{4});
 }
 
-// A stream of 2^31 tokens and more: `when` stays in 32 bits, the newest are told apart, the oldest saturate.
+// Streams of more than 2^31 tokens: relative positions fit 32 bits, the newest are distinct, the oldest saturate.
 TEST_F(SlotTables, WhenStaysSmallHoweverLongTheStream) {
   table.insert(8);
   EXPECT_EQ(table.base(), 0);
@@ -183,7 +183,7 @@ TEST_F(SlotTables, WhenStaysSmallHoweverLongTheStream) {
       EXPECT_GE(view.relative[view.inserted[i]], 0);
       EXPECT_LE(view.relative[view.inserted[i]], 1 << 30);
     }
-    for (int slot = 0; slot < 8; ++slot) {  // sinks: still before the rest, whatever the distance
+    for (int slot = 0; slot < 8; ++slot) {  // sinks stay before the rest at any distance
       EXPECT_LE(view.relative[slot], table.relative_position(7));
       EXPECT_LT(view.relative[slot], view.relative[view.inserted[0]]);
       EXPECT_GE(view.relative[slot], SlotTable::kSaturated);
@@ -192,7 +192,7 @@ TEST_F(SlotTables, WhenStaysSmallHoweverLongTheStream) {
   EXPECT_EQ(table.view().relative[0], SlotTable::kSaturated);
 }
 
-// ... and yet each keeps its position, wherever its slot goes and whatever else leaves.
+// Saturated tokens keep their positions when their slots move or other tokens are dropped.
 TEST_F(SlotTables, TokensFarBehindKeepTheirPositions) {
   constexpr Position kFar = Position{3} << 30;
   for (const Mechanism mechanism : {Mechanism::kInPlace, Mechanism::kShift, Mechanism::kBlock, Mechanism::kAppend}) {
@@ -235,7 +235,7 @@ TEST_F(SlotTables, TokensFarBehindKeepTheirPositions) {
       look("dropped again");
       table.defragment(0, moves);
       look("gathered");
-      if (edited) {  // the end of the old ones moves to the new ones, and back
+      if (edited) {  // shifts the end of the old tokens to the new ones, and back
         table.apply({.shift_range = {20, 40}, .shift_by = kFar - 100}, moves);
         for (Position& p : expected) p += p >= 20 && p < 40 ? kFar - 100 : 0;
         std::ranges::sort(expected);

@@ -1,4 +1,4 @@
-// A cache to the bit: what a rollback must restore.
+// All state of a cache that a rollback must restore, bit by bit.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct State {
     ByteWriter out([&](std::span<const std::byte> more) { tables.insert(tables.end(), more.begin(), more.end()); });
     for (int t = 0; t < cache.tables(); ++t) {
       const SlotTable& table = cache.table(t);
-      table.save(out);  // positions, scores, columns, ranks, tokens of each page, fresh slots, the line of free ones
+      table.save(out);  // positions, scores, columns, ranks, tokens per page, newly inserted slots, free queue
       out.put(table.tentative());
       out.put(table.tokens_read());
       for (int slot = 0; slot < table.slots(); ++slot) out.put(table.ordinal(slot));
@@ -24,7 +24,7 @@ struct State {
       if (cache.merged(t) != nullptr) cache.merged(t)->save(out);
     }
     const HeadGeometry& geometry = cache.options().geometry;
-    for (int layer = 0; layer < geometry.layers(); ++layer)  // what kernels read
+    for (int layer = 0; layer < geometry.layers(); ++layer)  // the kernels' views
       for (int head = 0; head < geometry.layer(layer).kv_heads; ++head) {
         const HeadPages& view = cache.view(layer).head[head];
         const auto slots = static_cast<std::size_t>(view.slots->slots);

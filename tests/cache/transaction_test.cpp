@@ -1,4 +1,4 @@
-// What the random comparison does not say in words: drafts and slots, edits of the text, what commit may not do.
+// Explicit cases beside the random comparison: slots of drafts, edits of the text, limits of commit.
 #include "palimpsest/cache/transaction.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(Transactions, TheNewTokenTakesTheVictimsSlot) {
   EXPECT_EQ(cache.table(0).slots(), 32);
 }
 
-// A step of decode, prepared and committed, takes no memory: whatever the mechanism, with drafts and without.
+// A decode step, prepared and committed, allocates nothing: every mechanism, with drafts and without.
 TEST(Transactions, AStepTakesNoMemory) {
   for (const Mechanism mechanism : {Mechanism::kInPlace, Mechanism::kShift, Mechanism::kMerge})
     for (const int spare : {0, 5}) {
@@ -104,7 +104,7 @@ TEST(Transactions, AStepTakesNoMemory) {
     }
 }
 
-// A sequence with drafts, whatever the model accepts, and one without: the same tokens are in the same slots.
+// Sequences with and without drafts hold the same tokens in the same slots, whatever number of drafts is accepted.
 class Drafts : public ::testing::TestWithParam<std::tuple<Mechanism, int>> {};
 
 TEST_P(Drafts, DoNotChangeATokensSlot) {
@@ -166,7 +166,7 @@ TEST(Edits, ReplaceAStretchOfTheText) {
   EXPECT_EQ(cache.next(), 19);
   const SlotTable& table = cache.table(0);
   EXPECT_EQ(table.tokens_read(), 22);
-  for (const int slot : table.inserted()) {  // ranks are by position, ordinals by time
+  for (const int slot : table.inserted()) {  // ranks follow positions, ordinals the order of reading
     EXPECT_EQ(table.rank()[static_cast<std::size_t>(slot)], table.position()[static_cast<std::size_t>(slot)]);
     EXPECT_EQ(table.ordinal(slot), 15 + table.position()[static_cast<std::size_t>(slot)]);
   }

@@ -1,4 +1,4 @@
-// Heads that keep a window: which tables there are, what an edit may bring back, who may share.
+// Heads that keep a window: their tables, refused edits, sharing.
 #include <gtest/gtest.h>
 
 #include "palimpsest/cache/cache.h"
@@ -51,7 +51,7 @@ TEST(CacheWindows, HeadsOfOneWindowShareATable) {
   EXPECT_NE(error_of([] { Cache(options_of({0, 1, 1, 1})); }).find("a window of no position"), std::string::npos);
 }
 
-// Tokens that a policy drops are counted where all are kept, or in all tables where none does.
+// Evictions are counted in the tables that keep all tokens, or in all tables if none does.
 TEST(CacheWindows, CountsEvictedTokens) {
   for (const std::int32_t other : {kAll, 30}) {
     Cache cache(options_of({20, 20, other, other}));
@@ -85,7 +85,7 @@ TEST(CacheWindows, RefuseEditsThatWouldShowWhatTheyDropped) {
   EXPECT_FALSE(refuses(60, {.shift_range = {41, kEndOfText}, .shift_by = 7}));
   EXPECT_FALSE(refuses(60, {.drop_range = {45, 50}})) << "a gap shows nothing";
   EXPECT_FALSE(refuses(19, {.drop_range = {2, kEndOfText}})) << "nothing was outside yet";
-  // The whole text moves, with what was dropped: the same window is seen.
+  // The whole text is shifted, dropped tokens included: the same window is visible.
   Cache cache(options_of({20, 20, kAll, kAll}));
   cache.set_next(1000);
   read(cache, 60);
@@ -93,7 +93,7 @@ TEST(CacheWindows, RefuseEditsThatWouldShowWhatTheyDropped) {
   EXPECT_EQ(cache.next(), 560);
 }
 
-// The slots that windows left are those of any method of the same mechanism.
+// Which slots a window frees depends on the mechanism only, not on the method.
 TEST(CacheWindows, AreSharedByKindsThatDropAlike) {
   const CacheOptions shared = options_of({20, 20, kAll, kAll});
   Cache cache(shared);
@@ -128,7 +128,7 @@ TEST(CacheWindows, AreSharedByKindsThatDropAlike) {
   EXPECT_TRUE(few.compatible_with(other)) << "nothing was outside yet";
 }
 
-// What was saved when one table served all heads.
+// Files saved when one table served all heads.
 TEST(CacheWindows, ReadTablesWithoutWindows) {
   std::vector<std::byte> bytes;
   Cache before(options_of({}));

@@ -1,4 +1,4 @@
-// What cannot be mapped is refused with what its reader expects.
+// Errors of mapping say which kind of file was expected.
 #include "palimpsest/core/mapped_file.h"
 
 #include <gtest/gtest.h>

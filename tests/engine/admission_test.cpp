@@ -1,4 +1,4 @@
-// Admission counts every byte that a request can come to hold, before any of it is allocated.
+// Admission counts every byte that a request may hold, before any of it is allocated.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -8,7 +8,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// Of whose queries' statistics a sequence takes 1 MiB.
+// Query statistics of one sequence take 1 MiB.
 std::shared_ptr<Decoder> wide_decoder() {
   static const std::shared_ptr<const Model> model = Model::from(make_synthetic({.vocabulary = kVocabulary,
                                                                                 .width = 64,
@@ -67,7 +67,7 @@ TEST(Admission, BoundsMergedTokens) {
   EXPECT_EQ(listener->how, Finish::kLength);
 }
 
-// Many answers to one prompt (`n` of the server): as many wait as like, and hold nothing meanwhile.
+// Many answers to one prompt (`n` of the server): waiting ones hold no memory.
 TEST(Admission, NothingIsAllocatedForARequestThatWaits) {
 #ifdef PALIMPSEST_SANITIZED
   GTEST_SKIP() << "a sanitizer's allocator is not asked";
@@ -85,7 +85,7 @@ TEST(Admission, NothingIsAllocatedForARequestThatWaits) {
   }
   EXPECT_LT(in_use() - before, 4 * kStatistics) << "128 requests would have " << 128 * kStatistics;
   scheduler.step();
-  EXPECT_EQ(scheduler.load().running, 3);  // that fit, with their pages
+  EXPECT_EQ(scheduler.load().running, 3);  // as many as fit
   EXPECT_EQ(scheduler.load().waiting, 125);
   EXPECT_LE(scheduler.load().reserved_bytes, 4 * kStatistics);
   while (scheduler.step()) {
@@ -94,7 +94,7 @@ TEST(Admission, NothingIsAllocatedForARequestThatWaits) {
   EXPECT_EQ(scheduler.load().running_peak, 3);
 }
 
-// A request that is cancelled while it waits has no sequence yet.
+// A request that is cancelled in the queue has no sequence yet.
 TEST(Admission, AWaitingRequestCanBeCancelled) {
   SchedulerOptions options = small_options();
   options.max_sequences = 1;

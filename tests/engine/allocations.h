@@ -1,5 +1,5 @@
-// Every operator new of this program is counted, and one of them can be made to fail. ggml's C code calls malloc: it is
-// not seen here.
+// Counts all calls of operator new of this program; one of them can be made to fail. ggml's C code calls malloc, which
+// is not counted.
 #pragma once
 
 namespace palimpsest::testing {

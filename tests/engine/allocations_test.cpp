@@ -31,7 +31,7 @@ void* operator new(std::size_t size) {
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return allocate_or_throw(size, static_cast<std::size_t>(alignment));
 }
-// Also those that std::stable_sort asks for its buffer: all that meet in `delete` must come from malloc.
+// Also operator new(nothrow), which std::stable_sort uses: `delete` frees with free(), so all must use malloc.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   return allocate(size, 0);
 }
@@ -71,7 +71,7 @@ void fail_no_allocation() {
 
 TEST(Allocations, AreCountedAndFail) {
   const long long before = allocations();
-  ::operator delete(::operator new(1));  // called by name: a `new` may be left out by the compiler
+  ::operator delete(::operator new(1));  // direct call: the compiler may remove a new-expression
   EXPECT_EQ(allocations(), before + 1);
   fail_allocation(0);
   EXPECT_FALSE(allocation_failed());

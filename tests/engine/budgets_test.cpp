@@ -1,4 +1,4 @@
-// Budgets by layer and head: what leaves, by scores sorted anew, and the pages that are given back.
+// Budgets by layer and head: evicted tokens, against a separate sort of the scores, and returned pages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,8 +49,7 @@ std::vector<Position> kept(const Cache& cache, int table) {
   return positions;
 }
 
-// A head's tokens by the attention of the last 32 queries, pooled over 7: SnapKV's scores, of a cache that lost
-// nothing.
+// SnapKV's scores of a head: attention of the last 32 queries, pooled over 7, from a cache without evictions.
 std::vector<double> snap_scores(const Session& full, int table) {
   const SlotTable& slots = full.cache().table(table);
   std::vector<double> weight(static_cast<std::size_t>(slots.occupied()), 0), pooled;
@@ -66,7 +65,7 @@ std::vector<double> snap_scores(const Session& full, int table) {
   return pooled;
 }
 
-// The newest `recent`, and of the others the `count` best; of equal ones the newest.
+// The newest `recent`, and the `count` others with the highest scores; of equal ones the newest.
 std::vector<Position> best_of(const std::vector<double>& score, int recent, int count) {
   std::vector<Position> order(score.size() - static_cast<std::size_t>(recent));
   std::iota(order.begin(), order.end(), Position{0});
@@ -82,7 +81,7 @@ std::vector<Position> best_of(const std::vector<double>& score, int recent, int 
   return order;
 }
 
-std::size_t bytes_of(const Cache& cache, std::span<const int> tokens) {  // of heads that hold so many
+std::size_t bytes_of(const Cache& cache, std::span<const int> tokens) {  // of heads with these numbers of tokens
   const std::size_t slot = 2 * 16 * sizeof(float);
   std::size_t bytes = 0;
   for (const int count : tokens) bytes += static_cast<std::size_t>((count + 15) / 16) * 16 * slot;
@@ -113,7 +112,7 @@ TEST(Budgets, PyramidKeepsWhatItsFormulaSaysAndFreesThePages) {
   }
 }
 
-// Every layer has what its heads would have had, shared by scores; each head keeps its own best.
+// Each layer keeps its heads' total, shared by scores; each head keeps its tokens with the highest scores.
 TEST(Budgets, AdaSharesALayersBudgetByScores) {
   for (const auto& [kv_heads, group] : {std::pair{3, 1}, std::pair{2, 4}, std::pair{2, 8}}) {
     const auto decoder = decoder_of(kv_heads, group);
@@ -146,7 +145,7 @@ TEST(Budgets, AdaSharesALayersBudgetByScores) {
       }
       EXPECT_EQ(uneven, length > 100);
       EXPECT_EQ(session.cache().bytes_in_use(), bytes_of(session.cache(), held));
-      // Heads stay at their shares while the model writes, and within the promise.
+      // In decode, heads keep their budgets, within the reserved bytes.
       const MethodPlan& plan = session.sequence().plan();
       const auto promised = footprint(plan.cache(), plan.occupancies(length, -1).writing);
       for (const TokenId token : some_tokens(150, 9)) {
@@ -163,7 +162,7 @@ TEST(Budgets, AdaSharesALayersBudgetByScores) {
   }
 }
 
-// A text after another: budgets are shared anew; a cleared session begins evenly.
+// A second prompt shares the budgets again; a cleared session starts with uniform budgets.
 TEST(Budgets, AreSharedAnewAtEveryPromptsEnd) {
   const auto decoder = decoder_of(2, 4);
   Session session(decoder, options_of("adakv:budget=80,schedule=prompt+step"));
@@ -187,7 +186,7 @@ TEST(Budgets, WhatCannotShareByScoresIsRefused) {
   EXPECT_NE(refusal("duo").find("no list of heads lies beside the model"), std::string::npos);
 }
 
-// Streaming heads hold half the budget, the others what they leave: bytes are those of the budget, to a page each.
+// Streaming heads hold half the budget, the others the rest: total bytes are those of the budget, to a page per head.
 TEST(Budgets, StreamingHeads) {
   const auto decoder = decoder_of(2, 1);
   const std::string list = own_file("streaming.txt");
@@ -209,7 +208,7 @@ TEST(Budgets, StreamingHeads) {
   EXPECT_EQ(session.cache().bytes_in_use(), even.cache().bytes_in_use());
 }
 
-// EQUIP, appendix D.2: LagKV and SnapKV in place, while the model writes. The same as moving the survivors up.
+// EQUIP, appendix D.2: LagKV and SnapKV in decode give the same result in place and with shift.
 TEST(Budgets, LagKvAndSnapKvInPlace) {
   const auto decoder = decoder_of(2, 4);
   const auto tokens = some_tokens(700, 5);

@@ -1,6 +1,5 @@
-// A steady decode step allocates nothing (but for mechanism merge, whose rows grow until they were as many as they can
-// be): not in the sequence, the cache, the policy, the
-// graph's run, the scheduler or the sampler. Counted is operator new of the whole program, ggml's C++ code included;
+// A steady decode step allocates nothing in sequence, cache, policy, graph execution, scheduler and sampler. (Mechanism
+// merge grows its rows up to their maximum first.) Counts operator new of the whole program, ggml's C++ code included;
 // its C code calls malloc.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What `info --cache` says beforehand is what a session's cache comes to hold, byte for byte.
+// The sizes that `info --cache` computes equal those of a session's cache, byte for byte.
 #include "palimpsest/cache/footprint.h"
 
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ TEST_P(FootprintTest, HoldsWhileAPromptIsRead) {
       EXPECT_LE(session.cache().bytes_peak(), expected.in_use()) << prompt;
     } else if (!GetParam().uneven && GetParam().method.find("split=") == std::string::npos) {
       EXPECT_EQ(session.cache().bytes_peak(), expected.in_use()) << prompt;
-    } else {  // heads of other budgets hold the most at other times
+    } else {  // heads with different budgets reach their maximum at different times
       EXPECT_LE(session.cache().bytes_peak(), expected.in_use()) << prompt;
       EXPECT_GE(session.cache().bytes_peak(), 0.9 * static_cast<double>(expected.in_use())) << prompt;
     }
@@ -106,7 +106,7 @@ TEST_P(FootprintTest, HoldsWhileAPromptIsRead) {
 
 using BoundedFootprintTest = FootprintTest;
 
-// A prompt's pages go back when the window has gone through them once.
+// A prompt's pages are returned after the window has moved past them.
 TEST_P(BoundedFootprintTest, APromptLeavesNoTrace) {
   const SessionOptions options = GetParam().options();
   Session session(small_decoder(), options);
@@ -170,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(Unbounded, FootprintTest, ::testing::ValuesIn(kUnbounde
 INSTANTIATE_TEST_SUITE_P(Bounded, FootprintTest, ::testing::ValuesIn(kBounded));
 INSTANTIATE_TEST_SUITE_P(Bounded, BoundedFootprintTest, ::testing::ValuesIn(kBounded));
 
-// Tokens die in their slots: never more than was foreseen, and a page that is empty is gone.
+// Append: slots are freed only when their page is empty. Never more bytes than computed; empty pages are unmapped.
 TEST(Footprint, OfAppendIsABound) {
   for (const char* method :
        {"knorm:budget=40,mechanism=append", "streaming:budget=40,mechanism=append",
@@ -193,7 +193,7 @@ TEST(Footprint, OfAppendIsABound) {
   }
 }
 
-// Merged tokens have what they need, and no more than was foreseen; keys and values are those of the budget.
+// Merged tokens take at most the computed bytes; keys and values take those of the budget.
 TEST(Footprint, OfMergeIsABound) {
   for (const char* method :
        {"ems:budget=40,recent=8,tau=0", "ems:budget=48,recent=8,tau=0.05,gamma=9,schedule=step,merge-position=own"}) {
@@ -213,7 +213,7 @@ TEST(Footprint, OfMergeIsABound) {
   }
 }
 
-// Each head with its own table, ranks kept: the terms that sinks + window does not need.
+// One table per head, with ranks: the terms that sinks + window does not need.
 TEST(Footprint, OfTablesOfTheirOwn) {
   for (const bool ranks : {false, true}) {
     CacheOptions options{.geometry = HeadGeometry::uniform(3, 2, 8, 16, CacheType::kF32)};
@@ -236,7 +236,7 @@ TEST(Footprint, OfTablesOfTheirOwn) {
   }
 }
 
-// Worked out by hand: 3 layers x 2 heads, budget 100 in pages of 32: 4 pages of 128 slots.
+// Computed by hand: 3 layers x 2 heads, budget 100 in pages of 32: 4 pages, 128 slots.
 TEST(Footprint, TermsByHand) {
   CacheOptions options{.geometry = HeadGeometry::uniform(3, 2, 8, 16)};
   options.page_size = 32;

@@ -65,7 +65,7 @@ TEST_F(GeneratorTest, GoesOnWhereItStopped) {
 }
 
 TEST_F(GeneratorTest, StopStringsEndTheText) {
-  if (!shared_dir()) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";  // its words are known
+  if (!shared_dir()) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";  // expects words of stories260K
   const std::vector<TokenId> begin = {vocabulary_->bos()};
   write(begin, {.max_tokens = 60, .stop = {}}, greedy());
   const std::string whole = text_;
@@ -87,7 +87,7 @@ TEST_F(GeneratorTest, StopsWhenAsked) {
 
 TEST_F(GeneratorTest, AnEndTokenEndsUnlessIgnored) {
   SamplerOptions sampling = greedy();
-  sampling.grammar = "root ::= \"a\"";  // then only the end is allowed
+  sampling.grammar = "root ::= \"a\"";  // after "a" only the end of the text is allowed
   const Generation g = write({vocabulary_->bos()}, {.max_tokens = 50, .stop = {}}, sampling);
   EXPECT_EQ(g.stop_reason, "end");
   EXPECT_EQ(text_, "a");
@@ -96,7 +96,7 @@ TEST_F(GeneratorTest, AnEndTokenEndsUnlessIgnored) {
 
 TEST_F(GeneratorTest, BytesOfACharacterComeTogether) {
   SamplerOptions sampling = greedy();
-  sampling.grammar = "root ::= \"\xC3\xA9\xE2\x82\xAC\" \"!\"";  // not in the vocabulary: written as single bytes
+  sampling.grammar = "root ::= \"\xC3\xA9\xE2\x82\xAC\" \"!\"";  // not in the vocabulary: generated as single bytes
   const Generation g = write({vocabulary_->bos()}, {.max_tokens = 50, .stop = {}}, sampling);
   EXPECT_EQ(text_, "\xC3\xA9\xE2\x82\xAC!");
   EXPECT_GT(g.tokens, 3);

@@ -1,5 +1,4 @@
-// What mechanism merge must be at its ends, over whole sessions: plain eviction where nothing is alike, constant where
-// much is.
+// Limits of mechanism merge, over whole sessions: plain eviction if no tokens are similar, constant memory if many are.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,12 +35,12 @@ std::vector<TokenId> some_tokens(int count) {
   return tokens;
 }
 
-// The zero class alone is plain eviction, to the last bit.
+// If all victims are dropped (the zero cluster), the result is that of plain eviction, bit by bit.
 TEST(Merge, WithNothingAlikeIsPlainEviction) {
   for (const char* none : {"tau=1", "gamma=1", "tau=0.99999"}) {
     Session plain = session_of("global-local:budget=40,recent=8");
     Session zero = session_of(std::string("ems:budget=40,recent=8,") + none);
-    // No two tokens are the same: with equal ones tau=0.99999 has something to merge.
+    // All tokens differ: equal ones would be merged at tau=0.99999.
     std::vector<TokenId> tokens;
     for (int i = 0; i < 90; ++i) tokens.push_back(i);
     const auto a = plain.prefill(tokens);
@@ -89,10 +88,10 @@ TEST(Merge, CountsAreConstant) {
     if (step == 0) bytes = cache.bytes_in_use();
     ASSERT_EQ(cache.bytes_in_use(), bytes);
   }
-  EXPECT_GT(full, kSteps / 2);  // and that many are there
+  EXPECT_GT(full, kSteps / 2);  // and the maximum is reached
 }
 
-// Combinations that do not exist.
+// Illegal combinations.
 TEST(Merge, RefusesWhatItCannotDo) {
   const auto error = [](const std::string& method) { return error_of([&] { session_of(method); }); };
   EXPECT_NE(error("ems:policy=h2o").find("global-local"), std::string::npos);

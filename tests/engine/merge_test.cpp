@@ -1,5 +1,5 @@
-// Mechanism merge against plain loops in double precision over lists of tokens (EMS, arXiv 2412.08521, section 4.2),
-// and CaM (ICML 2024) against what it says.
+// Mechanism merge (EMS, arXiv 2412.08521, section 4.2; CaM, ICML 2024) against plain loops in double precision over
+// lists of tokens.
 #include "palimpsest/engine/merge.h"
 #include "tests/support/slot_rows.h"
 
@@ -27,8 +27,8 @@ struct Member {
 
 struct Class {
   Position representative;
-  Row key, value;               // un-rotated; the key has the centre's norm
-  std::vector<Member> members;  // the centre first
+  Row key, value;               // unrotated; the key has the representative's norm
+  std::vector<Member> members;  // the representative first
   double weight() const {
     double sum = 0;
     for (const Member& m : members) sum += m.score;
@@ -36,9 +36,9 @@ struct Class {
   }
 };
 
-// One head as the paper has it.
+// One head by the paper's definitions.
 struct NaiveHead {
-  std::map<Position, Class> classes;  // by centre
+  std::map<Position, Class> classes;  // by representative
 
   void evict(const std::vector<Position>& victims, Position window, int gamma, int budget, double tau) {
     std::vector<Class> leaving;
@@ -102,7 +102,7 @@ RopeOptions rope_options(bool rotary) {
   return options;
 }
 
-// A cache whose tokens repeat themselves, beside naive heads of the same.
+// A cache with repeated tokens, and naive heads with the same tokens.
 struct Pair {
   static constexpr int kHeads = 3, kDim = 16, kValue = 8;
   Method method;
@@ -166,7 +166,7 @@ struct Pair {
       }
     }
   }
-  // New scores for all, as a policy gives before each decision.
+  // New scores for all tokens, as from a policy before each decision.
   void score(int h) {
     std::exponential_distribution<float> weight(1);
     auto& head = naive[static_cast<std::size_t>(h)];
@@ -213,7 +213,7 @@ struct Pair {
       const NaiveHead& head = naive[static_cast<std::size_t>(h)];
       ASSERT_EQ(table.occupied(), static_cast<int>(head.classes.size()));
       const LayerView view = cache.view(0);
-      std::map<Position, std::map<Position, double>> members;  // centre -> token -> norm
+      std::map<Position, std::map<Position, double>> members;  // representative -> token -> norm
       for (int s = 0; s < table.slots(); ++s) {
         const Position position = table.position()[static_cast<std::size_t>(s)];
         if (position == kNoPosition) continue;
@@ -274,8 +274,8 @@ TEST(Merge, IsThePapersClassByClass) {
   EXPECT_GT(merged, 100);
 }
 
-// CaM: all of the next 32 kept tokens get a 32nd of the leaving value or none does, with the probability of its
-// attention over their mean; the same each time.
+// CaM: with a probability of the victim's attention over the mean of the next 32 kept tokens, each of these gets a 32nd
+// of the victim's value; otherwise none does. Reproducible.
 TEST(Merge, CamSharesAValueAmongTheNext) {
   for (const double ratio : {0.0, 0.3, 1.0, 5.0}) {
     int shared = 0, leaving = 0;
@@ -334,7 +334,7 @@ TEST(Merge, CamSharesAValueAmongTheNext) {
   }
 }
 
-// One head's numbers are nothing to the others.
+// Heads are independent of each other.
 TEST(Merge, HeadsAreIndependent) {
   Pair a("ems:budget=24,recent=5", true, 3), b("ems:budget=24,recent=5", true, 3);
   a.insert(100), b.insert(100);

@@ -1,4 +1,4 @@
-// What methods keep and compute, on a small random model: schedules, baselines, budgets by head, batches.
+// Kept tokens and logits of methods, on a small random model: schedules, baselines, budgets by head, batches.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ double difference(std::span<const float> a, std::span<const float> b) {
   return worst / std::sqrt(square / static_cast<double>(a.size()));
 }
 
-// Logits after every token, decoded one by one.
+// Logits after each token, decoded one by one.
 std::vector<std::vector<float>> decode_all(Session& session, std::span<const TokenId> tokens) {
   std::vector<std::vector<float>> out;
   for (const TokenId token : tokens) {
@@ -82,7 +82,7 @@ TEST(Methods, EveryWayToKeepCachePositionsIsTheSame) {
   }
 }
 
-// The window is read anew: what a fresh session makes of the sinks and the last tokens alone.
+// window-recompute: the logits of a new session that reads only the sinks and the last tokens.
 TEST(Methods, WindowRecomputeIsAFreshSessionForEveryToken) {
   const auto decoder = small_decoder();
   const auto tokens = some_tokens(60);
@@ -203,7 +203,7 @@ TEST(Methods, BudgetsByLayerAndHead) {
       EXPECT_LE(reader.cache().table(t).occupied(), budgets[t] + more) << method;
     }
   }
-  // Sinks + window, a window for each head: reading in chunks is reading token by token.
+  // Sinks + window with a window per head: chunks give the same as token by token.
   Session single(small_decoder(), options_of("streaming:budget=24,split=" + path)),
       chunks(small_decoder(), single.options());
   const auto tokens = some_tokens(150);

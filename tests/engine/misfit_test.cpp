@@ -1,5 +1,5 @@
-// A model whose keys or values do not fit the cache's type: an error that names the tensor, of the sequence that met
-// it; never silent nonsense, and never a victim that is no slot.
+// Keys or values that do not fit the cache's type: an error of that sequence that names the tensor; no wrong result, no
+// invalid victim.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 constexpr int kWidth = 64, kVocabulary = 96, kHeadDim = 16;
 constexpr TokenId kBad = 7;
 
-float* numbers(const GgufFile& file, const std::string& tensor) {  // of an image in memory that nobody reads yet
+float* numbers(const GgufFile& file, const std::string& tensor) {  // in a memory image, before it is loaded
   const GgufTensor* const found = file.find(tensor);
   EXPECT_NE(found, nullptr) << tensor;
   return reinterpret_cast<float*>(const_cast<std::byte*>(found->data));
@@ -36,7 +36,7 @@ GgufFile small_file() {
                          .head_dim = kHeadDim});
 }
 
-// Layer 1's keys (values) of head 1 are this large, whatever is read.
+// The keys (values) of layer 1, head 1, have this size for every token.
 std::shared_ptr<Model> with_bias(const std::string& name, float bias) {
   GgufFile file = small_file();
   float* const at = numbers(file, "blk.1." + name + ".bias");
@@ -44,8 +44,8 @@ std::shared_ptr<Model> with_bias(const std::string& name, float bias) {
   return Model::from(std::move(file));
 }
 
-// Layer 0's keys of head 1 are as large as that where the token kBad is read, and small elsewhere: it alone has
-// anything in dimension 0.
+// The keys of layer 0, head 1, have this size for token kBad and are small for others: only its embedding is not 0 in
+// dimension 0.
 std::shared_ptr<Model> with_bad_token() {
   GgufFile file = small_file();
   float* const embedding = numbers(file, "token_embd.weight");
@@ -109,7 +109,7 @@ TEST(Misfit, ABiasThatF16CannotHoldIsAnErrorThatNamesIt) {
     EXPECT_EQ(error_of(with_bias("attn_k", 1e5F), type, 2), "");
 }
 
-// Keys and values of different types: the one that does not fit is named, by its own type.
+// Keys and values of different types: the error names the one that does not fit, and its type.
 TEST(Misfit, NamesTheTypeOfKeysOrOfValues) {
   const auto keys = with_bias("attn_k", 1e5F), values = with_bias("attn_v", 1e5F);
   EXPECT_EQ(error_of(keys, {CacheType::kF32, CacheType::kF16}, 1), "");
@@ -129,7 +129,7 @@ TEST(Misfit, NoNumberIsAnErrorOfAnyType) {
   }
 }
 
-// One sequence's misfit is its own: the others' logits are what they are without it.
+// The misfit of one sequence does not change the logits of the others.
 TEST(Misfit, OthersInTheStepAreUnharmed) {
   const auto model = with_bad_token();
   const auto decoder = std::make_shared<Decoder>(model, 2);
@@ -156,7 +156,7 @@ TEST(Misfit, OthersInTheStepAreUnharmed) {
   EXPECT_NO_THROW(decoder->check(0));
 }
 
-// A request that meets one fails; what runs beside it, in the same steps, gets what it gets alone.
+// A request with a misfit fails; requests in the same steps get the same as alone.
 TEST(Misfit, ARequestFailsAndOthersGoOn) {
   const auto decoder = std::make_shared<Decoder>(with_bad_token(), 2);
   SchedulerOptions options = testing::small_options();

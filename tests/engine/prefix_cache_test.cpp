@@ -1,4 +1,4 @@
-// A sequence that goes on from what another read is, to the last bit, the one that reads it itself.
+// A sequence that reuses a cached prefix gives the same as one that reads it itself, bit by bit.
 #include "palimpsest/engine/prefix_cache.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ struct Engine {
   std::shared_ptr<PagePool> pool;
 };
 
-// Reads a prompt as the scheduler does, step by step.
+// Reads a prompt step by step, as the scheduler does.
 struct Reader {
   Reader(const Engine& engine, const std::string& method)
       : decoder(engine.decoder),
@@ -70,7 +70,7 @@ struct Reader {
     sequence.read(token);
     run();
   }
-  // The rest of the prompt, and some tokens that do not depend on anything; all logits.
+  // All logits of the rest of the prompt and of some fixed tokens.
   std::vector<float> finish(const Tokens& prompt, int tokens) {
     while (key(prompt)) step(prompt);
     for (int i = 0; i < tokens; ++i) decode(static_cast<TokenId>(i * 7 % 90));
@@ -135,8 +135,8 @@ bool exists(const std::string& method, CacheType type, int page_size) {
   return page_size <= 32 || method.find("paged") == std::string::npos;
 }
 
-// Of every method: at every end of a chunk another goes on, with the same prompt or with one that parts from it there,
-// after the one that they share with went on, too.
+// For every method: at each end of a chunk another sequence reuses the prefix, with the same prompt or one that differs
+// from there on, after the first sequence has read on.
 #ifdef PALIMPSEST_SANITIZED
 const std::vector<CacheType> kTypes = {CacheType::kF16, CacheType::kQ8_0};
 const std::vector<int> kPageSizes = {16};
@@ -185,7 +185,7 @@ TEST(SharedPrefix, GoingOnIsReadingAfresh) {
     }
 }
 
-// Of every two methods, while nothing has left: where serves() says so, and it does for those that should.
+// Between any two methods, before the first eviction: where serves() allows it, which is tested for those that should.
 TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
   for (const std::string model : {"small", "tiny-bloom", "tiny-nope", "tiny-gemma2"}) {
     const Engine engine(model == "small" ? kSmall : parse_synthetic(model), CacheType::kF16, 16);
@@ -218,7 +218,7 @@ TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
   }
 }
 
-// Pages are counted once, however many beginnings they are of; the least recently used goes first, of a prompt's own
+// Pages count once, however many prefixes hold them. Evicts the least recently used prefix; of one prompt's prefixes,
 // the longest.
 TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
   const Engine engine(kSmall, CacheType::kF32, 16);
@@ -238,10 +238,10 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
     const Cache* kept = prefixes.find(like.rule, prompt, read);
     return kept == nullptr ? 0 : kept->next();
   };
-  const auto pages = [&](std::size_t tokens) {  // of so many tokens in 2 layers x 2 heads
+  const auto pages = [&](std::size_t tokens) {  // of `tokens` tokens in 2 layers x 2 heads
     return (tokens + 15) / 16 * 4 * engine.pool->page_bytes();
   };
-  // Each beginning has tokens, a table and ids of pages of its own.
+  // Each prefix has its own tokens, table and page ids.
   const auto beside = [&](std::size_t tokens) {
     const std::size_t held = (tokens + 15) / 16,
                       table = held * 16 * SlotTable::slot_bytes(false, 0) + held * sizeof(int);
@@ -252,7 +252,7 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
   for (const std::size_t tokens : {24, 48, 72, 96}) min += beside(tokens);
   EXPECT_EQ(prefixes.bytes(), prefixes.bytes_of_pages() + prefixes.bytes_beside_pages());
   EXPECT_GE(prefixes.bytes_beside_pages(), min);
-  // 96 tokens, and the half full pages that were copied: those of 24 and 72.
+  // 96 tokens, and the copied pages that are half full: those of 24 and 72.
   EXPECT_EQ(prefixes.bytes_of_pages(), pages(96) + 2 * pages(16));
   EXPECT_EQ(prefixes.bytes_of_pages(), engine.pool->bytes_in_use());
   read(one, kMiB);

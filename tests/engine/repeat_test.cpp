@@ -1,4 +1,4 @@
-// KVzip in the engine: the prompt is repeated, what the model looked at stays, the repetition leaves no trace.
+// KVzip in the engine: the prompt is repeated, tokens with high weights are kept, the repetition's tokens are removed.
 #include "palimpsest/engine/repeat.h"
 
 #include <gtest/gtest.h>
@@ -37,8 +37,8 @@ std::vector<TokenId> some_tokens(int count, unsigned seed = 1) {
   return tokens;
 }
 
-// The greatest weight of each token, over query groups and queries, that a model gives it which reads one token at a
-// time: by another kernel, into a cache of its own.
+// Each token's maximum weight over query groups and queries, of a model that reads the repetition token by token:
+// another kernel and another cache.
 class Greatest final : public AttentionReceiver {
  public:
   Greatest(Decoder& decoder) : decoder_(decoder), cache_(shape(decoder)) {}
@@ -59,7 +59,7 @@ class Greatest final : public AttentionReceiver {
     }
   }
   void forget(int tokens) {
-    for (; tokens > 0; --tokens) {  // the newest, one by one
+    for (; tokens > 0; --tokens) {  // removes the newest, one by one
       Plan plan;
       const auto position = cache_.table(0).position();
       plan.drop = {{static_cast<int>(std::ranges::max_element(position) - position.begin())}};
@@ -133,7 +133,7 @@ TEST(Repeat, KeepsWhatTheModelLooksAtWhileItRepeats) {
   }
 }
 
-// Parts of a chunk each, the sentence before each; pages go back; a second text is repeated for itself.
+// Parts of one chunk, each with the sentence before it; pages are returned; a second text is repeated separately.
 TEST(Repeat, InParts) {
   const auto decoder = decoder_of(2);
   SessionOptions options = options_of("kvzip:budget=48", 32);
@@ -167,7 +167,7 @@ struct Listener final : RequestListener {
   Usage usage;
 };
 
-// Beside others that read and write, and with a prompt that begins as another's.
+// Together with other requests, and with a prefix from the prefix cache.
 TEST(Repeat, TheSchedulerWritesWhatASessionWrites) {
   const auto decoder = decoder_of(2);
   const auto prompt = some_tokens(150, 6);

@@ -1,4 +1,4 @@
-// One request's failure ends that request, never the loop, and changes no other's text.
+// A failing request ends alone: the loop continues, and other requests' texts do not change.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "tests/engine/allocations.h"
 #include "tests/engine/scheduler_fixture.h"
 
-// ggml leaks what it took with malloc when one of its own allocations by operator new fails after that.
+// ggml leaks its malloc'ed memory if one of its own calls of operator new fails afterwards.
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libggml-base\n";
 }
@@ -18,7 +18,7 @@ extern "C" const char* __lsan_default_suppressions() {
 namespace palimpsest::testing {
 namespace {
 
-// Hears everything in memory that it took before.
+// A listener that allocates nothing after its construction.
 struct Ready final : RequestListener {
   Ready() { tokens.reserve(100); }
   bool written(const Written& token) override {
@@ -59,7 +59,7 @@ std::vector<Asked> some_requests() {
   return asked;
 }
 
-// The loop with the n-th allocation failing; whether so many were made.
+// Runs the loop with the n-th allocation failing; returns whether there were as many.
 bool run_with_failure(const std::vector<Asked>& asked, long long n, int& failures) {
   SchedulerOptions options = small_options();
   options.prefix_bytes = options.pool_bytes / 2;
@@ -99,7 +99,7 @@ bool run_with_failure(const std::vector<Asked>& asked, long long n, int& failure
   EXPECT_EQ(load.used_bytes + load.reserved_bytes, 0u) << n;
   EXPECT_EQ(load.running + load.waiting, 0) << n;
 
-  // And it goes on.
+  // The loop continues.
   const auto after = std::make_shared<Ready>();
   scheduler.submit(asked.front().request, after);
   while (scheduler.step()) {

@@ -1,4 +1,4 @@
-// How many steps a request waits for its first token, whoever else is there.
+// Bounds on the steps that a request waits for its first token, whatever other requests there are.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -57,7 +57,7 @@ TEST(SchedulerFairness, AShortPromptWaitsForNoLongOne) {
   }
 }
 
-// The same prompt length in every step's room, for ever: the long prompt still gets every other chunk.
+// Endless prompts that fill each step: the long prompt still gets every other chunk.
 TEST(SchedulerFairness, ALongPromptGetsEveryOtherChunk) {
   Scheduler scheduler(small_decoder(), nullptr, tight_options());
   constexpr int kChunks = 40;
@@ -81,7 +81,7 @@ TEST(SchedulerFairness, AQueueOfLongPromptsDoesNotKeepAShortOneOut) {
   EXPECT_EQ(scheduler.load().running, options.max_sequences - options.max_sequences / 8);
   EXPECT_LE(steps_until_first_token(scheduler, *submit(scheduler, request_of(5))), 3);
 
-  // One that waits for memory is overtaken by one that need not.
+  // A request that waits for memory is overtaken by one that fits.
   SchedulerOptions small = tight_options();
   small.pool_bytes = std::size_t{192} << 10;
   Scheduler full(small_decoder(), nullptr, small);

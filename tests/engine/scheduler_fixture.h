@@ -1,4 +1,4 @@
-// What the scheduler's tests share: a small model, random requests, and what a request gets alone.
+// Shared by the scheduler's tests: a small model, random requests, and the result of a request that runs alone.
 #pragma once
 
 #include <memory>
@@ -37,7 +37,7 @@ inline SchedulerOptions small_options() {
   return options;
 }
 
-// What came of a request. The scheduler's thread writes, others read once it is over.
+// A request's result. The scheduler's thread writes it; others read it after the end.
 struct Answer final : RequestListener {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
@@ -47,7 +47,7 @@ struct Answer final : RequestListener {
   std::atomic<bool> open = true;
   std::size_t enough = SIZE_MAX;
   std::vector<std::byte> snapshot;
-  bool hold = false;  // do not write what is kept now, but hold it
+  bool hold = false;  // hold the snapshot instead of writing it
   std::shared_ptr<const KeptSequence> held;
 
   bool ready() override { return open; }
@@ -83,7 +83,7 @@ inline const char* const kMethods[] = {"full",
                                        "lazy:budget=40,every=6",
                                        "streaming:budget=40,rerotate=recompute"};
 
-// Two of three begin as others do.
+// Two of three prompts start with a common prefix.
 inline Request random_request(std::mt19937& random) {
   Request r;
   r.prompt.resize(1 + random() % 90);

@@ -1,4 +1,4 @@
-// Requests that are kept and gone on from: as if they had never been interrupted.
+// Saved and resumed requests give the same as uninterrupted ones.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,9 +25,9 @@ std::shared_ptr<const Snapshot> on_disk(const std::vector<std::byte>& packed) {
   return snapshot;
 }
 
-// What was kept in the middle and gone on from is what was never interrupted, whoever else is there.
-// Beginnings of prompts are kept meanwhile, one of them the very tokens that are read after a restored cache: those are
-// no beginning.
+// A request saved in the middle and resumed gives the same as an uninterrupted one, whatever other requests there are.
+// The prefix cache is active; it holds a prefix equal to the tokens that are read after a restored cache, which must
+// not be used for them.
 TEST(Scheduler, GoesOnFromWhatWasKept) {
   SchedulerOptions scheduler_options = small_options();
   scheduler_options.prefix_bytes = scheduler_options.pool_bytes / 2;
@@ -62,7 +62,7 @@ TEST(Scheduler, GoesOnFromWhatWasKept) {
     const auto first = answer(part);
     part.max_tokens = 1;
     part.prompt.clear();
-    part.sampler.seed = 0;  // the snapshot's is taken
+    part.sampler.seed = 0;  // the snapshot's seed is used
     part.resume = on_disk(first->snapshot);
     const auto second = answer(part);
     part.max_tokens = 49;
@@ -75,7 +75,7 @@ TEST(Scheduler, GoesOnFromWhatWasKept) {
     EXPECT_EQ(together, uninterrupted->tokens);
     EXPECT_EQ(first->usage.evicted + second->usage.evicted + third->usage.evicted, uninterrupted->usage.evicted);
 
-    // With a prompt: what a session that reads it next writes, by a sampler of its own.
+    // With a prompt: the same as a session that reads it next, with its own sampler.
     SessionOptions options;
     options.method = whole.method;
     options.cache_type = CacheType::kF32;
@@ -105,7 +105,7 @@ TEST(Scheduler, GoesOnFromWhatWasKept) {
   }
 }
 
-// The promise holds for what goes on, too: at every step no more pages are in use than were promised.
+// Reservations hold for resumed requests, too: no step uses more pages than reserved.
 TEST(Scheduler, GoingOnKeepsThePromise) {
   std::mt19937 random(6);
   for (const char* method : kMethods)
@@ -158,7 +158,7 @@ TEST(Scheduler, RefusesToGoOnFromAnother) {
   Scheduler larger(small_decoder(), nullptr, options);
   EXPECT_NE(error_of([&] { larger.submit(request, heard); }).find("was saved with --page-size 16"), std::string::npos);
 
-  const auto cancelled = std::make_shared<Answer>();  // is not kept
+  const auto cancelled = std::make_shared<Answer>();  // not saved
   request.resume = nullptr;
   request.max_tokens = 1000;
   const std::uint64_t id = scheduler.submit(request, cancelled);
@@ -176,7 +176,7 @@ std::vector<std::byte> written(const KeptSequence& sequence) {
   return bytes;
 }
 
-// Its pages are shared with others that begin alike and step meanwhile; what is written is what it was.
+// A saved request whose pages are shared with running ones: the snapshot has its state at the time of saving.
 TEST(Scheduler, WhatIsKeptIsWrittenWhileOthersStep) {
   SchedulerOptions options = small_options();
   options.prefix_bytes = options.pool_bytes / 2;
@@ -233,7 +233,7 @@ TEST(Scheduler, SequencesOutliveItOrAreGivenUp) {
   kept->held.reset();
   request.keep = false;
   request.prompt.clear();
-  for (int steps = 0; steps < 4; ++steps) {  // cancelled while it is loaded, at any stage
+  for (int steps = 0; steps < 4; ++steps) {  // cancelled while loading, at each stage
     Scheduler scheduler(small_decoder(), nullptr, small_options());
     request.resume = on_disk(kept->snapshot);
     request.max_tokens = 1000;
@@ -250,13 +250,13 @@ TEST(Scheduler, SequencesOutliveItOrAreGivenUp) {
     EXPECT_EQ(scheduler.load().reserved_bytes, 0U);
     EXPECT_EQ(scheduler.load().used_bytes, 0U);
   }
-  Scheduler scheduler(small_decoder(), nullptr, small_options());  // ends while it loads
+  Scheduler scheduler(small_decoder(), nullptr, small_options());  // destroyed while loading
   request.resume = on_disk(kept->snapshot);
   scheduler.submit(request, std::make_shared<Answer>());
   scheduler.step();
 }
 
-// No step of others takes nearly as long as writing or reading a large cache takes.
+// While a large cache is saved or loaded, other requests' steps stay much shorter than that.
 TEST(Scheduler, SavingAndRestoringHoldNobodyUp) {
   const std::shared_ptr<const Model> model = Model::from(make_synthetic({.vocabulary = kVocabulary,
                                                                          .width = 64,
@@ -274,7 +274,7 @@ TEST(Scheduler, SavingAndRestoringHoldNobodyUp) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   };
   const std::string path = own_file("large.snap");
-  double best = 1e9;  // of the attempts: other programs may hold the machine up
+  double best = 1e9;  // the best of several attempts: other programs may slow the machine down
   for (int attempt = 0; attempt < 3 && best > 0.3; ++attempt) {
     Scheduler scheduler(decoder, nullptr, options);
     const auto heard = std::make_shared<Answer>(), other = std::make_shared<Answer>();
@@ -315,7 +315,7 @@ TEST(Scheduler, SavingAndRestoringHoldNobodyUp) {
     best = std::min(best, std::max(saving / write, restoring / read));
   }
   std::filesystem::remove(path);
-#ifndef PALIMPSEST_SANITIZED  // the step is slowed down more than the copy
+#ifndef PALIMPSEST_SANITIZED  // sanitizers slow the step down more than the copy
   EXPECT_LT(best, 0.3);
 #endif
 }

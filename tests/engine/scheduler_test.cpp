@@ -1,4 +1,4 @@
-// Many requests at a time: each gets what it would get alone, no page is lost, nobody waits for ever.
+// Concurrent requests: each gets the same result as alone, no page is leaked, none starves.
 #include "palimpsest/engine/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST_P(SchedulerWithPrefixes, TogetherGivesWhatAloneGives) {
   EXPECT_EQ(load.copied_bytes > 0, GetParam());
 }
 
-// What they share is read once; each goes its own way from there.
+// A common prefix is read once; the rest of each prompt on its own.
 TEST(Scheduler, SequencesThatShareABeginningEvictDifferently) {
   SchedulerOptions options = small_options();
   options.prefix_bytes = options.pool_bytes / 2;
@@ -147,12 +147,12 @@ TEST(Scheduler, KnowsHowFastTheQueueGoes) {
   EXPECT_LT(scheduler.load().seconds_per_request, each * 5);
 }
 
-// Random arrivals, lengths, budgets, cancellations, deadlines and slow readers, beside a model that only counts.
+// Random arrivals, lengths, budgets, cancellations, deadlines and slow readers, with a model of the bookkeeping.
 TEST(Scheduler, RandomLoadsLoseNothing) {
   for (const unsigned seed : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U}) {
     std::mt19937 random(seed);
     SchedulerOptions options = small_options();
-    options.pool_bytes = (60 + random() % 60) << 10;  // a few sequences' worth
+    options.pool_bytes = (60 + random() % 60) << 10;  // a few sequences
     if (seed > 4) options.pool_bytes *= 4;
     options.prefix_bytes = options.pool_bytes * (seed % 3) / 2;
     options.max_sequences = 1 + static_cast<int>(random() % 8);
@@ -235,7 +235,7 @@ TEST(Scheduler, RandomLoadsLoseNothing) {
   }
 }
 
-// One that needs most of the pool comes between many small ones, and is not overtaken for ever.
+// A request that needs most of the pool is not overtaken forever by small ones.
 TEST(Scheduler, ALargeRequestIsNotStarved) {
   SchedulerOptions options = small_options();
   options.pool_bytes = 64 << 10;

@@ -1,12 +1,12 @@
-// Snapshots in tests/engine/sessions that earlier versions of the program wrote are still read, and their texts go on
-// as those versions went on.
+// Snapshots written by earlier versions (tests/engine/sessions) can be loaded and continue with the same text as in
+// those versions.
 //
 //   palimpsest run -m models/palimpsest-stories.gguf -p "Once upon a time there was a little girl named Sara who loved
 //     to play in the garden with her dog." -n 40 --temp 0 --ignore-eos --repeat-penalty 1.1 --page-size 16
 //     --cache-type q8_0 --method h2o:budget=16,recent=6,positions=cache --save h2o-v1.snap      (commit ccede86)
 //   ... --method ems:budget=16,recent=4,tau=0.1 --save ems-v1.snap
 //
-// Where the default model is trained again, snapshots of the older one are refused: make them again, of each format.
+// If the default model changes, its snapshots are refused: write new ones, in each format.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -27,7 +27,7 @@ TEST(SessionFile, TheFirstFormatIsRead) {
   const std::string source = testing::source_dir().string();
   const std::string model = source + "/models/palimpsest-stories.gguf";
   const auto decoder = std::make_shared<Decoder>(Model::load(model, {.repack = false}),
-                                                 1);  // the products of the program that wrote the texts
+                                                 1);  // the matrix products of the version that wrote the texts
   const auto vocabulary = Vocabulary::load(model);
   for (const Case& each : {Case{"h2o-v1.snap", "h2o:budget=16,recent=6,positions=cache",
                                 "'t have been so much?\" asked The secret number,\" said Alan.\n"

@@ -1,4 +1,4 @@
-// One sequence over a small random model: reading in chunks is reading token by token, and the budget holds.
+// One sequence over a small random model: chunks give the same as token by token; the budget is a bound.
 #include "palimpsest/engine/session.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ Logits read_all(const std::string& method, int chunk, std::span<const TokenId> t
   return out;
 }
 
-// The greatest difference over all tokens, relative to the spread of that token's logits.
+// The largest difference over all tokens, relative to the spread of the token's logits.
 double difference(const Logits& a, const Logits& b) {
   EXPECT_EQ(a.size(), b.size());
   double worst = 0;
@@ -110,7 +110,7 @@ TEST(Session, ReadingPrefillingAndDecodingAgree) {
   }
 }
 
-// EQUIP's theorem: the mechanism, and how positions are kept right, never change a result.
+// EQUIP's theorem 1: the mechanism and the way to keep positions do not change a result.
 TEST(Session, MechanismAndRotationNeverChangeAResult) {
   const auto tokens = some_tokens(200, 3);
   const Logits base = read_all("streaming:budget=32,mechanism=shift,rerotate=fused", 1, tokens);
@@ -119,7 +119,7 @@ TEST(Session, MechanismAndRotationNeverChangeAResult) {
         "streaming:budget=32,rerotate=two-query", "streaming:budget=32,rerotate=cached-half",
         "streaming:budget=32,rerotate=recompute", "streaming:budget=32,mechanism=shift,rerotate=cached-half"})
     EXPECT_LT(difference(base, read_all(method, 1, tokens)), kSame) << method;
-  // ... and the comparison can fail: these are other methods.
+  // The comparison can fail: these are different methods.
   for (const char* method : {"streaming:budget=32,positions=original", "streaming:budget=31", "full"})
     EXPECT_GT(difference(base, read_all(method, 1, tokens)), 1e-3) << method;
 }
@@ -183,7 +183,7 @@ TEST(Session, RefusesImpossibleOptions) {
   options.page_size = 17;
   EXPECT_THROW(Session(decoder, options), Error);
 
-  // Keys of q8_0 are rounded once, when they are written.
+  // q8_0 keys are rounded once, on insert.
   PlanTarget target{.shape = {.geometry = HeadGeometry::uniform(1, 1, 32, 32)}, .positions = PositionKind::kRotary};
   for (const char* how : {"recompute", "delta"}) {
     const Method method = parse_method(std::string("streaming:budget=32,mechanism=shift,rerotate=") + how);
@@ -198,7 +198,7 @@ TEST(Session, RefusesImpossibleOptions) {
   }
 }
 
-// A text may not go past the table; what reads a window anew never gets there.
+// A text must not exceed the table of learned positions; window-recompute never does.
 TEST(Session, LearnedPositionsEnd) {
   const auto decoder = std::make_shared<Decoder>(Model::synthetic("tiny-gpt2@vocab=300@context=64"), 1);
   const auto read = [&](const char* method) {
@@ -219,7 +219,7 @@ TEST(Session, LearnedPositionsEnd) {
   EXPECT_THROW(read("streaming:budget=32"), Error);
 }
 
-// With schedule `prompt` no eviction follows the prompt: attention that only one could read is not collected.
+// With schedule `prompt` no eviction follows the prompt, so attention weights are not collected in decode.
 TEST(Session, CollectsWhatCanStillDecide) {
   const auto decoder = std::make_shared<Decoder>(small_model(), 1);
   const auto collects = [&](const char* method, bool prompt) {
@@ -261,14 +261,14 @@ TEST(AttentionRule, FollowsTheMethod) {
 
   EXPECT_FALSE(rule("streaming:positions=original").two_query);
   EXPECT_EQ(rule("streaming:positions=original").window, 252);
-  EXPECT_TRUE(rule("streaming:every=8").two_query);  // the window does not move inside a chunk: no mask
+  EXPECT_TRUE(rule("streaming:every=8").two_query);  // no eviction inside a chunk: no mask
   EXPECT_EQ(rule("streaming:every=8").window, 0);
   EXPECT_EQ(rule("h2o:positions=cache").rotation, Rotation::kOnRead);
   EXPECT_EQ(rule("h2o").rotation, Rotation::kOnWrite);
   EXPECT_EQ(rule("streaming:rerotate=fused").rotation, Rotation::kOnRead);
   EXPECT_EQ(rule("streaming:every=8,positions=original").rotation, Rotation::kOnWrite);
   EXPECT_EQ(rule("streaming:rerotate=recompute").rotation, Rotation::kMaterialized);
-  EXPECT_TRUE(rule("streaming:rerotate=fused").two_query);  // behind a mask the sinks need a query of their own
+  EXPECT_TRUE(rule("streaming:rerotate=fused").two_query);  // with a mask the sinks need a second query
   EXPECT_EQ(rule("streaming:rerotate=fused,every=8").window, 0);
   EXPECT_FALSE(rule("streaming:rerotate=fused,every=8").two_query);
   EXPECT_TRUE(rule("compact-shift").rotated_at_rank);

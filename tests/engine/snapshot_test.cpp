@@ -1,4 +1,4 @@
-// A sequence that was put on disk and taken back goes on as if nothing had been between; what is damaged is refused.
+// A sequence that is saved and restored continues as if uninterrupted; damaged snapshots are refused.
 #include "palimpsest/engine/snapshot.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ void write_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-struct Writer {  // a session with its sampler, and what it wrote
+struct Writer {  // a session with its sampler and its output
   Session session;
   Sampler sampler;
   SnapshotText text;
@@ -132,7 +132,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
     for (const CacheTypes type :
          {CacheTypes(CacheType::kF32), CacheTypes(CacheType::kF16), CacheTypes(CacheType::kQ8_0),
           CacheTypes(CacheType::kF16, CacheType::kQ8_0), CacheTypes(CacheType::kQ8_0, CacheType::kF32)}) {
-      const bool exact = type.key != CacheType::kQ8_0;  // keys, when they are rotated again
+      const bool exact = type.key != CacheType::kQ8_0;  // keys that are rotated again
       if (!exact && std::string(method).find("compact-shift") != std::string::npos) continue;
       if (!exact && std::string(method).find("cached-half") != std::string::npos) continue;
       SCOPED_TRACE(std::string(method) + " type " + name_of(type));
@@ -159,7 +159,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
 
 TEST_F(SnapshotTest, HoldsNothingOfDeadSlots) {
   Session session(decoder_of(), options_of("sparse:budget=20", CacheType::kF32));
-  session.prefill(std::vector<TokenId>(60, 5));  // most of a page of 16 is dead somewhere
+  session.prefill(std::vector<TokenId>(60, 5));  // some page of 16 is mostly empty
   save_snapshot(path("one.snap"), session, nullptr, {});
   Session other(decoder_of(), options_of("sparse:budget=20", CacheType::kF32));
   load_snapshot(path("one.snap"), other, nullptr);
@@ -232,7 +232,7 @@ TEST_F(SnapshotTest, BelongsToItsModelMethodAndCache) {
          "was saved with --cache-type-k q8_0 --cache-type-v f16: give that");
 }
 
-// The method in the bytes of a snapshot replaced by `change` of it; the checksum is right again.
+// Replaces the method in the bytes of a snapshot by change(method); repairs the checksum.
 std::string with_method(const std::string& bytes, const std::function<void(std::string&)>& change) {
   constexpr std::size_t kAt = 8 + 4 + 4 + 8;  // magic, version, byte order, model
   std::uint64_t length = 0;
@@ -249,7 +249,7 @@ std::string with_method(const std::string& bytes, const std::function<void(std::
   return out + std::string(reinterpret_cast<const char*>(&checksum), sizeof checksum);
 }
 
-// An upgrade adds keys to methods: a snapshot of before has not got them.
+// New versions add keys to methods; older snapshots lack them.
 TEST_F(SnapshotTest, MethodsAreComparedByTheirChoices) {
   const auto decoder = decoder_of();
   const SessionOptions options = options_of("h2o:budget=40,every=3");
@@ -257,7 +257,7 @@ TEST_F(SnapshotTest, MethodsAreComparedByTheirChoices) {
   writer.begin(std::vector<TokenId>(50, 7));
   save_snapshot(path(), writer.session, &writer.sampler, writer.text);
   const std::string whole = bytes_of(path());
-  // The message that reading it ends in; "": it was read.
+  // The error message of loading it; "": it was loaded.
   const auto refusal = [&](const std::function<void(std::string&)>& change) -> std::string {
     write_bytes(path("b.snap"), with_method(whole, change));
     Writer reader(decoder, options, {});
@@ -300,7 +300,7 @@ TEST_F(SnapshotTest, NoSuchFileIsSaidOfASnapshot) {
 }
 
 #ifndef PALIMPSEST_SANITIZED  // forks
-// Killed at any moment of writing: the old snapshot or the new one is there, whole.
+// Killed at any time during a write: the old or the new snapshot is there, complete.
 TEST_F(SnapshotTest, KilledWhileWriting) {
   const auto decoder = decoder_of();
   const SessionOptions options = options_of("full", CacheType::kF32);

@@ -1,5 +1,5 @@
-// Layers with an attention window hold that window only, and nobody can tell: the oracle is a plan for the same model
-// whose cache knows of no windows, so that its layers hold all tokens and the kernels hide those outside.
+// Layers with an attention window hold that window only, without a change of results. The oracle is a plan for the same
+// model without windows: its layers hold all tokens, and the kernels hide those outside.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,8 +25,8 @@ Tokens random_tokens(std::size_t count, unsigned seed) {
   return tokens;
 }
 
-// Windows of 24 tokens: Gemma 2 in every other layer, Gemma 3 in five of six with rotations of their own, and a model
-// all of whose layers have one.
+// Windows of 24 tokens: Gemma 2 in every other layer; Gemma 3 in five of six layers, with their own RoPE base; a model
+// with a window in all layers.
 std::shared_ptr<Decoder> decoder_of(const std::string& name) {
   static std::map<std::string, std::shared_ptr<Decoder>> known;
   auto& decoder = known[name];
@@ -46,7 +46,7 @@ SessionOptions options_of(const std::string& method) {
   return options;
 }
 
-// All tokens stay in layers with a window: the method is for the others, whose heads have its budget.
+// Layers with a window hold all tokens; the method and its budget apply to the other layers.
 std::shared_ptr<const MethodPlan> keeps_all(const Decoder& decoder, SessionOptions& options, bool policy_in_windows) {
   PlanTarget target = plan_target(decoder, options);
   const HeadGeometry geometry = target.shape.geometry;
@@ -61,7 +61,7 @@ std::shared_ptr<const MethodPlan> keeps_all(const Decoder& decoder, SessionOptio
   return std::make_shared<MethodPlan>(options.method, std::move(target));
 }
 
-// Logits of a prompt's end, and of every token that is written after it.
+// Logits of the end of the prompt and of each token after it.
 std::vector<float> logits_of(Session& session, std::size_t prompt, const Tokens& text) {
   std::vector<float> all;
   const auto add = [&](std::span<const float> logits) { all.insert(all.end(), logits.begin(), logits.end()); };
@@ -97,7 +97,7 @@ TEST(WindowLayers, HoldTheirWindowOnly) {
     const Cache& cache = session.cache();
     const Tokens text = random_tokens(500, 1);
     session.prefill(std::span(text).first(201));
-    const auto expect_window = [&](int newest) {  // in sight of the last query, or of the next
+    const auto expect_window = [&](int newest) {  // newest: 1: visible to the last query; 0: to the next
       std::size_t pages = 0;
       for (int head = 0; head < geometry.heads(); ++head) {
         const std::int32_t window = geometry.layer_geometry(head).window;
@@ -123,7 +123,7 @@ TEST(WindowLayers, LogitsAreThoseOfACacheThatKeepsAll) {
   for (const char* model : kModels) expect_same(model, "full");
 }
 
-// Where the budget holds the window, such a layer needs no policy; the others follow the method.
+// If the budget holds the whole window, such a layer has no policy; the others follow the method.
 TEST(WindowLayers, FullLayersFollowTheMethod) {
   for (const char* method : {"streaming:budget=40",
                              "streaming:budget=24",
@@ -155,14 +155,14 @@ TEST(WindowLayers, FullLayersFollowTheMethod) {
     for (const char* model : {"tiny-gemma2", "tiny-gemma3"}) expect_same(model, method);
 }
 
-// While the sinks leave a window one by one, the others' ranks are counted from the first that is left.
+// While the sinks leave the window one by one, ranks are counted from the oldest token in the window.
 TEST(WindowLayers, SinksLeaveTheWindowOneByOne) {
   for (const char* rerotate : {"two-query", "fused", "cached-half", "recompute"})
     for (const char* model : kModels)
       expect_same(model, std::string("streaming:budget=40,sinks=6,rerotate=") + rerotate, 10);
 }
 
-// Sinks + window narrower than a layer's window: as ever.
+// Sinks + window narrower than a layer's window: the same as without windows.
 TEST(WindowLayers, NarrowerBudgetsOfSinksAndWindowAreAsBefore) {
   for (const char* method : {"streaming:budget=20", "streaming:budget=20,mechanism=shift", "sparse:budget=20,sinks=2"})
     for (const char* model : kModels) {
@@ -179,7 +179,7 @@ TEST(WindowLayers, NarrowerBudgetsOfSinksAndWindowAreAsBefore) {
     }
 }
 
-// Sinks count in the budget of a head that is narrower than its layer's window, however positions are kept.
+// If the budget is below the layer's window, sinks count in it, whatever the way to keep positions.
 TEST(WindowLayers, NarrowerBudgetsDoNotDependOnTheWayToKeepPositions) {
   for (const char* model : kModels) {
     const auto decoder = decoder_of(model);
@@ -238,7 +238,7 @@ const char* const kAll[] = {"full",
                             "cam:budget=20",
                             "window-recompute:budget=20"};
 
-// No step, and nothing that is read, holds more than the plan says, and windows do not hold more than windows.
+// The cache never exceeds the plan's bytes, and layers with a window never exceed it (to a page).
 TEST(WindowLayers, PlansBoundWhatIsHeld) {
   for (const char* model : {"tiny-gemma2", "all windows"})
     for (const char* method : kAll) {
@@ -277,8 +277,7 @@ TEST(WindowLayers, PlansBoundWhatIsHeld) {
     }
 }
 
-// A layer that is asked for less than its window drops what is outside first: the policy never keeps what no query
-// sees.
+// If the budget is below the window, tokens outside it are dropped first: the policy keeps no token that no query sees.
 TEST(WindowLayers, ThePolicyChoosesAmongWhatIsSeen) {
   const auto decoder = decoder_of("tiny-gemma2");
   Session session(decoder, options_of("h2o:budget=16,recent=4,sinks=2"));
@@ -297,8 +296,8 @@ TEST(WindowLayers, ThePolicyChoosesAmongWhatIsSeen) {
   EXPECT_EQ(cache.evicted(), 200 - 16) << "of layers without a window";
 }
 
-// Budgets that a prompt's end decides are decided among what later queries see, by every mechanism: shift and gather
-// may hold up to a page of tokens outside a window until then.
+// Budgets that are shared at the end of a prompt are shared among tokens that later queries see, with every mechanism.
+// (Shift and gather may hold up to a page of tokens outside a window until then.)
 TEST(WindowLayers, MechanismsShareBudgetsAlikeAtPromptEnd) {
   const auto decoder = decoder_of("tiny-gemma3");
   const Tokens text = random_tokens(85, 11);
@@ -325,7 +324,7 @@ TEST(WindowLayers, MechanismsShareBudgetsAlikeAtPromptEnd) {
   }
 }
 
-// What a session is saved and restored with, and one that was saved when layers held all.
+// Saving and restoring, also of sessions saved when all layers held all tokens.
 TEST(WindowLayers, AreSavedAndRead) {
   for (const char* model : kModels)
     for (const char* method :

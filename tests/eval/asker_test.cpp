@@ -30,7 +30,7 @@ std::vector<TokenId> some_tokens(std::size_t count, unsigned seed) {
   return out;
 }
 
-// What one would do without an Asker: a session for each question.
+// The oracle of Asker: one session per question.
 std::vector<TokenId> plain(const Prompt& prompt, std::size_t question, QuestionSeen seen, const SessionOptions& options,
                            int tokens, long long* evicted) {
   Session session(small().decoder, options);
@@ -68,7 +68,7 @@ TEST(Asker, AnswersAsASessionOfItsOwnWould) {
         validate(options.method);
         check_legal(Scope::kHead, {.method = options.method, .budget = 64, .page_size = 16});
       } catch (const Error&) {
-        set_option(options.method, "budget", "300");  // its defaults keep more than 64
+        set_option(options.method, "budget", "300");  // protects more than 64 tokens by default
       }
     }
     if (row.preset.policy == "learned") continue;  // needs a scorer of the model
@@ -76,7 +76,7 @@ TEST(Asker, AnswersAsASessionOfItsOwnWould) {
     for (const QuestionSeen seen : {QuestionSeen::kBefore, QuestionSeen::kAfter}) {
       SCOPED_TRACE(std::string(row.name) + (seen == QuestionSeen::kAfter ? ", question seen after" : ""));
       Asker asker(small().decoder, small().vocabulary, options);
-      for (int twice = 0; twice < 2; ++twice) {  // an asker is used again
+      for (int twice = 0; twice < 2; ++twice) {  // an asker can be reused
         const auto answers = asker.ask(prompt, seen, {.max_tokens = 8});
         ASSERT_EQ(answers.size(), 3u);
         for (std::size_t q = 0; q < 3; ++q) {

@@ -12,7 +12,7 @@ std::vector<float> noise(std::size_t count, double mean, double deviation, unsig
   std::mt19937 draw(seed);
   std::vector<float> out;
   while (out.size() < count) {
-    double sum = 0;  // of twelve uniform numbers: nearly normal, of deviation 1
+    double sum = 0;  // of twelve uniform numbers: nearly normal, standard deviation 1
     for (int i = 0; i < 12; ++i) sum += static_cast<double>(draw()) / 4294967296.0;
     out.insert(out.end(), repeat, static_cast<float>(mean + deviation * (sum - 6)));
   }
@@ -20,7 +20,7 @@ std::vector<float> noise(std::size_t count, double mean, double deviation, unsig
   return out;
 }
 
-// Of independent values the interval is the mean +- 1.96 standard errors.
+// For independent values the interval is the mean +- 1.96 standard errors.
 TEST(Bootstrap, IsTheNormalIntervalOfIndependentValues) {
   const std::vector<float> zero(4000, 0.0F), values = noise(4000, 0.1, 1, 7);
   const Interval made = bootstrap(difference_blocks(zero, values, 1));
@@ -33,7 +33,7 @@ TEST(Bootstrap, IsTheNormalIntervalOfIndependentValues) {
   EXPECT_NEAR(made.mean, mean, 1e-9);
 }
 
-// Each value stands there 16 times: that is no new knowledge, and blocks of 64 know it. Single values do not.
+// Repeating each value 16 times adds no information: blocks of 64 give the same interval, single values a narrower one.
 TEST(Bootstrap, BlocksSeeThatNeighboursAreAlike) {
   const std::vector<float> zero(16384, 0.0F), values = noise(16384, 0, 1, 3, 16);
   const auto width = [&](long long block) {

@@ -1,4 +1,4 @@
-// Shares of far attention, against the weights of each query read in a chunk with all tokens before it.
+// Shares of far attention, against the weights of each query as the last of a chunk of all tokens before it.
 #include "palimpsest/eval/far_attention.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST(FarAttention, IsWhatSinksAndAWindowDoNotHold) {
   }
   ASSERT_EQ(shares.size(), golden.size());
   for (std::size_t i = 0; i < 6; ++i) {
-    EXPECT_NEAR(shares[i], golden[i], 2e-3);  // keys in f16 of two ways to add up
+    EXPECT_NEAR(shares[i], golden[i], 2e-3);  // f16 keys, different order of sums
     EXPECT_GT(shares[i], 0.02);
   }
   EXPECT_NE(error_of([&] { far_attention(decoder, text, 50, 10); }).find("give a longer one"), std::string::npos);

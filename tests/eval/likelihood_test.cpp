@@ -36,7 +36,7 @@ TEST(Likelihood, EqualsTheDefinition) {
 }
 
 TEST(Likelihood, LosesNoSmallTermBesideALargeOne) {
-  // 10^5 terms of e^-17 each add 4e-3 nats to a token of probability near one; a float sum would drop every one.
+  // 10^5 terms of e^-17 add 4e-3 nats to a token with a probability near one; a float sum would lose all of them.
   std::vector<float> logits(100001, -17.0F);
   logits[0] = 0;
   EXPECT_NEAR(negative_log_likelihood(logits, 0), std::log1p(1e5 * std::exp(-17.0)), 1e-9);

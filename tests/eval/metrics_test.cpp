@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 using testing::error_of;
 
-// 140 pairs of tools/report/pairs.py with the scores of LongBench's own metrics.py; 1,000 more: docs/evaluation.md.
+// 140 pairs from tools/report/pairs.py with the scores of LongBench's metrics.py; 1,000 more: docs/evaluation.md.
 TEST(Metrics, AgreeWithThePublishedOnes) {
   std::ifstream file(testing::source_dir() / "tests/eval/longbench_pairs.jsonl");
   std::map<std::string, int> count;
@@ -40,12 +40,13 @@ TEST(Metrics, AgreeWithThePublishedOnes) {
 }
 
 TEST(Metrics, ByHand) {
-  EXPECT_DOUBLE_EQ(qa_f1("The cat, and THE dog!", "a cat dog"), 0.8);  // cat and dog of 3 and of 2
+  EXPECT_DOUBLE_EQ(qa_f1("The cat, and THE dog!", "a cat dog"), 0.8);  // cat and dog, of 3 and of 2 words
   EXPECT_DOUBLE_EQ(qa_f1("", "x"), 0);
   EXPECT_NEAR(rouge_l("b c d", "a b c"), 2.0 / 3, 1e-7);
   EXPECT_EQ(rouge_l("...", "a"), 0);
   const std::vector<std::string> classes = {"Number", "Number of something", "Date"};
-  EXPECT_DOUBLE_EQ(classification("Number of something", "Number of something", classes), 1);  // not "Number", too
+  EXPECT_DOUBLE_EQ(classification("Number of something", "Number of something", classes),
+                   1);  // "Number" must not match, too
   EXPECT_DOUBLE_EQ(classification("Number of something or a Date", "Date", classes), 1.0 / 3);
   EXPECT_DOUBLE_EQ(retrieval("Paragraph 7 or 8", "Paragraph 8", "Paragraph "), 0.5);
   EXPECT_DOUBLE_EQ(count_share("12 and 012", "12"), 0.5);

@@ -36,7 +36,7 @@ TEST(Needle, EveryKindFitsItsLengthAndHoldsItsAnswers) {
         const NeedleSpec spec{1200, depth, 3};
         const NeedlePrompt made = make_needle(kind, spec, haystack(), vocabulary(), draw);
         EXPECT_LE(made.tokens + kind.tokens, spec.length);
-        EXPECT_GT(made.tokens + kind.tokens, spec.length - 250);  // a paragraph more would not fit
+        EXPECT_GT(made.tokens + kind.tokens, spec.length - 250);  // another paragraph would not fit
         ASSERT_EQ(made.questions.size(), made.answers.size());
         EXPECT_EQ(made.questions.size(), static_cast<std::size_t>(1 + std::min(kind.same, 2)));
         for (const std::string& answer : made.answers) EXPECT_TRUE(contains_word(made.context, answer)) << answer;

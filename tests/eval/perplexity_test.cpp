@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// stories260K and some text for it; made once.
+// The small model and a text for it; made once.
 struct Stories {
   std::shared_ptr<Model> model;
   std::shared_ptr<Decoder> decoder;
@@ -63,8 +63,7 @@ SessionOptions with(const std::string& method, CacheType type = CacheType::kF32,
   return options;
 }
 
-// softmax in long double over the logits of token-by-token decoding: nothing shared with the code under test but the
-// model.
+// Softmax in long double over the logits of token-by-token decoding: shares only the model with the code under test.
 TEST(Perplexity, EqualsAPlainComputationTokenByToken) {
   NEED_STORIES();
   const auto tokens = s->tokens(201);
@@ -164,8 +163,8 @@ TEST(Perplexity, BinsAreRound) {
   EXPECT_EQ(round_bin(70001, 100), 1000);
 }
 
-// The mechanism may not change a result: in place and shift, both kinds of positions, both ways to rotate.
-// 5,000 steps of the same: `make exactness`.
+// The mechanism does not change a result: in place and shift, both kinds of positions, both ways to rotate. Longer
+// runs: `make exactness`.
 TEST(Compare, MechanismAndRotationDoNotChangeTheLogits) {
   NEED_STORIES();
   const auto tokens = s->tokens(400);

@@ -69,7 +69,7 @@ TEST(Report, TablesFiguresAndSources) {
   EXPECT_EQ(html.find("<m>"), std::string::npos);
   EXPECT_EQ(html.find("no </script>"), std::string::npos);
   EXPECT_NE(html.find("href=\"#run-2\""), std::string::npos);
-  EXPECT_EQ(html.find("src="), std::string::npos);  // nothing is loaded from elsewhere
+  EXPECT_EQ(html.find("src="), std::string::npos);  // no external resources
 }
 
 TEST(Report, PutsSeedsTogether) {
@@ -83,7 +83,7 @@ TEST(Report, PutsSeedsTogether) {
   EXPECT_EQ(row.sources, (std::vector<std::size_t>{0, 1}));
 }
 
-// A method that two commands measured alike stands once; how far methods are apart stands with its interval.
+// A method measured by two commands with equal settings is listed once; differences between methods have intervals.
 TEST(Report, PerplexitiesStandWithTheirDifferences) {
   const auto line = [](const std::string& other, double nll) {
     const auto run = [](const std::string& name, double value, double low, double high) {

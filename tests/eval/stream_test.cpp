@@ -10,7 +10,7 @@
 namespace palimpsest {
 namespace {
 
-// Random weights: the text means nothing, but memory, windows and counts do.
+// Random weights: the text is meaningless; memory, windows and counts are tested.
 struct Random {
   std::shared_ptr<Model> model = Model::synthetic("tiny");
   std::shared_ptr<Decoder> decoder = std::make_shared<Decoder>(model, 1);
@@ -53,11 +53,11 @@ TEST(Stream, CountsWindowsAndEvictions) {
     EXPECT_GT(w.distinct, 0.5);  // hot sampling from random weights does not loop
     EXPECT_GT(w.ms_mean, 0);
     if (w.from < 32) continue;
-    EXPECT_EQ(w.cache_bytes, result.cache_bytes);  // the budget is full: nothing grows any more
+    EXPECT_EQ(w.cache_bytes, result.cache_bytes);  // the budget is full: memory is constant
   }
 }
 
-// The judge reads in between with the same decoder: it must not change what is written.
+// The judge uses the same decoder in between: it must not change the generated text.
 TEST(Stream, TheJudgeDoesNotTouchTheStream) {
   Random r;
   const std::vector<TokenId> prompt = {1};
@@ -79,7 +79,7 @@ TEST(Stream, SeesALoop) {
   const std::vector<TokenId> prompt = {1};
   StreamOptions options{.tokens = 600, .windows = 3, .settled = 10, .judged = 8, .judge_skip = 1};
   const auto result = run_stream(session, sampler, prompt, options, nullptr, 1, {}, {});
-  EXPECT_LT(result.windows.back().distinct, 0.5);  // greedy text of random weights runs in circles
+  EXPECT_LT(result.windows.back().distinct, 0.5);  // greedy text of random weights repeats itself
   EXPECT_TRUE(std::isnan(result.windows.back().full_cache_nll));
 }
 

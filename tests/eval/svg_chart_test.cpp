@@ -13,8 +13,8 @@
 namespace palimpsest {
 namespace {
 
-// A small check of well-formed XML: tags nest and close, attributes are quoted, & only begins the entities that XML
-// has, no control characters. Says what is wrong; empty: nothing.
+// A small check for well-formed XML: tags nest and close, attributes are quoted, & only starts XML's entities, no
+// control characters. Returns the fault; empty: none.
 std::string xml_fault(const std::string& xml) {
   std::vector<std::string> open;
   for (std::size_t i = 0; i < xml.size();) {

@@ -1,4 +1,4 @@
-// A decode step's decision and bookkeeping allocate nothing: every allocation of this program is counted.
+// The eviction decision and bookkeeping of a decode step allocate nothing. Counts all allocations of this program.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -35,7 +35,7 @@ void* operator new(std::size_t size) {
   if (void* memory = palimpsest::testing::counted(size)) return memory;
   throw std::bad_alloc();
 }
-// Also the one that std::stable_sort asks for its buffer: all that meet in `delete` must come from malloc.
+// Also operator new(nothrow), which std::stable_sort uses: `delete` frees with free(), so all must use malloc.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   return palimpsest::testing::counted(size);
 }

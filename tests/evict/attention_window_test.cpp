@@ -1,4 +1,4 @@
-// The window's columns against a list of what each query gave to each position.
+// The window's columns against a list of the weights of each query.
 #include "palimpsest/evict/attention_window.h"
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@ CacheOptions options(Mechanism mechanism, int columns) {
           .pages = false};
 }
 
-// Steps of one and of many tokens, random drops by every mechanism: each token's sum is that of the queries in the
-// parts that the window still holds.
+// Steps of one and of many tokens, random drops with every mechanism: each token's sum is over the queries in the parts
+// that the window holds.
 TEST(AttentionWindow, SumsTheLastQueriesOfEachTokenWhereverItLies) {
   std::mt19937 random(4);
   for (const int window : {1, 2, 7, 8, 9, 32, 33, -5, -32})  // negative: two windows, and the sum of all queries
@@ -71,7 +71,7 @@ TEST(AttentionWindow, SumsTheLastQueriesOfEachTokenWhereverItLies) {
     }
 }
 
-// What a window may hold: the last n queries, less an eighth of it, and of single steps never more.
+// A window holds the last n queries, or up to an eighth fewer; with single steps never more.
 TEST(AttentionWindow, HoldsNoMoreThanItsLength) {
   for (const int window : {1, 8, 32}) {
     const Signals signals = {.attention_window = AttentionWindow{.queries = window}};

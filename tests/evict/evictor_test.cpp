@@ -26,7 +26,7 @@ std::vector<Position> kept(const SlotTable& table) {
   return positions;
 }
 
-// Sinks + the newest, `budget` in all, of `next` tokens: StreamingLLM's set.
+// StreamingLLM's set after `next` tokens: sinks and the newest, `budget` in total.
 std::vector<Position> streaming_set(Position next, int sinks, int budget) {
   std::vector<Position> positions;
   for (Position p = 0; p < next; ++p)
@@ -50,7 +50,7 @@ TEST_P(Streaming, KeepsSinksAndWindowInEveryStep) {
   Evictor evictor(method);
   const int prompt = 100;
   cache.apply(evictor.plan(cache, 1));
-  cache.insert(prompt);  // a chunk may exceed the budget while it is attended to; not after it
+  cache.insert(prompt);  // a chunk may exceed the budget during its step, not after it
   cache.apply(evictor.plan(cache, 0));
   const long long to_drop = std::max(0, prompt - method.budget);
   EXPECT_EQ(cache.evicted(), to_drop);
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, Streaming,
                                            Case{"streaming:budget=200,sinks=0", true},
                                            Case{"streaming:budget=64,recent=59", true}));
 
-// The mechanism never changes what is kept.
+// The mechanism does not change the kept set.
 TEST(Evictor, InPlaceAndShiftKeepTheSame) {
   for (const char* text :
        {"streaming:budget=50", "streaming:budget=50,every=7", "streaming:budget=50,recent=3,sinks=9"}) {
@@ -131,7 +131,7 @@ TEST(Evictor, VictimsAreGivenOldestFirst) {
     EXPECT_EQ(cache.table(0).position()[static_cast<std::size_t>(victims[i])], static_cast<Position>(4 + i));
 }
 
-// Lowest score first, but never what is protected.
+// Evicts the lowest score first, but no protected token.
 class Backwards final : public Policy {
  public:
   Signals signals() const override { return {}; }
@@ -157,7 +157,7 @@ TEST(Evictor, ProtectionHoldsAgainstAnyPolicy) {
   EXPECT_EQ(kept(cache.table(0)), (std::vector<Position>{0, 1, 2, 44, 45, 46, 47, 48, 49}));
 }
 
-// Whole pages, of the lowest mean score; none that holds a sink or the newest token.
+// Evicts whole pages with the lowest mean score; none that holds a sink or the newest token.
 TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
   const Method method = parse_method("paged-eviction:budget=64,sinks=3");
   Cache cache(bookkeeping(method, false));
@@ -167,7 +167,7 @@ TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
   cache.apply(evictor.plan(cache, 0, Phase::kPrefillEnd));
   EXPECT_EQ(cache.occupied(), 64);
   for (int t = 0; t < cache.tables(); ++t)
-    for (int s = 0; s < 64; ++s)  // the first and the last page are the lowest, then 2 or 1
+    for (int s = 0; s < 64; ++s)  // lowest: the first and the last page, then 2 or 1
       cache.table(t).score()[static_cast<std::size_t>(s)] =
           s / 16 == 0 || s / 16 == 3 ? 0.0F : static_cast<float>(s % 16) + (s / 16 == 1 + t % 2 ? 5.0F : 0.0F);
   const Plan& plan = evictor.plan(cache, 1);
@@ -188,7 +188,7 @@ TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
   EXPECT_FALSE(evictor.plan(cache, 1).empty());
 }
 
-// A score of birth goes to its token's slot, of whatever slots the new tokens took.
+// A score on insert is written to its token's slot, whichever slots the new tokens took.
 TEST(Evictor, ScoresOfBirthTravelWithTheirTokens) {
   const Method method = parse_method("knorm:budget=20");
   Cache cache(bookkeeping(method, false));
@@ -218,7 +218,7 @@ TEST(Evictor, ScoresOfBirthTravelWithTheirTokens) {
   }
 }
 
-// It asked for values alone.
+// A policy with signals `values` gets no keys.
 class Blind final : public Policy {
  public:
   Signals signals() const override { return {.values = Values{}, .ordered = true}; }
@@ -229,7 +229,7 @@ class Blind final : public Policy {
 };
 PALIMPSEST_POLICY(blind, Blind, "sees values")
 
-// What a policy of another sequence saw on the same thread is not shown.
+// A policy does not get input that another sequence's policy had on the same thread.
 TEST(Evictor, ShowsWhatWasAskedForAndNothingElse) {
   register_policy(policy_entry_blind("test-blind"));
   const auto score_table = [](const char* name, int tokens) {

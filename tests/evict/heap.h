@@ -1,4 +1,4 @@
-// What this program has from operator new, counted (allocation_test.cpp).
+// Counters of operator new in this program (allocation_test.cpp).
 #pragma once
 
 #include <atomic>
@@ -7,6 +7,6 @@ namespace palimpsest::testing {
 
 extern std::atomic<long long> heap_allocations;  // so far
 extern std::atomic<long long> heap_bytes;        // now
-extern std::atomic<long long> heap_peak;         // at the most, since it was last set
+extern std::atomic<long long> heap_peak;         // maximum since it was last set
 
 }  // namespace palimpsest::testing

@@ -1,4 +1,4 @@
-// Each row of the table of what is legal has an example that breaks it, and only such a row can be in the table.
+// Each row of the legality table has an example that violates it; rows without an example fail the test.
 #include "palimpsest/evict/legality.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ Signals snapkv() {
 struct Example {
   std::string_view row, method;
   Signals signals = {};
-  std::function<void(PlanTarget&)> change = [](PlanTarget&) {};  // of a target on which all is legal
+  std::function<void(PlanTarget&)> change = [](PlanTarget&) {};  // to a target on which every method is legal
   int budget = 64, page_size = 16;                               // of a head
 };
 
@@ -133,7 +133,7 @@ TEST(Legality, EachRowHasAnExampleThatBreaksItAlone) {
   for (const Requirement& row : requirements())
     EXPECT_TRUE(seen.contains(row.name) || row.name == "tau: range") << row.name << ": no example";
   Method method;
-  method.tau = 2;  // what no text says
+  method.tau = 2;  // cannot be given as text
   EXPECT_EQ(error_of([&] { validate(method); }), "tau 2: a similarity from 0 to 1");
 }
 

@@ -1,4 +1,4 @@
-// A plan says what a method looks at, and when, and what it may come to hold.
+// The plan's signals by phase, and its bytes.
 #include "palimpsest/evict/method_plan.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ PlanTarget llama_8b() {
 
 constexpr std::size_t kMB = 1000 * 1000;
 
-// Attention that no eviction will ever read is not collected: with schedule `prompt` none follows the prompt.
+// Attention weights that no eviction reads are not collected: with schedule `prompt` none follows the prompt.
 TEST(MethodPlan, SignalsRunOnlyWhileTheyCanDecide) {
   for (const char* method : {"snapkv", "pyramidkv", "adakv", "h2o:schedule=prompt", "global-local:schedule=prompt",
                              "tova:schedule=prompt", "r-kv:schedule=prompt,every=1"}) {
@@ -40,19 +40,19 @@ TEST(MethodPlan, SignalsRunOnlyWhileTheyCanDecide) {
   EXPECT_TRUE(expected.signals(Phase::kPrefill).query_moments);
   EXPECT_FALSE(expected.signals(Phase::kDecode).query_moments);
 
-  for (const char* method : {"kvzip", "kvzip:schedule=prompt+step"}) {  // weights of the repetition, of nothing else
+  for (const char* method : {"kvzip", "kvzip:schedule=prompt+step"}) {  // weights of the repetition only
     const MethodPlan plan(parse_method(method), llama_8b());
     EXPECT_FALSE(plan.signals(Phase::kPrefill).weights()) << method;
     EXPECT_TRUE(plan.signals(Phase::kRepeat).attention_max) << method;
     EXPECT_FALSE(plan.signals(Phase::kDecode).weights()) << method;
   }
-  // A token's own score is made when it comes; a later prompt's end may need it.
+  // Scores on insert are computed in every phase; the end of a later prompt may need them.
   const MethodPlan knorm(parse_method("knorm:schedule=prompt"), llama_8b());
   EXPECT_TRUE(knorm.signals(Phase::kDecode).score_on_insert);
   EXPECT_TRUE(knorm.signals(Phase::kDecode).keys);
 }
 
-// Each signal's memory is its own, whoever asks for it.
+// Each signal has its own memory, for every policy.
 TEST(MethodPlan, SignalsOwnTheirColumns) {
   EXPECT_EQ(Signals{}.columns(), 0);
   EXPECT_EQ((Signals{.attention_sum = AttentionSum{}}).columns(), 0);
@@ -65,7 +65,7 @@ TEST(MethodPlan, SignalsOwnTheirColumns) {
   EXPECT_EQ((Signals{.query_moments = QueryMoments{}}).head_floats(4, 128), 4u * (1 + 128 + 128 * 128));
 }
 
-// 32 layers x 32 query heads x (1 + 128 + 128 x 128) floats: 68 MB a sequence, whatever it reads.
+// 32 layers x 32 query heads x (1 + 128 + 128 x 128) floats: 68 MB per sequence of any length.
 TEST(MethodPlan, CountsStatisticsOfQueries) {
   const MethodPlan plan(parse_method("expected-attention"), llama_8b());
   const PlanBytes bytes = plan.bytes(10, 20);
@@ -75,7 +75,7 @@ TEST(MethodPlan, CountsStatisticsOfQueries) {
   EXPECT_EQ(MethodPlan(parse_method("h2o"), llama_8b()).bytes(10, 20).statistics, 0u);
 }
 
-// Merged tokens were read before: no more than were, and no more than gamma allows.
+// At most as many merged tokens as tokens were read, and as gamma allows.
 TEST(MethodPlan, CountsMergedTokens) {
   EXPECT_NE(error_of([] {
               MethodPlan(parse_method("ems:budget=64,recent=8,gamma=16000000"), llama_8b());
@@ -91,7 +91,7 @@ TEST(MethodPlan, CountsMergedTokens) {
   EXPECT_LT(all, 256u * 63 * 64 * 150);
 }
 
-// Weights of one layer; of a policy that looks at none, nothing.
+// Scratch is the weights of one layer; none for policies without weights.
 TEST(MethodPlan, CountsWeights) {
   EXPECT_EQ(MethodPlan(parse_method("streaming"), llama_8b()).bytes(1000, 2000).scratch, 0u);
   EXPECT_EQ(MethodPlan(parse_method("h2o:budget=256"), llama_8b()).bytes(10, -1).scratch, 8u * 256 * 4);
@@ -100,7 +100,7 @@ TEST(MethodPlan, CountsWeights) {
   EXPECT_EQ(MethodPlan(parse_method("global-local:schedule=step"), llama_8b()).bytes(10, -1).scratch, 2 * window);
 }
 
-// A head whose budget holds its layer's whole window needs no policy, unless the prompt's end may lower that budget.
+// A head whose budget holds its layer's whole window needs no policy, unless the end of a prompt may lower the budget.
 TEST(MethodPlan, PolicyAppliesWhereTheWindowMayExceedTheBudget) {
   const std::int32_t windows[] = {64, INT32_MAX};
   const auto plan_of = [&](const char* method) {

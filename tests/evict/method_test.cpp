@@ -86,7 +86,7 @@ TEST(Method, TheShortFormIsThePresetAndWhatDiffersFromIt) {
   EXPECT_EQ(spell_changes(parse_method("streaming")), "policy=recent,budget=256,sinks=4,positions=cache");
 }
 
-// A share of the budget at each end.
+// Sinks and recent tokens as shares of the budget.
 TEST(Method, ProtectionAsAShare) {
   const Method m = parse_method("h2o:budget=250,sinks=0.1,recent=0.3");
   EXPECT_EQ(m.sinks(), 25);

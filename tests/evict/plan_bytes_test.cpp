@@ -1,4 +1,4 @@
-// What a plan counts is what a sequence really takes: every byte of it from operator new, and its pages.
+// The plan's bytes bound those that a sequence takes: from operator new, and in pages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct Taken {
   std::size_t heap = 0, pages = 0;
 };
 
-// A prompt and tokens after it, as a session and the scheduler step.
+// A prompt and tokens after it, stepped as by a session and the scheduler.
 Taken live_through(const SessionOptions& options, const std::shared_ptr<const MethodPlan>& plan,
                    const std::shared_ptr<PagePool>& pool) {
   std::vector<TokenId> prompt;
@@ -66,14 +66,14 @@ TEST_P(PlanBytes, AreWhatASequenceTakes) {
   options.chunk = 128;
   const auto plan = std::make_shared<MethodPlan>(options.method, plan_target(*decoder(), options));
   const auto pool = std::make_shared<PagePool>(page_bytes(Cache(plan->cache()).view(0)));
-  live_through(options, plan, pool);  // what threads keep for the next one
+  live_through(options, plan, pool);  // buffers that threads keep
   const Taken taken = live_through(options, plan, pool);
   const palimpsest::PlanBytes counted = plan->bytes(kPrompt, kPrompt + kTokens);
   const std::size_t real = taken.heap + taken.pages;
   RecordProperty("share", std::to_string(static_cast<double>(real) / static_cast<double>(counted.total())));
   EXPECT_LE(taken.pages, counted.pages);
   EXPECT_LE(taken.heap, counted.total() - counted.pages);
-  // Of merged tokens the worst case counts: classes of any size.
+  // Merged tokens count with the worst case: clusters of any size.
   const double share = counted.merged > 0 ? 0.75 : 0.9;
   EXPECT_GE(static_cast<double>(real), share * static_cast<double>(counted.total()))
       << "heap " << taken.heap << " of " << counted.total() - counted.pages << ", pages " << taken.pages << " of "

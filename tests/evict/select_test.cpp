@@ -12,8 +12,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// Positions as a slot table has them: those below `old` are of a text that began 2^31 tokens ago (and those behind them
-// are as far on), so that they saturate.
+// Positions as in a slot table. Those below `old` are 2^31 tokens before the others, so that they saturate.
 struct Relative {
   static constexpr Position kFar = Position{1} << 31;
 
@@ -37,7 +36,7 @@ struct Relative {
   std::vector<SaturatedToken> saturated;
 };
 
-// Sort all, take the first: what select_lowest must be the same as.
+// The oracle of select_lowest: sorts all, takes the first.
 std::vector<int> naive(const std::vector<float>& score, const std::vector<Position>& position, Guard guard, int count) {
   std::vector<int> all(score.size());
   std::iota(all.begin(), all.end(), 0);
@@ -106,7 +105,7 @@ TEST(SelectLowest, InfiniteScoresAreScores) {
   EXPECT_EQ(select_lowest({mixed, position}, {.first = 0, .last = 3}), 2);
 }
 
-// The k-th to be evicted, by a loop over all slots: NaN before all numbers, then the lower score, then the older token.
+// The k-th victim by a loop over all slots: NaN before all numbers, then the lower score, then the older token.
 std::vector<int> by_plain_loop(const std::vector<float>& score, const std::vector<Position>& position, Guard guard,
                                int count) {
   std::vector<int> chosen;
@@ -126,7 +125,7 @@ std::vector<int> by_plain_loop(const std::vector<float>& score, const std::vecto
   return chosen;
 }
 
-// Runs `body` once with each instruction set that this machine has and the library was compiled for.
+// Runs `body` with each instruction set that this machine has and the library is compiled for.
 template <typename Body>
 void on_every_target(const Body& body) {
   for (std::int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
@@ -151,7 +150,7 @@ TEST(SelectLowest, IsATotalOrder) {
       std::vector<Position> position(static_cast<std::size_t>(slots));
       std::iota(position.begin(), position.end(), 0);
       std::ranges::shuffle(position, random);
-      const int empty = below(4);  // of ten
+      const int empty = below(4);  // tenths of the slots
       for (auto& p : position)
         if (below(10) < empty) p = kNoPosition;
       std::vector<float> special = {kNan, -kNan, kInf, -kInf, 0.0F, -0.0F, 1.0F, -1.0F, 1e38F, 1e-45F};
@@ -177,8 +176,8 @@ TEST(SelectLowest, IsATotalOrder) {
   });
 }
 
-// As keydiff scores keys that are infinite. On x86 a vector's minimum is its second operand if one is NaN, so that the
-// number in the other one was lost.
+// Keydiff gives NaN for infinite keys. On x86, a vector minimum with a NaN returns its second operand, which lost the
+// number in the first.
 TEST(SelectLowest, NanNeitherHidesALowerScoreNorStays) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   on_every_target([&] {

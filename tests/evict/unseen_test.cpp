@@ -7,7 +7,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// Also of tokens 2^30 behind the base, whose relative positions are all one.
+// Also tokens 2^30 behind the base, whose relative positions are saturated.
 TEST(Unseen, CountsTheTokensOfARangeHoweverLongTheText) {
   SlotTable table(16, Mechanism::kInPlace, false);
   std::vector<Move> moves;

@@ -22,11 +22,11 @@ const std::vector<std::string> kPolicies = {"none",
                                             "kvzip",
                                             "global-local",
                                             "learned"};
-// They compare keys or values that the cache holds.
+// Policies that compare keys or values of the cache.
 bool compares_rows(const std::string& policy) {
   return policy == "keydiff" || policy == "lagkv" || policy == "r-kv" || policy == "expected-attention";
 }
-// Their scores are rounded: attention, or comparisons of rows.
+// Policies whose scores have rounding errors: attention weights, comparisons of rows.
 bool rounded_score(const std::string& policy) {
   return compares_rows(policy) || policy == "h2o" || policy == "snapkv" || policy == "tova" ||
          policy == "scissorhands" || policy == "global-local" || policy == "kvzip";
@@ -35,8 +35,8 @@ const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather", "bl
 const std::vector<std::pair<std::string, std::string>> kPositions = {{"original", ""},       {"cache", "two-query"},
                                                                      {"cache", "fused"},     {"cache", "cached-half"},
                                                                      {"cache", "recompute"}, {"cache", "delta"}};
-// Every token; three or eight at once; m tokens in and m out; in bunches with slack and a bound; once after the prompt,
-// or from its end on; when a page is full; some victims stay.
+// Evictions at every token (chunks of 1, 5, 40); every 8 and every 3 tokens; every 4 with slack and max-drop; once
+// after the prompt; from its end on; when a page is full; with spared victims (refresh).
 const std::vector<Timing> kTimings = {
     {"every=1"},
     {"every=1", kAll, 5},
@@ -71,8 +71,8 @@ std::string Combination::method() const {
   if (policy == "none") return "full";
   const std::string how = way.empty() ? "" : ",rerotate=" + way;
   const int recent = block() ? 1 : policy == "h2o" ? 16 : policy == "random" ? 5 : merges() ? 8 : 0;
-  // A threshold so low that many tokens join, and a table so long that none of them is evicted: then the cache tells
-  // which class each joined.
+  // A low threshold, so that many tokens are merged, and a large gamma, so that no merged token is evicted: the cache
+  // then shows which cluster each was merged into.
   const std::string merge = !merges()                  ? ""
                             : mechanism == "merge-own" ? ",tau=0.3,gamma=64,merge-position=own"
                                                        : ",tau=0.3,gamma=64,merge-position=representative";
@@ -87,7 +87,7 @@ std::string Combination::name() const {
 }
 
 std::string Combination::result() const {
-  // A window is kept whatever the chunk: each query sees what it would see token by token.
+  // Sinks + window do not depend on the chunk: each query sees what it would see token by token.
   std::string result = fmt::format("{} {} {}{}", policy, positions, timing.options, block() ? " block" : "");
   if (!windowed() || timing.max != kAll || timing.options.find("prompt") != std::string::npos)
     result += fmt::format(" prompt={} chunk={}", timing.prompt, timing.chunk);
@@ -96,7 +96,7 @@ std::string Combination::result() const {
   if (timing.by_page || block()) result += fmt::format(" page={}", page_size);
   if (type != CacheType::kF32)
     result += fmt::format(" {} rotated={} copied={} rerotated={}", name_of(type), rotated(), copied(), rerotated());
-  // Other devices round the products of matrices their own way, and those of vectors another.
+  // Other devices round matrix products and vector products differently.
   if (path == Path::kVulkan) result += fmt::format(" vulkan prompt={} chunk={}", timing.prompt, timing.chunk);
   return result;
 }
@@ -106,14 +106,14 @@ Combination Combination::baseline() const {
   if (!block() && !merges()) base.mechanism = rerotated() && type.key != CacheType::kF32 ? "shift" : "in-place";
   base.sequences = 1;
   base.threads = 1;
-  // Ways that are read from the same stored keys; of f32 all are.
+  // All ways store the same keys in f32; in other types only those that round alike share a baseline.
   if (!way.empty() && !(type.key != CacheType::kF32 && (rotated() || copied() || rerotated()))) base.way = "fused";
   if (!timing.by_page && !block()) base.page_size = 16;
   if (path != Path::kVulkan) base.path = Path::kReference;
   return base;
 }
 
-// Three pages and part of a fourth: the sinks' page and the newest stay.
+// Block: three pages and part of a fourth. The page of the sinks and the newest page stay.
 int Combination::budget() const {
   return block() ? 3 * page_size + 5 : kBudget;
 }
@@ -124,18 +124,17 @@ bool Combination::exists() const {
   const bool spare = timing.options.find("refresh") != std::string::npos;
   const bool grows = timing.options.find("prompt") != std::string::npos;
   if (way == "two-query" && (policy != "recent" || spare || block())) return false;
-  // Means of pages that nearly are the same leave no order to follow, so attention and cosines, which are rounded, are
-  // left out.
+  // The mean scores of two pages may be equal within rounding, so policies with rounded scores are left out.
   if (block() && (rounded_score(policy) || page_size > 32 || !split.empty())) return false;
   if (block() && timing.options != "every=1" && timing.options.find("schedule") == std::string::npos) return false;
-  if (policy == "tova" && !split.empty()) return false;  // all heads of a layer decide alike
-  if (policy == "kvzip" && !grows) return false;         // scores a prompt, when it was read
+  if (policy == "tova" && !split.empty()) return false;  // one decision for all heads of a layer
+  if (policy == "kvzip" && !grows) return false;         // scores a whole prompt
   if (policy == "kvzip" && (path == Path::kPortable || path == Path::kVulkan)) return false;
-  // Pyramid: the last layer has two tokens beside the protected ones. Ada: heads are compared when a prompt was read.
+  // Pyramid: the last layer has two unprotected tokens. Ada compares heads at the end of a prompt.
   if (split == "pyramid" && (spare || timing.options.find("slack") != std::string::npos)) return false;
   if (split == "ada" && (!grows || !scored())) return false;
-  // Of f32 alone: a class is rounded anew whenever a token joins it. One eviction between two steps: which tokens
-  // joined is seen in the cache.
+  // f32 only: a cluster is rounded again whenever a token is merged into it. One eviction between two steps, so that
+  // the cache shows which tokens were merged.
   if (merges()) {
     if (policy != "snapkv" && policy != "global-local") return false;
     if (positions != "original" || type != CacheType::kF32 || spare ||
@@ -143,7 +142,7 @@ bool Combination::exists() const {
       return false;
     if (path == Path::kPortable || path == Path::kVulkan) return false;
   }
-  if (policy == "expected-attention" && positions == "cache") return false;  // it looks ahead in the text
+  if (policy == "expected-attention" && positions == "cache") return false;  // expects queries at later positions
   if (policy == "global-local" && (path == Path::kPortable || path == Path::kVulkan)) return false;
   if (compares_rows(policy) && (way == "delta" || path == Path::kPortable || path == Path::kVulkan)) return false;
   if (way == "delta" &&
@@ -153,12 +152,12 @@ bool Combination::exists() const {
   if ((type.key == CacheType::kQ8_0 || type.value == CacheType::kQ8_0) &&
       (path == Path::kPortable || path == Path::kVulkan))
     return false;
-  // Where scores are rounded, another order of two near-equal ones changes which victims are spared, evenly by age; and
-  // keys that are rounded at each move leave no order to compare.
+  // Victims are spared evenly by age: if two near-equal scores swap, other victims are spared. Keys that are rounded at
+  // each move give scores that cannot be compared.
   const bool rounded = type != CacheType::kF32 || path == Path::kVulkan;
   if (scored() && rounded && (spare || way == "delta" || split == "ada")) return false;
   if (policy == "none" && !split.empty()) return false;
-  if (sequences > 1 && (timing.prompt == kAll || grows)) return false;  // they take a token each
+  if (sequences > 1 && (timing.prompt == kAll || grows)) return false;  // lockstep: one token per step
   return true;
 }
 

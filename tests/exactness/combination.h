@@ -1,12 +1,10 @@
-// The grid: every combination of the choices that may not change a result, and of those that name the result.
+// The grid: all combinations of the choices that define the result and of those that must not change it.
 //
-//   names the result     policy, schedule, kind of positions (chunks too, unless the policy is sinks + window); of a
-//                        two-byte cache also its types, and whether keys are stored rotated: they are rounded
-//   may not change it    mechanism (but `block`, which names it with the page size), way to keep positions, page size,
-//   path, threads, how many sequences step together
-//
-// Budgets by layer and head name the result too: of a file, of a pyramid of layers, by the heads' scores (ada). So does
-// merging, which changes keys and values.
+//   define the result    policy, schedule, kind of positions; chunks, unless the policy is sinks + window; budgets by
+//                        layer and head (file, pyramid, ada); merging; block with its page size; in two-byte caches
+//                        also the types and whether keys are stored rotated, because of rounding
+//   must not change it   mechanism except block and merge, way to keep positions, page size, path, threads, number of
+//                        sequences in a step
 #pragma once
 
 #include <string>
@@ -21,10 +19,10 @@ enum class Path { kReference, kFast, kPortable, kVulkan };
 
 struct Timing {
   std::string options;   // of the method
-  int prompt = 1;        // tokens that are read as a prompt; the others one by one
-  int chunk = 1;         // tokens of a step of the prompt
-  int max = 1 << 30;     // tokens in all: where the cache grows
-  bool by_page = false;  // evictions come when a page is full: its size names the result
+  int prompt = 1;        // tokens read as a prompt; the others one by one
+  int chunk = 1;         // tokens per step of the prompt
+  int max = 1 << 30;     // total tokens; bounded if the cache grows
+  bool by_page = false;  // evicts when a page is full: the page size defines the result
 };
 
 struct Combination {
@@ -34,13 +32,13 @@ struct Combination {
   CacheTypes type = CacheType::kF32;
   Path path = Path::kFast;
   int sequences = 1;
-  std::string split = {};  // "pyramid", "ada", or a file of budgets by layer and head; empty: all have the same
+  std::string split = {};  // "pyramid", "ada", or a file of budgets by layer and head; empty: uniform
   int threads = 1;
 
   std::string method() const;    // for parse_method
   std::string name() const;      // one line, all choices
-  std::string result() const;    // combinations with the same must give the same
-  Combination baseline() const;  // the reference in double precision, in place, pages of 16, alone
+  std::string result() const;    // combinations with equal strings must give equal results
+  Combination baseline() const;  // double-precision reference, in place, pages of 16, one sequence
   bool exists() const;           // two-query needs a window, and so on
   bool block() const { return mechanism == "block"; }
   bool merges() const { return mechanism.starts_with("merge"); }  // merge-own: tokens keep their own positions
@@ -48,19 +46,19 @@ struct Combination {
   bool windowed() const { return (policy == "recent" || policy == "none") && !block(); }
   bool scored() const {
     return policy != "none" && policy != "recent" && policy != "random";
-  }                                                                               // by the model's numbers
-  bool rotated() const { return positions == "original" || way == "two-query"; }  // keys are, as they are stored
-  // Keys are rotated into a copy of the cache's type. Other devices rotate anew in each step anyway, in f32.
-  // ... and turned again whenever they move, with a rounding each time.
+  }  // scores depend on the model's numbers
+  bool rotated() const { return positions == "original" || way == "two-query"; }  // as stored
+  // Keys are rotated again, and rounded, at each move.
   bool rerotated() const { return way == "delta"; }
+  // Keys are rotated into a copy of the cache's type. Other devices rotate in each step anyway, in f32.
   bool copied() const { return way == "recompute" && (path == Path::kReference || path == Path::kFast); }
 };
 
 inline constexpr int kBudget = 48, kAll = 1 << 30;
 
-// q8_0 takes heads of a multiple of 32 dimensions, and has the CPU's own kernels only.
+// Without q8_0, which needs head widths that are a multiple of 32 and is not on the portable path.
 inline const std::vector<CacheTypes> kTypes = {CacheType::kF32, CacheType::kF16, CacheType::kBF16};
-// Keys of one type, values of another. (All pairs: tests/cache, tests/attention, tests/model/plain_model_test.)
+// Keys and values of different types. (All pairs: tests/cache, tests/attention, tests/model/plain_model_test.)
 inline const std::vector<CacheTypes> kMixedTypes = {{CacheType::kQ8_0, CacheType::kF16},
                                                     {CacheType::kF16, CacheType::kQ8_0},
                                                     {CacheType::kBF16, CacheType::kF32},
@@ -68,11 +66,10 @@ inline const std::vector<CacheTypes> kMixedTypes = {{CacheType::kQ8_0, CacheType
 
 std::string name_of(Path path);
 
-// Those that exist, of the paths asked for; in a fixed order. `split`: the file for those whose heads differ.
+// All that exist on these paths, in a fixed order. `split`: the file of budgets by layer and head.
 std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
                                           const std::string& split);
-// Every combination of the other choices with one page size, one number of sequences, of threads and one split each,
-// interleaved.
+// All combinations of the other choices; page size, number of sequences, threads and split are interleaved.
 std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
                                                const std::string& split);
 

@@ -38,7 +38,7 @@ Top top_of(std::span<const float> logits) {
   return top;
 }
 
-// A text that the model itself would write.
+// Sampled from the model.
 std::vector<TokenId> written_by(const std::shared_ptr<const Model>& model, TokenId bos, int tokens, unsigned seed) {
   SessionOptions options;
   options.method = parse_method("streaming:budget=256,positions=original");
@@ -60,7 +60,7 @@ std::vector<TokenId> written_by(const std::shared_ptr<const Model>& model, Token
   return text;
 }
 
-// One after the other, or together: what they read at first, and a token each from then on.
+// The prompt, then token by token. Lockstep: each sequence reads its prompt, then all step together.
 std::vector<std::vector<Top>> read(Session& session, const Combination& how, std::span<const TokenId> text) {
   std::vector<std::vector<Top>> tops(1);
   const auto prompt = std::min(text.size(), static_cast<std::size_t>(how.timing.prompt));
@@ -73,7 +73,7 @@ std::vector<std::vector<Top>> read(Session& session, const Combination& how, std
 std::vector<std::vector<Top>> read(Lockstep& lockstep, std::span<const std::vector<TokenId>> texts) {
   const auto count = static_cast<std::size_t>(lockstep.sequences());
   std::vector<std::vector<Top>> tops(count);
-  for (std::size_t i = 0; i < count; ++i)  // they are not at the same place
+  for (std::size_t i = 0; i < count; ++i)  // the sequences are at different positions
     lockstep.session(static_cast<int>(i))
         .read(std::span(texts[i]).first(1 + 7 * i),
               [&](long long, std::span<const float> logits) { tops[i].push_back(top_of(logits)); });
@@ -151,7 +151,7 @@ bool Laboratory::drops_unseen(Path path) {
 
 namespace {
 
-// Layers with an attention window hold all tokens, as others do.
+// Layers with an attention window hold all tokens.
 std::shared_ptr<const MethodPlan> plan_without_windows(const Decoder& decoder, const SessionOptions& options) {
   PlanTarget target = plan_target(decoder, options);
   const HeadGeometry geometry = target.shape.geometry;
@@ -229,7 +229,7 @@ const Outcome& Laboratory::baseline(const Combination& how, int sequence) {
 
 namespace {
 
-// The larger of what `of` says of the keys' type and of the values'.
+// The larger of of(key type) and of(value type).
 template <typename Of>
 double of_both(const CacheTypes& types, Of of) {
   return std::max(of(types.key), of(types.value));
@@ -245,7 +245,7 @@ double attention_bound_of(CacheType type) {
 
 }  // namespace
 
-// Scores are sums of attention weights, each with an error as its outputs have.
+// Scores are sums of attention weights, which have the rounding errors of attention outputs.
 double same_score(const Combination& how) {
   if (how.path == Path::kVulkan) return 5e-2;
   const double stored = of_both(how.type, same_score_of);
@@ -255,13 +255,13 @@ double same_score(const Combination& how) {
 }
 
 double attention_bound(const Combination& how) {
-  // A product of matrices on Vulkan rounds both sides to f16. A key on the edge between two numbers of a two-byte type
-  // is stored one step apart: 2^-10 or 2^-7 of an element, and there are scores of 8 before they are divided out.
+  // Matrix products on Vulkan round both operands to f16. A key halfway between two numbers of a two-byte type may be
+  // stored one step apart (2^-10 or 2^-7 of an element); scores up to 8 are not divided out.
   if (how.path == Path::kVulkan) return how.type == CacheType::kBF16 ? 3e-2 : 1e-2;
   const double stored = of_both(how.type, attention_bound_of);
-  // A class is stored again whenever a token joins it, and its weights are of scores, which are rounded.
+  // A cluster is stored again whenever a token is merged into it, weighted by scores, which are rounded.
   if (how.merges()) return 1e-5;
-  // A key that moves is rotated and rounded again each time, as often as the cache has slots.
+  // A key is rotated and rounded again at each move, up to once per slot of the cache.
   const CacheType key = how.type.key;
   if (how.rerotated()) return std::max(stored, key == CacheType::kF32 ? 1e-5 : key == CacheType::kF16 ? 5e-2 : 4e-1);
   return stored;
@@ -269,7 +269,7 @@ double attention_bound(const Combination& how) {
 
 namespace {
 
-// The first token before which the two hold other tokens; `end` if there is none.
+// Index of the first token before which the two keep different tokens; `end` if there is none.
 std::size_t parting(const Outcome& ours, const Outcome& base, std::size_t end) {
   auto theirs = base.verdict.kept.begin();
   for (const auto& [next, hash] : ours.verdict.kept) {
@@ -298,7 +298,8 @@ TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combi
   const float bound = how.rerotated() ? 10 * rounding : rounding;
   TopDifference difference;
   const std::size_t all = std::min(ours.top.size(), base.top.size());
-  const std::size_t end = how.windowed() ? all : parting(ours, base, all);  // a window's chunks differ, behind a mask
+  // The chunks of a masked window may differ, so its kept sets may differ too.
+  const std::size_t end = how.windowed() ? all : parting(ours, base, all);
   difference.parted = end < all;
   for (std::size_t i = 0; i < end; ++i) {
     ++difference.compared;

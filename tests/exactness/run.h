@@ -1,4 +1,4 @@
-// Runs one combination through the real engine, teacher-forced, with a watch around its attention.
+// Runs one combination through the real engine, teacher-forced; a Watch records its attention.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace palimpsest::testing {
 
 struct Top {
   TokenId token;
-  float lead;  // over the second best logit, relative to the greatest
+  float lead;  // over the second best logit, relative to the largest magnitude
 };
 
 struct Outcome {         // of one sequence
@@ -22,7 +22,7 @@ struct Outcome {         // of one sequence
   Verdict verdict;
 };
 
-// Of every layer and head another budget, between a little more than half of kBudget and all of it; in a file, too.
+// A different budget for each layer and head, between kBudget - 19 and kBudget; also written to a file.
 class UnevenBudgets {
  public:
   ~UnevenBudgets();
@@ -35,7 +35,7 @@ class UnevenBudgets {
   std::vector<int> budgets_;
 };
 
-// A scorer for policy `learned` in a temporary file, its weights drawn at random.
+// A scorer with random weights for policy `learned`, in a temporary file.
 class ScorerFile {
  public:
   ~ScorerFile();
@@ -45,18 +45,18 @@ class ScorerFile {
   std::string path_;
 };
 
-// One model on every path that was asked for, and the texts that all runs read.
+// One model, loaded once for each path in use, and the texts that all runs read.
 class Laboratory {
  public:
   Laboratory(const std::string& gguf, int tokens);
 
   // Each sequence's outcome.
   std::vector<Outcome> run(const Combination& how) { return run(how, how.method()); }
-  // ... held against another method's truth.
+  // ... compared with the truth of another method.
   std::vector<Outcome> run(const Combination& how, const std::string& supposed);
-  // ... of an engine whose layers with an attention window hold all tokens, as others do.
+  // ... of an engine whose layers with an attention window hold all tokens.
   Outcome run_without_windows(const Combination& how);
-  const Outcome& baseline(const Combination& how, int sequence);  // of its result; run once
+  const Outcome& baseline(const Combination& how, int sequence);  // runs once for each result
 
   const std::string& split() const { return split_.path(); }  // a file of budgets by layer and head
   PositionKind positions() { return model(Path::kFast)->hyper().positions(); }
@@ -64,7 +64,7 @@ class Laboratory {
 
  private:
   std::shared_ptr<const Model> model(Path path);
-  // Layers with an attention window hold that window only: where the cache's bytes are in host pages.
+  // Layers with an attention window hold that window only. True if the cache is in host pages.
   bool drops_unseen(Path path);
   struct Windows {
     bool held, supposed;  // by the engine; by the truth
@@ -79,19 +79,19 @@ class Laboratory {
   std::vector<std::vector<TokenId>> texts_;
 };
 
-// Steps whose top tokens differ although one of them leads by more than what is rounded may change. Two runs part, and
-// are not compared any further, where a policy that sees attention weighs two tokens the same to rounding.
+// Steps whose top tokens differ although one of them leads by more than rounding can change. The comparison ends where
+// the two runs keep different tokens.
 struct TopDifference {
-  long long compared = 0, wrong = 0, close = 0;  // close: they differ, and lead by less than that
+  long long compared = 0, wrong = 0, close = 0;  // close: different, but within rounding
   int first = -1;
-  long long parted = 0;  // 1 if they did
+  long long parted = 0;  // 1: the runs keep different tokens from some step on
 };
 TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how);
-// They may: scores were rounded to other numbers. In f32 no other order was ever seen but of equal scores.
+// Whether the runs may keep different tokens: scores are rounded differently. In f32, only equal scores changed order.
 bool may_part(const Outcome& ours, const Outcome& base, const Combination& how);
 
-// What rounding may do to an output of attention, relative to the largest value.
+// Bounds of rounding errors: of an attention output, relative to the largest value ...
 double attention_bound(const Combination& how);
-double same_score(const Combination& how);  // ... and to the order of scores
+double same_score(const Combination& how);  // ... and of scores whose order may differ
 
 }  // namespace palimpsest::testing

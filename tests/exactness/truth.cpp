@@ -14,7 +14,7 @@ namespace palimpsest::testing {
 
 namespace {
 
-// A row as a cache of this type gives it back.
+// Rounds a row to the precision of a cache type.
 void round_row(double* row, int dim, CacheType type) {
   const std::vector<float> rounded = rounded_to(type, std::vector<float>(row, row + dim));
   std::copy(rounded.begin(), rounded.end(), row);
@@ -51,7 +51,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
   values_.resize(heads);
 }
 
-// Evict, insert, attend; after a chunk the cache is brought back to its budget.
+// Order of a step: evict, insert, attend; after a chunk, evict down to the budget.
 void Truth::begin(const Cache& cache, int count) {
   repeating_ = signals_.repeat && next_ == options_.prompt && repeated_ < options_.prompt;
   if (!repeating_) evict(1, next_ < options_.prompt ? Phase::kInPrompt : Phase::kLater);
@@ -62,12 +62,12 @@ void Truth::begin(const Cache& cache, int count) {
   }
   for (int t = 0; t < static_cast<int>(tables_.size()); ++t) compare(cache, t, tables_[t]);
   next_ += count;
-  if (repeating_) return;  // its tokens are taken back
+  if (repeating_) return;  // its tokens are removed again
   std::uint64_t hash = 0;
   for (std::size_t t = 0; t < tables_.size(); ++t)
     for (const Token& token : tables_[t].kept) {
       if (stored_at(token) < seen_from(t)) continue;
-      for (const Position each : {token.position, stored_at(token)})  // where it is, for merged ones
+      for (const Position each : {token.position, stored_at(token)})  // merged: the slot, too
         hash = (hash ^ static_cast<std::uint64_t>(each)) * 0x9e3779b97f4a7c15;
     }
   verdict_.kept.emplace_back(next_, hash);
@@ -95,7 +95,7 @@ void Truth::end() {
     evict(0, ends ? Phase::kPromptEnd : next_ < options_.prompt ? Phase::kInPrompt : Phase::kLater);
 }
 
-// After a step of the repetition; its last one ends the prompt.
+// Removes the tokens of a step of the repetition; the last step ends the prompt.
 void Truth::take_back() {
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     score(t);
@@ -107,7 +107,7 @@ void Truth::take_back() {
   if (repeated_ == options_.prompt) evict(0, Phase::kPromptEnd);
 }
 
-// In the newest page as long as there is room.
+// Tokens fill the newest page first.
 void Truth::lay(Table& table, std::size_t from) const {
   for (std::size_t i = from; i < table.kept.size(); ++i) {
     const int page = i == 0 ? 0 : table.kept[i - 1].page;
@@ -148,7 +148,7 @@ void Truth::ask(int layer, const Layer& rows) {
   }
 }
 
-// Mean and covariance by their definitions, turned by the mean of 512 matrices.
+// Mean and covariance by definition, rotated by the mean of 512 rotation matrices.
 ExpectedQueries Truth::expected(std::size_t index, std::vector<float>& memory) {
   const int layer = hyper_.geometry.layer_of(static_cast<int>(index));
   const LayerGeometry& shape = hyper_.geometry.layer(layer);
@@ -199,7 +199,7 @@ ExpectedQueries Truth::expected(std::size_t index, std::vector<float>& memory) {
           .scale = hyper_.attention_scale};
 }
 
-// As a cache holds them: at their place's rotation if positions are original, else un-rotated.
+// In the cache's form: rotated at their positions if positions are original, else unrotated.
 std::vector<float> Truth::keys_of(std::size_t index) {
   const int layer = hyper_.geometry.layer_of(static_cast<int>(index)),
             head = hyper_.geometry.kv_head_of(static_cast<int>(index));
@@ -229,7 +229,7 @@ std::vector<float> Truth::values_of(std::size_t index) {
   return out;
 }
 
-// Of this step, or of the last parts of the window: the one that the last query is in, and those before it.
+// Weights of this step, or of the window: the part of the last query and the parts before it.
 std::vector<float> Truth::attention_of(std::size_t index) const {
   const int layer = hyper_.geometry.layer_of(static_cast<int>(index));
   const std::size_t first =
@@ -294,7 +294,7 @@ int Truth::surplus(std::size_t table, int coming, Phase phase) const {
       if (phase == Phase::kInPrompt) return 0;
       if (phase == Phase::kPromptEnd) min = 1;
       break;
-    case Schedule::kPage:  // as many as a page holds, at once
+    case Schedule::kPage:  // a page of tokens at once
       over = size - budget(table);
       min = options_.page_size;
       break;
@@ -338,7 +338,7 @@ void Truth::evict_page(Table& table) {
     for (const std::size_t i : tokens) sum += table.kept[i].score;
     means.emplace_back(sum / options_.page_size, page);
   }
-  std::ranges::sort(means);  // of equal ones the older page has the lower number
+  std::ranges::sort(means);  // of equal means, the older page first
   if (means.size() > 1 && same(means[1].first, means[0].first) && verdict_.first_close < 0)
     verdict_.first_close = next_;
   drop(table, pages.at(means.at(0).second));
@@ -346,7 +346,7 @@ void Truth::evict_page(Table& table) {
 
 void Truth::evict(std::size_t index, int count) {
   Table& table = tables_[index];
-  std::vector<std::size_t> order;  // those that may leave, the first to leave first
+  std::vector<std::size_t> order;  // unprotected tokens, lowest score first
   for (std::size_t i = 0; i < table.kept.size(); ++i)
     if (may_leave(table.kept[i], index) && table.kept[i].representative == kNoPosition) order.push_back(i);
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return table.kept[i].score; });
@@ -355,7 +355,7 @@ void Truth::evict(std::size_t index, int count) {
     if (same(stays, victim) && verdict_.first_close < 0) verdict_.first_close = next_;
   }
   order.resize(static_cast<std::size_t>(count + method_.spare));
-  std::ranges::sort(order);  // by age; some stay, evenly spaced
+  std::ranges::sort(order);  // by age; the spared victims are evenly spaced
   const std::size_t all = order.size(), spared = static_cast<std::size_t>(method_.spare);
   for (std::size_t i = spared; i-- > 0;)
     order.erase(order.begin() + static_cast<std::ptrdiff_t>((2 * i + 1) * all / (2 * spared)));
@@ -376,7 +376,7 @@ void Truth::drop(Table& table, const std::vector<std::size_t>& order) {
     table.kept.erase(table.kept.begin() + static_cast<std::ptrdiff_t>(order[i]));
 }
 
-// To rounding. Attention below the smallest normal float (a window of queries gives no more to some) is 0 in a kernel.
+// Equal within rounding. Kernels round attention weights below the smallest normal float to 0.
 bool Truth::same(double a, double b) const {
   return std::abs(a - b) <= options_.same_score * std::abs(b) + double{std::numeric_limits<float>::min()};
 }
@@ -385,7 +385,7 @@ bool Truth::tied(const Table& table, const Token& token) const {
   return !table.dropped.empty() && same(token.score, table.boundary);
 }
 
-// Where the sets differ by tokens that scored the same to rounding, ours becomes theirs.
+// If the sets differ only by tokens with scores equal within rounding, ours becomes the engine's.
 void Truth::compare(const Cache& cache, int index, Table& table) {
   const std::vector<Position> theirs = positions_of(cache.table(cache.table_of(index)));
   ++verdict_.sets;
@@ -397,7 +397,7 @@ void Truth::compare(const Cache& cache, int index, Table& table) {
   leaving.insert(leaving.end(), missing.begin(), missing.end());
   const auto is_tied = [&](const Token& token) { return tied(table, token); };
   const bool known = both.size() + returned.size() == theirs.size() && missing.size() == returned.size();
-  // A budget that rounding decides may be one more or one less: of the sets one holds the other.
+  // A budget that depends on rounding may differ by one: one set contains the other.
   const int more = static_cast<int>(returned.size()) - static_cast<int>(missing.size());
   const bool other_budget =
       table.close_budget && both.size() + returned.size() == theirs.size() && missing.size() + returned.size() == 1;
@@ -460,7 +460,7 @@ void Truth::rotate(double* key, int rope, Position distance, double sign) {
   }
 }
 
-// Keys and values as the cache's types can hold them; f32 is left as the model gave it.
+// Stores keys and values in the precision of the cache's types.
 void Truth::store(int layer, const Layer& rows) {
   const LayerGeometry& shape = hyper_.geometry.layer(layer);
   for (int h = 0; h < shape.kv_heads; ++h) {
@@ -495,9 +495,9 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   Table& table = tables_[index];
   const Position now = next_ - count_ + query;
   const bool window = method_.strict() && !holds_window(index);
-  const Position local = shape.window;  // the layer's own, sinks or not
+  const Position local = shape.window;  // the layer's attention window; it hides sinks, too
   std::vector<Token*> seen;
-  Position hidden = 0;  // by the layer's own window alone: the oldest
+  Position hidden = 0;  // tokens hidden by the layer's attention window only
   double largest_value = 0;
   for (Token& token : table.kept) {
     const bool old = window && token.position <= now - (budget(index) - method_.sinks());
@@ -520,7 +520,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   for (std::size_t i = 0; i < seen.size(); ++i) {
     std::copy_n(key(layer, kv_head, stored_at(*seen[i])), shape.key_width, k.data());
     for (double& x : k) x *= seen[i]->factor;
-    // The query stands still, the key is turned back by the distance.
+    // The query is not rotated; the key is rotated backwards by the distance.
     const bool cache = method_.positions == Positions::kCache;
     const Position distance = cache ? static_cast<Position>(seen.size() - 1 - i) : now - rotated_at(*seen[i]);
     if (options_.copied && options_.type.key != CacheType::kF32) {
@@ -550,7 +550,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
       size[g] = std::max(size[g], terms * hyper_.attention_scale);
     }
   }
-  std::vector<double> of_group(seen.size(), 0);  // what each token received of the query
+  std::vector<double> of_group(seen.size(), 0);  // each token's weight of this query
   for (int g = 0; g < group; ++g) {
     double* w = p.data() + g * seen.size();
     const double top = *std::max_element(w, w + seen.size());

@@ -1,27 +1,28 @@
-// What one sequence's cache should hold and what its attention should give, from first principles: every token's key
-// and value is kept un-rotated by its position, each slot table is a list of positions, and all sums are of doubles.
-// There are no slots, no pages, no ways to rotate: a key's distance from a query is
+// Test oracle: the tokens that one sequence's cache must hold and the outputs that its attention must give. Keys and
+// values are stored unrotated, by position; a slot table is a list of positions; sums are in double precision. There
+// are no slots, no pages and no ways to rotate. The distance of a key from a query is
 //
 //   original positions   the difference of their positions
-//   cache positions      how many tokens that the query sees are younger than the key, not counting the query itself
+//   cache positions      the number of visible tokens younger than the key, the query itself not counted
 //
-// ALiBi's bias goes by the same distance; a layer's own window by the difference of positions, always.
+// ALiBi uses the same distance; a layer's attention window always uses the difference of positions.
 //
-// Layers with an attention window (TruthOptions::windows): tokens that no later query sees are dropped before any
-// policy is asked; a table whose budget holds the whole window needs no policy. Mechanisms that move tokens drop them
-// when a policy evicts, or a page of them at a time; mechanism `block` drops full pages (truth_windows.cpp).
+// Layers with an attention window (TruthOptions::windows): tokens that no later query sees are dropped before the
+// policy scores; a table whose budget holds the whole window has no policy. Shift and gather drop these tokens when the
+// policy evicts, or when they fill a page; block drops full pages (truth_windows.cpp).
 //
-// The policy is asked for scores (of tokens in order of age); protection, selection and schedule are written anew. A
-// policy of births is shown the rows that the model made; one that compares keys or values, those that a cache would
-// hold; one with a window of attention, sums over what each token received in each step of it.
+// Only the policy's score function is shared with the engine (tokens in order of age); protection, selection and
+// schedule are implemented independently. Input of the score function: for score_on_insert, the rows of the model; for
+// policies that compare keys or values, rows in the cache's precision; for attention windows, sums of the weights of
+// each step.
 //
-// Mechanism `block`: a token shares a page with those that came before it until it is full. What an eviction after
-// tokens of a prompt leaves is laid into pages again, oldest first; when tokens come one by one, the full page of the
-// lowest mean score leaves whose tokens all may.
+// Mechanism `block`: tokens fill a page in order. After an eviction at the end of a chunk, the kept tokens are packed
+// into pages again, oldest first. In decode, the evicted page is the full page with the lowest mean score among those
+// without a protected token.
 //
-// A policy that has the prompt repeated is shown the greatest weights of those steps alone; their tokens are taken
-// back. Budgets of split `pyramid` and `ada` are written anew from their papers (truth_budgets.cpp), and so is merging
-// (truth_merge.cpp).
+// For a policy that repeats the prompt, only the maximum weights of the repetition count; its tokens are removed.
+// Budgets of split `pyramid` and `ada` (truth_budgets.cpp) and merging (truth_merge.cpp) are implemented from their
+// papers.
 #pragma once
 
 #include <map>
@@ -40,47 +41,47 @@
 namespace palimpsest::testing {
 
 struct Verdict {
-  // Attention's greatest error, relative to the largest value that the query saw and, if its scores' terms add up to
-  // more than 8, to an eighth of that: a score of 100 has an error of 100 * 2^-24 wherever it is summed in f32. As many
-  // roundings as dimensions add up like a random walk: for 64 of them the root of 8 times what it is for 8. A rotary
-  // pair counts by its lengths: query and key are turned before they are multiplied, and what they leave when they
-  // meet at a right angle is the difference of two products of that size.
+  // The largest error of an attention output, relative to the largest value that the query attended to. If the
+  // magnitudes of a score's terms add up to S > 8, the error is divided by S / 8: an f32 sum of 100 has an error of
+  // 100 * 2^-24. The rounding errors of n dimensions add up like a random walk, so it is also divided by sqrt(n / 8).
+  // A rotary pair counts by the product of its lengths: even if query and key are orthogonal, their product is a
+  // difference of two products of that size.
   double worst = 0;
   double worst_plain = 0;     // not divided by the scores' size
-  std::string where;          // of it
-  long long kept_wrong = 0;   // slot tables, counted in every step, that held another set of tokens than they should
+  std::string where;          // of the worst error
+  long long kept_wrong = 0;   // slot tables with a wrong set of tokens, summed over steps
   std::string first_wrong;    // the first of them
-  long long ties = 0;         // victims that scored the same as ours to rounding: the sets may differ by them
-  Position first_tie = -1;    // the token that was about to come then; -1: none
-  Position first_close = -1;  // the same, when a victim scored as one that stayed to rounding
-  std::vector<std::pair<Position, std::uint64_t>> kept;  // after tokens were inserted: what is in all tables, hashed
-  long long sets = 0;                                    // slot tables looked at, and
-  long long outputs = 0;                                 // rows of attention's output
+  long long ties = 0;         // evicted tokens whose scores equal ours within rounding: the sets may differ
+  Position first_tie = -1;    // the next token at that time; -1: none
+  Position first_close = -1;  // the same for a victim and a kept token
+  std::vector<std::pair<Position, std::uint64_t>> kept;  // hash of all tables after each insert
+  long long sets = 0;                                    // slot tables compared
+  long long outputs = 0;                                 // rows of attention outputs compared
 };
 
 struct TruthOptions {
   Method method;
   CacheTypes type = CacheType::kF32;
-  bool rotated = false;           // keys are rounded to their type after they were rotated, not before
-  bool copied = false;            // ... before, and once more after
+  bool rotated = false;           // keys are rounded to their type after the rotation, not before
+  bool copied = false;            // keys are rounded before and after the rotation
   std::vector<int> budgets = {};  // of each layer and head, from a file; empty: the method's
   int page_size = 16;
   long long prompt = 0;      // tokens that are read as a prompt
-  double same_score = 1e-5;  // relative: scores so close may be in another order elsewhere
-  PolicyModel model = {};    // for policies that were made for one
+  double same_score = 1e-5;  // relative: the order of such close scores may differ in the engine
+  PolicyModel model = {};    // for policies trained for one model
   bool windows = false;      // layers with an attention window hold that window only
 };
 
 class Truth {
  public:
-  // Rows as a graph has them: token t's head h begins at data + (t * heads + h) * dim.
+  // Rows in the graph's layout: head h of token t begins at data + (t * heads + h) * dim.
   struct Layer {
     const float *q, *k, *v, *out;
   };
 
   Truth(const Hyperparameters& hyper, const TruthOptions& options);
 
-  void begin(const Cache& cache, int count);  // evicts, compares the sets, takes `count` tokens in
+  void begin(const Cache& cache, int count);  // evicts, inserts `count` tokens, compares the sets
   void layer(int index, const Layer& rows);   // in order
   void end();
 
@@ -90,18 +91,18 @@ class Truth {
   struct Token {
     Position position;
     float score = 0;
-    double received = 0;                                    // attention weight in this step
+    double received = 0;                                    // attention weight of this step
     double sum = 0;                                         // of all queries so far
     int page = 0;                                           // block
     Position representative = kNoPosition;                  // merged into this token; kNoPosition: into none
-    double factor = 1;                                      // of a merged token: its key's norm over its centre's
-    std::vector<std::pair<Position, double>> history = {};  // the same of earlier steps, by their last query
+    double factor = 1;                                      // merged tokens: norm of the key over the representative's
+    std::vector<std::pair<Position, double>> history = {};  // weights of earlier steps, by their last query
   };
   struct Table {
     std::vector<Token> kept;     // oldest first
-    std::vector<Token> dropped;  // since the sets were compared last
-    float boundary = 0;          // the highest score among them
-    bool close_budget = false;   // ada: a score of another head is the same to rounding where the budget ends
+    std::vector<Token> dropped;  // since the last comparison
+    float boundary = 0;          // the highest score among the dropped
+    bool close_budget = false;   // ada: the scores at the budget's end are equal within rounding
   };
   struct Angle {
     std::vector<double> cos, sin;
@@ -113,7 +114,7 @@ class Truth {
   int surplus(std::size_t table, int coming, Phase phase) const;
   void evict(std::size_t index, int count);
   void evict_page(Table& table);
-  void lay(Table& table, std::size_t from) const;  // pages of the tokens from there on
+  void lay(Table& table, std::size_t from) const;  // assigns pages to the tokens from there on
   bool may_leave(const Token& token, std::size_t table) const;
   void drop(Table& table, const std::vector<std::size_t>& order);
   void score(std::size_t index);
@@ -127,7 +128,8 @@ class Truth {
   bool tied(const Table& table, const Token& token) const;
   void wrong(const std::string& what);
   void take_back();
-  // Of a merged token: its class's. Where it stands in the text is its centre's position, or its own.
+  // Of merged tokens: the representative's slot; the position that the key is rotated at is the representative's or the
+  // token's own (MergePosition).
   static Position stored_at(const Token& token) {
     return token.representative == kNoPosition ? token.position : token.representative;
   }
@@ -164,14 +166,14 @@ class Truth {
   std::unique_ptr<Policy> policy_;
   Signals signals_;
   bool shared_ = true;
-  std::vector<int> budgets_;           // of each layer and head, now; empty: the method's
-  std::vector<std::int32_t> windows_;  // of each table, where tokens outside it are dropped; INT32_MAX: nowhere
-  long long repeated_ = 0;             // tokens, while a prompt is repeated ...
-  bool repeating_ = false;             // ... as in this step
+  std::vector<int> budgets_;           // current budget of each layer and head; empty: the method's
+  std::vector<std::int32_t> windows_;  // [table] INT32_MAX: all tokens are kept; empty: no windows
+  long long repeated_ = 0;             // tokens of the prompt repeated so far
+  bool repeating_ = false;             // this step is part of the repetition
   std::vector<Table> tables_;
   std::vector<std::vector<Angle>> angles_;                 // of each rotary table, by distance
   std::vector<std::vector<double>> keys_, values_;         // [head], rows by position
-  std::vector<std::vector<std::vector<double>>> queries_;  // [head][of its group], all of them, if they are asked for
+  std::vector<std::vector<std::vector<double>>> queries_;  // [head][member of its group], all of them, for QueryMoments
   int count_ = 0;
   Position next_ = 0;
   Verdict verdict_;

@@ -1,5 +1,4 @@
-// Budgets that depend on the layer or on scores, as their papers have them: the oracle of budget/pyramid.cpp and
-// ada.cpp.
+// Budgets by layer (pyramid) and by scores (ada), from their papers: the oracle of budget/pyramid.cpp and ada.cpp.
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +6,7 @@
 
 namespace palimpsest::testing {
 
-// As long as a prompt may go on; for good, if its end decides nothing.
+// Budgets until the end of the prompt; permanent if the end of the prompt does not change them.
 std::vector<int> Truth::first_budgets() const {
   if (method_.split == "pyramid") return of_pyramid(-1);
   if (method_.split == "ada")
@@ -25,9 +24,8 @@ void Truth::budgets_at_prompt_end() {
   }
 }
 
-// PyramidKV (arXiv 2406.02069): an arithmetic sequence from the first layer to the last, whose last term is a twentieth
-// of the mean and whose mean is what the budget leaves beside protected tokens. No layer has more than there are
-// (`tokens`; -1: unknown).
+// PyramidKV (arXiv 2406.02069): an arithmetic sequence from the first layer to the last. Its mean is the budget less
+// the protected tokens; its last term is a twentieth of the mean. No layer has more than `tokens` (-1: unknown).
 std::vector<int> Truth::of_pyramid(long long tokens) const {
   const int guarded = method_.sinks() + method_.recent(), mean = method_.budget - guarded;
   int last = mean / 20, first = 2 * mean - last;
@@ -43,8 +41,8 @@ std::vector<int> Truth::of_pyramid(long long tokens) const {
   return budgets;
 }
 
-// AdaKV (arXiv 2407.11550), of one layer's heads: a head has as many tokens as it has of the highest scores of all of
-// them, but for a fifth of the mean, which each has. Fractions go to the heads with the largest ones.
+// AdaKV (arXiv 2407.11550) for the heads of one layer: a head gets a fifth of the mean, and a share of the rest in
+// proportion to its number of tokens among the highest scores of all heads. Rounding: largest fractions first.
 void Truth::share_by_scores(int layer) {
   struct Entry {
     float score;
@@ -52,7 +50,7 @@ void Truth::share_by_scores(int layer) {
   };
   const auto first = static_cast<std::size_t>(hyper_.geometry.first_head(layer));
   const auto heads = static_cast<std::size_t>(hyper_.geometry.layer(layer).kv_heads);
-  if (tables_[first].kept.size() <= static_cast<std::size_t>(method_.budget)) {  // a window: all heads hold as much
+  if (tables_[first].kept.size() <= static_cast<std::size_t>(method_.budget)) {  // an attention window
     std::fill_n(budgets_.begin() + static_cast<std::ptrdiff_t>(first), heads, method_.budget);
     return;
   }

@@ -1,8 +1,9 @@
-// Merging as the paper has it (EMS, arXiv 2412.08521, section 4.2), over lists of tokens: the oracle of
-// engine/merge.cpp within whole runs. A class is its centre's row in keys_ and values_; a merged token has a factor and
-// its statistics.
+// Merging (EMS, arXiv 2412.08521, section 4.2) over lists of tokens: the oracle of engine/merge.cpp in whole runs. A
+// cluster's key and value are its representative's rows in keys_ and values_; a merged token has a factor and its
+// statistics.
 //
-// Which class a victim joins is decided here, and looked up in the cache where two classes are alike to rounding.
+// The oracle decides into which cluster a victim is merged. If two clusters are equally similar within rounding, it
+// follows the cache.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace palimpsest::testing {
 
 namespace {
 
-constexpr double kClose = 1e-4;  // of a product of two cosines of f32 rows that were rounded at each join
+constexpr double kClose = 1e-4;  // rounding error of a product of two cosines; rows are rounded at each merge
 
 double norm_of(const double* row, int dim) {
   double sum = 0;
@@ -31,7 +32,7 @@ double cosine(const double* a, const double* b, int dim) {
 
 }  // namespace
 
-// Of two classes. Opposite keys with opposite values have nothing in common.
+// Similarity of two clusters. Opposite keys with opposite values are not similar.
 double Truth::likeness(int layer, int head, Position a, Position b) {
   const LayerGeometry& shape = hyper_.geometry.layer(layer);
   const double k = cosine(key(layer, head, a), key(layer, head, b), shape.key_width);
@@ -39,15 +40,15 @@ double Truth::likeness(int layer, int head, Position a, Position b) {
   return std::max(k, 0.0) * std::max(v, 0.0);
 }
 
-// `leaving`: the centres that were evicted. Their members are still among table.kept.
+// `leaving`: the evicted representatives. Their merged tokens are still in table.kept.
 void Truth::merge(const Cache& cache, int index, Table& table, const std::vector<Token>& leaving) {
   const int layer = hyper_.geometry.layer_of(index), head = hyper_.geometry.kv_head_of(index);
   const auto max = static_cast<std::size_t>((method_.gamma - 1) * budget(static_cast<std::size_t>(index)));
-  std::map<Position, Position> theirs;  // merged token -> centre
+  std::map<Position, Position> theirs;  // merged token -> representative, in the cache
   for (const MergedToken& token : cache.merged(index)->tokens())
     theirs[token.position] = cache.table(index).position()[static_cast<std::size_t>(token.slot)];
 
-  std::vector<std::vector<Token>> classes;  // the centre first
+  std::vector<std::vector<Token>> classes;  // evicted clusters, the representative first
   for (const Token& representative : leaving) {
     classes.push_back({representative});
     for (const Token& token : table.kept)
@@ -63,11 +64,11 @@ void Truth::merge(const Cache& cache, int index, Table& table, const std::vector
   std::ranges::sort(classes, {}, [](const auto& tokens) { return tokens.front().position; });
   std::ranges::stable_sort(classes, std::greater(), score);
 
-  std::map<Position, std::vector<std::vector<Token>>> joining;  // target -> classes
+  std::map<Position, std::vector<std::vector<Token>>> joining;  // target -> evicted clusters
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const Token& victim = classes[i].front();
     bool close = false;
-    if (classes.size() > max) {  // the best are merged, the others are gone
+    if (classes.size() > max) {  // those with the highest scores are merged, the others dropped
       const std::size_t other = i < max ? max : max - 1;
       close = max > 0 && same(victim.score, score(classes[other]));
       if (i >= max && !close) continue;
@@ -116,7 +117,7 @@ void Truth::merge(const Cache& cache, int index, Table& table, const std::vector
   std::ranges::sort(table.kept, {}, &Token::position);
 }
 
-// All at once, with the weights and the rows of before.
+// Merges all clusters into `target` at once, with the weights and rows from before.
 void Truth::join(int layer, int head, Table& table, Position target, const std::vector<std::vector<Token>>& classes) {
   const LayerGeometry& shape = hyper_.geometry.layer(layer);
   struct Part {
@@ -155,7 +156,8 @@ void Truth::join(int layer, int head, Table& table, Position target, const std::
   std::copy_n(v.data(), shape.value_width, value(layer, head, target));
 }
 
-// Merged tokens of the lowest scores are evicted, the older first; theirs, where scores are the same to rounding.
+// Evicts the merged tokens with the lowest scores, the older of equal ones first. If scores are equal within rounding,
+// it follows the cache.
 void Truth::keep_best(Table& table, const std::vector<Position>& theirs, std::size_t max, int index) {
   std::vector<Token> merged;
   for (const Token& token : table.kept)

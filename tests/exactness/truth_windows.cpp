@@ -1,13 +1,13 @@
-// Layers with an attention window: what their tables hold. The query at position p sees the positions p - window + 1 to
-// p, so the tokens before next_ - window + 1 are unseen from now on.
+// The slot tables of layers with an attention window. The query at position p sees the positions p - window + 1 to p,
+// so no later query sees a token before next_ - window + 1.
 #include <algorithm>
 
 #include "tests/exactness/truth.h"
 
 namespace palimpsest::testing {
 
-// Sinks + window with an eviction at every token drops nothing outside a window that is wider than the budget: nothing
-// but sinks is there. Nor does mechanism block, whose pages would have to be full.
+// Two methods keep tokens outside a window that is wider than the budget: sinks + window with an eviction at every
+// token (only sinks are there), and mechanism block (it evicts full pages only).
 std::vector<std::int32_t> Truth::first_windows() const {
   const HeadGeometry& geometry = hyper_.geometry;
   if (!options_.windows || geometry.windowed_layers() == 0) return {};
@@ -21,7 +21,7 @@ std::vector<std::int32_t> Truth::first_windows() const {
   return windows;
 }
 
-// All of it: no policy evicts from this table.
+// The budget holds the whole window: no policy evicts from this table.
 bool Truth::holds_window(std::size_t table) const {
   if (windows_.empty() || windows_[table] == INT32_MAX) return false;
   return policy_ == nullptr || windows_[table] <= budget(table);
@@ -31,7 +31,7 @@ void Truth::drop_unseen(int coming, Phase phase) {
   for (std::size_t t = 0; t < windows_.size(); ++t) {
     if (windows_[t] == INT32_MAX) continue;
     Table& table = tables_[t];
-    // Sinks + window keeps its sinks, unless it is known from the beginning that no policy is needed.
+    // Sinks + window keeps its sinks, unless the budget is fixed and holds the whole window.
     const bool keeps_sinks = method_.windowed() && (method_.splits_at_prompt_end() || !holds_window(t));
     const Position first = keeps_sinks ? method_.sinks() : 0, end = next_ - windows_[t] + 1;
     const auto is_unseen = [&](const Token& token) { return stored_at(token) >= first && stored_at(token) < end; };
@@ -62,7 +62,7 @@ void Truth::drop_unseen(int coming, Phase phase) {
   }
 }
 
-// The first position that some query of this step sees: tokens before it may be there or not.
+// The first position that a query of this step sees. Whether older tokens are in the table does not change a result.
 Position Truth::seen_from(std::size_t table) const {
   return windows_.empty() || windows_[table] == INT32_MAX ? 0 : next_ - count_ - windows_[table] + 1;
 }

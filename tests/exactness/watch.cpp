@@ -12,12 +12,12 @@ namespace palimpsest::testing {
 
 namespace {
 
-void keep(ggml_tensor* t) {  // its memory is nobody else's until the graph has run
+void keep(ggml_tensor* t) {  // its memory is not reused before the graph has run
   ggml_set_output(t);
   if (t->view_src != nullptr) ggml_set_output(t->view_src);
 }
 
-// Heads of a token lie together, tokens anywhere.
+// The heads of a token are contiguous; tokens may have any stride.
 std::vector<float> read(const ggml_tensor* t) {
   assert(t->type == GGML_TYPE_F32);
   std::vector<float> out(static_cast<std::size_t>(ggml_nelements(t)));

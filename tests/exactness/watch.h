@@ -1,5 +1,5 @@
-// Stands around an attention path: it sees what goes in and what comes out, whatever the path and the device, and
-// holds it against the truth of each sequence.
+// Wraps an attention path: records its inputs and outputs on any path and device and compares them with the truth of
+// each sequence.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace palimpsest::testing {
 
 class Watch final : public AttentionPath {
  public:
-  // truths: one a sequence, in the order in which their caches come by; they outlive the path.
+  // truths: one for each sequence, in the order in which their caches are first used; they must outlive the path.
   Watch(std::unique_ptr<AttentionPath> inner, std::vector<Truth*> truths);
 
   CacheOptions cache_options(const Hyperparameters& hyper) const override { return inner_->cache_options(hyper); }
@@ -36,7 +36,7 @@ class Watch final : public AttentionPath {
   std::map<const ggml_cgraph*, std::vector<Tensors>> layers_;
 };
 
-// The oracle as a path: attention in double precision over the cache's own pages (attention/reference.h).
+// Attention in double precision over the cache's pages (attention/reference.h), as a path.
 class ReferencePath final : public AttentionPath {
  public:
   explicit ReferencePath(const Hyperparameters& hyper);

@@ -44,7 +44,7 @@ Options parse(int count, char** arguments) {
   return options;
 }
 
-// The kind of a complaint: its words without names and numbers.
+// The kind of a complaint: the message without names and numbers.
 std::string kind(const std::string& complaint) {
   std::string words;
   bool quoted = false;

@@ -1,5 +1,5 @@
-// Loads damaged GGUF files by the million: none may do anything but load or end in an Error of one line. Build with
-// -DPALIMPSEST_SANITIZE=address,undefined to see more crashes. clang's libFuzzer can drive the same target:
+// Loads damaged GGUF files: each must load or give an Error of one line. Build with
+// -DPALIMPSEST_SANITIZE=address,undefined to detect more faults. clang's libFuzzer can use the same target,
 // LLVMFuzzerTestOneInput in gguf_target.cpp.
 #include "palimpsest/core/error.h"
 #include "tests/fuzz/fuzz_run.h"
@@ -18,7 +18,7 @@ FuzzTarget gguf_files() {
     Layout layout = gguf_layout(bytes);
     target.files.emplace_back(std::move(bytes), std::move(layout));
   }
-  const std::size_t last = target.files.size() - 1;  // a vocabulary alone
+  const std::size_t last = target.files.size() - 1;  // a vocabulary only
   target.load = [last](const Bytes& bytes, std::size_t which, long long i) {
     const LoadReport report = load_gguf(bytes, i % 2 == 0, i % 8 == 0 || which == last);
     return FuzzReport{report.model || report.vocabulary, report.complaint};

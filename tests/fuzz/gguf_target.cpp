@@ -17,7 +17,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// The bytes as a mapped file would lie: at the start of a page, and with nothing of ours behind them.
+// The bytes aligned like a mapped file, at the start of a page, without data of this program behind them.
 std::shared_ptr<std::byte> page_aligned(std::span<const std::byte> bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::shared_ptr<std::byte> copy(

@@ -1,4 +1,4 @@
-// What the fuzzers call: one file of any content, loaded as the program would load it.
+// The fuzzers' target: loads a file of any content as the program does.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ struct LoadReport {
   std::string complaint;                   // the first Error's message
 };
 
-// Reads the model and, if it was accepted (or `vocabulary_always`), its vocabulary; decodes two tokens of an accepted
-// model. Only Error may come out of the loader: anything else goes through.
+// Loads the model and, if it is accepted (or `vocabulary_always`), its vocabulary; decodes two tokens with an accepted
+// model. Catches Error only.
 LoadReport load_gguf(std::span<const std::byte> bytes, bool repack, bool vocabulary_always);
 
 }  // namespace palimpsest::testing

@@ -10,7 +10,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// A vocabulary without a model, of GPT-2's kind: a token for every byte as its letters write it, two merges, a
+// A vocabulary without a model, of GPT-2's kind: a token for every byte in GPT-2's byte encoding, two merges, a
 // template.
 Bytes byte_pair_vocabulary() {
   const gguf_context_ptr g(gguf_init_empty());
@@ -50,7 +50,7 @@ Bytes byte_pair_vocabulary() {
 
 }  // namespace
 
-// Small whole models: every family, tied and untied, plain and quantised, each kind of scaling.
+// Small complete models: every family, tied and untied embeddings, f32 and quantised, each kind of RoPE scaling.
 std::vector<ValidGguf> valid_gguf_files() {
   const SyntheticShape base{.vocabulary = 264,
                             .width = 32,

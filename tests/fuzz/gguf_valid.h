@@ -1,4 +1,4 @@
-// Files without faults, to be damaged: small, so that thousands a second can be tried.
+// Valid files to damage; small, so that thousands per second can be tried.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@ namespace palimpsest::testing {
 
 struct ValidGguf {
   Bytes bytes;
-  bool model;  // whole; else a vocabulary only
+  bool model;  // false: a vocabulary only
 };
 std::vector<ValidGguf> valid_gguf_files();
 

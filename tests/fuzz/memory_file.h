@@ -1,4 +1,4 @@
-// A file in memory that has a path, for those who want one.
+// A file in memory with a path.
 #pragma once
 
 #include <sys/mman.h>

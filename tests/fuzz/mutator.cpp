@@ -6,7 +6,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// std::uniform_int_distribution differs between libraries; a reproducer must not.
+// std::uniform_int_distribution differs between libraries, so it cannot reproduce inputs.
 std::uint64_t below(std::mt19937_64& random, std::uint64_t n) {
   return n == 0 ? 0 : random() % n;
 }
@@ -50,45 +50,45 @@ void Mutator::damage_once(Bytes& bytes, std::mt19937_64& random) const {
     if (f.at + f.size <= bytes.size()) std::memcpy(&value, bytes.data() + f.at, f.size);
     return value;
   };
-  // Most numbers of a file are in its arrays: half of the time one of the first and last thirty is taken.
+  // Most numbers of a file are in its arrays: half of the time, picks one of the first or last thirty.
   const auto field = [&](const std::vector<Layout::Field>& fields) {
     const std::size_t n = fields.size(), ends = std::min<std::size_t>(n, 30);
     if (below(random, 2) == 0) return fields[below(random, n)];
     return fields[below(random, 2) == 0 ? below(random, ends) : n - 1 - below(random, ends)];
   };
   switch (below(random, 12)) {
-    case 0:  // cut off
+    case 0:  // truncate
       bytes.resize(below(random, 3) == 0 ? below(random, bytes.size()) : edge());
       break;
-    case 1:  // something behind the end
+    case 1:  // append bytes
       bytes.resize(bytes.size() + below(random, 200), std::byte{0x41});
       break;
-    case 2:  // bits of the header flip
+    case 2:  // flip bits of the header
     case 3:
       for (std::uint64_t n = 1 + below(random, 4); n > 0; --n)
         bytes[below(random, std::min(header, bytes.size()))] ^= std::byte{1} << below(random, 8);
       break;
-    case 4:  // bits anywhere
+    case 4:  // flip bits anywhere
       bytes[below(random, bytes.size())] ^= std::byte{1} << below(random, 8);
       break;
-    case 5:  // a number lies
+    case 5:  // replace a number
     case 6:
     case 7: {
       const Layout::Field f = field(numbers);
       put(f.at, interesting(random), f.size);
       break;
     }
-    case 8: {  // a number is off by a little
+    case 8: {  // change a number by a little
       const Layout::Field f = field(numbers);
       put(f.at, get(f) + below(random, 5) - 2, f.size);
       break;
     }
-    case 9: {  // a number is another one's
+    case 9: {  // copy a number from another field
       const Layout::Field to = field(numbers), from = field(numbers);
       put(to.at, get(from), to.size);
       break;
     }
-    case 10: {  // two neighbours change places, or two that are a little apart
+    case 10: {  // swap two fields that are adjacent or close
       const std::size_t i = below(random, numbers.size()), j = i + 1 + below(random, 4);
       if (j >= numbers.size()) break;
       const std::uint64_t a = get(numbers[i]), b = get(numbers[j]);
@@ -96,7 +96,7 @@ void Mutator::damage_once(Bytes& bytes, std::mt19937_64& random) const {
       put(numbers[j].at, a, numbers[j].size);
       break;
     }
-    case 11: {  // a text is another one's, as far as it reaches; or some byte of it
+    case 11: {  // overwrite a text with another one, or change a byte of it
       if (texts.empty()) break;
       const Layout::Field to = field(texts), from = field(texts);
       const std::size_t n = std::min(to.size, from.size);
@@ -107,7 +107,7 @@ void Mutator::damage_once(Bytes& bytes, std::mt19937_64& random) const {
         bytes[to.at + below(random, n)] = static_cast<std::byte>(random());
       break;
     }
-    default: {  // a piece is lost, or there twice
+    default: {  // delete or duplicate a piece
       std::size_t first = edge(), last = edge();
       if (first > last) std::swap(first, last);
       last = std::min(last, first + 400);

@@ -1,4 +1,4 @@
-// Damages a file where it hurts: at its lengths, counts, types, offsets and values, whose places a Layout lists.
+// Damages a file at its lengths, counts, types, offsets and values, which a Layout lists.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ struct Layout {
   };
   std::vector<Field> numbers = {};      // of 1, 2, 4 or 8 bytes, little endian
   std::vector<Field> texts = {};        // `size` is their length
-  std::vector<std::size_t> edges = {};  // where one thing ends and the next begins
+  std::vector<std::size_t> edges = {};  // boundaries between fields or sections
   std::size_t header = 0;               // bytes before the bulk of data
 };
 
 class Mutator {
  public:
-  Mutator(Bytes valid, Layout layout);  // a file without faults
-  // The same for the same state of `random`, on every machine.
+  Mutator(Bytes valid, Layout layout);  // a valid file
+  // Depends only on the state of `random`, on every machine.
   Bytes damaged(std::mt19937_64& random) const;
 
  private:

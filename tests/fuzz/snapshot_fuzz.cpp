@@ -1,6 +1,6 @@
-// Restores damaged snapshots by the million, with the checksum made right after the damage: each is refused with an
-// Error of one line, or goes on: it decodes past evictions, reads a prompt, and what it saves then is read back.
-// A sampler is not resumed: its dice are thrown as often as the snapshot says.
+// Restores damaged snapshots with a repaired checksum: each must be refused with an Error of one line, or be usable: it
+// decodes past evictions, reads a prompt, saves, and loads the result. Samplers are not resumed: that replays as many
+// random numbers as the snapshot says.
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -39,7 +39,7 @@ void restore(Subject& subject, const Bytes& bytes) {
     throw std::logic_error(std::string("was restored with a fault: ") + fault);
 }
 
-// Throws Error where a sequence may end: the model has learned no more positions.
+// Throws Error at a legal end of a sequence: the model has no more learned positions.
 void go_on(Subject& subject, long long i) {
   Session& session = subject.session;
   for (TokenId token = 1; token < 4 + i % 8; ++token) session.decode(token);
@@ -47,7 +47,7 @@ void go_on(Subject& subject, long long i) {
     session.prefill(std::vector<TokenId>(30, 5));
     session.decode(3);
   }
-  // Keys and values may be of any size, so scores that follow from them may overflow.
+  // Keys and values may have any size, so scores computed from them may overflow.
   const char* const fault = session.cache().fault();
   if (fault != nullptr && std::string_view(fault) == "a score that is not a number") throw Error(fault);
   if (fault != nullptr) throw std::logic_error(std::string("has come to a fault: ") + fault);

@@ -26,7 +26,7 @@ std::shared_ptr<Decoder> decoder_of(const std::string& shape, int head_dim) {
   return std::make_shared<Decoder>(Model::from(make_synthetic(s)), 1);
 }
 
-// The pieces that a snapshot is written in are its fields: a number, or a count and an array of so many.
+// Each piece written to a snapshot is a field: a number, or a count and then its array.
 class Recorder {
  public:
   explicit Recorder(std::size_t page_bytes) : page_bytes_(page_bytes) {}
@@ -37,7 +37,7 @@ class Recorder {
     layout_.edges.push_back(at);
     const std::uint64_t count = std::exchange(count_, 0);
     const int number = pieces_++;
-    if (number < 4) return;  // magic, version, byte order, model: damage to them is always the same complaint
+    if (number < 4) return;  // magic, version, byte order, model: damage always gives the same complaint
     if (count > 0 && size > 0 && size % count == 0 && number == 5) {
       layout_.texts.push_back({at, size});  // the method
     } else if (count > 0 && size > 0 && size % count == 0) {
@@ -61,7 +61,7 @@ class Recorder {
   std::size_t page_bytes_;
   Bytes bytes_;
   Layout layout_;
-  std::uint64_t count_ = 0;  // the last piece, if it may be an array's count
+  std::uint64_t count_ = 0;  // the last piece if it may be the count of an array
   int pieces_ = 0;
   std::size_t first_page_ = 0;
 };

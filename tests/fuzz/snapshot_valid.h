@@ -1,4 +1,4 @@
-// Snapshots without faults, to be damaged: of every kind of policy, mechanism, position and cache type, small.
+// Small valid snapshots to damage: every kind of policy, mechanism, positions and cache type.
 #pragma once
 
 #include <memory>

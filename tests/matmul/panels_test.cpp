@@ -23,7 +23,7 @@ class PanelsOf : public testing::TestWithParam<ggml_type> {
     if (!Panels::supports(GetParam(), kRows, kColumns)) GTEST_SKIP() << "this CPU has no 8-bit dot products";
   }
 
-  // Quantised weights of a real spread: rows and groups of different size.
+  // Quantised weights with a realistic spread: rows and groups of different magnitude.
   std::vector<std::byte> weights(std::vector<float>& exact) {
     std::vector<float> plain(kRows * kColumns);
     for (int i = 0; i < std::ssize(plain); ++i)

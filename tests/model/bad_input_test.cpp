@@ -1,4 +1,4 @@
-// Bad files end in an Error of one line that says what is wrong and what to do; never in a crash, never in a model.
+// Bad files give an Error of one line that says what is wrong and what to do; never a crash, never a model.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// A small whole model; every test spoils a copy of it.
+// A small complete model; each test damages a copy of it.
 const Bytes& whole() {
   static const Bytes bytes = [] {
     SyntheticShape shape = parse_synthetic("tiny@layers=1@vocab=300");
@@ -39,9 +39,9 @@ const Bytes& whole() {
   return bytes;
 }
 
-// The message of the Error that loading ends in; "" if it loads.
+// The Error's message of loading; "" if it loads.
 std::string error_of(const Bytes& bytes) {
-  // Exactly as large as the file and aligned as a mapping is, so that a sanitizer sees a read beyond the end.
+  // Exactly as large as the file, aligned like a mapping, so that a sanitizer detects a read beyond the end.
   const std::size_t size = bytes.size();
   std::shared_ptr<void> keep(::operator new (std::max<std::size_t>(size, 1), std::align_val_t{64}),
                              [](void* p) { ::operator delete (p, std::align_val_t{64}); });
@@ -68,7 +68,7 @@ std::size_t place_of(const Bytes& bytes, const std::string& text) {
   return at;
 }
 
-// Overwrites the bytes that begin `skip` after the end of `text`.
+// Overwrites the bytes `skip` after the end of `text`.
 template <typename T>
 Bytes with(const std::string& text, std::size_t skip, T value) {
   Bytes bytes = whole();
@@ -108,13 +108,13 @@ TEST(BadInputTest, FlippedBitsOfTheHeaderNeverCrash) {
   int refused = 0;
   for (int i = 0; i < 1500; ++i) {
     Bytes bytes = whole();
-    // Most of the header is the vocabulary, which this program does not read: flip near both of its ends.
+    // Most of the header is the vocabulary, which the loader does not read: flip bits near both ends.
     const std::size_t near_end = header - std::min<std::size_t>(header, 1200);
     const std::size_t at = random() % 2 == 0 ? random() % 900 : near_end + random() % (header - near_end);
     bytes[at] ^= std::byte{1} << (random() % 8);
     if (random() % 4 == 0) bytes[random() % header] = static_cast<std::byte>(random());
     const std::string message = error_of(bytes);
-    if (message.empty()) continue;  // a name, an unread key, another float
+    if (message.empty()) continue;  // a name, an unused key, another float
     ++refused;
     ASSERT_TRUE(one_line(message)) << message;
   }
@@ -183,7 +183,7 @@ TEST(BadInputTest, SaysWhatIsWrong) {
   }
 }
 
-// Heads that no int can count, though each number by itself is possible.
+// Each count is valid, but the total number of heads overflows int.
 TEST(BadInputTest, ProductsOfCountsAreChecked) {
   Bytes bytes = whole();
   for (const auto& [key, value] :
@@ -200,7 +200,7 @@ TEST(BadInputTest, ProductsOfCountsAreChecked) {
   EXPECT_NE(message.find("file.gguf: 4096 layers have more than"), std::string::npos) << message;
 }
 
-// A file of any family that says it has other heads or dimensions than its tensors.
+// Files of all families whose head counts or dimensions do not match their tensors.
 TEST(BadInputTest, EveryFamilysLiesAboutItsShape) {
   for (const Family* family : families()) {
     SyntheticShape shape = parse_synthetic("tiny-" + std::string(family->architecture));
@@ -243,7 +243,7 @@ TEST(BadInputTest, TensorsThatOverlapAreRefused) {
 }
 
 TEST(BadInputTest, AForeignTensorIsRefused) {
-  // The graph would leave it out in silence: rename the optional rope table of a model that has one.
+  // The graph would silently ignore it: renames the optional RoPE table of a model.
   SyntheticShape shape = parse_synthetic("tiny@layers=1");
   shape.llama3_factors = true;
   shape.original_context = 128;
@@ -254,7 +254,7 @@ TEST(BadInputTest, AForeignTensorIsRefused) {
   EXPECT_NE(error_of(bytes).find("\"blk.0.extra.scale\" is not part of a llama model"), std::string::npos);
 }
 
-// Bytes that somebody read into memory need not lie as a mapping does.
+// Bytes in memory need not be aligned like a mapping.
 TEST(BadInputTest, AModelAtAnyAddressLoads) {
   Bytes bytes(whole().size() + 8);
   std::memcpy(bytes.data() + 8, whole().data(), whole().size());

@@ -1,5 +1,5 @@
-// Checkpoints that tools/convert made GGUF of, against what Hugging Face's transformers computes of them:
-// tools/convert/check.py (make convert-check) makes the folders and names them.
+// GGUF files made by tools/convert, against the logits of Hugging Face's transformers. tools/convert/check.py (make
+// convert-check) makes the folders and passes their names.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ TEST(Converted, LogitsAreThoseOfHuggingFace) {
         const auto name = theirs["file"].get<std::string>();
         const std::vector<float> logits = floats(folder / name);
         ASSERT_EQ(logits.size(), ours.size());
-        std::vector<double> errors;  // of each token
+        std::vector<double> errors;  // per token
         const int row = model->hyper().vocabulary;
         for (auto at = ours.begin(), to = logits.begin(); at < ours.end(); at += row, to += row)
           errors.push_back(testing::max_relative_error({at, at + row}, {to, to + row}, row));

@@ -1,4 +1,4 @@
-// The step itself: threads, chunks, positions, windows, weights. Against libllama: logits_test.cpp.
+// Steps of the decoder: threads, chunks, positions, windows, weight layouts. Against libllama: logits_test.cpp.
 #include "palimpsest/graph/decoder.h"
 
 #include <gtest/gtest.h>
@@ -29,13 +29,13 @@ std::vector<TokenId> random_tokens(int count, int vocabulary) {
 
 struct Setup {
   AttentionRule rule;
-  int budget = 0;  // 0: everything is kept
+  int budget = 0;  // 0: nothing is evicted
   int sinks = 0;
   int chunk = 1, threads = 1;
   Mechanism mechanism = Mechanism::kInPlace;
 };
 
-// Logits of every token; past the budget the oldest tokens that are no sinks leave before the new ones come.
+// Logits of every token; beyond the budget, evicts the oldest tokens except sinks before inserting.
 std::vector<float> run(const std::shared_ptr<const Model>& model, const std::vector<TokenId>& tokens, const Setup& s) {
   Decoder decoder(model, s.threads);
   CacheOptions options = decoder.cache_options();
@@ -75,7 +75,7 @@ double relative_difference(const std::vector<float>& a, const std::vector<float>
   return error / size;
 }
 
-// Where a product lies decides how fast ggml writes it: see graph.cpp.
+// The memory layout of a product decides how fast ggml writes it: see graph.cpp.
 TEST(DecoderTest, NoProductBeginsInTheMiddleOfACacheLine) {
   const auto model = Model::synthetic("tiny@type=q8_0", {.repack = false});  // ggml's own products
   const ggml_backend_ptr backend = make_backend(model->weights().device, 1);
@@ -117,7 +117,7 @@ TEST(DecoderTest, ChunksOfAnySizeAgree) {
     EXPECT_LE(relative_difference(run(model, tokens, {.rule = {}, .chunk = chunk}), one), 1e-5);
 }
 
-// One layer's keys and values depend on their token alone: without positions their order is nothing.
+// In one layer, keys and values depend on their token only: without positions their order does not matter.
 TEST(DecoderTest, WithoutRotaryPositionsTheOrderOfThePastIsNothing) {
   for (const bool rotary : {false, true}) {
     const auto model = Model::synthetic(rotary ? "tiny@layers=1" : "tiny@layers=1@rope=0");
@@ -153,7 +153,7 @@ TEST(DecoderTest, LastLogitsAreTheLastRowOfAll) {
             1e-6);
 }
 
-// Sinks + window with positions in the cache: turning the query twice is the same as turning every key at its rank.
+// Sinks + window with cache positions: rotating the query twice gives the same as rotating every key at its rank.
 TEST(DecoderTest, TwoQueriesAreTheSameAsLateRotation) {
   for (const char* shape : {"tiny", "tiny-qwen2"}) {
     const auto model = Model::synthetic(shape);
@@ -169,18 +169,18 @@ TEST(DecoderTest, TwoQueriesAreTheSameAsLateRotation) {
                   run(model, tokens, {.rule = twice, .budget = budget, .sinks = sinks, .mechanism = Mechanism::kShift}),
                   in_place),
               1e-5);
-    // Without a mask, several tokens leaving and coming at a time: the sinks move up to the query all the same.
+    // Without a mask, with several evictions and inserts at a time: the sinks' distances shrink in the same way.
     const AttentionRule lazy{.rotation = Rotation::kOnWrite, .two_query = true, .sinks = sinks};
     EXPECT_LE(relative_difference(run(model, tokens, {.rule = lazy, .budget = budget, .sinks = sinks, .chunk = 7}),
                                   run(model, tokens, {.rule = late, .budget = budget, .sinks = sinks, .chunk = 7})),
               1e-5);
-    // The two kinds of positions are different things, or this test shows nothing.
+    // The two kinds of positions must differ, else this test proves nothing.
     EXPECT_GT(relative_difference(run(model, tokens, {.rule = original, .budget = budget, .sinks = sinks}), in_place),
               1e-2);
   }
 }
 
-// The window is a mask: with every token kept it shows the same as a cache that really holds sinks + window.
+// The window as a mask over all tokens gives the same as a cache that holds sinks + window only.
 TEST(DecoderTest, AWindowOverAFullCacheIsAnEvictingCache) {
   const auto model = Model::synthetic("tiny");
   const auto tokens = random_tokens(120, model->hyper().vocabulary);
@@ -240,8 +240,8 @@ TEST(DecoderTest, SequencesOfOneStepDoNotMix) {
             1e-5);
 }
 
-// Other layouts of the weights, ggml's and panels, change how activations are rounded and the order of sums, not more.
-// f32 has neither: there nothing changes.
+// Weight layouts (ggml's repacking, panels) change only the rounding of activations and the order of sums. f32 has
+// neither layout: nothing changes.
 TEST(DecoderTest, RepackedWeightsGiveTheSameModel) {
   for (const char* shape : {"tiny@type=f32", "tiny@type=q4_0", "tiny@type=q8_0", "tiny@type=q4_K"}) {
     const auto repacked = Model::synthetic(shape);
@@ -257,7 +257,7 @@ TEST(DecoderTest, RepackedWeightsGiveTheSameModel) {
   }
 }
 
-// The same shape of step must not build again.
+// A step of a known shape does not rebuild the graph.
 TEST(DecoderTest, ADecodeStepReusesItsGraph) {
   const auto model = Model::synthetic("tiny");
   Decoder decoder(model, 1);
@@ -273,7 +273,8 @@ TEST(DecoderTest, ADecodeStepReusesItsGraph) {
   EXPECT_LT(build[25], build[0]);
 }
 
-// [0, k) and then [k, n) from its hidden states: the logits of the whole, to the bit; with several sequences, too.
+// Layers [0, k), then [k, n) from the hidden states, give the logits of all layers, bit by bit; with several sequences,
+// too.
 TEST(DecoderTest, LayersInTwoParts) {
   for (const Family* family : kFamilies) {
     const auto model = Model::synthetic("tiny-" + std::string(family->architecture) + "@layers=3");
@@ -283,7 +284,7 @@ TEST(DecoderTest, LayersInTwoParts) {
     AttentionRule rule;
     if (h.positions() != PositionKind::kRotary) rule.rotation = Rotation::kNever;
     Decoder decoder(model, 2);
-    for (const int middle : {0, 1, 2}) {  // 0: all at once
+    for (const int middle : {0, 1, 2}) {  // 0: not split
       static std::vector<float> whole;
       CacheOptions options = decoder.cache_options();
       options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
@@ -334,7 +335,7 @@ TEST(DecoderTest, ImpossibleLayersAreRefused) {
   EXPECT_NE(says(portable, {0, 1}).find("leave out --portable and --device"), std::string::npos);
 }
 
-// Graphs of many shapes, one after the other and again: as much memory as the largest needs, and the same logits.
+// Graphs of many shapes, repeated: the memory of the largest, and the same logits.
 TEST(DecoderTest, GraphsShareTheirMemory) {
   const auto model = Model::synthetic("tiny");
   const auto tokens = random_tokens(200, model->hyper().vocabulary);

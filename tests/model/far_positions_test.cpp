@@ -1,5 +1,5 @@
-// Ten million positions and beyond: a sinks + window cache whose keys were rotated once, at the position where they
-// were written, gives what rotating every key anew at its rank in the cache gives in double precision. Nothing adds up.
+// Beyond ten million positions: a sinks + window cache whose keys are rotated once, on insert, gives the same as
+// rotating every key at its rank in double precision. Rounding errors do not accumulate.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ using Row = std::vector<float>;
 struct Token {
   Position position;
   int slot;
-  Row k, v;  // un-rotated, of all KV heads; empty: nobody wrote them
+  Row k, v;  // unrotated, of all KV heads; empty: not written
 };
 
 class Stream {
@@ -32,7 +32,7 @@ class Stream {
     rule_.window = kWindow;
   }
 
-  // `count` tokens come and the oldest go, without keys and values.
+  // Inserts `count` tokens without keys and values and evicts the oldest.
   void skip(Position count) {
     for (; count > 0; --count) {
       evict(kBudget - 1);
@@ -42,8 +42,8 @@ class Stream {
   void jump(Position to) { cache_.set_next(to); }
   Position next() const { return cache_.next(); }
 
-  // `count` tokens together, read as a chunk of a prompt; the worst error of their attention's outputs. `compare`: all
-  // that they see was written.
+  // Inserts `count` tokens as a chunk; returns the largest error of their attention outputs. `compare`: all tokens that
+  // they see have keys and values.
   double attend(int count = 1, bool compare = true) {
     evict(kBudget - 1);
     insert(count);
@@ -121,7 +121,7 @@ class Stream {
     return {begin, begin + heads * kDim};
   }
 
-  // x turned to a rank: small integers, so the angle is as exact as a double can be.
+  // x rotated at a rank: ranks are small, so the angle has the full precision of a double.
   std::vector<double> turned(const float* x, int rank) const {
     std::vector<double> out(x, x + kDim);
     constexpr std::size_t kPairs = kDim / 2;
@@ -176,7 +176,7 @@ struct Rope {
 
 class FarPositions : public ::testing::TestWithParam<Rope> {
  protected:
-  // A window of tokens is written, one by one or by chunks, before outputs are compared.
+  // Writes a window of tokens, one by one or in chunks, before outputs are compared.
   static double error_here(Stream& stream, int chunk) {
     double worst = 0;
     for (int i = 0; i < kWindow; i += chunk) stream.attend(chunk, false);

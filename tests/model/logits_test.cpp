@@ -1,4 +1,4 @@
-// Logits against libllama's own on the same file, teacher-forced over 400 tokens of text or 200 random ones; the last
+// Logits against libllama's on the same file, teacher-forced over 400 tokens of text or 200 random tokens; the last
 // test prints the table.
 //
 // Random weights amplify the rounding of quantised activations (a flipped bit of one 8-bit activation moves every
@@ -57,9 +57,9 @@ std::vector<float> our_logits(const std::shared_ptr<const Model>& model, const s
 }
 
 struct Difference {
-  double relative = 0;    // greatest over tokens of max |a - b| / max |b|
+  double relative = 0;    // maximum over tokens of max |a - b| / max |b|
   double divergence = 0;  // mean KL(libllama || ours), nats
-  double same_top = 0;    // share of tokens
+  double same_top = 0;    // fraction of tokens
 };
 
 Difference compare(const std::vector<float>& ours, const std::vector<float>& theirs, int vocabulary) {
@@ -107,8 +107,8 @@ void check(const std::string& name, const std::string& weights, const std::strin
   const auto theirs = testing::llama_logits(path, tokens, 64);
   const auto model = Model::load(path);
   double min_same_top = 0.99, bound = weights == "f32" ? 1e-4 : weights == "f16" ? 1e-2 : INFINITY;
-  // By how much libllama's own two ways to attend differ: the size of the noise. ggml looks its GELU up in a table of
-  // f16, which makes steps of 5e-4 out of differences of 1e-7.
+  // The difference between libllama's two attention paths is the noise level. ggml's GELU is an f16 table, which turns
+  // differences of 1e-7 into steps of 5e-4.
   const bool table_steps = model->family().activation == Activation::kGelu && weights == "f32";
   if (trained || table_steps) {
     const auto flash = testing::llama_logits(path, tokens, 64, true);
@@ -173,7 +173,7 @@ TEST(LogitsTest, RandomModelsOfEveryFamily) {
     if (!name.starts_with("tiny") || !libllama_knows(shape)) continue;
     for (const char* type : {"f32", "f16"}) {
       SyntheticShape typed = parse_synthetic(name + "@type=" + type);
-      if (name == "tiny-mpt") typed.omit = {"attn_q_norm", "attn_k_norm"};  // libllama stops at them
+      if (name == "tiny-mpt") typed.omit = {"attn_q_norm", "attn_k_norm"};  // libllama aborts on them
       check_synthetic(typed, name, type);
     }
   }
@@ -185,7 +185,7 @@ TEST(LogitsTest, RandomModelsQuantised) {
       check_synthetic(parse_synthetic(std::string(name) + "@type=" + type), name, type);
 }
 
-// What some models of a family have and others lack.
+// Optional tensors and features within a family.
 TEST(LogitsTest, VariantsOfFamilies) {
   SyntheticShape untied = parse_synthetic("tiny");
   untied.tied = false;
@@ -206,7 +206,7 @@ TEST(LogitsTest, VariantsOfFamilies) {
   check_synthetic(local, "tiny-olmo2, windows", "f32");
 }
 
-// Phi 3: by the length of the texts. libllama goes by the size of its context.
+// Phi 3 chooses its RoPE factors by the length of the text; libllama, by its context size.
 TEST(LogitsTest, LongAndShortRotaryFactors) {
   SyntheticShape shape = parse_synthetic("tiny-phi3");
   shape.long_factors = true;

@@ -23,9 +23,9 @@ using testing::block;
 using testing::Plain;
 using testing::plain_llama;
 using testing::Row;
-using Rows = testing::Matrix;  // a row for each token
+using Rows = testing::Matrix;  // one row per token
 
-// ggml keeps GELU in a table over f16: what goes in is rounded to f16, what comes out too.
+// ggml's GELU is an f16 table: input and output are rounded to f16.
 double gelu(double x) {
   const double in = ggml_fp16_to_fp32(ggml_fp32_to_fp16(static_cast<float>(x)));
   const double out = 0.5 * in * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * in * (1 + 0.044715 * in * in)));
@@ -64,8 +64,8 @@ Rows opt(const Plain& m, const std::vector<TokenId>& tokens) {
   return m.linear(m.norm(x, "output_norm", true), "token_embd");
 }
 
-// Queries and keys are normed over all heads; what leaves the packed product is clamped at 2. Slopes for six heads,
-// from the paper's recipe: those of four, then every other of eight.
+// Queries and keys are normed over all heads; the packed QKV product is clamped at 2. Slopes for six heads by the
+// paper's rule: those of four heads, then every other of eight.
 Rows mpt(const Plain& m, const std::vector<TokenId>& tokens) {
   const double slopes[] = {1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256, 1.0 / 2, 1.0 / 8};
   const auto width = static_cast<std::size_t>(m.hyper().width);
@@ -92,7 +92,7 @@ std::vector<TokenId> some_tokens(std::size_t count, int vocabulary) {
   return tokens;
 }
 
-// The largest error of a logit, of the largest logit of its token. `chunk`: tokens of a step.
+// The largest error of a logit, relative to the token's largest logit. `chunk`: tokens per step.
 double worst_error(Decoder& decoder, CacheTypes types, const std::vector<TokenId>& tokens, const Rows& expected,
                    std::size_t chunk) {
   CacheOptions options = decoder.cache_options();
@@ -117,7 +117,7 @@ double worst_error(Decoder& decoder, CacheTypes types, const std::vector<TokenId
   return worst;
 }
 
-// 200 tokens at once, in chunks and one by one. `bound`: of the largest logit.
+// 200 tokens at once, in chunks and one by one. `bound`: relative to the largest logit.
 void check(const std::string& name, const SyntheticShape& shape,
            Rows (*truth)(const Plain&, const std::vector<TokenId>&), double bound) {
   const std::vector<TokenId> tokens = some_tokens(200, shape.vocabulary);
@@ -135,19 +135,20 @@ void check(const std::string& name, Rows (*truth)(const Plain&, const std::vecto
   check(name, parse_synthetic(name + "@vocab=300@context=256"), truth, bound);
 }
 
-// GELU's table makes steps of 5e-4 of one value in a row.
+// The GELU table has steps of 5e-4.
 TEST(PlainModelTest, GptJ) {
   check("tiny-gptj", gpt_j, 5e-4);
 }
-// Layers of the Nemotron-NAS search: fewer heads, one product, no attention, no feed-forward, neither. (libllama drops
-// the attention of a layer without feed-forward, and disagrees about one product in place of attention.)
+// Layers of Nemotron-NAS (`deci`): fewer heads, one product instead of attention, no attention, no feed-forward,
+// neither. (libllama omits the attention of a layer without feed-forward, and differs on the product instead of
+// attention.)
 TEST(PlainModelTest, DeciWithAttentionAlone) {
   SyntheticShape shape = parse_synthetic("tiny-deci@vocab=300@context=256");
   shape.kv_heads_of = {4, 0, 0, 2, 0, 1};
   shape.feed_forward_of = {512, 0, 384, 0, 0, 512};
   check("tiny-deci", shape, plain_llama, 1e-5);
 }
-// Keys of each type with values of each: logits move by no more than the coarser type's step.
+// All pairs of key and value types: logits differ by at most the step of the coarser type.
 TEST(PlainModelTest, EveryPairOfCacheTypes) {
   const auto bound_of = [](CacheType type) {
     return type == CacheType::kF32 ? 1e-5 : type == CacheType::kF16 ? 2e-3 : type == CacheType::kBF16 ? 2e-2 : 6e-2;

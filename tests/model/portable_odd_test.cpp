@@ -1,5 +1,5 @@
-// What bends attention in few families, any of it with any: no rotation but a bias for each head and distance (ALiBi),
-// or none (NoPE); a soft cap; layers with a window of their own. The model's numbers are changed by hand.
+// Rare attention features in random combinations: ALiBi, no positions (NoPE), soft caps, layers with an attention
+// window. The test changes the model's hyperparameters.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,10 +26,10 @@ struct Case {
   bool slopes, shared;
   AttentionRule rule;
   float soft_cap = 0;
-  std::int32_t local = INT32_MAX;  // of every second layer
+  std::int32_t local = INT32_MAX;  // window of every second layer
 };
 
-// Logits of steps of 1 to 3 tokens, of which two leave by lot in each slot table once there are 20.
+// Logits of steps of 1 to 3 tokens; from 20 tokens on, evicts two random tokens of each slot table.
 template <typename Path>
 std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Case& how) {
   Hyperparameters hyper = model->hyper();
@@ -102,7 +102,7 @@ void expect_equal(const std::vector<Case>& cases, const std::string& device = "c
     SCOPED_TRACE(how.name);
     all.push_back(logits_of<PortablePath>(portable, how));
     EXPECT_LE(testing::max_relative_error(all.back(), logits_of<AttentionOp>(fast, how), vocabulary), bound);
-    for (std::size_t other = 0; other + 1 < all.size(); ++other)  // each is something else
+    for (std::size_t other = 0; other + 1 < all.size(); ++other)  // all differ
       EXPECT_GT(testing::max_relative_error(all.back(), all[other], vocabulary), 2 * bound);
   }
 }
@@ -142,7 +142,7 @@ TEST(PortableOdd, SoftCapsAndLocalWindows) {
   expect_equal(capped_and_local());
 }
 
-// Not silently ignored: these graphs have no inputs for them.
+// Refused instead of ignored: these graphs have no inputs for them.
 TEST(PortableOdd, RefusesBiasesAndSinkLogits) {
   const float zeros[16] = {};
   SlotsView slots;

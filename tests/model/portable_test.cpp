@@ -53,7 +53,7 @@ void expect_equal(const std::shared_ptr<const Model>& portable, const std::share
   EXPECT_LE(error, bound);
   g_worst = std::max(g_worst, error);
   ASSERT_EQ(ours.weights.size(), theirs.weights.size());
-  if (!theirs.weights.empty()) {  // of the greatest weight, not of a logit
+  if (!theirs.weights.empty()) {  // relative to the largest weight
     const int all = static_cast<int>(theirs.weights.size());
     EXPECT_LE(max_relative_error(ours.weights, theirs.weights, all), std::max(bound, 1e-5));
   }
@@ -70,7 +70,7 @@ void expect_equal_in_every_kind(const std::shared_ptr<const Model>& portable, co
   std::printf("greatest relative error of a logit: %.1e\n", g_worst);
 }
 
-// Greatest over rows of max |logit - truth| / max |truth|, with everything kept.
+// Maximum over rows of max |logit - truth| / max |truth|, without evictions.
 double error_of_all(const std::shared_ptr<const Model>& model, const std::vector<TokenId>& tokens,
                     const testing::Matrix& truth) {
   const TeacherForced kept{.name = "full", .type = CacheType::kF32, .chunk = 48};
@@ -87,13 +87,13 @@ double error_of_all(const std::shared_ptr<const Model>& model, const std::vector
   return worst;
 }
 
-// How far two roundings of the same model may be apart is the model's affair: one whose scores reach 240 over random
-// tokens (our own) takes every error of a score over into the weights. So the bound is what the fast path is away from
-// double precision, everything kept. The portable path may be three times as far from the truth, and from the fast path
-// four times, whatever leaves: so near are two that are as good as each other.
+// How much rounding changes logits depends on the model: if scores reach 240 over random tokens (as in our own model),
+// attention weights inherit each score's error. So the bound is the fast path's error against double precision, without
+// evictions. With any evictions, the portable path may have three times that error, and differ from the fast path by
+// four times.
 void expect_within_own_rounding(const std::string& gguf) {
   SCOPED_TRACE(gguf);
-  const std::string path = testing::in_f32(gguf);  // quantised products round the activations
+  const std::string path = testing::in_f32(gguf);  // products with quantised weights round the activations
   const auto fast = Model::load(path), portable = Model::load(path, kPortable);
   ASSERT_EQ(fast->hyper().architecture, "llama");
   ASSERT_EQ(fast->hyper().rope.kind, RopeKind::kPairs);
@@ -112,8 +112,8 @@ TEST(PortableTest, TrainedModels) {
   if (testing::small_model() != own) expect_within_own_rounding(testing::small_model());
 }
 
-// Rotary by neighbours and halves, on part of a head, by two tables and with windows, not at all with biases. ggml's
-// GELU is a table over f16, which makes steps out of roundings. tests/exactness has every family on this path.
+// RoPE by pairs and by halves, on a part of a head, with two tables and windows; none with ALiBi. ggml's GELU is an f16
+// table, which turns rounding errors into steps. tests/exactness has every family on this path.
 TEST(PortableTest, RandomModels) {
   for (const char* name : {"tiny", "tiny-gptneox", "tiny-gemma3", "tiny-bloom"}) {
     SCOPED_TRACE(name);
@@ -123,13 +123,13 @@ TEST(PortableTest, RandomModels) {
   }
 }
 
-// A key that differs in its last bit before it is stored can be stored one step of the type apart.
+// A key that differs in its last bit may be stored one step of the type apart.
 TEST(PortableTest, CachesOfTwoBytes) {
   for (const auto& [type, bound] : {std::pair{CacheType::kF16, 5e-4}, std::pair{CacheType::kBF16, 2e-3}})
     expect_equal_in_every_kind(Model::synthetic("tiny", kPortable), Model::synthetic("tiny"), type, bound);
 }
 
-// Two sequences of different lengths and rules' numbers in one step give what each gives alone.
+// Two sequences of different lengths and rules in one step give the same as each alone.
 TEST(PortableTest, SeveralSequencesInOneStep) {
   const auto model = Model::synthetic("tiny", kPortable);
   Decoder decoder(model, 1);

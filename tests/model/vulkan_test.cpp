@@ -1,5 +1,5 @@
-// The portable path on a backend without custom operators: ggml's Vulkan backend, over Mesa's software device where
-// there is no GPU. Skipped where ggml has no Vulkan device.
+// The portable path on a backend without custom operators: ggml's Vulkan backend, on Mesa's software device if there is
+// no GPU. Skipped if ggml has no Vulkan device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,11 +22,11 @@ namespace {
 
 using testing::max_relative_error;
 
-// Vulkan has f16 arithmetic and products of matrices round both sides to f16: a relative error of 3e-4 in each
-// (products with a vector keep f32: 1e-7). Over the layers and a softmax it adds up to 1e-3 of a logit's size here.
+// Matrix products on Vulkan round both operands to f16: a relative error of 3e-4 each (products with a vector keep f32:
+// 1e-7). Over the layers and softmax it adds up to 1e-3 of a logit here.
 constexpr double kBound = 5e-3;
 
-// The first device is named Vulkan0; software devices only show themselves when they are asked for.
+// The first device is named Vulkan0; software devices are listed only if they are named.
 class VulkanTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -48,13 +48,13 @@ std::vector<TokenId> random_tokens(int count, int vocabulary) {
 
 TEST_F(VulkanTest, EqualsTheFastPathOnTheCpu) {
   for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16}) {
-    const char* const name = type == CacheType::kF32 ? "tiny" : "tiny-qwen2";  // by neighbours, by halves
+    const char* const name = type == CacheType::kF32 ? "tiny" : "tiny-qwen2";  // RoPE by pairs, by halves
     const auto vulkan = Model::synthetic(name, ModelOptions{.device = "Vulkan0"});
     const auto cpu = Model::synthetic(name);
     for (const auto& kind : testing::every_kind(20, type)) {
       const bool two_bytes = type != CacheType::kF32;
       if (two_bytes && (kind.mechanism != Mechanism::kShift || kind.rule.two_query || kind.by_window))
-        continue;  // moves depend on the type
+        continue;  // the result of moves depends on the type
       if (!two_bytes && kind.name.find("any victims, late") == 0 && kind.chunk == 1) continue;
       SCOPED_TRACE(kind.name);
       const auto tokens = random_tokens(kind.chunk > 1 ? 60 : 30, cpu->hyper().vocabulary);
@@ -69,7 +69,7 @@ TEST_F(VulkanTest, EqualsTheFastPathOnTheCpu) {
   }
 }
 
-// Operators that the device lacks run on the CPU: here all attention, by the custom operator in the cache's own pages.
+// Operators that the device lacks run on the CPU: here all attention, as a custom operator over the cache's pages.
 TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
   const auto model = Model::synthetic("tiny", ModelOptions{.device = "Vulkan0"});
   const auto reference = Model::synthetic("tiny");
@@ -94,7 +94,7 @@ TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     model->weights().embedding_row(tokens[i], rows.data() + i * static_cast<std::size_t>(model->hyper().width));
   std::vector<float> logits(static_cast<std::size_t>(ggml_nelements(graph.logits)));
-  for (int time = 0; time < 2; ++time) {  // a planned graph runs again and again
+  for (int time = 0; time < 2; ++time) {  // a planned graph is executed repeatedly
     ggml_backend_tensor_set(graph.embeddings, rows.data(), 0, rows.size() * sizeof(float));
     path.prepare(graph, step);
     run_graph(graph, backend.get());

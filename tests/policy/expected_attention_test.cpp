@@ -1,4 +1,4 @@
-// Expected Attention and KVzip by their formulas, in double precision and plain loops.
+// Expected Attention and KVzip against their formulas in double precision and plain loops.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -71,7 +71,7 @@ std::vector<double> golden(const RandomHead& head, const RandomQueries& queries)
 }
 
 template <typename T>
-std::vector<std::size_t> best(const std::vector<T>& score, std::size_t count) {  // behind the first four
+std::vector<std::size_t> best(const std::vector<T>& score, std::size_t count) {  // except the first four
   std::vector<std::size_t> order(score.size() - 4);
   std::iota(order.begin(), order.end(), std::size_t{4});
   std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return score[i]; });
@@ -99,7 +99,7 @@ TEST(ExpectedAttention, ScoreIsThePapers) {
     }
 }
 
-// Slots without a token have any key; in another order tokens score the same.
+// Empty slots may have any key; the order of slots does not change the scores.
 TEST(ExpectedAttention, EmptySlotsDoNotCount) {
   RandomHead head(30, 16, 8, 5);
   const RandomQueries queries(2, 16, 6);

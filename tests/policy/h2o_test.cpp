@@ -1,4 +1,5 @@
-// H2O's score is the sum of the attention received, in double precision over the whole history, GQA groups averaged.
+// H2O's score is a token's attention weight, averaged over the GQA group and summed over the whole history: against a
+// sum in double precision.
 #include <gtest/gtest.h>
 
 #include <random>

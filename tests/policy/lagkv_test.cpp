@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kSinks = 16, kLag = 128;
 
-// softmax over the part's tokens of the (unbiased) deviation of its channels, min-max normalised by the next part.
+// Softmax over a part's tokens of the (unbiased) standard deviation over channels, min-max normalised by the next part.
 std::vector<double> part_scores(const Matrix& rows, std::size_t begin) {
   const std::size_t width = rows[0].size(), next = begin + kLag;
   std::vector<double> score;
@@ -35,7 +35,7 @@ std::vector<double> part_scores(const Matrix& rows, std::size_t begin) {
   return score;
 }
 
-std::vector<double> golden(const RandomHead& head, std::size_t parts) {  // ranks in their parts; 2: not scored yet
+std::vector<double> golden(const RandomHead& head, std::size_t parts) {  // ranks within the parts; 2: not scored yet
   std::vector<double> out(head.k.size(), 2);
   for (std::size_t p = 0; p < parts; ++p) {
     const std::size_t begin = kSinks + p * kLag;
@@ -65,7 +65,7 @@ TEST(LagKv, RanksEachPartAgainstTheNext) {
     }
 }
 
-// A score, once given, stays, whoever has left since.
+// A score does not change after it was computed, whatever is evicted.
 TEST(LagKv, KeptTokensAreNotScoredAgain) {
   const RandomHead head(700, 16, 16, 3);
   const auto policy = make_policy("lagkv");
@@ -73,7 +73,7 @@ TEST(LagKv, KeptTokensAreNotScoredAgain) {
   HeadView view = head.view();
   policy->score(view, score);
   const std::vector<float> before = score;
-  // Every other token of the first part leaves.
+  // Evicts every other token of the first part.
   RandomHead less = head;
   std::vector<float> scores_left;
   less.position.clear();

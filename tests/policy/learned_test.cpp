@@ -1,5 +1,5 @@
-// learned: the formula in double precision and plain loops; files that are missing, damaged or of another model; the
-// default model's own.
+// Policy learned: against its formula in double precision and plain loops; scorer files that are missing, damaged or of
+// another model; the default model's scorer.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// Policies of keys and values against their papers' formulas, in double precision and plain loops: of each KV head, for
-// 1, 4 and 8 query heads that share it (which the scores must not depend on).
+// Policies of keys and values against their papers' formulas, in double precision and plain loops: for each KV head,
+// with 1, 4 and 8 query heads per group (which must not change the scores).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,12 +20,12 @@ double norm_of(const std::vector<double>& row) {
   return std::sqrt(sum);
 }
 
-// One KV head of a model with 8 query heads: K and V as its projections give them.
+// One KV head of a model with 8 query heads: K and V as computed by its projections.
 struct Head {
   Head(int tokens, int dim, int value_dim, unsigned seed) : k(tokens), v(tokens) {
     std::mt19937 random(seed);
     std::normal_distribution<double> normal;
-    std::vector<double> common(dim);  // keys of a head point the same way, more or less
+    std::vector<double> common(dim);  // keys of a head have a common direction
     for (double& x : common) x = normal(random);
     for (int t = 0; t < tokens; ++t) {
       const double size = std::exp(0.3 * normal(random));
@@ -36,7 +36,7 @@ struct Head {
   Matrix k, v;
 };
 
-// Rows of an activation: each token's heads lie together.
+// Rows of an activation: the heads of a token are contiguous.
 struct Packed {
   Packed(const std::vector<Head>& heads, bool values) : count(static_cast<int>(heads[0].k.size())) {
     width = static_cast<int>((values ? heads[0].v : heads[0].k)[0].size());
@@ -105,7 +105,7 @@ TEST(Norms, MinusCosineToTheMeanOfUnitKeys) {
   });
 }
 
-// Slots without a token hold anything, and count for nothing.
+// Empty slots may hold anything and do not count.
 TEST(Norms, KeyDiffPassesOverEmptySlots) {
   const std::vector<float> keys = {3, 0, NAN, NAN, 0, 2, NAN, NAN, 1, 1};
   const std::vector<Position> position = {4, kNoPosition, 0, kNoPosition, 2};

@@ -1,4 +1,4 @@
-// One KV head's tokens with random keys, values and attention, and what policies are shown of them.
+// One KV head's tokens with random keys, values and attention weights, and the policies' view of them.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace palimpsest::testing {
 
 using Matrix = std::vector<std::vector<double>>;
 
-// Keys of a head point the same way, more or less, and repeat themselves; weights of each query sum to one.
+// Keys of a head have a common direction and some are repeated; the weights of each query sum to one.
 struct RandomHead {
   RandomHead(int tokens, int dim, int value_dim, unsigned seed) {
     std::mt19937 random(seed);

@@ -1,4 +1,5 @@
-// Every token is as likely to leave as any other, in every decision anew, and always the same for the same history.
+// Every token has the same probability of eviction, independently in each decision; equal histories give equal
+// decisions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +35,7 @@ TEST(RandomPolicy, IsFairAndRepeatable) {
   const double expected = kDecisions / double{kTokens};
   double chi_square = 0;
   for (const int count : left) chi_square += (count - expected) * (count - expected) / expected;
-  EXPECT_LT(chi_square, 65);  // 31 degrees of freedom: 1 in 3,000 is above
+  EXPECT_LT(chi_square, 65);  // 31 degrees of freedom: exceeded once in 3,000
   EXPECT_NEAR(same_as_before, expected, 5 * std::sqrt(expected));
 }
 

@@ -8,7 +8,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// Golden: the score is the position (StreamingLLM, section 3.2: the window is the newest tokens).
+// The score is the position (StreamingLLM, section 3.2: the window is the newest tokens).
 TEST(Recent, ScoreIsThePosition) {
   const std::vector<Position> position = {17, 3, 0, kNoPosition, 16777215, 4};
   std::vector<float> score(position.size(), 42.0F);
@@ -17,7 +17,7 @@ TEST(Recent, ScoreIsThePosition) {
   EXPECT_EQ(score, golden);
 }
 
-// Beyond 2^24 floats are coarse, but never out of order.
+// Beyond 2^24, positions are rounded to floats; their order stays.
 TEST(Recent, NeverFallsWithPositionHoweverLongTheStream) {
   std::vector<Position> position;
   for (Position p = (Position{1} << 31) - 3000; p < (Position{1} << 31) + 3000; ++p) position.push_back(p);
@@ -26,7 +26,7 @@ TEST(Recent, NeverFallsWithPositionHoweverLongTheStream) {
   EXPECT_TRUE(std::ranges::is_sorted(score));
 }
 
-// As a slot table shows positions: the order is the same, and tokens that saturate tie.
+// With the positions of a slot table: the same order; saturated tokens tie.
 TEST(Recent, RanksRelativePositionsAlike) {
   const std::vector<std::int32_t> relative = {-7,         5,       PositionView::kSaturated,
                                               kEmptySlot, 1 << 24, PositionView::kSaturated};

@@ -12,7 +12,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// A policy is one file: the files are the register.
+// Each policy is one file: the registry must list all files.
 TEST(PolicyRegister, IsTheListOfFiles) {
   std::set<std::string> files, registered;
   for (const auto& entry : std::filesystem::directory_iterator(source_dir() / "src" / "palimpsest" / "policy")) {

@@ -1,5 +1,5 @@
-// Policies of a window of queries, in double precision and plain loops: which tokens are next to leave, and by what
-// score. Query groups are averaged before a policy sees weights (tests/attention, tests/exactness).
+// Policies with an attention window, against double precision and plain loops: the next victims and their scores.
+// Weights are averaged over query groups before a policy gets them (tests/attention, tests/exactness).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ TEST(SnapKv, ScoreIsTheWindowsAttentionPooledOverNeighbours) {
   EXPECT_TRUE(make_policy("snapkv")->signals().ordered);
 }
 
-std::vector<double> mean_pooled(const std::vector<double>& in) {  // over 7, of those that exist
+std::vector<double> mean_pooled(const std::vector<double>& in) {  // over up to 7 that exist
   std::vector<double> out;
   for (int i = 0; i < static_cast<int>(in.size()); ++i) {
     double sum = 0;
@@ -59,8 +59,8 @@ std::vector<double> mean_pooled(const std::vector<double>& in) {  // over 7, of 
   return out;
 }
 
-// From the attention of random queries over random keys: group's mean, all queries and the last 32, by the paper's
-// equation 2; the kept set is that of the scores.
+// Attention of random queries over random keys: mean over the group, of all queries and of the last 32 (the paper's
+// equation 2); the kept set follows from the scores.
 TEST(GlobalLocal, ScoreIsTheGreaterOfBothAtOneScalePooledOverNeighbours) {
   const auto policy = make_policy("global-local");
   const Signals signals = policy->signals();
@@ -131,7 +131,7 @@ TEST(Scissorhands, CountsQueriesOfAnEvenShareWhichFade) {
   for (std::size_t i = 0; i < golden.size(); ++i) EXPECT_NEAR(score[i], golden[i], 1e-5 * golden[i]);
 }
 
-// Empty slots have no share.
+// Empty slots do not count.
 TEST(Scissorhands, EmptySlotsDoNotCount) {
   const std::vector<Position> position = {0, kNoPosition, 1, kNoPosition};
   const std::vector<float> attention = {0.6F, 0, 0.4F, 0};
@@ -181,7 +181,7 @@ TEST(RKv, ScoreIsAttentionLessWhatLaterKeysRepeat) {
   }
 }
 
-// Of equal keys each row spares the newest other one.
+// Among equal keys, each row spares the newest other one.
 TEST(RKv, TheNewestOfRepeatedTokensIsSpared) {
   std::vector<float> keys(20 * 20, 0), score(20, 0);
   const std::vector<float> attention(20, 0.05F);

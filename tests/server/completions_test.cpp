@@ -1,4 +1,4 @@
-// What is answered: streams, whole answers and single sessions agree; stop strings, logarithms, several answers.
+// Completions: streams, whole answers and single sessions agree; stop strings, logprobs, several answers.
 #include <map>
 
 #include "tests/server/server_fixture.h"
@@ -88,7 +88,7 @@ TEST_F(Completions, UsageCountsWhatWasEvicted) {
   EXPECT_EQ(usage["prompt_tokens"], prompt);
   EXPECT_EQ(usage["completion_tokens"], 90);
   EXPECT_EQ(usage["total_tokens"], prompt + 90);
-  EXPECT_EQ(usage["evicted_tokens"], prompt + 89 - 32);  // the last token was never read
+  EXPECT_EQ(usage["evicted_tokens"], prompt + 89 - 32);  // the last token is not inserted
 
   Json streamed = body;
   streamed["stream_options"] = {{"include_usage", true}};
@@ -162,7 +162,7 @@ TEST_F(Completions, LogarithmsBelongToTheTokens) {
     joined += logs["tokens"][i].get<std::string>();
     EXPECT_LE(logs["token_logprobs"][i], 0.0);
     ASSERT_EQ(logs["top_logprobs"][i].size(), 3u);
-    EXPECT_EQ(logs["top_logprobs"][i].front(), logs["token_logprobs"][i]);  // greedy: the likeliest
+    EXPECT_EQ(logs["top_logprobs"][i].front(), logs["token_logprobs"][i]);  // greedy: the most likely token
   }
   EXPECT_EQ(joined, text_of(answer));
 

@@ -1,4 +1,4 @@
-// `bench serve` over HTTP, against the server itself.
+// `bench serve` over HTTP, against a server in this process.
 #include "palimpsest/bench/http_target.h"
 
 #include "palimpsest/core/error.h"
@@ -30,7 +30,8 @@ TEST_F(HttpTargetTest, HearsEveryToken) {
     const LoadAnswer& answer = report.answers[i];
     EXPECT_TRUE(answer.complete) << answer.error;
     EXPECT_EQ(answer.tokens, 20);
-    EXPECT_GE(answer.token_times.size(), 10u);  // an event may hold several tokens: half a character waits for the rest
+    EXPECT_GE(answer.token_times.size(),
+              10u);  // an event may hold several tokens: an incomplete character waits for its rest
     EXPECT_LE(answer.token_times.size(), 21u);
     EXPECT_EQ(answer.evicted, i < 8 ? 60 + 19 - 32 : 0) << i;
   }

@@ -1,4 +1,4 @@
-// Schemas as grammars: what is understood, what is refused by name, and that libllama can read the result.
+// JSON schemas as grammars: supported and refused keywords; libllama accepts the grammars.
 #include "palimpsest/server/json_schema.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// Whether a grammar allows a text: the sampler is led through it, token by token.
+// Whether a grammar allows a text, fed to the sampler token by token.
 bool allows(const std::string& grammar, const std::string& text) {
   const auto words = served_vocabulary();
   Sampler sampler({.temperature = 0, .grammar = grammar}, words.get(), words->size());
@@ -34,8 +34,7 @@ struct Case {
 };
 
 TEST(JsonSchema, AllowsWhatIsValidAndNothingElse) {
-  // The model's tokenizer may put a space before a text, which a grammar forbids: so every text begins with a bracket
-  // only if the tokens say so; checked by the first case.
+  // The tokenizer may put a space before a text, which a grammar forbids; the first case checks that it does not here.
   const std::vector<Case> cases = {
       {R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"boolean"}},"required":["b"]})",
        {R"({"b":true})", R"({"a":-3,"b":false})", R"({ "a": 0, "b": true })"},
@@ -90,7 +89,8 @@ TEST(JsonSchema, RefusesWhatItDoesNotKnowByName) {
   }
 }
 
-// What the server does with a schema before a request is queued. Its Error or ApiError; "" if it is taken.
+// Compiles a schema as the server does before it queues a request. Returns the Error's or ApiError's message; "" if it
+// is accepted.
 std::string outcome(const Json& schema) {
   const auto words = served_vocabulary();
   try {
@@ -178,7 +178,7 @@ TEST(JsonSchema, HostileSchemasAreRefusedSoon) {
 #ifdef PALIMPSEST_SANITIZED
     EXPECT_LT(seconds, 20) << name;
 #else
-    EXPECT_LT(seconds, 0.5) << name;  // of a thread of its own, beside other tests
+    EXPECT_LT(seconds, 0.5) << name;  // in its own thread, beside other tests
 #endif
     EXPECT_LT(what.size(), 3000u) << name;
     static const std::set<std::string> harmless = {"an object of itself", "nested lists of types",
@@ -197,7 +197,7 @@ TEST(JsonSchema, ErrorsNameThePlace) {
             std::string::npos);
 }
 
-// What tools and libraries send.
+// Schemas as sent by common tools and libraries.
 TEST(JsonSchema, TakesSchemasOfTypicalTools) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {R"({"type":"object","properties":{"location":{"type":"string","description":"City"},"unit":{"type":"string",

@@ -1,4 +1,4 @@
-// Requests that were written to hurt: each is answered with an error object, and the server goes on.
+// Hostile requests: each is answered with an error object, and the server keeps running.
 #include <ctime>
 
 #include "tests/server/server_fixture.h"
@@ -63,7 +63,7 @@ TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
     EXPECT_FALSE(error["error"]["message"].get<std::string>().empty()) << name;
     EXPECT_LT(result->body.size(), 3000u) << name;
 #ifndef PALIMPSEST_SANITIZED
-    // Of the whole process: other work of the machine does not count.
+    // CPU time of the whole process: other work of the machine does not count.
     EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 5) << name;
 #endif
     EXPECT_EQ(client.Get("/health")->status, 200) << name;
@@ -73,7 +73,7 @@ TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
   EXPECT_EQ(server.post(kText, {{"prompt", "x"}, {"max_tokens", 1}})->status, 200);
 }
 
-// Its grammar ends a request, and not those beside it.
+// A hostile grammar ends its own request only.
 TEST(Robustness, AGrammarThatCannotBeMetEndsOneRequestOnly) {
   Running server;
   const Json fine = {{"prompt", "Once upon a time"}, {"max_tokens", 60}, {"temperature", 0}, {"ignore_eos", true}};

@@ -1,4 +1,4 @@
-// A server in this process, on a free port of the loopback, with the repository's own small model.
+// A server in this process, on a free loopback port, with the repository's model.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,14 +35,14 @@ class Running {
 
   httplib::Client client() const;
   httplib::Result post(const std::string& path, const Json& body, const httplib::Headers& headers = {}) const;
-  Json answer(const std::string& path, const Json& body) const;  // of a request that succeeds
-  // The status of a request that does not, and its error's message.
+  Json answer(const std::string& path, const Json& body) const;  // of a successful request
+  // Status and error message of a failed request.
   std::pair<int, std::string> refusal(const std::string& path, const Json& body) const;
 
   Service& service() { return server_.service(); }
   Server& server() { return server_; }
   SchedulerLoad load() { return service().scheduler().load(); }
-  bool idle_within(double seconds);  // nobody runs or waits, and no page is in use
+  bool idle_within(double seconds);  // no request runs or waits, and no page is in use
   int port() const { return port_; }
 
  private:
@@ -58,7 +58,7 @@ std::string own_model();  // its path
 // The objects of a stream of events, without the closing [DONE]; fails the test if that is missing.
 std::vector<Json> events(const std::string& body);
 
-// What a single session writes.
+// The text of a single session.
 std::string alone(const std::string& prompt, const std::string& method, long long tokens, float temperature,
                   std::uint32_t seed, const std::vector<std::string>& stop = {});
 

@@ -1,4 +1,4 @@
-// What goes wrong, and who is let in: bad input, keys, a full queue, clients that leave or dawdle, the end.
+// Bad input, API keys, a full queue, disconnects and slow readers, shutdown.
 #include "tests/server/server_fixture.h"
 
 namespace palimpsest::testing {
@@ -123,7 +123,7 @@ TEST_F(ServerTest, AClientThatLeavesFreesItsPages) {
 TEST_F(ServerTest, ASlowReaderWaitsAndOthersDoNot) {
   Running server;
   auto slow = server.client();
-  Json large = kEndless;  // of few tokens that fill the socket's buffers
+  Json large = kEndless;  // few tokens fill the socket's buffers
   large["logprobs"] = 20;
   std::atomic<bool> go = false, started = false;
   std::thread reader([&] {
@@ -134,7 +134,7 @@ TEST_F(ServerTest, ASlowReaderWaitsAndOthersDoNot) {
     });
   });
   while (!started) std::this_thread::sleep_for(1ms);
-  // The socket's own buffers fill, then the mailbox: then no token more is written for it.
+  // The socket's buffers fill, then the mailbox; then no more tokens are generated for it.
   long long before = -1, now = server.load().tokens;
   for (int i = 0; i < 400 && now != before; ++i) {
     before = now;
@@ -157,7 +157,7 @@ TEST_F(ServerTest, AFullQueueSaysTryAgain) {
   Running server(setup);
   std::atomic<bool> leave = false;
   std::vector<std::thread> readers;
-  for (int one = 1; one <= 2; ++one) {  // the second must not come before the first left the queue
+  for (int one = 1; one <= 2; ++one) {  // the second must not arrive before the first has left the queue
     readers.emplace_back([&] {
       auto client = server.client();
       client.Post(kText, {}, kEndless.dump(), "application/json", [&](const char*, std::size_t) { return !leave; });
@@ -172,11 +172,11 @@ TEST_F(ServerTest, AFullQueueSaysTryAgain) {
   EXPECT_GE(seconds, 1);
   EXPECT_LE(seconds, 60);
   EXPECT_EQ(Json::parse(result->body)["error"]["code"], "queue_full");
-  // Several answers: those that found room are taken back.
+  // Several answers: those already queued are removed.
   EXPECT_EQ(server.post(kText, {{"prompt", "x"}, {"n", 2}})->status, 429);
   EXPECT_EQ(server.service().metrics()->rejected, 2u);
   leave = true;
-  server.service().cancel_all();  // the one that waits has nothing to leave by
+  server.service().cancel_all();  // the waiting request cannot end otherwise
   for (auto& reader : readers) reader.join();
   EXPECT_TRUE(server.idle_within(10));
 }

@@ -1,4 +1,4 @@
-// Sequences that a client has the server keep: they go on exactly, and nobody gets at another file by them.
+// Sessions saved by clients: they continue exactly, and give no access to other files.
 #include "palimpsest/server/sessions.h"
 
 #include <filesystem>
@@ -92,7 +92,8 @@ TEST_F(SessionsTest, AChatGoesOnTurnByTurn) {
   second["messages"] = {next};
   second["session"] = {{"restore", "chat"}, {"save", "chat"}};
   const Json answer = server.answer(kChat, second)["choices"][0]["message"]["content"];
-  // The whole conversation, read anew, is the same text; its tokens may differ where the answer meets the next turn.
+  // The whole conversation, read again, is the same text; tokens may differ at the boundary of an answer and the next
+  // turn.
   all["messages"] = {hello, {{"role", "assistant"}, {"content", said["content"]}}, next};
   EXPECT_EQ(server.answer(kChat, all)["choices"][0]["message"]["content"], answer);
   second["messages"] = {hello, said, next};
@@ -158,7 +159,7 @@ TEST_F(SessionsTest, BadInputIsRefusedWithWhatIsWrong) {
   refused(bad, 400, "checksum");
   EXPECT_TRUE(server.idle_within(5));
 
-  ServerSetup other = setup_;  // keys of another type
+  ServerSetup other = setup_;  // a different key type
   other.scheduler.cache_type = CacheType::kF16;
   Running f16(other);
   const auto [status, message] = f16.refusal(kText, {{"prompt", "x"}, {"session", {{"restore", "s"}}}});
@@ -194,7 +195,7 @@ TEST_F(SessionsTest, TheirSpaceIsBounded) {
   EXPECT_EQ(files(), static_cast<std::size_t>(saved));
 }
 
-// Killed while it wrote: what is left beside a session is no session, and goes.
+// Killed during a write: the temporary file beside a session is no session and is removed.
 TEST_F(SessionsTest, WhatWasNeverFinishedIsRemoved) {
   std::ofstream(folder_ + "/tale.session.new.123.4") << "half";
   Running server(setup_);

@@ -14,8 +14,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// Stored numbers may differ by one in the last place where a key was rotated in f32 instead of f64. Of tiles of one
-// format.
+// Compares two tiles of one format. A key rotated in f32 instead of f64 may differ by one unit in the last place.
 double bytes_apart(std::span<const std::byte> a, std::span<const std::byte> b, CacheType type) {
   double max = 0;
   const KvFormat& format = kv_format(type);
@@ -110,7 +109,7 @@ void check_attention(const RandomCacheOptions& options) {
   cache.clear_results();
   attend_reference(cache.step());  // over what the fast path stored
   if (options.rotation == Rotation::kMaterialized && options.type != CacheType::kF32) {
-    // A key of the copy that was rotated in f32 may be rounded to the other side.
+    // A key of the copy, rotated in f32, may be rounded to the other of two numbers.
     EXPECT_LE(relative_difference(out, cache.out()), last_place(options.type) / 4);
     return;
   }

@@ -1,4 +1,4 @@
-// Tests run side by side, each in a process of its own: what one writes, no other may find.
+// Tests run in parallel, each in its own process, so the files of one must not be visible to another.
 #pragma once
 
 #include <gtest/gtest.h>

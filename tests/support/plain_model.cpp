@@ -141,7 +141,7 @@ Matrix plain_llama(const Plain& m, const std::vector<TokenId>& tokens) {
   for (int i = 0; i < m.hyper().layers; ++i) {
     const std::string b = block(i);
     const Matrix in = m.has(b + "attn_norm.weight") ? m.norm(x, b + "attn_norm", false) : x;
-    if (!m.has(b + "attn_q.weight")) {  // one product, or nothing
+    if (!m.has(b + "attn_q.weight")) {  // only the output product, or nothing
       if (m.has(b + "attn_output.weight")) x = Plain::plus(x, m.linear(in, b + "attn_output"));
       if (m.has(b + "ffn_up.weight")) x = Plain::plus(x, gated(m, b, m.norm(x, b + "ffn_norm", false)));
       continue;

@@ -1,5 +1,5 @@
-// A model's formulas in double precision: plain loops over whole sequences, no cache, no graph. Tests put a family
-// together from these; Llama's is here.
+// The formulas of models in double precision: plain loops over whole sequences, no cache, no graph. Tests compose
+// families from these; plain_llama() is here.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ class Plain {
 
   const Hyperparameters& hyper() const { return h_; }
   bool has(const std::string& name) const { return file_.find(name) != nullptr; }
-  Row row(const std::string& name, std::int64_t index = 0) const;  // of an f32 tensor; the only row of a vector
+  Row row(const std::string& name, std::int64_t index = 0) const;  // of an f32 tensor; index 0 of a vector
   Matrix embedded(const std::vector<TokenId>& tokens) const;
-  Matrix linear(const Matrix& x, const std::string& name) const;  // with its bias, if it has one
+  Matrix linear(const Matrix& x, const std::string& name) const;  // with the bias if there is one
   Matrix norm(Matrix x, const std::string& name, bool representative) const;
-  // Neighbours (2i, 2i + 1) of each head's first dimensions turn by position * base^(-2i / dims).
+  // RoPE by pairs: dimensions (2i, 2i + 1) of each head rotate by position * base^(-2i / dims).
   Matrix turned(Matrix x, int heads) const;
   // Causal; `bias(head, distance)` is added to the scores.
   Matrix attention(
@@ -46,8 +46,8 @@ class Plain {
 
 std::string block(int layer);  // "blk.3."
 
-// Logits of every token; with rotary positions by neighbours, or none. Layers may lack attention, all of it or but one
-// product, and the feed-forward part.
+// Logits of every token, with RoPE by pairs or none. Layers may lack the attention part or all of it but the output
+// product, and may lack the feed-forward part.
 Matrix plain_llama(const Plain& model, const std::vector<TokenId>& tokens);
 
 }  // namespace palimpsest::testing

@@ -18,7 +18,7 @@ const char* name(CacheType type) {
   return type == CacheType::kF32 ? "f32" : type == CacheType::kF16 ? "f16" : type == CacheType::kBF16 ? "bf16" : "q8_0";
 }
 
-// Numbers to add to scores: most are small, some decide alone, some are -infinity.
+// Score biases: most are small, some dominate the scores, some are -infinity.
 std::vector<float> random_biases(std::size_t count, std::mt19937& random) {
   std::normal_distribution<float> normal;
   std::vector<float> biases(count);
@@ -83,7 +83,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         continue;
       }
       std::vector<int> usable;
-      // Of an own budget the oldest that are no sinks have left.
+      // With its own budget, a head has evicted its oldest tokens except the sinks.
       const int gone =
           o.own_slots && o.own_budgets ? std::max(0, old - o.sinks) * static_cast<int>(random() % 100) / 100 : 0;
       while (static_cast<int>(usable.size()) < old - gone + inserted) {
@@ -101,7 +101,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
       for (int t = 0, rank = 0; t < old + inserted; ++t) {
         if (t >= o.sinks && t < std::min(o.sinks, old) + gone) continue;
         const int slot = usable[rank];
-        // Sinks are 0 .. sinks - 1; the rest has random gaps, with no two alike.
+        // Sinks are 0 .. sinks - 1; the others have random gaps and distinct positions.
         head.relative[slot] = t >= old      ? sequence.relative[t - old]
                               : t < o.sinks ? t
                                             : 2 * t + static_cast<int>(share(0.5));
@@ -119,7 +119,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
 
   bytes_.resize(pages * page_bytes);
   const auto fill_with_nan = [](std::byte* data, std::size_t bytes, CacheType type) {
-    // Of groups their scales: f16.
+    // Grouped formats: the scales, in f16.
     const KvFormat& format = kv_format(kv_format(type).elementwise() ? type : CacheType::kF16);
     for (std::size_t at = 0; at < bytes * kTile / static_cast<std::size_t>(format.tile_bytes); ++at)
       format.store(data, at, kNan);
@@ -261,7 +261,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   rank_tiles_.resize(sequence_.size());
   rank_tiles_of_.assign(sequence_.size(), nullptr);
   for (std::size_t n = 0; o.rank_tiles && tokens_[0].rank_row != nullptr && n < sequence_.size(); ++n) {
-    if (n % 3 == 2) continue;  // this one goes without
+    if (n % 3 == 2) continue;  // this head has none
     const SlotsView& slots = *sequence_[n].pages[0].slots;
     rank_tiles_[n].resize(rank_tile_floats(step_.shape, slots));
     make_rank_tiles(step_.shape, tokens_[n].rank_row, slots, rank_tiles_[n].data());

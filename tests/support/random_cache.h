@@ -1,5 +1,5 @@
-// A random cache and a random step over it, for tests of attention kernels: pages, slot tables and rotations are made
-// here by hand, without the Cache class. Dead slots hold NaN, so that a kernel which lets one through is found out.
+// A random cache and a random step over it, for tests of attention kernels. Pages, slot tables and rotations are made
+// without the Cache class. Empty slots hold NaN, so that a kernel that reads one fails the test.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@ namespace palimpsest::testing {
 
 struct RandomCacheOptions {
   CacheType type = CacheType::kF32;
-  std::optional<CacheType> value_type = {};  // another than of keys
+  std::optional<CacheType> value_type = {};  // if it differs from the keys'
   int kv_heads = 2, group = 2, head_dim = 64, value_dim = 64;
   int page_size = 16;
   int sequences = 1;
-  int old_tokens = 100;      // of the longest sequence; others have fewer
-  int new_tokens = 1;        // of the longest; others have fewer, one at least
-  double empty_slots = 0;    // share of slots without a token
-  double null_pages = 0;     // share of pages given back (more slots, not fewer tokens)
-  bool own_slots = false;    // each head its own slot table, with other slots
-  bool own_budgets = false;  // and other numbers of tokens (and windows, if there is one)
+  int old_tokens = 100;      // of the longest sequence; the others have fewer
+  int new_tokens = 1;        // of the longest sequence; the others have fewer, at least one
+  double empty_slots = 0;    // fraction of slots without a token
+  double null_pages = 0;     // fraction of unmapped pages (more slots, not fewer tokens)
+  bool own_slots = false;    // each head has its own slot table, with different slots
+  bool own_budgets = false;  // and different numbers of tokens (and windows, if there is one)
   Rotation rotation = Rotation::kNever;
   RopeKind rope = RopeKind::kNone;
   int rope_dims = 0;
@@ -35,12 +35,12 @@ struct RandomCacheOptions {
   std::int32_t local = INT32_MAX;
   float soft_cap = 0;
   bool alibi = false, rank_distance = false;
-  bool bias = false;           // of slots: small, large and -infinity; NaN in empty slots
+  bool bias = false;           // per slot: small, large and -infinity; NaN in empty slots
   bool sink_logits = false;    // small, large and -infinity
-  bool rotated_half = false;   // kOnRead: pages hold it
+  bool rotated_half = false;   // kOnRead: pages hold rotated halves
   bool rank_tiles = false;     // made for the step (all heads share a slot table)
-  bool rank_keys = false;      // kOnWrite: the new tokens turn by their ranks
-  int merged = 0;              // of each head, into random slots; of some more than of others
+  bool rank_keys = false;      // kOnWrite: new tokens are rotated at their ranks
+  int merged = 0;              // merged tokens per head, in random slots; some heads have fewer
   bool own_positions = false;  // of merged tokens
   bool weights = false;
   bool sums = false;  // besides weights
@@ -60,7 +60,7 @@ class RandomCache {
   const AttentionStep& step() const { return step_; }
   void clear_results();  // out and weights become NaN
   const std::vector<float>& out() const { return out_; }
-  const std::vector<std::vector<float>>& weights() const { return weights_; }  // [sequence * kv_heads]; then the sums
+  const std::vector<std::vector<float>>& weights() const { return weights_; }  // [sequence * kv_heads], then the sums
   // Bytes of all pages; restoring them undoes an insert.
   const std::vector<std::byte>& bytes() const { return bytes_; }
   void restore(const std::vector<std::byte>& bytes);

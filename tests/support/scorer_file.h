@@ -1,4 +1,4 @@
-// Scorers of policy `learned` as their trainer writes them (src/palimpsest/policy/learned.cpp has the format).
+// Writes scorers of policy `learned` in the trainer's format (src/palimpsest/policy/learned.cpp).
 #pragma once
 
 #include <cstring>
@@ -33,7 +33,7 @@ inline void write_bytes(const std::string& path, std::span<const std::byte> byte
       .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
-// Of weights drawn at random.
+// With random weights.
 inline std::vector<float> write_scorer(const std::string& path, const PolicyModel& model, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;

@@ -6,8 +6,8 @@
 
 namespace palimpsest::testing {
 
-// Where test data lies that is too large for the repository: $PALIMPSEST_SHARED, else the folder `shared` beside the
-// clone. Nothing if there is none: the test skips by name,
+// The folder of test data that is too large for the repository: $PALIMPSEST_SHARED, else the folder `shared` beside the
+// clone. std::nullopt if there is none; then the test skips with the reason:
 //   const auto dir = shared_dir();
 //   if (!dir) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
 std::optional<std::filesystem::path> shared_dir();

@@ -17,7 +17,7 @@ inline std::vector<float> value_in(const LayerView& view, const std::byte* page,
   load_value(view, page, offset, row.data());
   return row;
 }
-// What a format makes of a row.
+// A row after encoding and decoding in a format.
 inline std::vector<float> rounded_to(CacheType type, std::vector<float> row) {
   const KvFormat& format = kv_format(type);
   const int dim = static_cast<int>(row.size());

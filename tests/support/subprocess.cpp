@@ -84,7 +84,7 @@ Subprocess::~Subprocess() {
 void Subprocess::write(const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t n = ::write(input_, text.data() + at, text.size() - at);
-    if (n <= 0) return;  // it went away, or reads no more
+    if (n <= 0) return;  // the process ended or closed its input
     at += static_cast<std::size_t>(n);
   }
 }

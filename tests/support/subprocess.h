@@ -1,4 +1,4 @@
-// Programs as a user starts them: arguments and standard input in, both outputs and the exit code out.
+// Runs programs: arguments and standard input in; standard output, standard error and exit code out.
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +30,7 @@ class Subprocess {
   std::string err() const;
   bool wait_for_output(std::size_t bytes, double seconds = 30) const;            // of standard output
   bool wait_for_error_text(const std::string& part, double seconds = 30) const;  // on standard error
-  void wait_until_caught(int number) const;  // until it has a handler for the signal
+  void wait_until_caught(int number) const;  // until the process has a handler for the signal
   void signal(int number);
   Finished wait();  // closes its input first
 

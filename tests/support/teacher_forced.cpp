@@ -26,7 +26,7 @@ class Runner {
                                   ? static_cast<std::size_t>(how_.chunk)
                                   : static_cast<std::size_t>(std::min(how_.chunk, how_.budget - cache_.occupied()));
       const auto part = std::span(tokens).subspan(first, std::min(max, tokens.size() - first));
-      if (how_.undo > 0 && step % 5 == 4) {  // other tokens, as if they had been a draft
+      if (how_.undo > 0 && step % 5 == 4) {  // other tokens, like a rejected draft
         std::vector<TokenId> draft(part.begin(), part.end());
         std::ranges::reverse(draft);
         cache_.insert(static_cast<int>(draft.size()));

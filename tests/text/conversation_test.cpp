@@ -27,7 +27,7 @@ TEST_F(ConversationTest, EveryTurnFollowsWhatWasReadAndAnswered) {
       EXPECT_EQ(turn.restart, messages.size() == 1);
       stream += turn.text;
       const std::string read = vocabulary_->apply_chat_template(messages, true, name);
-      // What the model read is what the template says, but for the blanks around its own words.
+      // The model reads the template's text, except for blanks around its own answers.
       EXPECT_EQ(stream.substr(stream.size() - turn.text.size()), read.substr(read.size() - turn.text.size()));
       stream += answer;
       conversation.assistant(answer);
@@ -50,12 +50,12 @@ TEST_F(ConversationTest, ChatmlWordForWord) {
 }
 
 TEST_F(ConversationTest, SaysAtOnceThatThereIsNoTemplate) {
-  if (!shared_dir()) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";  // a model without one
+  if (!shared_dir()) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";  // needs a model without a template
   EXPECT_THROW(Conversation(*vocabulary_, "", ""), Error);
   EXPECT_THROW(Conversation(*vocabulary_, "", "no such"), Error);
 }
 
-// What a conversation keeps must not grow with its turns.
+// A conversation's memory must not grow with its turns.
 TEST_F(ConversationTest, ManyTurnsTakeNoMemory) {
   for (const char* name : {"chatml", "llama3", "gemma", "phi3", "zephyr", "llama2", "deepseek"}) {
     Conversation conversation(*vocabulary_, "be kind", name);

@@ -1,4 +1,4 @@
-// Grammars: what a text may be, token by token, beside libllama's own matcher; and what is refused, with its line.
+// Grammars: allowed tokens, against libllama's matcher; refused grammars, with their line.
 #include <gtest/gtest.h>
 #include <llama.h>
 
@@ -61,7 +61,7 @@ castle ::= "O-O" "-O"?
     {"nested", R"g(root ::= "(" root ")" root | [a-z ] | "")g"},
 };
 
-// libllama's own, of the same file.
+// libllama's vocabulary of the same file.
 class Oracle {
  public:
   Oracle(const std::string& path, const char* grammar) {
@@ -116,7 +116,7 @@ TEST(Grammar, AllowsWhatLibllamaAllows) {
                              words->token_texts());
       std::mt19937 random(5);
       std::string text_so_far;
-      const int steps = words->size() < 10000 ? 60 : 12;  // libllama takes its time
+      const int steps = words->size() < 10000 ? 60 : 12;  // libllama is slow
       for (int step = 0; step < steps; ++step) {
         const std::vector<bool> expected = oracle.allowed(words->size());
         matcher.allowed(allowed);
@@ -127,13 +127,12 @@ TEST(Grammar, AllowsWhatLibllamaAllows) {
           if (words->is_end(token)) {
             end = true;
             EXPECT_EQ(matcher.allows_end(), expected[i]) << "at an end, step " << step;
-          } else if (words->piece(token).empty()) {  // a control token: libllama takes its name for text
+          } else if (words->piece(token).empty()) {  // a control token: libllama treats its name as text
             EXPECT_EQ(allowed[i], 0);
-          } else if (words->piece(token).find('\0') != std::string::npos) {  // libllama's texts end there
+          } else if (words->piece(token).find('\0') != std::string::npos) {  // libllama ends texts at NUL
             continue;
           } else {
-            // A part of a character is refused by libllama if any character that begins so is; and it takes bytes that
-            // are no UTF-8.
+            // libllama refuses a partial character if any of its completions is refused, and accepts invalid UTF-8.
             Utf8Stream characters;
             const bool ill_formed =
                 characters.put(text_so_far + words->piece(token)).find(kReplacement) != std::string::npos;
@@ -151,7 +150,7 @@ TEST(Grammar, AllowsWhatLibllamaAllows) {
         matcher.accept(token);
         oracle.accept(token);
         text_so_far += words->piece(token);
-        if (step % 7 == 3) {  // nothing is lost
+        if (step % 7 == 3) {  // save and restore
           GrammarMatcher copy(std::make_shared<const GrammarRules>(compile_grammar(text, nullptr)),
                               words->token_texts());
           copy.restore(matcher.save());
@@ -174,7 +173,7 @@ bool matches(const char* grammar, const std::string& text) {
   return matcher.allows_end();
 }
 
-// What libllama refuses, or never comes back from.
+// Grammars that libllama refuses, or on which it does not end.
 TEST(Grammar, RepeatsPartsThatMayBeEmpty) {
   EXPECT_TRUE(matches(R"(root ::= ("a"? "b"?)* "c")", "abbac"));
   EXPECT_TRUE(matches(R"(root ::= (("a"*)*)* "c")", "c"));
@@ -224,7 +223,7 @@ TEST(Grammar, SaysWhatIsWrongAndWhere) {
             std::string::npos);
 }
 
-// Printed for the curious; the limits are checked with hostile grammars.
+// Prints times; the limits are tested with hostile grammars.
 TEST(Grammar, IsQuick) {
   using Clock = std::chrono::steady_clock;
   for (const std::string& path : vocabularies()) {

@@ -1,4 +1,4 @@
-// Grammars that were written to hurt: each must be refused, or sampled from, in little time and memory.
+// Hostile grammars: each must be refused, or sampled from, in bounded time and memory.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -21,7 +21,7 @@ namespace {
 #ifdef PALIMPSEST_SANITIZED
 constexpr double kMaxSeconds = 3;
 #else
-constexpr double kMaxSeconds = 0.1;  // what another client may wait at most
+constexpr double kMaxSeconds = 0.1;  // the longest that another client may wait
 constexpr std::size_t kMaxBytes = std::size_t{32} << 20;
 #endif
 
@@ -94,7 +94,7 @@ std::vector<std::pair<std::string, std::string>> hostile_grammars() {
   return all;
 }
 
-// What the server does with a grammar: compiles it, then samples. The model wants `wanted` before all.
+// Compiles a grammar, then samples, as the server does. `wanted` has the highest logit.
 void use(const std::string& grammar, const Vocabulary& words, const std::string& wanted) {
   SamplerOptions options;
   options.temperature = 0;
@@ -114,7 +114,7 @@ void use(const std::string& grammar, const Vocabulary& words, const std::string&
       if (words.is_end(token)) break;
     }
   } catch (const Error&) {
-    slowest = std::max(slowest, seconds_since(start) / 4);  // its steps together
+    slowest = std::max(slowest, seconds_since(start) / 4);  // all steps together
   }
   if (slowest > kMaxSeconds) _exit(3);
 #ifndef PALIMPSEST_SANITIZED
@@ -124,11 +124,11 @@ void use(const std::string& grammar, const Vocabulary& words, const std::string&
 #endif
 }
 
-// In a process of its own, which may die. "" if it went well.
+// Runs in a child process, which may crash. "" on success.
 std::string outcome(const std::string& grammar, const Vocabulary& words, const std::string& wanted) {
   const pid_t child = fork();
   if (child == 0) {
-#ifndef PALIMPSEST_SANITIZED  // which reserves terabytes of addresses
+#ifndef PALIMPSEST_SANITIZED  // sanitizers reserve terabytes of addresses
     const rlimit memory{std::size_t{4} << 30, std::size_t{4} << 30};
     setrlimit(RLIMIT_AS, &memory);
 #endif
@@ -172,7 +172,7 @@ TEST(HostileGrammar, CostsLittleAndHurtsNobody) {
   hurt(small_model(), {"aaaa bbbb", "once upon a time 0 ((("});
 }
 
-// Tokens of many equal characters are what ambiguous grammars are worst at.
+// Tokens of many equal characters are the worst case of ambiguous grammars.
 TEST(HostileGrammar, CostsLittleWithALargeVocabulary) {
   const auto dir = shared_dir();
   if (!dir) GTEST_SKIP() << "needs shared/vocab (set PALIMPSEST_SHARED)";

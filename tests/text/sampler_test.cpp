@@ -155,10 +155,10 @@ TEST(Sampler, RefusesABadGrammar) {
   EXPECT_NE(says("root ::= (").find("not valid GBNF: line 1"), std::string::npos);
   EXPECT_NE(says("start ::= \"a\"").find("no rule `root`"), std::string::npos);
   EXPECT_NE(says("root ::= \"a\" |\n  missing").find("line 2: there is no rule 'missing'"), std::string::npos);
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");  // nothing of what a stranger may have sent
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");  // client input is not logged
 }
 
-// A million tokens: what a sampler remembers, and writes into snapshots, must not grow with them.
+// A sampler's memory and its part of snapshots must not grow over a million tokens.
 TEST(Sampler, MemoryIsFlat) {
   const auto vocabulary = Vocabulary::load(small_model());
   SamplerOptions options;
@@ -209,7 +209,7 @@ list ::= "(" (list | [a-z ]+ | [^\x00-\x7f]+)* ")")g";
   }
 }
 
-// The oldest snapshots hold the tokens instead of the place in the grammar.
+// The oldest snapshots hold the tokens instead of the grammar's state.
 TEST(Sampler, ResumesFromTokens) {
   const auto vocabulary = Vocabulary::load(small_model());
   SamplerOptions options;

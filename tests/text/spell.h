@@ -7,7 +7,7 @@
 
 namespace palimpsest::testing {
 
-// Tokens whose texts together are `text`, without the space that a tokenizer may put before it: the longest first.
+// Tokens whose concatenation is `text`, without the space that a tokenizer may add: greedy, the longest first.
 inline std::vector<TokenId> spell(const Vocabulary& words, std::string_view text) {
   const auto texts = words.token_texts();
   std::vector<TokenId> out;

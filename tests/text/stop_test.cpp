@@ -9,7 +9,7 @@
 namespace palimpsest {
 namespace {
 
-// The contract by brute force: the stop string that is complete first, the longest of those that end together.
+// The contract by brute force: the stop string that is completed first; of those that end together, the longest.
 std::string until_stop(const std::string& text, const std::vector<std::string>& stops) {
   for (std::size_t end = 1; end <= text.size(); ++end) {
     std::size_t longest = 0;

@@ -13,7 +13,7 @@ std::string whole(std::string_view bytes) {
   return out + stream.finish();
 }
 
-// Expected texts are what Python's bytes.decode("utf-8", "replace") gives; \uFFFD written out.
+// Expected texts are those of Python's bytes.decode("utf-8", "replace"), with \uFFFD spelled out.
 struct Case {
   std::string bytes, text;
 };

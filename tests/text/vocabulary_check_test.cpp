@@ -1,4 +1,4 @@
-// What libllama would end the program on must be an Error before it sees the file.
+// Files on which libllama would abort the process must be an Error before libllama reads them.
 #include "palimpsest/text/vocabulary_check.h"
 
 #include <ggml-cpp.h>
@@ -15,7 +15,7 @@
 namespace palimpsest::testing {
 namespace {
 
-// A sentencepiece vocabulary without faults, to be bent.
+// A valid sentencepiece vocabulary, for tests to damage.
 struct Parts {
   std::string architecture = "llama";
   std::string model = "llama";
@@ -63,7 +63,7 @@ TEST(VocabularyCheck, TakesAWholeOne) {
             "ab\xFF");  // no token for a space: its bytes
 }
 
-// libllama has no graph for these, or has never heard of them.
+// Architectures that libllama has no graph for or does not know.
 TEST(VocabularyCheck, TakesThoseOfFamiliesThatLibllamaDoesNotHave) {
   Parts parts;
   for (const char* architecture : {"gptj", "opt"}) {

@@ -35,7 +35,7 @@ std::string write(const char* name, const std::string& bytes) {
   return path;
 }
 
-// llama.cpp's own vectors: inputs separated by a line, one line of ids each.
+// llama.cpp's test vectors: inputs separated by a line, one line of ids each.
 TEST(Vocabulary, MatchesThePublishedVectors) {
   const auto dir = shared_dir();
   if (!dir) GTEST_SKIP() << "needs shared/vocab (set PALIMPSEST_SHARED)";
@@ -58,7 +58,7 @@ TEST(Vocabulary, MatchesThePublishedVectors) {
   EXPECT_EQ(vocabularies, 5);
 }
 
-// Every text of the vectors, by every vocabulary: those without vectors (gpt-neox) read those of another.
+// All texts of the vectors with all vocabularies; those without vectors (gpt-neox) use those of another.
 TEST(Vocabulary, TextComesBackFromItsTokens) {
   const auto dir = shared_dir();
   if (!dir) GTEST_SKIP() << "needs shared/vocab (set PALIMPSEST_SHARED)";
@@ -70,7 +70,7 @@ TEST(Vocabulary, TextComesBackFromItsTokens) {
     SCOPED_TRACE(entry.path().filename());
     ++vocabularies;
     const auto vocabulary = Vocabulary::load(entry.path());
-    const bool spaced = vocabulary->kind() == "SPM";  // sentencepiece puts a space before a text that is not empty
+    const bool spaced = vocabulary->kind() == "SPM";  // sentencepiece puts a space before a non-empty text
     for (const std::string& text : texts) {
       const auto tokens = vocabulary->tokenize(text, false, false);
       EXPECT_EQ(vocabulary->detokenize(tokens), text);
