@@ -22,8 +22,8 @@
 
 namespace palimpsest {
 
-// Upper bounds for a head: `tokens` it has, tokens `inserted` and `evicted` at once, `slots` in its pages (0: as many as
-// tokens; mechanism append needs more, since it frees slots only when their page is empty).
+// Upper bounds for a head: `tokens` it has, tokens `inserted` and `evicted` at once, `slots` in its pages (0: as many
+// as tokens; mechanism append needs more, since it frees slots only when their page is empty).
 struct Occupancy {
   long long tokens = 0, inserted = 1, evicted = 1, slots = 0;
   long long merged = 0;  // max tokens merged into other tokens' slots

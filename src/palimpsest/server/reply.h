@@ -30,8 +30,8 @@ Json usage_json(const ReplyUsage& usage);
 
 Json completion_json(const ReplyHead& head, const std::vector<Choice>& choices, bool logs, const ReplyUsage& usage);
 
-// Chunks of a stream, in order: first_chunk_json for each choice (chats only), chunk_json for each event, usage_chunk_json with the
-// usage.
+// Chunks of a stream, in order: first_chunk_json for each choice (chats only), chunk_json for each event,
+// usage_chunk_json with the usage.
 Json first_chunk_json(const ReplyHead& head, int choice);
 Json chunk_json(const ReplyHead& head, const Event& event, bool logs);
 Json usage_chunk_json(const ReplyHead& head, const ReplyUsage& usage);
