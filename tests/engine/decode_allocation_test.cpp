@@ -1,6 +1,5 @@
-// A steady decode step allocates nothing in sequence, cache, policy, graph execution, scheduler and sampler. (Mechanism
-// merge grows its rows up to their maximum first.) Counts operator new of the whole program, ggml's C++ code included;
-// its C code calls malloc.
+// A steady decode step allocates nothing in sequence, cache, policy, graph execution, scheduler and sampler. Counts
+// operator new of the whole program, ggml's C++ code included; its C code calls malloc.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -23,7 +22,9 @@ const char* const kSteady[] = {"streaming:budget=64",
                                "keydiff:budget=64",
                                "knorm:budget=64",
                                "lagkv:budget=96",
-                               "paged-eviction:budget=64"};
+                               "paged-eviction:budget=64",
+                               "ems:budget=64,recent=8,schedule=step,tau=0",
+                               "ems:budget=64,recent=8,schedule=step,tau=0.05,merge-position=own"};
 
 std::shared_ptr<Decoder> decoder_of(int threads) {
   return std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = kVocabulary,
@@ -73,7 +74,7 @@ TEST(DecodeAllocation, NoneInASchedulerOfEight) {
       heard.push_back(std::make_shared<Listener>());
       scheduler.submit(request, heard.back());
     }
-    for (int i = 0; i < 400; ++i) scheduler.step();
+    for (int i = 0; i < 800; ++i) scheduler.step();
     const long long written = heard.front()->tokens, before = allocations();
     for (int i = 0; i < 100; ++i) scheduler.step();
     EXPECT_EQ(allocations() - before, 0) << threads << " threads";

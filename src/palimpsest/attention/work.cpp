@@ -13,7 +13,7 @@ HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head) {
   return {.slots = slots.slots,
           .tokens = tokens.count,
           .weights_queries = tokens.weights_queries,
-          .merged_entries = slots.merged == nullptr ? -1 : slots.merged->entries(),
+          .merged_entries = slots.merged == nullptr ? -1 : slots.merged->max_entries(),
           .bias = slots.bias != nullptr,
           .received = step.weights != nullptr && step.weights[index] != nullptr,
           .sums = step.sums != nullptr && step.sums[index] != nullptr};

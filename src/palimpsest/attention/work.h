@@ -32,7 +32,7 @@ inline constexpr int kInsertTokens = 64;  // tokens of an insert unit, if slots 
 // What the cuts of a head depend on besides the step's shape.
 struct HeadCounts {
   int slots, tokens, weights_queries;
-  int merged_entries;  // -1: no merged tokens
+  int merged_entries;  // MergedView::max_entries(); -1: no merged tokens
   bool bias;           // SlotsView::bias
   bool received, sums;
   bool operator==(const HeadCounts&) const = default;
@@ -92,7 +92,7 @@ struct HeadWork : HeadPlan {
   // sums for each slot and entry, of the late queries and, separately, of the earlier ones.
   int cluster_rows() const { return std::max(1, 4 / group()) * group(); }
   bool has_bias() const { return step->shape.alibi != nullptr || slots().bias != nullptr; }
-  std::size_t cluster_weights() const { return static_cast<std::size_t>(blocks()) * kBlock + merged->entries(); }
+  std::size_t cluster_weights() const { return static_cast<std::size_t>(blocks()) * kBlock + merged->max_entries(); }
   std::size_t cluster_floats() const {
     const std::size_t slots = static_cast<std::size_t>(blocks()) * kBlock;
     return cluster_rows() * ((has_bias() ? 2 : 1) * slots + cluster_weights()) +

@@ -165,9 +165,12 @@ void MergedTokens::build_layout(const SlotTable& table) {
     levels.push_back(level);
     rows += min;
   }
-  factor_.reserve(at(rows * kTile));
-  if (own_positions_) distance_.reserve(at(rows * kTile));
-  lane_.reserve(at(rows));
+  // Reserves what reserve()'s number of tokens can need: a steady decode step allocates nothing.
+  const std::size_t entries =
+      std::max(at(rows * kTile), max_entries(std::max(tokens_.capacity(), std::size_t{1}) - 1, at(slots)));
+  factor_.reserve(entries);
+  if (own_positions_) distance_.reserve(entries);
+  lane_.reserve(entries / at(kTile));
   for (int tile = 0; tile < slots; tile += kTile) {
     const int level = levels[at(tile / kTile)];
     count_tile(tile);
@@ -222,7 +225,8 @@ MergedView MergedTokens::view() const {
           .max = max_.data(),
           .min = min_.data(),
           .max_distance = max_distance_,
-          .rows = static_cast<int>(lane_.size())};
+          .rows = static_cast<int>(lane_.size()),
+          .max_rows = static_cast<int>(lane_.capacity())};
 }
 
 void MergedTokens::save(ByteWriter& out) const {

@@ -53,7 +53,9 @@ struct MergedView {
   const float* min = nullptr;              // [slots] min factor
   int max_distance = 0;                    // max |distance|
   int rows = 0;
+  int max_rows = 0;  // rows reserved for later layouts: buffers of this size do not grow from step to step
   int entries() const { return rows * kTile; }
+  int max_entries() const { return (max_rows > rows ? max_rows : rows) * kTile; }
 };
 
 // The occupied slots of one head. Heads that share a slot table share the arrays (not the pages).

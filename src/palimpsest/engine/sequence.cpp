@@ -293,7 +293,7 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
     for (std::size_t t = 0; t < of.size(); ++t) {
       if (!decides(t)) continue;
       auto& row = rows[row_of(t)];
-      const std::size_t wanted = std::max(row.size(), weights_count(static_cast<int>(t)));
+      const std::size_t wanted = std::max(row.size(), max_weights(static_cast<int>(t)));
       reserve_for(row, wanted);
       row.resize(wanted);
     }
@@ -322,6 +322,11 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
 std::size_t Sequence::weights_count(int head) const {
   const SlotsView& slots = *cache_->head(head).slots;
   return static_cast<std::size_t>(slots.slots + (slots.merged == nullptr ? 0 : slots.merged->entries()));
+}
+
+std::size_t Sequence::max_weights(int head) const {
+  const SlotsView& slots = *cache_->head(head).slots;
+  return static_cast<std::size_t>(slots.slots + (slots.merged == nullptr ? 0 : slots.merged->max_entries()));
 }
 
 template <typename Report>

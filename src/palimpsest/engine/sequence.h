@@ -123,7 +123,8 @@ class Sequence final : AttentionReceiver {
   Phase phase() const {
     return stage_ == Stage::kDecode ? Phase::kDecode : stage_ == Stage::kRepeat ? Phase::kRepeat : Phase::kPrefill;
   }
-  std::size_t weights_count(int head) const;  // number of slots and merged tokens
+  std::size_t weights_count(int head) const;  // number of slots and entries of merged tokens
+  std::size_t max_weights(int head) const;    // the same, of later steps too as long as the head has these slots
   std::span<float> query_statistics(int head);
   void score_tables(int coming, Phase phase);
   void evict(int coming, Phase phase);
