@@ -245,6 +245,9 @@ TEST_F(Completions, AGrammarIsObeyedAndOneThatCannotBeReadRefused) {
   const std::string text = text_of(running_->answer(kText, body));
   EXPECT_TRUE(text == "yes" || text == "no") << text;
   EXPECT_EQ(running_->refusal(kText, {{"prompt", "x"}, {"grammar", "root ::= ("}}).first, 400);
+  // Readable, but too ambiguous after some tokens.
+  const char* const ambiguous = "root ::= w{0,500}\nw ::= [a-z ]{0,500} [a-z ]{0,500}";
+  EXPECT_EQ(running_->refusal(kText, {{"prompt", "Once"}, {"max_tokens", 200}, {"grammar", ambiguous}}).first, 400);
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ struct Usage {
   std::size_t cache_bytes_peak = 0;
   double queue_ms = 0, ttft_ms = 0, total_ms = 0;  // since submit(): admission, first token, end
   std::string error = {};
+  bool invalid_request = false;  // the error is the request's: the same request would fail again
 };
 
 // Called on the scheduler's thread: must return quickly.

@@ -237,6 +237,12 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
 
 // Ends the request with the exception being handled.
 void Scheduler::fail_job(Job& job) noexcept {
+  try {
+    throw;
+  } catch (const Error&) {
+    job.usage.invalid_request = true;
+  } catch (...) {
+  }
   finish(job, Finish::kFailed, exception_message(""));
 }
 

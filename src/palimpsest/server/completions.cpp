@@ -165,7 +165,8 @@ class Exchange {
       case Finish::kCancelled:
         return {503, "server_error", "the server is shutting down: try another, or again later", "", "shutting_down"};
       default:
-        return {500, "server_error", event.usage.error};
+        if (event.usage.invalid_request) return {400, "invalid_request_error", shortened(event.usage.error)};
+        return {500, "server_error", shortened(event.usage.error)};
     }
   }
 

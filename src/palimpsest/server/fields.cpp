@@ -35,13 +35,11 @@ Json parse_json(std::string_view body) {
   if (too_deep(body)) fail_field("", "the body is nested more than {} levels deep", kMaxDepth);
   try {
     return Json::parse(body);
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {
     const std::string_view what = error.what();
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     fail_field("", "the body is not valid JSON: {}",
                what.substr(what.find("] ") == what.npos ? 0 : what.find("] ") + 2));
-  } catch (const Json::exception& error) {
-    fail_field("", "the body is not valid JSON: {}", error.what());
   }
 }
 
