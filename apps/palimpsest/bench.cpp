@@ -21,7 +21,7 @@
 namespace palimpsest::cli {
 namespace {
 
-struct Flags {
+struct BenchFlags {
   SpeedTest test = SpeedTest::kDecode;
   ModelFlags model;
   MethodListFlags list;
@@ -59,7 +59,7 @@ double limit_of(const Row& row, const Model& model, double bandwidth) {
   return row.batch->sequences() * bandwidth / bytes;
 }
 
-nlohmann::json as_json(const Row& row, const Flags& flags, const Model& model, int threads, double bandwidth) {
+nlohmann::json as_json(const Row& row, const BenchFlags& flags, const Model& model, int threads, double bandwidth) {
   const Summary rate = row.summary(&SpeedSample::tokens_per_second);
   std::vector<double> samples;
   for (const auto& sample : row.samples) samples.push_back(sample.tokens_per_second);
@@ -98,7 +98,8 @@ nlohmann::json as_json(const Row& row, const Flags& flags, const Model& model, i
   return out;
 }
 
-void print_table(const std::vector<Row>& rows, const Flags& flags, const Model& model, int threads, double bandwidth) {
+void print_table(const std::vector<Row>& rows, const BenchFlags& flags, const Model& model, int threads,
+                 double bandwidth) {
   std::string fill;
   if (*std::max_element(flags.depths.begin(), flags.depths.end()) > 0)
     fill = flags.fill == Fill::kRandom   ? "; cache filled with random rows"
@@ -131,7 +132,7 @@ void print_table(const std::vector<Row>& rows, const Flags& flags, const Model& 
                threads);
 }
 
-int run_bench(Flags flags) {
+int run_bench(BenchFlags flags) {
   if (flags.rounds < 1) fail("--reps {}: give 1 or more", flags.rounds);
   if (flags.tokens < 1 || flags.tokens > 1'000'000) fail("--tokens {}: give 1 to 1,000,000", flags.tokens);
   for (const long long depth : flags.depths)
@@ -189,7 +190,7 @@ int run_bench(Flags flags) {
 }
 
 void add_speed(CLI::App& bench, Action& action, SpeedTest test, const char* what) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchFlags>();
   flags->test = test;
   flags->tokens = test == SpeedTest::kDecode ? 64 : 512;
   CLI::App* command = bench.add_subcommand(test_name(test), what);
@@ -251,7 +252,7 @@ void add_make_model(CLI::App& bench, Action& action) {
   });
 }
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kBenchFooter = R"(Examples:
   palimpsest bench decode --synthetic llama-3.2-1b@type=q8_0 --depth 0,2048,8192
   palimpsest bench decode --synthetic llama-3.2-1b --depth 8192 --method full --method streaming:budget=1024
   palimpsest bench decode --synthetic llama-3.2-1b --depth 2048 --batch 8 --method full --method h2o
@@ -264,7 +265,7 @@ constexpr const char* kFooter = R"(Examples:
 
 void add_bench(CLI::App& app, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed: decode, prefill, concurrent requests");
-  bench->footer(kFooter);  // subcommands inherit it
+  bench->footer(kBenchFooter);  // subcommands inherit it
   bench->require_subcommand(1);
   add_speed(*bench, action, SpeedTest::kDecode, "Decode speed");
   add_speed(*bench, action, SpeedTest::kPrefill, "Prefill speed");

@@ -30,7 +30,7 @@ namespace {
 // Token ids for prompts over HTTP, where the vocabulary is unknown: every vocabulary has these.
 constexpr TokenId kFirstToken = 3, kSomeTokens = 256;
 
-struct Flags {
+struct BenchServeFlags {
   ModelFlags model;
   MethodListFlags list;
   bool method_given = false;
@@ -44,7 +44,7 @@ struct Flags {
   bool json = false;
 };
 
-void check(const Flags& flags) {
+void check_bench(const BenchServeFlags& flags) {
   if (flags.prompts < 1 || flags.prompts > 100'000) fail("--num-prompts {}: give 1 to 100,000", flags.prompts);
   if (flags.concurrency < 0 || flags.concurrency > 100'000)
     fail("--max-concurrency {}: give 0 (no limit) to 100,000", flags.concurrency);
@@ -60,7 +60,7 @@ void check(const Flags& flags) {
   if (!flags.plot.empty()) check_svg_path(flags.plot);
 }
 
-std::vector<LoadRequest> load_of(const Flags& flags, TokenId from, TokenId to) {
+std::vector<LoadRequest> load_of(const BenchServeFlags& flags, TokenId from, TokenId to) {
   const auto seed = static_cast<std::uint32_t>(flags.seed);
   if (flags.dataset.empty()) {
     auto requests = random_load(static_cast<int>(flags.prompts), flags.lengths, from, to, seed);
@@ -89,7 +89,7 @@ class Targets {
 
 class LocalTargets final : public Targets {
  public:
-  explicit LocalTargets(const Flags& flags) {
+  explicit LocalTargets(const BenchServeFlags& flags) {
     if (flags.model.synthetic.empty()) {
       const TextModel loaded = load_text_model(flags.model);
       model_ = loaded.model;
@@ -141,7 +141,7 @@ class LocalTargets final : public Targets {
 
 class RemoteTargets final : public Targets {
  public:
-  explicit RemoteTargets(const Flags& flags) : options_(flags.http) {
+  explicit RemoteTargets(const BenchServeFlags& flags) : options_(flags.http) {
     if (const char* key = std::getenv("PALIMPSEST_API_KEY"); options_.api_key.empty() && key != nullptr)
       options_.api_key = key;
     for (const auto& name : flags.list.methods) {
@@ -181,8 +181,8 @@ void warm_up(Targets& targets, std::size_t method, const LoadRequest& request) {
     fail("{}: the first request failed: {}", targets.names()[method], report.answers.front().error);
 }
 
-int run_serve(const Flags& flags) {
-  check(flags);
+int run_serve(const BenchServeFlags& flags) {
+  check_bench(flags);
   const std::unique_ptr<Targets> targets = flags.http.base_url.empty()
                                                ? std::unique_ptr<Targets>(std::make_unique<LocalTargets>(flags))
                                                : std::make_unique<RemoteTargets>(flags);
@@ -232,7 +232,7 @@ int run_serve(const Flags& flags) {
 }  // namespace
 
 void add_bench_serve(CLI::App& bench, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchServeFlags>();
   CLI::App* command = bench.add_subcommand("serve", "Concurrent requests: TTFT, TPOT, ITL, throughput");
   const char* group = "Load";
   const auto option = [&](const char* name, auto& value, const char* type, const char* what) {

@@ -19,13 +19,11 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr int kMaxDefaultBudget = 2048;
-
 constexpr const char* kCommands = R"(/stats   times and cache of the last answer    /reset   clear the conversation
 /help    this list                             /exit    quit (also: end of input)
 Ctrl-C stops an answer; twice at the prompt, it quits.)";
 
-constexpr const char* kFooter = R"(Every line of standard input is a message. Commands:
+constexpr const char* kChatFooter = R"(Every line of standard input is a message. Commands:
   /stats   times and cache of the last answer
   /reset   clear the conversation
   /help    these commands
@@ -82,8 +80,7 @@ class Chat {
         sampling_(sampler_options(flags.sampling)),
         loaded_(load_text_model(flags.model)),
         threads_(threads_of(flags.threads, loaded_.model->hyper())),
-        default_method_(fmt::format("streaming:budget={}",
-                                    std::clamp(loaded_.model->hyper().trained_context, 64, kMaxDefaultBudget))),
+        default_method_(default_chat_method(loaded_.model->hyper())),
         conversation_(*loaded_.vocabulary, flags.system, flags.chat_template),
         session_(std::make_shared<Decoder>(loaded_.model, threads_),
                  session_options(flags.cache, default_method_, loaded_.model->hyper(), loaded_.vocabulary.get(), 0)) {
@@ -194,7 +191,7 @@ class Chat {
 
 void add_chat(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("chat", "Chat with a model");
-  command->footer(kFooter);
+  command->footer(kChatFooter);
   const auto flags = std::make_shared<ChatFlags>();
   const char* group = "Text";
   command->add_option("--system", flags->system, "system prompt")->type_name("TEXT")->group(group);

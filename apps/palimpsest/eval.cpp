@@ -15,7 +15,7 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kEvalFooter = R"(Examples:
   palimpsest eval perplexity -f book.txt --method full --method streaming:budget=256 --plot book.svg
   palimpsest eval needle --method full --method streaming:budget=256 --method h2o:budget=256
   palimpsest eval stream --method streaming --budget 256 --tokens 100000 --plot stream.svg
@@ -25,7 +25,7 @@ constexpr const char* kFooter = R"(Examples:
 
 void add_eval(CLI::App& app, Action& action) {
   CLI::App* eval = app.add_subcommand("eval", "Measure quality: perplexity, needles, LongBench, RULER, long streams");
-  eval->footer(kFooter);  // subcommands inherit it
+  eval->footer(kEvalFooter);  // subcommands inherit it
   eval->require_subcommand(1);
   add_eval_perplexity(*eval, action);
   add_eval_stream(*eval, action);

@@ -16,7 +16,7 @@
 namespace palimpsest::cli {
 namespace {
 
-struct Flags {
+struct CompareFlags {
   ModelFlags model;
   MethodListFlags list;
   TextFlags text;
@@ -25,7 +25,7 @@ struct Flags {
   bool json = false, check = false;
 };
 
-int run_compare(const Flags& flags) {
+int run_compare(const CompareFlags& flags) {
   const auto model = load_model(flags.model);
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
   const auto vocabulary = Vocabulary::load(model->path());
@@ -95,7 +95,7 @@ int run_compare(const Flags& flags) {
 }  // namespace
 
 void add_eval_compare(CLI::App& eval, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CompareFlags>();
   CLI::App* command = eval.add_subcommand("compare", "Compare the logits of several methods on one text");
   add_text_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);

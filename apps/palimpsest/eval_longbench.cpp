@@ -19,7 +19,7 @@
 namespace palimpsest::cli {
 namespace {
 
-struct Flags {
+struct LongBenchFlags {
   QuestionFlags questions;
   std::string file, dataset, prompts, lengths, predictions, score;
   long long limit = 0, context = 0;
@@ -58,7 +58,7 @@ nlohmann::json as_json(std::span<const double> scores) {
           {"scores", scores}};
 }
 
-int score_predictions(const Flags& flags) {
+int score_predictions(const LongBenchFlags& flags) {
   if (flags.dataset.empty()) fail("--score needs --dataset: predictions do not name their metric");
   const LongBenchTask& task = task_of(flags.dataset);
   std::vector<double> scores;
@@ -74,7 +74,7 @@ int score_predictions(const Flags& flags) {
   return kOk;
 }
 
-int run_longbench(const Flags& flags) {
+int run_longbench(const LongBenchFlags& flags) {
   if (!flags.score.empty()) return score_predictions(flags);
   if (flags.file.empty()) fail("name LongBench's records with -f, or predictions with --score");
   auto records = read_longbench(read_text(flags.file, "the records"), flags.file, flags.dataset);
@@ -169,7 +169,7 @@ int run_longbench(const Flags& flags) {
 }  // namespace
 
 void add_eval_longbench(CLI::App& eval, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<LongBenchFlags>();
   CLI::App* command = eval.add_subcommand("longbench", "LongBench, with its prompts and metrics");
   add_question_flags(*command, flags->questions);
   command->add_option("-f,--file", flags->file, "LongBench's records (JSON lines)")->type_name("FILE");

@@ -18,7 +18,7 @@
 namespace palimpsest::cli {
 namespace {
 
-struct Flags {
+struct NeedleFlags {
   QuestionFlags questions;
   std::string kind = "fact", kinds;
   std::vector<std::string> haystack;
@@ -87,7 +87,7 @@ nlohmann::json as_json(const Questioner& questioner, const Questioner::Run& run,
   return out;
 }
 
-void print_grid(const Questioner::Run& run, const Grid& grid, const Flags& flags) {
+void print_grid(const Questioner::Run& run, const Grid& grid, const NeedleFlags& flags) {
   const Interval share = bootstrap(grid.contexts);
   fmt::print("{}: {:.1f}% of {} correct{}; {}; {:.0f} prompt tokens/s, {:.3f} ms per token\n", run.cache_use.name,
              100 * share.mean, thousands(grid.asked()),
@@ -105,14 +105,14 @@ void print_grid(const Questioner::Run& run, const Grid& grid, const Flags& flags
   }
 }
 
-void check(const Flags& flags) {
+void check_needle(const NeedleFlags& flags) {
   if (flags.lengths.empty() || flags.depths.empty()) fail("give at least one length and one depth");
   for (const double depth : flags.depths)
     if (!(depth >= 0 && depth <= 1)) fail("--depths {}: give fractions from 0 (start of the text) to 1 (end)", depth);
 }
 
-int run_needle(const Flags& flags) {
-  check(flags);
+int run_needle(const NeedleFlags& flags) {
+  check_needle(flags);
   const auto kinds = all_kinds(flags.kinds);
   const NeedleKind& kind = kind_of(kinds, flags.kind);
   TextModel model = load_text_model(flags.questions.model);
@@ -185,7 +185,7 @@ std::string kinds_help() {
 }  // namespace
 
 void add_eval_needle(CLI::App& eval, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<NeedleFlags>();
   CLI::App* command = eval.add_subcommand("needle", "Needle in a haystack: retrieval at depths x lengths");
   add_question_flags(*command, flags->questions);
   command->add_option("--kind", flags->kind, kinds_help())->type_name("KIND")->capture_default_str();

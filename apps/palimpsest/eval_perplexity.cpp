@@ -22,7 +22,7 @@
 namespace palimpsest::cli {
 namespace {
 
-struct Flags {
+struct PerplexityFlags {
   ModelFlags model;
   MethodListFlags list;
   TextFlags text;
@@ -41,7 +41,7 @@ struct Run {
 };
 
 // Paired difference of two methods on the same tokens. Blocks do not cross text boundaries.
-Interval difference(const Run& first, const Run& other, const Flags& flags) {
+Interval difference(const Run& first, const Run& other, const PerplexityFlags& flags) {
   std::vector<TextBlock> blocks;
   for (std::size_t i = 0; i < other.texts.size(); ++i) {
     const auto &a = first.texts[i].losses, &b = other.texts[i].losses;
@@ -95,7 +95,7 @@ double late_nll(const Perplexity& result) {
   return count == 0 ? result.nll : sum / static_cast<double>(count);
 }
 
-void print_table(const std::vector<Run>& runs, const Flags& flags) {
+void print_table(const std::vector<Run>& runs, const PerplexityFlags& flags) {
   std::size_t width = 6;
   for (const auto& run : runs) width = std::max(width, run.method.name.size());
   fmt::print("{:<{}}  {:>10}  {:>9}  {:>17}  {:>25}  {:>9}  {:>10}  {:>10}  {:>9}\n", "method", width, "perplexity",
@@ -116,7 +116,7 @@ void print_table(const std::vector<Run>& runs, const Flags& flags) {
                flags.block, kMinBlocks);
 }
 
-Chart chart_of(const std::vector<Run>& runs, const Model& model, const Flags& flags, const std::string& text,
+Chart chart_of(const std::vector<Run>& runs, const Model& model, const PerplexityFlags& flags, const std::string& text,
                long long bin, int chunk) {
   ChartPanel panel;
   panel.x_label = "token of the text";
@@ -149,7 +149,7 @@ void print_texts(const std::vector<TokenText>& texts, const Vocabulary& vocabula
   std::fflush(stdout);
 }
 
-int run_perplexity(const Flags& flags) {
+int run_perplexity(const PerplexityFlags& flags) {
   if (!flags.plot.empty()) check_svg_path(flags.plot);
   const auto model = load_model(flags.model);
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
@@ -222,7 +222,7 @@ int run_perplexity(const Flags& flags) {
 }  // namespace
 
 void add_eval_perplexity(CLI::App& eval, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<PerplexityFlags>();
   CLI::App* command =
       eval.add_subcommand("perplexity", "Perplexity of texts, by position, and differences between methods");
   add_text_model_flags(*command, flags->model);

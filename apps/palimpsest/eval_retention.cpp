@@ -14,7 +14,7 @@
 namespace palimpsest::cli {
 namespace {
 
-struct Flags {
+struct RetentionFlags {
   ModelFlags model;
   MethodListFlags list;
   TextFlags text;
@@ -36,7 +36,7 @@ std::vector<double> shares(const SlotTable& table, const std::vector<long long>&
   return out;
 }
 
-int run_kept(const Flags& flags) {
+int run_kept(const RetentionFlags& flags) {
   const auto model = load_model(flags.model);
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
   const auto vocabulary = Vocabulary::load(model->path());
@@ -95,7 +95,7 @@ int run_kept(const Flags& flags) {
 }  // namespace
 
 void add_eval_retention(CLI::App& eval, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<RetentionFlags>();
   CLI::App* command = eval.add_subcommand("retention", "Map of the tokens that each layer and head keeps");
   command->alias("kept");
   add_text_model_flags(*command, flags->model);

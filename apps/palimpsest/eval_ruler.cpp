@@ -17,7 +17,7 @@
 namespace palimpsest::cli {
 namespace {
 
-struct Flags {
+struct RulerFlags {
   QuestionFlags questions;
   std::string task = "niah-single-2";
   std::vector<std::string> haystack;
@@ -25,7 +25,7 @@ struct Flags {
   std::uint64_t seed = 1;
 };
 
-int run_ruler(const Flags& flags) {
+int run_ruler(const RulerFlags& flags) {
   const auto tasks = ruler_tasks();
   if (std::ranges::find(tasks, flags.task) == tasks.end())
     fail("unknown RULER task '{}': use {}", flags.task, fmt::join(tasks, ", "));
@@ -81,7 +81,7 @@ int run_ruler(const Flags& flags) {
 }  // namespace
 
 void add_eval_ruler(CLI::App& eval, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<RulerFlags>();
   CLI::App* command = eval.add_subcommand("ruler", "RULER's generated tasks");
   add_question_flags(*command, flags->questions);
   command->add_option("--task", flags->task, fmt::format("{}", fmt::join(ruler_tasks(), ", ")))

@@ -19,9 +19,9 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr const char* kMethod = "streaming:budget=256";
+constexpr const char* kStreamMethod = "streaming:budget=256";
 
-struct Flags {
+struct StreamFlags {
   ModelFlags model;
   CacheFlags cache;
   SamplingFlags sampling;
@@ -148,7 +148,7 @@ Chart chart_of(const StreamResult& result, const std::string& title, const std::
   return {.title = title, .subtitle = method, .panels = {quality, repeats, speed, memory}};
 }
 
-int run_stream_command(const Flags& flags) {
+int run_stream_command(const StreamFlags& flags) {
   if (!flags.plot.empty()) check_svg_path(flags.plot);
   const auto model = load_model(flags.model);
   std::shared_ptr<Vocabulary> vocabulary;
@@ -159,7 +159,7 @@ int run_stream_command(const Flags& flags) {
   if (vocabulary) prompt = vocabulary->tokenize(flags.prompt, /*add_bos=*/true, /*special=*/false);
   if (prompt.empty() && begin >= 0) prompt.push_back(begin);
 
-  const SessionOptions options = session_options(flags.cache, kMethod, model->hyper(), vocabulary.get(),
+  const SessionOptions options = session_options(flags.cache, kStreamMethod, model->hyper(), vocabulary.get(),
                                                  flags.stream.tokens + static_cast<long long>(prompt.size()));
   const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
   Session session(decoder, options);
@@ -210,7 +210,7 @@ int run_stream_command(const Flags& flags) {
 }  // namespace
 
 void add_eval_stream(CLI::App& eval, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<StreamFlags>();
   CLI::App* command = eval.add_subcommand(
       "stream", "Generate a long stream; report memory, time per token and text quality per window");
   add_model_flags(*command, flags->model);
@@ -220,7 +220,7 @@ void add_eval_stream(CLI::App& eval, Action& action) {
       ->check(CLI::PositiveNumber);
   command->add_option("--settled", flags->stream.settled, "first token for the memory growth")
       ->check(CLI::NonNegativeNumber);
-  add_cache_flags(*command, flags->cache, kMethod);
+  add_cache_flags(*command, flags->cache, kStreamMethod);
   add_sampling_flags(*command, flags->sampling);
   add_threads_flag(*command, flags->threads);
   command->add_flag("--no-judge", flags->no_judge, "do not evaluate each window with a full cache");

@@ -19,7 +19,7 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kHeadsFooter =
     R"(Processes a text with a full cache and prints the heads with the lowest attention to tokens other than sinks
 and recent ones (DuoAttention's streaming heads), as a file for split=FILE. --method duo uses the file
 model.duo in the folder of model.gguf.
@@ -29,7 +29,7 @@ Examples:
   palimpsest run -m model.gguf --method duo --budget 512
   palimpsest run -m model.gguf --method duo:split=heads.txt)";
 
-struct Flags {
+struct HeadsFlags {
   ModelFlags model;
   std::optional<long long> threads;
   std::string file;
@@ -38,7 +38,7 @@ struct Flags {
   bool json = false;
 };
 
-int run_heads(const Flags& flags) {
+int run_heads(const HeadsFlags& flags) {
   constexpr long long kMax = 1 << 20;
   if (flags.sinks < 0 || flags.recent < 1 || flags.sinks > kMax || flags.recent > kMax || flags.tokens > kMax)
     fail("--sinks {} --recent {} --tokens {}: give numbers of tokens up to {}, --recent at least 1", flags.sinks,
@@ -90,8 +90,8 @@ int run_heads(const Flags& flags) {
 
 void add_heads(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("heads", "Find streaming heads, for budgets per head (method duo)");
-  command->footer(kFooter);
-  const auto flags = std::make_shared<Flags>();
+  command->footer(kHeadsFooter);
+  const auto flags = std::make_shared<HeadsFlags>();
   command->add_option("-f,--file", flags->file, "text file; -: standard input")->type_name("FILE")->required();
   command->add_option("--tokens", flags->tokens, "max tokens of the text")->type_name("N")->capture_default_str();
   command->add_option("--sinks", flags->sinks, "number of sinks")->type_name("N")->capture_default_str();

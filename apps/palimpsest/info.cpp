@@ -22,14 +22,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kInfoFooter = R"(Examples:
   palimpsest info model.gguf
   palimpsest info model.gguf --budget 4096 --cache-type bf16
   palimpsest info model.gguf --cache --method streaming:budget=4096 --batch 8
   palimpsest info --devices
   palimpsest info --synthetic llama-3.2-1b@type=q4_0 --json)";
 
-constexpr const char* kMethod = "streaming";
+constexpr const char* kInfoMethod = "streaming";
 
 struct InfoFlags {
   ModelFlags model;
@@ -101,7 +101,7 @@ Json describe(const InfoFlags& flags) {
     fail("--batch {}: give 1 to {} sequences", flags.batch, kMaxSequences);
   if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > kMaxTokens))
     fail("--tokens {}: give 1 to {}", *flags.tokens, kMaxTokens);
-  SessionOptions options = session_options(flags.cache, kMethod);
+  SessionOptions options = session_options(flags.cache, kInfoMethod);
   if (flags.terms && (flags.model.options.portable || !on_cpu(flags.model)))
     fail("--cache applies to the CPU's fast path: leave out --portable and --device");
   ModelFlags model_flags = flags.model;
@@ -109,7 +109,7 @@ Json describe(const InfoFlags& flags) {
   const auto model = load_model(model_flags);
   const Hyperparameters& h = model->hyper();
   if (h.positions() == PositionKind::kLearned)  // supports original positions only
-    options = session_options(flags.cache, std::string(kMethod) + ":positions=original");
+    options = session_options(flags.cache, std::string(kInfoMethod) + ":positions=original");
   Json out;
   out["model"] = model->path().empty() ? h.name : model->path();
   out["name"] = h.name;
@@ -251,7 +251,7 @@ int info(const InfoFlags& flags) {
 
 void add_info(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("info", "Show a model's dimensions, tensors and cache size");
-  command->footer(kFooter);
+  command->footer(kInfoFooter);
   const auto flags = std::make_shared<InfoFlags>();
   add_model_flags(*command, flags->model);
   command->add_option("MODEL", flags->model.path, "same as -m")
@@ -260,7 +260,7 @@ void add_info(CLI::App& app, Action& action) {
       ->excludes("--synthetic");
   command->add_flag("--devices", flags->devices, "list the devices and exit")->group("Lists");
   command->add_flag("--families", flags->families, "list the supported architectures and exit")->group("Lists");
-  add_cache_flags(*command, flags->cache, kMethod);
+  add_cache_flags(*command, flags->cache, kInfoMethod);
   command->add_flag("--cache", flags->terms, "max cache size, part by part")->group("Cache");
   command->add_option("--tokens", flags->tokens, "for --cache: max sequence length in tokens, including the prompt")
       ->type_name("TOKENS")

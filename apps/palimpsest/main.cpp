@@ -15,7 +15,7 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kMainFooter = R"(Examples:
   palimpsest run                                     the default model, a cache of 256 tokens
   palimpsest run -m model.gguf -p "Once upon" -n -1  generates until Ctrl-C in a fixed-size KV cache
   palimpsest run -m model.gguf -f book.txt --method streaming:budget=1024,sinks=4
@@ -43,7 +43,7 @@ int complain(const CLI::App& app, const std::string& what) {
 int run_program(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, it does not end the program
   CLI::App app("Runs GGUF language models with a KV cache of fixed size.", "palimpsest");
-  app.footer(kFooter);
+  app.footer(kMainFooter);
   app.set_version_flag("-V,--version", fmt::format("palimpsest {}", version()), "print the version and exit");
   app.set_help_flag("-h,--help", "print this help and exit");
   app.require_subcommand(1);

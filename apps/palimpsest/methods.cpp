@@ -25,13 +25,13 @@ Examples:
   palimpsest run --method h2o --budget 512 --positions cache)";
 }
 
-struct Flags {
+struct MethodsFlags {
   ModelFlags model;
   std::optional<std::string> budget;
   bool json = false;
 };
 
-int list_methods(const Flags& flags) {
+int list_methods(const MethodsFlags& flags) {
   std::shared_ptr<Model> model;
   if (!flags.model.synthetic.empty() || known_model(flags.model)) {
     ModelFlags shape = flags.model;
@@ -70,7 +70,7 @@ int list_methods(const Flags& flags) {
 void add_methods(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("methods", "List the eviction methods and policies");
   command->footer(footer());
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<MethodsFlags>();
   add_model_flags(*command, flags->model);
   command->add_option("--budget", flags->budget, "budget of each method, for the memory column")
       ->type_name("TOKENS")

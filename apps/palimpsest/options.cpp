@@ -220,6 +220,10 @@ void add_threads_flag(CLI::App& command, std::optional<long long>& threads) {
       ->group("Model");
 }
 
+std::string default_chat_method(const Hyperparameters& hyper) {
+  return fmt::format("streaming:budget={}", std::clamp(hyper.trained_context, 64, 2048));
+}
+
 int threads_of(const std::optional<long long>& threads, const Hyperparameters& hyper) {
   if (!threads && hyper.weight_bytes <= kOneThreadBytes) return 1;
   if (!threads) return static_cast<int>(std::clamp<long long>(std::thread::hardware_concurrency(), 1, kMaxThreads));

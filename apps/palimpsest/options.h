@@ -57,6 +57,9 @@ SamplerOptions sampler_options(const SamplingFlags& flags);
 
 void add_threads_flag(CLI::App& command, std::optional<long long>& threads);
 // Throws Error unless 1..512. Default: one per core; one in all for models so small that synchronization dominates.
+// Of chat and serve: a budget of the trained context, 64 to 2,048 tokens.
+std::string default_chat_method(const Hyperparameters& hyper);
+
 int threads_of(const std::optional<long long>& threads, const Hyperparameters& hyper);
 
 // The --json flag of all commands with JSON output.

@@ -15,7 +15,7 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kReportFooter =
     R"(The page embeds Plotly. `make report RESULTS=...` downloads it from PyPI. Manually: `pip download --no-deps
 plotly`, then extract plotly/package_data/plotly.min.js from the wheel.
 
@@ -23,12 +23,12 @@ Examples:
   palimpsest report results.jsonl --markdown report.md
   palimpsest report results.jsonl -o report.html --plotly plotly.min.js)";
 
-struct Flags {
+struct ReportFlags {
   std::vector<std::string> results;
   std::string html, markdown, plotly, title = "Palimpsest: results";
 };
 
-std::string plotly_text(const Flags& flags) {
+std::string plotly_text(const ReportFlags& flags) {
   const char* named = std::getenv("PALIMPSEST_PLOTLY");
   const std::string path = !flags.plotly.empty() ? flags.plotly : named != nullptr ? named : "";
   if (path.empty())
@@ -47,7 +47,7 @@ void write_file(const std::string& path, const std::string& text) {
   fmt::print("{}: {}\n", path, human_bytes(text.size()));
 }
 
-int run_report(const Flags& flags) {
+int run_report(const ReportFlags& flags) {
   if (flags.html.empty() && flags.markdown.empty()) fail("name an output file: -o PAGE.html, --markdown FILE or both");
   std::vector<nlohmann::json> lines;
   for (const std::string& path : flags.results)
@@ -61,9 +61,9 @@ int run_report(const Flags& flags) {
 }  // namespace
 
 void add_report(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ReportFlags>();
   CLI::App* command = app.add_subcommand("report", "Write the results of a sweep as HTML and Markdown");
-  command->footer(kFooter);
+  command->footer(kReportFooter);
   command->add_option("results", flags->results, "results of `palimpsest sweep`; several files are combined")
       ->type_name("FILE...")
       ->required()

@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kDefaultMethod = "streaming";
 constexpr long long kMaxTokens = 1'000'000'000'000'000;
 
-constexpr const char* kFooter =
+constexpr const char* kRunFooter =
     R"(The prompt is -p, -f, standard input if it is not a terminal, or empty. A line of statistics (tokens, times,
 cache, evictions) is printed to standard error at the end.
 
@@ -169,7 +169,7 @@ int run(const RunFlags& flags) {
 
 void add_run(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("run", "Generate text from a prompt");
-  command->footer(kFooter);
+  command->footer(kRunFooter);
   const auto flags = std::make_shared<RunFlags>();
   const char* group = "Text";
   CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "prompt")->type_name("TEXT")->group(group);

@@ -17,9 +17,7 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr int kMaxDefaultBudget = 2048;
-
-constexpr const char* kFooter =
+constexpr const char* kServeFooter =
     R"(Endpoints: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /v1/sessions,
 /health, /metrics; DELETE /v1/sessions/NAME.
 A request may select its cache method: "cache": {"method": "h2o", "budget": 512}. Reference: docs/server.md.
@@ -63,8 +61,7 @@ int serve(ServeFlags flags) {
 
   const TextModel loaded = load_text_model(flags.model);
   const Hyperparameters& hyper = loaded.model->hyper();
-  const auto method = fmt::format("streaming:budget={}", std::clamp(hyper.trained_context, 64, kMaxDefaultBudget));
-  const SessionOptions session = session_options(flags.cache, method);
+  const SessionOptions session = session_options(flags.cache, default_chat_method(hyper));
   SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
   scheduler.max_queue = flags.max_queue;
 
@@ -97,7 +94,7 @@ int serve(ServeFlags flags) {
 
 void add_serve(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("serve", "Serve OpenAI's HTTP API with continuous batching");
-  command->footer(kFooter);
+  command->footer(kServeFooter);
   const auto flags = std::make_shared<ServeFlags>();
   const auto option = [&](const char* group, const char* name, auto& value, const char* type, const char* what) {
     return command->add_option(name, value, what)->type_name(type)->group(group)->capture_default_str();

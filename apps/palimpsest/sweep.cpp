@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kFooter = R"(The file lists commands with {placeholders}, and the values of each placeholder:
+constexpr const char* kSweepFooter = R"(The file lists commands with {placeholders}, and the values of each placeholder:
   {"each": {"budget": [64, 128, 256]},
    "runs": [{"run": "eval needle --lengths {length} --method {method}",
              "each": {"length": [512, 2048], "method": ["full", "streaming:budget={budget}"]}}]}
@@ -33,7 +33,7 @@ Examples:
   palimpsest sweep bench/sweeps/default-model.json -o results.jsonl --list
   palimpsest report results.jsonl -o report.html)";
 
-struct Flags {
+struct SweepFlags {
   std::string plan, results;
   bool list = false, retry = false;
 };
@@ -73,7 +73,7 @@ std::unordered_map<std::string, bool> done_in(const std::vector<json>& lines) {
   return done;
 }
 
-int run_sweep(const Flags& flags) {
+int run_sweep(const SweepFlags& flags) {
   const std::vector<SweepRun> all = parse_sweep(read_text(flags.plan, "the sweep"), flags.plan);
   if (flags.list) {
     for (const SweepRun& run : all) fmt::print("{}\n", run.command());
@@ -124,9 +124,9 @@ int run_sweep(const Flags& flags) {
 }  // namespace
 
 void add_sweep(CLI::App& app, Action& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<SweepFlags>();
   CLI::App* command = app.add_subcommand("sweep", "Run many evaluations from a JSON file, resumable");
-  command->footer(kFooter);
+  command->footer(kSweepFooter);
   command->add_option("sweep", flags->plan, "JSON file, see below")->type_name("FILE")->required();
   command->add_option("-o,--results", flags->results, "results, one JSON line per run; completed runs are skipped")
       ->type_name("FILE")

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/file_content.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
@@ -154,11 +154,6 @@ bool is_source(const fs::path& path) {
   return path.extension() == ".h" || path.extension() == ".cpp";
 }
 
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // Applies a rule to every source file below `folder`; returns the number of files.
 template <typename Rule>
 int complain(const fs::path& folder, Rule rule, Complaints& all) {
@@ -167,7 +162,7 @@ int complain(const fs::path& folder, Rule rule, Complaints& all) {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file() || !is_source(entry.path())) continue;
     ++files;
-    const auto complaints = rule(fs::relative(entry.path(), folder).generic_string(), content(entry.path()));
+    const auto complaints = rule(fs::relative(entry.path(), folder).generic_string(), file_content(entry.path()));
     all.insert(all.end(), complaints.begin(), complaints.end());
   }
   return files;

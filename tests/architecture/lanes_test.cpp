@@ -4,21 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 
+#include "tests/support/file_content.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 bool counts_by_max_lanes(const std::string& text) {
   return text.find("HWY_MAX_LANES_D(") != std::string::npos || text.find("MaxLanes(") != std::string::npos;
@@ -30,7 +24,7 @@ TEST(VectorLanes, OnlyCodeWithoutScalableTargetsCountsByTheirMaximum) {
     for (const auto& entry : fs::recursive_directory_iterator(source_dir() / folder)) {
       if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
       ++files;
-      const std::string text = content(entry.path());
+      const std::string text = file_content(entry.path());
       if (!counts_by_max_lanes(text)) continue;
       EXPECT_NE(text.find("static_assert(!HWY_HAVE_SCALABLE"), std::string::npos)
           << entry.path() << ": step by hn::Lanes(d), or refuse scalable targets with a static_assert";

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 TEST(Element, EveryHalfSurvivesTheRoundTrip) {
@@ -55,4 +55,4 @@ TEST(Element, StoresWhereItLoads) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

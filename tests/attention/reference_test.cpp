@@ -9,7 +9,7 @@
 
 #include "palimpsest/cache/view.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 // One sequence, one KV head, one page of 16 slots, keys of two dimensions, values of one; f32.
@@ -281,4 +281,4 @@ TEST(Reference, ThreeWaysToCachePositions) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -8,7 +8,7 @@
 
 #include "palimpsest/core/error.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 RopeOptions options(int dims, double base) {
@@ -149,4 +149,4 @@ TEST(Rope, RefusesNonsense) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -10,7 +10,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/slot_rows.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 LayerView layout() {
@@ -81,8 +81,8 @@ TEST(Scaled, KeysAndValuesMoveWithTheirScales) {
 
 TEST(Scaled, RefusesHeadsThatAreNoMultiple) {
   CacheOptions o{.geometry = HeadGeometry::uniform(1, 1, 80, 80, CacheType::kQ8_0)};
-  EXPECT_NE(testing::error_of([&] { Cache cache(o); }).find("multiple of 32 dimensions, not 80"), std::string::npos);
+  EXPECT_NE(error_of([&] { Cache cache(o); }).find("multiple of 32 dimensions, not 80"), std::string::npos);
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

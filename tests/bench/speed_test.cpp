@@ -9,7 +9,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/model.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 struct Random {
@@ -117,4 +117,4 @@ TEST(Fill, WritesEveryPage) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

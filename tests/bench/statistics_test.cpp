@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 TEST(Statistics, KnownValues) {
@@ -31,4 +31,4 @@ TEST(Statistics, PercentilesLieBetweenTheirNeighbours) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 // Shares before rounding: floor + fraction of the highest scores * (total - floors).
@@ -86,4 +86,4 @@ TEST(Ada, NanIsBelowAllNumbers) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -6,7 +6,7 @@
 
 #include <numeric>
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 std::vector<int> golden(int budget, int window, int layers, long long length) {
@@ -56,4 +56,4 @@ TEST(Pyramid, TogetherItIsTheBudgetToTheRoundingOfSteps) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int32_t kAll = INT32_MAX;
 
-CacheOptions options_of(std::vector<std::int32_t> windows, bool shared = true) {
+CacheOptions with_windows(std::vector<std::int32_t> windows, bool shared = true) {
   return {.geometry = HeadGeometry::uniform(2, 2, 4, 4), .shared = shared, .windows = std::move(windows)};
 }
 
@@ -32,7 +32,7 @@ void read(Cache& cache, int tokens, int chunk = 8) {
 }
 
 TEST(CacheWindows, HeadsOfOneWindowShareATable) {
-  Cache cache(options_of({20, 20, kAll, kAll}));
+  Cache cache(with_windows({20, 20, kAll, kAll}));
   EXPECT_EQ(cache.tables(), 2);
   EXPECT_EQ(cache.table_of(1), 0);
   EXPECT_EQ(cache.table_of(2), 1);
@@ -46,15 +46,15 @@ TEST(CacheWindows, HeadsOfOneWindowShareATable) {
   EXPECT_FALSE(cache.nothing_evicted());
   EXPECT_EQ(cache.head(0).slots, cache.head(1).slots);
   EXPECT_NE(cache.head(0).slots, cache.head(2).slots);
-  EXPECT_EQ(Cache(options_of({20, 20, kAll, kAll}, false)).tables(), 4);
-  EXPECT_EQ(Cache(options_of({20, 20, 20, 20})).tables(), 1);
-  EXPECT_NE(error_of([] { Cache(options_of({0, 1, 1, 1})); }).find("a window of no position"), std::string::npos);
+  EXPECT_EQ(Cache(with_windows({20, 20, kAll, kAll}, false)).tables(), 4);
+  EXPECT_EQ(Cache(with_windows({20, 20, 20, 20})).tables(), 1);
+  EXPECT_NE(error_of([] { Cache(with_windows({0, 1, 1, 1})); }).find("a window of no position"), std::string::npos);
 }
 
 // Evictions are counted in the tables that keep all tokens, or in all tables if none does.
 TEST(CacheWindows, CountsEvictedTokens) {
   for (const std::int32_t other : {kAll, 30}) {
-    Cache cache(options_of({20, 20, other, other}));
+    Cache cache(with_windows({20, 20, other, other}));
     read(cache, 60);
     EXPECT_EQ(cache.evicted(), 0);
     std::vector<std::vector<int>> drop(2);
@@ -62,13 +62,13 @@ TEST(CacheWindows, CountsEvictedTokens) {
     cache.table(1).append_slots({50, 56}, drop[1]);
     cache.prepare({.drop = drop}).commit();
     EXPECT_EQ(cache.evicted(), other == kAll ? 6 : 4);
-    EXPECT_FALSE(cache.compatible_with(options_of({20, 20, other, other}, false)));
+    EXPECT_FALSE(cache.compatible_with(with_windows({20, 20, other, other}, false)));
   }
 }
 
 TEST(CacheWindows, RefuseEditsThatWouldShowWhatTheyDropped) {
   const auto refuses = [](int tokens, const CacheChange& change) {
-    Cache cache(options_of({20, 20, kAll, kAll}));
+    Cache cache(with_windows({20, 20, kAll, kAll}));
     read(cache, tokens);
     try {
       cache.prepare(change).commit();
@@ -86,7 +86,7 @@ TEST(CacheWindows, RefuseEditsThatWouldShowWhatTheyDropped) {
   EXPECT_FALSE(refuses(60, {.drop_range = {45, 50}})) << "a gap shows nothing";
   EXPECT_FALSE(refuses(19, {.drop_range = {2, kEndOfText}})) << "nothing was outside yet";
   // The whole text is shifted, dropped tokens included: the same window is visible.
-  Cache cache(options_of({20, 20, kAll, kAll}));
+  Cache cache(with_windows({20, 20, kAll, kAll}));
   cache.set_next(1000);
   read(cache, 60);
   cache.shift(1000, kEndOfText, -500);
@@ -95,10 +95,10 @@ TEST(CacheWindows, RefuseEditsThatWouldShowWhatTheyDropped) {
 
 // Which slots a window frees depends on the mechanism only, not on the method.
 TEST(CacheWindows, AreSharedByKindsThatDropAlike) {
-  const CacheOptions shared = options_of({20, 20, kAll, kAll});
+  const CacheOptions shared = with_windows({20, 20, kAll, kAll});
   Cache cache(shared);
   read(cache, 100);
-  CacheOptions other = options_of({20, 20, kAll, kAll}, false);
+  CacheOptions other = with_windows({20, 20, kAll, kAll}, false);
   other.track_rank = true;
   other.columns = 2;
   ASSERT_TRUE(cache.compatible_with(other));
@@ -120,8 +120,8 @@ TEST(CacheWindows, AreSharedByKindsThatDropAlike) {
   }
   other.mechanism = Mechanism::kShift;
   EXPECT_FALSE(cache.compatible_with(other));
-  EXPECT_FALSE(cache.compatible_with(options_of({})));
-  EXPECT_FALSE(cache.compatible_with(options_of({21, 21, kAll, kAll})));
+  EXPECT_FALSE(cache.compatible_with(with_windows({})));
+  EXPECT_FALSE(cache.compatible_with(with_windows({21, 21, kAll, kAll})));
   Cache few(shared);
   read(few, 19);
   EXPECT_TRUE(few.nothing_evicted());
@@ -131,11 +131,11 @@ TEST(CacheWindows, AreSharedByKindsThatDropAlike) {
 // Files saved when one table served all heads.
 TEST(CacheWindows, ReadTablesWithoutWindows) {
   std::vector<std::byte> bytes;
-  Cache before(options_of({}));
+  Cache before(with_windows({}));
   before.insert(70);
   ByteWriter out([&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
   before.save(out);
-  Cache cache(options_of({20, 20, kAll, kAll}));
+  Cache cache(with_windows({20, 20, kAll, kAll}));
   ByteReader in(bytes, "a cache");
   cache.load(in);
   ASSERT_EQ(cache.fault(), nullptr);
@@ -150,13 +150,13 @@ TEST(CacheWindows, ReadTablesWithoutWindows) {
   bytes.clear();
   ByteWriter again([&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
   cache.save(again);
-  Cache same(options_of({20, 20, kAll, kAll}));
+  Cache same(with_windows({20, 20, kAll, kAll}));
   ByteReader once_more(bytes, "a cache");
   same.load(once_more);
   EXPECT_EQ(same.table(0).occupied(), 19);
   EXPECT_NE(error_of([&] {
               ByteReader wrong(bytes, "a cache");
-              Cache(options_of({})).load(wrong);
+              Cache(with_windows({})).load(wrong);
             }),
             "");
 }

@@ -4,7 +4,7 @@
 
 #include <regex>
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 TEST(Version, IsThreeNumbers) {
@@ -12,4 +12,4 @@ TEST(Version, IsThreeNumbers) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

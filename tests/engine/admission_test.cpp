@@ -30,7 +30,7 @@ Request request_of(const char* method, std::size_t prompt = 20) {
   return r;
 }
 
-SchedulerOptions options_of(std::size_t pool_bytes) {
+SchedulerOptions with_pool(std::size_t pool_bytes) {
   SchedulerOptions options = small_options();
   options.pool_bytes = pool_bytes;
   return options;
@@ -38,7 +38,7 @@ SchedulerOptions options_of(std::size_t pool_bytes) {
 
 TEST(Admission, CountsStatisticsOfQueries) {
   const auto listener = std::make_shared<Answer>();
-  Scheduler small(wide_decoder(), nullptr, options_of(kStatistics));
+  Scheduler small(wide_decoder(), nullptr, with_pool(kStatistics));
   EXPECT_NE(
       error_of([&] { small.submit(request_of("expected-attention:budget=64"), listener); }).find("needs up to 2 MiB"),
       std::string::npos);
@@ -47,7 +47,7 @@ TEST(Admission, CountsStatisticsOfQueries) {
   EXPECT_EQ(listener->how, Finish::kLength);
 
   const auto heard = std::make_shared<Answer>();
-  Scheduler larger(wide_decoder(), nullptr, options_of(2 * kStatistics));
+  Scheduler larger(wide_decoder(), nullptr, with_pool(2 * kStatistics));
   larger.submit(request_of("expected-attention:budget=64"), heard);
   larger.step();
   EXPECT_GT(larger.load().reserved_bytes, kStatistics);
@@ -76,7 +76,7 @@ TEST(Admission, NothingIsAllocatedForARequestThatWaits) {
     const auto info = mallinfo2();
     return info.uordblks + info.hblkhd;
   };
-  Scheduler scheduler(wide_decoder(), nullptr, options_of(4 * kStatistics));
+  Scheduler scheduler(wide_decoder(), nullptr, with_pool(4 * kStatistics));
   std::vector<std::shared_ptr<Answer>> answers;
   const std::size_t before = in_use();
   for (int i = 0; i < 128; ++i) {

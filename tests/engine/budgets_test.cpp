@@ -10,8 +10,10 @@
 #include "palimpsest/budget/pyramid.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/engine/session_options.h"
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"
+#include "tests/support/random_tokens.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -28,25 +30,6 @@ std::shared_ptr<Decoder> decoder_of(int kv_heads, int group) {
                                                                .kv_heads = kv_heads,
                                                                .head_dim = 16})),
                                    1);
-}
-
-SessionOptions options_of(const std::string& method) {
-  return {.method = parse_method(method), .cache_type = CacheType::kF32, .page_size = 16, .chunk = 64};
-}
-
-std::vector<TokenId> some_tokens(int count, unsigned seed = 1) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-  for (TokenId& each : tokens) each = static_cast<TokenId>(random() % 96);
-  return tokens;
-}
-
-std::vector<Position> kept(const Cache& cache, int table) {
-  const auto all = cache.table(table).position();
-  std::vector<Position> positions(all.begin(), all.end());
-  std::erase(positions, kNoPosition);
-  std::ranges::sort(positions);
-  return positions;
 }
 
 // SnapKV's scores of a head: attention of the last 32 queries, pooled over 7, from a cache without evictions.
@@ -95,15 +78,17 @@ TEST(Budgets, PyramidKeepsWhatItsFormulaSaysAndFreesThePages) {
     for (const char* schedule : {"prompt", "prompt+step"})
       for (const int length : {300, 190, 150, 90}) {
         const std::string method = std::string("pyramidkv:budget=100,schedule=") + schedule;
-        Session session(decoder, options_of(method)), whole(decoder, options_of("snapkv:budget=5000"));
-        const auto tokens = some_tokens(length);
+        Session session(decoder, session_options(method, 64)),
+            whole(decoder, session_options("snapkv:budget=5000", 64));
+        const auto tokens = random_tokens(length, 1);
         session.prefill(tokens);
         whole.prefill(tokens);
         const auto layers = pyramid_budgets(100, 32, kLayers, length);
         std::vector<int> held;
         for (int t = 0; t < session.cache().tables(); ++t) {
           held.push_back(std::min(length, layers[static_cast<std::size_t>(t / kv_heads)]));
-          EXPECT_EQ(kept(session.cache(), t), best_of(snap_scores(whole, t), 32, held.back() - 32)) << method << length;
+          EXPECT_EQ(positions_kept(session.cache(), t), best_of(snap_scores(whole, t), 32, held.back() - 32))
+              << method << length;
         }
         EXPECT_EQ(session.cache().bytes_in_use(), bytes_of(session.cache(), held)) << method << " " << length;
         if (length < 300) continue;
@@ -117,9 +102,9 @@ TEST(Budgets, AdaSharesALayersBudgetByScores) {
   for (const auto& [kv_heads, group] : {std::pair{3, 1}, std::pair{2, 4}, std::pair{2, 8}}) {
     const auto decoder = decoder_of(kv_heads, group);
     for (const int length : {260, 101, 100, 70}) {
-      Session session(decoder, options_of("adakv:budget=100,schedule=prompt+step")),
-          whole(decoder, options_of("snapkv:budget=5000"));
-      const auto tokens = some_tokens(length, 7);
+      Session session(decoder, session_options("adakv:budget=100,schedule=prompt+step", 64)),
+          whole(decoder, session_options("snapkv:budget=5000", 64));
+      const auto tokens = random_tokens(length, 7);
       session.prefill(tokens);
       whole.prefill(tokens);
       std::vector<int> held;
@@ -135,7 +120,7 @@ TEST(Budgets, AdaSharesALayersBudgetByScores) {
         const auto counts = ada_counts(scores, kv_heads * each);
         int sum = 0;
         for (int h = 0; h < kv_heads; ++h) {
-          const auto mine = kept(session.cache(), layer * kv_heads + h);
+          const auto mine = positions_kept(session.cache(), layer * kv_heads + h);
           EXPECT_EQ(mine, best_of(all[static_cast<std::size_t>(h)], 32, counts[static_cast<std::size_t>(h)]));
           held.push_back(static_cast<int>(mine.size()));
           sum += held.back();
@@ -148,7 +133,7 @@ TEST(Budgets, AdaSharesALayersBudgetByScores) {
       // In decode, heads keep their budgets, within the reserved bytes.
       const MethodPlan& plan = session.sequence().plan();
       const auto promised = footprint(plan.cache(), plan.occupancies(length, -1).writing);
-      for (const TokenId token : some_tokens(150, 9)) {
+      for (const TokenId token : random_tokens(150, 9)) {
         session.decode(token);
         EXPECT_LE(session.cache().bytes_in_use(), promised.in_use());
       }
@@ -165,21 +150,21 @@ TEST(Budgets, AdaSharesALayersBudgetByScores) {
 // A second prompt shares the budgets again; a cleared session starts with uniform budgets.
 TEST(Budgets, AreSharedAnewAtEveryPromptsEnd) {
   const auto decoder = decoder_of(2, 4);
-  Session session(decoder, options_of("adakv:budget=80,schedule=prompt+step"));
-  session.prefill(some_tokens(200));
-  session.prefill(some_tokens(120, 3));
+  Session session(decoder, session_options("adakv:budget=80,schedule=prompt+step", 64));
+  session.prefill(random_tokens(200, 1));
+  session.prefill(random_tokens(120, 3));
   int sum = 0;
   for (int t = 0; t < 2; ++t) sum += session.cache().table(t).occupied();
   EXPECT_EQ(sum, 160);
   session.clear();
-  for (const TokenId token : some_tokens(200)) session.decode(token);
+  for (const TokenId token : random_tokens(200, 1)) session.decode(token);
   for (int t = 0; t < session.cache().tables(); ++t) EXPECT_EQ(session.cache().table(t).occupied(), 80);
 }
 
 TEST(Budgets, WhatCannotShareByScoresIsRefused) {
   const auto decoder = decoder_of(2, 1);
   const auto refusal = [&](const std::string& method) {
-    return error_of([&] { Session(decoder, options_of(method)); });
+    return error_of([&] { Session(decoder, session_options(method, 64)); });
   };
   EXPECT_NE(refusal("streaming:split=ada,schedule=prompt").find("it scores all heads alike"), std::string::npos);
   EXPECT_NE(refusal("tova:split=ada,schedule=prompt").find("decides for all heads of a layer"), std::string::npos);
@@ -191,16 +176,16 @@ TEST(Budgets, StreamingHeads) {
   const auto decoder = decoder_of(2, 1);
   const std::string list = own_file("streaming.txt");
   std::ofstream(list) << "0 * streaming\n2 1 streaming\n";
-  Session session(decoder, options_of("duo:budget=96,split=" + list)),
-      even(decoder, options_of("sparse:budget=96,sinks=9"));
-  for (const TokenId token : some_tokens(400)) {
+  Session session(decoder, session_options("duo:budget=96,split=" + list, 64)),
+      even(decoder, session_options("sparse:budget=96,sinks=9", 64));
+  for (const TokenId token : random_tokens(400, 1)) {
     session.decode(token);
     even.decode(token);
   }
   const int held[] = {48, 48, 144, 144, 144, 48};
   for (int t = 0; t < 6; ++t) {
     EXPECT_EQ(session.cache().table(t).occupied(), held[t]);
-    const auto positions = kept(session.cache(), t);
+    const auto positions = positions_kept(session.cache(), t);
     for (Position sink = 0; sink < 9; ++sink) EXPECT_EQ(positions[static_cast<std::size_t>(sink)], sink);
     EXPECT_EQ(positions[9], 400 - held[t] + 9);
   }
@@ -211,10 +196,11 @@ TEST(Budgets, StreamingHeads) {
 // EQUIP, appendix D.2: LagKV and SnapKV in decode give the same result in place and with shift.
 TEST(Budgets, LagKvAndSnapKvInPlace) {
   const auto decoder = decoder_of(2, 4);
-  const auto tokens = some_tokens(700, 5);
+  const auto tokens = random_tokens(700, 5);
   for (const std::string method :
        {"lagkv:budget=180", "snapkv:budget=64,schedule=step", "snapkv:budget=64,schedule=prompt+step"}) {
-    Session in_place(decoder, options_of(method)), shift(decoder, options_of(method + ",mechanism=shift"));
+    Session in_place(decoder, session_options(method, 64)),
+        shift(decoder, session_options(method + ",mechanism=shift", 64));
     in_place.prefill(std::span(tokens).first(300));
     shift.prefill(std::span(tokens).first(300));
     for (const TokenId token : std::span(tokens).subspan(300)) {
@@ -227,7 +213,7 @@ TEST(Budgets, LagKvAndSnapKvInPlace) {
       ASSERT_LT(difference, 1e-4 * max) << method;
       ASSERT_EQ(in_place.cache().occupied(), in_place.method().budget);
       for (int t = 0; t < in_place.cache().tables(); ++t)
-        ASSERT_EQ(kept(in_place.cache(), t), kept(shift.cache(), t)) << method;
+        ASSERT_EQ(positions_kept(in_place.cache(), t), positions_kept(shift.cache(), t)) << method;
       for (const auto& moves : {in_place.cache().moves(0), in_place.cache().moves(3)}) ASSERT_TRUE(moves.empty());
     }
     EXPECT_GE(in_place.cache().evicted(), 500);

@@ -26,7 +26,7 @@ const char* const kSteady[] = {"streaming:budget=64",
                                "ems:budget=64,recent=8,schedule=step,tau=0",
                                "ems:budget=64,recent=8,schedule=step,tau=0.05,merge-position=own"};
 
-std::shared_ptr<Decoder> decoder_of(int threads) {
+std::shared_ptr<Decoder> decoder_of_threads(int threads) {
   return std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = kVocabulary,
                                                                .width = 64,
                                                                .layers = 2,
@@ -44,7 +44,7 @@ TEST(DecodeAllocation, NoneInASession) {
       options.method = parse_method(method);
       options.cache_type = CacheType::kF32;
       options.page_size = 16;
-      Session session(decoder_of(threads), options);
+      Session session(decoder_of_threads(threads), options);
       session.prefill(std::vector<TokenId>(100, 3));
       for (int i = 0; i < 300; ++i) session.decode(static_cast<TokenId>(i % kVocabulary));
       const long long before = allocations();
@@ -64,7 +64,7 @@ TEST(DecodeAllocation, NoneInASchedulerOfEight) {
   for (const int threads : {1, 2}) {
     SchedulerOptions options = small_options();
     options.pool_bytes = std::size_t{64} << 20;
-    Scheduler scheduler(decoder_of(threads), nullptr, options);
+    Scheduler scheduler(decoder_of_threads(threads), nullptr, options);
     std::vector<std::shared_ptr<Listener>> heard;
     for (int i = 0; i < 8; ++i) {
       Request request{.prompt = std::vector<TokenId>(20, 3),

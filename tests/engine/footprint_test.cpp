@@ -11,10 +11,10 @@
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/own_file.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
-std::shared_ptr<Decoder> small_decoder() {
+std::shared_ptr<Decoder> three_layer_decoder() {
   static const auto decoder = std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = 64,
                                                                                     .width = 32,
                                                                                     .layers = 3,
@@ -29,14 +29,14 @@ std::shared_ptr<Decoder> small_decoder() {
 // Heads of 24 to 100 tokens.
 std::string split_file() {
   static const std::string path = [] {
-    const auto file = std::filesystem::path(testing::own_file("split.txt"));
+    const auto file = std::filesystem::path(own_file("split.txt"));
     std::ofstream(file) << "* * 40\n0 1 24\n1 * 64\n2 0 100\n";
     return file.string();
   }();
   return path;
 }
 
-struct Case {
+struct FootprintCase {
   std::string method;
   CacheTypes type = {};
   int page_size = 16;
@@ -53,14 +53,14 @@ struct Case {
   }
   std::shared_ptr<const MethodPlan> plan() const {
     const SessionOptions o = options();
-    return std::make_shared<MethodPlan>(o.method, plan_target(*small_decoder(), o));
+    return std::make_shared<MethodPlan>(o.method, plan_target(*three_layer_decoder(), o));
   }
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
+  friend std::ostream& operator<<(std::ostream& out, const FootprintCase& c) {
     return out << c.method << " type " << name_of(c.type) << " page " << c.page_size << (c.uneven ? " uneven" : "");
   }
 };
 
-class FootprintTest : public ::testing::TestWithParam<Case> {
+class FootprintTest : public ::testing::TestWithParam<FootprintCase> {
  protected:
   Footprint foreseen(const std::vector<Occupancy>& occupancy) const { return footprint(plan_->cache(), occupancy); }
   std::shared_ptr<const MethodPlan> plan_ = GetParam().plan();
@@ -68,7 +68,7 @@ class FootprintTest : public ::testing::TestWithParam<Case> {
 
 TEST_P(FootprintTest, HoldsWhileTheModelWrites) {
   const SessionOptions options = GetParam().options();
-  Session session(small_decoder(), options);
+  Session session(three_layer_decoder(), options);
   std::size_t max_in_use = 0, max_in_tables = 0;
   for (int tokens = 1; tokens <= 150; ++tokens) {
     session.decode(tokens % 64);
@@ -84,7 +84,7 @@ TEST_P(FootprintTest, HoldsWhileTheModelWrites) {
 TEST_P(FootprintTest, HoldsWhileAPromptIsRead) {
   for (const int prompt : {1, 7, 32, 33, 64, 100, 200, 333}) {
     const SessionOptions options = GetParam().options();
-    Session session(small_decoder(), options);
+    Session session(three_layer_decoder(), options);
     const std::vector<TokenId> tokens(static_cast<std::size_t>(prompt), 5);
     std::size_t max_in_tables = 0;
     session.prefill(tokens, [&](long long, long long) {
@@ -109,14 +109,14 @@ using BoundedFootprintTest = FootprintTest;
 // A prompt's pages are returned after the window has moved past them.
 TEST_P(BoundedFootprintTest, APromptLeavesNoTrace) {
   const SessionOptions options = GetParam().options();
-  Session session(small_decoder(), options);
+  Session session(three_layer_decoder(), options);
   session.prefill(std::vector<TokenId>(300, 5));
   for (int i = 0; i < 200; ++i) session.decode(7);
   EXPECT_EQ(session.cache().bytes_in_use(), foreseen(plan_->occupancies(300, 500).writing).in_use());
 }
 
-const Case kUnbounded[] = {{"full"}, {"full", CacheType::kF32, 64}};
-const Case kBounded[] = {
+const FootprintCase kUnbounded[] = {{"full"}, {"full", CacheType::kF32, 64}};
+const FootprintCase kBounded[] = {
     {"streaming:budget=64"},
     {"streaming:budget=64", CacheType::kF32, 32},
     {"streaming:budget=64", CacheType::kBF16, 64},
@@ -175,8 +175,8 @@ TEST(Footprint, OfAppendIsABound) {
   for (const char* method :
        {"knorm:budget=40,mechanism=append", "streaming:budget=40,mechanism=append",
         "streaming:budget=41,mechanism=append,positions=original", "keydiff:budget=24,mechanism=append"}) {
-    const SessionOptions options = Case{method}.options();
-    Session session(small_decoder(), options);
+    const SessionOptions options = FootprintCase{method}.options();
+    Session session(three_layer_decoder(), options);
     const Cache& cache = session.cache();
     for (int tokens = 1; tokens <= 400; ++tokens) {
       session.decode((tokens * 37 + tokens / 7) % 64);
@@ -197,8 +197,8 @@ TEST(Footprint, OfAppendIsABound) {
 TEST(Footprint, OfMergeIsABound) {
   for (const char* method :
        {"ems:budget=40,recent=8,tau=0", "ems:budget=48,recent=8,tau=0.05,gamma=9,schedule=step,merge-position=own"}) {
-    const SessionOptions options = Case{method}.options();
-    Session session(small_decoder(), options);
+    const SessionOptions options = FootprintCase{method}.options();
+    Session session(three_layer_decoder(), options);
     const Cache& cache = session.cache();
     std::size_t merged = 0;
     for (int tokens = 1; tokens <= 400; ++tokens) {
@@ -270,4 +270,4 @@ TEST(Footprint, TermsByHand) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 TEST(Latencies, NothingIsZero) {
@@ -55,4 +55,4 @@ TEST(Latencies, TakesTheImpossiblySmallAndLarge) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

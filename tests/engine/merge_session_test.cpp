@@ -8,11 +8,12 @@
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/error_of.h"
+#include "tests/support/random_tokens.h"
 
 namespace palimpsest::testing {
 namespace {
 
-std::shared_ptr<Decoder> small_decoder() {
+std::shared_ptr<Decoder> merge_decoder() {
   static const auto decoder = std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = 96,
                                                                                     .width = 32,
                                                                                     .layers = 2,
@@ -25,14 +26,7 @@ std::shared_ptr<Decoder> small_decoder() {
 }
 
 Session session_of(const std::string& method) {
-  return Session(small_decoder(), {.method = parse_method(method), .cache_type = CacheType::kF32, .page_size = 16});
-}
-
-std::vector<TokenId> some_tokens(int count) {
-  std::mt19937 random(5);
-  std::vector<TokenId> tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random() % 96));
-  return tokens;
+  return Session(merge_decoder(), {.method = parse_method(method), .cache_type = CacheType::kF32, .page_size = 16});
 }
 
 // If all victims are dropped (the zero cluster), the result is that of plain eviction, bit by bit.
@@ -71,7 +65,7 @@ constexpr int kSteps = 10'000;
 TEST(Merge, CountsAreConstant) {
   constexpr int kBudget = 32, kGamma = 4;
   Session session = session_of("ems:budget=32,recent=8,tau=0.1");
-  session.prefill(some_tokens(300));
+  session.prefill(random_tokens(300, 5));
   const Cache& cache = session.cache();
   std::size_t bytes = 0;
   int full = 0;

@@ -10,36 +10,19 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/lockstep.h"
 #include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/engine/session_options.h"
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"
+#include "tests/support/random_tokens.h"
 
 namespace palimpsest::testing {
 namespace {
 
-std::shared_ptr<Decoder> small_decoder(RopeKind rope = RopeKind::kPairs) {
+std::shared_ptr<Decoder> decoder_with_rope(RopeKind rope = RopeKind::kPairs) {
   SyntheticShape options{
       .vocabulary = 96, .width = 64, .layers = 2, .feed_forward = 96, .query_heads = 4, .kv_heads = 2, .head_dim = 16};
   if (rope == RopeKind::kNone) options.rope_dims = 0;
   return std::make_shared<Decoder>(Model::from(make_synthetic(options)), 1);
-}
-
-SessionOptions options_of(const std::string& method, int chunk = 512) {
-  return {.method = parse_method(method), .cache_type = CacheType::kF32, .page_size = 16, .chunk = chunk};
-}
-
-std::vector<TokenId> some_tokens(int count, unsigned seed = 1) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-  for (TokenId& each : tokens) each = static_cast<TokenId>(random() % 96);
-  return tokens;
-}
-
-std::vector<Position> kept(const Cache& cache, int table = 0) {
-  const auto all = cache.table(table).position();
-  std::vector<Position> positions(all.begin(), all.end());
-  std::erase(positions, kNoPosition);
-  std::ranges::sort(positions);
-  return positions;
 }
 
 double difference(std::span<const float> a, std::span<const float> b) {
@@ -62,32 +45,32 @@ std::vector<std::vector<float>> decode_all(Session& session, std::span<const Tok
 }
 
 TEST(Methods, EveryWayToKeepCachePositionsIsTheSame) {
-  const auto decoder = small_decoder();
-  const auto tokens = some_tokens(200);
+  const auto decoder = decoder_with_rope();
+  const auto tokens = random_tokens(200, 1);
   for (const std::string base :
        {"streaming:budget=32,", "streaming:budget=32,every=8,", "h2o:budget=32,positions=cache,"}) {
-    Session first(decoder, options_of(base + "rerotate=fused"));
+    Session first(decoder, session_options(base + "rerotate=fused"));
     const auto expected = decode_all(first, tokens);
     for (const char* way :
          {"rerotate=auto", "rerotate=cached-half", "rerotate=recompute", "rerotate=delta,mechanism=shift",
           "rerotate=delta,mechanism=gather", "rerotate=fused,mechanism=gather"}) {
-      Session session(decoder, options_of(base + way));
+      Session session(decoder, session_options(base + way));
       const auto logits = decode_all(session, tokens);
       double worst = 0;
       for (std::size_t i = 0; i < tokens.size(); ++i) worst = std::max(worst, difference(expected[i], logits[i]));
       EXPECT_LT(worst, 3e-5) << base << way;
       for (int t = 0; t < session.cache().tables(); ++t)
-        ASSERT_EQ(kept(session.cache(), t), kept(first.cache(), t)) << base << way;
+        ASSERT_EQ(positions_kept(session.cache(), t), positions_kept(first.cache(), t)) << base << way;
     }
   }
 }
 
 // window-recompute: the logits of a new session that reads only the sinks and the last tokens.
 TEST(Methods, WindowRecomputeIsAFreshSessionForEveryToken) {
-  const auto decoder = small_decoder();
-  const auto tokens = some_tokens(60);
+  const auto decoder = decoder_with_rope();
+  const auto tokens = random_tokens(60, 1);
   for (const std::size_t sinks : {0U, 3U}) {
-    const auto options = options_of(fmt::format("window-recompute:budget=24,sinks={}", sinks));
+    const auto options = session_options(fmt::format("window-recompute:budget=24,sinks={}", sinks));
     Session session(decoder, options), prompt(decoder, options), reader(decoder, options);
     const auto logits = decode_all(session, tokens);
     std::vector<std::vector<float>> read;
@@ -97,7 +80,7 @@ TEST(Methods, WindowRecomputeIsAFreshSessionForEveryToken) {
       std::vector<TokenId> window;
       for (std::size_t j = 0; j <= i; ++j)
         if (j < sinks || j + 24 > i + sinks) window.push_back(tokens[j]);
-      Session inserted(decoder, options_of("full"));
+      Session inserted(decoder, session_options("full"));
       const auto expected = inserted.prefill(window);
       ASSERT_LT(difference(expected, logits[i]), 1e-5) << sinks << " sinks, token " << i;
       ASSERT_LT(difference(expected, read[i]), 1e-5) << sinks << " sinks, token " << i;
@@ -108,20 +91,20 @@ TEST(Methods, WindowRecomputeIsAFreshSessionForEveryToken) {
 }
 
 TEST(Methods, AfterThePromptOnly) {
-  Session session(small_decoder(), options_of("streaming:budget=20,schedule=prompt", 16));
-  const auto tokens = some_tokens(70);
+  Session session(decoder_with_rope(), session_options("streaming:budget=20,schedule=prompt", 16));
+  const auto tokens = random_tokens(70, 1);
   session.prefill(std::span(tokens).first(50), [&](long long done, long long) {
     EXPECT_EQ(session.cache().occupied(), done == 50 ? 20 : done);
     return true;
   });
-  EXPECT_EQ(kept(session.cache()).back(), 49);
+  EXPECT_EQ(positions_kept(session.cache()).back(), 49);
   decode_all(session, std::span(tokens).subspan(50));
   EXPECT_EQ(session.cache().occupied(), 40);
 }
 
 TEST(Methods, AfterThePromptAndThenEveryStep) {
-  Session session(small_decoder(), options_of("h2o:budget=20,schedule=prompt+step", 16));
-  const auto tokens = some_tokens(70);
+  Session session(decoder_with_rope(), session_options("h2o:budget=20,schedule=prompt+step", 16));
+  const auto tokens = random_tokens(70, 1);
   session.prefill(std::span(tokens).first(50));
   EXPECT_EQ(session.cache().occupied(), 20);
   decode_all(session, std::span(tokens).subspan(50));
@@ -129,9 +112,9 @@ TEST(Methods, AfterThePromptAndThenEveryStep) {
 }
 
 TEST(Methods, WhenAPageIsFull) {
-  Session session(small_decoder(), options_of("streaming:budget=32,schedule=page"));
+  Session session(decoder_with_rope(), session_options("streaming:budget=32,schedule=page"));
   int evictions = 0, max = 0;
-  for (const TokenId token : some_tokens(200)) {
+  for (const TokenId token : random_tokens(200, 1)) {
     const int before = session.cache().occupied();
     session.decode(token);
     max = std::max(max, session.cache().occupied());
@@ -146,10 +129,10 @@ TEST(Methods, WhenAPageIsFull) {
 }
 
 TEST(Methods, SlackAndMaxDrop) {
-  Session headroom(small_decoder(), options_of("streaming:budget=32,slack=8"));
-  Session drop(small_decoder(), options_of("streaming:budget=32,every=16,max-drop=6"));
+  Session headroom(decoder_with_rope(), session_options("streaming:budget=32,slack=8"));
+  Session drop(decoder_with_rope(), session_options("streaming:budget=32,every=16,max-drop=6"));
   int min = 1000;
-  for (const TokenId token : some_tokens(150)) {
+  for (const TokenId token : random_tokens(150, 1)) {
     headroom.decode(token);
     const int before = drop.cache().occupied();
     drop.decode(token);
@@ -163,24 +146,24 @@ TEST(Methods, SlackAndMaxDrop) {
 }
 
 TEST(Methods, RefreshKeepsSomeOfTheVictimsUntilTheNextEviction) {
-  Session session(small_decoder(), options_of("streaming:budget=40,every=16,refresh=4"));
-  for (const TokenId token : some_tokens(300)) session.decode(token);
-  const auto positions = kept(session.cache());
+  Session session(decoder_with_rope(), session_options("streaming:budget=40,every=16,refresh=4"));
+  for (const TokenId token : random_tokens(300, 1)) session.decode(token);
+  const auto positions = positions_kept(session.cache());
   const Position window = session.position() - 20;
   EXPECT_EQ(std::ranges::count_if(positions, [&](Position p) { return p >= 4 && p < window - 16; }), 4);
   EXPECT_EQ(positions[3], 3);
 }
 
 TEST(Methods, EachHeadKeepsItsOwnHeavyHittersAndTheNewestHalf) {
-  Session session(small_decoder(), options_of("h2o:budget=24"));
-  for (const TokenId token : some_tokens(200)) session.decode(token);
+  Session session(decoder_with_rope(), session_options("h2o:budget=24"));
+  for (const TokenId token : random_tokens(200, 1)) session.decode(token);
   ASSERT_EQ(session.cache().tables(), 4);
   bool differ = false;
   for (int t = 0; t < 4; ++t) {
-    const auto positions = kept(session.cache(), t);
+    const auto positions = positions_kept(session.cache(), t);
     ASSERT_EQ(positions.size(), 24u);
     EXPECT_EQ(positions[12], 188);  // the newest twelve
-    differ = differ || positions != kept(session.cache(), 0);
+    differ = differ || positions != positions_kept(session.cache(), 0);
   }
   EXPECT_TRUE(differ);
 }
@@ -190,9 +173,9 @@ TEST(Methods, BudgetsByLayerAndHead) {
   std::ofstream(path) << "0 * 48\n1 1 12\n";
   for (const std::string method : {"streaming", "streaming:every=8", "h2o", "h2o:positions=cache"}) {
     const std::string separator = method.find(':') == std::string::npos ? ":" : ",";
-    Session session(small_decoder(), options_of(method + separator + "budget=24,split=" + path));
-    Session reader(small_decoder(), options_of(method + separator + "budget=24,split=" + path));
-    const auto tokens = some_tokens(150);
+    Session session(decoder_with_rope(), session_options(method + separator + "budget=24,split=" + path));
+    Session reader(decoder_with_rope(), session_options(method + separator + "budget=24,split=" + path));
+    const auto tokens = random_tokens(150, 1);
     decode_all(session, tokens);
     reader.prefill(tokens);
     const int more = method == "streaming:every=8" ? 7 : 0;
@@ -204,37 +187,37 @@ TEST(Methods, BudgetsByLayerAndHead) {
     }
   }
   // Sinks + window with a window per head: chunks give the same as token by token.
-  Session single(small_decoder(), options_of("streaming:budget=24,split=" + path)),
-      chunks(small_decoder(), single.options());
-  const auto tokens = some_tokens(150);
+  Session single(decoder_with_rope(), session_options("streaming:budget=24,split=" + path)),
+      chunks(decoder_with_rope(), single.options());
+  const auto tokens = random_tokens(150, 1);
   const auto logits = decode_all(single, tokens);
   EXPECT_LT(difference(logits.back(), chunks.prefill(tokens)), 2e-5);
   EXPECT_NE(error_of([&] {
-              Session(small_decoder(), options_of("streaming:budget=24,split=/no/such"));
+              Session(decoder_with_rope(), session_options("streaming:budget=24,split=/no/such"));
             }).find("no such file"),
             std::string::npos);
 }
 
 TEST(Methods, WithoutRotaryPositionsBothKindsAreTheSame) {
-  const auto decoder = small_decoder(RopeKind::kNone);
-  const auto tokens = some_tokens(100);
-  Session original(decoder, options_of("streaming:budget=24,positions=original")),
-      cache(decoder, options_of("streaming:budget=24"));
+  const auto decoder = decoder_with_rope(RopeKind::kNone);
+  const auto tokens = random_tokens(100, 1);
+  Session original(decoder, session_options("streaming:budget=24,positions=original")),
+      cache(decoder, session_options("streaming:budget=24"));
   const auto a = decode_all(original, tokens), b = decode_all(cache, tokens);
   for (std::size_t i = 0; i < tokens.size(); ++i) ASSERT_EQ(a[i], b[i]);
 }
 
 TEST(Lockstep, EverySequenceIsAsIfAlone) {
-  const auto decoder = small_decoder();
+  const auto decoder = decoder_with_rope();
   for (const char* method : {"full", "streaming:budget=24", "streaming:budget=24,mechanism=shift", "h2o:budget=24",
                              "h2o:budget=24,positions=cache", "random:budget=48", "lazy:budget=24,every=5"}) {
-    Lockstep batch(decoder, options_of(method), 3);
+    Lockstep batch(decoder, session_options(method), 3);
     std::vector<std::vector<TokenId>> tokens;
     std::vector<std::vector<std::vector<float>>> alone;
     for (unsigned i = 0; i < 3; ++i) {
-      tokens.push_back(some_tokens(120, i + 1));
+      tokens.push_back(random_tokens(120, i + 1));
       const auto prompt = std::span(tokens[i]).first(30 + 11 * i);
-      Session session(decoder, options_of(method));
+      Session session(decoder, session_options(method));
       session.prefill(prompt);
       batch.session(static_cast<int>(i)).prefill(prompt);
       alone.push_back(decode_all(session, std::span(tokens[i]).subspan(60, 60)));
@@ -247,8 +230,8 @@ TEST(Lockstep, EverySequenceIsAsIfAlone) {
         ASSERT_LT(difference(alone[i][step], logits.subspan(i * 96, 96)), 2e-5) << method << ", step " << step;
     }
   }
-  EXPECT_THROW(Lockstep(decoder, options_of("full"), 0), Error);
-  EXPECT_THROW(Lockstep(decoder, options_of("window-recompute"), 2), Error);
+  EXPECT_THROW(Lockstep(decoder, session_options("full"), 0), Error);
+  EXPECT_THROW(Lockstep(decoder, session_options("window-recompute"), 2), Error);
 }
 
 }  // namespace

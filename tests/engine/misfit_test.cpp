@@ -13,10 +13,10 @@
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/scheduler_fixture.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
-constexpr int kWidth = 64, kVocabulary = 96, kHeadDim = 16;
+constexpr int kWidth = 64, kHeadDim = 16;
 constexpr TokenId kBad = 7;
 
 float* numbers(const GgufFile& file, const std::string& tensor) {  // in a memory image, before it is loaded
@@ -62,7 +62,7 @@ std::shared_ptr<Model> with_bad_token() {
   return Model::from(std::move(file));
 }
 
-std::vector<TokenId> some_tokens(int count, unsigned seed) {
+std::vector<TokenId> tokens_but_bad(int count, unsigned seed) {
   std::vector<TokenId> tokens;
   for (int i = 0; i < count; ++i) {
     seed = seed * 1664525 + 1013904223;
@@ -72,7 +72,7 @@ std::vector<TokenId> some_tokens(int count, unsigned seed) {
   return tokens;
 }
 
-SessionOptions options_of(CacheTypes type) {
+SessionOptions keydiff_options(CacheTypes type) {
   SessionOptions options;
   options.method = parse_method("keydiff:budget=40");
   options.cache_type = type;
@@ -81,10 +81,10 @@ SessionOptions options_of(CacheTypes type) {
   return options;
 }
 
-std::string error_of(const std::shared_ptr<const Model>& model, CacheTypes type, int threads) {
-  Session session(std::make_shared<Decoder>(model, threads), options_of(type));
+std::string error_with(const std::shared_ptr<const Model>& model, CacheTypes type, int threads) {
+  Session session(std::make_shared<Decoder>(model, threads), keydiff_options(type));
   try {
-    session.prefill(some_tokens(100, 1));
+    session.prefill(tokens_but_bad(100, 1));
     for (int i = 0; i < 30; ++i)
       for (const float x : session.decode(i)) EXPECT_TRUE(std::isfinite(x));
   } catch (const Error& e) {
@@ -95,10 +95,10 @@ std::string error_of(const std::shared_ptr<const Model>& model, CacheTypes type,
 
 TEST(Misfit, ABiasThatF16CannotHoldIsAnErrorThatNamesIt) {
   for (const int threads : {1, 3}) {
-    EXPECT_EQ(error_of(with_bias("attn_k", 1e5F), CacheType::kF16, threads).substr(0, 28),
+    EXPECT_EQ(error_with(with_bias("attn_k", 1e5F), CacheType::kF16, threads).substr(0, 28),
               "layer 1, head 1: a key of 1.");
     for (const auto& [tensor, what] : {std::pair{"attn_k", "a key of "}, std::pair{"attn_v", "a value of "}}) {
-      const std::string said = error_of(with_bias(tensor, 1e5F), CacheType::kF16, threads);
+      const std::string said = error_with(with_bias(tensor, 1e5F), CacheType::kF16, threads);
       EXPECT_NE(said.find(what), std::string::npos) << said;
       EXPECT_NE(said.find("does not fit cache type f16 (blk.1." + std::string(tensor) + ")"), std::string::npos)
           << said;
@@ -106,17 +106,17 @@ TEST(Misfit, ABiasThatF16CannotHoldIsAnErrorThatNamesIt) {
     }
   }
   for (const CacheType type : {CacheType::kF32, CacheType::kBF16})
-    EXPECT_EQ(error_of(with_bias("attn_k", 1e5F), type, 2), "");
+    EXPECT_EQ(error_with(with_bias("attn_k", 1e5F), type, 2), "");
 }
 
 // Keys and values of different types: the error names the one that does not fit, and its type.
 TEST(Misfit, NamesTheTypeOfKeysOrOfValues) {
   const auto keys = with_bias("attn_k", 1e5F), values = with_bias("attn_v", 1e5F);
-  EXPECT_EQ(error_of(keys, {CacheType::kF32, CacheType::kF16}, 1), "");
-  EXPECT_EQ(error_of(values, {CacheType::kF16, CacheType::kBF16}, 1), "");
+  EXPECT_EQ(error_with(keys, {CacheType::kF32, CacheType::kF16}, 1), "");
+  EXPECT_EQ(error_with(values, {CacheType::kF16, CacheType::kBF16}, 1), "");
   for (const auto& [model, types] : {std::pair{keys, CacheTypes(CacheType::kF16, CacheType::kF32)},
                                      std::pair{values, CacheTypes(CacheType::kBF16, CacheType::kF16)}}) {
-    const std::string said = error_of(model, types, 1);
+    const std::string said = error_with(model, types, 1);
     EXPECT_NE(said.find("does not fit cache type f16"), std::string::npos) << said;
     EXPECT_NE(said.find(model == keys ? "--cache-type-k" : "--cache-type-v"), std::string::npos) << said;
   }
@@ -124,7 +124,7 @@ TEST(Misfit, NamesTheTypeOfKeysOrOfValues) {
 
 TEST(Misfit, NoNumberIsAnErrorOfAnyType) {
   for (const CacheType type : {CacheType::kF32, CacheType::kBF16}) {
-    const std::string said = error_of(with_bias("attn_v", std::nanf("")), type, 1);
+    const std::string said = error_with(with_bias("attn_v", std::nanf("")), type, 1);
     EXPECT_NE(said.find("layer 1, head 1: a value is not a finite number (blk.1.attn_v"), std::string::npos) << said;
   }
 }
@@ -133,9 +133,9 @@ TEST(Misfit, NoNumberIsAnErrorOfAnyType) {
 TEST(Misfit, OthersInTheStepAreUnharmed) {
   const auto model = with_bad_token();
   const auto decoder = std::make_shared<Decoder>(model, 2);
-  std::vector<TokenId> good = some_tokens(20, 2), bad = some_tokens(20, 3);
+  std::vector<TokenId> good = tokens_but_bad(20, 2), bad = tokens_but_bad(20, 3);
   bad[10] = kBad;
-  Session alone(decoder, options_of(CacheType::kF16));
+  Session alone(decoder, keydiff_options(CacheType::kF16));
   const auto logits = alone.prefill(good);
   const std::vector<float> expected(logits.begin(), logits.end());
 
@@ -150,7 +150,7 @@ TEST(Misfit, OthersInTheStepAreUnharmed) {
   EXPECT_THROW(decoder->step(steps), Error);
   EXPECT_THROW(decoder->check(0), Error);
   EXPECT_NO_THROW(decoder->check(1));
-  Session after(decoder, options_of(CacheType::kF16));
+  Session after(decoder, keydiff_options(CacheType::kF16));
   const auto again = after.prefill(good);
   EXPECT_EQ(expected, std::vector<float>(again.begin(), again.end()));
   EXPECT_NO_THROW(decoder->check(0));
@@ -159,13 +159,13 @@ TEST(Misfit, OthersInTheStepAreUnharmed) {
 // A request with a misfit fails; requests in the same steps get the same as alone.
 TEST(Misfit, ARequestFailsAndOthersGoOn) {
   const auto decoder = std::make_shared<Decoder>(with_bad_token(), 2);
-  SchedulerOptions options = testing::small_options();
+  SchedulerOptions options = small_options();
   options.cache_type = CacheType::kF16;
   Request good, bad;
-  good.prompt = some_tokens(20, 2);
+  good.prompt = tokens_but_bad(20, 2);
   good.max_tokens = 12;
   good.method = bad.method = parse_method("streaming:budget=40");
-  bad.prompt = some_tokens(20, 3);
+  bad.prompt = tokens_but_bad(20, 3);
   bad.max_tokens = 12;
   good.sampler.temperature = bad.sampler.temperature = 0;
   const auto answers = [&](std::vector<Request> requests) {
@@ -188,4 +188,4 @@ TEST(Misfit, ARequestFailsAndOthersGoOn) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -8,20 +8,14 @@
 #include <set>
 
 #include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/support/random_tokens.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
-constexpr int kChunk = 24;
+constexpr int kPrefixChunk = 24;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 using Tokens = std::vector<TokenId>;
-
-Tokens random_tokens(std::size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  Tokens tokens(count);
-  for (TokenId& t : tokens) t = static_cast<TokenId>(random() % 90);
-  return tokens;
-}
 
 const SyntheticShape kSmall = {.width = 64, .feed_forward = 96, .query_heads = 4, .kv_heads = 2, .head_dim = 32};
 
@@ -41,7 +35,7 @@ struct Engine {
     options.method = parse_method(method);
     options.cache_type = type;
     options.page_size = page_size;
-    options.chunk = kChunk;
+    options.chunk = kPrefixChunk;
     return options;
   }
   std::shared_ptr<Decoder> decoder;
@@ -95,38 +89,38 @@ struct Reader {
   }
 };
 
-const char* const kMethods[] = {"full",
-                                "streaming:budget=40",
-                                "streaming:budget=48,every=8",
-                                "lazy:budget=40,every=6",
-                                "streaming:budget=40,mechanism=shift",
-                                "streaming:budget=40,rerotate=fused",
-                                "streaming:budget=40,rerotate=recompute",
-                                "compact-shift:budget=40",
-                                "sparse:budget=40",
-                                "random:budget=40",
-                                "h2o:budget=40",
-                                "h2o:budget=33,positions=cache",
-                                "h2o:budget=40,mechanism=gather",
-                                "h2o:budget=40,schedule=prompt+step",
-                                "knorm:budget=40",
-                                "knorm:budget=40,mechanism=append",
-                                "keydiff:budget=40",
-                                "tova:budget=40",
-                                "snapkv:budget=40",
-                                "lagkv:budget=40",
-                                "r-kv:budget=40",
-                                "scissorhands:budget=40",
-                                "expected-attention:budget=40,every=8",
-                                "pyramidkv:budget=60",
-                                "adakv:budget=60,schedule=prompt+step",
-                                "global-local:budget=40",
-                                "ems:budget=40,recent=8,tau=0.1",
-                                "ems:budget=40,recent=8,tau=0.1,schedule=step",
-                                "ems:budget=40,recent=8,tau=0.1,schedule=step,merge-position=own",
-                                "cam:budget=40",
-                                "paged-eviction:budget=64",
-                                "paged-eviction:budget=96,schedule=step"};
+const char* const kSharedMethods[] = {"full",
+                                      "streaming:budget=40",
+                                      "streaming:budget=48,every=8",
+                                      "lazy:budget=40,every=6",
+                                      "streaming:budget=40,mechanism=shift",
+                                      "streaming:budget=40,rerotate=fused",
+                                      "streaming:budget=40,rerotate=recompute",
+                                      "compact-shift:budget=40",
+                                      "sparse:budget=40",
+                                      "random:budget=40",
+                                      "h2o:budget=40",
+                                      "h2o:budget=33,positions=cache",
+                                      "h2o:budget=40,mechanism=gather",
+                                      "h2o:budget=40,schedule=prompt+step",
+                                      "knorm:budget=40",
+                                      "knorm:budget=40,mechanism=append",
+                                      "keydiff:budget=40",
+                                      "tova:budget=40",
+                                      "snapkv:budget=40",
+                                      "lagkv:budget=40",
+                                      "r-kv:budget=40",
+                                      "scissorhands:budget=40",
+                                      "expected-attention:budget=40,every=8",
+                                      "pyramidkv:budget=60",
+                                      "adakv:budget=60,schedule=prompt+step",
+                                      "global-local:budget=40",
+                                      "ems:budget=40,recent=8,tau=0.1",
+                                      "ems:budget=40,recent=8,tau=0.1,schedule=step",
+                                      "ems:budget=40,recent=8,tau=0.1,schedule=step,merge-position=own",
+                                      "cam:budget=40",
+                                      "paged-eviction:budget=64",
+                                      "paged-eviction:budget=96,schedule=step"};
 
 bool exists(const std::string& method, CacheType type, int page_size) {
   if (type == CacheType::kQ8_0 &&
@@ -152,7 +146,7 @@ TEST(SharedPrefix, GoingOnIsReadingAfresh) {
       const Tokens prompt = random_tokens(130, 1);
       long long evicted = 0;
       int same = 0;
-      for (const std::string method : kMethods) {
+      for (const std::string method : kSharedMethods) {
         if (!exists(method, type, page_size)) continue;
         SCOPED_TRACE(method + " pages of " + std::to_string(page_size) + " type " +
                      std::to_string(static_cast<int>(type)));
@@ -191,15 +185,15 @@ TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
     const Engine engine(model == "small" ? kSmall : parse_synthetic(model), CacheType::kF16, 16);
     const Tokens prompt = random_tokens(60, 3);
     std::map<std::string, std::vector<float>> afresh;
-    for (const std::string method : kMethods) afresh[method] = Reader(engine, method).finish(prompt, 10);
+    for (const std::string method : kSharedMethods) afresh[method] = Reader(engine, method).finish(prompt, 10);
     std::set<std::pair<std::string, std::string>> pairs;
-    for (const std::string from : kMethods) {
+    for (const std::string from : kSharedMethods) {
       Reader first(engine, from);
       while (first.read < 24) first.step(prompt);
       const auto kept = first.sequence.cache().fork();
       ASSERT_TRUE(kept->compatible_with(kept->options()));
       ASSERT_TRUE(kept->nothing_evicted() || model == "tiny-gemma2") << "with windows of 24";
-      for (const std::string to : kMethods) {
+      for (const std::string to : kSharedMethods) {
         Reader second(engine, to);
         if (!serves(first.rule, first.read, kept->compatible_with(second.rule.cache), second.rule)) continue;
         pairs.emplace(from, to);
@@ -214,7 +208,8 @@ TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
         << "where windows dropped tokens, slots are the mechanism's";
     EXPECT_FALSE(pairs.contains({"full", "h2o:budget=40"})) << "it needs the weights that its tokens received";
     EXPECT_FALSE(pairs.contains({"knorm:budget=40", "h2o:budget=40"}));
-    std::printf("%s: %zu of %zu pairs share\n", model.c_str(), pairs.size(), std::size(kMethods) * std::size(kMethods));
+    std::printf("%s: %zu of %zu pairs share\n", model.c_str(), pairs.size(),
+                std::size(kSharedMethods) * std::size(kSharedMethods));
   }
 }
 
@@ -287,4 +282,4 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 using Matrix = std::vector<std::vector<double>>;
@@ -111,4 +111,4 @@ TEST(QueryStatistics, TurnToWhereTheNextQueriesAre) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -10,12 +10,14 @@
 #include "palimpsest/engine/scheduler.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/engine/session_options.h"
 #include "tests/support/error_of.h"
+#include "tests/support/random_tokens.h"
 
 namespace palimpsest::testing {
 namespace {
 
-std::shared_ptr<Decoder> decoder_of(int group) {
+std::shared_ptr<Decoder> decoder_with_group(int group) {
   return std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = 96,
                                                                .width = 64,
                                                                .layers = 2,
@@ -24,17 +26,6 @@ std::shared_ptr<Decoder> decoder_of(int group) {
                                                                .kv_heads = 2,
                                                                .head_dim = 16})),
                                    1);
-}
-
-SessionOptions options_of(const std::string& method, int chunk = 64) {
-  return {.method = parse_method(method), .cache_type = CacheType::kF32, .page_size = 16, .chunk = chunk};
-}
-
-std::vector<TokenId> some_tokens(int count, unsigned seed = 1) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-  for (TokenId& each : tokens) each = static_cast<TokenId>(random() % 96);
-  return tokens;
 }
 
 // Each token's maximum weight over query groups and queries, of a model that reads the repetition token by token:
@@ -92,15 +83,15 @@ class Greatest final : public AttentionReceiver {
 
 TEST(Repeat, KeepsWhatTheModelLooksAtWhileItRepeats) {
   for (const int group : {1, 4, 8}) {
-    const auto decoder = decoder_of(group);
+    const auto decoder = decoder_with_group(group);
     for (const char* schedule : {"prompt", "prompt+step"}) {
-      SessionOptions options = options_of(std::string("kvzip:budget=40,sinks=2,schedule=") + schedule);
+      SessionOptions options = session_options(std::string("kvzip:budget=40,sinks=2,schedule=") + schedule);
       options.repeat = {3, 1, 4};
       Session session(decoder, options);
-      const auto prompt = some_tokens(50, 3);  // one part of 3 + 50
+      const auto prompt = random_tokens(50, 3);  // one part of 3 + 50
       const auto logits = session.prefill(prompt);
 
-      Session whole(decoder, options_of("full"));
+      Session whole(decoder, session_options("full", 64));
       const auto expected = whole.prefill(prompt);
       for (std::size_t i = 0; i < logits.size(); ++i) ASSERT_EQ(logits[i], expected[i]);
 
@@ -135,11 +126,11 @@ TEST(Repeat, KeepsWhatTheModelLooksAtWhileItRepeats) {
 
 // Parts of one chunk, each with the sentence before it; pages are returned; a second text is repeated separately.
 TEST(Repeat, InParts) {
-  const auto decoder = decoder_of(2);
-  SessionOptions options = options_of("kvzip:budget=48", 32);
+  const auto decoder = decoder_with_group(2);
+  SessionOptions options = session_options("kvzip:budget=48", 32);
   options.repeat = {3, 1, 4, 1};
   Session session(decoder, options);
-  const auto prompt = some_tokens(200, 4);
+  const auto prompt = random_tokens(200, 4);
   session.prefill(prompt);
   EXPECT_EQ(session.cache().occupied(), 48);
   EXPECT_EQ(session.cache().bytes_in_use(), 4U * 48 * 2 * 16 * sizeof(float));
@@ -148,7 +139,7 @@ TEST(Repeat, InParts) {
   Greatest oracle(*decoder);
   oracle.read(prompt, false);
   for (int t = 0; t < 4; ++t) EXPECT_TRUE(oracle.greatest[t].empty());
-  session.prefill(some_tokens(30, 5));
+  session.prefill(random_tokens(30, 5));
   EXPECT_EQ(session.cache().occupied(), 48);
   EXPECT_EQ(session.position(), 230);
 }
@@ -169,10 +160,10 @@ struct Listener final : RequestListener {
 
 // Together with other requests, and with a prefix from the prefix cache.
 TEST(Repeat, TheSchedulerWritesWhatASessionWrites) {
-  const auto decoder = decoder_of(2);
-  const auto prompt = some_tokens(150, 6);
+  const auto decoder = decoder_with_group(2);
+  const auto prompt = random_tokens(150, 6);
   std::vector<TokenId> expected;
-  Session session(decoder, options_of("kvzip:budget=48", 32));
+  Session session(decoder, session_options("kvzip:budget=48", 32));
   auto logits = session.prefill(prompt);
   for (int i = 0; i < 12; ++i) {
     expected.push_back(static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin()));
@@ -203,9 +194,9 @@ TEST(Repeat, TheSchedulerWritesWhatASessionWrites) {
 }
 
 TEST(Repeat, OtherSchedulesAreRefused) {
-  const auto decoder = decoder_of(1);
+  const auto decoder = decoder_with_group(1);
   EXPECT_NE(error_of([&] {
-              Session(decoder, options_of("kvzip:schedule=step"));
+              Session(decoder, session_options("kvzip:schedule=step", 64));
             }).find("scores a prompt by its repetition, after it was read: use schedule=prompt or prompt+step"),
             std::string::npos);
 }

@@ -16,7 +16,7 @@
 #include "palimpsest/engine/snapshot.h"
 #include "tests/support/shared_dir.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 struct Case {
@@ -24,7 +24,7 @@ struct Case {
 };
 
 TEST(SessionFile, TheFirstFormatIsRead) {
-  const std::string source = testing::source_dir().string();
+  const std::string source = source_dir().string();
   const std::string model = source + "/models/palimpsest-stories.gguf";
   const auto decoder = std::make_shared<Decoder>(Model::load(model, {.repack = false}),
                                                  1);  // the matrix products of the version that wrote the texts
@@ -61,4 +61,4 @@ TEST(SessionFile, TheFirstFormatIsRead) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

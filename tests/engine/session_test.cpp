@@ -9,11 +9,13 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/engine/session_options.h"
+#include "tests/support/random_tokens.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
-std::shared_ptr<const Model> small_model() {
+std::shared_ptr<const Model> synthetic_model() {
   static const std::shared_ptr<const Model> model = Model::from(make_synthetic({.vocabulary = 96,
                                                                                 .width = 64,
                                                                                 .layers = 2,
@@ -24,26 +26,10 @@ std::shared_ptr<const Model> small_model() {
   return model;
 }
 
-SessionOptions options_for(const std::string& method, int chunk = 512) {
-  SessionOptions options;
-  options.method = parse_method(method);
-  options.cache_type = CacheType::kF32;
-  options.page_size = 16;
-  options.chunk = chunk;
-  return options;
-}
-
-std::vector<TokenId> some_tokens(int count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-  for (TokenId& each : tokens) each = static_cast<TokenId>(random() % 96);
-  return tokens;
-}
-
 using Logits = std::vector<std::vector<float>>;
 
 Logits read_all(const std::string& method, int chunk, std::span<const TokenId> tokens) {
-  Session session(std::make_shared<Decoder>(small_model(), 1), options_for(method, chunk));
+  Session session(std::make_shared<Decoder>(synthetic_model(), 1), session_options(method, chunk));
   Logits out;
   session.read(tokens, [&](long long index, std::span<const float> logits) {
     ASSERT_EQ(index, static_cast<long long>(out.size()));
@@ -69,7 +55,7 @@ double difference(const Logits& a, const Logits& b) {
 
 constexpr double kSame = 2e-5;
 
-const char* const kMethods[] = {
+const char* const kEveryMethod[] = {
     "full",
     "streaming:budget=24",
     "streaming:budget=24,mechanism=shift",
@@ -83,8 +69,8 @@ const char* const kMethods[] = {
 };
 
 TEST(Session, ChunksGiveWhatTokenByTokenGives) {
-  const auto tokens = some_tokens(150, 1);
-  for (const char* method : kMethods) {
+  const auto tokens = random_tokens(150, 1);
+  for (const char* method : kEveryMethod) {
     SCOPED_TRACE(method);
     const Logits single = read_all(method, 1, tokens);
     ASSERT_EQ(single.size(), tokens.size());
@@ -93,11 +79,11 @@ TEST(Session, ChunksGiveWhatTokenByTokenGives) {
 }
 
 TEST(Session, ReadingPrefillingAndDecodingAgree) {
-  const auto tokens = some_tokens(90, 2);
-  for (const char* method : kMethods) {
+  const auto tokens = random_tokens(90, 2);
+  for (const char* method : kEveryMethod) {
     SCOPED_TRACE(method);
     const Logits read = read_all(method, 32, tokens);
-    Session session(std::make_shared<Decoder>(small_model(), 1), options_for(method, 32));
+    Session session(std::make_shared<Decoder>(synthetic_model(), 1), session_options(method, 32));
     const auto head = std::span(tokens).first(50);
     auto logits = session.prefill(head);
     Logits last = {{logits.begin(), logits.end()}};
@@ -112,7 +98,7 @@ TEST(Session, ReadingPrefillingAndDecodingAgree) {
 
 // EQUIP's theorem 1: the mechanism and the way to keep positions do not change a result.
 TEST(Session, MechanismAndRotationNeverChangeAResult) {
-  const auto tokens = some_tokens(200, 3);
+  const auto tokens = random_tokens(200, 3);
   const Logits base = read_all("streaming:budget=32,mechanism=shift,rerotate=fused", 1, tokens);
   for (const char* method :
        {"streaming:budget=32", "streaming:budget=32,rerotate=fused", "streaming:budget=32,mechanism=shift",
@@ -125,10 +111,10 @@ TEST(Session, MechanismAndRotationNeverChangeAResult) {
 }
 
 TEST(Session, TheBudgetHoldsInEveryStep) {
-  const auto tokens = some_tokens(120, 4);
+  const auto tokens = random_tokens(120, 4);
   for (const int interval : {1, 8}) {
     const std::string method = "streaming:budget=20,every=" + std::to_string(interval);
-    Session session(std::make_shared<Decoder>(small_model(), 1), options_for(method));
+    Session session(std::make_shared<Decoder>(synthetic_model(), 1), session_options(method));
     session.prefill(std::span(tokens).first(60));
     int min = 1000, max = 0;
     for (std::size_t i = 60; i < tokens.size(); ++i) {
@@ -144,8 +130,8 @@ TEST(Session, TheBudgetHoldsInEveryStep) {
 }
 
 TEST(Session, StopsBetweenChunks) {
-  const auto tokens = some_tokens(100, 5);
-  Session session(std::make_shared<Decoder>(small_model(), 1), options_for("full", 10));
+  const auto tokens = random_tokens(100, 5);
+  Session session(std::make_shared<Decoder>(synthetic_model(), 1), session_options("full", 10));
   std::vector<long long> seen;
   session.prefill(tokens, [&](long long done, long long total) {
     EXPECT_EQ(total, 100);
@@ -157,8 +143,8 @@ TEST(Session, StopsBetweenChunks) {
 }
 
 TEST(Session, AfterClearItIsNew) {
-  const auto tokens = some_tokens(60, 6);
-  Session session(std::make_shared<Decoder>(small_model(), 1), options_for("streaming:budget=16"));
+  const auto tokens = random_tokens(60, 6);
+  Session session(std::make_shared<Decoder>(synthetic_model(), 1), session_options("streaming:budget=16"));
   const auto first = session.prefill(tokens);
   const Logits before = {{first.begin(), first.end()}};
   session.clear();
@@ -168,18 +154,18 @@ TEST(Session, AfterClearItIsNew) {
 }
 
 TEST(Session, RefusesMoreMemoryThanItsLimit) {
-  SessionOptions options = options_for("full");
+  SessionOptions options = session_options("full");
   options.memory_limit = 40 * 1024;
-  Session session(std::make_shared<Decoder>(small_model(), 1), options);
-  const auto tokens = some_tokens(200, 7);
+  Session session(std::make_shared<Decoder>(synthetic_model(), 1), options);
+  const auto tokens = random_tokens(200, 7);
   EXPECT_THROW(session.prefill(tokens), Error);
 }
 
 TEST(Session, RefusesImpossibleOptions) {
-  const auto decoder = std::make_shared<Decoder>(small_model(), 1);
-  EXPECT_THROW(Session(decoder, options_for("full", 0)), Error);
-  EXPECT_THROW(Session(decoder, options_for("streaming:budget=3")), Error);
-  SessionOptions options = options_for("full");
+  const auto decoder = std::make_shared<Decoder>(synthetic_model(), 1);
+  EXPECT_THROW(Session(decoder, session_options("full", 0)), Error);
+  EXPECT_THROW(Session(decoder, session_options("streaming:budget=3")), Error);
+  SessionOptions options = session_options("full");
   options.page_size = 17;
   EXPECT_THROW(Session(decoder, options), Error);
 
@@ -221,7 +207,7 @@ TEST(Session, LearnedPositionsEnd) {
 
 // With schedule `prompt` no eviction follows the prompt, so attention weights are not collected in decode.
 TEST(Session, CollectsWhatCanStillDecide) {
-  const auto decoder = std::make_shared<Decoder>(small_model(), 1);
+  const auto decoder = std::make_shared<Decoder>(synthetic_model(), 1);
   const auto collects = [&](const char* method, bool prompt) {
     SessionOptions options;
     options.method = parse_method(method);
@@ -298,4 +284,4 @@ TEST(AttentionRule, LearnedPositionsAreNotRenumbered) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -16,14 +16,13 @@
 #include "palimpsest/core/checksum.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/support/file_content.h"
 #include "tests/support/scorer_file.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
-constexpr int kVocabulary = 96;
-
-std::shared_ptr<Decoder> decoder_of(std::uint64_t seed = 1) {
+std::shared_ptr<Decoder> seeded_decoder(std::uint64_t seed = 1) {
   return std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = kVocabulary,
                                                                .width = 64,
                                                                .layers = 2,
@@ -35,7 +34,7 @@ std::shared_ptr<Decoder> decoder_of(std::uint64_t seed = 1) {
                                    1);
 }
 
-SessionOptions options_of(const std::string& method, CacheTypes type = {}) {
+SessionOptions snapshot_options(const std::string& method, CacheTypes type = {}) {
   SessionOptions options;
   options.method = parse_method(method);
   options.cache_type = type;
@@ -58,11 +57,7 @@ class SnapshotTest : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-void write_bytes(const std::string& path, const std::string& bytes) {
+void write_snapshot(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
@@ -93,10 +88,10 @@ struct Writer {  // a session with its sampler and its output
 };
 
 TEST_F(SnapshotTest, GoesOnToTheLastBit) {
-  const auto decoder = decoder_of();
+  const auto decoder = seeded_decoder();
   std::mt19937 random(11);
   const std::string learned = "learned:budget=40,scorer=" + path("a.scorer");
-  testing::write_scorer(path("a.scorer"), policy_model(decoder->model(), {}), 1);
+  write_scorer(path("a.scorer"), policy_model(decoder->model(), {}), 1);
   for (const char* method : {"full",
                              "streaming:budget=40",
                              "streaming:budget=48,every=8",
@@ -139,7 +134,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
       SamplerOptions how;
       how.seed = random();
       how.repeat_penalty = 1.1F;
-      Writer first(decoder, options_of(method, type), how);
+      Writer first(decoder, snapshot_options(method, type), how);
       std::vector<TokenId> prompt(70);
       for (TokenId& t : prompt) t = static_cast<TokenId>(random() % kVocabulary);
       first.begin(prompt);
@@ -147,7 +142,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
       save_snapshot(path(), first.session, &first.sampler, first.text);
 
       how.seed = 0;
-      Writer second(decoder, options_of(method, type), how);
+      Writer second(decoder, snapshot_options(method, type), how);
       second.text = load_snapshot(path(), second.session, &second.sampler);
       EXPECT_EQ(second.text.tokens, first.text.tokens);
       EXPECT_EQ(second.session.position(), first.session.position());
@@ -158,25 +153,25 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
 }
 
 TEST_F(SnapshotTest, HoldsNothingOfDeadSlots) {
-  Session session(decoder_of(), options_of("sparse:budget=20", CacheType::kF32));
+  Session session(seeded_decoder(), snapshot_options("sparse:budget=20", CacheType::kF32));
   session.prefill(std::vector<TokenId>(60, 5));  // some page of 16 is mostly empty
   save_snapshot(path("one.snap"), session, nullptr, {});
-  Session other(decoder_of(), options_of("sparse:budget=20", CacheType::kF32));
+  Session other(seeded_decoder(), snapshot_options("sparse:budget=20", CacheType::kF32));
   load_snapshot(path("one.snap"), other, nullptr);
   save_snapshot(path("two.snap"), other, nullptr, {});
-  EXPECT_EQ(bytes_of(path("one.snap")), bytes_of(path("two.snap")));
+  EXPECT_EQ(file_content(path("one.snap")), file_content(path("two.snap")));
 }
 
 TEST_F(SnapshotTest, WhatIsDamagedIsRefused) {
-  const auto decoder = decoder_of();
-  const SessionOptions options = options_of("h2o:budget=40");
+  const auto decoder = seeded_decoder();
+  const SessionOptions options = snapshot_options("h2o:budget=40");
   Writer writer(decoder, options, {});
   writer.begin(std::vector<TokenId>(50, 7));
   save_snapshot(path(), writer.session, &writer.sampler, writer.text);
-  const std::string whole = bytes_of(path());
+  const std::string whole = file_content(path());
   ASSERT_GT(whole.size(), 1000u);
   const auto refused = [&](const std::string& bytes, const std::string& words = "") {
-    write_bytes(path("bad.snap"), bytes);
+    write_snapshot(path("bad.snap"), bytes);
     Writer reader(decoder, options, {});
     try {
       load_snapshot(path("bad.snap"), reader.session, &reader.sampler);
@@ -199,7 +194,7 @@ TEST_F(SnapshotTest, WhatIsDamagedIsRefused) {
 }
 
 TEST_F(SnapshotTest, BelongsToItsModelMethodAndCache) {
-  Writer writer(decoder_of(), options_of("h2o:budget=40"), {});
+  Writer writer(seeded_decoder(), snapshot_options("h2o:budget=40"), {});
   writer.begin(std::vector<TokenId>(50, 7));
   save_snapshot(path(), writer.session, &writer.sampler, writer.text);
   const auto says = [&](std::shared_ptr<Decoder> decoder, const SessionOptions& options, const std::string& words) {
@@ -211,24 +206,26 @@ TEST_F(SnapshotTest, BelongsToItsModelMethodAndCache) {
       EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
     }
   };
-  says(decoder_of(2), options_of("h2o:budget=40"), "another model");
-  says(decoder_of(), options_of("h2o:budget=41"), "was saved with --method h2o");
-  says(decoder_of(), options_of("h2o:budget=40", CacheType::kF32), "was saved with --cache-type f16: give that");
-  says(decoder_of(), options_of("h2o:budget=40", {CacheType::kF16, CacheType::kF32}), "--cache-type f16: give that");
-  SessionOptions pages = options_of("h2o:budget=40");
+  says(seeded_decoder(2), snapshot_options("h2o:budget=40"), "another model");
+  says(seeded_decoder(), snapshot_options("h2o:budget=41"), "was saved with --method h2o");
+  says(seeded_decoder(), snapshot_options("h2o:budget=40", CacheType::kF32),
+       "was saved with --cache-type f16: give that");
+  says(seeded_decoder(), snapshot_options("h2o:budget=40", {CacheType::kF16, CacheType::kF32}),
+       "--cache-type f16: give that");
+  SessionOptions pages = snapshot_options("h2o:budget=40");
   pages.page_size = 32;
-  says(decoder_of(), pages, "was saved with --page-size 16: give that");
-  Session session(decoder_of(), options_of("full"));
+  says(seeded_decoder(), pages, "was saved with --page-size 16: give that");
+  Session session(seeded_decoder(), snapshot_options("full"));
   EXPECT_THROW(load_snapshot(path("none.snap"), session, nullptr), Error);
-  says(decoder_of(), options_of("streaming:budget=40"), "was saved with --method h2o");
+  says(seeded_decoder(), snapshot_options("streaming:budget=40"), "was saved with --method h2o");
   EXPECT_THROW(save_snapshot(path("no/such/folder"), session, nullptr, {}), Error);
 
-  Writer mixed(decoder_of(), options_of("h2o:budget=40", {CacheType::kQ8_0, CacheType::kF16}), {});
+  Writer mixed(seeded_decoder(), snapshot_options("h2o:budget=40", {CacheType::kQ8_0, CacheType::kF16}), {});
   mixed.begin(std::vector<TokenId>(50, 7));
   save_snapshot(path(), mixed.session, &mixed.sampler, mixed.text);
   for (const CacheTypes other :
        {CacheTypes(CacheType::kQ8_0), CacheTypes(CacheType::kF16), CacheTypes(CacheType::kF16, CacheType::kQ8_0)})
-    says(decoder_of(), options_of("h2o:budget=40", other),
+    says(seeded_decoder(), snapshot_options("h2o:budget=40", other),
          "was saved with --cache-type-k q8_0 --cache-type-v f16: give that");
 }
 
@@ -251,15 +248,15 @@ std::string with_method(const std::string& bytes, const std::function<void(std::
 
 // New versions add keys to methods; older snapshots lack them.
 TEST_F(SnapshotTest, MethodsAreComparedByTheirChoices) {
-  const auto decoder = decoder_of();
-  const SessionOptions options = options_of("h2o:budget=40,every=3");
+  const auto decoder = seeded_decoder();
+  const SessionOptions options = snapshot_options("h2o:budget=40,every=3");
   Writer writer(decoder, options, {});
   writer.begin(std::vector<TokenId>(50, 7));
   save_snapshot(path(), writer.session, &writer.sampler, writer.text);
-  const std::string whole = bytes_of(path());
+  const std::string whole = file_content(path());
   // The error message of loading it; "": it was loaded.
   const auto refusal = [&](const std::function<void(std::string&)>& change) -> std::string {
-    write_bytes(path("b.snap"), with_method(whole, change));
+    write_snapshot(path("b.snap"), with_method(whole, change));
     Writer reader(decoder, options, {});
     try {
       load_snapshot(path("b.snap"), reader.session, &reader.sampler);
@@ -290,7 +287,7 @@ TEST_F(SnapshotTest, MethodsAreComparedByTheirChoices) {
 }
 
 TEST_F(SnapshotTest, NoSuchFileIsSaidOfASnapshot) {
-  Session session(decoder_of(), options_of("full"));
+  Session session(seeded_decoder(), snapshot_options("full"));
   try {
     load_snapshot(path("none.snap"), session, nullptr);
     ADD_FAILURE() << "was read";
@@ -302,8 +299,8 @@ TEST_F(SnapshotTest, NoSuchFileIsSaidOfASnapshot) {
 #ifndef PALIMPSEST_SANITIZED  // forks
 // Killed at any time during a write: the old or the new snapshot is there, complete.
 TEST_F(SnapshotTest, KilledWhileWriting) {
-  const auto decoder = decoder_of();
-  const SessionOptions options = options_of("full", CacheType::kF32);
+  const auto decoder = seeded_decoder();
+  const SessionOptions options = snapshot_options("full", CacheType::kF32);
   Session session(decoder, options);
   session.prefill(std::vector<TokenId>(400, 3));
   const auto count = [](int k) -> std::vector<TokenId> { return {k / 90 / 90, k / 90 % 90, k % 90}; };
@@ -338,4 +335,4 @@ TEST_F(SnapshotTest, KilledWhileWriting) {
 #endif
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -10,20 +10,14 @@
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/own_file.h"
+#include "tests/support/random_tokens.h"
 #include "tests/support/teacher_forced.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 using Tokens = std::vector<TokenId>;
-constexpr int kVocabulary = 96, kPage = 16, kChunk = 20;
-
-Tokens random_tokens(std::size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  Tokens tokens(count);
-  for (TokenId& t : tokens) t = static_cast<TokenId>(random() % kVocabulary);
-  return tokens;
-}
+constexpr int kWords = 96, kPage = 16, kPromptChunk = 20;
 
 // Windows of 24 tokens: Gemma 2 in every other layer; Gemma 3 in five of six layers, with their own RoPE base; a model
 // with a window in all layers.
@@ -32,17 +26,17 @@ std::shared_ptr<Decoder> decoder_of(const std::string& name) {
   auto& decoder = known[name];
   if (decoder != nullptr) return decoder;
   SyntheticShape shape = parse_synthetic(name == "all windows" ? "tiny-gemma2" : name);
-  shape.vocabulary = kVocabulary;
+  shape.vocabulary = kWords;
   if (name == "all windows") shape.keys.push_back({"attention.sliding_window_pattern", ExtraKey::Type::kInteger, 1000});
   return decoder = std::make_shared<Decoder>(Model::from(make_synthetic(shape)), 1);
 }
 
-SessionOptions options_of(const std::string& method) {
+SessionOptions window_options(const std::string& method) {
   SessionOptions options;
   options.method = parse_method(method);
   options.cache_type = CacheType::kF32;
   options.page_size = kPage;
-  options.chunk = kChunk;
+  options.chunk = kPromptChunk;
   return options;
 }
 
@@ -53,7 +47,7 @@ std::shared_ptr<const MethodPlan> keeps_all(const Decoder& decoder, SessionOptio
   target.shape.geometry =
       geometry.with_windows(std::vector<std::int32_t>(static_cast<std::size_t>(geometry.layers()), INT32_MAX));
   if (options.method.evicts() && !policy_in_windows) {
-    options.method.split = testing::own_file("keeps_all.txt");
+    options.method.split = own_file("keeps_all.txt");
     std::ofstream file(options.method.split);
     for (int layer = 0; layer < geometry.layers(); ++layer)
       file << layer << " * " << (geometry.layer(layer).window == INT32_MAX ? options.method.budget : 20000) << "\n";
@@ -75,13 +69,13 @@ void expect_same(const std::string& model, const std::string& method, std::size_
   SCOPED_TRACE(model + ", " + method);
   const auto decoder = decoder_of(model);
   const Tokens text = random_tokens(120, 3);
-  const SessionOptions options = options_of(method);
+  const SessionOptions options = window_options(method);
   SessionOptions all = options;
   const auto plan = keeps_all(*decoder, all, policy_in_windows);
   ASSERT_TRUE(plan->windows().empty());
   Session session(decoder, options), oracle(decoder, all, plan);
   const auto seen = logits_of(session, prompt, text), expected = logits_of(oracle, prompt, text);
-  EXPECT_LT(testing::max_relative_error(seen, expected, kVocabulary), 1e-3);
+  EXPECT_LT(max_relative_error(seen, expected, kWords), 1e-3);
   EXPECT_LT(session.cache().bytes_in_use(), oracle.cache().bytes_in_use());
 }
 
@@ -93,7 +87,7 @@ TEST(WindowLayers, HoldTheirWindowOnly) {
     const auto decoder = decoder_of(model);
     const HeadGeometry& geometry = decoder->model().hyper().geometry;
     ASSERT_GT(geometry.windowed_layers(), 0);
-    Session session(decoder, options_of("full"));
+    Session session(decoder, window_options("full"));
     const Cache& cache = session.cache();
     const Tokens text = random_tokens(500, 1);
     session.prefill(std::span(text).first(201));
@@ -169,12 +163,11 @@ TEST(WindowLayers, NarrowerBudgetsOfSinksAndWindowAreAsBefore) {
       SCOPED_TRACE(std::string(model) + method);
       const auto decoder = decoder_of(model);
       const Tokens text = random_tokens(120, 3);
-      const SessionOptions options = options_of(method);
+      const SessionOptions options = window_options(method);
       SessionOptions all = options;
       const auto plan = keeps_all(*decoder, all, true);
       Session session(decoder, options), oracle(decoder, all, plan);
-      EXPECT_LT(testing::max_relative_error(logits_of(session, 75, text), logits_of(oracle, 75, text), kVocabulary),
-                1e-3);
+      EXPECT_LT(max_relative_error(logits_of(session, 75, text), logits_of(oracle, 75, text), kWords), 1e-3);
       EXPECT_EQ(session.cache().occupied(), oracle.cache().occupied());
     }
 }
@@ -187,10 +180,10 @@ TEST(WindowLayers, NarrowerBudgetsDoNotDependOnTheWayToKeepPositions) {
     std::vector<float> expected;
     for (const char* way : {"two-query", "fused", "cached-half", "recompute"}) {
       SCOPED_TRACE(std::string(model) + ", " + way);
-      Session session(decoder, options_of(std::string("streaming:budget=20,every=5,rerotate=") + way));
+      Session session(decoder, window_options(std::string("streaming:budget=20,every=5,rerotate=") + way));
       const auto logits = logits_of(session, 75, text);
       if (expected.empty()) expected = logits;
-      EXPECT_LT(testing::max_relative_error(logits, expected, kVocabulary), 1e-3);
+      EXPECT_LT(max_relative_error(logits, expected, kWords), 1e-3);
     }
   }
 }
@@ -244,7 +237,7 @@ TEST(WindowLayers, PlansBoundWhatIsHeld) {
     for (const char* method : kAll) {
       SCOPED_TRACE(std::string(model) + ", " + method);
       const auto decoder = decoder_of(model);
-      SessionOptions options = options_of(method);
+      SessionOptions options = window_options(method);
       Session session(decoder, options);
       const MethodPlan& plan = session.sequence().plan();
       const Cache& cache = session.cache();
@@ -280,7 +273,7 @@ TEST(WindowLayers, PlansBoundWhatIsHeld) {
 // If the budget is below the window, tokens outside it are dropped first: the policy keeps no token that no query sees.
 TEST(WindowLayers, ThePolicyChoosesAmongWhatIsSeen) {
   const auto decoder = decoder_of("tiny-gemma2");
-  Session session(decoder, options_of("h2o:budget=16,recent=4,sinks=2"));
+  Session session(decoder, window_options("h2o:budget=16,recent=4,sinks=2"));
   const Tokens text = random_tokens(200, 9);
   session.prefill(std::span(text).first(90));
   const Cache& cache = session.cache();
@@ -306,7 +299,7 @@ TEST(WindowLayers, MechanismsShareBudgetsAlikeAtPromptEnd) {
     SCOPED_TRACE(method);
     std::vector<std::vector<std::vector<Position>>> seen;  // [mechanism][table]
     for (const char* mechanism : {"in-place", "shift", "gather"}) {
-      SessionOptions options = options_of(method + ",mechanism=" + mechanism);
+      SessionOptions options = window_options(method + ",mechanism=" + mechanism);
       options.page_size = 64;
       Session session(decoder, options);
       session.prefill(text);
@@ -331,7 +324,7 @@ TEST(WindowLayers, AreSavedAndRead) {
          {"full", "streaming:budget=40", "h2o:budget=16", "h2o:budget=40", "random:budget=20,sinks=2,recent=4"}) {
       SCOPED_TRACE(std::string(model) + ", " + method);
       const auto decoder = decoder_of(model);
-      const SessionOptions options = options_of(method);
+      const SessionOptions options = window_options(method);
       SessionOptions all = options;
       const auto plan = keeps_all(*decoder, all, true);
       const Tokens text = random_tokens(120, 5);
@@ -355,7 +348,7 @@ TEST(WindowLayers, AreSavedAndRead) {
         if (!older) {
           EXPECT_EQ(seen, expected);
         } else if (std::string(method) == "full" || std::string(method) == "streaming:budget=40") {
-          EXPECT_LT(testing::max_relative_error(seen, expected, kVocabulary), 1e-3);
+          EXPECT_LT(max_relative_error(seen, expected, kWords), 1e-3);
         }
         EXPECT_LE(reader.cache().bytes_in_use(), reader.sequence().plan().bytes(75, 160).pages);
       }
@@ -363,4 +356,4 @@ TEST(WindowLayers, AreSavedAndRead) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -7,13 +7,13 @@
 #include "tests/support/error_of.h"
 #include "tests/support/shared_dir.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 struct Small {
-  std::shared_ptr<Model> model = Model::load(testing::small_model());
+  std::shared_ptr<Model> model = Model::load(small_model());
   std::shared_ptr<Decoder> decoder = std::make_shared<Decoder>(model, 1);
-  std::shared_ptr<Vocabulary> vocabulary = Vocabulary::load(testing::small_model());
+  std::shared_ptr<Vocabulary> vocabulary = Vocabulary::load(small_model());
 };
 
 const Small& small() {
@@ -113,9 +113,8 @@ TEST(Asker, ContextEndsWhereTheTokensOfTheQuestionsPart) {
   }
   EXPECT_GT(prompt.context.size(), 5u);
   const std::vector<std::string> nothing = {""};
-  EXPECT_NE(testing::error_of([&] { tokenize_prompt(vocabulary, context, nothing); }).find("question"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { tokenize_prompt(vocabulary, context, nothing); }).find("question"), std::string::npos);
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 std::vector<float> noise(std::size_t count, double mean, double deviation, unsigned seed, std::size_t repeat = 1) {
@@ -74,4 +74,4 @@ TEST(Bootstrap, SaysNothingOfFewBlocksAndTheSameTwice) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -8,7 +8,7 @@
 
 #include "palimpsest/core/error.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 // The definition, in long double.
@@ -69,4 +69,4 @@ TEST(Likelihood, TopTwoAndDivergence) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

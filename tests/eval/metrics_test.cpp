@@ -12,15 +12,14 @@
 #include "tests/support/error_of.h"
 #include "tests/support/shared_dir.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 using nlohmann::json;
-using testing::error_of;
 
 // 140 pairs from tools/report/pairs.py with the scores of LongBench's metrics.py; 1,000 more: docs/evaluation.md.
 TEST(Metrics, AgreeWithThePublishedOnes) {
-  std::ifstream file(testing::source_dir() / "tests/eval/longbench_pairs.jsonl");
+  std::ifstream file(source_dir() / "tests/eval/longbench_pairs.jsonl");
   std::map<std::string, int> count;
   for (std::string line; std::getline(file, line);) {
     const json row = json::parse(line);
@@ -82,7 +81,7 @@ TEST(LongBench, TellsWhichLineIsBad) {
 }
 
 TEST(LongBench, CutsTheMiddleOut) {
-  const auto vocabulary = Vocabulary::load(testing::small_model());
+  const auto vocabulary = Vocabulary::load(small_model());
   LongBenchRecord record;
   record.input = "Who was it?";
   for (int i = 0; i < 200; ++i) record.context += "Line " + std::to_string(i) + " of a story. ";
@@ -101,7 +100,7 @@ TEST(LongBench, CutsTheMiddleOut) {
 }
 
 TEST(Ruler, PromptsFitAndHoldTheirAnswers) {
-  const auto vocabulary = Vocabulary::load(testing::small_model());
+  const auto vocabulary = Vocabulary::load(small_model());
   std::string text;
   for (char a = 'a'; a < 'q'; ++a)
     for (char b = 'a'; b < 'q'; ++b) text += std::string("It was ") + a + b + "od here. ";
@@ -124,4 +123,4 @@ TEST(Ruler, PromptsFitAndHoldTheirAnswers) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

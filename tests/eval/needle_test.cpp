@@ -8,11 +8,11 @@
 #include "tests/support/error_of.h"
 #include "tests/support/shared_dir.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 const Vocabulary& vocabulary() {
-  static const auto made = Vocabulary::load(testing::small_model());
+  static const auto made = Vocabulary::load(small_model());
   return *made;
 }
 
@@ -85,7 +85,7 @@ TEST(Needle, KeysDiffer) {
 
 TEST(Needle, RefusesWhatCannotBe) {
   const auto refused = [](const std::string& json, const std::string& part) {
-    EXPECT_NE(testing::error_of([&] { parse_needle_kinds(json, "mine.json"); }).find(part), std::string::npos) << json;
+    EXPECT_NE(error_of([&] { parse_needle_kinds(json, "mine.json"); }).find(part), std::string::npos) << json;
   };
   refused("{", "mine.json");
   refused("[1]", "not an object");
@@ -99,11 +99,11 @@ TEST(Needle, RefusesWhatCannotBe) {
       R"({"a": {"spread": 3, "variants": [{"needle": "{k} {value}", "question": "q", "words": {"k": ["x"], "value": "1-9"}}]}})",
       "mine.json");
   Draw draw(1);
-  EXPECT_NE(testing::error_of([&] {
+  EXPECT_NE(error_of([&] {
               make_needle(kinds[0], {500, 0, 1}, haystack(), vocabulary(), draw);
             }).find("too short"),
             std::string::npos);
-  EXPECT_NE(testing::error_of([] { Haystack("Too short. A text.", "mine.txt"); }).find("mine.txt"), std::string::npos);
+  EXPECT_NE(error_of([] { Haystack("Too short. A text.", "mine.txt"); }).find("mine.txt"), std::string::npos);
 }
 
 TEST(Needle, AValueIsAWordOfItsOwn) {
@@ -126,4 +126,4 @@ TEST(Haystack, SentencesParagraphsWords) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -11,7 +11,7 @@
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/shared_dir.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -37,7 +37,7 @@ struct Stories {
 
 const Stories* stories() {
   static const auto made = []() -> std::unique_ptr<Stories> {
-    const auto shared = testing::shared_dir();
+    const auto shared = shared_dir();
     if (!shared) return nullptr;
     auto s = std::make_unique<Stories>();
     const std::string path = (*shared / "models/stories260K/stories260K.gguf").string();
@@ -202,4 +202,4 @@ TEST(Compare, SeesADifference) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -9,7 +9,7 @@
 #include "palimpsest/core/error.h"
 #include "tests/support/shared_dir.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 TEST(PlainText, LeavesCleanTextAlone) {
@@ -41,7 +41,7 @@ TEST(PlainText, RefusesACutThatIsNotThere) {
 }
 
 TEST(PlainText, EveryBookOfTheSharedFolder) {
-  const auto shared = testing::shared_dir();
+  const auto shared = shared_dir();
   if (!shared) GTEST_SKIP() << "needs shared/text (set PALIMPSEST_SHARED)";
   int books = 0;
   for (const char* folder : {"text/pg19-test", "text/books"})
@@ -57,4 +57,4 @@ TEST(PlainText, EveryBookOfTheSharedFolder) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -6,7 +6,7 @@
 
 #include "tests/support/error_of.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 using nlohmann::json;
@@ -114,10 +114,10 @@ TEST(Report, PerplexitiesStandWithTheirDifferences) {
 }
 
 TEST(Report, RefusesWhatItCannotReportOn) {
-  EXPECT_NE(testing::error_of([] { make_report({}); }).find("empty"), std::string::npos);
+  EXPECT_NE(error_of([] { make_report({}); }).find("empty"), std::string::npos);
   const std::vector<json> bad = {{{"result", {{"task", "needle"}, {"runs", {{{"name", "x"}}}}}}}};
-  EXPECT_NE(testing::error_of([&] { make_report(bad); }).find("line 1"), std::string::npos);
+  EXPECT_NE(error_of([&] { make_report(bad); }).find("line 1"), std::string::npos);
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

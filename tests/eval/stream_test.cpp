@@ -7,7 +7,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/model.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 // Random weights: the text is meaningless; memory, windows and counts are tested.
@@ -16,7 +16,7 @@ struct Random {
   std::shared_ptr<Decoder> decoder = std::make_shared<Decoder>(model, 1);
 };
 
-SessionOptions with(const std::string& method) {
+SessionOptions stream_options(const std::string& method) {
   SessionOptions options;
   options.method = parse_method(method);
   return options;
@@ -31,7 +31,7 @@ Sampler greedy_or_not(const Model& model, float temperature) {
 
 TEST(Stream, CountsWindowsAndEvictions) {
   Random r;
-  Session session(r.decoder, with("streaming:budget=32")), judge(r.decoder, with("full"));
+  Session session(r.decoder, stream_options("streaming:budget=32")), judge(r.decoder, stream_options("full"));
   Sampler sampler = greedy_or_not(*r.model, 1);
   const std::vector<TokenId> prompt = {1};
   std::vector<TokenId> text;
@@ -63,7 +63,7 @@ TEST(Stream, TheJudgeDoesNotTouchTheStream) {
   const std::vector<TokenId> prompt = {1};
   std::vector<TokenId> with_judge, without;
   for (auto* text : {&with_judge, &without}) {
-    Session session(r.decoder, with("streaming:budget=32")), judge(r.decoder, with("full"));
+    Session session(r.decoder, stream_options("streaming:budget=32")), judge(r.decoder, stream_options("full"));
     Sampler sampler = greedy_or_not(*r.model, 1);
     StreamOptions options{.tokens = 100, .windows = 10, .settled = 50, .judged = 8, .judge_skip = 1};
     run_stream(session, sampler, prompt, options, text == &with_judge ? &judge : nullptr, 1,
@@ -74,7 +74,7 @@ TEST(Stream, TheJudgeDoesNotTouchTheStream) {
 
 TEST(Stream, SeesALoop) {
   Random r;
-  Session session(r.decoder, with("streaming:budget=32"));
+  Session session(r.decoder, stream_options("streaming:budget=32"));
   Sampler sampler = greedy_or_not(*r.model, 0);
   const std::vector<TokenId> prompt = {1};
   StreamOptions options{.tokens = 600, .windows = 3, .settled = 10, .judged = 8, .judge_skip = 1};
@@ -85,10 +85,10 @@ TEST(Stream, SeesALoop) {
 
 TEST(Stream, RefusesAnEmptyStart) {
   Random r;
-  Session session(r.decoder, with("streaming:budget=32"));
+  Session session(r.decoder, stream_options("streaming:budget=32"));
   Sampler sampler = greedy_or_not(*r.model, 0);
   EXPECT_THROW(run_stream(session, sampler, {}, {}, nullptr, -1, {}, {}), Error);
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

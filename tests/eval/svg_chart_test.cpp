@@ -10,7 +10,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval/svg_scale.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 // A small check for well-formed XML: tags nest and close, attributes are quoted, & only starts XML's entities, no
@@ -119,4 +119,4 @@ TEST(AxisScale, MapsValuesToPixels) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

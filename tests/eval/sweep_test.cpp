@@ -8,11 +8,10 @@
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 using nlohmann::json;
-using testing::error_of;
 
 TEST(SweepPlan, AllCombinationsOnceInOrder) {
   const auto runs = parse_sweep(R"({
@@ -53,7 +52,7 @@ TEST(SweepPlan, RefusesWhatIsNone) {
 class ResultsFileTest : public ::testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(path_); }
-  std::string path_ = testing::own_file("results.jsonl");
+  std::string path_ = own_file("results.jsonl");
 };
 
 TEST_F(ResultsFileTest, KeepsWholeLinesAndDropsATornOne) {
@@ -93,4 +92,4 @@ TEST_F(ResultsFileTest, OneWriterAtATimeAndNoForeignFile) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

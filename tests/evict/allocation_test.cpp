@@ -49,17 +49,18 @@ void operator delete(void* memory, std::size_t) noexcept {
 namespace palimpsest::testing {
 namespace {
 
-struct Case {
+struct PlanCase {
   const char* method;
   bool shared, track_rank;
   int tokens_a_step;
 };
 
 TEST(Allocation, NoneInTheSteadyState) {
-  for (const Case& c :
-       {Case{"streaming:budget=256", true, false, 1}, Case{"streaming:budget=250", true, true, 1},
-        Case{"streaming:budget=256,mechanism=shift", true, true, 1}, Case{"streaming:budget=100", false, true, 1},
-        Case{"streaming:budget=256,every=64", true, true, 1}, Case{"streaming:budget=300", true, true, 5}}) {
+  for (const PlanCase& c :
+       {PlanCase{"streaming:budget=256", true, false, 1}, PlanCase{"streaming:budget=250", true, true, 1},
+        PlanCase{"streaming:budget=256,mechanism=shift", true, true, 1},
+        PlanCase{"streaming:budget=100", false, true, 1}, PlanCase{"streaming:budget=256,every=64", true, true, 1},
+        PlanCase{"streaming:budget=300", true, true, 5}}) {
     const Method method = parse_method(c.method);
     Cache cache({.geometry = HeadGeometry::uniform(2, 2, 8, 8),
                  .page_size = 64,

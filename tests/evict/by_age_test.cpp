@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 std::vector<int> sorted(const std::vector<Position>& position) {
@@ -34,4 +34,4 @@ TEST(ByAge, AsASortWouldHaveIt) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

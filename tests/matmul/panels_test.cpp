@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 struct Case {
@@ -15,7 +15,7 @@ struct Case {
   int columns;
 };
 
-class PanelsOf : public testing::TestWithParam<ggml_type> {
+class PanelsOf : public ::testing::TestWithParam<ggml_type> {
  protected:
   static constexpr int kRows = 48, kColumns = 768;
 
@@ -101,8 +101,8 @@ TEST_P(PanelsOf, ATokensResultDependsOnNothingBesideIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, PanelsOf,
-                         testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4,
-                                         GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K),
+                         ::testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4,
+                                           GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K),
                          [](const auto& info) { return std::string(ggml_type_name(info.param)); });
 
 TEST(Activations, AreRoundedToTheirGroup) {
@@ -128,4 +128,4 @@ TEST(Activations, AreRoundedToTheirGroup) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

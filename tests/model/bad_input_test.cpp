@@ -19,7 +19,7 @@
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/error_of.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -40,7 +40,7 @@ const Bytes& whole() {
 }
 
 // The Error's message of loading; "" if it loads.
-std::string error_of(const Bytes& bytes) {
+std::string error_of_file(const Bytes& bytes) {
   // Exactly as large as the file, aligned like a mapping, so that a sanitizer detects a read beyond the end.
   const std::size_t size = bytes.size();
   std::shared_ptr<void> keep(::operator new (std::max<std::size_t>(size, 1), std::align_val_t{64}),
@@ -89,17 +89,18 @@ Bytes renamed(const std::string& from, const std::string& to) {
 }
 
 TEST(BadInputTest, TheWholeModelLoads) {
-  EXPECT_EQ(error_of(whole()), "");
+  EXPECT_EQ(error_of_file(whole()), "");
 }
 
 TEST(BadInputTest, TruncatedAnywhere) {
   const std::size_t size = whole().size();
   const std::size_t header = place_of(whole(), "token_embd.weight") + 4096;
   for (std::size_t cut = 0; cut < size; cut += cut < header ? 37 : 4099) {
-    const std::string message = error_of(Bytes(whole().begin(), whole().begin() + static_cast<std::ptrdiff_t>(cut)));
+    const std::string message =
+        error_of_file(Bytes(whole().begin(), whole().begin() + static_cast<std::ptrdiff_t>(cut)));
     ASSERT_TRUE(one_line(message)) << "cut at " << cut << ": " << message;
   }
-  EXPECT_TRUE(one_line(error_of(Bytes(whole().begin(), whole().end() - 64))));
+  EXPECT_TRUE(one_line(error_of_file(Bytes(whole().begin(), whole().end() - 64))));
 }
 
 TEST(BadInputTest, FlippedBitsOfTheHeaderNeverCrash) {
@@ -113,7 +114,7 @@ TEST(BadInputTest, FlippedBitsOfTheHeaderNeverCrash) {
     const std::size_t at = random() % 2 == 0 ? random() % 900 : near_end + random() % (header - near_end);
     bytes[at] ^= std::byte{1} << (random() % 8);
     if (random() % 4 == 0) bytes[random() % header] = static_cast<std::byte>(random());
-    const std::string message = error_of(bytes);
+    const std::string message = error_of_file(bytes);
     if (message.empty()) continue;  // a name, an unused key, another float
     ++refused;
     ASSERT_TRUE(one_line(message)) << message;
@@ -176,7 +177,7 @@ TEST(BadInputTest, SaysWhatIsWrong) {
       {with_key("llama.vocab_size", 301), {"300 rows", "vocab_size is 301"}},
   };
   for (const Case& c : cases) {
-    const std::string message = error_of(c.bytes);
+    const std::string message = error_of_file(c.bytes);
     EXPECT_TRUE(one_line(message)) << message;
     for (const std::string& words : c.says)
       EXPECT_NE(message.find(words), std::string::npos) << "says: " << message << "\nbut not: " << words;
@@ -196,7 +197,7 @@ TEST(BadInputTest, ProductsOfCountsAreChecked) {
     std::memcpy(bytes.data() + place_of(bytes, key) + key.size() + 4, &value, sizeof value);
   const auto keep = std::make_shared<Bytes>(bytes);
   const GgufFile file = GgufFile::parse(*keep, "file.gguf", keep);
-  const std::string message = testing::error_of([&] { read_hyperparameters(file, find_family("llama")); });
+  const std::string message = error_of([&] { read_hyperparameters(file, find_family("llama")); });
   EXPECT_NE(message.find("file.gguf: 4096 layers have more than"), std::string::npos) << message;
 }
 
@@ -209,7 +210,7 @@ TEST(BadInputTest, EveryFamilysLiesAboutItsShape) {
     shape.query_heads_of = shape.kv_heads_of = shape.feed_forward_of = {};
     const GgufFile file = make_synthetic(shape);
     const Bytes right(file.bytes().begin(), file.bytes().end());
-    ASSERT_EQ(error_of(right), "") << family->architecture;
+    ASSERT_EQ(error_of_file(right), "") << family->architecture;
     const std::string prefix = std::string(family->architecture) + ".";
     for (const auto& [key, value] : std::vector<std::pair<std::string, int>>{
              {"attention.head_count", shape.query_heads / 2},
@@ -224,7 +225,7 @@ TEST(BadInputTest, EveryFamilysLiesAboutItsShape) {
       Bytes bytes = right;
       const std::string name = prefix + key;
       std::memcpy(bytes.data() + place_of(right, name) + name.size() + 4, &value, sizeof value);
-      const std::string message = error_of(bytes);
+      const std::string message = error_of_file(bytes);
       EXPECT_TRUE(one_line(message)) << prefix << key << " = " << value << ": " << message;
     }
   }
@@ -235,7 +236,7 @@ TEST(BadInputTest, TensorsThatOverlapAreRefused) {
   std::uint64_t offset = 0;
   std::memcpy(&offset, whole().data() + place_of(whole(), up) + up.size() + 24, sizeof offset);
   for (const std::uint64_t shift : {0, 32, 64}) {
-    const std::string message = error_of(with(gate, 24, offset + shift));
+    const std::string message = error_of_file(with(gate, 24, offset + shift));
     EXPECT_TRUE(one_line(message)) << message;
     for (const std::string& words : {up, gate, std::string("overlap")})
       EXPECT_NE(message.find(words), std::string::npos) << message;
@@ -249,9 +250,9 @@ TEST(BadInputTest, AForeignTensorIsRefused) {
   shape.original_context = 128;
   const GgufFile file = make_synthetic(shape);
   Bytes bytes(file.bytes().begin(), file.bytes().end());
-  EXPECT_EQ(error_of(bytes), "");
+  EXPECT_EQ(error_of_file(bytes), "");
   std::memcpy(bytes.data() + place_of(bytes, "rope_freqs.weight"), "blk.0.extra.scale", 17);
-  EXPECT_NE(error_of(bytes).find("\"blk.0.extra.scale\" is not part of a llama model"), std::string::npos);
+  EXPECT_NE(error_of_file(bytes).find("\"blk.0.extra.scale\" is not part of a llama model"), std::string::npos);
 }
 
 // Bytes in memory need not be aligned like a mapping.
@@ -320,4 +321,4 @@ TEST(BadInputTest, TokensOutsideTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

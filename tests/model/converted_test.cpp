@@ -14,7 +14,7 @@
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/teacher_forced.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -49,7 +49,7 @@ TEST(Converted, LogitsAreThoseOfHuggingFace) {
     ASSERT_EQ(model->hyper().architecture, expected["architecture"].get<std::string>());
     for (const int chunk : {1, 48}) {
       const testing::TeacherForced how{.name = "full", .type = CacheType::kF32, .chunk = chunk};
-      const std::vector<float> ours = testing::run(model, how, tokens).logits;
+      const std::vector<float> ours = run(model, how, tokens).logits;
       for (const auto& theirs : expected["logits"]) {
         const auto name = theirs["file"].get<std::string>();
         const std::vector<float> logits = floats(folder / name);
@@ -57,7 +57,7 @@ TEST(Converted, LogitsAreThoseOfHuggingFace) {
         std::vector<double> errors;  // per token
         const int row = model->hyper().vocabulary;
         for (auto at = ours.begin(), to = logits.begin(); at < ours.end(); at += row, to += row)
-          errors.push_back(testing::max_relative_error({at, at + row}, {to, to + row}, row));
+          errors.push_back(max_relative_error({at, at + row}, {to, to + row}, row));
         std::ranges::sort(errors);
         const double median = errors[errors.size() / 2], greatest = errors.back();
         std::printf("%s, %d at once: greatest relative error of a token's logits: median %.1e, greatest %.1e\n",
@@ -86,4 +86,4 @@ TEST(Converted, TokensAreThoseOfHuggingFace) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -16,16 +16,10 @@
 #include "palimpsest/model/model.h"
 #include "palimpsest/model/weights.h"
 #include "tests/support/error_of.h"
+#include "tests/support/random_tokens.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
-
-std::vector<TokenId> random_tokens(int count, int vocabulary) {
-  std::mt19937 random(11);
-  std::vector<TokenId> tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random() % static_cast<unsigned>(vocabulary)));
-  return tokens;
-}
 
 struct Setup {
   AttentionRule rule;
@@ -100,7 +94,7 @@ TEST(DecoderTest, NoProductBeginsInTheMiddleOfACacheLine) {
 TEST(DecoderTest, TheNumberOfThreadsChangesNoBit) {
   for (const char* shape : {"tiny@type=q4_0", "tiny@type=q8_0", "tiny-qwen3@type=f16"}) {
     const auto model = Model::synthetic(shape);
-    const auto tokens = random_tokens(70, model->hyper().vocabulary);
+    const auto tokens = random_tokens(70, 11, model->hyper().vocabulary);
     for (const int chunk : {1, 64}) {
       const auto one = run(model, tokens, {.rule = {}, .chunk = chunk, .threads = 1});
       EXPECT_EQ(run(model, tokens, {.rule = {}, .chunk = chunk, .threads = 2}), one) << shape << " " << chunk;
@@ -111,7 +105,7 @@ TEST(DecoderTest, TheNumberOfThreadsChangesNoBit) {
 
 TEST(DecoderTest, ChunksOfAnySizeAgree) {
   const auto model = Model::synthetic("tiny");
-  const auto tokens = random_tokens(100, model->hyper().vocabulary);
+  const auto tokens = random_tokens(100, 11, model->hyper().vocabulary);
   const auto one = run(model, tokens, {});
   for (const int chunk : {3, 16, 33, 100})
     EXPECT_LE(relative_difference(run(model, tokens, {.rule = {}, .chunk = chunk}), one), 1e-5);
@@ -121,7 +115,7 @@ TEST(DecoderTest, ChunksOfAnySizeAgree) {
 TEST(DecoderTest, WithoutRotaryPositionsTheOrderOfThePastIsNothing) {
   for (const bool rotary : {false, true}) {
     const auto model = Model::synthetic(rotary ? "tiny@layers=1" : "tiny@layers=1@rope=0");
-    auto tokens = random_tokens(30, model->hyper().vocabulary);
+    auto tokens = random_tokens(30, 11, model->hyper().vocabulary);
     const auto last = [&] {
       const auto all = run(model, tokens, {});
       return std::vector<float>(all.end() - model->hyper().vocabulary, all.end());
@@ -138,7 +132,7 @@ TEST(DecoderTest, WithoutRotaryPositionsTheOrderOfThePastIsNothing) {
 
 TEST(DecoderTest, LastLogitsAreTheLastRowOfAll) {
   const auto model = Model::synthetic("tiny");
-  const auto tokens = random_tokens(40, model->hyper().vocabulary);
+  const auto tokens = random_tokens(40, 11, model->hyper().vocabulary);
   const auto all = run(model, tokens, {.rule = {}, .chunk = 40});
   Decoder decoder(model, 1);
   CacheOptions options = decoder.cache_options();
@@ -157,7 +151,7 @@ TEST(DecoderTest, LastLogitsAreTheLastRowOfAll) {
 TEST(DecoderTest, TwoQueriesAreTheSameAsLateRotation) {
   for (const char* shape : {"tiny", "tiny-qwen2"}) {
     const auto model = Model::synthetic(shape);
-    const auto tokens = random_tokens(200, model->hyper().vocabulary);
+    const auto tokens = random_tokens(200, 11, model->hyper().vocabulary);
     const int sinks = 4, window = 28, budget = sinks + window;
     const AttentionRule late{.rotation = Rotation::kOnRead};
     const AttentionRule twice{.rotation = Rotation::kOnWrite, .two_query = true, .sinks = sinks, .window = window};
@@ -183,7 +177,7 @@ TEST(DecoderTest, TwoQueriesAreTheSameAsLateRotation) {
 // The window as a mask over all tokens gives the same as a cache that holds sinks + window only.
 TEST(DecoderTest, AWindowOverAFullCacheIsAnEvictingCache) {
   const auto model = Model::synthetic("tiny");
-  const auto tokens = random_tokens(120, model->hyper().vocabulary);
+  const auto tokens = random_tokens(120, 11, model->hyper().vocabulary);
   const AttentionRule rule{.rotation = Rotation::kOnWrite, .two_query = true, .sinks = 2, .window = 14};
   const auto evicting = run(model, tokens, {.rule = rule, .budget = 16, .sinks = 2});
   EXPECT_LE(relative_difference(run(model, tokens, {.rule = rule}), evicting), 1e-5);
@@ -203,7 +197,7 @@ TEST(DecoderTest, WeightsOfEveryHeadAddUpToOne) {
   const Hyperparameters& h = model->hyper();
   Decoder decoder(model, 2);
   Cache cache(decoder.cache_options());
-  const auto tokens = random_tokens(20, h.vocabulary);
+  const auto tokens = random_tokens(20, 11, h.vocabulary);
   cache.insert(19);
   const SequenceStep prompt{.cache = &cache, .tokens = std::span(tokens).first(19)};
   decoder.step({&prompt, 1});
@@ -222,7 +216,7 @@ TEST(DecoderTest, WeightsOfEveryHeadAddUpToOne) {
 
 TEST(DecoderTest, SequencesOfOneStepDoNotMix) {
   const auto model = Model::synthetic("tiny");
-  const auto tokens = random_tokens(60, model->hyper().vocabulary);
+  const auto tokens = random_tokens(60, 11, model->hyper().vocabulary);
   const auto alone = run(model, tokens, {.rule = {}, .chunk = 60});
   Decoder decoder(model, 2);
   CacheOptions options = decoder.cache_options();
@@ -247,7 +241,7 @@ TEST(DecoderTest, RepackedWeightsGiveTheSameModel) {
     const auto repacked = Model::synthetic(shape);
     const auto plain = Model::synthetic(shape, {.repack = false});
     EXPECT_EQ(plain->weights().repacked_bytes, 0U);
-    const auto tokens = random_tokens(20, plain->hyper().vocabulary);
+    const auto tokens = random_tokens(20, 11, plain->hyper().vocabulary);
     const auto expected = run(plain, tokens, {.rule = {}, .chunk = 20});
     const double difference = relative_difference(run(repacked, tokens, {.rule = {}, .chunk = 20}), expected);
     if (repacked->weights().repacked_bytes == 0 && repacked->weights().panel_bytes == 0)
@@ -279,7 +273,7 @@ TEST(DecoderTest, LayersInTwoParts) {
   for (const Family* family : kFamilies) {
     const auto model = Model::synthetic("tiny-" + std::string(family->architecture) + "@layers=3");
     const Hyperparameters& h = model->hyper();
-    const auto tokens = random_tokens(30, h.vocabulary);
+    const auto tokens = random_tokens(30, 11, h.vocabulary);
     const auto width = static_cast<std::size_t>(h.width);
     AttentionRule rule;
     if (h.positions() != PositionKind::kRotary) rule.rotation = Rotation::kNever;
@@ -326,7 +320,7 @@ TEST(DecoderTest, ImpossibleLayersAreRefused) {
     Cache cache(decoder.cache_options());
     cache.insert(1);
     const SequenceStep step{.cache = &cache, .tokens = {&token, 1}, .layers = layers};
-    return testing::error_of([&] { decoder.step({&step, 1}); });
+    return error_of([&] { decoder.step({&step, 1}); });
   };
   Decoder decoder(model, 1), portable(Model::synthetic("tiny", {.portable = true}), 1);
   EXPECT_NE(says(decoder, {1, 1}).find("give at least one"), std::string::npos);
@@ -338,7 +332,7 @@ TEST(DecoderTest, ImpossibleLayersAreRefused) {
 // Graphs of many shapes, repeated: the memory of the largest, and the same logits.
 TEST(DecoderTest, GraphsShareTheirMemory) {
   const auto model = Model::synthetic("tiny");
-  const auto tokens = random_tokens(200, model->hyper().vocabulary);
+  const auto tokens = random_tokens(200, 11, model->hyper().vocabulary);
   const auto logits_of = [&](Decoder& decoder, int count) {
     CacheOptions options = decoder.cache_options();
     options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
@@ -359,4 +353,4 @@ TEST(DecoderTest, GraphsShareTheirMemory) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -11,18 +11,18 @@
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/graph/cpu/step.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
-constexpr int kQueryHeads = 4, kKvHeads = 2, kDim = 16, kSinks = 4, kBudget = 64, kWindow = kBudget - kSinks;
-constexpr double kBound = 1e-5;
+constexpr int kQueryHeads = 4, kKvHeads = 2, kDim = 16, kSinks = 4, kKeptTokens = 64, kWindow = kKeptTokens - kSinks;
+constexpr double kMaxDifference = 1e-5;
 
-using Row = std::vector<float>;
+using Floats = std::vector<float>;
 
 struct Token {
   Position position;
   int slot;
-  Row k, v;  // unrotated, of all KV heads; empty: not written
+  Floats k, v;  // unrotated, of all KV heads; empty: not written
 };
 
 class Stream {
@@ -35,7 +35,7 @@ class Stream {
   // Inserts `count` tokens without keys and values and evicts the oldest.
   void skip(Position count) {
     for (; count > 0; --count) {
-      evict(kBudget - 1);
+      evict(kKeptTokens - 1);
       insert(1);
     }
   }
@@ -45,9 +45,9 @@ class Stream {
   // Inserts `count` tokens as a chunk; returns the largest error of their attention outputs. `compare`: all tokens that
   // they see have keys and values.
   double attend(int count = 1, bool compare = true) {
-    evict(kBudget - 1);
+    evict(kKeptTokens - 1);
     insert(count);
-    const Row q = normal(count * kQueryHeads), k = normal(count * kKvHeads), v = normal(count * kKvHeads);
+    const Floats q = normal(count * kQueryHeads), k = normal(count * kKvHeads), v = normal(count * kKvHeads);
     for (int i = 0; i < count; ++i) {
       Token& token = live_[live_.size() - static_cast<std::size_t>(count - i)];
       token.k = row(k, i, kKvHeads);
@@ -57,7 +57,7 @@ class Stream {
     const SequenceStep sequence{.cache = &cache_, .rule = rule_, .tokens = ids};
     step_.prepare({&sequence, 1});
     AttentionStep step = step_.attention(0);
-    Row out(q.size());
+    Floats out(q.size());
     step.q = {q.data(), kQueryHeads * kDim, kDim};
     step.k = {k.data(), kKvHeads * kDim, kDim};
     step.v = {v.data(), kKvHeads * kDim, kDim};
@@ -72,7 +72,7 @@ class Stream {
         const auto expected = truth(next() - count + i, head, &q[at]);
         for (std::size_t d = 0; d < kDim; ++d) worst = std::max(worst, std::abs(expected[d] - out[at + d]));
       }
-    evict(kBudget);
+    evict(kKeptTokens);
     return worst;
   }
 
@@ -110,13 +110,13 @@ class Stream {
     for (const int slot : cache_.table(0).inserted()) live_.push_back({position++, slot, {}, {}});
   }
 
-  Row normal(int rows) {
+  Floats normal(int rows) {
     std::normal_distribution<float> any(0, 1);
-    Row out(static_cast<std::size_t>(rows * kDim));
+    Floats out(static_cast<std::size_t>(rows * kDim));
     for (float& x : out) x = any(random_);
     return out;
   }
-  static Row row(const Row& rows, int token, int heads) {
+  static Floats row(const Floats& rows, int token, int heads) {
     const auto begin = rows.begin() + token * heads * kDim;
     return {begin, begin + heads * kDim};
   }
@@ -200,9 +200,9 @@ TEST_P(FarPositions, TenMillionWithoutDrift) {
     stream.skip(at - stream.next());
     far = error_here(stream, sample % 2 == 0 ? 1 : 12);
     worst = std::max(worst, far);
-    ASSERT_LT(far, kBound) << "at " << stream.next();
+    ASSERT_LT(far, kMaxDifference) << "at " << stream.next();
   }
-  EXPECT_LT(near, kBound);
+  EXPECT_LT(near, kMaxDifference);
   EXPECT_GE(stream.next(), kFar);
   RecordProperty("worst_error", std::to_string(worst));
   std::printf("largest error of an output: %.1e in the first 200 positions, %.1e up to position %lld\n", near, worst,
@@ -218,7 +218,7 @@ TEST_P(FarPositions, TwoToTheThirtyFirstAndBeyond) {
     for (int i = 0; i < kWindow; ++i) stream.attend(1, false);
     for (int i = 0; i < 200; ++i) worst = std::max(worst, stream.attend());
     ASSERT_GT(stream.next(), to);
-    ASSERT_LT(worst, kBound) << "at " << to;
+    ASSERT_LT(worst, kMaxDifference) << "at " << to;
   }
 }
 
@@ -226,4 +226,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, FarPositions,
                          ::testing::Values(Rope{RopeKind::kPairs, 10000}, Rope{RopeKind::kHalves, 500000}));
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -12,7 +12,7 @@
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/shared_dir.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 std::string greedy(const std::shared_ptr<const Model>& model, const Vocabulary& vocabulary, int threads, CacheType type,
@@ -42,7 +42,7 @@ std::string content_of(const std::filesystem::path& path) {
 }
 
 TEST(GoldenTest, GreedyTextFromTheEmptyPromptIsThePublishedOne) {
-  const auto shared = testing::shared_dir();
+  const auto shared = shared_dir();
   if (!shared) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
   const auto dir = *shared / "models/stories260K";
   const std::string golden = content_of(dir / "golden-greedy.txt");
@@ -67,9 +67,9 @@ struct Golden {
 class DefaultModelTest : public ::testing::TestWithParam<Golden> {};
 
 TEST_P(DefaultModelTest, EveryStoredTokenIsTheLikeliest) {
-  const auto path = testing::source_dir() / "models/palimpsest-stories.gguf";
+  const auto path = source_dir() / "models/palimpsest-stories.gguf";
   const auto vocabulary = Vocabulary::load(path.string());
-  const std::string golden = content_of(testing::source_dir() / "tests/model/golden" / GetParam().file);
+  const std::string golden = content_of(source_dir() / "tests/model/golden" / GetParam().file);
   const std::vector<TokenId> tokens = vocabulary->tokenize(golden, /*add_bos=*/true, /*special=*/false);
   ASSERT_EQ(tokens.size(), 401U);  // BOS and the generated tokens
 
@@ -109,4 +109,4 @@ INSTANTIATE_TEST_SUITE_P(
                              CacheType::kF16, 0.1F}));
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

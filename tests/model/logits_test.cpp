@@ -21,12 +21,13 @@
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/llama_peer.h"
+#include "tests/support/random_tokens.h"
 #include "tests/support/shared_dir.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
-constexpr int kTokens = 400, kRandomTokens = 200;
+constexpr int kTextTokens = 400, kRandomTokens = 200;
 
 class TemporaryFile {
  public:
@@ -91,27 +92,27 @@ Difference compare(const std::vector<float>& ours, const std::vector<float>& the
   return d;
 }
 
-struct Row {
+struct Measured {
   std::string model, weights;
   int chunk;
   Difference d;
 };
-std::vector<Row>& table() {
-  static std::vector<Row> rows;
+std::vector<Measured>& table() {
+  static std::vector<Measured> rows;
   return rows;
 }
 
 // One file, one token at a time and in chunks of 64.
 void check(const std::string& name, const std::string& weights, const std::string& path,
            const std::vector<TokenId>& tokens, bool trained) {
-  const auto theirs = testing::llama_logits(path, tokens, 64);
+  const auto theirs = llama_logits(path, tokens, 64);
   const auto model = Model::load(path);
   double min_same_top = 0.99, bound = weights == "f32" ? 1e-4 : weights == "f16" ? 1e-2 : INFINITY;
   // The difference between libllama's two attention paths is the noise level. ggml's GELU is an f16 table, which turns
   // differences of 1e-7 into steps of 5e-4.
   const bool table_steps = model->family().activation == Activation::kGelu && weights == "f32";
   if (trained || table_steps) {
-    const auto flash = testing::llama_logits(path, tokens, 64, true);
+    const auto flash = llama_logits(path, tokens, 64, true);
     const Difference noise = compare(flash, theirs, model->hyper().vocabulary);
     table().push_back({name + ", libllama's flash attention", weights, 64, noise});
     min_same_top = std::min(min_same_top, noise.same_top);
@@ -129,22 +130,14 @@ void check(const std::string& name, const std::string& weights, const std::strin
   }
 }
 
-std::vector<TokenId> random_tokens(int vocabulary) {
-  std::mt19937 random(7);
-  std::vector<TokenId> tokens = {1};
-  while (static_cast<int>(tokens.size()) < kRandomTokens)
-    tokens.push_back(static_cast<TokenId>(random() % static_cast<unsigned>(vocabulary)));
-  return tokens;
-}
-
 void check_synthetic(SyntheticShape shape, const std::string& name, const std::string& weights) {
   const TemporaryFile file(name + "-" + weights + ".gguf");
   write_synthetic(shape, file.path());
-  check(name, weights, file.path(), random_tokens(shape.vocabulary), false);
+  check(name, weights, file.path(), random_text(kRandomTokens, 7, shape.vocabulary), false);
 }
 
 TEST(LogitsTest, TrainedModelInEveryPrecision) {
-  const auto shared = testing::shared_dir();
+  const auto shared = shared_dir();
   if (!shared) GTEST_SKIP() << "needs shared/models and shared/text (set PALIMPSEST_SHARED)";
   const std::string path = (*shared / "models/stories260K/stories260K.gguf").string();
   std::ifstream stories(*shared / "text/tinystories_1000.json");
@@ -152,13 +145,13 @@ TEST(LogitsTest, TrainedModelInEveryPrecision) {
   const auto vocabulary = Vocabulary::load(path);
   std::vector<TokenId> tokens = vocabulary->tokenize(texts.at(0).get<std::string>(), true, false);
   for (const TokenId t : vocabulary->tokenize(texts.at(1).get<std::string>(), true, false)) tokens.push_back(t);
-  ASSERT_GE(tokens.size(), static_cast<std::size_t>(kTokens));
-  tokens.resize(kTokens);
+  ASSERT_GE(tokens.size(), static_cast<std::size_t>(kTextTokens));
+  tokens.resize(kTextTokens);
 
   check("stories260K", "f32", path, tokens, true);
   for (const char* type : {"f16", "q8_0", "q4_0", "q4_K"}) {
     const TemporaryFile quantised(std::string("stories-") + type + ".gguf");
-    testing::llama_quantize(path, quantised.path(), type);
+    llama_quantize(path, quantised.path(), type);
     check("stories260K", type, quantised.path(), tokens, true);
   }
 }
@@ -213,9 +206,9 @@ TEST(LogitsTest, LongAndShortRotaryFactors) {
   shape.original_context = 1024;
   const TemporaryFile file("phi3-factors.gguf");
   write_synthetic(shape, file.path());
-  const auto tokens = random_tokens(shape.vocabulary);
+  const auto tokens = random_text(kRandomTokens, 7, shape.vocabulary);
   for (const int context : {512, 4096}) {
-    const auto theirs = testing::llama_logits(file.path(), tokens, 64, false, context);
+    const auto theirs = llama_logits(file.path(), tokens, 64, false, context);
     const auto model = Model::load(file.path(), {.context = context});
     const Difference d = compare(our_logits(model, tokens, 64), theirs, shape.vocabulary);
     table().push_back({"tiny-phi3, context " + std::to_string(context), "f32", 64, d});
@@ -247,7 +240,7 @@ class PrintTable : public ::testing::Environment {
     if (table().empty()) return;
     std::puts("| model | weights | chunk | greatest relative error | mean KL | same top token |");
     std::puts("|---|---|---|---|---|---|");
-    for (const Row& r : table())
+    for (const Measured& r : table())
       std::printf("| %s | %s | %d | %.1e | %.1e | %.2f%% |\n", r.model.c_str(), r.weights.c_str(), r.chunk,
                   r.d.relative, r.d.divergence, 100 * r.d.same_top);
   }
@@ -255,4 +248,4 @@ class PrintTable : public ::testing::Environment {
 const auto* const kPrintTable = ::testing::AddGlobalTestEnvironment(new PrintTable);
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

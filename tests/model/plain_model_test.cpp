@@ -15,15 +15,10 @@
 #include "palimpsest/graph/decoder.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/plain_model.h"
+#include "tests/support/random_tokens.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
-
-using testing::block;
-using testing::Plain;
-using testing::plain_llama;
-using testing::Row;
-using Rows = testing::Matrix;  // one row per token
 
 // ggml's GELU is an f16 table: input and output are rounded to f16.
 double gelu(double x) {
@@ -35,30 +30,30 @@ double relu(double x) {
   return std::max(x, 0.0);
 }
 // Attention and feed-forward read the same normed x.
-Rows gpt_j(const Plain& m, const std::vector<TokenId>& tokens) {
-  Rows x = m.embedded(tokens);
+Matrix gpt_j(const Plain& m, const std::vector<TokenId>& tokens) {
+  Matrix x = m.embedded(tokens);
   for (int i = 0; i < m.hyper().layers; ++i) {
     const std::string b = block(i);
-    const Rows in = m.norm(x, b + "attn_norm", true);
-    const Rows q = m.turned(m.linear(in, b + "attn_q"), m.hyper().geometry.layer(i).query_heads);
-    const Rows k = m.turned(m.linear(in, b + "attn_k"), m.hyper().geometry.layer(i).kv_heads);
-    const Rows a = m.linear(m.attention(q, k, m.linear(in, b + "attn_v")), b + "attn_output");
-    const Rows f = m.linear(Plain::map(m.linear(in, b + "ffn_up"), gelu), b + "ffn_down");
+    const Matrix in = m.norm(x, b + "attn_norm", true);
+    const Matrix q = m.turned(m.linear(in, b + "attn_q"), m.hyper().geometry.layer(i).query_heads);
+    const Matrix k = m.turned(m.linear(in, b + "attn_k"), m.hyper().geometry.layer(i).kv_heads);
+    const Matrix a = m.linear(m.attention(q, k, m.linear(in, b + "attn_v")), b + "attn_output");
+    const Matrix f = m.linear(Plain::map(m.linear(in, b + "ffn_up"), gelu), b + "ffn_down");
     x = Plain::plus(Plain::plus(x, a), f);
   }
   return m.linear(m.norm(x, "output_norm", true), "output");
 }
 
-Rows opt(const Plain& m, const std::vector<TokenId>& tokens) {
-  Rows x = m.embedded(tokens);
+Matrix opt(const Plain& m, const std::vector<TokenId>& tokens) {
+  Matrix x = m.embedded(tokens);
   for (std::size_t i = 0; i < x.size(); ++i)
     x[i] = Plain::plus({x[i]}, {m.row("position_embd.weight", static_cast<std::int64_t>(i))})[0];
   for (int i = 0; i < m.hyper().layers; ++i) {
     const std::string b = block(i);
-    const Rows in = m.norm(x, b + "attn_norm", true);
-    const Rows a = m.attention(m.linear(in, b + "attn_q"), m.linear(in, b + "attn_k"), m.linear(in, b + "attn_v"));
+    const Matrix in = m.norm(x, b + "attn_norm", true);
+    const Matrix a = m.attention(m.linear(in, b + "attn_q"), m.linear(in, b + "attn_k"), m.linear(in, b + "attn_v"));
     x = Plain::plus(x, m.linear(a, b + "attn_output"));
-    const Rows f = Plain::map(m.linear(m.norm(x, b + "ffn_norm", true), b + "ffn_up"), relu);
+    const Matrix f = Plain::map(m.linear(m.norm(x, b + "ffn_norm", true), b + "ffn_up"), relu);
     x = Plain::plus(x, m.linear(f, b + "ffn_down"));
   }
   return m.linear(m.norm(x, "output_norm", true), "token_embd");
@@ -66,34 +61,27 @@ Rows opt(const Plain& m, const std::vector<TokenId>& tokens) {
 
 // Queries and keys are normed over all heads; the packed QKV product is clamped at 2. Slopes for six heads by the
 // paper's rule: those of four heads, then every other of eight.
-Rows mpt(const Plain& m, const std::vector<TokenId>& tokens) {
+Matrix mpt(const Plain& m, const std::vector<TokenId>& tokens) {
   const double slopes[] = {1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256, 1.0 / 2, 1.0 / 8};
   const auto width = static_cast<std::size_t>(m.hyper().width);
-  Rows x = m.embedded(tokens);
+  Matrix x = m.embedded(tokens);
   for (int i = 0; i < m.hyper().layers; ++i) {
     const std::string b = block(i);
-    const Rows all = Plain::map(m.linear(m.norm(x, b + "attn_norm", true), b + "attn_qkv"),
-                                [](double v) { return std::clamp(v, -2.0, 2.0); });
-    const Rows q = m.norm(Plain::columns(all, 0, width), b + "attn_q_norm", true);
-    const Rows k = m.norm(Plain::columns(all, width, width), b + "attn_k_norm", true);
-    const Rows a = m.attention(q, k, Plain::columns(all, 2 * width, width),
-                               [&](int head, double distance) { return -slopes[head] * distance; });
+    const Matrix all = Plain::map(m.linear(m.norm(x, b + "attn_norm", true), b + "attn_qkv"),
+                                  [](double v) { return std::clamp(v, -2.0, 2.0); });
+    const Matrix q = m.norm(Plain::columns(all, 0, width), b + "attn_q_norm", true);
+    const Matrix k = m.norm(Plain::columns(all, width, width), b + "attn_k_norm", true);
+    const Matrix a = m.attention(q, k, Plain::columns(all, 2 * width, width),
+                                 [&](int head, double distance) { return -slopes[head] * distance; });
     x = Plain::plus(x, m.linear(a, b + "attn_output"));
-    const Rows f = Plain::map(m.linear(m.norm(x, b + "ffn_norm", true), b + "ffn_up"), gelu);
+    const Matrix f = Plain::map(m.linear(m.norm(x, b + "ffn_norm", true), b + "ffn_up"), gelu);
     x = Plain::plus(x, m.linear(f, b + "ffn_down"));
   }
   return m.linear(m.norm(x, "output_norm", true), "token_embd");
 }
 
-std::vector<TokenId> some_tokens(std::size_t count, int vocabulary) {
-  std::mt19937 random(5);
-  std::vector<TokenId> tokens(count);
-  for (TokenId& t : tokens) t = static_cast<TokenId>(random() % static_cast<unsigned>(vocabulary));
-  return tokens;
-}
-
 // The largest error of a logit, relative to the token's largest logit. `chunk`: tokens per step.
-double worst_error(Decoder& decoder, CacheTypes types, const std::vector<TokenId>& tokens, const Rows& expected,
+double worst_error(Decoder& decoder, CacheTypes types, const std::vector<TokenId>& tokens, const Matrix& expected,
                    std::size_t chunk) {
   CacheOptions options = decoder.cache_options();
   options.geometry = options.geometry.with_types(types.key, types.value);
@@ -119,9 +107,9 @@ double worst_error(Decoder& decoder, CacheTypes types, const std::vector<TokenId
 
 // 200 tokens at once, in chunks and one by one. `bound`: relative to the largest logit.
 void check(const std::string& name, const SyntheticShape& shape,
-           Rows (*truth)(const Plain&, const std::vector<TokenId>&), double bound) {
-  const std::vector<TokenId> tokens = some_tokens(200, shape.vocabulary);
-  const Rows expected = truth(Plain(Model::from(make_synthetic(shape))->hyper(), make_synthetic(shape)), tokens);
+           Matrix (*truth)(const Plain&, const std::vector<TokenId>&), double bound) {
+  const std::vector<TokenId> tokens = random_tokens(200, 5, shape.vocabulary);
+  const Matrix expected = truth(Plain(Model::from(make_synthetic(shape))->hyper(), make_synthetic(shape)), tokens);
   for (const bool portable : {false, true})
     for (const std::size_t chunk : {1, 64, 200}) {
       Decoder decoder(Model::from(make_synthetic(shape), {.portable = portable}), 1);
@@ -131,7 +119,7 @@ void check(const std::string& name, const SyntheticShape& shape,
     }
 }
 
-void check(const std::string& name, Rows (*truth)(const Plain&, const std::vector<TokenId>&), double bound) {
+void check(const std::string& name, Matrix (*truth)(const Plain&, const std::vector<TokenId>&), double bound) {
   check(name, parse_synthetic(name + "@vocab=300@context=256"), truth, bound);
 }
 
@@ -155,8 +143,9 @@ TEST(PlainModelTest, EveryPairOfCacheTypes) {
   };
   constexpr CacheType kAll[] = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0};
   const SyntheticShape shape = parse_synthetic("tiny-deci@vocab=300@context=256");
-  const std::vector<TokenId> tokens = some_tokens(100, shape.vocabulary);
-  const Rows expected = plain_llama(Plain(Model::from(make_synthetic(shape))->hyper(), make_synthetic(shape)), tokens);
+  const std::vector<TokenId> tokens = random_tokens(100, 5, shape.vocabulary);
+  const Matrix expected =
+      plain_llama(Plain(Model::from(make_synthetic(shape))->hyper(), make_synthetic(shape)), tokens);
   for (const bool portable : {false, true}) {
     Decoder decoder(Model::from(make_synthetic(shape), {.portable = portable}), 1);
     for (const CacheType key : kAll)
@@ -183,4 +172,4 @@ TEST(PlainModelTest, MptWithNormedQueries) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

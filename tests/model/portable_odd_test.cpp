@@ -18,7 +18,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/teacher_forced.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 struct Case {
@@ -101,9 +101,9 @@ void expect_equal(const std::vector<Case>& cases, const std::string& device = "c
   for (const Case& how : cases) {
     SCOPED_TRACE(how.name);
     all.push_back(logits_of<PortablePath>(portable, how));
-    EXPECT_LE(testing::max_relative_error(all.back(), logits_of<AttentionOp>(fast, how), vocabulary), bound);
+    EXPECT_LE(max_relative_error(all.back(), logits_of<AttentionOp>(fast, how), vocabulary), bound);
     for (std::size_t other = 0; other + 1 < all.size(); ++other)  // all differ
-      EXPECT_GT(testing::max_relative_error(all.back(), all[other], vocabulary), 2 * bound);
+      EXPECT_GT(max_relative_error(all.back(), all[other], vocabulary), 2 * bound);
   }
 }
 
@@ -154,10 +154,10 @@ TEST(PortableOdd, RefusesBiasesAndSinkLogits) {
   step.cache = &layer;
   EXPECT_NO_THROW(require_supported(step, 0));
   slots.bias = zeros;
-  EXPECT_NE(testing::error_of([&] { require_supported(step, 0); }).find("biases of slots"), std::string::npos);
+  EXPECT_NE(error_of([&] { require_supported(step, 0); }).find("biases of slots"), std::string::npos);
   slots.bias = nullptr;
   step.shape.sink_logits = zeros;
-  EXPECT_NE(testing::error_of([&] { require_supported(step, 0); }).find("sink logits"), std::string::npos);
+  EXPECT_NE(error_of([&] { require_supported(step, 0); }).find("sink logits"), std::string::npos);
 }
 
 TEST(PortableOdd, SoftCapsAndLocalWindowsOnVulkan) {
@@ -169,4 +169,4 @@ TEST(PortableOdd, SoftCapsAndLocalWindowsOnVulkan) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -14,31 +14,20 @@
 #include "tests/support/error_of.h"
 #include "tests/support/in_f32.h"
 #include "tests/support/plain_model.h"
+#include "tests/support/random_tokens.h"
 #include "tests/support/shared_dir.h"
 #include "tests/support/teacher_forced.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
-using testing::every_kind;
-using testing::max_relative_error;
-using testing::TeacherForced;
-
 constexpr ModelOptions kPortable = {.device = "cpu", .portable = true};
-constexpr int kBudget = 40;
+constexpr int kPortableBudget = 40;
 #ifdef PALIMPSEST_SANITIZED
-constexpr int kTokens = 90;
+constexpr int kPortableTokens = 90;
 #else
-constexpr int kTokens = 330;
+constexpr int kPortableTokens = 330;
 #endif
-
-std::vector<TokenId> random_tokens(int count, int vocabulary) {
-  std::mt19937 random(5);
-  std::vector<TokenId> tokens = {1};
-  while (static_cast<int>(tokens.size()) < count)
-    tokens.push_back(static_cast<TokenId>(random() % static_cast<unsigned>(vocabulary)));
-  return tokens;
-}
 
 double g_worst = 0;
 
@@ -46,8 +35,8 @@ void expect_equal(const std::shared_ptr<const Model>& portable, const std::share
                   const TeacherForced& kind, double bound) {
   SCOPED_TRACE(kind.name);
   const int vocabulary = fast->hyper().vocabulary;
-  const auto tokens = random_tokens(kind.budget == 0 ? kTokens : kTokens / 3, vocabulary);
-  const testing::Trace ours = testing::run(portable, kind, tokens), theirs = testing::run(fast, kind, tokens);
+  const auto tokens = random_text(kind.budget == 0 ? kPortableTokens : kPortableTokens / 3, 5, vocabulary);
+  const testing::Trace ours = run(portable, kind, tokens), theirs = run(fast, kind, tokens);
   ASSERT_EQ(theirs.logits.size(), tokens.size() * static_cast<std::size_t>(vocabulary));
   const double error = max_relative_error(ours.logits, theirs.logits, vocabulary);
   EXPECT_LE(error, bound);
@@ -63,7 +52,7 @@ void expect_equal(const std::shared_ptr<const Model>& portable, const std::share
 void expect_equal_in_every_kind(const std::shared_ptr<const Model>& portable, const std::shared_ptr<const Model>& fast,
                                 CacheType type, double bound) {
   g_worst = 0;
-  for (const TeacherForced& kind : every_kind(kBudget, type)) {
+  for (const TeacherForced& kind : every_kind(kPortableBudget, type)) {
     if (type != CacheType::kF32 && kind.budget > 0 && kind.mechanism == Mechanism::kInPlace) continue;
     expect_equal(portable, fast, kind, bound);
   }
@@ -74,7 +63,7 @@ void expect_equal_in_every_kind(const std::shared_ptr<const Model>& portable, co
 double error_of_all(const std::shared_ptr<const Model>& model, const std::vector<TokenId>& tokens,
                     const testing::Matrix& truth) {
   const TeacherForced kept{.name = "full", .type = CacheType::kF32, .chunk = 48};
-  const testing::Trace trace = testing::run(model, kept, tokens);
+  const testing::Trace trace = run(model, kept, tokens);
   double worst = 0;
   for (std::size_t i = 0; i < truth.size(); ++i) {
     double error = 0, size = 0;
@@ -93,12 +82,12 @@ double error_of_all(const std::shared_ptr<const Model>& model, const std::vector
 // four times.
 void expect_within_own_rounding(const std::string& gguf) {
   SCOPED_TRACE(gguf);
-  const std::string path = testing::in_f32(gguf);  // products with quantised weights round the activations
+  const std::string path = in_f32(gguf);  // products with quantised weights round the activations
   const auto fast = Model::load(path), portable = Model::load(path, kPortable);
   ASSERT_EQ(fast->hyper().architecture, "llama");
   ASSERT_EQ(fast->hyper().rope.kind, RopeKind::kPairs);
-  const auto tokens = random_tokens(330, fast->hyper().vocabulary);
-  const testing::Matrix truth = testing::plain_llama(testing::Plain(fast->hyper(), GgufFile::open(path)), tokens);
+  const auto tokens = random_text(330, 5, fast->hyper().vocabulary);
+  const testing::Matrix truth = plain_llama(testing::Plain(fast->hyper(), GgufFile::open(path)), tokens);
   const double ours = error_of_all(portable, tokens, truth), theirs = error_of_all(fast, tokens, truth);
   std::printf("off double precision: portable %.1e, fast %.1e\n", ours, theirs);
   EXPECT_LE(theirs, 2e-5);
@@ -107,9 +96,9 @@ void expect_within_own_rounding(const std::string& gguf) {
 }
 
 TEST(PortableTest, TrainedModels) {
-  const std::string own = (testing::source_dir() / "models/palimpsest-stories.gguf").string();
+  const std::string own = (source_dir() / "models/palimpsest-stories.gguf").string();
   expect_within_own_rounding(own);
-  if (testing::small_model() != own) expect_within_own_rounding(testing::small_model());
+  if (small_model() != own) expect_within_own_rounding(small_model());
 }
 
 // RoPE by pairs and by halves, on a part of a head, with two tables and windows; none with ALiBi. ggml's GELU is an f16
@@ -135,7 +124,7 @@ TEST(PortableTest, SeveralSequencesInOneStep) {
   Decoder decoder(model, 1);
   CacheOptions options = decoder.cache_options();
   options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
-  const auto tokens = random_tokens(24, model->hyper().vocabulary);
+  const auto tokens = random_text(24, 5, model->hyper().vocabulary);
   const AttentionRule window{.two_query = true, .sinks = 2, .window = 6};
   const int vocabulary = model->hyper().vocabulary;
 
@@ -191,10 +180,10 @@ TEST(PortableTest, ClearedCacheStartsAnew) {
 }
 
 TEST(PortableTest, UnknownDeviceIsAnErrorThatListsTheDevices) {
-  const std::string error = testing::error_of([] { Model::synthetic("tiny", ModelOptions{.device = "Banana0"}); });
+  const std::string error = error_of([] { Model::synthetic("tiny", ModelOptions{.device = "Banana0"}); });
   EXPECT_NE(error.find("\"Banana0\""), std::string::npos) << error;
   for (const DeviceInfo& device : list_devices()) EXPECT_NE(error.find(device.name), std::string::npos) << error;
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -15,12 +15,11 @@
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/model/weights.h"
+#include "tests/support/random_tokens.h"
 #include "tests/support/teacher_forced.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
-
-using testing::max_relative_error;
 
 // Matrix products on Vulkan round both operands to f16: a relative error of 3e-4 each (products with a vector keep f32:
 // 1e-7). Over the layers and softmax it adds up to 1e-3 of a logit here.
@@ -38,27 +37,19 @@ class VulkanTest : public ::testing::Test {
   }
 };
 
-std::vector<TokenId> random_tokens(int count, int vocabulary) {
-  std::mt19937 random(5);
-  std::vector<TokenId> tokens = {1};
-  while (static_cast<int>(tokens.size()) < count)
-    tokens.push_back(static_cast<TokenId>(random() % static_cast<unsigned>(vocabulary)));
-  return tokens;
-}
-
 TEST_F(VulkanTest, EqualsTheFastPathOnTheCpu) {
   for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16}) {
     const char* const name = type == CacheType::kF32 ? "tiny" : "tiny-qwen2";  // RoPE by pairs, by halves
     const auto vulkan = Model::synthetic(name, ModelOptions{.device = "Vulkan0"});
     const auto cpu = Model::synthetic(name);
-    for (const auto& kind : testing::every_kind(20, type)) {
+    for (const auto& kind : every_kind(20, type)) {
       const bool two_bytes = type != CacheType::kF32;
       if (two_bytes && (kind.mechanism != Mechanism::kShift || kind.rule.two_query || kind.by_window))
         continue;  // the result of moves depends on the type
       if (!two_bytes && kind.name.find("any victims, late") == 0 && kind.chunk == 1) continue;
       SCOPED_TRACE(kind.name);
-      const auto tokens = random_tokens(kind.chunk > 1 ? 60 : 30, cpu->hyper().vocabulary);
-      const auto ours = testing::run(vulkan, kind, tokens), theirs = testing::run(cpu, kind, tokens);
+      const auto tokens = random_text(kind.chunk > 1 ? 60 : 30, 5, cpu->hyper().vocabulary);
+      const auto ours = run(vulkan, kind, tokens), theirs = run(cpu, kind, tokens);
       const double error = max_relative_error(ours.logits, theirs.logits, cpu->hyper().vocabulary);
       std::printf("%-50s %.1e\n", kind.name.c_str(), error);
       EXPECT_LE(error, kBound);
@@ -73,7 +64,7 @@ TEST_F(VulkanTest, EqualsTheFastPathOnTheCpu) {
 TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
   const auto model = Model::synthetic("tiny", ModelOptions{.device = "Vulkan0"});
   const auto reference = Model::synthetic("tiny");
-  const std::vector<TokenId> tokens = random_tokens(20, model->hyper().vocabulary);
+  const std::vector<TokenId> tokens = random_text(20, 5, model->hyper().vocabulary);
   const ggml_backend_ptr backend = make_backend(model->weights().device, 1);
   AttentionOp path(model->hyper(), 1);
   Step step(model->hyper());
@@ -99,10 +90,10 @@ TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
     path.prepare(graph, step);
     run_graph(graph, backend.get());
     ggml_backend_tensor_get(graph.logits, logits.data(), 0, logits.size() * sizeof(float));
-    const auto expected = testing::run(reference, {.name = "full", .rule = {}, .chunk = 20}, tokens).logits;
+    const auto expected = run(reference, TeacherForced{.name = "full", .rule = {}, .chunk = 20}, tokens).logits;
     EXPECT_LE(max_relative_error(logits, expected, model->hyper().vocabulary), kBound);
   }
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

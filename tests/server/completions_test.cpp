@@ -6,13 +6,6 @@
 namespace palimpsest::testing {
 namespace {
 
-constexpr const char* kText = "/v1/completions";
-constexpr const char* kChat = "/v1/chat/completions";
-
-std::string text_of(const Json& answer, int choice = 0) {
-  return answer["choices"][choice]["text"].get<std::string>();
-}
-
 std::map<int, std::string> texts(const std::vector<Json>& pieces) {
   std::map<int, std::string> out;
   for (const Json& piece : pieces)

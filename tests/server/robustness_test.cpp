@@ -6,8 +6,6 @@
 namespace palimpsest::testing {
 namespace {
 
-constexpr const char* kText = "/v1/completions";
-
 std::string grammar_body(const std::string& grammar) {
   return Json{{"prompt", "Once"}, {"max_tokens", 20}, {"grammar", grammar}}.dump();
 }

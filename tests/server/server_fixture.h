@@ -14,6 +14,9 @@
 
 namespace palimpsest::testing {
 
+inline constexpr const char* kText = "/v1/completions";
+inline constexpr const char* kChat = "/v1/chat/completions";
+
 struct ServerSetup {
   ServerSetup() {
     scheduler.cache_type = CacheType::kF32;
@@ -57,6 +60,11 @@ std::string own_model();  // its path
 
 // The objects of a stream of events, without the closing [DONE]; fails the test if that is missing.
 std::vector<Json> events(const std::string& body);
+
+// The text of a completion.
+inline std::string text_of(const Json& answer, int choice = 0) {
+  return answer["choices"][choice]["text"].get<std::string>();
+}
 
 // The text of a single session.
 std::string alone(const std::string& prompt, const std::string& method, long long tokens, float temperature,

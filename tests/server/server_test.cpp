@@ -7,8 +7,6 @@ namespace {
 using ServerTest = ::testing::Test;
 
 using namespace std::chrono_literals;
-constexpr const char* kText = "/v1/completions";
-constexpr const char* kChat = "/v1/chat/completions";
 
 const Json kEndless = {
     {"prompt", "Once upon a time"}, {"max_tokens", 1'000'000}, {"ignore_eos", true}, {"stream", true}};

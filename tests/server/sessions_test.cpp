@@ -11,12 +11,6 @@ namespace palimpsest::testing {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kText = "/v1/completions";
-constexpr const char* kChat = "/v1/chat/completions";
-
-std::string text_of(const Json& answer) {
-  return answer["choices"][0]["text"].get<std::string>();
-}
 
 class SessionsTest : public ::testing::Test {
  protected:

@@ -142,11 +142,6 @@ Finished run_program(const std::string& program, const std::vector<std::string>&
   return process.wait();
 }
 
-std::string file_content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 fs::path write_file(const std::string& name, const std::string& bytes) {
   static const fs::path folder = new_folder();
   std::ofstream(folder / name, std::ios::binary) << bytes;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/file_content.h"
+
 namespace palimpsest::testing {
 
 struct Finished {
@@ -43,7 +45,6 @@ class Subprocess {
 Finished run_program(const std::string& program, const std::vector<std::string>& arguments,
                      const std::string& input = {}, const std::map<std::string, std::string>& environment = {});
 
-std::string file_content(const std::filesystem::path& path);
 // A file in a folder of this test run.
 std::filesystem::path write_file(const std::string& name, const std::string& bytes);
 

@@ -6,7 +6,7 @@
 
 #include "palimpsest/core/error.h"
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 // The contract by brute force: the stop string that is completed first; of those that end together, the longest.
@@ -78,4 +78,4 @@ TEST(StopStrings, RefusesWhatCannotBeMeant) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

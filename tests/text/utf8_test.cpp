@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace palimpsest {
+namespace palimpsest::testing {
 namespace {
 
 std::string whole(std::string_view bytes) {
@@ -69,4 +69,4 @@ TEST(InvalidUtf8, NamesTheFirstBadByte) {
 }
 
 }  // namespace
-}  // namespace palimpsest
+}  // namespace palimpsest::testing

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "palimpsest/core/error.h"
+#include "tests/support/file_content.h"
 #include "tests/support/own_file.h"
 #include "tests/support/shared_dir.h"
 
@@ -14,11 +15,6 @@ namespace palimpsest::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::vector<std::string> split(const std::string& text, const std::string& separator) {
   std::vector<std::string> parts;
@@ -45,8 +41,8 @@ TEST(Vocabulary, MatchesThePublishedVectors) {
     SCOPED_TRACE(entry.path().filename());
     ++vocabularies;
     const auto vocabulary = Vocabulary::load(entry.path());
-    auto inputs = split(content(entry.path().string() + ".inp"), "\n__ggml_vocab_test__\n");
-    auto outputs = split(content(entry.path().string() + ".out"), "\n");
+    auto inputs = split(file_content(entry.path().string() + ".inp"), "\n__ggml_vocab_test__\n");
+    auto outputs = split(file_content(entry.path().string() + ".out"), "\n");
     while (!outputs.empty() && outputs.back().empty() && outputs.size() > inputs.size()) outputs.pop_back();
     ASSERT_EQ(inputs.size(), outputs.size());
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -62,7 +58,7 @@ TEST(Vocabulary, MatchesThePublishedVectors) {
 TEST(Vocabulary, TextComesBackFromItsTokens) {
   const auto dir = shared_dir();
   if (!dir) GTEST_SKIP() << "needs shared/vocab (set PALIMPSEST_SHARED)";
-  const auto texts = split(content(*dir / "vocab/ggml-vocab-gpt-2.gguf.inp"), "\n__ggml_vocab_test__\n");
+  const auto texts = split(file_content(*dir / "vocab/ggml-vocab-gpt-2.gguf.inp"), "\n__ggml_vocab_test__\n");
   ASSERT_GT(texts.size(), 40u);
   int vocabularies = 0;
   for (const auto& entry : fs::directory_iterator(*dir / "vocab")) {
@@ -119,7 +115,7 @@ TEST(Vocabulary, RefusesWhatIsNotAModel) {
 TEST(Vocabulary, RefusesACutOffFile) {
   const auto dir = shared_dir();
   if (!dir) GTEST_SKIP() << "needs shared/vocab (set PALIMPSEST_SHARED)";
-  const std::string bytes = content(*dir / "vocab/ggml-vocab-llama-spm.gguf");
+  const std::string bytes = file_content(*dir / "vocab/ggml-vocab-llama-spm.gguf");
   for (const std::size_t size : {4u, 24u, 100u, 5000u, 300000u})
     EXPECT_THROW(Vocabulary::load(write("cut.gguf", bytes.substr(0, size))), Error) << size;
 }

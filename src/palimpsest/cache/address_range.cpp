@@ -11,10 +11,9 @@
 namespace palimpsest {
 namespace {
 
-constexpr std::size_t kBlock = AddressRange::kBlock;
-
-std::size_t round_up(std::size_t n) {
-  return (n + kBlock - 1) / kBlock * kBlock;
+std::size_t whole_blocks(std::size_t n) {
+  constexpr std::size_t block = AddressRange::kBlock;
+  return (n + block - 1) / block * block;
 }
 
 // No MAP_NORESERVE: the system accounts for memory when it becomes writable, and may refuse then.
@@ -41,11 +40,11 @@ bool AddressRange::reserve(std::size_t bytes, std::size_t min) noexcept {
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)  // the other half is for everything else
     bytes = std::max(min, std::min(bytes, static_cast<std::size_t>(limit.rlim_cur) / 2));
   for (;; bytes = std::max(min, bytes / 2)) {
-    const std::size_t whole = round_up(bytes);
+    const std::size_t whole = whole_blocks(bytes);
     void* const raw = mmap(nullptr, whole + kBlock, PROT_NONE, kFlags, -1, 0);
     if (raw != MAP_FAILED) {
       auto* const start = static_cast<std::byte*>(raw);
-      const std::size_t address = reinterpret_cast<std::uintptr_t>(start), before = round_up(address) - address;
+      const std::size_t address = reinterpret_cast<std::uintptr_t>(start), before = whole_blocks(address) - address;
       if (before > 0) munmap(start, before);
       if (before < kBlock) munmap(start + before + whole, kBlock - before);
       base_ = start + before;
@@ -58,7 +57,7 @@ bool AddressRange::reserve(std::size_t bytes, std::size_t min) noexcept {
 
 bool AddressRange::commit(std::size_t begin, std::size_t end) noexcept {
   begin = begin / kBlock * kBlock;
-  end = round_up(end);
+  end = whole_blocks(end);
   assert(begin < end && end <= bytes_);
   if (mprotect(base_ + begin, end - begin, PROT_READ | PROT_WRITE) != 0) return false;
 #ifdef MADV_HUGEPAGE

@@ -13,14 +13,6 @@
 #include "palimpsest/core/growth.h"
 
 namespace palimpsest {
-namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
-
 void Transaction::commit(Workers* workers) noexcept {
   assert(cache_ != nullptr);
   std::exchange(cache_, nullptr)->commit(workers);

@@ -7,10 +7,6 @@
 namespace palimpsest {
 namespace {
 
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 // Inserts the tokens of `like`, which has evicted none, into an empty table of another kind.
 void insert_all(SlotTable& table, const SlotTable& like, bool scores) {
   const int last = static_cast<int>(like.inserted().size());

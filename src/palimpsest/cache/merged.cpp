@@ -12,10 +12,6 @@
 namespace palimpsest {
 namespace {
 
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 // Rows of 16 for a tile whose slots have `counts` merged tokens: the first `level` of each slot are in the slot's lane
 // of shared rows, the rest of a slot in rows of its own.
 int rows_at(std::span<const int> counts, int level) {

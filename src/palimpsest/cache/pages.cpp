@@ -15,7 +15,6 @@ constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kPagesPerSlab = 8;                  // min, so that few slabs are partly full
 constexpr std::size_t kAddresses = std::size_t{1} << 40;  // max, of a pool without a limit
 constexpr std::size_t kMaxPages = std::size_t{1} << 31;   // the range of PageId
-constexpr std::size_t kBlock = AddressRange::kBlock;
 
 }  // namespace
 
@@ -24,8 +23,8 @@ PagePool::PagePool(std::size_t page_bytes)
   assert(page_bytes > 0);
   if (page_bytes > SIZE_MAX / 4 / kPagesPerSlab)
     fail("a cache page of {} bytes is too large: lower the page size", page_bytes);
-  // A slab has at least kBlock bytes, so that no block spans three slabs.
-  pages_in_slab_ = std::max(kPagesPerSlab, (kBlock + stride_ - 1) / stride_);
+  // A slab has at least AddressRange::kBlock bytes, so that no block spans three slabs.
+  pages_in_slab_ = std::max(kPagesPerSlab, (AddressRange::kBlock + stride_ - 1) / stride_);
   slab_bytes_ = pages_in_slab_ * stride_;
 }
 
@@ -78,8 +77,9 @@ void PagePool::remove_slab(std::size_t index) noexcept {
   const auto committed = [&](std::size_t slab) { return slab < slabs_.size() && slabs_[slab].committed; };
   slabs_[index] = {};
   std::size_t begin = index * slab_bytes_, end = begin + slab_bytes_;
-  begin = (index > 0 && committed(index - 1) ? begin + kBlock - 1 : begin) / kBlock * kBlock;
-  end = (committed(index + 1) ? end : end + kBlock - 1) / kBlock * kBlock;
+  constexpr std::size_t block = AddressRange::kBlock;
+  begin = (index > 0 && committed(index - 1) ? begin + block - 1 : begin) / block * block;
+  end = (committed(index + 1) ? end : end + block - 1) / block * block;
   range_.decommit(begin, end);
   first_uncommitted_ = std::min(first_uncommitted_, index);
   --committed_;

@@ -5,14 +5,6 @@
 #include <utility>
 
 namespace palimpsest {
-namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
-
 SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns, int spare_slots)
     : page_size_(page_size),
       mechanism_(mechanism),

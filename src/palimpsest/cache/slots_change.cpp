@@ -6,14 +6,6 @@
 #include "palimpsest/core/growth.h"
 
 namespace palimpsest {
-namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
-
 // After the change spare_slots slots are free or hold tentative tokens.
 int SlotTable::pages_to_map(const SlotChange& change) const {
   if (change.insert == 0 && tentative_ == 0) return 0;

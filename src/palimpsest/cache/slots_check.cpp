@@ -24,10 +24,6 @@ namespace {
 
 constexpr Position kMaxPosition = Position{1} << 60;
 
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 }  // namespace
 
 const char* SlotTable::fault() const {

@@ -1,6 +1,7 @@
 // Types that all folders use.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -10,6 +11,11 @@ using TokenId = std::int32_t;
 using Position = std::int64_t;  // of a token in its sequence, from 0; never wraps
 
 inline constexpr Position kNoPosition = -1;  // of an empty slot
+
+// A slot, a table or another number that is not negative, as an index of a container.
+constexpr std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
 
 // A non-owning strided matrix of f32 rows: row i starts at data + i * stride.
 struct Rows {

@@ -6,14 +6,14 @@
 namespace palimpsest {
 namespace {
 
-constexpr double kMin = 1e-4, kRatio = 1.01;  // ms
+constexpr double kMinLatency = 1e-4, kRatio = 1.01;  // ms
 
 }  // namespace
 
 void Latencies::add(double milliseconds) {
   ++count_;
   sum_ += milliseconds;
-  const double bin = std::floor(std::log(std::max(milliseconds, kMin) / kMin) / std::log(kRatio));
+  const double bin = std::floor(std::log(std::max(milliseconds, kMinLatency) / kMinLatency) / std::log(kRatio));
   ++bins_[static_cast<std::size_t>(std::min(bin, kBins - 1.0))];
 }
 
@@ -24,7 +24,7 @@ Percentiles Latencies::summary() const {
     long long seen = 0;
     int bin = 0;
     while ((seen += bins_[static_cast<std::size_t>(bin)]) < rank) ++bin;
-    return kMin * std::pow(kRatio, bin + 0.5);
+    return kMinLatency * std::pow(kRatio, bin + 0.5);
   };
   return {sum_ / static_cast<double>(count_), at(0.50), at(0.99)};
 }

@@ -15,10 +15,6 @@
 namespace palimpsest {
 namespace {
 
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 // Keys and values of one head: all values at once, keys on first use, un-rotated. Reuses its memory for the next head.
 class Tokens {
  public:
@@ -95,7 +91,7 @@ class Tokens {
   std::vector<float> values_, keys_, value_norm_, key_norm_, row_;
 };
 
-constexpr float kMin = 1e-18F;  // stands for the norm of a zero key
+constexpr float kMinNorm = 1e-18F;  // stands for the norm of a zero key
 
 struct Merging {
   int victim, target;
@@ -162,16 +158,16 @@ struct Head {
     key.assign(tokens.key(target).size(), 0);
     value.assign(tokens.value(target).size(), 0);
     for (const auto& [slot, weight] : parts) {
-      const auto share = static_cast<float>(weight / sum), unit = share / std::max(tokens.key_norm(slot), kMin);
+      const auto share = static_cast<float>(weight / sum), unit = share / std::max(tokens.key_norm(slot), kMinNorm);
       const auto k = tokens.key(slot), v = tokens.value(slot);
       for (std::size_t d = 0; d < key.size(); ++d) key[d] += unit * k[d];
       for (std::size_t d = 0; d < value.size(); ++d) value[d] += share * v[d];
     }
-    const float length = std::max(tokens.key_norm(target), kMin), scale = length / std::max(norm(key), kMin);
+    const float length = std::max(tokens.key_norm(target), kMinNorm), scale = length / std::max(norm(key), kMinNorm);
     for (float& x : key) x *= scale;
     tokens.store(target, key, value);
     for (const Merging& m : mergings) {
-      const float factor = std::max(tokens.key_norm(m.victim), kMin) / length;
+      const float factor = std::max(tokens.key_norm(m.victim), kMinNorm) / length;
       merged.merge(m.victim, target, factor);
       statistics.clear();
       for (int c = 0; c < table.columns(); ++c) statistics.push_back(table.column(c)[at(m.victim)]);

@@ -114,11 +114,11 @@ json finite(double value) {
 }
 
 // One colour per family of methods; Plotly's default ten would repeat.
-const json kColours = {"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f",
-                       "#bcbd22", "#17becf", "#000000", "#98df8a", "#ff9896", "#c5b0d5", "#c49c94", "#aec7e8"};
+const json kPlotlyColours = {"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f",
+                             "#bcbd22", "#17becf", "#000000", "#98df8a", "#ff9896", "#c5b0d5", "#c49c94", "#aec7e8"};
 
 json layout(const std::string& x, const std::string& y, bool log_x) {
-  return {{"colorway", kColours},
+  return {{"colorway", kPlotlyColours},
           {"xaxis", {{"title", {{"text", x}}}, {"type", log_x ? "log" : "linear"}}},
           {"yaxis", {{"title", {{"text", y}}}}},
           {"hovermode", "closest"},

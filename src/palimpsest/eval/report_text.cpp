@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "palimpsest/eval/markup.h"
 #include "palimpsest/eval/report.h"
 
 namespace palimpsest {
@@ -23,23 +24,6 @@ std::string interval(const ReportRow& row, bool percent) {
 std::string difference(const ReportRow& row) {
   if (!std::isfinite(row.difference_low)) return "-";
   return fmt::format("{:+.4f} [{:+.4f}, {:+.4f}]", row.difference, row.difference_low, row.difference_high);
-}
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char each : text) {
-    if (each == '<')
-      out += "&lt;";
-    else if (each == '>')
-      out += "&gt;";
-    else if (each == '&')
-      out += "&amp;";
-    else if (each == '"')
-      out += "&quot;";
-    else
-      out += each;
-  }
-  return out;
 }
 
 std::vector<std::string> cells_of(const ReportRow& row, bool percent) {
@@ -88,13 +72,15 @@ void add_tables(const Report& report, std::string& out) {
   out += "<h2 id=\"tables\">Tables</h2>\n";
   for (const ReportTable& table : report.tables) {
     out += fmt::format("<details{}><summary>{} ({} rows)</summary>\n<table><tr>",
-                       table.rows.size() > kShort ? "" : " open", escaped(table.title), table.rows.size());
-    for (const std::string& head : heads_of(table)) out += fmt::format("<th>{}</th>", escaped(head));
+                       table.rows.size() > kShort ? "" : " open", escape_markup(table.title), table.rows.size());
+    for (const std::string& head : heads_of(table)) out += fmt::format("<th>{}</th>", escape_markup(head));
     out += "<th>run</th></tr>\n";
     for (const ReportRow& row : table.rows) {
       const ReportSource& source = report.sources[row.sources.front()];
-      out += fmt::format("<tr title=\"{}&#10;version {}\">", escaped(source.command), escaped(source.version));
-      for (const std::string& cell : cells_of(row, table.percent)) out += fmt::format("<td>{}</td>", escaped(cell));
+      out +=
+          fmt::format("<tr title=\"{}&#10;version {}\">", escape_markup(source.command), escape_markup(source.version));
+      for (const std::string& cell : cells_of(row, table.percent))
+        out += fmt::format("<td>{}</td>", escape_markup(cell));
       out += "<td>";
       for (const std::size_t each : row.sources) out += fmt::format(" <a href=\"#run-{0}\">{0}</a>", each + 1);
       out += "</td></tr>\n";
@@ -141,18 +127,19 @@ std::string to_html(const Report& report, const std::string& title, std::string_
   std::string out = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title><link rel=\"icon\" "
       "href=\"data:,\"><style>{1}</style>\n<script>",
-      escaped(title), kStyle);
+      escape_markup(title), kStyle);
   out += plotly;
   out += fmt::format(
       "</script></head>\n<body><h1>{}</h1><p>{}</p>\n<p><a href=\"#maps\">Maps</a> <a "
       "href=\"#tables\">Tables</a> <a href=\"#runs\">Runs</a></p>\n",
-      escaped(title), summary(report));
+      escape_markup(title), summary(report));
   bool maps = false;
   json figures = json::array();
   for (const ReportFigure& figure : report.figures) {
     if (figure.small != maps) out += figure.small ? "<h2 id=\"maps\">Maps</h2><div class=\"maps\">\n" : "</div>\n";
     maps = figure.small;
-    out += fmt::format("<div><h3>{}</h3><div id=\"figure-{}\"></div></div>\n", escaped(figure.title), figures.size());
+    out += fmt::format("<div><h3>{}</h3><div id=\"figure-{}\"></div></div>\n", escape_markup(figure.title),
+                       figures.size());
     figures.push_back({{"data", figure.data}, {"layout", figure.layout}});
   }
   if (maps) out += "</div>\n";
@@ -160,10 +147,11 @@ std::string to_html(const Report& report, const std::string& title, std::string_
   out += "<h2 id=\"runs\">Runs</h2><ol>\n";
   for (std::size_t i = 0; i < report.sources.size(); ++i) {
     const ReportSource& source = report.sources[i];
-    out += fmt::format("<li id=\"run-{}\"><code>{}</code> (version {}, {}, {:.1f} s)", i + 1, escaped(source.command),
-                       escaped(source.version), escaped(source.started), source.seconds);
-    if (!source.error.empty()) out += fmt::format(" <b class=\"failed\">failed: {}</b>", escaped(source.error));
-    if (!source.warning.empty()) out += fmt::format(" said: {}", escaped(source.warning));
+    out += fmt::format("<li id=\"run-{}\"><code>{}</code> (version {}, {}, {:.1f} s)", i + 1,
+                       escape_markup(source.command), escape_markup(source.version), escape_markup(source.started),
+                       source.seconds);
+    if (!source.error.empty()) out += fmt::format(" <b class=\"failed\">failed: {}</b>", escape_markup(source.error));
+    if (!source.warning.empty()) out += fmt::format(" said: {}", escape_markup(source.warning));
     out += "</li>\n";
   }
   out += "</ol>\n<script>const figures = " + in_script(figures) +

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/eval/markup.h"
 #include "palimpsest/eval/svg_scale.h"
 
 namespace palimpsest {
@@ -15,33 +16,6 @@ namespace {
 constexpr std::array<const char*, 7> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                  "#e69f00", "#56b4e9", "#000000"};
 constexpr double kLeft = 72, kRight = 32, kLegendRow = 20;
-
-// XML text: escapes the five special characters; control characters, which XML 1.0 forbids, become spaces.
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
 
 // Approximate width of text in 12 px sans-serif, for the layout of the legend.
 double text_width(const std::string& text) {
@@ -124,14 +98,14 @@ class PanelWriter {
   void write_legend(double top) {
     double y = top;
     if (!panel_.title.empty()) {
-      put(R"(<text x="{:.1f}" y="{:.1f}" class="panel">{}</text>)", left_, y + 14, escaped(panel_.title));
+      put(R"(<text x="{:.1f}" y="{:.1f}" class="panel">{}</text>)", left_, y + 14, escape_markup(panel_.title));
       y += 22;
     }
     for (std::size_t i = 0; i < legend_.size(); ++i) {
       const double x = left_ + legend_[i].x, row = y + kLegendRow * legend_[i].row + 10;
       put(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="{}" stroke-width="2.5"{}/>)", x, row, x + 22,
           row, colour(i), dash(i));
-      put(R"(<text x="{:.1f}" y="{:.1f}">{}</text>)", x + 30, row + 4, escaped(panel_.series[i].name));
+      put(R"(<text x="{:.1f}" y="{:.1f}">{}</text>)", x + 30, row + 4, escape_markup(panel_.series[i].name));
     }
   }
 
@@ -148,10 +122,10 @@ class PanelWriter {
     }
     put(R"(<path d="M{:.1f} {:.1f}V{:.1f}H{:.1f}" class="axis" fill="none"/>)", left_, top_, bottom_, right_);
     put(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>)", (left_ + right_) / 2, bottom_ + 38,
-        escaped(panel_.x_label));
+        escape_markup(panel_.x_label));
     const double middle = (top_ + bottom_) / 2;
     put(R"x(<text transform="translate(18 {:.1f}) rotate(-90)" text-anchor="middle">{}</text>)x", middle,
-        escaped(panel_.y_label));
+        escape_markup(panel_.y_label));
   }
 
   void write_marks() {
@@ -161,7 +135,7 @@ class PanelWriter {
       put(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" class="mark"/>)", x, top_, x, bottom_);
       const bool flip = x + 8 + text_width(mark.label) > right_;
       put(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" class="note">{}</text>)", flip ? x - 6 : x + 6, top_ + 12,
-          flip ? "end" : "start", escaped(mark.label));
+          flip ? "end" : "start", escape_markup(mark.label));
     }
   }
 
@@ -194,13 +168,13 @@ std::string to_svg(const Chart& chart) {
   std::string body;
   double y = 20;
   if (!chart.title.empty()) {
-    body +=
-        fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"title\">{}</text>\n", kLeft, y + 10, escaped(chart.title));
+    body += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"title\">{}</text>\n", kLeft, y + 10,
+                        escape_markup(chart.title));
     y += 26;
   }
   if (!chart.subtitle.empty()) {
     body += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"note\">{}</text>\n", kLeft, y + 6,
-                        escaped(chart.subtitle));
+                        escape_markup(chart.subtitle));
     y += 24;
   }
   if (chart.panels.empty()) fail("chart '{}': no panel", chart.title);
@@ -214,7 +188,7 @@ std::string to_svg(const Chart& chart) {
 <style>text{{font:12px system-ui,"DejaVu Sans",Helvetica,Arial,sans-serif;fill:#333}}.title{{font-size:16px;font-weight:600;fill:#111}}.panel{{font-size:13px;font-weight:600;fill:#111}}.note{{fill:#666}}.grid{{stroke:#e4e4e4}}.axis{{stroke:#888}}.mark{{stroke:#999;stroke-dasharray:3 3}}</style>
 <rect width="100%" height="100%" fill="#fff"/>
 )",
-             chart.width, y, escaped(chart.title)) +
+             chart.width, y, escape_markup(chart.title)) +
          body + "</svg>\n";
 }
 

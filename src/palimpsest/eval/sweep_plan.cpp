@@ -11,20 +11,20 @@
 namespace palimpsest {
 namespace {
 
-using json = nlohmann::ordered_json;  // keeps placeholders in the order of the file
+using nlohmann::ordered_json;  // keeps placeholders in the order of the file
 using Placeholders = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
-std::string text_of(const json& value, const std::string& where) {
+std::string text_of(const ordered_json& value, const std::string& where) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number() || value.is_boolean()) return value.dump();
   fail("{}: {} is neither a text nor a number", where, value.dump());
 }
 
-void add_placeholders(Placeholders& placeholders, const json& each, const std::string& where) {
+void add_placeholders(Placeholders& placeholders, const ordered_json& each, const std::string& where) {
   for (const auto& [name, values] : each.items()) {
     std::vector<std::string> texts;
     if (values.is_array())
-      for (const json& value : values) texts.push_back(text_of(value, where));
+      for (const ordered_json& value : values) texts.push_back(text_of(value, where));
     else
       texts.push_back(text_of(values, where));
     if (texts.empty()) fail("{}: the placeholder '{}' has no values", where, name);
@@ -99,28 +99,28 @@ std::vector<SweepRun> parse_sweep(std::string_view text, const std::string& file
   std::vector<SweepRun> runs;
   std::set<std::string> known;
   try {
-    const json plan = json::parse(text);
+    const ordered_json plan = ordered_json::parse(text);
     if (!plan.is_object() || !plan.contains("runs")) fail("{}: no \"runs\" in it: it is no sweep", file);
     Placeholders shared;
     if (plan.contains("each")) add_placeholders(shared, plan["each"], file);
     int number = 0;
-    for (const json& each : plan.at("runs")) {
+    for (const ordered_json& each : plan.at("runs")) {
       const std::string where = fmt::format("{}: run {}", file, ++number);
       Placeholders placeholders = shared;
       if (each.contains("each")) add_placeholders(placeholders, each["each"], where);
       std::vector<std::string> words;
-      const json& run = each.at("run");
+      const ordered_json& run = each.at("run");
       if (run.is_string()) {
         std::istringstream split(run.get<std::string>());
         for (std::string word; split >> word;) words.push_back(word);
       } else {
-        for (const json& word : run) words.push_back(text_of(word, where));
+        for (const ordered_json& word : run) words.push_back(text_of(word, where));
       }
       if (words.empty() || (words[0] != "eval" && words[0] != "bench"))
         fail("{}: a run is a command, `eval ...` or `bench ...`", where);
       expand(runs, known, words, placeholders, where);
     }
-  } catch (const json::exception& error) {
+  } catch (const ordered_json::exception& error) {
     fail("{}: {}", file, error.what());
   }
   if (runs.empty()) fail("{}: not a single run in it", file);

@@ -10,8 +10,6 @@ namespace {
 
 using C = const Candidate&;
 
-constexpr int kMax = 1 << 30;  // tokens
-
 bool evicts(C c) {
   return c.method.policy != "none";
 }
@@ -110,10 +108,10 @@ constexpr auto kTable = std::to_array<Requirement>({
            m.spare == 0 ? "" : fmt::format(" + refresh {}", m.spare), min_budget(c));
      }},
     {Scope::kMethod, "every: range", evicts,
-     [](C c) { return c.method.budget + static_cast<long long>(c.method.interval) <= kMax; },
+     [](C c) { return c.method.budget + static_cast<long long>(c.method.interval) <= kMaxTokens; },
      [](C c) {
        return fmt::format("budget {} + every {} is out of range: at most {} together", c.method.budget,
-                          c.method.interval, kMax);
+                          c.method.interval, kMaxTokens);
      }},
     {Scope::kMethod, "every: schedule", [](C c) { return evicts(c) && c.method.interval != 1; },
      [](C c) { return c.method.schedule != Schedule::kPage; },
@@ -160,10 +158,10 @@ constexpr auto kTable = std::to_array<Requirement>({
               "positions=original";
      }},
     {Scope::kMethod, "merge: range", merges,
-     [](C c) { return static_cast<long long>(c.method.budget) * c.method.gamma <= kMax; },
+     [](C c) { return static_cast<long long>(c.method.budget) * c.method.gamma <= kMaxTokens; },
      [](C c) {
        return fmt::format("budget {} x gamma {} is out of range: at most {} together", c.method.budget, c.method.gamma,
-                          kMax);
+                          kMaxTokens);
      }},
     {Scope::kMethod, "rerotate: positions", rerotates, [](C c) { return c.method.positions == Positions::kCache; },
      [](C c) {

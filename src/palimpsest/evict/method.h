@@ -65,6 +65,8 @@ struct Protection {
   bool operator==(const Protection&) const = default;
 };
 
+inline constexpr int kMaxTokens = 1 << 30;  // the largest budget or interval
+
 struct Method {
   std::string name = "full";    // the preset it came from
   std::string policy = "none";  // "none": nothing is ever evicted

@@ -13,7 +13,6 @@ namespace palimpsest {
 namespace {
 
 using Text = std::string_view;
-constexpr int kMax = 1 << 30;  // tokens
 
 // In the order of the enumerators.
 constexpr std::array<Text, 6> kMechanisms = {"in-place", "shift", "gather", "block", "append", "merge"};
@@ -32,7 +31,7 @@ struct Key {
 
 template <int Method::*Field, int Min>
 constexpr auto set_count =
-    [](Method& m, Text key, Text value) { m.*Field = static_cast<int>(parse_integer(value, key, Min, kMax)); };
+    [](Method& m, Text key, Text value) { m.*Field = static_cast<int>(parse_integer(value, key, Min, kMaxTokens)); };
 template <int Method::*Field>
 constexpr auto get_count = [](const Method& m) { return std::to_string(m.*Field); };
 
@@ -56,13 +55,13 @@ constexpr auto set_share = [](Method& m, Text key, Text value) {
   if (value == "half") {
     share = Protection::kHalf;
   } else if (value.find('.') == Text::npos) {
-    share = static_cast<int>(parse_integer(value, key, 0, kMax));
+    share = static_cast<int>(parse_integer(value, key, 0, kMaxTokens));
   } else {
     double part = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), part);
     if (error != std::errc() || end != value.data() + value.size() || !(part > 0 && part < 1))
       fail("{} '{}' is neither a whole number nor a share of the budget: use 0 to {}, or 0.01 to 0.99", key, value,
-           kMax);
+           kMaxTokens);
     share = Share::of_budget(part);
   }
 };

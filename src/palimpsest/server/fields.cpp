@@ -6,10 +6,10 @@ namespace palimpsest {
 
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxBodyDepth = 64;
 
-// Whether arrays and objects are nested deeper than kMaxDepth. Counts brackets outside strings: exact for valid JSON;
-// the parser refuses the rest. (The parser's callback would cost a pass over the array for every object in it.)
+// Whether arrays and objects are nested deeper than kMaxBodyDepth. Counts brackets outside strings: exact for valid
+// JSON; the parser refuses the rest. (The parser's callback would cost a pass over the array for every object in it.)
 bool too_deep(std::string_view body) {
   int depth = 0;
   bool in_string = false;
@@ -21,7 +21,7 @@ bool too_deep(std::string_view body) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
+      if (++depth > kMaxBodyDepth) return true;
     } else if (c == ']' || c == '}') {
       --depth;
     }
@@ -32,7 +32,7 @@ bool too_deep(std::string_view body) {
 }  // namespace
 
 Json parse_json(std::string_view body) {
-  if (too_deep(body)) fail_field("", "the body is nested more than {} levels deep", kMaxDepth);
+  if (too_deep(body)) fail_field("", "the body is nested more than {} levels deep", kMaxBodyDepth);
   try {
     return Json::parse(body);
   } catch (const Json::exception& error) {

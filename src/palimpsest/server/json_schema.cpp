@@ -11,7 +11,7 @@ namespace palimpsest {
 namespace {
 
 constexpr const char* kWhere = "response_format.json_schema.schema";
-constexpr int kMaxDepth = 64;
+constexpr int kMaxSchemaDepth = 64;
 constexpr long long kMaxRepeats = 1000;
 constexpr std::size_t kMaxRules = 5000;
 constexpr std::size_t kMaxParts = 10'000;  // values in the schema, of any kind
@@ -86,7 +86,7 @@ class Converter {
   // The expression for a value of this schema.
   std::string any(const Json& schema, int depth, std::string_view where = {}) {
     const PathScope scope(path_, where);
-    if (depth > kMaxDepth) wrong("the schema is nested more than {} levels deep", kMaxDepth);
+    if (depth > kMaxSchemaDepth) wrong("the schema is nested more than {} levels deep", kMaxSchemaDepth);
     if (schema.is_boolean() && schema.get<bool>()) return "value";
     Fields fields(schema, path_ + ".");
     fields.ignore({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema",
