@@ -2,12 +2,16 @@
 
     python3 bench/two_programs.py OLD NEW                    # all cases, about 15 minutes
     python3 bench/two_programs.py OLD NEW --types q4_0 --rounds 6
+    python3 bench/two_programs.py OLD NEW --together         # both at once: for a machine whose clock changes
 
 Each round runs OLD and NEW (the other order in every second round) on the same file of random weights. A case is a test,
-weight type, method and depth; its ratio is the time of NEW over OLD in one round. Prints the median ratio of each case with
-its 95% interval (bootstrap over rounds). Exits with 1 if an interval lies above --limit.
+weight type, method and depth; its ratio is the time of NEW over OLD in one round. With --together the two run at the same
+time, with one thread each, on CPUs 0 and 1 (exchanged in every second round), so that a changing clock and other load
+slow both. Prints the median ratio of each case with its 95% interval (bootstrap over rounds). Exits with 1 if an interval
+lies above --limit.
 """
 import argparse
+import concurrent.futures
 import os
 import random
 import statistics
@@ -26,12 +30,25 @@ def commands(options, model):
     yield ["bench", "prefill", "-m", model, "--tokens", 512, "--reps", options.reps, "-t", options.threads, "--json"]
 
 
+def run_both(options, command, order):
+    """Rows of OLD and of NEW. `order`: (0, 1), or (1, 0) for NEW first or, with --together, on CPU 0."""
+    def run(side, prefix):
+        return common.run_json([options.programs[side]] + command, prefix=prefix)
+    if not options.together:
+        rows = {side: run(side, options.prefix) for side in order}
+    else:
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            runs = {side: pool.submit(run, side, f"{options.prefix} taskset -c {cpu}") for cpu, side in enumerate(order)}
+            rows = {side: done.result() for side, done in runs.items()}
+    return rows[0], rows[1]
+
+
 def measure(options, model):
     times = {}  # case -> ([ms of old], [ms of new])
     for round_ in range(options.rounds):
         for command in commands(options, model):
-            for side in (0, 1) if round_ % 2 == 0 else (1, 0):
-                for row in common.run_json([options.programs[side]] + command, prefix=options.prefix):
+            for side, rows in enumerate(run_both(options, command, (0, 1) if round_ % 2 == 0 else (1, 0))):
+                for row in rows:
                     case = (row["test"], row["name"], row.get("depth", 0))
                     rate = statistics.median(row["samples"])
                     times.setdefault(case, ([], []))[side].append(1 / rate)
@@ -59,7 +76,10 @@ def main():
     parser.add_argument("--limit", type=float, default=1.015, help="largest ratio that an interval may exclude (default: 1.015)")
     parser.add_argument("--models", default="/tmp/palimpsest-models", help="folder of the files of random weights")
     parser.add_argument("--prefix", default="", help="words before every measured command, for example 'chrt -r 1'")
+    parser.add_argument("--together", action="store_true", help="run both at the same time, with one thread each")
     options = parser.parse_args()
+    if options.together:
+        options.threads = 1
     print(f"{common.machine()}, {options.threads} threads; {options.shape}, f16 cache; {common.today()}")
     print("| test | weights | method | depth | new / old, time | 95% interval |\n|---|---|---|---|---|---|")
     slower = 0

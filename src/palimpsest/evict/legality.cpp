@@ -313,6 +313,13 @@ constexpr auto kTable = std::to_array<Requirement>({
        return fmt::format("keys of cache type {} with rerotate {}: they would be rounded once more; use rerotate=fused",
                           kv_format(c.target->shape.geometry.layer_geometry(0).key_type).name, option(c, "rerotate"));
      }},
+    {Scope::kTarget, "rotated halves: exact type",
+     [](C c) { return c.rule.rotation == Rotation::kOnRead && c.method.rerotate == Rerotate::kCachedHalf; },
+     [](C c) { return kv_format(c.target->shape.geometry.layer_geometry(0).key_type).elementwise(); },
+     [](C c) {
+       return fmt::format("cache type {} has no rotated halves beside its keys: use rerotate=fused",
+                          kv_format(c.target->shape.geometry.layer_geometry(0).key_type).name);
+     }},
     {Scope::kTarget, "device: exact types", [](C c) { return !c.target->shape.pages; },
      [](C c) {
        const LayerGeometry& g = c.target->shape.geometry.layer_geometry(0);
