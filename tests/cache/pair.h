@@ -372,7 +372,7 @@ class Pair {
     for (int s = 0; s < table.slots(); ++s)
       if (table.position()[static_cast<std::size_t>(s)] != kNoPosition && !gone[static_cast<std::size_t>(s)])
         stay.push_back(s);
-    merged.reserve(64, false);
+    merged.reserve(64, 64, false, 0);
     for (const int victim : victims) {
       if (stay.empty() || below(3) == 0) continue;
       const int into = stay[static_cast<std::size_t>(below(static_cast<int>(stay.size())))];

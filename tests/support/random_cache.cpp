@@ -176,7 +176,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         if (head.relative[s] < sequence.relative[0]) old.push_back(static_cast<int>(s));
       SlotTable table(o.page_size, Mechanism::kMerge, false);
       table.insert(head.slots.slots);
-      head.merged.reserve(0, o.own_positions);
+      head.merged.reserve(0, 0, o.own_positions, 0);
       for (int i = 0; i < o.merged; ++i) {
         const double u = std::uniform_real_distribution<double>(0, 1)(random), skew = h % 2 == 0 ? 1 : 4;
         const int slot = old[static_cast<std::size_t>(std::pow(u, skew) * static_cast<double>(old.size()))];

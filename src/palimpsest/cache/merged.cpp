@@ -22,11 +22,15 @@ int rows_at(std::span<const int> counts, int level) {
 
 }  // namespace
 
-void MergedTokens::reserve(std::size_t tokens, bool own_positions) {
+void MergedTokens::reserve(std::size_t tokens, std::size_t max, bool own_positions, int slots) {
   own_positions_ = own_positions;
   if (tokens == 0) return;
   tokens_.reserve(tokens + 1);  // a step adds one before it evicts another
   statistics_.reserve((tokens + 1) * width_);
+  const std::size_t entries = max_entries(max, at(slots));
+  factor_.reserve(entries);
+  if (own_positions_) distance_.reserve(entries);
+  lane_.reserve(entries / at(kTile));
 }
 
 void MergedTokens::add(const MergedToken& token, std::span<const float> statistics) {
@@ -84,7 +88,8 @@ void MergedTokens::keep_best(std::size_t max) {
   if (tokens_.capacity() <= max + 1) return;
   tokens_.shrink_to_fit();  // after an insert of many tokens
   statistics_.shrink_to_fit();
-  reserve(max, own_positions_);
+  tokens_.reserve(max + 1);
+  statistics_.reserve((max + 1) * width_);
 }
 
 void MergedTokens::apply_moves(std::span<const Move> moves) {
@@ -161,12 +166,9 @@ void MergedTokens::build_layout(const SlotTable& table) {
     levels.push_back(level);
     rows += min;
   }
-  // Reserves what reserve()'s number of tokens can need: a steady decode step allocates nothing.
-  const std::size_t entries =
-      std::max(at(rows * kTile), max_entries(std::max(tokens_.capacity(), std::size_t{1}) - 1, at(slots)));
-  factor_.reserve(entries);
-  if (own_positions_) distance_.reserve(entries);
-  lane_.reserve(entries / at(kTile));
+  factor_.reserve(at(rows * kTile));
+  if (own_positions_) distance_.reserve(at(rows * kTile));
+  lane_.reserve(at(rows));
   for (int tile = 0; tile < slots; tile += kTile) {
     const int level = levels[at(tile / kTile)];
     count_tile(tile);

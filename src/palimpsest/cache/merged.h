@@ -40,8 +40,9 @@ class MergedTokens {
   }
 
   // After changes call build_layout(), before the next view().
-  // Reserves memory for `tokens`; `own_positions`: the view has distances.
-  void reserve(std::size_t tokens, bool own_positions);
+  // Reserves memory for `tokens`, and for every layout of `max` of them in a table of `slots`, so that a steady decode
+  // step allocates nothing. `own_positions`: the view has distances.
+  void reserve(std::size_t tokens, std::size_t max, bool own_positions, int slots);
   void add(const MergedToken& token, std::span<const float> statistics);
   void merge(int slot, int other,
              float factor);  // merges the cluster of `slot` into that of `other`; its factors *= `factor`

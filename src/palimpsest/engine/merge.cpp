@@ -191,8 +191,8 @@ void reserve(Cache& cache, int t, std::size_t victims, const Method& m, int budg
   const std::size_t max = max_merged(cache.table(t), m, budget);
   MergedTokens& merged = *cache.merged(t);
   // reserve() has capacity for one more, which keep_best() does not free: else every step would grow and shrink it.
-  merged.reserve(std::max(max, std::max<std::size_t>(1, merged.tokens().size() + std::min(victims, max)) - 1),
-                 m.merge_position == MergePosition::kOwn);
+  merged.reserve(std::max(max, std::max<std::size_t>(1, merged.tokens().size() + std::min(victims, max)) - 1), max,
+                 m.merge_position == MergePosition::kOwn, cache.table(t).slots());
 }
 
 void merge_table(Cache& cache, int t, std::span<const int> victims, const Method& m, int budget,
