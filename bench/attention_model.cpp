@@ -68,7 +68,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
     }
     SlotTable table(o.page_size, Mechanism::kMerge, false);
     table.insert(o.slots);
-    if (o.own_positions) merged_.reserve(0, true);
+    if (o.own_positions) merged_.reserve(0, 0, true, 0);
     merged_.build_layout(table);
     merged_view_ = merged_.view();
     slots_.merged = &merged_view_;
