@@ -16,6 +16,7 @@
 #include "palimpsest/core/checksum.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/engine/scheduler_fixture.h"
 #include "tests/support/file_content.h"
 #include "tests/support/scorer_file.h"
 
