@@ -70,7 +70,7 @@ TEST(Admission, BoundsMergedTokens) {
 // Many answers to one prompt (`n` of the server): waiting ones hold no memory.
 TEST(Admission, NothingIsAllocatedForARequestThatWaits) {
 #ifdef PALIMPSEST_SANITIZED
-  GTEST_SKIP() << "a sanitizer's allocator is not asked";
+  GTEST_SKIP() << "mallinfo2 does not count the memory of a sanitizer's allocator";
 #endif
   const auto in_use = [] {
     const auto info = mallinfo2();

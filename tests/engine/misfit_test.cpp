@@ -182,6 +182,7 @@ TEST(Misfit, ARequestFailsAndOthersGoOn) {
   bad.prompt[10] = kBad;
   const auto both = answers({bad, good});
   EXPECT_EQ(both[0]->how, Finish::kFailed);
+  EXPECT_FALSE(both[0]->usage.invalid_request);
   EXPECT_NE(both[0]->usage.error.find("(blk.0.attn_k)"), std::string::npos) << both[0]->usage.error;
   EXPECT_EQ(both[1]->how, Finish::kLength);
   EXPECT_EQ(both[1]->tokens, alone);

@@ -13,6 +13,7 @@
 #include "palimpsest/engine/lent_sequence.h"
 #include "palimpsest/engine/repeat.h"
 #include "palimpsest/engine/snapshot.h"
+#include "palimpsest/text/grammar/matcher.h"
 
 namespace palimpsest {
 namespace {
@@ -239,7 +240,7 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
 void Scheduler::fail_job(Job& job) noexcept {
   try {
     throw;
-  } catch (const Error&) {
+  } catch (const GrammarError&) {
     job.usage.invalid_request = true;
   } catch (...) {
   }

@@ -65,7 +65,7 @@ struct Protection {
   bool operator==(const Protection&) const = default;
 };
 
-inline constexpr int kMaxTokens = 1 << 30;  // the largest budget or interval
+inline constexpr int kMaxTokens = 1 << 30;  // bounds budget + every, and budget x gamma
 
 struct Method {
   std::string name = "full";    // the preset it came from

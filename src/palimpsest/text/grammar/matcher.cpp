@@ -42,10 +42,10 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const GrammarRules> rules, std::s
 void GrammarMatcher::spend(std::size_t work) {
   work_ += work;
   if (work_ > kMaxGrammarWork)
-    fail(
-        "the grammar is too ambiguous: one token takes more than {} steps; let alternatives differ in their first "
-        "characters, and nest no repetitions of parts that may be empty",
-        kMaxGrammarWork);
+    throw GrammarError(fmt::format(
+        "the grammar is too ambiguous: one token takes more than {} steps; let alternatives differ in their "
+        "first characters, and nest no repetitions of parts that may be empty",
+        kMaxGrammarWork));
 }
 
 GrammarMatcher::NodeId GrammarMatcher::node(std::uint32_t index, NodeId parent) {
@@ -87,7 +87,8 @@ void GrammarMatcher::close(std::vector<NodeId>& seeds, std::vector<NodeId>& out)
       continue;
     }
     if (out.size() == kMaxGrammarStacks)
-      fail("the grammar is too ambiguous: over {} alternatives at one position; simplify it", kMaxGrammarStacks);
+      throw GrammarError(fmt::format("the grammar is too ambiguous: over {} alternatives at one position; simplify it",
+                                     kMaxGrammarStacks));
     out.push_back(id);
   }
 }
@@ -370,7 +371,8 @@ void GrammarMatcher::restore(std::span<const std::int32_t> saved) {
 void GrammarMatcher::shrink() {
   const std::vector<std::int32_t> kept = save();
   if (static_cast<std::size_t>(kept[3]) > kMaxGrammarNodes / 2)
-    fail("the text is nested too deep in the grammar: at most {} levels are kept", kMaxGrammarNodes / 2);
+    throw GrammarError(
+        fmt::format("the text is nested too deep in the grammar: at most {} levels are kept", kMaxGrammarNodes / 2));
   nodes_.resize(1);
   visited_.assign(1, 0);
   closing_ = 0;

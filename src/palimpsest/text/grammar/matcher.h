@@ -4,8 +4,8 @@
 // (each is one node and its parent), and a *state* is the set of all possible stacks. Transitions are computed lazily
 // and cached: a deterministic automaton, discarded when it grows large.
 //
-// All work is counted: a token that costs more than kMaxGrammarWork throws Error. The count does not depend on the
-// machine or on other requests.
+// All work is counted: a token that costs more than kMaxGrammarWork throws GrammarError. The count does not depend on
+// the machine or on other requests.
 #pragma once
 
 #include <array>
@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "palimpsest/core/error.h"
 #include "palimpsest/core/types.h"
 #include "palimpsest/text/grammar/rules.h"
 #include "palimpsest/text/token_texts.h"
@@ -24,6 +25,12 @@ namespace palimpsest {
 inline constexpr std::size_t kMaxGrammarWork = 1'000'000;  // per token: about 10 ms
 inline constexpr std::size_t kMaxGrammarStacks = 4096;     // possible at one position of the text
 inline constexpr std::size_t kMaxGrammarNodes = 65536;     // in all stacks of one position: bounds nesting
+
+// A text reached a limit of its grammar: the request is at fault, not the model.
+class GrammarError : public Error {
+ public:
+  using Error::Error;
+};
 
 class GrammarMatcher {
  public:
