@@ -59,7 +59,6 @@ struct Scheduler::Job {
   std::size_t need = 0, beside_pages = 0;  // reserved bytes; of them, all but keys and values
   Clock::time_point submitted = Clock::now();
   Usage usage;
-
   std::shared_ptr<const MethodPlan> plan;
   std::unique_ptr<Sequence> sequence;  // nullptr until admitted
   std::optional<PrefixKey> rule;       // nullopt for resumed sequences
