@@ -269,13 +269,13 @@ double attention_bound(const Combination& how) {
 
 namespace {
 
-// Index of the first token before which the two keep different tokens; `end` if there is none.
+// The first token of the first step in which the two keep different tokens; `end` if there is none.
 std::size_t parting(const Outcome& ours, const Outcome& base, std::size_t end) {
   auto theirs = base.verdict.kept.begin();
-  for (const auto& [next, hash] : ours.verdict.kept) {
-    while (theirs != base.verdict.kept.end() && theirs->first < next) ++theirs;
+  for (const auto& [first, hash] : ours.verdict.kept) {
+    while (theirs != base.verdict.kept.end() && theirs->first < first) ++theirs;
     if (theirs == base.verdict.kept.end()) break;
-    if (theirs->first == next && theirs->second != hash) return std::min(end, static_cast<std::size_t>(next) - 1);
+    if (theirs->first == first && theirs->second != hash) return std::min(end, static_cast<std::size_t>(first));
   }
   return end;
 }

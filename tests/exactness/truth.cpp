@@ -61,6 +61,7 @@ void Truth::begin(const Cache& cache, int count) {
     lay(table, table.kept.size() - static_cast<std::size_t>(count));
   }
   for (int t = 0; t < static_cast<int>(tables_.size()); ++t) compare(cache, t, tables_[t]);
+  const Position first = next_;
   next_ += count;
   if (repeating_) return;  // its tokens are removed again
   std::uint64_t hash = 0;
@@ -70,7 +71,7 @@ void Truth::begin(const Cache& cache, int count) {
       for (const Position each : {token.position, stored_at(token)})  // merged: the slot, too
         hash = (hash ^ static_cast<std::uint64_t>(each)) * 0x9e3779b97f4a7c15;
     }
-  verdict_.kept.emplace_back(next_, hash);
+  verdict_.kept.emplace_back(first, hash);
 }
 
 void Truth::end() {

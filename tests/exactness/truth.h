@@ -54,7 +54,7 @@ struct Verdict {
   long long ties = 0;         // evicted tokens whose scores equal ours within rounding: the sets may differ
   Position first_tie = -1;    // the next token at that time; -1: none
   Position first_close = -1;  // the same for a victim and a kept token
-  std::vector<std::pair<Position, std::uint64_t>> kept;  // hash of all tables after each insert
+  std::vector<std::pair<Position, std::uint64_t>> kept;  // of each step: its first token, hash of all tables after it
   long long sets = 0;                                    // slot tables compared
   long long outputs = 0;                                 // rows of attention outputs compared
 };
