@@ -47,6 +47,17 @@ TEST(SnapKv, ScoreIsTheWindowsAttentionPooledOverNeighbours) {
   EXPECT_TRUE(make_policy("snapkv")->signals().ordered);
 }
 
+TEST(SnapKv, NanIsIgnoredAmongItsNeighbours) {
+  for (int bad = 0; bad < 12; ++bad) {
+    RandomHead head(12, 4, 4, 3);
+    head.attention[static_cast<std::size_t>(bad)] = NAN;
+    head.w[static_cast<std::size_t>(bad)] = 0;
+    std::vector<float> score(12);
+    make_policy("snapkv")->score(head.view(), score);
+    expect_near(score, pooled(head.w));
+  }
+}
+
 std::vector<double> mean_pooled(const std::vector<double>& in) {  // over up to 7 that exist
   std::vector<double> out;
   for (int i = 0; i < static_cast<int>(in.size()); ++i) {
