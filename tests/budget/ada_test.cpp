@@ -70,6 +70,28 @@ TEST(Ada, TiesAndShortHeads) {
   EXPECT_EQ(ada_counts(std::vector<std::vector<float>>{{5}, std::vector<float>(20, 1)}, 12), (std::vector<int>{1, 11}));
 }
 
+// Heads with n, n + 11, n + 22 and the rest of the 176 highest scores: shares are 8 + 9 / 11 of these counts, so the
+// first three have equal remainders. The lower heads are rounded up.
+TEST(Ada, OfEqualRemaindersTheLowerHeadIsFirst) {
+  for (int n = 0; n < 60; ++n) {
+    const int high[] = {n, n + 11, n + 22, 176 - 3 * n - 33};
+    if (high[3] < 0) break;
+    std::vector<std::vector<float>> scores;
+    int left = 176;
+    std::vector<int> expected;
+    for (const int count : high) {
+      scores.emplace_back(static_cast<std::size_t>(count), 2.0F);
+      scores.back().resize(176, 1.0F);
+      left -= expected.emplace_back(8 + count * 9 / 11);
+    }
+    const int rest = n * 9 % 11, last = high[3] * 9 % 11;
+    std::vector<std::size_t> order = {0, 1, 2};
+    order.insert(last > rest ? order.begin() : order.end(), 3);
+    for (int i = 0; i < left; ++i) ++expected[order[static_cast<std::size_t>(i)]];
+    EXPECT_EQ(ada_counts(scores, 176), expected) << n;
+  }
+}
+
 // NaN is the lowest score at any index.
 TEST(Ada, NanIsBelowAllNumbers) {
   const float nan = std::nanf("");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdint>
+#include <functional>
 #include <numeric>
 
 #include "palimpsest/core/score_order.h"
@@ -38,13 +40,14 @@ std::vector<int> ada_counts(std::span<const std::vector<float>> scores, int tota
   const auto max = [&](std::size_t h) { return static_cast<int>(scores[h].size()); };
   const int even = total / static_cast<int>(heads),
             safe = std::min(even, std::max(min, static_cast<int>(kSafeguard * even)));
-  std::vector<int> counts(heads);
-  std::vector<double> rest(heads);
-  const double part = total == 0 ? 0 : (total - safe * static_cast<double>(heads)) / total;
-  for (std::size_t h = 0; h < heads; ++h) {
-    const double share = safe + in_highest[h] * part;
-    counts[h] = std::min(static_cast<int>(share), max(h));
-    rest[h] = share - counts[h];
+  // Shares are fractions with the denominator `total`: exact, so that equal remainders are equal on every CPU.
+  std::vector<int> counts(heads, 0);
+  std::vector<std::int64_t> rest(heads, 0);
+  for (std::size_t h = 0; total > 0 && h < heads; ++h) {
+    const std::int64_t share =
+        std::int64_t{safe} * total + in_highest[h] * (total - safe * static_cast<std::int64_t>(heads));
+    counts[h] = static_cast<int>(std::min<std::int64_t>(share / total, max(h)));
+    rest[h] = share - std::int64_t{counts[h]} * total;
   }
   std::vector<std::size_t> order(heads);
   std::iota(order.begin(), order.end(), std::size_t{0});
