@@ -127,11 +127,16 @@ bool has_vulkan() {
   return std::ranges::any_of(list_devices(), [](const DeviceInfo& d) { return d.name == "Vulkan0"; });
 }
 
-// PALIMPSEST_ONLY="mechanism=shift" restricts the draw to combinations whose names contain it.
-std::vector<Combination> drawn(std::vector<Combination> all, int count) {
+// PALIMPSEST_ONLY="mechanism=shift" restricts the grid and random draws to combinations whose names contain it.
+std::vector<Combination> only_named(std::vector<Combination> all) {
   if (const char* only = std::getenv("PALIMPSEST_ONLY"))
     std::erase_if(all, [&](const Combination& c) { return c.name().find(only) == std::string::npos; });
   EXPECT_FALSE(all.empty()) << "PALIMPSEST_ONLY names no combination";
+  return all;
+}
+
+std::vector<Combination> drawn(std::vector<Combination> all, int count) {
+  all = only_named(std::move(all));
   const auto seed = static_cast<unsigned>(setting("PALIMPSEST_SEED", std::random_device{}()));
   std::printf("%d of %zu combinations, PALIMPSEST_SEED=%u\n", count, all.size(), seed);
   std::mt19937 random(seed);
@@ -142,7 +147,8 @@ std::vector<Combination> drawn(std::vector<Combination> all, int count) {
 
 // PALIMPSEST_EXACTNESS_PART=2/4: every fourth result, starting with the second. Combinations with the same result share
 // one baseline, so they are in the same part.
-std::vector<Combination> part_of(const std::vector<Combination>& all) {
+std::vector<Combination> part_of(std::vector<Combination> all) {
+  all = only_named(std::move(all));
   int part = 1, parts = 1;
   const char* text = std::getenv("PALIMPSEST_EXACTNESS_PART");
   if (text != nullptr && (std::sscanf(text, "%d/%d", &part, &parts) != 2 || part < 1 || part > parts))
