@@ -92,6 +92,7 @@ class Table {
 };
 
 void check(Laboratory& laboratory, const std::vector<Combination>& some) {
+  if (some.empty()) GTEST_SKIP() << "PALIMPSEST_ONLY names none of these combinations";
   Table table;
   int done = 0;
   for (const Combination& c : some) {
@@ -131,7 +132,6 @@ bool has_vulkan() {
 std::vector<Combination> only_named(std::vector<Combination> all) {
   if (const char* only = std::getenv("PALIMPSEST_ONLY"))
     std::erase_if(all, [&](const Combination& c) { return c.name().find(only) == std::string::npos; });
-  EXPECT_FALSE(all.empty()) << "PALIMPSEST_ONLY names no combination";
   return all;
 }
 
