@@ -107,6 +107,8 @@ std::string Cache::mismatch(const CacheOptions& options, ByteReader& in, Kind& s
 const char* Cache::fault() const {
   for (const SlotTable& table : tables_)
     if (const char* const found = table.fault()) return found;
+  for (std::size_t t = 0; t < merged_.size(); ++t)
+    if (const char* const found = merged_[t].fault(tables_[t])) return found;
   return fault_across_tables();
 }
 

@@ -237,25 +237,29 @@ void MergedTokens::load(ByteReader& in, const SlotTable& table) {
   tokens_ = in.array<MergedToken>();
   statistics_ = in.array<float>();
   own_positions_ = in.get<std::uint8_t>() != 0;
-  in.require(statistics_.size() == tokens_.size() * width_, "statistics of merged tokens that do not add up");
+  if (const char* const found = fault(table)) in.require(false, found);
+  build_layout(table);
+}
+
+const char* MergedTokens::fault(const SlotTable& table) const {
+  if (statistics_.size() != tokens_.size() * width_) return "statistics of merged tokens that do not add up";
   for (const MergedToken& token : tokens_) {
-    in.require(token.slot >= 0 && token.slot < table.slots() && table.position(token.slot) != kNoPosition,
-               "a merged token without a slot");
-    in.require(token.position >= 0 && token.position < table.next(), "a merged token after the last");
-    in.require(!own_positions_ || std::abs(token.position - table.position(token.slot)) <= kMaxDistance,
-               "a merged token too far from its slot's");
-    in.require(token.factor > 0 && token.factor < 1e30F, "a merged token without a norm");
-    in.require(std::isfinite(token.score), "a merged token's score that is not a number");
+    if (token.slot < 0 || token.slot >= table.slots() || table.position(token.slot) == kNoPosition)
+      return "a merged token without a slot";
+    if (token.position < 0 || token.position >= table.next()) return "a merged token after the last";
+    if (own_positions_ && std::abs(token.position - table.position(token.slot)) > kMaxDistance)
+      return "a merged token too far from its slot's";
+    if (!(token.factor > 0 && token.factor < 1e30F)) return "a merged token without a norm";
+    if (!std::isfinite(token.score)) return "a score that is not a number";
   }
-  in.require(std::ranges::all_of(statistics_, [](float x) { return std::isfinite(x); }),
-             "statistics of merged tokens that are not numbers");
+  if (!std::ranges::all_of(statistics_, [](float x) { return std::isfinite(x); }))
+    return "a score that is not a number";
   std::vector<Position> positions;
   for (const MergedToken& token : tokens_) positions.push_back(token.position);
   for (const Position position : table.position())
     if (position != kNoPosition && !tokens_.empty()) positions.push_back(position);
   std::ranges::sort(positions);
-  in.require(std::ranges::adjacent_find(positions) == positions.end(), "a merged token that is there twice");
-  build_layout(table);
+  return std::ranges::adjacent_find(positions) == positions.end() ? nullptr : "a merged token that is there twice";
 }
 
 std::size_t MergedTokens::bytes() const {

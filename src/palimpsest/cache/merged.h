@@ -59,6 +59,7 @@ class MergedTokens {
 
   void save(ByteWriter& out) const;
   void load(ByteReader& in, const SlotTable& table);  // throws Error for bytes inconsistent with the table
+  const char* fault(const SlotTable& table) const;    // nullptr: consistent with the table
 
   std::size_t bytes() const;
   static std::size_t max_entries(std::size_t tokens, std::size_t slots);  // of the views of so many tokens
