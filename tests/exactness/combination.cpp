@@ -156,7 +156,6 @@ bool Combination::exists() const {
   // each move give scores that cannot be compared.
   const bool rounded = type != CacheType::kF32 || path == Path::kVulkan;
   if (scored() && rounded && (spare || way == "delta" || split == "ada")) return false;
-  if (jumps() && path == Path::kVulkan) return false;  // its weights have larger rounding errors than the truth's
   if (policy == "none" && !split.empty()) return false;
   if (sequences > 1 && (timing.prompt == kAll || grows)) return false;  // lockstep: one token per step
   return true;

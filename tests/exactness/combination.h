@@ -48,8 +48,6 @@ struct Combination {
     return policy != "none" && policy != "recent" && policy != "random";
   }  // scores depend on the model's numbers
   bool rotated() const { return positions == "original" || way == "two-query"; }  // as stored
-  // The score counts weights above a threshold: any rounding error of a weight may change it by 1.
-  bool jumps() const { return policy == "scissorhands"; }
   // Keys are rotated again, and rounded, at each move.
   bool rerotated() const { return way == "delta"; }
   // Keys are rotated into a copy of the cache's type. Other devices rotate in each step anyway, in f32.

@@ -283,7 +283,6 @@ std::size_t parting(const Outcome& ours, const Outcome& base, std::size_t end) {
 }  // namespace
 
 bool may_part(const Outcome& ours, const Outcome& base, const Combination& how) {
-  if (how.jumps()) return true;
   const bool close = ours.verdict.first_close >= 0 || base.verdict.first_close >= 0;
   return how.scored() && (close || how.type != CacheType::kF32 || how.path == Path::kVulkan || how.rerotated() ||
                           ours.verdict.first_tie >= 0 || base.verdict.first_tie >= 0);

@@ -87,8 +87,7 @@ struct TopDifference {
   long long parted = 0;  // 1: the runs keep different tokens from some step on
 };
 TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how);
-// Whether the runs may keep different tokens: scores are rounded differently. In f32, only equal scores change order,
-// and scores that jump.
+// Whether the runs may keep different tokens: scores are rounded differently. In f32, only equal scores changed order.
 bool may_part(const Outcome& ours, const Outcome& base, const Combination& how);
 
 // Bounds of rounding errors: of an attention output, relative to the largest value ...
