@@ -53,7 +53,7 @@ struct Verdict {
   std::string first_wrong;    // the first of them
   long long ties = 0;         // evicted tokens whose scores equal ours within rounding: the sets may differ
   Position first_tie = -1;    // the next token at that time; -1: none
-  Position first_close = -1;  // the same for a victim and a kept token
+  Position first_close = -1;  // the same for a victim and a kept token, or for a weight and its threshold (counts())
   std::vector<std::pair<Position, std::uint64_t>> kept;  // of each step: its first token, hash of all tables after it
   long long sets = 0;                                    // slot tables compared
   long long outputs = 0;                                 // rows of attention outputs compared
@@ -117,13 +117,6 @@ class Truth {
   void lay(Table& table, std::size_t from) const;  // assigns pages to the tokens from there on
   bool may_leave(const Token& token, std::size_t table) const;
   void drop(Table& table, const std::vector<std::size_t>& order);
-  void score(std::size_t index);
-  void report_kv(int layer, const Layer& rows);
-  void ask(int layer, const Layer& rows);
-  ExpectedQueries expected(std::size_t index, std::vector<float>& memory);
-  std::vector<float> keys_of(std::size_t index);
-  std::vector<float> values_of(std::size_t index);
-  std::vector<float> attention_of(std::size_t index) const;
   void compare(const Cache& cache, int index, Table& table);
   bool tied(const Table& table, const Token& token) const;
   void wrong(const std::string& what);
@@ -136,6 +129,17 @@ class Truth {
   Position rotated_at(const Token& token) const {
     return method_.merge_position == MergePosition::kOwn ? token.position : stored_at(token);
   }
+  // truth_scores.cpp
+  void score(std::size_t index);  // of all tokens of a table
+  std::vector<float> scored(std::size_t index, double factor);
+  bool counts() const { return method_.policy == "scissorhands"; }  // weights above a threshold
+  void follow(std::size_t index, std::span<const float> low, std::span<const float> high);
+  void report_kv(int layer, const Layer& rows);
+  void ask(int layer, const Layer& rows);
+  ExpectedQueries expected(std::size_t index, std::vector<float>& memory);
+  std::vector<float> keys_of(std::size_t index);
+  std::vector<float> values_of(std::size_t index);
+  std::vector<float> attention_of(std::size_t index) const;
   // truth_budgets.cpp
   std::vector<int> first_budgets() const;
   void budgets_at_prompt_end();
@@ -174,6 +178,7 @@ class Truth {
   std::vector<std::vector<Angle>> angles_;                 // of each rotary table, by distance
   std::vector<std::vector<double>> keys_, values_;         // [head], rows by position
   std::vector<std::vector<std::vector<double>>> queries_;  // [head][member of its group], all of them, for QueryMoments
+  const Cache* cache_ = nullptr;                           // of this step
   int count_ = 0;
   Position next_ = 0;
   Verdict verdict_;
