@@ -1,6 +1,6 @@
 // Restores damaged snapshots with a repaired checksum: each must be refused with an Error of one line, or be usable: it
-// decodes past evictions, reads a prompt, saves, and loads the result. Samplers are not resumed: that replays as many
-// random numbers as the snapshot says.
+// decodes past evictions, reads a prompt, saves, and loads the result; or, if numbers overflow, refuses to save.
+// Samplers are not resumed: that replays as many random numbers as the snapshot says.
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -25,6 +25,8 @@ void append_checksum(Bytes& bytes) {
   bytes.insert(bytes.end(), at, at + sizeof value);
 }
 
+constexpr std::string_view kOverflow = "a score that is not a number";
+
 struct Subject {
   ValidSnapshot valid;
   Session session;
@@ -47,10 +49,10 @@ void go_on(Subject& subject, long long i) {
     session.prefill(std::vector<TokenId>(30, 5));
     session.decode(3);
   }
-  // Keys and values may have any size, so scores computed from them may overflow.
+  // Scores and statistics may have any size, so sums of them may overflow.
   const char* const fault = session.cache().fault();
-  if (fault != nullptr && std::string_view(fault) == "a score that is not a number") throw Error(fault);
-  if (fault != nullptr) throw std::logic_error(std::string("has come to a fault: ") + fault);
+  if (fault != nullptr && std::string_view(fault) != kOverflow)
+    throw std::logic_error(std::string("has come to a fault: ") + fault);
 }
 
 std::string complaint_of(const std::function<void()>& action) {
@@ -91,7 +93,13 @@ FuzzTarget snapshots() {
     if (!report.complaint.empty()) return report;
     Bytes again;
     ByteWriter out([&](std::span<const std::byte> data) { again.insert(again.end(), data.begin(), data.end()); });
-    serialize_snapshot(out, subject.valid.decoder->model(), subject.session.sequence(), nullptr, {});
+    report.complaint = complaint_of(
+        [&] { serialize_snapshot(out, subject.valid.decoder->model(), subject.session.sequence(), nullptr, {}); });
+    const bool overflows =
+        subject.session.cache().fault() != nullptr || report.complaint.find("a key or value") != std::string::npos;
+    if (report.complaint.empty() == overflows)
+      throw std::logic_error("a cache with a fault is saved, or one without is not: " + report.complaint);
+    if (!report.complaint.empty()) return report;
     append_checksum(again);
     if (const auto complaint = complaint_of([&] { restore(subject, again); }); !complaint.empty())
       throw std::logic_error("what it saved then is refused: " + complaint);

@@ -11,6 +11,7 @@
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/relocate_rows.h"
 #include "palimpsest/core/cache_type.h"
+#include "palimpsest/core/error.h"
 
 namespace palimpsest {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 constexpr std::size_t kTypes = 4, kPageSize = 5, kShared = 7;
 constexpr std::int32_t kEdited = 1 << 8;   // flag in the number of `shared`: tables have ordinals
 constexpr std::int32_t kWindows = 1 << 9;  // likewise: heads have windows; `shared` then means one table per window
+constexpr auto kMisfit = "a key or value that is not a number, or too large";
 
 // The key type, plus (value type + 1) * 2^8 if the two differ.
 std::int32_t number_of(CacheTypes types) {
@@ -56,6 +58,9 @@ std::vector<std::int32_t> kind_of(const CacheOptions& o) {
 
 void Cache::save(ByteWriter& out) const {
   assert(options_.pages);
+  // Sums of scores, merged rows and rotated keys may have overflowed.
+  constexpr auto kCannot = "the session cannot be saved: its cache has {}";
+  if (const char* const found = fault()) fail(kCannot, found);
   const CacheOptions& o = options_;
   auto kind = kind_of(o);
   if (tables_.front().edited()) kind[kShared] |= kEdited;
@@ -80,6 +85,7 @@ void Cache::save(ByteWriter& out) const {
           empty_slots.push_back({slot, slot});
       constexpr PageId kOnly = 0;
       if (!empty_slots.empty()) relocate_rows(shape, {&kOnly, zeros.data()}, {&kOnly, copy.data()}, empty_slots);
+      if (!page_fits(shape, copy.data())) fail(kCannot, kMisfit);
       out.bytes(copy);
     }
   }
@@ -177,12 +183,15 @@ bool Cache::take_pages(int max) {
 }
 
 void Cache::load_pages(ByteReader& in) {
-  for (const auto& blocks : blocks_)
-    for (const PageId page : blocks) {
+  for (int head = 0; head < heads(); ++head) {
+    const LayerView shape = view(options_.geometry.layer_of(head));
+    for (const PageId page : blocks_[static_cast<std::size_t>(head)]) {
       if (page == kNoPage) continue;
       const auto bytes = in.bytes(pool_->page_bytes());
+      in.require(page_fits(shape, bytes.data()), kMisfit);
       std::memcpy(pool_->address(page), bytes.data(), bytes.size());
     }
+  }
   refresh_views();
 }
 

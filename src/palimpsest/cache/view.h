@@ -115,6 +115,17 @@ inline std::size_t value_tile(const LayerView& v, int offset) {
   return value_offset(v) + static_cast<std::size_t>(offset / kTile) * value_tile_bytes(v);
 }
 
+// Whether every element of a page fits its format (KvFormat::fits).
+inline bool page_fits(const LayerView& v, const std::byte* page) {
+  const KvFormat &keys = kv_format(v.key_type), &values = kv_format(v.value_type);
+  const std::size_t key_bytes = key_tile_bytes(v), value_bytes = value_tile_bytes(v);
+  for (std::size_t at = 0; at < value_offset(v); at += key_bytes)
+    if (!keys.fits(page + at, v.head_dim)) return false;
+  for (std::size_t at = value_offset(v); at < page_bytes(v); at += value_bytes)
+    if (!values.fits(page + at, v.value_dim)) return false;
+  return true;
+}
+
 // In elementwise formats: the index of dimension d of the key (or its rotated half) in slot `offset` of a page, and of
 // the first dimension of its value.
 inline std::size_t key_index(const LayerView& v, int offset, int d) {

@@ -33,9 +33,9 @@ std::string tensor_name(const Weights& weights, int layer, bool value) {
 [[noreturn]] void fail_misfit(const Misfit& m, CacheType type, const std::string& tensor) {
   const auto where = fmt::format("layer {}, head {}: ", m.layer, m.kv_head);
   const char* const what = m.value ? "value" : "key";
-  if (!std::isfinite(m.magnitude))
-    fail("{}a {} is not a finite number ({}, or the layers before it): is the model file damaged?", where, what,
-         tensor);
+  if (!(m.magnitude <= kLargestElement))
+    fail("{}a {} is {} ({}, or the layers before it): is the model file damaged?", where, what,
+         std::isfinite(m.magnitude) ? fmt::format("too large, {:.1e}", m.magnitude) : "not a finite number", tensor);
   std::string others;  // types that can represent it
   for (const CacheType other : {CacheType::kBF16, CacheType::kF32})
     if (m.magnitude <= kv_format(other).largest)

@@ -22,11 +22,12 @@ namespace bf16 {
 
 struct Codec {
   using Bits = std::uint16_t;
+  static constexpr float kLargest = kLargestElement;
   static Bits encode(float value) { return bf16_from_f32(value); }
   static float decode(Bits bits) { return f32_from_bf16(bits); }
 };
 
-inline constexpr KvFormat kFormat = Elementwise<Codec>::format("bf16", 0x1.fefffep127F);
+inline constexpr KvFormat kFormat = Elementwise<Codec>::format("bf16");
 
 }  // namespace bf16
 }  // namespace palimpsest

@@ -3,13 +3,14 @@
 
 #include <cstddef>
 #include <cstring>
+#include <limits>
 
 #include "palimpsest/cache/formats/kv_format.h"
 #include "palimpsest/cache/formats/lanes.h"
 
 namespace palimpsest {
 
-// Codec: Bits (an unsigned integer), Bits encode(float), float decode(Bits).
+// Codec: Bits (an unsigned integer, the sign first), Bits encode(float), float decode(Bits), float kLargest.
 template <typename Codec>
 struct Elementwise {
   using Bits = typename Codec::Bits;
@@ -38,22 +39,34 @@ struct Elementwise {
   static void decode_value(const std::byte* tile, int lane, int dim, float* row) {
     for (int d = 0; d < dim; ++d) row[d] = load(tile, at_value(lane, dim, d));
   }
+  static bool fits(const std::byte* tile, int dim) {
+    constexpr Bits kMagnitude = std::numeric_limits<Bits>::max() >> 1;  // without the sign
+    const Bits most = Codec::encode(Codec::kLargest);
+    bool all = true;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(dim * kTile); ++i) {
+      Bits bits;
+      std::memcpy(&bits, tile + i * sizeof bits, sizeof bits);
+      all &= (bits & kMagnitude) <= most;
+    }
+    return all;
+  }
   static void relocate_values(const std::byte* source, int from, std::byte* target, int to, int n, int dim) {
     std::memmove(target + at_value(to, dim, 0) * sizeof(Bits), source + at_value(from, dim, 0) * sizeof(Bits),
                  at_value(n, dim, 0) * sizeof(Bits));
   }
 
-  static constexpr KvFormat format(const char* name, float largest) {
+  static constexpr KvFormat format(const char* name) {
     return {.name = name,
             .tile_bytes = kTile * static_cast<int>(sizeof(Bits)),
             .group = 1,
-            .largest = largest,
+            .largest = Codec::kLargest,
             .load = load,
             .store = store,
             .encode_key = encode_key,
             .decode_key = decode_key,
             .encode_value = encode_value,
             .decode_value = decode_value,
+            .fits = fits,
             .relocate_keys = move_lanes<Bits>,
             .relocate_values = relocate_values};
   }

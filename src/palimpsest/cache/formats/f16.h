@@ -36,12 +36,13 @@ namespace f16 {
 
 struct Codec {
   using Bits = std::uint16_t;
+  // The largest float below 65520, which rounds to infinity: it is halfway between 65504, the largest f16, and 65536.
+  static constexpr float kLargest = 65519.99609375F;
   static Bits encode(float value) { return f16_from_f32(value); }
   static float decode(Bits bits) { return f32_from_f16(bits); }
 };
 
-// The largest float below 65520, which rounds to infinity: it is halfway between 65504, the largest f16, and 65536.
-inline constexpr KvFormat kFormat = Elementwise<Codec>::format("f16", 65519.99609375F);
+inline constexpr KvFormat kFormat = Elementwise<Codec>::format("f16");
 
 }  // namespace f16
 }  // namespace palimpsest

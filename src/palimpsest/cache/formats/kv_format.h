@@ -11,12 +11,14 @@
 namespace palimpsest {
 
 inline constexpr int kTile = 16;  // slots of a tile
+// The largest magnitude of a key or value in any format: sums of 2^20 products of two stay finite in f32.
+inline constexpr float kLargestElement = 1e16F;
 
 struct KvFormat {
   const char* name;
   int tile_bytes;  // bytes per dimension of a tile, including its share of scales
   int group;       // dimensions encoded together: head_dim and value_dim are multiples of it
-  float largest;   // largest magnitude that stays finite
+  float largest;   // largest magnitude that stays finite, at most kLargestElement
 
   // Element `index` of an array of this format. nullptr unless elementwise().
   float (*load)(const std::byte* data, std::size_t index);
@@ -27,6 +29,8 @@ struct KvFormat {
   void (*decode_key)(const std::byte* tile, int lane, int dim, float* row);
   void (*encode_value)(const float* row, int dim, std::byte* tile, int lane);
   void (*decode_value)(const std::byte* tile, int lane, int dim, float* row);
+
+  bool (*fits)(const std::byte* tile, int dim);  // no element exceeds `largest`, and none is NaN
 
   // Copies slots from .. from + n - 1 of one tile to slots to .. to + n - 1 of another, or of the same if to < from.
   void (*relocate_keys)(const std::byte* source, int from, std::byte* target, int to, int n, int dim);

@@ -56,6 +56,12 @@ inline void decode_value(const std::byte* tile, int lane, int dim, float* row) {
     row[d] =
         f32_from_f16(scale_at(tile, dim, d, lane)) * static_cast<float>(static_cast<std::int8_t>(tile[lane * dim + d]));
 }
+inline bool fits(const std::byte* tile, int dim) {
+  for (int d = 0; d < dim; d += kGroup)
+    for (int lane = 0; lane < kTile; ++lane)
+      if ((scale_at(tile, dim, d, lane) & 0x7fff) >= 0x7c00) return false;  // infinite or NaN
+  return true;
+}
 inline void relocate_scales(const std::byte* source, int from, std::byte* target, int to, int n, int dim) {
   move_lanes<std::uint16_t>(source + scales_offset(dim), from, target + scales_offset(dim), to, n, dim / kGroup);
 }
@@ -80,6 +86,7 @@ inline constexpr KvFormat kFormat = {.name = "q8_0",
                                      .decode_key = decode_key,
                                      .encode_value = encode_value,
                                      .decode_value = decode_value,
+                                     .fits = fits,
                                      .relocate_keys = relocate_keys,
                                      .relocate_values = relocate_values};
 
