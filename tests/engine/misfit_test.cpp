@@ -11,7 +11,9 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
+#include "palimpsest/text/sampler.h"
 #include "tests/engine/scheduler_fixture.h"
+#include "tests/support/error_of.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -37,11 +39,13 @@ GgufFile small_file() {
 }
 
 // The keys (values) of layer 1, head 1, have this size for every token.
-std::shared_ptr<Model> with_bias(const std::string& name, float bias) {
+std::shared_ptr<Model> with_bias(const std::string& name, float bias, bool portable = false) {
   GgufFile file = small_file();
   float* const at = numbers(file, "blk.1." + name + ".bias");
   for (int d = 0; d < kHeadDim; ++d) at[kHeadDim + d] = bias;
-  return Model::from(std::move(file));
+  ModelOptions options;
+  options.portable = portable;
+  return Model::from(std::move(file), options);
 }
 
 // The keys of layer 0, head 1, have this size for token kBad and are small for others: only its embedding is not 0 in
@@ -107,6 +111,25 @@ TEST(Misfit, ABiasThatF16CannotHoldIsAnErrorThatNamesIt) {
   }
   for (const CacheType type : {CacheType::kF32, CacheType::kBF16})
     EXPECT_EQ(error_with(with_bias("attn_k", 1e5F), type, 2), "");
+}
+
+// In f32 such a key is stored, but its scores and norms would overflow.
+TEST(Misfit, AKeyThatIsTooLargeToComputeWithIsAnErrorOfAnyType) {
+  for (const CacheType type : {CacheType::kF32, CacheType::kBF16}) {
+    const std::string said = error_with(with_bias("attn_k", 1e20F), type, 1);
+    EXPECT_NE(said.find("layer 1, head 1: a key is too large, 1."), std::string::npos) << said;
+  }
+}
+
+// The portable path does not test keys: they become infinite, and the sampler refuses the output.
+TEST(Misfit, OnThePortablePathTheSamplerRefusesTheOutput) {
+  Session session(std::make_shared<Decoder>(with_bias("attn_k", 1e5F, true), 1),
+                  SessionOptions{.method = parse_method("streaming:budget=40"), .cache_type = CacheType::kF16});
+  SamplerOptions greedy;
+  greedy.temperature = 0;
+  Sampler sampler(greedy, nullptr, kVocabulary);
+  const std::string said = error_of([&] { sampler.sample(session.decode(1)); });
+  EXPECT_NE(said.find("--cache-type bf16"), std::string::npos) << said;
 }
 
 // Keys and values of different types: the error names the one that does not fit, and its type.

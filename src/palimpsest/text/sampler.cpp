@@ -85,7 +85,9 @@ struct Sampler::Impl {
   }
   TokenId chosen(const llama_token_data_array& array) const {
     if (array.selected < 0 || std::isnan(array.data[array.selected].logit))
-      fail("the model's output is NaN: its weights are damaged; download the file again");
+      fail(
+          "the model's output is NaN: its weights are damaged (download the file again), or, with --portable or "
+          "--device, a key or value does not fit the cache type (use --cache-type bf16 or f32)");
     return array.data[array.selected].id;
   }
   // A model may have more logits than its vocabulary has tokens.
