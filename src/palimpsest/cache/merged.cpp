@@ -237,7 +237,7 @@ void MergedTokens::load(ByteReader& in, const SlotTable& table) {
   tokens_ = in.array<MergedToken>();
   statistics_ = in.array<float>();
   own_positions_ = in.get<std::uint8_t>() != 0;
-  if (const char* const found = fault(table)) in.require(false, found);
+  if (const char* const found = fault(table)) in.damaged(found);
   build_layout(table);
 }
 

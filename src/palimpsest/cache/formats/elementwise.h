@@ -41,12 +41,12 @@ struct Elementwise {
   }
   static bool fits(const std::byte* tile, int dim) {
     constexpr Bits kMagnitude = std::numeric_limits<Bits>::max() >> 1;  // without the sign
-    const Bits most = Codec::encode(Codec::kLargest);
+    const Bits max = Codec::encode(Codec::kLargest);
     bool all = true;
     for (std::size_t i = 0; i < static_cast<std::size_t>(dim * kTile); ++i) {
       Bits bits;
       std::memcpy(&bits, tile + i * sizeof bits, sizeof bits);
-      all &= (bits & kMagnitude) <= most;
+      all &= (bits & kMagnitude) <= max;
     }
     return all;
   }
