@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
-#include "palimpsest/core/error.h"
+#include "tests/support/error_message.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -20,16 +20,6 @@ std::vector<std::byte> saved(const Cache& cache) {
   ByteWriter out([&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); });
   cache.save(out);
   return bytes;
-}
-
-template <typename Action>
-std::string complaint_of(Action action) {
-  try {
-    action();
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
 }
 
 // One key or value of the last head's last token is replaced, in the cache and in a saved file.
@@ -67,8 +57,8 @@ TEST(CacheStream, KeysAndValuesThatDoNotFitAreRefused) {
             // NaN is not stored as such in q8_0, and sets no scale.
             const bool fits = std::abs(number) <= kv_format(type).largest;
             const bool refused = !fits && !(type == CacheType::kQ8_0 && std::isnan(number));
-            const std::string on_save = complaint_of([&] { saved(cache); });
-            const std::string on_load = complaint_of([&] {
+            const std::string on_save = error_message([&] { saved(cache); });
+            const std::string on_load = error_message([&] {
               Cache restored(options);
               ByteReader in(bytes, "a cache");
               restored.load(in);

@@ -8,7 +8,7 @@
 
 #include "palimpsest/cache/slots.h"
 #include "palimpsest/core/byte_stream.h"
-#include "palimpsest/core/error.h"
+#include "tests/support/error_message.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -78,12 +78,7 @@ std::string refusal(const Kind& kind, const SlotTable& valid, const std::functio
   const auto bytes = bytes_of(image);
   ByteReader in(bytes, "table");
   SlotTable table = table_of(kind);
-  try {
-    table.load(in);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_message([&] { table.load(in); });
 }
 
 // Inserts 40 tokens, drops every third of the first 30, inserts 3: tokens, free slots and newly inserted slots.

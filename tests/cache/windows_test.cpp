@@ -3,6 +3,7 @@
 
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/core/error.h"
+#include "tests/support/error_message.h"
 #include "tests/support/error_of.h"
 
 namespace palimpsest::testing {
@@ -70,13 +71,9 @@ TEST(CacheWindows, RefuseEditsThatWouldShowWhatTheyDropped) {
   const auto refuses = [](int tokens, const CacheChange& change) {
     Cache cache(with_windows({20, 20, kAll, kAll}));
     read(cache, tokens);
-    try {
-      cache.prepare(change).commit();
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("an attention window of 20 have dropped"), std::string::npos);
-      return true;
-    }
-    return false;
+    const std::string message = error_message([&] { cache.prepare(change).commit(); });
+    EXPECT_EQ(message.empty(), message.find("an attention window of 20 have dropped") == std::string::npos) << message;
+    return !message.empty();
   };
   EXPECT_TRUE(refuses(60, {.drop_range = {59, kEndOfText}}));
   EXPECT_TRUE(refuses(60, {.drop_range = {41, 45}, .shift_range = {45, kEndOfText}, .shift_by = -4}));

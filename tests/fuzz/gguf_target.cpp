@@ -5,14 +5,13 @@
 
 #include <cstring>
 #include <new>
-#include <stdexcept>
 
-#include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/graph/decoder.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/text/vocabulary.h"
 #include "tests/fuzz/memory_file.h"
+#include "tests/support/error_message.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -51,15 +50,9 @@ LoadReport load_gguf(std::span<const std::byte> bytes, bool repack, bool vocabul
   silence();
   LoadReport report;
   const auto attempt = [&](auto action) {
-    try {
-      action();
-      return true;
-    } catch (const Error& error) {
-      if (report.complaint.empty()) report.complaint = error.what();
-      if (report.complaint.empty() || report.complaint.find('\n') != std::string::npos)
-        throw std::logic_error("a message that is not one line: " + report.complaint);
-      return false;
-    }
+    const std::string message = error_message(action);
+    if (report.complaint.empty()) report.complaint = message;
+    return message.empty();
   };
   const auto copy = page_aligned(bytes);
   report.model = attempt([&] {

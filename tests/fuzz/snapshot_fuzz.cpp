@@ -13,6 +13,7 @@
 #include "tests/fuzz/fuzz_run.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/snapshot_valid.h"
+#include "tests/support/error_message.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -55,18 +56,6 @@ void go_on(Subject& subject, long long i) {
     throw std::logic_error(std::string("has come to a fault: ") + fault);
 }
 
-std::string complaint_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    if (text.empty() || text.find('\n') != std::string::npos)
-      throw std::logic_error("a message that is not one line: " + text);
-    return text;
-  }
-  return "";
-}
-
 FuzzTarget snapshots() {
   FuzzTarget target{.name = "fuzz_snapshot"};
   const auto subjects = std::make_shared<std::vector<std::unique_ptr<Subject>>>();
@@ -74,7 +63,7 @@ FuzzTarget snapshots() {
     Subject& subject = *subjects->emplace_back(std::make_unique<Subject>(std::move(valid)));
     Bytes whole = subject.valid.bytes;
     append_checksum(whole);
-    if (const auto complaint = complaint_of([&] {
+    if (const auto complaint = error_message([&] {
           restore(subject, whole);
           go_on(subject, 3);
         });
@@ -86,14 +75,14 @@ FuzzTarget snapshots() {
   target.load = [subjects](const Bytes& bytes, std::size_t which, long long i) {
     Subject& subject = *(*subjects)[which];
     FuzzReport report;
-    report.complaint = complaint_of([&] { restore(subject, bytes); });
+    report.complaint = error_message([&] { restore(subject, bytes); });
     report.accepted = report.complaint.empty();
     if (!report.accepted) return report;
-    report.complaint = complaint_of([&] { go_on(subject, i); });
+    report.complaint = error_message([&] { go_on(subject, i); });
     if (!report.complaint.empty()) return report;
     Bytes again;
     ByteWriter out([&](std::span<const std::byte> data) { again.insert(again.end(), data.begin(), data.end()); });
-    report.complaint = complaint_of(
+    report.complaint = error_message(
         [&] { serialize_snapshot(out, subject.valid.decoder->model(), subject.session.sequence(), nullptr, {}); });
     const bool overflows =
         subject.session.cache().fault() != nullptr || report.complaint.find("a key or value") != std::string::npos;
@@ -101,7 +90,7 @@ FuzzTarget snapshots() {
       throw std::logic_error("a cache with a fault is saved, or one without is not: " + report.complaint);
     if (!report.complaint.empty()) return report;
     append_checksum(again);
-    if (const auto complaint = complaint_of([&] { restore(subject, again); }); !complaint.empty())
+    if (const auto complaint = error_message([&] { restore(subject, again); }); !complaint.empty())
       throw std::logic_error("what it saved then is refused: " + complaint);
     return report;
   };

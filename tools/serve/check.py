@@ -29,6 +29,10 @@ def readme_blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", section, re.S)
 
 
+def post(server, path, fields):
+    return json.load(urllib.request.urlopen(urllib.request.Request(server.url + path, json.dumps(fields).encode())))
+
+
 def curl_examples(server):
     if shutil.which("curl") is None:
         print("curl examples: skipped, curl is not installed")
@@ -50,9 +54,8 @@ def curl_examples(server):
     saved, end = json.JSONDecoder().raw_decode(answers[2])
     restored = json.loads(answers[2][end:])
     assert saved["session"]["id"] == "story" and saved["session"]["bytes"] > 0, saved
-    request_fields = {"prompt": "Once upon a time", "max_tokens": 120, "seed": 1, "ignore_eos": True}
-    request = urllib.request.Request(server.url + "/v1/completions", json.dumps(request_fields).encode())
-    whole = json.load(urllib.request.urlopen(request))["choices"][0]["text"]
+    whole = post(server, "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 120, "seed": 1,
+                                             "ignore_eos": True})["choices"][0]["text"]
     both = saved["choices"][0]["text"] + restored["choices"][0]["text"]
     assert whole.startswith(both) and len(both) > len(saved["choices"][0]["text"]), (whole, both)
     assert "palimpsest_generation_tokens_total" in answers[3]
@@ -64,7 +67,10 @@ def python_example(server):
         text = block.replace(f"http://127.0.0.1:{README_PORT}", server.url)
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
-        assert len(done.stdout) > 20, done.stdout
+        whole = post(server, "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 100, "seed": 1,
+            "cache": {"method": "streaming", "budget": 256}})["choices"][0]["message"]["content"]
+        assert done.stdout and done.stdout == whole, (done.stdout, whole)
     print("python example of the README: passed")
 
 
