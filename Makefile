@@ -111,7 +111,8 @@ serve-kill: build  ## kill the server with SIGKILL during session writes, 200 ti
 serve-hostile: build  ## delay of other requests while hostile grammars and schemas arrive (HOSTILE_ARGS='--seconds 60')
 	@python3 tools/serve/hostile.py $(HOSTILE_ARGS)
 
-SOURCES = $$(git ls-files '*.cpp' '*.h')
+# Also files that are not committed yet.
+SOURCES = $$(git ls-files --cached --others --exclude-standard '*.cpp' '*.h')
 format:  ## run clang-format on every source file
 	@clang-format -i $(SOURCES)
 

@@ -7,8 +7,8 @@
 
 namespace palimpsest::testing {
 
-// The message of the Error that `action` throws; "" if it throws none. Throws std::logic_error if the message is not one
-// line of text.
+// The message of the Error that `action` throws; "" if it throws none. Throws std::logic_error if the message is not
+// one line of text.
 template <typename Action>
 std::string error_message(Action action) {
   try {

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <ctime>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,9 +25,10 @@ constexpr double kMaxSeconds = 0.1;  // the longest that another client may wait
 constexpr std::size_t kMaxBytes = std::size_t{32} << 20;
 #endif
 
-// CPU time of this process, which has one thread: other programs do not add to it.
-double seconds_since(std::clock_t start) {
-  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 std::string rules(int count, const char* last, auto body) {
@@ -98,7 +99,7 @@ void use(const std::string& grammar, const Vocabulary& words, const std::string&
   SamplerOptions options;
   options.temperature = 0;
   options.grammar = grammar;
-  const auto start = std::clock();
+  const auto start = Clock::now();
   const std::size_t before = resident_bytes();
   double slowest = 0;
   try {
@@ -107,7 +108,7 @@ void use(const std::string& grammar, const Vocabulary& words, const std::string&
     for (const TokenId token : words.tokenize(wanted, false, false)) logits[static_cast<std::size_t>(token)] += 1;
     slowest = seconds_since(start);
     for (int i = 0; i < 30; ++i) {
-      const auto begin = std::clock();
+      const auto begin = Clock::now();
       const TokenId token = sampler.sample(logits);
       slowest = std::max(slowest, seconds_since(begin));
       if (words.is_end(token)) break;
