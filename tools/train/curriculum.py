@@ -14,21 +14,29 @@ class Stage:
     mixture: dict
 
 
-def mixture(saga, quiz, lists, chat, prose, repeats):
-    return dict(saga=saga, quiz=quiz, lists=lists, chat=chat, prose=prose, repeats=repeats)
+def mixture(saga, quiz, lists, chat, prose, repeats, haystack=0):
+    return dict(saga=saga, quiz=quiz, lists=lists, chat=chat, prose=prose, repeats=repeats, haystack=haystack)
 
 
 COPY = mixture(.25, .50, .12, .03, .05, .05)
 EARLY = mixture(.38, .36, .05, .07, .10, .04)
 MIDDLE = mixture(.46, .28, .04, .09, .10, .03)
 LATE = mixture(.50, .25, .03, .10, .10, .02)
+ALL = mixture(.46, .23, .02, .07, .07, .02, .13)
 
-CPU = [  # used for the model in models/, with 5.5e6 tokens
+CPU = [  # for few tokens: 5.5e6
     Stage(.22, 128, 2048, COPY),
     Stage(.66, 256, 2048, EARLY),
     Stage(.76, 512, 2048, MIDDLE),
     Stage(.82, 1024, 4096, MIDDLE),
     Stage(1.0, 2047, 4094, LATE),
+]
+LONG = [  # for 60e6 tokens
+    Stage(.05, 128, 2048, COPY),
+    Stage(.30, 256, 2048, EARLY),
+    Stage(.66, 512, 8192, ALL),
+    Stage(.82, 1024, 8192, ALL),
+    Stage(1.0, 2047, 8188, ALL),
 ]
 GPU = [  # not tested with wire.py
     Stage(.03, 256, 8192, COPY),
@@ -38,7 +46,7 @@ GPU = [  # not tested with wire.py
     Stage(.80, 1024, 65536, LATE),
     Stage(1.0, 2047, 65504, LATE),
 ]
-CURRICULA = {"cpu": CPU, "gpu": GPU}
+CURRICULA = {"cpu": CPU, "long": LONG, "gpu": GPU}
 
 
 def stage_at(stages, share):

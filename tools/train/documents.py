@@ -2,8 +2,13 @@
 
 `<|endoftext|>` begins a document (added by the encoder's caller); `<|im_start|>`, `<|im_end|>` delimit the messages of a chat.
 """
+import json
+import pathlib
+import re
+
 import facts
 from grammar import World
+from plots import PLOTS
 from stories import story
 
 CHARS_PER_TOKEN = 4.6  # upper bound: a document is cut at its length, never padded
@@ -13,11 +18,10 @@ SYSTEM, USER, MODEL, END = "<|im_start|>system\n", "<|im_start|>user\n", "<|im_s
 
 
 def saga(rng, size):
-    """Consecutive stories: the same cast for a few of them, then another."""
+    """Consecutive stories, each with a new cast."""
     out, length, w = [], 0, None
     while length < size:
-        if w is None or rng.random() < 0.3:
-            w = World(rng)
+        w = World(rng, before=w)
         title, paragraphs = story(w)
         text = title + "\n\n" + "\n".join(paragraphs) + "\n\n"
         out.append(text)
@@ -26,7 +30,7 @@ def saga(rng, size):
 
 
 def quiz(rng, size):
-    """Facts, stories and questions, mixed; a question is about some fact before it. Every line has a label, so that
+    """Facts, stories and questions, mixed; a question is about one fact before it, or about two. Every line has a label, so that
     these rows are distinct from stories."""
     out, length = [], 0
     w = World(rng, 8)
@@ -35,9 +39,17 @@ def quiz(rng, size):
     many = 2 + min(30, size // rng.choice([100, 200, 500]))
     used = set()
     pool = facts.some(rng, min(many, 6 if len(set(kinds)) == 1 else many), w, kinds, used)
+    chains = facts.chains(rng, rng.choice([0, 1, 2, 4]), w, used)  # questions about two facts, once both are told
+    pool = facts.mixed(rng, pool, chains)
     told, times = [], rng.choice([1, 1, 2])  # facts to be asked for, and how often
     silent = rng.randint(1, max(1, int(size * 0.6))) if rng.random() < 0.6 else 0  # no question in this many characters
     filler, share = [], rng.choice([0.0, 0.2, 0.5]) if size > 800 else 0.0
+    cast, known = w, rng.random() < 0.3  # whether the stories are about the people of the facts
+
+    def tell(fact):
+        told.extend([fact] * times + [c for c in chains if c.complete_with(fact)])
+        return fact.state(rng)
+
     while length < size:
         x = rng.random()
         if not told or x < (1 - share) * (0.4 if length >= silent else 1):
@@ -52,18 +64,17 @@ def quiz(rng, size):
                 out.append("\n")
                 told.clear()
                 continue
-            told += [pool.pop()] * times
-            text = f"note: {told[-1].state(rng)}\n"
+            text = f"note: {tell(pool.pop())}\n"
         elif x < 1 - share:
             fact = told.pop(rng.choice([0, rng.randrange(len(told))]))  # long distances are rarer otherwise
             text = f"question: {fact.ask(rng)}\nanswer: {fact.answer(rng)}\n"
         else:
             if not filler:
-                filler = story(w)[1]
+                cast = w if known else World(rng, before=cast)
+                filler = story(cast)[1]
             text = "story: " + filler.pop(0)
             if pool and rng.random() < 0.3:  # a fact inside a story
-                told += [pool.pop()] * times
-                text += " " + told[-1].state(rng)
+                text += " " + tell(pool.pop())
             text += "\n"
         out.append(text)
         length += len(text)
@@ -93,9 +104,9 @@ SMALL_TALK = [
 
 
 def chat(rng, size):
-    out, length = [SYSTEM + rng.choice(SYSTEMS) + END] if rng.random() < 0.3 else [], 0
+    out, length, w = [SYSTEM + rng.choice(SYSTEMS) + END] if rng.random() < 0.3 else [], 0, None
     while length < size:
-        w, x = World(rng, 6), rng.random()
+        w, x = World(rng, 6, w), rng.random()
         if x < 0.15:
             asks, answers = rng.choice(SMALL_TALK)
             text = USER + rng.choice(asks) + END + MODEL + rng.choice(answers) + END
@@ -122,7 +133,63 @@ def chat(rng, size):
     return "".join(out)
 
 
-KINDS = {"saga": saga, "quiz": quiz, "lists": lists, "chat": chat}
+def haystack(rng, size):
+    """A prompt of `eval needle` or `eval ruler`: numbers hidden in stories, then questions about them, then stories again."""
+    kind = rng.choice(HAYSTACKS)
+    variant, answers, keys = kind["variants"][0], [], set()
+
+    def needle():
+        words = {k: draw(rng, v) for k, v in variant["words"].items()}
+        key = tuple(v for k, v in words.items() if k != "value")
+        if key in keys:
+            return None
+        keys.add(key)
+        answers.append((formed(variant["question"], words), words["value"]))
+        return formed(variant["needle"], words)
+
+    room, texts, length, w = size * rng.uniform(0.25, 0.72) - len(kind["intro"]), [], 0, None
+    while length < room:
+        if kind.get("fill"):
+            some = [needle() or needle() or ""]
+        elif "haystack" in kind:
+            some = [kind["haystack"] + " "]
+        else:
+            w = World(rng, before=w)
+            some = [t + " " for t in END_OF_SENTENCE.split(" ".join(story(w)[1]))]
+        for t in some:
+            if length < room:
+                texts.append(t)
+                length += len(t)
+    for _ in range(0 if kind.get("fill") else 1 + min(kind.get("spread", 0), size // 400)):
+        texts.insert(rng.randrange(len(texts)), needle() or "")
+    text = kind["intro"] + "".join(texts)
+    for question, value in rng.sample(answers, min(len(answers), rng.choice([1, 2, 4]))):
+        text += question + (facts.mark(value) if question[-1] != "<" else f"{facts.OPEN}{value}{facts.CLOSE}>") + ".\n"
+    return text + "\n" + saga(rng, max(1, size - len(text)))
+
+
+def draw(rng, words):
+    """A word of a list, of a range of numbers, or of the stories."""
+    if isinstance(words, list):
+        return rng.choice(words)
+    if words == "word":
+        return rng.choice(PLAIN_WORDS)
+    return str(rng.randint(*map(int, words.split("-"))))
+
+
+def formed(text, words):
+    for k, v in words.items():
+        text = text.replace("{" + k + "}", v)
+    return text
+
+
+END_OF_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])|(?<=[.!?]\") (?=[A-Z\"])")
+DATA = pathlib.Path(__file__).resolve().parents[2] / "src/palimpsest/eval/data"
+HAYSTACKS = [kind for file, names in (("needles.json", ["passkey", "needle", "multi-key", "multi-key", "lines"]),
+                                      ("ruler.json", ["niah-single-1", "niah-single-2", "niah-multikey-1", "niah-multikey-2"]))
+             for forms in [json.loads((DATA / file).read_text())] for kind in map(forms.get, names)]
+PLAIN_WORDS = sorted({w for _, beats in PLOTS for beat in beats for w in re.findall(r"(?<![$.\w])[a-z]{4,9}(?!\w)", beat)})
+KINDS = {"saga": saga, "quiz": quiz, "lists": lists, "chat": chat, "haystack": haystack}
 
 
 if __name__ == "__main__":  # python documents.py saga 30000 > held-out.txt: a text of a kind from a seed that training never has

@@ -6,8 +6,10 @@ that copies what followed the last few tokens can answer.
 A fact has a statement, a question, an answer, and the value inside the answer. The value is marked by \\x01 and \\x02,
 which the encoder removes; they mark the recall tokens for loss weights and evaluation.
 """
+import random
+
 from grammar import World, article, fill
-from lexicon import COLOURS, FOODS, GOODS, HIDES, LIKES, MEN, PET_NAMES, PETS, THINGS, TOWNS, WOMEN
+from lexicon import BOYS, COLOURS, FOODS, GIRLS, GOODS, HIDES, LIKES, MEN, PET_NAMES, PETS, THINGS, TOWNS, WOMEN
 
 OPEN, CLOSE = "\x01", "\x02"
 
@@ -101,7 +103,67 @@ def stock(rng, who, thing):
                 [f"How many {good} are in the store?", f"What is the number of {good} in the store?"], f"In the store the number of {good} is@.", "There are@.")
 
 
-KINDS = [hidden, hidden, likes, number, coloured, pet, home, hobby, work, stock]
+def friend(rng, who, thing):
+    n = who.name
+    return Fact("friend", n, rng.choice([name for name in NAMES if name != n]),
+                [f"The friend of {n} is@.", f"{n} has a friend, and the name of this friend is@."],
+                [f"Who is the friend of {n}?", f"What is the name of the friend of {n}?"], f"The friend of {n} is@.", "It is@.")
+
+
+NAMES = GIRLS + BOYS
+KINDS = [hidden, hidden, likes, number, coloured, pet, home, hobby, work, stock, friend]
+
+
+class Chain(Fact):
+    """A question that needs two facts: who the friend of somebody is, and something about this friend. The answer says both."""
+
+    def __init__(self, link, last, asks):
+        answer = last.answer_form
+        super().__init__("friend's " + last.kind, link.key[1], last.value, [], asks,
+                         f"{link.answer_form[:-1].replace('@', ' ' + link.value)}, and {answer if answer.startswith(link.value) else answer[0].lower() + answer[1:]}", last.short_form)
+        self.parts = [link, last]
+        self.untold = [link, last]
+
+    def complete_with(self, fact):
+        """Whether both facts are told, now that `fact` is."""
+        before = len(self.untold)
+        self.untold = [f for f in self.untold if f is not fact]
+        return before == 1 and not self.untold
+
+
+LINKED = [likes, number, home, hobby, pet]  # kinds that a chain may end with
+
+
+def chain(rng, who, kind, used=()):
+    """None if one of the facts has a key in `used`."""
+    link = friend(rng, who, None)
+    other = Somebody(link.value, link.value in GIRLS)
+    seed = rng.random()
+    last, asked = (kind(random.Random(seed), p, None) for p in (other, Somebody("the friend of " + who.name, other.female)))
+    return None if link.key in used or last.key in used else Chain(link, last, asked.asks)
+
+
+class Somebody:
+    def __init__(self, name, female):
+        self.name, self.female, self.he = name, female, "she" if female else "he"
+
+
+def chains(rng, count, world, used):
+    """At most `count` chains; the keys of their facts are added to `used`."""
+    out = []
+    for who in rng.sample(world.people, min(count, len(world.people))):
+        c = chain(rng, who, rng.choice(LINKED), used)
+        if c:
+            used.update(f.key for f in c.parts)
+            out.append(c)
+    return out
+
+
+def mixed(rng, pool, chains):
+    """The facts of `pool` and those of `chains` in random order."""
+    out = pool + [f for c in chains for f in c.parts]
+    rng.shuffle(out)
+    return out
 
 
 def table(rng, rows):

@@ -40,17 +40,26 @@ class Person:
         return self.name
 
 
-class World:
-    """The cast and facts of a document; names and things are unique."""
+FRESH = 12  # stories in which a name or town does not come back: 3,000 tokens and more
 
-    def __init__(self, rng, people=4):
+
+class World:
+    """The cast and facts of a story or document; names and things are unique. After the world `before`, everyone is new: a cast that
+    stays for several stories teaches the model to copy names into the next story, until all people of a stream have one name."""
+
+    def __init__(self, rng, people=4, before=None):
         self.rng = rng
-        girls, boys = rng.sample(GIRLS, people), rng.sample(BOYS, people)
+        self.used = before.used[-FRESH:] if before else []  # names and towns of the stories so far
+        used = set().union(*self.used)
+        fresh = lambda names: [n for n in names if n not in used]
+        girls, boys = rng.sample(fresh(GIRLS), people), rng.sample(fresh(BOYS), people)
         self.people = []
         for i in range(people):
             female = rng.random() < 0.5
             self.people.append(Person(rng, girls[i] if female else boys[i], female, i >= 2))
-        self.town, self.told = rng.choice(TOWNS), []  # their town, and the titles used so far
+        self.town = rng.choice(fresh(TOWNS))
+        self.used = self.used + [{self.town, *(p.name for p in self.people)}]
+        self.told = before.told if before else []  # the titles used so far
         self.nouns = rng.sample(THINGS, len(THINGS))
         self.places = rng.sample(PLACES, len(PLACES))
 

@@ -27,10 +27,12 @@ class Config:
         return asdict(self)
 
 
-# `tiny` (1.4 M parameters) is for a CPU under heavy load, `small` (2.4 M) for a CPU, `base` for a GPU (22.2 M, 23 MiB as Q8_0).
+# `tiny` (1.4 M parameters) is for a CPU under heavy load, `small` (2.4 M) and `medium` (5.2 M) for a CPU, `base` for a GPU (22.2 M, 23 MiB
+# as Q8_0).
 PRESETS = {
     "tiny": Config(dim=128, ffn=384),
     "small": Config(),
+    "medium": Config(dim=256, layers=6, ffn=704),
     "base": Config(dim=512, layers=7, heads=8, kv_heads=4, head_dim=64, ffn=1408),
 }
 

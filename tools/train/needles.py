@@ -62,9 +62,10 @@ def variants():
 
 
 def haystack():
-    rng, out, length = random.Random("held-out haystack"), [], 0
+    rng, out, length, world = random.Random("held-out haystack"), [], 0, None
     while length < HAYSTACK_BYTES:
-        for paragraph in story(World(rng, 8))[1]:
+        world = World(rng, before=world)
+        for paragraph in story(world)[1]:
             out.append(paragraph + "\n\n")
             length += len(out[-1])
     return "".join(out)

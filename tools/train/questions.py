@@ -27,15 +27,24 @@ def filler(rng, tokenizer, world, room):
     return ids
 
 
+def chosen(rng, w):
+    """The fact to be asked for, the fact that states its value (another one if the question needs two), and six facts with both."""
+    kind, used = rng.choice(facts.KINDS), set()
+    if rng.random() < len(facts.KINDS) / (len(facts.KINDS) + 2):
+        pool = facts.some(rng, 3, w, [kind], used) + facts.some(rng, 3, w, [k for k in facts.KINDS if k is not kind], used)
+        return pool[0], pool[0], pool
+    asked = facts.chains(rng, 1, w, used)[0]
+    pool = asked.parts + facts.some(rng, 2, w, [facts.friend], used) + facts.some(rng, 2, w, facts.LINKED, used)
+    return asked, asked.parts[1], pool
+
+
 def question(rng, tokenizer, distance):
     """Ids, start and length of the value, and the fact; the value is `distance` tokens after the fact's."""
     w = World(rng, 8)
-    kind = rng.choice(facts.KINDS)
-    pool = facts.some(rng, 3, w, [kind]) + facts.some(rng, 3, w, [k for k in facts.KINDS if k is not kind])
-    fact = pool[0]
+    fact, told, pool = chosen(rng, w)
     rng.shuffle(pool)
-    at = pool.index(fact)
-    said = "note: " + fact.says[0].replace("@", facts.mark(fact.value)) + "\n"
+    at = pool.index(told)
+    said = "note: " + told.says[0].replace("@", facts.mark(told.value)) + "\n"
     before = "".join(f"note: {f.state(rng)}\n" for f in pool[:at])
     after = "".join(f"note: {f.state(rng)}\n" for f in pool[at + 1:])
     asked = f"question: {fact.ask(rng)}\nanswer: {fact.answer(rng)}\n"

@@ -1,10 +1,9 @@
 """Renders a plot with a cast. `story` returns a title and paragraphs."""
-import story_plots
-import story_plots_and_interludes
+import interludes
 from grammar import fill
-from lexicon import COLOURS, FOODS, OUTSIDE, PETS, PET_NAMES, SMALL, TIMES, TREES, WEATHER, WILD
+from lexicon import FOODS, OUTSIDE, PETS, PET_NAMES, SMALL, TIMES, TREES, WEATHER, WILD
+from plots import PLOTS
 
-PLOTS = [v for m in (story_plots, story_plots_and_interludes) for k, v in sorted(vars(m).items()) if k.isupper() and isinstance(v, tuple)]
 
 OPENINGS = [
     "{Once upon a time|Long ago|Many years ago}, {in the town of $town|in a village called $town|near $town}, there lived {$h.a named $h|$h, who was $h.trait but a little $h.flaw}. {$h.His best friend was $f|$h.He had a friend whose name was $f}, and {they lived in the same street|they saw each other every day}.",
@@ -39,7 +38,7 @@ def story(w, hero=None):
     """(title, paragraphs) with the cast of world `w`, which can be reused."""
     rng = w.rng
     env = setting(w, hero)
-    title, beats = rng.choice([p for p in PLOTS if p[0] not in w.told[-6:]])
+    title, beats = rng.choice([p for p in PLOTS if p[0] not in w.told[-20:]])
     w.told.append(title)
     title = fill(rng, title, dict(env, o=_Titled(env["o"])))
     title = title[0].upper() + title[1:]
@@ -50,7 +49,7 @@ def story(w, hero=None):
                 continue
             beat = beat[1:]
         if beat[0] in "~^":
-            kinds = story_plots_and_interludes.TOGETHER if beat[0] == "~" else story_plots_and_interludes.ALONE
+            kinds = interludes.TOGETHER if beat[0] == "~" else interludes.ALONE
             beat = beat[1:]
             for text in rng.sample(kinds, rng.choice([0, 0, 1, 1, 2])):
                 told.append(interlude(w, env, text))

@@ -1,7 +1,4 @@
-"""Plots: each is a title and a list of beats. `$h` hero, `$f` friend, `$g` a third person, `$o` and `$u` things,
-`$p`, `$q`, `$r` places, `$out` somewhere outside. A beat that begins with `?` is optional; `~` marks a possible
-interlude with hero and friend, `^` one with the hero alone.
-"""
+"""Plots about friends and things."""
 
 LOST = ("The Lost $o.n", [
     "$time, $h {could not find|looked everywhere for} $h.his $o.full. {$h.He had owned it for $n years|It had been a gift from $h.his $h.parent}, and {$h.he loved it more than anything|$h.he never went out without it}.",
@@ -71,7 +68,7 @@ BUILD = ("How $h Built a $Made", [
 
 BROKEN = ("The Broken $o.n", [
     "{In $h's house there was $o.a|On the shelf in the $p stood $o.a}. {It had belonged to $h.his $h.parent|It was very old}, and {nobody was allowed to touch it|$h had promised never to touch it}.",
-    "{But $when $h was alone.|$time, when nobody was at home, $h climbed on a chair.} {\"I will only look at it,\" $h.he said to $h.him.|$h only wanted to hold it for a moment.} {Then the cat jumped|Just then the door banged}, and {the $o.n fell|it slipped out of $h.his hands}. It broke into $n pieces.",
+    "{But $when $h was alone.|$time, when nobody was at home, $h climbed on a chair.} {\"I will only look at it,\" $h.he told the empty room.|$h only wanted to hold it for a moment.} {Then the cat jumped|Just then the door banged}, and {the $o.n fell|it slipped out of $h.his hands}. It broke into $n pieces.",
     "{$h's heart beat fast.|For a moment $h could not breathe.} {$h.He put the pieces in a bag and hid them in the $q.|$h.He hid the pieces in the $q and ran outside.} \"{Nobody will know|Perhaps they will think it was the cat},\" $h.he thought.",
     "^{But at dinner $h could not eat.|All day long $h thought about it.} {Even $h.food did not taste good.|At night $h lay awake.} \"{Is something wrong|Are you ill}?\" asked $f. {$h shook $h.his head|\"No,\" said $h}, {and felt worse|but it was not true}.",
     "{In the morning $h could bear it no longer.|At last $h went to the $q and fetched the bag.} \"{I broke it|It was I},\" $h.he said{, and began to cry|}. \"{And then I hid it|And I did not dare to tell you}. I am sorry.\"",

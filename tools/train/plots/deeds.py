@@ -1,4 +1,4 @@
-"""More plots (notation: story_plots.py), and the interludes that come between two beats."""
+"""Plots about deeds: what one person does for others."""
 
 GARDEN = ("$h's Garden", [
     "Behind the $p there was a piece of ground where nothing grew but {weeds|stones and nettles}. {\"It is good for nothing,\" people said.|Nobody wanted it.} {But $h looked at it and saw a garden.|$h asked $g if $h.he might have it, and $g laughed and said yes.}",
@@ -66,19 +66,3 @@ MYSTERY = ("Who Took the $o.n?", [
     "{A crow came down, took the spoon and flew away.|It was a crow! It took the spoon in its beak and was gone.} {They ran after it, over the field and to the old $tree tree.|\"After it!\" cried $h, and they ran as far as the $out.} {High up in the tree was a nest.|It flew into a hole in the tower.}",
     "{$h climbed up. There lay $o.the and $u.the, and the spoon, and a great many buttons.|In it they found everything: $o.the, $u.the, $n coins and a ring.} {They took the things back to their owners.|$g was very glad to have the $o.n again.} {\"What shall we do with the thief?\" asked $g. \"Give it a button now and then,\" said $h.|But $h left one button for the crow, because it had no other treasure.}",
 ])
-
-ALONE = [
-    "$weather. {Somewhere a dog barked.|A cart went by.|The church clock struck $n.} {Birds sang in the $tree trees.|Smoke rose from the chimneys of $town.|The leaves moved a little in the wind.}",
-    "{$h thought of $h.his $h.parent, who used to say, \"{A slow step is better than none|Look twice before you speak|Every road has an end|What you give comes back}.\"|$h remembered what $h.his $h.parent always said: {the night is darkest before dawn|a good friend is worth a house|nothing is lost that somebody looks for}.}",
-    "{Just then|At that moment} $g came by with {a basket of $food|a $pet on a rope|a heavy sack}. \"{Good day|Good morning}, $h! {Where are you going|What are you doing}?\" \"{I cannot tell you yet|That is a long story},\" {said|answered} $h. \"{Then tell me when it is over|Well, be careful},\" said $g, and went on.",
-    "{$h.He was|$h was} {tired|hungry|a little afraid}, but {$h.he said nothing|$h.he did not want to show it}. {The hours went by slowly.|It seemed a long time.}",
-    "{A $wild looked at $h.him from behind a $tree tree and was gone.|Far away $h saw a $wild by the water.} {$h stood still for a moment.|Then all was quiet again.}",
-    "$h {was hungry and ate a little $food|found some $food in $h.his pocket and ate it}. {After that the world looked brighter.|It helped a little.}",
-]
-TOGETHER = [
-    "{They|The two} {sat down for a while|rested under a $tree tree} and {shared some bread|ate what they had brought}. \"{Do you remember|Have you forgotten} how we {fell into the $out|got lost in the $out|met}?\" asked $f. \"{How could I forget it|Of course},\" said $h, and both of them laughed.",
-    "$weather. {Somewhere a dog barked.|A cart went by.|The church clock struck $n.} {Birds sang in the $tree trees.|Smoke rose from the chimneys of $town.|The leaves moved a little in the wind.}",
-    "\"My $h.parent always said that {the night is darkest before dawn|a good friend is worth a house|nothing is lost that somebody looks for},\" said $h. {$f smiled.|\"I hope it is true,\" said $f.}",
-    "{There was a smell of $food from somewhere.|$f had brought some $food.} {They had not eaten since the morning.|It was a long time since breakfast.} {So they ate, and felt better.|After that the world looked brighter.}",
-    "{A $wild looked at them from behind a $tree tree and was gone.|Far away they saw a $wild by the water.} \"{Did you see that|Look}!\" {said|whispered} $f. {$h nodded.|But $h was thinking of something else.}",
-]
