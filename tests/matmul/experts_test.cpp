@@ -1,7 +1,6 @@
 // Products of a mixture of experts: every row is what its expert's panels give for that row alone, whatever the other
 // rows, and each token's sum is in the order of its slots.
 #include <ggml-cpp.h>
-#include <ggml-cpu.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "palimpsest/graph/product_op.h"
+#include "palimpsest/model/backend.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -65,6 +65,7 @@ TEST_P(Experts, AreTheirProductsOneByOne) {
   ggml_tensor* out = ops.combine(c, ops.multiply_sorted(c, down, ggml_relu(c, hidden), order), weights, order);
   ggml_cgraph* graph = ggml_new_graph(c);
   ggml_build_forward_expand(graph, out);
+  const auto backend = make_backend(find_device("cpu"), threads);
 
   for (int run = 0; run < 3; ++run) {  // the operators count their work over all runs
     auto *const in = static_cast<float*>(x->data), *const share = static_cast<float*>(weights->data);
@@ -75,7 +76,7 @@ TEST_P(Experts, AreTheirProductsOneByOne) {
       std::iota(experts + t * kExperts, experts + (t + 1) * kExperts, 0);
       std::shuffle(experts + t * kExperts, experts + t * kExperts + (only_two ? 2 : kExperts), random_);
     }
-    ASSERT_EQ(ggml_graph_compute_with_ctx(c, graph, threads), GGML_STATUS_SUCCESS);
+    ASSERT_EQ(ggml_backend_graph_compute(backend.get(), graph), GGML_STATUS_SUCCESS);
     for (int t = 0; t < tokens; ++t) {
       std::vector<float> expected(kWidth);
       for (int s = 0; s < slots; ++s) {

@@ -69,7 +69,8 @@ ggml_tensor* ProductOps::multiply(ggml_context* context, const Panels& weights, 
 ExpertOrder ProductOps::order(ggml_context* context, ggml_tensor* chosen, int experts) {
   const std::int64_t rows = chosen->ne[0] * chosen->ne[1];
   Product& product = products_.emplace_back(nullptr, experts);
-  return {ggml_custom_4d(context, GGML_TYPE_I32, experts + 1 + 2 * rows, 1, 1, 1, &chosen, 1, sort, 1, &product),
+  return {ggml_custom_4d(context, GGML_TYPE_I32, experts + 1 + 2 * rows, 1, 1, 1, &chosen, 1, sort, GGML_N_TASKS_MAX,
+                         &product),
           experts, rows};
 }
 
@@ -131,7 +132,8 @@ void ProductOps::multiply_all(ggml_tensor* out, int, int threads, void* userdata
   });
 }
 
-void ProductOps::sort(ggml_tensor* out, int, int, void* userdata) {
+void ProductOps::sort(ggml_tensor* out, int thread, int, void* userdata) {
+  if (thread != 0) return;  // ggml calls it in all threads, whatever number of tasks is asked for
   const ggml_tensor* chosen = out->src[0];
   const Places p(out, static_cast<Product*>(userdata)->experts);
   const auto expert_of = [&](std::int64_t row) {

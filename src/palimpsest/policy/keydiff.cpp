@@ -26,7 +26,7 @@ class KeyDiff final : public Policy {
     }
     const float length = 1 / std::max(norm(anchor), std::numeric_limits<float>::min());
     dot_rows(head.keys, anchor, score);
-    for (std::size_t i = 0; i < score.size(); ++i) score[i] *= -length * unit[i];
+    for (std::size_t i = 0; i < score.size(); ++i) score[i] = -length * (score[i] * unit[i]);
   }
 };
 
