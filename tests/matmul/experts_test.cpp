@@ -39,10 +39,9 @@ class Experts : public ::testing::TestWithParam<Mixture> {
     const int panels = weights.panels() / kExperts;
     std::vector<ActivationGroup> groups(static_cast<std::size_t>(weights.columns() / kGroup));
     quantize_activations(x, weights.columns(), groups.data());
-    std::vector<float> all(static_cast<std::size_t>(weights.rows()));
-    weights.multiply(expert * panels, (expert + 1) * panels, groups.data(), 1, all.data(), weights.rows());
-    const auto first = all.begin() + expert * panels * Panels::kRows;
-    return {first, first + panels * Panels::kRows};
+    std::vector<float> out(static_cast<std::size_t>(panels * Panels::kRows));
+    weights.multiply(expert * panels, (expert + 1) * panels, groups.data(), 1, out.data(), std::ssize(out));
+    return out;
   }
 
   std::mt19937 random_{5};

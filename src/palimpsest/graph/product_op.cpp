@@ -128,7 +128,8 @@ void ProductOps::multiply_all(ggml_tensor* out, int, int threads, void* userdata
   product.share((panels + each - 1) / each, threads, [&](std::int64_t unit) {
     const int first = static_cast<int>(unit) * each;
     weights.multiply(first, std::min(first + each, panels), groups_in(out->src[0]), static_cast<int>(out->ne[1]),
-                     static_cast<float*>(out->data), static_cast<std::int64_t>(out->nb[1] / sizeof(float)));
+                     static_cast<float*>(out->data) + first * Panels::kRows,
+                     static_cast<std::int64_t>(out->nb[1] / sizeof(float)));
   });
 }
 
@@ -179,7 +180,7 @@ void ProductOps::multiply_by_expert(ggml_tensor* out, int, int threads, void* us
         const int base = e * panels;
         weights.multiply(base + static_cast<int>(first), base + static_cast<int>(last),
                          groups_in(out->src[0]) + place * in_row, rows,
-                         static_cast<float*>(out->data) + place * stride - std::int64_t{base} * Panels::kRows, stride);
+                         static_cast<float*>(out->data) + place * stride + first * Panels::kRows, stride);
       }
       at += panels;
     }
