@@ -4,6 +4,8 @@
 #include <cassert>
 #include <cmath>
 
+#include "palimpsest/core/vector_targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "palimpsest/core/vectors.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
