@@ -6,8 +6,9 @@
 // Include it before any Highway header.
 #pragma once
 
+#include "palimpsest/core/vector_targets.h"  // first
+
 #include "palimpsest/attention/unit.h"
-#include "palimpsest/core/vector_targets.h"
 
 namespace palimpsest {
 
