@@ -1,7 +1,8 @@
 // Products of quantised weights with activations of some tokens, one thread: ours (matmul/) interleaved with ggml's,
-// with weights repacked by ggml. Prints a table: multiply-adds per second of CPU time, and the ratio.
+// with weights repacked by ggml. Prints the CPU's limit, then a table: multiply-adds per second of CPU time, and the
+// ratio.
 //
-//   build/matmul_bench [rows] [columns] [rounds]
+//   build/matmul_bench [rows] [columns] [rounds]      rounds 0: only the limit
 #include <ggml-backend.h>
 #include <ggml-cpp.h>
 #include <ggml.h>
@@ -13,6 +14,7 @@
 #include <random>
 #include <vector>
 
+#include "bench/machine.h"
 #include "palimpsest/matmul/panels.h"
 #include "palimpsest/model/backend.h"
 
@@ -109,6 +111,14 @@ void compare(ggml_type type, int rows, int columns, int tokens, int rounds) {
   std::fflush(stdout);
 }
 
+// 8-bit multiply-adds per second, if every vector operation is one: a 64-byte vector has four times as many as floats.
+double limit() {
+  float result;
+  const double start = cpu_seconds();
+  const double operations = multiply_add(500'000, &result);
+  return 4 * operations / 2 / (cpu_seconds() - start);
+}
+
 }  // namespace
 }  // namespace palimpsest::bench
 
@@ -116,6 +126,8 @@ int main(int argc, char** argv) {
   using namespace palimpsest;
   const int rows = argc > 1 ? std::atoi(argv[1]) : 2048, columns = argc > 2 ? std::atoi(argv[2]) : 2048,
             rounds = argc > 3 ? std::atoi(argv[3]) : 5;
+  std::printf("limit of 8-bit products: %.1f\n", 1e-9 * bench::limit());
+  if (rounds == 0) return 0;
   std::printf("%d x %d, 10^9 multiply-adds a second of one thread's CPU time\n%-8s %6s %10s %10s %9s\n", rows, columns,
               "type", "tokens", "ours", "ggml", "ratio");
   for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K,

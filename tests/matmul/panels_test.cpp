@@ -95,7 +95,7 @@ TEST_P(PanelsOf, ATokensResultDependsOnNothingBesideIt) {
   panels.multiply(0, panels.panels(), q.data(), kTokens, all.data(), kRows);
   for (int t = 0; t < kTokens; ++t) {
     for (int p = 0; p < panels.panels(); ++p)
-      panels.multiply(p, p + 1, &q[t * kColumns / kGroup], 1, one.data(), kRows);
+      panels.multiply(p, p + 1, &q[t * kColumns / kGroup], 1, one.data() + p * Panels::kRows, kRows);
     for (int r = 0; r < kRows; ++r) ASSERT_EQ(one[r], all[t * kRows + r]) << t << " " << r;
   }
 }

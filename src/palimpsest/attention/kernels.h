@@ -3,13 +3,10 @@
 // another: attention combines them block by block (attend-inl.h). One small file per format (kernels_f16.cpp ...).
 // Internal.
 //
-// Include it before any Highway header. Targets: SSE2 (the x86-64 baseline), AVX2 and AVX-512; the ones between gain
-// nothing here. On Arm: NEON; scalable vectors are disabled.
+// Include it before any Highway header.
 #pragma once
 
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX3_ZEN4 | HWY_AVX3_SPR | HWY_AVX10_2 | HWY_ALL_SVE | HWY_RVV)
+#include "palimpsest/core/vector_targets.h"  // first
 
 #include "palimpsest/attention/unit.h"
 

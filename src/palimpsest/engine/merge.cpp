@@ -10,7 +10,7 @@
 #include "palimpsest/cache/view.h"
 #include "palimpsest/core/growth.h"
 #include "palimpsest/core/score_order.h"
-#include "palimpsest/policy/norm.h"
+#include "palimpsest/core/vectors.h"
 
 namespace palimpsest {
 namespace {

@@ -157,6 +157,15 @@ class Builder {
     weights = ggml_reshape_2d(c_, weights, used, tokens);
     weights = ggml_reshape_3d(c_, ggml_div(c_, weights, ggml_sum_rows(c_, weights)), 1, used, tokens);
 
+    const Panels *up_panels = w_.panels_of(l.up), *gate_panels = w_.panels_of(l.gate),
+                 *down_panels = w_.panels_of(l.down);
+    if (up_panels != nullptr) {  // then all three are
+      const ExpertOrder order = g_.products->order(c_, chosen, h_.experts);
+      ggml_tensor* up = g_.products->multiply_experts(c_, *up_panels, x, order);
+      ggml_tensor* gate = g_.products->multiply_experts(c_, *gate_panels, x, order);
+      return g_.products->combine(c_, g_.products->multiply_sorted(c_, *down_panels, gated(gate, up), order), weights,
+                                  order);
+    }
     ggml_tensor* in = ggml_reshape_3d(c_, x, h_.width, 1, tokens);
     ggml_tensor* up = ggml_mul_mat_id(c_, l.up, in, chosen);  // [own, used, tokens]
     ggml_tensor* gate = ggml_mul_mat_id(c_, l.gate, in, chosen);

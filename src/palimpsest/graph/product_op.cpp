@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
+#include <span>
 
 namespace palimpsest {
 namespace {
@@ -14,44 +16,196 @@ ActivationGroup* groups_in(const ggml_tensor* t) {
   return reinterpret_cast<ActivationGroup*>((at + alignof(ActivationGroup) - 1) & ~(alignof(ActivationGroup) - 1));
 }
 
+const float* row_of(const ggml_tensor* t, std::int64_t row) {
+  return reinterpret_cast<const float*>(static_cast<const char*>(t->data) + static_cast<std::size_t>(row) * t->nb[1]);
+}
+
+// Row `slot` of token `t` has the number t * slots + slot.
+struct Places {
+  std::span<std::int32_t> first;  // [experts + 1], the place of each expert's first row
+  std::span<std::int32_t> row;    // [rows], the row at each place
+  std::span<std::int32_t> place;  // [rows], the place of each row
+
+  Places(const ggml_tensor* t, int experts) {
+    auto* const data = static_cast<std::int32_t*>(t->data);
+    const auto heads = static_cast<std::size_t>(experts) + 1, rows = (static_cast<std::size_t>(t->ne[0]) - heads) / 2;
+    first = {data, heads};
+    row = {data + heads, rows};
+    place = {data + heads + rows, rows};
+  }
+};
+
 }  // namespace
+
+template <class Work>
+void ProductOps::Product::share(std::int64_t units, int threads, const Work& work) {
+  for (;;) {
+    const std::int64_t unit = taken.fetch_add(1, std::memory_order_relaxed) % (units + threads);
+    if (unit >= units) return;
+    work(unit);
+  }
+}
+
+ggml_tensor* ProductOps::quantized(ggml_context* context, ggml_tensor* x, const ExpertOrder* order) {
+  ggml_tensor*& groups = quantized_[{x, order == nullptr ? nullptr : order->places}];
+  if (groups == nullptr) {
+    ggml_tensor* sources[] = {x, order == nullptr ? nullptr : order->places};
+    const std::int64_t count = x->ne[0] / kGroup * (order == nullptr ? x->ne[1] : order->rows) + 1;
+    Product& product = products_.emplace_back(nullptr, order == nullptr ? 1 : order->experts);
+    groups = ggml_custom_4d(context, GGML_TYPE_I8, count * std::int64_t{sizeof(ActivationGroup)}, 1, 1, 1, sources,
+                            order == nullptr ? 1 : 2, quantize, GGML_N_TASKS_MAX, &product);
+  }
+  return groups;
+}
 
 ggml_tensor* ProductOps::multiply(ggml_context* context, const Panels& weights, ggml_tensor* x) {
   assert(x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) && x->ne[0] == weights.columns() && x->ne[2] == 1);
-  ggml_tensor*& groups = quantized_[x];
-  if (groups == nullptr) {
-    const std::int64_t count = x->ne[0] / kGroup * x->ne[1] + 1;
-    groups = ggml_custom_4d(context, GGML_TYPE_I8, count * std::int64_t{sizeof(ActivationGroup)}, 1, 1, 1, &x, 1,
-                            quantize, GGML_N_TASKS_MAX, nullptr);
-  }
-  Product& product = products_.emplace_back(&weights);
-  return ggml_custom_4d(context, GGML_TYPE_F32, weights.rows(), x->ne[1], 1, 1, &groups, 1, run, GGML_N_TASKS_MAX,
+  ggml_tensor* groups = quantized(context, x, nullptr);
+  Product& product = products_.emplace_back(&weights, 1);
+  return ggml_custom_4d(context, GGML_TYPE_F32, weights.rows(), x->ne[1], 1, 1, &groups, 1, multiply_all,
+                        GGML_N_TASKS_MAX, &product);
+}
+
+ExpertOrder ProductOps::order(ggml_context* context, ggml_tensor* chosen, int experts) {
+  const std::int64_t rows = chosen->ne[0] * chosen->ne[1];
+  Product& product = products_.emplace_back(nullptr, experts);
+  return {ggml_custom_4d(context, GGML_TYPE_I32, experts + 1 + 2 * rows, 1, 1, 1, &chosen, 1, sort, GGML_N_TASKS_MAX,
+                         &product),
+          experts, rows};
+}
+
+ggml_tensor* ProductOps::multiply_groups(ggml_context* context, const Panels& weights, ggml_tensor* groups,
+                                         const ExpertOrder& order) {
+  assert(weights.panels() % order.experts == 0);
+  ggml_tensor* sources[] = {groups, order.places};
+  Product& product = products_.emplace_back(&weights, order.experts);
+  return ggml_custom_4d(context, GGML_TYPE_F32, weights.rows() / order.experts, order.rows, 1, 1, sources, 2,
+                        multiply_by_expert, GGML_N_TASKS_MAX, &product);
+}
+
+ggml_tensor* ProductOps::multiply_experts(ggml_context* context, const Panels& weights, ggml_tensor* x,
+                                          const ExpertOrder& order) {
+  return multiply_groups(context, weights, quantized(context, x, &order), order);
+}
+
+ggml_tensor* ProductOps::multiply_sorted(ggml_context* context, const Panels& weights, ggml_tensor* x,
+                                         const ExpertOrder& order) {
+  return multiply_groups(context, weights, quantized(context, x, nullptr), order);
+}
+
+ggml_tensor* ProductOps::combine(ggml_context* context, ggml_tensor* x, ggml_tensor* weights,
+                                 const ExpertOrder& order) {
+  ggml_tensor* sources[] = {x, weights, order.places};
+  Product& product = products_.emplace_back(nullptr, order.experts);
+  return ggml_custom_4d(context, GGML_TYPE_F32, x->ne[0], weights->ne[2], 1, 1, sources, 3, add, GGML_N_TASKS_MAX,
                         &product);
 }
 
-void ProductOps::quantize(ggml_tensor* out, int thread, int threads, void*) {
-  const ggml_tensor* x = out->src[0];
-  const std::int64_t in_row = x->ne[0] / kGroup, all = in_row * x->ne[1];
+void ProductOps::quantize(ggml_tensor* out, int thread, int threads, void* userdata) {
+  const ggml_tensor *x = out->src[0], *places = out->src[1];
+  const std::int64_t in_row = x->ne[0] / kGroup;
+  std::span<const std::int32_t> row_at;
+  std::int64_t slots = 1;
+  if (places != nullptr) {
+    row_at = Places(places, static_cast<Product*>(userdata)->experts).row;
+    slots = std::ssize(row_at) / x->ne[1];
+  }
+  const std::int64_t all = in_row * (places == nullptr ? x->ne[1] : std::ssize(row_at));
   std::int64_t at = all * thread / threads;
   const std::int64_t end = all * (thread + 1) / threads;
   while (at < end) {
     const std::int64_t row = at / in_row, first = at % in_row, count = std::min(in_row - first, end - at);
-    const auto* from = reinterpret_cast<const float*>(static_cast<const char*>(x->data) + row * x->nb[1]);
+    const float* from = row_of(x, places == nullptr ? row : row_at[static_cast<std::size_t>(row)] / slots);
     quantize_activations(from + first * kGroup, static_cast<int>(count) * kGroup, groups_in(out) + at);
     at += count;
   }
 }
 
-void ProductOps::run(ggml_tensor* out, int, int threads, void* userdata) {
+void ProductOps::multiply_all(ggml_tensor* out, int, int threads, void* userdata) {
   Product& product = *static_cast<Product*>(userdata);
   const Panels& weights = *product.weights;
-  const int panels = weights.panels(), each = (panels + kUnits - 1) / kUnits, units = (panels + each - 1) / each;
-  for (;;) {
-    const std::int64_t unit = product.taken.fetch_add(1, std::memory_order_relaxed) % (units + threads);
-    if (unit >= units) return;
+  const int panels = weights.panels(), each = (panels + kUnits - 1) / kUnits;
+  product.share((panels + each - 1) / each, threads, [&](std::int64_t unit) {
     const int first = static_cast<int>(unit) * each;
     weights.multiply(first, std::min(first + each, panels), groups_in(out->src[0]), static_cast<int>(out->ne[1]),
-                     static_cast<float*>(out->data), static_cast<std::int64_t>(out->nb[1] / sizeof(float)));
+                     static_cast<float*>(out->data) + first * Panels::kRows,
+                     static_cast<std::int64_t>(out->nb[1] / sizeof(float)));
+  });
+}
+
+void ProductOps::sort(ggml_tensor* out, int thread, int, void* userdata) {
+  if (thread != 0) return;  // ggml calls it in all threads, whatever number of tasks is asked for
+  const ggml_tensor* chosen = out->src[0];
+  const Places p(out, static_cast<Product*>(userdata)->experts);
+  const auto expert_of = [&](std::int64_t row) {
+    const auto slot = static_cast<std::size_t>(row % chosen->ne[0]),
+               token = static_cast<std::size_t>(row / chosen->ne[0]);
+    std::int32_t expert;
+    std::memcpy(&expert, static_cast<const char*>(chosen->data) + token * chosen->nb[1] + slot * chosen->nb[0], 4);
+    return static_cast<std::size_t>(expert);
+  };
+  std::ranges::fill(p.first, 0);
+  for (std::int64_t row = 0; row < std::ssize(p.row); ++row) ++p.first[expert_of(row) + 1];
+  for (std::size_t e = 1; e < p.first.size(); ++e) p.first[e] += p.first[e - 1];
+  // Each row takes the next place of its expert; this moves the first places up to the next expert's, and back.
+  for (std::int64_t row = 0; row < std::ssize(p.row); ++row) {
+    std::int32_t& place = p.first[expert_of(row)];
+    p.row[static_cast<std::size_t>(place)] = static_cast<std::int32_t>(row);
+    p.place[static_cast<std::size_t>(row)] = place++;
+  }
+  for (std::size_t e = p.first.size() - 1; e > 0; --e) p.first[e] = p.first[e - 1];
+  p.first[0] = 0;
+}
+
+// A unit is a range of all panels of the experts that have rows.
+void ProductOps::multiply_by_expert(ggml_tensor* out, int, int threads, void* userdata) {
+  Product& product = *static_cast<Product*>(userdata);
+  const Panels& weights = *product.weights;
+  const Places p(out->src[1], product.experts);
+  const int panels = weights.panels() / product.experts;
+  std::int64_t busy = 0;
+  for (std::size_t e = 0; e + 1 < p.first.size(); ++e) busy += p.first[e + 1] > p.first[e] ? 1 : 0;
+  const std::int64_t all = busy * panels, in_row = weights.columns() / kGroup;
+  const auto stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
+  product.share(kUnits, threads, [&](std::int64_t unit) {
+    const std::int64_t begin = all * unit / kUnits, end = all * (unit + 1) / kUnits;
+    std::int64_t at = 0;  // of the panels of experts that have rows
+    for (int e = 0; e < product.experts && at < end; ++e) {
+      const std::int32_t place = p.first[static_cast<std::size_t>(e)],
+                         rows = p.first[static_cast<std::size_t>(e) + 1] - place;
+      if (rows == 0) continue;
+      const std::int64_t first = std::clamp<std::int64_t>(begin - at, 0, panels),
+                         last = std::min<std::int64_t>(end - at, panels);
+      if (first < last) {
+        const int base = e * panels;
+        weights.multiply(base + static_cast<int>(first), base + static_cast<int>(last),
+                         groups_in(out->src[0]) + place * in_row, rows,
+                         static_cast<float*>(out->data) + place * stride + first * Panels::kRows, stride);
+      }
+      at += panels;
+    }
+  });
+}
+
+void ProductOps::add(ggml_tensor* out, int thread, int threads, void* userdata) {
+  const ggml_tensor *x = out->src[0], *weights = out->src[1];
+  const Places p(out->src[2], static_cast<Product*>(userdata)->experts);
+  const std::int64_t columns = out->ne[0], tokens = out->ne[1], slots = weights->ne[1];
+  // Threads divide the columns of few tokens, and the tokens otherwise.
+  const bool by_token = tokens >= threads;
+  const std::int64_t first_column = by_token ? 0 : columns * thread / threads,
+                     last_column = by_token ? columns : columns * (thread + 1) / threads;
+  const std::int64_t first_token = by_token ? tokens * thread / threads : 0,
+                     last_token = by_token ? tokens * (thread + 1) / threads : tokens;
+  for (std::int64_t t = first_token; t < last_token; ++t) {
+    auto* const sum =
+        reinterpret_cast<float*>(static_cast<char*>(out->data) + static_cast<std::size_t>(t) * out->nb[1]);
+    for (std::int64_t s = 0; s < slots; ++s) {
+      const float* const row = row_of(x, p.place[static_cast<std::size_t>(t * slots + s)]);
+      const float weight = static_cast<const float*>(weights->data)[t * slots + s];
+      for (std::int64_t c = first_column; c < last_column; ++c)
+        sum[c] = s == 0 ? weight * row[c] : sum[c] + weight * row[c];
+    }
   }
 }
 

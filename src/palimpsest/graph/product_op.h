@@ -1,4 +1,4 @@
-// Products of weights in panels (matmul/panels.h) as two custom operators: one quantizes the activations, the other
+// Products of weights in panels (matmul/panels.h) as custom operators: one quantizes the activations, the other
 // multiplies. Products of the same activations share the first.
 #pragma once
 
@@ -7,11 +7,19 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <unordered_map>
+#include <map>
+#include <utility>
 
 #include "palimpsest/matmul/panels.h"
 
 namespace palimpsest {
+
+// The rows of a mixture of experts, one per slot of a token, sorted by expert: an expert multiplies contiguous rows.
+struct ExpertOrder {
+  ggml_tensor* places;  // i32
+  int experts;
+  std::int64_t rows;  // slots * tokens
+};
 
 // The products of one graph; must outlive its runs.
 class ProductOps {
@@ -21,17 +29,41 @@ class ProductOps {
   // x: f32 [columns, tokens], rows contiguous. Returns f32 [rows, tokens].
   ggml_tensor* multiply(ggml_context* context, const Panels& weights, ggml_tensor* x);
 
+  // chosen: i32 [slots, tokens], the experts of each token.
+  ExpertOrder order(ggml_context* context, ggml_tensor* chosen, int experts);
+  // Multiplies the row of each token, x: f32 [columns, tokens], by the matrices of its experts. `weights` has those of
+  // all experts, one after another. Returns f32 [rows of an expert, order.rows], sorted by expert.
+  ggml_tensor* multiply_experts(ggml_context* context, const Panels& weights, ggml_tensor* x, const ExpertOrder& order);
+  // The same with x: [columns, order.rows], sorted by expert.
+  ggml_tensor* multiply_sorted(ggml_context* context, const Panels& weights, ggml_tensor* x, const ExpertOrder& order);
+  // Adds the rows of each token in the order of its slots. x: [columns, order.rows], sorted by expert; weights:
+  // f32 [1, slots, tokens].
+  // Returns f32 [columns, tokens].
+  ggml_tensor* combine(ggml_context* context, ggml_tensor* x, ggml_tensor* weights, const ExpertOrder& order);
+
  private:
   struct Product {
     const Panels* weights;
+    int experts;
     // Work units taken over all runs. Each run takes all units, plus one per thread: the one that is out of range.
     std::atomic<std::int64_t> taken{0};
-  };
-  static void quantize(ggml_tensor* out, int thread, int threads, void*);
-  static void run(ggml_tensor* out, int thread, int threads, void* product);
 
-  std::deque<Product> products_;  // never move
-  std::unordered_map<const ggml_tensor*, ggml_tensor*> quantized_;
+    template <class Work>  // calls work(unit) for units below `units`, until they are used up
+    void share(std::int64_t units, int threads, const Work& work);
+  };
+  static void quantize(ggml_tensor* out, int thread, int threads, void* product);
+  static void multiply_all(ggml_tensor* out, int thread, int threads, void* product);
+  static void sort(ggml_tensor* out, int thread, int threads, void* product);
+  static void multiply_by_expert(ggml_tensor* out, int thread, int threads, void* product);
+  static void add(ggml_tensor* out, int thread, int threads, void* product);
+
+  // The groups of x: of its rows, or with an order, of its tokens' rows sorted by expert.
+  ggml_tensor* quantized(ggml_context* context, ggml_tensor* x, const ExpertOrder* order);
+  ggml_tensor* multiply_groups(ggml_context* context, const Panels& weights, ggml_tensor* groups,
+                               const ExpertOrder& order);
+
+  std::deque<Product> products_;                                                         // never move
+  std::map<std::pair<const ggml_tensor*, const ggml_tensor*>, ggml_tensor*> quantized_;  // by x and order
 };
 
 }  // namespace palimpsest

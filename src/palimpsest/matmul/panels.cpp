@@ -75,7 +75,8 @@ void Panels::multiply(int first, int last, const ActivationGroup* x, int tokens,
   for (int t = 0; t < tokens; t += resident)
     for (int panel = first; panel < last; ++panel)
       kernel_(data_.get() + static_cast<std::size_t>(panel) * panel_bytes(), blocks(), x + t * x_stride, x_stride,
-              std::min(resident, tokens - t), y + t * y_stride + static_cast<std::int64_t>(panel) * kRows, y_stride);
+              std::min(resident, tokens - t), y + t * y_stride + static_cast<std::int64_t>(panel - first) * kRows,
+              y_stride);
 }
 
 }  // namespace palimpsest

@@ -38,7 +38,8 @@ class Panels {
   std::size_t bytes() const;
   void dequantize_row(int row, float* out) const;  // [columns], equal to ggml's to_float
 
-  // Multiplies the panels [first, last) with `tokens` contiguous rows of activations: y[token * y_stride + row].
+  // Multiplies the panels [first, last) with `tokens` contiguous rows of activations:
+  // y[token * y_stride + row - kRows * first].
   void multiply(int first, int last, const ActivationGroup* x, int tokens, float* y, std::int64_t y_stride) const;
 
  private:

@@ -126,6 +126,25 @@ bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, co
   return can;
 }
 
+// Whether our products support the matrix, or, with experts, all of them as one matrix.
+bool in_panels(const GgufTensor& t) {
+  return Panels::supports(t.type, t.ne[1], t.ne[0]) && Panels::supports(t.type, t.ne[1] * t.ne[2], t.ne[0]);
+}
+
+// The layer of a tensor of a layer, "blk.N."
+std::string_view layer_of(const GgufTensor& t) {
+  const std::string_view name = t.name;
+  return name.substr(0, name.find('.', name.find('.') + 1) + 1);
+}
+
+// Layers whose experts cannot all be in panels; the graph wants all of them or none.
+std::set<std::string_view> layers_beside_panels(const std::vector<Use>& uses) {
+  std::set<std::string_view> out;
+  for (const Use& use : uses)
+    if (use.tensor->ne[2] > 1 && !in_panels(*use.tensor)) out.insert(layer_of(*use.tensor));
+  return out;
+}
+
 // Groups tensors by buffer type, then allocates and fills the buffers.
 class Placement {
  public:
@@ -180,7 +199,8 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   const ggml_backend_buffer_type_t plain = ggml_backend_dev_buffer_type(w.device);
   const auto extra = options.repack ? extra_buffer_types(w.device) : std::vector<ggml_backend_buffer_type_t>{};
   Placement placement(w, uses.size() + 1);
-  std::vector<const Use*> in_file, copied, in_panels;
+  const auto beside_panels = layers_beside_panels(uses);
+  std::vector<const Use*> in_file, copied, for_panels;
   for (const Use& use : uses) {
     const GgufTensor& t = *use.tensor;
     if (use.vector) {
@@ -188,8 +208,9 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
       copied.push_back(&use);
       continue;
     }
-    if (on_cpu && options.repack && !options.portable && t.ne[2] == 1 && Panels::supports(t.type, t.ne[1], t.ne[0])) {
-      in_panels.push_back(&use);
+    if (on_cpu && options.repack && !options.portable && in_panels(t) &&
+        (t.ne[2] == 1 || !beside_panels.contains(layer_of(t)))) {
+      for_panels.push_back(&use);
       continue;
     }
     ggml_backend_buffer_type_t home = nullptr;
@@ -224,15 +245,15 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     }
   }
 
-  if (!in_panels.empty()) {
-    ggml_context* context = ggml_init({in_panels.size() * ggml_tensor_overhead(), nullptr, true});
+  if (!for_panels.empty()) {
+    ggml_context* context = ggml_init({for_panels.size() * ggml_tensor_overhead(), nullptr, true});
     if (context == nullptr) fail("{}: no memory for its tables", w.file.path());
     w.contexts.emplace_back(context);
-    for (const Use* use : in_panels) {
+    for (const Use* use : for_panels) {
       const GgufTensor& t = *use->tensor;
       *use->target = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
       ggml_set_name(*use->target, t.name.c_str());
-      const auto [at, added] = w.panels.try_emplace(*use->target, t.type, t.ne[1], t.ne[0], t.data);
+      const auto [at, added] = w.panels.try_emplace(*use->target, t.type, t.ne[1] * t.ne[2], t.ne[0], t.data);
       w.panel_bytes += at->second.bytes();
       if (t.data != w.embedding->data) w.file.discard_pages(t);
     }

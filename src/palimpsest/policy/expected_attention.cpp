@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "palimpsest/policy/norm.h"
+#include "palimpsest/core/vectors.h"
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
@@ -20,33 +20,31 @@ class ExpectedAttention final : public Policy {
   Signals signals() const override { return {.query_moments = QueryMoments{}, .keys = Keys{}, .values = Values{}}; }
 
   void score(const HeadView& head, std::span<float> score) const override {
-    thread_local std::vector<float> p;
+    thread_local std::vector<float> p, square;
     p.resize(score.size());
+    square.resize(score.size());
     std::ranges::fill(score, 0.0F);
     const auto counts = [&](std::size_t i) { return head.position[i] >= ExpectedQueries::kLeftOut; };
     for (int h = 0; h < head.queries.mean.count; ++h) {
       float max = -std::numeric_limits<float>::infinity(), sum = 0;
+      // ln of the expected exp(q.k * scale).
+      const ExpectedQueries& q = head.queries;
+      const int width = q.mean.width;
+      dot_rows(head.keys, q.mean[h], p);
+      quadratic_forms({q.covariance[h * width].data(), width, width, q.covariance.stride}, head.keys, square);
       for (std::size_t i = 0; i < p.size(); ++i)
-        if (counts(i)) max = std::max(max, p[i] = log_expected(head.queries, h, head.keys[static_cast<int>(i)]));
+        if (counts(i)) max = std::max(max, p[i] = q.scale * (p[i] + q.scale * square[i] / 2));
       for (std::size_t i = 0; i < p.size(); ++i)
         if (counts(i)) sum += p[i] = std::exp(p[i] - max);
       for (std::size_t i = 0; i < p.size(); ++i)
         if (counts(i)) score[i] += p[i] / (sum * static_cast<float>(head.queries.mean.count));
     }
+    norm_rows(head.values, p);
     float max = 0;
     for (std::size_t i = 0; i < score.size(); ++i)
-      if (counts(i)) max = std::max(max, score[i] *= norm(head.values[static_cast<int>(i)]));
+      if (counts(i)) max = std::max(max, score[i] *= p[i]);
     for (std::size_t i = 0; i < score.size(); ++i)
       if (!counts(i)) score[i] = 1 + max;
-  }
-
- private:
-  // ln of the expected exp(q.k * scale).
-  static float log_expected(const ExpectedQueries& queries, int h, std::span<const float> key) {
-    float square = 0;
-    for (int d = 0; d < queries.mean.width; ++d)
-      square += key[static_cast<std::size_t>(d)] * dot(queries.covariance[h * queries.mean.width + d], key);
-    return queries.scale * (dot(queries.mean[h], key) + queries.scale * square / 2);
   }
 };
 

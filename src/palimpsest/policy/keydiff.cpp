@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "palimpsest/policy/norm.h"
+#include "palimpsest/core/vectors.h"
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
@@ -15,17 +15,18 @@ class KeyDiff final : public Policy {
  public:
   Signals signals() const override { return {.keys = Keys{}}; }
   void score(const HeadView& head, std::span<float> score) const override {
-    thread_local std::vector<float> anchor;  // the sum: has the same cosines as the mean
+    thread_local std::vector<float> anchor, unit;  // the anchor's sum has the same cosines as the mean
     anchor.assign(static_cast<std::size_t>(head.keys.width), 0);
-    for (std::size_t i = 0; i < score.size(); ++i) {
+    unit.resize(score.size());
+    norm_rows(head.keys, unit);
+    for (std::size_t i = 0; i < unit.size(); ++i) {
       if (head.position[i] == kNoPosition) continue;
-      const auto key = head.keys[static_cast<int>(i)];
-      score[i] = 1 / std::max(norm(key), std::numeric_limits<float>::min());
-      for (std::size_t d = 0; d < anchor.size(); ++d) anchor[d] += score[i] * key[d];
+      unit[i] = 1 / std::max(unit[i], std::numeric_limits<float>::min());
+      add_scaled(unit[i], head.keys[static_cast<int>(i)], anchor);
     }
     const float length = 1 / std::max(norm(anchor), std::numeric_limits<float>::min());
-    for (std::size_t i = 0; i < score.size(); ++i)
-      if (head.position[i] != kNoPosition) score[i] *= -length * dot(head.keys[static_cast<int>(i)], anchor);
+    dot_rows(head.keys, anchor, score);
+    for (std::size_t i = 0; i < score.size(); ++i) score[i] = -length * (score[i] * unit[i]);
   }
 };
 

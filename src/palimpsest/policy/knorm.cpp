@@ -1,6 +1,6 @@
 // Inverse key norm: score = -||k||_2. Keys of low norm receive much attention (Devoto et al., arXiv 2406.11430, section
 // 3). RoPE does not change a norm. The authors do not evict in the first two layers; a split file can do the same.
-#include "palimpsest/policy/norm.h"
+#include "palimpsest/core/vectors.h"
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {

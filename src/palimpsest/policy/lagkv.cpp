@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "palimpsest/core/score_order.h"
+#include "palimpsest/core/vectors.h"
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
@@ -24,7 +25,7 @@ Position part_of(Position position) {
 // Adds to `sum` the softmax over rows [begin, end) of the deviation of their channels, normalised by rows [end, next).
 void add_deviations(const Rows& rows, int begin, int end, int next, std::span<float> sum) {
   const auto width = static_cast<std::size_t>(rows.width);
-  thread_local std::vector<float> low, range, deviation;
+  thread_local std::vector<float> low, range, deviation, normalised, ones;
   low.assign(width, std::numeric_limits<float>::infinity());
   range.assign(width, -std::numeric_limits<float>::infinity());
   for (int i = end; i < next; ++i)
@@ -36,12 +37,13 @@ void add_deviations(const Rows& rows, int begin, int end, int next, std::span<fl
     range[d] = std::max(range[d] - low[d], std::numeric_limits<float>::min());  // constant channels: no division by 0
 
   deviation.clear();
+  normalised.resize(width);
+  ones.assign(width, 1);
   for (int i = begin; i < end; ++i) {
-    double mean = 0, squares = 0;
-    for (std::size_t d = 0; d < width; ++d) mean += (rows[i][d] - low[d]) / range[d];
-    mean /= static_cast<double>(width);
-    for (std::size_t d = 0; d < width; ++d) squares += std::pow((rows[i][d] - low[d]) / range[d] - mean, 2);
-    deviation.push_back(static_cast<float>(std::sqrt(squares / std::max<double>(1, static_cast<double>(width) - 1))));
+    for (std::size_t d = 0; d < width; ++d) normalised[d] = (rows[i][d] - low[d]) / range[d];
+    const float mean = dot(normalised, ones) / static_cast<float>(width);
+    for (float& x : normalised) x -= mean;
+    deviation.push_back(std::sqrt(dot(normalised, normalised) / std::max(1.0F, static_cast<float>(width) - 1)));
   }
   const float max = *std::ranges::max_element(deviation, score_below<float>);
   float total = 0;
@@ -56,8 +58,9 @@ class LagKv final : public Policy {
   void score(const HeadView& head, std::span<float> score) const override {
     const int count = static_cast<int>(score.size());
     const auto end_of = [&](int begin) {  // of the partition that begins there
+      const Position last = kSinks + (part_of(head.position[at(begin)]) + 1) * kLag;
       int end = begin;
-      while (end < count && part_of(head.position[at(end)]) == part_of(head.position[at(begin)])) ++end;
+      while (end < count && head.position[at(end)] < last) ++end;
       return end;
     };
     for (int begin = 0, end = 0; begin < count; begin = end) {

@@ -19,7 +19,7 @@
 #include "palimpsest/core/checksum.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/mapped_file.h"
-#include "palimpsest/policy/norm.h"
+#include "palimpsest/core/vectors.h"
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {

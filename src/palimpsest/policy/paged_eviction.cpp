@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "palimpsest/policy/norm.h"
+#include "palimpsest/core/vectors.h"
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "palimpsest/core/score_order.h"
-#include "palimpsest/policy/norm.h"
+#include "palimpsest/core/vectors.h"
 #include "palimpsest/policy/policy.h"
 #include "palimpsest/policy/pool.h"
 
@@ -20,28 +20,40 @@ namespace {
 
 constexpr float kLambda = 0.07F, kSimilar = 0.5F;
 
-// Softmax over the tokens of their mean cosine with the others.
+// Softmax over the tokens of their mean cosine with the others. Each pair is computed once.
 void redundancy(const Rows& keys, std::vector<float>& out) {
   const auto count = static_cast<std::size_t>(keys.count), width = static_cast<std::size_t>(keys.width);
-  thread_local std::vector<float> unit, row;
-  unit.resize(count * width);
+  thread_local std::vector<float> unit, cosine, newest_cosine;
+  thread_local std::vector<int> newest;  // of each row: the newest similar token; -1: none
+  unit.assign(count * width, 0);
+  const auto unit_key = [&](std::size_t i) { return std::span<float>(unit).subspan(i * width, width); };
   for (std::size_t i = 0; i < count; ++i) {
     const auto key = keys[static_cast<int>(i)];
-    const float scale = 1 / std::max(norm(key), std::numeric_limits<float>::min());
-    for (std::size_t d = 0; d < width; ++d) unit[i * width + d] = scale * key[d];
+    add_scaled(1 / std::max(norm(key), std::numeric_limits<float>::min()), key, unit_key(i));
   }
-  const auto unit_key = [&](std::size_t i) { return std::span<const float>(unit).subspan(i * width, width); };
   out.assign(count, 0);
-  row.resize(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    for (std::size_t j = 0; j < count; ++j) row[j] = i == j ? 0 : dot(unit_key(i), unit_key(j));
-    for (std::size_t j = count; j-- > 0;)
-      if (row[j] > kSimilar) {
-        row[j] = 0;
-        break;
+  newest.assign(count, -1);
+  newest_cosine.assign(count, 0);
+  cosine.resize(count);
+  const auto similar = [&](std::size_t row, std::size_t token, float value) {
+    newest[row] = static_cast<int>(token);
+    newest_cosine[row] = value;
+  };
+  for (std::size_t i = 1; i < count; ++i) {
+    const auto older = std::span(cosine).first(i);
+    dot_rows({unit.data(), static_cast<int>(i), keys.width, keys.width}, unit_key(i), older);
+    for (std::size_t j = 0; j < i; ++j) {
+      out[i] += older[j];
+      out[j] += older[j];
+      if (older[j] > kSimilar) {
+        similar(i, j, older[j]);
+        similar(j, i, older[j]);
       }
-    for (std::size_t j = 0; j < count; ++j) out[j] += row[j] / static_cast<float>(count);
+    }
   }
+  for (std::size_t row = 0; row < count; ++row)
+    if (newest[row] >= 0) out[static_cast<std::size_t>(newest[row])] -= newest_cosine[row];
+  for (float& x : out) x /= static_cast<float>(count);
   const float max = *std::ranges::max_element(out, score_below<float>);
   float sum = 0;
   for (float& x : out) sum += x = std::exp(x - max);
