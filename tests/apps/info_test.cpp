@@ -20,14 +20,14 @@ struct KnownModel {
 TEST_F(InfoTest, SaysWhatTheFileHolds) {
   std::map<std::string, KnownModel> known = {
       {default_model(),
-       {2361024,
-        4,
+       {5213440,
+        6,
         2,
         64,
         2048,
         3072,
-        9,
-        {"2,361,024", "4 layers", "4 query heads, 2 KV heads", "3,072 tokens, BPE", "2.0 KiB per token"}}}};
+        13,
+        {"5,213,440", "6 layers", "4 query heads, 2 KV heads", "3,072 tokens, BPE", "3.0 KiB per token"}}}};
   if (published_)
     known[model_] = {
         260032, 5,   4,  8,

@@ -167,7 +167,7 @@ TEST_F(SessionsTest, BadInputIsRefusedWithWhatIsWrong) {
 }
 
 TEST_F(SessionsTest, TheirSpaceIsBounded) {
-  setup_.session_space = 300'000;
+  setup_.session_space = 1'000'000;
   Running server(setup_);
   const auto save = [&](const std::string& name) {
     return server.post(kText, {{"prompt", "Once"},

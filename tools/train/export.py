@@ -32,7 +32,7 @@ def main():
     a.add_argument("--run", required=True)
     a.add_argument("--out", required=True)
     a.add_argument("--type", default="q8_0", choices=["q8_0", "f16", "f32"])
-    a.add_argument("--name", default="Palimpsest small")
+    a.add_argument("--name", default="Palimpsest stories")
     a.add_argument("--context", type=int, help="trained context length, if less than the model's")
     o = a.parse_args()
     data = torch.load(os.path.join(o.run, "checkpoint.pt"), map_location="cpu", weights_only=False)
