@@ -105,7 +105,7 @@ def one(o, job, url, text, rows):
     start = time.monotonic()
     try:
         if what == "recall":
-            whole, value = asking.recall(url, rows, method)
+            whole, value, _ = asking.recall(url, rows, method)
             out = dict(recall=whole / len(rows), value=value / len(rows))
         else:
             run = run_json([o.program, "eval", "perplexity", "-f", text, "--tokens", o.tokens, "--prefill-chunk", 1, "--page-size", PAGE_SIZE,

@@ -51,14 +51,19 @@ def questions(tokenizer, distance, count):
 
 
 def recall(url, rows, method, batch=20):
-    """Number of answers that are correct word for word, and that contain the value."""
+    """Number of answers that are correct word for word, and that contain the value; and per kind, those correct and all."""
     whole = value = 0
+    kinds = {}
     for at in range(0, len(rows), batch):
         some = rows[at: at + batch]
         for (_, fact), said in zip(some, ask(url, [p for p, _ in some], method, 24)):
-            whole += said.strip() == fact.answer_form.replace("@", " " + fact.value)
+            right = said.strip() == fact.answer_form.replace("@", " " + fact.value)
+            whole += right
+            kind = kinds.setdefault(fact.kind, [0, 0])
+            kind[0] += right
+            kind[1] += 1
             value += bool(re.search(rf" {fact.value}(?!\w)", said))
-    return whole, value
+    return whole, value, kinds
 
 
 def main():
@@ -79,9 +84,12 @@ def main():
             out[method] = {}
             for distance in o.distances:
                 rows = questions(tokenizer, distance, o.questions)
-                whole, value = (n / len(rows) for n in recall(server.url, rows, method, o.batch))
-                out[method][distance] = dict(questions=len(rows), answer=round(whole, 4), value=round(value, 4))
-                print(f"{method}, distance {distance}: answer {100 * whole:.1f}%, value {100 * value:.1f}%", flush=True)
+                whole, value, kinds = recall(server.url, rows, method, o.batch)
+                whole, value = whole / len(rows), value / len(rows)
+                shares = {k: round(right / asked, 4) for k, (right, asked) in sorted(kinds.items())}
+                out[method][distance] = dict(questions=len(rows), answer=round(whole, 4), value=round(value, 4), kinds=shares)
+                print(f"{method}, distance {distance}: answer {100 * whole:.1f}%, value {100 * value:.1f}%; answer by kind: "
+                      + ", ".join(f"{k} {100 * v:.0f}%" for k, v in shares.items()), flush=True)
     if o.out:
         with open(o.out, "w") as f:
             json.dump(out, f, indent=1)
