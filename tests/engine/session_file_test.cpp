@@ -1,10 +1,10 @@
 // Snapshots written by earlier versions (tests/engine/sessions) can be loaded and continue with the same text as in
 // those versions. Their model is the default model of that time (commit aa03aa8).
 //
-//   palimpsest run -m tests/engine/sessions/model.gguf -p "Once upon a time there was a little girl named Sara who
-//   loved
-//     to play in the garden with her dog." -n 40 --temp 0 --ignore-eos --repeat-penalty 1.1 --page-size 16
-//     --cache-type q8_0 --method h2o:budget=16,recent=6,positions=cache --save h2o-v1.snap      (commit ccede86)
+//   palimpsest run -m tests/engine/sessions/model.gguf -n 40 --temp 0 --ignore-eos --repeat-penalty 1.1
+//     -p "Once upon a time there was a little girl named Sara who loved to play in the garden with her dog."
+//     --page-size 16 --cache-type q8_0 --method h2o:budget=16,recent=6,positions=cache --save h2o-v1.snap
+//     (commit ccede86)
 //   ... --method ems:budget=16,recent=4,tau=0.1 --save ems-v1.snap
 #include <gtest/gtest.h>
 

@@ -106,6 +106,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Golden{"stories-full.txt", "full", CacheType::kF16, 0.1F},
                       Golden{"stories-streaming-64.txt", "streaming:budget=64", CacheType::kF32, 0.05F},
                       Golden{"stories-streaming-64.txt", "streaming:budget=64,mechanism=shift,rerotate=fused",
+                             CacheType::kF32, 0.05F},
+                      Golden{"stories-streaming-64.txt", "streaming:budget=64,mechanism=shift,rerotate=fused",
                              CacheType::kF16, 0.25F}));  // keys are rotated 340 times in f16
 
 }  // namespace
