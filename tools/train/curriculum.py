@@ -22,7 +22,7 @@ COPY = mixture(.25, .50, .12, .03, .05, .05)
 EARLY = mixture(.38, .36, .05, .07, .10, .04)
 MIDDLE = mixture(.46, .28, .04, .09, .10, .03)
 LATE = mixture(.50, .25, .03, .10, .10, .02)
-ALL = mixture(.46, .23, .02, .07, .07, .02, .13)
+ALL = mixture(.46, .25, .01, .04, .07, .01, .16)
 
 CPU = [  # for few tokens: 5.5e6
     Stage(.22, 128, 2048, COPY),
@@ -34,8 +34,8 @@ CPU = [  # for few tokens: 5.5e6
 LONG = [  # for 60e6 tokens
     Stage(.05, 128, 2048, COPY),
     Stage(.30, 256, 2048, EARLY),
-    Stage(.66, 512, 8192, ALL),
-    Stage(.82, 1024, 8192, ALL),
+    Stage(.70, 512, 8192, ALL),
+    Stage(.88, 1024, 8192, ALL),
     Stage(1.0, 2047, 8188, ALL),
 ]
 GPU = [  # not tested with wire.py

@@ -38,16 +38,15 @@ def quiz(rng, size):
     kinds = facts.KINDS if rng.random() < 0.7 else [rng.choice(facts.KINDS)] * 2
     many = 2 + min(30, size // rng.choice([100, 200, 500]))
     used = set()
-    pool = facts.some(rng, min(many, 6 if len(set(kinds)) == 1 else many), w, kinds, used)
-    chains = facts.chains(rng, rng.choice([0, 1, 2, 4]), w, used)  # questions about two facts, once both are told
-    pool = facts.mixed(rng, pool, chains)
+    chains = facts.chains(rng, rng.choice([0, 2, 4, 8]), w, used)  # questions about two facts, once both are told
+    pool = facts.mixed(rng, facts.some(rng, min(many, 6 if len(set(kinds)) == 1 else many), w, kinds, used), chains)
     told, times = [], rng.choice([1, 1, 2])  # facts to be asked for, and how often
     silent = rng.randint(1, max(1, int(size * 0.6))) if rng.random() < 0.6 else 0  # no question in this many characters
     filler, share = [], rng.choice([0.0, 0.2, 0.5]) if size > 800 else 0.0
     cast, known = w, rng.random() < 0.3  # whether the stories are about the people of the facts
 
     def tell(fact):
-        told.extend([fact] * times + [c for c in chains if c.complete_with(fact)])
+        told.extend(([fact] + [c for c in chains if c.complete_with(fact)]) * times)
         return fact.state(rng)
 
     while length < size:
@@ -58,7 +57,8 @@ def quiz(rng, size):
                 continue
             if not pool:
                 w = World(rng, 8)
-                pool = facts.some(rng, many, w, kinds, used)
+                chains = facts.chains(rng, rng.choice([0, 2, 4]), w, used)
+                pool = facts.mixed(rng, facts.some(rng, many, w, kinds, used), chains)
             if not pool:  # all facts of this kind are used
                 used.clear()
                 out.append("\n")
@@ -134,23 +134,33 @@ def chat(rng, size):
 
 
 def haystack(rng, size):
-    """A prompt of `eval needle` or `eval ruler`: numbers hidden in stories, then questions about them, then stories again."""
+    """Prompts of `eval needle` and `eval ruler`: numbers hidden in stories, then questions about them. No key returns in a document."""
+    out, length, keys = [], 0, set()
+    while length < size:
+        out.append(hidden_numbers(rng, rng.choice([700, 1400, 2800, size]), keys))
+        length += len(out[-1])
+    return "".join(out)
+
+
+def hidden_numbers(rng, size, keys):
+    """A prompt of at most `size` characters, and its questions. Adds its keys to `keys`."""
     kind = rng.choice(HAYSTACKS)
-    variant, answers, keys = kind["variants"][0], [], set()
+    variant, answers = kind["variants"][0], []
 
     def needle():
-        words = {k: draw(rng, v) for k, v in variant["words"].items()}
-        key = tuple(v for k, v in words.items() if k != "value")
-        if key in keys:
-            return None
-        keys.add(key)
-        answers.append((formed(variant["question"], words), words["value"]))
-        return formed(variant["needle"], words)
+        for _ in range(3):
+            words = {k: draw(rng, v) for k, v in variant["words"].items()}
+            key = (kind["about"], *(v for k, v in words.items() if k != "value"))
+            if key not in keys:
+                keys.add(key)
+                answers.append((formed(variant["question"], words), words["value"]))
+                return formed(variant["needle"], words)
+        return ""
 
-    room, texts, length, w = size * rng.uniform(0.25, 0.72) - len(kind["intro"]), [], 0, None
+    room, texts, length, w = size * rng.uniform(0.3, 0.9) - len(kind["intro"]), [], 0, None
     while length < room:
         if kind.get("fill"):
-            some = [needle() or needle() or ""]
+            some = [needle()]
         elif "haystack" in kind:
             some = [kind["haystack"] + " "]
         else:
@@ -159,13 +169,13 @@ def haystack(rng, size):
         for t in some:
             if length < room:
                 texts.append(t)
-                length += len(t)
-    for _ in range(0 if kind.get("fill") else 1 + min(kind.get("spread", 0), size // 400)):
-        texts.insert(rng.randrange(len(texts)), needle() or "")
+                length += len(t) + 1
+    for _ in range(0 if kind.get("fill") else 1 + min(kind.get("spread", 0), size // 300)):
+        texts.insert(rng.randrange(len(texts) + 1), needle())
     text = kind["intro"] + "".join(texts)
-    for question, value in rng.sample(answers, min(len(answers), rng.choice([1, 2, 4]))):
+    for question, value in rng.sample(answers, min(len(answers), rng.choice([1, 2, 4, 8]))):
         text += question + (facts.mark(value) if question[-1] != "<" else f"{facts.OPEN}{value}{facts.CLOSE}>") + ".\n"
-    return text + "\n" + saga(rng, max(1, size - len(text)))
+    return text + "\n"
 
 
 def draw(rng, words):
@@ -185,7 +195,7 @@ def formed(text, words):
 
 END_OF_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])|(?<=[.!?]\") (?=[A-Z\"])")
 DATA = pathlib.Path(__file__).resolve().parents[2] / "src/palimpsest/eval/data"
-HAYSTACKS = [kind for file, names in (("needles.json", ["passkey", "needle", "multi-key", "multi-key", "lines"]),
+HAYSTACKS = [kind for file, names in (("needles.json", ["passkey", "needle", *["multi-key"] * 4, "lines"]),
                                       ("ruler.json", ["niah-single-1", "niah-single-2", "niah-multikey-1", "niah-multikey-2"]))
              for forms in [json.loads((DATA / file).read_text())] for kind in map(forms.get, names)]
 PLAIN_WORDS = sorted({w for _, beats in PLOTS for beat in beats for w in re.findall(r"(?<![$.\w])[a-z]{4,9}(?!\w)", beat)})

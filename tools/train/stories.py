@@ -42,7 +42,7 @@ def story(w, hero=None):
     w.told.append(title)
     title = fill(rng, title, dict(env, o=_Titled(env["o"])))
     title = title[0].upper() + title[1:]
-    told = [fill(rng, rng.choice(OPENINGS), env)]
+    told, scenes = [fill(rng, rng.choice(OPENINGS), env)], set()
     for beat in beats:
         if beat[0] == "?":
             if rng.random() < 0.5:
@@ -51,7 +51,8 @@ def story(w, hero=None):
         if beat[0] in "~^":
             kinds = interludes.TOGETHER if beat[0] == "~" else interludes.ALONE
             beat = beat[1:]
-            for text in rng.sample(kinds, rng.choice([0, 0, 1, 1, 2])):
+            for text in rng.sample([k for k in kinds if k not in scenes], rng.choice([0, 0, 1, 1, 2])):
+                scenes.add(text)  # once in a story
                 told.append(interlude(w, env, text))
         env["weather"] = rng.choice(WEATHER)
         told.append(_tidy(fill(rng, beat, env)))
