@@ -1,8 +1,8 @@
-// Products of quantised weights with activations of some tokens, one thread: ours (matmul/) interleaved with ggml's,
+// Products of weights with activations of some tokens, one thread: ours (matmul/) interleaved with ggml's,
 // with weights repacked by ggml. Prints the CPU's limit, then a table: multiply-adds per second of CPU time, and the
 // ratio.
 //
-//   build/matmul_bench [rows] [columns] [rounds]      rounds 0: only the limit
+//   build/matmul_bench [rows] [columns] [rounds] [type]     rounds 0: only the limit
 #include <ggml-backend.h>
 #include <ggml-cpp.h>
 #include <ggml.h>
@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "bench/machine.h"
@@ -90,14 +91,15 @@ void compare(ggml_type type, int rows, int columns, int tokens, int rounds) {
   ggml_quantize_chunk(type, plain.data(), weights.data(), 0, rows, columns, nullptr);
   const Panels panels(type, rows, columns, weights.data());
   Ggml ggml(type, rows, columns, tokens, weights);
-  std::vector<ActivationGroup> groups(x.size() / kGroup);
+  std::vector<ActivationGroup> lines(x.size() / kGroup * group_bytes(panels.form()) / sizeof(ActivationGroup));
+  auto* const activations = reinterpret_cast<std::byte*>(lines.data());
   std::vector<float> y(static_cast<std::size_t>(tokens) * rows);
   std::vector<double> ours, theirs, ratios;
   for (int i = 0; i < rounds; ++i) {
     theirs.push_back(seconds_of([&] { ggml.run(); }));
     ours.push_back(seconds_of([&] {
-      quantize_activations(x.data(), static_cast<int>(x.size()), groups.data());
-      panels.multiply(0, panels.panels(), groups.data(), tokens, y.data(), rows);
+      panels.convert(x.data(), static_cast<int>(x.size()), activations);
+      panels.multiply(0, panels.panels(), activations, tokens, y.data(), rows);
     }));
     ratios.push_back(theirs.back() / ours.back());
   }
@@ -126,12 +128,13 @@ int main(int argc, char** argv) {
   using namespace palimpsest;
   const int rows = argc > 1 ? std::atoi(argv[1]) : 2048, columns = argc > 2 ? std::atoi(argv[2]) : 2048,
             rounds = argc > 3 ? std::atoi(argv[3]) : 5;
+  const std::string_view only = argc > 4 ? argv[4] : "";
   std::printf("limit of 8-bit products: %.1f\n", 1e-9 * bench::limit());
   if (rounds == 0) return 0;
   std::printf("%d x %d, 10^9 multiply-adds a second of one thread's CPU time\n%-8s %6s %10s %10s %9s\n", rows, columns,
               "type", "tokens", "ours", "ggml", "ratio");
   for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K,
-                               GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4})
+                               GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_BF16, GGML_TYPE_F16, GGML_TYPE_F32})
     for (const int tokens : {1, 8, 32, 512})
-      if (Panels::supports(type, rows, columns)) bench::compare(type, rows, columns, tokens, rounds);
+      if ((only.empty() || only == ggml_type_name(type)) && Panels::supports(type, rows, columns)) bench::compare(type, rows, columns, tokens, rounds);
 }

@@ -11,6 +11,7 @@
 
 #include "palimpsest/graph/product_op.h"
 #include "palimpsest/model/backend.h"
+#include "tests/matmul/converted.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -37,10 +38,9 @@ class Experts : public ::testing::TestWithParam<Mixture> {
   }
   static std::vector<float> product(const Panels& weights, int expert, const float* x) {
     const int panels = weights.panels() / kExperts;
-    std::vector<ActivationGroup> groups(static_cast<std::size_t>(weights.columns() / kGroup));
-    quantize_activations(x, weights.columns(), groups.data());
+    const Converted activations(weights, {x, static_cast<std::size_t>(weights.columns())});
     std::vector<float> out(static_cast<std::size_t>(panels * Panels::kRows));
-    weights.multiply(expert * panels, (expert + 1) * panels, groups.data(), 1, out.data(), std::ssize(out));
+    weights.multiply(expert * panels, (expert + 1) * panels, activations.at(), 1, out.data(), std::ssize(out));
     return out;
   }
 

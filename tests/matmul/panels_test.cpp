@@ -1,8 +1,10 @@
 #include "palimpsest/matmul/panels.h"
+#include "tests/matmul/converted.h"
 
 #include <ggml.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -20,10 +22,10 @@ class PanelsOf : public ::testing::TestWithParam<ggml_type> {
   static constexpr int kRows = 48, kColumns = 768;
 
   void SetUp() override {
-    if (!Panels::supports(GetParam(), kRows, kColumns)) GTEST_SKIP() << "this CPU has no 8-bit dot products";
+    if (!Panels::supports(GetParam(), kRows, kColumns)) GTEST_SKIP() << "this CPU has no kernels for it";
   }
 
-  // Quantised weights with a realistic spread: rows and groups of different magnitude.
+  // Weights with a realistic spread: rows and groups of different magnitude.
   std::vector<std::byte> weights(std::vector<float>& exact) {
     std::vector<float> plain(kRows * kColumns);
     for (int i = 0; i < std::ssize(plain); ++i)
@@ -31,17 +33,15 @@ class PanelsOf : public ::testing::TestWithParam<ggml_type> {
     std::vector<std::byte> out(ggml_row_size(GetParam(), kColumns) * kRows);
     ggml_quantize_chunk(GetParam(), plain.data(), out.data(), 0, kRows, kColumns, nullptr);
     exact.resize(plain.size());
-    ggml_get_type_traits(GetParam())->to_float(out.data(), exact.data(), std::ssize(exact));
+    if (GetParam() == GGML_TYPE_F32)
+      std::ranges::copy(plain, exact.begin());
+    else
+      ggml_get_type_traits(GetParam())->to_float(out.data(), exact.data(), std::ssize(exact));
     return out;
   }
   std::vector<float> activations(int tokens) {
     std::vector<float> out(static_cast<std::size_t>(tokens) * kColumns);
     for (float& x : out) x = normal_(random_) + 0.3F;
-    return out;
-  }
-  static std::vector<ActivationGroup> quantized(const std::vector<float>& x) {
-    std::vector<ActivationGroup> out(x.size() / kGroup);
-    quantize_activations(x.data(), static_cast<int>(x.size()), out.data());
     return out;
   }
 
@@ -66,15 +66,14 @@ TEST_P(PanelsOf, MultiplyAsInDoublePrecision) {
   const Panels panels(GetParam(), kRows, kColumns, data.data());
   for (const int tokens : {1, 2, 5, 12, 31}) {
     const auto x = activations(tokens);
-    const auto q = quantized(x);
+    const Converted q(panels, x);
     std::vector<float> y(static_cast<std::size_t>(tokens) * (kRows + 3), NAN);
-    panels.multiply(0, panels.panels(), q.data(), tokens, y.data(), kRows + 3);
+    panels.multiply(0, panels.panels(), q.at(), tokens, y.data(), kRows + 3);
     for (int t = 0; t < tokens; ++t) {
       for (int r = 0; r < kRows; ++r) {
         double sum = 0, size = 0;
         for (int k = 0; k < kColumns; ++k) {
-          const ActivationGroup& g = q[(t * kColumns + k) / kGroup];
-          const double product = static_cast<double>(exact[r * kColumns + k]) * g.scale * g.code[k % kGroup];
+          const double product = static_cast<double>(exact[r * kColumns + k]) * q.value(t * kColumns + k);
           sum += product;
           size += std::abs(product);
         }
@@ -90,19 +89,20 @@ TEST_P(PanelsOf, ATokensResultDependsOnNothingBesideIt) {
   const auto data = weights(exact);
   const Panels panels(GetParam(), kRows, kColumns, data.data());
   constexpr int kTokens = 97;
-  const auto q = quantized(activations(kTokens));
+  const Converted q(panels, activations(kTokens));
   std::vector<float> all(kTokens * kRows), one(kRows);
-  panels.multiply(0, panels.panels(), q.data(), kTokens, all.data(), kRows);
+  panels.multiply(0, panels.panels(), q.at(), kTokens, all.data(), kRows);
   for (int t = 0; t < kTokens; ++t) {
     for (int p = 0; p < panels.panels(); ++p)
-      panels.multiply(p, p + 1, &q[t * kColumns / kGroup], 1, one.data() + p * Panels::kRows, kRows);
+      panels.multiply(p, p + 1, q.at(t * kColumns), 1, one.data() + p * Panels::kRows, kRows);
     for (int r = 0; r < kRows; ++r) ASSERT_EQ(one[r], all[t * kRows + r]) << t << " " << r;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, PanelsOf,
                          ::testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4,
-                                           GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K),
+                                           GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_F32, GGML_TYPE_F16,
+                                           GGML_TYPE_BF16),
                          [](const auto& info) { return std::string(ggml_type_name(info.param)); });
 
 TEST(Activations, AreRoundedToTheirGroup) {
@@ -112,8 +112,10 @@ TEST(Activations, AreRoundedToTheirGroup) {
   std::vector<float> x(32 * 7);
   for (float& value : x) value = 100 * normal(random);
   std::fill_n(x.begin() + 64, 32, 0.0F);
+  const std::vector<std::byte> weights(16 * 34);
+  const Panels panels(GGML_TYPE_Q8_0, 16, 32, weights.data());
   std::vector<ActivationGroup> groups(7);
-  quantize_activations(x.data(), static_cast<int>(x.size()), groups.data());
+  panels.convert(x.data(), static_cast<int>(x.size()), reinterpret_cast<std::byte*>(groups.data()));
   for (int g = 0; g < 7; ++g) {
     int sums[2] = {};
     for (int k = 0; k < 32; ++k) {

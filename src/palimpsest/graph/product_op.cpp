@@ -10,10 +10,16 @@ namespace {
 
 constexpr int kUnits = 64;  // max work units of a product: small units, so that threads finish at about the same time
 
-// Aligns the groups to cache lines: ggml's alignment is smaller.
-ActivationGroup* groups_in(const ggml_tensor* t) {
+constexpr std::uintptr_t kLine = 64;
+
+// Aligns the activations to cache lines: ggml's alignment is smaller.
+std::byte* activations_in(const ggml_tensor* t) {
   const auto at = reinterpret_cast<std::uintptr_t>(t->data);
-  return reinterpret_cast<ActivationGroup*>((at + alignof(ActivationGroup) - 1) & ~(alignof(ActivationGroup) - 1));
+  return reinterpret_cast<std::byte*>((at + kLine - 1) & ~(kLine - 1));
+}
+
+std::int64_t row_bytes(const Panels& weights) {
+  return weights.columns() / kGroup * static_cast<std::int64_t>(group_bytes(weights.form()));
 }
 
 const float* row_of(const ggml_tensor* t, std::int64_t row) {
@@ -46,23 +52,24 @@ void ProductOps::Product::share(std::int64_t units, int threads, const Work& wor
   }
 }
 
-ggml_tensor* ProductOps::quantized(ggml_context* context, ggml_tensor* x, const ExpertOrder* order) {
-  ggml_tensor*& groups = quantized_[{x, order == nullptr ? nullptr : order->places}];
-  if (groups == nullptr) {
+ggml_tensor* ProductOps::converted(ggml_context* context, const Panels& weights, ggml_tensor* x,
+                                   const ExpertOrder* order) {
+  ggml_tensor*& out = converted_[{x, order == nullptr ? nullptr : order->places, weights.form()}];
+  if (out == nullptr) {
     ggml_tensor* sources[] = {x, order == nullptr ? nullptr : order->places};
-    const std::int64_t count = x->ne[0] / kGroup * (order == nullptr ? x->ne[1] : order->rows) + 1;
-    Product& product = products_.emplace_back(nullptr, order == nullptr ? 1 : order->experts);
-    groups = ggml_custom_4d(context, GGML_TYPE_I8, count * std::int64_t{sizeof(ActivationGroup)}, 1, 1, 1, sources,
-                            order == nullptr ? 1 : 2, quantize, GGML_N_TASKS_MAX, &product);
+    const std::int64_t rows = order == nullptr ? x->ne[1] : order->rows;
+    Product& product = products_.emplace_back(&weights, order == nullptr ? 1 : order->experts);
+    out = ggml_custom_4d(context, GGML_TYPE_I8, rows * row_bytes(weights) + kLine, 1, 1, 1, sources,
+                         order == nullptr ? 1 : 2, convert, GGML_N_TASKS_MAX, &product);
   }
-  return groups;
+  return out;
 }
 
 ggml_tensor* ProductOps::multiply(ggml_context* context, const Panels& weights, ggml_tensor* x) {
   assert(x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) && x->ne[0] == weights.columns() && x->ne[2] == 1);
-  ggml_tensor* groups = quantized(context, x, nullptr);
+  ggml_tensor* activations = converted(context, weights, x, nullptr);
   Product& product = products_.emplace_back(&weights, 1);
-  return ggml_custom_4d(context, GGML_TYPE_F32, weights.rows(), x->ne[1], 1, 1, &groups, 1, multiply_all,
+  return ggml_custom_4d(context, GGML_TYPE_F32, weights.rows(), x->ne[1], 1, 1, &activations, 1, multiply_all,
                         GGML_N_TASKS_MAX, &product);
 }
 
@@ -74,10 +81,10 @@ ExpertOrder ProductOps::order(ggml_context* context, ggml_tensor* chosen, int ex
           experts, rows};
 }
 
-ggml_tensor* ProductOps::multiply_groups(ggml_context* context, const Panels& weights, ggml_tensor* groups,
-                                         const ExpertOrder& order) {
+ggml_tensor* ProductOps::multiply_converted(ggml_context* context, const Panels& weights, ggml_tensor* activations,
+                                            const ExpertOrder& order) {
   assert(weights.panels() % order.experts == 0);
-  ggml_tensor* sources[] = {groups, order.places};
+  ggml_tensor* sources[] = {activations, order.places};
   Product& product = products_.emplace_back(&weights, order.experts);
   return ggml_custom_4d(context, GGML_TYPE_F32, weights.rows() / order.experts, order.rows, 1, 1, sources, 2,
                         multiply_by_expert, GGML_N_TASKS_MAX, &product);
@@ -85,12 +92,12 @@ ggml_tensor* ProductOps::multiply_groups(ggml_context* context, const Panels& we
 
 ggml_tensor* ProductOps::multiply_experts(ggml_context* context, const Panels& weights, ggml_tensor* x,
                                           const ExpertOrder& order) {
-  return multiply_groups(context, weights, quantized(context, x, &order), order);
+  return multiply_converted(context, weights, converted(context, weights, x, &order), order);
 }
 
 ggml_tensor* ProductOps::multiply_sorted(ggml_context* context, const Panels& weights, ggml_tensor* x,
                                          const ExpertOrder& order) {
-  return multiply_groups(context, weights, quantized(context, x, nullptr), order);
+  return multiply_converted(context, weights, converted(context, weights, x, nullptr), order);
 }
 
 ggml_tensor* ProductOps::combine(ggml_context* context, ggml_tensor* x, ggml_tensor* weights,
@@ -101,13 +108,14 @@ ggml_tensor* ProductOps::combine(ggml_context* context, ggml_tensor* x, ggml_ten
                         &product);
 }
 
-void ProductOps::quantize(ggml_tensor* out, int thread, int threads, void* userdata) {
+void ProductOps::convert(ggml_tensor* out, int thread, int threads, void* userdata) {
   const ggml_tensor *x = out->src[0], *places = out->src[1];
+  const Product& product = *static_cast<Product*>(userdata);
   const std::int64_t in_row = x->ne[0] / kGroup;
   std::span<const std::int32_t> row_at;
   std::int64_t slots = 1;
   if (places != nullptr) {
-    row_at = Places(places, static_cast<Product*>(userdata)->experts).row;
+    row_at = Places(places, product.experts).row;
     slots = std::ssize(row_at) / x->ne[1];
   }
   const std::int64_t all = in_row * (places == nullptr ? x->ne[1] : std::ssize(row_at));
@@ -116,7 +124,8 @@ void ProductOps::quantize(ggml_tensor* out, int thread, int threads, void* userd
   while (at < end) {
     const std::int64_t row = at / in_row, first = at % in_row, count = std::min(in_row - first, end - at);
     const float* from = row_of(x, places == nullptr ? row : row_at[static_cast<std::size_t>(row)] / slots);
-    quantize_activations(from + first * kGroup, static_cast<int>(count) * kGroup, groups_in(out) + at);
+    product.weights->convert(from + first * kGroup, static_cast<int>(count) * kGroup,
+                             activations_in(out) + at * static_cast<std::int64_t>(group_bytes(product.weights->form())));
     at += count;
   }
 }
@@ -127,7 +136,7 @@ void ProductOps::multiply_all(ggml_tensor* out, int, int threads, void* userdata
   const int panels = weights.panels(), each = (panels + kUnits - 1) / kUnits;
   product.share((panels + each - 1) / each, threads, [&](std::int64_t unit) {
     const int first = static_cast<int>(unit) * each;
-    weights.multiply(first, std::min(first + each, panels), groups_in(out->src[0]), static_cast<int>(out->ne[1]),
+    weights.multiply(first, std::min(first + each, panels), activations_in(out->src[0]), static_cast<int>(out->ne[1]),
                      static_cast<float*>(out->data) + first * Panels::kRows,
                      static_cast<std::int64_t>(out->nb[1] / sizeof(float)));
   });
@@ -165,7 +174,7 @@ void ProductOps::multiply_by_expert(ggml_tensor* out, int, int threads, void* us
   const int panels = weights.panels() / product.experts;
   std::int64_t busy = 0;
   for (std::size_t e = 0; e + 1 < p.first.size(); ++e) busy += p.first[e + 1] > p.first[e] ? 1 : 0;
-  const std::int64_t all = busy * panels, in_row = weights.columns() / kGroup;
+  const std::int64_t all = busy * panels;
   const auto stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
   product.share(kUnits, threads, [&](std::int64_t unit) {
     const std::int64_t begin = all * unit / kUnits, end = all * (unit + 1) / kUnits;
@@ -179,7 +188,7 @@ void ProductOps::multiply_by_expert(ggml_tensor* out, int, int threads, void* us
       if (first < last) {
         const int base = e * panels;
         weights.multiply(base + static_cast<int>(first), base + static_cast<int>(last),
-                         groups_in(out->src[0]) + place * in_row, rows,
+                         activations_in(out->src[0]) + place * row_bytes(weights), rows,
                          static_cast<float*>(out->data) + place * stride + first * Panels::kRows, stride);
       }
       at += panels;

@@ -1,4 +1,4 @@
-// Products of weights in panels (matmul/panels.h) as custom operators: one quantizes the activations, the other
+// Products of weights in panels (matmul/panels.h) as custom operators: one converts the activations, the other
 // multiplies. Products of the same activations share the first.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "palimpsest/matmul/panels.h"
 
@@ -51,19 +51,20 @@ class ProductOps {
     template <class Work>  // calls work(unit) for units below `units`, until they are used up
     void share(std::int64_t units, int threads, const Work& work);
   };
-  static void quantize(ggml_tensor* out, int thread, int threads, void* product);
+  static void convert(ggml_tensor* out, int thread, int threads, void* product);
   static void multiply_all(ggml_tensor* out, int thread, int threads, void* product);
   static void sort(ggml_tensor* out, int thread, int threads, void* product);
   static void multiply_by_expert(ggml_tensor* out, int thread, int threads, void* product);
   static void add(ggml_tensor* out, int thread, int threads, void* product);
 
-  // The groups of x: of its rows, or with an order, of its tokens' rows sorted by expert.
-  ggml_tensor* quantized(ggml_context* context, ggml_tensor* x, const ExpertOrder* order);
-  ggml_tensor* multiply_groups(ggml_context* context, const Panels& weights, ggml_tensor* groups,
-                               const ExpertOrder& order);
+  // The rows of x as activations, or with an order, its tokens' rows sorted by expert.
+  ggml_tensor* converted(ggml_context* context, const Panels& weights, ggml_tensor* x, const ExpertOrder* order);
+  ggml_tensor* multiply_converted(ggml_context* context, const Panels& weights, ggml_tensor* activations,
+                                  const ExpertOrder& order);
 
-  std::deque<Product> products_;                                                         // never move
-  std::map<std::pair<const ggml_tensor*, const ggml_tensor*>, ggml_tensor*> quantized_;  // by x and order
+  std::deque<Product> products_;  // never move
+  // By x, order and form.
+  std::map<std::tuple<const ggml_tensor*, const ggml_tensor*, ActivationForm>, ggml_tensor*> converted_;
 };
 
 }  // namespace palimpsest

@@ -1,5 +1,4 @@
-// Quantized activations for the integer kernels: each group of 32 numbers of a row becomes signed bytes with one scale.
-// A group is one cache line, so a kernel reads one stream per row.
+// Activations in the forms that the kernels read. They are converted in groups of 32 numbers of a row.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +6,15 @@
 
 namespace palimpsest {
 
-inline constexpr int kGroup = 32;  // numbers that share a scale
+inline constexpr int kGroup = 32;  // numbers that are converted together
 
+enum class ActivationForm : std::uint8_t { kIntegers, kBf16, kF32 };
+
+constexpr std::size_t group_bytes(ActivationForm form) {
+  return form == ActivationForm::kF32 ? 128 : 64;
+}
+
+// A group of integers: signed bytes with one scale, in one cache line, so that a kernel reads one stream per row.
 struct alignas(64) ActivationGroup {
   std::int8_t code[kGroup];   // round(x / scale), within [-127, 127]
   float scale;                // max |x| / 127; 0 for a group of zeros
@@ -16,9 +22,6 @@ struct alignas(64) ActivationGroup {
   std::int32_t negative_sum;  // -sum of the codes
   std::int32_t half_sums[2];  // -sum of the first and of the last 16 codes
 };
-static_assert(sizeof(ActivationGroup) == 64);
-
-// `count` is a multiple of kGroup. A group's result depends only on its own 32 numbers.
-void quantize_activations(const float* x, int count, ActivationGroup* out);
+static_assert(sizeof(ActivationGroup) == group_bytes(ActivationForm::kIntegers));
 
 }  // namespace palimpsest

@@ -72,10 +72,18 @@ float half_at(const std::byte* block, std::size_t index) {
   return ggml_fp16_to_fp32(half);
 }
 
+// The offset of a float in its block.
+std::size_t float_at(const PanelType& type, int column, int row) {
+  const int pair = type.type == GGML_TYPE_BF16 ? 2 : 1;
+  const int number = (column / pair * kPanelRows + row) * pair + column % pair;
+  return static_cast<std::size_t>(number * type.bits / 8);
+}
+
 }  // namespace
 
 const PanelType* find_panel_type(ggml_type type) {
-  static constexpr const PanelType* all[] = {&kQ4_0, &kQ8_0, &kIq4Nl, &kMxfp4, &kQ4K, &kQ5K, &kQ6K};
+  static constexpr const PanelType* all[] = {&kQ4_0, &kQ8_0, &kIq4Nl, &kMxfp4, &kQ4K,
+                                              &kQ5K,  &kQ6K,  &kF32,   &kF16,   &kBf16};
   for (const PanelType* one : all)
     if (one->type == type) return one;
   return nullptr;
@@ -84,6 +92,11 @@ const PanelType* find_panel_type(ggml_type type) {
 void pack_row(const PanelType& type, const std::byte* from, int row, std::byte* block) {
   const auto lane = static_cast<std::size_t>(row);
   switch (type.scales) {
+    case ScaleKind::kNone:
+      for (int k = 0; k < type.columns; ++k)
+        std::memcpy(block + float_at(type, k, row), from + static_cast<std::size_t>(k * type.bits / 8),
+                    static_cast<std::size_t>(type.bits / 8));
+      return;
     case ScaleKind::kHalf:
       std::memcpy(block + 2 * lane, from, 2);
       break;
@@ -136,6 +149,17 @@ void pack_row(const PanelType& type, const std::byte* from, int row, std::byte* 
 
 void unpack_row(const PanelType& type, const std::byte* block, int row, float* out) {
   const auto lane = static_cast<std::size_t>(row);
+  if (type.scales == ScaleKind::kNone) {
+    const auto to_float = ggml_get_type_traits(type.type)->to_float;
+    for (int k = 0; k < type.columns; ++k) {
+      const std::byte* const from = block + float_at(type, k, row);
+      if (to_float == nullptr)
+        std::memcpy(out + k, from, sizeof(float));
+      else
+        to_float(from, out + k, 1);
+    }
+    return;
+  }
   for (int k = 0; k < type.columns; ++k) {
     const int group = k / kGroup, s = k % kGroup / 4, j = k % 4;
     const int byte = 4 * row + j;
@@ -148,6 +172,8 @@ void unpack_row(const PanelType& type, const std::byte* block, int row, float* o
     if (type.has_table) code = type.table[code];
     const auto value = static_cast<float>(code - (type.offset_bits > 0 ? 1 << type.offset_bits : 0));
     switch (type.scales) {
+      case ScaleKind::kNone:
+        break;  // above
       case ScaleKind::kHalf:
         out[k] = value * half_at(block, lane);
         break;

@@ -5,6 +5,8 @@
 //   codes       of each group of 32 columns: 4 bits, 256 bytes, or 8 bits, 512 bytes
 //   high bits   of each group: none, 64 bytes (5-bit codes) or 128 bytes (6-bit codes)
 //
+// Floats have no scales; their codes are the numbers, [column][row], of bf16 [column / 2][row][2]. Of integer codes:
+//
 // Byte 4 * row + j of vector s (64 bytes) belongs to column 4 * s + j of a group. 4 bits: the low half of the byte is
 // that column's code, the high half is the code of column 16 + 4 * s + j. 5-bit codes have one vector of high bits, bit
 // s of a byte for column 4 * s + j; 6-bit codes have two, bits 2 * (s % 4) and the next in vector s / 4.
@@ -29,6 +31,7 @@ inline constexpr int kVectorBytes = 64;
 inline constexpr int kCodeVectors = 8;  // per group
 
 enum class ScaleKind {
+  kNone,      // of floats
   kHalf,      // f16 d[16]
   kExponent,  // u8 e[16]: 2^(e - 128)
   kWithMin,   // f16 d[16], f16 min[16], u8 of groups [8][16], u8 mins of groups [8][16]
@@ -41,7 +44,7 @@ struct PanelType {
   ggml_type type;
   ScaleKind scales;
   int columns;      // per block
-  int bits;         // per code
+  int bits;         // per code; 16 and 32: floats
   int offset_bits;  // 0: no offset
   bool has_table = false;
   CodeTable table = {};  // with a table, offset_bits is 7
@@ -49,6 +52,8 @@ struct PanelType {
   constexpr int groups() const { return columns / kGroup; }
   constexpr std::size_t scale_bytes() const {
     switch (scales) {
+      case ScaleKind::kNone:
+        return 0;
       case ScaleKind::kHalf:
         return 32;
       case ScaleKind::kExponent:
@@ -60,7 +65,7 @@ struct PanelType {
     }
     return 0;
   }
-  constexpr std::size_t code_bytes() const { return bits == 8 ? 8 * kVectorBytes : 4 * kVectorBytes; }  // per group
+  constexpr std::size_t code_bytes() const { return (bits < 8 ? 4U : bits) * kVectorBytes; }  // per group
   constexpr std::size_t high_bytes() const { return bits == 5 ? kVectorBytes : bits == 6 ? 2 * kVectorBytes : 0; }
   constexpr std::size_t codes_at(int group) const {
     return scale_bytes() + static_cast<std::size_t>(group) * code_bytes();
@@ -84,16 +89,15 @@ inline constexpr PanelType kQ4K = {GGML_TYPE_Q4_K, ScaleKind::kWithMin, 256, 4, 
 inline constexpr PanelType kQ5K = {GGML_TYPE_Q5_K, ScaleKind::kWithMin, 256, 5, 0};
 inline constexpr PanelType kQ6K = {GGML_TYPE_Q6_K, ScaleKind::kSigned, 256, 6, 5};
 
+inline constexpr PanelType kF32 = {GGML_TYPE_F32, ScaleKind::kNone, 32, 32, 0};
+inline constexpr PanelType kF16 = {GGML_TYPE_F16, ScaleKind::kNone, 32, 16, 0};
+inline constexpr PanelType kBf16 = {GGML_TYPE_BF16, ScaleKind::kNone, 32, 16, 0};
+
 const PanelType* find_panel_type(ggml_type type);  // nullptr: no panels for it
 
 // Writes one row's GGUF block into lane `row` of a panel's block, which must be zero there.
 void pack_row(const PanelType& type, const std::byte* from, int row, std::byte* block);
 // Dequantizes a row of a panel's block, [columns].
 void unpack_row(const PanelType& type, const std::byte* block, int row, float* out);
-
-// Multiplies one panel: y[t * y_stride + row] for `tokens` rows of activations, x_stride groups apart.
-using MultiplyPanel = void (*)(const std::byte* panel, int blocks, const ActivationGroup* x, std::int64_t x_stride,
-                               int tokens, float* y, std::int64_t y_stride);
-MultiplyPanel panel_kernel(const PanelType& type);  // nullptr: not on this CPU
 
 }  // namespace palimpsest

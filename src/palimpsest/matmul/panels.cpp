@@ -22,6 +22,10 @@ std::byte* take(std::size_t bytes) {
   return out;
 }
 
+PanelKernel kernel_of(const PanelType& type) {
+  return type.scales == ScaleKind::kNone ? float_kernel(type.type) : integer_kernel(type.type);
+}
+
 }  // namespace
 
 static_assert(Panels::kRows == kPanelRows);
@@ -29,12 +33,12 @@ static_assert(Panels::kRows == kPanelRows);
 bool Panels::supports(ggml_type type, std::int64_t rows, std::int64_t columns) {
   const PanelType* const panel = find_panel_type(type);
   return panel != nullptr && rows > 0 && rows % kRows == 0 && rows <= INT32_MAX && columns > 0 &&
-         columns % panel->columns == 0 && columns <= INT32_MAX && panel_kernel(*panel) != nullptr;
+         columns % panel->columns == 0 && columns <= INT32_MAX && kernel_of(*panel).multiply != nullptr;
 }
 
 Panels::Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data)
     : type_(find_panel_type(type)),
-      kernel_(panel_kernel(*type_)),
+      kernel_(kernel_of(*type_)),
       rows_(static_cast<int>(rows)),
       columns_(static_cast<int>(columns)),
       data_(take(bytes()), [](std::byte* p) { ::operator delete[](p, kLine); }) {
@@ -67,16 +71,13 @@ void Panels::dequantize_row(int row, float* out) const {
     unpack_row(*type_, from, row % kRows, out);
 }
 
-void Panels::multiply(int first, int last, const ActivationGroup* x, int tokens, float* y,
-                      std::int64_t y_stride) const {
-  const std::int64_t x_stride = columns_ / kGroup;
-  const int resident =
-      std::max(12, kResidentBytes / static_cast<int>(x_stride * std::int64_t{sizeof(ActivationGroup)}) / 12 * 12);
+void Panels::multiply(int first, int last, const std::byte* x, int tokens, float* y, std::int64_t y_stride) const {
+  const std::int64_t x_stride = columns_ / kGroup, row_bytes = x_stride * static_cast<std::int64_t>(group_bytes(form()));
+  const int resident = std::max(12, static_cast<int>(kResidentBytes / row_bytes) / 12 * 12);
+  const std::byte* const weights = data_.get() + static_cast<std::size_t>(first) * panel_bytes();
   for (int t = 0; t < tokens; t += resident)
-    for (int panel = first; panel < last; ++panel)
-      kernel_(data_.get() + static_cast<std::size_t>(panel) * panel_bytes(), blocks(), x + t * x_stride, x_stride,
-              std::min(resident, tokens - t), y + t * y_stride + static_cast<std::int64_t>(panel - first) * kRows,
-              y_stride);
+    kernel_.multiply(weights, last - first, blocks(), x + t * row_bytes, x_stride, std::min(resident, tokens - t),
+                      y + t * y_stride, y_stride);
 }
 
 }  // namespace palimpsest

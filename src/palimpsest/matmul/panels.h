@@ -1,13 +1,15 @@
-// A matrix of quantized weights, repacked for CPUs with 8-bit dot products (AVX-512 VNNI).
+// A matrix of weights, repacked for CPUs with 64-byte vectors: quantized types for 8-bit dot products (AVX-512 VNNI), bf16
+// for bf16 dot products, f16 and f32 for multiply-adds of floats.
 //
 //   y[token][row] = sum over k of weight[row][k] * x[token][k]
 //
-// A panel holds 16 interleaved rows: one vector register holds 4 consecutive codes of each, as the dot product needs.
-// Panels replace the GGUF tensor and are as large (Q4_K, Q5_K: 3% larger, their 6-bit scales become bytes).
+// A panel holds 16 interleaved rows: one vector register holds, of each, as many consecutive columns as one instruction
+// multiplies. Panels replace the GGUF tensor and are as large (Q4_K, Q5_K: 3% larger, their 6-bit scales become bytes).
 //
-// The arithmetic is the same for any number of tokens: activations rounded per group of 32, exact integer sums within a
-// group, and one float accumulator per result, to which groups are added in ascending order. So a token's result
-// depends neither on other tokens in the batch nor on the threads.
+// The arithmetic is the same for any number of tokens. Quantized weights: activations rounded per group of 32, exact
+// integer sums within a group, and one float accumulator per result, to which groups are added in ascending order.
+// Floats: one accumulator per result, to which columns are added in ascending order; activations are f32, or bf16 with
+// bf16 weights. So a token's result depends neither on other tokens in the batch nor on the threads.
 #pragma once
 
 #include <ggml.h>
@@ -15,9 +17,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 
-#include "palimpsest/matmul/activations.h"
+#include "palimpsest/matmul/panel_kernel.h"
 
 namespace palimpsest {
 
@@ -38,16 +39,20 @@ class Panels {
   std::size_t bytes() const;
   void dequantize_row(int row, float* out) const;  // [columns], equal to ggml's to_float
 
-  // Multiplies the panels [first, last) with `tokens` contiguous rows of activations:
+  // The form of activations that `multiply` reads.
+  ActivationForm form() const { return kernel_.form; }
+  // Writes `count` numbers, a multiple of kGroup, in this form. A group's result depends only on its own numbers.
+  void convert(const float* x, int count, std::byte* out) const { kernel_.convert(x, count, out); }
+  // Multiplies the panels [first, last) with `tokens` contiguous rows of activations, aligned to 64 bytes:
   // y[token * y_stride + row - kRows * first].
-  void multiply(int first, int last, const ActivationGroup* x, int tokens, float* y, std::int64_t y_stride) const;
+  void multiply(int first, int last, const std::byte* x, int tokens, float* y, std::int64_t y_stride) const;
 
  private:
   int blocks() const;
   std::size_t panel_bytes() const;
 
   const PanelType* type_;
-  void (*kernel_)(const std::byte*, int, const ActivationGroup*, std::int64_t, int, float*, std::int64_t);
+  PanelKernel kernel_;
   int rows_, columns_;
   std::unique_ptr<std::byte[], void (*)(std::byte*)> data_;
 };

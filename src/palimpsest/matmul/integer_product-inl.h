@@ -1,11 +1,11 @@
 // Multiplies one panel with rows of activations, for an instruction set with 8-bit dot products on 64-byte vectors.
 // Internal.
 
-#if defined(PALIMPSEST_MATMUL_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PALIMPSEST_MATMUL_PRODUCT_INL_H_
-#undef PALIMPSEST_MATMUL_PRODUCT_INL_H_
+#if defined(PALIMPSEST_MATMUL_INTEGER_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PALIMPSEST_MATMUL_INTEGER_PRODUCT_INL_H_
+#undef PALIMPSEST_MATMUL_INTEGER_PRODUCT_INL_H_
 #else
-#define PALIMPSEST_MATMUL_PRODUCT_INL_H_
+#define PALIMPSEST_MATMUL_INTEGER_PRODUCT_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -162,6 +162,14 @@ void multiply_panel(const std::byte* panel, int blocks, const ActivationGroup* x
   if constexpr (T.bits < 8) take.template operator()<8>();  // of 8-bit codes, fours are faster (measured)
   take.template operator()<4>();
   take.template operator()<1>();
+}
+
+template <const PanelType& T>
+void multiply_panels(const std::byte* panel, int panels, int blocks, const std::byte* x, std::int64_t x_stride,
+                     int tokens, float* y, std::int64_t y_stride) {
+  const auto* const groups = reinterpret_cast<const ActivationGroup*>(x);
+  for (int p = 0; p < panels; ++p, panel += static_cast<std::size_t>(blocks) * T.block_bytes(), y += kPanelRows)
+    multiply_panel<T>(panel, blocks, groups, x_stride, tokens, y, y_stride);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,16 +1,17 @@
-// Matmul kernels for CPUs with 8-bit dot products on 64-byte vectors (AVX-512 VNNI). Other CPUs use ggml's kernels.
+// Integer kernels for CPUs with 8-bit dot products on 64-byte vectors (AVX-512 VNNI). Other CPUs use ggml's kernels.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX2 | HWY_AVX3 | HWY_AVX3_ZEN4 | HWY_AVX3_SPR | HWY_AVX10_2 | HWY_ALL_SVE | HWY_RVV)
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "palimpsest/matmul/kernels.cpp"
+#define HWY_TARGET_INCLUDE "palimpsest/matmul/integer_kernels.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include "palimpsest/matmul/panel_kernel.h"
 #include "palimpsest/matmul/panel_type.h"
 #if HWY_TARGET == HWY_AVX3_DL
-#include "palimpsest/matmul/product-inl.h"
+#include "palimpsest/matmul/integer_product-inl.h"
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -19,28 +20,8 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX3_DL
 
-MultiplyPanel KernelOf(ggml_type type) {
-  switch (type) {
-    case GGML_TYPE_Q4_0:
-      return multiply_panel<kQ4_0>;
-    case GGML_TYPE_Q8_0:
-      return multiply_panel<kQ8_0>;
-    case GGML_TYPE_IQ4_NL:
-      return multiply_panel<kIq4Nl>;
-    case GGML_TYPE_MXFP4:
-      return multiply_panel<kMxfp4>;
-    case GGML_TYPE_Q4_K:
-      return multiply_panel<kQ4K>;
-    case GGML_TYPE_Q5_K:
-      return multiply_panel<kQ5K>;
-    case GGML_TYPE_Q6_K:
-      return multiply_panel<kQ6K>;
-    default:
-      return nullptr;
-  }
-}
-
-void Quantize(const float* x, int count, ActivationGroup* out) {
+void quantize(const float* x, int count, std::byte* groups) {
+  auto* out = reinterpret_cast<ActivationGroup*>(groups);
   const DF d;
   const DI32 di;
   const hn::FixedTag<std::int8_t, 16> d8;
@@ -59,12 +40,36 @@ void Quantize(const float* x, int count, ActivationGroup* out) {
   }
 }
 
+MultiplyPanels multiply_of(ggml_type type) {
+  switch (type) {
+    case GGML_TYPE_Q4_0:
+      return multiply_panels<kQ4_0>;
+    case GGML_TYPE_Q8_0:
+      return multiply_panels<kQ8_0>;
+    case GGML_TYPE_IQ4_NL:
+      return multiply_panels<kIq4Nl>;
+    case GGML_TYPE_MXFP4:
+      return multiply_panels<kMxfp4>;
+    case GGML_TYPE_Q4_K:
+      return multiply_panels<kQ4K>;
+    case GGML_TYPE_Q5_K:
+      return multiply_panels<kQ5K>;
+    case GGML_TYPE_Q6_K:
+      return multiply_panels<kQ6K>;
+    default:
+      return nullptr;
+  }
+}
+
+PanelKernel IntegerKernelOf(ggml_type type) {
+  return {multiply_of(type), quantize, ActivationForm::kIntegers};
+}
+
 #else
 
-MultiplyPanel KernelOf(ggml_type) {
-  return nullptr;
+PanelKernel IntegerKernelOf(ggml_type) {
+  return {};
 }
-void Quantize(const float*, int, ActivationGroup*) {}
 
 #endif
 
@@ -75,15 +80,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace palimpsest {
 
-HWY_EXPORT(KernelOf);
-HWY_EXPORT(Quantize);
+HWY_EXPORT(IntegerKernelOf);
 
-MultiplyPanel panel_kernel(const PanelType& type) {
-  return HWY_DYNAMIC_DISPATCH(KernelOf)(type.type);
-}
-
-void quantize_activations(const float* x, int count, ActivationGroup* out) {
-  HWY_DYNAMIC_DISPATCH(Quantize)(x, count, out);
+PanelKernel integer_kernel(ggml_type type) {
+  return HWY_DYNAMIC_DISPATCH(IntegerKernelOf)(type);
 }
 
 }  // namespace palimpsest
