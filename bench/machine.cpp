@@ -29,7 +29,9 @@ float ReadAll(const void* data, std::size_t bytes) {
 double MultiplyAdd(std::size_t rounds, float* result) {
   const hn::CappedTag<float, 16> d;
   const auto x = hn::Set(d, 0.999f), y = hn::Set(d, 0.001f);
-  auto a = hn::Set(d, 1.0f), b = a, c = a, e = a, f = a, g = a, h = a, i = a, j = a, k = a;
+  const auto start = [&](float v) HWY_ATTR { return hn::Set(d, v); };  // all different: equal chains would be one
+  auto a = start(1), b = start(2), c = start(3), e = start(4), f = start(5), g = start(6), h = start(7), i = start(8),
+       j = start(9), k = start(10);
   for (std::size_t r = 0; r < rounds; ++r) {
     a = hn::MulAdd(a, x, y), b = hn::MulAdd(b, x, y), c = hn::MulAdd(c, x, y), e = hn::MulAdd(e, x, y);
     f = hn::MulAdd(f, x, y), g = hn::MulAdd(g, x, y), h = hn::MulAdd(h, x, y), i = hn::MulAdd(i, x, y);

@@ -91,14 +91,16 @@ void compare(ggml_type type, int rows, int columns, int tokens, int rounds) {
   ggml_quantize_chunk(type, plain.data(), weights.data(), 0, rows, columns, nullptr);
   const Panels panels(type, rows, columns, weights.data());
   Ggml ggml(type, rows, columns, tokens, weights);
-  std::vector<ActivationGroup> lines(x.size() / kGroup * group_bytes(panels.form()) / sizeof(ActivationGroup));
+  std::vector<ActivationGroup> lines(static_cast<std::size_t>(tokens) * panels.activation_stride() / sizeof(ActivationGroup));
   auto* const activations = reinterpret_cast<std::byte*>(lines.data());
   std::vector<float> y(static_cast<std::size_t>(tokens) * rows);
   std::vector<double> ours, theirs, ratios;
   for (int i = 0; i < rounds; ++i) {
     theirs.push_back(seconds_of([&] { ggml.run(); }));
     ours.push_back(seconds_of([&] {
-      panels.convert(x.data(), static_cast<int>(x.size()), activations);
+      for (int t = 0; t < tokens; ++t)
+        panels.convert(&x[static_cast<std::size_t>(t) * columns], columns,
+                       activations + static_cast<std::size_t>(t) * panels.activation_stride());
       panels.multiply(0, panels.panels(), activations, tokens, y.data(), rows);
     }));
     ratios.push_back(theirs.back() / ours.back());

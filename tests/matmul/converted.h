@@ -14,31 +14,36 @@ namespace palimpsest::testing {
 class Converted {
  public:
   Converted(const Panels& weights, std::span<const float> x)
-      : form_(weights.form()), lines_(x.size() / kGroup * group_bytes(form_) / sizeof(ActivationGroup)) {
-    weights.convert(x.data(), static_cast<int>(x.size()), reinterpret_cast<std::byte*>(lines_.data()));
+      : columns_(static_cast<std::size_t>(weights.columns())),
+        stride_(weights.activation_stride()),
+        form_(weights.form()),
+        lines_(x.size() / columns_ * stride_ / sizeof(ActivationGroup)) {
+    for (std::size_t t = 0; t < x.size() / columns_; ++t)
+      weights.convert(&x[t * columns_], weights.columns(), const_cast<std::byte*>(row(t)));
   }
-  // The group of number `first`.
-  const std::byte* at(std::size_t first = 0) const {
-    return reinterpret_cast<const std::byte*>(lines_.data()) + first / kGroup * group_bytes(form_);
+  const std::byte* row(std::size_t token = 0) const {
+    return reinterpret_cast<const std::byte*>(lines_.data()) + token * stride_;
   }
-  // Number `i` as the kernels read it.
-  double value(std::size_t i) const {
-    const std::byte* const number = at(i);
+  // A number as the kernels read it.
+  double value(std::size_t token, std::size_t column) const {
+    const std::byte* const group = row(token) + column / kGroup * group_bytes(form_);
+    const std::size_t i = column % kGroup;
     if (form_ == ActivationForm::kIntegers) {
-      const ActivationGroup& g = lines_[i / kGroup];
-      return static_cast<double>(g.scale) * g.code[i % kGroup];
+      const auto& g = *reinterpret_cast<const ActivationGroup*>(group);
+      return static_cast<double>(g.scale) * g.code[i];
     }
     float x;
     if (form_ == ActivationForm::kF32) {
-      std::memcpy(&x, number + i % kGroup * sizeof(float), sizeof(float));
+      std::memcpy(&x, group + i * sizeof x, sizeof x);
       return x;
     }
     ggml_bf16_t half;
-    std::memcpy(&half, number + i % kGroup * sizeof half, sizeof half);
+    std::memcpy(&half, group + i * sizeof half, sizeof half);
     return ggml_bf16_to_fp32(half);
   }
 
  private:
+  std::size_t columns_, stride_;
   ActivationForm form_;
   std::vector<ActivationGroup> lines_;  // lines of 64 bytes
 };

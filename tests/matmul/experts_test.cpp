@@ -40,7 +40,7 @@ class Experts : public ::testing::TestWithParam<Mixture> {
     const int panels = weights.panels() / kExperts;
     const Converted activations(weights, {x, static_cast<std::size_t>(weights.columns())});
     std::vector<float> out(static_cast<std::size_t>(panels * Panels::kRows));
-    weights.multiply(expert * panels, (expert + 1) * panels, activations.at(), 1, out.data(), std::ssize(out));
+    weights.multiply(expert * panels, (expert + 1) * panels, activations.row(), 1, out.data(), std::ssize(out));
     return out;
   }
 

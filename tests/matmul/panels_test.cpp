@@ -68,12 +68,12 @@ TEST_P(PanelsOf, MultiplyAsInDoublePrecision) {
     const auto x = activations(tokens);
     const Converted q(panels, x);
     std::vector<float> y(static_cast<std::size_t>(tokens) * (kRows + 3), NAN);
-    panels.multiply(0, panels.panels(), q.at(), tokens, y.data(), kRows + 3);
+    panels.multiply(0, panels.panels(), q.row(), tokens, y.data(), kRows + 3);
     for (int t = 0; t < tokens; ++t) {
       for (int r = 0; r < kRows; ++r) {
         double sum = 0, size = 0;
         for (int k = 0; k < kColumns; ++k) {
-          const double product = static_cast<double>(exact[r * kColumns + k]) * q.value(t * kColumns + k);
+          const double product = static_cast<double>(exact[r * kColumns + k]) * q.value(t, k);
           sum += product;
           size += std::abs(product);
         }
@@ -91,10 +91,10 @@ TEST_P(PanelsOf, ATokensResultDependsOnNothingBesideIt) {
   constexpr int kTokens = 97;
   const Converted q(panels, activations(kTokens));
   std::vector<float> all(kTokens * kRows), one(kRows);
-  panels.multiply(0, panels.panels(), q.at(), kTokens, all.data(), kRows);
+  panels.multiply(0, panels.panels(), q.row(), kTokens, all.data(), kRows);
   for (int t = 0; t < kTokens; ++t) {
     for (int p = 0; p < panels.panels(); ++p)
-      panels.multiply(p, p + 1, q.at(t * kColumns), 1, one.data() + p * Panels::kRows, kRows);
+      panels.multiply(p, p + 1, q.row(t), 1, one.data() + p * Panels::kRows, kRows);
     for (int r = 0; r < kRows; ++r) ASSERT_EQ(one[r], all[t * kRows + r]) << t << " " << r;
   }
 }
@@ -122,9 +122,10 @@ TEST(Activations, AreRoundedToTheirGroup) {
       EXPECT_LE(std::abs(groups[g].code[k] * groups[g].scale - x[32 * g + k]), groups[g].scale * 0.501F);
       sums[k / 16] += groups[g].code[k];
     }
-    EXPECT_EQ(groups[g].half_sums[0], -sums[0]);
-    EXPECT_EQ(groups[g].half_sums[1], -sums[1]);
-    EXPECT_EQ(groups[g].negative_sum, -sums[0] - sums[1]);
+    EXPECT_EQ(groups[g].offset_8, -8 * (sums[0] + sums[1]));
+    EXPECT_EQ(groups[g].offset_128, -128 * (sums[0] + sums[1]));
+    EXPECT_EQ(groups[g].half_offset_32[0], -32 * sums[0]);
+    EXPECT_EQ(groups[g].half_offset_32[1], -32 * sums[1]);
     EXPECT_FLOAT_EQ(groups[g].negative_total, groups[g].scale * static_cast<float>(-sums[0] - sums[1]));
   }
 }

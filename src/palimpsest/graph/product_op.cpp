@@ -18,8 +18,8 @@ std::byte* activations_in(const ggml_tensor* t) {
   return reinterpret_cast<std::byte*>((at + kLine - 1) & ~(kLine - 1));
 }
 
-std::int64_t row_bytes(const Panels& weights) {
-  return weights.columns() / kGroup * static_cast<std::int64_t>(group_bytes(weights.form()));
+std::int64_t stride_of(const Panels& weights) {
+  return static_cast<std::int64_t>(weights.activation_stride());
 }
 
 const float* row_of(const ggml_tensor* t, std::int64_t row) {
@@ -59,7 +59,7 @@ ggml_tensor* ProductOps::converted(ggml_context* context, const Panels& weights,
     ggml_tensor* sources[] = {x, order == nullptr ? nullptr : order->places};
     const std::int64_t rows = order == nullptr ? x->ne[1] : order->rows;
     Product& product = products_.emplace_back(&weights, order == nullptr ? 1 : order->experts);
-    out = ggml_custom_4d(context, GGML_TYPE_I8, rows * row_bytes(weights) + kLine, 1, 1, 1, sources,
+    out = ggml_custom_4d(context, GGML_TYPE_I8, rows * stride_of(weights) + kLine, 1, 1, 1, sources,
                          order == nullptr ? 1 : 2, convert, GGML_N_TASKS_MAX, &product);
   }
   return out;
@@ -111,6 +111,7 @@ ggml_tensor* ProductOps::combine(ggml_context* context, ggml_tensor* x, ggml_ten
 void ProductOps::convert(ggml_tensor* out, int thread, int threads, void* userdata) {
   const ggml_tensor *x = out->src[0], *places = out->src[1];
   const Product& product = *static_cast<Product*>(userdata);
+  const Panels& weights = *product.weights;
   const std::int64_t in_row = x->ne[0] / kGroup;
   std::span<const std::int32_t> row_at;
   std::int64_t slots = 1;
@@ -124,8 +125,9 @@ void ProductOps::convert(ggml_tensor* out, int thread, int threads, void* userda
   while (at < end) {
     const std::int64_t row = at / in_row, first = at % in_row, count = std::min(in_row - first, end - at);
     const float* from = row_of(x, places == nullptr ? row : row_at[static_cast<std::size_t>(row)] / slots);
-    product.weights->convert(from + first * kGroup, static_cast<int>(count) * kGroup,
-                             activations_in(out) + at * static_cast<std::int64_t>(group_bytes(product.weights->form())));
+    weights.convert(from + first * kGroup, static_cast<int>(count) * kGroup,
+                    activations_in(out) + row * stride_of(weights) +
+                        first * static_cast<std::int64_t>(group_bytes(weights.form())));
     at += count;
   }
 }
@@ -188,7 +190,7 @@ void ProductOps::multiply_by_expert(ggml_tensor* out, int, int threads, void* us
       if (first < last) {
         const int base = e * panels;
         weights.multiply(base + static_cast<int>(first), base + static_cast<int>(last),
-                         activations_in(out->src[0]) + place * row_bytes(weights), rows,
+                         activations_in(out->src[0]) + place * stride_of(weights), rows,
                          static_cast<float*>(out->data) + place * stride + first * Panels::kRows, stride);
       }
       at += panels;

@@ -19,8 +19,9 @@ struct alignas(64) ActivationGroup {
   std::int8_t code[kGroup];   // round(x / scale), within [-127, 127]
   float scale;                // max |x| / 127; 0 for a group of zeros
   float negative_total;       // -scale * sum of the codes
-  std::int32_t negative_sum;  // -sum of the codes
-  std::int32_t half_sums[2];  // -sum of the first and of the last 16 codes
+  // -offset * sum of the codes, for codes of weights with that offset; 32: of the first and of the last 16 codes
+  std::int32_t offset_8, offset_128;
+  std::int32_t half_offset_32[2];
 };
 static_assert(sizeof(ActivationGroup) == group_bytes(ActivationForm::kIntegers));
 

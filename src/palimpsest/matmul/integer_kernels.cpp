@@ -33,10 +33,12 @@ void quantize(const float* x, int count, std::byte* groups) {
     hn::StoreU(hn::DemoteTo(d8, first), d8, out->code);
     hn::StoreU(hn::DemoteTo(d8, second), d8, out->code + 16);
     out->scale = max / 127.0F;
-    out->half_sums[0] = -hn::ReduceSum(di, first);
-    out->half_sums[1] = -hn::ReduceSum(di, second);
-    out->negative_sum = out->half_sums[0] + out->half_sums[1];
-    out->negative_total = out->scale * static_cast<float>(out->negative_sum);
+    const int sums[2] = {hn::ReduceSum(di, first), hn::ReduceSum(di, second)}, sum = sums[0] + sums[1];
+    out->negative_total = out->scale * static_cast<float>(-sum);
+    out->offset_8 = -8 * sum;
+    out->offset_128 = -128 * sum;
+    out->half_offset_32[0] = -32 * sums[0];
+    out->half_offset_32[1] = -32 * sums[1];
   }
 }
 

@@ -72,11 +72,11 @@ void Panels::dequantize_row(int row, float* out) const {
 }
 
 void Panels::multiply(int first, int last, const std::byte* x, int tokens, float* y, std::int64_t y_stride) const {
-  const std::int64_t x_stride = columns_ / kGroup, row_bytes = x_stride * static_cast<std::int64_t>(group_bytes(form()));
+  const auto row_bytes = static_cast<std::int64_t>(activation_stride());
   const int resident = std::max(12, static_cast<int>(kResidentBytes / row_bytes) / 12 * 12);
   const std::byte* const weights = data_.get() + static_cast<std::size_t>(first) * panel_bytes();
   for (int t = 0; t < tokens; t += resident)
-    kernel_.multiply(weights, last - first, blocks(), x + t * row_bytes, x_stride, std::min(resident, tokens - t),
+    kernel_.multiply(weights, last - first, blocks(), x + t * row_bytes, columns_ / kGroup | 1, std::min(resident, tokens - t),
                       y + t * y_stride, y_stride);
 }
 

@@ -43,7 +43,12 @@ class Panels {
   ActivationForm form() const { return kernel_.form; }
   // Writes `count` numbers, a multiple of kGroup, in this form. A group's result depends only on its own numbers.
   void convert(const float* x, int count, std::byte* out) const { kernel_.convert(x, count, out); }
-  // Multiplies the panels [first, last) with `tokens` contiguous rows of activations, aligned to 64 bytes:
+  // From one row of activations to the next: an odd number of groups, because rows whose distance is a power of two have
+  // the same place in the caches.
+  std::size_t activation_stride() const {
+    return static_cast<std::size_t>(columns_ / kGroup | 1) * group_bytes(form());
+  }
+  // Multiplies the panels [first, last) with `tokens` rows of activations, aligned to 64 bytes:
   // y[token * y_stride + row - kRows * first].
   void multiply(int first, int last, const std::byte* x, int tokens, float* y, std::int64_t y_stride) const;
 
