@@ -9,10 +9,14 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <random>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "bench/machine.h"
@@ -91,7 +95,8 @@ void compare(ggml_type type, int rows, int columns, int tokens, int rounds) {
   ggml_quantize_chunk(type, plain.data(), weights.data(), 0, rows, columns, nullptr);
   const Panels panels(type, rows, columns, weights.data());
   Ggml ggml(type, rows, columns, tokens, weights);
-  std::vector<ActivationGroup> lines(static_cast<std::size_t>(tokens) * panels.activation_stride() / sizeof(ActivationGroup));
+  std::vector<ActivationGroup> lines(static_cast<std::size_t>(tokens) * panels.activation_stride() /
+                                     sizeof(ActivationGroup));
   auto* const activations = reinterpret_cast<std::byte*>(lines.data());
   std::vector<float> y(static_cast<std::size_t>(tokens) * rows);
   std::vector<double> ours, theirs, ratios;
@@ -115,12 +120,23 @@ void compare(ggml_type type, int rows, int columns, int tokens, int rounds) {
   std::fflush(stdout);
 }
 
-// 8-bit multiply-adds per second, if every vector operation is one: a 64-byte vector has four times as many as floats.
-double limit() {
-  float result;
-  const double start = cpu_seconds();
-  const double operations = multiply_add(500'000, &result);
-  return 4 * operations / 2 / (cpu_seconds() - start);
+// 8-bit multiply-adds per second of all threads together, if every vector operation is one: a 64-byte vector has four
+// times as many as of floats.
+double limit(int threads) {
+  std::atomic<int> waiting = threads;
+  std::vector<double> done(static_cast<std::size_t>(threads)), seconds(done.size());
+  {
+    std::vector<std::jthread> team;
+    for (std::size_t t = 0; t < done.size(); ++t)
+      team.emplace_back([&, t] {
+        for (--waiting; waiting > 0;) std::this_thread::yield();
+        float result;
+        const auto start = std::chrono::steady_clock::now();
+        done[t] = multiply_add(2'000'000, &result);
+        seconds[t] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      });
+  }
+  return 4 * std::accumulate(done.begin(), done.end(), 0.0) / 2 / std::ranges::max(seconds);
 }
 
 }  // namespace
@@ -131,12 +147,15 @@ int main(int argc, char** argv) {
   const int rows = argc > 1 ? std::atoi(argv[1]) : 2048, columns = argc > 2 ? std::atoi(argv[2]) : 2048,
             rounds = argc > 3 ? std::atoi(argv[3]) : 5;
   const std::string_view only = argc > 4 ? argv[4] : "";
-  std::printf("limit of 8-bit products: %.1f\n", 1e-9 * bench::limit());
+  const int threads = static_cast<int>(std::thread::hardware_concurrency());
+  std::printf("limit of 8-bit products: %.1f of one thread, %.1f of %d together\n", 1e-9 * bench::limit(1),
+              1e-9 * bench::limit(threads), threads);
   if (rounds == 0) return 0;
   std::printf("%d x %d, 10^9 multiply-adds a second of one thread's CPU time\n%-8s %6s %10s %10s %9s\n", rows, columns,
               "type", "tokens", "ours", "ggml", "ratio");
   for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K,
                                GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_BF16, GGML_TYPE_F16, GGML_TYPE_F32})
     for (const int tokens : {1, 8, 32, 512})
-      if ((only.empty() || only == ggml_type_name(type)) && Panels::supports(type, rows, columns)) bench::compare(type, rows, columns, tokens, rounds);
+      if ((only.empty() || only == ggml_type_name(type)) && Panels::supports(type, rows, columns))
+        bench::compare(type, rows, columns, tokens, rounds);
 }

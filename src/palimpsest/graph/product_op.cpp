@@ -10,6 +10,10 @@ namespace {
 
 constexpr int kUnits = 64;  // max work units of a product: small units, so that threads finish at about the same time
 
+int units_of(int threads) {
+  return threads == 1 ? 1 : kUnits;
+}
+
 constexpr std::uintptr_t kLine = 64;
 
 // Aligns the activations to cache lines: ggml's alignment is smaller.
@@ -135,7 +139,8 @@ void ProductOps::convert(ggml_tensor* out, int thread, int threads, void* userda
 void ProductOps::multiply_all(ggml_tensor* out, int, int threads, void* userdata) {
   Product& product = *static_cast<Product*>(userdata);
   const Panels& weights = *product.weights;
-  const int panels = weights.panels(), each = (panels + kUnits - 1) / kUnits;
+  const int panels = weights.panels(), units = units_of(threads);
+  const int each = ((panels + units - 1) / units + 1) / 2 * 2;  // even: kernels multiply two panels together
   product.share((panels + each - 1) / each, threads, [&](std::int64_t unit) {
     const int first = static_cast<int>(unit) * each;
     weights.multiply(first, std::min(first + each, panels), activations_in(out->src[0]), static_cast<int>(out->ne[1]),
@@ -178,8 +183,9 @@ void ProductOps::multiply_by_expert(ggml_tensor* out, int, int threads, void* us
   for (std::size_t e = 0; e + 1 < p.first.size(); ++e) busy += p.first[e + 1] > p.first[e] ? 1 : 0;
   const std::int64_t all = busy * panels;
   const auto stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
-  product.share(kUnits, threads, [&](std::int64_t unit) {
-    const std::int64_t begin = all * unit / kUnits, end = all * (unit + 1) / kUnits;
+  const int units = units_of(threads);
+  product.share(units, threads, [&](std::int64_t unit) {
+    const std::int64_t begin = all * unit / units, end = all * (unit + 1) / units;
     std::int64_t at = 0;  // of the panels of experts that have rows
     for (int e = 0; e < product.experts && at < end; ++e) {
       const std::int32_t place = p.first[static_cast<std::size_t>(e)],

@@ -26,8 +26,8 @@ using DF = hn::FixedTag<float, 16>;
 using DB = hn::FixedTag<hwy::bfloat16_t, 32>;
 using VF = hn::Vec<DF>;
 
-// A kernel's types: what it stores of a column of 16 rows, and of an activation; `load` and `spread` give the operands of
-// `add`, a step of kColumns columns.
+// A kernel's types: what it stores of a column of 16 rows, and of an activation; `load` and `spread` give the operands
+// of `add`, a step of kColumns columns.
 struct OfF32 {
   using Stored = float;
   using X = float;
@@ -71,9 +71,8 @@ HWY_INLINE void multiply_tile(const typename Of::Stored* panel, std::int64_t col
   constexpr auto kAllPanels = std::make_integer_sequence<int, kPanels>();
   constexpr auto kAllTokens = std::make_integer_sequence<int, kTokens>();
   VF sum[kPanels][kTokens];
-  for_each(kAllPanels, [&](auto p) HWY_ATTR {
-    for_each(kAllTokens, [&](auto t) HWY_ATTR { sum[p][t] = hn::Zero(DF()); });
-  });
+  for_each(kAllPanels,
+           [&](auto p) HWY_ATTR { for_each(kAllTokens, [&](auto t) HWY_ATTR { sum[p][t] = hn::Zero(DF()); }); });
   for (std::int64_t k = 0; k < columns; k += Of::kColumns, panel += kPanelRows * Of::kColumns, x += Of::kColumns) {
     decltype(Of::load(panel)) w[kPanels];
     for_each(kAllPanels, [&](auto p) HWY_ATTR { w[p] = Of::load(panel + p * kPanelRows * columns); });
@@ -83,8 +82,7 @@ HWY_INLINE void multiply_tile(const typename Of::Stored* panel, std::int64_t col
     });
   }
   for_each(kAllPanels, [&](auto p) HWY_ATTR {
-    for_each(kAllTokens,
-               [&](auto t) HWY_ATTR { hn::StoreU(sum[p][t], DF(), y + t * y_stride + p * kPanelRows); });
+    for_each(kAllTokens, [&](auto t) HWY_ATTR { hn::StoreU(sum[p][t], DF(), y + t * y_stride + p * kPanelRows); });
   });
 }
 

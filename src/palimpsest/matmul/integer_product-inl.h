@@ -190,8 +190,8 @@ void decode(const std::byte* panel, std::size_t panel_bytes, int first_group, in
   for (int p = 0; p < kPanels; ++p) {
     for (int i = 0; i < groups; ++i) {
       const int group = first_group + i;
-      const std::byte* const block =
-          panel + static_cast<std::size_t>(p) * panel_bytes + static_cast<std::size_t>(group / T.groups()) * T.block_bytes();
+      const std::byte* const block = panel + static_cast<std::size_t>(p) * panel_bytes +
+                                     static_cast<std::size_t>(group / T.groups()) * T.block_bytes();
       VU8 code[kCodeVectors];
       load_codes<T>(block, group % T.groups(), code);
       const Scales scales = load_scales<T>(block, group % T.groups());
@@ -209,9 +209,8 @@ HWY_INLINE void multiply_decoded(const Decoded<kPanels>* group, int groups, bool
     for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { for_each(kUpTo<kPanels>, [&](auto p) HWY_ATTR { call(t, p); }); });
   };
   VF result[kTokens][kPanels];
-  each([&](auto t, auto p) HWY_ATTR {
-    result[t][p] = first ? hn::Zero(DF()) : hn::LoadU(DF(), y + t * y_stride + p * kPanelRows);
-  });
+  each([&](auto t, auto p)
+           HWY_ATTR { result[t][p] = first ? hn::Zero(DF()) : hn::LoadU(DF(), y + t * y_stride + p * kPanelRows); });
   for (int g = 0; g < groups; ++g, ++group, ++x) {
     for_each(kUpTo<kParts<T>>, [&](auto part) HWY_ATTR {
       constexpr int kVectors = kCodeVectors / kParts<T>;
@@ -260,7 +259,8 @@ void multiply_many(const std::byte* panel, int blocks, const ActivationGroup* x,
     constexpr int kLines = static_cast<int>(T.block_bytes() * kDecodedGroups / T.groups()) / kVectorBytes;
     const bool last = group + groups == all;
     const std::byte* const next =
-        panel + (last ? kPanels * panel_bytes : static_cast<std::size_t>(group + groups) / T.groups() * T.block_bytes());
+        panel +
+        (last ? kPanels * panel_bytes : static_cast<std::size_t>(group + groups) / T.groups() * T.block_bytes());
     int line = 0;
     split_tokens<6, 4, 2, 1>(tokens, [&](auto count, int at) HWY_ATTR {
       for (const int end = kPanels * kLines * (at + count) / tokens; line < end; ++line)
@@ -279,7 +279,8 @@ void multiply_panels(const std::byte* panel, int panels, int blocks, const std::
   const auto* const x = reinterpret_cast<const ActivationGroup*>(x_bytes);
   const std::size_t panel_bytes = static_cast<std::size_t>(blocks) * T.block_bytes();
   const int step = tokens >= kMany ? 2 : 1;
-  for (int p = 0; p < panels; p += step, panel += static_cast<std::size_t>(step) * panel_bytes, y += step * kPanelRows) {
+  for (int p = 0; p < panels;
+       p += step, panel += static_cast<std::size_t>(step) * panel_bytes, y += step * kPanelRows) {
     const auto few = [&](auto count, int at) HWY_ATTR {
       multiply_few<T, count>(panel, blocks, x + at * x_stride, x_stride, y + at * y_stride, y_stride);
     };

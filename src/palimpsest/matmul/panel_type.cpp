@@ -83,7 +83,7 @@ std::size_t float_at(const PanelType& type, int column, int row) {
 
 const PanelType* find_panel_type(ggml_type type) {
   static constexpr const PanelType* all[] = {&kQ4_0, &kQ8_0, &kIq4Nl, &kMxfp4, &kQ4K,
-                                              &kQ5K,  &kQ6K,  &kF32,   &kF16,   &kBf16};
+                                             &kQ5K,  &kQ6K,  &kF32,   &kF16,   &kBf16};
   for (const PanelType* one : all)
     if (one->type == type) return one;
   return nullptr;

@@ -76,8 +76,8 @@ void Panels::multiply(int first, int last, const std::byte* x, int tokens, float
   const int resident = std::max(12, static_cast<int>(kResidentBytes / row_bytes) / 12 * 12);
   const std::byte* const weights = data_.get() + static_cast<std::size_t>(first) * panel_bytes();
   for (int t = 0; t < tokens; t += resident)
-    kernel_.multiply(weights, last - first, blocks(), x + t * row_bytes, columns_ / kGroup | 1, std::min(resident, tokens - t),
-                      y + t * y_stride, y_stride);
+    kernel_.multiply(weights, last - first, blocks(), x + t * row_bytes, columns_ / kGroup | 1,
+                     std::min(resident, tokens - t), y + t * y_stride, y_stride);
 }
 
 }  // namespace palimpsest

@@ -1,5 +1,5 @@
-// A matrix of weights, repacked for CPUs with 64-byte vectors: quantized types for 8-bit dot products (AVX-512 VNNI), bf16
-// for bf16 dot products, f16 and f32 for multiply-adds of floats.
+// A matrix of weights, repacked for CPUs with 64-byte vectors: quantized types for 8-bit dot products (AVX-512 VNNI),
+// bf16 for bf16 dot products, f16 and f32 for multiply-adds of floats.
 //
 //   y[token][row] = sum over k of weight[row][k] * x[token][k]
 //
@@ -43,8 +43,8 @@ class Panels {
   ActivationForm form() const { return kernel_.form; }
   // Writes `count` numbers, a multiple of kGroup, in this form. A group's result depends only on its own numbers.
   void convert(const float* x, int count, std::byte* out) const { kernel_.convert(x, count, out); }
-  // From one row of activations to the next: an odd number of groups, because rows whose distance is a power of two have
-  // the same place in the caches.
+  // From one row of activations to the next: an odd number of groups, because rows whose distance is a power of two
+  // have the same place in the caches.
   std::size_t activation_stride() const {
     return static_cast<std::size_t>(columns_ / kGroup | 1) * group_bytes(form());
   }
