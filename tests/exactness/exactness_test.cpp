@@ -16,7 +16,7 @@
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/exactness/run.h"
-#include "tests/support/in_f32.h"
+#include "tests/support/in_type.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {

@@ -234,8 +234,7 @@ TEST(DecoderTest, SequencesOfOneStepDoNotMix) {
             1e-5);
 }
 
-// Weight layouts (ggml's repacking, panels) change only the rounding of activations and the order of sums. f32 has
-// neither layout: nothing changes.
+// Weight layouts (ggml's repacking, panels) change only the rounding of activations and the order of sums.
 TEST(DecoderTest, RepackedWeightsGiveTheSameModel) {
   for (const char* shape : {"tiny@type=f32", "tiny@type=q4_0", "tiny@type=q8_0", "tiny@type=q4_K"}) {
     const auto repacked = Model::synthetic(shape);

@@ -12,7 +12,7 @@
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/family.h"
 #include "tests/support/error_of.h"
-#include "tests/support/in_f32.h"
+#include "tests/support/in_type.h"
 #include "tests/support/plain_model.h"
 #include "tests/support/random_tokens.h"
 #include "tests/support/shared_dir.h"

@@ -1,7 +1,8 @@
 // Multiplies panels of floats with rows of activations, on 64-byte vectors. Internal.
 //
-// A result has one accumulator, to which columns are added in ascending order (bf16: pairs of columns), whatever the
-// number of panels and tokens that are multiplied together.
+// A result is the sum, in ascending order, of sums over kPart columns; each adds its columns (bf16: pairs of columns)
+// in ascending order. This is so whatever the number of panels and tokens that are multiplied together. The sums of
+// sums are more accurate than one of all columns.
 
 #if defined(PALIMPSEST_MATMUL_FLOAT_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_MATMUL_FLOAT_PRODUCT_INL_H_
@@ -25,6 +26,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DF = hn::FixedTag<float, 16>;
 using DB = hn::FixedTag<hwy::bfloat16_t, 32>;
 using VF = hn::Vec<DF>;
+
+constexpr std::int64_t kPart = 64;
 
 // A kernel's types: what it stores of a column of 16 rows, and of an activation; `load` and `spread` give the operands
 // of `add`, a step of kColumns columns.
@@ -70,20 +73,27 @@ HWY_INLINE void multiply_tile(const typename Of::Stored* panel, std::int64_t col
   };
   constexpr auto kAllPanels = std::make_integer_sequence<int, kPanels>();
   constexpr auto kAllTokens = std::make_integer_sequence<int, kTokens>();
-  VF sum[kPanels][kTokens];
-  for_each(kAllPanels,
-           [&](auto p) HWY_ATTR { for_each(kAllTokens, [&](auto t) HWY_ATTR { sum[p][t] = hn::Zero(DF()); }); });
-  for (std::int64_t k = 0; k < columns; k += Of::kColumns, panel += kPanelRows * Of::kColumns, x += Of::kColumns) {
-    decltype(Of::load(panel)) w[kPanels];
-    for_each(kAllPanels, [&](auto p) HWY_ATTR { w[p] = Of::load(panel + p * kPanelRows * columns); });
-    for_each(kAllTokens, [&](auto t) HWY_ATTR {
-      const auto one = Of::spread(x + t * x_stride);
-      for_each(kAllPanels, [&](auto p) HWY_ATTR { sum[p][t] = Of::add(w[p], one, sum[p][t]); });
-    });
+  const auto each = [&](const auto& call) HWY_ATTR {
+    for_each(kAllPanels, [&](auto p) HWY_ATTR { for_each(kAllTokens, [&](auto t) HWY_ATTR { call(p, t); }); });
+  };
+  HWY_ALIGN float total[kPanels][kTokens][kPanelRows] = {};  // not in registers: they hold the sums
+  for (std::int64_t done = 0; done < columns; done += kPart) {
+    VF sum[kPanels][kTokens];
+    each([&](auto p, auto t) HWY_ATTR { sum[p][t] = hn::Zero(DF()); });
+    const typename Of::X* const end = x + HWY_MIN(kPart, columns - done);
+    for (; x < end; panel += kPanelRows * Of::kColumns, x += Of::kColumns) {
+      decltype(Of::load(panel)) w[kPanels];
+      for_each(kAllPanels, [&](auto p) HWY_ATTR { w[p] = Of::load(panel + p * kPanelRows * columns); });
+      for_each(kAllTokens, [&](auto t) HWY_ATTR {
+        const auto one = Of::spread(x + t * x_stride);
+        for_each(kAllPanels, [&](auto p) HWY_ATTR { sum[p][t] = Of::add(w[p], one, sum[p][t]); });
+      });
+    }
+    each([&](auto p, auto t)
+             HWY_ATTR { hn::Store(hn::Add(hn::Load(DF(), total[p][t]), sum[p][t]), DF(), total[p][t]); });
   }
-  for_each(kAllPanels, [&](auto p) HWY_ATTR {
-    for_each(kAllTokens, [&](auto t) HWY_ATTR { hn::StoreU(sum[p][t], DF(), y + t * y_stride + p * kPanelRows); });
-  });
+  each([&](auto p, auto t)
+           HWY_ATTR { hn::StoreU(hn::Load(DF(), total[p][t]), DF(), y + t * y_stride + p * kPanelRows); });
 }
 
 template <class Of, int kPanels>

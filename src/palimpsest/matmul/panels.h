@@ -8,8 +8,8 @@
 //
 // The arithmetic is the same for any number of tokens. Quantized weights: activations rounded per group of 32, exact
 // integer sums within a group, and one float accumulator per result, to which groups are added in ascending order.
-// Floats: one accumulator per result, to which columns are added in ascending order; activations are f32, or bf16 with
-// bf16 weights. So a token's result depends neither on other tokens in the batch nor on the threads.
+// Floats: sums of 64 columns each, added in ascending order; activations are f32, or bf16 with bf16 weights. So a
+// token's result depends neither on other tokens in the batch nor on the threads.
 #pragma once
 
 #include <ggml.h>

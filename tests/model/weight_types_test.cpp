@@ -1,0 +1,113 @@
+// What every type of weights promises: a sequence's logits depend on nothing beside it, and are as near to those of
+// exact activations as with ggml's own products.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "palimpsest/graph/decoder.h"
+#include "palimpsest/matmul/panels.h"
+#include "palimpsest/text/vocabulary.h"
+#include "tests/support/in_type.h"
+#include "tests/support/random_tokens.h"
+#include "tests/support/shared_dir.h"
+#include "tests/support/teacher_forced.h"
+
+namespace palimpsest::testing {
+namespace {
+
+class WeightTypes : public ::testing::TestWithParam<ggml_type> {};
+
+// Logits of the first of `company` sequences: a prompt, then tokens one by one. The others begin with prompts of other
+// lengths, so that steps mix prompts and single tokens.
+std::vector<float> first_of(const std::shared_ptr<const Model>& model, int company, int threads) {
+  constexpr int kPrompt = 21, kSteps = 6;
+  const int vocabulary = model->hyper().vocabulary;
+  Decoder decoder(model, threads);
+  std::vector<std::unique_ptr<Cache>> caches;
+  std::vector<std::vector<TokenId>> texts;
+  for (int i = 0; i < company; ++i) {
+    caches.push_back(std::make_unique<Cache>(decoder.cache_options()));
+    texts.push_back(
+        random_tokens(kPrompt + kSteps + static_cast<std::size_t>(i), 5 + static_cast<unsigned>(i), vocabulary));
+  }
+  std::vector<float> out;
+  std::vector<std::size_t> read(texts.size());
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<SequenceStep> steps;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      if (static_cast<int>(i) % kSteps > step) continue;  // has not begun
+      const std::size_t count = read[i] == 0 ? texts[i].size() - kSteps : 1;
+      caches[i]->insert(static_cast<int>(count));
+      steps.push_back({.cache = caches[i].get(), .tokens = std::span(texts[i]).subspan(read[i], count)});
+      read[i] += count;
+    }
+    const auto logits = decoder.step(steps);
+    out.insert(out.end(), logits.begin(), logits.begin() + vocabulary);
+  }
+  return out;
+}
+
+TEST_P(WeightTypes, LogitsDependOnNoCompanyAndNoThreads) {
+  const auto model = Model::synthetic(std::string("tiny@type=") + ggml_type_name(GetParam()));
+  if (!Panels::supports(GetParam(), 256, 256)) GTEST_SKIP() << "ggml's products are chosen by the number of rows";
+  const auto alone = first_of(model, 1, 1);
+  for (const int company : {1, 7, 31})
+    for (const int threads : {1, 2, 3})
+      EXPECT_EQ(first_of(model, company, threads), alone) << company << " sequences, " << threads << " threads";
+}
+
+// Mean over the rows of the KL divergence from `truth` to `other`, in nats.
+double divergence(const std::vector<float>& truth, const std::vector<float>& other, std::size_t width) {
+  double sum = 0;
+  for (std::size_t row = 0; row < truth.size(); row += width) {
+    const auto log_sum = [&](const std::vector<float>& x) {
+      double all = 0;
+      for (std::size_t i = 0; i < width; ++i) all += std::exp(static_cast<double>(x[row + i]));
+      return std::log(all);
+    };
+    const double of_truth = log_sum(truth), of_other = log_sum(other);
+    for (std::size_t i = row; i < row + width; ++i) {
+      const double p = truth[i] - of_truth, q = other[i] - of_other;
+      sum += std::exp(p) * (p - q);
+    }
+  }
+  return sum / static_cast<double>(truth.size() / width);
+}
+
+void expect_as_near_as_ggmls(const std::string& gguf, ggml_type type, const std::vector<TokenId>& tokens) {
+  const std::string path = in_type(gguf, type);
+  const TeacherForced how{.name = "full", .chunk = 64};
+  const auto exact = Model::load(in_f32(path));
+  const auto width = static_cast<std::size_t>(exact->hyper().vocabulary);
+  const auto truth = run(exact, how, tokens).logits;
+  const double ours = divergence(truth, run(Model::load(path), how, tokens).logits, width),
+               ggmls = divergence(truth, run(Model::load(path, {.repack = false}), how, tokens).logits, width);
+  std::printf("%s: KL to exact activations %.2e nats, ggml's %.2e\n", ggml_type_name(type), ours, ggmls);
+  EXPECT_LE(ours, 1.1 * ggmls + 1e-9);  // equal roundings, of other sums
+}
+
+TEST_P(WeightTypes, LogitsAreAsNearToExactActivationsAsGgmls) {
+  const auto path = source_dir() / "models/palimpsest-stories.gguf";
+  std::ifstream file(source_dir() / "tests/model/golden/stories-full.txt");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  expect_as_near_as_ggmls(path.string(), GetParam(), Vocabulary::load(path.string())->tokenize(text, true, false));
+  if (const auto shared = shared_dir()) {
+    const auto small = (*shared / "models/stories260K/stories260K.gguf").string();
+    const auto tokens =
+        Vocabulary::load(small)->tokenize("Once upon a time, there was a little girl named Lily.", true, false);
+    expect_as_near_as_ggmls(small, GetParam(), tokens);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, WeightTypes,
+                         ::testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4,
+                                           GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_F32, GGML_TYPE_F16,
+                                           GGML_TYPE_BF16),
+                         [](const auto& info) { return std::string(ggml_type_name(info.param)); });
+
+}  // namespace
+}  // namespace palimpsest::testing
