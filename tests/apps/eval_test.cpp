@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/command.h"
-#include "tests/support/in_f32.h"
+#include "tests/support/in_type.h"
 #include "tests/support/own_file.h"
 
 namespace palimpsest::testing {

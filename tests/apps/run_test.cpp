@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/command.h"
-#include "tests/support/in_f32.h"
+#include "tests/support/in_type.h"
 
 namespace palimpsest::testing {
 namespace {
