@@ -2,9 +2,11 @@
 // exact activations as with ggml's own products.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <random>
 
@@ -55,14 +57,19 @@ TEST_P(WeightTypes, LogitsDependOnNoCompanyAndNoThreads) {
   const auto model = Model::synthetic(std::string("tiny@type=") + ggml_type_name(GetParam()));
   if (!Panels::supports(GetParam(), 256, 256)) GTEST_SKIP() << "ggml's products are chosen by the number of rows";
   const auto alone = first_of(model, 1, 1);
-  for (const int company : {1, 7, 31})
-    for (const int threads : {1, 2, 3})
+#ifdef PALIMPSEST_SANITIZED
+  constexpr int kCompany[] = {7}, kThreads[] = {2};
+#else
+  constexpr int kCompany[] = {1, 7, 31}, kThreads[] = {1, 2, 3};
+#endif
+  for (const int company : kCompany)
+    for (const int threads : kThreads)
       EXPECT_EQ(first_of(model, company, threads), alone) << company << " sequences, " << threads << " threads";
 }
 
-// Mean over the rows of the KL divergence from `truth` to `other`, in nats.
-double divergence(const std::vector<float>& truth, const std::vector<float>& other, std::size_t width) {
-  double sum = 0;
+// Of each row, the KL divergence from `truth` to `other`, in nats.
+std::vector<double> divergences(const std::vector<float>& truth, const std::vector<float>& other, std::size_t width) {
+  std::vector<double> out;
   for (std::size_t row = 0; row < truth.size(); row += width) {
     const auto log_sum = [&](const std::vector<float>& x) {
       double all = 0;
@@ -70,13 +77,26 @@ double divergence(const std::vector<float>& truth, const std::vector<float>& oth
       return std::log(all);
     };
     const double of_truth = log_sum(truth), of_other = log_sum(other);
+    double sum = 0;
     for (std::size_t i = row; i < row + width; ++i) {
       const double p = truth[i] - of_truth, q = other[i] - of_other;
       sum += std::exp(p) * (p - q);
     }
+    out.push_back(sum);
   }
-  return sum / static_cast<double>(truth.size() / width);
+  return out;
 }
+
+struct Mean {
+  explicit Mean(const std::vector<double>& values) {
+    for (const double v : values) mean += v;
+    mean /= static_cast<double>(values.size());
+    double squares = 0;
+    for (const double v : values) squares += (v - mean) * (v - mean);
+    error = std::sqrt(squares) / static_cast<double>(values.size());
+  }
+  double mean = 0, error = 0;  // error: standard error of the mean
+};
 
 void expect_as_near_as_ggmls(const std::string& gguf, ggml_type type, const std::vector<TokenId>& tokens) {
   const std::string path = in_type(gguf, type);
@@ -84,10 +104,17 @@ void expect_as_near_as_ggmls(const std::string& gguf, ggml_type type, const std:
   const auto exact = Model::load(in_f32(path));
   const auto width = static_cast<std::size_t>(exact->hyper().vocabulary);
   const auto truth = run(exact, how, tokens).logits;
-  const double ours = divergence(truth, run(Model::load(path), how, tokens).logits, width),
-               ggmls = divergence(truth, run(Model::load(path, {.repack = false}), how, tokens).logits, width);
-  std::printf("%s: KL to exact activations %.2e nats, ggml's %.2e\n", ggml_type_name(type), ours, ggmls);
-  EXPECT_LE(ours, 1.25 * ggmls + 1e-9);  // some types have equal roundings: then chance decides
+  const auto ours = divergences(truth, run(Model::load(path), how, tokens).logits, width),
+             ggmls = divergences(truth, run(Model::load(path, {.repack = false}), how, tokens).logits, width);
+  std::vector<double> more(ours.size());
+  std::ranges::transform(ours, ggmls, more.begin(), std::minus<>());
+  const Mean mean(ours), of_ggml(ggmls), difference(more);
+  std::printf("%s: KL to exact activations %.2e nats, ggml's %.2e, difference %.1e +- %.1e\n", ggml_type_name(type),
+              mean.mean, of_ggml.mean, difference.mean, difference.error);
+  // Types with 8-bit activations in both have the same roundings, of other sums: their difference is chance, and a few
+  // rows make most of the mean.
+  EXPECT_LE(difference.mean, 4 * difference.error + 1e-9);
+  EXPECT_LE(mean.mean, 2 * of_ggml.mean + 1e-9);
 }
 
 std::vector<TokenId> tokens_of(const std::string& model, const std::filesystem::path& text) {
@@ -96,6 +123,9 @@ std::vector<TokenId> tokens_of(const std::string& model, const std::filesystem::
 }
 
 TEST_P(WeightTypes, LogitsAreAsNearToExactActivationsAsGgmls) {
+#ifdef PALIMPSEST_SANITIZED
+  GTEST_SKIP() << "figures only: test_matmul runs the same products";
+#endif
   const auto path = (source_dir() / "models/palimpsest-stories.gguf").string();
   expect_as_near_as_ggmls(path, GetParam(), tokens_of(path, source_dir() / "tests/model/golden/stories-full.txt"));
   if (const auto shared = shared_dir()) {

@@ -43,8 +43,8 @@ def weigh(ids, recall, special):
 
 
 def row(rng, kind, tokenizer, books, length):
-    """Ids, loss weights, and recall marks. Only stories train the tokens after BOS, so that the model starts a story from an
-    empty prompt."""
+    """Ids, loss weights, and recall marks. Only answers of chats and prompts have a weight. Only stories train the tokens after
+    BOS, so that the model starts a story from an empty prompt."""
     ids, weights, recall = plain_row(rng, kind, tokenizer, books, length)
     if kind != "saga":
         weights[1] = 0
@@ -63,7 +63,23 @@ def plain_row(rng, kind, tokenizer, books, length):
     if len(ids) < length + 1:
         raise ValueError(f"a {kind} document of {len(ids)} tokens is too short for a row of {length + 1}")
     ids, recall = ids[: length + 1], recall[: length + 1]
-    return ids, weigh(ids, recall, carriers(tokenizer)), recall
+    weights = weigh(ids, recall, carriers(tokenizer))
+    if kind in ("haystack", "far"):  # only the answers: a model that learns to write such prompts writes them in the middle of a story
+        weights = [w if r else 0 for w, r in zip(weights, recall)]
+    if kind == "chat":
+        weights = [w if a else 0 for w, a in zip(weights, answered(ids, tokenizer))]
+    return ids, weights, recall
+
+
+def answered(ids, tokenizer):
+    """For each token of a chat, whether the assistant says it, the end of the message included."""
+    begin, end = tokenizer.encode(documents.MODEL)[0], tokenizer.encode(documents.END)[0][0]
+    out, inside = [], False
+    for i, token in enumerate(ids):
+        inside = inside or ids[i - len(begin): i] == begin
+        out.append(inside)
+        inside = inside and token != end
+    return out
 
 
 def shard(seed, stage, number, tokenizer, books, length, rows, mixture):

@@ -14,8 +14,8 @@ class Stage:
     mixture: dict
 
 
-def mixture(saga, quiz, lists, chat, prose, repeats, haystack=0):
-    return dict(saga=saga, quiz=quiz, lists=lists, chat=chat, prose=prose, repeats=repeats, haystack=haystack)
+def mixture(saga, quiz, lists, chat, prose, repeats, haystack=0, far=0):
+    return dict(saga=saga, quiz=quiz, lists=lists, chat=chat, prose=prose, repeats=repeats, haystack=haystack, far=far)
 
 
 COPY = mixture(.25, .50, .12, .03, .05, .05)
@@ -23,6 +23,8 @@ EARLY = mixture(.38, .36, .05, .07, .10, .04)
 MIDDLE = mixture(.46, .28, .04, .09, .10, .03)
 LATE = mixture(.50, .25, .03, .10, .10, .02)
 ALL = mixture(.46, .25, .01, .04, .07, .01, .16)
+FAR = mixture(.30, .18, .01, .03, .04, .01, .13, .30)
+LAST = mixture(.42, .22, .01, .03, .04, .01, .20, .07)
 
 CPU = [  # for few tokens: 5.5e6
     Stage(.22, 128, 2048, COPY),
@@ -38,6 +40,11 @@ LONG = [  # for 60e6 tokens
     Stage(.88, 1024, 8192, ALL),
     Stage(1.0, 2047, 8188, ALL),
 ]
+MORE = [  # from 65e6 tokens to 78e6
+    Stage(.88, 512, 4096, FAR),
+    Stage(.93, 1024, 8192, LAST),
+    Stage(1.0, 2047, 8188, LAST),
+]
 GPU = [  # not tested with wire.py
     Stage(.03, 256, 8192, COPY),
     Stage(.10, 256, 16384, EARLY),
@@ -46,7 +53,7 @@ GPU = [  # not tested with wire.py
     Stage(.80, 1024, 65536, LATE),
     Stage(1.0, 2047, 65504, LATE),
 ]
-CURRICULA = {"cpu": CPU, "long": LONG, "gpu": GPU}
+CURRICULA = {"cpu": CPU, "long": LONG, "more": MORE, "gpu": GPU}
 
 
 def stage_at(stages, share):

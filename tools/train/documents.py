@@ -8,6 +8,7 @@ import re
 
 import facts
 from grammar import World
+from lexicon import COLOURS
 from plots import PLOTS
 from stories import story
 
@@ -137,7 +138,7 @@ def haystack(rng, size):
     """Prompts of `eval needle` and `eval ruler`: numbers hidden in stories, then questions about them. No key returns in a document."""
     out, length, keys = [], 0, set()
     while length < size:
-        out.append(hidden_numbers(rng, rng.choice([700, 1400, 2800, size]), keys))
+        out.append(hidden_numbers(rng, rng.choice([500, 900, 1400, 2800, size]), keys))
         length += len(out[-1])
     return "".join(out)
 
@@ -146,6 +147,10 @@ def hidden_numbers(rng, size, keys):
     """A prompt of at most `size` characters, and its questions. Adds its keys to `keys`."""
     kind = rng.choice(HAYSTACKS)
     variant, answers = kind["variants"][0], []
+    statement, question = variant["needle"], variant["question"]
+    if MENTIONED in question and rng.random() < 0.5:
+        statement = rng.choice([statement, "The special magic number for {key} is {value}. "])
+        question = "\nThe special magic number for {key}" + rng.choice(["", "", " in the text", MENTIONED]) + " is"
 
     def needle():
         for _ in range(3):
@@ -153,11 +158,12 @@ def hidden_numbers(rng, size, keys):
             key = (kind["about"], *(v for k, v in words.items() if k != "value"))
             if key not in keys:
                 keys.add(key)
-                answers.append((formed(variant["question"], words), words["value"]))
-                return formed(variant["needle"], words)
+                answers.append((formed(question, words), words["value"]))
+                first, *again = formed(statement, words).split(words["value"])
+                return first + words["value"] + facts.mark(words["value"]).join(again).replace(" " + facts.OPEN, facts.OPEN)
         return ""
 
-    room, texts, length, w = size * rng.uniform(0.3, 0.9) - len(kind["intro"]), [], 0, None
+    room, texts, length, w = size * rng.uniform(0.1, 0.9) - len(kind["intro"]), [], 0, None
     while length < room:
         if kind.get("fill"):
             some = [needle()]
@@ -173,9 +179,29 @@ def hidden_numbers(rng, size, keys):
     for _ in range(0 if kind.get("fill") else 1 + min(kind.get("spread", 0), size // 300)):
         texts.insert(rng.randrange(len(texts) + 1), needle())
     text = kind["intro"] + "".join(texts)
-    for question, value in rng.sample(answers, min(len(answers), rng.choice([1, 2, 4, 8]))):
-        text += question + (facts.mark(value) if question[-1] != "<" else f"{facts.OPEN}{value}{facts.CLOSE}>") + ".\n"
-    return text + "\n"
+    for asked, value in rng.sample(answers, min(len(answers), rng.choice([2, 4, 8, 8]))):
+        text += asked + (facts.mark(value) if asked[-1] != "<" else f"{facts.OPEN}{value}{facts.CLOSE}>") + ".\n"
+    return text + "\n" if answers else ""
+
+
+def far_keys(rng, size):
+    """Short lists of keys with values, all asked for; up to eight words stand between the key and the place of its value. Trains heads
+    to look further back than the last tokens, as the prompts of `haystack` need, with many more questions per token."""
+    out, length = [], 0
+    while length < size:
+        count, digits = rng.randint(2, 8), rng.choice([1, 2, 3, 7])
+        what = rng.choice(["number", "code", "special magic number", "price"])
+        keys = rng.sample(PLAIN_WORDS, count)
+        values = rng.sample(COLOURS, count) if rng.random() < 0.25 else rng.sample(range(10 ** (digits - 1), 10 ** digits), count)
+        state = rng.choice([f"The {what} for @ is", f"The {what} for @{rng.choice(BETWEEN)} is", f"One of the {what}s for @ is:", f"One of the {what}s for @ is:", f"@ has the {what}"])
+        text = rng.choice(["", "Read this.\n", "I will quiz you about the numbers afterwards.\n"])
+        text += rng.choice([" ", "\n"]).join(f"{state.replace('@', k)} {v}." for k, v in zip(keys, values)) + "\n"
+        for i in rng.sample(range(count), count):
+            what_of = f"he {what} for {keys[i]}{rng.choice(BETWEEN)}"
+            text += rng.choice(["", "", f"What is t{what_of}? "]) + f"T{what_of} is{facts.mark(values[i])}.\n"
+        out.append(text + "\n")
+        length += len(out[-1])
+    return "".join(out)
 
 
 def draw(rng, words):
@@ -193,13 +219,17 @@ def formed(text, words):
     return text
 
 
+# In the prompts, the key is far before its number. Nearer forms are easier to learn, and the model learns from them to look further back.
+MENTIONED = " mentioned in the provided text"
+BETWEEN = ["", " here", " above", " in the text", " in this list", " mentioned above", " mentioned here", " that you know", " in the provided text", " mentioned in the text",
+           " that stands in the text", MENTIONED, MENTIONED, MENTIONED]
 END_OF_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])|(?<=[.!?]\") (?=[A-Z\"])")
 DATA = pathlib.Path(__file__).resolve().parents[2] / "src/palimpsest/eval/data"
-HAYSTACKS = [kind for file, names in (("needles.json", ["passkey", "needle", *["multi-key"] * 4, "lines"]),
+HAYSTACKS = [kind for file, names in (("needles.json", ["passkey", "passkey", "passkey", "needle", *["multi-key"] * 4, "lines"]),
                                       ("ruler.json", ["niah-single-1", "niah-single-2", "niah-multikey-1", "niah-multikey-2"]))
              for forms in [json.loads((DATA / file).read_text())] for kind in map(forms.get, names)]
 PLAIN_WORDS = sorted({w for _, beats in PLOTS for beat in beats for w in re.findall(r"(?<![$.\w])[a-z]{4,9}(?!\w)", beat)})
-KINDS = {"saga": saga, "quiz": quiz, "lists": lists, "chat": chat, "haystack": haystack}
+KINDS = {"saga": saga, "quiz": quiz, "lists": lists, "chat": chat, "haystack": haystack, "far": far_keys}
 
 
 if __name__ == "__main__":  # python documents.py saga 30000 > held-out.txt: a text of a kind from a seed that training never has
