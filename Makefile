@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench attention bench-papers versus versus-shift evict-cost batches growth exactness quality acceptance sweep report peers convert-check serve-check serve-load serve-kill serve-hostile format format-check setup clean prune
+.PHONY: help run build test test-asan test-tsan install-check bench attention bench-papers versus versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers convert-check serve-check serve-load serve-kill serve-hostile format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -50,6 +50,9 @@ versus-shift:  ## cost of eviction against llama.cpp's context shift, 1,024 toke
 
 evict-cost: build  ## decode step with eviction against one without (COST_ARGS=...)
 	@tools/env python3 bench/evict_cost.py $(COST_ARGS)
+
+own-time: build  ## time of a decode step that each method takes for its decisions (OWN_ARGS=...)
+	@tools/env python3 bench/own_time.py $(OWN_ARGS)
 
 batches:  ## decode step of 8 and 32 sequences against one, per weight type (BATCHES_ARGS=...)
 	@tools/build release palimpsest_app matmul_bench

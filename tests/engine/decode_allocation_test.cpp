@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "palimpsest/core/workers.h"
+#include "palimpsest/graph/graph_threads.h"
 #include "tests/engine/allocations.h"
 #include "tests/engine/scheduler_fixture.h"
 
@@ -84,7 +84,7 @@ TEST(DecodeAllocation, NoneInASchedulerOfEight) {
 }
 
 TEST(DecodeAllocation, NoneInALoopOfWorkers) {
-  Workers workers(3);
+  GraphThreads workers(3);
   std::atomic<long long> sum = 0;
   const long long one = 1, two = 2, three = 3;
   const long long before = allocations();

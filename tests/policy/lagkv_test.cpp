@@ -97,6 +97,28 @@ TEST(LagKv, KeptTokensAreNotScoredAgain) {
   EXPECT_EQ(again, scores_left);
 }
 
+TEST(LagKv, RowsAreReadOnlyWhereAPartIsComplete) {
+  constexpr int kTokens = 700, kDim = 8;
+  const RandomHead head(kTokens, kDim, kDim, 4);
+  const auto policy = make_policy("lagkv");
+  std::vector<float> always, when_asked;
+  int reads = 0;
+  for (int count = 1; count <= kTokens; ++count) {
+    always.push_back(0);
+    when_asked.push_back(0);
+    const std::span position = std::span(head.position).first(static_cast<std::size_t>(count));
+    const HeadView rows = {.position = position,
+                           .keys = {head.keys.data(), count, kDim, kDim},
+                           .values = {head.values.data(), count, kDim, kDim}};
+    const bool read = policy->reads_rows(position, when_asked);
+    reads += read;
+    policy->score(rows, always);
+    policy->score(read ? rows : HeadView{.position = position}, when_asked);
+    ASSERT_EQ(when_asked, always) << count;
+  }
+  EXPECT_EQ(reads, (kTokens - static_cast<int>(kSinks)) / static_cast<int>(kLag) - 1);
+}
+
 TEST(LagKv, AChannelThatNeverChangesIsNoNumberNowhere) {
   const std::vector<float> zero(16 + 3 * 128, 0.0F);
   std::vector<Position> position(zero.size());

@@ -1,6 +1,6 @@
 #include "palimpsest/attention/read_rows.h"
 
-#include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "palimpsest/attention/kernels.h"
@@ -16,30 +16,32 @@ namespace palimpsest {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class Other>
-HWY_INLINE void multiply_rows(const float* HWY_RESTRICT rows, int count, int dim, const Other& other,
-                              float* HWY_RESTRICT out) {
-  const hn::ScalableTag<float> df;
+// Transposes a tile of 16 keys, [dim][16], into 16 rows, in blocks of 4 x 4.
+void RowsOfTile(const float* HWY_RESTRICT tile, int dim, float* HWY_RESTRICT rows) {
+  const hn::CappedTag<float, kTile> df;
+  const hn::RepartitionToWide<decltype(df)> dd;
   const auto lanes = static_cast<int>(hn::Lanes(df));
-  for (int i = 0; i < count; ++i) {
-    const float* const row = rows + static_cast<std::ptrdiff_t>(i) * dim;
-    auto sum = hn::Zero(df);
-    int d = 0;
-    for (; d + lanes <= dim; d += lanes) sum = hn::MulAdd(hn::LoadU(df, row + d), hn::LoadU(df, other(row) + d), sum);
-    float rest = 0;
-    for (; d < dim; ++d) rest += row[d] * other(row)[d];
-    out[i] = hn::ReduceSum(df, sum) + rest;
-  }
-}
-
-void RowProducts(const float* rows, int count, int dim, const float* other, float* out) {
-  multiply_rows(
-      rows, count, dim, [other](const float*) { return other; }, out);
-}
-
-void RowSquares(const float* rows, int count, int dim, float* out) {
-  multiply_rows(
-      rows, count, dim, [](const float* row) { return row; }, out);
+  HWY_ALIGN float block[4][kTile];  // [i]: elements d to d + 3 of the keys i, i + 4, i + 8, ...
+  int d = 0;
+  for (; d + 4 <= dim; d += 4)
+    for (int n = 0; n < kTile; n += lanes) {
+      const float* const in = tile + static_cast<std::ptrdiff_t>(d) * kTile + n;
+      const auto a = hn::LoadU(df, in), b = hn::LoadU(df, in + kTile), c = hn::LoadU(df, in + 2 * kTile),
+                 e = hn::LoadU(df, in + 3 * kTile);
+      const auto ab = hn::BitCast(dd, hn::InterleaveLower(df, a, b)),
+                 AB = hn::BitCast(dd, hn::InterleaveUpper(df, a, b)),
+                 ce = hn::BitCast(dd, hn::InterleaveLower(df, c, e)),
+                 CE = hn::BitCast(dd, hn::InterleaveUpper(df, c, e));
+      hn::Store(hn::BitCast(df, hn::InterleaveLower(dd, ab, ce)), df, block[0]);
+      hn::Store(hn::BitCast(df, hn::InterleaveUpper(dd, ab, ce)), df, block[1]);
+      hn::Store(hn::BitCast(df, hn::InterleaveLower(dd, AB, CE)), df, block[2]);
+      hn::Store(hn::BitCast(df, hn::InterleaveUpper(dd, AB, CE)), df, block[3]);
+      for (int lane = 0; lane < lanes; ++lane)
+        std::memcpy(rows + static_cast<std::ptrdiff_t>(n + lane) * dim + d, block[lane % 4] + lane / 4 * 4,
+                    4 * sizeof(float));
+    }
+  for (; d < dim; ++d)
+    for (int lane = 0; lane < kTile; ++lane) rows[lane * dim + d] = tile[d * kTile + lane];
 }
 
 }  // namespace HWY_NAMESPACE
@@ -49,8 +51,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace palimpsest {
 
-HWY_EXPORT(RowProducts);
-HWY_EXPORT(RowSquares);
+HWY_EXPORT(RowsOfTile);
 
 namespace {
 
@@ -59,14 +60,6 @@ template <typename Body>
 void each_tile(const HeadPages& head, int page_size, const Body& body) {
   for (int slot = 0; slot < head.slots->slots; slot += kTile)
     if (const std::byte* const page = head.page[slot / page_size]; page != nullptr) body(page, slot);
-}
-
-// Transposes a tile of 16 keys, [dim][16], into 16 rows.
-void rows_of_tile(const float* tile, int dim, float* rows) {
-  constexpr int kDims = 8;
-  for (int first = 0; first < dim; first += kDims)
-    for (int lane = 0; lane < kTile; ++lane)
-      for (int d = first; d < std::min(dim, first + kDims); ++d) rows[lane * dim + d] = tile[d * kTile + lane];
 }
 
 }  // namespace
@@ -78,7 +71,7 @@ void read_keys(const LayerView& cache, const HeadPages& head, float* rows) {
   tile.resize(static_cast<std::size_t>(dim * kTile));
   each_tile(head, cache.page_size, [&](const std::byte* page, int slot) {
     widen(page + key_tile(cache, slot % cache.page_size), dim, tile.data());
-    rows_of_tile(tile.data(), dim, rows + static_cast<std::ptrdiff_t>(slot) * dim);
+    HWY_DYNAMIC_DISPATCH(RowsOfTile)(tile.data(), dim, rows + static_cast<std::ptrdiff_t>(slot) * dim);
   });
 }
 
@@ -89,14 +82,6 @@ void read_values(const LayerView& cache, const HeadPages& head, float* rows) {
     widen(page + value_tile(cache, slot % cache.page_size), dim, 0xffff, rows + static_cast<std::ptrdiff_t>(slot) * dim,
           dim);
   });
-}
-
-void row_products(const float* rows, int count, int dim, const float* other, float* out) {
-  HWY_DYNAMIC_DISPATCH(RowProducts)(rows, count, dim, other, out);
-}
-
-void row_squares(const float* rows, int count, int dim, float* out) {
-  HWY_DYNAMIC_DISPATCH(RowSquares)(rows, count, dim, out);
 }
 
 }  // namespace palimpsest

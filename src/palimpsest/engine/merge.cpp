@@ -27,8 +27,7 @@ class Tokens {
     values_.resize(slots * at(view.value_dim));
     read_values(view, head, values_.data());
     value_norm_.resize(slots);
-    row_squares(values_.data(), static_cast<int>(slots), view.value_dim, value_norm_.data());
-    for (float& square : value_norm_) square = std::sqrt(square);
+    norm_rows(values(), value_norm_);
     key_norm_.assign(slots, kUnknown);
     keys_.resize(slots * at(view.head_dim));
   }
@@ -50,7 +49,7 @@ class Tokens {
   // Cosines of a slot's value with each slot's value; undefined for empty slots.
   void value_cosines(int slot, std::vector<float>& cosines) {
     cosines.resize(value_norm_.size());
-    row_products(values_.data(), static_cast<int>(cosines.size()), view_.value_dim, value(slot).data(), cosines.data());
+    dot_rows(values(), value(slot), cosines);
     for (std::size_t i = 0; i < cosines.size(); ++i)
       cosines[i] = cosine(cosines[i], value_norm_[at(slot)], value_norm_[i]);
   }
@@ -64,6 +63,9 @@ class Tokens {
   }
 
  private:
+  Rows values() const {
+    return {values_.data(), static_cast<int>(value_norm_.size()), view_.value_dim, view_.value_dim};
+  }
   static float cosine(float product, float a, float b) { return a > 0 && b > 0 ? product / (a * b) : 0; }
 
   // Rotates to the slot's position, with the model's magnitude (sign 1), or back (sign -1).
@@ -263,19 +265,21 @@ void add_to_next(Cache& cache, int t, std::span<const int> victims) {
   const auto attention = table.column(table.columns() - 1);
   const auto position = table.position();
   thread_local std::vector<bool> evicted;
-  thread_local std::vector<int> kept;  // by age
+  thread_local std::vector<int> kept;  // younger than the victim
   thread_local std::vector<float> row, of_victim;
   evicted.assign(at(table.slots()), false);
   for (const int slot : victims) evicted[at(slot)] = true;
-  kept.clear();
-  for (int slot = 0; slot < table.slots(); ++slot)
-    if (position[at(slot)] != kNoPosition && !evicted[at(slot)]) kept.push_back(slot);
-  std::ranges::sort(kept, {}, [&](int slot) { return position[at(slot)]; });
   row.resize(at(view.value_dim));
   of_victim.resize(row.size());
   for (const int victim : victims) {
-    auto first = std::ranges::upper_bound(kept, position[at(victim)], {}, [&](int slot) { return position[at(slot)]; });
-    const auto next = std::span(first, kept.end()).first(std::min(kNext, static_cast<std::size_t>(kept.end() - first)));
+    kept.clear();
+    for (int slot = 0; slot < table.slots(); ++slot)
+      if (const Position p = position[at(slot)]; p != kNoPosition && p > position[at(victim)] && !evicted[at(slot)])
+        kept.push_back(slot);
+    const auto of_slot = [&](int slot) { return position[at(slot)]; };
+    if (kept.size() > kNext) std::ranges::nth_element(kept, kept.begin() + kNext, {}, of_slot);
+    const auto next = std::span(kept).first(std::min(kNext, kept.size()));
+    std::ranges::sort(next, {}, of_slot);  // the order of the sum below
     double mean = 0;
     for (const int slot : next) mean += attention[at(slot)] / static_cast<double>(next.size());
     if (draw(position[at(victim)], t) * mean >= attention[at(victim)]) continue;
@@ -283,7 +287,7 @@ void add_to_next(Cache& cache, int t, std::span<const int> victims) {
     load_value(view, page(victim), victim % view.page_size, of_victim.data());
     for (const int slot : next) {
       load_value(view, page(slot), slot % view.page_size, row.data());
-      for (std::size_t d = 0; d < row.size(); ++d) row[d] += of_victim[d] / static_cast<float>(kNext);
+      add_scaled(1 / static_cast<float>(kNext), of_victim, row);
       store_value(view, page(slot), slot % view.page_size, row.data());
     }
   }

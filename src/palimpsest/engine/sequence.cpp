@@ -128,7 +128,7 @@ void Sequence::score_tables(int coming, Phase phase) {
       queries = expected_queries(query_statistics(t), g.group(), g.key_width, scale_, frequencies_[at].kind(),
                                  rotations[rope_of_[at]], rotated);
     }
-    if (signals.keys || signals.values) {
+    if ((signals.keys || signals.values) && evictor_.reads_rows(*cache_, t)) {
       const LayerView view = cache_->view(layer);
       const HeadPages& head = cache_->head(t);
       if (signals.keys) k = rows_of(keys, view.head_dim), read_keys(view, head, keys.data());

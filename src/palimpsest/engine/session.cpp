@@ -3,13 +3,15 @@
 #include <cassert>
 #include <utility>
 
+#include "palimpsest/graph/graph_threads.h"
+
 namespace palimpsest {
 namespace {
 
 std::shared_ptr<Workers> workers_for(const Decoder& decoder, const MethodPlan& plan) {
   const Mechanism mechanism = plan.method().mechanism;
   const bool moves = mechanism == Mechanism::kShift || mechanism == Mechanism::kGather;
-  return moves || plan.signals().at_decision() ? std::make_shared<Workers>(decoder.threads()) : nullptr;
+  return moves || plan.signals().at_decision() ? std::make_shared<GraphThreads>(decoder.threads()) : nullptr;
 }
 
 }  // namespace

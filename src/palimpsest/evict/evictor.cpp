@@ -245,7 +245,8 @@ void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int comin
                           const ExpectedQueries& queries) {
   SlotTable& table = cache.table(t);
   assert(signals_.at_decision() && static_cast<std::size_t>(t) < next_victim_.size());
-  assert(keys.count == (signals_.keys ? table.slots() : 0) && values.count == (signals_.values ? table.slots() : 0));
+  assert(keys.count == (signals_.keys ? table.slots() : 0) || (keys.empty() && !reads_rows(cache, t)));
+  assert(values.count == (signals_.values ? table.slots() : 0) || (values.empty() && !reads_rows(cache, t)));
   thread_local std::vector<Position> position;
   thread_local std::vector<float> attention, sums, scores;
   HeadView view = {.position = table.position(),

@@ -57,6 +57,10 @@ class Evictor {
   // values of all its slots if signals() has them. Threads as above; tables of one layer whose heads share a decision
   // (AttentionWindow::whole_layer) only read each other's columns. Only if signals().at_decision().
   bool needs_eviction(const Cache& cache, int table, int coming, Phase phase) const;
+  // `keys` and `values` may be empty if reads_rows() says so.
+  bool reads_rows(const Cache& cache, int table) const {
+    return policy_->reads_rows(cache.table(table).position(), cache.table(table).score());
+  }
   void score_table(Cache& cache, int table, Rows keys, Rows values, int coming, Phase phase,
                    const ExpectedQueries& queries = {});
   // Clears the windows of attention weights, after steps whose weights were not collected.

@@ -18,11 +18,16 @@ class KeyDiff final : public Policy {
     thread_local std::vector<float> anchor, unit;  // the anchor's sum has the same cosines as the mean
     anchor.assign(static_cast<std::size_t>(head.keys.width), 0);
     unit.resize(score.size());
-    norm_rows(head.keys, unit);
-    for (std::size_t i = 0; i < unit.size(); ++i) {
-      if (head.position[i] == kNoPosition) continue;
-      unit[i] = 1 / std::max(unit[i], std::numeric_limits<float>::min());
-      add_scaled(unit[i], head.keys[static_cast<int>(i)], anchor);
+    constexpr std::size_t kBlock = 16;  // rows that stay in the L1 cache
+    for (std::size_t first = 0; first < unit.size(); first += kBlock) {
+      const std::size_t count = std::min(kBlock, unit.size() - first);
+      norm_rows(head.keys.rows(static_cast<int>(first), static_cast<int>(count)),
+                std::span(unit).subspan(first, count));
+      for (std::size_t i = first; i < first + count; ++i) {
+        if (head.position[i] == kNoPosition) continue;
+        unit[i] = 1 / std::max(unit[i], std::numeric_limits<float>::min());
+        add_scaled(unit[i], head.keys[static_cast<int>(i)], anchor);
+      }
     }
     const float length = 1 / std::max(norm(anchor), std::numeric_limits<float>::min());
     dot_rows(head.keys, anchor, score);

@@ -3,6 +3,8 @@
 // one, once that is complete. Per token: the standard deviation over its channels, softmaxed over the partition, of the
 // key plus of the value. The score is the rank inside the partition: all partitions lose the same share. A token is
 // scored once; tokens without a score (the newest) rank above all others.
+#include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -17,6 +19,10 @@ namespace {
 
 constexpr Position kSinks = 16, kLag = 128;
 constexpr float kUnscored = 2;  // ranks are in (0, 1]
+
+bool is_scored(float score) {
+  return score > 0 && score < kUnscored;
+}
 
 Position part_of(Position position) {
   return position < kSinks ? -1 : (position - kSinks) / kLag;
@@ -55,6 +61,17 @@ class LagKv final : public Policy {
  public:
   Signals signals() const override { return {.keys = Keys{}, .values = Values{}, .ordered = true}; }
 
+  // Rows are read once in 128 tokens: when a partition is complete, and the one before it has no scores.
+  bool reads_rows(const PositionView& position, std::span<const float> score) const override {
+    Position newest = 0;
+    for (std::size_t i = 0; i < score.size(); ++i)
+      if (position[i] != kNoPosition) newest = std::max(newest, position[i]);
+    const Position end = kSinks + (part_of(newest + 1) - 1) * kLag;  // of the partitions before complete ones
+    for (std::size_t i = 0; i < score.size(); ++i)
+      if (position[i] != kNoPosition && position[i] >= kSinks && position[i] < end && !is_scored(score[i])) return true;
+    return false;
+  }
+
   void score(const HeadView& head, std::span<float> score) const override {
     const int count = static_cast<int>(score.size());
     const auto end_of = [&](int begin) {  // of the partition that begins there
@@ -66,7 +83,7 @@ class LagKv final : public Policy {
     for (int begin = 0, end = 0; begin < count; begin = end) {
       end = end_of(begin);
       const Position part = part_of(head.position[at(begin)]);
-      if (score[at(begin)] > 0 && score[at(begin)] < kUnscored) continue;  // was scored
+      if (is_scored(score[at(begin)])) continue;
       const int next = end < count ? end_of(end) : end;
       // The next partition is complete: its last token is in the cache, or tokens after it are.
       const bool lag_complete = next > end && part_of(head.position[at(end)]) == part + 1 &&
@@ -84,6 +101,7 @@ class LagKv final : public Policy {
   static void rank_part(const HeadView& head, int begin, int end, int next, std::span<float> score) {
     thread_local std::vector<float> sum;
     thread_local std::vector<std::size_t> order;
+    assert(!head.keys.empty() && "reads_rows()");
     sum.assign(score.size(), 0);
     add_deviations(head.keys, begin, end, next, sum);
     add_deviations(head.values, begin, end, next, sum);

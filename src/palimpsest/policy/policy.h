@@ -32,7 +32,7 @@ struct HeadView {
   PositionView position = {};                 // positions in the text
   std::span<const float> attention = {};      // attention weights, reduced as the signal says
   std::span<const float> attention_sum = {};  // over all queries so far
-  Rows keys = {}, values = {};                // one row per token; empty without the signal
+  Rows keys = {}, values = {};                // one row per token; empty without the signal or reads_rows()
   int inserted = 0;                           // tokens added since the last call
   int table = 0;                              // slot table: flat index of the KV head over all layers
   ExpectedQueries queries = {};
@@ -53,6 +53,8 @@ class Policy {
   virtual Signals signals() const = 0;
   // Called once, before the first score, if signals().model. Throws Error: trained on another model.
   virtual void prepare(const PolicyModel& /*model*/) {}
+  // Whether score() reads keys or values this time; if not, they are empty. In slot order.
+  virtual bool reads_rows(const PositionView& /*position*/, std::span<const float> /*score*/) const { return true; }
   // `score` is in/out: one float per token that moves with it, 0 on insert. Higher is kept.
   virtual void score(const HeadView& head, std::span<float> score) const = 0;
 };

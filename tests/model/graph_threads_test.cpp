@@ -1,4 +1,4 @@
-#include "palimpsest/core/workers.h"
+#include "palimpsest/graph/graph_threads.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 namespace palimpsest::testing {
 namespace {
 
-TEST(Workers, EveryIndexOnceInEveryLoop) {
+TEST(GraphThreads, EveryIndexOnceInEveryLoop) {
   for (const int threads : {1, 2, 5}) {
-    Workers workers(threads);
+    GraphThreads workers(threads);
     EXPECT_EQ(workers.threads(), threads);
     for (const int count : {0, 1, 2, 7, 300}) {
       for (int round = 0; round < 20; ++round) {
@@ -22,9 +22,9 @@ TEST(Workers, EveryIndexOnceInEveryLoop) {
   }
 }
 
-TEST(Workers, ThrowsWhatABodyThrew) {
+TEST(GraphThreads, ThrowsWhatABodyThrew) {
   for (const int threads : {1, 2, 5}) {
-    Workers workers(threads);
+    GraphThreads workers(threads);
     for (int round = 0; round < 50; ++round) {
       std::atomic<int> calls = 0;
       const auto body = [&](int i) {
