@@ -53,7 +53,7 @@ TEST_F(RunTest, AnswersFromThePromptWhateverTheMechanismPositionsAndType) {
                              Words{"--cache-type-v", "q8_0"}, Words{"-ctk", "q8_0", "-ctv", "bf16"},
                              Words{"--portable", "--cache-type-k", "f32"}, Words{"--page-size", "16"},
                              Words{"--method", "streaming:rerotate=fused,every=8"}, Words{"--portable"},
-                             Words{"--prefill-chunk", "7"}, Words{"-t", "2"}, Words{"--method", "h2o:budget=64"}})
+                             Words{"--prefill-chunk", "7"}, Words{"-t", "2"}, Words{"--method", "h2o:budget=72"}})
     EXPECT_EQ(answer(words), " Mira hid the red key in the mill.\n") << words.back();
   EXPECT_EQ(answer({"--budget", "32"}).find("mill"), std::string::npos);
 }

@@ -9,6 +9,7 @@
 #include "palimpsest/bench/fill.h"
 #include "palimpsest/bench/speed.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/graph/graph_threads.h"
 #include "palimpsest/model/model.h"
 #include "tests/support/error_of.h"
 
@@ -24,7 +25,7 @@ class History : public ::testing::Test {
     options.method = parse_method(method);
     options.page_size = kPage;
     options.chunk = 32;
-    return {*decoder_, options, std::make_shared<Workers>(1)};
+    return {*decoder_, options, std::make_shared<GraphThreads>(1)};
   }
   std::shared_ptr<Decoder> decoder_ = std::make_shared<Decoder>(Model::synthetic("tiny"), 1);
 };

@@ -12,6 +12,7 @@
 #include "tests/cache/failing_memory.h"
 #include "tests/cache/same_cache.h"
 #include "tests/cache/state.h"
+#include "tests/support/thread_workers.h"
 
 namespace palimpsest::testing {
 
@@ -423,7 +424,7 @@ class Pair {
 
   std::mt19937 random_;
   bool failures_;
-  Workers workers_{2};
+  ThreadWorkers workers_{2};
   Cache cache_;
   NaiveCache naive_;
   Positions pending_;  // of the last plan

@@ -65,7 +65,8 @@ def plain_row(rng, kind, tokenizer, books, length):
     ids, recall = ids[: length + 1], recall[: length + 1]
     weights = weigh(ids, recall, carriers(tokenizer))
     if kind in ("haystack", "far"):  # only the answers: a model that learns to write such prompts writes them in the middle of a story
-        weights = [w if r else 0 for w, r in zip(weights, recall)]
+        ends = [0, *recall]  # the token after an answer is its end
+        weights = [w if r or e else 0 for w, r, e in zip(weights, recall, ends)]
     if kind == "chat":
         weights = [w if a else 0 for w, a in zip(weights, answered(ids, tokenizer))]
     return ids, weights, recall

@@ -33,16 +33,14 @@ CPU = [  # for few tokens: 5.5e6
     Stage(.82, 1024, 4096, MIDDLE),
     Stage(1.0, 2047, 4094, LATE),
 ]
-LONG = [  # for 60e6 tokens
-    Stage(.05, 128, 2048, COPY),
-    Stage(.30, 256, 2048, EARLY),
-    Stage(.70, 512, 8192, ALL),
-    Stage(.88, 1024, 8192, ALL),
-    Stage(1.0, 2047, 8188, ALL),
-]
-MORE = [  # from 65e6 tokens to 78e6
-    Stage(.88, 512, 4096, FAR),
-    Stage(.93, 1024, 8192, LAST),
+LONG = [  # for 80e6 tokens
+    Stage(.04, 128, 2048, COPY),
+    Stage(.22, 256, 2048, EARLY),
+    Stage(.52, 512, 8192, ALL),
+    Stage(.66, 1024, 8192, ALL),
+    Stage(.75, 2047, 8188, ALL),
+    Stage(.82, 512, 4096, FAR),
+    Stage(.90, 1024, 8192, LAST),
     Stage(1.0, 2047, 8188, LAST),
 ]
 GPU = [  # not tested with wire.py
@@ -53,7 +51,7 @@ GPU = [  # not tested with wire.py
     Stage(.80, 1024, 65536, LATE),
     Stage(1.0, 2047, 65504, LATE),
 ]
-CURRICULA = {"cpu": CPU, "long": LONG, "more": MORE, "gpu": GPU}
+CURRICULA = {"cpu": CPU, "long": LONG, "gpu": GPU}
 
 
 def stage_at(stages, share):

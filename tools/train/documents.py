@@ -8,7 +8,6 @@ import re
 
 import facts
 from grammar import World
-from lexicon import COLOURS
 from plots import PLOTS
 from stories import story
 
@@ -192,7 +191,7 @@ def far_keys(rng, size):
         count, digits = rng.randint(2, 8), rng.choice([1, 2, 3, 7])
         what = rng.choice(["number", "code", "special magic number", "price"])
         keys = rng.sample(PLAIN_WORDS, count)
-        values = rng.sample(COLOURS, count) if rng.random() < 0.25 else rng.sample(range(10 ** (digits - 1), 10 ** digits), count)
+        values = rng.sample(range(10 ** (digits - 1), 10 ** digits), count)
         state = rng.choice([f"The {what} for @ is", f"The {what} for @{rng.choice(BETWEEN)} is", f"One of the {what}s for @ is:", f"One of the {what}s for @ is:", f"@ has the {what}"])
         text = rng.choice(["", "Read this.\n", "I will quiz you about the numbers afterwards.\n"])
         text += rng.choice([" ", "\n"]).join(f"{state.replace('@', k)} {v}." for k, v in zip(keys, values)) + "\n"

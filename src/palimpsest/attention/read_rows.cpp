@@ -53,35 +53,29 @@ namespace palimpsest {
 
 HWY_EXPORT(RowsOfTile);
 
-namespace {
-
-// Calls body(page, first slot) for all tiles whose page has memory.
-template <typename Body>
-void each_tile(const HeadPages& head, int page_size, const Body& body) {
-  for (int slot = 0; slot < head.slots->slots; slot += kTile)
-    if (const std::byte* const page = head.page[slot / page_size]; page != nullptr) body(page, slot);
-}
-
-}  // namespace
-
 void read_keys(const LayerView& cache, const HeadPages& head, float* rows) {
   const auto widen = kernels_of(cache.key_type).key.widen;
   const int dim = cache.head_dim;
   thread_local std::vector<float> tile;
   tile.resize(static_cast<std::size_t>(dim * kTile));
-  each_tile(head, cache.page_size, [&](const std::byte* page, int slot) {
+  for (int slot = 0; slot < head.slots->slots; slot += kTile) {
+    const std::byte* const page = head.page[slot / cache.page_size];
+    if (page == nullptr) continue;
     widen(page + key_tile(cache, slot % cache.page_size), dim, tile.data());
     HWY_DYNAMIC_DISPATCH(RowsOfTile)(tile.data(), dim, rows + static_cast<std::ptrdiff_t>(slot) * dim);
-  });
+  }
+}
+
+void read_value_tile(const LayerView& cache, const HeadPages& head, int slot, float* rows) {
+  const std::byte* const page = head.page[slot / cache.page_size];
+  if (page == nullptr) return;
+  const int dim = cache.value_dim;
+  kernels_of(cache.value_type).value.widen(page + value_tile(cache, slot % cache.page_size), dim, 0xffff, rows, dim);
 }
 
 void read_values(const LayerView& cache, const HeadPages& head, float* rows) {
-  const auto widen = kernels_of(cache.value_type).value.widen;
-  const int dim = cache.value_dim;
-  each_tile(head, cache.page_size, [&](const std::byte* page, int slot) {
-    widen(page + value_tile(cache, slot % cache.page_size), dim, 0xffff, rows + static_cast<std::ptrdiff_t>(slot) * dim,
-          dim);
-  });
+  for (int slot = 0; slot < head.slots->slots; slot += kTile)
+    read_value_tile(cache, head, slot, rows + static_cast<std::ptrdiff_t>(slot) * cache.value_dim);
 }
 
 }  // namespace palimpsest

@@ -18,16 +18,26 @@ namespace {
 // Keys and values of one head: all values at once, keys on first use, un-rotated. Reuses its memory for the next head.
 class Tokens {
  public:
-  void read(const LayerView& view, const HeadPages& head, const PositionView& position, const RopeFrequencies* rope) {
+  // `first`: the first slot that value_cosines() will compare.
+  void read(const LayerView& view, const HeadPages& head, const PositionView& position, const RopeFrequencies* rope,
+            int first) {
     view_ = view;
     head_ = head;
     position_ = position;
     rope_ = rope;
+    first_ = first;
     const auto slots = position.size();
     values_.resize(slots * at(view.value_dim));
-    read_values(view, head, values_.data());
     value_norm_.resize(slots);
-    norm_rows(values(), value_norm_);
+    products_.resize(slots);
+    const auto read_tile = [&](int slot) { read_value_tile(view, head, slot, value(slot).data()); };
+    read_tile(first / kTile * kTile);
+    for (int slot = 0; slot < static_cast<int>(slots); slot += kTile) {  // while a tile is in the L1 cache
+      read_tile(slot);
+      const Rows rows = values().rows(slot, kTile);
+      norm_rows(rows, std::span(value_norm_).subspan(at(slot), kTile));
+      dot_rows(rows, value(first), std::span(products_).subspan(at(slot), kTile));
+    }
     key_norm_.assign(slots, kUnknown);
     keys_.resize(slots * at(view.head_dim));
   }
@@ -49,7 +59,10 @@ class Tokens {
   // Cosines of a slot's value with each slot's value; undefined for empty slots.
   void value_cosines(int slot, std::vector<float>& cosines) {
     cosines.resize(value_norm_.size());
-    dot_rows(values(), value(slot), cosines);
+    if (slot == first_)
+      std::ranges::copy(products_, cosines.begin());
+    else
+      dot_rows(values(), value(slot), cosines);
     for (std::size_t i = 0; i < cosines.size(); ++i)
       cosines[i] = cosine(cosines[i], value_norm_[at(slot)], value_norm_[i]);
   }
@@ -90,7 +103,8 @@ class Tokens {
   HeadPages head_;
   PositionView position_;
   const RopeFrequencies* rope_ = nullptr;
-  std::vector<float> values_, keys_, value_norm_, key_norm_, row_;
+  std::vector<float> values_, keys_, value_norm_, products_, key_norm_, row_;
+  int first_ = 0;
 };
 
 constexpr float kMinNorm = 1e-18F;  // stands for the norm of a zero key
@@ -229,7 +243,8 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   if (!order.empty() && !representatives.empty()) {
     const LayerView view = cache.view(layer);
     thread_local Tokens tokens;
-    tokens.read(view, cache.head(t), table.position(), frequencies.empty() ? nullptr : &frequencies[at(layer)]);
+    tokens.read(view, cache.head(t), table.position(), frequencies.empty() ? nullptr : &frequencies[at(layer)],
+                victims[order.front()]);
     Head head{table, merged, tokens};
     for (std::size_t i = 0; i < order.size(); ++i) {
       const int victim = victims[order[i]], target = head.best_representative(victim, representatives, m);

@@ -13,7 +13,6 @@
 #include "palimpsest/engine/lent_sequence.h"
 #include "palimpsest/engine/repeat.h"
 #include "palimpsest/engine/snapshot.h"
-#include "palimpsest/graph/graph_threads.h"
 #include "palimpsest/text/grammar/matcher.h"
 
 namespace palimpsest {
@@ -94,7 +93,6 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   const Cache probe(page_shape(*decoder_, options));  // throws for an impossible shape
   pool_ = std::make_shared<PagePool>(page_bytes(probe.view(probe.geometry().layer_of(0))));
   pool_->set_limit(options.pool_bytes / pool_->page_bytes(), [this] { return prefixes_.evict_one(); });
-  workers_ = std::make_shared<GraphThreads>(decoder_->threads());
   load_.pool_bytes = options.pool_bytes;
   running_.reserve(static_cast<std::size_t>(options.max_sequences));  // so that steps do not allocate
   prompts_.reserve(running_.capacity());

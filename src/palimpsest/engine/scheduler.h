@@ -120,7 +120,7 @@ class Scheduler {
   SchedulerOptions options_;
   std::vector<TokenId> repeat_;  // SessionOptions::repeat
   std::shared_ptr<PagePool> pool_;
-  std::shared_ptr<Workers> workers_;
+  std::shared_ptr<Workers> workers_ = std::make_shared<GraphThreads>(decoder_->threads());
   // Closed after all that hold pages were destroyed.
   std::shared_ptr<SequenceReturns> returns_ = std::make_shared<SequenceReturns>();
   struct Closing {
