@@ -12,8 +12,8 @@ class Workers {
 
   virtual int threads() const = 0;  // includes the caller
   // Calls body(index) once for every index below `count`, in any order, on any thread; returns when all are done. If
-  // `body` throws, starts no further index and rethrows the first exception. One loop at a time. Only the
-  // first one allocates.
+  // `body` throws, starts no further index and rethrows the first exception. One loop at a time. Only the first
+  // allocates.
   template <typename Body>
   void run(int count, Body&& body) {
     using Plain = std::remove_reference_t<Body>;

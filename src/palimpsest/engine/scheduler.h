@@ -31,6 +31,7 @@
 #include "palimpsest/engine/request.h"
 #include "palimpsest/engine/snapshot_loader.h"
 #include "palimpsest/engine/step_loop.h"
+#include "palimpsest/graph/graph_threads.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
