@@ -12,6 +12,7 @@ from bpe import BOS
 from lexicon import WHOLE
 
 ANSWER_WEIGHT = 4
+OTHER_WEIGHT = 12  # names of `doubles`, which are few
 AGAIN_WEIGHT = 3  # repeated names, things and locations, for consistent stories
 
 
@@ -67,6 +68,8 @@ def plain_row(rng, kind, tokenizer, books, length):
     if kind in ("haystack", "far"):  # only the answers: a model that learns to write such prompts writes them in the middle of a story
         ends = [0, *recall]  # the token after an answer is its end
         weights = [w if r or e else 0 for w, r, e in zip(weights, recall, ends)]
+    if kind == "doubles":
+        weights = [OTHER_WEIGHT if r else 0 for r in recall]
     if kind == "chat":
         weights = [w if a else 0 for w, a in zip(weights, answered(ids, tokenizer))]
     return ids, weights, recall

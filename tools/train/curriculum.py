@@ -14,8 +14,9 @@ class Stage:
     mixture: dict
 
 
-def mixture(saga, quiz, lists, chat, prose, repeats, haystack=0, far=0):
-    return dict(saga=saga, quiz=quiz, lists=lists, chat=chat, prose=prose, repeats=repeats, haystack=haystack, far=far)
+def mixture(saga, quiz, lists, chat, prose, repeats, haystack=0, far=0, doubles=0):
+    return dict(saga=saga, quiz=quiz, lists=lists, chat=chat, prose=prose, repeats=repeats, haystack=haystack, far=far,
+                doubles=doubles)
 
 
 COPY = mixture(.25, .50, .12, .03, .05, .05)
@@ -25,6 +26,7 @@ LATE = mixture(.50, .25, .03, .10, .10, .02)
 ALL = mixture(.46, .25, .01, .04, .07, .01, .16)
 FAR = mixture(.30, .18, .01, .03, .04, .01, .13, .30)
 LAST = mixture(.42, .22, .01, .03, .04, .01, .20, .07)
+FINAL = mixture(.36, .36, .01, .03, .04, .01, .08, .04, .07)
 
 CPU = [  # for few tokens: 5.5e6
     Stage(.22, 128, 2048, COPY),
@@ -33,15 +35,16 @@ CPU = [  # for few tokens: 5.5e6
     Stage(.82, 1024, 4096, MIDDLE),
     Stage(1.0, 2047, 4094, LATE),
 ]
-LONG = [  # for 80e6 tokens
+LONG = [  # for 87e6 tokens
     Stage(.04, 128, 2048, COPY),
-    Stage(.22, 256, 2048, EARLY),
-    Stage(.52, 512, 8192, ALL),
-    Stage(.66, 1024, 8192, ALL),
-    Stage(.75, 2047, 8188, ALL),
-    Stage(.82, 512, 4096, FAR),
-    Stage(.90, 1024, 8192, LAST),
-    Stage(1.0, 2047, 8188, LAST),
+    Stage(.20, 256, 2048, EARLY),
+    Stage(.48, 512, 8192, ALL),
+    Stage(.61, 1024, 8192, ALL),
+    Stage(.69, 2047, 8188, ALL),
+    Stage(.75, 512, 4096, FAR),
+    Stage(.83, 1024, 8192, LAST),
+    Stage(.93, 2047, 8188, LAST),
+    Stage(1.0, 2047, 8188, FINAL),
 ]
 GPU = [  # not tested with wire.py
     Stage(.03, 256, 8192, COPY),

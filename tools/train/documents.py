@@ -41,7 +41,7 @@ def quiz(rng, size):
     chains = facts.chains(rng, rng.choice([0, 2, 4, 8]), w, used)  # questions about two facts, once both are told
     pool = facts.mixed(rng, facts.some(rng, min(many, 6 if len(set(kinds)) == 1 else many), w, kinds, used), chains)
     told, times = [], rng.choice([1, 1, 2])  # facts to be asked for, and how often
-    silent = rng.randint(1, max(1, int(size * 0.6))) if rng.random() < 0.6 else 0  # no question in this many characters
+    silent = rng.randint(1, max(1, int(size * rng.choice([0.6, 0.9])))) if rng.random() < 0.6 else 0  # no question in this many characters
     filler, share = [], rng.choice([0.0, 0.2, 0.5]) if size > 800 else 0.0
     cast, known = w, rng.random() < 0.3  # whether the stories are about the people of the facts
 
@@ -51,10 +51,9 @@ def quiz(rng, size):
 
     while length < size:
         x = rng.random()
+        if not pool and length < silent:  # stories until the questions
+            silent, x = (silent, 1) if share else (0, x)
         if not told or x < (1 - share) * (0.4 if length >= silent else 1):
-            if not pool and length < silent:
-                silent = 0
-                continue
             if not pool:
                 w = World(rng, 8)
                 chains = facts.chains(rng, rng.choice([0, 2, 4]), w, used)
@@ -203,6 +202,23 @@ def far_keys(rng, size):
     return "".join(out)
 
 
+def doubles(rng, size):
+    """Beginnings of stories in which two people have one name, as in a stream that copies too much, up to the first `X and Y`; there,
+    Y is another name. Only it is marked: the model learns that nobody is told of twice, whatever stands before."""
+    out, length = [], 0
+    while length < size:
+        w = World(rng)
+        title, paragraphs = story(w)
+        one, other = (p.name for p in rng.sample(w.people[:2], 2))
+        text = re.sub(rf"\b{other}\b", one, title + "\n\n" + "\n".join(paragraphs))
+        before, found, after = text.partition(f"{one} and {one}")
+        if found:
+            name = rng.choice([n for n in facts.NAMES if n != one])
+            out.append(f"{before}{one} and{facts.mark(name)}{after.partition('.')[0]}.\n\n")
+            length += len(out[-1])
+    return "".join(out)
+
+
 def draw(rng, words):
     """A word of a list, of a range of numbers, or of the stories."""
     if isinstance(words, list):
@@ -228,7 +244,7 @@ HAYSTACKS = [kind for file, names in (("needles.json", ["passkey", "passkey", "p
                                       ("ruler.json", ["niah-single-1", "niah-single-2", "niah-multikey-1", "niah-multikey-2"]))
              for forms in [json.loads((DATA / file).read_text())] for kind in map(forms.get, names)]
 PLAIN_WORDS = sorted({w for _, beats in PLOTS for beat in beats for w in re.findall(r"(?<![$.\w])[a-z]{4,9}(?!\w)", beat)})
-KINDS = {"saga": saga, "quiz": quiz, "lists": lists, "chat": chat, "haystack": haystack, "far": far_keys}
+KINDS = {"saga": saga, "quiz": quiz, "lists": lists, "chat": chat, "haystack": haystack, "far": far_keys, "doubles": doubles}
 
 
 if __name__ == "__main__":  # python documents.py saga 30000 > held-out.txt: a text of a kind from a seed that training never has
