@@ -113,10 +113,13 @@ void check_attention(const RandomCacheOptions& options) {
     EXPECT_LE(relative_difference(out, cache.out()), last_place(options.type) / 4);
     return;
   }
-  EXPECT_LE(relative_difference(out, cache.out()), 1e-6);
-  EXPECT_LE(max_distance(out, cache.out()), 4e-6 * max_magnitude(cache.out()));
+  // With q8_0, queries or weights are rounded to 16 bits (attention/integers-inl.h).
+  const bool coded = layout.key_type == CacheType::kQ8_0 || layout.value_type == CacheType::kQ8_0;
+  const double bound = coded ? 1e-4 : 1e-6;
+  EXPECT_LE(relative_difference(out, cache.out()), bound);
+  EXPECT_LE(max_distance(out, cache.out()), 4 * bound * max_magnitude(cache.out()));
   for (std::size_t i = 0; i < weights.size(); ++i)
-    EXPECT_LE(max_distance(weights[i], cache.weights()[i]), 4e-6 * max_magnitude(cache.weights()[i]))
+    EXPECT_LE(max_distance(weights[i], cache.weights()[i]), 4 * bound * max_magnitude(cache.weights()[i]))
         << "weights " << i;
 }
 

@@ -22,8 +22,6 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-inline constexpr int kWidenRows = 12;  // with this many rows or more, a block is converted to f32 first
-
 HWY_INLINE void interleave(const float* query, int head_dim, int row, float* queries) {
   float* const to = queries + row / 4 * 4 * head_dim + row % 4;
   for (int d = 0; d < head_dim; ++d) to[d * 4] = query[d];
@@ -34,6 +32,8 @@ HWY_INLINE void prepare_queries(const Unit& u) {
   const StepTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
   const float factor = shape.scale * kLog2E;
+  const bool widen = u.rows() >= kWidenRows && u.work.merged == nullptr;
+  const auto encode = widen || u.rotates_on_read() ? nullptr : u.work.keys->encode_query;
   for (int q = 0; q < u.queries; ++q)
     for (int g = 0; g < group; ++g)
       fetch_row(u.work.step->q.at(tokens.first + u.first_query + q, u.work.kv_head * group + g), shape.head_dim);
@@ -50,9 +50,11 @@ HWY_INLINE void prepare_queries(const Unit& u) {
       const int row = q * group + g;
       rotate(from, shape.head_dim, shape, here, factor, u.memory.row);
       interleave(u.memory.row, shape.head_dim, row, u.memory.query);
+      if (encode != nullptr) encode(u, row, false);
       if (at_sinks == nullptr) continue;
       rotate(from, shape.head_dim, shape, at_sinks, factor, u.memory.row);
       interleave(u.memory.row, shape.head_dim, row, u.memory.sink_query);
+      if (encode != nullptr) encode(u, row, true);
     }
   }
 }

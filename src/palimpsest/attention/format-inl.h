@@ -7,6 +7,7 @@
 #define PALIMPSEST_ATTENTION_FORMAT_INL_H_
 #endif
 
+#include "palimpsest/attention/integers-inl.h"
 #include "palimpsest/attention/kernels.h"
 #include "palimpsest/attention/rotate-inl.h"
 #include "palimpsest/attention/transpose-inl.h"
@@ -33,6 +34,37 @@ void dot_keys(const Unit& u, const Block& b, const Prefetch& prefetch) {
   for (int t = 0; t < 4; ++t) keys.tile[t] = elements<T>(b.key[t]);
   score_tiles(u, b, keys, prefetch);
 }
+
+#if HWY_TARGET <= HWY_AVX2  // integers-inl.h
+inline void encode_query_of(const Unit& u, int row, bool of_sinks) {
+  const UnitMemory& m = u.memory;
+  const int dim = u.shape().head_dim, first = row / 4 * 4, lane = row % 4;
+  encode_query(m.row, dim, (of_sinks ? m.sink_query_codes : m.query_codes) + first * dim + lane * 2,
+               (of_sinks ? m.sink_query_steps : m.query_steps) + first * (dim / q8_0::kGroup) + lane);
+}
+
+inline void dot_integers(const Unit& u, const Block& b, const Prefetch& prefetch) {
+  const std::int8_t* tiles[4];
+  for (int t = 0; t < 4; ++t) tiles[t] = elements<std::int8_t>(b.key[t]);
+  const UnitMemory& m = u.memory;
+  const int dim = u.shape().head_dim;
+  score_rows(u, b, prefetch, [&]<int R>(bool of_sinks, int r, const Prefetch& part, float* score) HWY_ATTR {
+    dot_coded_queries<R>((of_sinks ? m.sink_query_codes : m.query_codes) + r * dim,
+                         (of_sinks ? m.sink_query_steps : m.query_steps) + r * (dim / q8_0::kGroup), dim, tiles, part,
+                         score);
+  });
+}
+
+inline void add_integers(const Unit& u, const Block& b, const Prefetch& prefetch) {
+  const std::int8_t* tiles[4];
+  for (int t = 0; t < 4; ++t) tiles[t] = elements<std::int8_t>(b.value[t]);
+  const std::size_t stride = static_cast<std::size_t>(u.value_stride());
+  by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
+    add_coded_values<R>(u.memory.score + r * kBlock, tiles, u.shape().value_dim, b.used, r == 0 ? prefetch : Prefetch(),
+                        u.memory.correction + r, u.memory.value + r * stride, stride);
+  });
+}
+#endif
 
 template <class T>
 void dot_rotating_keys(const Unit& u, const Block& b, const Prefetch& prefetch) {
@@ -162,7 +194,8 @@ void store_value(std::byte* tile, int dim, int lane, const float* row) {
 template <class T>
 constexpr FormatKernels format_kernels() {
   FormatKernels k{};
-  k.key = {.dot = dot_keys<T>,
+  k.key = {.encode_query = nullptr,
+           .dot = dot_keys<T>,
            .dot_rotating = nullptr,
            .widen = widen_keys_of<T>,
            .rotate = rotate_keys_of<T>,
@@ -175,6 +208,13 @@ constexpr FormatKernels format_kernels() {
     k.key.narrow = narrow_keys<T>;
     k.key.rotate_lanes = rotate_lanes<T>;
   }
+#if HWY_TARGET <= HWY_AVX2
+  if constexpr (kIsScaled<T>) {
+    k.key.encode_query = encode_query_of;
+    k.key.dot = dot_integers;
+    k.value.add = add_integers;
+  }
+#endif
   return k;
 }
 template <class T>

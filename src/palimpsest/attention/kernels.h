@@ -13,6 +13,8 @@
 namespace palimpsest {
 
 struct KeyKernels {
+  // Encodes the query of one row, which is in UnitMemory::row, rotated and scaled; nullptr: nothing to do.
+  void (*encode_query)(const Unit& unit, int row, bool of_sinks);
   // Dot products of a unit's rows with a block's keys, read in the stored format, into UnitMemory::score; the second
   // rotates the keys by Block::rope_tile in registers (nullptr: not in this format).
   void (*dot)(const Unit& unit, const Block& block, const Prefetch& prefetch);

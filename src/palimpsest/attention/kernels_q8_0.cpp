@@ -1,5 +1,8 @@
-// Kernels for keys and values of q8_0.
+// Kernels for keys and values of q8_0. AVX-512 with VNNI and VBMI, too: integers-inl.h.
 #include "palimpsest/attention/kernels.h"
+
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_ZEN4 | HWY_AVX3_SPR | HWY_AVX10_2 | HWY_ALL_SVE | HWY_RVV)
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "palimpsest/attention/kernels_q8_0.cpp"
@@ -29,4 +32,6 @@ const FormatKernels& q8_0_kernels() {
 }
 
 }  // namespace palimpsest
+
+#include "palimpsest/core/vector_targets.h"  // for the next file
 #endif

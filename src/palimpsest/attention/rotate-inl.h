@@ -122,21 +122,28 @@ struct RotatingKeys {
 };
 
 // Dot products of all rows of a unit with the keys of a block; with two queries, sinks use the sink queries.
-template <class Keys>
-HWY_INLINE void score_tiles(const Unit& u, const Block& b, const Keys& keys, const Prefetch& prefetch) {
-  const int head_dim = u.shape().head_dim;
+// dot.operator()<R>(whether of sink queries, first row, prefetch, score): of R rows.
+template <class Dot>
+HWY_INLINE void score_rows(const Unit& u, const Block& b, const Prefetch& prefetch, const Dot& dot) {
   float *const score = u.memory.score, *const sink_score = u.memory.sink_score;
   by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    keys.template dot<R>(u.memory.query + r * head_dim, u.shape(), r == 0 ? prefetch : Prefetch(), score + r * kBlock);
+    dot.template operator()<R>(false, r, r == 0 ? prefetch : Prefetch(), score + r * kBlock);
   });
   if (!u.two_queries() || (b.sinks & b.used) == 0) return;
-  by_four_rows(u.rows(), [&]<int R>(int r) HWY_ATTR {
-    keys.template dot<R>(u.memory.sink_query + r * head_dim, u.shape(), Prefetch(), sink_score + r * kBlock);
-  });
+  by_four_rows(u.rows(), [&]<int R>(int r)
+                             HWY_ATTR { dot.template operator()<R>(true, r, Prefetch(), sink_score + r * kBlock); });
   for (int n = 0; n < u.rows() * kBlock; n += kLanes) {
     const Mask of_sinks = mask_of(b.sinks, n % kBlock / kLanes);
     hn::StoreU(hn::IfThenElse(of_sinks, hn::LoadU(df, sink_score + n), hn::LoadU(df, score + n)), df, score + n);
   }
+}
+
+template <class Keys>
+HWY_INLINE void score_tiles(const Unit& u, const Block& b, const Keys& keys, const Prefetch& prefetch) {
+  const int head_dim = u.shape().head_dim;
+  score_rows(u, b, prefetch, [&]<int R>(bool of_sinks, int r, const Prefetch& part, float* score) HWY_ATTR {
+    keys.template dot<R>((of_sinks ? u.memory.sink_query : u.memory.query) + r * head_dim, u.shape(), part, score);
+  });
 }
 
 // Rotates a tile of keys into f32; `out` may be the tile itself.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <type_traits>
 
 namespace palimpsest {
 
@@ -108,13 +109,17 @@ void HeadWork::set_arena(float* memory) {
 
 namespace {
 
-// Visits every array of UnitMemory with its size.
+// Visits every array of UnitMemory with its size in floats.
 template <typename Visit>
 void each_array(UnitMemory& m, const AttentionShape& shape, const Visit& visit) {
   const std::size_t rows = std::max(kRows, shape.group()) + std::size_t{4};
   const std::size_t head = shape.head_dim, value = round_up(shape.value_dim, kTile);
   visit(m.query, rows * head);
   visit(m.sink_query, rows * head);
+  visit(m.query_codes, rows * head / 2);
+  visit(m.sink_query_codes, rows * head / 2);
+  visit(m.query_steps, rows * head / 32);
+  visit(m.sink_query_steps, rows * head / 32);
   visit(m.score, rows * kBlock);
   visit(m.sink_score, rows * kBlock);
   visit(m.value, rows * value);
@@ -133,13 +138,13 @@ void each_array(UnitMemory& m, const AttentionShape& shape, const Visit& visit) 
 std::size_t UnitMemory::floats(const AttentionShape& shape) {
   UnitMemory unused;
   std::size_t sum = 0;
-  each_array(unused, shape, [&](float*&, std::size_t floats) { sum += round_up(floats, kTile); });
+  each_array(unused, shape, [&](auto*&, std::size_t floats) { sum += round_up(floats, kTile); });
   return sum;
 }
 
 void UnitMemory::cut(const AttentionShape& shape, float* memory) {
-  each_array(*this, shape, [&](float*& array, std::size_t floats) {
-    array = memory;
+  each_array(*this, shape, [&](auto*& array, std::size_t floats) {
+    array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(memory);
     memory += round_up(floats, kTile);
   });
 }

@@ -127,6 +127,10 @@ void report_misfit(const HeadWork& work, bool value, const float* row, int count
 // Scratch memory of one thread.
 struct UnitMemory {
   float *query, *sink_query;  // [rows][head_dim] rotated, times scale and log2(e), interleaved by four
+  // The same as 16-bit integers, times a step per 32 dimensions, for q8_0 (integers-inl.h): codes [rows / 4][head_dim /
+  // 2][4][2], steps [rows / 4][head_dim / 32][4].
+  std::int16_t *query_codes, *sink_query_codes;
+  float *query_steps, *sink_query_steps;
   float *score, *sink_score;  // [rows][kBlock]
   float* value;               // [rows][value_dim padded] accumulators
   float* max;                 // [rows]

@@ -1,6 +1,6 @@
 // The instruction sets of vector code: SSE2 (the x86-64 baseline), AVX2 and AVX-512; the ones between gain nothing. On
-// Arm: NEON; scalable vectors are disabled. Include it before any Highway header.
-#pragma once
+// Arm: NEON; scalable vectors are disabled. Include it before any Highway header; a file with other targets includes it
+// again at its end, for the files that follow in a unity build.
 
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS \

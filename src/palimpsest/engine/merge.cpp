@@ -15,35 +15,38 @@
 namespace palimpsest {
 namespace {
 
-// Keys and values of one head: all values at once, keys on first use, un-rotated. Reuses its memory for the next head.
+// Keys and values of one head: keys un-rotated, on first use. Reuses its memory for the next head.
 class Tokens {
  public:
-  // `first`: the first slot that value_cosines() will compare.
+  // `first`: the first slot that value_cosines() will compare. `only`: it compares no other.
   void read(const LayerView& view, const HeadPages& head, const PositionView& position, const RopeFrequencies* rope,
-            int first) {
+            int first, bool only) {
     view_ = view;
     head_ = head;
     position_ = position;
     rope_ = rope;
     first_ = first;
     const auto slots = position.size();
-    values_.resize(slots * at(view.value_dim));
+    values_.resize((only ? at(kTile) : slots) * at(view.value_dim));
     value_norm_.resize(slots);
     products_.resize(slots);
-    const auto read_tile = [&](int slot) { read_value_tile(view, head, slot, value(slot).data()); };
-    read_tile(first / kTile * kTile);
+    value_.resize(at(view.value_dim));
+    load(first, value_);
     for (int slot = 0; slot < static_cast<int>(slots); slot += kTile) {  // while a tile is in the L1 cache
-      read_tile(slot);
-      const Rows rows = values().rows(slot, kTile);
+      float* const tile = values_.data() + (only ? 0 : slot) * view.value_dim;
+      read_value_tile(view, head, slot, tile);
+      const Rows rows{tile, kTile, view.value_dim, view.value_dim};
       norm_rows(rows, std::span(value_norm_).subspan(at(slot), kTile));
-      dot_rows(rows, value(first), std::span(products_).subspan(at(slot), kTile));
+      dot_rows(rows, value_, std::span(products_).subspan(at(slot), kTile));
     }
     key_norm_.assign(slots, kUnknown);
     keys_.resize(slots * at(view.head_dim));
   }
 
-  std::span<float> value(int slot) {
-    return std::span(values_).subspan(at(slot * view_.value_dim), at(view_.value_dim));
+  // Adds `factor` times a slot's value.
+  void add_value(float factor, int slot, std::span<float> sum) {
+    load(slot, value_);
+    add_scaled(factor, value_, sum);
   }
   std::span<float> key(int slot) {
     const auto row = std::span(keys_).subspan(at(slot * view_.head_dim), at(view_.head_dim));
@@ -55,14 +58,18 @@ class Tokens {
     }
     return row;
   }
+  std::size_t value_width() const { return value_.size(); }
   float key_norm(int slot) { return key(slot), key_norm_[at(slot)]; }
   // Cosines of a slot's value with each slot's value; undefined for empty slots.
   void value_cosines(int slot, std::vector<float>& cosines) {
     cosines.resize(value_norm_.size());
-    if (slot == first_)
+    if (slot == first_) {
       std::ranges::copy(products_, cosines.begin());
-    else
-      dot_rows(values(), value(slot), cosines);
+    } else {
+      load(slot, value_);
+      dot_rows({values_.data(), static_cast<int>(value_norm_.size()), view_.value_dim, view_.value_dim}, value_,
+               cosines);
+    }
     for (std::size_t i = 0; i < cosines.size(); ++i)
       cosines[i] = cosine(cosines[i], value_norm_[at(slot)], value_norm_[i]);
   }
@@ -76,8 +83,8 @@ class Tokens {
   }
 
  private:
-  Rows values() const {
-    return {values_.data(), static_cast<int>(value_norm_.size()), view_.value_dim, view_.value_dim};
+  void load(int slot, std::span<float> value) const {
+    load_value(view_, head_.page[slot / view_.page_size], slot % view_.page_size, value.data());
   }
   static float cosine(float product, float a, float b) { return a > 0 && b > 0 ? product / (a * b) : 0; }
 
@@ -103,7 +110,7 @@ class Tokens {
   HeadPages head_;
   PositionView position_;
   const RopeFrequencies* rope_ = nullptr;
-  std::vector<float> values_, keys_, value_norm_, products_, key_norm_, row_;
+  std::vector<float> values_, keys_, value_norm_, products_, key_norm_, row_, value_;
   int first_ = 0;
 };
 
@@ -172,12 +179,11 @@ struct Head {
     if (sum <= 0)
       for (auto& [slot, weight] : parts) sum += weight = size(slot);
     key.assign(tokens.key(target).size(), 0);
-    value.assign(tokens.value(target).size(), 0);
+    value.assign(tokens.value_width(), 0);
     for (const auto& [slot, weight] : parts) {
       const auto share = static_cast<float>(weight / sum), unit = share / std::max(tokens.key_norm(slot), kMinNorm);
-      const auto k = tokens.key(slot), v = tokens.value(slot);
-      for (std::size_t d = 0; d < key.size(); ++d) key[d] += unit * k[d];
-      for (std::size_t d = 0; d < value.size(); ++d) value[d] += share * v[d];
+      add_scaled(unit, tokens.key(slot), key);
+      tokens.add_value(share, slot, value);
     }
     const float length = std::max(tokens.key_norm(target), kMinNorm), scale = length / std::max(norm(key), kMinNorm);
     for (float& x : key) x *= scale;
@@ -244,7 +250,7 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
     const LayerView view = cache.view(layer);
     thread_local Tokens tokens;
     tokens.read(view, cache.head(t), table.position(), frequencies.empty() ? nullptr : &frequencies[at(layer)],
-                victims[order.front()]);
+                victims[order.front()], order.size() == 1);
     Head head{table, merged, tokens};
     for (std::size_t i = 0; i < order.size(); ++i) {
       const int victim = victims[order[i]], target = head.best_representative(victim, representatives, m);
