@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench attention bench-papers versus versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers convert-check serve-check serve-load serve-kill serve-hostile format format-check setup clean prune
+.PHONY: help run build test test-asan test-tsan install-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers convert-check serve-check serve-load serve-kill serve-hostile format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -43,6 +43,9 @@ bench-papers:  ## reproduce the papers' tables and figures (PAPERS_ARGS='--quick
 
 versus: build  ## decode and prefill speed against llama-bench (VERSUS_ARGS=...)
 	@tools/env python3 bench/versus_llama_bench.py $(VERSUS_ARGS)
+
+versus-server: build  ## throughput of the server against llama-server (VERSUS_ARGS=...)
+	@tools/env python3 bench/versus_server.py $(VERSUS_ARGS)
 
 versus-shift:  ## cost of eviction against llama.cpp's context shift, 1,024 tokens kept (VERSUS_ARGS=...)
 	@tools/build release palimpsest_app shift_bench

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """palimpsest bench against llama.cpp's llama-bench, on one file of random weights, in interleaved rounds.
 
-  make versus [VERSUS_ARGS='--types q4_0 --depths 0,2048 --rounds 2']
+  make versus [VERSUS_ARGS='--types q4_0 --depths 0,2048 --prompts 512 --rounds 2']
 
 Both use the same GGUF file, the same number of threads, f16 caches, batches of 512, and repacked weights. llama-bench runs
 with flash attention off and on; the better of the two counts. The programs are interleaved in every round. Depth:
@@ -17,7 +17,8 @@ import time
 from common import REPO, Failed, commit, machine, random_model, run, run_json, say, spread, today
 from parts import Page, add, machine_part, parser
 
-TARGET = {("prefill", 0): 0.95, ("decode", 0): 0.98, ("decode", 2048): 1.25, ("decode", 8192): 1.9}
+DECODE = {0: 0.98, 2048: 1.25, 8192: 1.9}  # targets, by depth
+PREFILL = {"q8_0": 5, "q4_0": 1.3, "q4_K": 1.5, "q6_K": 1.5, "f16": 1.5, "bf16": 1.5}
 
 
 def arguments():
@@ -25,10 +26,10 @@ def arguments():
     add(parse, "--program")
     parse.add_argument("--llama-bench", default="llama-bench")
     parse.add_argument("--shape", default="llama-3.2-1b@vocab=32000")
-    parse.add_argument("--types", default="q8_0,q4_0")
+    parse.add_argument("--types", default="q8_0,q4_0,q4_K,q6_K,f16,bf16")
     parse.add_argument("--depths", default="0,2048,8192")
     parse.add_argument("--tokens", type=int, default=32, help="tokens decoded per sample")
-    parse.add_argument("--prompt", type=int, default=512)
+    parse.add_argument("--prompts", default="512,4096", help="tokens of a prompt")
     parse.add_argument("--reps", type=int, default=3, help="samples per round")
     parse.add_argument("--rounds", type=int, default=3)
     parse.add_argument("--deep", type=int, default=4096, help="depths from this one on run --deep-rounds rounds")
@@ -46,7 +47,7 @@ def arguments():
 class Versus:
     def __init__(self, options):
         self.options = options
-        self.samples = {}  # (type, test, depth, side) -> tokens per second
+        self.samples = {}  # (type, test, tokens of the prompt or depth, side) -> tokens per second
         self.limits = {}   # (type, depth) -> tokens per second
         self.raw = os.path.join(options.models, "versus.json")
         self.note = ""
@@ -56,19 +57,18 @@ class Versus:
 
     def llama(self, path, type_name, test, depth, flash):
         o = self.options
-        size = ["-p", o.prompt, "-n", 0] if test == "prefill" else ["-p", 0, "-n", o.tokens]
+        size = ["-p", depth, "-n", 0] if test == "prefill" else ["-p", 0, "-n", o.tokens, "-d", depth]
         # The prefill before a decode is not timed; it is faster with small batches when flash attention is off.
         batch = ["-ub", 512 if test == "prefill" else 128]
-        command = [o.llama_bench, "-m", path, *size, "-d", depth, "-r", o.reps, *batch, "-t", o.threads, "-fa", flash,
+        command = [o.llama_bench, "-m", path, *size, "-r", o.reps, *batch, "-t", o.threads, "-fa", flash,
                    "-ctk", "f16", "-ctv", "f16", "-o", "json"]
         for row in run_json(command, prefix=o.prefix):
             self.add((type_name, test, depth, f"llama.cpp, flash attention {flash}"), row["samples_ts"])
 
     def ours(self, path, type_name, test, depth, fill="random"):
         o = self.options
-        command = [o.program, "bench", test, "-m", path, "--method", "full", "--depth", depth, "--reps", o.reps, "-t",
-                   o.threads, "--cache-type", "f16", "--fill", fill, "--json", "--tokens",
-                   o.prompt if test == "prefill" else o.tokens]
+        command = [o.program, "bench", test, "-m", path, "--method", "full", "--reps", o.reps, "-t", o.threads, "--cache-type", "f16",
+                   "--fill", fill, "--json", *(["--tokens", depth] if test == "prefill" else ["--tokens", o.tokens, "--depth", depth])]
         for row in run_json(command, prefix=o.prefix):
             self.add((type_name, test, depth, "palimpsest" + ("" if fill == "random" else ", prompt read")), row["samples"])
             if "limit_tokens_per_second" in row:
@@ -77,10 +77,10 @@ class Versus:
     def measure(self):
         o = self.options
         paths = {t: random_model(o.program, o.models, o.shape, t) for t in o.types.split(",")}
-        depths = [int(d) for d in o.depths.split(",")]
+        depths, prompts = ([int(n) for n in text.split(",") if n] for text in (o.depths, o.prompts))
         for round_ in range(o.rounds):
             for type_name, path in paths.items():
-                for test, depth in [("prefill", 0)] + [("decode", d) for d in depths]:
+                for test, depth in [("prefill", n) for n in prompts] + [("decode", d) for d in depths]:
                     if depth >= o.deep and round_ >= o.deep_rounds:
                         continue
                     time.sleep(o.pause)
@@ -109,16 +109,18 @@ def table(samples, limits):
         off, on, ours = side("llama.cpp, flash attention off"), side("llama.cpp, flash attention on"), side("palimpsest")
         better = max(statistics.median(v) for v in (off, on) if v)
         ratio = statistics.median(ours) / better
-        target = TARGET.get((test, depth))
+        target = PREFILL.get(type_name) if test == "prefill" else DECODE.get(depth)
+        what = f"prefill of {depth:,}" if test == "prefill" else f"decode at {depth:,}"
         limit = limits.get((type_name, depth)) if test == "decode" else None
-        lines.append(f"| {type_name.upper()} | {test}, depth {depth:,} | {spread(off) if off else '–'} | "
+        kind = type_name.replace("q", "Q")
+        lines.append(f"| {kind} | {what} | {spread(off) if off else '–'} | "
                      f"{spread(on) if on else '–'} | {spread(ours)} | **{ratio:.2f}x** | "
                      f"{f'{target:.2f}x' if target else ''} | {f'{limit:.1f}' if limit else ''} |")
         if target and ratio < target:
-            missed.append(f"{type_name.upper()} {test} at depth {depth:,}: {ratio:.2f}x, target {target:.2f}x")
+            missed.append(f"{kind} {what}: {ratio:.2f}x, target {target:.2f}x")
         read = side("palimpsest, prompt read")
         if read:
-            lines.append(f"| {type_name.upper()} | {test}, depth {depth:,}, after a real prefill | | | {spread(read)} | "
+            lines.append(f"| {kind} | {what}, after a real prefill | | | {spread(read)} | "
                          f"{statistics.median(read) / statistics.median(ours):.3f}x of random rows | | |")
     return lines, missed
 
@@ -152,7 +154,7 @@ def main():
         _, out, err = run([options.llama_bench, "--version"], check=False)
         version = next((line for line in (out + err).splitlines() if "version" in line), "version unknown").strip()
         versus.note = (f"llama.cpp {version}; {machine()}, {options.threads} threads; {options.shape}, f16 cache; "
-                       f"{options.tokens} tokens decoded, {options.prompt} prefilled, {options.reps} samples per run; "
+                       f"{options.tokens} tokens decoded, {options.reps} samples per run; "
                        f"palimpsest {commit()}; {today()}.")
         versus.measure()
     except FileNotFoundError as error:

@@ -3,7 +3,7 @@
 set -eu
 [ $# -eq 2 ] || { echo "usage: run.sh PROSE.tar.xz OUT        (-: OUT/data exists already)" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
-prose=$1 out=$2 python=${PYTHON:-python3} preset=${PRESET:-medium} tokens=${TOKENS:-80e6}
+prose=$1 out=$2 python=${PYTHON:-python3} preset=${PRESET:-medium} tokens=${TOKENS:-87e6}
 [ -e "$out/data/prose.npy" ] || "$python" "$here/prepare.py" --prose "$prose" --out "$out/data" --tokenizer "$here/tokenizer.json"
 "$python" "$here/train.py" --data "$out/data" --run "$out" --preset "$preset" --curriculum "${CURRICULUM:-long}" \
   --tokens "$tokens" --minutes "${MINUTES:-100000}" --threads "${THREADS:-2}" --workers "${WORKERS:-0}"
