@@ -6,7 +6,7 @@ from report import median, ratios, span, table, times, verdict
 
 READ, WRITTEN, BUDGET, CHUNK, PAGE = 4096, 8192, 256, 64, 16
 DEPTHS = [READ, READ + WRITTEN // 2, READ + WRITTEN - 32]  # of the full cache, where steps are measured
-METHODS = {"streaming": f"streaming:budget={BUDGET}", "h2o": f"h2o:budget={BUDGET},positions=cache"}
+METHODS = {"streaming": f"streaming:budget={BUDGET}", "h2o": f"h2o:budget={BUDGET},positions=cache", "ems": f"ems:budget={BUDGET}"}
 PAPER = {"tokens/s, full": 4.27, "tokens/s, EMS": 45.90, "ratio": 10.75, "batch": 16}
 
 
@@ -60,7 +60,8 @@ def table_3(o):
             f"{', '.join(f'{d:,}' for d in DEPTHS)} tokens and interpolated; with a budget all steps cost the same. Prompts are measured completely, one after another.", "",
             verdict("Streaming relative to the full cache, prefill included", median(ratio["streaming"]), PAPER["ratio"]),
             verdict("Streaming relative to the full cache, decode only", median(bare["streaming"]), PAPER["ratio"]),
-            verdict("H2O relative to the full cache, decode only", median(bare["h2o"]), PAPER["ratio"]), "",
+            verdict("H2O relative to the full cache, decode only", median(bare["h2o"]), PAPER["ratio"]),
+            verdict("EMS relative to the full cache, decode only", median(bare["ems"]), PAPER["ratio"]), "",
             *table(["cache", "max batch", "step, ms", "attention, ms", "ms per token", "output tok/s, prefill included", "relative to full",
                     "relative to full, decode only"], lines),
             f"The paper: {PAPER['tokens/s, full']} tokens/s with one full cache, {PAPER['tokens/s, EMS']} with EMS and {PAPER['batch']} sequences: {PAPER['ratio']}x. "

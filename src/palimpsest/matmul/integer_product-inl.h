@@ -46,47 +46,6 @@ HWY_INLINE VF signed_as_float(const std::byte* p) {
   return hn::ConvertTo(DF(), hn::PromoteTo(DI32(), hn::LoadU(d, reinterpret_cast<const std::int8_t*>(p))));
 }
 
-// The codes of a group, [column / 4][row][4].
-template <const PanelType& T>
-HWY_INLINE void load_codes(const std::byte* block, int group, VU8 (&code)[kCodeVectors]) {
-  const DU8 d;
-  const hn::Repartition<std::uint16_t, DU8> d16;
-  const std::uint8_t* from = u8(block + T.codes_at(group));
-  if constexpr (T.bits == 8) {
-    for (int s = 0; s < kCodeVectors; ++s) code[s] = hn::LoadU(d, from + s * kVectorBytes);
-    return;
-  }
-  const auto low = hn::Set(d, std::uint8_t{15});
-  const auto shifted = [&](VU8 v, int by) HWY_ATTR {  // bits shift into the next byte: mask them
-    return hn::BitCast(d, hn::ShiftRightSame(hn::BitCast(d16, v), by));
-  };
-  const auto lifted = [&](VU8 v, int by)
-                          HWY_ATTR { return hn::BitCast(d, hn::ShiftLeftSame(hn::BitCast(d16, v), by)); };
-  for (int s = 0; s < 4; ++s) {
-    const auto both = hn::LoadU(d, from + s * kVectorBytes);
-    code[s] = hn::And(both, low);
-    code[s + 4] = hn::And(shifted(both, 4), low);
-  }
-  const std::uint8_t* high = u8(block + T.high_at(group));
-  if constexpr (T.bits == 5) {
-    const auto fifth = hn::LoadU(d, high), mask = hn::Set(d, std::uint8_t{16});
-    for (int s = 0; s < kCodeVectors; ++s)
-      code[s] = hn::Or(code[s], hn::And(s < 4 ? lifted(fifth, 4 - s) : shifted(fifth, s - 4), mask));
-  }
-  if constexpr (T.bits == 6) {
-    const auto mask = hn::Set(d, std::uint8_t{48});
-    for (int s = 0; s < kCodeVectors; ++s) {
-      const auto two = hn::LoadU(d, high + s / 4 * kVectorBytes);
-      const int by = 4 - 2 * (s % 4);
-      code[s] = hn::Or(code[s], hn::And(by >= 0 ? lifted(two, by) : shifted(two, -by), mask));
-    }
-  }
-  if constexpr (T.has_table) {
-    const auto table = hn::LoadDup128(d, T.table.data());
-    for (int s = 0; s < kCodeVectors; ++s) code[s] = hn::TableLookupBytes(table, code[s]);
-  }
-}
-
 // Calls `call` with 0 .. N - 1 as constants, so that arrays indexed with them stay in registers.
 template <int... I>
 HWY_INLINE void for_each(std::integer_sequence<int, I...>, const auto& call) {
@@ -94,6 +53,37 @@ HWY_INLINE void for_each(std::integer_sequence<int, I...>, const auto& call) {
 }
 template <int kCount>
 constexpr auto kUpTo = std::make_integer_sequence<int, kCount>();
+
+// Each byte, shifted right (left, if negative); bits that shift into it from its neighbour are not masked.
+template <int kBy>
+HWY_INLINE VU8 shifted(VU8 v) {
+  const hn::Repartition<std::uint16_t, DU8> d16;
+  if constexpr (kBy < 0) return hn::BitCast(DU8(), hn::ShiftLeft<-kBy>(hn::BitCast(d16, v)));
+  return hn::BitCast(DU8(), hn::ShiftRight<HWY_MAX(kBy, 0)>(hn::BitCast(d16, v)));
+}
+
+// The codes of a group, [column / 4][row][4].
+template <const PanelType& T>
+HWY_INLINE void load_codes(const std::byte* block, int group, VU8 (&code)[kCodeVectors]) {
+  const DU8 d;
+  const std::uint8_t* const from = u8(block + T.codes_at(group));
+  const std::uint8_t* const high = u8(block + T.high_at(group));
+  for_each(kUpTo<kCodeVectors>, [&](auto s) HWY_ATTR {
+    if constexpr (T.bits == 8) {
+      code[s] = hn::LoadU(d, from + s * kVectorBytes);
+      return;
+    }
+    constexpr int kLow = s / 4 * 4, kQuarter = s % 4;
+    code[s] = hn::And(shifted<kLow>(hn::LoadU(d, from + kQuarter * kVectorBytes)), hn::Set(d, std::uint8_t{15}));
+    if constexpr (T.bits == 5)
+      code[s] = hn::Or(code[s], hn::And(shifted<s - 4>(hn::LoadU(d, high)), hn::Set(d, std::uint8_t{16})));
+    if constexpr (T.bits == 6) {
+      const auto two = hn::LoadU(d, high + s / 4 * kVectorBytes);
+      code[s] = hn::Or(code[s], hn::And(shifted<2 * kQuarter - 4>(two), hn::Set(d, std::uint8_t{48})));
+    }
+    if constexpr (T.has_table) code[s] = hn::TableLookupBytes(hn::LoadDup128(d, T.table.data()), code[s]);
+  });
+}
 
 // The scales of a group of 16 rows; `other`: of the second half of its columns, or the mins.
 struct Scales {
@@ -147,6 +137,16 @@ HWY_INLINE VF add_min(VF min, const ActivationGroup& x, VF result) {
 template <const PanelType& T>
 constexpr int kParts = T.scales == ScaleKind::kSigned ? 2 : 1;
 
+// Prefetches what is read `kAhead` bytes after a group. A block has up to three parts, so that hardware prefetchers,
+// which follow long sequences, miss the beginning of each.
+constexpr std::size_t kAhead = 4096;
+template <const PanelType& T>
+HWY_INLINE void prefetch_ahead(const std::byte* block, int group) {
+  constexpr std::size_t kBytes = T.block_bytes() / T.groups();
+  const std::byte* const at = block + kAhead + static_cast<std::size_t>(group) * kBytes;
+  for (std::size_t n = 0; n < kBytes; n += kVectorBytes) hwy::Prefetch(at + n);
+}
+
 // Few tokens: the weights are read once, from memory.
 template <const PanelType& T, int kTokens>
 HWY_INLINE void multiply_few(const std::byte* panel, int blocks, const ActivationGroup* x, std::int64_t x_stride,
@@ -155,6 +155,7 @@ HWY_INLINE void multiply_few(const std::byte* panel, int blocks, const Activatio
   for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { result[t] = hn::Zero(DF()); });
   for (int b = 0; b < blocks; ++b, panel += T.block_bytes()) {
     for (int g = 0; g < T.groups(); ++g, ++x) {
+      if constexpr (kTokens > 1 || T.groups() > 1) prefetch_ahead<T>(panel, g);
       VU8 code[kCodeVectors];
       load_codes<T>(panel, g, code);
       const Scales scales = load_scales<T>(panel, g);
