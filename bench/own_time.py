@@ -11,10 +11,11 @@ import common
 import parts
 
 TARGET = 0.05  # of the step
-LEFT_OUT = {"full": "evicts nothing", "window-recompute": "has no cache", "duo": "needs a list of heads", "learned": "needs a scorer"}
+LEFT_OUT = {"full": "evicts nothing", "window-recompute": "has no cache", "duo": "needs a list of heads", "learned": "needs a scorer", "adakv": "decides at the prompt's end only", "kvzip": "likewise"}
 COSTS = {  # why a method takes longer than the target
     "compact-shift": "moves all later tokens of each head, as implementations without slots do: the baseline of in-place eviction",
     "keydiff": "reads all keys at every token: each one changes the mean key",
+    "cam": "looks for the next 32 tokens among all slots",
     "ems": "reads all values at every token, to find the most similar one",
 }
 

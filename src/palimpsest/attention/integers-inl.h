@@ -182,6 +182,8 @@ HWY_INLINE void add_coded_values(const float* weight, const std::int8_t* const* 
                                  std::size_t out_stride) {
   HWY_ALIGN std::int16_t codes[R][kBlock];
   float step[R];
+  Mask in_use[kVectors];
+  for (int v = 0; v < kVectors; ++v) in_use[v] = mask_of(used, v);
   for (int c = 0; c < value_dim; c += q8_0::kGroup) {
     Vec scale[kVectors];
     for (int v = 0; v < kVectors; ++v)
@@ -190,7 +192,7 @@ HWY_INLINE void add_coded_values(const float* weight, const std::int8_t* const* 
       Vec x[kVectors];
       for (int v = 0; v < kVectors; ++v) {
         const Vec scaled = hn::Mul(scale[v], hn::LoadU(df, weight + r * kBlock + v * kLanes));
-        x[v] = hn::IfThenElseZero(mask_of(used, v), scaled);
+        x[v] = hn::IfThenElseZero(in_use[v], scaled);
       }
       step[r] = store_codes<kVectors>(x, codes[r]);
     }
