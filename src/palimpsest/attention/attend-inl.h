@@ -32,8 +32,7 @@ HWY_INLINE void prepare_queries(const Unit& u) {
   const StepTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
   const float factor = shape.scale * kLog2E;
-  const bool widen = u.rows() >= kWidenRows && u.work.merged == nullptr;
-  const auto encode = widen || u.rotates_on_read() ? nullptr : u.work.keys->encode_query;
+  const auto encode = u.widens() || u.rotates_on_read() ? nullptr : u.work.keys->encode_query;
   for (int q = 0; q < u.queries; ++q)
     for (int g = 0; g < group; ++g)
       fetch_row(u.work.step->q.at(tokens.first + u.first_query + q, u.work.kv_head * group + g), shape.head_dim);
@@ -265,7 +264,7 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
   Unit u{w, memory, first_query, std::min(w.block_queries, w.tokens->count - first_query)};
   const int rows = u.rows(), per_split = w.splits > 1 ? kSplit / kBlock : w.blocks();
   const int first_kept = (w.tokens->count - w.kept_queries) * w.group();  // rows from this one on keep their weights
-  const bool widen = rows >= kWidenRows, keep_all = w.kept_queries == w.tokens->count;
+  const bool widen = u.widens(), keep_all = w.kept_queries == w.tokens->count;
   prepare_queries(u);
   std::fill_n(memory.value, rows * u.value_stride(), 0.0f);
   std::fill_n(memory.sum, rows * kTile, 0.0f);

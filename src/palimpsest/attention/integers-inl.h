@@ -1,4 +1,4 @@
-// Products of q8_0 keys and values in integers: four times the elements per instruction of a conversion to f32.
+// Products of q8_0 keys and values in integers: twice the products per instruction of f32, and fewer conversions.
 //
 //   keys:    score = sum over groups of 32 dimensions of  key scale * query step * sum(key byte * query code)
 //   values:  out  += step * sum over slots of  value byte * weight code,  where a weight includes its slot's scale
@@ -107,7 +107,7 @@ HWY_INLINE TwoPairs value_pairs(const std::int8_t* a, const std::int8_t* b) {
 #endif
 }
 
-// Codes and steps of one query, into its place among four rows: codes [head_dim / 2][4][2], steps [head_dim / 32][4].
+// Codes and steps of one query, into its lane among four rows: codes [head_dim / 2][4][2], steps [head_dim / 32][4].
 HWY_INLINE void encode_query(const float* HWY_RESTRICT query, int head_dim, std::int16_t* HWY_RESTRICT codes,
                              float* HWY_RESTRICT steps) {
   HWY_ALIGN std::int16_t row[q8_0::kGroup];

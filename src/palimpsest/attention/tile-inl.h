@@ -40,8 +40,6 @@ inline constexpr int kVectors = kBlock / kLanes;  // per block
 // Vectors of a register block of 4 rows: 16 (8) accumulators of 32 (16) registers.
 inline constexpr int kWide = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;
 
-inline constexpr int kWidenRows = 12;  // a unit with this many rows or more converts a block to f32 first
-
 HWY_INLINE Vec load(const float* from) {
   return hn::LoadU(df, from);
 }

@@ -45,6 +45,8 @@ struct Prefetch {
   }
 };
 
+inline constexpr int kWidenRows = 12;  // a unit with this many rows or more converts a block to f32 first
+
 // Some queries of a head.
 struct Unit {
   const HeadWork& work;
@@ -53,6 +55,7 @@ struct Unit {
 
   const AttentionShape& shape() const { return work.step->shape; }
   int rows() const { return queries * work.group(); }
+  bool widens() const { return rows() >= kWidenRows && work.merged == nullptr; }
   bool rotates_on_read() const { return shape().rotation == Rotation::kOnRead && shape().rope != RopeKind::kNone; }
   bool two_queries() const {
     return work.tokens->two_query && shape().rotation != Rotation::kNever && shape().rope != RopeKind::kNone;
