@@ -54,6 +54,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
 // Order of a step: evict, insert, attend; after a chunk, evict down to the budget.
 void Truth::begin(const Cache& cache, int count) {
   repeating_ = signals_.repeat && next_ == options_.prompt && repeated_ < options_.prompt;
+  for (int t = 0; t < static_cast<int>(tables_.size()); ++t) settle_ties(cache, t, tables_[t]);
   if (!repeating_) evict(1, next_ < options_.prompt ? Phase::kInPrompt : Phase::kLater);
   cache_ = &cache;
   count_ = count;
@@ -117,6 +118,11 @@ void Truth::lay(Table& table, std::size_t from) const {
                                          &Token::page) == options_.page_size;
     table.kept[i].page = full ? page + 1 : page;
   }
+}
+
+void Truth::lay_again(Table& table) const {
+  for (Token& token : table.kept) token.page = 0;
+  lay(table, 0);
 }
 
 int Truth::surplus(std::size_t table, int coming, Phase phase) const {
@@ -199,16 +205,13 @@ void Truth::evict(std::size_t index, int count) {
   for (std::size_t i = spared; i-- > 0;)
     order.erase(order.begin() + static_cast<std::ptrdiff_t>((2 * i + 1) * all / (2 * spared)));
   drop(table, order);
-  if (method_.mechanism == Mechanism::kBlock) {
-    for (Token& token : table.kept) token.page = 0;
-    lay(table, 0);
-  }
+  if (method_.mechanism == Mechanism::kBlock) lay_again(table);
 }
 
 void Truth::drop(Table& table, const std::vector<std::size_t>& order) {
+  table.boundary = -std::numeric_limits<float>::infinity();
   for (const std::size_t i : order) {
-    const float score = table.kept[i].score;
-    table.boundary = table.dropped.empty() ? score : std::max(table.boundary, score);
+    table.boundary = std::max(table.boundary, table.kept[i].score);
     table.dropped.push_back(table.kept[i]);
   }
   for (std::size_t i = order.size(); i-- > 0;)
@@ -222,6 +225,28 @@ bool Truth::same(double a, double b) const {
 
 bool Truth::tied(const Table& table, const Token& token) const {
   return !table.dropped.empty() && same(token.score, table.boundary);
+}
+
+// Of tokens that tied in the eviction after the last step, those leave that the engine evicted: the scores of the
+// eviction before this step depend on it. (Pooling over neighbours gives many equal scores.)
+void Truth::settle_ties(const Cache& cache, int index, Table& table) {
+  if (table.dropped.empty()) return;
+  const std::vector<Position> theirs = positions_of(cache.table(cache.table_of(index)));
+  const auto is_there = [&](const Token& token) { return std::ranges::binary_search(theirs, token.position); };
+  for (Token& out : table.dropped) {
+    if (!is_there(out) || !tied(table, out)) continue;
+    Token* in = nullptr;  // the nearest score of those that left
+    for (Token& kept : table.kept)
+      if (kept.representative == kNoPosition && !is_there(kept) && tied(table, kept) &&
+          (in == nullptr || std::abs(kept.score - out.score) < std::abs(in->score - out.score)))
+        in = &kept;
+    if (in == nullptr) continue;
+    std::swap(out, *in);
+    ++verdict_.ties;
+    if (verdict_.first_tie < 0) verdict_.first_tie = next_;
+  }
+  for (auto* tokens : {&table.kept, &table.dropped}) std::ranges::sort(*tokens, {}, &Token::position);
+  if (method_.mechanism == Mechanism::kBlock) lay_again(table);
 }
 
 // If the sets differ only by tokens with scores equal within rounding, ours becomes the engine's.

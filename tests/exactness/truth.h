@@ -101,7 +101,7 @@ class Truth {
   struct Table {
     std::vector<Token> kept;     // oldest first
     std::vector<Token> dropped;  // since the last comparison
-    float boundary = 0;          // the highest score among the dropped
+    float boundary = 0;          // the highest score of those dropped last
     bool close_budget = false;   // ada: the scores at the budget's end are equal within rounding
   };
   struct Angle {
@@ -115,8 +115,10 @@ class Truth {
   void evict(std::size_t index, int count);
   void evict_page(Table& table);
   void lay(Table& table, std::size_t from) const;  // assigns pages to the tokens from there on
+  void lay_again(Table& table) const;
   bool may_leave(const Token& token, std::size_t table) const;
   void drop(Table& table, const std::vector<std::size_t>& order);
+  void settle_ties(const Cache& cache, int index, Table& table);
   void compare(const Cache& cache, int index, Table& table);
   bool tied(const Table& table, const Token& token) const;
   void wrong(const std::string& what);

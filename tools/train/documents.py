@@ -38,7 +38,7 @@ def quiz(rng, size):
     kinds = facts.KINDS if rng.random() < 0.7 else [rng.choice(facts.KINDS)] * 2
     many = 2 + min(30, size // rng.choice([100, 200, 500]))
     used = set()
-    chains = facts.chains(rng, rng.choice([0, 2, 4, 8]), w, used)  # questions about two facts, once both are told
+    chains = facts.chains(rng, rng.choice([2, 4, 8]), w, used)  # questions about two facts, once both are told
     pool = facts.mixed(rng, facts.some(rng, min(many, 6 if len(set(kinds)) == 1 else many), w, kinds, used), chains)
     told, times = [], rng.choice([1, 1, 2])  # facts to be asked for, and how often
     silent = rng.randint(1, max(1, int(size * rng.choice([0.6, 0.9])))) if rng.random() < 0.6 else 0  # no question in this many characters
@@ -56,7 +56,7 @@ def quiz(rng, size):
         if not told or x < (1 - share) * (0.4 if length >= silent else 1):
             if not pool:
                 w = World(rng, 8)
-                chains = facts.chains(rng, rng.choice([0, 2, 4]), w, used)
+                chains = facts.chains(rng, rng.choice([2, 4, 8]), w, used)
                 pool = facts.mixed(rng, facts.some(rng, many, w, kinds, used), chains)
             if not pool:  # all facts of this kind are used
                 used.clear()
