@@ -14,6 +14,7 @@
 #include <string>
 
 #include "palimpsest/engine/snapshot.h"
+#include "palimpsest/text/vocabulary.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
