@@ -29,11 +29,11 @@ TEST_F(ChatTest, AnswersEveryLineUntilTheEndOfInput) {
 }
 
 TEST_F(ChatTest, ResetForgets) {
-  const Finished done = command(chat(), "My name is Otto.\n/reset\nHello\n");
+  const Finished done = command(chat(), "My name is Otto.\n/reset\nAnd then?\n");
   EXPECT_EQ(done.code, 0) << done.err;
-  const std::string first = command(chat(), "My name is Otto.\n").out, second = command(chat(), "Hello\n").out;
+  const std::string first = command(chat(), "My name is Otto.\n").out, second = command(chat(), "And then?\n").out;
   EXPECT_EQ(done.out, first + second);
-  EXPECT_NE(command(chat(), "My name is Otto.\nHello\n").out, done.out);
+  EXPECT_NE(command(chat(), "My name is Otto.\nAnd then?\n").out, done.out);
 }
 
 TEST_F(ChatTest, ManyTurnsStayInTheBudget) {

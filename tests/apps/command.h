@@ -38,7 +38,8 @@ class WithStories : public ::testing::Test {
     model_ = small_model();
     folder_ = std::filesystem::path(model_).parent_path();
     published_ = folder_.filename() == "stories260K";
-    token_bytes_ = published_ ? 5 * 4 * 2 * 8 * 2 : 4 * 2 * 2 * 64 * 2;
+    if (published_) layers_ = 5, kv_heads_ = 4, head_dim_ = 8;
+    token_bytes_ = layers_ * kv_heads_ * 2 * head_dim_ * 2;
   }
   Words on(Words words) const {
     words.insert(words.end(), {"-m", model_, "-t", "1"});
@@ -51,6 +52,7 @@ class WithStories : public ::testing::Test {
   std::filesystem::path folder_;
   std::string model_;
   bool published_ = false;  // stories260K; else the repository's model
+  std::size_t layers_ = 6, kv_heads_ = 2, head_dim_ = 64;
   // Bytes of a token in an f16 cache: layers x KV heads x (key and value) x width x 2.
   std::size_t token_bytes_ = 0;
 };

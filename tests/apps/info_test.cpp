@@ -1,4 +1,5 @@
 // palimpsest info.
+#include <fmt/format.h>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -85,8 +86,8 @@ TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
 
   const Finished text = command({"info", model_, "--cache", "--batch", "2"});
   EXPECT_EQ(text.code, 0) << text.err;
-  const std::string product = published_ ? "5 layers x 4 KV heads x 4 pages x 64 slots x 32 bytes of a row"
-                                         : "4 layers x 2 KV heads x 4 pages x 64 slots x 256 bytes of a row";
+  const std::string product = fmt::format("{} layers x {} KV heads x 4 pages x 64 slots x {} bytes of a row", layers_,
+                                          kv_heads_, 2 * 2 * head_dim_);
   for (const std::string& part :
        {product, std::string("Prefill in chunks"), std::string("2 sequences"), std::string("at most 256 tokens")})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
