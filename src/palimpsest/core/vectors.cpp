@@ -18,7 +18,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using D = hn::ScalableTag<float>;
 
-// Dot products of `count` rows with x: count sums at a time hide the latency of the additions.
+// Dot products of `count` rows with x, or with themselves (x == nullptr): count sums at a time hide the latency of the
+// additions.
 template <int kCount>
 HWY_INLINE void dot_some(const float* rows, std::int64_t stride, const float* x, std::size_t width, float* out) {
   const D d;
@@ -26,14 +27,15 @@ HWY_INLINE void dot_some(const float* rows, std::int64_t stride, const float* x,
   hn::Vec<D> sum[kCount];
   for (auto& each : sum) each = hn::Zero(d);
   std::size_t k = 0;
-  for (; k + lanes <= width; k += lanes) {
-    const auto y = hn::LoadU(d, x + k);
-    for (int i = 0; i < kCount; ++i) sum[i] = hn::MulAdd(hn::LoadU(d, rows + i * stride + k), y, sum[i]);
-  }
-  if (k < width) {
-    const auto y = hn::LoadN(d, x + k, width - k);
-    for (int i = 0; i < kCount; ++i) sum[i] = hn::MulAdd(hn::LoadN(d, rows + i * stride + k, width - k), y, sum[i]);
-  }
+  const auto add = [&](const auto& load) HWY_ATTR {
+    const auto y = x == nullptr ? hn::Zero(d) : load(x + k);
+    for (int i = 0; i < kCount; ++i) {
+      const auto row = load(rows + i * stride + k);
+      sum[i] = hn::MulAdd(row, x == nullptr ? row : y, sum[i]);
+    }
+  };
+  for (; k + lanes <= width; k += lanes) add([&](const float* at) HWY_ATTR { return hn::LoadU(d, at); });
+  if (k < width) add([&](const float* at) HWY_ATTR { return hn::LoadN(d, at, width - k); });
   for (int i = 0; i < kCount; ++i) out[i] = hn::ReduceSum(d, sum[i]);
 }
 
@@ -44,24 +46,31 @@ void DotRows(const Rows& rows, const float* x, float* out) {
   for (; i < rows.count; ++i) dot_some<1>(rows.data + i * rows.stride, rows.stride, x, width, out + i);
 }
 
-void NormRows(const Rows& rows, float* out) {
-  for (int i = 0; i < rows.count; ++i) {
-    const float* row = rows.data + i * rows.stride;
-    dot_some<1>(row, 0, row, static_cast<std::size_t>(rows.width), out + i);
-    out[i] = std::sqrt(out[i]);
-  }
-}
-
-void AddScaled(float factor, const float* row, std::size_t width, float* sum) {
+// Four vectors of the sum stay in registers while all rows are added.
+void AddScaledRows(const Rows& rows, const float* factor, float* sum) {
   const D d;
-  const std::size_t lanes = hn::Lanes(d);
-  const auto by = hn::Set(d, factor);
+  constexpr int kVectors = 4;
+  const std::size_t lanes = hn::Lanes(d), width = static_cast<std::size_t>(rows.width);
   std::size_t k = 0;
-  for (; k + lanes <= width; k += lanes)
-    hn::StoreU(hn::MulAdd(by, hn::LoadU(d, row + k), hn::LoadU(d, sum + k)), d, sum + k);
-  if (k < width)
-    hn::StoreN(hn::MulAdd(by, hn::LoadN(d, row + k, width - k), hn::LoadN(d, sum + k, width - k)), d, sum + k,
-               width - k);
+  for (; k + kVectors * lanes <= width; k += kVectors * lanes) {
+    hn::Vec<D> part[kVectors];
+    for (int n = 0; n < kVectors; ++n) part[n] = hn::LoadU(d, sum + k + at(n) * lanes);
+    for (int i = 0; i < rows.count; ++i) {
+      if (factor[i] == 0) continue;
+      const auto by = hn::Set(d, factor[i]);
+      const float* row = rows.data + i * rows.stride + k;
+      for (int n = 0; n < kVectors; ++n) part[n] = hn::MulAdd(by, hn::LoadU(d, row + at(n) * lanes), part[n]);
+    }
+    for (int n = 0; n < kVectors; ++n) hn::StoreU(part[n], d, sum + k + at(n) * lanes);
+  }
+  for (; k < width; k += lanes) {
+    const std::size_t left = std::min(lanes, width - k);
+    auto part = hn::LoadN(d, sum + k, left);
+    for (int i = 0; i < rows.count; ++i)
+      if (factor[i] != 0)
+        part = hn::MulAdd(hn::Set(d, factor[i]), hn::LoadN(d, rows.data + i * rows.stride + k, left), part);
+    hn::StoreN(part, d, sum + k, left);
+  }
 }
 
 // out[i] += row i of `matrix` . x for kRows vectors x at once, each times its element i: a row of the matrix is read
@@ -104,8 +113,7 @@ HWY_AFTER_NAMESPACE();
 namespace palimpsest {
 
 HWY_EXPORT(DotRows);
-HWY_EXPORT(NormRows);
-HWY_EXPORT(AddScaled);
+HWY_EXPORT(AddScaledRows);
 HWY_EXPORT(QuadraticForms);
 
 namespace {
@@ -129,7 +137,12 @@ float norm(std::span<const float> row) {
 
 void add_scaled(float factor, std::span<const float> row, std::span<float> sum) {
   assert(row.size() == sum.size());
-  HWY_DYNAMIC_DISPATCH(AddScaled)(factor, row.data(), row.size(), sum.data());
+  HWY_DYNAMIC_DISPATCH(AddScaledRows)(one_row(row), &factor, sum.data());
+}
+
+void add_scaled_rows(const Rows& rows, std::span<const float> factor, std::span<float> sum) {
+  assert(std::ssize(factor) == rows.count && std::ssize(sum) == rows.width);
+  HWY_DYNAMIC_DISPATCH(AddScaledRows)(rows, factor.data(), sum.data());
 }
 
 void dot_rows(const Rows& rows, std::span<const float> x, std::span<float> out) {
@@ -139,7 +152,8 @@ void dot_rows(const Rows& rows, std::span<const float> x, std::span<float> out) 
 
 void norm_rows(const Rows& rows, std::span<float> out) {
   assert(std::ssize(out) == rows.count);
-  HWY_DYNAMIC_DISPATCH(NormRows)(rows, out.data());
+  HWY_DYNAMIC_DISPATCH(DotRows)(rows, nullptr, out.data());
+  for (float& each : out) each = std::sqrt(each);
 }
 
 void quadratic_forms(const Rows& matrix, const Rows& rows, std::span<float> out) {

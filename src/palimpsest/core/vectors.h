@@ -12,6 +12,9 @@ float dot(std::span<const float> a, std::span<const float> b);
 float norm(std::span<const float> row);
 void add_scaled(float factor, std::span<const float> row, std::span<float> sum);  // sum += factor * row
 
+// sum += factor[i] * rows[i] for all rows in order; rows whose factor is 0 are not read.
+void add_scaled_rows(const Rows& rows, std::span<const float> factor, std::span<float> sum);
+
 // One result per row.
 void dot_rows(const Rows& rows, std::span<const float> x, std::span<float> out);   // rows[i] . x
 void norm_rows(const Rows& rows, std::span<float> out);                            // ||rows[i]||

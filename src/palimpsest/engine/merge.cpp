@@ -60,18 +60,21 @@ class Tokens {
   }
   std::size_t value_width() const { return value_.size(); }
   float key_norm(int slot) { return key(slot), key_norm_[at(slot)]; }
-  // Cosines of a slot's value with each slot's value; undefined for empty slots.
-  void value_cosines(int slot, std::vector<float>& cosines) {
-    cosines.resize(value_norm_.size());
-    if (slot == first_) {
-      std::ranges::copy(products_, cosines.begin());
+  // The cosine of the victim's value with each representative's, 0 if negative; -1 for other slots.
+  void value_similarities(int victim, std::span<const char> representative, std::vector<float>& similarity) {
+    similarity.resize(value_norm_.size());
+    if (victim == first_) {
+      std::ranges::copy(products_, similarity.begin());
     } else {
-      load(slot, value_);
+      load(victim, value_);
       dot_rows({values_.data(), static_cast<int>(value_norm_.size()), view_.value_dim, view_.value_dim}, value_,
-               cosines);
+               similarity);
     }
-    for (std::size_t i = 0; i < cosines.size(); ++i)
-      cosines[i] = cosine(cosines[i], value_norm_[at(slot)], value_norm_[i]);
+    const float length = value_norm_[at(victim)];
+    for (std::size_t i = 0; i < similarity.size(); ++i) {
+      const float s = std::max(0.0F, cosine(similarity[i], length, value_norm_[i]));
+      similarity[i] = representative[i] != 0 ? s : -1;
+    }
   }
   float key_cosine(int a, int b) { return cosine(dot(key(a), key(b)), key_norm(a), key_norm(b)); }
 
@@ -139,22 +142,20 @@ struct Head {
   // The representative with the largest cos(k, k') * cos(v, v'), where negative cosines count as 0; of equal ones the
   // first slot; -1: none reaches tau. Un-rotating a key costs far more than comparing values: so the representative
   // with the most similar value is compared first, and the others only if their value's cosine could exceed the max.
-  int best_representative(int victim, std::span<const int> representatives, const Method& m) const {
-    thread_local std::vector<float> values;
-    tokens.value_cosines(victim, values);
+  int best_representative(int victim, std::span<const char> representative, const Method& m) const {
+    thread_local std::vector<float> similarity;
+    tokens.value_similarities(victim, representative, similarity);
     int best = -1;
     float max = m.tau;
-    const auto compare = [&](int representative) {
-      const float similarity = std::max(0.0F, values[at(representative)]);
-      if (similarity < max || (m.merge_position == MergePosition::kOwn && !near(victim, representative))) return;
-      const float r = similarity == 0 ? 0 : similarity * std::max(0.0F, tokens.key_cosine(victim, representative));
-      if (r > max || (r == max && (best < 0 || representative < best))) max = r, best = representative;
+    const auto compare = [&](int slot) {
+      if (m.merge_position == MergePosition::kOwn && !near(victim, slot)) return;
+      const float s = similarity[at(slot)], r = s == 0 ? 0 : s * std::max(0.0F, tokens.key_cosine(victim, slot));
+      if (r > max || (r == max && (best < 0 || slot < best))) max = r, best = slot;
     };
-    const int promising =
-        *std::ranges::max_element(representatives, {}, [&](int representative) { return values[at(representative)]; });
-    compare(promising);
-    for (const int representative : representatives)
-      if (representative != promising) compare(representative);
+    const auto promising = static_cast<int>(std::ranges::max_element(similarity) - similarity.begin());
+    if (similarity[at(promising)] >= max) compare(promising);
+    for (int slot = 0; slot < std::ssize(similarity); ++slot)
+      if (similarity[at(slot)] >= max && slot != promising) compare(slot);
     return best;
   }
   // Whether all tokens of the victim's cluster are near enough to the representative to keep their own positions.
@@ -224,8 +225,8 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   MergedTokens& merged = *cache.merged(t);
   const std::size_t max = max_merged(table, m, budget);
 
-  thread_local std::vector<int> representatives;
-  thread_local std::vector<std::size_t> order;  // victims to be merged, highest score first
+  thread_local std::vector<char> representative;  // of each slot: whether victims can be merged into it
+  thread_local std::vector<std::size_t> order;    // victims to be merged, highest score first
   thread_local std::vector<bool> evicted;
   thread_local std::vector<Merging> mergings;
   order.resize(m.tau >= 1 ? 0 : victims.size());
@@ -238,22 +239,22 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
 
   evicted.assign(at(table.slots()), false);
   for (const int slot : victims) evicted[at(slot)] = true;
-  representatives.clear();
-  for (int slot = 0; slot < table.slots(); ++slot) {
-    const Position position = table.position(slot);
-    if (position != kNoPosition && !evicted[at(slot)] && position < table.next() - m.recent(budget))
-      representatives.push_back(slot);
-  }
+  representative.resize(evicted.size());
+  const PositionView position = table.position();
+  const Position recent = table.next() - m.recent(budget);
+  for (std::size_t slot = 0; slot < representative.size(); ++slot)
+    representative[slot] = position[slot] != kNoPosition && position[slot] < recent;
+  for (const int slot : victims) representative[at(slot)] = 0;
 
   mergings.clear();
-  if (!order.empty() && !representatives.empty()) {
+  if (!order.empty()) {
     const LayerView view = cache.view(layer);
     thread_local Tokens tokens;
-    tokens.read(view, cache.head(t), table.position(), frequencies.empty() ? nullptr : &frequencies[at(layer)],
+    tokens.read(view, cache.head(t), position, frequencies.empty() ? nullptr : &frequencies[at(layer)],
                 victims[order.front()], order.size() == 1);
     Head head{table, merged, tokens};
     for (std::size_t i = 0; i < order.size(); ++i) {
-      const int victim = victims[order[i]], target = head.best_representative(victim, representatives, m);
+      const int victim = victims[order[i]], target = head.best_representative(victim, representative, m);
       if (target >= 0) mergings.push_back({victim, target, i});
     }
     std::ranges::sort(mergings, {}, [](const Merging& m) { return std::pair(m.target, m.order); });

@@ -17,17 +17,17 @@ class KeyDiff final : public Policy {
   void score(const HeadView& head, std::span<float> score) const override {
     thread_local std::vector<float> anchor, unit;  // the anchor's sum has the same cosines as the mean
     anchor.assign(static_cast<std::size_t>(head.keys.width), 0);
-    unit.resize(score.size());
+    unit.resize(score.size());          // 1 / norm; 0: empty slots
     constexpr std::size_t kBlock = 16;  // rows that stay in the L1 cache
     for (std::size_t first = 0; first < unit.size(); first += kBlock) {
       const std::size_t count = std::min(kBlock, unit.size() - first);
-      norm_rows(head.keys.rows(static_cast<int>(first), static_cast<int>(count)),
-                std::span(unit).subspan(first, count));
-      for (std::size_t i = first; i < first + count; ++i) {
-        if (head.position[i] == kNoPosition) continue;
-        unit[i] = 1 / std::max(unit[i], std::numeric_limits<float>::min());
-        add_scaled(unit[i], head.keys[static_cast<int>(i)], anchor);
-      }
+      const Rows keys = head.keys.rows(static_cast<int>(first), static_cast<int>(count));
+      const auto block = std::span(unit).subspan(first, count);
+      norm_rows(keys, block);
+      for (std::size_t i = 0; i < count; ++i)
+        block[i] =
+            head.position[first + i] == kNoPosition ? 0 : 1 / std::max(block[i], std::numeric_limits<float>::min());
+      add_scaled_rows(keys, block, anchor);
     }
     const float length = 1 / std::max(norm(anchor), std::numeric_limits<float>::min());
     dot_rows(head.keys, anchor, score);
