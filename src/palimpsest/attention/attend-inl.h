@@ -254,7 +254,9 @@ HWY_INLINE void finish_rows(const Unit& u, int split) {
     }
     const float denominator = softmax_denominator(w, row, max, sum), inverse = denominator > 0 ? 1 / denominator : 0;
     float* const out = w.step->out.at(w.tokens->first + row / group, w.kv_head * group + row % group);
-    for (int d = 0; d < value_dim; ++d) out[d] = value[d] * inverse;
+    for (int d = 0; d < value_dim; d += kLanes)
+      hn::StoreN(hn::Mul(hn::LoadU(df, value + d), hn::Set(df, inverse)), df, out + d,
+                 static_cast<std::size_t>(std::min(kLanes, value_dim - d)));
     if (w.log_sum != nullptr) w.log_sum[row] = denominator > 0 ? max + std::log2(denominator) : -kNothing;
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -89,7 +90,8 @@ class Tokens {
   void load(int slot, std::span<float> value) const {
     load_value(view_, head_.page[slot / view_.page_size], slot % view_.page_size, value.data());
   }
-  static float cosine(float product, float a, float b) { return a > 0 && b > 0 ? product / (a * b) : 0; }
+  // 0 for a zero row: its products are 0. No branch: loops over it become vectors.
+  static float cosine(float product, float a, float b) { return product / std::max(a * b, kMinProduct); }
 
   // Rotates to the slot's position, with the model's magnitude (sign 1), or back (sign -1).
   void rotate(std::span<float> key, int slot, int sign) {
@@ -108,7 +110,7 @@ class Tokens {
     }
   }
 
-  static constexpr float kUnknown = -1;
+  static constexpr float kUnknown = -1, kMinProduct = std::numeric_limits<float>::min();
   LayerView view_;
   HeadPages head_;
   PositionView position_;
