@@ -238,15 +238,21 @@ HWY_INLINE void multiply_decoded(const Decoded<kPanels>* group, int groups, bool
   each([&](auto t, auto p) HWY_ATTR { hn::StoreU(result[t][p], DF(), y + t * y_stride + p * kPanelRows); });
 }
 
-// Calls `call` with numbers of tokens that sum to `tokens`, as constants, and the token that each begins with.
+// Calls `call` with numbers of tokens that sum to `tokens`, as constants, and the token that each begins with. The last
+// eight are two fours, not six and two.
 template <int... kSizes>
 HWY_INLINE void split_tokens(int tokens, const auto& call) {
   int at = 0;
   const auto take = [&]<int kSize>() HWY_ATTR {
-    for (; tokens - at >= kSize; at += kSize) call(std::integral_constant<int, kSize>(), at);
+    for (; tokens - at >= kSize && (kSize != 6 || tokens - at != 8); at += kSize)
+      call(std::integral_constant<int, kSize>(), at);
   };
   (take.template operator()<kSizes>(), ...);
 }
+
+// At most kTokenBlock tokens. Their sums are together in the L1 cache: rows of y are often a power of two apart, where
+// they would fall on the same places of the cache.
+constexpr int kTokenBlock = 96;
 
 template <const PanelType& T, int kPanels>
 void multiply_many(const std::byte* panel, int blocks, const ActivationGroup* x, std::int64_t x_stride, int tokens,
@@ -254,6 +260,8 @@ void multiply_many(const std::byte* panel, int blocks, const ActivationGroup* x,
   const int all = blocks * T.groups();
   const std::size_t panel_bytes = static_cast<std::size_t>(blocks) * T.block_bytes();
   Decoded<kPanels> decoded[kDecodedGroups];
+  constexpr int kWidth = kPanels * kPanelRows;
+  alignas(kVectorBytes) float sums[kTokenBlock * kWidth];
   for (int group = 0; group < all; group += kDecodedGroups) {
     const int groups = HWY_MIN(kDecodedGroups, all - group);
     decode<T, kPanels>(panel, panel_bytes, group, groups, decoded);
@@ -268,9 +276,12 @@ void multiply_many(const std::byte* panel, int blocks, const ActivationGroup* x,
       for (const int end = kPanels * kLines * (at + count) / tokens; line < end; ++line)
         hwy::Prefetch(next + static_cast<std::size_t>(line / kLines) * panel_bytes + line % kLines * kVectorBytes);
       multiply_decoded<T, kPanels, count>(decoded, groups, group == 0, x + group + at * x_stride, x_stride,
-                                          y + at * y_stride, y_stride);
+                                          sums + at * kWidth, kWidth);
     });
   }
+  for (int t = 0; t < tokens; ++t)
+    for (int i = 0; i < kWidth; i += kPanelRows)
+      hn::StoreU(hn::Load(DF(), sums + t * kWidth + i), DF(), y + t * y_stride + i);
 }
 
 inline constexpr int kMany = 12;  // tokens from which decoding pays (measured)
@@ -290,10 +301,13 @@ void multiply_panels(const std::byte* panel, int panels, int blocks, const std::
       split_tokens<4, 2, 1>(tokens, few);  // eight are slower (measured)
     else if (tokens < kMany)
       split_tokens<8, 4, 2, 1>(tokens, few);
-    else if (p + 1 < panels)
-      multiply_many<T, 2>(panel, blocks, x, x_stride, tokens, y, y_stride);
-    else
-      multiply_many<T, 1>(panel, blocks, x, x_stride, tokens, y, y_stride);
+    for (int t = 0; tokens >= kMany && t < tokens; t += kTokenBlock) {
+      const int count = HWY_MIN(kTokenBlock, tokens - t);
+      if (p + 1 < panels)
+        multiply_many<T, 2>(panel, blocks, x + t * x_stride, x_stride, count, y + t * y_stride, y_stride);
+      else
+        multiply_many<T, 1>(panel, blocks, x + t * x_stride, x_stride, count, y + t * y_stride, y_stride);
+    }
   }
 }
 
