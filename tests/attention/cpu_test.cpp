@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "palimpsest/attention/reference.h"
+#include "palimpsest/attention/work.h"
 #include "palimpsest/cache/view.h"
 #include "tests/support/check_attention.h"
 
@@ -196,6 +197,54 @@ TEST(AttentionCpu, RandomSteps) {
     if ((o.rotation == Rotation::kNever || o.rotation == Rotation::kOnWrite) && !o.two_queries)
       o.merged = one_of(0, 1, 40, 500), o.own_positions = one_of(false, true);
     check_attention(o);
+    if (HasFailure()) return;
+  }
+}
+
+// Drafts: each query's output and weights have the bits of a step of its own.
+TEST(AttentionCpu, Drafts) {
+  std::mt19937 random(18);
+  const auto one_of = [&](auto... values) {
+    const std::common_type_t<decltype(values)...> list[] = {values...};
+    return list[random() % sizeof...(values)];
+  };
+  for (unsigned n = 0; n < kRandomSteps; ++n) {
+    RandomCacheOptions o;
+    o.seed = n + 1;
+    o.type = one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0);
+    o.value_type = one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0);
+    const bool scaled = o.type == CacheType::kQ8_0;
+    o.kv_heads = one_of(1, 2);
+    o.group = one_of(1, 2, 4, 7, 8, 16);
+    o.head_dim = scaled ? one_of(32, 64, 128) : one_of(8, 20, 64, 80);
+    o.value_dim = o.value_type == CacheType::kQ8_0 ? one_of(32, 64) : one_of(o.head_dim, 24);
+    o.page_size = one_of(16, 64);
+    o.sequences = one_of(1, 1, 2);
+    o.old_tokens = one_of(0, 1, 100, 600, 1200);
+    o.new_tokens = std::min(one_of(2, 4, 8, 9, 16), max_drafts(o.group));
+    o.empty_slots = one_of(0.0, 0.2);
+    o.own_slots = one_of(false, true);
+    o.rotation =
+        one_of(Rotation::kNever, Rotation::kOnWrite, Rotation::kOnRead, Rotation::kOnRead, Rotation::kMaterialized);
+    o.rope = one_of(RopeKind::kNone, RopeKind::kPairs, RopeKind::kHalves);
+    o.rope_dims = o.rope == RopeKind::kNone ? 0 : one_of(o.head_dim, o.head_dim / 2);
+    if (scaled && o.rotation == Rotation::kMaterialized) o.rotation = Rotation::kOnRead;
+    o.rotated_half = !scaled && o.rotation == Rotation::kOnRead && o.rope != RopeKind::kNone && one_of(false, true);
+    o.window = one_of(INT32_MAX, INT32_MAX, 150);
+    o.sinks = one_of(0, 4);
+    o.two_queries = o.sinks > 0 && one_of(false, true);
+    o.local = one_of(INT32_MAX, INT32_MAX, 50);
+    o.soft_cap = one_of(0.0F, 20.0F);
+    o.alibi = one_of(false, false, true);
+    o.rank_distance = o.alibi && one_of(false, true);
+    o.sink_logits = one_of(false, true);
+    o.weights = one_of(false, true);
+    if ((o.rotation == Rotation::kNever || o.rotation == Rotation::kOnWrite) && !o.two_queries)
+      o.merged = one_of(0, 40, 500), o.own_positions = one_of(false, true);
+    if (o.merged == 0)
+      o.weight_reduction =
+          one_of(WeightReduction::kMeanOverGroup, WeightReduction::kMaxOverGroup, WeightReduction::kMaxOverAll);
+    check_drafts(o);
     if (HasFailure()) return;
   }
 }

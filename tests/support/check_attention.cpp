@@ -123,4 +123,67 @@ void check_attention(const RandomCacheOptions& options) {
         << "weights " << i;
 }
 
+void check_drafts(RandomCacheOptions options) {
+  options.drafts = true;
+  check_attention(options);
+  SCOPED_TRACE(::testing::Message() << options);
+  RandomCache cache(options);
+  AttentionScratch scratch;
+  scratch.reserve(cache.step(), 2);
+  run_cpu(cache.step(), scratch, 2);
+  const std::vector<float> together = cache.out();
+  const std::vector<std::vector<float>> weights = cache.weights();
+
+  const AttentionStep& step = cache.step();
+  const std::size_t heads = static_cast<std::size_t>(step.shape.kv_heads);
+  for (int i = 0; i < step.sequences; ++i)
+    for (int draft = 0; draft < step.tokens[i].count; ++draft) {
+      const StepTokens& all = step.tokens[i];
+      StepTokens alone = all;
+      alone.first += draft;
+      alone.relative += draft;
+      alone.position += draft;
+      if (alone.key_row != nullptr) alone.key_row += static_cast<std::ptrdiff_t>(draft) * step.shape.rope_dims;
+      alone.count = 1;
+      alone.drafts = false;
+      LayerView layer = step.cache[i];
+      std::vector<HeadPages> pages(layer.head, layer.head + heads);
+      std::vector<SlotsView> slots;
+      slots.reserve(heads);
+      for (HeadPages& head : pages) {
+        slots.push_back(*head.slots);
+        slots.back().inserted += draft;
+        slots.back().occupied -= all.count - 1 - draft;
+        head.slots = &slots.back();
+      }
+      layer.head = pages.data();
+      AttentionStep one = step;
+      one.cache = &layer;
+      one.tokens = &alone;
+      one.sequences = 1;
+      if (one.rank_tiles != nullptr) one.rank_tiles += i;
+      if (one.weights != nullptr) one.weights += static_cast<std::size_t>(i) * heads;
+      cache.clear_results();
+      AttentionScratch own;
+      own.reserve(one, 2);
+      run_cpu(one, own, 2);
+      const auto row = static_cast<std::size_t>(step.out.token_stride);
+      const auto of_draft = [&](const std::vector<float>& out) {
+        return std::vector(
+            out.begin() + static_cast<std::ptrdiff_t>(row * static_cast<std::size_t>(alone.first)),
+            out.begin() + static_cast<std::ptrdiff_t>(row * (static_cast<std::size_t>(alone.first) + 1)));
+      };
+      EXPECT_TRUE(same_bits(of_draft(together), of_draft(cache.out()))) << "draft " << draft << " of " << all.count;
+      for (std::size_t h = 0; step.weights != nullptr && h < heads; ++h) {
+        const auto head = static_cast<std::size_t>(i) * heads + h;
+        const MergedView* const merged = slots[h].merged;
+        const auto count = static_cast<std::ptrdiff_t>(slots[h].slots + (merged == nullptr ? 0 : merged->entries()));
+        const auto first = weights[head].begin() + all.weights_stride * draft;
+        EXPECT_TRUE(
+            same_bits({first, first + count}, {cache.weights()[head].begin(), cache.weights()[head].begin() + count}))
+            << "weights of draft " << draft << " of " << all.count << ", head " << h;
+      }
+    }
+}
+
 }  // namespace palimpsest::testing

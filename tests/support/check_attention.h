@@ -19,4 +19,7 @@ double relative_difference(const std::vector<float>& a, const std::vector<float>
 // last place of the reference's, output and weights within 4e-6 of it.
 void check_attention(const RandomCacheOptions& options);
 
+// The same for a step of drafts; and each draft alone gets the same bits.
+void check_drafts(RandomCacheOptions options);
+
 }  // namespace palimpsest::testing

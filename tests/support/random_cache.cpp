@@ -38,10 +38,10 @@ std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
              << o.own_budgets << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope)
              << "/" << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries
              << " by rank " << o.rank_keys << " merged " << o.merged << o.own_positions << " weights " << o.weights
-             << o.sums << "/" << o.weights_queries << " as " << static_cast<int>(o.weight_reduction) << " local "
-             << o.local << " cap " << o.soft_cap << " alibi " << o.alibi << o.rank_distance << " bias " << o.bias
-             << " sink logits " << o.sink_logits << " half " << o.rotated_half << " tiles " << o.rank_tiles << " base "
-             << o.base << " seed " << o.seed;
+             << o.sums << "/" << o.weights_queries << " drafts " << o.drafts << " as "
+             << static_cast<int>(o.weight_reduction) << " local " << o.local << " cap " << o.soft_cap << " alibi "
+             << o.alibi << o.rank_distance << " bias " << o.bias << " sink logits " << o.sink_logits << " half "
+             << o.rotated_half << " tiles " << o.rank_tiles << " base " << o.base << " seed " << o.seed;
 }
 
 RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
@@ -113,6 +113,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     tokens_[n].count = inserted;
     tokens_[n].weights_queries = o.weights_queries;
     tokens_[n].weight_reduction = o.weight_reduction;
+    tokens_[n].drafts = o.drafts;
     tokens_[n].relative = sequence.relative.data();
     first += inserted;
   }
@@ -250,11 +251,19 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   step_.v = {v_.data(), o.kv_heads * o.value_dim, o.value_dim};
   step_.out = {out_.data(), query_heads * o.value_dim, o.value_dim};
   for (int twice = 0; twice < (o.sums ? 2 : 1); ++twice)
-    for (const Sequence& sequence : sequence_)
-      for (const HeadPages& head : sequence.pages) {
+    for (std::size_t n = 0; n < sequence_.size(); ++n) {
+      std::size_t max = 0;
+      for (const HeadPages& head : sequence_[n].pages) {
         const MergedView* const merged = head.slots->merged;
         weights_.emplace_back(head.slots->slots + (merged == nullptr ? 0 : merged->entries()));
+        weights_row_.push_back(weights_.back().size());
+        max = std::max(max, weights_row_.back());
       }
+      if (!o.drafts) continue;
+      tokens_[n].weights_stride = static_cast<std::ptrdiff_t>(max);
+      for (std::size_t head = weights_.size() - sequence_[n].pages.size(); head < weights_.size(); ++head)
+        weights_[head].resize(max * static_cast<std::size_t>(tokens_[n].count));
+    }
   for (std::vector<float>& w : weights_) weights_of_.push_back(w.data());
   if (o.weights) step_.weights = weights_of_.data();
   if (o.weights && o.sums) step_.sums = weights_of_.data() + weights_of_.size() / 2;
@@ -273,7 +282,13 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
 
 void RandomCache::clear_results() {
   std::fill(out_.begin(), out_.end(), kNan);
-  for (std::vector<float>& w : weights_) std::fill(w.begin(), w.end(), options_.weights ? kNan : 0.0f);
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    const std::size_t row = weights_row_[i], heads = static_cast<std::size_t>(options_.kv_heads);
+    const std::ptrdiff_t drafts = options_.drafts ? tokens_[i / heads].weights_stride : 0;
+    const std::size_t stride = drafts > 0 ? static_cast<std::size_t>(drafts) : row;
+    for (std::size_t at = 0; at < weights_[i].size(); ++at)  // 0: between the rows
+      weights_[i][at] = options_.weights && at % stride < row ? kNan : 0.0f;
+  }
 }
 
 void RandomCache::restore(const std::vector<std::byte>& bytes) {

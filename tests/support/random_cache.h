@@ -46,6 +46,7 @@ struct RandomCacheOptions {
   bool sums = false;  // besides weights
   int weights_queries = INT32_MAX;
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
+  bool drafts = false;  // the new tokens are drafts: weights of each query
   unsigned seed = 1;
 
   friend std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o);
@@ -92,7 +93,8 @@ class RandomCache {
   std::vector<std::vector<float>> rank_tiles_;
   std::vector<const float*> rank_tiles_of_;
   std::vector<std::vector<float>> weights_;
-  std::vector<float*> weights_of_;  // likewise
+  std::vector<std::size_t> weights_row_;  // [sequence * kv_heads] weights of a query
+  std::vector<float*> weights_of_;        // as weights_
   AttentionStep step_;
 };
 

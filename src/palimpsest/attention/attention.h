@@ -54,6 +54,10 @@ struct StepTokens {
   int sinks = 0;                              // tokens before it
   int weights_queries = INT32_MAX;            // AttentionStep::weights covers this many of the last queries
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;  // over the query group and those queries
+  // The new tokens are drafts: query i gets the result, to the bit, that it would get as the only query of a step. At
+  // most max_drafts(). AttentionStep::weights has one row per query, `weights_stride` floats apart; no `sums`.
+  bool drafts = false;
+  std::ptrdiff_t weights_stride = 0;
 };
 
 // Rank of query i: the new tokens have a head's highest ranks.
@@ -108,8 +112,8 @@ struct AttentionStep {
   const float* const* rank_tiles = nullptr;
   // Attention weights per slot: [sequences][kv_heads] -> [slots] floats, reduced over the group's query heads and the
   // last StepTokens::weights_queries queries by StepTokens::weight_reduction. Empty and invisible slots get 0. With
-  // merged tokens: [slots + MergedView::entries()]. Merged tokens and `sums` need kMeanOverGroup. nullptr: not
-  // requested.
+  // merged tokens: [slots + MergedView::entries()]. Merged tokens and `sums` need kMeanOverGroup. With
+  // StepTokens::drafts: of each query. nullptr: not requested.
   float* const* weights = nullptr;
   // The same, by kMeanOverGroup, over all of the step's queries; only together with `weights`.
   float* const* sums = nullptr;

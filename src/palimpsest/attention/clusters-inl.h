@@ -236,7 +236,8 @@ HWY_INLINE void softmax_clusters(const Clusters& c, bool keep) {
   }
 }
 
-// Adds the weights of slots and entries: of the late queries, then of the earlier ones if `sums` is requested.
+// Adds the weights of slots and entries: of the late queries, then of the earlier ones if `sums` is requested; of
+// drafts: of each query.
 HWY_INLINE void sum_cluster_weights(const Clusters& c, float* received) {
   const HeadWork& w = c.work();
   const std::size_t slots = static_cast<std::size_t>(w.blocks()) * kBlock;
@@ -245,8 +246,9 @@ HWY_INLINE void sum_cluster_weights(const Clusters& c, float* received) {
     const float denominator = softmax_denominator(w, r, c.unit.memory.max[r], sum);
     const Vec share = hn::Set(df, denominator > 0 ? 1 / (denominator * static_cast<float>(w.group())) : 0.0f);
     const bool late = c.unit.first_query + r / w.group() >= w.tokens->count - w.late_queries();
-    if (!late && w.sums == nullptr) continue;
-    float* const to = received + (late ? 0 : w.cluster_weights());
+    if (!late && w.sums == nullptr && !w.tokens->drafts) continue;
+    const int part = w.tokens->drafts ? c.unit.first_query + r / w.group() : late ? 0 : 1;
+    float* const to = received + part * w.cluster_weights();
     const auto add = [&](const float* p, float* at) HWY_ATTR {
       for (int n = 0; n < kTile; n += kLanes)
         hn::StoreU(hn::MulAdd(share, hn::LoadU(df, p + n), hn::LoadU(df, at + n)), df, at + n);
@@ -275,8 +277,9 @@ HWY_NOINLINE void attend_clusters(const HeadWork& w, int query_block, const Unit
   float* const floats = w.clusters + static_cast<std::size_t>(query_block) * w.cluster_floats();
   float* received = nullptr;
   if (w.received != nullptr) {
-    received = floats + w.cluster_floats() - 2 * w.cluster_weights();
-    std::fill_n(received, 2 * w.cluster_weights(), 0.0f);
+    const std::size_t weights = w.weight_sums() * w.cluster_weights();
+    received = floats + w.cluster_floats() - weights;
+    std::fill_n(received, weights, 0.0f);
   }
   const int first = query_block * w.block_queries, end = std::min(first + w.block_queries, w.tokens->count);
   const int step = w.cluster_rows() / w.group();

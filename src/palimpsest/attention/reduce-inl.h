@@ -16,22 +16,27 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// Of a head with merged tokens: sums the weights of slots and entries over blocks of queries, late and earlier ones.
+// Of a head with merged tokens: sums the weights of slots and entries over blocks of queries, late and earlier ones; of
+// drafts: copies those of each query.
 HWY_INLINE void reduce_clusters(const HeadWork& w) {
   if (w.received == nullptr) return;
   const std::size_t all = w.cluster_weights(), blocks = static_cast<std::size_t>(w.blocks()) * kBlock;
   const std::size_t slots = w.slots().slots, entries = w.merged->entries();
-  const auto write = [&](float* to, int parts) {
+  const auto write = [&](float* to, int first, int last) {
     std::fill_n(to, slots + entries, 0.0f);
     for (int n = 0; n < w.query_blocks; ++n) {
-      const float* const from = w.clusters + (n + 1) * w.cluster_floats() - 2 * all;
-      for (int part = 0; part < parts; ++part)
+      const float* const from = w.clusters + (n + 1) * w.cluster_floats() - w.weight_sums() * all;
+      for (int part = first; part < last; ++part)
         for (std::size_t i = 0; i < slots + entries; ++i)
           to[i] += from[part * all + (i < slots ? i : i - slots + blocks)];
     }
   };
-  write(w.received, 1);
-  if (w.sums != nullptr) write(w.sums, 2);
+  if (w.tokens->drafts) {
+    for (int q = 0; q < w.tokens->count; ++q) write(w.received + q * w.tokens->weights_stride, q, q + 1);
+    return;
+  }
+  write(w.received, 0, 1);
+  if (w.sums != nullptr) write(w.sums, 0, 2);
 }
 
 // Reduces the splits in a fixed order; then sums the weights of each slot, if they were kept.
@@ -90,8 +95,12 @@ HWY_NOINLINE void reduce(const HeadWork& w) {
         for (int v = 0; v < kVectors; ++v) sum[v] = hn::MulAdd(factor, hn::LoadU(df, kept + v * kLanes), sum[v]);
       }
     };
-    add_rows(first_late, kept_rows, received);
-    for (int v = 0; v * kLanes < slots; ++v) hn::StoreU(received[v], df, w.received + n * kBlock + v * kLanes);
+    const int each = w.tokens->drafts ? group : kept_rows - first_late;
+    float* to = w.received + n * kBlock;
+    for (int r = w.tokens->drafts ? 0 : first_late; r < kept_rows; r += each, to += w.tokens->weights_stride) {
+      add_rows(r, r + each, received);
+      for (int v = 0; v * kLanes < slots; ++v) hn::StoreU(received[v], df, to + v * kLanes);
+    }
     if (w.sums == nullptr) continue;
     add_rows(0, first_late, early);
     for (int v = 0; v * kLanes < slots; ++v)

@@ -193,6 +193,9 @@ struct Head {
                max_over_all = tokens.weight_reduction == WeightReduction::kMaxOverAll;
     const std::size_t all = keys.size() + static_cast<std::size_t>(entries());
     Vector late(all, 0.0), total = late, of_query(all);
+    const auto write = [](const Vector& from, float* to) {
+      for (std::size_t i = 0; to != nullptr && i < from.size(); ++i) to[i] = static_cast<float>(from[i]);
+    };
 
     for (int query = 0; query < tokens.count; ++query) {
       of_query.assign(all, 0.0);
@@ -207,15 +210,13 @@ struct Head {
         for (std::size_t i = 0; i < all; ++i)
           of_query[i] = mean ? of_query[i] + p[i] / shape.group() : std::max(of_query[i], p[i]);
       }
+      if (tokens.drafts) write(of_query, received == nullptr ? nullptr : received + query * tokens.weights_stride);
       for (std::size_t i = 0; i < all; ++i) total[i] += of_query[i];
       if (query < tokens.count - static_cast<std::int64_t>(tokens.weights_queries)) continue;
       for (std::size_t i = 0; i < all; ++i)
         late[i] = max_over_all ? std::max(late[i], of_query[i]) : late[i] + of_query[i];
     }
-    const auto write = [](const Vector& from, float* to) {
-      for (std::size_t i = 0; to != nullptr && i < from.size(); ++i) to[i] = static_cast<float>(from[i]);
-    };
-    write(late, received);
+    if (!tokens.drafts) write(late, received);
     write(total, sums);
   }
 };

@@ -55,7 +55,9 @@ struct Unit {
 
   const AttentionShape& shape() const { return work.step->shape; }
   int rows() const { return queries * work.group(); }
-  bool widens() const { return rows() >= kWidenRows && work.merged == nullptr; }
+  // The rows that decide how a block is computed: of drafts, those of one query.
+  int rows_alone() const { return work.tokens->drafts ? work.group() : rows(); }
+  bool widens() const { return rows_alone() >= kWidenRows && work.merged == nullptr; }
   bool rotates_on_read() const { return shape().rotation == Rotation::kOnRead && shape().rope != RopeKind::kNone; }
   bool two_queries() const {
     return work.tokens->two_query && shape().rotation != Rotation::kNever && shape().rope != RopeKind::kNone;

@@ -17,7 +17,8 @@ HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head) {
           .merged_entries = slots.merged == nullptr ? -1 : slots.merged->max_entries(),
           .bias = slots.bias != nullptr,
           .received = step.weights != nullptr && step.weights[index] != nullptr,
-          .sums = step.sums != nullptr && step.sums[index] != nullptr};
+          .sums = step.sums != nullptr && step.sums[index] != nullptr,
+          .drafts = tokens.drafts};
 }
 
 HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
@@ -37,6 +38,7 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   p.query_blocks = (head.tokens + p.block_queries - 1) / p.block_queries;
   p.splits = p.query_blocks == 1 && head.merged_entries < 0 ? std::max(1, slot_splits) : 1;
   p.insert_units = p.query_blocks == 1 ? 0 : (head.tokens + kInsertTokens - 1) / kInsertTokens;
+  assert(!head.drafts || (head.tokens <= max_drafts(shape.group()) && !head.sums));
   assert(shape.rotation != Rotation::kMaterialized || kv_format(step.cache[sequence].key_type).elementwise());
   if (shape.rotation == Rotation::kMaterialized && shape.rope != RopeKind::kNone) p.rotate_units = slot_splits;
   if (head.merged_entries >= 0) {
@@ -44,8 +46,9 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
     assert(step.tokens[sequence].weight_reduction == WeightReduction::kMeanOverGroup);
     return p;
   }
-  const bool keep = p.query_blocks == 1 && rows <= kKeptRows && head.weights_queries > 0;
-  if (head.received && keep) p.kept_queries = head.sums ? head.tokens : std::min(head.weights_queries, head.tokens);
+  const bool keep = p.query_blocks == 1 && (rows <= kKeptRows || head.drafts) && head.weights_queries > 0;
+  if (head.received && keep)
+    p.kept_queries = head.sums || head.drafts ? head.tokens : std::min(head.weights_queries, head.tokens);
   if (head.received && !keep) p.weights_units = slot_splits;
   return p;
 }

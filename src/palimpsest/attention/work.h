@@ -29,12 +29,18 @@ inline constexpr int kRows = 64;           // max rows of a block of queries (or
 inline constexpr int kKeptRows = 16;  // a head with at most this many rows keeps its weights; else they are recomputed
 inline constexpr int kInsertTokens = 64;  // tokens of an insert unit, if slots are contiguous
 
+// Max tokens of a step of drafts: one block of queries.
+inline int max_drafts(int group) {
+  return group < kRows ? kRows / group : 1;
+}
+
 // What the cuts of a head depend on besides the step's shape.
 struct HeadCounts {
   int slots, tokens, weights_queries;
   int merged_entries;  // MergedView::max_entries(); -1: no merged tokens
   bool bias;           // SlotsView::bias
   bool received, sums;
+  bool drafts;
   bool operator==(const HeadCounts&) const = default;
 };
 HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head);
@@ -89,14 +95,15 @@ struct HeadWork : HeadPlan {
   int rows() const { return tokens->count * group(); }
   int late_queries() const { return std::min(tokens->weights_queries, tokens->count); }  // that `received` covers
   // With merged tokens: rows that a unit processes at a time, with the scores of all slots; and the weights that it
-  // sums for each slot and entry, of the late queries and, separately, of the earlier ones.
+  // sums for each slot and entry, of the late queries and, separately, of the earlier ones; of drafts: of each query.
   int cluster_rows() const { return std::max(1, 4 / group()) * group(); }
+  int weight_sums() const { return tokens->drafts ? tokens->count : 2; }
   bool has_bias() const { return step->shape.alibi != nullptr || slots().bias != nullptr; }
   std::size_t cluster_weights() const { return static_cast<std::size_t>(blocks()) * kBlock + merged->max_entries(); }
   std::size_t cluster_floats() const {
     const std::size_t slots = static_cast<std::size_t>(blocks()) * kBlock;
     return cluster_rows() * ((has_bias() ? 2 : 1) * slots + cluster_weights()) +
-           (received == nullptr ? 0 : 2 * cluster_weights());
+           (received == nullptr ? 0 : weight_sums() * cluster_weights());
   }
   // Sets the array pointers into `memory` (nullptr: only counts `floats`).
   void set_arena(float* memory);
