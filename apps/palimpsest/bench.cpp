@@ -32,14 +32,18 @@ struct BenchFlags {
   long long prompt = 0;
   std::optional<long long> threads;
   long long batch = 1;
+  std::vector<long long> drafts = {0};
+  std::vector<double> accept = {1};
+  bool adaptive = false;
   bool json = false;
 };
 
-// One line of the table: a method at a depth.
+// One line of the table: a method at a depth, with a number of drafts.
 struct Row {
   const NamedMethod* method = nullptr;
   Lockstep* batch = nullptr;
-  int depth = 0;
+  int depth = 0, drafts = 0;
+  double accept = 1;
   std::vector<SpeedSample> samples;
 
   Summary summary(double SpeedSample::*field) const {
@@ -56,7 +60,7 @@ const char* test_name(SpeedTest test) {
 // Upper bound of tokens per second: each decode step reads all weights and the whole cache once, at full bandwidth.
 double limit_of(const Row& row, const Model& model, double bandwidth) {
   const auto bytes = static_cast<double>(model.hyper().weight_bytes + row.samples.back().cache_bytes);
-  return row.batch->sequences() * bandwidth / bytes;
+  return row.batch->sequences() * row.samples.back().tokens_per_step * bandwidth / bytes;
 }
 
 nlohmann::json as_json(const Row& row, const BenchFlags& flags, const Model& model, int threads, double bandwidth) {
@@ -92,6 +96,10 @@ nlohmann::json as_json(const Row& row, const BenchFlags& flags, const Model& mod
     out["ms_evict"] = row.summary(&SpeedSample::ms_evict).median;
     out["ms_attention"] = row.summary(&SpeedSample::ms_attention).median;
     out["evictions"] = row.samples.back().evictions;
+    out["drafts"] = row.drafts;
+    out["accept"] = row.accept;
+    out["adaptive"] = flags.adaptive;
+    out["tokens_per_step"] = row.summary(&SpeedSample::tokens_per_step).mean;
     out["read_bandwidth_bytes_per_second"] = bandwidth;
     out["limit_tokens_per_second"] = limit_of(row, model, bandwidth);
   }
@@ -113,12 +121,17 @@ void print_table(const std::vector<Row>& rows, const BenchFlags& flags, const Mo
   for (const auto& row : rows) width = std::max(width, row.method->name.size());
   const bool decode = flags.test == SpeedTest::kDecode;
   fmt::print("{:<{}}  {:>7}  {:>18}  {:>8}", "method", width, "depth", "tokens/s", "median");
+  const bool drafts = std::ranges::max(flags.drafts) > 0;
+  if (drafts) fmt::print("  {:>6}  {:>6}  {:>8}", "drafts", "accept", "tok/step");
   if (decode) fmt::print("  {:>8}  {:>8}  {:>8}  {:>9}  {:>8}", "p50 ms", "p99 ms", "evict ms", "attend ms", "limit");
   fmt::print("  {:>9}  {:>10}  {:>6}\n", "evicted", "cache", "slots");
   for (const auto& row : rows) {
     const Summary rate = row.summary(&SpeedSample::tokens_per_second);
     fmt::print("{:<{}}  {:>7}  {:>9.2f} ± {:>6.2f}  {:>8.2f}", row.method->name, width, row.depth, rate.mean,
                rate.deviation, rate.median);
+    if (drafts)
+      fmt::print("  {:>6}  {:>6.2f}  {:>8.2f}", row.drafts, row.accept,
+                 row.summary(&SpeedSample::tokens_per_step).mean);
     if (decode)
       fmt::print("  {:>8.2f}  {:>8.2f}  {:>8.3f}  {:>9.2f}  {:>8.1f}", row.summary(&SpeedSample::ms_p50).median,
                  row.summary(&SpeedSample::ms_p99).median, row.summary(&SpeedSample::ms_evict).median,
@@ -127,6 +140,9 @@ void print_table(const std::vector<Row>& rows, const BenchFlags& flags, const Mo
                row.samples.back().slots_per_token);
   }
   fmt::print("slots: allocated slots per kept token\n");
+  if (drafts)
+    fmt::print(
+        "drafts: max in a step; accept: probability that a draft stands if those before it do; ms are of steps\n");
   if (decode)
     fmt::print("limit: weights and cache read once per step at {:.1f} GB/s (measured, {} threads)\n", bandwidth / 1e9,
                threads);
@@ -145,7 +161,12 @@ int run_bench(BenchFlags flags) {
   const auto model = load_model(flags.model);
   const int threads = threads_of(flags.threads, model->hyper());
   const long long deepest = *std::max_element(flags.depths.begin(), flags.depths.end());
-  const auto list = method_list(flags.list, model->hyper(), nullptr, deepest + flags.tokens);
+  auto list = method_list(flags.list, model->hyper(), nullptr, deepest + flags.tokens);
+  for (const long long drafts : flags.drafts)
+    if (drafts < 0 || drafts > kMaxDrafts) fail("--draft-max {}: give 0 to {}", drafts, kMaxDrafts);
+  for (const double accept : flags.accept)
+    if (!(accept >= 0 && accept <= 1)) fail("--draft-accept {}: give a probability from 0 to 1", accept);
+  for (auto& method : list) method.options.draft_max = static_cast<int>(std::ranges::max(flags.drafts));
   const auto decoder = std::make_shared<Decoder>(model, threads);
   decoder->measure_attention(flags.test == SpeedTest::kDecode);
   std::vector<std::unique_ptr<Lockstep>> batches;
@@ -153,7 +174,15 @@ int run_bench(BenchFlags flags) {
   for (const auto& method : list) {
     batches.push_back(std::make_unique<Lockstep>(decoder, method.options, static_cast<int>(flags.batch)));
     for (const long long depth : flags.depths)
-      rows.push_back({&method, batches.back().get(), static_cast<int>(depth), {}});
+      for (const long long drafts : flags.drafts)
+        for (const double accept : flags.accept)
+          if (drafts > 0 || accept == flags.accept.front())
+            rows.push_back({&method,
+                            batches.back().get(),
+                            static_cast<int>(depth),
+                            static_cast<int>(drafts),
+                            drafts > 0 ? accept : 1,
+                            {}});
   }
   const double bandwidth = flags.test == SpeedTest::kDecode ? read_bandwidth(threads) : 0;
 
@@ -170,7 +199,10 @@ int run_bench(BenchFlags flags) {
                                  .depth = row.depth,
                                  .tokens = static_cast<int>(flags.tokens),
                                  .fill = flags.fill,
-                                 .prompt = static_cast<int>(flags.prompt)};
+                                 .prompt = static_cast<int>(flags.prompt),
+                                 .drafts = row.drafts,
+                                 .accept = row.accept,
+                                 .adaptive = flags.adaptive};
       const auto sample = measure_speed(*row.batch, model->hyper().vocabulary, options, go_on);
       if (sample.tokens_per_second > 0) row.samples.push_back(sample);
       ++done;
@@ -226,6 +258,22 @@ void add_speed(CLI::App& bench, Action& action, SpeedTest test, const char* what
       ->type_name("TOKENS")
       ->default_str("0")
       ->group(group);
+  if (test == SpeedTest::kDecode) {
+    command->add_option("--draft-max", flags->drafts, "random drafts in every step; several: 0,1,3,7")
+        ->delimiter(',')
+        ->type_name("N,...")
+        ->default_str("0")
+        ->group(group);
+    command
+        ->add_option("--draft-accept", flags->accept,
+                     "probability that a draft is accepted if those before it are; several: 0,0.6,0.9")
+        ->delimiter(',')
+        ->type_name("P,...")
+        ->default_str("1")
+        ->group(group);
+    command->add_flag("--draft-adaptive", flags->adaptive, "read fewer drafts, or none, while they do not pay")
+        ->group(group);
+  }
   add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_bench(*flags); }; });
 }
@@ -256,6 +304,7 @@ constexpr const char* kBenchFooter = R"(Examples:
   palimpsest bench decode --synthetic llama-3.2-1b@type=q8_0 --depth 0,2048,8192
   palimpsest bench decode --synthetic llama-3.2-1b --depth 8192 --method full --method streaming:budget=1024
   palimpsest bench decode --synthetic llama-3.2-1b --depth 2048 --batch 8 --method full --method h2o
+  palimpsest bench decode --synthetic llama-3.2-1b --depth 1024 --draft-max 0,1,3,7     cost of reading drafts
   palimpsest bench prefill --synthetic llama-3.2-1b@type=q8_0 --tokens 512
   palimpsest bench serve --synthetic llama-3.2-1b --method full --method streaming:budget=512 --num-prompts 32
   palimpsest bench serve --base-url http://127.0.0.1:8080 --request-rate 2 --plot load.svg

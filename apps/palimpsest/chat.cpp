@@ -39,6 +39,7 @@ struct ChatFlags {
   ModelFlags model;
   CacheFlags cache;
   SamplingFlags sampling;
+  DraftFlags drafts;
   std::optional<long long> threads;
   std::string system, chat_template;
   GenerateOptions generate{.max_tokens = 1024, .stop = {}, .ignore_end = false};
@@ -82,8 +83,9 @@ class Chat {
         threads_(threads_of(flags.threads, loaded_.model->hyper())),
         default_method_(default_chat_method(loaded_.model->hyper())),
         conversation_(*loaded_.vocabulary, flags.system, flags.chat_template),
-        session_(std::make_shared<Decoder>(loaded_.model, threads_),
-                 session_options(flags.cache, default_method_, loaded_.model->hyper(), loaded_.vocabulary.get(), 0)) {
+        session_(std::make_shared<Decoder>(loaded_.model, threads_), options_of(flags)),
+        speculation_(speculation_of(flags.drafts, *loaded_.vocabulary, threads_)) {
+    generate_.drafts = speculation_ ? &*speculation_ : nullptr;
     sampling_.seed = Sampler(sampling_, loaded_.vocabulary.get(), loaded_.vocabulary->size()).seed();
   }
 
@@ -120,6 +122,13 @@ class Chat {
   }
 
  private:
+  SessionOptions options_of(const ChatFlags& flags) const {
+    SessionOptions options =
+        session_options(flags.cache, default_method_, loaded_.model->hyper(), loaded_.vocabulary.get(), 0);
+    options.draft_max = draft_max_of(flags.drafts);
+    return options;
+  }
+
   void run_command(const std::string& command) {
     if (command == "/help") {
       fmt::print(stderr, "{}\n", kCommands);
@@ -155,7 +164,7 @@ class Chat {
     std::string reply;
     Progress reading("reading", "tokens");
     last_ = generate(
-        session_, sampler, *loaded_.vocabulary, unread_, flags_.generate,
+        session_, sampler, *loaded_.vocabulary, unread_, generate_,
         [&](std::string_view piece) {
           reading.clear();
           reply += piece;
@@ -181,6 +190,8 @@ class Chat {
   std::string default_method_;
   Conversation conversation_;
   Session session_;
+  std::optional<Speculation> speculation_;
+  GenerateOptions generate_ = flags_.generate;
   StandardOutput output_;
   Generation last_;
   std::vector<TokenId> unread_;  // generated, but not yet read by the model
@@ -212,6 +223,7 @@ void add_chat(CLI::App& app, Action& action) {
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, "streaming with the trained context as budget, at most 2048");
   add_sampling_flags(*command, flags->sampling);
+  add_draft_flags(*command, flags->drafts);
   command->callback([&action, flags] { action = [flags] { return Chat(*flags).talk(); }; });
 }
 

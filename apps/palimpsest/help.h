@@ -10,7 +10,8 @@ namespace palimpsest::cli {
 struct ShortName {
   const char *given, *name;
 };
-inline constexpr ShortName kShortNames[] = {{"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}};
+inline constexpr ShortName kShortNames[] = {
+    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-md", "--draft-model"}};
 
 // "  left      right", wrapped with a hanging indent.
 std::string help_row(const std::string& left, const std::string& right);

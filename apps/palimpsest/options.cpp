@@ -175,6 +175,55 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   return out;
 }
 
+void add_draft_flags(CLI::App& command, DraftFlags& flags) {
+  const char* group = "Drafts (speculative decoding: faster, the same text)";
+  CLI::Option* lookup =
+      command.add_flag("--lookup", flags.lookup, "draft what followed the last tokens earlier in the text")
+          ->group(group);
+  command.add_option("--draft-model", flags.model, "draft with a smaller model of the same vocabulary")
+      ->type_name("FILE")
+      ->excludes(lookup)
+      ->group(group);
+  command.add_option("--draft-method", flags.method, "eviction method of the draft model's cache")
+      ->type_name("METHOD")
+      ->group(group)
+      ->capture_default_str();
+  command.add_option("--draft-p-min", flags.min_probability, "min probability of the draft model's drafts")
+      ->type_name("P")
+      ->group(group)
+      ->capture_default_str();
+  command.add_option("--draft-max", flags.options.max, "max drafts in a step")
+      ->type_name("N")
+      ->group(group)
+      ->capture_default_str();
+  command.add_option("--draft-min", flags.options.min, "min drafts in a step; fewer are not read")
+      ->type_name("N")
+      ->group(group)
+      ->capture_default_str();
+}
+
+int draft_max_of(const DraftFlags& flags) {
+  whole(flags.options.max, 1, kMaxDrafts, "--draft-max");
+  whole(flags.options.min, 0, flags.options.max, "--draft-min");
+  if (!(flags.min_probability >= 0 && flags.min_probability <= 1))
+    fail("--draft-p-min {}: give a probability from 0 to 1", flags.min_probability);
+  return flags.lookup || !flags.model.empty() ? flags.options.max : 0;
+}
+
+std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabulary& vocabulary, int threads) {
+  if (flags.lookup) return std::make_optional<Speculation>(std::make_unique<LookupDrafter>(), flags.options);
+  if (flags.model.empty()) return std::nullopt;
+  const auto model = Model::load(flags.model, {});
+  check_same_vocabulary(vocabulary, *Vocabulary::load(flags.model));
+  SessionOptions options;
+  options.method = parse_method(flags.method);
+  validate(options.method);
+  options.memory_limit = memory_bytes();
+  return std::make_optional<Speculation>(
+      std::make_unique<ModelDrafter>(std::make_shared<Decoder>(model, threads), options, flags.min_probability),
+      flags.options);
+}
+
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   const char* group = "Sampling";
   SamplerOptions& o = flags.options;

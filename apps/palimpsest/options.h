@@ -6,7 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "palimpsest/engine/model_drafter.h"
 #include "palimpsest/engine/session.h"
+#include "palimpsest/engine/speculation.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/text/sampler.h"
@@ -46,6 +48,19 @@ MethodPlan plan_of(const SessionOptions& options, const Hyperparameters& hyper);
 // `vocabulary`: for methods that repeat the prompt; may be nullptr.
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method, const Hyperparameters& hyper,
                                const Vocabulary* vocabulary, long long tokens);
+
+// Speculative decoding.
+struct DraftFlags {
+  bool lookup = false;
+  std::string model, method = "streaming";  // of the draft model
+  float min_probability = ModelDrafter::kMinProbability;
+  DraftOptions options;
+};
+void add_draft_flags(CLI::App& command, DraftFlags& flags);
+// SessionOptions::draft_max; 0: no drafts. Throws Error for invalid numbers.
+int draft_max_of(const DraftFlags& flags);
+// nullopt: no drafts. Throws Error, also for a draft model with another vocabulary.
+std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabulary& vocabulary, int threads);
 
 struct SamplingFlags {
   SamplerOptions options;

@@ -39,6 +39,7 @@ struct RunFlags {
   ModelFlags model;
   CacheFlags cache;
   SamplingFlags sampling;
+  DraftFlags drafts;
   std::optional<long long> threads;
   std::optional<std::string> prompt;
   std::string prompt_file, save, restore;
@@ -83,6 +84,7 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
   out["ttft_ms"] = g.ttft_ms;
   out["tpot_ms"] = {{"mean", tpot.mean}, {"p50", tpot.p50}, {"p99", tpot.p99}};
   out["tokens_per_second"] = tpot.mean > 0 ? 1000 / tpot.mean : 0;
+  out["drafts"] = {{"steps", g.drafts.steps}, {"read", g.drafts.drafts}, {"accepted", g.drafts.accepted}};
   out["evicted"] = cache.evicted();
   out["cache_tokens"] = cache.occupied();
   out["cache_bytes"] = cache.bytes_in_use();
@@ -105,6 +107,7 @@ int run(const RunFlags& flags) {
   const SamplerOptions sampling = sampler_options(flags.sampling);
   StopStrings{flags.generate.stop};  // throws before a long prompt is read
   method_of(flags.cache, kDefaultMethod);
+  const int draft_max = draft_max_of(flags.drafts);
   const std::string text = prompt_text(flags);
 
   const TextModel loaded = load_text_model(flags.model);
@@ -114,8 +117,9 @@ int run(const RunFlags& flags) {
                             ? static_cast<long long>(prompt.size())
                             : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;
   const int threads = threads_of(flags.threads, loaded.model->hyper());
-  const SessionOptions options =
+  SessionOptions options =
       session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
+  options.draft_max = draft_max;
   Session session(std::make_shared<Decoder>(loaded.model, threads), options);
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
   GenerateOptions generate_options = flags.generate;
@@ -126,6 +130,11 @@ int run(const RunFlags& flags) {
     generate_options.known = history.unread >= 0 ? 1 : 0;
   }
   generate_options.keep = !flags.save.empty();
+  std::optional<Speculation> speculation = speculation_of(flags.drafts, *loaded.vocabulary, threads);
+  if (speculation) {
+    speculation->append(history.tokens);
+    generate_options.drafts = &*speculation;
+  }
 
   StandardOutput output;
   std::string collected;  // --json only
@@ -200,6 +209,7 @@ void add_run(CLI::App& app, Action& action) {
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);
   add_sampling_flags(*command, flags->sampling);
+  add_draft_flags(*command, flags->drafts);
   add_json_flag(*command, flags->json);
   command->callback([&action, flags] { action = [flags] { return run(*flags); }; });
 }

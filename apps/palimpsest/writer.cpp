@@ -44,6 +44,8 @@ std::string summary_line(const Generation& g, const Session& session) {
   if (g.tpot.count() > 0)
     out += fmt::format(", {:.2f} ms each (p50 {:.2f}, p99 {:.2f}), {:.1f} tokens/s", tpot.mean, tpot.p50, tpot.p99,
                        1000 / tpot.mean);
+  if (g.drafts.steps > 0)
+    out += fmt::format("; {} of {} drafts accepted", thousands(g.drafts.accepted), thousands(g.drafts.drafts));
   return out + fmt::format("; TTFT {:.1f} ms, {} prompt tokens; cache {} ({} tokens, peak {}), {} evicted{}{}",
                            g.ttft_ms, thousands(g.prompt_tokens), human_bytes(cache.bytes_in_use()),
                            thousands(cache.occupied()), human_bytes(cache.bytes_peak()), thousands(cache.evicted()),

@@ -180,6 +180,18 @@ TEST_F(BadInputTest, CommandLines) {
   expect_refused({"info", "--cache", "--tokens", "0", model_}, "--tokens 0");
   expect_refused({"info", "--cache", "--tokens", "many", model_}, "--tokens");
   expect_refused({"info", "--cache", "--portable", model_}, "--portable");
+  expect_refused(on({"run", "--lookup", "--draft-max", "0"}), "--draft-max 0");
+  expect_refused(on({"run", "--lookup", "--draft-max", "64"}), "--draft-max 64");
+  expect_refused(on({"run", "--lookup", "--draft-min", "9"}), "--draft-min 9");
+  expect_refused(on({"run", "-md", "nosuch.gguf"}), "nosuch.gguf");
+  expect_refused(on({"run", "-md", model_, "--draft-p-min", "2"}), "--draft-p-min 2");
+  expect_refused(on({"run", "-md", model_, "--draft-method", "nosuch"}), "nosuch");
+  expect_refused(on({"run", "-md", model_, "--lookup"}), "--lookup");
+  expect_refused(on({"run", "--lookup", "--portable"}), "--portable");
+  expect_refused(on({"run", "--lookup", "--method", "h2o"}), "every=9");
+  expect_refused({"bench", "decode", "--synthetic", "tiny-llama", "--draft-max", "0,x"}, "--draft-max");
+  expect_refused({"bench", "decode", "--synthetic", "tiny-llama", "--draft-max", "2", "--draft-accept", "1.5"}, "1.5");
+  expect_refused({"bench", "decode", "--synthetic", "tiny-llama", "--draft-max", "2", "--batch", "2"}, "batch of 2");
   if (published_) expect_refused(on({"chat"}), "--chat-template");  // the repository's model has one
   expect_refused(on({"chat", "--chat-template", "nosuch"}), "chatml");
 }

@@ -221,7 +221,7 @@ TEST(AttentionCpu, Drafts) {
     o.page_size = one_of(16, 64);
     o.sequences = one_of(1, 1, 2);
     o.old_tokens = one_of(0, 1, 100, 600, 1200);
-    o.new_tokens = std::min(one_of(2, 4, 8, 9, 16), max_drafts(o.group));
+    o.new_tokens = std::min(one_of(2, 4, 8, 9, 16), max_draft_tokens(o.group));
     o.empty_slots = one_of(0.0, 0.2);
     o.own_slots = one_of(false, true);
     o.rotation =

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "palimpsest/text/utf8.h"
 #include "tests/support/shared_dir.h"
 
@@ -109,6 +111,67 @@ TEST_F(GeneratorTest, APromptIsReadInChunksUntilCancelled) {
   EXPECT_EQ(g.stop_reason, "cancelled");
   EXPECT_EQ(g.prompt_tokens, 512);
   EXPECT_EQ(g.tokens, 0);
+}
+
+// Proposes the text of an earlier run; some of its drafts are wrong.
+class KnownText final : public Drafter {
+ public:
+  KnownText(std::vector<TokenId> text, unsigned seed) : text_(std::move(text)), random_(seed) {}
+  void append(std::span<const TokenId> tokens) override { read_ += tokens.size(); }
+  std::span<const TokenId> draft(int max) override {
+    drafts_.clear();
+    for (std::size_t i = read_; i < text_.size() && max > 0; ++i, --max)
+      drafts_.push_back(random_() % 5 == 0 ? TokenId{7} : text_[i]);
+    return drafts_;
+  }
+
+ private:
+  std::vector<TokenId> text_, drafts_;
+  std::mt19937 random_;
+  std::size_t read_ = 0;
+};
+
+TEST_F(GeneratorTest, DraftsDoNotChangeTheText) {
+  const std::vector<TokenId> begin = vocabulary_->tokenize("One day", true, false);
+  std::mt19937 random(1);
+  long long accepted = 0, rejected = 0;
+  for (const char* method : {"full", "streaming:budget=32", "h2o:budget=48,every=8", "snapkv:budget=48",
+                             "streaming:budget=32,mechanism=shift", "keydiff:budget=40,every=5"})
+    for (int run = 0; run < 6; ++run) {
+      SCOPED_TRACE(std::string(method) + ", run " + std::to_string(run));
+      SamplerOptions sampling;
+      sampling.temperature = run % 2 == 0 ? 0.8F : 0;
+      sampling.seed = static_cast<std::uint32_t>(run);
+      sampling.repeat_penalty = run == 3 ? 1.2F : 1;
+      if (run == 4) sampling.grammar = "root ::= ([a-z] | \" \")+ \".\"";
+      GenerateOptions options{.max_tokens = 80, .stop = {}, .ignore_end = run != 4, .keep = true};
+      if (run == 5) options.stop = {"he"};
+      SessionOptions plain{.method = parse_method(method)};
+      session_ = std::make_unique<Session>(decoder_, plain);
+      const Generation whole = write(begin, options, sampling);
+      const std::string text = text_;
+      std::vector<TokenId> known = begin;
+      known.insert(known.end(), whole.written.begin(), whole.written.end());
+      for (int i = 0; i < 20; ++i) known.push_back(static_cast<TokenId>(random() % 100));  // beyond the end
+
+      SessionOptions drafting = plain;
+      drafting.draft_max = 5;
+      session_ = std::make_unique<Session>(decoder_, drafting);
+      Speculation speculation(std::make_unique<KnownText>(known, random()), {.max = 5, .adaptive = run == 2});
+      options.drafts = &speculation;
+      const Generation drafted = write(begin, options, sampling);
+      EXPECT_EQ(text_, text);
+      EXPECT_EQ(drafted.written, whole.written);
+      EXPECT_EQ(drafted.unread, whole.unread);
+      EXPECT_EQ(drafted.tokens, whole.tokens);
+      EXPECT_EQ(drafted.stop_reason, whole.stop_reason);
+      EXPECT_EQ(session_->position(),
+                static_cast<long long>(begin.size()) + whole.tokens - (whole.unread >= 0 ? 1 : 0));
+      accepted += drafted.drafts.accepted;
+      rejected += drafted.drafts.drafts - drafted.drafts.accepted;
+    }
+  EXPECT_GT(accepted, 500);
+  EXPECT_GT(rejected, 100);
 }
 
 }  // namespace

@@ -50,6 +50,49 @@ TEST_P(SchedulerWithPrefixes, TogetherGivesWhatAloneGives) {
   EXPECT_EQ(load.copied_bytes > 0, GetParam());
 }
 
+// Some requests draft, others do not; some are slow readers.
+TEST_P(SchedulerWithPrefixes, DraftsDoNotChangeAText) {
+  SchedulerOptions options = small_options();
+  options.prefix_bytes = GetParam() ? options.pool_bytes / 2 : 0;
+  Scheduler scheduler(small_decoder(), nullptr, options);
+  std::mt19937 random(7);
+  std::vector<Request> requests;
+  std::vector<std::shared_ptr<Answer>> answers;
+  constexpr const char* kDrafting[] = {"full",
+                                       "streaming:budget=40",
+                                       "streaming:budget=40,mechanism=shift",
+                                       "streaming:budget=48,every=8",
+                                       "h2o:budget=40,every=6",
+                                       "snapkv:budget=48",
+                                       "lazy:budget=40,every=6"};
+  for (int i = 0; i < 70; ++i) {
+    Request r = random_request(random);
+    r.method = parse_method(kDrafting[static_cast<std::size_t>(i) % std::size(kDrafting)]);
+    r.max_tokens = 60;
+    for (std::size_t t = r.prompt.size() / 3; t < r.prompt.size(); ++t) r.prompt[t] = r.prompt[t % 7];
+    if (i % 3 > 0) r.drafts = {.max = 1 + i % 6, .min = 0, .adaptive = i % 2 == 0};
+    requests.push_back(r);
+    answers.push_back(std::make_shared<Answer>());
+    scheduler.submit(r, answers.back());
+  }
+  for (int steps = 0; scheduler.step(); ++steps) {
+    ASSERT_LT(steps, 6000);
+    answers[static_cast<std::size_t>(steps) % answers.size()]->open = steps % 5 != 0;
+    for (auto& answer : answers)
+      if (steps % 5 == 1) answer->open = true;
+  }
+  DraftCounts counts;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(answers[i]->how, Finish::kLength) << answers[i]->usage.error;
+    EXPECT_EQ(answers[i]->tokens, alone(requests[i])) << i << ": " << spell_short(requests[i].method);
+    EXPECT_TRUE(requests[i].drafts.max > 0 || answers[i]->usage.drafts.steps == 0);
+    counts += answers[i]->usage.drafts;
+  }
+  EXPECT_GT(counts.accepted, 100);
+  EXPECT_GT(counts.drafts, counts.accepted + 100);
+  EXPECT_EQ(scheduler.load().used_bytes, 0U);
+}
+
 // A common prefix is read once; the rest of each prompt on its own.
 TEST(Scheduler, SequencesThatShareABeginningEvictDifferently) {
   SchedulerOptions options = small_options();

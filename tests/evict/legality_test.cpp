@@ -98,6 +98,28 @@ const std::vector<Example>& examples() {
          t.shape.pages = false;
        }},
       {"shared pages: one size", "streaming:rerotate=cached-half", {}, [](PlanTarget& t) { t.shares_pages = true; }},
+      {"drafts: a cache", "window-recompute", {}, [](PlanTarget& t) { t.draft_max = 4; }},
+      {"drafts: host pages",
+       "full",
+       {},
+       [](PlanTarget& t) {
+         t.draft_max = 4;
+         t.shape.pages = false;
+       }},
+      {"drafts: query group",
+       "full",
+       {},
+       [](PlanTarget& t) {
+         t.draft_max = 4;
+         t.shape.geometry = HeadGeometry::uniform(2, 1, 32, 32, CacheType::kF16, 33);
+       }},
+      {"drafts: interval", "h2o", sum, [](PlanTarget& t) { t.draft_max = 4; }},
+      {"drafts: mask", "streaming:rerotate=fused", {}, [](PlanTarget& t) { t.draft_max = 4; }},
+      {"drafts: windows of layers", "h2o:positions=cache,every=8", sum,
+       [](PlanTarget& t) {
+         t.draft_max = 4;
+         t.shape.geometry = t.shape.geometry.with_windows(std::vector<std::int32_t>{INT32_MAX, 24});
+       }},
 
       {"budget: head", "streaming:recent=28", {}, [](PlanTarget&) {}, 32},
       {"block: a page that may be evicted", "paged-eviction:sinks=4", {}, [](PlanTarget&) {}, 47},

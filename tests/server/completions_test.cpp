@@ -90,6 +90,33 @@ TEST_F(Completions, UsageCountsWhatWasEvicted) {
   EXPECT_EQ(pieces.back()["usage"], usage);
 }
 
+TEST_F(Completions, DraftsDoNotChangeTheAnswer) {
+  Json body = {{"prompt", "Once upon a time, once upon a time, once upon a time, once upon"},
+               {"max_tokens", 90},
+               {"ignore_eos", true},
+               {"temperature", 0},
+               {"cache", "h2o:budget=48,every=8"}};
+  const Json without = running_->answer(kText, body);
+  EXPECT_FALSE(without["usage"].contains("completion_tokens_details"));
+  body["speculative"] = {{"type", "lookup"}, {"max", 6}};
+  const Json with = running_->answer(kText, body);
+  EXPECT_EQ(text_of(with), text_of(without));
+  const Json& details = with["usage"]["completion_tokens_details"];
+  EXPECT_GE(details["accepted_prediction_tokens"], 0);
+  EXPECT_GT(details["accepted_prediction_tokens"].get<int>() + details["rejected_prediction_tokens"].get<int>(), 0);
+
+  body["cache"] = "h2o:budget=48";
+  EXPECT_NE(running_->refusal(kText, body).second.find("every=7"), std::string::npos);
+  body["cache"] = "full";
+  for (const Json& bad : {Json{{"type", "magic"}}, Json{{"max", 0}}, Json{{"max", 64}}, Json{{"min", 9}},
+                          Json{{"length", 3}}, Json("lookup")}) {
+    body["speculative"] = bad;
+    const auto [status, message] = running_->refusal(kText, body);
+    EXPECT_EQ(status, 400) << bad;
+    EXPECT_NE(message.find("speculative"), std::string::npos) << message;
+  }
+}
+
 TEST_F(Completions, UsageCountsWhatOthersHadRead) {
   ServerSetup setup;
   setup.scheduler.chunk = 16;

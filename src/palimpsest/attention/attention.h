@@ -55,7 +55,7 @@ struct StepTokens {
   int weights_queries = INT32_MAX;            // AttentionStep::weights covers this many of the last queries
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;  // over the query group and those queries
   // The new tokens are drafts: query i gets the result, to the bit, that it would get as the only query of a step. At
-  // most max_drafts(). AttentionStep::weights has one row per query, `weights_stride` floats apart; no `sums`.
+  // most max_draft_tokens(). AttentionStep::weights has one row per query, `weights_stride` floats apart; no `sums`.
   bool drafts = false;
   std::ptrdiff_t weights_stride = 0;
 };

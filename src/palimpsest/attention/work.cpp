@@ -38,7 +38,7 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   p.query_blocks = (head.tokens + p.block_queries - 1) / p.block_queries;
   p.splits = p.query_blocks == 1 && head.merged_entries < 0 ? std::max(1, slot_splits) : 1;
   p.insert_units = p.query_blocks == 1 ? 0 : (head.tokens + kInsertTokens - 1) / kInsertTokens;
-  assert(!head.drafts || (head.tokens <= max_drafts(shape.group()) && !head.sums));
+  assert(!head.drafts || (head.tokens <= max_draft_tokens(shape.group()) && !head.sums));
   assert(shape.rotation != Rotation::kMaterialized || kv_format(step.cache[sequence].key_type).elementwise());
   if (shape.rotation == Rotation::kMaterialized && shape.rope != RopeKind::kNone) p.rotate_units = slot_splits;
   if (head.merged_entries >= 0) {

@@ -29,10 +29,7 @@ inline constexpr int kRows = 64;           // max rows of a block of queries (or
 inline constexpr int kKeptRows = 16;  // a head with at most this many rows keeps its weights; else they are recomputed
 inline constexpr int kInsertTokens = 64;  // tokens of an insert unit, if slots are contiguous
 
-// Max tokens of a step of drafts: one block of queries.
-inline int max_drafts(int group) {
-  return group < kRows ? kRows / group : 1;
-}
+static_assert(kDraftRows <= kRows);
 
 // What the cuts of a head depend on besides the step's shape.
 struct HeadCounts {

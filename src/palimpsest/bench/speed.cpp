@@ -7,6 +7,7 @@
 #include "palimpsest/bench/fill.h"
 #include "palimpsest/bench/history.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/engine/draft_length.h"
 
 namespace palimpsest {
 namespace {
@@ -54,6 +55,8 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
                           const std::function<bool()>& go_on) {
   if (options.tokens < 1 || options.depth < 0)
     fail("{} tokens at depth {}: ask for 1 or more at 0 or more", options.tokens, options.depth);
+  if (options.drafts > 0 && batch.sequences() > 1)
+    fail("drafts with a batch of {}: give one sequence", batch.sequences());
   SpeedSample sample;
   const auto stopped = [&] { return go_on && !go_on(); };
   const int sequences = batch.sequences();
@@ -66,6 +69,7 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
   if (stopped()) return sample;
 
   const Session& first = batch.session(0);
+  int done = options.test == SpeedTest::kPrefill ? options.tokens : 0;
   const auto evicted = [&] { return first.cache().evicted(); };
   double evict = 0;
   const auto evict_ms = [&] {
@@ -81,10 +85,23 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
     sample.seconds = seconds_since(start);
   } else {
     std::vector<TokenId> step(static_cast<std::size_t>(sequences));
-    const auto decode = [&](TokenId token) {
+    std::mt19937 generator(options.seed + 2);
+    std::bernoulli_distribution stands(options.accept);
+    DraftLength length(options.drafts);
+    const std::vector<TokenId> drafts = random_tokens(options.drafts, vocabulary, options.seed + 3);
+    const auto decode = [&](TokenId token) {  // returns the number of tokens that were decoded
       for (std::size_t i = 0; i < step.size(); ++i)
         step[i] = static_cast<TokenId>((token + static_cast<TokenId>(i)) % vocabulary);
-      batch.decode(step);
+      if (options.drafts == 0) return batch.decode(step), 1;
+      const int wanted = options.adaptive ? length.next() : options.drafts;
+      Session& session = batch.session(0);
+      const auto logits = session.decode(step[0], std::span(drafts).first(static_cast<std::size_t>(wanted)));
+      const int read = static_cast<int>(logits.size()) / vocabulary - 1;
+      int stood = 0;
+      while (stood < read && stands(generator)) ++stood;
+      session.accept(stood);
+      if (read > 0) length.add(read, stood);
+      return 1 + stood;
     };
     for (const TokenId token : std::span(tokens).subspan(measured.size())) decode(token);
     sample.evicted = -evicted();
@@ -92,16 +109,20 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
     evict = evict_ms();
     std::vector<double> itl;
     itl.reserve(measured.size());
+    double attention = 0;
     const auto start = Clock::now();
-    for (const TokenId token : measured) {
+    while (done < options.tokens) {
       const auto before = Clock::now();
-      decode(token);
+      done += decode(measured[static_cast<std::size_t>(done)]);
       itl.push_back(seconds_since(before) * 1e3);
-      sample.ms_attention += batch.decoder().times().attention / static_cast<double>(measured.size());
+      attention += batch.decoder().times().attention;
       if (stopped()) return sample;
     }
     sample.seconds = seconds_since(start);
-    sample.ms_evict = (evict_ms() - evict) / static_cast<double>(measured.size());
+    const auto steps = static_cast<double>(itl.size());
+    sample.tokens_per_step = done / steps;
+    sample.ms_attention = attention / steps;
+    sample.ms_evict = (evict_ms() - evict) / steps;
     sample.evictions += first.times().evictions;
     std::sort(itl.begin(), itl.end());
     sample.ms_p50 = itl[itl.size() / 2];
@@ -114,7 +135,7 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
     batch.session(i).clear();  // frees memory for the other batches of the round
   }
   if (stopped()) return sample;
-  sample.tokens_per_second = static_cast<double>(sequences) * options.tokens / sample.seconds;
+  sample.tokens_per_second = static_cast<double>(sequences) * done / sample.seconds;
   return sample;
 }
 

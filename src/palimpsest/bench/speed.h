@@ -27,13 +27,18 @@ struct SpeedOptions {
   int warm_up = 2;   // decode: untimed tokens before the measurement
   Fill fill = Fill::kRandom;
   int prompt = 0;  // kHistory: tokens of the depth that are inserted as a prompt
+  // Decode of one sequence: drafts in a step, of which each stands with probability `accept` if those before it do.
+  int drafts = 0;
+  double accept = 1;
+  bool adaptive = false;  // as many drafts as pay (engine/draft_length.h), `drafts` at most
   std::uint32_t seed = 1;
 };
 
 struct SpeedSample {
   double seconds = 0;
   double tokens_per_second = 0;   // of all sequences together
-  double ms_p50 = 0, ms_p99 = 0;  // ITL of one sequence; decode only
+  double ms_p50 = 0, ms_p99 = 0;  // of a step: ITL of one sequence without drafts; decode only
+  double tokens_per_step = 1;     // decode only
   // Mean time per step; decode only. evict: decisions and moved bytes, all sequences; attention: inside the model's
   // graph, fast path only.
   double ms_evict = 0, ms_attention = 0;

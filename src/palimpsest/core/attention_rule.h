@@ -27,6 +27,12 @@ inline constexpr bool unrotated_keys(Rotation r) {
   return r == Rotation::kOnRead || r == Rotation::kMaterialized;
 }
 
+// Max tokens of a step with drafts: their rows, one per query head of a group, are one block of attention.
+inline constexpr int kDraftRows = 64;
+inline constexpr int max_draft_tokens(int group) {
+  return group < kDraftRows ? kDraftRows / group : 1;
+}
+
 // Derived from a sequence's method, constant over its lifetime.
 struct AttentionRule {
   Rotation rotation = Rotation::kOnWrite;  // kNever for families without rotary positions

@@ -37,27 +37,56 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
     return !cancel && (!progress || progress(done, total));
   });
   for (const TokenId token : prompt.subspan(options.known)) sampler.accept(token);
-  if (result.prompt_tokens < static_cast<long long>(prompt.size())) return end("cancelled");
+  if (result.prompt_tokens < static_cast<long long>(prompt.size()) || cancel) return end("cancelled");
+  if (options.max_tokens == 0) return end("length");
+  Speculation* const speculation = options.drafts;
+  const DraftCounts before = speculation == nullptr ? DraftCounts() : speculation->counts();
+  if (speculation != nullptr) speculation->append(prompt.subspan(options.known));
+  const auto width = logits.size();
 
+  // The step's drafts that are part of the text, and those whose logits are there.
+  std::span<const TokenId> drafts;
+  int stood = 0, read = 0;
+  const auto settle = [&] {
+    session.accept(stood);
+    if (speculation == nullptr) return;
+    speculation->verified(read, stood);
+    const DraftCounts& all = speculation->counts();
+    result.drafts = {all.steps - before.steps, all.drafts - before.drafts, all.accepted - before.accepted};
+  };
   while (true) {
-    if (cancel) return end("cancelled");
-    if (options.max_tokens >= 0 && result.tokens >= options.max_tokens) return end("length");
-    if (result.unread >= 0) {
-      logits = session.decode(result.unread);
-      result.unread = -1;
-    }
-    const TokenId token = sampler.sample(logits);
+    const TokenId token = sampler.sample(logits.subspan(static_cast<std::size_t>(stood) * width, width));
     const auto now = Clock::now();
     const double elapsed = milliseconds(now - last);
     last = now;
     if (result.tokens == 0) result.ttft_ms = elapsed;
-    if (!options.ignore_end && vocabulary.is_end(token)) return end("end");
+    if (!options.ignore_end && vocabulary.is_end(token)) {
+      result.unread = -1;
+      settle();
+      return end("end");
+    }
     if (result.tokens > 0) result.tpot.add(elapsed);
     ++result.tokens;
     result.unread = token;
     if (options.keep) result.written.push_back(token);
+    if (speculation != nullptr) speculation->append({&token, 1});
     show(text.put(token));
-    if (text.stopped()) return end("stop");
+    const bool length = options.max_tokens >= 0 && result.tokens >= options.max_tokens;
+    if (text.stopped() || cancel || length) {
+      settle();
+      return end(text.stopped() ? "stop" : cancel ? "cancelled" : "length");
+    }
+    if (stood < read && token == drafts[static_cast<std::size_t>(stood)]) {
+      ++stood;  // its successor's logits are there
+      continue;
+    }
+    settle();
+    drafts = {};
+    const long long left = options.max_tokens < 0 ? INT64_MAX : options.max_tokens - result.tokens - 1;
+    if (speculation != nullptr) drafts = speculation->draft(left);
+    logits = session.decode(token, drafts);
+    stood = 0;
+    read = static_cast<int>(logits.size() / width) - 1;
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "palimpsest/engine/latencies.h"
 #include "palimpsest/engine/session.h"
+#include "palimpsest/engine/speculation.h"
 #include "palimpsest/text/sampler.h"
 #include "palimpsest/text/vocabulary.h"
 
@@ -21,6 +22,7 @@ struct GenerateOptions {
   bool ignore_end = false;        // continue after end-of-text tokens
   std::size_t known = 0;          // first tokens of the prompt that this sampler has sampled: an earlier `unread`
   bool keep = false;              // fill Generation::written
+  Speculation* drafts = nullptr;  // drafts for a session with SessionOptions::draft_max; the text does not change
 };
 
 struct Generation {
@@ -29,6 +31,7 @@ struct Generation {
   Latencies tpot;                     // time per output token after the first
   std::string stop_reason;            // "length", "stop", "end", "cancelled"
   std::vector<TokenId> written = {};  // all tokens, if GenerateOptions::keep
+  DraftCounts drafts;                 // of this text
   TokenId unread = -1;  // the last token, if the model has not read it: the next prompt starts with it. -1: none
 };
 

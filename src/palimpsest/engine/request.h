@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "palimpsest/engine/speculation.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/text/sampler.h"
 
@@ -26,7 +27,9 @@ struct Request {
   SamplerOptions sampler = {};
   long long max_tokens = 256;  // to generate
   bool ignore_end = false;     // continue after end-of-text tokens
-  int top_logprobs = -1;       // -1: no logprobs; n: of the token and of the n likeliest
+  // Drafts by prompt lookup; the text does not change. `max` 0: none.
+  DraftOptions drafts = {.max = 0};
+  int top_logprobs = -1;  // -1: no logprobs; n: of the token and of the n likeliest
   std::optional<Clock::time_point> deadline = {};
   // A snapshot of the same method to continue from; the prompt is appended. Without a prompt the text and the sampler
   // continue exactly as if never interrupted.
@@ -54,7 +57,8 @@ struct Usage {
   long long prompt_tokens = 0, tokens = 0;  // read, written
   long long cached = 0;                     // prompt tokens found in the PrefixCache
   long long evicted = 0;                    // tokens evicted from the cache
-  int cache_tokens = 0;                     // in the cache at the end
+  DraftCounts drafts;
+  int cache_tokens = 0;  // in the cache at the end
   std::size_t cache_bytes_peak = 0;
   double queue_ms = 0, ttft_ms = 0, total_ms = 0;  // since submit(): admission, first token, end
   std::string error = {};

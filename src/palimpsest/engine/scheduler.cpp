@@ -18,10 +18,6 @@
 namespace palimpsest {
 namespace {
 
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
 CacheOptions page_shape(const Decoder& decoder, const SchedulerOptions& options) {
   CacheOptions shape = decoder.cache_options();
   shape.geometry = shape.geometry.with_types(options.cache_type.key, options.cache_type.value);
@@ -47,36 +43,6 @@ std::string exception_message(const char* beginning) noexcept {
 }
 
 }  // namespace
-
-struct Scheduler::JobShare : StepShare {
-  Job* job = nullptr;
-};
-
-struct Scheduler::Job {
-  std::uint64_t id = 0;
-  Request request;
-  std::shared_ptr<RequestListener> listener;
-  std::size_t need = 0, beside_pages = 0;  // reserved bytes; of them, all but keys and values
-  Clock::time_point submitted = Clock::now();
-  Usage usage;
-  std::shared_ptr<const MethodPlan> plan;
-  std::unique_ptr<Sequence> sequence;  // nullptr until admitted
-  std::optional<PrefixKey> rule;       // nullopt for resumed sequences
-  std::unique_ptr<Sampler> sampler;
-  TokenId next = -1;  // the token generated last
-  std::vector<std::pair<TokenId, float>> top;
-  std::vector<TokenId> order;             // [vocabulary] scratch: to find the likeliest tokens
-  long long evicted_before = 0;           // tokens that the snapshot's cache had evicted
-  std::shared_ptr<SnapshotLoad> loading;  // while set it owns the sequence and its reserved bytes
-  std::optional<Finish> over;
-  bool overtook = false;  // admitted before the first of the queue
-
-  JobShare share;
-  bool begun = false;  // takes part in this step
-  bool key = false;    // this step's tokens are of the prompt
-
-  bool in_prompt() const { return sequence->stage() == Sequence::Stage::kPrompt; }
-};
 
 Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Vocabulary> vocabulary,
                      const SchedulerOptions& options)
@@ -110,6 +76,7 @@ SessionOptions Scheduler::options_of(const Request& request) const {
   options.cache_type = options_.cache_type;
   options.page_size = options_.page_size;
   options.chunk = options_.chunk;
+  options.draft_max = request.drafts.max;
   options.repeat = repeat_;
   return options;
 }
@@ -274,148 +241,20 @@ void Scheduler::end_cancelled() {
       finish(*job, how(*job));
 }
 
-// The request to admit next: the first of the queue. If it does not fit, the next one that fits may overtake it, unless
-// the first one would fit without the running requests that overtook it: so the number of overtakers is bounded. One
-// eighth of max_sequences is kept for prompts of one chunk at most.
-std::deque<std::unique_ptr<Scheduler::Job>>::iterator Scheduler::next_of_queue() {
-  struct Held {
-    std::size_t bytes = 0;
-    int sequences = 0, long_prompts = 0;
-  };
-  const auto is_long = [this](const Job& job) {
-    return job.request.prompt.size() > static_cast<std::size_t>(options_.chunk);
-  };
-  const auto fits = [&](const Job& job, const Held& held) {
-    return held.bytes + job.need <= options_.pool_bytes && held.sequences < options_.max_sequences &&
-           (!is_long(job) || held.long_prompts < options_.max_sequences - options_.max_sequences / 8);
-  };
-  Held all, without_overtakers;
-  for (const auto& job : running_)
-    for (Held* held : {&all, &without_overtakers}) {
-      if (held == &without_overtakers && job->overtook) continue;
-      held->bytes += job->need;
-      ++held->sequences;
-      held->long_prompts += is_long(*job) ? 1 : 0;
+// Reads the token generated last, with at most `max` drafts. Returns how many the step has.
+int Scheduler::begin_decode(Job& job, int max) noexcept {
+  try {
+    job.drafts = {};
+    if (job.speculation) {
+      job.drafts = job.speculation->draft(std::min<long long>(max, job.request.max_tokens - job.usage.tokens - 1));
+      job.sequence->read(job.next, job.drafts);
     }
-  if (queue_.empty() || fits(*queue_.front(), all)) return queue_.begin();
-  if (fits(*queue_.front(), without_overtakers)) return queue_.end();
-  return std::find_if(queue_.begin() + 1, queue_.end(), [&](const auto& job) { return fits(*job, all); });
-}
-
-std::unique_ptr<Scheduler::Job> Scheduler::take_next() {
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<Job> job;
-  if (const auto next = next_of_queue(); next != queue_.end()) {
-    const bool overtakes = next != queue_.begin();
-    if (!overtakes)
-      for (auto& other : running_) other->overtook = false;
-    job = std::move(*next);
-    job->overtook = overtakes;
-    queue_.erase(next);
-    load_.reserved_bytes += job->need;
-    if (options_.prefix_bytes > 0 && job->rule) load_.prefix_queries += job->usage.prompt_tokens;
+  } catch (...) {
+    fail_job(job);
+    return 0;
   }
-  load_.waiting = static_cast<int>(queue_.size());
-  load_.running = static_cast<int>(running_.size()) + (job == nullptr ? 0 : 1);
-  load_.running_peak = std::max(load_.running_peak, load_.running);
-  return job;
-}
-
-void Scheduler::admit() {
-  while (auto next = take_next()) {
-    Job& job = *next;
-    running_.push_back(std::move(next));
-    job.usage.queue_ms = ms_since(job.submitted);
-    try {
-      make_sequence(job);
-      continue_from_prefix(job);  // before limit_prefixes() evicts prefixes: this one's pages are then shared
-      limit_prefixes();
-      if (job.request.resume != nullptr) begin_to_load(job);
-    } catch (...) {
-      fail_job(job);
-    }
-  }
-}
-
-// Nothing is allocated for a request before its bytes are reserved.
-void Scheduler::make_sequence(Job& job) {
-  job.sequence = std::make_unique<Sequence>(*decoder_, options_of(job.request), job.plan, workers_, pool_);
-  job.share.sequence = job.sequence.get();
-  if (!job.request.prompt.empty()) job.sequence->read(job.request.prompt);
-}
-
-// Prefixes use only memory that is not reserved: their tables are accounted for here; their pages are freed when the
-// pool runs out of pages.
-void Scheduler::limit_prefixes() {
-  while (load_.reserved_bytes + prefixes_.bytes_beside_pages() > options_.pool_bytes && prefixes_.evict_one()) {
-  }
-  std::size_t beside = prefixes_.bytes_beside_pages();
-  for (const auto& job : running_) beside += job->beside_pages;
-  pool_->set_limit((options_.pool_bytes - beside) / pool_->page_bytes(), [this] { return prefixes_.evict_one(); });
-  pool_->reserve(0);
-}
-
-void Scheduler::begin_to_load(Job& job) {
-  job.loading = loader_.begin(std::move(job.request.resume), std::move(job.sequence), job.need);
-  job.need = 0;
-}
-
-bool Scheduler::advance_loads() {
-  bool waits = false;
-  for (auto& job : running_) {
-    if (job->over || job->loading == nullptr) continue;
-    try {
-      if (auto sequence = loader_.advance(job->loading))
-        restore(*job, std::move(sequence));
-      else
-        waits = true;
-    } catch (...) {
-      fail_job(*job);
-    }
-  }
-  return waits;
-}
-
-// The sequence was loaded from its snapshot.
-void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
-  job.need = job.loading->reserved();
-  job.loading.reset();
-  job.sequence = std::move(sequence);
-  job.share.sequence = job.sequence.get();
-  if (job.request.prompt.empty())
-    job.sequence->read(job.next);
-  else
-    job.sequence->read(job.request.prompt);
-  job.evicted_before = job.sequence->cache().evicted();
-  const int learned = decoder_->model().hyper().learned_positions;
-  const auto all = job.sequence->cache().next() + std::ssize(job.request.prompt) + job.request.max_tokens;
-  if (learned > 0 && all > learned + 1)
-    fail("{} tokens in total exceed the {} learned positions of this model", all, learned);
-}
-
-void Scheduler::continue_from_prefix(Job& job) {
-  if (!job.rule || !job.in_prompt()) return;
-  const std::size_t before = job.sequence->tokens_read();
-  Cache* kept = prefixes_.find(*job.rule, job.request.prompt, before);
-  if (kept == nullptr) return;
-  job.sequence->continue_from(*kept);
-  const auto read = static_cast<std::size_t>(kept->next());
-  job.usage.cached += static_cast<long long>(read - before);
-  prefix_hits_ += static_cast<long long>(read - before);
-  job.sequence->skip(read);
-}
-
-// Whether another job reads the same chunk in this step: then `job` can continue from its prefix in the next one.
-bool Scheduler::read_by_another(const Job& job) const {
-  if (options_.prefix_bytes == 0 || !job.rule || !job.in_prompt()) return false;
-  return std::ranges::any_of(running_, [&](const auto& other) {
-    if (!other->rule || !other->begun || !other->in_prompt()) return false;
-    const auto& prompt = other->request.prompt;
-    const std::size_t from = other->sequence->tokens_read(), end = from + other->share.work.tokens.size();
-    return end < prompt.size() && from == job.sequence->tokens_read() && end < job.request.prompt.size() &&
-           other->request.method == job.request.method &&
-           std::equal(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(end), job.request.prompt.begin());
-  });
+  begin(job);
+  return job.begun ? static_cast<int>(job.share.work.tokens.size()) - 1 : 0;
 }
 
 // Adds `job` to this step.
@@ -425,17 +264,23 @@ void Scheduler::begin(Job& job) noexcept {
   if (!job.begun) fail_share(job);
 }
 
-// Every decoding sequence gets one token. Prompts: fewest tokens left first, so that a short one does not wait for long
-// ones; but the oldest goes first if it got nothing in the last step, so it gets at least every other chunk. A chunk
-// that does not fit waits for a later step: it is never cut, so results do not depend on other requests.
+// Every decoding sequence gets one token, and drafts where the step has room beside a prompt's chunk. Prompts: fewest
+// tokens left first, so that a short one does not wait for long ones; but the oldest goes first if it got nothing in
+// the last step, so it gets at least every other chunk. A chunk that does not fit waits for a later step: it is never
+// cut, so results do not depend on other requests.
 void Scheduler::share_out() {
-  int left = options_.step_tokens;
+  int left = options_.step_tokens, drafts = left;
   for (auto& job : running_) {
     job->begun = false;
+    if (job->over || job->loading) continue;
+    drafts -= job->sequence->stage() == Sequence::Stage::kDecode ? 1 : options_.chunk;
+  }
+  for (auto& job : running_) {
     if (job->over || job->loading || job->sequence->stage() != Sequence::Stage::kDecode || !job->listener->ready())
       continue;
-    begin(*job);
-    --left;
+    const int read = begin_decode(*job, std::max(0, drafts));
+    left -= 1 + read;
+    drafts -= read;
   }
   prompts_.clear();
   for (auto& job : running_)
@@ -492,7 +337,29 @@ void Scheduler::keep_prefix(Job& job) noexcept {
   }
 }
 
+// Samples the next token, and as long as it is the next draft, the token after it.
 void Scheduler::advance(Job& job, std::span<const float> logits) {
+  const auto width = static_cast<std::size_t>(decoder_->model().hyper().vocabulary);
+  const int read = static_cast<int>(logits.size() / width) - 1;
+  std::optional<Finish> end;
+  int stood = 0;
+  for (;; ++stood) {
+    end = write_token(job, logits.subspan(static_cast<std::size_t>(stood) * width, width));
+    if (end || stood == read || job.next != job.drafts[static_cast<std::size_t>(stood)]) break;
+  }
+  job.sequence->accept(stood);
+  if (job.speculation) {
+    job.speculation->verified(read, stood);
+    job.usage.drafts = job.speculation->counts();
+  }
+  if (end)
+    finish(job, *end);
+  else
+    job.sequence->read(job.next);
+}
+
+// Samples a token and gives it to the listener. Returns how the text ends with it.
+std::optional<Finish> Scheduler::write_token(Job& job, std::span<const float> logits) {
   const Request& request = job.request;
   Written written;
   double log_sum = 0;
@@ -513,16 +380,13 @@ void Scheduler::advance(Job& job, std::span<const float> logits) {
   written.token = job.next = job.sampler->sample(logits);
   if (request.top_logprobs >= 0) written.logprob = static_cast<float>(logits[written.token] - log_sum);
   written.end = vocabulary_ != nullptr && !request.ignore_end && vocabulary_->is_end(written.token);
+  if (job.speculation) job.speculation->append({&written.token, 1});
   if (job.usage.tokens++ == 0) job.usage.ttft_ms = ms_since(job.submitted);
   const bool more = job.listener->written(written);
-  if (written.end)
-    finish(job, Finish::kEnd);
-  else if (!more)
-    finish(job, Finish::kStopped);
-  else if (job.usage.tokens == request.max_tokens)
-    finish(job, Finish::kLength);
-  else
-    job.sequence->read(job.next);
+  if (written.end) return Finish::kEnd;
+  if (!more) return Finish::kStopped;
+  if (job.usage.tokens == request.max_tokens) return Finish::kLength;
+  return std::nullopt;
 }
 
 void Scheduler::remove_finished() {
@@ -570,7 +434,7 @@ bool Scheduler::step() {
     if (group_.empty()) continue;
     stepped = true;
     loop_.run(group_, [&](StepShare& share) {
-      Job& job = *static_cast<JobShare&>(share).job;
+      Job& job = *static_cast<SchedulerShare&>(share).job;
       if (job.key) prompt += static_cast<long long>(share.work.tokens.size());
       written -= job.usage.tokens;
       finish_step(job);

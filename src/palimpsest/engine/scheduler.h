@@ -22,6 +22,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <unordered_set>
 #include <vector>
@@ -29,6 +30,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/prefix_cache.h"
 #include "palimpsest/engine/request.h"
+#include "palimpsest/engine/scheduler_job.h"
 #include "palimpsest/engine/snapshot_loader.h"
 #include "palimpsest/engine/step_loop.h"
 #include "palimpsest/graph/graph_threads.h"
@@ -87,13 +89,13 @@ class Scheduler {
   const Decoder& decoder() const { return *decoder_; }
 
  private:
-  struct Job;
-  struct JobShare;
+  using Job = SchedulerJob;
   using Jobs = std::vector<std::unique_ptr<Job>>;
 
   std::shared_ptr<const MethodPlan> plan_of(const Request& request) const;  // throws Error
   static PlanBytes bytes_of(const Request& request, const MethodPlan& plan);
   SessionOptions options_of(const Request& request) const;
+  // scheduler_admission.cpp, down to read_by_another()
   std::deque<std::unique_ptr<Job>>::iterator next_of_queue();
   std::unique_ptr<Job> take_next();  // nullptr: none waits, or none fits
   void admit();
@@ -107,10 +109,12 @@ class Scheduler {
   std::unique_ptr<Job> take_cancelled(const std::unordered_set<std::uint64_t>& cancelled, Clock::time_point now);
   void end_cancelled();  // finishes cancelled and late requests
   void share_out();      // selects the jobs of this step
+  int begin_decode(Job& job, int max) noexcept;
   void begin(Job& job) noexcept;
   void finish_step(Job& job) noexcept;
   void keep_prefix(Job& job) noexcept;
   void advance(Job& job, std::span<const float> logits);
+  std::optional<Finish> write_token(Job& job, std::span<const float> logits);
   void finish(Job& job, Finish finish, std::string error = {}) noexcept;
   void fail_job(Job& job) noexcept;
   void fail_share(Job& job) noexcept;

@@ -23,6 +23,7 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.shape.page_size = options.page_size;
   target.positions = hyper.positions();
   target.chunk = options.chunk;
+  target.draft_max = options.draft_max;
   target.streaming_head_file = hyper.streaming_head_file;
   return target;
 }
@@ -151,10 +152,13 @@ void Sequence::read(std::span<const TokenId> prompt, bool all_logits) {
   read_ = repeated_ = 0;
 }
 
-void Sequence::read(TokenId token) {
+void Sequence::read(TokenId token, std::span<const TokenId> drafts) {
+  accept(0);  // unless it was called: an exception came between
   stage_ = Stage::kDecode;
-  token_ = token;
-  all_logits_ = false;
+  tokens_.assign(1, token);
+  const auto some = drafts.first(std::min(drafts.size(), at(plan_->draft_max())));
+  tokens_.insert(tokens_.end(), some.begin(), some.end());
+  all_logits_ = tokens_.size() > 1;
 }
 
 void Sequence::skip(std::size_t tokens) {
@@ -171,7 +175,7 @@ std::size_t Sequence::tokens_left() const {
     case Stage::kRepeat:
       return prompt_.size() - repeated_;
     case Stage::kDecode:
-      return 1;
+      return tokens_.size();
   }
   return 0;
 }
@@ -190,9 +194,8 @@ Work Sequence::next() {
   const bool begins = stage_ == Stage::kPrompt && read_ == 0 && !std::exchange(continues_, false);
   if (begins && !plan_->signals(Phase::kDecode).attention_window) evictor_.invalidate_window(*cache_);
   running_ = make_room();
-  const auto tokens =
-      stage_ == Stage::kDecode ? std::span<const TokenId>(&token_, 1) : prompt_.subspan(read_, running_);
-  return insert(tokens);
+  return insert(stage_ == Stage::kDecode ? std::span<const TokenId>(tokens_).first(running_)
+                                         : prompt_.subspan(read_, running_));
 }
 
 std::span<const float> Sequence::done(std::span<const float> logits) {
@@ -205,7 +208,7 @@ std::span<const float> Sequence::done(std::span<const float> logits) {
       assert(false);
       return {};
     case Stage::kDecode:
-      end(1, Phase::kDecode);
+      if (drafts_ == 0) end(1, Phase::kDecode);
       stage_ = Stage::kIdle;
       return logits;
     case Stage::kPrompt: {
@@ -236,18 +239,27 @@ std::span<const float> Sequence::done(std::span<const float> logits) {
 // Evicts before a step. Returns how many tokens the step may read.
 std::size_t Sequence::make_room() {
   const Method& m = options_.method;
-  const std::size_t wanted = stage_ == Stage::kDecode ? 1 : prompt_.size() - read_;
+  const std::size_t wanted = stage_ == Stage::kDecode ? tokens_.size() : prompt_.size() - read_;
   if (!m.cache) {
     const std::size_t free = static_cast<std::size_t>(m.budget) - window_.size();
     return all_logits_ ? std::min(wanted, std::max<std::size_t>(1, free)) : wanted;
   }
   std::size_t max = static_cast<std::size_t>(options_.chunk);
   if (plan_->drops()) evict(1, phase());
-  if (m.evicts()) {
-    if (m.windowed() && rule().window == 0 && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage)) {
-      const int room = evictor_.room(*cache_);
-      assert(room >= 1);
-      max = std::min(max, static_cast<std::size_t>(room));
+  const bool writing = stage_ == Stage::kDecode;
+  const bool limited = writing ? wanted > 1 && m.schedule != Schedule::kPrompt
+                               : m.windowed() && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage);
+  if (m.evicts() && limited && rule().window == 0) {
+    const int room = evictor_.room(*cache_);
+    assert(room >= 1);
+    max = std::min(max, static_cast<std::size_t>(room));
+  }
+  if (writing && wanted > 1) {
+    max = std::min(max, at(evictor_.room_for_unseen(*cache_)));
+    // No page is mapped for drafts alone, so that a step has the slots that it has without drafts.
+    for (int t = 0; t < cache_->tables(); ++t) {
+      const int free = cache_->table(t).free_slots();
+      max = std::min(max, at(free == 0 ? options_.page_size : free));
     }
   }
   return std::min(wanted, max);
@@ -267,8 +279,8 @@ std::span<const TokenId> Sequence::next_repeated() {
 
 // Takes slots, and requests the signals of this phase.
 SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
-  const Signals signals = plan_->signals(phase());
   SequenceStep step;
+  drafts_ = stage_ == Stage::kDecode ? static_cast<int>(tokens.size()) - 1 : 0;
   if (!options_.method.cache) {
     const std::ptrdiff_t budget = options_.method.budget, sinks = options_.method.sinks();
     window_.insert(window_.end(), tokens.begin(), tokens.end());
@@ -277,46 +289,86 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
     tokens = window_;
   }
   step_tokens_ = tokens.size();
-  cache_->insert(static_cast<int>(tokens.size()));
+  cache_->prepare({.insert = static_cast<int>(tokens.size()), .tentative = drafts_ > 0}).commit();
   if (options_.memory_limit > 0 && cache_->bytes_in_use() > options_.memory_limit)
     fail("the cache holds {} tokens and reached its limit of {} MiB: give a --budget, or ask for fewer tokens",
          cache_->occupied(), options_.memory_limit >> 20);
   step.cache = cache_.get();
   step.rule = rule();
   step.tokens = tokens;
-  step.all_logits = all_logits_ && stage_ == Stage::kPrompt;
-  const auto row_of = [&](std::size_t head) {
-    return static_cast<std::size_t>(cache_->geometry().kv_head_of(static_cast<int>(head)));
-  };
+  step.all_logits = drafts_ > 0 || (all_logits_ && stage_ == Stage::kPrompt);
+  step.drafts = drafts_ > 0;
+  request_signals(step);
+  return step;
+}
+
+// What the policy asks for in this phase.
+void Sequence::request_signals(SequenceStep& step) {
+  const Signals signals = plan_->signals(phase());
   const auto decides = [&](std::size_t head) { return evictor_.decides(cache_->table_of(static_cast<int>(head))); };
   const auto make_room = [&](std::vector<std::vector<float>>& rows, std::vector<float*>& of) {
-    for (std::size_t t = 0; t < of.size(); ++t) {
-      if (!decides(t)) continue;
-      auto& row = rows[row_of(t)];
-      const std::size_t wanted = std::max(row.size(), max_weights(static_cast<int>(t)));
+    const auto row_of = [&](std::size_t head) -> auto& {
+      return rows[at(cache_->geometry().kv_head_of(static_cast<int>(head)))];
+    };
+    for (std::size_t head = 0; head < of.size(); ++head) {
+      if (!decides(head)) continue;
+      auto& row = row_of(head);
+      const std::size_t wanted = std::max(row.size(), max_weights(static_cast<int>(head)));
       reserve_for(row, wanted);
       row.resize(wanted);
     }
-    for (std::size_t t = 0; t < of.size(); ++t) of[t] = decides(t) ? rows[row_of(t)].data() : nullptr;
+    for (std::size_t head = 0; head < of.size(); ++head) of[head] = decides(head) ? row_of(head).data() : nullptr;
   };
-  if (signals.weights()) {
+  if (signals.weights() || signals.score_on_insert || signals.query_moments) step.receiver = this;
+  step.report_kv = signals.score_on_insert;
+  step.report_queries = signals.query_moments.has_value();
+  step.weight_reduction = signals.reduction();
+  if (drafts_ > 0) {
+    std::vector<bool> heads(at(cache_->geometry().heads()));
+    for (std::size_t head = 0; head < heads.size(); ++head) heads[head] = signals.weights() && decides(head);
+    held_.begin(*cache_, drafts_ + 1, heads);
+    if (signals.weights()) step.weights = held_.weights(), step.weights_stride = held_.weights_stride();
+  } else if (signals.weights()) {
     make_room(weights_, weights_of_);
     make_room(sums_, sums_of_);
-    step.weight_reduction = signals.reduction();
     step.weights = weights_of_.data();
     if (!sums_.empty()) step.sums = sums_of_.data();
     step.weights_queries = signals.queries();
-    step.receiver = this;
   }
-  if (signals.score_on_insert) {
-    step.report_kv = true;
-    step.receiver = this;
+}
+
+void Sequence::accept(int drafts) {
+  assert(drafts >= 0 && drafts <= drafts_);
+  const int all = std::exchange(drafts_, 0);
+  if (all == 0) return;
+  cache_->undo(all);
+  report_held(0);
+  // Where an eviction moves tokens (of sinks + window, which has no statistics), the next step evicts for all.
+  const Mechanism mechanism = options_.method.mechanism;
+  const bool moves =
+      mechanism == Mechanism::kShift || mechanism == Mechanism::kGather || mechanism == Mechanism::kBlock;
+  for (int i = 1; i <= drafts; ++i) {
+    if (plan_->drops() && !moves) evict(1, Phase::kDecode);
+    cache_->insert(1);
+    report_held(i);
   }
-  if (signals.query_moments) {
-    step.report_queries = true;
-    step.receiver = this;
+}
+
+// Token `index` of a step with drafts: the newest one now.
+void Sequence::report_held(int index) {
+  const Signals signals = plan_->signals(Phase::kDecode);
+  for (int head = 0; head < cache_->geometry().heads(); ++head) {
+    const int table = cache_->table_of(head);
+    if (!evictor_.decides(table)) continue;
+    if (signals.weights()) {
+      const auto weights = held_.weights(*cache_, head, index);
+      evictor_.on_weights(*cache_, table, weights, signals.sums() ? weights : std::span<const float>());
+    }
+    if (signals.score_on_insert)
+      evictor_.on_insert_kv(*cache_, table, held_.key(head, index), held_.value(head, index));
+    for (int member = 0; signals.query_moments && member < cache_->geometry().layer_geometry(head).group(); ++member)
+      add_queries(head, member, held_.query(head, member, index));
   }
-  return step;
 }
 
 std::size_t Sequence::weights_count(int head) const {
@@ -339,6 +391,7 @@ void Sequence::guarded(Report report) noexcept {
 }
 
 void Sequence::on_weights(int head) noexcept {
+  if (drafts_ > 0) return;  // held until accept()
   guarded([&] {
     const std::size_t count = weights_count(head), row = static_cast<std::size_t>(cache_->geometry().kv_head_of(head));
     const auto of = [&](const std::vector<std::vector<float>>& rows) {
@@ -349,7 +402,12 @@ void Sequence::on_weights(int head) noexcept {
 }
 
 void Sequence::on_insert_kv(int head, Rows keys, Rows values) noexcept {
-  guarded([&] { evictor_.on_insert_kv(*cache_, cache_->table_of(head), keys, values); });
+  guarded([&] {
+    if (drafts_ > 0)
+      held_.hold_kv(head, keys, values);
+    else
+      evictor_.on_insert_kv(*cache_, cache_->table_of(head), keys, values);
+  });
 }
 
 // Sized by the head's own query group, which may be smaller than another layer's.
@@ -358,12 +416,19 @@ std::span<float> Sequence::query_statistics(int head) {
   return cache_->head_statistics(head).first(static_cast<std::size_t>(g.group() * query_floats(g.key_width)));
 }
 
+void Sequence::add_queries(int head, int member, Rows queries) {
+  const auto floats = static_cast<std::size_t>(query_floats(queries.width));
+  palimpsest::add_queries(queries, cache_->next() - queries.count,
+                          query_statistics(head).subspan(static_cast<std::size_t>(member) * floats, floats));
+}
+
 void Sequence::on_queries(int head, int member, Rows queries) noexcept {
   if (!evictor_.decides(cache_->table_of(head))) return;
   guarded([&] {
-    const auto floats = static_cast<std::size_t>(query_floats(queries.width));
-    add_queries(queries, cache_->next() - queries.count,
-                query_statistics(head).subspan(static_cast<std::size_t>(member) * floats, floats));
+    if (drafts_ > 0)
+      held_.hold_queries(head, member, queries);
+    else
+      add_queries(head, member, queries);
   });
 }
 
@@ -383,6 +448,17 @@ void Sequence::continue_from(Cache& kept) {
   if ((!signals.weights() || signals.repeat) && !signals.score_on_insert && cache_->compatible_with(cache_->options()))
     for (int t = 0; t < cache_->tables(); ++t) std::ranges::fill(cache_->table(t).score(), 0.0F);
   evictor_.invalidate(*cache_);
+}
+
+void Sequence::rewind(Position position) {
+  accept(0);
+  const Position next = cache_->next();
+  if (position < 0 || position > next) fail("position {} is not in the text of {} tokens", position, next);
+  if (!options_.method.cache) fail("method {} has no cache to rewind: clear it", options_.method.name);
+  if (position == next) return;
+  cache_->drop(position, kEndOfText);
+  evictor_.invalidate(*cache_);
+  stage_ = Stage::kIdle;
 }
 
 void Sequence::save(ByteWriter& out) const {
@@ -430,6 +506,7 @@ void Sequence::clear() {
   window_.clear();
   stage_ = Stage::kIdle;
   continues_ = false;
+  drafts_ = 0;
 }
 
 }  // namespace palimpsest

@@ -2,7 +2,11 @@
 //
 //   read(prompt)   kPrompt   in chunks; each is followed by an eviction down to the budget
 //                  kRepeat   with Signals::repeat the model then reads the prompt again, for its weights
-//   read(token)    kDecode   one token, just sampled
+//   read(token)    kDecode   one token, just sampled, and drafts: tokens that may follow it
+//
+// After a step with drafts accept() says how many of them stand. The cache and the policy's statistics are then as if
+// each had been read in a step of its own: the drafts' slots are given back, and the accepted tokens take them again
+// one by one, with the evictions in between and each one's weights (engine/held_signals.h).
 //
 // A step (engine/step_loop.h) is next(), the model, done(). The model writes keys and values, attends to them, and
 // reports weights to the evictor: on_weights().
@@ -18,6 +22,7 @@
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/workers.h"
+#include "palimpsest/engine/held_signals.h"
 #include "palimpsest/evict/evictor.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/graph/decoder.h"
@@ -31,6 +36,7 @@ struct SessionOptions {
   CacheTypes cache_type = {};  // of keys and of values
   int page_size = 64;
   int chunk = kDefaultChunk;         // tokens of a prompt per step
+  int draft_max = 0;                 // max drafts in a step; 0: none. Models with large query groups have fewer
   std::size_t memory_limit = 0;      // max bytes of keys and values; more throws Error. 0: unlimited
   std::vector<TokenId> repeat = {};  // instruction to repeat the prompt (engine/repeat.h), for Signals::repeat
 };
@@ -68,7 +74,11 @@ class Sequence final : AttentionReceiver {
   // with the next one. The span must stay valid. With `all_logits` done() returns the logits of every token, not only
   // of the last one.
   void read(std::span<const TokenId> prompt, bool all_logits = false);
-  void read(TokenId token);
+  // With `drafts`, tokens that may follow it: done() returns the logits of the token and of the first drafts, as many
+  // as there is room for before the next eviction; then call accept().
+  void read(TokenId token, std::span<const TokenId> drafts = {});
+  // The first `drafts` of the step's drafts stand; the others are forgotten. Throws as next().
+  void accept(int drafts);
   // The cache holds the first `tokens` of the prompt, not all (continue_from).
   void skip(std::size_t tokens);
   std::size_t tokens_read() const { return read_; }  // of the prompt
@@ -83,6 +93,7 @@ class Sequence final : AttentionReceiver {
   // Call it after the model ran. Evicts down to the budget. `logits`: [rows][vocabulary], of all tokens of the step or
   // of the last. Returns those to sample from: empty before the prompt's end, unless `all_logits`. Throws as next().
   std::span<const float> done(std::span<const float> logits);
+  void rewind(Position position);  // see Session::rewind
   void clear();
 
   bool repeats() const { return plan_->signals().repeat; }  // the model reads a prompt twice
@@ -118,6 +129,8 @@ class Sequence final : AttentionReceiver {
   void guarded(Report report) noexcept;
   std::size_t make_room();
   SequenceStep insert(std::span<const TokenId> tokens);
+  void request_signals(SequenceStep& step);
+  void report_held(int index);
   std::span<const TokenId> next_repeated();
   void end(std::size_t tokens, Phase phase);
   Phase phase() const {
@@ -126,6 +139,7 @@ class Sequence final : AttentionReceiver {
   std::size_t weights_count(int head) const;  // number of slots and entries of merged tokens
   std::size_t max_weights(int head) const;    // the same, of later steps too as long as the head has these slots
   std::span<float> query_statistics(int head);
+  void add_queries(int head, int member, Rows queries);
   void score_tables(int coming, Phase phase);
   void evict(int coming, Phase phase);
   bool drop(const Plan& plan, bool unseen);
@@ -146,7 +160,9 @@ class Sequence final : AttentionReceiver {
 
   Stage stage_ = Stage::kIdle;
   std::span<const TokenId> prompt_;
-  TokenId token_ = -1;  // kDecode
+  std::vector<TokenId> tokens_;  // kDecode: a token and its drafts
+  int drafts_ = 0;               // drafts of the last step, until accept()
+  HeldSignals held_;
   bool all_logits_ = false;
   bool continues_ = false;               // the next prompt continues a text that was read in part
   std::size_t read_ = 0, repeated_ = 0;  // tokens of the prompt

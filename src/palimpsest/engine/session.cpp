@@ -51,7 +51,11 @@ std::span<const float> Session::prefill(std::span<const TokenId> tokens, const P
 }
 
 std::span<const float> Session::decode(TokenId token) {
-  sequence_.read(token);
+  return decode(token, {});
+}
+
+std::span<const float> Session::decode(TokenId token, std::span<const TokenId> drafts) {
+  sequence_.read(token, drafts);
   return step();
 }
 

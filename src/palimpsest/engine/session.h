@@ -24,6 +24,11 @@ class Session {
   // Reads one token, returns the logits of the next. Attends to at most budget + interval - 1 tokens, this one
   // included.
   std::span<const float> decode(TokenId token);
+  // Reads one token and drafts that may follow it (SessionOptions::draft_max). Returns the logits of the token and of
+  // the first drafts, as many as there was room for; then call accept() with the number of drafts that stand: the
+  // session is then as if decode() had read these tokens one by one.
+  std::span<const float> decode(TokenId token, std::span<const TokenId> drafts);
+  void accept(int drafts) { sequence_.accept(drafts); }
   // Teacher forcing: calls visit(i, logits) for each token, with the logits of its successor, chunk by chunk.
   using Visit = std::function<void(long long index, std::span<const float> logits)>;
   void read(std::span<const TokenId> tokens, const Visit& visit, const Progress& progress = {});
@@ -31,6 +36,9 @@ class Session {
   // For benchmarks, which fill the pages themselves.
   void fill_slots(long long tokens);
 
+  // Forgets the tokens from `position` on. Tokens that were evicted before stay evicted. Throws Error if it is beyond
+  // the text, or if layers with an attention window have dropped tokens that the next one sees.
+  void rewind(Position position) { sequence_.rewind(position); }
   void clear();
   Sequence& sequence() { return sequence_; }
   const Sequence& sequence() const { return sequence_; }

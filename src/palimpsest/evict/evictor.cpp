@@ -60,6 +60,14 @@ int Evictor::room(const Cache& cache) const {
   return min;
 }
 
+int Evictor::room_for_unseen(const Cache& cache) const {
+  int min = INT32_MAX;
+  for (int t = 0; moves() && !windows_.empty() && t < cache.tables(); ++t)
+    if (const SlotTable& table = cache.table(t); window(t).size != INT32_MAX)
+      min = std::min(min, table.page_size() - count_unseen(table, outside(table, t)));
+  return min;
+}
+
 PositionRange Evictor::outside(const SlotTable& table, int t) const {
   const TableWindow window = this->window(t);
   if (window.size == INT32_MAX) return {};
@@ -71,7 +79,6 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Phase phase) {
   plan_.clear();
   if (windows_.empty()) return plan_;
   const bool by_page = method_.mechanism == Mechanism::kBlock;
-  const bool moves = method_.mechanism == Mechanism::kShift || method_.mechanism == Mechanism::kGather;
   // Heads are compared by what later queries see.
   const bool compares_heads = method_.splits_at_prompt_end() && phase == Phase::kPrefillEnd && coming == 0;
   for (int t = 0; t < cache.tables(); ++t) {
@@ -83,10 +90,10 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Phase phase) {
       append_unseen_pages(table, outside, chosen);
       continue;
     }
-    if (!moves || compares_heads || victims(table, t, coming, phase) > 0 ||
+    if (!moves() || compares_heads || victims(table, t, coming, phase) > 0 ||
         count_unseen(table, outside) >= table.page_size())
       table.append_slots(outside, chosen);
-    if (moves && !chosen.empty() && !next_victim_.empty()) next_victim_[static_cast<std::size_t>(t)] = kUnknown;
+    if (moves() && !chosen.empty() && !next_victim_.empty()) next_victim_[static_cast<std::size_t>(t)] = kUnknown;
   }
   return plan_;
 }

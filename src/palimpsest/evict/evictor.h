@@ -41,6 +41,9 @@ class Evictor {
   bool decides(int table) const { return policy_ != nullptr && !window(table).always_held_by(budget(table)); }
   // Tokens that may be inserted before the next eviction; at least 1 after a plan was applied.
   int room(const Cache& cache) const;
+  // Tokens that may be inserted before unseen() moves others; at least 1 after its plan was applied. Mechanism block
+  // moves none, but frees whole pages.
+  int room_for_unseen(const Cache& cache) const;
   // Reduces every table that needs an eviction to its budget minus `coming` tokens (1 before a step inserts, 0 after a
   // chunk). Evicts the lowest scores; of equal scores the oldest token. The plan is reused: valid until the next call.
   // Allocates only while tables grow.
@@ -84,6 +87,7 @@ class Evictor {
   int victims(const SlotTable& table, int t, int coming, Phase phase) const {
     return victims(table, t, table.occupied(), coming, phase);
   }
+  bool moves() const { return method_.mechanism == Mechanism::kShift || method_.mechanism == Mechanism::kGather; }
   PositionRange outside(const SlotTable& table, int t) const;
   Guard guard(const SlotTable& table, int budget) const;
   void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);

@@ -46,6 +46,23 @@ long long min_budget(C c) {
   return static_cast<long long>(m.sinks()) + m.recent() + m.headroom + m.spare + 1;
 }
 
+bool drafts(C c) {
+  return c.target->draft_max > 0;
+}
+// Whether a step of drafts can read more than one token: no eviction is due after each token, or a mask hides its
+// victim from the next.
+bool room_for_drafts(C c) {
+  const Method& m = c.method;
+  return !m.evicts() || m.schedule == Schedule::kPrompt || m.schedule == Schedule::kPage || m.interval > 1 ||
+         m.headroom > 0 || by_block(c) || c.rule.window > 0;
+}
+bool has_windows(C c) {
+  const HeadGeometry& geometry = c.target->shape.geometry;
+  for (int layer = 0; layer < geometry.layers(); ++layer)
+    if (geometry.layer(layer).kv_heads > 0 && geometry.layer(layer).window != INT32_MAX) return true;
+  return false;
+}
+
 // Full pages of a head, and the max number of pages that hold sinks or the newest tokens.
 int full_pages(C c) {
   return c.budget / c.page_size;
@@ -367,6 +384,39 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) { return c.rule.rotation != Rotation::kOnRead || c.method.rerotate != Rerotate::kCachedHalf; },
      [](C) -> std::string {
        return "rerotate=cached-half needs pages of another size than the other requests': use rerotate=fused";
+     }},
+    {Scope::kTarget, "drafts: a cache", drafts, [](C c) { return c.method.cache; },
+     [](C c) { return fmt::format("method {} has no cache: leave drafts out", c.method.name); }},
+    {Scope::kTarget, "drafts: host pages", drafts, [](C c) { return c.target->shape.pages; },
+     [](C) -> std::string {
+       return "drafts are supported on the CPU's fast path only: leave out --portable and --device, or drafts";
+     }},
+    {Scope::kTarget, "drafts: query group", drafts,
+     [](C c) { return max_draft_tokens(c.target->shape.geometry.max_group()) > 1; },
+     [](C c) {
+       return fmt::format("drafts with {} query heads for one KV head: at most {}; leave drafts out",
+                          c.target->shape.geometry.max_group(), kDraftRows / 2);
+     }},
+    {Scope::kTarget, "drafts: interval", drafts, room_for_drafts,
+     [](C c) {
+       return fmt::format(
+           "drafts with policy {} at every=1: each token evicts another, and its own weights or keys decide which; use "
+           "every={} or more, or schedule=prompt",
+           c.method.policy, c.target->draft_max + 1);
+     }},
+    {Scope::kTarget, "drafts: mask", [](C c) { return drafts(c) && c.rule.window > 0; },
+     [](C c) { return !unrotated_keys(c.rule.rotation); },
+     [](C c) {
+       return fmt::format(
+           "drafts with rerotate {} at every=1: each eviction changes the rotation of all keys; use rerotate=auto, or "
+           "every={} or more",
+           option(c, "rerotate"), c.target->draft_max + 1);
+     }},
+    {Scope::kTarget, "drafts: windows of layers", [](C c) { return drafts(c) && has_windows(c); },
+     [](C c) { return !unrotated_keys(c.rule.rotation); },
+     [](C) -> std::string {
+       return "drafts with cache positions in a model whose layers have an attention window: each token that leaves a "
+              "window changes the rotation of the others; use positions=original";
      }},
 
     // Heads.

@@ -84,6 +84,9 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target) : method_(method
   }
   cache_ = cache_options(all);
   keep_windows();
+  draft_max_ = std::max(0, std::min(target_.draft_max, max_draft_tokens(cache_.geometry.max_group()) - 1));
+  // Where each token drops another. Other methods draft into slots that are free anyway.
+  if (draft_max_ > 0 && (rule_.window > 0 || !windows_.empty())) cache_.spare_slots = draft_max_ + 1;
   name_head_windows();
   if (signals_.model && target_.model) {
     policy->prepare(target_.model());
@@ -180,7 +183,11 @@ PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
 }
 
 std::size_t MethodPlan::scratch_bytes(const Footprint& f) const {
-  return signals_.weights() ? f.max_layer_entries * sizeof(float) * (signals_.sums() ? 2 : 1) : 0;
+  if (!signals_.weights()) return 0;
+  const std::size_t layer = f.max_layer_entries * sizeof(float);
+  // A step with drafts keeps each token's weights in all layers until accept().
+  const std::size_t drafts = at(draft_max_ == 0 ? 0 : draft_max_ + 1) * at(cache_.geometry.layers()) * layer;
+  return layer * (signals_.sums() ? 2 : 1) + drafts;
 }
 
 }  // namespace palimpsest

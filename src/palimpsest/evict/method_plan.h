@@ -83,6 +83,7 @@ class MethodPlan {
   Signals signals(Phase phase) const;
   const AttentionRule& rule() const { return rule_; }  // its head_window points into the plan
   const CacheOptions& cache() const { return cache_; }
+  int draft_max() const { return draft_max_; }  // PlanTarget::draft_max, as far as attention allows
   // Upper bounds, [heads]; empty: the method's budget for all. With Method::splits_at_prompt_end they hold until the
   // prompt's end.
   const std::vector<int>& budgets() const { return budgets_; }
@@ -117,6 +118,7 @@ class MethodPlan {
   Signals signals_;
   AttentionRule rule_;
   CacheOptions cache_;
+  int draft_max_ = 0;
   std::vector<int> budgets_;
   bool prepared_ = false;                   // Policy::prepare() was called
   std::vector<std::int32_t> head_windows_;  // [heads] AttentionRule::head_window points here, if they differ

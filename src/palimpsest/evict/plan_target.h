@@ -15,6 +15,7 @@ struct PlanTarget {
   CacheOptions shape = {};
   PositionKind positions = PositionKind::kNone;
   int chunk = 512;                       // tokens of a prompt per step
+  int draft_max = 0;                     // max drafts in a step of decode; 0: none
   bool shares_steps = false;             // batched with other sequences
   bool shares_pages = false;             // ... whose pages are from the same pool
   std::string streaming_head_file = {};  // file of split `duo`; empty: there is none

@@ -1,6 +1,7 @@
 // One sequence's part of a step: its tokens, its cache, its attention rule, and the receiver of keys and weights.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -41,6 +42,10 @@ struct SequenceStep {
   float* const* sums = nullptr;     // AttentionStep::sums, likewise; only with weights, and on the fast path
   int weights_queries = INT32_MAX;  // weights of the last so many queries
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
+  // The tokens after the first are drafts: each has the results, to the bit, of a step of its own, and weights of its
+  // own (StepTokens::drafts). Fast path only.
+  bool drafts = false;
+  std::ptrdiff_t weights_stride = 0;
   AttentionReceiver* receiver = nullptr;
   bool report_kv = false;       // calls the receiver's on_insert_kv()
   bool report_queries = false;  // calls the receiver's on_queries(); fast path only

@@ -240,6 +240,17 @@ std::string chat_text(const Json& messages, const ServedModel& model) {
   return model.vocabulary->apply_chat_template(read_messages(messages), true, model.chat_template);
 }
 
+// {"type": "lookup", "max": 8}
+void read_speculative(const Json* speculative, Request& out) {
+  if (speculative == nullptr) return;
+  Fields of(*speculative, "speculative.");
+  if (const std::string type = of.text("type", "lookup"); type != "lookup")
+    fail_field("speculative.type", "'speculative.type' is '{}': lookup is supported", type);
+  out.drafts.max = static_cast<int>(of.integer("max", DraftOptions().max, 1, kMaxDrafts));
+  out.drafts.min = static_cast<int>(of.integer("min", 0, 0, out.drafts.max));
+  of.end();
+}
+
 CompletionRequest parse_completion(const Json& body, bool chat, const ServedModel& model) {
   CompletionRequest out;
   out.chat = chat;
@@ -268,6 +279,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   out.has_cache = cache != nullptr;
   out.request.method = cache == nullptr ? model.method : parse_cache(*cache, model.method);
   read_session(fields.take("session"), out);
+  read_speculative(fields.take("speculative"), out.request);
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
 
   const Json* messages = chat ? fields.take("messages") : nullptr;

@@ -139,6 +139,7 @@ class Exchange {
     --open_;
     usage_.completion_tokens += event.usage.tokens;
     usage_.evicted_tokens += event.usage.evicted;
+    usage_.drafts += event.usage.drafts;
     if (event.choice % request_.n == 0) usage_.cached_tokens += event.usage.cached;  // count each prompt once
     if (ttft_ms_ == 0) ttft_ms_ = event.usage.ttft_ms;
     const char* reason = finish_reason(event.finish);

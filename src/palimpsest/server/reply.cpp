@@ -79,11 +79,15 @@ const char* finish_reason(Finish finish) {
 }
 
 Json usage_json(const ReplyUsage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"evicted_tokens", usage.evicted_tokens}};
+  Json out = {{"prompt_tokens", usage.prompt_tokens},
+              {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+              {"completion_tokens", usage.completion_tokens},
+              {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+              {"evicted_tokens", usage.evicted_tokens}};
+  if (const DraftCounts& drafts = usage.drafts; drafts.steps > 0)
+    out["completion_tokens_details"] = {{"accepted_prediction_tokens", drafts.accepted},
+                                        {"rejected_prediction_tokens", drafts.drafts - drafts.accepted}};
+  return out;
 }
 
 Json completion_json(const ReplyHead& head, const std::vector<Choice>& choices, bool logs, const ReplyUsage& usage) {

@@ -17,6 +17,7 @@ struct ReplyHead {  // shared by all objects of one reply
 
 struct ReplyUsage {
   long long prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, evicted_tokens = 0;
+  DraftCounts drafts;
 };
 
 struct Choice {

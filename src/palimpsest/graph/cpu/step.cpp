@@ -218,6 +218,8 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   out.sinks = s.rule.sinks;
   out.weights_queries = s.weights_queries;
   out.weight_reduction = s.weight_reduction;
+  out.drafts = s.drafts;
+  out.weights_stride = s.weights_stride;
   if (s.rule.sinks > 0)
     out.sink_end = table.relative_position(s.rule.sinks - 1) + 1;  // saturates as the tokens' relative positions do
 

@@ -1,0 +1,68 @@
+#include "palimpsest/engine/model_drafter.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "palimpsest/core/error.h"
+
+namespace palimpsest {
+namespace {
+
+// The likeliest token, and its probability.
+std::pair<TokenId, float> likeliest(std::span<const float> logits) {
+  const auto best = std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit - *best));
+  return {static_cast<TokenId>(best - logits.begin()), static_cast<float>(1 / sum)};
+}
+
+}  // namespace
+
+ModelDrafter::ModelDrafter(std::shared_ptr<Decoder> decoder, const SessionOptions& options, float min_probability)
+    : session_(std::move(decoder), options), min_probability_(min_probability) {}
+
+std::span<const TokenId> ModelDrafter::draft(int max) {
+  drafts_.clear();
+  if (unread_.empty() || max < 1) return {};
+  // The last unread token stays unread until here, so that there are logits of its successor.
+  const auto known = std::mismatch(ahead_.begin(), ahead_.end(), unread_.begin(), unread_.end() - 1).first;
+  const auto same = static_cast<std::size_t>(known - ahead_.begin());
+  forget(ahead_.size() - same);
+  ahead_.clear();
+  auto logits = read(std::span(unread_).subspan(same));
+  unread_.clear();
+  while (true) {
+    const auto [token, probability] = likeliest(logits);
+    if (probability < min_probability_) break;
+    drafts_.push_back(token);
+    if (std::ssize(drafts_) == max) break;
+    logits = session_.decode(token);
+    ahead_.push_back(token);
+  }
+  return drafts_;
+}
+
+// The newest tokens of the session.
+void ModelDrafter::forget(std::size_t tokens) {
+  if (tokens > 0) session_.rewind(session_.position() - static_cast<Position>(tokens));
+}
+
+// A prompt as such; a few tokens as decode steps, so that methods that evict at a prompt's end need not.
+std::span<const float> ModelDrafter::read(std::span<const TokenId> tokens) {
+  if (session_.position() == 0 || tokens.size() > 64) return session_.prefill(tokens);
+  std::span<const float> logits;
+  for (const TokenId token : tokens) logits = session_.decode(token);
+  return logits;
+}
+
+void check_same_vocabulary(const Vocabulary& target, const Vocabulary& draft) {
+  if (target.size() != draft.size())
+    fail("the draft model has {} tokens and the model {}: take a draft model of the same family", draft.size(),
+         target.size());
+  for (TokenId token = 0; token < target.size(); ++token)
+    if (target.piece(token, true) != draft.piece(token, true))
+      fail("token {} is '{}' in the draft model and '{}' in the model: take a draft model of the same family", token,
+           draft.piece(token, true), target.piece(token, true));
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,38 @@
+// Drafts by a smaller model with the same vocabulary, in a session with a method of its own.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "palimpsest/engine/drafter.h"
+#include "palimpsest/engine/session.h"
+#include "palimpsest/text/vocabulary.h"
+
+namespace palimpsest {
+
+class ModelDrafter final : public Drafter {
+ public:
+  static constexpr float kMinProbability = 0.75F;
+
+  // Stops at a draft that the model gives less than `min_probability`.
+  ModelDrafter(std::shared_ptr<Decoder> decoder, const SessionOptions& options,
+               float min_probability = kMinProbability);
+
+  void append(std::span<const TokenId> tokens) override { unread_.insert(unread_.end(), tokens.begin(), tokens.end()); }
+  std::span<const TokenId> draft(int max) override;
+
+ private:
+  void forget(std::size_t tokens);
+  std::span<const float> read(std::span<const TokenId> tokens);
+
+  Session session_;
+  float min_probability_;
+  std::vector<TokenId> unread_;  // of the text
+  std::vector<TokenId> ahead_;   // drafts that the session has read after the text
+  std::vector<TokenId> drafts_;
+};
+
+// Throws Error unless both have the same tokens.
+void check_same_vocabulary(const Vocabulary& target, const Vocabulary& draft);
+
+}  // namespace palimpsest

@@ -1,0 +1,158 @@
+// Admission: which request runs next, its sequence, and what it continues from (a snapshot, a kept prefix).
+#include <algorithm>
+
+#include "palimpsest/engine/lent_sequence.h"
+#include "palimpsest/engine/scheduler.h"
+#include "palimpsest/engine/snapshot.h"
+
+namespace palimpsest {
+
+// The request to admit next: the first of the queue. If it does not fit, the next one that fits may overtake it, unless
+// the first one would fit without the running requests that overtook it: so the number of overtakers is bounded. One
+// eighth of max_sequences is kept for prompts of one chunk at most.
+std::deque<std::unique_ptr<Scheduler::Job>>::iterator Scheduler::next_of_queue() {
+  struct Held {
+    std::size_t bytes = 0;
+    int sequences = 0, long_prompts = 0;
+  };
+  const auto is_long = [this](const Job& job) {
+    return job.request.prompt.size() > static_cast<std::size_t>(options_.chunk);
+  };
+  const auto fits = [&](const Job& job, const Held& held) {
+    return held.bytes + job.need <= options_.pool_bytes && held.sequences < options_.max_sequences &&
+           (!is_long(job) || held.long_prompts < options_.max_sequences - options_.max_sequences / 8);
+  };
+  Held all, without_overtakers;
+  for (const auto& job : running_)
+    for (Held* held : {&all, &without_overtakers}) {
+      if (held == &without_overtakers && job->overtook) continue;
+      held->bytes += job->need;
+      ++held->sequences;
+      held->long_prompts += is_long(*job) ? 1 : 0;
+    }
+  if (queue_.empty() || fits(*queue_.front(), all)) return queue_.begin();
+  if (fits(*queue_.front(), without_overtakers)) return queue_.end();
+  return std::find_if(queue_.begin() + 1, queue_.end(), [&](const auto& job) { return fits(*job, all); });
+}
+
+std::unique_ptr<Scheduler::Job> Scheduler::take_next() {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Job> job;
+  if (const auto next = next_of_queue(); next != queue_.end()) {
+    const bool overtakes = next != queue_.begin();
+    if (!overtakes)
+      for (auto& other : running_) other->overtook = false;
+    job = std::move(*next);
+    job->overtook = overtakes;
+    queue_.erase(next);
+    load_.reserved_bytes += job->need;
+    if (options_.prefix_bytes > 0 && job->rule) load_.prefix_queries += job->usage.prompt_tokens;
+  }
+  load_.waiting = static_cast<int>(queue_.size());
+  load_.running = static_cast<int>(running_.size()) + (job == nullptr ? 0 : 1);
+  load_.running_peak = std::max(load_.running_peak, load_.running);
+  return job;
+}
+
+void Scheduler::admit() {
+  while (auto next = take_next()) {
+    Job& job = *next;
+    running_.push_back(std::move(next));
+    job.usage.queue_ms = ms_since(job.submitted);
+    try {
+      make_sequence(job);
+      continue_from_prefix(job);  // before limit_prefixes() evicts prefixes: this one's pages are then shared
+      limit_prefixes();
+      if (job.request.resume != nullptr) begin_to_load(job);
+    } catch (...) {
+      fail_job(job);
+    }
+  }
+}
+
+// Nothing is allocated for a request before its bytes are reserved.
+void Scheduler::make_sequence(Job& job) {
+  job.sequence = std::make_unique<Sequence>(*decoder_, options_of(job.request), job.plan, workers_, pool_);
+  job.share.sequence = job.sequence.get();
+  if (job.request.drafts.max > 0) {
+    job.speculation.emplace(std::make_unique<LookupDrafter>(), job.request.drafts);
+    job.speculation->append(job.request.prompt);
+  }
+  if (!job.request.prompt.empty()) job.sequence->read(job.request.prompt);
+}
+
+// Prefixes use only memory that is not reserved: their tables are accounted for here; their pages are freed when the
+// pool runs out of pages.
+void Scheduler::limit_prefixes() {
+  while (load_.reserved_bytes + prefixes_.bytes_beside_pages() > options_.pool_bytes && prefixes_.evict_one()) {
+  }
+  std::size_t beside = prefixes_.bytes_beside_pages();
+  for (const auto& job : running_) beside += job->beside_pages;
+  pool_->set_limit((options_.pool_bytes - beside) / pool_->page_bytes(), [this] { return prefixes_.evict_one(); });
+  pool_->reserve(0);
+}
+
+void Scheduler::begin_to_load(Job& job) {
+  job.loading = loader_.begin(std::move(job.request.resume), std::move(job.sequence), job.need);
+  job.need = 0;
+}
+
+bool Scheduler::advance_loads() {
+  bool waits = false;
+  for (auto& job : running_) {
+    if (job->over || job->loading == nullptr) continue;
+    try {
+      if (auto sequence = loader_.advance(job->loading))
+        restore(*job, std::move(sequence));
+      else
+        waits = true;
+    } catch (...) {
+      fail_job(*job);
+    }
+  }
+  return waits;
+}
+
+// The sequence was loaded from its snapshot.
+void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
+  job.need = job.loading->reserved();
+  job.loading.reset();
+  job.sequence = std::move(sequence);
+  job.share.sequence = job.sequence.get();
+  if (job.request.prompt.empty())
+    job.sequence->read(job.next);
+  else
+    job.sequence->read(job.request.prompt);
+  job.evicted_before = job.sequence->cache().evicted();
+  const int learned = decoder_->model().hyper().learned_positions;
+  const auto all = job.sequence->cache().next() + std::ssize(job.request.prompt) + job.request.max_tokens;
+  if (learned > 0 && all > learned + 1)
+    fail("{} tokens in total exceed the {} learned positions of this model", all, learned);
+}
+
+void Scheduler::continue_from_prefix(Job& job) {
+  if (!job.rule || !job.in_prompt()) return;
+  const std::size_t before = job.sequence->tokens_read();
+  Cache* kept = prefixes_.find(*job.rule, job.request.prompt, before);
+  if (kept == nullptr) return;
+  job.sequence->continue_from(*kept);
+  const auto read = static_cast<std::size_t>(kept->next());
+  job.usage.cached += static_cast<long long>(read - before);
+  prefix_hits_ += static_cast<long long>(read - before);
+  job.sequence->skip(read);
+}
+
+// Whether another job reads the same chunk in this step: then `job` can continue from its prefix in the next one.
+bool Scheduler::read_by_another(const Job& job) const {
+  if (options_.prefix_bytes == 0 || !job.rule || !job.in_prompt()) return false;
+  return std::ranges::any_of(running_, [&](const auto& other) {
+    if (!other->rule || !other->begun || !other->in_prompt()) return false;
+    const auto& prompt = other->request.prompt;
+    const std::size_t from = other->sequence->tokens_read(), end = from + other->share.work.tokens.size();
+    return end < prompt.size() && from == job.sequence->tokens_read() && end < job.request.prompt.size() &&
+           other->request.method == job.request.method &&
+           std::equal(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(end), job.request.prompt.begin());
+  });
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,49 @@
+// Speculative decoding of one text: a drafter, and how many drafts to read.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "palimpsest/engine/draft_length.h"
+#include "palimpsest/engine/drafter.h"
+
+namespace palimpsest {
+
+inline constexpr int kMaxDrafts = 63;
+
+struct DraftOptions {
+  int max = 8;           // drafts in a step
+  int min = 0;           // fewer are not read
+  bool adaptive = true;  // fewer drafts, or none, while they do not pay (engine/draft_length.h); false: always `max`
+};
+
+struct DraftCounts {
+  long long steps = 0, drafts = 0, accepted = 0;  // steps with drafts; drafts that were read; those that stood
+  DraftCounts& operator+=(const DraftCounts& other) {
+    steps += other.steps, drafts += other.drafts, accepted += other.accepted;
+    return *this;
+  }
+};
+
+class Speculation {
+ public:
+  Speculation(std::unique_ptr<Drafter> drafter, const DraftOptions& options)
+      : drafter_(std::move(drafter)), options_(options), length_(options.max) {}
+
+  // The text's next tokens: the prompt, then those that were sampled.
+  void append(std::span<const TokenId> tokens) { drafter_->append(tokens); }
+  // Drafts for the next step, at most `max`; valid until the next draft().
+  std::span<const TokenId> draft(long long max);
+  // How many drafts the step read, and how many of them stood.
+  void verified(int drafts, int accepted);
+  const DraftCounts& counts() const { return counts_; }
+
+ private:
+  std::unique_ptr<Drafter> drafter_;
+  DraftOptions options_;
+  DraftLength length_;
+  DraftCounts counts_;
+};
+
+}  // namespace palimpsest
