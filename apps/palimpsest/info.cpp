@@ -230,7 +230,10 @@ int devices(bool json) {
                    {"description", each.description},
                    {"memory_free", each.memory_free},
                    {"memory_total", each.memory_total}});
-    if (!json) fmt::print("{:10}  {}  ({} of memory)\n", each.name, each.description, human_bytes(each.memory_total));
+    if (each.cpu) out.back()["kernels"] = each.kernels;
+    if (!json)
+      fmt::print("{:10}  {}  ({} of memory{})\n", each.name, each.description, human_bytes(each.memory_total),
+                 each.cpu ? "; kernels: " + each.kernels : "");
   }
   if (json) fmt::print("{}\n", out.dump(2));
   return kOk;

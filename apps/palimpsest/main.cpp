@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "palimpsest/commands.h"
+#include "palimpsest/core/cpu_level.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/version.h"
 #include "palimpsest/help.h"
@@ -41,6 +42,7 @@ int complain(const CLI::App& app, const std::string& what) {
 }
 
 int run_program(int argc, char** argv) {
+  limit_cpu_level();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, it does not end the program
   CLI::App app("Runs GGUF language models with a KV cache of fixed size.", "palimpsest");
   app.footer(kMainFooter);

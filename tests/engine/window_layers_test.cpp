@@ -9,6 +9,7 @@
 
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/support/kept_tokens.h"
 #include "tests/support/own_file.h"
 #include "tests/support/random_tokens.h"
 #include "tests/support/teacher_forced.h"
@@ -55,28 +56,47 @@ std::shared_ptr<const MethodPlan> keeps_all(const Decoder& decoder, SessionOptio
   return std::make_shared<MethodPlan>(options.method, std::move(target));
 }
 
-// Logits of the end of the prompt and of each token after it.
-std::vector<float> logits_of(Session& session, std::size_t prompt, const Tokens& text) {
+// Logits of the end of the prompt and of each token after it. `kept`: the tokens that layers without a window keep
+// after each chunk of the prompt and each token.
+std::vector<float> logits_of(Session& session, std::size_t prompt, const Tokens& text,
+                             std::vector<KeptTokens>* kept = nullptr) {
   std::vector<float> all;
+  const HeadGeometry& geometry = session.decoder().model().hyper().geometry;
+  std::vector<int> full;
+  for (int head = 0; head < geometry.heads(); ++head)
+    if (geometry.layer_geometry(head).window == INT32_MAX) full.push_back(head);
   const auto add = [&](std::span<const float> logits) { all.insert(all.end(), logits.begin(), logits.end()); };
-  add(session.prefill(std::span(text).first(prompt)));
-  for (std::size_t i = prompt; i < text.size(); ++i) add(session.decode(text[i]));
+  const auto watch = [&](long long = 0, long long = 0) {
+    if (kept != nullptr) kept->push_back(kept_tokens(session.cache(), full));
+    return true;
+  };
+  add(session.prefill(std::span(text).first(prompt), watch));
+  for (std::size_t i = prompt; i < text.size(); ++i) {
+    add(session.decode(text[i]));
+    watch();
+  }
   return all;
 }
 
-void expect_same(const std::string& model, const std::string& method, std::size_t prompt = 75,
-                 bool policy_in_windows = false) {
+// Rounding may decide between tokens that tie: logits are compared up to there. Returns the part of the steps compared.
+double expect_same(const std::string& model, const std::string& method, std::size_t prompt = 75) {
   SCOPED_TRACE(model + ", " + method);
   const auto decoder = decoder_of(model);
   const Tokens text = random_tokens(120, 3);
   const SessionOptions options = window_options(method);
   SessionOptions all = options;
-  const auto plan = keeps_all(*decoder, all, policy_in_windows);
-  ASSERT_TRUE(plan->windows().empty());
+  const auto plan = keeps_all(*decoder, all, false);
+  EXPECT_TRUE(plan->windows().empty());
   Session session(decoder, options), oracle(decoder, all, plan);
-  const auto seen = logits_of(session, prompt, text), expected = logits_of(oracle, prompt, text);
+  std::vector<KeptTokens> kept, expected_kept;
+  auto seen = logits_of(session, prompt, text, &kept), expected = logits_of(oracle, prompt, text, &expected_kept);
+  const std::size_t same = steps_with_same_tokens(kept, expected_kept), steps = kept.size();
+  // Row 0 is of the last chunk, row i of the ith token after it; a token is read after its eviction.
+  const std::size_t chunks = steps - (text.size() - prompt), logits = same < chunks ? 0 : same - chunks + 1;
+  for (auto* rows : {&seen, &expected}) rows->resize(std::min(rows->size(), logits * kWords));
   EXPECT_LT(max_relative_error(seen, expected, kWords), 1e-3);
   EXPECT_LT(session.cache().bytes_in_use(), oracle.cache().bytes_in_use());
+  return static_cast<double>(same) / static_cast<double>(steps);
 }
 
 const char* const kModels[] = {"tiny-gemma2", "tiny-gemma3", "all windows"};
@@ -119,6 +139,8 @@ TEST(WindowLayers, LogitsAreThoseOfACacheThatKeepsAll) {
 
 // If the budget holds the whole window, such a layer has no policy; the others follow the method.
 TEST(WindowLayers, FullLayersFollowTheMethod) {
+  double compared = 0;
+  int runs = 0;
   for (const char* method : {"streaming:budget=40",
                              "streaming:budget=24",
                              "streaming:budget=40,rerotate=fused",
@@ -146,7 +168,11 @@ TEST(WindowLayers, FullLayersFollowTheMethod) {
                              "ems:budget=40",
                              "cam:budget=40",
                              "paged-eviction:budget=48"})
-    for (const char* model : {"tiny-gemma2", "tiny-gemma3"}) expect_same(model, method);
+    for (const char* model : {"tiny-gemma2", "tiny-gemma3"}) {
+      compared += expect_same(model, method);
+      ++runs;
+    }
+  EXPECT_GT(compared / runs, 0.9) << "too many runs parted at a tie";
 }
 
 // While the sinks leave the window one by one, ranks are counted from the oldest token in the window.

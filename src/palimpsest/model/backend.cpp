@@ -1,12 +1,16 @@
 #include "palimpsest/model/backend.h"
 
+#include <dlfcn.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
+#include "palimpsest/core/cpu_level.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/version.h"
 
@@ -25,6 +29,32 @@ void log_line(ggml_log_level level, const char* text, void*) {
     spdlog::debug("ggml: {}", line);
 }
 
+// ggml's variant of its CPU backend for a level of core/cpu_level.h.
+constexpr std::pair<std::string_view, const char*> kCpuVariants[] = {
+    {"SSE2", "x64"},      {"SSSE3", "x64"},       {"SSE4", "sse42"},     {"AVX2", "haswell"},
+    {"AVX3", "skylakex"}, {"AVX3_DL", "icelake"}, {"AVX3_ZEN4", "zen4"}, {"AVX3_SPR", "sapphirerapids"}};
+
+// The library that a backend was loaded from; empty: it is linked.
+std::filesystem::path library_of(ggml_backend_reg_t backend) {
+  Dl_info loaded{};
+  const void* const inside = ggml_backend_reg_get_proc_address(backend, "ggml_backend_set_n_threads");
+  return inside == nullptr || ::dladdr(inside, &loaded) == 0 ? std::filesystem::path() : loaded.dli_fname;
+}
+
+// Replaces the CPU backend that ggml chose by its variant for `level`, a plug-in in the same folder.
+void limit_cpu_backend(std::string_view level) {
+  const auto* const variant = std::ranges::find(kCpuVariants, level, &std::pair<std::string_view, const char*>::first);
+  ggml_backend_dev_t const cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+  if (variant == std::end(kCpuVariants) || cpu == nullptr)
+    fail("PALIMPSEST_SIMD={}: ggml has no variant of its CPU backend for it", level);
+  ggml_backend_reg_t const chosen = ggml_backend_dev_backend_reg(cpu);
+  const auto file = library_of(chosen).parent_path() / fmt::format("libggml-cpu-{}.so", variant->second);
+  if (!std::filesystem::exists(file))
+    fail("PALIMPSEST_SIMD={} needs {}: build ggml with GGML_CPU_ALL_VARIANTS", level, file.string());
+  ggml_backend_unload(chosen);
+  if (ggml_backend_load(file.c_str()) == nullptr) fail("{} does not load", file.string());
+}
+
 void load_backends() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -33,6 +63,7 @@ void load_backends() {
       ggml_backend_load_all_from_path(ggml_backend_dir());
     else
       ggml_backend_load_all();
+    if (!cpu_level_limit().empty()) limit_cpu_backend(cpu_level_limit());
   });
 }
 
@@ -52,6 +83,9 @@ std::vector<DeviceInfo> list_devices() {
     info.cpu = is_cpu(device);
     info.name = info.cpu ? "cpu" : ggml_backend_dev_name(device);
     info.description = ggml_backend_dev_description(device);
+    if (info.cpu)
+      info.kernels =
+          fmt::format("{}, {}", cpu_level(), library_of(ggml_backend_dev_backend_reg(device)).filename().string());
     ggml_backend_dev_memory(device, &info.memory_free, &info.memory_total);
     out.push_back(std::move(info));
   }

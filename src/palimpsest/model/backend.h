@@ -12,12 +12,14 @@ namespace palimpsest {
 
 struct DeviceInfo {
   std::string name, description;  // name: the argument of --device
+  std::string kernels;            // of the CPU: our level (core/cpu_level.h), and the library with ggml's kernels
   std::size_t memory_free = 0, memory_total = 0;
   bool cpu = false;
 };
 std::vector<DeviceInfo> list_devices();
 
-// Loads ggml's backends at the first call. For an unknown name throws Error that lists the devices.
+// Loads ggml's backends at the first call; of its CPU backend, the variant for PALIMPSEST_SIMD (core/cpu_level.h). For
+// an unknown name throws Error that lists the devices.
 ggml_backend_dev_t find_device(const std::string& name);
 
 bool is_cpu(ggml_backend_dev_t device);
