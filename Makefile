@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-asan test-tsan install-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers convert-check serve-check serve-load serve-kill serve-hostile format format-check setup clean prune
+.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers convert-check serve-check serve-load serve-kill serve-hostile format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -18,6 +18,13 @@ build:  ## build build/palimpsest without tests (`make test` builds the tests)
 
 test:  ## run all tests (tests that need ../shared are skipped by name without it)
 	@tools/test release
+
+test-long:  ## run all tests in their long forms (TESTS=regular expression of names)
+	@PALIMPSEST_LONG=1 tools/test release $(if $(TESTS),-R '$(TESTS)')
+
+# The parts with kernels, and those whose results depend on rounding.
+test-avx2:  ## run the tests of kernels, models, engine and exactness as on a CPU with AVX2 only
+	@PALIMPSEST_SIMD=AVX2 tools/test release -L '^(attention|engine|exactness|matmul|model|policy)$$' -E Vulkan
 
 test-asan:  ## run the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/test asan

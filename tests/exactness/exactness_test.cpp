@@ -18,15 +18,13 @@
 #include "tests/exactness/run.h"
 #include "tests/support/in_type.h"
 #include "tests/support/shared_dir.h"
+#include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
 namespace {
 
-#ifdef PALIMPSEST_SANITIZED
-constexpr int kSome = 5, kShort = 120, kFamily = 90, kFamilySome = 1;
-#else
-constexpr int kSome = 30, kShort = 200, kFamily = 130, kFamilySome = 4;
-#endif
+const int kSome = test_length(30, 60, 5), kShort = test_length(200, 200, 120);  // combinations, tokens
+const int kFamily = test_length(110, 130, 90), kFamilySome = test_length(2, 4, 1);
 // One of kLongEvery combinations of the grid also reads kGridLong tokens, for rounding errors that add up (way
 // `delta`). kLongEvery is coprime to the periods of the interleaved choices.
 constexpr int kLong = 2000, kGrid = 200, kGridOfBytes = 200, kGridLong = 1000, kLongEvery = 41;
@@ -217,7 +215,7 @@ TEST(Exactness, SomeCombinationsOnVulkan) {
   Laboratory laboratory(model_path(), 60);
   auto all = all_combinations({Path::kVulkan}, kTypes, laboratory.split());
   std::erase_if(all, [](const Combination& c) { return c.sequences > 1; });  // a step takes 50 ms
-  check(laboratory, drawn(all, 2));
+  check(laboratory, drawn(all, test_length(1, 4, 1)));
 }
 
 // The smallest model of each family, with all of the family's features: RoPE by halves, by pairs, on a part of a head,

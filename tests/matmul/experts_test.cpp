@@ -12,6 +12,7 @@
 #include "palimpsest/graph/product_op.h"
 #include "palimpsest/model/backend.h"
 #include "tests/matmul/converted.h"
+#include "tests/support/missing_feature.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -49,7 +50,7 @@ class Experts : public ::testing::TestWithParam<Mixture> {
 };
 
 TEST_P(Experts, AreTheirProductsOneByOne) {
-  if (!Panels::supports(GGML_TYPE_Q8_0, 16, 32)) GTEST_SKIP() << "this CPU has no 8-bit dot products";
+  if (!Panels::supports(GGML_TYPE_Q8_0, 16, 32)) GTEST_SKIP() << needs_panels();
   const auto [tokens, slots, threads, only_two] = GetParam();
   const Panels up = matrices(kHidden, kWidth), down = matrices(kWidth, kHidden);
   const ggml_context_ptr context(ggml_init({std::size_t{4} << 20, nullptr, false}));

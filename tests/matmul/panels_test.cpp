@@ -1,5 +1,6 @@
 #include "palimpsest/matmul/panels.h"
 #include "tests/matmul/converted.h"
+#include "tests/support/missing_feature.h"
 
 #include <ggml.h>
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ class PanelsOf : public ::testing::TestWithParam<ggml_type> {
   static constexpr int kRows = 48, kColumns = 768;
 
   void SetUp() override {
-    if (!Panels::supports(GetParam(), kRows, kColumns)) GTEST_SKIP() << "this CPU has no kernels for it";
+    if (!Panels::supports(GetParam(), kRows, kColumns)) GTEST_SKIP() << needs_panels();
   }
 
   // Weights with a realistic spread: rows and groups of different magnitude.
@@ -106,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Types, PanelsOf,
                          [](const auto& info) { return std::string(ggml_type_name(info.param)); });
 
 TEST(Activations, AreRoundedToTheirGroup) {
-  if (!Panels::supports(GGML_TYPE_Q8_0, 16, 32)) GTEST_SKIP() << "this CPU has no 8-bit dot products";
+  if (!Panels::supports(GGML_TYPE_Q8_0, 16, 32)) GTEST_SKIP() << needs_panels();
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
   std::vector<float> x(32 * 7);

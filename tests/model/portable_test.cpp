@@ -17,17 +17,14 @@
 #include "tests/support/random_tokens.h"
 #include "tests/support/shared_dir.h"
 #include "tests/support/teacher_forced.h"
+#include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
 namespace {
 
 constexpr ModelOptions kPortable = {.device = "cpu", .portable = true};
 constexpr int kPortableBudget = 40;
-#ifdef PALIMPSEST_SANITIZED
-constexpr int kPortableTokens = 90;
-#else
-constexpr int kPortableTokens = 330;
-#endif
+const int kPortableTokens = test_length(200, 330, 90);
 
 double g_worst = 0;
 

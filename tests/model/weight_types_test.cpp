@@ -14,6 +14,7 @@
 #include "palimpsest/matmul/panels.h"
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/in_type.h"
+#include "tests/support/missing_feature.h"
 #include "tests/support/random_tokens.h"
 #include "tests/support/shared_dir.h"
 #include "tests/support/teacher_forced.h"
@@ -55,7 +56,7 @@ std::vector<float> first_of(const std::shared_ptr<const Model>& model, int compa
 
 TEST_P(WeightTypes, LogitsDependOnNoCompanyAndNoThreads) {
   const auto model = Model::synthetic(std::string("tiny@type=") + ggml_type_name(GetParam()));
-  if (!Panels::supports(GetParam(), 256, 256)) GTEST_SKIP() << "ggml's products are chosen by the number of rows";
+  if (!Panels::supports(GetParam(), 256, 256)) GTEST_SKIP() << needs_panels();
   const auto alone = first_of(model, 1, 1);
 #ifdef PALIMPSEST_SANITIZED
   constexpr int kCompany[] = {7}, kThreads[] = {2};

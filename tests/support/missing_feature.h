@@ -1,0 +1,16 @@
+// Reasons to skip a test that this CPU cannot run.
+#pragma once
+
+#include <string>
+
+#include "palimpsest/core/cpu_level.h"
+
+namespace palimpsest::testing {
+
+// Of Panels::supports().
+inline std::string needs_panels() {
+  return "needs AVX-512 (quantized weights: VNNI; bf16: BF16) for matrix products of our own; the kernels here are " +
+         cpu_level();
+}
+
+}  // namespace palimpsest::testing
