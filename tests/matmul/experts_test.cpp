@@ -67,7 +67,7 @@ TEST_P(Experts, AreTheirProductsOneByOne) {
   ggml_build_forward_expand(graph, out);
   const auto backend = make_backend(find_device("cpu"), threads);
 
-  for (int run = 0; run < 3; ++run) {  // the operators count their work over all runs
+  for (int run = 0; run < 3; ++run) {
     auto *const in = static_cast<float*>(x->data), *const share = static_cast<float*>(weights->data);
     auto* const experts = static_cast<std::int32_t*>(all->data);
     std::generate_n(in, kWidth * tokens, [&] { return normal_(random_); });

@@ -50,9 +50,15 @@ struct Places {
 template <class Work>
 void ProductOps::Product::share(std::int64_t units, int threads, const Work& work) {
   for (;;) {
-    const std::int64_t unit = taken.fetch_add(1, std::memory_order_relaxed) % (units + threads);
-    if (unit >= units) return;
-    work(unit);
+    const std::int64_t unit = taken.fetch_add(1, std::memory_order_relaxed);
+    if (unit < units) {
+      work(unit);
+      continue;
+    }
+    // Each thread takes one unit too many. The last one leaves 0 to the next run, whose team may have another size;
+    // ggml's barrier lies between.
+    if (unit == units + threads - 1) taken.store(0, std::memory_order_relaxed);
+    return;
   }
 }
 

@@ -45,10 +45,10 @@ class ProductOps {
   struct Product {
     const Panels* weights;
     int experts;
-    // Work units taken over all runs. Each run takes all units, plus one per thread: the one that is out of range.
-    std::atomic<std::int64_t> taken{0};
+    std::atomic<std::int64_t> taken{0};  // work units of this run; 0 between runs
 
-    template <class Work>  // calls work(unit) for units below `units`, until they are used up
+    // Calls work(unit) for units below `units`, until they are used up. `threads`: of this run; each calls it once.
+    template <class Work>
     void share(std::int64_t units, int threads, const Work& work);
   };
   static void convert(ggml_tensor* out, int thread, int threads, void* product);
