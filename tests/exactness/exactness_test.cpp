@@ -24,7 +24,7 @@ namespace palimpsest::testing {
 namespace {
 
 const int kSome = test_length(30, 60, 5), kShort = test_length(200, 200, 120);  // combinations, tokens
-const int kFamily = test_length(110, 130, 90), kFamilySome = test_length(2, 4, 1);
+const int kFamily = test_length(110, 130, 90), kFamilySome = test_length(1, 4, 1);
 // One of kLongEvery combinations of the grid also reads kGridLong tokens, for rounding errors that add up (way
 // `delta`). kLongEvery is coprime to the periods of the interleaved choices.
 constexpr int kLong = 2000, kGrid = 200, kGridOfBytes = 200, kGridLong = 1000, kLongEvery = 41;

@@ -24,7 +24,7 @@ namespace {
 
 constexpr ModelOptions kPortable = {.device = "cpu", .portable = true};
 constexpr int kPortableBudget = 40;
-const int kPortableTokens = test_length(200, 330, 90);
+const int kPortableTokens = test_length(150, 330, 90);
 
 double g_worst = 0;
 
