@@ -21,7 +21,10 @@ namespace {
 struct Use {
   const GgufTensor* tensor;
   ggml_tensor** target;
-  bool vector;  // false: a matrix
+  TensorSpec::Kind kind;
+
+  bool vector() const { return kind == TensorSpec::Kind::kVector; }
+  bool experts() const { return kind == TensorSpec::Kind::kExperts; }
 };
 
 bool is_float(ggml_type type) {
@@ -84,11 +87,11 @@ std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperpara
     if (t == nullptr) continue;
     seen.insert(t->name);
     if (spec.kind != TensorSpec::Kind::kHostRows)
-      uses.push_back({t, spec.target, spec.kind == TensorSpec::Kind::kVector});
+      uses.push_back({t, spec.target, spec.kind});
     else
       (spec.name == "token_embd.weight" ? w.embedding : w.positions) = t;
   }
-  if (!seen.contains("output.weight")) uses.push_back({w.embedding, &w.output, false});
+  if (!seen.contains("output.weight")) uses.push_back({w.embedding, &w.output, TensorSpec::Kind::kMatrix});
   // An unused tensor means that the model computes something that this graph does not.
   for (const GgufTensor& t : w.file.tensors())
     if (!seen.contains(t.name) && !is_unused(t.name))
@@ -107,14 +110,15 @@ bool is_aligned(const GgufFile& file, const GgufTensor& t) {
          reinterpret_cast<std::uintptr_t>(t.data) % kTensorAlign == 0;
 }
 
-// Whether the device supports products with a matrix of this type and shape in a buffer of type `type`.
-bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, const GgufTensor& t) {
+// Whether the device supports the products of this tensor in a buffer of type `type`.
+bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, const Use& use) {
+  const GgufTensor& t = *use.tensor;
   const ggml_context_ptr context(ggml_init({5 * ggml_tensor_overhead(), nullptr, true}));
   ggml_tensor* weight = ggml_new_tensor_3d(context.get(), t.type, t.ne[0], t.ne[1], t.ne[2]);
   ggml_tensor* product = nullptr;
-  if (t.ne[2] == 1) {
+  if (!use.experts()) {
     product = ggml_mul_mat(context.get(), weight, ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, t.ne[0], 512));
-  } else {  // one for each expert
+  } else {
     ggml_tensor* input = ggml_new_tensor_3d(context.get(), GGML_TYPE_F32, t.ne[0], 1, 512);
     product = ggml_mul_mat_id(context.get(), weight, input, ggml_new_tensor_2d(context.get(), GGML_TYPE_I32, 1, 512));
   }
@@ -141,7 +145,7 @@ std::string_view layer_of(const GgufTensor& t) {
 std::set<std::string_view> layers_beside_panels(const std::vector<Use>& uses) {
   std::set<std::string_view> out;
   for (const Use& use : uses)
-    if (use.tensor->ne[2] > 1 && !in_panels(*use.tensor)) out.insert(layer_of(*use.tensor));
+    if (use.experts() && !in_panels(*use.tensor)) out.insert(layer_of(*use.tensor));
   return out;
 }
 
@@ -203,21 +207,21 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   std::vector<const Use*> in_file, copied, for_panels;
   for (const Use& use : uses) {
     const GgufTensor& t = *use.tensor;
-    if (use.vector) {
+    if (use.vector()) {
       *use.target = placement.add(plain, GGML_TYPE_F32, t);
       copied.push_back(&use);
       continue;
     }
     if (on_cpu && options.repack && !options.portable && in_panels(t) &&
-        (t.ne[2] == 1 || !beside_panels.contains(layer_of(t)))) {
+        !(use.experts() && beside_panels.contains(layer_of(t)))) {
       for_panels.push_back(&use);
       continue;
     }
     ggml_backend_buffer_type_t home = nullptr;
     for (ggml_backend_buffer_type_t type : extra)
-      if (home == nullptr && can_multiply(w.device, type, t)) home = type;
+      if (home == nullptr && can_multiply(w.device, type, use)) home = type;
     if (home != nullptr) w.repacked_bytes += t.bytes;
-    if (home == nullptr && !can_multiply(w.device, plain, t))
+    if (home == nullptr && !can_multiply(w.device, plain, use))
       fail("{}: tensor {}: device {} cannot multiply by weights of type {}; use another device or quantise differently",
            w.file.path(), t.name, options.device, ggml_type_name(t.type));
     if (home == nullptr && on_cpu && is_aligned(w.file, t)) {
@@ -263,7 +267,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   std::vector<float> row;
   for (const Use* use : copied) {
     const GgufTensor& t = *use->tensor;
-    if (use->vector && t.type != GGML_TYPE_F32) {
+    if (use->vector() && t.type != GGML_TYPE_F32) {
       row.resize(static_cast<std::size_t>(t.ne[0] * t.ne[1]));
       ggml_get_type_traits(t.type)->to_float(t.data, row.data(), t.ne[0] * t.ne[1]);
       ggml_backend_tensor_set(*use->target, row.data(), 0, row.size() * sizeof(float));

@@ -15,8 +15,11 @@ class List {
   List(const Family& family, const Hyperparameters& hyper) : f_(family), h_(hyper) {}
 
   void matrix(ggml_tensor*& target, const std::string& name, std::int64_t in, std::int64_t out,
-              Presence presence = Presence::kYes, std::int64_t experts = 1) {
-    out_.push_back({name + ".weight", {in, out, experts}, Kind::kMatrix, presence, &target});
+              Presence presence = Presence::kYes) {
+    out_.push_back({name + ".weight", {in, out, 1}, Kind::kMatrix, presence, &target});
+  }
+  void experts(ggml_tensor*& target, const std::string& name, std::int64_t in, std::int64_t out) {
+    out_.push_back({name + ".weight", {in, out, h_.experts}, Kind::kExperts, Presence::kYes, &target});
   }
   void vector(ggml_tensor*& target, const std::string& name, std::int64_t size, Presence presence,
               std::int64_t rows = 1) {
@@ -84,9 +87,9 @@ class List {
     if (h_.experts > 0) {
       const std::int64_t own = h_.expert_feed_forward;
       matrix(l.router, blk + "ffn_gate_inp", h_.width, h_.experts);
-      matrix(l.gate, blk + "ffn_gate_exps", h_.width, own, Presence::kYes, h_.experts);
-      matrix(l.up, blk + "ffn_up_exps", h_.width, own, Presence::kYes, h_.experts);
-      matrix(l.down, blk + "ffn_down_exps", own, h_.width, Presence::kYes, h_.experts);
+      experts(l.gate, blk + "ffn_gate_exps", h_.width, own);
+      experts(l.up, blk + "ffn_up_exps", h_.width, own);
+      experts(l.down, blk + "ffn_down_exps", own, h_.width);
       return;
     }
     if (f_.feed_forward == FeedForward::kGated) matrix(l.gate, blk + "ffn_gate", h_.width, size);

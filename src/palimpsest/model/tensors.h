@@ -15,7 +15,8 @@ namespace palimpsest {
 
 struct TensorSpec {
   enum class Kind {
-    kMatrix,   // of a product, or of one product for each expert
+    kMatrix,   // of a product
+    kExperts,  // the matrices of all experts of a layer; also if there is one expert
     kVector,   // norms, biases: small, f32 on the device
     kHostRows  // embeddings: read from the file by the host, row by row
   };

@@ -97,7 +97,9 @@ std::vector<Tensor> tensors_of(const SyntheticShape& s) {
   for (const TensorSpec& spec : tensors_of(family, hyperparameters_of(s, family), family.packed_qkv, unused)) {
     if (!wanted(spec, s)) continue;
     const bool small = spec.kind == TensorSpec::Kind::kVector, router = spec.name.ends_with("ffn_gate_inp.weight");
-    const ggml_type type = small || router ? GGML_TYPE_F32 : s.type;
+    ggml_type type = small || router ? GGML_TYPE_F32 : s.type;
+    for (const auto& [part, other] : s.type_of)
+      if (spec.name.find(part) != std::string::npos) type = other;
     if (spec.ne[0] % ggml_blck_size(type) != 0)
       fail("synthetic model {}: {} has rows of {}, but {} comes in blocks of {}; choose another @type", s.name,
            spec.name, spec.ne[0], ggml_type_name(type), ggml_blck_size(type));
@@ -211,7 +213,7 @@ class Filler {
     if (t.name == "rope_freqs.weight") return llama3_factors(shape_, reinterpret_cast<float*>(out));
     const std::size_t row = ggml_row_size(t.type, t.ne[0]);
     if (t.ne[0] * t.rows() <= kMaxUniqueElements) return fill_unique(t, t.rows(), out);
-    std::vector<std::byte>& pool = pools_[t.ne[0]];
+    std::vector<std::byte>& pool = pools_[{t.ne[0], t.type}];
     if (pool.empty()) {
       pool.resize(kPoolRows * row);
       fill_unique(t, kPoolRows, pool.data());
@@ -232,7 +234,7 @@ class Filler {
 
   const SyntheticShape& shape_;
   Random random_;
-  std::map<std::int64_t, std::vector<std::byte>> pools_;  // by the width of a row
+  std::map<std::pair<std::int64_t, ggml_type>, std::vector<std::byte>> pools_;  // by width and type of a row
 };
 
 struct Image {

@@ -24,9 +24,10 @@ struct SyntheticShape {
   int context = 4096;
   int experts = 0, experts_used = 0, expert_feed_forward = 0;  // 0 experts: dense
   bool tied = true;
-  bool optional_tensors = false;       // includes the family's optional tensors
-  std::vector<std::string> omit = {};  // but not those whose names contain one of these
-  ggml_type type = GGML_TYPE_F32;      // of the matrices
+  bool optional_tensors = false;                  // includes the family's optional tensors
+  std::vector<std::string> omit = {};             // but not those whose names contain one of these
+  ggml_type type = GGML_TYPE_F32;                 // of the matrices
+  std::map<std::string, ggml_type> type_of = {};  // of those whose names contain the key, instead
   std::uint64_t seed = 1;
 
   int rope_dims = -1;  // leading rotary dimensions of a head; -1: all, 0: no rotary positions
