@@ -215,7 +215,7 @@ TEST(AttentionCpu, Drafts) {
     o.value_type = one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0);
     const bool scaled = o.type == CacheType::kQ8_0;
     o.kv_heads = one_of(1, 2);
-    o.group = one_of(1, 2, 4, 7, 8, 16);
+    o.group = one_of(1, 2, 4, 7, 8, 16, 17, 32);
     o.head_dim = scaled ? one_of(32, 64, 128) : one_of(8, 20, 64, 80);
     o.value_dim = o.value_type == CacheType::kQ8_0 ? one_of(32, 64) : one_of(o.head_dim, 24);
     o.page_size = one_of(16, 64);

@@ -46,7 +46,8 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
     assert(step.tokens[sequence].weight_reduction == WeightReduction::kMeanOverGroup);
     return p;
   }
-  const bool keep = p.query_blocks == 1 && (rows <= kKeptRows || head.drafts) && head.weights_queries > 0;
+  const bool each_alone = head.tokens == 1 || head.drafts;  // one rule for both, whatever the size of the group
+  const bool keep = p.query_blocks == 1 && (rows <= kKeptRows || each_alone) && head.weights_queries > 0;
   if (head.received && keep)
     p.kept_queries = head.sums || head.drafts ? head.tokens : std::min(head.weights_queries, head.tokens);
   if (head.received && !keep) p.weights_units = slot_splits;

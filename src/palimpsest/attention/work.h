@@ -26,7 +26,8 @@ namespace palimpsest {
 inline constexpr int kBlock = 4 * kTile;   // slots that a unit processes at once, for all rows
 inline constexpr int kSplit = 8 * kBlock;  // slots of a unit when a head has few queries
 inline constexpr int kRows = 64;           // max rows of a block of queries (or one query's group, if that is more)
-inline constexpr int kKeptRows = 16;  // a head with at most this many rows keeps its weights; else they are recomputed
+inline constexpr int kKeptRows = 16;  // a head with at most this many rows, or one query, or drafts, keeps its weights;
+                                      // else they are recomputed
 inline constexpr int kInsertTokens = 64;  // tokens of an insert unit, if slots are contiguous
 
 static_assert(kDraftRows <= kRows);
