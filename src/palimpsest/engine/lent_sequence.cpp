@@ -10,21 +10,12 @@ void SequenceReturns::expect_one() {
   ++expected_;
 }
 
-void SequenceReturns::give_back(std::unique_ptr<Sequence> sequence, std::size_t reserved) noexcept {
+void SequenceReturns::give_back(std::unique_ptr<Sequence> sequence, std::uint64_t id) noexcept {
   const std::lock_guard lock(mutex_);
   if (closed_)
     sequence.reset();
   else
-    back_.push_back({std::move(sequence), reserved});
-}
-
-std::size_t SequenceReturns::collect() {
-  const std::lock_guard lock(mutex_);
-  std::size_t reserved = 0;
-  for (const Lent& each : back_) reserved += each.reserved;
-  expected_ -= back_.size();
-  back_.clear();
-  return reserved;
+    back_.push_back({std::move(sequence), id});
 }
 
 void SequenceReturns::close() {
@@ -34,19 +25,19 @@ void SequenceReturns::close() {
 }
 
 KeptSequence::KeptSequence(std::shared_ptr<const Decoder> decoder, std::unique_ptr<Sequence> sequence,
-                           std::unique_ptr<Sampler> sampler, SnapshotText text, std::size_t reserved,
+                           std::unique_ptr<Sampler> sampler, SnapshotText text, std::uint64_t id,
                            std::shared_ptr<SequenceReturns> returns)
     : decoder_(std::move(decoder)),
       sequence_(std::move(sequence)),
       sampler_(std::move(sampler)),
       text_(std::move(text)),
-      reserved_(reserved),
+      id_(id),
       returns_(std::move(returns)) {
   returns_->expect_one();
 }
 
 KeptSequence::~KeptSequence() {
-  returns_->give_back(std::move(sequence_), reserved_);
+  returns_->give_back(std::move(sequence_), id_);
 }
 
 void KeptSequence::write(ByteWriter& out) const {

@@ -4,11 +4,12 @@
 //   a request ends: KeptSequence            ->    write(): reads tables and pages, which no longer change
 //   collect(): frees its pages              <-    the last owner destroys the KeptSequence
 //
-// Only the stepping thread may use the page pool (cache/pages.h): so only it destroys a sequence, and the sequence's
-// reserved bytes count until then.
+// Only the stepping thread may use the page pool (cache/pages.h): so only it destroys a sequence, and the bytes that
+// its request reserved count until then.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -22,10 +23,12 @@ namespace palimpsest {
 class SequenceReturns {
  public:
   void expect_one();  // reserves memory for one more, so that give_back() cannot fail
-  // From any thread; once for each expect_one().
-  void give_back(std::unique_ptr<Sequence> sequence, std::size_t reserved) noexcept;
-  // Stepping thread: destroys the returned sequences; returns the sum of their reserved bytes.
-  std::size_t collect();
+  // From any thread; once for each expect_one(). `id`: of the request whose reservation ends with the sequence; 0:
+  // none.
+  void give_back(std::unique_ptr<Sequence> sequence, std::uint64_t id) noexcept;
+  // Stepping thread: destroys the returned sequences; then release(id) for each.
+  template <typename Release>
+  void collect(Release release);
   // The stepping thread has ended, and no other sequence uses the pool: from now on give_back() destroys the sequence,
   // one at a time.
   void close();
@@ -33,7 +36,7 @@ class SequenceReturns {
  private:
   struct Lent {
     std::unique_ptr<Sequence> sequence;
-    std::size_t reserved = 0;
+    std::uint64_t id = 0;
   };
   std::mutex mutex_;
   std::vector<Lent> back_;
@@ -41,11 +44,22 @@ class SequenceReturns {
   bool closed_ = false;
 };
 
+template <typename Release>
+void SequenceReturns::collect(Release release) {
+  const std::lock_guard lock(mutex_);
+  for (Lent& each : back_) {
+    each.sequence.reset();
+    release(each.id);
+  }
+  expected_ -= back_.size();
+  back_.clear();
+}
+
 // The sequence of a finished request, to be written to disk (Request::keep).
 class KeptSequence {
  public:
   KeptSequence(std::shared_ptr<const Decoder> decoder, std::unique_ptr<Sequence> sequence,
-               std::unique_ptr<Sampler> sampler, SnapshotText text, std::size_t reserved,
+               std::unique_ptr<Sampler> sampler, SnapshotText text, std::uint64_t id,
                std::shared_ptr<SequenceReturns> returns);
   ~KeptSequence();
   KeptSequence(const KeptSequence&) = delete;
@@ -58,7 +72,7 @@ class KeptSequence {
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Sampler> sampler_;
   SnapshotText text_;
-  std::size_t reserved_;
+  std::uint64_t id_;  // of the request
   std::shared_ptr<SequenceReturns> returns_;
 };
 

@@ -182,8 +182,8 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
       // An end-of-text token is never read.
       SnapshotText text{.tokens = {}, .unread = finish == Finish::kEnd ? -1 : job.next};
       auto kept = std::make_shared<const KeptSequence>(decoder_, std::move(job.sequence), std::move(job.sampler),
-                                                       std::move(text), job.need, returns_);
-      job.need = 0;
+                                                       std::move(text), job.id, returns_);
+      job.kept = true;
       job.listener->kept(std::move(kept));
     } catch (...) {
       finish = Finish::kFailed;
@@ -390,20 +390,21 @@ std::optional<Finish> Scheduler::write_token(Job& job, std::span<const float> lo
 }
 
 void Scheduler::remove_finished() {
-  const std::size_t returned = returns_->collect();
+  const std::size_t before = reserved_.size();
+  returns_->collect([this](std::uint64_t id) { release(id); });
+  for (const auto& job : running_)
+    if (job->over && !job->lent()) release(job->id);
   const std::lock_guard lock(mutex_);
-  load_.reserved_bytes -= returned;
   int ended = 0;
   for (auto& job : running_) {
     if (!job->over) continue;
     ++ended;
-    load_.reserved_bytes -= job->need;
     load_.evicted += job->usage.evicted;
     ++load_.finished[static_cast<int>(*job->over)];
     job.reset();
   }
   std::erase(running_, nullptr);
-  if (ended > 0) limit_prefixes();
+  if (reserved_.size() != before) limit_prefixes();
   const auto now = Clock::now();
   if (ended > 0 && load_.waiting > 0) {
     const double each = std::chrono::duration<double>(now - last_end_).count() / ended;

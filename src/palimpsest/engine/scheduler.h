@@ -4,10 +4,10 @@
 //   submit -> queue -> admitted: its bytes are reserved -> prefill in chunks -> one token per step -> finished
 //
 // Admission reserves all bytes of the method's plan: pages, tables, statistics, merged tokens, weights
-// (MethodPlan::bytes). The budget bounds a sequence's memory, so a running sequence never runs out of pages and is
-// never preempted; nothing is allocated for a waiting request. Admission is in order of arrival; a request that does
-// not fit may be overtaken by later ones, but never waits for overtakers alone, so none starves. A request that can
-// never fit is refused by submit().
+// (MethodPlan::bytes). They stay reserved while another thread loads or saves the sequence. The budget bounds a
+// sequence's memory, so a running sequence never runs out of pages and is never preempted; nothing is allocated for a
+// waiting request. Admission is in order of arrival; a request that does not fit may be overtaken by later ones, but
+// never waits for overtakers alone, so none starves. A request that can never fit is refused by submit().
 //
 // A failure ends the request that caused it, never the loop (engine/step_loop.h).
 //
@@ -99,6 +99,8 @@ class Scheduler {
   std::deque<std::unique_ptr<Job>>::iterator next_of_queue();
   std::unique_ptr<Job> take_next();  // nullptr: none waits, or none fits
   void admit();
+  void reserve(const Job& job);
+  void release(std::uint64_t id) noexcept;  // a reservation
   void make_sequence(Job& job);
   void limit_prefixes();
   void begin_to_load(Job& job);
@@ -144,6 +146,7 @@ class Scheduler {
 
   // The stepping thread only:
   Jobs running_;  // in order of admission
+  std::vector<Reservation> reserved_;
   PrefixCache prefixes_;
   long long prefix_hits_ = 0;
   StepLoop loop_;

@@ -1,5 +1,6 @@
 // Admission: which request runs next, its sequence, and what it continues from (a snapshot, a kept prefix).
 #include <algorithm>
+#include <cassert>
 
 #include "palimpsest/engine/lent_sequence.h"
 #include "palimpsest/engine/scheduler.h"
@@ -8,8 +9,8 @@
 namespace palimpsest {
 
 // The request to admit next: the first of the queue. If it does not fit, the next one that fits may overtake it, unless
-// the first one would fit without the running requests that overtook it: so the number of overtakers is bounded. One
-// eighth of max_sequences is kept for prompts of one chunk at most.
+// the first one would fit without the later requests that are admitted already: so the number of overtakers is bounded.
+// One eighth of max_sequences is kept for prompts of one chunk at most.
 std::deque<std::unique_ptr<Scheduler::Job>>::iterator Scheduler::next_of_queue() {
   struct Held {
     std::size_t bytes = 0;
@@ -22,15 +23,19 @@ std::deque<std::unique_ptr<Scheduler::Job>>::iterator Scheduler::next_of_queue()
     return held.bytes + job.need <= options_.pool_bytes && held.sequences < options_.max_sequences &&
            (!is_long(job) || held.long_prompts < options_.max_sequences - options_.max_sequences / 8);
   };
-  Held all, without_overtakers;
-  for (const auto& job : running_)
-    for (Held* held : {&all, &without_overtakers}) {
-      if (held == &without_overtakers && job->overtook) continue;
-      held->bytes += job->need;
-      ++held->sequences;
-      held->long_prompts += is_long(*job) ? 1 : 0;
+  if (queue_.empty()) return queue_.begin();
+  const auto held_by = [&](std::uint64_t before) {  // by requests that arrived before this one
+    Held held;
+    for (const Reservation& reserved : reserved_) held.bytes += reserved.id < before ? reserved.bytes : 0;
+    for (const auto& job : running_) {
+      if (job->id >= before) continue;
+      ++held.sequences;
+      held.long_prompts += is_long(*job) ? 1 : 0;
     }
-  if (queue_.empty() || fits(*queue_.front(), all)) return queue_.begin();
+    return held;
+  };
+  const Held all = held_by(UINT64_MAX), without_overtakers = held_by(queue_.front()->id);
+  if (fits(*queue_.front(), all)) return queue_.begin();
   if (fits(*queue_.front(), without_overtakers)) return queue_.end();
   return std::find_if(queue_.begin() + 1, queue_.end(), [&](const auto& job) { return fits(*job, all); });
 }
@@ -39,13 +44,8 @@ std::unique_ptr<Scheduler::Job> Scheduler::take_next() {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Job> job;
   if (const auto next = next_of_queue(); next != queue_.end()) {
-    const bool overtakes = next != queue_.begin();
-    if (!overtakes)
-      for (auto& other : running_) other->overtook = false;
     job = std::move(*next);
-    job->overtook = overtakes;
     queue_.erase(next);
-    load_.reserved_bytes += job->need;
     if (options_.prefix_bytes > 0 && job->rule) load_.prefix_queries += job->usage.prompt_tokens;
   }
   load_.waiting = static_cast<int>(queue_.size());
@@ -60,6 +60,7 @@ void Scheduler::admit() {
     running_.push_back(std::move(next));
     job.usage.queue_ms = ms_since(job.submitted);
     try {
+      reserve(job);
       make_sequence(job);
       continue_from_prefix(job);  // before limit_prefixes() evicts prefixes: this one's pages are then shared
       limit_prefixes();
@@ -68,6 +69,20 @@ void Scheduler::admit() {
       fail_job(job);
     }
   }
+}
+
+void Scheduler::reserve(const Job& job) {
+  const std::lock_guard lock(mutex_);
+  reserved_.push_back({job.id, job.need, job.beside_pages});
+  load_.reserved_bytes += job.need;
+}
+
+void Scheduler::release(std::uint64_t id) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto it = std::ranges::find(reserved_, id, &Reservation::id);
+  if (it == reserved_.end()) return;
+  load_.reserved_bytes -= it->bytes;
+  reserved_.erase(it);
 }
 
 // Nothing is allocated for a request before its bytes are reserved.
@@ -87,14 +102,14 @@ void Scheduler::limit_prefixes() {
   while (load_.reserved_bytes + prefixes_.bytes_beside_pages() > options_.pool_bytes && prefixes_.evict_one()) {
   }
   std::size_t beside = prefixes_.bytes_beside_pages();
-  for (const auto& job : running_) beside += job->beside_pages;
+  for (const Reservation& reserved : reserved_) beside += reserved.beside_pages;
+  assert(beside <= options_.pool_bytes);
   pool_->set_limit((options_.pool_bytes - beside) / pool_->page_bytes(), [this] { return prefixes_.evict_one(); });
   pool_->reserve(0);
 }
 
 void Scheduler::begin_to_load(Job& job) {
-  job.loading = loader_.begin(std::move(job.request.resume), std::move(job.sequence), job.need);
-  job.need = 0;
+  job.loading = loader_.begin(std::move(job.request.resume), std::move(job.sequence), job.id);
 }
 
 bool Scheduler::advance_loads() {
@@ -115,7 +130,6 @@ bool Scheduler::advance_loads() {
 
 // The sequence was loaded from its snapshot.
 void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
-  job.need = job.loading->reserved();
   job.loading.reset();
   job.sequence = std::move(sequence);
   job.share.sequence = job.sequence.get();

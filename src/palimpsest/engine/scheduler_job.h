@@ -23,11 +23,18 @@ struct SchedulerShare : StepShare {
   SchedulerJob* job = nullptr;
 };
 
+// The bytes of an admitted request, until its sequence is destroyed: longer than it runs, if it is being saved, or was
+// cancelled while it was loading.
+struct Reservation {
+  std::uint64_t id = 0;  // of the request; ids grow in the order of arrival
+  std::size_t bytes = 0, beside_pages = 0;
+};
+
 struct SchedulerJob {
   std::uint64_t id = 0;
   Request request;
   std::shared_ptr<RequestListener> listener;
-  std::size_t need = 0, beside_pages = 0;  // reserved bytes; of them, all but keys and values
+  std::size_t need = 0, beside_pages = 0;  // bytes to reserve; of them, all but keys and values
   Clock::time_point submitted = Clock::now();
   Usage usage;
   std::shared_ptr<const MethodPlan> plan;
@@ -40,15 +47,16 @@ struct SchedulerJob {
   std::vector<std::pair<TokenId, float>> top;
   std::vector<TokenId> order;             // [vocabulary] scratch: to find the likeliest tokens
   long long evicted_before = 0;           // tokens that the snapshot's cache had evicted
-  std::shared_ptr<SnapshotLoad> loading;  // while set it owns the sequence and its reserved bytes
+  std::shared_ptr<SnapshotLoad> loading;  // while set it owns the sequence
+  bool kept = false;                      // a KeptSequence owns the sequence
   std::optional<Finish> over;
-  bool overtook = false;  // admitted before the first of the queue
 
   SchedulerShare share;
   bool begun = false;  // takes part in this step
   bool key = false;    // this step's tokens are of the prompt
 
   bool in_prompt() const { return sequence->stage() == Sequence::Stage::kPrompt; }
+  bool lent() const { return kept || loading != nullptr; }  // another thread uses the sequence
 };
 
 }  // namespace palimpsest

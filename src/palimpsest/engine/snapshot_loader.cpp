@@ -22,8 +22,8 @@ SnapshotLoad::SnapshotLoad(std::shared_ptr<const Snapshot> snapshot, std::unique
 }
 
 SnapshotLoad::~SnapshotLoad() {
-  const std::size_t reserved = sequence_ == nullptr ? 0 : reserved_;
-  returns_->give_back(std::move(sequence_), reserved);
+  const std::uint64_t id = sequence_ == nullptr ? 0 : id_;  // 0: the request has it, and still runs
+  returns_->give_back(std::move(sequence_), id);
 }
 
 void SnapshotLoad::work() noexcept {
@@ -51,12 +51,12 @@ SnapshotLoader::~SnapshotLoader() {
 }
 
 std::shared_ptr<SnapshotLoad> SnapshotLoader::begin(std::shared_ptr<const Snapshot> snapshot,
-                                                    std::unique_ptr<Sequence> sequence, std::size_t reserved) {
+                                                    std::unique_ptr<Sequence> sequence, std::uint64_t id) {
   if (!thread_.joinable()) thread_ = std::jthread([this](std::stop_token stop) { run(std::move(stop)); });
   std::shared_ptr<SnapshotLoad> load(
       new SnapshotLoad(std::move(snapshot), std::move(sequence), returns_));  // NOLINT: private
   hand_over(load);
-  load->reserved_ = reserved;  // after an exception it is still the caller's
+  load->id_ = id;  // after an exception the reservation is still the caller's
   return load;
 }
 

@@ -9,7 +9,7 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -30,8 +30,6 @@ class SnapshotLoad {
   SnapshotLoad(const SnapshotLoad&) = delete;
   SnapshotLoad& operator=(const SnapshotLoad&) = delete;
 
-  std::size_t reserved() const { return reserved_; }
-
  private:
   friend class SnapshotLoader;
   enum class State { kReading, kTaking, kCopying, kDone, kFailed };
@@ -41,7 +39,7 @@ class SnapshotLoad {
 
   std::shared_ptr<const Snapshot> snapshot_;
   std::unique_ptr<Sequence> sequence_;
-  std::size_t reserved_ = 0;
+  std::uint64_t id_ = 0;  // of the request
   std::shared_ptr<SequenceReturns> returns_;
   ByteReader rest_;
   std::atomic<State> state_ = State::kReading;
@@ -54,9 +52,9 @@ class SnapshotLoader {
   SnapshotLoader(std::shared_ptr<SequenceReturns> returns, std::function<void()> wake);
   ~SnapshotLoader();  // waits for the current work()
 
-  // Starts to load a checked snapshot into a new sequence. begin() and advance(): stepping thread only.
+  // Starts to load a checked snapshot into a new sequence of request `id`. begin() and advance(): stepping thread only.
   std::shared_ptr<SnapshotLoad> begin(std::shared_ptr<const Snapshot> snapshot, std::unique_ptr<Sequence> sequence,
-                                      std::size_t reserved);
+                                      std::uint64_t id);
   // The sequence; nullptr: not done. Throws Error if the load failed.
   std::unique_ptr<Sequence> advance(const std::shared_ptr<SnapshotLoad>& load);
 
