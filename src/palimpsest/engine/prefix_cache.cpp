@@ -16,8 +16,9 @@ PrefixKey::PrefixKey(const MethodPlan& plan)
 }
 
 bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to) {
-  if (from.method == to.method && from.chunk == to.chunk) return true;
-  return whole && static_cast<long long>(tokens) <= to.nothing_evicted_until && from.chunk == to.chunk &&
+  if (from.chunk != to.chunk) return false;
+  if (from.method == to.method && from.cache == to.cache) return true;
+  return whole && static_cast<long long>(tokens) <= to.nothing_evicted_until &&
          tokens % static_cast<std::size_t>(to.chunk) == 0 && from.rotation == to.rotation &&
          (to.statistics.empty() || to.statistics == from.statistics);
 }

@@ -31,10 +31,10 @@ struct PrefixKey {
   Rotation rotation;                // how keys are stored, and rounded on read
   std::string statistics;           // the policy that scores tokens in prefill; empty: none
   long long nothing_evicted_until;  // MethodPlan::nothing_evicted_until
-  CacheOptions cache;
+  CacheOptions cache;               // those of one method differ in their spare slots
 };
 // Whether sequences of `from` and of `to` have equal caches after `tokens` tokens. `whole`: the cache of `from` holds
-// all tokens that `to` needs (Cache::serves).
+// all tokens that `to` needs, in the same slots (Cache::compatible_with).
 bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to);
 
 class PrefixCache {

@@ -164,7 +164,7 @@ bool Scheduler::read_by_another(const Job& job) const {
     const auto& prompt = other->request.prompt;
     const std::size_t from = other->sequence->tokens_read(), end = from + other->share.work.tokens.size();
     return end < prompt.size() && from == job.sequence->tokens_read() && end < job.request.prompt.size() &&
-           other->request.method == job.request.method &&
+           other->request.method == job.request.method && other->rule->cache == job.rule->cache &&
            std::equal(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(end), job.request.prompt.begin());
   });
 }
