@@ -5,7 +5,7 @@ FROM debian:forky
 WORKDIR /palimpsest
 COPY tools/setup/packages.list /tmp/
 RUN apt-get update \
- && sed 's/#.*//' /tmp/packages.list | xargs apt-get install -y --no-install-recommends make \
+ && sed 's/#.*//' /tmp/packages.list | xargs apt-get install -y --no-install-recommends make python3-pip \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
 ENV PALIMPSEST_ROUTE=installed

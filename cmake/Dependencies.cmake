@@ -13,6 +13,7 @@ endmacro()
 find_package(Threads REQUIRED)
 palimpsest_dependency(ggml)
 palimpsest_dependency(llama)
+palimpsest_dependency(llama-common)  # tools/setup/llama-common
 palimpsest_dependency(hwy)
 palimpsest_dependency(fmt)
 palimpsest_dependency(spdlog)
@@ -32,6 +33,6 @@ elseif(PALIMPSEST_MISSING)
   list(JOIN PALIMPSEST_MISSING ", " _missing)
   message(FATAL_ERROR
     "Not installed: ${_missing}.\n"
-    "Use `make build`, which finds or creates an environment with them, or pass -DPALIMPSEST_FETCH=ON "
+    "Use `make build` or `tools/env cmake ...`, which find or create an environment with them, or pass -DPALIMPSEST_FETCH=ON "
     "to download and build the upstream releases.")
 endif()

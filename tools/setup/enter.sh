@@ -29,7 +29,7 @@ exec "${as_root[@]}" unshare --mount --propagation private -- bash -euc '
     mount --rbind "$top" "$root$top"
   done
   # A clone or a cache inside a system folder is mounted separately.
-  for path in "$here" "$root"; do
+  for path in "$here" "${root%/*}"; do
     [ -e "$root$path/." ] && [ "$root$path" -ef "$path" ] && continue
     [ -d "$root$path" ] || mkdir -p "$root$path"
     mount --bind "$path" "$root$path"
