@@ -27,9 +27,10 @@ std::string signals_text(const Method& method) {
     parts.push_back("repetition of the prompt");
   else if (signals.attention_window)
     parts.push_back(
-        fmt::format("attention of {}{}", signals.attention_window->queries, signals.sums() ? " and of all" : ""));
+        fmt::format("attention of {}{}", signals.attention_window->queries, signals.sums() ? "+all" : ""));
   else if (signals.weights())
     parts.push_back("attention");
+  if (signals.insert_score) parts.push_back("new kv");
   const std::string which = signals.score_on_insert ? "new " : "all ";
   if (signals.keys && signals.values)
     parts.push_back(which + "keys, values");

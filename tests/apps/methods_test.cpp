@@ -53,8 +53,10 @@ std::string page() {
       "# Methods\n\nGenerated from `palimpsest methods --json --budget 256`; `tests/apps/methods_test.cpp` checks that "
       "it is current and says how to\nregenerate it. A method is a set of independent options; the keys are listed "
       "below.\n\n*Needs*: inputs of the policy, which determine its cost. `attention of N`: weights of the last N "
-      "queries; `new keys`: keys of inserted\ntokens only; `all keys`: keys of the whole cache at each eviction. "
-      "*Evicts*, `prompt`: at the end of the prompt. *Memory*: keys, values (f16)\nand tables of one sequence with a "
+      "queries; `+all`: of all queries; `new keys`: keys of\ninserted tokens only (`new kv`: keys and values); `all "
+      "keys`: keys of "
+      "the whole cache at each eviction. *Evicts*, `prompt`: at the end of the prompt. *Memory*: keys, values "
+      "(f16)\nand tables of one sequence with a "
       "budget of 256 in the default model; for caches that grow, at the given number of tokens.\n\n| method | paper | "
       "needs | evicts | mechanism | positions | memory |\n|---|---|---|---|---|---|---|\n";
   for (const Json& row : list["methods"]) {

@@ -92,7 +92,9 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
   const auto decoder = seeded_decoder();
   std::mt19937 random(11);
   const std::string learned = "learned:budget=40,scorer=" + path("a.scorer");
+  const std::string temporal = "temporal:budget=40,scorer=" + path("a.temporal");
   write_scorer(path("a.scorer"), policy_model(decoder->model(), {}), 1);
+  write_scorer(path("a.temporal"), policy_model(decoder->model(), {}), 1, "temporal");
   for (const char* method : {"full",
                              "streaming:budget=40",
                              "streaming:budget=48,every=8",
@@ -124,6 +126,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                              "ems:budget=40,recent=4,tau=0.1,merge-position=own",
                              "cam:budget=40",
                              learned.c_str(),
+                             temporal.c_str(),
                              "ems:budget=40,recent=4,tau=0,gamma=2,schedule=step"})
     for (const CacheTypes type :
          {CacheTypes(CacheType::kF32), CacheTypes(CacheType::kF16), CacheTypes(CacheType::kQ8_0),

@@ -56,6 +56,7 @@ const std::vector<Example>& examples() {
       {"maximum of all queries", "h2o", {.attention_sum = AttentionSum{}, .attention_max = AttentionMax{}}},
       {"ada: scores of each head", "adakv", {}},
       {"score on insert: rows", "knorm", {.keys = Keys{}, .ordered = true, .score_on_insert = true}},
+      {"insert score: attention window", "h2o", {.keys = Keys{}, .insert_score = InsertScore{}}},
       {"rows: window", "keydiff", {.attention_sum = AttentionSum{}, .keys = Keys{}}},
       {"ordered: decision", "h2o", {.attention_sum = AttentionSum{}, .ordered = true}},
       {"window: length", "snapkv", {.attention_window = AttentionWindow{}}},

@@ -130,23 +130,23 @@ TEST(Method, StringsThatCannotBeRead) {
       {"",
        "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"Streaming",
        "unknown method 'Streaming': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
        "unknown method 'streaming ': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or "
        "window-recompute"},
       {":budget=1",
        "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, sparse, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"streaming:", "method 'streaming:' ends with a colon: use NAME or NAME:key=value,key=value"},
       {"streaming:256", "'256' in method 'streaming:256' is not key=value"},

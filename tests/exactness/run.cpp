@@ -104,16 +104,17 @@ void UnevenBudgets::make(const Hyperparameters& hyper) {
     }
 }
 
-const std::string& ScorerFile::made_for(const Model& model) {
-  if (path_.empty()) {
-    path_ = own_file("exactness.scorer");
-    write_scorer(path_, policy_model(model, {}), 1);
+const std::string& ScorerFile::made_for(const Model& model, const std::string& policy) {
+  std::string& path = paths_[policy];
+  if (path.empty()) {
+    path = own_file("exactness." + policy);
+    write_scorer(path, policy_model(model, {}), 1, policy);
   }
-  return path_;
+  return path;
 }
 
 ScorerFile::~ScorerFile() {
-  std::remove(path_.c_str());
+  for (const auto& [policy, path] : paths_) std::remove(path.c_str());
 }
 
 Laboratory::Laboratory(const std::string& gguf, int tokens) : gguf_(gguf) {
@@ -167,7 +168,7 @@ std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& 
   const auto model = this->model(how.path);
   SessionOptions options;
   options.method = parse_method(how.method());
-  if (how.policy == "learned") options.method.scorer = scorer_.made_for(*model);
+  if (how.policy == "learned" || how.policy == "temporal") options.method.scorer = scorer_.made_for(*model, how.policy);
   options.cache_type = how.type;
   options.page_size = how.page_size;
   options.chunk = how.timing.chunk;

@@ -35,14 +35,14 @@ class UnevenBudgets {
   std::vector<int> budgets_;
 };
 
-// A scorer with random weights for policy `learned`, in a temporary file.
+// Scorers with random weights for policies `learned` and `temporal`, in temporary files.
 class ScorerFile {
  public:
   ~ScorerFile();
-  const std::string& made_for(const Model& model);  // the same model each time
+  const std::string& made_for(const Model& model, const std::string& policy);  // the same model each time
 
  private:
-  std::string path_;
+  std::map<std::string, std::string> paths_;  // by policy
 };
 
 // One model, loaded once for each path in use, and the texts that all runs read.

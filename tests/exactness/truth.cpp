@@ -347,7 +347,7 @@ void Truth::store(int layer, const Layer& rows) {
 
 void Truth::layer(int index, const Layer& rows) {
   store(index, rows);
-  if (signals_.score_on_insert) report_kv(index, rows);
+  if (signals_.reads_inserted()) report_kv(index, rows);
   if (signals_.query_moments) ask(index, rows);
   for (int h = 0; h < hyper_.geometry.layer(index).kv_heads; ++h)
     for (int query = 0; query < count_; ++query) attend(index, rows, h, query);

@@ -93,6 +93,7 @@ class Truth {
     float score = 0;
     double received = 0;                                    // attention weight of this step
     double sum = 0;                                         // of all queries so far
+    float inserted = 0;                                     // Policy::score_inserted
     int page = 0;                                           // block
     Position representative = kNoPosition;                  // merged into this token; kNoPosition: into none
     double factor = 1;                                      // merged tokens: norm of the key over the representative's

@@ -17,14 +17,18 @@ void Truth::report_kv(int layer, const Layer& rows) {
     std::vector<Position> position;
     for (const Token& token : inserted) position.push_back(token.position);
     std::vector<float> score(inserted.size(), 0);
-    policy_->score(
-        {.position = position,
-         .keys = {rows.k + h * shape.key_width, count_, shape.key_width, shape.kv_heads * shape.key_width},
-         .values = {rows.v + h * shape.value_width, count_, shape.value_width, shape.kv_heads * shape.value_width},
-         .inserted = count_,
-         .table = hyper_.geometry.head(layer, h)},
-        score);
-    for (std::size_t i = 0; i < score.size(); ++i) inserted[i].score = score[i];
+    const HeadView view = {
+        .position = position,
+        .keys = {rows.k + h * shape.key_width, count_, shape.key_width, shape.kv_heads * shape.key_width},
+        .values = {rows.v + h * shape.value_width, count_, shape.value_width, shape.kv_heads * shape.value_width},
+        .inserted = count_,
+        .table = hyper_.geometry.head(layer, h)};
+    if (signals_.insert_score)
+      policy_->score_inserted(view, score);
+    else
+      policy_->score(view, score);
+    for (std::size_t i = 0; i < score.size(); ++i)
+      (signals_.insert_score ? inserted[i].inserted : inserted[i].score) = score[i];
   }
 }
 
@@ -155,8 +159,11 @@ std::vector<float> Truth::scored(std::size_t index, double factor) {
   }
   std::vector<float> received = attention_of(index);
   for (float& weight : received) weight = static_cast<float>(weight * factor);
-  std::vector<float> sums;
-  for (const Token& token : table.kept) sums.push_back(static_cast<float>(token.sum));
+  std::vector<float> sums, inserted;
+  for (const Token& token : table.kept) {
+    sums.push_back(static_cast<float>(token.sum));
+    inserted.push_back(token.inserted);
+  }
   std::vector<float> keys, values, queries;
   if (signals_.keys) keys = keys_of(index);
   if (signals_.values) values = values_of(index);
@@ -168,7 +175,9 @@ std::vector<float> Truth::scored(std::size_t index, double factor) {
                   .attention_sum = sums,
                   .keys = rows(keys, hyper_.geometry.layer_geometry(0).key_width),
                   .values = rows(values, hyper_.geometry.layer_geometry(0).value_width),
+                  .insert_score = inserted,
                   .inserted = count_,
+                  .table = static_cast<int>(index),
                   .queries = signals_.query_moments ? expected(index, queries) : ExpectedQueries{}},
                  score);
   return score;

@@ -74,10 +74,11 @@ ValidSnapshot snapshot_of(const std::string& shape, const std::string& method, C
                     .bytes = {},
                     .layout = {}};
   out.options.method = parse_method(method);
-  if (method.starts_with("learned")) {
-    static MemoryFile scorer;
-    write_scorer(scorer.path(), policy_model(out.decoder->model(), {}), 1);
-    out.options.method.scorer = scorer.path();
+  if (method.starts_with("learned") || method.starts_with("temporal")) {
+    static MemoryFile learned, temporal;
+    const std::string policy = out.options.method.policy;
+    out.options.method.scorer = (policy == "learned" ? learned : temporal).path();
+    write_scorer(out.options.method.scorer, policy_model(out.decoder->model(), {}), 1, policy);
   }
   out.options.cache_type = type;
   out.options.page_size = 16;
@@ -134,7 +135,8 @@ std::vector<ValidSnapshot> valid_snapshots() {
                                                       {"ems:budget=24,recent=4,tau=0,gamma=2,schedule=step", kQ8_0},
                                                       {"ems:budget=24,recent=4,tau=0.1,merge-position=own", kF16},
                                                       {"cam:budget=24", kF32},
-                                                      {"learned:budget=40", kF16}})
+                                                      {"learned:budget=40", kF16},
+                                                      {"temporal:budget=40", kF32}})
     all.push_back(snapshot_of("tiny", method, type));
   all.push_back(snapshot_of("tiny", "h2o:budget=24", {kQ8_0, kF16}));
   all.push_back(snapshot_of("tiny-bloom", "h2o:budget=24,positions=cache", kF16));  // distances by rank

@@ -1,4 +1,4 @@
-// Writes scorers of policy `learned` in the trainer's format (src/palimpsest/policy/learned.cpp).
+// Writes scorers of policies `learned` and `temporal` in the trainer's format (src/palimpsest/policy/scorer_file.h).
 #pragma once
 
 #include <cstring>
@@ -13,10 +13,11 @@
 
 namespace palimpsest::testing {
 
-inline std::vector<std::byte> scorer_bytes(const PolicyModel& model, std::span<const float> weights) {
+inline std::vector<std::byte> scorer_bytes(const PolicyModel& model, std::span<const float> weights,
+                                           const std::string& policy = "learned") {
   std::vector<std::byte> bytes;
   ByteWriter out([&](std::span<const std::byte> data) { bytes.insert(bytes.end(), data.begin(), data.end()); });
-  for (const char c : std::string("PLMPSCOR")) out.put(c);
+  for (const char c : std::string(policy == "learned" ? "PLMPSCOR" : "PLMPTIME")) out.put(c);
   out.put(std::uint32_t{1});
   out.put(std::uint32_t{0x01020304});
   out.put(model.fingerprint);
@@ -34,13 +35,15 @@ inline void write_bytes(const std::string& path, std::span<const std::byte> byte
 }
 
 // With random weights.
-inline std::vector<float> write_scorer(const std::string& path, const PolicyModel& model, unsigned seed) {
+inline std::vector<float> write_scorer(const std::string& path, const PolicyModel& model, unsigned seed,
+                                       const std::string& policy = "learned") {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  std::vector<float> weights(static_cast<std::size_t>(model.heads) *
-                             static_cast<std::size_t>(3 + model.head_dim + model.value_dim));
+  std::vector<float> weights(
+      static_cast<std::size_t>(model.heads) *
+      static_cast<std::size_t>((policy == "learned" ? 3 : 9) + model.head_dim + model.value_dim));
   for (float& w : weights) w = normal(random);
-  write_bytes(path, scorer_bytes(model, weights));
+  write_bytes(path, scorer_bytes(model, weights, policy));
   return weights;
 }
 

@@ -319,8 +319,8 @@ void Sequence::request_signals(SequenceStep& step) {
     }
     for (std::size_t head = 0; head < of.size(); ++head) of[head] = decides(head) ? row_of(head).data() : nullptr;
   };
-  if (signals.weights() || signals.score_on_insert || signals.query_moments) step.receiver = this;
-  step.report_kv = signals.score_on_insert;
+  if (signals.weights() || signals.reads_inserted() || signals.query_moments) step.receiver = this;
+  step.report_kv = signals.reads_inserted();
   step.report_queries = signals.query_moments.has_value();
   step.weight_reduction = signals.reduction();
   if (drafts_ > 0) {
@@ -364,7 +364,7 @@ void Sequence::report_held(int index) {
       const auto weights = held_.weights(*cache_, head, index);
       evictor_.on_weights(*cache_, table, weights, signals.sums() ? weights : std::span<const float>());
     }
-    if (signals.score_on_insert)
+    if (signals.reads_inserted())
       evictor_.on_insert_kv(*cache_, table, held_.key(head, index), held_.value(head, index));
     for (int member = 0; signals.query_moments && member < cache_->geometry().layer_geometry(head).group(); ++member)
       add_queries(head, member, held_.query(head, member, index));

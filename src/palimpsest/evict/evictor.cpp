@@ -225,20 +225,28 @@ void Evictor::on_insert_kv(Cache& cache, int t, Rows keys, Rows values) {
   if (!decides(t)) return;
   SlotTable& table = cache.table(t);
   const auto slots = table.inserted();
-  assert(static_cast<std::size_t>(keys.count) == slots.size() && signals_.score_on_insert);
+  assert(static_cast<std::size_t>(keys.count) == slots.size() && signals_.reads_inserted());
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
   thread_local std::vector<Position> position;
   thread_local std::vector<float> score;
   position.clear();
   for (const int slot : slots) position.push_back(table.position(slot));
   score.assign(slots.size(), 0);
-  policy_->score({.position = position,
-                  .keys = signals_.keys ? keys : Rows{},
-                  .values = signals_.values ? values : Rows{},
-                  .inserted = static_cast<int>(slots.size()),
-                  .table = t},
-                 score);
-  for (std::size_t i = 0; i < slots.size(); ++i) table.score()[static_cast<std::size_t>(slots[i])] = score[i];
+  HeadView view = {.position = position, .inserted = static_cast<int>(slots.size()), .table = t};
+  const auto store = [&](std::span<float> column) {
+    for (std::size_t i = 0; i < slots.size(); ++i) column[static_cast<std::size_t>(slots[i])] = score[i];
+  };
+  if (signals_.insert_score) {
+    view.keys = keys;
+    view.values = values;
+    policy_->score_inserted(view, score);
+    store(table.column(signals_.insert_column()));
+    return;
+  }
+  if (signals_.keys) view.keys = keys;
+  if (signals_.values) view.values = values;
+  policy_->score(view, score);
+  store(table.score());
   find_next(table, t, 1, Phase::kDecode);
 }
 
@@ -265,6 +273,7 @@ void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int comin
   attention.clear();  // thread_local: may hold another policy's
   if (signals_.attention_window) window_sum(signals_, cache, t, attention);
   if (signals_.sums()) view.attention_sum = table.column(signals_.sum_column());
+  if (signals_.insert_score) view.insert_score = table.column(signals_.insert_column());
   MergedTokens* const merged = cache.merged(t);
   if (merged == nullptr || merged->tokens().empty()) {
     view.attention = attention;
@@ -304,7 +313,7 @@ void Evictor::score(const HeadView& view, std::span<float> score) const {
 void Evictor::score_in_order(HeadView view, std::span<float> score) const {
   thread_local std::vector<int> order;
   thread_local std::vector<Position> position;
-  thread_local std::vector<float> attention, sums, scores, keys, values;
+  thread_local std::vector<float> attention, sums, inserted, scores, keys, values;
   order_by_age(view.position, order);
 
   const auto pick = [](const auto& from, auto& to) {
@@ -326,6 +335,10 @@ void Evictor::score_in_order(HeadView view, std::span<float> score) const {
   if (!view.attention_sum.empty()) {
     pick(view.attention_sum, sums);
     view.attention_sum = sums;
+  }
+  if (!view.insert_score.empty()) {
+    pick(view.insert_score, inserted);
+    view.insert_score = inserted;
   }
   view.position = position;
   pick_rows(view.keys, keys);

@@ -54,7 +54,7 @@ class Evictor {
   // signals().weights().
   void on_weights(Cache& cache, int table, std::span<const float> weights, std::span<const float> sums = {});
   // Keys and values of the tokens inserted into one slot table in this step, oldest first. Threads as above. Only if
-  // signals().score_on_insert.
+  // signals().reads_inserted().
   void on_insert_kv(Cache& cache, int table, Rows keys, Rows values);
   // Whether plan() with the same arguments evicts from a table. If so, call score_table() before it, with the keys and
   // values of all its slots if signals() has them. Threads as above; tables of one layer whose heads share a decision

@@ -210,7 +210,7 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kPolicy, "scorer: policy", [](C c) { return c.method.scorer != "auto"; },
      [](C c) { return c.signals.model; },
      [](C c) {
-       return fmt::format("scorer {} with policy {}: it has none; leave it out or take policy learned", c.method.scorer,
+       return fmt::format("scorer {} with policy {}: it has none; leave it out or take policy learned or temporal", c.method.scorer,
                           c.method.policy);
      }},
     {Scope::kPolicy, "hidden states", [](C c) { return c.signals.hidden.has_value(); }, never,
@@ -259,6 +259,17 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) {
        return fmt::format(
            "policy {} scores tokens on insert: then it can ask for their keys and values, and for nothing else",
+           c.method.policy);
+     }},
+    {Scope::kPolicy, "insert score: attention window", [](C c) { return c.signals.insert_score.has_value(); },
+     [](C c) {
+       return c.signals.attention_window && !c.signals.rows() && !c.signals.query_moments &&
+              !c.signals.score_on_insert && !c.signals.repeat && !merges(c);
+     },
+     [](C c) {
+       return fmt::format(
+           "policy {} keeps a score of new tokens: then it can ask for an attention window and for a sum of attention, "
+           "and for nothing else, and mechanism merge is unsupported",
            c.method.policy);
      }},
     {Scope::kPolicy, "rows: window", reads_cache, [](C c) { return !weights_as_they_come(c); },

@@ -148,6 +148,10 @@ const std::vector<MethodRow>& methods() {
        "per "
        "head",
        {.name = "learned", .policy = "learned", .protection = {.sinks = 4, .recent = 32}, .budget = 256}},
+      {"temporal",
+       "Sparse eviction",
+       "as learned, with time: the scorer also reads a token's age and the attention it received lately and in total",
+       {.name = "temporal", .policy = "temporal", .protection = {.sinks = 4, .recent = 32}, .budget = 256}},
       {"sparse",
        "Sparse eviction",
        "keeps 4 sinks and the newest tokens at their original positions (with any policy: sparse:policy=h2o)",

@@ -33,6 +33,7 @@ struct HeadView {
   std::span<const float> attention = {};      // attention weights, reduced as the signal says
   std::span<const float> attention_sum = {};  // over all queries so far
   Rows keys = {}, values = {};                // one row per token; empty without the signal or reads_rows()
+  std::span<const float> insert_score = {};   // Policy::score_inserted() of each token, if Signals::insert_score
   int inserted = 0;                           // tokens added since the last call
   int table = 0;                              // slot table: flat index of the KV head over all layers
   ExpectedQueries queries = {};
@@ -55,6 +56,8 @@ class Policy {
   virtual void prepare(const PolicyModel& /*model*/) {}
   // Whether score() reads keys or values this time; if not, they are empty. In slot order.
   virtual bool reads_rows(const PositionView& /*position*/, std::span<const float> /*score*/) const { return true; }
+  // Only if signals().insert_score: one number per newly inserted token, kept with it (HeadView::insert_score).
+  virtual void score_inserted(const HeadView& /*head*/, std::span<float> /*score*/) const {}
   // `score` is in/out: one float per token that moves with it, 0 on insert. Higher is kept.
   virtual void score(const HeadView& head, std::span<float> score) const = 0;
 };

@@ -9,6 +9,7 @@
 //   AttentionWindow   weights of n queries       up to 8 columns                HeadView::attention, at eviction
 //   QueryMoments      queries                    1 + d + d x d floats per head  HeadView::queries, at eviction
 //   Keys, Values      the cache, or new tokens   none                           HeadView::keys, values
+//   InsertScore       new tokens' keys, values   1 column                       HeadView::insert_score, at eviction
 //   Hidden            -                          -                              reserved: unsupported
 #pragma once
 
@@ -61,6 +62,11 @@ struct Keys {  // f32
 struct Values {  // f32
   bool operator==(const Values&) const = default;
 };
+// A number per token, computed once from its key and value: Policy::score_inserted(), which gets what score() gets with
+// score_on_insert. Requires an AttentionWindow.
+struct InsertScore {
+  bool operator==(const InsertScore&) const = default;
+};
 struct Hidden {  // the layer's input of each token: reserved
   bool operator==(const Hidden&) const = default;
 };
@@ -72,6 +78,7 @@ struct Signals {
   std::optional<QueryMoments> query_moments = {};
   std::optional<Keys> keys = {};
   std::optional<Values> values = {};
+  std::optional<InsertScore> insert_score = {};
   std::optional<Hidden> hidden = {};
 
   bool ordered = false;  // tokens oldest first, without empty slots (policies that pool over neighbours)
@@ -89,8 +96,10 @@ struct Signals {
 
   bool weights() const { return attention_sum || attention_max || attention_window; }  // attention returns weights
   bool rows() const { return keys || values; }
+  // Keys and values of newly inserted tokens are reported.
+  bool reads_inserted() const { return score_on_insert || insert_score; }
   // Only positions matter: all heads of a sequence evict the same tokens, and one decision is enough.
-  bool positions_only() const { return !weights() && !rows() && !query_moments; }
+  bool positions_only() const { return !weights() && !rows() && !query_moments && !insert_score; }
   // Scores are computed before an eviction; if false, in every step, from its tokens or weights.
   bool at_decision() const { return attention_window || (rows() && !score_on_insert); }
   bool whole_layer() const { return attention_window && attention_window->whole_layer; }
@@ -105,8 +114,9 @@ struct Signals {
 
   bool sums() const { return attention_sum && attention_window; }  // sum over all queries, in a column
   int parts() const { return attention_window ? attention_window->parts() : 0; }
-  int sum_column() const { return parts(); }  // if sums(); the window's columns are before it
-  int columns() const { return parts() + (sums() ? 1 : 0); }
+  int sum_column() const { return parts(); }                        // if sums(); the window's columns are before it
+  int insert_column() const { return parts() + (sums() ? 1 : 0); }  // if insert_score
+  int columns() const { return insert_column() + (insert_score ? 1 : 0); }
   // Floats per KV head that belong to no token.
   std::size_t head_floats(int group, int head_dim) const {
     return query_moments ? static_cast<std::size_t>(group) * QueryMoments::floats(head_dim) : 0;

@@ -1,0 +1,69 @@
+#include "palimpsest/policy/scorer_file.h"
+
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+#include "palimpsest/core/byte_stream.h"
+#include "palimpsest/core/checksum.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/core/mapped_file.h"
+
+namespace palimpsest {
+namespace {
+
+using Magic = std::array<char, 8>;
+
+constexpr std::uint32_t kVersion = 1, kByteOrder = 0x01020304;
+
+std::string scorer_path(const ScorerFormat& format, const PolicyModel& model) {
+  namespace fs = std::filesystem;
+  const bool named = model.scorer != "auto";
+  if (!named && model.path.empty())
+    fail("policy {}: a model of random weights has no scorer; name one: scorer=FILE", format.policy);
+  const fs::path path = named ? fs::path(model.scorer) : fs::path(model.path).replace_extension(format.extension);
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored))
+    fail("policy {}: there is no scorer {}: train one (tools/train/scorer), or name it with scorer=FILE", format.policy,
+         path.string());
+  return path.string();
+}
+
+}  // namespace
+
+std::vector<float> read_scorer(const ScorerFormat& format, const PolicyModel& model) {
+  assert(format.magic.size() == sizeof(Magic));
+  const std::string path = scorer_path(format, model);
+  const MappedFile file(path, "a scorer");
+  const auto all = file.bytes();
+  if (all.size() < sizeof(Magic) || std::memcmp(all.data(), format.magic.data(), sizeof(Magic)) != 0)
+    fail("{}: is no scorer for policy {}", path, format.policy);
+  ByteReader in(all, path + " is damaged");
+  static_cast<void>(in.get<Magic>());
+  if (const auto version = in.get<std::uint32_t>(); version != kVersion)
+    fail("{}: is a scorer of version {}; this program reads version {}: train it again", path, version, kVersion);
+  if (in.get<std::uint32_t>() != kByteOrder) fail("{}: was written for a machine of another byte order", path);
+  in.require(all.size() > sizeof(Magic) + 8, "it ends too early");
+  Checksum sum;
+  sum.add(all.first(all.size() - 8));
+  std::uint64_t checksum = 0;
+  std::memcpy(&checksum, all.data() + all.size() - 8, 8);
+  in.require(sum.value() == checksum, "its checksum is wrong: truncated or changed; train it again");
+
+  if (in.get<std::uint64_t>() != model.fingerprint)
+    fail("{}: was trained on another model than {}: train one on it (tools/train/scorer)", path,
+         model.path.empty() ? "this" : model.path);
+  for (const int expected : {model.layers, model.kv_heads, model.head_dim, model.value_dim})
+    in.require(in.get<std::int32_t>() == expected, "its shape is not the model's");
+  std::vector<float> weights = in.array<float>();
+  in.require(weights.size() == static_cast<std::size_t>(model.heads) *
+                                   static_cast<std::size_t>(format.inputs + model.head_dim + model.value_dim),
+             "it has another number of weights");
+  for (const float w : weights) in.require(std::isfinite(w), "a weight is not a number");
+  return weights;
+}
+
+}  // namespace palimpsest
