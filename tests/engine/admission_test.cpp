@@ -23,7 +23,7 @@ constexpr std::size_t kStatistics = std::size_t{8} * 8 * (1 + 64 + 64 * 64) * si
 
 Request request_of(const char* method, std::size_t prompt = 20) {
   Request r;
-  r.prompt.assign(prompt, 7);
+  r.prompt = std::vector<TokenId>(prompt, 7);
   r.method = parse_method(method);
   r.max_tokens = 4;
   r.sampler.temperature = 0;

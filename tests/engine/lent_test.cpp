@@ -52,7 +52,7 @@ TEST(Lent, RestoresAreAdmittedOnlyAsTheyFit) {
     while (saving.step()) {
     }
     request.keep = false;
-    request.prompt.clear();
+    request.prompt = {};
     request.resume = stored(first->snapshot, small_decoder()->model());
     SchedulerOptions options = small_options();
     options.pool_bytes = bytes_of(request) * 5 / 2;

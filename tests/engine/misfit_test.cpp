@@ -188,7 +188,8 @@ TEST(Misfit, ARequestFailsAndOthersGoOn) {
   good.prompt = tokens_but_bad(20, 2);
   good.max_tokens = 12;
   good.method = bad.method = parse_method("streaming:budget=40");
-  bad.prompt = tokens_but_bad(20, 3);
+  auto prompt = tokens_but_bad(20, 3);
+  bad.prompt = prompt;
   bad.max_tokens = 12;
   good.sampler.temperature = bad.sampler.temperature = 0;
   const auto answers = [&](std::vector<Request> requests) {
@@ -202,7 +203,8 @@ TEST(Misfit, ARequestFailsAndOthersGoOn) {
     return all;
   };
   const auto alone = answers({good})[0]->tokens;
-  bad.prompt[10] = kBad;
+  prompt[10] = kBad;
+  bad.prompt = prompt;
   const auto both = answers({bad, good});
   EXPECT_EQ(both[0]->how, Finish::kFailed);
   EXPECT_FALSE(both[0]->usage.invalid_request);

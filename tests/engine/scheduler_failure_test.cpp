@@ -47,8 +47,9 @@ std::vector<Asked> some_requests() {
   for (const char* method : {"full", "h2o:budget=20", "streaming:budget=24,mechanism=shift", "keydiff:budget=24",
                              "kvzip:budget=20,schedule=prompt+step", "streaming:budget=24,rerotate=recompute"}) {
     Request r;
-    r.prompt.assign(30, 5);
-    r.prompt.back() = static_cast<TokenId>(random() % kVocabulary);
+    std::vector<TokenId> prompt(30, 5);
+    prompt.back() = static_cast<TokenId>(random() % kVocabulary);
+    r.prompt = prompt;
     r.method = parse_method(method);
     r.max_tokens = 4;
     r.sampler.temperature = 0;

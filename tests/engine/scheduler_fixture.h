@@ -86,13 +86,14 @@ inline const char* const kMethods[] = {"full",
 // Two of three prompts start with a common prefix.
 inline Request random_request(std::mt19937& random) {
   Request r;
-  r.prompt.resize(1 + random() % 90);
-  for (TokenId& t : r.prompt) t = static_cast<TokenId>(random() % kVocabulary);
+  std::vector<TokenId> prompt(1 + random() % 90);
+  for (TokenId& t : prompt) t = static_cast<TokenId>(random() % kVocabulary);
   if (const unsigned text = random() % 3; text > 0) {
     std::mt19937 words(text);
-    const std::size_t shared = r.prompt.size() * 4 / 5;
-    for (std::size_t i = 0; i < shared; ++i) r.prompt[i] = static_cast<TokenId>(words() % kVocabulary);
+    const std::size_t shared = prompt.size() * 4 / 5;
+    for (std::size_t i = 0; i < shared; ++i) prompt[i] = static_cast<TokenId>(words() % kVocabulary);
   }
+  r.prompt = std::move(prompt);
   r.method = parse_method(kMethods[random() % std::size(kMethods)]);
   r.max_tokens = 1 + random() % 40;
   r.sampler.temperature = random() % 2 == 0 ? 0.0F : 1.0F;

@@ -50,7 +50,9 @@ TEST(Scheduler, GoesOnFromWhatWasKept) {
         "paged-eviction:budget=64", "keydiff:budget=40", "streaming:budget=40,schedule=prompt"}) {
     SCOPED_TRACE(method);
     Request whole = random_request(random);
-    whole.prompt.resize(70, 3);
+    std::vector<TokenId> prompt(whole.prompt.begin(), whole.prompt.end());
+    prompt.resize(70, 3);
+    whole.prompt = prompt;
     whole.method = parse_method(method);
     whole.sampler = {.temperature = 1, .repeat_penalty = 1.1F, .seed = 9, .grammar = {}};
     whole.max_tokens = 90;
@@ -61,7 +63,7 @@ TEST(Scheduler, GoesOnFromWhatWasKept) {
     part.keep = true;
     const auto first = answer(part);
     part.max_tokens = 1;
-    part.prompt.clear();
+    part.prompt = {};
     part.sampler.seed = 0;  // the snapshot's seed is used
     part.resume = on_disk(first->snapshot);
     const auto second = answer(part);
@@ -128,7 +130,7 @@ TEST(Scheduler, GoingOnKeepsThePromise) {
         request = random_request(random);
         request.method = parse_method(method);
         request.keep = true;
-        if (random() % 3 == 0) request.prompt.clear();
+        if (random() % 3 == 0) request.prompt = {};
         request.resume = on_disk(heard->snapshot);
       }
     }
@@ -206,7 +208,7 @@ TEST(Scheduler, WhatIsKeptIsWrittenWhileOthersStep) {
     EXPECT_EQ(scheduler.load().reserved_bytes, 0U);
     EXPECT_EQ(scheduler.load().used_bytes, 0U);
     const auto rest = std::make_shared<Answer>();
-    request.prompt.clear();
+    request.prompt = {};
     request.max_tokens = 30;
     request.resume = on_disk(first->snapshot);
     scheduler.submit(request, rest);
@@ -232,7 +234,7 @@ TEST(Scheduler, SequencesOutliveItOrAreGivenUp) {
   kept->snapshot = written(*kept->held);
   kept->held.reset();
   request.keep = false;
-  request.prompt.clear();
+  request.prompt = {};
   for (int steps = 0; steps < 4; ++steps) {  // cancelled while loading, at each stage
     Scheduler scheduler(small_decoder(), nullptr, small_options());
     request.resume = on_disk(kept->snapshot);
@@ -297,7 +299,7 @@ TEST(Scheduler, SavingAndRestoringHoldNobodyUp) {
       for (int i = 0; i < 50; ++i) step(saving);
     }
     large.resume = std::make_shared<const Snapshot>(path, *model);
-    large.prompt.clear();
+    large.prompt = {};
     const auto rest = std::make_shared<Answer>();
     SessionOptions session_options;
     session_options.method = large.method;

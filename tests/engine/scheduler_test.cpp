@@ -69,7 +69,9 @@ TEST_P(SchedulerWithPrefixes, DraftsDoNotChangeAText) {
     Request r = random_request(random);
     r.method = parse_method(kDrafting[static_cast<std::size_t>(i) % std::size(kDrafting)]);
     r.max_tokens = 60;
-    for (std::size_t t = r.prompt.size() / 3; t < r.prompt.size(); ++t) r.prompt[t] = r.prompt[t % 7];
+    std::vector<TokenId> prompt(r.prompt.begin(), r.prompt.end());
+    for (std::size_t t = prompt.size() / 3; t < prompt.size(); ++t) prompt[t] = prompt[t % 7];
+    r.prompt = std::move(prompt);
     if (i % 3 > 0) r.drafts = {.max = 1 + i % 6, .min = 0, .adaptive = i % 2 == 0};
     requests.push_back(r);
     answers.push_back(std::make_shared<Answer>());
@@ -100,13 +102,14 @@ TEST(Scheduler, SequencesThatShareABeginningEvictDifferently) {
   Scheduler scheduler(small_decoder(), nullptr, options);
   std::mt19937 random(5);
   Request request;
-  request.prompt.resize(80);
-  for (TokenId& t : request.prompt) t = static_cast<TokenId>(random() % kVocabulary);
+  std::vector<TokenId> prompt(80);
+  for (TokenId& t : prompt) t = static_cast<TokenId>(random() % kVocabulary);
   request.max_tokens = 60;
   request.sampler.temperature = 0;
   const auto ask = [&](const char* method, TokenId last) {
     request.method = parse_method(method);
-    request.prompt.back() = last;
+    prompt.back() = last;
+    request.prompt = prompt;
     const auto answer = std::make_shared<Answer>();
     scheduler.submit(request, answer);
     while (scheduler.step()) {
@@ -291,7 +294,7 @@ TEST(Scheduler, ALargeRequestIsNotStarved) {
   };
   for (int i = 0; i < 10; ++i) scheduler.submit(small(), std::make_shared<Answer>());
   Request large = small();
-  large.prompt.assign(60, 5);
+  large.prompt = std::vector<TokenId>(60, 5);
   large.method = parse_method("full");
   large.max_tokens = 30;
   const auto answer = std::make_shared<Answer>();
@@ -371,7 +374,7 @@ TEST(Scheduler, RefusesWhatCannotBe) {
   };
   const Request good{.prompt = {1}, .method = parse_method("streaming:budget=32"), .max_tokens = 4};
   Request bad = good;
-  bad.prompt.clear();
+  bad.prompt = {};
   says(bad, "prompt is empty");
   bad.prompt = {kVocabulary};
   says(bad, "vocabulary of 96");

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "tests/support/heap.h"
+
 namespace palimpsest::testing {
 namespace {
 
@@ -33,6 +35,15 @@ TEST(LookupDrafter, TheLongestMatchCountsThenTheNewest) {
 TEST(LookupDrafter, ARepetitionGoesOnBeyondTheText) {
   EXPECT_EQ(lookup({1, 2, 3, 1, 2, 3, 1, 2}, 7), (Tokens{3, 1, 2, 3, 1, 2, 3}));
   EXPECT_EQ(lookup({5, 5, 5}, 4), (Tokens{5, 5, 5, 5}));
+}
+
+TEST(LookupDrafter, ALongPromptIsNotCopied) {
+  const std::vector<TokenId> prompt(1'000'000, 1);
+  const std::size_t before = heap_in_use();
+  LookupDrafter drafter;
+  drafter.append(prompt);
+  EXPECT_LT(heap_in_use() - before, 2 * LookupDrafter::kMaxText * sizeof(TokenId));
+  EXPECT_EQ(drafter.draft(1).size(), 1U);
 }
 
 TEST(LookupDrafter, ForgetsTheOldestText) {

@@ -2,6 +2,7 @@
 #include <ctime>
 
 #include "tests/server/server_fixture.h"
+#include "tests/support/heap.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -69,6 +70,35 @@ TEST(Robustness, HostileBodiesAreAnsweredWithAnError) {
   EXPECT_TRUE(server.idle_within(5));
   EXPECT_FALSE(server.service().failed());
   EXPECT_EQ(server.post(kText, {{"prompt", "x"}, {"max_tokens", 1}})->status, 200);
+}
+
+// The answers to one prompt share it, and its grammar: they wait for admission without copies.
+TEST(Robustness, ManyAnswersToALongPromptTakeItsMemoryOnce) {
+  ServerSetup setup;
+  setup.server.timeout = std::chrono::milliseconds(1500);
+  Running server(setup);
+  const std::string body = "{\"n\":128,\"max_tokens\":1,\"prompt\":[" + repeated("3,", 300'000) + "3]}";
+  const std::size_t before = heap_in_use();
+  std::jthread sender([&] {
+    const auto result = server.client().Post(kText, body, "application/json");
+    ASSERT_TRUE(result);
+    EXPECT_EQ(result->status, 504) << result->body;
+  });
+  for (int i = 0; i < 10'000 && server.load().waiting + server.load().running < 128; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::size_t waiting = heap_in_use();
+  EXPECT_EQ(server.load().waiting + server.load().running, 128);
+  EXPECT_LT(waiting - before, std::size_t{40} << 20) << "128 copies have 146 MiB";
+}
+
+TEST(Robustness, TextsThatEachAnswerHoldsAreShort) {
+  Running server;
+  const auto stop = server.refusal(kText, {{"prompt", "x"}, {"stop", std::string(5000, 'y')}});
+  EXPECT_EQ(stop.first, 400);
+  EXPECT_NE(stop.second.find("a string of 5000 bytes: give at most 1024"), std::string::npos) << stop.second;
+  const auto echo = server.refusal(kText, {{"prompt", std::string(100'000, 'y')}, {"echo", true}, {"n", 128}});
+  EXPECT_EQ(echo.first, 400);
+  EXPECT_NE(echo.second.find("would return 12800000 bytes of prompts"), std::string::npos) << echo.second;
 }
 
 // A hostile grammar ends its own request only.

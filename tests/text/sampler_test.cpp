@@ -230,5 +230,16 @@ TEST(Sampler, ResumesFromTokens) {
       Error);
 }
 
+// A request that waits for admission has a sampler, to be refused at once if its options are invalid.
+TEST(Sampler, TakesTheMemoryOfAVocabularyWithItsFirstToken) {
+  constexpr int kTokens = 100'000;
+  const std::size_t before = heap_in_use();
+  std::vector<std::unique_ptr<Sampler>> samplers;
+  for (int i = 0; i < 16; ++i) samplers.push_back(std::make_unique<Sampler>(SamplerOptions{}, nullptr, kTokens));
+  EXPECT_LT(heap_in_use() - before, samplers.size() * kTokens);
+  const std::vector<float> logits(kTokens, 0);
+  EXPECT_LT(samplers.front()->sample(logits), kTokens);
+}
+
 }  // namespace
 }  // namespace palimpsest::testing

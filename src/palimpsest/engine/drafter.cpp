@@ -5,6 +5,7 @@
 namespace palimpsest {
 
 void LookupDrafter::append(std::span<const TokenId> tokens) {
+  if (tokens.size() > kMaxText) text_.clear(), tokens = tokens.last(kMaxText);
   text_.insert(text_.end(), tokens.begin(), tokens.end());
   if (text_.size() > 2 * kMaxText) text_.erase(text_.begin(), text_.end() - kMaxText);
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "palimpsest/core/shared_tokens.h"
 #include "palimpsest/engine/speculation.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/text/sampler.h"
@@ -22,8 +23,8 @@ class Snapshot;
 using Clock = std::chrono::steady_clock;
 
 struct Request {
-  std::vector<TokenId> prompt;  // at least one token, unless `resume`
-  Method method;                // per request, with its own budget
+  SharedTokens prompt;  // at least one token, unless `resume`
+  Method method;        // per request, with its own budget
   SamplerOptions sampler = {};
   long long max_tokens = 256;  // to generate
   bool ignore_end = false;     // continue after end-of-text tokens

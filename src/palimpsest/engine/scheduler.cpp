@@ -105,7 +105,7 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   if (request.prompt.empty() && unread < 0)
     fail("{}", before == nullptr ? "the prompt is empty: give at least one token"
                                  : "the saved text has ended: give a prompt");
-  if (as_it_was && !request.sampler.grammar.empty()) fail("a grammar applies to a new answer: give a prompt");
+  if (as_it_was && request.sampler.constrained()) fail("a grammar applies to a new answer: give a prompt");
   for (const TokenId token : request.prompt)
     if (token < 0 || token >= hyper.vocabulary)
       fail("token {} of the prompt is not in the model's vocabulary of {}", token, hyper.vocabulary);
@@ -114,12 +114,16 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   if (hyper.learned_positions > 0 && all > hyper.learned_positions + 1)
     fail("{} prompt tokens and {} to generate exceed the {} learned positions of this model", request.prompt.size(),
          request.max_tokens, hyper.learned_positions);
-  if (!request.sampler.grammar.empty() && vocabulary_ == nullptr) fail("a grammar needs a model with a vocabulary");
+  if (request.sampler.constrained() && vocabulary_ == nullptr) fail("a grammar needs a model with a vocabulary");
 
   auto job = std::make_unique<Job>();
   job->usage.prompt_tokens = static_cast<long long>(request.prompt.size());
   const bool reads_it = unread >= 0 && !as_it_was;  // before the prompt
-  if (reads_it) request.prompt.insert(request.prompt.begin(), unread);
+  if (reads_it) {
+    std::vector<TokenId> tokens{unread};
+    tokens.insert(tokens.end(), request.prompt.begin(), request.prompt.end());
+    request.prompt = std::move(tokens);
+  }
   job->plan = plan_of(request);
   const PlanBytes bytes = bytes_of(request, *job->plan);
   job->need = bytes.total();

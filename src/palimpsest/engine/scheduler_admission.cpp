@@ -161,11 +161,11 @@ bool Scheduler::read_by_another(const Job& job) const {
   if (options_.prefix_bytes == 0 || !job.rule || !job.in_prompt()) return false;
   return std::ranges::any_of(running_, [&](const auto& other) {
     if (!other->rule || !other->begun || !other->in_prompt()) return false;
-    const auto& prompt = other->request.prompt;
+    const std::span<const TokenId> prompt = other->request.prompt;
     const std::size_t from = other->sequence->tokens_read(), end = from + other->share.work.tokens.size();
     return end < prompt.size() && from == job.sequence->tokens_read() && end < job.request.prompt.size() &&
            other->request.method == job.request.method && other->rule->cache == job.rule->cache &&
-           std::equal(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(end), job.request.prompt.begin());
+           std::ranges::equal(prompt.first(end), std::span(job.request.prompt).first(end));
   });
 }
 

@@ -16,7 +16,8 @@ namespace palimpsest {
 namespace {
 
 constexpr long long kMaxTokens = 1LL << 40;
-constexpr std::size_t kMaxStops = 16;
+constexpr std::size_t kMaxStops = 16, kMaxStopBytes = 1024;  // each answer has a copy
+constexpr std::size_t kMaxEcho = std::size_t{8} << 20;       // bytes of prompts in an answer
 
 // `continues`: the text continues a session, so it gets no BOS and may be empty.
 std::vector<TokenId> tokens_of(const std::string& text, const ServedModel& model, bool continues) {
@@ -63,6 +64,15 @@ void read_prompts(const Json* prompt, bool echo, const ServedModel& model, Compl
   for (const Json& one : *prompt) add(one);
 }
 
+// Each answer returns its prompt.
+void check_echo(const CompletionRequest& request) {
+  std::size_t bytes = 0;
+  for (const std::string& text : request.echo) bytes += text.size() * static_cast<std::size_t>(request.n);
+  if (bytes > kMaxEcho)
+    fail_field("echo", "'echo' with {} answers to each prompt would return {} bytes of prompts: at most {}", request.n,
+               bytes, kMaxEcho);
+}
+
 void read_stop(const Json* stop, std::vector<std::string>& out) {
   if (stop == nullptr) return;
   if (stop->is_array() && stop->size() > kMaxStops)
@@ -71,6 +81,8 @@ void read_stop(const Json* stop, std::vector<std::string>& out) {
   for (const Json& each : list) {
     if (!each.is_string()) fail_field("stop", "'stop' must be a string or a list of strings");
     out.push_back(each.get<std::string>());
+    if (out.back().size() > kMaxStopBytes)
+      fail_field("stop", "'stop' has a string of {} bytes: give at most {}", out.back().size(), kMaxStopBytes);
   }
 }
 
@@ -106,6 +118,7 @@ void compile(const char* field, const Vocabulary* vocabulary, SamplerOptions& ou
   if (out.grammar.empty()) return;
   try {
     out.compiled = std::make_shared<const GrammarRules>(compile_grammar(out.grammar, vocabulary));
+    out.grammar.clear();  // each answer would have a copy
   } catch (const Error& error) {
     fail_field(field, "{}", error.what());
   }
@@ -273,7 +286,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   out.request.max_tokens = read_limit(fields, chat, model);
   out.request.ignore_end = fields.boolean("ignore_eos", false);
   read_sampling(fields, model.vocabulary.get(), out.request.sampler);
-  if (out.request.ignore_end && !out.request.sampler.grammar.empty())
+  if (out.request.ignore_end && out.request.sampler.constrained())
     fail_field("ignore_eos", "'ignore_eos' with a grammar: a grammar ends, so the text must end with it");
   const Json* cache = fields.take("cache");
   out.has_cache = cache != nullptr;
@@ -290,6 +303,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   fields.end();
   if (!chat) {
     read_prompts(prompt, echo, model, out);
+    check_echo(out);
   } else if (messages != nullptr) {
     const bool continues = !out.restore.empty();
     const std::string text = continues ? next_turn(*messages, model) : chat_text(*messages, model);

@@ -21,7 +21,7 @@ struct ServedModel {
 
 struct CompletionRequest {
   bool chat = false;
-  std::vector<std::vector<TokenId>> prompts;
+  std::vector<SharedTokens> prompts;
   int n = 1;  // answers to each prompt
   bool stream = false, include_usage = false;
   std::vector<std::string> echo;  // the text of each prompt, returned before its answers; empty: no echo

@@ -34,7 +34,7 @@ void check(const SamplerOptions& o, const Vocabulary* vocabulary) {
   if (o.top_k < 0) fail("top-k is {}: give a count of tokens (0: off)", o.top_k);
   if (o.penalty_last_n < 0 || o.penalty_last_n > 1'000'000)
     fail("the penalties' window is {}: give 0 to 1000000 tokens", o.penalty_last_n);
-  if (!o.grammar.empty() && vocabulary == nullptr) fail("a grammar needs a vocabulary: synthetic models have none");
+  if (o.constrained() && vocabulary == nullptr) fail("a grammar needs a vocabulary: synthetic models have none");
 }
 
 // A ring buffer of the last tokens.
@@ -70,6 +70,7 @@ struct Sampler::Impl {
   const Vocabulary* vocabulary = nullptr;  // with a grammar
   llama_sampler* penalties = nullptr;      // in the chain
   llama_sampler* dist = nullptr;           // in the chain; nullptr: greedy
+  std::size_t tokens = 0;                  // logits
   std::vector<llama_token_data> candidates;
   SamplerOptions options;
   History history{0};
@@ -80,6 +81,7 @@ struct Sampler::Impl {
     ++(array.size > 1 ? draws : single_candidate);
   }
   llama_token_data_array fill(std::span<const float> logits) {
+    candidates.resize(logits.size());
     for (std::size_t i = 0; i < logits.size(); ++i) candidates[i] = {static_cast<TokenId>(i), logits[i], 0};
     return {candidates.data(), candidates.size(), -1, false};
   }
@@ -96,6 +98,7 @@ struct Sampler::Impl {
     return vocabulary->is_end(token) ? grammar->allows_end() : grammar->allows(token);
   }
   void mask(llama_token_data_array& array) {
+    allowed.resize(std::max(tokens, static_cast<std::size_t>(vocabulary->size())));
     grammar->allowed(allowed);
     const bool end = grammar->allows_end();
     for (std::size_t i = 0; i < array.size; ++i) {
@@ -116,7 +119,7 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
     : impl_(std::make_unique<Impl>()) {
   check(o, vocabulary);
   assert(vocabulary_size > 0);
-  impl_->candidates.resize(static_cast<std::size_t>(vocabulary_size));
+  impl_->tokens = static_cast<std::size_t>(vocabulary_size);
   impl_->options = o;
   if (o.seed == 0xFFFFFFFFU) impl_->options.seed = std::random_device()();
   impl_->chain.reset(llama_sampler_chain_init(llama_sampler_chain_default_params()));
@@ -137,19 +140,18 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
     add(llama_sampler_init_temp(o.temperature));
     add(impl_->dist = llama_sampler_init_dist(impl_->options.seed));
   }
-  if (o.grammar.empty()) return;
+  if (!o.constrained()) return;
   auto rules = o.compiled;
   if (rules == nullptr) rules = std::make_shared<const GrammarRules>(compile_grammar(o.grammar, vocabulary));
   impl_->vocabulary = vocabulary;
   impl_->grammar.emplace(std::move(rules), vocabulary->token_texts());
-  impl_->allowed.resize(static_cast<std::size_t>(std::max(vocabulary_size, vocabulary->size())));
 }
 
 Sampler::~Sampler() = default;
 
 // Checks the sampled token against the grammar first, and masks all tokens only if it is refused: much cheaper.
 TokenId Sampler::sample(std::span<const float> logits) {
-  assert(logits.size() == impl_->candidates.size());
+  assert(logits.size() == impl_->tokens);
   llama_token_data_array array = impl_->fill(logits);
   impl_->apply(array);
   TokenId token = impl_->chosen(array);
@@ -195,7 +197,7 @@ void Sampler::resume(std::uint32_t seed, const State& state) {
   constexpr std::uint64_t kMaxDraws = 1'000'000'000;
   const bool in_numbers = !state.grammar.empty() && state.grammar.front() == kMatcherState;
   const auto known = [&](TokenId token) {
-    return token >= 0 && static_cast<std::size_t>(token) < impl_->candidates.size() &&
+    return token >= 0 && static_cast<std::size_t>(token) < impl_->tokens &&
            (impl_->vocabulary == nullptr || token < impl_->vocabulary->size());
   };
   if (state.draws > kMaxDraws || state.single_candidate > kMaxDraws || !std::ranges::all_of(state.history, known) ||

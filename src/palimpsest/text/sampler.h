@@ -22,14 +22,17 @@ struct SamplerOptions {
   float repeat_penalty = 1.0F, frequency_penalty = 0, presence_penalty = 0;  // 1, 0, 0: off
   int penalty_last_n = 64;
   std::uint32_t seed = 0xFFFFFFFFU;  // 0xFFFFFFFF: from the clock
-  std::string grammar;               // GBNF; empty: none
-  // `grammar` compiled once for many samplers: compile_grammar(). nullptr: each sampler compiles it.
+  std::string grammar;               // GBNF; empty: none, or `compiled`
+  // A grammar compiled once for many samplers, which share it: compile_grammar(). It goes before `grammar`.
   std::shared_ptr<const GrammarRules> compiled = {};
+
+  bool constrained() const { return compiled != nullptr || !grammar.empty(); }
 };
 
 class Sampler {
  public:
-  // `vocabulary` may be nullptr without a grammar (synthetic models).
+  // `vocabulary` may be nullptr without a grammar (synthetic models). The memory of a vocabulary's size is allocated by
+  // the first sample().
   Sampler(const SamplerOptions& options, const Vocabulary* vocabulary, int vocabulary_size);
   ~Sampler();
   TokenId sample(std::span<const float> logits);  // samples and accepts

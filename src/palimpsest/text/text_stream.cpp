@@ -9,7 +9,7 @@ TextStream::TextStream(const Vocabulary& vocabulary, Options options)
     : vocabulary_(vocabulary), stops_(std::move(options.stop)), at_begin_(options.begins_text) {}
 
 std::string TextStream::put(TokenId token) {
-  bytes_ = std::exchange(at_begin_, false) ? vocabulary_.detokenize({token}) : vocabulary_.piece(token);
+  bytes_ = std::exchange(at_begin_, false) ? vocabulary_.detokenize({&token, 1}) : vocabulary_.piece(token);
   begin_ = end_;
   const std::string text = characters_.put(bytes_);
   end_ += count_characters(text);

@@ -162,7 +162,7 @@ std::string Vocabulary::piece(TokenId token, bool special) const {
 }
 
 // Does not use llama_detokenize: it removes spaces before punctuation if the vocabulary says so.
-std::string Vocabulary::detokenize(const std::vector<TokenId>& tokens, bool special) const {
+std::string Vocabulary::detokenize(std::span<const TokenId> tokens, bool special) const {
   std::string text;
   for (std::size_t i = 0; i < tokens.size(); ++i) text += impl_->piece(tokens[i], special, impl_->adds_space && i == 0);
   return text;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,7 @@ class Vocabulary {
   std::vector<TokenId> tokenize(std::string_view text, bool add_bos, bool special) const;
   std::string piece(TokenId token, bool special = false) const;  // bytes; may end inside a UTF-8 character
   // The inverse of tokenize: the pieces in a row without the leading space that some vocabularies add.
-  std::string detokenize(const std::vector<TokenId>& tokens, bool special = false) const;
+  std::string detokenize(std::span<const TokenId> tokens, bool special = false) const;
   TokenId bos() const;               // -1: none
   TokenId eos() const;               // -1: none
   bool is_end(TokenId token) const;  // end of generation: eos, eot, ...
