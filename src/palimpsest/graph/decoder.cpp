@@ -88,9 +88,10 @@ struct Decoder::Impl {
     return layers;
   }
 
-  DecoderGraph& graph_for(int tokens, int rows, std::uint64_t shape, LayerRange layers) {
+  DecoderGraph& graph_for(int tokens, int rows, bool rows_alone, std::uint64_t shape, LayerRange layers) {
     const auto it = std::find_if(graphs.begin(), graphs.end(), [&](const DecoderGraph& g) {
-      return g.tokens == tokens && g.rows == rows && g.path_shape == shape && g.layers == layers;
+      return g.tokens == tokens && g.rows == rows && g.rows_alone == rows_alone && g.path_shape == shape &&
+             g.layers == layers;
     });
     if (it != graphs.end()) {
       graphs.splice(graphs.begin(), graphs, it);
@@ -101,6 +102,7 @@ struct Decoder::Impl {
     DecoderGraph g;
     g.tokens = tokens;
     g.rows = rows;
+    g.rows_alone = rows_alone;
     g.path_shape = shape;
     g.layers = layers;
     build_graph(g, *model, *path, backend.get(), threads, memory);
@@ -185,7 +187,9 @@ void Decoder::prepare(std::span<const SequenceStep> sequences) {
   const std::uint64_t shape = d.path->begin(d.step);
   const bool to_the_end = layers.last == d.model->hyper().layers;
   const int rows = to_the_end ? static_cast<int>(d.step.rows().size()) : d.step.tokens();
-  DecoderGraph& g = d.graph_for(d.step.tokens(), rows, shape, layers);
+  // With other sequences in the step, rows that are not in panels depend on the company anyway.
+  const bool rows_alone = sequences.size() == 1 && sequences.front().drafts;
+  DecoderGraph& g = d.graph_for(d.step.tokens(), rows, rows_alone, shape, layers);
   d.set_inputs(g);
   d.path->prepare(g, d.step);
   d.prepared = &g;

@@ -55,8 +55,11 @@ class Builder {
   ggml_tensor* plus(ggml_tensor* x, ggml_tensor* bias) { return bias == nullptr ? x : ggml_add(c_, x, bias); }
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) { return plus(product(weight, x), bias); }
   ggml_tensor* product(ggml_tensor* weight, ggml_tensor* x) {
-    const Panels* const panels = w_.panels_of(weight);
-    return panels == nullptr ? ggml_mul_mat(c_, weight, x) : g_.products->multiply(c_, *panels, x);
+    if (const Panels* const panels = w_.panels_of(weight)) return g_.products->multiply(c_, *panels, x);
+    if (!g_.rows_alone) return ggml_mul_mat(c_, weight, x);
+    // ggml chooses kernels by the number of rows, and multiplies the matrices of a batch each on its own: here, rows.
+    ggml_tensor* rows = ggml_mul_mat(c_, weight, ggml_reshape_3d(c_, x, x->ne[0], 1, x->ne[1]));
+    return ggml_reshape_2d(c_, rows, rows->ne[0], rows->ne[2]);
   }
   ggml_tensor* clamped(ggml_tensor* x) { return h_.clamp_qkv > 0 ? ggml_clamp(c_, x, -h_.clamp_qkv, h_.clamp_qkv) : x; }
   ggml_tensor* soft_capped(ggml_tensor* x, float cap) {

@@ -17,6 +17,7 @@ namespace palimpsest {
 
 struct DecoderGraph {
   int tokens = 0, rows = 0;
+  bool rows_alone = false;  // each row of a product has the bits of a product of one row (drafts)
   LayerRange layers;
   std::uint64_t path_shape = 0;  // AttentionPath::begin
   ggml_context_ptr context;      // holds tensor metadata, no data

@@ -43,7 +43,8 @@ struct SequenceStep {
   int weights_queries = INT32_MAX;  // weights of the last so many queries
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
   // The tokens after the first are drafts: each has the results, to the bit, of a step of its own, and weights of its
-  // own (StepTokens::drafts). Fast path only.
+  // own (StepTokens::drafts). With other sequences in the step this holds only if all weights are in panels. Fast path
+  // only.
   bool drafts = false;
   std::ptrdiff_t weights_stride = 0;
   AttentionReceiver* receiver = nullptr;
