@@ -131,7 +131,7 @@ TEST(Methods, WhenAPageIsFull) {
 TEST(Methods, SlackAndMaxDrop) {
   Session headroom(decoder_with_rope(), session_options("streaming:budget=32,slack=8"));
   Session drop(decoder_with_rope(), session_options("streaming:budget=32,every=16,max-drop=6"));
-  int min = 1000;
+  int min = 1000, min_drop = 1000, most = 0;
   for (const TokenId token : random_tokens(150, 1)) {
     headroom.decode(token);
     const int before = drop.cache().occupied();
@@ -139,9 +139,13 @@ TEST(Methods, SlackAndMaxDrop) {
     EXPECT_LE(headroom.cache().occupied(), 32);
     EXPECT_LE(drop.cache().occupied(), 32 + 15);
     EXPECT_GE(drop.cache().occupied(), before + 1 - 6);
+    if (drop.cache().evicted() > 0) min_drop = std::min(min_drop, drop.cache().occupied());
+    most = std::max(most, drop.cache().occupied());
     if (headroom.cache().evicted() > 0) min = std::min(min, headroom.cache().occupied());
   }
   EXPECT_EQ(min, 32 - 8);
+  EXPECT_EQ(min_drop, 32);  // several evictions of 6 return to the budget
+  EXPECT_EQ(most, 32 + 15);
   EXPECT_GT(drop.cache().evicted(), 90);
 }
 

@@ -102,6 +102,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                              "h2o:budget=40,positions=cache",
                              "sparse:budget=40",
                              "lazy:budget=40,every=6",
+                             "h2o:budget=40,every=16,max-drop=2",
                              "streaming:budget=40,mechanism=shift",
                              "compact-shift:budget=40",
                              "h2o:budget=40,mechanism=gather",

@@ -34,6 +34,8 @@ const std::vector<Example>& examples() {
       {"protection: budget", "streaming:budget=4"},
       {"every: range", "streaming:budget=1073741824"},
       {"every: schedule", "streaming:schedule=page,every=2"},
+      {"max-drop: every", "lazy:max-drop=1"},
+      {"max-drop: schedule", "snapkv:max-drop=8"},
       {"block: schedule", "paged-eviction:every=16"},
       {"ada: schedule", "adakv:schedule=step"},
       {"ada: mechanism", "adakv:mechanism=block"},

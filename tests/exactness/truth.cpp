@@ -144,9 +144,15 @@ int Truth::surplus(std::size_t table, int coming, Phase phase) const {
       min = options_.page_size;
       break;
   }
-  if (over < min) return 0;
   const int all = over + method_.headroom;
-  return method_.max_drop == 0 ? all : std::min(all, method_.max_drop);
+  return over >= min || tables_[table].returns ? std::max(all, 0) : 0;
+}
+
+// After the prompt, evictions of at most `max_drop` tokens go on in each step until the budget is reached.
+int Truth::now_of(int surplus, Phase phase) const {
+  const int min = method_.schedule == Schedule::kPage ? options_.page_size : method_.interval;
+  if (method_.max_drop == 0 || phase != Phase::kLater) return surplus;
+  return std::min(surplus, std::max(method_.max_drop, surplus - method_.headroom - min + 1));
 }
 
 void Truth::evict(int coming, Phase phase) {
@@ -159,11 +165,14 @@ void Truth::evict(int coming, Phase phase) {
   }
   if (shares) budgets_at_prompt_end();
   for (std::size_t t = 0; t < tables_.size(); ++t)
-    if (const int count = surplus(t, coming, phase); count > 0) {
+    if (const int all = surplus(t, coming, phase), count = now_of(all, phase); count > 0) {
+      tables_[t].returns = count < all;
       if (method_.mechanism == Mechanism::kBlock && phase == Phase::kLater)
         evict_page(tables_[t]);
       else
         evict(t, count);
+    } else {
+      tables_[t].returns = false;
     }
 }
 

@@ -102,6 +102,7 @@ class Truth {
   struct Table {
     std::vector<Token> kept;     // oldest first
     std::vector<Token> dropped;  // since the last comparison
+    bool returns = false;        // max_drop: the next step evicts, too
     float boundary = 0;          // the highest score of those dropped last
     bool close_budget = false;   // ada: the scores at the budget's end are equal within rounding
   };
@@ -113,6 +114,7 @@ class Truth {
   void evict(int coming, Phase phase);
   int budget(std::size_t table) const { return budgets_.empty() ? method_.budget : budgets_[table]; }
   int surplus(std::size_t table, int coming, Phase phase) const;
+  int now_of(int surplus, Phase phase) const;
   void evict(std::size_t index, int count);
   void evict_page(Table& table);
   void lay(Table& table, std::size_t from) const;  // assigns pages to the tokens from there on

@@ -53,9 +53,9 @@ int Evictor::room(const Cache& cache) const {
   int min = INT32_MAX;
   for (int t = 0; t < cache.tables(); ++t) {
     if (keeps_window(t)) continue;
-    const int max =
-        budget(t) + (method_.schedule == Schedule::kPage ? cache.options().page_size : method_.interval - 1);
-    min = std::min(min, max - cache.table(t).occupied());
+    const int occupied = cache.table(t).occupied();
+    const int more = method_.schedule == Schedule::kPage ? cache.options().page_size : method_.interval - 1;
+    min = std::min(min, returns(t) ? 1 : budget(t) + more - occupied);
   }
   return min;
 }
@@ -90,7 +90,7 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Phase phase) {
       append_unseen_pages(table, outside, chosen);
       continue;
     }
-    if (!moves() || compares_heads || victims(table, t, coming, phase) > 0 ||
+    if (!moves() || compares_heads || due(table, t, coming, phase) > 0 ||
         count_unseen(table, outside) >= table.page_size())
       table.append_slots(outside, chosen);
     if (moves() && !chosen.empty() && !next_victim_.empty()) next_victim_[static_cast<std::size_t>(t)] = kUnknown;
@@ -98,23 +98,23 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Phase phase) {
   return plan_;
 }
 
-int Evictor::victims(const SlotTable& table, int t, int occupied, int coming, Phase phase) const {
+int Evictor::due(const SlotTable& table, int t, int occupied, int coming, Phase phase) const {
   if (policy_ == nullptr || keeps_window(t)) return 0;
-  const int budget = this->budget(t);
-  int interval = method_.interval;
+  int interval = this->interval(table);
   if (method_.schedule == Schedule::kPrompt && phase != Phase::kPrefillEnd) return 0;
   if (method_.schedule == Schedule::kPromptStep) {
     if (phase == Phase::kPrefill) return 0;
     if (phase == Phase::kPrefillEnd) interval = 1;
   }
-  if (method_.schedule == Schedule::kPage) {
-    interval = table.page_size();
-    coming = 0;
-  }
-  const int over = occupied - (budget - coming);
-  if (over < interval) return 0;
-  const int all = over + method_.headroom;
-  return method_.max_drop > 0 ? std::min(all, method_.max_drop) : all;
+  if (method_.schedule == Schedule::kPage) coming = 0;
+  const int over = occupied - (budget(t) - coming), all = over + method_.headroom;
+  return over >= interval || returns(t) ? std::max(all, 0) : 0;
+}
+
+int Evictor::limited(const SlotTable& table, int due, Phase phase) const {
+  if (method_.max_drop == 0 || phase != Phase::kDecode) return due;
+  const int over = due - method_.headroom;
+  return std::min(due, std::max(method_.max_drop, over - (interval(table) - 1)));
 }
 
 const Plan& Evictor::plan(Cache& cache, int coming, Phase phase) {
@@ -122,10 +122,12 @@ const Plan& Evictor::plan(Cache& cache, int coming, Phase phase) {
   plan_.clear();
   if (policy_ == nullptr) return plan_;
   next_victim_.resize(plan_.drop.size(), kUnknown);
+  if (method_.max_drop > 0) returns_.resize(plan_.drop.size(), 0);
   if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end()) share_budgets(cache);
   for (int t = 0; t < cache.tables(); ++t) {
     SlotTable& table = cache.table(t);
-    const int count = victims(table, t, coming, phase);
+    const int due = this->due(table, t, coming, phase), count = limited(table, due, phase);
+    if (!returns_.empty()) returns_[static_cast<std::size_t>(t)] = count < due;
     int& known = next_victim_[static_cast<std::size_t>(t)];
     auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
     if (count == 1 && known != kUnknown && method_.spare == 0) {
@@ -215,7 +217,8 @@ void Evictor::find_next(const SlotTable& table, int t, int coming, Phase phase) 
   if (method_.mechanism == Mechanism::kBlock) return;
   // unseen() drops those before the plan.
   const PositionRange outside = this->outside(table, t);
-  if (victims(table, t, table.occupied() - count_unseen(table, outside), coming, phase) != 1) return;
+  const int due = this->due(table, t, table.occupied() - count_unseen(table, outside), coming, phase);
+  if (limited(table, due, phase) != 1) return;
   Guard guard = this->guard(table, budget(t));
   guard.first = std::max(guard.first, outside.last);
   next = select_lowest(columns_of(table), guard);
@@ -253,7 +256,7 @@ void Evictor::on_insert_kv(Cache& cache, int t, Rows keys, Rows values) {
 bool Evictor::needs_eviction(const Cache& cache, int t, int coming, Phase phase) const {
   if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end())  // heads are compared
     return cache.occupied() > method_.budget;
-  return victims(cache.table(t), t, coming, phase) > 0;
+  return due(cache.table(t), t, coming, phase) > 0;
 }
 
 void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int coming, Phase phase,
@@ -359,6 +362,7 @@ void Evictor::invalidate_window(Cache& cache) const {
 
 void Evictor::invalidate(const Cache& cache) {
   next_victim_.assign(static_cast<std::size_t>(cache.tables()), kUnknown);
+  if (method_.max_drop > 0) returns_.assign(static_cast<std::size_t>(cache.tables()), 0);
 }
 
 void Evictor::clear(const Cache& cache) {
@@ -368,6 +372,7 @@ void Evictor::clear(const Cache& cache) {
 
 void Evictor::save(ByteWriter& out) const {
   if (method_.splits_at_prompt_end()) out.array(std::span<const int>(budgets_));
+  if (method_.max_drop > 0) out.array(std::span<const std::uint8_t>(returns_));
 }
 
 void Evictor::load(ByteReader& in, const Cache& cache) {
@@ -375,7 +380,14 @@ void Evictor::load(ByteReader& in, const Cache& cache) {
   for (int t = 0; signals_.whole_layer() && t < cache.tables(); ++t)
     in.require(alike(cache.table(t), cache.table(geometry.first_head(geometry.layer_of(t))), cache.options().mechanism),
                "heads of a layer that keep different tokens");
-  if (!method_.splits_at_prompt_end()) return;
+  if (method_.splits_at_prompt_end()) load_budgets(in, geometry);
+  if (method_.max_drop == 0 || in.at_end()) return;  // saved by an earlier version
+  std::vector<std::uint8_t> returns = in.array<std::uint8_t>();
+  in.require(returns.size() == static_cast<std::size_t>(cache.tables()), "evictions of other tables");
+  returns_ = std::move(returns);
+}
+
+void Evictor::load_budgets(ByteReader& in, const HeadGeometry& geometry) {
   std::vector<int> budgets = in.array<int>();
   const int min = method_.sinks() + method_.recent();
   in.require(budgets.size() == budgets_.size() && std::ranges::all_of(budgets, [&](int b) { return b > min; }) &&

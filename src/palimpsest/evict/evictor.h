@@ -12,6 +12,7 @@
 // plan(). A head whose budget holds its whole window is not scored.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -82,11 +83,17 @@ class Evictor {
     return windows_.empty() ? TableWindow{} : windows_[static_cast<std::size_t>(table)];
   }
   bool keeps_window(int table) const { return window(table).held_by(budget(table)); }
-  // How many of a table's `occupied` tokens are evicted now.
-  int victims(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
-  int victims(const SlotTable& table, int t, int coming, Phase phase) const {
-    return victims(table, t, table.occupied(), coming, phase);
+  // How many of a table's `occupied` tokens have to be evicted: at once, but for max_drop.
+  int due(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
+  int due(const SlotTable& table, int t, int coming, Phase phase) const {
+    return due(table, t, table.occupied(), coming, phase);
   }
+  int limited(const SlotTable& table, int due, Phase phase) const;  // how many of them now
+  int interval(const SlotTable& table) const {
+    return method_.schedule == Schedule::kPage ? table.page_size() : method_.interval;
+  }
+  bool returns(int table) const { return !returns_.empty() && returns_[static_cast<std::size_t>(table)] != 0; }
+  void load_budgets(ByteReader& in, const HeadGeometry& geometry);
   bool moves() const { return method_.mechanism == Mechanism::kShift || method_.mechanism == Mechanism::kGather; }
   PositionRange outside(const SlotTable& table, int t) const;
   Guard guard(const SlotTable& table, int budget) const;
@@ -105,6 +112,8 @@ class Evictor {
   Plan plan_;
   std::vector<int> next_victim_;      // [table] selected by find_next(), or kUnknown
   std::vector<TableWindow> windows_;  // [table]; empty: no table has one
+  // [table] with Method::max_drop: evictions have begun, and go on in each step until the budget is reached.
+  std::vector<std::uint8_t> returns_;
 };
 
 }  // namespace palimpsest

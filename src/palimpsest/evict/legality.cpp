@@ -136,6 +136,17 @@ constexpr auto kTable = std::to_array<Requirement>({
        return fmt::format("every {} with schedule page: it evicts when a page is full; leave every out",
                           c.method.interval);
      }},
+    {Scope::kMethod, "max-drop: every", [](C c) { return evicts(c) && c.method.max_drop == 1; },
+     [](C c) { return c.method.interval == 1 && c.method.schedule != Schedule::kPage; },
+     [](C) -> std::string {
+       return "max-drop 1: each step evicts one token and reads one, so the cache never returns to its budget; use at "
+              "least 2, or every=1";
+     }},
+    {Scope::kMethod, "max-drop: schedule", [](C c) { return evicts(c) && c.method.max_drop != 0; },
+     [](C c) { return c.method.schedule != Schedule::kPrompt; },
+     [](C) -> std::string {
+       return "max-drop with schedule prompt: it limits evictions after the prompt, and there are none; leave it out";
+     }},
     {Scope::kMethod, "block: schedule", [](C c) { return evicts(c) && by_block(c); },
      [](C c) {
        const Method& m = c.method;

@@ -77,8 +77,10 @@ struct Method {
   // Option names: `every`, `slack`, `max-drop`, `refresh`.
   int interval = 1;  // evict when the budget is exceeded by this many tokens; a query attends to < budget + interval
   int headroom = 0;  // tokens that an eviction drops beyond the budget
-  int max_drop = 0;  // max tokens per eviction; 0: unlimited
-  int spare = 0;     // victims that are kept until the next eviction, evenly spaced by age
+  // Max tokens per eviction after the prompt; 0: unlimited. Then each step evicts until the budget is reached. More are
+  // evicted only where a query would attend to more than it may.
+  int max_drop = 0;
+  int spare = 0;  // victims that are kept until the next eviction, evenly spaced by age
   Mechanism mechanism = Mechanism::kInPlace;
   Positions positions = Positions::kOriginal;
   Rerotate rerotate = Rerotate::kAuto;

@@ -98,7 +98,8 @@ class MethodPlan {
   // While a prompt is read, no token was evicted after this many tokens.
   long long nothing_evicted_until() const;
 
-  // `tokens`: total, of which `prompt` are read in chunks; -1: unlimited (bounded() methods only).
+  // `tokens`: total, of which the first `prompt` are read in chunks; -1: unlimited (bounded() methods only). A later
+  // prompt of the same text adds at most a chunk to `writing` less one (with schedule prompt+step: the prompt).
   Occupancies occupancies(long long prompt, long long tokens) const;
   // Max over the whole life of such a sequence.
   PlanBytes bytes(long long prompt, long long tokens) const;

@@ -12,6 +12,25 @@ struct OfHead {
   Occupancy writing, reading;
 };
 
+// The max number of tokens of a head while a prompt is read in chunks: evictions before and after a chunk leave `kept`
+// tokens as soon as there are `full`; before a chunk, with room for one more (not `by_page`), one less.
+//
+//   0       chunk    2 chunk  ..  >= full      kept or kept - 1, + chunk, + chunk  ..  >= full
+//
+// So evictions leave at most two different numbers, and after four of them nothing is new.
+long long max_while_reading(long long prompt, long long chunk, long long kept, long long full, bool by_page) {
+  long long max = 0, occupied = 0, left = prompt;
+  for (int evictions = 0; evictions < 4 && left > 0; ++evictions) {
+    const long long chunks = std::max<long long>(1, (full - occupied + chunk - 1) / chunk);
+    const long long read = std::min(left, chunks * chunk);
+    left -= read;
+    occupied += read;
+    max = std::max(max, occupied);
+    occupied = !by_page && (occupied == full || kept == full) ? kept - 1 : kept;
+  }
+  return max;
+}
+
 // `budget`: the head's; `min`: the smallest of all heads.
 OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int budget, int min) {
   const Method& m = plan.method();
@@ -22,7 +41,7 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
     assert(tokens >= prompt);
     const long long repeated = plan.signals().repeat ? chunk : 0;
     // The prompt's end evicts down to the budget; generated tokens are never evicted. (Append: in other slots.)
-    const bool cuts = m.evicts() && m.max_drop == 0 && m.mechanism != Mechanism::kAppend;
+    const bool cuts = m.evicts() && m.mechanism != Mechanism::kAppend;
     const long long kept = cuts ? std::min(prompt, budget + m.interval - 1LL) : prompt;
     return {
         .writing = {.tokens = kept + tokens - prompt, .evicted = m.evicts() ? 1 : 0},
@@ -48,11 +67,11 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
                    .evicted = evicted};
     return out;
   }
-  // Chunk i is added to min(budget - 1, i * chunk) tokens.
-  const long long whole = prompt / chunk, kept = budget - 1LL;
-  const long long last = std::min(whole * chunk, kept) + prompt % chunk;
-  const long long before = whole == 0 ? 0 : std::min((whole - 1) * chunk, kept) + chunk;
-  out.reading = {.tokens = std::max({last, before, out.writing.tokens}), .inserted = inserted, .evicted = inserted};
+  const long long kept = budget - m.headroom;
+  const long long max = max_while_reading(prompt, chunk, kept, full, m.schedule == Schedule::kPage);
+  out.reading = {.tokens = std::max(max, out.writing.tokens),
+                 .inserted = inserted,
+                 .evicted = std::max({inserted, max - kept + 1, evicted})};
   return out;
 }
 
@@ -68,10 +87,8 @@ OfHead of_window(const MethodPlan& plan, long long prompt, long long tokens, con
   const long long repeated = plan.signals().repeat ? chunk : 0, evicted = waits ? page_size : 1;
   OfHead out{.writing = {.tokens = tokens < 0 ? kept + 1 : std::min(kept + 1, tokens), .evicted = evicted},
              .reading = {}};
-  // Chunk i is added to min(kept, i * chunk) tokens.
-  const long long whole = prompt / chunk, last = std::min(whole * chunk, kept) + prompt % chunk;
-  const long long before = whole == 0 ? 0 : std::min((whole - 1) * chunk, kept) + chunk;
-  out.reading = {.tokens = std::max({last, before, out.writing.tokens}) + repeated,
+  const long long max = max_while_reading(prompt, chunk, kept + 1, kept + 1, false);
+  out.reading = {.tokens = std::max(max, out.writing.tokens) + repeated,
                  .inserted = inserted,
                  .evicted = std::max(inserted + repeated, evicted)};
   if (mechanism == Mechanism::kAppend) {  // the window may begin and end inside a page
