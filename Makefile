@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers convert-check serve-check serve-load serve-kill serve-hostile format format-check setup clean prune
+.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check serve-load serve-kill serve-hostile format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -98,6 +98,9 @@ acceptance: build  ## regenerate docs/results/acceptance.md (ACCEPTANCE_ARGS='st
 
 peers: build  ## compare with llama.cpp, OpenVINO GenAI, transformers with kvpress (PEERS_ARGS=...)
 	@python3 tools/peers/run.py $(PEERS_ARGS)
+
+peers-kept: build  ## compare the tokens that each method keeps with kvpress's presses (PEERS_ARGS=...)
+	@python3 tools/peers/run.py --parts kept --peers palimpsest transformers $(PEERS_ARGS)
 
 # Resumes an interrupted sweep. SWEEP=another.json; RESULTS='a.jsonl b.jsonl'.
 SWEEP ?= bench/sweeps/default-model.json

@@ -20,8 +20,16 @@ struct RetentionFlags {
   TextFlags text;
   std::optional<long long> threads;
   long long bins = 64;
-  bool json = false;
+  bool json = false, positions = false;
 };
+
+std::vector<Position> kept_positions(const SlotTable& table) {
+  std::vector<Position> out;
+  for (const Position position : table.position())
+    if (position != kNoPosition) out.push_back(position);
+  std::ranges::sort(out);
+  return out;
+}
 
 // The fraction of each bin's positions that a table holds.
 std::vector<double> shares(const SlotTable& table, const std::vector<long long>& from, long long end) {
@@ -71,6 +79,7 @@ int run_kept(const RetentionFlags& flags) {
       const int layer = cache.geometry().layer_of(head), of_layer = cache.geometry().kv_head_of(head);
       const auto share = shares(cache.table(cache.table_of(head)), from, end);
       heads.push_back({{"layer", layer}, {"head", of_layer}, {"share", share}});
+      if (flags.positions) heads.back()["kept"] = kept_positions(cache.table(cache.table_of(head)));
       if (flags.json) continue;
       std::string line;
       for (const double each : share) line += " .:-=+*#@"[static_cast<std::size_t>(std::min(8.0, each * 8 + 0.5))];
@@ -104,6 +113,7 @@ void add_eval_retention(CLI::App& eval, Action& action) {
   add_threads_flag(*command, flags->threads);
   command->add_option("--bins", flags->bins, "columns of the map")->check(CLI::Range(1, 4096))->capture_default_str();
   add_json_flag(*command, flags->json);
+  command->add_flag("--list", flags->positions, "with --json: each head's kept positions, too")->group("Output");
   command->callback([flags, &action] { action = [flags] { return run_kept(*flags); }; });
 }
 

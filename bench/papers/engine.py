@@ -11,8 +11,10 @@ from common import REPO, run, shown
 
 # Methods as in the papers, and ours. `rerotate=recompute`: all kept keys are rotated again at every step.
 STREAMING = "streaming:budget={n}"
+STREAMING_CACHED = "streaming:budget={n},rerotate=cached-half"  # EQUIP's way: K cos + RK sin, with the rotated half RK cached
 STREAMING_PAPER = "streaming:budget={n},mechanism=shift,rerotate=recompute"
 H2O = "h2o:budget={n},positions=cache"
+H2O_CACHED = "h2o:budget={n},positions=cache,rerotate=cached-half"
 H2O_PAPER = "h2o:budget={n},positions=cache,mechanism=gather,rerotate=recompute"
 
 
@@ -100,6 +102,7 @@ LLAMA_7B = scaled("llama-2-7b", 2, 32, 32000)
 LLAMA_7B_ONE = scaled("llama-2-7b", 1, 32, 32000)
 LLAMA_13B = scaled("llama-2-13b", 2, 40, 32000)
 LLAMA_30B = scaled("llama-30b", 1, 60, 32000)
+NEOX = scaled("gpt-neox-20b", 1, 44, 50432)
 GPT_J = scaled("gpt-j-6b", 2, 28, 50400)
 OPT = scaled("opt-6.7b", 2, 32, 50272) + "@context=8192"  # its own is 2,048
 

@@ -2,21 +2,23 @@
 import concurrent.futures
 import json
 
-from engine import GPT_J, H2O, H2O_PAPER, LLAMA_13B, LLAMA_30B, LLAMA_7B, OPT, STREAMING, STREAMING_PAPER, scaled
+from engine import GPT_J, H2O, H2O_CACHED, H2O_PAPER, LLAMA_13B, LLAMA_30B, LLAMA_7B, NEOX, OPT, STREAMING, STREAMING_CACHED, STREAMING_PAPER, scaled
 from report import bar_plot, geometric_mean, line_plot, median, ratios, span, table, times, verdict
 
 from torch_report import gains
 
 from common import run, shown
 
-SCALED = ("Scaled models: 2 layers (of 32, 40, 28) and a proportional vocabulary, so that each part of a step keeps its share; Q4_0 weights, f16 cache, "
+SCALED = ("Scaled models: 2 layers (of 32, 40, 28; NeoX 20B: 1 of 44) and a proportional vocabulary, so that each part of a step keeps its share; Q4_0 weights, f16 cache, "
           "2 cores instead of 60. Time of a decode step with a full cache: each step evicts.")
 
 
 def both(o, shape, n, batch, depth=None, rotary=True):
-    """(streaming, h2o): ratios of the paper's baseline to ours, per round."""
+    """(streaming, h2o): ratios of the paper's baseline to in place, per round; the steps of all, with the cached rotated half too."""
     fix = (lambda m: m) if rotary else (lambda m: without_rotation(m))
     methods = {"ours": STREAMING, "paper": STREAMING_PAPER, "h2o": H2O, "h2o paper": H2O_PAPER}
+    if rotary:
+        methods |= {"cached": STREAMING_CACHED, "h2o cached": H2O_CACHED}
     depth = depth or 2 * n
     rows = o.engine.decode(shape, {k: fix(m.format(n=n)) for k, m in methods.items()}, [depth], batch)
     steps = {k: rows[k, depth].step_ms for k in methods}
@@ -36,21 +38,25 @@ def grid(o, cells, name, title, x_label):
         streaming.setdefault(model, []).append((x, median(s)))
         h2o.setdefault(model, []).append((x, median(h)))
         rows.append([model, n, batch, *(f"{median(steps[k]):.1f}" for k in ("paper", "ours")), times(s),
-                     *(f"{median(steps[k]):.1f}" for k in ("h2o paper", "h2o")), times(h)])
+                     times(ratios(steps["paper"], steps["cached"])) if rotary else "",
+                     *(f"{median(steps[k]):.1f}" for k in ("h2o paper", "h2o")), times(h),
+                     times(ratios(steps["h2o paper"], steps["h2o cached"])) if rotary else ""])
     means = [geometric_mean([y for points in series.values() for _, y in points]) for series in (streaming, h2o)]
     lines = [verdict("Geometric mean relative to streaming by shift + recompute", means[0], 1.62),
              verdict("Geometric mean relative to h2o by gather + recompute", means[1], 4.48), "",
              *gains(),
              "The paper's geometric means: 1.62x and 4.48x (3.45x in its abstract); its baselines are PyTorch code (see PyTorch against our "
              f"baselines). {SCALED}", "",
-             *table(["model", "cache", "batch", "streaming, shift, ms", "in place, ms", "ratio", "h2o, gather, ms", "in place, ms",
-                     "ratio"], rows)]
+             "*Cached half*: keys stored unrotated with their rotated half, as in the paper (`rerotate=cached-half`); *ratio*: our default (a second "
+             "query for sinks + window, rotation in registers for h2o).", "",
+             *table(["model", "cache", "batch", "streaming, shift, ms", "in place, ms", "ratio", "cached half", "h2o, gather, ms", "in place, ms",
+                     "ratio", "cached half"], rows)]
     series = {f"{model}, {what}": points for what, by_model in (("streaming", streaming), ("h2o", h2o))
               for model, points in by_model.items()}
     return lines + line_plot(name, title, x_label, "speed-up of in place", series), o.engine.command
 
 
-MODELS = {"llama-2-7b": (LLAMA_7B, True), "gpt-j-6b": (GPT_J, True), "opt-6.7b": (OPT, False)}
+MODELS = {"llama-2-7b": (LLAMA_7B, True), "gpt-j-6b": (GPT_J, True), "gpt-neox-20b": (NEOX, True), "opt-6.7b": (OPT, False)}
 
 
 def figure_7a(o):
@@ -93,7 +99,9 @@ def parts_of(o, shape, n, batch):
     methods = {"streaming, shift + recompute": STREAMING_PAPER.format(n=n),
                "shift, no rotation": f"streaming:budget={n},mechanism=shift,rerotate=two-query",
                "in place, recompute": f"streaming:budget={n},mechanism=in-place,rerotate=recompute",
+               "in place, cached half": STREAMING_CACHED.format(n=n),
                "streaming, in place": STREAMING.format(n=n),
+               "h2o, in place, cached half": H2O_CACHED.format(n=n),
                "h2o, gather + recompute": H2O_PAPER.format(n=n), "h2o, in place": H2O.format(n=n)}
     depth = 2 * n
     rows = o.engine.decode(shape, methods, [depth], batch)
@@ -159,12 +167,14 @@ def figure_8b(o):
         p = {m: r.step_ms for m, r in parts_of(o, LLAMA_30B, n, batch).items()}
         base = p["streaming, shift + recompute"]
         all_ = {"in-place update": ratios(base, p["in place, recompute"]), "rotation": ratios(base, p["shift, no rotation"]),
-                "both": ratios(base, p["streaming, in place"])}
+                "both, cached half": ratios(base, p["in place, cached half"]), "both, second query": ratios(base, p["streaming, in place"])}
         rows.append([n, *(times(v) for v in all_.values()), "1.50x–1.64x",
-                     times(ratios(p["h2o, gather + recompute"], p["h2o, in place"]))])
+                     *(times(ratios(p["h2o, gather + recompute"], p[way])) for way in ("h2o, in place, cached half", "h2o, in place"))])
         groups[str(n)] = {k: median(v) for k, v in all_.items()}
-    return [f"Shape of llama-30b, batch {batch}, relative to streaming by shift + recompute. {SCALED.replace('2 layers (of 32, 40, 28)', '1 layer of 60')}", "",
-            *table(["cache", "in-place update", "no recomputed rotation", "both", "paper, both", "h2o, both"], rows),
+    return [f"Shape of llama-30b, batch {batch}, relative to streaming by shift + recompute. {SCALED.replace('2 layers (of 32, 40, 28; NeoX 20B: 1 of 44)', '1 layer of 60')}", "",
+            "The paper's re-indexing is K cos + RK sin with the cached rotated half RK: *cached half*. *Second query*: our default for sinks + window.", "",
+            *table(["cache", "in-place update", "no recomputed rotation", "both, cached half", "both, second query", "paper, both", "h2o, both, cached half",
+                    "h2o, both, rotation in registers"], rows),
             *bar_plot("equip-fig8b", f"llama-30b, batch {batch}", "speed-up relative to shift + recompute", groups)], o.engine.command
 
 

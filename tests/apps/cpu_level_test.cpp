@@ -21,7 +21,9 @@ TEST(CpuLevel, LimitsBothKernels) {
   if (best.starts_with("EMU128") || best.starts_with("NEON") || best.find(".so") == std::string::npos)
     GTEST_SKIP() << "needs an x86 CPU and a ggml whose CPU backends are plug-ins, not " << best;
   EXPECT_EQ(kernels_of("SSE4"), "SSE4, libggml-cpu-sse42.so");
-  if (at_level("AVX2", {"--version"}).code == 0) EXPECT_EQ(kernels_of("AVX2"), "AVX2, libggml-cpu-haswell.so");
+  if (at_level("AVX2", {"--version"}).code == 0) {
+    EXPECT_EQ(kernels_of("AVX2"), "AVX2, libggml-cpu-haswell.so");
+  }
   EXPECT_EQ(kernels_of(""), best);
 }
 

@@ -189,8 +189,9 @@ TEST_F(EvalTest, Ruler) {
 TEST_F(EvalTest, Retention) {
   const fs::path text = own_file("kept.txt");
   std::ofstream(text) << std::string(500, 'x');
-  const Finished done = command(on({"eval", "retention", "-f", text.string(), "--bins", "10", "--tokens", "200",
-                                    "--method", "full", "--method", "streaming:budget=50,sinks=4", "--json"}));
+  const Finished done =
+      command(on({"eval", "retention", "-f", text.string(), "--bins", "10", "--tokens", "200", "--method", "full",
+                  "--method", "streaming:budget=50,sinks=4", "--json", "--list"}));
   ASSERT_EQ(done.code, 0) << done.err;
   const json out = json::parse(done.out);
   EXPECT_EQ(out["task"], "retention");
@@ -201,6 +202,9 @@ TEST_F(EvalTest, Retention) {
     EXPECT_NEAR(head["share"][0].get<double>(), 4.0 / 20, 1e-9);
     EXPECT_EQ(head["share"][1], 0);
     EXPECT_EQ(head["share"][9], 1);
+    json kept = {0, 1, 2, 3};
+    for (int position = 200 - 46; position < 200; ++position) kept.push_back(position);
+    EXPECT_EQ(head["kept"], kept);
   }
   fs::remove(text);
 }

@@ -22,7 +22,8 @@ const std::vector<std::string> kPolicies = {"none",
                                             "kvzip",
                                             "global-local",
                                             "learned",
-                                            "temporal"};
+                                            "temporal",
+                                            "observed-attention"};
 // Policies that compare keys or values of the cache.
 bool compares_rows(const std::string& policy) {
   return policy == "keydiff" || policy == "lagkv" || policy == "r-kv" || policy == "expected-attention";
@@ -30,7 +31,8 @@ bool compares_rows(const std::string& policy) {
 // Policies whose scores have rounding errors: attention weights, comparisons of rows.
 bool rounded_score(const std::string& policy) {
   return compares_rows(policy) || policy == "h2o" || policy == "snapkv" || policy == "tova" ||
-         policy == "scissorhands" || policy == "global-local" || policy == "kvzip" || policy == "temporal";
+         policy == "scissorhands" || policy == "global-local" || policy == "kvzip" || policy == "temporal" ||
+         policy == "observed-attention";
 }
 const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather", "block", "append", "merge", "merge-own"};
 const std::vector<std::pair<std::string, std::string>> kPositions = {{"original", ""},       {"cache", "two-query"},
@@ -144,7 +146,8 @@ bool Combination::exists() const {
     if (path == Path::kPortable || path == Path::kVulkan) return false;
   }
   if (policy == "expected-attention" && positions == "cache") return false;  // expects queries at later positions
-  if ((policy == "global-local" || policy == "temporal") && (path == Path::kPortable || path == Path::kVulkan)) return false;
+  if ((policy == "global-local" || policy == "temporal") && (path == Path::kPortable || path == Path::kVulkan))
+    return false;
   if (compares_rows(policy) && (way == "delta" || path == Path::kPortable || path == Path::kVulkan)) return false;
   if (way == "delta" &&
       ((mechanism != "shift" && mechanism != "gather") || path == Path::kPortable || path == Path::kVulkan))

@@ -36,5 +36,34 @@ TEST(H2o, ScoresAreTheSumOverAllQueriesOfTheGroupsMeanWeight) {
   }
 }
 
+// Policy observed-attention: the same sum over the number of queries that saw the token, in steps of any size and with
+// empty slots.
+TEST(ObservedAttention, ScoresAreTheMeanOverTheQueriesThatSawTheToken) {
+  std::mt19937 random(2);
+  std::exponential_distribution<double> weight(1);
+  const auto policy = make_policy("observed-attention");
+  constexpr std::size_t kTokens = 60;
+  std::vector<Position> position(kTokens, kNoPosition);
+  std::vector<float> score(kTokens, 0);
+  std::vector<double> sum(kTokens, 0);
+  std::size_t next = 0;
+  for (const std::size_t inserted : {10u, 1u, 1u, 20u, 3u, 1u, 10u}) {
+    std::vector<double> step(kTokens, 0);
+    for (std::size_t query = next; query < next + inserted; ++query) {
+      position[query] = static_cast<Position>(query);
+      for (std::size_t i = 0; i <= query; ++i) step[i] += weight(random);
+    }
+    next += inserted;
+    if (next == 12) position[5] = kNoPosition;  // evicted
+    const std::vector<float> attention(step.begin(), step.end());
+    policy->score({.position = position, .attention = attention, .inserted = static_cast<int>(inserted)}, score);
+    for (std::size_t i = 0; i < next; ++i) {
+      sum[i] += step[i];
+      if (position[i] == kNoPosition) continue;
+      EXPECT_NEAR(score[i], sum[i] / static_cast<double>(next - i), 1e-5 * sum[i]) << next << " " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace palimpsest::testing

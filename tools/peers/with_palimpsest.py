@@ -42,11 +42,27 @@ def speed(task, tokenizer):
     return {"ttft_s": run["ttft_ms"] / 1e3, "tpot_s": run["tpot_ms"]["mean"] / 1e3}
 
 
+def kept(task, tokenizer):
+    sets = []
+    for prompt in task["prompts"]:
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
+            text.write(tokenizer.decode(prompt[1:]))  # the program adds BOS
+            text.flush()
+            command = [PROGRAM, "eval", "retention", "-m", task["model"], "-f", text.name, "-t", task["threads"], "--cache-type", "f32",
+                       "--prefill-chunk", 2048, "--method", task["method"], "--json", "--list"]
+            run = json.loads(subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout)
+        assert run["tokens"] == len(prompt), (run["tokens"], len(prompt))
+        sets.append([head["kept"] for head in run["runs"][0]["heads"]])
+    return sets
+
+
 def main():
     task = job.read()
     tokenizer = Tokenizer.load(str(REPO / "tools" / "train" / "tokenizer.json"))
     version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True).stdout.strip()
-    if task["kind"] == "answers":
+    if task["kind"] == "kept":
+        job.answer(kept=kept(task, tokenizer), version=version)
+    elif task["kind"] == "answers":
         job.answer(tokens=answers(task, tokenizer), version=version)
     else:
         job.answer(**speed(task, tokenizer), version=version)

@@ -3,7 +3,7 @@
 namespace palimpsest {
 
 std::vector<TokenId> repeat_instruction(const Vocabulary& vocabulary) {
-  return vocabulary.tokenize("\n\nRepeat the previous context exactly.\n\n", false, false);
+  return vocabulary.tokenize("\n\nRepeat the previous context exactly.\n", false, false);
 }
 
 }  // namespace palimpsest
