@@ -382,7 +382,9 @@ class Pair {
       naive_.merge(t, table.position()[v], table.position()[static_cast<std::size_t>(into)], factor);
       std::vector<float> statistics;
       for (int c = 0; c < table.columns(); ++c) statistics.push_back(table.column(c)[v]);
-      merged.merge(victim, into, factor);
+      std::vector<MergedTokens::Joining> joining(gone.size());
+      joining[v] = {into, factor};
+      merged.merge(joining);
       merged.add({.position = table.position()[v], .slot = into, .factor = factor, .score = table.score()[v]},
                  statistics);
       gone[v] = false;

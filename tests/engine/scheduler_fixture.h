@@ -14,7 +14,7 @@ namespace palimpsest::testing {
 
 inline constexpr int kVocabulary = 96, kChunk = 24;
 
-inline std::shared_ptr<Decoder> small_decoder() {
+inline std::shared_ptr<Decoder> small_decoder(int threads = 1) {
   static const std::shared_ptr<const Model> model = Model::from(make_synthetic({.vocabulary = kVocabulary,
                                                                                 .width = 64,
                                                                                 .layers = 2,
@@ -22,7 +22,7 @@ inline std::shared_ptr<Decoder> small_decoder() {
                                                                                 .query_heads = 4,
                                                                                 .kv_heads = 2,
                                                                                 .head_dim = 16}));
-  return std::make_shared<Decoder>(model, 1);
+  return std::make_shared<Decoder>(model, threads);
 }
 
 inline SchedulerOptions small_options() {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <random>
 
+#include "palimpsest/core/vectors.h"
 #include "tests/policy/random_head.h"
 
 namespace palimpsest::testing {
@@ -154,7 +157,8 @@ TEST(Scissorhands, EmptySlotsDoNotCount) {
 
 TEST(RKv, ScoreIsAttentionLessWhatLaterKeysRepeat) {
   const auto policy = make_policy("r-kv");
-  for (const auto& [tokens, dim] : {std::pair{60, 64}, std::pair{33, 80}, std::pair{5, 3}}) {
+  // Two dimensions: most keys are similar to many. 64: to few or none.
+  for (const auto& [tokens, dim] : {std::pair{60, 64}, {33, 80}, {5, 3}, {200, 2}, {130, 6}, {1, 4}}) {
     RandomHead head(tokens, dim, 4, 77 + static_cast<unsigned>(dim));
     std::vector<float> score(static_cast<std::size_t>(tokens), 0);
     policy->score(head.view(), score);
@@ -190,6 +194,39 @@ TEST(RKv, ScoreIsAttentionLessWhatLaterKeysRepeat) {
       golden.push_back(0.07 * attention[j] / 8 - (1 - 0.07) * std::exp(share[j]) / sum);
     expect_near(score, golden);
   }
+}
+
+// Similar keys are found without a comparison of all pairs, and the mean of all cosines needs none.
+TEST(RKv, ComparesFewPairsOfSimilarKeys) {
+#ifdef PALIMPSEST_SANITIZED
+  GTEST_SKIP() << "compares times";
+#endif
+  constexpr int kTokens = 4000, kDim = 64;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> keys(std::size_t{kTokens} * kDim), score(kTokens, 0), products(kTokens);
+  for (float& x : keys) x = 2 + normal(random);  // cosines of about 0.8
+  const std::vector<float> attention(kTokens, 0.5F);
+  std::vector<Position> position(kTokens);
+  std::iota(position.begin(), position.end(), Position{0});
+  const Rows rows{keys.data(), kTokens, kDim, kDim};
+  const auto seconds = [](auto action) {
+    double best = 1e9;
+    for (int i = 0; i < 3; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      action();
+      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    return best;
+  };
+  const auto policy = make_policy("r-kv");
+  const double scoring =
+      seconds([&] { policy->score({.position = position, .attention = attention, .keys = rows}, score); });
+  const double pairs = seconds([&] {
+    for (int i = 1; i < kTokens; ++i)
+      dot_rows(rows.rows(0, i), rows[i], std::span(products).first(static_cast<std::size_t>(i)));
+  });
+  EXPECT_LT(scoring, pairs / 4);
 }
 
 // Among equal keys, each row spares the newest other one.

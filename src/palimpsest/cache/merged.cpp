@@ -39,12 +39,13 @@ void MergedTokens::add(const MergedToken& token, std::span<const float> statisti
   statistics_.insert(statistics_.end(), statistics.begin(), statistics.end());
 }
 
-void MergedTokens::merge(int slot, int other, float factor) {
-  for (MergedToken& token : tokens_)
-    if (token.slot == slot) {
-      token.slot = other;
-      token.factor *= factor;
-    }
+void MergedTokens::merge(std::span<const Joining> joining) {
+  for (MergedToken& token : tokens_) {
+    const auto [slot, factor] = joining[at(token.slot)];
+    if (slot < 0) continue;
+    token.slot = slot;
+    token.factor *= factor;
+  }
 }
 
 template <typename Keep>

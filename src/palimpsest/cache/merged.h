@@ -44,8 +44,12 @@ class MergedTokens {
   // step allocates nothing. `own_positions`: the view has distances.
   void reserve(std::size_t tokens, std::size_t max, bool own_positions, int slots);
   void add(const MergedToken& token, std::span<const float> statistics);
-  void merge(int slot, int other,
-             float factor);  // merges the cluster of `slot` into that of `other`; its factors *= `factor`
+  struct Joining {
+    int slot = -1;  // -1: the cluster stays
+    float factor = 1;
+  };
+  // Merges the cluster of each slot s into that of joining[s].slot, which stays; its factors *= joining[s].factor.
+  void merge(std::span<const Joining> joining);
   void remove(const std::vector<bool>& slots);    // removes the merged tokens of these slots
   void keep_best(std::size_t max);                // evicts the lowest scores, of equal ones the older token
   void apply_moves(std::span<const Move> moves);  // updates slots after moves, in the order given

@@ -19,24 +19,31 @@ namespace {
 // Keys and values of one head: keys un-rotated, on first use. Reuses its memory for the next head.
 class Tokens {
  public:
-  // `first`: the first slot that value_cosines() will compare. `only`: it compares no other.
+  // `first`: the first slot that value_similarities() will compare with the representatives. `only`: it compares no
+  // other; else the representatives' values are kept.
   void read(const LayerView& view, const HeadPages& head, const PositionView& position, const RopeFrequencies* rope,
-            int first, bool only) {
+            std::span<const char> representative, int first, bool only) {
     view_ = view;
     head_ = head;
     position_ = position;
     rope_ = rope;
     first_ = first;
     const auto slots = position.size();
-    values_.resize((only ? at(kTile) : slots) * at(view.value_dim));
+    representatives_.clear();
+    for (int slot = 0; !only && slot < static_cast<int>(slots); ++slot)
+      if (representative[at(slot)] != 0) representatives_.push_back(slot);
+    tile_.resize(at(kTile * view.value_dim));
+    values_.clear();
+    values_.reserve(representatives_.size() * at(view.value_dim));
     value_norm_.resize(slots);
     products_.resize(slots);
     value_.resize(at(view.value_dim));
     load(first, value_);
     for (int slot = 0; slot < static_cast<int>(slots); slot += kTile) {  // while a tile is in the L1 cache
-      float* const tile = values_.data() + (only ? 0 : slot) * view.value_dim;
-      read_value_tile(view, head, slot, tile);
-      const Rows rows{tile, kTile, view.value_dim, view.value_dim};
+      read_value_tile(view, head, slot, tile_.data());
+      const Rows rows{tile_.data(), kTile, view.value_dim, view.value_dim};
+      for (int i = 0; !only && i < kTile; ++i)
+        if (representative[at(slot + i)] != 0) values_.insert(values_.end(), rows[i].begin(), rows[i].end());
       norm_rows(rows, std::span(value_norm_).subspan(at(slot), kTile));
       dot_rows(rows, value_, std::span(products_).subspan(at(slot), kTile));
     }
@@ -61,15 +68,17 @@ class Tokens {
   }
   std::size_t value_width() const { return value_.size(); }
   float key_norm(int slot) { return key(slot), key_norm_[at(slot)]; }
-  // The cosine of the victim's value with each representative's, 0 if negative; -1 for other slots.
+  // The cosine of the victim's value with each representative's, 0 if negative; -1 for other slots. Only the
+  // representatives are multiplied: after a prompt they are few, and victims many.
   void value_similarities(int victim, std::span<const char> representative, std::vector<float>& similarity) {
     similarity.resize(value_norm_.size());
     if (victim == first_) {
       std::ranges::copy(products_, similarity.begin());
     } else {
       load(victim, value_);
-      dot_rows({values_.data(), static_cast<int>(value_norm_.size()), view_.value_dim, view_.value_dim}, value_,
-               similarity);
+      product_.resize(representatives_.size());
+      dot_rows({values_.data(), static_cast<int>(product_.size()), view_.value_dim, view_.value_dim}, value_, product_);
+      for (std::size_t i = 0; i < product_.size(); ++i) similarity[at(representatives_[i])] = product_[i];
     }
     const float length = value_norm_[at(victim)];
     for (std::size_t i = 0; i < similarity.size(); ++i) {
@@ -115,7 +124,9 @@ class Tokens {
   HeadPages head_;
   PositionView position_;
   const RopeFrequencies* rope_ = nullptr;
-  std::vector<float> values_, keys_, value_norm_, products_, key_norm_, row_, value_;
+  std::vector<int> representatives_;  // slots
+  std::vector<float> values_;         // theirs
+  std::vector<float> tile_, keys_, value_norm_, products_, product_, key_norm_, row_, value_;
   int first_ = 0;
 };
 
@@ -126,20 +137,33 @@ struct Merging {
   std::size_t order;  // rank of the victim: highest score first, of equal scores the oldest
 };
 
+// The cluster of a slot before this eviction: its token, and those merged into it.
+struct Cluster {
+  double weight = 0;  // sum of scores
+  int size = 1;
+  Position first = 0, last = 0;  // positions
+};
+
 struct Head {
   SlotTable& table;
   MergedTokens& merged;
   Tokens& tokens;
+  std::vector<Cluster>& clusters;               // [slots]
+  std::vector<MergedTokens::Joining>& joining;  // [slots]
 
-  // Weight of a cluster: sum of its tokens' scores.
-  double weight(int slot) const {
-    double sum = table.score()[at(slot)];
-    for (const MergedToken& token : merged.tokens())
-      if (token.slot == slot) sum += token.score;
-    return sum;
-  }
-  int size(int slot) const {
-    return 1 + static_cast<int>(std::ranges::count(merged.tokens(), slot, &MergedToken::slot));
+  void begin() {
+    clusters.resize(at(table.slots()));
+    joining.assign(at(table.slots()), {});
+    for (int slot = 0; slot < table.slots(); ++slot)
+      clusters[at(slot)] = {
+          .weight = table.score()[at(slot)], .first = table.position(slot), .last = table.position(slot)};
+    for (const MergedToken& token : merged.tokens()) {
+      Cluster& cluster = clusters[at(token.slot)];
+      cluster.weight += token.score;
+      ++cluster.size;
+      cluster.first = std::min(cluster.first, token.position);
+      cluster.last = std::max(cluster.last, token.position);
+    }
   }
   // The representative with the largest cos(k, k') * cos(v, v'), where negative cosines count as 0; of equal ones the
   // first slot; -1: none reaches tau. Un-rotating a key costs far more than comparing values: so the representative
@@ -162,25 +186,22 @@ struct Head {
   }
   // Whether all tokens of the victim's cluster are near enough to the representative to keep their own positions.
   bool near(int victim, int representative) const {
-    const Position representative_position = table.position(representative);
-    const auto is_near = [&](Position position) {
-      return std::abs(position - representative_position) <= MergedTokens::kMaxDistance;
-    };
-    return is_near(table.position(victim)) && std::ranges::all_of(merged.tokens(), [&](const MergedToken& token) {
-             return token.slot != victim || is_near(token.position);
-           });
+    const Position position = table.position(representative);
+    const Cluster& cluster = clusters[at(victim)];
+    return position - cluster.first <= MergedTokens::kMaxDistance &&
+           cluster.last - position <= MergedTokens::kMaxDistance;
   }
   // Merges all victims of one target at once, with the weights from before the merge.
   void merge(std::span<const Merging> mergings) {
     const int target = mergings.front().target;
     thread_local std::vector<std::pair<int, double>> parts;
-    thread_local std::vector<float> key, value, statistics;
-    parts.assign(1, {target, weight(target)});
-    for (const Merging& m : mergings) parts.emplace_back(m.victim, weight(m.victim));
+    thread_local std::vector<float> key, value;
+    parts.assign(1, {target, clusters[at(target)].weight});
+    for (const Merging& m : mergings) parts.emplace_back(m.victim, clusters[at(m.victim)].weight);
     double sum = 0;
     for (const auto& [slot, weight] : parts) sum += weight;
     if (sum <= 0)
-      for (auto& [slot, weight] : parts) sum += weight = size(slot);
+      for (auto& [slot, weight] : parts) sum += weight = clusters[at(slot)].size;
     key.assign(tokens.key(target).size(), 0);
     value.assign(tokens.value_width(), 0);
     for (const auto& [slot, weight] : parts) {
@@ -192,13 +213,19 @@ struct Head {
     for (float& x : key) x *= scale;
     tokens.store(target, key, value);
     for (const Merging& m : mergings) {
-      const float factor = std::max(tokens.key_norm(m.victim), kMinNorm) / length;
-      merged.merge(m.victim, target, factor);
+      joining[at(m.victim)] = {target, std::max(tokens.key_norm(m.victim), kMinNorm) / length};
+    }
+  }
+  // The victims and their merged tokens become merged tokens of their targets.
+  void join(std::span<const Merging> mergings) {
+    thread_local std::vector<float> statistics;
+    merged.merge(joining);
+    for (const Merging& m : mergings) {
       statistics.clear();
       for (int c = 0; c < table.columns(); ++c) statistics.push_back(table.column(c)[at(m.victim)]);
       merged.add({.position = table.position(m.victim),
-                  .slot = target,
-                  .factor = factor,
+                  .slot = m.target,
+                  .factor = joining[at(m.victim)].factor,
                   .score = table.score()[at(m.victim)]},
                  statistics);
     }
@@ -221,7 +248,7 @@ void reserve(Cache& cache, int t, std::size_t victims, const Method& m, int budg
 }
 
 void merge_table(Cache& cache, int t, std::span<const int> victims, const Method& m, int budget,
-                 std::span<const RopeFrequencies> frequencies) {
+                 std::span<const RopeFrequencies> frequencies, const Interrupt* interrupt) {
   const int layer = cache.geometry().layer_of(t);  // a table is a head
   SlotTable& table = cache.table(t);
   MergedTokens& merged = *cache.merged(t);
@@ -252,10 +279,14 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
   if (!order.empty()) {
     const LayerView view = cache.view(layer);
     thread_local Tokens tokens;
-    tokens.read(view, cache.head(t), position, frequencies.empty() ? nullptr : &frequencies[at(layer)],
+    tokens.read(view, cache.head(t), position, frequencies.empty() ? nullptr : &frequencies[at(layer)], representative,
                 victims[order.front()], order.size() == 1);
-    Head head{table, merged, tokens};
+    thread_local std::vector<Cluster> clusters;
+    thread_local std::vector<MergedTokens::Joining> joining;
+    Head head{table, merged, tokens, clusters, joining};
+    head.begin();
     for (std::size_t i = 0; i < order.size(); ++i) {
+      if (interrupt != nullptr) interrupt->check();
       const int victim = victims[order[i]], target = head.best_representative(victim, representative, m);
       if (target >= 0) mergings.push_back({victim, target, i});
     }
@@ -264,6 +295,7 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
       while (end < mergings.size() && mergings[end].target == mergings[first].target) ++end;
       head.merge(std::span(mergings).subspan(first, end - first));
     }
+    head.join(mergings);
   }
   for (const Merging& m : mergings) evicted[at(m.victim)] = false;
   merged.remove(evicted);
@@ -281,7 +313,7 @@ double draw(Position position, int table) {
 
 // CaM (ICML 2024): with probability (victim's attention) / (mean attention of the next 32 tokens), adds 1/32 of the
 // victim's value to each of their values. Attention: the sum over all queries so far, the last column.
-void add_to_next(Cache& cache, int t, std::span<const int> victims) {
+void add_to_next(Cache& cache, int t, std::span<const int> victims, const Interrupt* interrupt) {
   constexpr std::size_t kNext = 32;
   const SlotTable& table = cache.table(t);
   const LayerView view = cache.view(cache.geometry().layer_of(t));
@@ -296,6 +328,7 @@ void add_to_next(Cache& cache, int t, std::span<const int> victims) {
   row.resize(at(view.value_dim));
   of_victim.resize(row.size());
   for (const int victim : victims) {
+    if (interrupt != nullptr) interrupt->check();
     kept.clear();
     for (int slot = 0; slot < table.slots(); ++slot)
       if (const Position p = position[at(slot)]; p != kNoPosition && p > position[at(victim)] && !evicted[at(slot)])
@@ -332,18 +365,18 @@ void drop_merged(Cache& cache, const Plan& plan) {
 }
 
 void merge_victims(Cache& cache, const Plan& plan, const Method& method, const Evictor& evictor,
-                   std::span<const RopeFrequencies> frequencies, Workers* workers) {
+                   std::span<const RopeFrequencies> frequencies, Workers* workers, const Interrupt* interrupt) {
   cache.make_exclusive();
-  if (method.join == Join::kClass)  // here, because the workers' function must not throw
+  if (method.join == Join::kClass)
     for (int t = 0; t < cache.tables(); ++t)
       if (!plan.drop[at(t)].empty()) reserve(cache, t, plan.drop[at(t)].size(), method, evictor.budget(t));
   const auto merge = [&](int t) {
     const auto& victims = plan.drop[at(t)];
     if (victims.empty()) return;
     if (method.join == Join::kNext)
-      add_to_next(cache, t, victims);
+      add_to_next(cache, t, victims, interrupt);
     else
-      merge_table(cache, t, victims, method, evictor.budget(t), frequencies);
+      merge_table(cache, t, victims, method, evictor.budget(t), frequencies, interrupt);
   };
   if (workers != nullptr)
     workers->run(cache.tables(), merge);

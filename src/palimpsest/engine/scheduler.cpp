@@ -142,12 +142,20 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   job->request = std::move(request);
   job->listener = std::move(listener);
   job->share.job = job.get();
+  job->interrupt = std::make_shared<Interrupt>(job->request.deadline);
 
   const std::lock_guard lock(mutex_);
   if (static_cast<int>(queue_.size()) >= options_.max_queue)
     throw QueueFull(fmt::format("{} requests are waiting: try again later", queue_.size()));
-  const std::uint64_t id = job->id = ++last_id_;
-  queue_.push_back(std::move(job));
+  const std::uint64_t id = job->id = last_id_ + 1;
+  interrupts_.emplace(id, job->interrupt);
+  try {
+    queue_.push_back(std::move(job));
+  } catch (...) {
+    interrupts_.erase(id);
+    throw;
+  }
+  last_id_ = id;
   load_.waiting = static_cast<int>(queue_.size());
   woken_ = true;
   changed_.notify_one();
@@ -156,7 +164,7 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
 
 void Scheduler::cancel(std::uint64_t id) {
   const std::lock_guard lock(mutex_);
-  cancelled_.insert(id);
+  if (const auto of = interrupts_.find(id); of != interrupts_.end()) of->second->cancel();
   woken_ = true;
   changed_.notify_one();
 }
@@ -209,6 +217,8 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
 void Scheduler::fail_job(Job& job) noexcept {
   try {
     throw;
+  } catch (const Interrupted&) {
+    return finish(job, job.how_interrupted().value_or(Finish::kCancelled));
   } catch (const GrammarError&) {
     job.usage.invalid_request = true;
   } catch (...) {
@@ -217,32 +227,25 @@ void Scheduler::fail_job(Job& job) noexcept {
 }
 
 // Removes a cancelled or late request from the queue; nullptr: none.
-std::unique_ptr<Scheduler::Job> Scheduler::take_cancelled(const std::unordered_set<std::uint64_t>& cancelled,
-                                                          Clock::time_point now) {
+std::unique_ptr<Scheduler::Job> Scheduler::take_cancelled() {
   const std::lock_guard lock(mutex_);
-  const auto gone = std::ranges::find_if(queue_, [&](const auto& job) {
-    return cancelled.contains(job->id) || (job->request.deadline && now >= *job->request.deadline);
-  });
+  const auto gone = std::ranges::find_if(queue_, [](const auto& job) { return job->how_interrupted().has_value(); });
   if (gone == queue_.end()) return nullptr;
   std::unique_ptr<Job> job = std::move(*gone);
   queue_.erase(gone);
-  ++load_.finished[static_cast<int>(cancelled.contains(job->id) ? Finish::kCancelled : Finish::kDeadline)];
+  interrupts_.erase(job->id);
+  ++load_.finished[static_cast<int>(*job->how_interrupted())];
   return job;
 }
 
 void Scheduler::end_cancelled() {
-  const auto now = Clock::now();
-  std::unordered_set<std::uint64_t> cancelled;
   {
     const std::lock_guard lock(mutex_);
     woken_ = false;
-    cancelled.swap(cancelled_);
   }
-  const auto how = [&](const Job& job) { return cancelled.contains(job.id) ? Finish::kCancelled : Finish::kDeadline; };
-  while (const auto job = take_cancelled(cancelled, now)) finish(*job, how(*job));
+  while (const auto job = take_cancelled()) finish(*job, *job->how_interrupted());
   for (auto& job : running_)
-    if (cancelled.contains(job->id) || (job->request.deadline && now >= *job->request.deadline))
-      finish(*job, how(*job));
+    if (const auto how = job->how_interrupted()) finish(*job, *how);
 }
 
 // Reads the token generated last, with at most `max` drafts. Returns how many the step has.
@@ -405,6 +408,7 @@ void Scheduler::remove_finished() {
     ++ended;
     load_.evicted += job->usage.evicted;
     ++load_.finished[static_cast<int>(*job->over)];
+    interrupts_.erase(job->id);
     job.reset();
   }
   std::erase(running_, nullptr);

@@ -24,7 +24,7 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "palimpsest/core/error.h"
@@ -77,7 +77,7 @@ class Scheduler {
   // Throws Error for a request that is invalid or needs more than the whole pool, QueueFull if the queue is full; then
   // the listener is not called.
   std::uint64_t submit(Request request, std::shared_ptr<RequestListener> listener);
-  void cancel(std::uint64_t id);  // at the next step; unknown and finished ids are ignored
+  void cancel(std::uint64_t id);  // at the next step, or inside an eviction; unknown and finished ids are ignored
   SchedulerLoad load() const;
 
   // From one thread.
@@ -108,7 +108,7 @@ class Scheduler {
   void restore(Job& job, std::unique_ptr<Sequence> sequence);
   void continue_from_prefix(Job& job);
   bool read_by_another(const Job& job) const;
-  std::unique_ptr<Job> take_cancelled(const std::unordered_set<std::uint64_t>& cancelled, Clock::time_point now);
+  std::unique_ptr<Job> take_cancelled();
   void end_cancelled();  // finishes cancelled and late requests
   void share_out();      // selects the jobs of this step
   int begin_decode(Job& job, int max) noexcept;
@@ -138,7 +138,7 @@ class Scheduler {
   mutable std::mutex mutex_;  // guards the members down to last_end_
   std::condition_variable_any changed_;
   std::deque<std::unique_ptr<Job>> queue_;
-  std::unordered_set<std::uint64_t> cancelled_;  // since the last step
+  std::unordered_map<std::uint64_t, std::shared_ptr<Interrupt>> interrupts_;  // of requests that wait or run
   std::uint64_t last_id_ = 0;
   SchedulerLoad load_;
   bool woken_ = false;

@@ -34,6 +34,7 @@ struct SchedulerJob {
   std::uint64_t id = 0;
   Request request;
   std::shared_ptr<RequestListener> listener;
+  std::shared_ptr<Interrupt> interrupt;    // checked in evictions
   std::size_t need = 0, beside_pages = 0;  // bytes to reserve; of them, all but keys and values
   Clock::time_point submitted = Clock::now();
   Usage usage;
@@ -56,6 +57,11 @@ struct SchedulerJob {
   bool key = false;    // this step's tokens are of the prompt
 
   bool in_prompt() const { return sequence->stage() == Sequence::Stage::kPrompt; }
+  std::optional<Finish> how_interrupted() const {
+    if (interrupt->cancelled()) return Finish::kCancelled;
+    if (interrupt->late()) return Finish::kDeadline;
+    return std::nullopt;
+  }
   bool lent() const { return kept || loading != nullptr; }  // another thread uses the sequence
 };
 

@@ -94,7 +94,8 @@ bool Sequence::drop(const Plan& plan, bool unseen) {
   if (merges) cache_->make_exclusive();
   Transaction change = cache_->prepare({.drop = plan.drop, .unseen = unseen});
   if (merges && unseen) drop_merged(*cache_, plan);
-  if (merges && !unseen) merge_victims(*cache_, plan, options_.method, evictor_, frequencies_, workers_.get());
+  if (merges && !unseen)
+    merge_victims(*cache_, plan, options_.method, evictor_, frequencies_, workers_.get(), interrupt_.get());
   change.commit(workers_.get());
   if (rule().rotated_at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
   return true;
@@ -113,6 +114,7 @@ void Sequence::score_tables(int coming, Phase phase) {
   }
   const auto score_table = [&](int t) {
     if (!evictor_.needs_eviction(*cache_, t, coming, phase)) return;
+    if (interrupt_ != nullptr) interrupt_->check();
     const HeadGeometry& geometry = cache_->geometry();  // a table is a head
     const int layer = geometry.layer_of(t), slots = cache_->table(t).slots();
     thread_local std::vector<float> keys, values;
@@ -135,7 +137,7 @@ void Sequence::score_tables(int coming, Phase phase) {
       if (signals.keys) k = rows_of(keys, view.head_dim), read_keys(view, head, keys.data());
       if (signals.values) v = rows_of(values, view.value_dim), read_values(view, head, values.data());
     }
-    evictor_.score_table(*cache_, t, k, v, coming, phase, queries);
+    evictor_.score_table(*cache_, t, k, v, coming, phase, queries, interrupt_.get());
   };
   if (workers_ != nullptr)
     workers_->run(cache_->tables(), score_table);

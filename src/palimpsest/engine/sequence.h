@@ -16,11 +16,13 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "palimpsest/attention/rope.h"
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/core/cache_type.h"
+#include "palimpsest/core/interrupt.h"
 #include "palimpsest/core/workers.h"
 #include "palimpsest/engine/held_signals.h"
 #include "palimpsest/evict/evictor.h"
@@ -69,6 +71,9 @@ class Sequence final : AttentionReceiver {
 
   enum class Stage { kIdle, kPrompt, kRepeat, kDecode };
   Stage stage() const { return stage_; }
+
+  // Checked in evictions; nullptr: none. next() and done() throw Interrupted; the sequence is unusable then.
+  void set_interrupt(std::shared_ptr<const Interrupt> interrupt) { interrupt_ = std::move(interrupt); }
 
   // Sets the tokens to read. Unread tokens of an earlier call are discarded; a prompt that was read in part continues
   // with the next one. The span must stay valid. With `all_logits` done() returns the logits of every token, not only
@@ -151,6 +156,7 @@ class Sequence final : AttentionReceiver {
   std::vector<RopeFrequencies> frequencies_;  // [layers] for re-rotation, merging, query moments; else empty
   float scale_ = 0;                           // attention scale
   std::shared_ptr<Workers> workers_;
+  std::shared_ptr<const Interrupt> interrupt_;
   std::unique_ptr<Cache> cache_;
   std::vector<std::vector<float>> weights_;   // of the running layer, [KV heads][slots]; if the policy uses them
   std::vector<std::vector<float>> sums_;      // likewise, over all queries of the step

@@ -260,7 +260,7 @@ bool Evictor::needs_eviction(const Cache& cache, int t, int coming, Phase phase)
 }
 
 void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int coming, Phase phase,
-                          const ExpectedQueries& queries) {
+                          const ExpectedQueries& queries, const Interrupt* interrupt) {
   SlotTable& table = cache.table(t);
   assert(signals_.at_decision() && static_cast<std::size_t>(t) < next_victim_.size());
   assert(keys.count == (signals_.keys ? table.slots() : 0) || (keys.empty() && !reads_rows(cache, t)));
@@ -272,7 +272,8 @@ void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int comin
                    .values = values,
                    .inserted = static_cast<int>(table.inserted().size()),
                    .table = t,
-                   .queries = queries};
+                   .queries = queries,
+                   .interrupt = interrupt};
   attention.clear();  // thread_local: may hold another policy's
   if (signals_.attention_window) window_sum(signals_, cache, t, attention);
   if (signals_.sums()) view.attention_sum = table.column(signals_.sum_column());

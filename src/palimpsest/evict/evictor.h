@@ -66,7 +66,7 @@ class Evictor {
     return policy_->reads_rows(cache.table(table).position(), cache.table(table).score());
   }
   void score_table(Cache& cache, int table, Rows keys, Rows values, int coming, Phase phase,
-                   const ExpectedQueries& queries = {});
+                   const ExpectedQueries& queries = {}, const Interrupt* interrupt = nullptr);
   // Clears the windows of attention weights, after steps whose weights were not collected.
   void invalidate_window(Cache& cache) const;
   // Forgets the victims that on_weights() selected: the tables are new, or were changed other than by plans. Call it

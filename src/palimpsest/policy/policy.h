@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "palimpsest/core/interrupt.h"
 #include "palimpsest/core/position_view.h"
 #include "palimpsest/core/types.h"
 #include "palimpsest/policy/signals.h"
@@ -37,6 +38,8 @@ struct HeadView {
   int inserted = 0;                           // tokens added since the last call
   int table = 0;                              // slot table: flat index of the KV head over all layers
   ExpectedQueries queries = {};
+  // A score that compares tokens with each other checks it at least every few milliseconds (nullptr: never).
+  const Interrupt* interrupt = nullptr;
 };
 
 // The model, for policies that were trained on one (Signals::model).

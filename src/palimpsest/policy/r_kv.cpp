@@ -20,39 +20,66 @@ namespace {
 
 constexpr float kLambda = 0.07F, kSimilar = 0.5F;
 
-// Softmax over the tokens of their mean cosine with the others. Each pair is computed once.
-void redundancy(const Rows& keys, std::vector<float>& out) {
-  const auto count = static_cast<std::size_t>(keys.count), width = static_cast<std::size_t>(keys.width);
-  thread_local std::vector<float> unit, cosine, newest_cosine;
-  thread_local std::vector<int> newest;  // of each row: the newest similar token; -1: none
+constexpr int kBlock = 32;  // keys
+
+// Finds in each row of cosines the newest similar token. Rows are closed from the newest token on, so a pair is
+// computed once, and only if it can still be the answer of one of its tokens: in a text with repetitions few are.
+class NewestSimilar {
+ public:
+  // `unit`: unit keys, oldest first. Calls found(token, cosine) for each row that has one.
+  template <typename Found>
+  void search(const Rows& unit, const Interrupt* interrupt, Found found) {
+    cosine_.resize(kBlock);
+    closed_.assign(at(unit.count), false);
+    open_.clear();
+    for (int row = 0; row < unit.count; row += kBlock) open_.push_back(std::min(kBlock, unit.count - row));
+    const auto close = [&](int row) {
+      if (!closed_[at(row)]) --open_[at(row / kBlock)];
+      closed_[at(row)] = true;
+    };
+    for (int row = unit.count - 1; row > 0; --row) {
+      if (interrupt != nullptr) interrupt->check();
+      for (int block = (row - 1) / kBlock; block >= 0; --block) {
+        if (closed_[at(row)] && open_[at(block)] == 0) continue;
+        const int first = block * kBlock, count = std::min(kBlock, row - first);
+        dot_rows(unit.rows(first, count), unit[row], std::span(cosine_).first(at(count)));
+        for (int i = count - 1; i >= 0; --i) {
+          if (!(cosine_[at(i)] > kSimilar)) continue;
+          if (!closed_[at(row)]) close(row), found(first + i, cosine_[at(i)]);
+          if (!closed_[at(first + i)]) close(first + i), found(row, cosine_[at(i)]);
+        }
+      }
+      close(row);  // it has none
+    }
+  }
+
+ private:
+  std::vector<float> cosine_;  // of a block
+  std::vector<bool> closed_;   // [rows]
+  std::vector<int> open_;      // [blocks] rows that are not closed
+};
+
+// Softmax over the tokens of their mean cosine with the others: the product of a token's unit key with the sum of all.
+void redundancy(const HeadView& head, std::vector<float>& out) {
+  const Rows& keys = head.keys;
+  const auto count = at(keys.count), width = at(keys.width);
+  thread_local std::vector<float> unit, all;
+  thread_local std::vector<double> sum_of_all;
+  thread_local NewestSimilar newest;
   unit.assign(count * width, 0);
+  sum_of_all.assign(width, 0);
   const auto unit_key = [&](std::size_t i) { return std::span<float>(unit).subspan(i * width, width); };
   for (std::size_t i = 0; i < count; ++i) {
     const auto key = keys[static_cast<int>(i)];
-    add_scaled(1 / std::max(norm(key), std::numeric_limits<float>::min()), key, unit_key(i));
+    const auto to = unit_key(i);
+    add_scaled(1 / std::max(norm(key), std::numeric_limits<float>::min()), key, to);
+    for (std::size_t d = 0; d < width; ++d) sum_of_all[d] += to[d];
   }
-  out.assign(count, 0);
-  newest.assign(count, -1);
-  newest_cosine.assign(count, 0);
-  cosine.resize(count);
-  const auto similar = [&](std::size_t row, std::size_t token, float value) {
-    newest[row] = static_cast<int>(token);
-    newest_cosine[row] = value;
-  };
-  for (std::size_t i = 1; i < count; ++i) {
-    const auto older = std::span(cosine).first(i);
-    dot_rows({unit.data(), static_cast<int>(i), keys.width, keys.width}, unit_key(i), older);
-    for (std::size_t j = 0; j < i; ++j) {
-      out[i] += older[j];
-      out[j] += older[j];
-      if (older[j] > kSimilar) {
-        similar(i, j, older[j]);
-        similar(j, i, older[j]);
-      }
-    }
-  }
-  for (std::size_t row = 0; row < count; ++row)
-    if (newest[row] >= 0) out[static_cast<std::size_t>(newest[row])] -= newest_cosine[row];
+  all.assign(sum_of_all.begin(), sum_of_all.end());
+  out.resize(count);
+  for (std::size_t i = 0; i < count; ++i) out[i] = dot(all, unit_key(i)) - dot(unit_key(i), unit_key(i));
+  newest.search({unit.data(), keys.count, keys.width, keys.width}, head.interrupt,
+                [&](int token, float cosine) { out[at(token)] -= cosine; });
   for (float& x : out) x /= static_cast<float>(count);
   const float max = *std::ranges::max_element(out, score_below<float>);
   float sum = 0;
@@ -68,7 +95,7 @@ class RKv final : public Policy {
   void score(const HeadView& head, std::span<float> score) const override {
     thread_local std::vector<float> repeats;
     max_pool_7(head.attention, score);
-    redundancy(head.keys, repeats);
+    redundancy(head, repeats);
     // The window's sum is 8 times the paper's mean.
     for (std::size_t i = 0; i < score.size(); ++i) score[i] = kLambda * score[i] / 8 - (1 - kLambda) * repeats[i];
   }
