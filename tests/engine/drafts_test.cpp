@@ -193,6 +193,7 @@ TEST(Drafts, AreAsIfReadOneByOne) {
     d.shape = one_of({"", "", "tiny-gemma2"});
     if (!legal(d)) continue;
     d.moves = moves(d);
+    if (d.moves) d.type = CacheType::kF32;  // the others round keys, which magnifies the order of sums
     compare(d, static_cast<unsigned>(i));
     if (HasFatalFailure()) return;
     ++runs;
