@@ -1,5 +1,7 @@
 #include "palimpsest/engine/model_drafter.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -16,14 +18,44 @@ std::pair<TokenId, float> likeliest(std::span<const float> logits) {
   return {static_cast<TokenId>(best - logits.begin()), static_cast<float>(1 / sum)};
 }
 
+void check_forgets(const MethodPlan& plan) {
+  const Method& m = plan.method();
+  if (!m.cache)
+    fail("draft model: method {} has no cache that could forget rejected drafts; use another --draft-method", m.name);
+  if (m.evicts() && m.mechanism == Mechanism::kMerge)
+    fail("draft model: method {} merges tokens and cannot forget rejected drafts; use another --draft-method", m.name);
+  if (!plan.windows().empty())
+    fail(
+        "draft model: its layers have an attention window and drop tokens that are needed again after rejected "
+        "drafts; use another draft model, or --lookup");
+}
+
 }  // namespace
 
 ModelDrafter::ModelDrafter(std::shared_ptr<Decoder> decoder, const SessionOptions& options, float min_probability)
-    : session_(std::move(decoder), options), min_probability_(min_probability) {}
+    : session_(std::move(decoder), options), min_probability_(min_probability) {
+  check_forgets(session_.sequence().plan());
+}
+
+void ModelDrafter::append(std::span<const TokenId> tokens) {
+  if (failure_.empty()) unread_.insert(unread_.end(), tokens.begin(), tokens.end());
+}
 
 std::span<const TokenId> ModelDrafter::draft(int max) {
   drafts_.clear();
   if (unread_.empty() || max < 1) return {};
+  try {
+    draft_more(max);
+  } catch (const std::exception& error) {  // the text goes on without drafts
+    failure_ = error.what();
+    spdlog::warn("no more drafts: draft model: {}", failure_);
+    unread_.clear();
+    session_.clear();
+  }
+  return drafts_;
+}
+
+void ModelDrafter::draft_more(int max) {
   // The last unread token stays unread until here, so that there are logits of its successor.
   const auto known = std::mismatch(ahead_.begin(), ahead_.end(), unread_.begin(), unread_.end() - 1).first;
   const auto same = static_cast<std::size_t>(known - ahead_.begin());
@@ -39,7 +71,6 @@ std::span<const TokenId> ModelDrafter::draft(int max) {
     logits = session_.decode(token);
     ahead_.push_back(token);
   }
-  return drafts_;
 }
 
 // The newest tokens of the session.

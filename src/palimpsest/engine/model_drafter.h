@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "palimpsest/engine/drafter.h"
@@ -14,14 +15,19 @@ class ModelDrafter final : public Drafter {
  public:
   static constexpr float kMinProbability = 0.75F;
 
-  // Stops at a draft that the model gives less than `min_probability`.
+  // Stops at a draft that the model gives less than `min_probability`. Throws Error if the session cannot forget the
+  // drafts that were rejected: methods without a cache or that merge tokens, layers with an attention window.
   ModelDrafter(std::shared_ptr<Decoder> decoder, const SessionOptions& options,
                float min_probability = kMinProbability);
 
-  void append(std::span<const TokenId> tokens) override { unread_.insert(unread_.end(), tokens.begin(), tokens.end()); }
+  void append(std::span<const TokenId> tokens) override;
+  // If the model fails (a text longer than its learned positions, a full memory), there are no more drafts.
   std::span<const TokenId> draft(int max) override;
+  // Why there are no more drafts; empty: the model has not failed.
+  const std::string& failure() const { return failure_; }
 
  private:
+  void draft_more(int max);
   void forget(std::size_t tokens);
   std::span<const float> read(std::span<const TokenId> tokens);
 
@@ -30,6 +36,7 @@ class ModelDrafter final : public Drafter {
   std::vector<TokenId> unread_;  // of the text
   std::vector<TokenId> ahead_;   // drafts that the session has read after the text
   std::vector<TokenId> drafts_;
+  std::string failure_;
 };
 
 // Throws Error unless both have the same tokens.
