@@ -100,6 +100,36 @@ TEST_P(PanelsOf, ATokensResultDependsOnNothingBesideIt) {
   }
 }
 
+// Damaged models and overflows are noticed later by their results: a product must not lose them.
+TEST_P(PanelsOf, WhatIsNotFiniteStaysSo) {
+  std::vector<float> exact;
+  const auto data = weights(exact);
+  const Panels panels(GetParam(), kRows, kColumns, data.data());
+  for (const int tokens : {2, 13}) {
+    for (const float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
+      auto x = activations(tokens);
+      x[static_cast<std::size_t>(random_() % kColumns)] = bad;
+      const Converted q(panels, x);
+      std::vector<float> y(static_cast<std::size_t>(tokens) * kRows);
+      panels.multiply(0, panels.panels(), q.row(), tokens, y.data(), kRows);
+      for (int i = 0; i < std::ssize(y); ++i) ASSERT_EQ(std::isfinite(y[i]), i >= kRows) << bad << " " << i;
+    }
+  }
+}
+
+// 127 / max is infinite here.
+TEST_P(PanelsOf, TinyNumbersAreSmallProducts) {
+  std::vector<float> exact;
+  const auto data = weights(exact);
+  const Panels panels(GetParam(), kRows, kColumns, data.data());
+  std::vector<float> x(kColumns, 1e-38F), y(kRows);
+  x[3] = 0;
+  x[4] = -1e-40F;
+  const Converted q(panels, x);
+  panels.multiply(0, panels.panels(), q.row(), 1, y.data(), kRows);
+  for (const float value : y) ASSERT_LT(std::abs(value), 1e-30F);
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, PanelsOf,
                          ::testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4,
                                            GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_F32, GGML_TYPE_F16,

@@ -17,7 +17,7 @@ constexpr std::size_t group_bytes(ActivationForm form) {
 // A group of integers: signed bytes with one scale, in one cache line, so that a kernel reads one stream per row.
 struct alignas(64) ActivationGroup {
   std::int8_t code[kGroup];  // round(x / scale), within [-127, 127]
-  float scale;               // max |x| / 127; 0 for a group of zeros
+  float scale;               // max |x| / 127; 0 for a group of zeros; NaN, with codes 0, if a number is not finite
   float negative_total;      // -scale * sum of the codes
   // -offset * sum of the codes, for codes of weights with that offset; 32: of the first and of the last 16 codes
   std::int32_t offset_8, offset_128;

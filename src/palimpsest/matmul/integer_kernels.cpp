@@ -8,6 +8,8 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include <limits>
+
 #include "palimpsest/matmul/panel_kernel.h"
 #include "palimpsest/matmul/panel_type.h"
 #if HWY_TARGET == HWY_AVX3_DL
@@ -20,6 +22,9 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX3_DL
 
+// Numbers of groups below it count as 0: 127 / max would be infinite.
+constexpr float kSmallest = 1e-36F;
+
 void quantize(const float* x, int count, std::byte* groups) {
   auto* out = reinterpret_cast<ActivationGroup*>(groups);
   const DF d;
@@ -27,8 +32,14 @@ void quantize(const float* x, int count, std::byte* groups) {
   const hn::FixedTag<std::int8_t, 16> d8;
   for (int k = 0; k < count; k += kGroup, ++out) {
     const auto a = hn::LoadU(d, x + k), b = hn::LoadU(d, x + k + 16);
+    const bool finite = hn::AllTrue(d, hn::And(hn::IsFinite(a), hn::IsFinite(b)));
     const float max = hn::ReduceMax(d, hn::Max(hn::Abs(a), hn::Abs(b)));
-    const auto inverse = hn::Set(d, max > 0 ? 127.0F / max : 0.0F);
+    if (!finite || max < kSmallest) {
+      *out = ActivationGroup{};
+      out->scale = out->negative_total = finite ? 0.0F : std::numeric_limits<float>::quiet_NaN();
+      continue;
+    }
+    const auto inverse = hn::Set(d, 127.0F / max);
     const auto first = hn::NearestInt(hn::Mul(a, inverse)), second = hn::NearestInt(hn::Mul(b, inverse));
     hn::StoreU(hn::DemoteTo(d8, first), d8, out->code);
     hn::StoreU(hn::DemoteTo(d8, second), d8, out->code + 16);
