@@ -175,5 +175,46 @@ TEST_F(GeneratorTest, DraftsDoNotChangeTheText) {
   EXPECT_GT(rejected, 100);
 }
 
+// An exception between a step with drafts and its acceptance: the session holds only tokens of the text.
+TEST_F(GeneratorTest, DraftsAreForgottenWhenTheListenerThrows) {
+  const std::vector<TokenId> begin = vocabulary_->tokenize("One day", true, false);
+  GenerateOptions options{.max_tokens = 20, .stop = {}, .ignore_end = true, .keep = true};
+  session_ = std::make_unique<Session>(decoder_, SessionOptions{.method = parse_method("full")});
+  std::vector<TokenId> known = begin;
+  for (const TokenId token : write(begin, options, greedy()).written) known.push_back(token);
+
+  session_ = std::make_unique<Session>(decoder_, SessionOptions{.method = parse_method("full"), .draft_max = 5});
+  Speculation speculation(std::make_unique<KnownText>(known, 1U), {.max = 5, .adaptive = false});
+  options.drafts = &speculation;
+  Sampler sampler(greedy(), vocabulary_.get(), vocabulary_->size());
+  int calls = 0;
+  const auto emit = [&](std::string_view) {
+    if (++calls == 4) throw std::runtime_error("disk full");
+  };
+  EXPECT_THROW(generate(*session_, sampler, *vocabulary_, begin, options, emit, cancel_), std::runtime_error);
+  const Position read = session_->position();
+  EXPECT_EQ(read, static_cast<Position>(begin.size()) + calls - 1) << "the last token is not read yet";
+  Session plain(decoder_, SessionOptions{.method = parse_method("full")});
+  plain.prefill(std::span(known).first(static_cast<std::size_t>(read)));
+  const std::vector<TokenId> more = {5, 6};
+  const auto expected = plain.prefill(more);
+  EXPECT_TRUE(std::ranges::equal(session_->prefill(more), expected));
+  EXPECT_EQ(session_->position(), plain.position());
+}
+
+// The library's own loop: a prompt after a step with drafts that was never accepted.
+TEST_F(GeneratorTest, APromptForgetsDraftsThatWereNotAccepted) {
+  const std::vector<TokenId> begin = vocabulary_->tokenize("One day", true, false), more = {5, 6, 7};
+  session_ = std::make_unique<Session>(decoder_, SessionOptions{.method = parse_method("full"), .draft_max = 5});
+  Session plain(decoder_, SessionOptions{.method = parse_method("full")});
+  session_->prefill(begin);
+  plain.prefill(begin);
+  session_->decode(9, std::vector<TokenId>{1, 2, 3});
+  plain.decode(9);
+  const auto expected = plain.prefill(more);
+  EXPECT_TRUE(std::ranges::equal(session_->prefill(more), expected));
+  EXPECT_EQ(session_->position(), plain.position());
+}
+
 }  // namespace
 }  // namespace palimpsest::testing

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -177,6 +178,33 @@ TEST(Misfit, OthersInTheStepAreUnharmed) {
   const auto again = after.prefill(good);
   EXPECT_EQ(expected, std::vector<float>(again.begin(), again.end()));
   EXPECT_NO_THROW(decoder->check(0));
+}
+
+// A draft that does not fit is not read: the text goes on unless the sampler wants that token.
+TEST(Misfit, ADraftThatDoesNotFitIsRejected) {
+  const auto model = with_bad_token();
+  for (const char* method : {"full", "h2o:budget=40,every=8", "streaming:budget=40"}) {
+    SCOPED_TRACE(method);
+    SessionOptions options = keydiff_options(CacheType::kF16);
+    options.method = parse_method(method);
+    options.page_size = 64;
+    options.draft_max = 4;
+    Session plain(std::make_shared<Decoder>(model, 1), options), drafted(std::make_shared<Decoder>(model, 1), options);
+    const auto prompt = tokens_but_bad(20, 2);
+    plain.prefill(prompt);
+    drafted.prefill(prompt);
+    for (std::size_t bad = 0; bad < 4; ++bad) {
+      std::vector<TokenId> text = tokens_but_bad(5, static_cast<unsigned>(bad)), drafts(text.begin() + 1, text.end());
+      drafts[bad] = kBad;
+      const auto logits = drafted.decode(text[0], drafts);
+      ASSERT_EQ(logits.size(), (bad + 1) * kVocabulary);
+      for (std::size_t i = 0; i <= bad; ++i)
+        EXPECT_TRUE(std::ranges::equal(plain.decode(text[i]), logits.subspan(i * kVocabulary, kVocabulary))) << i;
+      drafted.accept(static_cast<int>(bad));
+    }
+    EXPECT_EQ(plain.position(), drafted.position());
+    EXPECT_THROW(drafted.decode(kBad, std::vector<TokenId>{1, 2}), Error) << "the token itself";
+  }
 }
 
 // A request with a misfit fails; requests in the same steps get the same as alone.

@@ -33,8 +33,11 @@ HWY_INLINE bool fits(const float* row, int count, float largest) {
   for (int n = count % kLanes; n < count; n += kLanes) any = hn::Or(any, over(load(row + n)));
   return hn::AllFalse(df, any);
 }
-HWY_INLINE void check_fits(const HeadWork& w, bool value, const float* row, int count, float largest) {
-  if (w.step->misfits != nullptr && !fits(row, count, largest)) report_misfit(w, value, row, count);
+// Whether it is to be stored; if not, it is reported.
+HWY_INLINE bool check_fits(const HeadWork& w, int token, bool value, const float* row, int count, float largest) {
+  if (w.step->misfits == nullptr || fits(row, count, largest)) return true;
+  report_misfit(w, token, value, row, count);
+  return false;
 }
 
 // Writes the tokens with slots in [slot_begin, slot_end): tiles that no other call writes.
@@ -68,10 +71,14 @@ HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, co
       lanes |= 1u << lane;
       float* const row = rows + static_cast<std::ptrdiff_t>(lane) * shape.head_dim;
       rotate(key(i), shape.head_dim, shape, rotates ? query_row(shape, tokens, w.slots(), i) : nullptr, 1, row);
-      check_fits(w, false, row, shape.head_dim, largest_key);
+      if (!check_fits(w, i, false, row, shape.head_dim, largest_key)) std::fill_n(row, shape.head_dim, 0.0f);
       if (cache.rotated_half) rotate_half(shape, row, half_rows + static_cast<std::ptrdiff_t>(lane) * shape.head_dim);
-      check_fits(w, true, value(i), shape.value_dim, largest_value);
-      w.values->store(page + value_tile(cache, offset), shape.value_dim, lane, value(i));
+      const float* stored = value(i);
+      if (!check_fits(w, i, true, stored, shape.value_dim, largest_value)) {
+        std::fill_n(memory.row, shape.value_dim, 0.0f);
+        stored = memory.row;
+      }
+      w.values->store(page + value_tile(cache, offset), shape.value_dim, lane, stored);
     }
     w.keys->store(tile, shape.head_dim, lanes, rows, scratch);
     if (cache.rotated_half) w.keys->store(tile + half_offset(cache), shape.head_dim, lanes, half_rows, scratch);

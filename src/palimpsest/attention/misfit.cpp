@@ -7,7 +7,7 @@
 namespace palimpsest {
 
 void Misfits::report(const Misfit& misfit) {
-  const auto order = [](const Misfit& m) { return std::tuple(m.layer, m.kv_head, m.value); };
+  const auto order = [](const Misfit& m) { return std::tuple(m.token, m.layer, m.kv_head, m.value); };
   const std::lock_guard lock(mutex_);
   any_ = true;
   const auto known = std::ranges::find(first_, misfit.sequence, &Misfit::sequence);

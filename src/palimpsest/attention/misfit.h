@@ -1,6 +1,6 @@
-// Keys and values that the cache type cannot hold: above its largest number, or not finite. They are stored as infinite
-// or NaN, which attention would silently use, so a step with one fails its sequence. Kernels record it (threads must
-// not throw); the caller of the step throws.
+// Keys and values that the cache type cannot hold: above its largest number, or not finite. Zeros are stored instead,
+// which attention would silently use, so a step with one fails its sequence, unless it is of a draft: earlier tokens do
+// not see it. Kernels record it (threads must not throw); the caller of the step throws.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@ struct Misfit {
   int sequence = 0, layer = 0, kv_head = 0;
   bool value = false;   // a value; else a key
   float magnitude = 0;  // max |x| of the row; NaN if it has a NaN
+  int token = 0;        // of a step with drafts: index of the token; else 0
 };
 
 // Of one step. report() from any thread, the others between steps.
@@ -28,7 +29,7 @@ class Misfits {
   }
   void report(const Misfit& misfit);
   bool any() const { return any_.load(std::memory_order_relaxed); }
-  // The sequence's first one by layer, head, and keys before values: independent of the threads' order.
+  // The sequence's first one by token, layer, head, and keys before values: independent of the threads' order.
   std::optional<Misfit> of(int sequence) const;
 
  private:

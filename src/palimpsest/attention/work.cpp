@@ -85,11 +85,11 @@ SlotRange insert_range(const HeadWork& w, int unit) {
   return {(first + unit * tiles) * kTile, (first + (unit + 1) * tiles) * kTile};
 }
 
-void report_misfit(const HeadWork& w, bool value, const float* row, int count) {
+void report_misfit(const HeadWork& w, int token, bool value, const float* row, int count) {
   float max = 0;
   for (int d = 0; d < count && !std::isnan(max); ++d)
     max = std::isnan(row[d]) ? row[d] : std::max(max, std::abs(row[d]));
-  w.step->misfits->report({w.sequence, w.step->layer, w.kv_head, value, max});
+  w.step->misfits->report({w.sequence, w.step->layer, w.kv_head, value, max, w.tokens->drafts ? token : 0});
 }
 
 void HeadWork::set_arena(float* memory) {

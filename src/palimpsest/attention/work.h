@@ -127,7 +127,7 @@ struct SlotRange {
 SlotRange insert_range(const HeadWork& work, int unit);
 
 // Records a row that the cache type cannot hold (AttentionStep::misfits).
-void report_misfit(const HeadWork& work, bool value, const float* row, int count);
+void report_misfit(const HeadWork& work, int token, bool value, const float* row, int count);
 
 // Scratch memory of one thread.
 struct UnitMemory {

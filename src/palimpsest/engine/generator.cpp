@@ -2,6 +2,7 @@
 
 #include <cassert>
 #include <chrono>
+#include <utility>
 
 #include "palimpsest/text/text_stream.h"
 
@@ -48,45 +49,50 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
   std::span<const TokenId> drafts;
   int stood = 0, read = 0;
   const auto settle = [&] {
-    session.accept(stood);
+    const int accepted = std::exchange(stood, 0), drafted = std::exchange(read, 0);
+    session.accept(accepted);
     if (speculation == nullptr) return;
-    speculation->verified(read, stood);
+    speculation->verified(drafted, accepted);
     const DraftCounts& all = speculation->counts();
     result.drafts = {all.steps - before.steps, all.drafts - before.drafts, all.accepted - before.accepted};
   };
-  while (true) {
-    const TokenId token = sampler.sample(logits.subspan(static_cast<std::size_t>(stood) * width, width));
-    const auto now = Clock::now();
-    const double elapsed = milliseconds(now - last);
-    last = now;
-    if (result.tokens == 0) result.ttft_ms = elapsed;
-    if (!options.ignore_end && vocabulary.is_end(token)) {
-      result.unread = -1;
+  try {
+    while (true) {
+      const TokenId token = sampler.sample(logits.subspan(static_cast<std::size_t>(stood) * width, width));
+      const auto now = Clock::now();
+      const double elapsed = milliseconds(now - last);
+      last = now;
+      if (result.tokens == 0) result.ttft_ms = elapsed;
+      if (!options.ignore_end && vocabulary.is_end(token)) {
+        result.unread = -1;
+        settle();
+        return end("end");
+      }
+      if (result.tokens > 0) result.tpot.add(elapsed);
+      ++result.tokens;
+      result.unread = token;
+      if (options.keep) result.written.push_back(token);
+      if (speculation != nullptr) speculation->append({&token, 1});
+      show(text.put(token));
+      const bool length = options.max_tokens >= 0 && result.tokens >= options.max_tokens;
+      if (text.stopped() || cancel || length) {
+        settle();
+        return end(text.stopped() ? "stop" : cancel ? "cancelled" : "length");
+      }
+      if (stood < read && token == drafts[static_cast<std::size_t>(stood)]) {
+        ++stood;  // its successor's logits are there
+        continue;
+      }
       settle();
-      return end("end");
+      drafts = {};
+      const long long left = options.max_tokens < 0 ? INT64_MAX : options.max_tokens - result.tokens - 1;
+      if (speculation != nullptr) drafts = speculation->draft(left);
+      logits = session.decode(token, drafts);
+      read = static_cast<int>(logits.size() / width) - 1;
     }
-    if (result.tokens > 0) result.tpot.add(elapsed);
-    ++result.tokens;
-    result.unread = token;
-    if (options.keep) result.written.push_back(token);
-    if (speculation != nullptr) speculation->append({&token, 1});
-    show(text.put(token));
-    const bool length = options.max_tokens >= 0 && result.tokens >= options.max_tokens;
-    if (text.stopped() || cancel || length) {
-      settle();
-      return end(text.stopped() ? "stop" : cancel ? "cancelled" : "length");
-    }
-    if (stood < read && token == drafts[static_cast<std::size_t>(stood)]) {
-      ++stood;  // its successor's logits are there
-      continue;
-    }
+  } catch (...) {  // the session holds only the text, without drafts
     settle();
-    drafts = {};
-    const long long left = options.max_tokens < 0 ? INT64_MAX : options.max_tokens - result.tokens - 1;
-    if (speculation != nullptr) drafts = speculation->draft(left);
-    logits = session.decode(token, drafts);
-    stood = 0;
-    read = static_cast<int>(logits.size() / width) - 1;
+    throw;
   }
 }
 

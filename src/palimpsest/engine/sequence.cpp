@@ -147,6 +147,7 @@ void Sequence::score_tables(int coming, Phase phase) {
 
 void Sequence::read(std::span<const TokenId> prompt, bool all_logits) {
   assert(!prompt.empty());
+  accept(0);
   continues_ = continues_ || (stage_ == Stage::kPrompt && read_ > 0);
   stage_ = Stage::kPrompt;
   prompt_ = prompt;
@@ -155,7 +156,7 @@ void Sequence::read(std::span<const TokenId> prompt, bool all_logits) {
 }
 
 void Sequence::read(TokenId token, std::span<const TokenId> drafts) {
-  accept(0);  // unless it was called: an exception came between
+  accept(0);
   stage_ = Stage::kDecode;
   tokens_.assign(1, token);
   const auto some = drafts.first(std::min(drafts.size(), at(plan_->draft_max())));
@@ -344,6 +345,7 @@ void Sequence::accept(int drafts) {
   const int all = std::exchange(drafts_, 0);
   if (all == 0) return;
   cache_->undo(all);
+  if (stage_ == Stage::kDecode) return;  // the step failed: what it reported is not complete
   report_held(0);
   // Where an eviction moves tokens (of sinks + window, which has no statistics), the next step evicts for all.
   const Mechanism mechanism = options_.method.mechanism;
@@ -464,6 +466,7 @@ void Sequence::rewind(Position position) {
 }
 
 void Sequence::save(ByteWriter& out) const {
+  assert(drafts_ == 0);
   out.array(std::span<const TokenId>(window_));
   cache_->save(out);
   evictor_.save(out);

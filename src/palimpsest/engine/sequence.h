@@ -80,7 +80,7 @@ class Sequence final : AttentionReceiver {
   // of the last one.
   void read(std::span<const TokenId> prompt, bool all_logits = false);
   // With `drafts`, tokens that may follow it: done() returns the logits of the token and of the first drafts, as many
-  // as there is room for before the next eviction; then call accept().
+  // as there is room for before the next eviction; then call accept(). Without it the next read() forgets all drafts.
   void read(TokenId token, std::span<const TokenId> drafts = {});
   // The first `drafts` of the step's drafts stand; the others are forgotten. Throws as next().
   void accept(int drafts);

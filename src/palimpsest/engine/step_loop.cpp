@@ -65,8 +65,8 @@ std::span<const float> StepLoop::step(std::span<StepShare* const> shares) noexce
     const auto mine = logits.first(rows_of(share->work) * width);
     logits = logits.subspan(mine.size());
     try {
-      decoder_->check(i);
-      share->logits = share->sequence->done(mine);
+      const std::size_t tokens = decoder_->check(i);
+      share->logits = share->sequence->done(mine.first(std::min(mine.size(), tokens * width)));
     } catch (...) {
       share->failure = std::current_exception();
     }

@@ -209,10 +209,11 @@ std::span<const float> Decoder::run() {
   return out;
 }
 
-void Decoder::check(std::size_t sequence) const {
+std::size_t Decoder::check(std::size_t sequence) const {
   const Impl& d = *impl_;
   const auto misfit = d.path->misfit(static_cast<int>(sequence));
-  if (!misfit) return;
+  if (!misfit) return d.step.input()[sequence].tokens.size();
+  if (misfit->token > 0) return static_cast<std::size_t>(misfit->token);
   const LayerGeometry& g = d.step.input()[sequence].cache->geometry().layer(misfit->layer);
   fail_misfit(*misfit, misfit->value ? g.value_type : g.key_type,
               tensor_name(d.model->weights(), misfit->layer, misfit->value));

@@ -36,9 +36,10 @@ class Decoder {
   // nothing to the caches. run() runs the graph.
   void prepare(std::span<const SequenceStep> sequences);
   std::span<const float> run();
-  // Throws Error if a new key or value of sequence `sequence` of the last step exceeds the range of its cache type: its
-  // cache is unusable then, the others are unaffected. step() checks all sequences.
-  void check(std::size_t sequence) const;
+  // How many of the tokens of sequence `sequence` of the last step have keys and values within the range of its cache
+  // type: all, or with drafts, those before the first draft that has not. Throws Error if there are none: the cache is
+  // unusable then; other sequences are unaffected. step() checks all sequences.
+  std::size_t check(std::size_t sequence) const;
 
   int threads() const;
   const Model& model() const;
