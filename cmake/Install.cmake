@@ -10,7 +10,7 @@ install(FILES $<TARGET_FILE:llama-common::llama-common> DESTINATION ${CMAKE_INST
 if(TARGET palimpsest_app)
   install(TARGETS palimpsest_app)
 endif()
-install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/palimpsest/models FILES_MATCHING PATTERN "*.gguf" PATTERN "*.duo" PATTERN "*.scorer")
+install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/palimpsest/models FILES_MATCHING PATTERN "*.gguf" PATTERN "*.duo" PATTERN "*.scorer" PATTERN "*.temporal")
 install(EXPORT palimpsestTargets NAMESPACE palimpsest:: DESTINATION ${_palimpsest_cmake})
 configure_package_config_file(cmake/palimpsestConfig.cmake.in ${PROJECT_BINARY_DIR}/palimpsestConfig.cmake
                               INSTALL_DESTINATION ${_palimpsest_cmake})
