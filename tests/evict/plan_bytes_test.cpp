@@ -51,9 +51,11 @@ Taken live_through(const SessionOptions& options, const std::shared_ptr<const Me
   };
   sequence.read(prompt);
   while (sequence.stage() != Sequence::Stage::kIdle) run();
+  const std::vector<TokenId> drafts(static_cast<std::size_t>(options.draft_max), 1);
   for (int i = 0; i < kTokens; ++i) {
-    sequence.read(prompt[static_cast<std::size_t>(i)]);
+    sequence.read(prompt[static_cast<std::size_t>(i)], drafts);
     run();
+    sequence.accept(0);
   }
   return {.heap = static_cast<std::size_t>(heap_peak - before), .pages = sequence.cache().bytes_peak()};
 }
@@ -79,6 +81,32 @@ TEST_P(PlanBytes, AreWhatASequenceTakes) {
       << "heap " << taken.heap << " of " << counted.total() - counted.pages << ", pages " << taken.pages << " of "
       << counted.pages;
 }
+
+class DraftBytes : public ::testing::TestWithParam<std::string> {};
+
+// Signals of drafts are held until they are accepted.
+TEST_P(DraftBytes, AreInThePlan) {
+  SessionOptions options;
+  options.method = parse_method(GetParam());
+  options.chunk = 128;
+  options.draft_max = 15;
+  const auto plan = std::make_shared<MethodPlan>(options.method, plan_target(*decoder(), options));
+  const auto pool = std::make_shared<PagePool>(page_bytes(Cache(plan->cache()).view(0)));
+  live_through(options, plan, pool);  // buffers that threads keep
+  const Taken taken = live_through(options, plan, pool);
+  const palimpsest::PlanBytes counted = plan->bytes(kPrompt, kPrompt + kTokens);
+  EXPECT_LE(taken.pages, counted.pages);
+  EXPECT_LE(taken.heap, counted.total() - counted.pages);
+  // The logits of drafts are the decoder's, in memory of ggml's.
+  options.draft_max = 0;
+  const MethodPlan without(options.method, plan_target(*decoder(), options));
+  EXPECT_GE(counted.scratch, without.bytes(kPrompt, kPrompt + kTokens).scratch + 15 * kVocabulary * sizeof(float));
+}
+INSTANTIATE_TEST_SUITE_P(Methods, DraftBytes,
+                         ::testing::Values("full", "streaming", "h2o:every=16", "snapkv",
+                                           "snapkv:schedule=step,every=16", "knorm:every=16",
+                                           "expected-attention:every=16", "paged-eviction",
+                                           "ems:schedule=step,every=16", "adakv:schedule=prompt+step,every=16"));
 
 std::vector<std::string> all_methods() {
   std::vector<std::string> out;

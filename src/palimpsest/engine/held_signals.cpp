@@ -32,7 +32,7 @@ void HeldSignals::begin(const Cache& cache, int tokens, const std::vector<bool>&
     if (!weights[head]) continue;
     auto& rows = weights_[head];
     const std::size_t wanted = std::max(rows.size(), at(tokens) * static_cast<std::size_t>(stride_));
-    reserve_for(rows, wanted);
+    rows.reserve(at(tokens) * capacity_for(static_cast<std::size_t>(stride_)));
     rows.resize(wanted);
     weights_of_[head] = rows.data();
   }
@@ -41,6 +41,7 @@ void HeldSignals::begin(const Cache& cache, int tokens, const std::vector<bool>&
 void HeldSignals::hold(Held& held, Rows rows) {
   held.width = rows.width;
   held.data.clear();
+  held.data.reserve(at(rows.count) * at(rows.width));
   for (int i = 0; i < rows.count; ++i) held.data.insert(held.data.end(), rows[i].begin(), rows[i].end());
 }
 

@@ -24,6 +24,7 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.positions = hyper.positions();
   target.chunk = options.chunk;
   target.draft_max = options.draft_max;
+  target.vocabulary = hyper.vocabulary;
   target.streaming_head_file = hyper.streaming_head_file;
   return target;
 }

@@ -183,11 +183,25 @@ PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
 }
 
 std::size_t MethodPlan::scratch_bytes(const Footprint& f) const {
-  if (!signals_.weights()) return 0;
   const std::size_t layer = f.max_layer_entries * sizeof(float);
-  // A step with drafts keeps each token's weights in all layers until accept().
-  const std::size_t drafts = at(draft_max_ == 0 ? 0 : draft_max_ + 1) * at(cache_.geometry.layers()) * layer;
-  return layer * (signals_.sums() ? 2 : 1) + drafts;
+  return (signals_.weights() ? layer * (signals_.sums() ? 2 : 1) : 0) + draft_bytes(f);
+}
+
+// What a step with drafts reports of each token, in all layers, is held until accept() (engine/held_signals.h). And the
+// logits of the drafts.
+std::size_t MethodPlan::draft_bytes(const Footprint& f) const {
+  if (draft_max_ == 0) return 0;
+  constexpr std::size_t kHead = 256, kQueryHead = 64;  // bytes of the arrays' bookkeeping
+  const Signals held = signals(Phase::kDecode);
+  const HeadGeometry& geometry = cache_.geometry;
+  std::size_t floats = held.weights() ? at(geometry.layers()) * f.max_layer_entries : 0, objects = 0;
+  for (int head = 0; head < geometry.heads(); ++head) {
+    const LayerGeometry& g = geometry.layer_geometry(head);
+    if (held.score_on_insert) floats += at(g.key_width) + at(g.value_width);
+    if (held.query_moments) floats += at(g.group()) * at(g.key_width);
+    objects += kHead + kQueryHead * at(g.group());
+  }
+  return ((at(draft_max_) + 1) * floats + at(draft_max_) * at(target_.vocabulary)) * sizeof(float) + objects;
 }
 
 }  // namespace palimpsest

@@ -107,6 +107,7 @@ class MethodPlan {
 
  private:
   PlanBytes bytes_of(std::span<const Occupancy> occupancy) const;
+  std::size_t draft_bytes(const Footprint& footprint) const;
   int budget_of(int head) const;
   TableWindow window_of(int head) const;
   bool holds_window(int head) const { return window_of(head).always_held_by(budget_of(head)); }

@@ -16,6 +16,7 @@ struct PlanTarget {
   PositionKind positions = PositionKind::kNone;
   int chunk = 512;                       // tokens of a prompt per step
   int draft_max = 0;                     // max drafts in a step of decode; 0: none
+  int vocabulary = 0;                    // logits of each draft
   bool shares_steps = false;             // batched with other sequences
   bool shares_pages = false;             // ... whose pages are from the same pool
   std::string streaming_head_file = {};  // file of split `duo`; empty: there is none
