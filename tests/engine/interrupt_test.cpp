@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/engine/scheduler_fixture.h"
+#include "tests/support/error_of.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -35,33 +36,41 @@ void run(Scheduler& scheduler) {
   }
 }
 
+// How the request ended; `patience` 0: it is cancelled when its eviction has begun.
+Finish interrupted(int threads, std::chrono::milliseconds patience) {
+  using namespace std::chrono_literals;
+  Scheduler scheduler(small_decoder(threads), nullptr, small_options());
+  Request spins{.prompt = std::vector<TokenId>(100, 7), .method = spinning(), .max_tokens = 4};
+  Request other{.prompt = std::vector<TokenId>(30, 5), .method = parse_method("h2o:budget=20"), .max_tokens = 30};
+  other.sampler.temperature = 0;
+  if (patience > 0ms) spins.deadline = Clock::now() + patience;
+  const auto ended = std::make_shared<Answer>(), goes_on = std::make_shared<Answer>();
+  evictions = 0;
+  const std::uint64_t id = scheduler.submit(spins, ended);
+  scheduler.submit(other, goes_on);
+  std::jthread canceller([&, id](const std::stop_token& stop) {
+    while (evictions == 0 && !stop.stop_requested()) std::this_thread::sleep_for(1ms);
+    if (patience == 0ms) scheduler.cancel(id);
+  });
+  const auto start = Clock::now();
+  run(scheduler);
+  EXPECT_LT(Clock::now() - start, 55s);
+  EXPECT_EQ(goes_on->how, Finish::kLength) << goes_on->usage.error;
+  EXPECT_EQ(goes_on->tokens, alone(other));
+  EXPECT_EQ(scheduler.load().used_bytes + scheduler.load().reserved_bytes, 0U);
+  EXPECT_EQ(scheduler.load().finished[static_cast<int>(ended->how)], 1) << ended->usage.error;
+  return ended->how;
+}
+
 TEST(Interrupt, AnEvictionEndsWithItsRequest) {
-  const Method method = spinning();
-  for (const int threads : {1, 2})
-    for (const bool late : {false, true}) {
-      Scheduler scheduler(small_decoder(threads), nullptr, small_options());
-      Request spins{.prompt = std::vector<TokenId>(100, 7), .method = method, .max_tokens = 4};
-      Request other{.prompt = std::vector<TokenId>(30, 5), .method = parse_method("h2o:budget=20"), .max_tokens = 30};
-      other.sampler.temperature = 0;
-      if (late) spins.deadline = Clock::now() + std::chrono::milliseconds(300);
-      const auto ended = std::make_shared<Answer>(), goes_on = std::make_shared<Answer>();
-      evictions = 0;
-      const std::uint64_t id = scheduler.submit(spins, ended);
-      scheduler.submit(other, goes_on);
-      std::jthread canceller([&] {
-        while (evictions == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        if (!late) scheduler.cancel(id);
-      });
-      const auto start = Clock::now();
-      run(scheduler);
-      EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
-      EXPECT_GT(evictions, 0);
-      EXPECT_EQ(ended->how, late ? Finish::kDeadline : Finish::kCancelled) << ended->usage.error;
-      EXPECT_EQ(goes_on->how, Finish::kLength) << goes_on->usage.error;
-      EXPECT_EQ(goes_on->tokens, alone(other));
-      EXPECT_EQ(scheduler.load().used_bytes + scheduler.load().reserved_bytes, 0U);
-      EXPECT_EQ(scheduler.load().finished[static_cast<int>(ended->how)], 1);
+  for (const int threads : {1, 2}) {
+    EXPECT_EQ(interrupted(threads, {}), Finish::kCancelled);
+    for (int ms = 100; ms <= 12'800; ms *= 2) {  // until the eviction begins before the deadline
+      EXPECT_EQ(interrupted(threads, std::chrono::milliseconds(ms)), Finish::kDeadline);
+      if (evictions > 0) break;
     }
+    EXPECT_GT(evictions, 0);
+  }
 }
 
 // Each method that compares tokens with each other checks at its own evictions.
@@ -87,6 +96,31 @@ TEST(Interrupt, MethodsThatCompareTokensCheckIt) {
         Interrupted)
         << method;
   }
+}
+
+// Where others wait for an eviction, its comparisons are bounded; a session of its own may take its time.
+TEST(Interrupt, LongComparisonsAreRefusedWhereOthersWait) {
+  SchedulerOptions options = small_options();
+  options.pool_bytes = std::size_t{1} << 32;
+  Scheduler scheduler(small_decoder(), nullptr, options);
+  const auto submit = [&](const char* method, std::size_t prompt) {
+    const Request request{.prompt = std::vector<TokenId>(prompt, 7), .method = parse_method(method), .max_tokens = 1};
+    scheduler.cancel(scheduler.submit(request, std::make_shared<Answer>()));
+    run(scheduler);
+  };
+  const auto refusal = [&](const char* method, std::size_t prompt) {
+    return error_of([&] { submit(method, prompt); });
+  };
+  EXPECT_EQ(refusal("r-kv:budget=64,schedule=prompt", 100'000),
+            "policy r-kv compares up to 100000 tokens of each head with each other in one eviction, and all other "
+            "requests would wait for it: choose a smaller budget, schedule=step or a shorter prompt");
+  EXPECT_NO_THROW(submit("r-kv:budget=64", 100'000));
+  EXPECT_NO_THROW(submit("r-kv:budget=64,schedule=prompt", 10'000));
+  EXPECT_NE(refusal("ems:budget=40000,gamma=64", 100'000).find("mechanism merge compares"), std::string::npos);
+  EXPECT_NO_THROW(submit("ems:budget=256,gamma=64", 100'000));
+  SessionOptions session;
+  session.method = parse_method("r-kv:budget=64,schedule=prompt");
+  EXPECT_NO_THROW(MethodPlan(session.method, plan_target(*small_decoder(), session)).check_request(100'000, 100'001));
 }
 
 }  // namespace

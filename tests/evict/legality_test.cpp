@@ -21,6 +21,7 @@ struct Example {
   Signals signals = {};
   std::function<void(PlanTarget&)> change = [](PlanTarget&) {};  // to a target on which every method is legal
   int budget = 64, page_size = 16;                               // of a head
+  long long tokens = 0;                                          // of a head, in an eviction
 };
 
 const std::vector<Example>& examples() {
@@ -126,6 +127,14 @@ const std::vector<Example>& examples() {
 
       {"budget: head", "streaming:recent=28", {}, [](PlanTarget&) {}, 32},
       {"block: a page that may be evicted", "paged-eviction:sinks=4", {}, [](PlanTarget&) {}, 47},
+
+      {"comparisons: shared steps",
+       "r-kv:schedule=prompt",
+       {.attention_window = AttentionWindow{.queries = 8}, .keys = Keys{}, .pairs = true},
+       [](PlanTarget& t) { t.shares_steps = true; },
+       64,
+       16,
+       40'000},
   };
   return list;
 }
@@ -147,7 +156,8 @@ TEST(Legality, EachRowHasAnExampleThatBreaksItAlone) {
                               .target = &of,
                               .rule = attention_rule(method, of.positions),
                               .budget = example.budget,
-                              .page_size = example.page_size};
+                              .page_size = example.page_size,
+                              .tokens = example.tokens};
     const Requirement* row = nullptr;
     for (const Requirement& each : requirements())
       if (each.name == example.row) row = &each;

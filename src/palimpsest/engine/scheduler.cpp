@@ -125,6 +125,7 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
     request.prompt = std::move(tokens);
   }
   job->plan = plan_of(request);
+  job->plan->check_request(std::ssize(request.prompt), std::ssize(request.prompt) + request.max_tokens);
   const PlanBytes bytes = bytes_of(request, *job->plan);
   job->need = bytes.total();
   job->beside_pages = bytes.total() - bytes.pages;

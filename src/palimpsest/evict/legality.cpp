@@ -1,5 +1,6 @@
 #include "palimpsest/evict/legality.h"
 
+#include <algorithm>
 #include <array>
 
 #include "palimpsest/core/error.h"
@@ -71,6 +72,22 @@ int guarded_pages(C c) {
   const auto pages = [&](int tokens) { return (tokens + c.page_size - 1) / c.page_size; };
   const int recent = c.method.recent(c.budget);
   return pages(c.method.sinks()) + (recent == 0 ? 0 : 1 + pages(recent - 1));
+}
+
+// Multiplications of one eviction for comparisons of tokens, of all heads.
+double comparisons(C c) {
+  const Method& m = c.method;
+  const auto tokens = static_cast<double>(c.tokens), budget = static_cast<double>(m.budget);
+  const bool joins = merges(c) && m.join == Join::kClass;
+  const double victims = std::min(std::max(0.0, tokens - budget), (m.gamma - 1) * budget);
+  const HeadGeometry& geometry = c.target->shape.geometry;
+  double sum = 0;
+  for (int layer = 0; layer < geometry.layers(); ++layer) {
+    const LayerGeometry& g = geometry.layer(layer);
+    const double pairs = c.signals.pairs ? tokens * tokens / 2 * g.key_width : 0;
+    sum += g.kv_heads * (pairs + (joins ? victims * budget * (g.key_width + g.value_width) : 0));
+  }
+  return sum;
 }
 
 // The choice that needs keys and values in host pages, or other weights than means; empty: none does.
@@ -460,6 +477,16 @@ constexpr auto kTable = std::to_array<Requirement>({
            "raise it to at least {}, protect fewer tokens or take smaller pages",
            c.budget, full_pages(c), c.page_size, c.method.sinks(), c.method.recent(c.budget), guarded_pages(c),
            (static_cast<long long>(guarded_pages(c)) + 1) * c.page_size);
+     }},
+
+    // Requests.
+    {Scope::kRequest, "comparisons: shared steps", [](C c) { return c.target->shares_steps && comparisons(c) > 0; },
+     [](C c) { return comparisons(c) <= kMaxComparisons; },
+     [](C c) {
+       return fmt::format(
+           "{} compares up to {} tokens of each head with each other in one eviction, and all other requests would wait "
+           "for it: choose a smaller budget, schedule=step or a shorter prompt",
+           c.signals.pairs ? "policy " + c.method.policy : "mechanism merge", c.tokens);
      }},
 });
 

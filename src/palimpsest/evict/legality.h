@@ -6,6 +6,7 @@
 //   kPolicy   ... and its policy's signals                    an evictor or a plan is made
 //   kTarget   ... and the model, the device, the cache        a plan is made (evict/method_plan.h)
 //   kHead     ... and the budget of one head                  a plan is made
+//   kRequest  ... and the lengths of a request                it is submitted (MethodPlan::check_request)
 //
 // Faults of a single value or file (a number out of range, a split file, a scorer) are checked where it is read.
 #pragma once
@@ -28,9 +29,10 @@ struct Candidate {  // fields that a scope does not use may be missing
   const PlanTarget* target = nullptr;
   AttentionRule rule = {};
   int budget = 0, page_size = 0;  // kHead
+  long long tokens = 0;           // kRequest: max tokens of a head in an eviction
 };
 
-enum class Scope { kMethod, kPolicy, kTarget, kHead };
+enum class Scope { kMethod, kPolicy, kTarget, kHead, kRequest };
 
 struct Requirement {
   Scope scope;
@@ -44,6 +46,8 @@ std::span<const Requirement> requirements();
 // Throws Error with the sentence of the first row of the scope that is required and not offered.
 void check_legal(Scope scope, const Candidate& candidate);
 
+// Multiplications of an eviction that compares tokens with each other, where others wait for it: 2 s on two cores.
+inline constexpr double kMaxComparisons = 0x1p36;
 inline constexpr int kMaxGamma = 64;  // a merged token costs about a tenth of a slot's bytes
 
 }  // namespace palimpsest

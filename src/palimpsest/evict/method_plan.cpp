@@ -161,6 +161,14 @@ long long MethodPlan::nothing_evicted_until() const {
   return budgets_.empty() ? method_.budget : std::ranges::min(budgets_);
 }
 
+void MethodPlan::check_request(long long prompt, long long tokens) const {
+  const Occupancies max = occupancies(prompt, tokens);
+  Candidate request{.method = method_, .signals = signals_, .target = &target_, .rule = rule_};
+  for (const auto* of : {&max.reading, &max.writing})
+    for (const Occupancy& head : *of) request.tokens = std::max(request.tokens, head.tokens);
+  check_legal(Scope::kRequest, request);
+}
+
 PlanBytes MethodPlan::bytes(long long prompt, long long tokens) const {
   const Occupancies max = occupancies(prompt, tokens);
   const PlanBytes a = bytes_of(max.reading), b = bytes_of(max.writing);

@@ -90,7 +90,10 @@ void redundancy(const HeadView& head, std::vector<float>& out) {
 class RKv final : public Policy {
  public:
   Signals signals() const override {
-    return {.attention_window = AttentionWindow{.queries = 8, .group_max = true}, .keys = Keys{}, .ordered = true};
+    return {.attention_window = AttentionWindow{.queries = 8, .group_max = true},
+            .keys = Keys{},
+            .ordered = true,
+            .pairs = true};
   }
   void score(const HeadView& head, std::span<float> score) const override {
     thread_local std::vector<float> repeats;

@@ -91,6 +91,7 @@ struct Signals {
   // removed. Requires schedule `prompt` or `prompt+step`.
   bool repeat = false;
   bool model = false;  // needs Policy::prepare()
+  bool pairs = false;  // score() compares all tokens of a head with each other
 
   bool operator==(const Signals&) const = default;
 
