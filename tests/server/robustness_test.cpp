@@ -91,6 +91,15 @@ TEST(Robustness, ManyAnswersToALongPromptTakeItsMemoryOnce) {
   EXPECT_LT(waiting - before, std::size_t{40} << 20) << "128 copies have 146 MiB";
 }
 
+TEST(Robustness, AnEvictionThatWouldHoldUpOthersIsRefused) {
+  Running server;
+  const std::string prompt = "{\"max_tokens\":1,\"prompt\":[" + repeated("3,", 100'000) + "3],\"cache\":";
+  const auto result = server.client().Post(kText, prompt + "\"r-kv:budget=64,schedule=prompt\"}", "application/json");
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->status, 400) << result->body;
+  EXPECT_NE(result->body.find("compares up to 100001 tokens"), std::string::npos) << result->body;
+}
+
 TEST(Robustness, TextsThatEachAnswerHoldsAreShort) {
   Running server;
   const auto stop = server.refusal(kText, {{"prompt", "x"}, {"stop", std::string(5000, 'y')}});
