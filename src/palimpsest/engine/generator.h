@@ -22,7 +22,9 @@ struct GenerateOptions {
   bool ignore_end = false;        // continue after end-of-text tokens
   std::size_t known = 0;          // first tokens of the prompt that this sampler has sampled: an earlier `unread`
   bool keep = false;              // fill Generation::written
-  Speculation* drafts = nullptr;  // drafts for a session with SessionOptions::draft_max; the text does not change
+  // Drafts for a session with SessionOptions::draft_max. The text is that of a session with the same draft_max, to the
+  // bit; of one without: docs/decisions/0023.
+  Speculation* drafts = nullptr;
 };
 
 struct Generation {

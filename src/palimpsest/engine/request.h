@@ -28,7 +28,7 @@ struct Request {
   SamplerOptions sampler = {};
   long long max_tokens = 256;  // to generate
   bool ignore_end = false;     // continue after end-of-text tokens
-  // Drafts by prompt lookup; the text does not change. `max` 0: none.
+  // Drafts by prompt lookup; the text is the same (docs/decisions/0023: where to the bit). `max` 0: none.
   DraftOptions drafts = {.max = 0};
   int top_logprobs = -1;  // -1: no logprobs; n: of the token and of the n likeliest
   std::optional<Clock::time_point> deadline = {};
