@@ -11,6 +11,7 @@
 #include "palimpsest/bench_commands.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/memory.h"
 #include "palimpsest/core/parse.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/method_list.h"
@@ -88,11 +89,14 @@ nlohmann::json as_json(const Row& row, const BenchFlags& flags, const Model& mod
                         {"samples", samples},
                         {"evicted", row.samples.back().evicted},
                         {"cache_bytes", row.samples.back().cache_bytes},
+                        {"cache_bytes_peak", row.samples.back().cache_bytes_peak},
+                        {"rss_bytes_peak", resident_bytes_peak()},
                         {"slots_per_token", row.samples.back().slots_per_token},
                         {"weight_bytes", model.hyper().weight_bytes}};
   if (flags.test == SpeedTest::kDecode) {
     out["ms_p50"] = row.summary(&SpeedSample::ms_p50).median;
     out["ms_p99"] = row.summary(&SpeedSample::ms_p99).median;
+    out["ms_forward"] = row.summary(&SpeedSample::ms_forward).median;
     out["ms_evict"] = row.summary(&SpeedSample::ms_evict).median;
     out["ms_attention"] = row.summary(&SpeedSample::ms_attention).median;
     out["evictions"] = row.samples.back().evictions;

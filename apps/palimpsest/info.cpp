@@ -144,6 +144,7 @@ Json describe(const InfoFlags& flags) {
   out["vocabulary"] = vocabulary_of(*model);
   out["tensors"] = tensors_of(*model);
   const MethodPlan plan = plan_of(options, h);
+  options.method = plan.method();
   const std::size_t row_bytes = footprint(plan.cache(), Occupancy{.tokens = 1}).row_bytes;
   const auto rows_of = [&](std::size_t head, long long tokens) {  // without the unused slots of last pages
     const std::vector<std::int32_t>& windows = plan.cache().windows;

@@ -142,6 +142,13 @@ MethodPlan plan_of(const SessionOptions& options, const Hyperparameters& hyper) 
   return {options.method, plan_target(hyper, options)};
 }
 
+std::string beyond_context(const Method& method, const Hyperparameters& hyper) {
+  const int trained = hyper.trained_context;
+  if (trained <= 0 || method.positions != Positions::kCache || !method.evicts() || method.budget <= trained) return "";
+  return fmt::format("budget {} exceeds the model's trained context of {}: use budget=auto, or at most {}",
+                     method.budget, trained, trained);
+}
+
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method) {
   SessionOptions out;
   out.method = method_of(flags, default_method);
@@ -159,6 +166,8 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
                                const Vocabulary* vocabulary, long long tokens) {
   SessionOptions out = session_options(flags, default_method);
   if (vocabulary != nullptr) out.repeat = repeat_instruction(*vocabulary);
+  if (const std::string what = beyond_context(out.method, hyper); !what.empty())
+    fmt::print(stderr, "palimpsest: {}\n", what);
   const bool bounded = out.method.bounded();
   if (tokens < 0 && !bounded) return out;  // unbounded: fails when the memory limit is reached
 
@@ -166,6 +175,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   // not be reached.
   const long long prompt = tokens < 0 ? kMaxTokens : std::min(tokens, kMaxTokens);  // all of it may be prompt
   const MethodPlan plan = plan_of(out, hyper);
+  out.method = plan.method();
   const auto need = static_cast<double>(plan.bytes(prompt, bounded ? -1 : prompt).total());
   if (need > static_cast<double>(out.memory_limit))
     fail("a cache of {} tokens needs {:.1f} GiB and this machine has {}: {}",

@@ -40,6 +40,8 @@ struct CacheFlags {
 void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method);
 CacheTypes cache_types_of(const CacheFlags& flags);
 Method method_of(const CacheFlags& flags, const std::string& default_method);
+// One line, if a method with positions in the cache keeps more tokens than the model was trained on; else "".
+std::string beyond_context(const Method& method, const Hyperparameters& hyper);
 // Throws Error for invalid sizes.
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method);
 // The plan of such a session on the CPU's fast path, to compute its bytes.

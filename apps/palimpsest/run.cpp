@@ -82,10 +82,13 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
   out["prompt_tokens"] = g.prompt_tokens;
   out["stop"] = g.stop_reason;
   out["ttft_ms"] = g.ttft_ms;
-  out["tpot_ms"] = {{"mean", tpot.mean}, {"p50", tpot.p50}, {"p99", tpot.p99}};
+  const double update = g.tokens > 1 ? g.evictions.evict_ms / static_cast<double>(g.tokens - 1) : 0;
+  out["tpot_ms"] = {
+      {"mean", tpot.mean}, {"p50", tpot.p50}, {"p99", tpot.p99}, {"forward", tpot.mean - update}, {"update", update}};
   out["tokens_per_second"] = tpot.mean > 0 ? 1000 / tpot.mean : 0;
   out["drafts"] = {{"steps", g.drafts.steps}, {"read", g.drafts.drafts}, {"accepted", g.drafts.accepted}};
   out["evicted"] = cache.evicted();
+  out["evictions"] = g.evictions.evictions;
   out["cache_tokens"] = cache.occupied();
   out["cache_bytes"] = cache.bytes_in_use();
   out["cache_bytes_peak"] = cache.bytes_peak();

@@ -61,7 +61,10 @@ int serve(ServeFlags flags) {
 
   const TextModel loaded = load_text_model(flags.model);
   const Hyperparameters& hyper = loaded.model->hyper();
-  const SessionOptions session = session_options(flags.cache, default_chat_method(hyper));
+  SessionOptions session = session_options(flags.cache, default_chat_method(hyper));
+  session.method = plan_of(session, hyper).method();
+  if (const std::string what = beyond_context(session.method, hyper); !what.empty())
+    fmt::print(stderr, "palimpsest: {}\n", what);
   SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
   scheduler.max_queue = flags.max_queue;
 

@@ -97,16 +97,34 @@ TEST_F(RunTest, JsonIsOneCompleteObject) {
   EXPECT_EQ(json["model"], model_);
   EXPECT_EQ(json["method"],
             "streaming:policy=recent,budget=64,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
-            "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position=representative,positions=cache,"
+            "overlap=0,refresh=0,evict=before,mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position="
+            "representative,positions=cache,"
             "rerotate=auto,"
             "scorer=auto,cache=on");
   EXPECT_GT(json["text"].get<std::string>().size(), 300u);
   EXPECT_GT(json["ttft_ms"], 0);
-  for (const char* key : {"mean", "p50", "p99"}) EXPECT_GT(json["tpot_ms"][key], 0) << key;
+  for (const char* key : {"mean", "p50", "p99", "forward"}) EXPECT_GT(json["tpot_ms"][key], 0) << key;
+  EXPECT_GE(json["tpot_ms"]["update"], 0);
+  EXPECT_EQ(json["evictions"], 300 - 64);
   EXPECT_GT(json["tokens_per_second"], 0);
   EXPECT_GT(json["rss_bytes_peak"], 1 << 20);
   // The same text as without --json.
   EXPECT_EQ(json["text"].get<std::string>() + "\n", run({"--temp", "0", "-n", "300", "--budget", "64"}).out);
+}
+
+TEST_F(RunTest, ABudgetAboveTheTrainedContextIsSaid) {
+  const auto context =
+      nlohmann::json::parse(command({"info", "-m", model_, "--json"}).out)["trained_context"].get<int>();
+  const Finished more = run({"--temp", "0", "-n", "5", "--budget", std::to_string(context + 1)});
+  EXPECT_EQ(more.code, 0);
+  EXPECT_NE(more.err.find(fmt::format("budget {} exceeds the model's trained context of {}", context + 1, context)),
+            std::string::npos)
+      << more.err;
+  const Finished cap = run({"--temp", "0", "-n", "5", "--budget", "auto", "--json"});
+  ASSERT_EQ(cap.code, 0) << cap.err;
+  EXPECT_EQ(cap.err.find("exceeds"), std::string::npos);
+  EXPECT_NE(nlohmann::json::parse(cap.out)["method"].get<std::string>().find(fmt::format("budget={},", context)),
+            std::string::npos);
 }
 
 TEST_F(RunTest, TheSameSeedGivesTheSameTextForAnyThreads) {

@@ -191,6 +191,8 @@ TEST(Drafts, AreAsIfReadOneByOne) {
       const std::string every = one_of({"", "1", "3", "8", "16"});
       if (!every.empty()) add("every=" + every);
       if (const std::string max_drop = one_of({"", "", "2", "5"}); !max_drop.empty()) add("max-drop=" + max_drop);
+      if (random() % 3 == 0) add("evict=after");
+      if (random() % 5 == 0) add("slack=3,overlap=2");
       const std::string mechanism = one_of({"", "", "in-place", "append", "shift", "gather", "merge", "block"});
       if (!mechanism.empty()) add("mechanism=" + mechanism);
       if (random() % 3 == 0) add("positions=cache");

@@ -93,7 +93,7 @@ TEST(Occupancy, NeverExceedsThePlan) {
   const std::vector<TokenId> text = random_tokens(1000, 3, kWords);
   std::set<std::string> evicting, drafting;
   int runs = 0;
-  for (int i = 0; i < 700; ++i) {
+  for (int i = 0; i < 900; ++i) {
     const MethodRow& row = methods()[static_cast<std::size_t>(i) % methods().size()];
     std::string method(row.name);
     const auto add = [&](const std::string& key, std::initializer_list<const char*> values) {
@@ -102,10 +102,12 @@ TEST(Occupancy, NeverExceedsThePlan) {
     };
     if (row.preset.policy != "none") {
       add("budget", {"40", "48", "64"});
-      add("every", {"", "1", "3", "8", "16", "50"});
+      add("every", {"", "1", "3", "8", "16", "50", "0"});
       add("slack", {"", "", "1", "5"});
       add("max-drop", {"", "", "1", "2", "6", "32"});
+      add("overlap", {"", "", "3"});
       add("refresh", {"", "", "2"});
+      add("evict", {"", "after"});
       add("mechanism", {"", "", "in-place", "append", "shift", "gather", "merge", "block"});
       add("positions", {"", "", "cache", "original"});
       add("schedule", {"", "", "step", "prompt", "prompt+step", "page"});

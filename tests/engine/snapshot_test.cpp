@@ -103,6 +103,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                              "sparse:budget=40",
                              "lazy:budget=40,every=6",
                              "h2o:budget=40,every=16,max-drop=2",
+                             "lazy:budget=40,every=6,slack=3,overlap=4,evict=after",
                              "streaming:budget=40,mechanism=shift",
                              "compact-shift:budget=40",
                              "h2o:budget=40,mechanism=gather",

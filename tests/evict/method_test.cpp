@@ -33,7 +33,8 @@ TEST(Method, Streaming) {
   EXPECT_EQ(
       spell_out(m),
       "streaming:policy=recent,budget=256,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
-      "refresh=0,mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position=representative,positions=cache,rerotate="
+      "overlap=0,refresh=0,evict=before,mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position=representative,"
+      "positions=cache,rerotate="
       "auto,scorer=auto,"
       "cache=on");
 }
@@ -42,8 +43,9 @@ TEST(Method, FullIsUnbounded) {
   EXPECT_FALSE(parse_method("full").bounded());
   EXPECT_EQ(
       spell_out(parse_method("full")),
-      "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,schedule=step,every=1,slack=0,max-drop=0,refresh=0,"
-      "mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position=representative,positions=original,rerotate=auto,"
+      "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,schedule=step,every=1,slack=0,max-drop=0,overlap=0,"
+      "refresh=0,evict=before,mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position=representative,positions="
+      "original,rerotate=auto,"
       "scorer=auto,cache="
       "on");
 }
@@ -52,7 +54,8 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   const char* text =
       "full:policy=recent,budget=77,split=heads.txt,sinks=3,recent=half,schedule=prompt+step,every=9,slack=2,max-drop="
       "6,"
-      "refresh=1,mechanism=gather,gamma=3,tau=0.25,join=next,merge-position=own,positions=cache,rerotate=cached-half,"
+      "overlap=5,refresh=1,evict=after,mechanism=gather,gamma=3,tau=0.25,join=next,merge-position=own,positions=cache,"
+      "rerotate=cached-half,"
       "scorer="
       "auto,cache=off";
   const Method m = parse_method(text);
@@ -65,7 +68,9 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   EXPECT_EQ(m.interval, 9);
   EXPECT_EQ(m.headroom, 2);
   EXPECT_EQ(m.max_drop, 6);
+  EXPECT_EQ(m.overlap, 5);
   EXPECT_EQ(m.spare, 1);
+  EXPECT_TRUE(m.evict_after);
   EXPECT_FALSE(m.cache);
   EXPECT_EQ(m.mechanism, Mechanism::kGather);
   EXPECT_EQ(m.positions, Positions::kCache);
@@ -153,12 +158,12 @@ TEST(Method, StringsThatCannotBeRead) {
       {"streaming:budget=8,", "a comma at the end of method 'streaming:budget=8,'"},
       {"streaming:bugdet=8",
        "unknown method option 'bugdet': use policy, budget, split, sinks, recent, schedule, every, slack, max-drop, "
-       "refresh, mechanism, gamma, tau, join, merge-position, positions, rerotate, scorer or cache"},
+       "overlap, refresh, evict, mechanism, gamma, tau, join, merge-position, positions, rerotate, scorer or cache"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
       {"streaming:sinks=4.5",
        "sinks '4.5' is neither a whole number nor a share of the budget: use 0 to 1073741824, or 0.01 to 0.99"},
-      {"streaming:every=0", "every 0 is out of range: use 1 to 1073741824"},
+      {"streaming:every=-1", "every -1 is out of range: use 0 to 1073741824"},
       {"streaming:mechanism=inplace",
        "unknown mechanism 'inplace': use in-place, shift, gather, block, append or merge"},
       {"streaming:positions=true", "unknown positions 'true': use original or cache"},
@@ -203,12 +208,10 @@ TEST(Method, CombinationsThatCannotBe) {
        "use "
        "fused"},
       {"paged-eviction:every=16",
-       "every, slack, max-drop or refresh with mechanism block: it evicts a page at a time; leave them out"},
+       "every, slack, max-drop, overlap or refresh with mechanism block: it evicts a page at a time; leave them out"},
       {"full:schedule=prompt",
-       "schedule, slack, max-drop, refresh or split with policy none: nothing is ever evicted; choose a policy or "
-       "leave "
-       "them "
-       "out"},
+       "schedule, slack, max-drop, overlap, refresh, evict or split with policy none: nothing is ever evicted; choose "
+       "a policy or leave them out"},
       {"adakv:schedule=step",
        "split ada with schedule step: budgets of heads follow from the scores at the end of the prompt; use "
        "schedule=prompt or prompt+step"},

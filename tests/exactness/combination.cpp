@@ -38,7 +38,8 @@ const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather", "bl
 const std::vector<std::pair<std::string, std::string>> kPositions = {{"original", ""},       {"cache", "two-query"},
                                                                      {"cache", "fused"},     {"cache", "cached-half"},
                                                                      {"cache", "recompute"}, {"cache", "delta"}};
-// Evictions at every token (chunks of 1, 5, 40); every 8 and every 3 tokens; every 4 with slack and max-drop; once
+// Evictions at every token (chunks of 1, 5, 40); every 8 and every 3 tokens; every 7 with slack and max-drop; after
+// the forward pass, with slack, with overlap; once
 // after the prompt; from its end on; when a page is full; with spared victims (refresh).
 const std::vector<Timing> kTimings = {
     {"every=1"},
@@ -46,7 +47,9 @@ const std::vector<Timing> kTimings = {
     {"every=1", kAll, 40},
     {"every=8"},
     {"every=3", kAll, 5},
-    {"every=4,slack=5,max-drop=7"},
+    {"every=7,slack=5,max-drop=2"},
+    {"every=1,slack=3,evict=after", kAll, 5},
+    {"every=5,overlap=6,evict=after"},
     {"schedule=prompt", 110, 40, 300},
     {"schedule=prompt+step", 110, 50},
     {"schedule=page", 1, 1, kAll, true},
@@ -125,6 +128,7 @@ bool Combination::exists() const {
   const bool plain = timing.options == "every=1";
   if (policy == "none" && (mechanism != "in-place" || positions != "original" || !plain)) return false;
   const bool spare = timing.options.find("refresh") != std::string::npos;
+  const bool overlap = timing.options.find("overlap") != std::string::npos;
   const bool grows = timing.options.find("prompt") != std::string::npos;
   if (way == "two-query" && (policy != "recent" || spare || block())) return false;
   // The mean scores of two pages may be equal within rounding, so policies with rounded scores are left out.
@@ -134,7 +138,7 @@ bool Combination::exists() const {
   if (policy == "kvzip" && !grows) return false;         // scores a whole prompt
   if (policy == "kvzip" && (path == Path::kPortable || path == Path::kVulkan)) return false;
   // Pyramid: the last layer has two unprotected tokens. Ada compares heads at the end of a prompt.
-  if (split == "pyramid" && (spare || timing.options.find("slack") != std::string::npos)) return false;
+  if (split == "pyramid" && (spare || overlap || timing.options.find("slack") != std::string::npos)) return false;
   if (split == "ada" && (!grows || !scored())) return false;
   // f32 only: a cluster is rounded again whenever a token is merged into it. One eviction between two steps, so that
   // the cache shows which tokens were merged.
@@ -159,7 +163,7 @@ bool Combination::exists() const {
   // Victims are spared evenly by age: if two near-equal scores swap, other victims are spared. Keys that are rounded at
   // each move give scores that cannot be compared.
   const bool rounded = type != CacheType::kF32 || path == Path::kVulkan;
-  if (scored() && rounded && (spare || way == "delta" || split == "ada")) return false;
+  if (scored() && rounded && (spare || overlap || way == "delta" || split == "ada")) return false;
   if (policy == "none" && !split.empty()) return false;
   if (sequences > 1 && (timing.prompt == kAll || grows)) return false;  // lockstep: one token per step
   return true;

@@ -34,7 +34,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
     : hyper_(hyper), options_(options), method_(options_.method) {
   for (int i = 0; i < hyper.ropes(); ++i) frequencies_.emplace_back(hyper.rope_table(i));
   angles_.resize(frequencies_.size());
-  if (method_.policy != "none") {
+  if (method_.evicts()) {
     policy_ = make_policy(method_.policy);
     signals_ = policy_->signals();
     if (signals_.model) policy_->prepare(options.model);
@@ -55,7 +55,8 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
 void Truth::begin(const Cache& cache, int count) {
   repeating_ = signals_.repeat && next_ == options_.prompt && repeated_ < options_.prompt;
   for (int t = 0; t < static_cast<int>(tables_.size()); ++t) settle_ties(cache, t, tables_[t]);
-  if (!repeating_) evict(1, next_ < options_.prompt ? Phase::kInPrompt : Phase::kLater);
+  const bool in_prompt = next_ < options_.prompt;
+  if (!repeating_ && (in_prompt || !method_.evict_after)) evict(1, in_prompt ? Phase::kInPrompt : Phase::kLater);
   cache_ = &cache;
   count_ = count;
   for (Table& table : tables_) {
@@ -94,7 +95,7 @@ void Truth::end() {
       token.received = 0;
     }
   const bool ends = next_ == options_.prompt;
-  if (count_ > 1 || ends)
+  if (count_ > 1 || ends || method_.evict_after)
     evict(0, ends ? Phase::kPromptEnd : next_ < options_.prompt ? Phase::kInPrompt : Phase::kLater);
 }
 
@@ -128,7 +129,8 @@ void Truth::lay_again(Table& table) const {
 int Truth::surplus(std::size_t table, int coming, Phase phase) const {
   if (holds_window(table)) return 0;
   const int size = static_cast<int>(std::ranges::count(tables_[table].kept, kNoPosition, &Token::representative));
-  int over = size + coming - budget(table), min = method_.interval;
+  const int target = budget(table) - method_.headroom;
+  int over = size + (method_.evict_after ? 0 : coming) - target, min = method_.interval;
   switch (method_.schedule) {
     case Schedule::kStep:
       break;
@@ -140,19 +142,18 @@ int Truth::surplus(std::size_t table, int coming, Phase phase) const {
       if (phase == Phase::kPromptEnd) min = 1;
       break;
     case Schedule::kPage:  // a page of tokens at once
-      over = size - budget(table);
+      over = size - target;
       min = options_.page_size;
       break;
   }
-  const int all = over + method_.headroom;
-  return over >= min || tables_[table].returns ? std::max(all, 0) : 0;
+  return over >= min || tables_[table].returns ? std::max(over, 0) : 0;
 }
 
 // After the prompt, evictions of at most `max_drop` tokens go on in each step until the budget is reached.
 int Truth::now_of(int surplus, Phase phase) const {
   const int min = method_.schedule == Schedule::kPage ? options_.page_size : method_.interval;
   if (method_.max_drop == 0 || phase != Phase::kLater) return surplus;
-  return std::min(surplus, std::max(method_.max_drop, surplus - method_.headroom - min + 1));
+  return std::min(surplus, std::max(method_.max_drop, surplus - min + 1));
 }
 
 void Truth::evict(int coming, Phase phase) {
@@ -160,7 +161,7 @@ void Truth::evict(int coming, Phase phase) {
   if (policy_ == nullptr) return;
   const bool shares = phase == Phase::kPromptEnd && method_.splits_at_prompt_end();
   for (std::size_t t = 0; t < tables_.size(); ++t) {
-    const bool due = shares ? next_ > method_.budget : surplus(t, coming, phase) > 0;
+    const bool due = shares ? next_ > method_.budget - method_.headroom : surplus(t, coming, phase) > 0;
     if (due && (signals_.at_decision() || signals_.positions_only())) score(t);
   }
   if (shares) budgets_at_prompt_end();
@@ -204,12 +205,14 @@ void Truth::evict(std::size_t index, int count) {
   for (std::size_t i = 0; i < table.kept.size(); ++i)
     if (may_leave(table.kept[i], index) && table.kept[i].representative == kNoPosition) order.push_back(i);
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return table.kept[i].score; });
-  if (const auto last = static_cast<std::size_t>(count + method_.spare); last < order.size()) {
+  const auto last = static_cast<std::size_t>(count + method_.spare + method_.overlap);
+  if (last < order.size()) {
     const float victim = table.kept[order[last - 1]].score, stays = table.kept[order[last]].score;
     if (same(stays, victim) && verdict_.first_close < 0) verdict_.first_close = next_;
   }
-  order.resize(static_cast<std::size_t>(count + method_.spare));
-  std::ranges::sort(order);  // by age; the spared victims are evenly spaced
+  order.resize(last);
+  std::ranges::sort(order);  // by age; spared are the newest victims, and others evenly spaced
+  order.resize(last - static_cast<std::size_t>(method_.overlap));
   const std::size_t all = order.size(), spared = static_cast<std::size_t>(method_.spare);
   for (std::size_t i = spared; i-- > 0;)
     order.erase(order.begin() + static_cast<std::ptrdiff_t>((2 * i + 1) * all / (2 * spared)));
@@ -368,12 +371,13 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   Table& table = tables_[index];
   const Position now = next_ - count_ + query;
   const bool window = method_.strict() && !holds_window(index);
+  const int seen_at_once = budget(index) - method_.headroom + (method_.evict_after ? 1 : 0);
   const Position local = shape.window;  // the layer's attention window; it hides sinks, too
   std::vector<Token*> seen;
   Position hidden = 0;  // tokens hidden by the layer's attention window only
   double largest_value = 0;
   for (Token& token : table.kept) {
-    const bool old = window && token.position <= now - (budget(index) - method_.sinks());
+    const bool old = window && token.position <= now - (seen_at_once - method_.sinks());
     if (token.position > now || (old && token.position >= method_.sinks())) continue;
     if (stored_at(token) <= now - local) {
       ++hidden;

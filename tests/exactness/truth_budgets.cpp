@@ -67,7 +67,7 @@ void Truth::share_by_scores(int layer) {
   for (const int count : protects) total -= count;
 
   const int mean = total / static_cast<int>(heads), fifth = static_cast<int>(0.2 * mean);
-  const int safe = std::min(mean, std::max(fifth, method_.headroom + method_.spare + 1));
+  const int safe = std::min(mean, std::max(fifth, method_.headroom + method_.overlap + method_.spare + 1));
   std::vector<double> share(heads, safe);
   for (int i = 0; i < total; ++i)
     share[all[static_cast<std::size_t>(i)].head] += (total - safe * static_cast<double>(heads)) / total;

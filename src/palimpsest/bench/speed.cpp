@@ -123,6 +123,7 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
     sample.tokens_per_step = done / steps;
     sample.ms_attention = attention / steps;
     sample.ms_evict = (evict_ms() - evict) / steps;
+    sample.ms_forward = sample.seconds * 1e3 / steps - sample.ms_evict;
     sample.evictions += first.times().evictions;
     std::sort(itl.begin(), itl.end());
     sample.ms_p50 = itl[itl.size() / 2];
@@ -131,6 +132,7 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
   sample.evicted += evicted();
   for (int i = 0; i < sequences; ++i) {
     sample.cache_bytes += batch.session(i).cache().bytes_in_use() + batch.session(i).cache().bytes_tables();
+    sample.cache_bytes_peak += batch.session(i).cache().bytes_peak();
     sample.slots_per_token += batch.session(i).cache().slots_per_token() / sequences;
     batch.session(i).clear();  // frees memory for the other batches of the round
   }

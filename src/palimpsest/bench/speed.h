@@ -39,12 +39,13 @@ struct SpeedSample {
   double tokens_per_second = 0;   // of all sequences together
   double ms_p50 = 0, ms_p99 = 0;  // of a step: ITL of one sequence without drafts; decode only
   double tokens_per_step = 1;     // decode only
-  // Mean time per step; decode only. evict: decisions and moved bytes, all sequences; attention: inside the model's
-  // graph, fast path only.
-  double ms_evict = 0, ms_attention = 0;
+  // Mean time per step; decode only. evict: decisions and moved bytes, all sequences; forward: the rest, of which
+  // attention: inside the model's graph, fast path only.
+  double ms_forward = 0, ms_evict = 0, ms_attention = 0;
   long long evicted = 0, evictions = 0;  // of one sequence: tokens, and steps that evicted any
-  std::size_t cache_bytes = 0;           // of all sequences
-  double slots_per_token = 0;            // fragmentation: allocated slots / tokens, mean over sequences, at the end
+  // Of all sequences: keys, values and tables at the end; and the max of keys and values.
+  std::size_t cache_bytes = 0, cache_bytes_peak = 0;
+  double slots_per_token = 0;  // fragmentation: allocated slots / tokens, mean over sequences, at the end
 };
 
 // One round: clear, fill, measure, clear; so the caller can interleave rounds of several batches. Returns a sample of 0

@@ -26,8 +26,11 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
   const auto show = [&](const std::string& more) {
     if (!more.empty()) emit(more);
   };
+  EvictionTimes of_prompt = session.times();
   const auto end = [&](const char* reason) {
     show(text.finish());
+    result.evictions = {.evict_ms = session.times().evict_ms - of_prompt.evict_ms,
+                        .evictions = session.times().evictions - of_prompt.evictions};
     result.stop_reason = reason;
     return result;
   };
@@ -37,6 +40,7 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
     result.prompt_tokens = done;
     return !cancel && (!progress || progress(done, total));
   });
+  of_prompt = session.times();
   for (const TokenId token : prompt.subspan(options.known)) sampler.accept(token);
   if (result.prompt_tokens < static_cast<long long>(prompt.size()) || cancel) return end("cancelled");
   if (options.max_tokens == 0) return end("length");

@@ -31,6 +31,7 @@ struct Generation {
   long long prompt_tokens = 0, tokens = 0;
   double ttft_ms = 0;                 // time to first token: prefill + first sample
   Latencies tpot;                     // time per output token after the first
+  EvictionTimes evictions;            // after the prompt
   std::string stop_reason;            // "length", "stop", "end", "cancelled"
   std::vector<TokenId> written = {};  // all tokens, if GenerateOptions::keep
   DraftCounts drafts;                 // of this text

@@ -22,6 +22,7 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.shape.geometry = target.shape.geometry.with_types(options.cache_type.key, options.cache_type.value);
   target.shape.page_size = options.page_size;
   target.positions = hyper.positions();
+  target.trained_context = hyper.trained_context;
   target.chunk = options.chunk;
   target.draft_max = options.draft_max;
   target.vocabulary = hyper.vocabulary;
@@ -57,7 +58,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
                    std::shared_ptr<Workers> workers, std::shared_ptr<PagePool> pool)
     : options_(options), plan_(std::move(plan)), evictor_(*plan_), workers_(std::move(workers)) {
   const Hyperparameters& hyper = decoder.model().hyper();
-  assert(options_.method == plan_->method());
+  options_.method = plan_->method();
   scale_ = hyper.attention_scale;
   const CacheOptions& cache = plan_->cache();
   const Signals& signals = plan_->signals();
@@ -249,8 +250,8 @@ std::size_t Sequence::make_room() {
     return all_logits_ ? std::min(wanted, std::max<std::size_t>(1, free)) : wanted;
   }
   std::size_t max = static_cast<std::size_t>(options_.chunk);
-  if (plan_->drops()) evict(1, phase());
   const bool writing = stage_ == Stage::kDecode;
+  if (plan_->drops() && !(writing && m.evict_after)) evict(1, phase());
   const bool limited = writing ? wanted > 1 && m.schedule != Schedule::kPrompt
                                : m.windowed() && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage);
   if (m.evicts() && limited && rule().window == 0) {
@@ -357,6 +358,7 @@ void Sequence::accept(int drafts) {
     cache_->insert(1);
     report_held(i);
   }
+  if (options_.method.evict_after) evict(0, Phase::kDecode);
 }
 
 // Token `index` of a step with drafts: the newest one now.
@@ -438,7 +440,7 @@ void Sequence::on_queries(int head, int member, Rows queries) noexcept {
 }
 
 void Sequence::end(std::size_t tokens, Phase phase) {
-  if (plan_->drops() && (tokens > 1 || phase == Phase::kPrefillEnd)) evict(0, phase);
+  if (plan_->drops() && (tokens > 1 || phase == Phase::kPrefillEnd || options_.method.evict_after)) evict(0, phase);
   // Frees the pages that the prompt's chunks used beyond the budget.
   if (plan_->drops() && phase == Phase::kPrefillEnd && cache_->defragment(0, workers_.get()))
     evictor_.invalidate(*cache_);

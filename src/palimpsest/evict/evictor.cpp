@@ -41,7 +41,7 @@ Evictor::Evictor(const MethodPlan& plan)
 Evictor::Evictor(const Method& method, std::vector<int> budgets)
     : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_) {
   check_legal(Scope::kMethod, {.method = method});
-  if (method.policy != "none") {
+  if (method.evicts()) {
     policy_ = make_policy(method.policy);
     signals_ = policy_->signals();
   }
@@ -54,8 +54,9 @@ int Evictor::room(const Cache& cache) const {
   for (int t = 0; t < cache.tables(); ++t) {
     if (keeps_window(t)) continue;
     const int occupied = cache.table(t).occupied();
-    const int more = method_.schedule == Schedule::kPage ? cache.options().page_size : method_.interval - 1;
-    min = std::min(min, returns(t) ? 1 : budget(t) + more - occupied);
+    const int max = method_.schedule == Schedule::kPage ? method_.target(budget(t)) + cache.options().page_size
+                                                        : method_.max_tokens(budget(t));
+    min = std::min(min, returns(t) ? 1 : max - occupied);
   }
   return min;
 }
@@ -106,15 +107,14 @@ int Evictor::due(const SlotTable& table, int t, int occupied, int coming, Phase 
     if (phase == Phase::kPrefill) return 0;
     if (phase == Phase::kPrefillEnd) interval = 1;
   }
-  if (method_.schedule == Schedule::kPage) coming = 0;
-  const int over = occupied - (budget(t) - coming), all = over + method_.headroom;
-  return over >= interval || returns(t) ? std::max(all, 0) : 0;
+  if (method_.schedule == Schedule::kPage || method_.evict_after) coming = 0;
+  const int over = occupied + coming - method_.target(budget(t));
+  return over >= interval || returns(t) ? std::max(over, 0) : 0;
 }
 
 int Evictor::limited(const SlotTable& table, int due, Phase phase) const {
   if (method_.max_drop == 0 || phase != Phase::kDecode) return due;
-  const int over = due - method_.headroom;
-  return std::min(due, std::max(method_.max_drop, over - (interval(table) - 1)));
+  return std::min(due, std::max(method_.max_drop, due - (interval(table) - 1)));
 }
 
 const Plan& Evictor::plan(Cache& cache, int coming, Phase phase) {
@@ -130,7 +130,7 @@ const Plan& Evictor::plan(Cache& cache, int coming, Phase phase) {
     if (!returns_.empty()) returns_[static_cast<std::size_t>(t)] = count < due;
     int& known = next_victim_[static_cast<std::size_t>(t)];
     auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
-    if (count == 1 && known != kUnknown && method_.spare == 0) {
+    if (count == 1 && known != kUnknown && method_.overlap + method_.spare == 0) {
       chosen.push_back(known);
     } else if (count > 0) {
       if (signals_.positions_only())
@@ -150,7 +150,7 @@ void Evictor::share_budgets(const Cache& cache) {
   const HeadGeometry& geometry = cache.geometry();
   assert(cache.tables() == geometry.heads() && budgets_.size() == static_cast<std::size_t>(geometry.heads()));
   std::ranges::fill(next_victim_, kUnknown);
-  if (cache.occupied() <= method_.budget) {  // nothing is evicted
+  if (cache.occupied() <= method_.budget) {  // at most the slack is evicted
     std::ranges::fill(budgets_, method_.budget);
     return;
   }
@@ -183,8 +183,8 @@ void Evictor::share_by_scores(const Cache& cache, int layer) {
     protected_tokens += table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
     occupied += table.occupied();
   }
-  const std::vector<int> counts = ada_counts(scores, std::min(occupied, heads * method_.budget) - protected_tokens,
-                                             method_.headroom + method_.spare + 1);
+  const std::vector<int> counts =
+      ada_counts(scores, std::min(occupied, heads * method_.budget) - protected_tokens, method_.set_aside() + 1);
   for (int h = 0; h < heads; ++h) {
     const SlotTable& table = cache.table(first + h);
     const int guarded = table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
@@ -255,7 +255,7 @@ void Evictor::on_insert_kv(Cache& cache, int t, Rows keys, Rows values) {
 
 bool Evictor::needs_eviction(const Cache& cache, int t, int coming, Phase phase) const {
   if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end())  // heads are compared
-    return cache.occupied() > method_.budget;
+    return cache.occupied() > method_.target();
   return due(cache.table(t), t, coming, phase) > 0;
 }
 
@@ -403,7 +403,8 @@ Guard Evictor::guard(const SlotTable& table, int budget) const {
 }
 
 void Evictor::choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) {
-  select_lowest(columns_of(table), guard, count + method_.spare, chosen);
+  select_lowest(columns_of(table), guard, count + method_.overlap + method_.spare, chosen);
+  chosen.resize(chosen.size() - static_cast<std::size_t>(method_.overlap));
   if (method_.spare > 0) spare_some(chosen);
 }
 

@@ -34,6 +34,7 @@ class Evictor {
   explicit Evictor(const Method& method, std::vector<int> budgets = {});
 
   const Signals& signals() const { return signals_; }
+  // A table's share of the budget, at present.
   int budget(int table) const { return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(table)]; }
   // Tokens of all tables that are outside the table's window: no later query sees them. Drop them before plan() with
   // the same arguments (CacheChange::unseen). The plan is reused: valid until the next call of either.

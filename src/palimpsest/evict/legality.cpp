@@ -14,6 +14,9 @@ using C = const Candidate&;
 bool evicts(C c) {
   return c.method.policy != "none";
 }
+bool knows_budget(C c) {
+  return c.method.budget != kAutoBudget;
+}
 bool always(C) {
   return true;
 }
@@ -44,7 +47,7 @@ std::string option(C c, std::string_view key) {
 
 long long min_budget(C c) {
   const Method& m = c.method;
-  return static_cast<long long>(m.sinks()) + m.recent() + m.headroom + m.spare + 1;
+  return static_cast<long long>(m.sinks()) + m.recent() + m.set_aside() + 1;
 }
 
 bool drafts(C c) {
@@ -55,7 +58,7 @@ bool drafts(C c) {
 bool room_for_drafts(C c) {
   const Method& m = c.method;
   return !m.evicts() || m.schedule == Schedule::kPrompt || m.schedule == Schedule::kPage || m.interval > 1 ||
-         m.headroom > 0 || by_block(c) || c.rule.window > 0;
+         by_block(c) || c.rule.window > 0;
 }
 bool has_windows(C c) {
   const HeadGeometry& geometry = c.target->shape.geometry;
@@ -120,29 +123,32 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) {
        const Method& m = c.method;
        return m.schedule != Schedule::kStep || m.headroom != 0 || m.max_drop != 0 || m.spare != 0 ||
-              m.split != "uniform";
+              m.overlap != 0 || m.evict_after || m.split != "uniform";
      },
      evicts,
      [](C) -> std::string {
-       return "schedule, slack, max-drop, refresh or split with policy none: nothing is ever evicted; choose a policy "
-              "or "
-              "leave them out";
+       return "schedule, slack, max-drop, overlap, refresh, evict or split with policy none: nothing is ever evicted; "
+              "choose a policy or leave them out";
      }},
     {Scope::kMethod, "policy: budget", evicts, [](C c) { return c.method.budget != 0; },
      [](C c) {
        return fmt::format("policy {} needs a budget: give one of at least {}", c.method.policy, min_budget(c));
      }},
-    {Scope::kMethod, "protection: budget", evicts, [](C c) { return c.method.budget >= min_budget(c); },
+    {Scope::kMethod, "protection: budget", evicts,
+     [](C c) { return !knows_budget(c) || c.method.budget >= min_budget(c); },
      [](C c) {
        const Method& m = c.method;
+       const auto term = [](const char* name, int tokens) {
+         return tokens == 0 ? "" : fmt::format(" + {} {}", name, tokens);
+       };
        return fmt::format(
-           "budget {} is below sinks {} + recent {}{}{} + 1: raise it to at least {} or protect fewer "
+           "budget {} is below sinks {} + recent {}{}{}{} + 1: raise it to at least {} or protect fewer "
            "tokens",
-           m.budget, m.sinks(), m.recent(), m.headroom == 0 ? "" : fmt::format(" + slack {}", m.headroom),
-           m.spare == 0 ? "" : fmt::format(" + refresh {}", m.spare), min_budget(c));
+           m.budget, m.sinks(), m.recent(), term("slack", m.headroom), term("overlap", m.overlap),
+           term("refresh", m.spare), min_budget(c));
      }},
     {Scope::kMethod, "every: range", evicts,
-     [](C c) { return c.method.budget + static_cast<long long>(c.method.interval) <= kMaxTokens; },
+     [](C c) { return !knows_budget(c) || c.method.budget + static_cast<long long>(c.method.interval) <= kMaxTokens; },
      [](C c) {
        return fmt::format("budget {} + every {} is out of range: at most {} together", c.method.budget,
                           c.method.interval, kMaxTokens);
@@ -154,7 +160,7 @@ constexpr auto kTable = std::to_array<Requirement>({
                           c.method.interval);
      }},
     {Scope::kMethod, "max-drop: every", [](C c) { return evicts(c) && c.method.max_drop == 1; },
-     [](C c) { return c.method.interval == 1 && c.method.schedule != Schedule::kPage; },
+     [](C c) { return c.method.interval <= 1 && c.method.schedule != Schedule::kPage; },
      [](C) -> std::string {
        return "max-drop 1: each step evicts one token and reads one, so the cache never returns to its budget; use at "
               "least 2, or every=1";
@@ -167,10 +173,11 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kMethod, "block: schedule", [](C c) { return evicts(c) && by_block(c); },
      [](C c) {
        const Method& m = c.method;
-       return m.interval == 1 && m.headroom == 0 && m.max_drop == 0 && m.spare == 0;
+       return m.interval <= 1 && m.max_drop == 0 && m.set_aside() == 0;
      },
      [](C) -> std::string {
-       return "every, slack, max-drop or refresh with mechanism block: it evicts a page at a time; leave them out";
+       return "every, slack, max-drop, overlap or refresh with mechanism block: it evicts a page at a time; leave them "
+              "out";
      }},
     {Scope::kMethod, "ada: schedule", [](C c) { return c.method.split == "ada"; }, waits_for_prompt,
      [](C c) {
@@ -203,7 +210,7 @@ constexpr auto kTable = std::to_array<Requirement>({
               "positions=original";
      }},
     {Scope::kMethod, "merge: range", merges,
-     [](C c) { return static_cast<long long>(c.method.budget) * c.method.gamma <= kMaxTokens; },
+     [](C c) { return !knows_budget(c) || static_cast<long long>(c.method.budget) * c.method.gamma <= kMaxTokens; },
      [](C c) {
        return fmt::format("budget {} x gamma {} is out of range: at most {} together", c.method.budget, c.method.gamma,
                           kMaxTokens);
@@ -229,7 +236,11 @@ constexpr auto kTable = std::to_array<Requirement>({
            option(c, "mechanism"));
      }},
     {Scope::kMethod, "no cache: baseline", [](C c) { return !c.method.cache; },
-     [](C c) { return c.method.strict() && c.method.mechanism == Mechanism::kInPlace && c.method.split == "uniform"; },
+     [](C c) {
+       const Method& m = c.method;
+       return m.strict() && m.mechanism == Mechanism::kInPlace && m.split == "uniform" && m.set_aside() == 0 &&
+              m.max_drop == 0 && !m.evict_after;
+     },
      [](C) -> std::string {
        return "cache off is the window-recompute baseline: it takes a budget, sinks and recent, and nothing else";
      }},
@@ -462,7 +473,7 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kHead, "budget: head", evicts,
      [](C c) {
        const Method& m = c.method;
-       return static_cast<long long>(m.sinks()) + m.recent(c.budget) + m.headroom + m.spare < c.budget;
+       return static_cast<long long>(m.sinks()) + m.recent(c.budget) + m.set_aside() < c.budget;
      },
      [](C c) {
        return fmt::format(

@@ -66,21 +66,30 @@ struct Protection {
 };
 
 inline constexpr int kMaxTokens = 1 << 30;  // bounds budget + every, and budget x gamma
+inline constexpr int kAutoBudget = -1;      // the model's trained context
 
 struct Method {
   std::string name = "full";    // the preset it came from
   std::string policy = "none";  // "none": nothing is ever evicted
   Protection protection;
-  int budget = 0;                 // tokens a decode step attends to, the new one included; 0: unbounded
+  int budget = 0;                 // max tokens after an eviction, the next one included; 0: unbounded; kAutoBudget
   std::string split = "uniform";  // how layers and heads share the budget (budget/split.h)
   Schedule schedule = Schedule::kStep;
-  // Option names: `every`, `slack`, `max-drop`, `refresh`.
-  int interval = 1;  // evict when the budget is exceeded by this many tokens; a query attends to < budget + interval
-  int headroom = 0;  // tokens that an eviction drops beyond the budget
+  // Lazy Pruning's options: `every` (R), `slack` (sigma), `max-drop` (delta), `overlap` (O), `refresh` (B), `evict`.
+  //
+  //   budget = sinks + window + slack + overlap + refresh     C_cap, equation 3
+  //   target()        what an eviction leaves: budget - slack
+  //   interval        evicts when target() is exceeded by so many tokens, equation 8; 0: never
+  //   max_tokens()    what a query attends to at most: target() + interval, less one if evictions make room for it
+  int interval = 1;
+  int headroom = 0;
   // Max tokens per eviction after the prompt; 0: unlimited. Then each step evicts until the budget is reached. More are
   // evicted only where a query would attend to more than it may.
   int max_drop = 0;
-  int spare = 0;  // victims that are kept until the next eviction, evenly spaced by age
+  int overlap = 0, spare = 0;  // victims kept until the next eviction: the newest, and some evenly spaced by age
+  // When a step evicts: before its token is inserted, with room for it; or after its forward pass (the paper's order),
+  // in which the token is one more.
+  bool evict_after = false;
   Mechanism mechanism = Mechanism::kInPlace;
   Positions positions = Positions::kOriginal;
   Rerotate rerotate = Rerotate::kAuto;
@@ -92,8 +101,13 @@ struct Method {
   bool cache = true;  // false: no cache; sinks + the newest tokens are recomputed for every token (a baseline)
 
   bool operator==(const Method&) const = default;
-  bool evicts() const { return budget > 0; }
+  bool evicts() const { return budget != 0 && interval > 0; }
   bool bounded() const { return evicts() && schedule != Schedule::kPrompt; }  // constant memory
+  // Of a budget: the method's, or a head's.
+  int target(int of_budget) const { return of_budget - headroom; }
+  int target() const { return target(budget); }
+  int max_tokens(int of_budget) const { return target(of_budget) + interval - (evict_after ? 0 : 1); }
+  int set_aside() const { return headroom + overlap + spare; }  // part of the budget that no policy chooses
   int sinks() const { return protection.sinks.of(budget); }
   int recent() const { return protection.recent.of(budget); }
   int recent(int of_head) const {
@@ -108,9 +122,7 @@ struct Method {
   // page.)
   bool windowed() const { return policy == "recent" && spare == 0 && mechanism != Mechanism::kBlock; }
   // The window moves with every token: a masked chunk of a prompt gives exactly the result of token by token.
-  bool strict() const {
-    return windowed() && schedule == Schedule::kStep && interval == 1 && headroom == 0 && max_drop == 0;
-  }
+  bool strict() const { return windowed() && schedule == Schedule::kStep && interval == 1; }
 };
 
 struct MethodRow {

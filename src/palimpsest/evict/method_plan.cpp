@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "palimpsest/budget/split.h"
+#include "palimpsest/core/error.h"
 #include "palimpsest/core/growth.h"
 #include "palimpsest/evict/legality.h"
 
@@ -18,7 +19,7 @@ std::vector<int> head_budgets(const Candidate& of) {
   std::vector<int> heads;
   for (int layer = 0; layer < geometry.layers(); ++layer) heads.push_back(geometry.layer(layer).kv_heads);
   const int recent = m.recent(0);  // 0 if it is a share of each head's budget
-  const int min = m.sinks() + recent + m.headroom + m.spare + 1 + (recent == 0 ? 1 : 0);
+  const int min = m.sinks() + recent + m.set_aside() + 1 + (recent == 0 ? 1 : 0);
   return split_budget(m.split == "duo" ? of.target->streaming_head_file : m.split,
                       {.budget = m.budget, .guarded = m.sinks() + m.recent(), .heads = std::move(heads), .min = min});
 }
@@ -63,14 +64,18 @@ AttentionRule attention_rule(const Method& m, PositionKind kind) {
   if (rule.two_query) rule.sinks = m.sinks();
   if (m.strict() && m.cache && !rule.rotated_at_rank) {
     rule.sinks = m.sinks();
-    rule.window = m.budget - m.sinks();
+    rule.window = m.max_tokens(m.budget) - m.sinks();
   }
   return rule;
 }
 
 MethodPlan::MethodPlan(const Method& method, PlanTarget target) : method_(method), target_(std::move(target)) {
+  if (method_.budget == kAutoBudget) {
+    if (target_.trained_context <= 0) fail("budget auto: the model does not name its trained context; give a number");
+    method_.budget = target_.trained_context;
+  }
   check_legal(Scope::kMethod, {.method = method_});
-  std::unique_ptr<Policy> policy = method_.policy == "none" ? nullptr : make_policy(method_.policy);
+  std::unique_ptr<Policy> policy = method_.evicts() ? make_policy(method_.policy) : nullptr;
   if (policy != nullptr) signals_ = policy->signals();
   check_legal(Scope::kPolicy, {.method = method_, .signals = signals_});
   rule_ = attention_rule(method_, target_.positions);
@@ -97,6 +102,7 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target) : method_(method
 }
 
 int MethodPlan::budget_of(int head) const {
+  if (!method_.evicts()) return 0;
   return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(head)];
 }
 
@@ -137,7 +143,7 @@ void MethodPlan::name_head_windows() {
     differ = differ || holds;
     head_windows_.push_back(holds && !by_rank  ? cache_.geometry.layer_geometry(head).window
                             : holds            ? INT32_MAX
-                            : rule_.window > 0 ? budget_of(head) - rule_.sinks
+                            : rule_.window > 0 ? method_.max_tokens(budget_of(head)) - rule_.sinks
                                                : INT32_MAX);
   }
   if (differ) rule_.head_window = head_windows_;
@@ -158,7 +164,7 @@ Signals MethodPlan::signals(Phase phase) const {
 long long MethodPlan::nothing_evicted_until() const {
   if (!method_.evicts() || method_.schedule == Schedule::kPrompt || method_.schedule == Schedule::kPromptStep)
     return INT64_MAX;
-  return budgets_.empty() ? method_.budget : std::ranges::min(budgets_);
+  return method_.target(budgets_.empty() ? method_.budget : std::ranges::min(budgets_));
 }
 
 void MethodPlan::check_request(long long prompt, long long tokens) const {

@@ -21,6 +21,7 @@ constexpr std::array<Text, 6> kRerotate = {"auto", "two-query", "fused", "cached
 constexpr std::array<Text, 4> kSchedules = {"step", "prompt", "prompt+step", "page"};
 constexpr std::array<Text, 2> kJoin = {"class", "next"};
 constexpr std::array<Text, 2> kMergePositions = {"representative", "own"};
+constexpr std::array<Text, 2> kEvict = {"before", "after"};
 constexpr std::array<Text, 2> kSwitch = {"off", "on"};
 
 struct Key {
@@ -76,8 +77,11 @@ constexpr auto get_share = [](const Method& m) {
 constexpr std::array kKeys = {
     Key{"policy", "NAME", "eviction policy: one of the list below, or none", set_policy,
         [](const Method& m) { return m.policy; }},
-    Key{"budget", "TOKENS", "max tokens that a query attends to, the new one included; 0: unlimited",
-        set_count<&Method::budget, 0>, get_count<&Method::budget>},
+    Key{"budget", "TOKENS|auto", "max tokens kept, the new one included; auto: the trained context; 0: unlimited",
+        [](Method& m, Text key, Text value) {
+          m.budget = value == "auto" ? kAutoBudget : static_cast<int>(parse_integer(value, key, 0, kMaxTokens));
+        },
+        [](const Method& m) { return m.budget == kAutoBudget ? "auto" : std::to_string(m.budget); }},
     Key{"split", "HOW|FILE", "budget per head: uniform, pyramid, ada, duo, or a file (layer head tokens)",
         [](Method& m, Text, Text value) { m.split = value; }, [](const Method& m) { return m.split; }},
     Key{"sinks", "TOKENS|0.1", "first tokens, never evicted; 0.1 or half: a share of the budget",
@@ -86,14 +90,18 @@ constexpr std::array kKeys = {
         set_share<&Protection::recent>, get_share<&Protection::recent>},
     Key{"schedule", "WHEN", "step; prompt: once, at its end; prompt+step: from its end on; page: by page",
         set_choice<&Method::schedule, kSchedules>, get_choice<&Method::schedule, kSchedules>},
-    Key{"every", "TOKENS", "evict when the budget is exceeded by this many tokens (Lazy Pruning's R)",
-        set_count<&Method::interval, 1>, get_count<&Method::interval>},
-    Key{"slack", "TOKENS", "tokens evicted beyond the budget, free for the next steps", set_count<&Method::headroom, 0>,
+    Key{"every", "TOKENS", "evict when this many tokens exceed budget - slack (Lazy Pruning's R); 0: never",
+        set_count<&Method::interval, 0>, get_count<&Method::interval>},
+    Key{"slack", "TOKENS", "part of the budget that evictions leave free", set_count<&Method::headroom, 0>,
         get_count<&Method::headroom>},
-    Key{"max-drop", "TOKENS", "max tokens per eviction after the prompt: it takes several steps; 0: unlimited",
+    Key{"max-drop", "TOKENS", "max tokens per eviction after the prompt, which takes more steps; 0: unlimited",
         set_count<&Method::max_drop, 0>, get_count<&Method::max_drop>},
+    Key{"overlap", "TOKENS", "victims that are kept until the next eviction, the newest",
+        set_count<&Method::overlap, 0>, get_count<&Method::overlap>},
     Key{"refresh", "TOKENS", "victims that are kept until the next eviction, evenly spaced",
         set_count<&Method::spare, 0>, get_count<&Method::spare>},
+    Key{"evict", "WHEN", "before a token's forward pass, with room for it; after: attends to one more",
+        set_choice<&Method::evict_after, kEvict>, get_choice<&Method::evict_after, kEvict>},
     Key{"mechanism", "HOW", "in-place (reuses victims' slots), shift, gather, block (pages), append, merge",
         set_choice<&Method::mechanism, kMechanisms>, get_choice<&Method::mechanism, kMechanisms>},
     Key{"gamma", "1..64", "merge: max tokens remembered, as a multiple of the budget; 1: no merging",
@@ -109,8 +117,7 @@ constexpr std::array kKeys = {
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
     Key{"rerotate", "HOW", "cache positions: auto, two-query, fused, cached-half, recompute or delta",
         set_choice<&Method::rerotate, kRerotate>, get_choice<&Method::rerotate, kRerotate>},
-    Key{"scorer", "auto|FILE",
-        "weights of learned, temporal; auto: NAME.scorer, .temporal by NAME.gguf",
+    Key{"scorer", "auto|FILE", "weights of learned, temporal; auto: NAME.scorer, .temporal by NAME.gguf",
         [](Method& m, Text, Text value) { m.scorer = value; }, [](const Method& m) { return m.scorer; }},
     Key{"cache", "on|off", "off: baseline that recomputes the last `budget` tokens for every token",
         set_choice<&Method::cache, kSwitch>, get_choice<&Method::cache, kSwitch>},

@@ -13,12 +13,12 @@ struct OfHead {
 };
 
 // The max number of tokens of a head while a prompt is read in chunks: evictions before and after a chunk leave `kept`
-// tokens as soon as there are `full`; before a chunk, with room for one more (not `by_page`), one less.
+// tokens as soon as there are `full`; before a chunk one less, if they make room for a token (`makes_room`).
 //
 //   0       chunk    2 chunk  ..  >= full      kept or kept - 1, + chunk, + chunk  ..  >= full
 //
 // So evictions leave at most two different numbers, and after four of them nothing is new.
-long long max_while_reading(long long prompt, long long chunk, long long kept, long long full, bool by_page) {
+long long max_while_reading(long long prompt, long long chunk, long long kept, long long full, bool makes_room) {
   long long max = 0, occupied = 0, left = prompt;
   for (int evictions = 0; evictions < 4 && left > 0; ++evictions) {
     const long long chunks = std::max<long long>(1, (full - occupied + chunk - 1) / chunk);
@@ -26,7 +26,7 @@ long long max_while_reading(long long prompt, long long chunk, long long kept, l
     left -= read;
     occupied += read;
     max = std::max(max, occupied);
-    occupied = !by_page && (occupied == full || kept == full) ? kept - 1 : kept;
+    occupied = makes_room && (occupied == full || kept == full) ? kept - 1 : kept;
   }
   return max;
 }
@@ -42,7 +42,7 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
     const long long repeated = plan.signals().repeat ? chunk : 0;
     // The prompt's end evicts down to the budget; generated tokens are never evicted. (Append: in other slots.)
     const bool cuts = m.evicts() && m.mechanism != Mechanism::kAppend;
-    const long long kept = cuts ? std::min(prompt, budget + m.interval - 1LL) : prompt;
+    const long long kept = cuts ? std::min(prompt, m.target(budget) + m.interval - 1LL) : prompt;
     return {
         .writing = {.tokens = kept + tokens - prompt, .evicted = m.evicts() ? 1 : 0},
         .reading = {.tokens = prompt + repeated, .inserted = inserted, .evicted = m.evicts() ? prompt + repeated : 0}};
@@ -52,9 +52,10 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
     return {.writing = {.tokens = window, .inserted = window, .evicted = window},
             .reading = {.tokens = window, .inserted = window, .evicted = window}};
   }
-  const long long more = m.schedule == Schedule::kPage ? page_size : m.interval - 1LL, full = budget + more;
-  const bool by_page = m.schedule == Schedule::kPage || m.mechanism == Mechanism::kBlock;
-  const long long evicted = by_page ? page_size : m.interval + m.headroom;
+  const bool waits_for_page = m.schedule == Schedule::kPage;
+  const long long full = waits_for_page ? m.target(budget) + page_size : m.max_tokens(budget);
+  const bool by_page = waits_for_page || m.mechanism == Mechanism::kBlock;
+  const long long evicted = by_page ? page_size : m.interval;
   OfHead out{.writing = {.tokens = at_most(full), .evicted = evicted}, .reading = {}};
   if (m.schedule == Schedule::kPromptStep || m.schedule == Schedule::kPrompt) {  // no eviction inside the prompt
     const long long repeated = plan.signals().repeat ? chunk : 0;
@@ -63,12 +64,12 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
   }
   if (m.windowed() && plan.rule().window == 0) {  // chunks that fit every head, see Sequence::make_room
     out.reading = {.tokens = at_most(full),
-                   .inserted = std::clamp<long long>(prompt, 1, std::min<long long>(chunk, min + more)),
+                   .inserted = std::clamp<long long>(prompt, 1, std::min<long long>(chunk, full - budget + min)),
                    .evicted = evicted};
     return out;
   }
-  const long long kept = budget - m.headroom;
-  const long long max = max_while_reading(prompt, chunk, kept, full, m.schedule == Schedule::kPage);
+  const long long kept = m.target(budget);
+  const long long max = max_while_reading(prompt, chunk, kept, full, !waits_for_page && !m.evict_after);
   out.reading = {.tokens = std::max(max, out.writing.tokens),
                  .inserted = inserted,
                  .evicted = std::max({inserted, max - kept + 1, evicted})};
@@ -87,7 +88,7 @@ OfHead of_window(const MethodPlan& plan, long long prompt, long long tokens, con
   const long long repeated = plan.signals().repeat ? chunk : 0, evicted = waits ? page_size : 1;
   OfHead out{.writing = {.tokens = tokens < 0 ? kept + 1 : std::min(kept + 1, tokens), .evicted = evicted},
              .reading = {}};
-  const long long max = max_while_reading(prompt, chunk, kept + 1, kept + 1, false);
+  const long long max = max_while_reading(prompt, chunk, kept + 1, kept + 1, true);
   out.reading = {.tokens = std::max(max, out.writing.tokens) + repeated,
                  .inserted = inserted,
                  .evicted = std::max(inserted + repeated, evicted)};

@@ -14,6 +14,7 @@ struct PlanTarget {
   // Geometry, cache types, page size, and whether keys and values are stored in host pages.
   CacheOptions shape = {};
   PositionKind positions = PositionKind::kNone;
+  int trained_context = 0;               // of the model; 0: unknown
   int chunk = 512;                       // tokens of a prompt per step
   int draft_max = 0;                     // max drafts in a step of decode; 0: none
   int vocabulary = 0;                    // logits of each draft
