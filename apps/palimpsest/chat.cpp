@@ -82,7 +82,7 @@ class Chat {
         loaded_(load_text_model(flags.model)),
         threads_(threads_of(flags.threads, loaded_.model->hyper())),
         default_method_(default_chat_method(loaded_.model->hyper())),
-        conversation_(*loaded_.vocabulary, flags.system, flags.chat_template),
+        conversation_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template), flags.system),
         session_(std::make_shared<Decoder>(loaded_.model, threads_), options_of(flags)),
         speculation_(speculation_of(flags.drafts, *loaded_.vocabulary, threads_)) {
     generate_.drafts = speculation_ ? &*speculation_ : nullptr;
@@ -206,8 +206,8 @@ void add_chat(CLI::App& app, Action& action) {
   const auto flags = std::make_shared<ChatFlags>();
   const char* group = "Text";
   command->add_option("--system", flags->system, "system prompt")->type_name("TEXT")->group(group);
-  command->add_option("--chat-template", flags->chat_template, "chat template: chatml, llama3, gemma, ...")
-      ->type_name("NAME")
+  command->add_option("--chat-template", flags->chat_template, kChatTemplateHelp)
+      ->type_name("NAME|FILE")
       ->default_str("the model's own")
       ->group(group);
   command->add_option("-n,--n-predict,--tokens", flags->generate.max_tokens, "max tokens per answer; -1: no limit")

@@ -26,7 +26,7 @@ void add_question_flags(CLI::App& command, QuestionFlags& flags) {
       ->type_name("WHEN")
       ->capture_default_str();
   command.add_flag("--chat", flags.chat, "apply the model's chat template");
-  command.add_option("--chat-template", flags.chat_template, "chat template name or text (with --chat)")
+  command.add_option("--chat-template", flags.chat_template, "chat template: a name or a file (with --chat)")
       ->type_name("TEMPLATE")
       ->needs("--chat");
   add_json_flag(command, flags.json);
@@ -49,6 +49,7 @@ Questioner::Questioner(const QuestionFlags& flags, TextModel model, long long lo
   for (const NamedMethod& method : method_list(flags.list, hyper, model_.vocabulary.get(), longest))
     runs_.push_back({.method = method, .cache_use = CacheUse(method.name, method.options)});
   decoder_ = std::make_shared<Decoder>(model_.model, threads_of(flags.threads, hyper));
+  if (flags.chat) template_ = ChatTemplate::load(model_.vocabulary, flags.chat_template);
 }
 
 void Questioner::ask(std::size_t count, const std::string& label, const Make& make, const Got& got) {
@@ -87,8 +88,7 @@ Prompt Questioner::prompt(const std::string& context, const std::vector<std::str
   std::string begin;
   for (const std::string& question : questions) {
     const std::string mark = "\x01";  // marks the end of the context
-    const std::string whole = model_.vocabulary->apply_chat_template({{"user", context + mark + question}},
-                                                                     /*add_assistant=*/true, flags_.chat_template);
+    const std::string whole = template_->text({{"user", context + mark + question}});
     const auto at = whole.find(mark);
     if (at == std::string::npos) fail("the chat template omits the user's text: name another with --chat-template");
     begin = whole.substr(0, at);

@@ -10,6 +10,7 @@
 #include "palimpsest/eval/haystack.h"
 #include "palimpsest/eval_commands.h"
 #include "palimpsest/method_list.h"
+#include "palimpsest/text/chat_template.h"
 #include "palimpsest/writer.h"
 
 namespace palimpsest::cli {
@@ -59,6 +60,7 @@ class Questioner {
   long long longest_;
   QuestionSeen seen_;
   std::shared_ptr<Decoder> decoder_;
+  std::shared_ptr<const ChatTemplate> template_;  // with --chat
   std::vector<Run> runs_;
 };
 

@@ -15,6 +15,8 @@
 
 namespace palimpsest::cli {
 
+inline constexpr const char* kChatTemplateHelp = "chat template: chatml, llama3, gemma, ..., or a file in Jinja";
+
 struct ModelFlags {
   std::string path;       // -m; empty: $PALIMPSEST_MODEL, else the default model
   std::string synthetic;  // name of a shape: random weights instead of a file

@@ -12,6 +12,7 @@
 #include "palimpsest/interrupt.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
+#include "palimpsest/text/chat_template.h"
 #include "palimpsest/text/stop.h"
 #include "palimpsest/text/utf8.h"
 #include "palimpsest/writer.h"
@@ -42,7 +43,7 @@ struct RunFlags {
   DraftFlags drafts;
   std::optional<long long> threads;
   std::optional<std::string> prompt;
-  std::string prompt_file, save, restore;
+  std::string prompt_file, save, restore, chat_template;
   GenerateOptions generate{.max_tokens = 512, .stop = {}, .ignore_end = false};
   bool json = false;
 };
@@ -111,9 +112,13 @@ int run(const RunFlags& flags) {
   StopStrings{flags.generate.stop};  // throws before a long prompt is read
   method_of(flags.cache, kDefaultMethod);
   const int draft_max = draft_max_of(flags.drafts);
-  const std::string text = prompt_text(flags);
+  std::string text = prompt_text(flags);
 
   const TextModel loaded = load_text_model(flags.model);
+  if (!flags.chat_template.empty()) {
+    if (!flags.restore.empty()) fail("--chat-template with --restore: a snapshot continues as it began; use only one");
+    text = ChatTemplate::load(loaded.vocabulary, flags.chat_template)->text({{"user", text}});
+  }
   auto prompt =
       flags.restore.empty() ? prompt_tokens(*loaded.vocabulary, text) : loaded.vocabulary->tokenize(text, false, true);
   const long long max = flags.generate.max_tokens < 0
@@ -188,6 +193,9 @@ void add_run(CLI::App& app, Action& action) {
   command->add_option("-f,--file", flags->prompt_file, "prompt from a file; -: standard input")
       ->type_name("FILE")
       ->excludes(prompt)
+      ->group(group);
+  command->add_option("--chat-template", flags->chat_template, "the prompt is a user's message in this chat template")
+      ->type_name("NAME|FILE")
       ->group(group);
   command
       ->add_option("-n,--n-predict,--tokens", flags->generate.max_tokens, "max tokens to generate; -1: until stopped")

@@ -68,13 +68,13 @@ int serve(ServeFlags flags) {
   SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
   scheduler.max_queue = flags.max_queue;
 
+  const bool templates = !flags.chat_template.empty() || loaded.vocabulary->has_chat_template();
   ServedModel served{
       .vocabulary = loaded.vocabulary,
       .name = flags.alias.empty() ? std::filesystem::path(loaded.model->path()).stem().string() : flags.alias,
-      .chat_template = flags.chat_template,
+      .chat_template = templates ? ChatTemplate::load(loaded.vocabulary, flags.chat_template) : nullptr,
       .method = session.method,
       .default_max_tokens = flags.default_max_tokens};
-  if (!flags.chat_template.empty()) loaded.vocabulary->apply_chat_template({{"user", "x"}}, true, flags.chat_template);
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads_of(flags.threads, hyper));
   const std::size_t session_space = mib_to_bytes(flags.session_mib, "--session-space");
   auto sessions = flags.session_path.empty() ? nullptr : std::make_unique<Sessions>(flags.session_path, session_space);
@@ -108,7 +108,7 @@ void add_serve(CLI::App& app, Action& action) {
   option(group, "--api-key", flags->server.api_key, "KEY", "API key that clients must send")
       ->default_str("$PALIMPSEST_API_KEY, else none");
   option(group, "--alias", flags->alias, "NAME", "model name in the API")->default_str("the file name");
-  option(group, "--chat-template", flags->chat_template, "NAME", "chat template: chatml, llama3, gemma, ...")
+  option(group, "--chat-template", flags->chat_template, "NAME|FILE", kChatTemplateHelp)
       ->default_str("the model's own");
   option(group, "--default-max-tokens,--chat-tokens", flags->default_max_tokens, "N",
          "default max_tokens of a chat request");

@@ -212,8 +212,8 @@ TEST_F(Completions, AChatIsItsTemplateContinued) {
       {{"role", "system"}, {"content", "You tell stories."}},
       {{"role", "user"},
        {"content", {{{"type", "text"}, {"text", "Tell me "}}, {{"type", "text"}, {"text", "one."}}}}}};
-  const std::string text = served_vocabulary()->apply_chat_template(
-      {{"system", "You tell stories."}, {"user", "Tell me one."}}, true, "chatml");
+  const std::string text = ChatTemplate::load(served_vocabulary(), "chatml")
+                               ->text({{"system", "You tell stories."}, {"user", "Tell me one."}});
   Json body = {{"model", "stories"}, {"messages", messages}, {"max_completion_tokens", 60},
                {"seed", 5},          {"logprobs", true},     {"top_logprobs", 2}};
   const Json answer = running_->answer(kChat, body);

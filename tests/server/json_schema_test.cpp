@@ -37,8 +37,8 @@ TEST(JsonSchema, AllowsWhatIsValidAndNothingElse) {
   // The tokenizer may put a space before a text, which a grammar forbids; the first case checks that it does not here.
   const std::vector<Case> cases = {
       {R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"boolean"}},"required":["b"]})",
-       {R"({"b":true})", R"({"a":-3,"b":false})", R"({ "a": 0, "b": true })"},
-       {R"({})", R"({"a":1})", R"({"b":true,"a":1})", R"({"b":1})", R"({"a":01,"b":true})", R"({"b":true,})",
+       {R"({"b":true})", R"({"b":false,"a":-3})", R"({ "b": true, "a": 0 })"},
+       {R"({})", R"({"a":1})", R"({"a":1,"b":true})", R"({"b":1})", R"({"b":true,"a":01})", R"({"b":true,})",
         R"({"b":true,"c":1})"}},
       {R"({"properties":{"a":{"type":"null"},"b":{"type":"number"}}})",
        {R"({})", R"({"a":null})", R"({"b":1.5e3})", R"({"a":null,"b":2})"},
@@ -50,6 +50,13 @@ TEST(JsonSchema, AllowsWhatIsValidAndNothingElse) {
       {R"({"type":["object","null"],"properties":{}})", {"{}", "null"}, {R"({"a":1})", "0"}},
       {R"({"type":"object"})", {"{}", R"({"a":{"b":[1,"c"]}})"}, {"[]", R"({"a"})"}},
       {R"({"enum":[{"k":[1,"\n"]},"q\"\\"]})", {R"({"k":[1,"\n"]})", R"("q\"\\")"}, {R"({"k":[1]})"}},
+      {R"({"type":"integer","minimum":3,"maximum":12})", {"3", "9", "12"}, {"2", "13", "-3", "120"}},
+      {R"({"type":"integer","exclusiveMinimum":-2})", {"-1", "0", "77"}, {"-2", "-10"}},
+      {R"({"oneOf":[{"type":"null"},{"type":"string","pattern":"^[a-c]{2}$"}]})",
+       {"null", R"("ab")"},
+       {R"("ad")", R"("abc")"}},
+      {R"({"type":"array","items":true,"maxItems":1})", {"[]", R"(["x"])"}, {"[1,2]"}},
+      {R"({"type":"object","properties":{"a":{"$ref":"#"}}})", {"{}", R"({"a":{"a":{}}})"}, {R"({"a":1})"}},
       {R"({"$ref":"#/$defs/tree","$defs":{"tree":{"type":"object","properties":{"next":{"anyOf":[{"$ref":"#/$defs/tree"},{"type":"null"}]}},"required":["next"]}}})",
        {R"({"next":null})", R"({"next":{"next":null}})"},
        {R"({"next":1})", "null"}},
@@ -59,16 +66,16 @@ TEST(JsonSchema, AllowsWhatIsValidAndNothingElse) {
     for (const char* text : each.yes) EXPECT_TRUE(allows(grammar, text)) << text << "\n" << grammar;
     for (const char* text : each.no) EXPECT_FALSE(allows(grammar, text)) << text << "\n" << grammar;
   }
-  EXPECT_TRUE(allows(json_object_grammar(), R"({"a":[1,{"b":null}],"c":"d"})"));
-  EXPECT_FALSE(allows(json_object_grammar(), "[1]"));
 }
 
 TEST(JsonSchema, RefusesWhatItDoesNotKnowByName) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {R"({"type":"string","pattern":"a"})", "pattern"},
-      {R"({"type":"integer","minimum":1})", "minimum"},
+      {R"({"type":"integer","multipleOf":2})", "multipleOf"},
       {R"({"type":"object","patternProperties":{}})", "patternProperties"},
-      {R"({"oneOf":[{}]})", "oneOf"},
+      {R"({"oneOf":[]})", "oneOf"},
+      {R"({"type":"integer","minimum":5,"maximum":4})", "bounds"},
+      {R"({"type":"integer","minimum":1e300})", "2^53"},
       {R"({"type":"text"})", "none of object"},
       {R"({"type":"object","required":["a"]})", "'required' names"},
       {R"({"$ref":"#/$defs/x"})", "leads nowhere"},
@@ -181,8 +188,8 @@ TEST(JsonSchema, HostileSchemasAreRefusedSoon) {
     EXPECT_LT(seconds, 0.5) << name;  // in its own thread, beside other tests
 #endif
     EXPECT_LT(what.size(), 3000u) << name;
-    static const std::set<std::string> harmless = {"an object of itself", "nested lists of types",
-                                                   "nested repetitions"};
+    static const std::set<std::string> harmless = {"an object of itself", "nested repetitions",
+                                                   "many alternatives that begin alike"};
     EXPECT_EQ(what.empty(), harmless.contains(name)) << name << ": " << what;
   }
 }

@@ -9,7 +9,7 @@ namespace {
 std::shared_ptr<Service> make_service(const ServerSetup& setup) {
   ServedModel model{.vocabulary = served_vocabulary(),
                     .name = "stories",
-                    .chat_template = "chatml",
+                    .chat_template = ChatTemplate::load(served_vocabulary(), setup.chat_template),
                     .method = parse_method("streaming:budget=128")};
   auto sessions =
       setup.session_path.empty() ? nullptr : std::make_unique<Sessions>(setup.session_path, setup.session_space);

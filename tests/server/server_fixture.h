@@ -27,6 +27,7 @@ struct ServerSetup {
   }
   SchedulerOptions scheduler;
   ServerOptions server;
+  std::string chat_template = "chatml";
   std::string session_path;  // empty: no sessions
   std::size_t session_space = std::size_t{1} << 30;
 };

@@ -42,7 +42,6 @@ TEST_F(ServerTest, BadInputIsRefusedWithWhatIsWrong) {
   refused(kChat, {{"messages", Json::array()}}, 400, "'messages' must be");
   refused(kChat, {{"messages", {{{"role", "wizard"}, {"content", "x"}}}}}, 400, "messages[0].role");
   refused(kChat, {{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}}, 400, "type text only");
-  refused(kChat, {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"tools", Json::array()}}, 400, "'tools'");
   refused(kChat, {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"top_logprobs", 2}}, 400, "needs 'logprobs'");
   refused("/tokenize", Json::object(), 400, "either 'prompt' or 'messages'");
   refused("/detokenize", {{"tokens", {1 << 30}}}, 400, "not in the vocabulary");

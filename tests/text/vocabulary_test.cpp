@@ -93,18 +93,6 @@ TEST(Vocabulary, BeginsWhereTheModelWantsItAndKnowsTheEnd) {
   EXPECT_FALSE(vocabulary->has_chat_template());
 }
 
-TEST(Vocabulary, TalksByTemplate) {
-  const auto dir = shared_dir();
-  if (!dir) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
-  const auto vocabulary = Vocabulary::load(*dir / "models/stories260K/stories260K.gguf");
-  const std::vector<ChatMessage> messages = {{"user", "hi"}, {"assistant", "hello"}, {"user", std::string(2000, 'x')}};
-  const std::string text = vocabulary->apply_chat_template(messages, true, "chatml");
-  EXPECT_EQ(text, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nhello<|im_end|>\n<|im_start|>user\n" +
-                      std::string(2000, 'x') + "<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_THROW(vocabulary->apply_chat_template(messages, true), Error);
-  EXPECT_THROW(vocabulary->apply_chat_template(messages, true, "no such template"), Error);
-}
-
 TEST(Vocabulary, RefusesWhatIsNotAModel) {
   EXPECT_THROW(Vocabulary::load("/no/such/file.gguf"), Error);
   EXPECT_THROW(Vocabulary::load(write("empty.gguf", "")), Error);

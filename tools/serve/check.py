@@ -124,9 +124,47 @@ def openai_client(server):
         raise AssertionError(f"{fields} was not refused")
     refused(openai.NotFoundError, model="gpt-4")
     assert refused(openai.BadRequestError, extra_body={"cache": {"budget": 1}}).body["type"] == "invalid_request_error"
-    assert refused(openai.BadRequestError, tools=[{"type": "function", "function": {"name": "f"}}]).param == "tools"
+    assert refused(openai.BadRequestError, tools=[{"type": "web_search"}]).param == "tools[0].type"
     server.wait_until_idle()
     print(f"openai {openai.__version__}: models, whole, stream, n, logprobs, cache, disconnect, schema, errors: passed")
+    tools_of_openai(client, model)
+    server.wait_until_idle()
+    print(f"openai {openai.__version__}: tools, required and named, parallel, streamed, results: passed")
+
+
+def tools_of_openai(client, model):
+    parameters = {"type": "object", "required": ["city", "days"], "additionalProperties": False,
+                  "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]},
+                                 "days": {"type": "integer", "minimum": 1, "maximum": 7}}}
+    tools = [{"type": "function", "function": {"name": "get_weather", "description": "Weather", "parameters": parameters,
+                                               "strict": True}},
+             {"type": "function", "function": {"name": "set_alarm", "parameters": {
+                 "type": "object", "required": ["on"], "properties": {"on": {"type": "boolean"}}}}}]
+    messages = [{"role": "user", "content": "What is the weather in Rome?"}]
+    fields = dict(model=model, messages=messages, tools=tools, max_tokens=300, seed=1)
+
+    def valid(name, arguments):
+        arguments = json.loads(arguments)
+        if name == "get_weather":
+            return arguments["city"] in ("Rome", "Oslo") and 1 <= arguments["days"] <= 7
+        return name == "set_alarm" and isinstance(arguments["on"], bool)
+
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    for choice in ("required", named):
+        answer = client.chat.completions.create(**fields, tool_choice=choice, parallel_tool_calls=False).choices[0]
+        (call,) = answer.message.tool_calls
+        assert answer.finish_reason == "tool_calls" and answer.message.content is None, answer
+        assert valid(call.function.name, call.function.arguments), call
+    names, texts, ids = {}, {}, {}
+    for piece in client.chat.completions.create(**fields, tool_choice=named, parallel_tool_calls=False, stream=True):
+        for step in piece.choices[0].delta.tool_calls or []:
+            names[step.index] = names.get(step.index, "") + (step.function.name or "")
+            texts[step.index] = texts.get(step.index, "") + step.function.arguments
+            ids[step.index] = step.id or ids[step.index]
+    assert names == {0: "get_weather"} and texts[0] == call.function.arguments, (names, texts, call)
+    messages += [answer.message, {"role": "tool", "tool_call_id": call.id, "content": "It rains."}]
+    last = client.chat.completions.create(**fields, tool_choice="none").choices[0]
+    assert last.message.content and not last.message.tool_calls, last
 
 
 def main():

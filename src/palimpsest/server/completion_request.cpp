@@ -1,16 +1,17 @@
 #include "palimpsest/server/completion_request.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "palimpsest/budget/split.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/server/chat_request.h"
 #include "palimpsest/server/fields.h"
-#include "palimpsest/server/json_schema.h"
+#include "palimpsest/server/output_shape.h"
 #include "palimpsest/server/sessions.h"
-#include "palimpsest/text/conversation.h"
-#include "palimpsest/text/grammar/compile.h"
 
 namespace palimpsest {
 namespace {
@@ -86,45 +87,7 @@ void read_stop(const Json* stop, std::vector<std::string>& out) {
   }
 }
 
-std::string read_grammar(Fields& fields) {
-  std::string grammar = fields.text("grammar", "");
-  const Json* format = fields.take("response_format");
-  if (format != nullptr && !grammar.empty())
-    fail_field("grammar", "'grammar' and 'response_format' exclude each other: leave one of them out");
-  if (format != nullptr) {
-    Fields of(*format, "response_format.");
-    const std::string type = of.text("type", "");
-    if (type == "json_object") {
-      grammar = json_object_grammar();
-    } else if (type == "json_schema") {
-      const Json* named = of.take("json_schema");
-      if (named == nullptr) fail_field("response_format.json_schema", "'response_format.json_schema' is missing");
-      Fields schema(*named, "response_format.json_schema.");
-      schema.ignore({"name", "description", "strict"});
-      const Json* shape = schema.take("schema");
-      if (shape == nullptr)
-        fail_field("response_format.json_schema.schema", "'response_format.json_schema.schema' is missing");
-      schema.end();
-      grammar = schema_grammar(*shape);
-    } else if (type != "text") {
-      fail_field("response_format.type", "response_format.type must be text, json_object or json_schema");
-    }
-    of.end();
-  }
-  return grammar;
-}
-
-void compile(const char* field, const Vocabulary* vocabulary, SamplerOptions& out) {
-  if (out.grammar.empty()) return;
-  try {
-    out.compiled = std::make_shared<const GrammarRules>(compile_grammar(out.grammar, vocabulary));
-    out.grammar.clear();  // each answer would have a copy
-  } catch (const Error& error) {
-    fail_field(field, "{}", error.what());
-  }
-}
-
-void read_sampling(Fields& fields, const Vocabulary* vocabulary, SamplerOptions& out) {
+void read_sampling(Fields& fields, SamplerOptions& out) {
   out.temperature = fields.number("temperature", 1);
   out.top_p = fields.number("top_p", 1);
   out.top_k = static_cast<int>(fields.integer("top_k", 0, -1, 1 << 30));
@@ -134,8 +97,6 @@ void read_sampling(Fields& fields, const Vocabulary* vocabulary, SamplerOptions&
   out.presence_penalty = fields.number("presence_penalty", 0);
   out.repeat_penalty = fields.number("repetition_penalty", 1);
   out.seed = static_cast<std::uint32_t>(fields.integer("seed", 0xFFFFFFFFLL, 0, 0xFFFFFFFELL));
-  out.grammar = read_grammar(fields);
-  compile(fields.take("grammar") != nullptr ? "grammar" : "response_format", vocabulary, out);
 }
 
 void read_logprobs(Fields& fields, bool chat, Request& out) {
@@ -158,38 +119,6 @@ long long read_limit(Fields& fields, bool chat, const ServedModel& model) {
   return fields.integer(old || !chat ? "max_tokens" : "max_completion_tokens", fallback, 1, kMaxTokens);
 }
 
-std::vector<ChatMessage> read_messages(const Json& messages) {
-  if (!messages.is_array() || messages.empty()) fail_field("messages", "'messages' must be a list of at least one");
-  std::vector<ChatMessage> chat;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const std::string where = fmt::format("messages[{}]", i);
-    Fields fields(messages[i], where + ".");
-    ChatMessage message;
-    message.role = fields.text("role", "");
-    if (message.role == "developer") message.role = "system";  // OpenAI's newer name
-    if (message.role != "system" && message.role != "user" && message.role != "assistant")
-      fail_field(where + ".role", "'{}.role' must be system, developer, user or assistant", where);
-    fields.ignore({"name", "refusal"});
-    const Json* content = fields.take("content");
-    if (content != nullptr && content->is_string()) {
-      message.content = content->get<std::string>();
-    } else if (content != nullptr && content->is_array()) {
-      for (const Json& part : *content) {
-        Fields of(part, where + ".content.");
-        if (of.text("type", "") != "text")
-          fail_field(where + ".content", "'{}.content' may have parts of type text only", where);
-        message.content += of.text("text", "");
-        of.end();
-      }
-    } else {
-      fail_field(where + ".content", "'{}.content' must be a string or a list of text parts", where);
-    }
-    fields.end();
-    chat.push_back(std::move(message));
-  }
-  return chat;
-}
-
 void read_session(const Json* session, CompletionRequest& out) {
   if (session == nullptr) return;
   Fields fields(*session, "session.");
@@ -205,22 +134,6 @@ void read_session(const Json* session, CompletionRequest& out) {
   out.save = name("save");
   fields.end();
   out.request.keep = !out.save.empty();
-}
-
-// The text to append to a restored chat: the end of the last assistant turn, then the user's turn.
-std::string next_turn(const Json& messages, const ServedModel& model) {
-  const auto chat = read_messages(messages);
-  if (chat.size() != 1 || chat.front().role != "user")
-    fail_field(
-        "messages",
-        "a chat that continues a session takes one message, the user's next: earlier messages are in the session");
-  Conversation conversation(*model.vocabulary, "", model.chat_template);
-  conversation.user("x");
-  conversation.assistant("y");
-  const auto turn = conversation.user(chat.front().content);
-  if (turn.restart)
-    fail_field("session", "this model's chat template rewrites earlier messages: chats cannot continue from a session");
-  return turn.text;
 }
 
 }  // namespace
@@ -247,10 +160,6 @@ Method parse_cache(const Json& value, const Method& fallback) {
     fail_field("cache.scorer", "'scorer' may name a file only in the server's own --method");
   validate(method);
   return method;
-}
-
-std::string chat_text(const Json& messages, const ServedModel& model) {
-  return model.vocabulary->apply_chat_template(read_messages(messages), true, model.chat_template);
 }
 
 // {"type": "lookup", "max": 8}
@@ -285,9 +194,8 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   read_logprobs(fields, chat, out.request);
   out.request.max_tokens = read_limit(fields, chat, model);
   out.request.ignore_end = fields.boolean("ignore_eos", false);
-  read_sampling(fields, model.vocabulary.get(), out.request.sampler);
-  if (out.request.ignore_end && out.request.sampler.constrained())
-    fail_field("ignore_eos", "'ignore_eos' with a grammar: a grammar ends, so the text must end with it");
+  read_sampling(fields, out.request.sampler);
+  OutputShape shape = read_output_shape(fields);
   const Json* cache = fields.take("cache");
   out.has_cache = cache != nullptr;
   out.request.method = cache == nullptr ? model.method : parse_cache(*cache, model.method);
@@ -295,7 +203,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   read_speculative(fields.take("speculative"), out.request);
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
 
-  const Json* messages = chat ? fields.take("messages") : nullptr;
+  const std::optional<ChatInput> asked = chat ? std::optional(read_chat(fields, model, shape)) : std::nullopt;
   const Json* prompt = chat ? nullptr : fields.take("prompt");
   const bool echo = !chat && fields.boolean("echo", false);
   if (echo && out.request.top_logprobs >= 0)
@@ -304,13 +212,23 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   if (!chat) {
     read_prompts(prompt, echo, model, out);
     check_echo(out);
-  } else if (messages != nullptr) {
-    const bool continues = !out.restore.empty();
-    const std::string text = continues ? next_turn(*messages, model) : chat_text(*messages, model);
-    out.prompts.push_back(model.vocabulary->tokenize(text, !continues, true));
+    if (!shape.schema.empty()) shape.grammar = grammar_of_schema(shape);
   } else {
-    fail_field("messages", "'messages' is missing");
+    const bool continues = !out.restore.empty();
+    ChatPrompt prompted = chat_prompt(*asked, model, continues);
+    out.prompts.emplace_back(model.vocabulary->tokenize(prompted.text, !continues, true));
+    if (!prompted.grammar.empty()) shape.grammar = std::move(prompted.grammar);
+    SamplerOptions& sampler = out.request.sampler;
+    sampler.grammar_prefix = std::move(prompted.grammar_prefix);
+    sampler.grammar_triggers = std::move(prompted.grammar_triggers);
+    sampler.grammar_tokens = prompted.reply_tokens;
+    out.reply_tokens = std::move(prompted.reply_tokens);
+    std::ranges::move(prompted.stop, std::back_inserter(out.stop));
+    out.format = std::move(prompted.format);
   }
+  compile(shape, model.vocabulary.get(), out.request.sampler);
+  if (out.request.ignore_end && out.request.sampler.constrained())
+    fail_field("ignore_eos", "'ignore_eos' with a grammar: a grammar ends, so the text must end with it");
   const bool session = !out.restore.empty() || !out.save.empty();
   if (session && out.prompts.size() * static_cast<std::size_t>(out.n) > 1)
     fail_field("session", "a session belongs to one answer: give one prompt, and no 'n'");

@@ -7,15 +7,16 @@
 
 #include "palimpsest/engine/request.h"
 #include "palimpsest/server/api_error.h"
+#include "palimpsest/text/chat_template.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
 
 struct ServedModel {
   std::shared_ptr<const Vocabulary> vocabulary;
-  std::string name;                     // model id in the API
-  std::string chat_template;            // empty: the model's own
-  Method method;                        // default for requests without "cache"
+  std::string name;                                   // model id in the API
+  std::shared_ptr<const ChatTemplate> chat_template;  // nullptr: the model has none, and chats are refused
+  Method method;                                      // default for requests without "cache"
   long long default_max_tokens = 1024;  // default max_tokens of chats; for completions it is 16, as in OpenAI's API
 };
 
@@ -29,6 +30,9 @@ struct CompletionRequest {
   std::string restore, save;  // names of the sessions to restore and to save; empty: none
   bool has_cache = false;     // false: a restored session keeps its method
   Request request;            // without a prompt
+  // Of chats: how replies are taken apart; nullptr: they are content only.
+  std::shared_ptr<const ReplyFormat> format;
+  std::vector<TokenId> reply_tokens;  // control tokens that are part of a reply's text
 };
 
 inline constexpr int kMaxChoices = 128;  // answers to one HTTP request
@@ -39,8 +43,5 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
 // "h2o:budget=512" or {"method": "h2o", "budget": 512, ...}: any key of parse_method. Options that name a file (split,
 // scorer) are refused.
 Method parse_cache(const Json& value, const Method& fallback);
-
-// Applies the chat template to `messages`. Throws ApiError.
-std::string chat_text(const Json& messages, const ServedModel& model);
 
 }  // namespace palimpsest

@@ -11,6 +11,7 @@
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/reply.h"
 #include "palimpsest/server/service.h"
+#include "palimpsest/text/reply_reader.h"
 
 namespace palimpsest {
 namespace {
@@ -36,6 +37,7 @@ class Exchange {
              .model = service_->model().name,
              .created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())};
     if (timeout > 0ms) request_.request.deadline = Clock::now() + timeout;
+    readers_.assign(static_cast<std::size_t>(count_), ReplyReader(request_.format));
     submit();
   }
 
@@ -46,7 +48,7 @@ class Exchange {
     while (open_ > 0) {
       for (Event& event : take()) {
         Choice& choice = choices[event.choice];
-        choice.text += event.text;
+        add(read(event), choice);
         std::ranges::move(event.logs, std::back_inserter(choice.logs));
         if (!event.last) continue;
         if (const auto wrong = end(event)) throw *wrong;
@@ -70,7 +72,10 @@ class Exchange {
         sink.done();
         return true;
       }
-      if (!send(sink, with_session(chunk_json(head_, event, wants_logs())))) return false;
+      const ReplyDelta delta = read(event);
+      if (delta.empty() && event.logs.empty() && !event.last) continue;
+      const bool calls = readers_[event.choice].has_calls();
+      if (!send(sink, with_session(chunk_json(head_, event, delta, calls, wants_logs())))) return false;
     }
     if (open_ > 0) return sink.is_writable();
     log();
@@ -118,7 +123,9 @@ class Exchange {
       if (seed != 0xFFFFFFFFU) one.sampler.seed = (seed + static_cast<std::uint32_t>(i % request_.n)) % 0xFFFFFFFFU;
       const bool begins_text = one.resume == nullptr && only_control_tokens(*service_->model().vocabulary, one.prompt);
       Answer::Options options{
-          .choice = i, .text = {.stop = request_.stop, .begins_text = begins_text}, .logs = wants_logs()};
+          .choice = i,
+          .text = {.stop = request_.stop, .shown = request_.reply_tokens, .begins_text = begins_text},
+          .logs = wants_logs()};
       ticket_.submit(std::move(one), std::make_shared<Answer>(service_->model().vocabulary, mailbox_,
                                                               service_->metrics(), std::move(options)));
     }
@@ -132,6 +139,18 @@ class Exchange {
     if (taken.events.empty() && service_->failed())
       throw ApiError(500, "server_error", "internal error: see the server's log");
     return std::move(taken.events);
+  }
+
+  // What is new in a choice with this event.
+  ReplyDelta read(const Event& event) {
+    ReplyReader& reader = readers_[event.choice];
+    ReplyDelta delta = reader.put(event.text);
+    if (!event.last) return delta;
+    ReplyDelta rest = reader.finish(event.finish == Finish::kEnd);
+    delta.content += rest.content;
+    delta.reasoning += rest.reasoning;
+    std::ranges::move(rest.calls, std::back_inserter(delta.calls));
+    return delta;
   }
 
   // Accounts for a finished choice. Returns its error, if any.
@@ -175,8 +194,9 @@ class Exchange {
     opened_ = true;
     for (int i = 0; i < count_; ++i) {
       if (head_.chat && !send(sink, first_chunk_json(head_, i))) return false;
-      const Event echoed{.choice = i, .text = echo(i), .logs = {}};
-      if (!echoed.text.empty() && !send(sink, chunk_json(head_, echoed, false))) return false;
+      const ReplyDelta echoed{.content = echo(i), .reasoning = {}, .calls = {}};
+      if (echoed.empty()) continue;
+      if (!send(sink, chunk_json(head_, {.choice = i, .text = {}, .logs = {}}, echoed, false, false))) return false;
     }
     return true;
   }
@@ -196,6 +216,7 @@ class Exchange {
   Service::Ticket ticket_;
   int count_;
   std::shared_ptr<Mailbox> mailbox_;
+  std::vector<ReplyReader> readers_;  // of each choice
   ReplyHead head_;
   ReplyUsage usage_;
   Json session_;  // null until it is saved

@@ -1,54 +1,70 @@
 #include "palimpsest/server/json_schema.h"
 
-#include <map>
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "palimpsest/server/fields.h"
+#include "palimpsest/core/error.h"
+#include "palimpsest/text/chat_template.h"
 
 namespace palimpsest {
 namespace {
 
-constexpr const char* kWhere = "response_format.json_schema.schema";
 constexpr int kMaxSchemaDepth = 64;
 constexpr long long kMaxRepeats = 1000;
-constexpr std::size_t kMaxRules = 5000;
-constexpr std::size_t kMaxParts = 10'000;  // values in the schema, of any kind
+constexpr double kMaxBound = 9007199254740992.0;    // 2^53
+constexpr std::size_t kMaxParts = 10'000;           // values in the schema, of any kind
+constexpr std::size_t kMaxName = 256;               // bytes of a property's name or a reference
+constexpr std::size_t kMaxPattern = 1000;           // bytes of a regular expression
+constexpr std::size_t kMaxOptionalPairs = 160'000;  // the converter's work: squares of optional properties, summed
+constexpr const char* kRoot = "root-schema";        // name of the whole schema, if it refers to itself
 
-// White space is bounded, so that a model cannot generate it indefinitely. Numbers stay within a double's range; \u is
-// allowed only for control characters, which have no other spelling.
-constexpr const char* kCommon = R"gbnf(
-ws ::= (" " | "\n" " "{0,20})?
-value ::= object | array | string | number | "true" | "false" | "null"
-object ::= "{" ws (member ws ("," ws member ws)*)? "}"
-member ::= string ws ":" ws value
-array ::= "[" ws (value ws ("," ws value ws)*)? "]"
-char ::= [^"\\\x00-\x1f\x7f] | "\\" (["\\/bfnrt] | "u00" [01] [0-9a-f])
-string ::= "\"" char* "\""
-integer ::= "-"? ("0" | [1-9] [0-9]{0,15})
-number ::= integer ("." [0-9]{1,16})? ([eE] [-+]? [0-9]{1,2})?
-)gbnf";
+constexpr std::array<std::string_view, 22> kInexpressible = {"not",
+                                                             "if",
+                                                             "then",
+                                                             "else",
+                                                             "patternProperties",
+                                                             "propertyNames",
+                                                             "contains",
+                                                             "minContains",
+                                                             "maxContains",
+                                                             "dependentRequired",
+                                                             "dependencies",
+                                                             "multipleOf",
+                                                             "minProperties",
+                                                             "uniqueItems",
+                                                             "unevaluatedProperties",
+                                                             "maxProperties",
+                                                             "dynamicRef",
+                                                             "$dynamicRef",
+                                                             "$recursiveRef",
+                                                             "dependentSchemas",
+                                                             "contentSchema",
+                                                             "unevaluatedItems"};
+constexpr std::array<std::string_view, 7> kTypes = {"object",  "array",   "string", "number",
+                                                    "integer", "boolean", "null"};
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;  // a JSON text has no control characters
-  }
-  return out + '"';
-}
-
-class Converter {
+class SchemaCheck {
  public:
-  explicit Converter(const Json& schema) : schema_(schema) {}
+  SchemaCheck(const Json& schema, std::string where, bool exact)
+      : schema_(schema), path_(std::move(where)), exact_(exact) {}
 
-  std::string grammar() {
+  std::string text() {
     count_parts();
-    const std::string root = any(schema_, 0);
-    std::string out = "root ::= " + root + "\n";
-    for (const auto& [name, body] : rules_) out += name + " ::= " + body + "\n";
-    return out + (kCommon + 1);
+    Json out = any(schema_, 0, "");
+    if (!refers_to_root_) return out.dump();
+    Json whole = {{"$ref", std::string("#/$defs/") + kRoot}};
+    for (const char* section : {"$defs", "definitions"}) {
+      if (!out.contains(section)) continue;
+      whole[section] = std::move(out[section]);
+      out.erase(section);
+    }
+    whole["$defs"][kRoot] = std::move(out);
+    return whole.dump();
   }
 
  private:
@@ -83,172 +99,154 @@ class Converter {
     }
   }
 
-  // The expression for a value of this schema.
-  std::string any(const Json& schema, int depth, std::string_view where = {}) {
+  Json any(const Json& schema, int depth, std::string_view where) {
     const PathScope scope(path_, where);
     if (depth > kMaxSchemaDepth) wrong("the schema is nested more than {} levels deep", kMaxSchemaDepth);
-    if (schema.is_boolean() && schema.get<bool>()) return "value";
-    Fields fields(schema, path_ + ".");
-    fields.ignore({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema",
-                   "$id", "$comment", "$defs", "definitions"});
-    std::string out = chosen(fields, depth);
-    fields.end();
+    if (schema.is_boolean() && schema.get<bool>()) return Json::object();
+    if (!schema.is_object()) wrong("a schema must be a JSON object");
+    check_type(schema);
+    check_bounds(schema);
+    check_names(schema);
+    Json out = Json::object();
+    auto& members = out.get_ref<Json::object_t&>();
+    for (const auto& [key, value] : schema.items()) {
+      if (exact_ && std::ranges::find(kInexpressible, key) != kInexpressible.end() && value != false)
+        fail_field(path_ + "." + key, "{}.{}: a grammar cannot express '{}': leave it out", path_, key, key);
+      members.emplace_back(key, member(key, value, depth));
+    }
     return out;
   }
 
-  std::string chosen(Fields& fields, int depth) {
-    if (const Json* ref = fields.take("$ref")) return reference(*ref, depth);
-    if (const Json* value = fields.take("const")) {
-      fields.ignore({"type"});
-      return quoted(value->dump());
+  Json member(const std::string& key, const Json& value, int depth) {
+    const auto each = [&](const Json& list) {
+      Json out = Json::array();
+      for (std::size_t i = 0; i < list.size(); ++i)
+        out.push_back(any(list[i], depth + 1, fmt::format(".{}[{}]", key, i)));
+      return out;
+    };
+    const bool named = key == "properties" || key == "$defs" || key == "definitions";
+    const bool list = key == "anyOf" || key == "oneOf" || key == "allOf" || key == "prefixItems";
+    if (named && !value.is_object()) wrong("'{}' must be an object", key);
+    if (list && (!value.is_array() || value.empty())) wrong("'{}' must be a list of at least one", key);
+    if (key == "enum" && (!value.is_array() || value.empty())) wrong("'enum' must be a list of at least one");
+    if (named) {
+      Json out = Json::object();
+      auto& members = out.get_ref<Json::object_t&>();
+      for (const auto& [name, schema] : value.items()) {
+        if (name.size() > kMaxName) wrong("a name in '{}' has more than {} bytes", key, kMaxName);
+        members.emplace_back(name, any(schema, depth + 1, "." + key + "." + name));
+      }
+      return out;
     }
-    if (const Json* values = fields.take("enum")) {
-      fields.ignore({"type"});
-      return either(*values, "enum", [](const Json& each, std::string_view) { return quoted(each.dump()); });
-    }
-    if (const Json* schemas = fields.take("anyOf"))
-      return either(*schemas, "anyOf",
-                    [&](const Json& each, std::string_view where) { return any(each, depth + 1, where); });
-    const Json* type = fields.take("type");
-    if (type == nullptr) return fields.take("properties") != nullptr ? object(fields, depth) : "value";
-    if (type->is_array())
-      return either(*type, "type", [&](const Json& each, std::string_view) { return of_type(each, fields, depth); });
-    return of_type(*type, fields, depth);
+    if (list) return each(value);
+    if (key == "items" && value.is_array()) return each(value);
+    if (key == "items") return any(value, depth + 1, ".items");
+    if (key == "additionalProperties" && !value.is_boolean()) return any(value, depth + 1, ".additionalProperties");
+    if (key == "$ref") return reference(value);
+    if (key == "pattern") check_pattern(value);
+    return value;
   }
 
-  std::string of_type(const Json& type, Fields& fields, int depth) {
-    if (type == "object") return object(fields, depth);
-    if (type == "array") return array(fields, depth);
-    if (type == "string") return string(fields);
-    if (type == "number" || type == "integer") return type.get<std::string>();
-    if (type == "boolean") return R"(("true" | "false"))";
-    if (type == "null") return R"("null")";
-    wrong("type {} is none of object, array, string, number, integer, boolean and null", type.dump());
-  }
-
-  template <typename Make>
-  std::string either(const Json& list, const char* what, Make make) {
-    if (!list.is_array() || list.empty()) wrong("'{}' must be a list of at least one", what);
-    std::string out;
-    for (std::size_t i = 0; i < list.size(); ++i)
-      out += (i == 0 ? "(" : " | ") + make(list[i], fmt::format(".{}[{}]", what, i));
-    return out + ")";
-  }
-
-  std::string reference(const Json& ref, int depth) {
-    const std::string path = ref.is_string() ? ref.get<std::string>() : ref.dump();
-    if (const auto known = references_.find(path); known != references_.end()) return known->second;
-    for (const std::string section : {"$defs", "definitions"}) {
-      const std::string prefix = "#/" + section + "/";
-      if (!path.starts_with(prefix) || !schema_.contains(section)) continue;
-      const auto at = schema_[section].find(path.substr(prefix.size()));
-      if (at == schema_[section].end()) break;
-      const std::string name = reserve();
-      references_[path] = name;  // before its body, which may refer to itself
-      const std::string before =
-          std::exchange(path_, std::string(kWhere) + "." + section + "." + path.substr(prefix.size()));
-      rules_[name] = any(*at, depth + 1);
-      path_ = before;
-      return name;
-    }
+  Json reference(const Json& value) {
+    const std::string path = value.is_string() ? value.get<std::string>() : value.dump();
+    if (path.size() > kMaxName) wrong("a $ref has more than {} bytes", kMaxName);
     if (path == "#") {
-      const std::string name = references_[path] = reserve();
-      const std::string before = std::exchange(path_, kWhere);
-      rules_[name] = any(schema_, depth + 1);
-      path_ = before;
-      return name;
+      refers_to_root_ = true;
+      return std::string("#/$defs/") + kRoot;
+    }
+    try {
+      if (path.starts_with("#/") && schema_.contains(Json::json_pointer(path.substr(1)))) return path;
+    } catch (const Json::exception&) {  // not a pointer
     }
     wrong("$ref '{}' leads nowhere: #/$defs/NAME is understood", path);
   }
 
-  std::pair<long long, long long> bounds(Fields& fields, const char* min_name, const char* max_name) {
-    const long long min = fields.integer(min_name, 0, 0, kMaxRepeats);
-    const long long max = fields.integer(max_name, -1, 0, kMaxRepeats);
-    if (max >= 0 && max < min) wrong("{} {} is below {} {}", max_name, max, min_name, min);
-    return {min, max};
-  }
-
-  static std::string repeated(long long min, long long max) {
-    return max < 0 ? fmt::format("{{{},}}", min) : fmt::format("{{{},{}}}", min, max);
-  }
-
-  std::string string(Fields& fields) {
-    const auto [min, max] = bounds(fields, "minLength", "maxLength");
-    if (min == 0 && max < 0) return "string";
-    return R"("\"" char)" + repeated(min, max) + R"( "\"")";
-  }
-
-  std::string array(Fields& fields, int depth) {
-    const auto [min, max] = bounds(fields, "minItems", "maxItems");
-    const Json* items = fields.take("items");
-    if (max == 0) return R"("[" ws "]")";
-    const std::string item = items == nullptr ? "value" : any(*items, depth + 1, ".items");
-    std::string list =
-        item + R"( ws ("," ws )" + item + " ws)" + repeated(std::max(min - 1, 0LL), max < 0 ? -1 : max - 1);
-    if (min == 0) list = "(" + list + ")?";
-    return add(R"("[" ws )" + list + R"( "]")");
-  }
-
-  // Properties in the schema's order, built from the last one: `none` and `some` are the rules for the properties from
-  // i on, when no earlier property is present and when at least one is.
-  std::string object(Fields& fields, int depth) {
-    fields.boolean("additionalProperties", false);
-    const Json* properties = fields.take("properties");
-    const Json* required = fields.take("required");
-    const std::size_t count = properties == nullptr ? 0 : properties->size();
-    if (properties != nullptr && !properties->is_object()) wrong("'properties' must be an object");
-    if (required != nullptr && !required->is_array()) wrong("'required' must be a list of names");
-    std::set<std::string> names, needed;
-    if (properties != nullptr)
-      for (const auto& [name, schema] : properties->items()) names.insert(name);
-    if (required != nullptr)
-      for (const Json& name : *required)
-        if (!name.is_string() || !names.contains(*needed.insert(name.get<std::string>()).first))
-          wrong("'required' names {}, which 'properties' does not have", name.dump());
-    if (count == 0) return properties == nullptr ? "object" : R"("{" ws "}")";
-
-    std::vector<std::string> member;
-    std::vector<bool> must;
-    for (const auto& [name, schema] : properties->items()) {
-      member.push_back(quoted(Json(name).dump()) + R"( ws ":" ws )" + any(schema, depth + 1, ".properties." + name) +
-                       " ws ");
-      must.push_back(needed.contains(name));
+  void check_type(const Json& schema) const {
+    const auto type = schema.find("type");
+    if (type == schema.end()) return;
+    const Json list = type->is_array() ? *type : Json::array({*type});
+    if (list.empty() || list.size() > kTypes.size()) wrong("'type' must be a type or a list of them");
+    std::set<std::string> types;
+    for (const Json& each : list) {
+      if (!each.is_string() || std::ranges::find(kTypes, each.get<std::string>()) == kTypes.end())
+        wrong("type {} is none of object, array, string, number, integer, boolean and null", each.dump());
+      if (!types.insert(each.get<std::string>()).second) wrong("'type' has {} twice", each.dump());  // items for each
     }
-    std::string none = R"("")", some = R"("")";
-    for (std::size_t i = count; i-- > 0;) {
-      const std::string first = member[i] + some, further = R"("," ws )" + first;
-      const std::string next_none = add(must[i] ? first : first + " | " + none);
-      some = add(must[i] ? further : further + " | " + some);
-      none = next_none;
-    }
-    return R"(("{" ws )" + none + R"( "}"))";
   }
 
-  std::string reserve() {
-    if (rules_.size() >= kMaxRules) wrong("the schema is too large: its grammar has over {} rules", kMaxRules);
-    const std::string name = fmt::format("r{}", rules_.size());
-    rules_[name];
-    return name;
+  void check_bounds(const Json& schema) const {
+    const auto count = [&](const char* name, long long fallback) {
+      const auto at = schema.find(name);
+      if (at == schema.end()) return fallback;
+      if (!at->is_number_integer() || *at < 0 || *at > kMaxRepeats)
+        wrong("'{}' must be a whole number from 0 to {}", name, kMaxRepeats);
+      return at->get<long long>();
+    };
+    const auto number = [&](const char* name, double fallback) {
+      const auto at = schema.find(name);
+      if (at == schema.end() || at->is_boolean()) return fallback;
+      if (!at->is_number() || !(std::abs(at->get<double>()) <= kMaxBound))
+        wrong("'{}' must be a number from -2^53 to 2^53", name);
+      return at->get<double>();
+    };
+    if (count("maxLength", kMaxRepeats) < count("minLength", 0)) wrong("maxLength is below minLength");
+    if (count("maxItems", kMaxRepeats) < count("minItems", 0)) wrong("maxItems is below minItems");
+    const double min = std::max(number("minimum", -kMaxBound), std::floor(number("exclusiveMinimum", -kMaxBound)) + 1);
+    const double max = std::min(number("maximum", kMaxBound), std::ceil(number("exclusiveMaximum", kMaxBound)) - 1);
+    if (schema.value("type", Json()) == "integer" && std::floor(max) < std::ceil(min))
+      wrong("no integer is within the bounds");
   }
-  std::string add(std::string body) {
-    const std::string name = reserve();
-    rules_[name] = std::move(body);
-    return name;
+
+  // The converter's work is quadratic in the optional properties of an object.
+  void check_names(const Json& schema) {
+    const auto properties = schema.find("properties"), required = schema.find("required");
+    if (required != schema.end() && !required->is_array()) wrong("'required' must be a list of names");
+    std::size_t needed = 0;
+    if (required != schema.end()) {
+      std::set<std::string> names;
+      if (properties != schema.end() && properties->is_object())
+        for (const auto& [name, value] : properties->items()) names.insert(name);
+      for (const Json& name : *required) {
+        const bool known = name.is_string() && names.contains(name.get<std::string>());
+        if (exact_ && !known) wrong("'required' names {}, which 'properties' does not have", name.dump());
+        needed += known ? 1 : 0;
+      }
+    }
+    if (properties == schema.end()) return;
+    const std::size_t optional = properties->size() - std::min(needed, properties->size());
+    optional_pairs_ += optional * optional;
+    if (optional_pairs_ > kMaxOptionalPairs) wrong("the schema has too many optional properties: require more of them");
+  }
+
+  void check_pattern(const Json& value) const {
+    const std::string text = value.is_string() ? value.get<std::string>() : "";
+    const bool plain = std::ranges::none_of(text, [](char c) { return (c >= 0 && c < ' ') || c == 127; });
+    if (!value.is_string() || text.size() > kMaxPattern || !plain)
+      wrong("'pattern' must be a regular expression of at most {} bytes, without control characters", kMaxPattern);
+    if (exact_ && !(text.starts_with("^") && text.ends_with("$")))
+      fail_field(path_ + ".pattern", "{}.pattern: a pattern must begin with ^ and end with $", path_);
   }
 
   const Json& schema_;
-  std::string path_ = kWhere;
-  std::map<std::string, std::string> rules_, references_;
+  std::string path_;
+  const bool exact_;
+  bool refers_to_root_ = false;
+  std::size_t optional_pairs_ = 0;
 };
 
 }  // namespace
 
-std::string schema_grammar(const Json& schema) {
-  return Converter(schema).grammar();
+std::string checked_schema(const Json& schema, const std::string& where, bool exact) {
+  return SchemaCheck(schema, where, exact).text();
 }
 
-std::string json_object_grammar() {
-  return std::string("root ::= object\n") + (kCommon + 1);
+std::string schema_grammar(const Json& schema, const std::string& where) {
+  const std::string text = checked_schema(schema, where, true);
+  try {
+    return schema_to_grammar(text);
+  } catch (const Error& error) {
+    fail_field(where, "{}: {}", where, error.what());
+  }
 }
 
 }  // namespace palimpsest

@@ -1,4 +1,4 @@
-// Converts JSON schemas to GBNF grammars, which constrain the output.
+// JSON Schemas of clients: their limits, and their conversion to GBNF grammars, which constrain the output.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace palimpsest {
 
-// Supported: type (one or a list), properties, required, additionalProperties (never generated), items, minItems,
-// maxItems, minLength, maxLength, enum, const, anyOf, $ref into $defs or definitions, and annotations (title,
-// description, default, ...). Properties are generated in the schema's order. Throws ApiError that names an unsupported
-// keyword, and for schemas of more than 10,000 values, 64 levels, or 5,000 rules.
-std::string schema_grammar(const Json& schema);
+// What the converter (schema_to_grammar) takes, as text: limits checked, `true` as {}, "#" as a reference by name.
+// `exact`: keywords that the grammar cannot express are refused by name; otherwise they are left to the model. `where`:
+// the field in errors. Throws ApiError, also for schemas of more than 10,000 values or 64 levels.
+std::string checked_schema(const Json& schema, const std::string& where, bool exact);
 
-std::string json_object_grammar();  // any JSON object
+// Required properties are generated first, then the others, each in the schema's order. Throws ApiError.
+std::string schema_grammar(const Json& schema, const std::string& where = "response_format.json_schema.schema");
 
 }  // namespace palimpsest

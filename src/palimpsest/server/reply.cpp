@@ -47,8 +47,8 @@ Json logs_json(bool chat, bool wanted, const std::vector<TokenLog>& logs) {
   return chat ? chat_logs(logs) : text_logs(logs);
 }
 
-Json reason_json(Finish finish) {
-  const char* reason = finish_reason(finish);
+Json reason_json(Finish finish, bool calls) {
+  const char* reason = finish_reason(finish, calls);
   return reason == nullptr ? Json(nullptr) : Json(reason);
 }
 
@@ -64,13 +64,49 @@ Json piece_json(const ReplyHead& head, Json choices) {
   return object_json(head, head.chat ? "chat.completion.chunk" : "text_completion", std::move(choices));
 }
 
+Json message_json(const Choice& choice) {
+  const bool no_content = choice.text.empty() && !choice.calls.empty();
+  Json out = {{"role", "assistant"}, {"content", no_content ? Json(nullptr) : Json(choice.text)}, {"refusal", nullptr}};
+  if (!choice.reasoning.empty()) out["reasoning_content"] = choice.reasoning;
+  for (const ToolCall& call : choice.calls)
+    out["tool_calls"].push_back(
+        {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  return out;
+}
+
+Json delta_json(const ReplyDelta& delta) {
+  Json out = Json::object();
+  if (!delta.reasoning.empty()) out["reasoning_content"] = delta.reasoning;
+  if (!delta.content.empty()) out["content"] = delta.content;
+  for (const ReplyDelta::Call& call : delta.calls) {
+    Json one = {{"index", call.index}};
+    if (!call.id.empty()) {
+      one["id"] = call.id;
+      one["type"] = "function";
+      one["function"]["name"] = call.name;
+    }
+    one["function"]["arguments"] = call.arguments;
+    out["tool_calls"].push_back(std::move(one));
+  }
+  return out;
+}
+
 }  // namespace
 
-const char* finish_reason(Finish finish) {
+void add(const ReplyDelta& delta, Choice& choice) {
+  choice.text += delta.content;
+  choice.reasoning += delta.reasoning;
+  for (const ReplyDelta::Call& call : delta.calls) {
+    if (call.index == choice.calls.size()) choice.calls.push_back({.id = call.id, .name = call.name, .arguments = {}});
+    choice.calls[call.index].arguments += call.arguments;
+  }
+}
+
+const char* finish_reason(Finish finish, bool calls) {
   switch (finish) {
     case Finish::kEnd:
     case Finish::kStopped:
-      return "stop";
+      return calls ? "tool_calls" : "stop";
     case Finish::kLength:
       return "length";
     default:
@@ -96,11 +132,11 @@ Json completion_json(const ReplyHead& head, const std::vector<Choice>& choices, 
     const Choice& choice = choices[i];
     Json one = {{"index", i}};
     if (head.chat)
-      one["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      one["message"] = message_json(choice);
     else
       one["text"] = choice.text;
     one["logprobs"] = logs_json(head.chat, logs, choice.logs);
-    one["finish_reason"] = reason_json(choice.finish);
+    one["finish_reason"] = reason_json(choice.finish, !choice.calls.empty());
     list.push_back(std::move(one));
   }
   Json out = object_json(head, head.chat ? "chat.completion" : "text_completion", std::move(list));
@@ -115,14 +151,14 @@ Json first_chunk_json(const ReplyHead& head, int choice) {
                                         {"finish_reason", nullptr}}}));
 }
 
-Json chunk_json(const ReplyHead& head, const Event& event, bool logs) {
+Json chunk_json(const ReplyHead& head, const Event& event, const ReplyDelta& delta, bool calls, bool logs) {
   Json one = {{"index", event.choice}};
-  if (!head.chat)
-    one["text"] = event.text;
+  if (head.chat)
+    one["delta"] = delta_json(delta);
   else
-    one["delta"] = event.text.empty() ? Json::object() : Json{{"content", event.text}};
+    one["text"] = delta.content;
   one["logprobs"] = logs_json(head.chat, logs && !event.logs.empty(), event.logs);
-  one["finish_reason"] = event.last ? reason_json(event.finish) : Json(nullptr);
+  one["finish_reason"] = event.last ? reason_json(event.finish, calls) : Json(nullptr);
   return piece_json(head, Json::array({std::move(one)}));
 }
 

@@ -6,6 +6,7 @@
 
 #include "palimpsest/server/answer.h"
 #include "palimpsest/server/completion_request.h"
+#include "palimpsest/text/chat.h"
 
 namespace palimpsest {
 
@@ -21,20 +22,25 @@ struct ReplyUsage {
 };
 
 struct Choice {
-  std::string text;
+  std::string text, reasoning;
+  std::vector<ToolCall> calls;
   std::vector<TokenLog> logs;
   Finish finish = Finish::kCancelled;
 };
 
-const char* finish_reason(Finish finish);  // "stop" or "length"; nullptr: failed or cancelled
+// "stop", "length" or "tool_calls" (the reply `calls` a tool); nullptr: failed or cancelled.
+const char* finish_reason(Finish finish, bool calls = false);
 Json usage_json(const ReplyUsage& usage);
+
+void add(const ReplyDelta& delta, Choice& choice);
 
 Json completion_json(const ReplyHead& head, const std::vector<Choice>& choices, bool logs, const ReplyUsage& usage);
 
 // Chunks of a stream, in order: first_chunk_json for each choice (chats only), chunk_json for each event,
 // usage_chunk_json with the usage.
 Json first_chunk_json(const ReplyHead& head, int choice);
-Json chunk_json(const ReplyHead& head, const Event& event, bool logs);
+// `delta`: what is new in the event's text.
+Json chunk_json(const ReplyHead& head, const Event& event, const ReplyDelta& delta, bool calls, bool logs);
 Json usage_chunk_json(const ReplyHead& head, const ReplyUsage& usage);
 
 }  // namespace palimpsest

@@ -7,6 +7,7 @@
 #include <exception>
 #include <set>
 
+#include "palimpsest/server/chat_request.h"
 #include "palimpsest/server/completions.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/log.h"
@@ -78,7 +79,9 @@ void tokenize(const ServedModel& model, const In& in, Out& out) {
   const Json* messages = fields.take("messages");
   const bool named = fields.take("prompt") != nullptr;
   if (named == (messages != nullptr)) fail_field("prompt", "give either 'prompt' or 'messages'");
-  const std::string text = messages != nullptr ? chat_text(*messages, model) : fields.text("prompt", "");
+  OutputShape shape;
+  const std::string text =
+      messages != nullptr ? chat_prompt(read_chat(fields, model, shape), model, false).text : fields.text("prompt", "");
   const bool begin = fields.boolean("add_special_tokens", true);
   fields.end();
   const auto tokens = model.vocabulary->tokenize(text, begin, true);

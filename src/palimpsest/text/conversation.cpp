@@ -22,13 +22,13 @@ std::optional<std::string> rest_of(const std::string& whole, const std::string& 
 
 }  // namespace
 
-Conversation::Conversation(const Vocabulary& vocabulary, std::string system, std::string chat_template)
-    : vocabulary_(vocabulary), system_(std::move(system)), template_(std::move(chat_template)) {
+Conversation::Conversation(std::shared_ptr<const ChatTemplate> chat_template, std::string system)
+    : template_(std::move(chat_template)), system_(std::move(system)) {
   // Compare the second turn with the third, after answers of different lengths.
   std::vector<ChatMessage> messages = beginning();
   std::optional<std::string> turns[2];
   messages.push_back({"user", "first words"});
-  std::string read = render(messages);  // throws if there is no template
+  std::string read = render(messages);
   for (auto& turn : turns) {
     messages.push_back({"assistant", &turn == turns ? "yes" : "no, not at all"});
     messages.push_back({"user", "some more"});
@@ -41,7 +41,7 @@ Conversation::Conversation(const Vocabulary& vocabulary, std::string system, std
 }
 
 std::string Conversation::render(const std::vector<ChatMessage>& messages) const {
-  return vocabulary_.apply_chat_template(messages, true, template_);
+  return template_->text(messages);
 }
 
 std::vector<ChatMessage> Conversation::beginning() const {

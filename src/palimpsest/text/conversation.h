@@ -1,10 +1,11 @@
 // A conversation as a token stream: gives the text to read for each turn, so that nothing is read twice.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "palimpsest/text/vocabulary.h"
+#include "palimpsest/text/chat_template.h"
 
 namespace palimpsest {
 
@@ -13,8 +14,8 @@ namespace palimpsest {
 // kept.
 class Conversation {
  public:
-  // `system` may be empty; `chat_template` as in Vocabulary::apply_chat_template. Throws Error for a bad template.
-  Conversation(const Vocabulary& vocabulary, std::string system, std::string chat_template);
+  // `system` may be empty. Throws Error if the template refuses such conversations.
+  Conversation(std::shared_ptr<const ChatTemplate> chat_template, std::string system);
 
   struct Turn {
     std::string text;      // to read before the answer; control tokens are in their text form
@@ -33,8 +34,8 @@ class Conversation {
   std::string render(const std::vector<ChatMessage>& messages) const;
   std::vector<ChatMessage> beginning() const;  // the system message, if any
 
-  const Vocabulary& vocabulary_;
-  std::string system_, template_;
+  std::shared_ptr<const ChatTemplate> template_;
+  std::string system_;
   bool turns_are_independent_ = false;
   bool begun_ = false;
   std::vector<ChatMessage> messages_;  // this and the next two: only with keeps_messages()

@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/text/grammar/compile.h"
-#include "palimpsest/text/grammar/matcher.h"
+#include "palimpsest/text/grammar/constraint.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
@@ -65,7 +64,7 @@ constexpr std::int32_t kMatcherState = -1;
 
 struct Sampler::Impl {
   Chain chain{nullptr, llama_sampler_free};
-  std::optional<GrammarMatcher> grammar;
+  std::optional<GrammarConstraint> grammar;
   std::vector<std::uint8_t> allowed;       // [tokens] by the grammar
   const Vocabulary* vocabulary = nullptr;  // with a grammar
   llama_sampler* penalties = nullptr;      // in the chain
@@ -92,26 +91,17 @@ struct Sampler::Impl {
           "--device, a key or value does not fit the cache type (use --cache-type bf16 or f32)");
     return array.data[array.selected].id;
   }
-  // A model may have more logits than its vocabulary has tokens.
-  bool allows(TokenId token) {
-    if (token >= vocabulary->size()) return false;
-    return vocabulary->is_end(token) ? grammar->allows_end() : grammar->allows(token);
-  }
   void mask(llama_token_data_array& array) {
     allowed.resize(std::max(tokens, static_cast<std::size_t>(vocabulary->size())));
     grammar->allowed(allowed);
-    const bool end = grammar->allows_end();
-    for (std::size_t i = 0; i < array.size; ++i) {
-      const TokenId token = array.data[i].id;
-      const bool is_end = token < vocabulary->size() && vocabulary->is_end(token);
-      if (is_end ? !end : allowed[static_cast<std::size_t>(token)] == 0)
+    for (std::size_t i = 0; i < array.size; ++i)
+      if (allowed[static_cast<std::size_t>(array.data[i].id)] == 0)
         array.data[i].logit = -std::numeric_limits<float>::infinity();
-    }
   }
   void accept(TokenId token) {
     llama_sampler_accept(chain.get(), token);
     if (penalties != nullptr) history.add(token);
-    if (grammar && !vocabulary->is_end(token)) grammar->accept(token);
+    if (grammar) grammar->accept(token);
   }
 };
 
@@ -141,10 +131,8 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
     add(impl_->dist = llama_sampler_init_dist(impl_->options.seed));
   }
   if (!o.constrained()) return;
-  auto rules = o.compiled;
-  if (rules == nullptr) rules = std::make_shared<const GrammarRules>(compile_grammar(o.grammar, vocabulary));
   impl_->vocabulary = vocabulary;
-  impl_->grammar.emplace(std::move(rules), vocabulary->token_texts());
+  impl_->grammar.emplace(o, *vocabulary);
 }
 
 Sampler::~Sampler() = default;
@@ -155,12 +143,12 @@ TokenId Sampler::sample(std::span<const float> logits) {
   llama_token_data_array array = impl_->fill(logits);
   impl_->apply(array);
   TokenId token = impl_->chosen(array);
-  if (impl_->grammar && !impl_->allows(token)) {
+  if (impl_->grammar && !impl_->grammar->allows(token)) {
     array = impl_->fill(logits);
     impl_->mask(array);
     impl_->apply(array);
     token = impl_->chosen(array);
-    if (!impl_->allows(token)) fail("the grammar allows no token here: it cannot be met with this vocabulary");
+    if (!impl_->grammar->allows(token)) fail("the grammar allows no token here: it cannot be met with this vocabulary");
   }
   impl_->accept(token);
   return token;

@@ -25,6 +25,10 @@ struct SamplerOptions {
   std::string grammar;               // GBNF; empty: none, or `compiled`
   // A grammar compiled once for many samplers, which share it: compile_grammar(). It goes before `grammar`.
   std::shared_ptr<const GrammarRules> compiled = {};
+  std::string grammar_prefix = {};  // the grammar's text begins with this, which the prompt ends with
+  // Not empty: the text is free until the first of these; the grammar matches from there on.
+  std::vector<std::string> grammar_triggers = {};
+  std::vector<TokenId> grammar_tokens = {};  // control tokens whose text the grammar matches
 
   bool constrained() const { return compiled != nullptr || !grammar.empty(); }
 };

@@ -6,7 +6,10 @@
 namespace palimpsest {
 
 TextStream::TextStream(const Vocabulary& vocabulary, Options options)
-    : vocabulary_(vocabulary), stops_(std::move(options.stop)), at_begin_(options.begins_text) {}
+    : vocabulary_(vocabulary),
+      stops_(std::move(options.stop)),
+      shown_(std::move(options.shown)),
+      at_begin_(options.begins_text) {}
 
 std::string TextStream::put(TokenId token) {
   bytes_ = std::exchange(at_begin_, false) ? vocabulary_.detokenize({&token, 1}) : vocabulary_.piece(token);

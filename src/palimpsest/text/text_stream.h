@@ -15,6 +15,7 @@ namespace palimpsest {
 
 struct TextStreamOptions {
   std::vector<std::string> stop = {};  // the text ends before the first of these
+  std::vector<TokenId> shown = {};     // control tokens that are text
   bool begins_text = false;            // at the start of a text: omits the leading space that some vocabularies add
 };
 
@@ -36,6 +37,7 @@ class TextStream {
   const Vocabulary& vocabulary_;
   StopStrings stops_;
   Utf8Stream characters_;
+  std::vector<TokenId> shown_;
   bool at_begin_;
   std::string bytes_;
   long long begin_ = 0, end_ = 0;

@@ -2,11 +2,13 @@
 
 #include <llama.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <exception>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/text/vocabulary_check.h"
@@ -92,8 +94,9 @@ struct Vocabulary::Impl {
   const llama_vocab* vocab = nullptr;
   std::string path;
   bool adds_space = false;  // tokenization adds a leading space
-  std::once_flag texts_made;
-  std::shared_ptr<const TokenTexts> texts;
+  using Texts = std::pair<std::vector<TokenId>, std::shared_ptr<const TokenTexts>>;
+  std::mutex texts_mutex;
+  std::vector<Texts> texts;  // by control tokens
   ~Impl() { llama_model_free(model); }
 
   std::string piece(TokenId token, bool special, bool without_space) const {
@@ -188,54 +191,26 @@ bool Vocabulary::has_chat_template() const {
   return llama_model_chat_template(impl_->model, nullptr) != nullptr;
 }
 
-std::string Vocabulary::apply_chat_template(const std::vector<ChatMessage>& messages, bool add_assistant,
-                                            const std::string& override) const {
-  const char* name = override.empty() ? llama_model_chat_template(impl_->model, nullptr) : override.c_str();
-  if (name == nullptr)
-    fail("'{}' has no chat template: choose one with --chat-template (chatml, llama3, ...), or use `palimpsest run`",
-         impl_->path);
-  std::vector<llama_chat_message> chat;
-  std::size_t bytes = 256;
-  for (const ChatMessage& message : messages) {
-    chat.push_back({message.role.c_str(), message.content.c_str()});
-    bytes += 2 * message.content.size();
-  }
-  std::string out(bytes, '\0');
-  const auto apply = [&] {
-    return llama_chat_apply_template(name, chat.data(), chat.size(), add_assistant, out.data(),
-                                     static_cast<std::int32_t>(out.size()));
-  };
-  std::int32_t n = apply();
-  if (n > static_cast<std::int32_t>(out.size())) {
-    out.resize(static_cast<std::size_t>(n));
-    n = apply();
-  }
-  if (n < 0 && override.empty())
-    fail("the chat template of '{}' is none that libllama knows: choose one with --chat-template", impl_->path);
-  if (n < 0) {
-    std::string names;
-    for (const std::string& each : chat_templates()) names += (names.empty() ? "" : ", ") + each;
-    fail("'{}' is no chat template that libllama knows: choose one of {}", override, names);
-  }
-  out.resize(static_cast<std::size_t>(n));
-  return out;
+std::shared_ptr<const TokenTexts> Vocabulary::token_texts(const std::vector<TokenId>& control) const {
+  constexpr std::size_t kKept = 4;
+  const std::lock_guard lock(impl_->texts_mutex);
+  auto& kept = impl_->texts;
+  const auto at = std::ranges::find(kept, control, &Impl::Texts::first);
+  if (at != kept.end()) return at->second;
+  std::vector<std::string> texts(static_cast<std::size_t>(size()));
+  for (TokenId token = 0; token < size(); ++token)
+    if (!is_end(token)) texts[static_cast<std::size_t>(token)] = piece(token);
+  for (const TokenId token : control) texts[static_cast<std::size_t>(token)] = piece(token, true);
+  if (kept.size() == kKept) kept.erase(kept.begin() + 1);  // the first is that without control tokens, usually
+  return kept.emplace_back(control, std::make_shared<const TokenTexts>(texts)).second;
 }
 
-std::shared_ptr<const TokenTexts> Vocabulary::token_texts() const {
-  std::call_once(impl_->texts_made, [this] {
-    std::vector<std::string> texts(static_cast<std::size_t>(size()));
-    for (TokenId token = 0; token < size(); ++token)
-      if (!is_end(token)) texts[static_cast<std::size_t>(token)] = piece(token);
-    impl_->texts = std::make_shared<const TokenTexts>(texts);
-  });
-  return impl_->texts;
+const std::string& Vocabulary::path() const {
+  return impl_->path;
 }
 
-std::vector<std::string> chat_templates() {
-  const std::int32_t count = llama_chat_builtin_templates(nullptr, 0);
-  std::vector<const char*> names(static_cast<std::size_t>(count), nullptr);
-  llama_chat_builtin_templates(names.data(), names.size());
-  return {names.begin(), names.end()};
+const llama_model* Vocabulary::model() const {
+  return impl_->model;
 }
 
 }  // namespace palimpsest

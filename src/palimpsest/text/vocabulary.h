@@ -10,11 +10,9 @@
 #include "palimpsest/core/types.h"
 #include "palimpsest/text/token_texts.h"
 
-namespace palimpsest {
+struct llama_model;
 
-struct ChatMessage {
-  std::string role, content;  // "system", "user", "assistant"
-};
+namespace palimpsest {
 
 class Vocabulary {
  public:
@@ -34,20 +32,17 @@ class Vocabulary {
   bool is_end(TokenId token) const;  // end of generation: eos, eot, ...
   bool is_control(TokenId token) const;
 
-  // Applies the model's chat template, or `override`: a name from chat_templates() or a template's text. Throws Error
-  // if there is none or libllama does not support it.
-  std::string apply_chat_template(const std::vector<ChatMessage>& messages, bool add_assistant,
-                                  const std::string& override = {}) const;
   bool has_chat_template() const;
-  // For grammars. Built at the first call; thread-safe.
-  std::shared_ptr<const TokenTexts> token_texts() const;
+  // For grammars. `control`: control tokens that have their text. Built at the first call, and kept for the last few
+  // `control`; thread-safe.
+  std::shared_ptr<const TokenTexts> token_texts(const std::vector<TokenId>& control = {}) const;
+  const std::string& path() const;   // of the file
+  const llama_model* model() const;  // vocabulary only
 
  private:
   Vocabulary();
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-std::vector<std::string> chat_templates();  // names of libllama's built-in templates
 
 }  // namespace palimpsest

@@ -314,6 +314,15 @@ void GrammarMatcher::accept(TokenId token) {
   if (states_.size() > kKeptStates || nodes_.size() > kMaxGrammarNodes) shrink();
 }
 
+bool GrammarMatcher::accept(std::string_view text) {
+  Point point = here_;
+  if (!read(point, text)) return false;
+  here_ = point;
+  work_ = 0;
+  if (states_.size() > kKeptStates || nodes_.size() > kMaxGrammarNodes) shrink();
+  return true;
+}
+
 std::vector<std::int32_t> GrammarMatcher::save() const {
   const auto& stacks = states_[here_.state].stacks;
   std::vector<bool> needed(nodes_.size());

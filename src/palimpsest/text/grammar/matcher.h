@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -43,6 +44,7 @@ class GrammarMatcher {
   bool allows_end() const;                       // the text may end here
   void allowed(std::vector<std::uint8_t>& out);  // [tokens] 1 or 0; 0 for end tokens
   void accept(TokenId token);                    // an allowed token, not an end token
+  bool accept(std::string_view text);            // false, without a change, if the text is not allowed
 
   // The parse state as numbers, for the same grammar. restore() throws Error for numbers that save() cannot have
   // written.

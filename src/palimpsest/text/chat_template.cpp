@@ -1,0 +1,248 @@
+#include "palimpsest/text/chat_template.h"
+
+#include <llama-common/json-schema-to-grammar.h>
+#include <llama.h>
+
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/text/chat_template_texts.h"
+#include "palimpsest/text/reply_format-inl.h"
+#include "palimpsest/text/tool_text.h"
+#include "palimpsest/text/utf8.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr std::size_t kMaxTemplate = std::size_t{1} << 20;  // bytes
+
+// The text of the template that --chat-template gives.
+std::string template_text(const std::string& source) {
+  for (const NamedTemplate& each : named_templates())
+    if (each.name == source) return std::string(each.text);
+  if (source.find("{{") != std::string::npos || source.find("{%") != std::string::npos) return source;
+  std::ifstream file(source, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (file && !text.empty() && text.size() <= kMaxTemplate) return text;
+  std::string names;
+  for (const NamedTemplate& each : named_templates())
+    names += std::string(names.empty() ? "" : ", ") + std::string(each.name);
+  fail("--chat-template {}: give a file with a Jinja template of at most 1 MiB, or one of {}", source, names);
+}
+
+// The library's messages have several lines, of which the last says what is wrong.
+std::string last_line(const std::string& what) {
+  std::string text = what.substr(0, what.find_last_not_of("\n ") + 1);
+  if (const auto at = text.rfind('\n'); at != std::string::npos) text.erase(0, at + 1);
+  return whole_characters(text.substr(0, 400));
+}
+
+common_chat_msg in_common(const ChatMessage& message) {
+  common_chat_msg out;
+  out.role = message.role;
+  out.content = message.content;
+  out.reasoning_content = message.reasoning;
+  for (const ToolCall& call : message.tool_calls) out.tool_calls.push_back({call.name, call.arguments, call.id});
+  out.tool_call_id = message.tool_call_id;
+  out.tool_name = message.name;
+  return out;
+}
+
+common_chat_tool_choice in_common(ToolChoice choice) {
+  switch (choice) {
+    case ToolChoice::kNone:
+      return COMMON_CHAT_TOOL_CHOICE_NONE;
+    case ToolChoice::kRequired:
+      return COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+    default:
+      return COMMON_CHAT_TOOL_CHOICE_AUTO;
+  }
+}
+
+common_chat_templates_inputs in_common(const ChatInput& input) {
+  common_chat_templates_inputs out;
+  for (const ChatMessage& message : input.messages) out.messages.push_back(in_common(message));
+  for (const Tool& tool : input.tools) out.tools.push_back({tool.name, tool.description, tool.parameters});
+  out.tool_choice = in_common(input.tool_choice);
+  out.parallel_tool_calls = input.parallel_tool_calls;
+  out.json_schema = input.json_schema;
+  out.add_generation_prompt = input.add_assistant;
+  out.reasoning_format = COMMON_REASONING_FORMAT_AUTO;
+  out.chat_template_kwargs = input.variables;
+  if (const auto thinking = input.variables.find("enable_thinking"); thinking != input.variables.end())
+    out.enable_thinking = thinking->second != "false";
+  return out;
+}
+
+void keep_tool(common_chat_templates_inputs& inputs, const std::string& name) {
+  std::erase_if(inputs.tools, [&](const common_chat_tool& tool) { return tool.name != name; });
+}
+
+// Grammars of required calls allow any text before the call, which a small model may never end. The library's name of
+// such text in the root rule is "until-N?".
+std::string without_text_before_calls(std::string grammar) {
+  const std::size_t root = grammar.starts_with("root ::=") ? 0 : grammar.find("\nroot ::=");
+  if (root == std::string::npos) return grammar;
+  const std::string_view kFree = " until-";
+  for (std::size_t at = root; (at = grammar.find(kFree, at)) < grammar.find('\n', root + 1);) {
+    const std::size_t end = grammar.find_first_not_of("0123456789", at + kFree.size());
+    if (end != std::string::npos && grammar[end] == '?')
+      grammar.erase(at, end + 1 - at);
+    else
+      at += kFree.size();
+  }
+  return grammar;
+}
+
+// The library's grammars of templates that write each call apart allow several calls in any case.
+std::string with_one_call(std::string grammar) {
+  for (const std::string_view several : {"\ntool-calls ::= (tool-call space)+", "\ntool-calls ::= (tool-call? space)+"})
+    if (const auto at = grammar.find(several); at != std::string::npos)
+      grammar.replace(at, several.size(), "\ntool-calls ::= tool-call space");
+  return grammar;
+}
+
+const common_chat_templates& tool_templates() {
+  static const common_chat_templates_ptr templates = common_chat_templates_init(nullptr, std::string(kToolTemplate));
+  return *templates;
+}
+
+}  // namespace
+
+struct ChatTemplate::Impl {
+  std::shared_ptr<const Vocabulary> vocabulary;
+  common_chat_templates_ptr templates;
+  std::string source;
+  Tools tools = Tools::kNone;
+
+  common_chat_params apply(const common_chat_templates& which, const common_chat_templates_inputs& inputs) const {
+    try {
+      return common_chat_templates_apply(&which, inputs);
+    } catch (const std::exception& error) {
+      fail("the chat template refuses these messages: {}", last_line(error.what()));
+    }
+  }
+
+  // By an example: whether a required call has a grammar, and the prompt names the tool.
+  Tools tools_of_template() const {
+    const common_chat_templates_inputs inputs = in_common(
+        ChatInput{.messages = {{"user", "x"}},
+                  .tools = {{"example_tool", "", R"({"type":"object","properties":{"x":{"type":"string"}}})"}},
+                  .tool_choice = ToolChoice::kRequired});
+    try {
+      const common_chat_params params = common_chat_templates_apply(templates.get(), inputs);
+      if (params.grammar.empty()) return Tools::kNone;
+      return params.prompt.find("example_tool") == std::string::npos ? Tools::kCalls : Tools::kCallsAndDescriptions;
+    } catch (const std::exception&) {
+      return Tools::kNone;
+    }
+  }
+
+  std::vector<TokenId> reply_tokens(const std::vector<std::string>& texts) const {
+    std::vector<TokenId> tokens;
+    for (const std::string& text : texts) {
+      const auto one = vocabulary->tokenize(text, false, true);
+      if (one.size() == 1 && vocabulary->is_control(one.front()) && !vocabulary->is_end(one.front()))
+        tokens.push_back(one.front());
+    }
+    return tokens;
+  }
+};
+
+ChatTemplate::ChatTemplate() : impl_(std::make_unique<Impl>()) {}
+ChatTemplate::~ChatTemplate() = default;
+
+std::shared_ptr<const ChatTemplate> ChatTemplate::load(std::shared_ptr<const Vocabulary> vocabulary,
+                                                       const std::string& source) {
+  if (source.empty() && !vocabulary->has_chat_template())
+    fail(
+        "'{}' has no chat template: give one with --chat-template (chatml, llama3, ..., or a file), or use `palimpsest "
+        "run`",
+        vocabulary->path());
+  std::shared_ptr<ChatTemplate> made(new ChatTemplate);
+  Impl& impl = *made->impl_;
+  impl.vocabulary = std::move(vocabulary);
+  const std::string text = source.empty() ? std::string() : template_text(source);
+  try {
+    impl.templates = common_chat_templates_init(impl.vocabulary->model(), text);
+    impl.source = common_chat_templates_source(impl.templates.get());
+  } catch (const std::exception& error) {
+    fail("the chat template of '{}' is no Jinja template: {}; give one with --chat-template",
+         source.empty() ? impl.vocabulary->path() : source, last_line(error.what()));
+  }
+  impl.tools = impl.tools_of_template();
+  return made;
+}
+
+ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
+  const bool tools = !input.tools.empty() && input.tool_choice != ToolChoice::kNone;
+  const bool as_text = impl_->tools == Tools::kNone;
+  const bool described = tools && impl_->tools == Tools::kCalls;
+  common_chat_params params = impl_->apply(*impl_->templates, in_common(as_text     ? with_tools_as_text(input)
+                                                                        : described ? with_tools_described(input)
+                                                                                    : input));
+  ChatPrompt out{.text = std::move(params.prompt)};
+  // All tools are described, even if only one may be called.
+  if (tools && (as_text || !input.function.empty())) {
+    common_chat_templates_inputs inputs = in_common(input);
+    if (!input.function.empty()) keep_tool(inputs, input.function);
+    params = impl_->apply(as_text ? tool_templates() : std::as_const(*impl_->templates), inputs);
+  }
+
+  out.stop = std::move(params.additional_stops);
+  if (!params.grammar.empty()) {
+    for (const common_grammar_trigger& trigger : params.grammar_triggers)
+      if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_WORD) out.grammar_triggers.push_back(trigger.value);
+    if (!params.grammar_lazy) out.grammar_triggers.clear();
+    // Triggers that are patterns are not supported: calls are parsed, but not constrained.
+    if (!params.grammar_lazy || out.grammar_triggers.size() == params.grammar_triggers.size()) {
+      const bool required = tools && input.tool_choice == ToolChoice::kRequired;
+      out.grammar = std::move(params.grammar);
+      if (required) out.grammar = without_text_before_calls(std::move(out.grammar));
+      if (tools && !input.parallel_tool_calls) out.grammar = with_one_call(std::move(out.grammar));
+      if (!params.grammar_lazy) out.grammar_prefix = params.generation_prompt;
+    }
+  }
+  if (tools || params.supports_thinking) {
+    out.reply_tokens = impl_->reply_tokens(params.preserved_tokens);
+    auto format = std::make_shared<ReplyFormat>();
+    format->params = common_chat_parser_params(params);
+    format->params.parser = std::move(params.parser);
+    for (const Tool& tool : input.tools) format->tools.insert(tool.name);
+    out.format = std::move(format);
+  }
+  return out;
+}
+
+std::string ChatTemplate::text(const std::vector<ChatMessage>& messages, bool add_assistant) const {
+  ChatInput input{.messages = messages};
+  input.add_assistant = add_assistant;
+  return apply(input).text;
+}
+
+ChatTemplate::Tools ChatTemplate::tools() const {
+  return impl_->tools;
+}
+
+const std::string& ChatTemplate::source() const {
+  return impl_->source;
+}
+
+std::vector<std::string> chat_template_names() {
+  std::vector<std::string> names;
+  for (const NamedTemplate& each : named_templates()) names.emplace_back(each.name);
+  return names;
+}
+
+std::string schema_to_grammar(const std::string& schema) {
+  try {
+    return json_schema_to_grammar(common_json::parse(schema));
+  } catch (const std::exception& error) {
+    fail("{}", last_line(error.what()));
+  }
+}
+
+}  // namespace palimpsest
