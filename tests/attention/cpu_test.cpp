@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <span>
 #include <thread>
@@ -112,6 +113,32 @@ TEST(AttentionCpu, GreatestWeights) {
           o.seed = seed;
           check_attention(o);
           o.weights_queries = 2;
+          check_attention(o);
+        }
+}
+
+// Weights in rows of queries: kept for few queries, recomputed for many, with and without merged tokens.
+TEST(AttentionCpu, RowsOfWeights) {
+  unsigned seed = 300;
+  for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0})
+    for (const std::vector<int>& rows : {std::vector{3}, {1, 4, 4}, {2, 1}, {1, 9, 9, 9, 3}})
+      for (const int more : {0, 2, 70})
+        for (const int merged : {0, 200}) {
+          if (left_out(++seed)) continue;
+          RandomCacheOptions o;
+          o.seed = seed;
+          o.type = type;
+          o.group = 1 + static_cast<int>(seed % 4);
+          o.sequences = 2;
+          o.old_tokens = 700;
+          o.weights_rows = rows;
+          o.weights_queries = std::accumulate(rows.begin(), rows.end(), 0);
+          o.new_tokens = o.weights_queries + 3 + more;  // the second sequence has 3 fewer
+          o.own_slots = merged > 0;
+          o.merged = merged;
+          o.weights = true;
+          o.sums = seed % 2 == 0;
+          if (merged == 0 && !o.sums && seed % 3 == 0) o.weight_reduction = WeightReduction::kMaxOverGroup;
           check_attention(o);
         }
 }

@@ -109,6 +109,8 @@ const char* const kSharedMethods[] = {"full",
                                       "keydiff:budget=40",
                                       "tova:budget=40",
                                       "snapkv:budget=40",
+                                      "snapkv:budget=40,recent=8,schedule=step",
+                                      "r-kv:budget=40,every=3",
                                       "lagkv:budget=40",
                                       "r-kv:budget=40",
                                       "scissorhands:budget=40",
@@ -156,7 +158,7 @@ TEST(SharedPrefix, GoingOnIsReadingAfresh) {
         std::vector<std::unique_ptr<Cache>> kept;
         while (first.key(prompt)) {
           first.step(prompt);
-          if (first.key(prompt)) kept.push_back(first.sequence.cache().fork());
+          if (first.read + first.rule.window <= prompt.size()) kept.push_back(first.sequence.cache().fork());
         }
         evicted += first.sequence.cache().evicted();
         EXPECT_TRUE(first.finish(prompt, 30) == afresh);
@@ -230,7 +232,7 @@ TEST(SharedPrefix, DraftsShareUntilTheFirstEviction) {
         while (first.key(prompt)) {
           first.step(prompt);
           if (!first.key(prompt)) break;
-          prefixes.keep(first.rule, std::span(prompt).first(first.read), first.sequence.cache(), kMiB);
+          prefixes.keep(first.rule, prompt, first.read, first.sequence.cache(), kMiB);
           Reader second(engine, method, to);
           Cache* const kept = prefixes.find(second.rule, prompt, 0);
           if (kept == nullptr || static_cast<std::size_t>(kept->next()) < first.read) continue;
@@ -257,8 +259,7 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
     Reader reader(engine, "full");
     while (reader.key(prompt)) {
       reader.step(prompt);
-      if (reader.key(prompt))
-        prefixes.keep(reader.rule, std::span(prompt).first(reader.read), reader.sequence.cache(), max);
+      if (reader.key(prompt)) prefixes.keep(reader.rule, prompt, reader.read, reader.sequence.cache(), max);
     }
   };
   const Reader like(engine, "full");

@@ -95,9 +95,10 @@ TEST(MethodPlan, CountsMergedTokens) {
 TEST(MethodPlan, CountsWeights) {
   EXPECT_EQ(MethodPlan(parse_method("streaming"), llama_8b()).bytes(1000, 2000).scratch, 0u);
   EXPECT_EQ(MethodPlan(parse_method("h2o:budget=256"), llama_8b()).bytes(10, -1).scratch, 8u * 256 * 4);
-  const auto window = MethodPlan(parse_method("snapkv:schedule=step"), llama_8b()).bytes(10, -1).scratch;
-  EXPECT_EQ(window, 8u * 256 * 4);
-  EXPECT_EQ(MethodPlan(parse_method("global-local:schedule=step"), llama_8b()).bytes(10, -1).scratch, 2 * window);
+  // A row for each part of the window, and the sum over all queries.
+  EXPECT_EQ(MethodPlan(parse_method("snapkv:schedule=step"), llama_8b()).bytes(10, -1).scratch, 8 * 8u * 256 * 4);
+  EXPECT_EQ(MethodPlan(parse_method("global-local:schedule=step"), llama_8b()).bytes(10, -1).scratch,
+            (2 + 1) * 8u * 256 * 4);
 }
 
 // A head whose budget holds its layer's whole window needs no policy, unless the end of a prompt may lower the budget.

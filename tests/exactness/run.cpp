@@ -60,6 +60,11 @@ std::vector<TokenId> written_by(const std::shared_ptr<const Model>& model, Token
   return text;
 }
 
+// Of a sequence in lockstep.
+int lockstep_prompt(int sequence) {
+  return 1 + 7 * sequence;
+}
+
 // The prompt, then token by token. Lockstep: each sequence reads its prompt, then all step together.
 std::vector<std::vector<Top>> read(Session& session, const Combination& how, std::span<const TokenId> text) {
   std::vector<std::vector<Top>> tops(1);
@@ -75,7 +80,7 @@ std::vector<std::vector<Top>> read(Lockstep& lockstep, std::span<const std::vect
   std::vector<std::vector<Top>> tops(count);
   for (std::size_t i = 0; i < count; ++i)  // the sequences are at different positions
     lockstep.session(static_cast<int>(i))
-        .read(std::span(texts[i]).first(1 + 7 * i),
+        .read(std::span(texts[i]).first(at(lockstep_prompt(static_cast<int>(i)))),
               [&](long long, std::span<const float> logits) { tops[i].push_back(top_of(logits)); });
   std::vector<TokenId> next(count);
   while (tops.back().size() < texts.back().size()) {
@@ -182,7 +187,7 @@ std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& 
     const auto& text = texts_[static_cast<std::size_t>(first_text) + i];
     texts.emplace_back(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(length));
     const long long prompt =
-        count > 1 ? static_cast<long long>(1 + 7 * i)
+        count > 1 ? static_cast<long long>(lockstep_prompt(static_cast<int>(i)))
                   : static_cast<long long>(std::min<std::size_t>(length, static_cast<std::size_t>(how.timing.prompt)));
     truths.push_back(std::make_unique<Truth>(
         model->hyper(), TruthOptions{.method = parse_method(supposed),
@@ -222,7 +227,8 @@ const Outcome& Laboratory::baseline(const Combination& how, int sequence) {
   const auto [it, is_new] =
       baselines_.try_emplace(fmt::format("{} text {}{}", how.result(), sequence, windows ? " windows" : ""));
   if (is_new) {
-    const Combination base = how.baseline();
+    Combination base = how.baseline();
+    if (how.sequences > 1) base.timing.prompt = lockstep_prompt(sequence);  // EMS's windows depend on its end
     it->second = run(base, base.method(), sequence, {windows, windows}).front();
   }
   return it->second;

@@ -38,6 +38,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
     policy_ = make_policy(method_.policy);
     signals_ = policy_->signals();
     if (signals_.model) policy_->prepare(options.model);
+    if (signals_.attention_window) window_.emplace(*signals_.attention_window);
     budgets_ = first_budgets();
     shared_ = signals_.positions_only() && budgets_.empty();
   }
@@ -89,9 +90,10 @@ void Truth::end() {
   }
   if (signals_.weights() && !signals_.attention_window)
     for (std::size_t t = 0; t < tables_.size(); ++t) score(t);
+  if (window_) window_->read(next_ - count_, count_, options_.prompt);
   for (Table& table : tables_)
     for (Token& token : table.kept) {
-      if (signals_.attention_window) token.history.emplace_back(next_ - 1, token.received);
+      std::erase_if(token.history, [&](const auto& of_query) { return !window_->counts(of_query.first); });
       token.received = 0;
     }
   const bool ends = next_ == options_.prompt;
@@ -458,12 +460,15 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     verdict_.worst = error;
     verdict_.where = fmt::format("layer {}, head {}, token {}", layer, head, now);
   }
-  if (!signals_.attention_window || query >= count_ - signals_.attention_window->queries)
-    for (std::size_t i = 0; i < seen.size(); ++i) {
-      double& received = seen[i]->received;
-      received = signals_.reduction() == WeightReduction::kMaxOverAll ? std::max(received, of_group[i])
-                                                                      : received + of_group[i];
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    if (window_) {
+      seen[i]->history.emplace_back(now, of_group[i]);
+      continue;
     }
+    double& received = seen[i]->received;
+    received =
+        signals_.reduction() == WeightReduction::kMaxOverAll ? std::max(received, of_group[i]) : received + of_group[i];
+  }
 }
 
 }  // namespace palimpsest::testing

@@ -13,8 +13,8 @@
 //
 // Only the policy's score function is shared with the engine (tokens in order of age); protection, selection and
 // schedule are implemented independently. Input of the score function: for score_on_insert, the rows of the model; for
-// policies that compare keys or values, rows in the cache's precision; for attention windows, sums of the weights of
-// each step.
+// policies that compare keys or values, rows in the cache's precision; for attention windows, the weights of the
+// queries that count (tests/support/naive_window.h).
 //
 // Mechanism `block`: tokens fill a page in order. After an eviction at the end of a chunk, the kept tokens are packed
 // into pages again, oldest first. In decode, the evicted page is the full page with the lowest mean score among those
@@ -27,6 +27,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@
 #include "palimpsest/evict/method.h"
 #include "palimpsest/model/hyperparameters.h"
 #include "palimpsest/policy/policy.h"
+#include "tests/support/naive_window.h"
 
 namespace palimpsest::testing {
 
@@ -97,7 +99,7 @@ class Truth {
     int page = 0;                                           // block
     Position representative = kNoPosition;                  // merged into this token; kNoPosition: into none
     double factor = 1;                                      // merged tokens: norm of the key over the representative's
-    std::vector<std::pair<Position, double>> history = {};  // weights of earlier steps, by their last query
+    std::vector<std::pair<Position, double>> history = {};  // weights, by query, if the policy has a window
   };
   struct Table {
     std::vector<Token> kept;     // oldest first
@@ -174,6 +176,7 @@ class Truth {
   std::vector<RopeFrequencies> frequencies_;  // of each rotary table
   std::unique_ptr<Policy> policy_;
   Signals signals_;
+  std::optional<NaiveWindow> window_;
   bool shared_ = true;
   std::vector<int> budgets_;           // current budget of each layer and head; empty: the method's
   std::vector<std::int32_t> windows_;  // [table] INT32_MAX: all tokens are kept; empty: no windows

@@ -125,7 +125,7 @@ std::vector<float> Truth::values_of(std::size_t index) {
   return out;
 }
 
-// Weights of this step, or of the window: the part of the last query and the parts before it.
+// Weights of this step, or of the queries in the window.
 std::vector<float> Truth::attention_of(std::size_t index) const {
   const int layer = hyper_.geometry.layer_of(static_cast<int>(index));
   const std::size_t first =
@@ -138,10 +138,7 @@ std::vector<float> Truth::attention_of(std::size_t index) const {
     for (std::size_t t = first; t < first + tables; ++t) {
       const Token& token = tables_[t].kept.at(i);
       sum += token.received / static_cast<double>(tables);
-      const Position parts = std::max(1, signals_.parts()),
-                     size = signals_.attention_window ? signals_.attention_window->part_size() : 1;
-      for (const auto& [query, weight] : token.history)
-        if (query / size > (next_ - 1) / size - parts) sum += weight / static_cast<double>(tables);
+      for (const auto& [query, weight] : token.history) sum += weight / static_cast<double>(tables);
     }
     out.push_back(static_cast<float>(sum));
   }

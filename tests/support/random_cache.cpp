@@ -38,10 +38,10 @@ std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
              << o.own_budgets << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope)
              << "/" << o.rope_dims << " window " << o.window << " sinks " << o.sinks << " two " << o.two_queries
              << " by rank " << o.rank_keys << " merged " << o.merged << o.own_positions << " weights " << o.weights
-             << o.sums << "/" << o.weights_queries << " drafts " << o.drafts << " as "
-             << static_cast<int>(o.weight_reduction) << " local " << o.local << " cap " << o.soft_cap << " alibi "
-             << o.alibi << o.rank_distance << " bias " << o.bias << " sink logits " << o.sink_logits << " half "
-             << o.rotated_half << " tiles " << o.rank_tiles << " base " << o.base << " seed " << o.seed;
+             << o.sums << "/" << o.weights_queries << " in " << o.weights_rows.size() << " drafts " << o.drafts
+             << " as " << static_cast<int>(o.weight_reduction) << " local " << o.local << " cap " << o.soft_cap
+             << " alibi " << o.alibi << o.rank_distance << " bias " << o.bias << " sink logits " << o.sink_logits
+             << " half " << o.rotated_half << " tiles " << o.rank_tiles << " base " << o.base << " seed " << o.seed;
 }
 
 RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
@@ -112,6 +112,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
     tokens_[n].first = first;
     tokens_[n].count = inserted;
     tokens_[n].weights_queries = o.weights_queries;
+    tokens_[n].weights_rows = options_.weights_rows;
     tokens_[n].weight_reduction = o.weight_reduction;
     tokens_[n].drafts = o.drafts;
     tokens_[n].relative = sequence.relative.data();
@@ -259,10 +260,11 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         weights_row_.push_back(weights_.back().size());
         max = std::max(max, weights_row_.back());
       }
-      if (!o.drafts) continue;
+      if (!o.drafts && o.weights_rows.empty()) continue;
       tokens_[n].weights_stride = static_cast<std::ptrdiff_t>(max);
+      const std::size_t rows = o.drafts ? static_cast<std::size_t>(tokens_[n].count) : o.weights_rows.size();
       for (std::size_t head = weights_.size() - sequence_[n].pages.size(); head < weights_.size(); ++head)
-        weights_[head].resize(max * static_cast<std::size_t>(tokens_[n].count));
+        if (twice == 0) weights_[head].resize(max * rows);
     }
   for (std::vector<float>& w : weights_) weights_of_.push_back(w.data());
   if (o.weights) step_.weights = weights_of_.data();
@@ -284,8 +286,8 @@ void RandomCache::clear_results() {
   std::fill(out_.begin(), out_.end(), kNan);
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     const std::size_t row = weights_row_[i], heads = static_cast<std::size_t>(options_.kv_heads);
-    const std::ptrdiff_t drafts = options_.drafts ? tokens_[i / heads].weights_stride : 0;
-    const std::size_t stride = drafts > 0 ? static_cast<std::size_t>(drafts) : row;
+    const std::ptrdiff_t rows = i / heads < tokens_.size() ? tokens_[i / heads].weights_stride : 0;  // sums: one row
+    const std::size_t stride = rows > 0 ? static_cast<std::size_t>(rows) : row;
     for (std::size_t at = 0; at < weights_[i].size(); ++at)  // 0: between the rows
       weights_[i][at] = options_.weights && at % stride < row ? kNan : 0.0f;
   }

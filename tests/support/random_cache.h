@@ -45,6 +45,7 @@ struct RandomCacheOptions {
   bool weights = false;
   bool sums = false;  // besides weights
   int weights_queries = INT32_MAX;
+  std::vector<int> weights_rows = {};  // StepTokens::weights_rows, of every sequence
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
   bool drafts = false;  // the new tokens are drafts: weights of each query
   unsigned seed = 1;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "palimpsest/attention/misfit.h"
 #include "palimpsest/attention/rope.h"
@@ -53,11 +54,14 @@ struct StepTokens {
   std::int32_t sink_end = INT32_MIN;          // `when` of the first token that is not a sink
   int sinks = 0;                              // tokens before it
   int weights_queries = INT32_MAX;            // AttentionStep::weights covers this many of the last queries
+  // The queries of each row of weights, oldest first, weights_queries in all; rows are `weights_stride` floats apart.
+  // Empty: one row. With more than one: no kMaxOverAll.
+  std::span<const int> weights_rows = {};
+  std::ptrdiff_t weights_stride = 0;
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;  // over the query group and those queries
   // The new tokens are drafts: query i gets the result, to the bit, that it would get as the only query of a step. At
-  // most max_draft_tokens(). AttentionStep::weights has one row per query, `weights_stride` floats apart; no `sums`.
+  // most max_draft_tokens(). Each query has its own row of weights; no `sums`.
   bool drafts = false;
-  std::ptrdiff_t weights_stride = 0;
 };
 
 // Rank of query i: the new tokens have a head's highest ranks.
@@ -112,8 +116,8 @@ struct AttentionStep {
   const float* const* rank_tiles = nullptr;
   // Attention weights per slot: [sequences][kv_heads] -> [slots] floats, reduced over the group's query heads and the
   // last StepTokens::weights_queries queries by StepTokens::weight_reduction. Empty and invisible slots get 0. With
-  // merged tokens: [slots + MergedView::entries()]. Merged tokens and `sums` need kMeanOverGroup. With
-  // StepTokens::drafts: of each query. nullptr: not requested.
+  // merged tokens: [slots + MergedView::entries()]. Merged tokens and `sums` need kMeanOverGroup. In rows:
+  // StepTokens::weights_rows. nullptr: not requested.
   float* const* weights = nullptr;
   // The same, by kMeanOverGroup, over all of the step's queries; only together with `weights`.
   float* const* sums = nullptr;

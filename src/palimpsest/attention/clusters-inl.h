@@ -236,18 +236,23 @@ HWY_INLINE void softmax_clusters(const Clusters& c, bool keep) {
   }
 }
 
-// Adds the weights of slots and entries: of the late queries, then of the earlier ones if `sums` is requested; of
-// drafts: of each query.
+// Adds the weights of slots and entries: of each row of weights, then of the earlier queries if `sums` is requested.
 HWY_INLINE void sum_cluster_weights(const Clusters& c, float* received) {
   const HeadWork& w = c.work();
+  const auto part_of = [&](int query) {  // -1: none
+    int end = w.tokens->count - w.late_queries();
+    if (query < end) return w.sums == nullptr ? -1 : w.weight_rows();
+    int row = 0;
+    while (query >= (end += w.row_queries(row))) ++row;
+    return row;
+  };
   const std::size_t slots = static_cast<std::size_t>(w.blocks()) * kBlock;
   for (int r = 0; r < c.rows(); ++r) {
     const float sum = hn::ReduceSum(df, hn::LoadU(df, c.unit.memory.sum + r * kTile));
     const float denominator = softmax_denominator(w, r, c.unit.memory.max[r], sum);
     const Vec share = hn::Set(df, denominator > 0 ? 1 / (denominator * static_cast<float>(w.group())) : 0.0f);
-    const bool late = c.unit.first_query + r / w.group() >= w.tokens->count - w.late_queries();
-    if (!late && w.sums == nullptr && !w.tokens->drafts) continue;
-    const int part = w.tokens->drafts ? c.unit.first_query + r / w.group() : late ? 0 : 1;
+    const int part = part_of(c.unit.first_query + r / w.group());
+    if (part < 0) continue;
     float* const to = received + part * w.cluster_weights();
     const auto add = [&](const float* p, float* at) HWY_ATTR {
       for (int n = 0; n < kTile; n += kLanes)

@@ -47,19 +47,23 @@ HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int la
 
 HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first);
-  const int late = w.tokens->count - w.late_queries();
+  int query = w.tokens->count - w.late_queries();
   const Vec share = hn::Set(
       df, w.tokens->weight_reduction == WeightReduction::kMeanOverGroup ? 1 / static_cast<float>(w.group()) : 1);
   if (w.sums != nullptr) {
-    sum_columns(w, unit, 0, late, memory);
+    sum_columns(w, unit, 0, query, memory);
     for (int s = 0; s < slots; s += kLanes)
       hn::StoreU(hn::Mul(share, hn::LoadU(df, memory.column + s)), df, w.sums + first + s);
   }
-  sum_columns(w, unit, late, w.tokens->count, memory);
-  for (int s = 0; s < slots; s += kLanes) {
-    const Vec received = hn::Mul(share, hn::LoadU(df, memory.column + s));
-    hn::StoreU(received, df, w.received + first + s);
-    if (w.sums != nullptr) hn::StoreU(hn::Add(received, hn::LoadU(df, w.sums + first + s)), df, w.sums + first + s);
+  float* to = w.received + first;
+  for (int row = 0; row < w.weight_rows(); ++row, to += w.tokens->weights_stride) {
+    sum_columns(w, unit, query, query + w.row_queries(row), memory);
+    query += w.row_queries(row);
+    for (int s = 0; s < slots; s += kLanes) {
+      const Vec received = hn::Mul(share, hn::LoadU(df, memory.column + s));
+      hn::StoreU(received, df, to + s);
+      if (w.sums != nullptr) hn::StoreU(hn::Add(received, hn::LoadU(df, w.sums + first + s)), df, w.sums + first + s);
+    }
   }
 }
 

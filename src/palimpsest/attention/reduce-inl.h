@@ -16,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// Of a head with merged tokens: sums the weights of slots and entries over blocks of queries, late and earlier ones; of
-// drafts: copies those of each query.
+// Of a head with merged tokens: sums the weights of slots and entries over blocks of queries, for each row of weights;
+// `sums` adds those of the earlier queries.
 HWY_INLINE void reduce_clusters(const HeadWork& w) {
   if (w.received == nullptr) return;
   const std::size_t all = w.cluster_weights(), blocks = static_cast<std::size_t>(w.blocks()) * kBlock;
@@ -31,12 +31,8 @@ HWY_INLINE void reduce_clusters(const HeadWork& w) {
           to[i] += from[part * all + (i < slots ? i : i - slots + blocks)];
     }
   };
-  if (w.tokens->drafts) {
-    for (int q = 0; q < w.tokens->count; ++q) write(w.received + q * w.tokens->weights_stride, q, q + 1);
-    return;
-  }
-  write(w.received, 0, 1);
-  if (w.sums != nullptr) write(w.sums, 0, 2);
+  for (int row = 0; row < w.weight_rows(); ++row) write(w.received + row * w.tokens->weights_stride, row, row + 1);
+  if (w.sums != nullptr) write(w.sums, 0, w.weight_sums());
 }
 
 // Reduces the splits in a fixed order; then sums the weights of each slot, if they were kept.
@@ -95,16 +91,17 @@ HWY_NOINLINE void reduce(const HeadWork& w) {
         for (int v = 0; v < kVectors; ++v) sum[v] = hn::MulAdd(factor, hn::LoadU(df, kept + v * kLanes), sum[v]);
       }
     };
-    const int each = w.tokens->drafts ? group : kept_rows - first_late;
     float* to = w.received + n * kBlock;
-    for (int r = w.tokens->drafts ? 0 : first_late; r < kept_rows; r += each, to += w.tokens->weights_stride) {
+    if (w.sums != nullptr) add_rows(0, first_late, early);
+    for (int row = 0, r = first_late; row < w.weight_rows(); ++row, to += w.tokens->weights_stride) {
+      const int each = w.row_queries(row) * group;
       add_rows(r, r + each, received);
+      r += each;
       for (int v = 0; v * kLanes < slots; ++v) hn::StoreU(received[v], df, to + v * kLanes);
+      for (int v = 0; w.sums != nullptr && v < kVectors; ++v) early[v] = hn::Add(early[v], received[v]);
     }
-    if (w.sums == nullptr) continue;
-    add_rows(0, first_late, early);
-    for (int v = 0; v * kLanes < slots; ++v)
-      hn::StoreU(hn::Add(early[v], received[v]), df, w.sums + n * kBlock + v * kLanes);
+    for (int v = 0; w.sums != nullptr && v * kLanes < slots; ++v)
+      hn::StoreU(early[v], df, w.sums + n * kBlock + v * kLanes);
   }
 }
 

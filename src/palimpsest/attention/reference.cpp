@@ -192,7 +192,10 @@ struct Head {
     const bool mean = tokens.weight_reduction == WeightReduction::kMeanOverGroup,
                max_over_all = tokens.weight_reduction == WeightReduction::kMaxOverAll;
     const std::size_t all = keys.size() + static_cast<std::size_t>(entries());
-    Vector late(all, 0.0), total = late, of_query(all);
+    Vector of_row(all, 0.0), total = of_row, of_query(all);
+    int row = 0, end = tokens.count;  // the end of the row's queries
+    if (tokens.drafts) end = 1;
+    if (!tokens.weights_rows.empty()) end = tokens.count - tokens.weights_queries + tokens.weights_rows[0];
     const auto write = [](const Vector& from, float* to) {
       for (std::size_t i = 0; to != nullptr && i < from.size(); ++i) to[i] = static_cast<float>(from[i]);
     };
@@ -210,13 +213,17 @@ struct Head {
         for (std::size_t i = 0; i < all; ++i)
           of_query[i] = mean ? of_query[i] + p[i] / shape.group() : std::max(of_query[i], p[i]);
       }
-      if (tokens.drafts) write(of_query, received == nullptr ? nullptr : received + query * tokens.weights_stride);
       for (std::size_t i = 0; i < all; ++i) total[i] += of_query[i];
       if (query < tokens.count - static_cast<std::int64_t>(tokens.weights_queries)) continue;
       for (std::size_t i = 0; i < all; ++i)
-        late[i] = max_over_all ? std::max(late[i], of_query[i]) : late[i] + of_query[i];
+        of_row[i] = max_over_all ? std::max(of_row[i], of_query[i]) : of_row[i] + of_query[i];
+      if (query + 1 < end) continue;
+      write(of_row, received == nullptr ? nullptr : received + row * tokens.weights_stride);
+      of_row.assign(all, 0.0);
+      ++row;
+      if (end < tokens.count) end += tokens.drafts ? 1 : tokens.weights_rows[static_cast<std::size_t>(row)];
     }
-    if (!tokens.drafts) write(late, received);
+    if (tokens.count == 0) write(of_row, received);
     write(total, sums);
   }
 };

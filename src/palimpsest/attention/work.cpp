@@ -14,6 +14,7 @@ HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head) {
   return {.slots = slots.slots,
           .tokens = tokens.count,
           .weights_queries = tokens.weights_queries,
+          .weight_rows = static_cast<int>(tokens.weights_rows.size()),
           .merged_entries = slots.merged == nullptr ? -1 : slots.merged->max_entries(),
           .bias = slots.bias != nullptr,
           .received = step.weights != nullptr && step.weights[index] != nullptr,
@@ -38,7 +39,9 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   p.query_blocks = (head.tokens + p.block_queries - 1) / p.block_queries;
   p.splits = p.query_blocks == 1 && head.merged_entries < 0 ? std::max(1, slot_splits) : 1;
   p.insert_units = p.query_blocks == 1 ? 0 : (head.tokens + kInsertTokens - 1) / kInsertTokens;
-  assert(!head.drafts || (head.tokens <= max_draft_tokens(shape.group()) && !head.sums));
+  assert(!head.drafts || (head.tokens <= max_draft_tokens(shape.group()) && !head.sums && head.weight_rows == 0));
+  assert(head.weight_rows == 0 || head.weights_queries <= head.tokens);
+  assert(head.weight_rows <= 1 || step.tokens[sequence].weight_reduction != WeightReduction::kMaxOverAll);
   assert(shape.rotation != Rotation::kMaterialized || kv_format(step.cache[sequence].key_type).elementwise());
   if (shape.rotation == Rotation::kMaterialized && shape.rope != RopeKind::kNone) p.rotate_units = slot_splits;
   if (head.merged_entries >= 0) {

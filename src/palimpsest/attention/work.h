@@ -34,7 +34,7 @@ static_assert(kDraftRows <= kRows);
 
 // What the cuts of a head depend on besides the step's shape.
 struct HeadCounts {
-  int slots, tokens, weights_queries;
+  int slots, tokens, weights_queries, weight_rows;
   int merged_entries;  // MergedView::max_entries(); -1: no merged tokens
   bool bias;           // SlotsView::bias
   bool received, sums;
@@ -92,10 +92,19 @@ struct HeadWork : HeadPlan {
   int group() const { return step->shape.group(); }
   int rows() const { return tokens->count * group(); }
   int late_queries() const { return std::min(tokens->weights_queries, tokens->count); }  // that `received` covers
+  // The rows of `received`: their number, and the queries of each.
+  int weight_rows() const {
+    if (tokens->drafts) return tokens->count;
+    return tokens->weights_rows.empty() ? 1 : static_cast<int>(tokens->weights_rows.size());
+  }
+  int row_queries(int row) const {
+    if (tokens->drafts) return 1;
+    return tokens->weights_rows.empty() ? late_queries() : tokens->weights_rows[static_cast<std::size_t>(row)];
+  }
   // With merged tokens: rows that a unit processes at a time, with the scores of all slots; and the weights that it
-  // sums for each slot and entry, of the late queries and, separately, of the earlier ones; of drafts: of each query.
+  // sums for each slot and entry, of each row of weights and, separately, of the earlier queries.
   int cluster_rows() const { return std::max(1, 4 / group()) * group(); }
-  int weight_sums() const { return tokens->drafts ? tokens->count : 2; }
+  int weight_sums() const { return weight_rows() + (sums == nullptr ? 0 : 1); }
   bool has_bias() const { return step->shape.alibi != nullptr || slots().bias != nullptr; }
   std::size_t cluster_weights() const { return static_cast<std::size_t>(blocks()) * kBlock + merged->max_entries(); }
   std::size_t cluster_floats() const {

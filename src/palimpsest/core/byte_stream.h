@@ -67,6 +67,7 @@ class ByteReader {
     return {chars.begin(), chars.end()};
   }
   bool at_end() const { return data_.empty(); }
+  std::size_t left() const { return data_.size(); }
   void require(bool holds, const char* what) const {
     if (!holds) damaged(what);
   }

@@ -9,9 +9,11 @@ PrefixKey::PrefixKey(const MethodPlan& plan)
     : method(plan.method()),
       chunk(plan.chunk()),
       rotation(plan.rule().rotation),
+      window(1),
       nothing_evicted_until(plan.nothing_evicted_until()),
       cache(plan.cache()) {
   const Signals signals = plan.signals(Phase::kPrefill);
+  if (signals.attention_window) window = at(signals.attention_window->queries);
   if (signals.weights() || signals.score_on_insert || signals.query_moments) statistics = method.policy;
 }
 
@@ -35,7 +37,8 @@ Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, 
   Kept* best = nullptr;
   for (const auto& kept : kept_) {
     const std::size_t tokens = kept->tokens.size();
-    if (tokens <= read || tokens >= prompt.size() || (best != nullptr && tokens <= best->tokens.size())) continue;
+    if (tokens <= read || tokens + key.window > prompt.size() || (best != nullptr && tokens <= best->tokens.size()))
+      continue;
     if (begins(*kept, prompt) && may_serve(*kept, key)) best = kept.get();
   }
   if (best == nullptr) return nullptr;
@@ -49,7 +52,10 @@ void PrefixCache::touch(const PrefixKey& key, std::span<const TokenId> prompt) {
     if (begins(*kept, prompt) && may_serve(*kept, key)) kept->used = clock_;
 }
 
-void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> tokens, Cache& cache, std::size_t max) {
+void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Cache& cache,
+                       std::size_t max) {
+  if (read + key.window > prompt.size()) return;
+  const auto tokens = prompt.first(read);
   if (cache.bytes_in_use() + cache.bytes_tables() > max) return;  // before anything is copied
   const bool known = std::ranges::any_of(kept_, [&](const auto& kept) {
     return kept->tokens.size() == tokens.size() && begins(*kept, tokens) && may_serve(*kept, key);

@@ -1,6 +1,7 @@
 // Prefix caching: caches of prompt prefixes, reused by prompts with the same prefix.
 //
-//   prompt   | chunk | chunk | chunk | rest |          a prefix ends at the end of a chunk that is not the last
+//   prompt   | chunk | chunk | chunk | rest |          a prefix ends at the end of a chunk that is not the last, and
+//                                                      before the queries that a policy's window holds at the end
 //            '--- kept ---'
 //                    '------- kept ------'             its pages are shared (copy-on-write) with the sequence that
 //                                                      read it, and with shorter prefixes
@@ -30,6 +31,7 @@ struct PrefixKey {
   int chunk;
   Rotation rotation;                // how keys are stored, and rounded on read
   std::string statistics;           // the policy that scores tokens in prefill; empty: none
+  std::size_t window;               // the prompt's last tokens, whose queries the policy needs at its end: at least 1
   long long nothing_evicted_until;  // MethodPlan::nothing_evicted_until
   CacheOptions cache;               // those of one method differ in their spare slots
 };
@@ -39,13 +41,13 @@ bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixK
 
 class PrefixCache {
  public:
-  // The longest usable prefix of `prompt`, shorter than the prompt and longer than `read` tokens; nullptr: none. Marks
-  // it and its own prefixes as most recently used.
+  // The longest usable prefix of `prompt`, without its last `key.window` tokens and longer than `read` tokens; nullptr:
+  // none. Marks it and its own prefixes as most recently used.
   Cache* find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read);
-  // Keeps `cache`, which holds `tokens`: the end of a chunk that is not the prompt's last. Evicts other prefixes until
-  // all have at most `max` bytes; does nothing if this one alone has more. Throws Error or std::bad_alloc without
-  // memory, and has no effect then.
-  void keep(const PrefixKey& key, std::span<const TokenId> tokens, Cache& cache, std::size_t max);
+  // Keeps `cache`, which holds the first `read` tokens of `prompt`: the end of a chunk. Evicts other prefixes until all
+  // have at most `max` bytes; does nothing if this one alone has more, or if fewer than `key.window` tokens follow.
+  // Throws Error or std::bad_alloc without memory, and has no effect then.
+  void keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Cache& cache, std::size_t max);
   // Evicts the least recently used prefix, of equals the longest. false: there was none.
   bool evict_one() noexcept;
 

@@ -338,7 +338,7 @@ void Scheduler::fail_share(Job& job) noexcept {
 // Keeps the prefix for other requests; without memory it does nothing.
 void Scheduler::keep_prefix(Job& job) noexcept {
   try {
-    prefixes_.keep(*job.rule, std::span(job.request.prompt).first(job.sequence->tokens_read()), job.sequence->cache(),
+    prefixes_.keep(*job.rule, job.request.prompt, job.sequence->tokens_read(), job.sequence->cache(),
                    options_.prefix_bytes);
     limit_prefixes();
   } catch (...) {

@@ -164,8 +164,10 @@ bool Scheduler::read_by_another(const Job& job) const {
     if (!other->rule || !other->begun || !other->in_prompt()) return false;
     const std::span<const TokenId> prompt = other->request.prompt;
     const std::size_t from = other->sequence->tokens_read(), end = from + other->share.work.tokens.size();
-    return end < prompt.size() && from == job.sequence->tokens_read() && end < job.request.prompt.size() &&
-           other->request.method == job.request.method && other->rule->cache == job.rule->cache &&
+    const std::size_t window = job.rule->window;
+    return end + window <= prompt.size() && from == job.sequence->tokens_read() &&
+           end + window <= job.request.prompt.size() && other->request.method == job.request.method &&
+           other->rule->cache == job.rule->cache &&
            std::ranges::equal(prompt.first(end), std::span(job.request.prompt).first(end));
   });
 }

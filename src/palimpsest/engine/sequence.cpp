@@ -195,7 +195,7 @@ std::size_t Sequence::tokens_next() const {
 Work Sequence::next() {
   assert(stage_ != Stage::kIdle);
   if (stage_ == Stage::kRepeat) return insert(next_repeated());
-  // A window that decode does not update starts at the prompt.
+  // A window that decode does not update begins with the prompt.
   const bool begins = stage_ == Stage::kPrompt && read_ == 0 && !std::exchange(continues_, false);
   if (begins && !plan_->signals(Phase::kDecode).attention_window) evictor_.invalidate_window(*cache_);
   running_ = make_room();
@@ -311,14 +311,15 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
 void Sequence::request_signals(SequenceStep& step) {
   const Signals signals = plan_->signals(phase());
   const auto decides = [&](std::size_t head) { return evictor_.decides(cache_->table_of(static_cast<int>(head))); };
-  const auto make_room = [&](std::vector<std::vector<float>>& rows, std::vector<float*>& of) {
+  int stride = 0;
+  const auto make_room = [&](std::vector<std::vector<float>>& rows, std::vector<float*>& of, std::size_t count) {
     const auto row_of = [&](std::size_t head) -> auto& {
       return rows[at(cache_->geometry().kv_head_of(static_cast<int>(head)))];
     };
     for (std::size_t head = 0; head < of.size(); ++head) {
       if (!decides(head)) continue;
       auto& row = row_of(head);
-      const std::size_t wanted = std::max(row.size(), max_weights(static_cast<int>(head)));
+      const std::size_t wanted = std::max(row.size(), count * at(stride));
       reserve_for(row, wanted);
       row.resize(wanted);
     }
@@ -334,11 +335,20 @@ void Sequence::request_signals(SequenceStep& step) {
     held_.begin(*cache_, drafts_ + 1, heads);
     if (signals.weights()) step.weights = held_.weights(), step.weights_stride = held_.weights_stride();
   } else if (signals.weights()) {
-    make_room(weights_, weights_of_);
-    make_room(sums_, sums_of_);
+    for (std::size_t head = 0; head < weights_of_.size(); ++head)
+      if (decides(head)) stride = std::max(stride, static_cast<int>(max_weights(static_cast<int>(head))));
+    if (signals.attention_window) {
+      const std::size_t left = prompt_.size() - read_ - running_;
+      evictor_.count_queries(static_cast<int>(step.tokens.size()),
+                             stage_ == Stage::kPrompt ? static_cast<long long>(left) : -1);
+      step.weights_rows = evictor_.window().rows();
+      step.weights_queries = evictor_.window().queries();
+    }
+    make_room(weights_, weights_of_, std::max<std::size_t>(1, step.weights_rows.size()));
+    make_room(sums_, sums_of_, 1);
     step.weights = weights_of_.data();
     if (!sums_.empty()) step.sums = sums_of_.data();
-    step.weights_queries = signals.queries();
+    step.weights_stride = weights_stride_ = stride;
   }
 }
 
@@ -364,12 +374,15 @@ void Sequence::accept(int drafts) {
 // Token `index` of a step with drafts: the newest one now.
 void Sequence::report_held(int index) {
   const Signals signals = plan_->signals(Phase::kDecode);
+  if (signals.attention_window) evictor_.count_queries(1, -1);
   for (int head = 0; head < cache_->geometry().heads(); ++head) {
     const int table = cache_->table_of(head);
     if (!evictor_.decides(table)) continue;
     if (signals.weights()) {
       const auto weights = held_.weights(*cache_, head, index);
-      evictor_.on_weights(*cache_, table, weights, signals.sums() ? weights : std::span<const float>());
+      const int count = static_cast<int>(weights.size());
+      evictor_.on_weights(*cache_, table, {weights.data(), 1, count, count},
+                          signals.sums() ? weights : std::span<const float>());
     }
     if (signals.reads_inserted())
       evictor_.on_insert_kv(*cache_, table, held_.key(head, index), held_.value(head, index));
@@ -400,11 +413,11 @@ void Sequence::guarded(Report report) noexcept {
 void Sequence::on_weights(int head) noexcept {
   if (drafts_ > 0) return;  // held until accept()
   guarded([&] {
-    const std::size_t count = weights_count(head), row = static_cast<std::size_t>(cache_->geometry().kv_head_of(head));
-    const auto of = [&](const std::vector<std::vector<float>>& rows) {
-      return rows.empty() ? std::span<const float>() : std::span(rows[row]).first(count);
-    };
-    evictor_.on_weights(*cache_, cache_->table_of(head), of(weights_), of(sums_));
+    const std::size_t count = weights_count(head), kv_head = at(cache_->geometry().kv_head_of(head));
+    const int rows = evictor_.signals().attention_window ? static_cast<int>(evictor_.window().rows().size()) : 1;
+    evictor_.on_weights(*cache_, cache_->table_of(head),
+                        {weights_[kv_head].data(), rows, static_cast<int>(count), weights_stride_},
+                        sums_.empty() ? std::span<const float>() : std::span(sums_[kv_head]).first(count));
   });
 }
 
@@ -449,6 +462,7 @@ void Sequence::end(std::size_t tokens, Phase phase) {
 void Sequence::continue_from(Cache& kept) {
   assert(options_.method.cache);
   cache_->share(kept);
+  evictor_.continue_window(kept.next(), options_.chunk);
   continues_ = true;
   // Scores of another method's policy are not valid for this one.
   const Signals& signals = plan_->signals();

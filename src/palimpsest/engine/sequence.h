@@ -103,7 +103,8 @@ class Sequence final : AttentionReceiver {
 
   bool repeats() const { return plan_->signals().repeat; }  // the model reads a prompt twice
 
-  // Shares the pages of `kept`, as if this sequence had read its tokens (Cache::share).
+  // Shares the pages of `kept`, as if this sequence had read its tokens (Cache::share). At least
+  // PrefixKey::window tokens of the prompt follow.
   void continue_from(Cache& kept);
   Cache& cache() { return *cache_; }  // to share it
 
@@ -158,8 +159,9 @@ class Sequence final : AttentionReceiver {
   std::shared_ptr<Workers> workers_;
   std::shared_ptr<const Interrupt> interrupt_;
   std::unique_ptr<Cache> cache_;
-  std::vector<std::vector<float>> weights_;   // of the running layer, [KV heads][slots]; if the policy uses them
-  std::vector<std::vector<float>> sums_;      // likewise, over all queries of the step
+  std::vector<std::vector<float>> weights_;   // of the running layer, [KV heads][rows][slots]; if the policy uses them
+  std::vector<std::vector<float>> sums_;      // likewise, over all queries of the step, one row
+  int weights_stride_ = 0;                    // between the rows
   std::vector<float*> weights_of_, sums_of_;  // [heads]
   EvictionTimes times_;
   std::vector<TokenId> window_;  // without a cache: the tokens to recompute

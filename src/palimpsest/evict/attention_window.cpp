@@ -2,46 +2,129 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 
 namespace palimpsest {
 
-namespace {
-
-// Calls clear(part) for each part that this step's queries start; returns the part of the last query.
-template <typename Clear>
-int renew_parts(const Signals& signals, const SlotTable& table, Clear clear) {
-  assert(table.columns() == signals.columns() && !table.inserted().empty());
-  const int parts = signals.parts();
-  const Position size = signals.attention_window->part_size();
-  const Position before =
-      table.next() - static_cast<Position>(table.inserted().size()) - 1;  // the last query before this step
-  const Position last = (table.next() - 1) / size, first = before < 0 ? 0 : before / size + 1;
-  for (Position part = std::max(first, last - parts + 1); part <= last; ++part) clear(static_cast<int>(part % parts));
-  return static_cast<int>(last % parts);
+WindowParts::WindowParts(const Signals& signals) : parts_(signals.parts()) {
+  if (parts_ == 0) return;
+  part_size_ = signals.attention_window->part_size();
+  queries_ = signals.attention_window->queries;
+  past_ = signals.attention_window->past;
 }
 
-}  // namespace
+int WindowParts::total() const {
+  return std::accumulate(size_.begin(), size_.end(), 0);
+}
 
-void add_to_window(const Signals& signals, SlotTable& table, std::span<const float> weights,
+int WindowParts::queries() const {
+  return std::accumulate(rows().begin(), rows().end(), 0);
+}
+
+void WindowParts::forget(int column) {
+  size_[at(column)] = 0;
+  cleared_ |= 1U << column;
+  int kept = 0;  // of the step's rows: older ones than those that follow
+  for (int row = 0; row < row_count_; ++row) {
+    if (columns_[at(row)] == column) continue;
+    rows_[at(kept)] = rows_[at(row)];
+    columns_[at(kept++)] = columns_[at(row)];
+  }
+  row_count_ = kept;
+}
+
+void WindowParts::begin_part() {
+  newest_ = (newest_ + 1) % parts_;
+  forget(newest_);
+}
+
+void WindowParts::limit() {
+  const int max = past_ && size_[at(newest_)] < queries_ ? 2 * queries_ - 1 : queries_;
+  for (int i = 1, sum = total(); i < parts_ && sum > max; ++i) {  // oldest first
+    const int oldest = (newest_ + i) % parts_;
+    sum -= size_[at(oldest)];
+    if (size_[at(oldest)] > 0) forget(oldest);
+  }
+}
+
+void WindowParts::add(int count, long long left) {
+  row_count_ = 0;
+  cleared_ = 0;
+  if (parts_ == 0) return;
+  // The last `queries` of a long step, and of the prompt, begin at these queries of the step.
+  const long long of_step = count - queries_, of_prompt = left < 0 ? -1 : count + left - queries_;
+  for (int query = std::max(0, count - queries_); query < count;) {
+    const bool begins = query == of_step || query == of_prompt || size_[at(newest_)] == part_size_;
+    if (begins && size_[at(newest_)] > 0) begin_part();
+    int end = std::min(count, query + part_size_ - size_[at(newest_)]);
+    if (query < of_prompt && of_prompt < end) end = static_cast<int>(of_prompt);
+    rows_[at(row_count_)] = end - query;
+    columns_[at(row_count_++)] = newest_;
+    size_[at(newest_)] += end - query;
+    limit();
+    query = end;
+  }
+  // The past of a text that began with a shorter prompt.
+  if (past_ && left == 0 && size_[at(newest_)] == total() && size_[at(newest_)] < queries_) newest_ = (newest_ + 1) % 2;
+}
+
+void WindowParts::repeat(long long tokens, int chunk) {
+  clear();
+  for (; tokens >= chunk; tokens -= chunk) add(chunk, INT32_MAX);
+}
+
+void WindowParts::clear() {
+  newest_ = row_count_ = 0;
+  size_.fill(0);
+}
+
+void WindowParts::assume(Position next) {
+  clear();
+  if (parts_ == 0 || next == 0) return;
+  const Position last = (next - 1) / part_size_;
+  newest_ = static_cast<int>(last % parts_);
+  for (Position part = std::max<Position>(0, last - parts_ + 1); part <= last; ++part)
+    size_[static_cast<std::size_t>(part % parts_)] =
+        part < last ? part_size_ : static_cast<int>((next - 1) % part_size_) + 1;
+}
+
+void WindowParts::save(ByteWriter& out) const {
+  out.put(newest_);
+  out.array(std::span(size_).first(at(parts_)));
+}
+
+void WindowParts::load(ByteReader& in) {
+  clear();
+  newest_ = in.get<int>();
+  const std::vector<int> sizes = in.array<int>();
+  in.require(newest_ >= 0 && newest_ < std::max(1, parts_) && std::ssize(sizes) == parts_ &&
+                 std::ranges::all_of(sizes, [&](int size) { return size >= 0 && size <= part_size_; }),
+             "a window of attention that does not fit");
+  std::ranges::copy(sizes, size_.begin());
+}
+
+void add_to_window(const Signals& signals, const WindowParts& parts, SlotTable& table, const Rows& weights,
                    std::span<const float> sums) {
-  const int part = renew_parts(signals, table, [&](int c) { std::ranges::fill(table.column(c), 0.0F); });
+  assert(table.columns() == signals.columns() && weights.count == std::ssize(parts.rows()));
   const auto add = [&](std::span<float> column, std::span<const float> received) {
     for (std::size_t slot = 0; slot < column.size(); ++slot) column[slot] += received[slot];
   };
-  add(table.column(part), weights);
+  for (int c = 0; c < signals.parts(); ++c)
+    if (parts.cleared(c)) std::ranges::fill(table.column(c), 0.0F);
+  for (int row = 0; row < weights.count; ++row) add(table.column(parts.column(row)), weights[row]);
   if (signals.sums()) add(table.column(signals.sum_column()), sums);
 }
 
-void add_to_window(const Signals& signals, const SlotTable& table, MergedTokens& merged, std::span<const float> weights,
-                   std::span<const float> sums) {
+void add_to_window(const Signals& signals, const WindowParts& parts, const SlotTable& table, MergedTokens& merged,
+                   const Rows& weights, std::span<const float> sums) {
   const auto all = merged.tokens();
-  const int part = renew_parts(signals, table, [&](int c) {
-    for (std::size_t i = 0; i < all.size(); ++i) merged.statistics(i)[static_cast<std::size_t>(c)] = 0;
-  });
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto entry = static_cast<std::size_t>(table.slots() + all[i].entry);
-    merged.statistics(i)[static_cast<std::size_t>(part)] += weights[entry];
-    if (signals.sums()) merged.statistics(i)[static_cast<std::size_t>(signals.sum_column())] += sums[entry];
+    const auto statistics = merged.statistics(i);
+    for (int c = 0; c < signals.parts(); ++c)
+      if (parts.cleared(c)) statistics[at(c)] = 0;
+    for (int row = 0; row < weights.count; ++row) statistics[at(parts.column(row))] += weights[row][entry];
+    if (signals.sums()) statistics[at(signals.sum_column())] += sums[entry];
   }
 }
 

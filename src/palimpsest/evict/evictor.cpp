@@ -7,7 +7,6 @@
 #include "palimpsest/budget/ada.h"
 #include "palimpsest/budget/pyramid.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/evict/attention_window.h"
 #include "palimpsest/evict/by_age.h"
 #include "palimpsest/evict/legality.h"
 #include "palimpsest/evict/unseen.h"
@@ -33,17 +32,19 @@ Evictor::Evictor(const MethodPlan& plan)
       budgets_(plan.budgets()),
       first_budgets_(budgets_),
       signals_(plan.signals()),
+      window_(signals_),
       policy_(plan.policy()),
       windows_(plan.windows()) {
   assert(plan.prepared());
 }
 
 Evictor::Evictor(const Method& method, std::vector<int> budgets)
-    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_) {
+    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_), window_(signals_) {
   check_legal(Scope::kMethod, {.method = method});
   if (method.evicts()) {
     policy_ = make_policy(method.policy);
     signals_ = policy_->signals();
+    window_ = WindowParts(signals_);
   }
   check_legal(Scope::kPolicy, {.method = method, .signals = signals_});
 }
@@ -64,13 +65,13 @@ int Evictor::room(const Cache& cache) const {
 int Evictor::room_for_unseen(const Cache& cache) const {
   int min = INT32_MAX;
   for (int t = 0; moves() && !windows_.empty() && t < cache.tables(); ++t)
-    if (const SlotTable& table = cache.table(t); window(t).size != INT32_MAX)
+    if (const SlotTable& table = cache.table(t); table_window(t).size != INT32_MAX)
       min = std::min(min, table.page_size() - count_unseen(table, outside(table, t)));
   return min;
 }
 
 PositionRange Evictor::outside(const SlotTable& table, int t) const {
-  const TableWindow window = this->window(t);
+  const TableWindow window = table_window(t);
   if (window.size == INT32_MAX) return {};
   return {window.sinks, table.next() - window.size + 1};
 }
@@ -85,7 +86,7 @@ const Plan& Evictor::unseen(const Cache& cache, int coming, Phase phase) {
   for (int t = 0; t < cache.tables(); ++t) {
     const SlotTable& table = cache.table(t);
     const PositionRange outside = this->outside(table, t);
-    if (outside.empty() || (keeps_window(t) && table.occupied() < window(t).size)) continue;
+    if (outside.empty() || (keeps_window(t) && table.occupied() < table_window(t).size)) continue;
     auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
     if (by_page) {
       append_unseen_pages(table, outside, chosen);
@@ -192,19 +193,19 @@ void Evictor::share_by_scores(const Cache& cache, int layer) {
   }
 }
 
-void Evictor::on_weights(Cache& cache, int t, std::span<const float> weights, std::span<const float> sums) {
+void Evictor::on_weights(Cache& cache, int t, const Rows& weights, std::span<const float> sums) {
   if (!decides(t)) return;
   SlotTable& table = cache.table(t);
-  assert(weights.size() >= table.score().size() && !signals_.positions_only());
-  assert(sums.size() == (signals_.sums() ? weights.size() : 0));
+  assert(weights.width >= std::ssize(table.score()) && !signals_.positions_only());
+  assert(std::ssize(sums) == (signals_.sums() ? weights.width : 0));
   if (signals_.at_decision()) {
-    if (MergedTokens* const merged = cache.merged(t)) add_to_window(signals_, table, *merged, weights, sums);
-    add_to_window(signals_, table, weights, sums);
+    if (MergedTokens* const merged = cache.merged(t)) add_to_window(signals_, window_, table, *merged, weights, sums);
+    add_to_window(signals_, window_, table, weights, sums);
     return;
   }
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
   policy_->score({.position = table.position(),
-                  .attention = weights,
+                  .attention = weights[0],
                   .inserted = static_cast<int>(table.inserted().size()),
                   .table = t},
                  table.score());
@@ -351,7 +352,8 @@ void Evictor::score_in_order(HeadView view, std::span<float> score) const {
   for (std::size_t i = 0; i < order.size(); ++i) score[static_cast<std::size_t>(order[i])] = scores[i];
 }
 
-void Evictor::invalidate_window(Cache& cache) const {
+void Evictor::invalidate_window(Cache& cache) {
+  window_.clear();
   const auto parts = static_cast<std::size_t>(signals_.parts());
   for (int t = 0; t < cache.tables(); ++t) {
     for (std::size_t c = 0; c < parts; ++c) std::ranges::fill(cache.table(t).column(static_cast<int>(c)), 0.0F);
@@ -368,11 +370,13 @@ void Evictor::invalidate(const Cache& cache) {
 
 void Evictor::clear(const Cache& cache) {
   budgets_ = first_budgets_;
+  window_.clear();
   invalidate(cache);
 }
 
 void Evictor::save(ByteWriter& out) const {
   if (method_.splits_at_prompt_end()) out.array(std::span<const int>(budgets_));
+  if (signals_.attention_window) window_.save(out);
   if (method_.max_drop > 0) out.array(std::span<const std::uint8_t>(returns_));
 }
 
@@ -382,7 +386,13 @@ void Evictor::load(ByteReader& in, const Cache& cache) {
     in.require(alike(cache.table(t), cache.table(geometry.first_head(geometry.layer_of(t))), cache.options().mechanism),
                "heads of a layer that keep different tokens");
   if (method_.splits_at_prompt_end()) load_budgets(in, geometry);
-  if (method_.max_drop == 0 || in.at_end()) return;  // saved by an earlier version
+  // Earlier versions saved neither of these; the rest is the checksum then.
+  const auto saved = [&] { return in.left() > sizeof(std::uint64_t); };
+  if (signals_.attention_window && saved())
+    window_.load(in);
+  else
+    window_.assume(cache.next());
+  if (method_.max_drop == 0 || !saved()) return;
   std::vector<std::uint8_t> returns = in.array<std::uint8_t>();
   in.require(returns.size() == static_cast<std::size_t>(cache.tables()), "evictions of other tables");
   returns_ = std::move(returns);

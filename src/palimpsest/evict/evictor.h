@@ -20,6 +20,7 @@
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/plan.h"
 #include "palimpsest/core/byte_stream.h"
+#include "palimpsest/evict/attention_window.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/evict/select.h"
 #include "palimpsest/policy/policy.h"
@@ -40,7 +41,7 @@ class Evictor {
   // the same arguments (CacheChange::unseen). The plan is reused: valid until the next call of either.
   const Plan& unseen(const Cache& cache, int coming, Phase phase = Phase::kDecode);
   // Whether a policy may ever evict from a table.
-  bool decides(int table) const { return policy_ != nullptr && !window(table).always_held_by(budget(table)); }
+  bool decides(int table) const { return policy_ != nullptr && !table_window(table).always_held_by(budget(table)); }
   // Tokens that may be inserted before the next eviction; at least 1 after a plan was applied.
   int room(const Cache& cache) const;
   // Tokens that may be inserted before unseen() moves others; at least 1 after its plan was applied. Mechanism block
@@ -50,11 +51,15 @@ class Evictor {
   // chunk). Evicts the lowest scores; of equal scores the oldest token. The plan is reused: valid until the next call.
   // Allocates only while tables grow.
   const Plan& plan(Cache& cache, int coming, Phase phase = Phase::kDecode);
+  // Before a step whose weights are collected: its `count` queries are the newest. `left`: tokens of the prompt after
+  // them; -1: in decode. With a window, the step's weights are summed over the queries of each row (window().rows()).
+  void count_queries(int count, long long left) { window_.add(count, left); }
+  const WindowParts& window() const { return window_; }
   // This step's attention weights of one slot table's tokens: reduced over the query group (signals().reduction()),
-  // summed over the step's last signals().queries() queries; those of merged tokens follow, by entry. `sums`: over all
-  // of the step's queries, if signals().sums(). Threads may call it for different tables at the same time. Only if
-  // signals().weights().
-  void on_weights(Cache& cache, int table, std::span<const float> weights, std::span<const float> sums = {});
+  // summed over the queries of each row (without a window: over all, in one row); those of merged tokens follow, by
+  // entry. `sums`: over all of the step's queries, if signals().sums(). Threads may call it for different tables at the
+  // same time. Only if signals().weights().
+  void on_weights(Cache& cache, int table, const Rows& weights, std::span<const float> sums = {});
   // Keys and values of the tokens inserted into one slot table in this step, oldest first. Threads as above. Only if
   // signals().reads_inserted().
   void on_insert_kv(Cache& cache, int table, Rows keys, Rows values);
@@ -69,21 +74,23 @@ class Evictor {
   void score_table(Cache& cache, int table, Rows keys, Rows values, int coming, Phase phase,
                    const ExpectedQueries& queries = {}, const Interrupt* interrupt = nullptr);
   // Clears the windows of attention weights, after steps whose weights were not collected.
-  void invalidate_window(Cache& cache) const;
+  void invalidate_window(Cache& cache);
+  // The cache became a copy of one that read a prompt's first `tokens` tokens, in chunks.
+  void continue_window(long long tokens, int chunk) { window_.repeat(tokens, chunk); }
   // Forgets the victims that on_weights() selected: the tables are new, or were changed other than by plans. Call it
   // before the first score_table().
   void invalidate(const Cache& cache);
   void clear(const Cache& cache);                 // invalidates, and restores the first budgets
-  void save(ByteWriter& out) const;               // budgets, if splits_at_prompt_end()
+  void save(ByteWriter& out) const;               // budgets, if splits_at_prompt_end(); the window, if there is one
   void load(ByteReader& in, const Cache& cache);  // after the cache was loaded; throws Error if they do not match
 
  private:
   void share_budgets(const Cache& cache);
   void share_by_scores(const Cache& cache, int layer);
-  TableWindow window(int table) const {
+  TableWindow table_window(int table) const {
     return windows_.empty() ? TableWindow{} : windows_[static_cast<std::size_t>(table)];
   }
-  bool keeps_window(int table) const { return window(table).held_by(budget(table)); }
+  bool keeps_window(int table) const { return table_window(table).held_by(budget(table)); }
   // How many of a table's `occupied` tokens have to be evicted: at once, but for max_drop.
   int due(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
   int due(const SlotTable& table, int t, int coming, Phase phase) const {
@@ -109,6 +116,7 @@ class Evictor {
   Method method_;
   std::vector<int> budgets_, first_budgets_;  // [table], now and at first
   Signals signals_;
+  WindowParts window_;
   std::shared_ptr<const Policy> policy_;  // nullptr: nothing is ever evicted
   Plan plan_;
   std::vector<int> next_victim_;      // [table] selected by find_next(), or kUnknown

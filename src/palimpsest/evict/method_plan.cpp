@@ -198,7 +198,8 @@ PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
 
 std::size_t MethodPlan::scratch_bytes(const Footprint& f) const {
   const std::size_t layer = f.max_layer_entries * sizeof(float);
-  return (signals_.weights() ? layer * (signals_.sums() ? 2 : 1) : 0) + draft_bytes(f);
+  const int rows = std::max(1, std::min(signals_.parts(), target_.chunk)) + (signals_.sums() ? 1 : 0);
+  return (signals_.weights() ? layer * at(rows) : 0) + draft_bytes(f);
 }
 
 // What a step with drafts reports of each token, in all layers, is held until accept() (engine/held_signals.h). And the

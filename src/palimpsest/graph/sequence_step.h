@@ -37,16 +37,17 @@ struct SequenceStep {
   Cache* cache = nullptr;
   AttentionRule rule = {};
   std::span<const TokenId> tokens = {};
-  bool all_logits = false;          // logits of every token; false: of the last only
-  float* const* weights = nullptr;  // see AttentionStep::weights, [heads]; nullptr: not requested
-  float* const* sums = nullptr;     // AttentionStep::sums, likewise; only with weights, and on the fast path
-  int weights_queries = INT32_MAX;  // weights of the last so many queries
+  bool all_logits = false;                 // logits of every token; false: of the last only
+  float* const* weights = nullptr;         // see AttentionStep::weights, [heads]; nullptr: not requested
+  float* const* sums = nullptr;            // AttentionStep::sums, likewise; only with weights, and on the fast path
+  int weights_queries = INT32_MAX;         // weights of the last so many queries
+  std::span<const int> weights_rows = {};  // in rows: StepTokens::weights_rows
+  std::ptrdiff_t weights_stride = 0;       // between rows
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
-  // The tokens after the first are drafts: each has the results, to the bit, of a step of its own, and weights of its
-  // own (StepTokens::drafts). With other sequences in the step this holds only if all weights are in panels. Fast path
+  // The tokens after the first are drafts: each has the results, to the bit, of a step of its own, and its own row of
+  // weights (StepTokens::drafts). With other sequences in the step this holds only if all weights are in panels. Fast path
   // only.
   bool drafts = false;
-  std::ptrdiff_t weights_stride = 0;
   AttentionReceiver* receiver = nullptr;
   bool report_kv = false;       // calls the receiver's on_insert_kv()
   bool report_queries = false;  // calls the receiver's on_queries(); fast path only

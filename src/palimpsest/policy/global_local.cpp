@@ -3,8 +3,9 @@
 //
 //   score = mean over 7 neighbours of max(s_glo * mean(s_loc) / mean(s_glo), s_loc)
 //
-// s_glo: attention from all queries so far. s_loc: from the last 32; in decode from the current block of up to 32 and
-// the 32 before it. Protect the window's own tokens (methods `global-local` and `ems`: recent=32).
+// s_glo: attention from all queries so far. s_loc: from the prompt's last 32; in decode from the current window of up
+// to 31 and the past one of 32, which the current one replaces when it is full. Protect the window's own tokens
+// (methods `global-local` and `ems`: recent=32).
 #include <vector>
 
 #include "palimpsest/policy/policy.h"

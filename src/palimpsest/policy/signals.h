@@ -32,15 +32,18 @@ struct AttentionMax {
   bool operator==(const AttentionMax&) const = default;
 };
 
-// The weights of the last n = `queries` queries, summed. They are stored in up to 8 parts, and the oldest part is
-// cleared at once: so the sum is over the last n - n / 8 to n queries. For a chunk of a prompt: over its last n.
+// The weights of the last n = `queries` queries, summed. After a prompt: exactly its last n, whatever its chunks. In
+// decode they are forgotten in up to 8 parts, so that the sum is over the last n - n / 8 to n queries.
 struct AttentionWindow {
+  static constexpr int kMaxParts = 8;
   int queries = 0;
-  bool past = false;         // two windows: the current n queries, and the n before (EMS's buckets)
+  // Two parts of n queries, EMS's past and current bucket: the past one is the prompt's last n at first, the current
+  // one takes its place when it has n. The last n to 2n - 1 queries count.
+  bool past = false;
   bool whole_layer = false;  // mean over all heads of the layer: they evict the same tokens
   bool group_max = false;    // max over the query group instead of the mean. CPU path only
 
-  int parts() const { return std::min(queries, past ? 2 : 8); }                         // columns
+  int parts() const { return past ? 2 : std::min(queries, kMaxParts); }                 // columns
   int part_size() const { return past ? queries : (queries + parts() - 1) / parts(); }  // queries per part
   bool operator==(const AttentionWindow&) const = default;
 };
@@ -110,8 +113,6 @@ struct Signals {
     return attention_window && attention_window->group_max ? WeightReduction::kMaxOverGroup
                                                            : WeightReduction::kMeanOverGroup;
   }
-  // Only the last queries() queries of a step count.
-  int queries() const { return attention_window ? attention_window->queries : INT32_MAX; }
 
   bool sums() const { return attention_sum && attention_window; }  // sum over all queries, in a column
   int parts() const { return attention_window ? attention_window->parts() : 0; }

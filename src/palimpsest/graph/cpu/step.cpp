@@ -217,6 +217,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   }
   out.sinks = s.rule.sinks;
   out.weights_queries = s.weights_queries;
+  out.weights_rows = s.weights_rows;
   out.weight_reduction = s.weight_reduction;
   out.drafts = s.drafts;
   out.weights_stride = s.weights_stride;

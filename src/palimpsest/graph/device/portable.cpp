@@ -80,10 +80,12 @@ std::uint64_t PortablePath::begin(const Step& step) {
     for (int rope = 0; rope < step.ropes(); ++rope)
       if (const int layer = step.first_layer(rope); layer >= 0)
         ranks_[rope].reserve(a.shape, step.attention(layer).tokens[i].rank_row, ranks_needed(step, i));
-    shape.insert(shape.end(),
-                 {storage.generation(), static_cast<std::uint64_t>(span), static_cast<std::uint64_t>(tokens.count),
-                  tokens.two_query, queries_at_rank(a.shape, tokens), tokens.head_window != nullptr,
-                  sequence.weights != nullptr, static_cast<std::uint64_t>(sequence.weights_queries)});
+    shape.insert(
+        shape.end(),
+        {storage.generation(), static_cast<std::uint64_t>(span), static_cast<std::uint64_t>(tokens.count),
+         tokens.two_query, queries_at_rank(a.shape, tokens), tokens.head_window != nullptr, sequence.weights != nullptr,
+         static_cast<std::uint64_t>(sequence.weights_queries), sequence.weights_rows.size()});
+    shape.insert(shape.end(), sequence.weights_rows.begin(), sequence.weights_rows.end());
   }
   for (const RankTable& ranks : ranks_) shape.push_back(ranks.generation());
   shape.push_back(step.report_kv());
@@ -96,7 +98,9 @@ std::uint64_t PortablePath::begin(const Step& step) {
 }
 
 std::size_t PortablePath::nodes_per_layer() const {
-  return 48 + 96 * static_cast<std::size_t>(step_->sequences());
+  std::size_t nodes = 48 + 96 * static_cast<std::size_t>(step_->sequences());
+  for (const SequenceStep& sequence : step_->input()) nodes += 5 * sequence.weights_rows.size();
+  return nodes;
 }
 
 void PortablePath::make_inputs(DecoderGraph& graph) const {
@@ -195,18 +199,22 @@ void PortablePath::finish(DecoderGraph& graph, const Step& step) {
   }
   for (int i = 0; i < step.sequences(); ++i) {
     const Sequence& s = inputs.sequences[i];
-    for (const auto& [layer, weights] : s.weights) {
+    for (const auto& [layer, rows] : s.weights) {
       const AttentionStep& a = step.attention(layer);
-      read_weights_.resize(static_cast<std::size_t>(ggml_nelements(weights)));
-      ggml_backend_tensor_get(weights, read_weights_.data(), 0, read_weights_.size() * sizeof(float));
-      for (int head = 0; head < a.shape.kv_heads; ++head) {
-        float* out = a.weights[i * a.shape.kv_heads + head];
-        if (out == nullptr) continue;
-        const float* sums = read_weights_.data() + static_cast<std::ptrdiff_t>(head) * s.tables.front().span;
-        for (int slot = 0; slot < a.cache[i].head[head].slots->slots; ++slot)
-          out[slot] = sums[slot] / static_cast<float>(a.shape.group());
-        if (a.on_weights != nullptr) a.on_weights(a.context, layer, i, head);
+      for (std::size_t row = 0; row < rows.size(); ++row) {
+        read_weights_.resize(static_cast<std::size_t>(ggml_nelements(rows[row])));
+        ggml_backend_tensor_get(rows[row], read_weights_.data(), 0, read_weights_.size() * sizeof(float));
+        for (int head = 0; head < a.shape.kv_heads; ++head) {
+          float* out = a.weights[i * a.shape.kv_heads + head];
+          if (out == nullptr) continue;
+          out += static_cast<std::ptrdiff_t>(row) * a.tokens[i].weights_stride;
+          const float* sums = read_weights_.data() + static_cast<std::ptrdiff_t>(head) * s.tables.front().span;
+          for (int slot = 0; slot < a.cache[i].head[head].slots->slots; ++slot)
+            out[slot] = sums[slot] / static_cast<float>(a.shape.group());
+        }
       }
+      for (int head = 0; a.on_weights != nullptr && head < a.shape.kv_heads; ++head)
+        if (a.weights[i * a.shape.kv_heads + head] != nullptr) a.on_weights(a.context, layer, i, head);
     }
   }
 }

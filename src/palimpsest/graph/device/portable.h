@@ -46,8 +46,9 @@ class PortablePath final : public AttentionPath {
     std::vector<Table> tables;
     std::vector<int> table_of;     // [layers]
     bool queries_at_rank = false;  // queries are rotated by rank, else by position
-    // Of each layer with heads, f32 [1, span, kv_heads]: sums over the group; empty: not requested.
-    std::vector<std::pair<int, ggml_tensor*>> weights;
+    // Of each layer with heads, f32 [1, span, kv_heads] for each row of weights: sums over the group; empty: not
+    // requested.
+    std::vector<std::pair<int, std::vector<ggml_tensor*>>> weights;
 
     const Table& table(int layer) const { return tables[table_of[layer]]; }
   };
@@ -69,7 +70,8 @@ class PortablePath final : public AttentionPath {
   void make_tables(ggml_context* context, const TableNeeds& needs, Sequence& sequence) const;
   Table make_table(ggml_context* context, const TableNeeds& needs, int layer) const;
   ggml_tensor* attend(DecoderGraph& graph, int layer, int sequence, const Rows& rows) const;
-  void collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights, int queries) const;
+  void collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights,
+                       const SequenceStep& step) const;
   ggml_tensor* exact(ggml_context* context, ggml_tensor* stored) const;
 
   int layers_;

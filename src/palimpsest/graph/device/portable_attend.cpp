@@ -126,8 +126,7 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   }
   ggml_tensor* weights =
       ggml_soft_max_ext(c, ggml_reshape_4d(c, scores, span, count, group, heads), table.in.mask, scale, 0.0F);
-  if (step_->input()[sequence].weights != nullptr)
-    collect_weights(graph, in, layer, weights, step_->input()[sequence].weights_queries);
+  if (step_->input()[sequence].weights != nullptr) collect_weights(graph, in, layer, weights, step_->input()[sequence]);
 
   ggml_tensor* mixed = ggml_mul_mat(c, exact(c, values), ggml_reshape_3d(c, weights, span, count * group, heads));
   ggml_prec_set_acc(mixed, GGML_PREC_F32);
@@ -138,19 +137,24 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   return ggml_reshape_2d(c, mixed, shape.value_dim * group * heads, count);
 }
 
-// weights [span, tokens, group, heads] -> sums over the last `queries` queries and the group, an output of the graph.
+// weights [span, tokens, group, heads] -> sums over the queries of each row and the group, outputs of the graph.
 void PortablePath::collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights,
-                                   int queries) const {
+                                   const SequenceStep& step) const {
   ggml_context* c = graph.context.get();
   const std::int64_t span = weights->ne[0], tokens = weights->ne[1], group = weights->ne[2], heads = weights->ne[3];
-  const std::int64_t count = std::min<std::int64_t>(queries, tokens);
-  ggml_tensor* last = ggml_view_4d(c, weights, span, count, group, heads, weights->nb[1], weights->nb[2],
-                                   weights->nb[3], static_cast<std::size_t>(tokens - count) * weights->nb[1]);
-  ggml_tensor* columns = ggml_cont(c, ggml_permute(c, last, 2, 0, 1, 3));
-  ggml_tensor* sums = ggml_sum_rows(c, ggml_reshape_3d(c, columns, count * group, span, heads));
-  ggml_set_output(sums);
-  ggml_build_forward_expand(graph.graph, sums);
-  inputs.weights.emplace_back(layer, sums);
+  const int late = static_cast<int>(std::min<std::int64_t>(step.weights_queries, tokens));
+  auto& rows = inputs.weights.emplace_back(layer, std::vector<ggml_tensor*>()).second;
+  std::int64_t first = tokens - late;
+  for (const std::int64_t count : step.weights_rows.empty() ? std::span(&late, 1) : step.weights_rows) {
+    ggml_tensor* some = ggml_view_4d(c, weights, span, count, group, heads, weights->nb[1], weights->nb[2],
+                                     weights->nb[3], static_cast<std::size_t>(first) * weights->nb[1]);
+    ggml_tensor* columns = ggml_cont(c, ggml_permute(c, some, 2, 0, 1, 3));
+    ggml_tensor* sums = ggml_sum_rows(c, ggml_reshape_3d(c, columns, count * group, span, heads));
+    ggml_set_output(sums);
+    ggml_build_forward_expand(graph.graph, sums);
+    rows.push_back(sums);
+    first += count;
+  }
 }
 
 }  // namespace palimpsest
