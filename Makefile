@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check serve-load serve-kill serve-hostile format format-check setup clean prune
+.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check templates-check serve-load serve-kill serve-hostile format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -119,8 +119,12 @@ convert-check:  ## convert small GPT-J and OPT models and compare logits with Hu
 
 serve-check: build  ## test the server: README examples, official openai client, short load test, kills
 	@python3 tools/serve/check.py
+	@python3 tools/serve/templates.py
 	@python3 tools/serve/load.py --clients 64 --seconds 5
 	@python3 tools/serve/kill.py --times 10
+
+templates-check: build  ## compare rendered chat templates of ten model families with Jinja2's
+	@python3 tools/serve/templates.py
 
 serve-load: build  ## load test: 256 clients for 10 minutes, with disconnects and invalid requests (LOAD_ARGS=...)
 	@python3 tools/serve/load.py --steady $(LOAD_ARGS)

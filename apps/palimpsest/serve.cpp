@@ -39,7 +39,7 @@ struct ServeFlags {
   int max_queue = SchedulerOptions{}.max_queue;
   std::string alias, chat_template;
   std::string session_path;
-  double body_mib = 8, session_mib = 1024, timeout = 600, shutdown_timeout = 10;
+  double body_mib = 8, session_mib = 1024, timeout = 600, shutdown_timeout = 10, ping = 15;
   long long default_max_tokens = 1024;
 };
 
@@ -56,6 +56,7 @@ int serve(ServeFlags flags) {
   if (const char* key = std::getenv("PALIMPSEST_API_KEY"); flags.server.api_key.empty() && key != nullptr)
     flags.server.api_key = key;
   flags.server.timeout = milliseconds(flags.timeout, "--timeout");
+  flags.server.ping_interval = milliseconds(flags.ping, "--ping-interval");
   flags.server.shutdown_timeout = milliseconds(flags.shutdown_timeout, "--shutdown-timeout");
   flags.server.max_body = mib_to_bytes(flags.body_mib, "--max-body");
 
@@ -112,6 +113,11 @@ void add_serve(CLI::App& app, Action& action) {
       ->default_str("the model's own");
   option(group, "--default-max-tokens,--chat-tokens", flags->default_max_tokens, "N",
          "default max_tokens of a chat request");
+  option(group, "--cors-origin", flags->server.cors_origin, "ORIGIN",
+         "web pages that may call the server: an origin, or * for all")
+      ->default_str("none");
+  option(group, "--ping-interval", flags->ping, "SECONDS",
+         "interval of comments in a stream that waits for its first token; 0: none");
   option(group, "--max-body", flags->body_mib, "MIB", "max size of a request body");
   option(group, "--timeout", flags->timeout, "SECONDS", "time limit of a request, including the queue; 0: none");
   option(group, "--session-path", flags->session_path, "DIR", "folder of saved sessions")

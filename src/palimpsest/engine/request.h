@@ -26,7 +26,9 @@ struct Request {
   SharedTokens prompt;  // at least one token, unless `resume`
   Method method;        // per request, with its own budget
   SamplerOptions sampler = {};
-  long long max_tokens = 256;  // to generate
+  // The text begins with these tokens, read one by one as if they had been generated: for their log probabilities.
+  SharedTokens given = {};
+  long long max_tokens = 256;  // to generate, `given` included
   bool ignore_end = false;     // continue after end-of-text tokens
   // Drafts by prompt lookup; the text is the same (docs/decisions/0023: where to the bit). `max` 0: none.
   DraftOptions drafts = {.max = 0};
@@ -50,6 +52,7 @@ enum class Finish {
 struct Written {
   TokenId token = -1;
   bool end = false;                                              // an end-of-text token, not part of the text
+  bool given = false;                                            // of Request::given
   float logprob = 0;                                             // ln of its probability, before any sampler option
   std::span<const std::pair<TokenId, float>> top_logprobs = {};  // likeliest first; valid during the call
 };

@@ -109,6 +109,10 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   for (const TokenId token : request.prompt)
     if (token < 0 || token >= hyper.vocabulary)
       fail("token {} of the prompt is not in the model's vocabulary of {}", token, hyper.vocabulary);
+  for (const TokenId token : request.given)
+    if (token < 0 || token >= hyper.vocabulary)
+      fail("token {} of the text is not in the model's vocabulary of {}", token, hyper.vocabulary);
+  if (!request.given.empty() && request.drafts.max > 0) fail("drafts and a given text exclude each other");
   if (request.max_tokens < 1) fail("max_tokens is {}: give at least 1", request.max_tokens);
   const auto all = static_cast<long long>(request.prompt.size()) + request.max_tokens;
   if (hyper.learned_positions > 0 && all > hyper.learned_positions + 1)
@@ -385,9 +389,16 @@ std::optional<Finish> Scheduler::write_token(Job& job, std::span<const float> lo
       job.top.emplace_back(order[i], static_cast<float>(logits[order[i]] - log_sum));
     written.top_logprobs = job.top;
   }
-  written.token = job.next = job.sampler->sample(logits);
+  written.given = job.usage.tokens < static_cast<long long>(request.given.size());
+  if (written.given) {
+    job.next = request.given.begin()[job.usage.tokens];
+    job.sampler->accept(job.next);
+  } else {
+    job.next = job.sampler->sample(logits);
+  }
+  written.token = job.next;
   if (request.top_logprobs >= 0) written.logprob = static_cast<float>(logits[written.token] - log_sum);
-  written.end = vocabulary_ != nullptr && !request.ignore_end && vocabulary_->is_end(written.token);
+  written.end = !written.given && vocabulary_ != nullptr && !request.ignore_end && vocabulary_->is_end(written.token);
   if (job.speculation) job.speculation->append({&written.token, 1});
   if (job.usage.tokens++ == 0) job.usage.ttft_ms = ms_since(job.submitted);
   const bool more = job.listener->written(written);

@@ -1,5 +1,6 @@
 #include "palimpsest/server/answer.h"
 
+#include <limits>
 #include <utility>
 
 namespace palimpsest {
@@ -29,7 +30,15 @@ Answer::Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mai
       mailbox_(std::move(mailbox)),
       metrics_(std::move(metrics)),
       options_(std::move(options)),
-      text_(*vocabulary_, options_.text) {}
+      text_(*vocabulary_, options_.text) {
+  if (options_.first < 0) return;
+  Event event{.choice = options_.choice, .text = {}, .logs = {}};
+  std::string text = text_.put(options_.first);
+  pending_logs_.push_back(
+      {.bytes = text_.bytes(), .logprob = std::numeric_limits<float>::quiet_NaN(), .top = {}, .offset = text_.begin()});
+  release(std::move(text), false, event);
+  mailbox_->put(std::move(event));
+}
 
 void Answer::release(std::string shown, bool all, Event& event) {
   released_ += count_characters(shown);

@@ -18,7 +18,7 @@ namespace palimpsest {
 
 struct TokenLog {
   std::string bytes;  // may end inside a UTF-8 character
-  float logprob = 0;
+  float logprob = 0;  // NaN: it has none (the first token of a text)
   std::vector<std::pair<std::string, float>> top;
   long long offset = 0;  // of its text in the answer's text, in characters
 };
@@ -58,6 +58,7 @@ class Answer final : public RequestListener {
     int choice = 0;
     TextStream::Options text;
     bool logs = false;
+    TokenId first = -1;  // the text begins with this token of the prompt, without a log probability; -1: none
   };
   Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mailbox> mailbox,
          std::shared_ptr<Metrics> metrics, Options options);  // throws Error for bad stop strings

@@ -1,6 +1,8 @@
 #include "palimpsest/server/completion_request.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -17,6 +19,7 @@ namespace palimpsest {
 namespace {
 
 constexpr long long kMaxTokens = 1LL << 40;
+constexpr std::size_t kMaxBiased = 1024;
 constexpr std::size_t kMaxStops = 16, kMaxStopBytes = 1024;  // each answer has a copy
 constexpr std::size_t kMaxEcho = std::size_t{8} << 20;       // bytes of prompts in an answer
 
@@ -74,6 +77,23 @@ void check_echo(const CompletionRequest& request) {
                bytes, kMaxEcho);
 }
 
+// Prompts with log probabilities are read token by token, as texts are.
+void check_echo_logs(const CompletionRequest& request) {
+  if (!request.echo_logs) {
+    if (request.request.max_tokens == 0) fail_field("max_tokens", "'max_tokens' 0 needs 'echo' and 'logprobs'");
+    return;
+  }
+  const auto excludes = [](bool other, const char* name) {
+    if (other) fail_field(name, "'{}' with 'echo' and 'logprobs' is not supported: leave one of them out", name);
+  };
+  excludes(!request.stop.empty(), "stop");
+  excludes(!request.restore.empty(), "session");
+  excludes(request.request.drafts.max > 0, "speculative");
+  for (const SharedTokens& prompt : request.prompts)
+    if (prompt.size() < 2 && request.request.max_tokens == 0)
+      fail_field("max_tokens", "'max_tokens' is 0, and a prompt of one token has no log probabilities");
+}
+
 void read_stop(const Json* stop, std::vector<std::string>& out) {
   if (stop == nullptr) return;
   if (stop->is_array() && stop->size() > kMaxStops)
@@ -87,6 +107,22 @@ void read_stop(const Json* stop, std::vector<std::string>& out) {
   }
 }
 
+// {"TOKEN": bias, ...}
+void read_bias(const Json* bias, SamplerOptions& out) {
+  if (bias == nullptr) return;
+  if (!bias->is_object() || bias->size() > kMaxBiased)
+    fail_field("logit_bias", "'logit_bias' must be an object with at most {} tokens", kMaxBiased);
+  for (const auto& [token, value] : bias->items()) {
+    TokenId id = 0;
+    const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), id);
+    if (error != std::errc() || end != token.data() + token.size() || id < 0)
+      fail_field("logit_bias", "'logit_bias' has '{}', which is no token", token);
+    if (!value.is_number() || !(std::abs(value.get<double>()) <= 100))
+      fail_field("logit_bias", "'logit_bias.{}' must be a number from -100 to 100", token);
+    out.logit_bias.emplace_back(id, value.get<float>());
+  }
+}
+
 void read_sampling(Fields& fields, SamplerOptions& out) {
   out.temperature = fields.number("temperature", 1);
   out.top_p = fields.number("top_p", 1);
@@ -96,6 +132,7 @@ void read_sampling(Fields& fields, SamplerOptions& out) {
   out.frequency_penalty = fields.number("frequency_penalty", 0);
   out.presence_penalty = fields.number("presence_penalty", 0);
   out.repeat_penalty = fields.number("repetition_penalty", 1);
+  read_bias(fields.take("logit_bias"), out);
   out.seed = static_cast<std::uint32_t>(fields.integer("seed", 0xFFFFFFFFLL, 0, 0xFFFFFFFELL));
 }
 
@@ -111,12 +148,32 @@ void read_logprobs(Fields& fields, bool chat, Request& out) {
   if (wanted) out.top_logprobs = top;
 }
 
+// `max_tokens` and its newer name.
 long long read_limit(Fields& fields, bool chat, const ServedModel& model) {
-  const bool old = fields.take("max_tokens") != nullptr;
-  const bool both = old && chat && fields.take("max_completion_tokens") != nullptr;
-  if (both) fail_field("max_tokens", "'max_tokens' and 'max_completion_tokens' mean the same: give one");
   const long long fallback = chat ? model.default_max_tokens : 16;
-  return fields.integer(old || !chat ? "max_tokens" : "max_completion_tokens", fallback, 1, kMaxTokens);
+  const bool old = fields.take("max_tokens") != nullptr, newer = fields.take("max_completion_tokens") != nullptr;
+  const long long least = chat ? 1 : 0;
+  const long long limit = fields.integer(newer ? "max_completion_tokens" : "max_tokens", fallback, least, kMaxTokens);
+  if (old && newer && fields.integer("max_tokens", fallback, least, kMaxTokens) != limit)
+    fail_field("max_tokens", "'max_tokens' and 'max_completion_tokens' mean the same, and differ: give one");
+  return limit;
+}
+
+// Hints that change no answer, and fields that may only have their default.
+void read_hints(Fields& fields) {
+  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+                 "prompt_cache_retention", "cache_prompt", "id_slot", "timings_per_token", "return_progress",
+                 "priority", "request_id", "verbosity", "prediction", "skip_special_tokens",
+                 "spaces_between_special_tokens", "include_reasoning", "stream_include_usage"});
+  const auto only = [&](const char* name, const Json& value) {
+    const Json* given = fields.take(name);
+    if (given != nullptr && *given != value) fail_field(name, "'{}' may only be {}", name, value.dump());
+  };
+  only("modalities", Json::array({"text"}));
+  only("best_of", 1);
+  only("suffix", "");
+  only("use_beam_search", false);
+  only("length_penalty", 1);
 }
 
 void read_session(const Json* session, CompletionRequest& out) {
@@ -201,17 +258,17 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   out.request.method = cache == nullptr ? model.method : parse_cache(*cache, model.method);
   read_session(fields.take("session"), out);
   read_speculative(fields.take("speculative"), out.request);
-  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
+  read_hints(fields);
 
   const std::optional<ChatInput> asked = chat ? std::optional(read_chat(fields, model, shape)) : std::nullopt;
   const Json* prompt = chat ? nullptr : fields.take("prompt");
   const bool echo = !chat && fields.boolean("echo", false);
-  if (echo && out.request.top_logprobs >= 0)
-    fail_field("echo", "'echo' with 'logprobs' is not supported: a prompt's tokens have none");
+  out.echo_logs = echo && out.request.top_logprobs >= 0;
   fields.end();
   if (!chat) {
-    read_prompts(prompt, echo, model, out);
+    read_prompts(prompt, echo && !out.echo_logs, model, out);
     check_echo(out);
+    check_echo_logs(out);
     if (!shape.schema.empty()) shape.grammar = grammar_of_schema(shape);
   } else {
     const bool continues = !out.restore.empty();

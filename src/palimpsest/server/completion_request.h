@@ -25,6 +25,7 @@ struct CompletionRequest {
   std::vector<SharedTokens> prompts;
   int n = 1;  // answers to each prompt
   bool stream = false, include_usage = false;
+  bool echo_logs = false;         // the answers begin with the prompts, with log probabilities
   std::vector<std::string> echo;  // the text of each prompt, returned before its answers; empty: no echo
   std::vector<std::string> stop;
   std::string restore, save;  // names of the sessions to restore and to save; empty: none

@@ -25,10 +25,11 @@ constexpr std::size_t kUnbounded = ~std::size_t{0};
 // One completion request in progress.
 class Exchange {
  public:
-  Exchange(std::shared_ptr<Service> service, CompletionRequest request, std::chrono::milliseconds timeout)
+  Exchange(std::shared_ptr<Service> service, CompletionRequest request, const ServerOptions& options)
       : service_(std::move(service)),
         request_(std::move(request)),
         ticket_(*service_),
+        ping_interval_(options.ping_interval),
         count_(static_cast<int>(request_.prompts.size()) * request_.n),
         mailbox_(
             std::make_shared<Mailbox>(request_.stream ? kMaxEvents * static_cast<std::size_t>(count_) : kUnbounded)) {
@@ -36,7 +37,7 @@ class Exchange {
              .id = log_fields().at("id"),
              .model = service_->model().name,
              .created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())};
-    if (timeout > 0ms) request_.request.deadline = Clock::now() + timeout;
+    if (options.timeout > 0ms) request_.request.deadline = Clock::now() + options.timeout;
     readers_.assign(static_cast<std::size_t>(count_), ReplyReader(request_.format));
     submit();
   }
@@ -77,7 +78,7 @@ class Exchange {
       const bool calls = readers_[event.choice].has_calls();
       if (!send(sink, with_session(chunk_json(head_, event, delta, calls, wants_logs())))) return false;
     }
-    if (open_ > 0) return sink.is_writable();
+    if (open_ > 0) return ping(sink);
     log();
     if (request_.include_usage && !send(sink, usage_chunk_json(head_, usage_))) return false;
     constexpr std::string_view kDone = "data: [DONE]\n\n";
@@ -116,16 +117,25 @@ class Exchange {
  private:
   void submit() {
     const std::uint32_t seed = request_.request.sampler.seed;
+    SharedTokens given;  // the answers to one prompt share it
     for (int i = 0; i < count_; ++i) {
       Request one = request_.request;
       one.prompt = request_.prompts[i / request_.n];
       // Answer 0 is the same for every `n`.
       if (seed != 0xFFFFFFFFU) one.sampler.seed = (seed + static_cast<std::uint32_t>(i % request_.n)) % 0xFFFFFFFFU;
-      const bool begins_text = one.resume == nullptr && only_control_tokens(*service_->model().vocabulary, one.prompt);
+      if (request_.echo_logs) {
+        if (i % request_.n == 0) given = std::vector<TokenId>(one.prompt.begin() + 1, one.prompt.end());
+        one.given = given;
+        one.prompt = {*one.prompt.begin()};
+        one.max_tokens += static_cast<long long>(one.given.size());
+      }
+      const bool begins_text = request_.echo_logs || (one.resume == nullptr &&
+                                                      only_control_tokens(*service_->model().vocabulary, one.prompt));
       Answer::Options options{
           .choice = i,
           .text = {.stop = request_.stop, .shown = request_.reply_tokens, .begins_text = begins_text},
-          .logs = wants_logs()};
+          .logs = wants_logs(),
+          .first = request_.echo_logs ? *one.prompt.begin() : -1};
       ticket_.submit(std::move(one), std::make_shared<Answer>(service_->model().vocabulary, mailbox_,
                                                               service_->metrics(), std::move(options)));
     }
@@ -156,7 +166,7 @@ class Exchange {
   // Accounts for a finished choice. Returns its error, if any.
   std::optional<ApiError> end(const Event& event) {
     --open_;
-    usage_.completion_tokens += event.usage.tokens;
+    usage_.completion_tokens += event.usage.tokens - given_of(event.choice);
     usage_.evicted_tokens += event.usage.evicted;
     usage_.drafts += event.usage.drafts;
     if (event.choice % request_.n == 0) usage_.cached_tokens += event.usage.cached;  // count each prompt once
@@ -201,7 +211,17 @@ class Exchange {
     return true;
   }
 
+  // A comment, which clients ignore, so that proxies keep the connection of a long prompt.
+  bool ping(httplib::DataSink& sink) {
+    if (!sink.is_writable()) return false;
+    if (ping_interval_ <= 0ms || Clock::now() - last_sent_ < ping_interval_) return true;
+    last_sent_ = Clock::now();
+    constexpr std::string_view kPing = ": ping\n\n";
+    return sink.write(kPing.data(), kPing.size());
+  }
+
   bool send(httplib::DataSink& sink, const Json& object) {
+    last_sent_ = Clock::now();
     const std::string line = "data: " + dump(object) + "\n\n";
     return sink.write(line.data(), line.size());
   }
@@ -209,11 +229,16 @@ class Exchange {
   std::string echo(int choice) const {
     return request_.echo.empty() ? std::string() : request_.echo[static_cast<std::size_t>(choice / request_.n)];
   }
+  long long given_of(int choice) const {
+    return request_.echo_logs ? std::ssize(request_.prompts[static_cast<std::size_t>(choice / request_.n)]) - 1 : 0;
+  }
   bool wants_logs() const { return request_.request.top_logprobs >= 0; }
 
   std::shared_ptr<Service> service_;
   CompletionRequest request_;
   Service::Ticket ticket_;
+  std::chrono::milliseconds ping_interval_;
+  Clock::time_point last_sent_ = Clock::now();
   int count_;
   std::shared_ptr<Mailbox> mailbox_;
   std::vector<ReplyReader> readers_;  // of each choice
@@ -228,7 +253,7 @@ class Exchange {
 
 }  // namespace
 
-void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::milliseconds timeout,
+void complete(const std::shared_ptr<Service>& service, bool chat, const ServerOptions& options,
               const httplib::Request& request, httplib::Response& response) {
   log_fields()["id"] = new_id(chat ? "chatcmpl-" : "cmpl-");
   CompletionRequest completion = parse_completion(parse_json(request.body), chat, service->model());
@@ -237,7 +262,7 @@ void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::m
     completion.request.resume = service->sessions().open(completion.restore, service->scheduler().decoder().model());
     if (!completion.has_cache) completion.request.method = completion.request.resume->method();
   }
-  auto exchange = std::make_shared<Exchange>(service, std::move(completion), timeout);
+  auto exchange = std::make_shared<Exchange>(service, std::move(completion), options);
   if (!exchange->streams()) {
     response.set_content(dump(exchange->whole(request)), "application/json");
     return;

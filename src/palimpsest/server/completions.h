@@ -1,8 +1,9 @@
 // Handler of /v1/completions and /v1/chat/completions: one JSON object or server-sent events.
 #pragma once
 
-#include <chrono>
 #include <memory>
+
+#include "palimpsest/server/server_options.h"
 
 namespace httplib {
 struct Request;
@@ -13,8 +14,8 @@ namespace palimpsest {
 
 class Service;
 
-// `timeout`: from the request's arrival to its last token; 0 disables it. Throws ApiError or Error.
-void complete(const std::shared_ptr<Service>& service, bool chat, std::chrono::milliseconds timeout,
+// Throws ApiError or Error.
+void complete(const std::shared_ptr<Service>& service, bool chat, const ServerOptions& options,
               const httplib::Request& request, httplib::Response& response);
 
 }  // namespace palimpsest

@@ -1,5 +1,7 @@
 #include "palimpsest/server/reply.h"
 
+#include <cmath>
+
 #include "palimpsest/text/utf8.h"
 
 namespace palimpsest {
@@ -32,12 +34,12 @@ Json text_logs(const std::vector<TokenLog>& logs) {
               {"text_offset", Json::array()}};
   for (const TokenLog& log : logs) {
     out["tokens"].push_back(whole_characters(log.bytes));
-    out["token_logprobs"].push_back(log.logprob);
+    out["token_logprobs"].push_back(std::isnan(log.logprob) ? Json(nullptr) : Json(log.logprob));
     out["text_offset"].push_back(log.offset);
     Json top = Json::object();
     for (const auto& [bytes, logprob] : log.top)
       top.emplace(whole_characters(bytes), logprob);  // of equal texts the likelier one, which is first
-    out["top_logprobs"].push_back(std::move(top));
+    out["top_logprobs"].push_back(std::isnan(log.logprob) ? Json(nullptr) : std::move(top));
   }
   return out;
 }

@@ -7,11 +7,10 @@
 #include <exception>
 #include <set>
 
-#include "palimpsest/server/chat_request.h"
 #include "palimpsest/server/completions.h"
 #include "palimpsest/server/fields.h"
+#include "palimpsest/server/info.h"
 #include "palimpsest/server/log.h"
-#include "palimpsest/text/utf8.h"
 
 namespace palimpsest {
 namespace {
@@ -72,47 +71,39 @@ Json model_json(const ServedModel& model, long long created) {
   return {{"id", model.name}, {"object", "model"}, {"created", created}, {"owned_by", "palimpsest"}};
 }
 
-void tokenize(const ServedModel& model, const In& in, Out& out) {
-  const Json body = parse_json(in.body);
-  Fields fields(body);
-  fields.ignore({"model"});
-  const Json* messages = fields.take("messages");
-  const bool named = fields.take("prompt") != nullptr;
-  if (named == (messages != nullptr)) fail_field("prompt", "give either 'prompt' or 'messages'");
-  OutputShape shape;
-  const std::string text =
-      messages != nullptr ? chat_prompt(read_chat(fields, model, shape), model, false).text : fields.text("prompt", "");
-  const bool begin = fields.boolean("add_special_tokens", true);
-  fields.end();
-  const auto tokens = model.vocabulary->tokenize(text, begin, true);
-  out.set_content(dump({{"tokens", tokens}, {"count", tokens.size()}}), kJson);
+// Whether a page of this origin may call the server; sets the headers that say so.
+bool allow_origin(const std::string& allowed, const In& in, Out& out) {
+  const std::string origin = in.get_header_value("Origin");
+  if (allowed.empty() || origin.empty()) return false;
+  out.set_header("Vary", "Origin");
+  if (allowed != "*" && allowed != origin) return false;
+  out.set_header("Access-Control-Allow-Origin", allowed == "*" ? "*" : origin);
+  out.set_header("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+  return true;
 }
 
-void detokenize(const ServedModel& model, const In& in, Out& out) {
-  const Json body = parse_json(in.body);
-  Fields fields(body);
-  fields.ignore({"model"});
-  const Json* list = fields.take("tokens");
-  fields.end();
-  if (list == nullptr || !list->is_array()) fail_field("tokens", "'tokens' must be a list of tokens");
-  std::vector<TokenId> tokens;
-  for (const Json& id : *list) {
-    if (!id.is_number_integer() || id.get<long long>() < 0 || id.get<long long>() >= model.vocabulary->size())
-      fail_field("tokens", "{} is not in the vocabulary of {} tokens", id.dump(), model.vocabulary->size());
-    tokens.push_back(id.get<TokenId>());
-  }
-  const std::string text = whole_characters(model.vocabulary->detokenize(tokens, true));
-  out.set_content(dump({{"prompt", text}}), kJson);
+// Browsers ask with OPTIONS, without a key.
+void answer_preflight(const In& in, Out& out) {
+  out.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+  const std::string headers = in.get_header_value("Access-Control-Request-Headers");
+  out.set_header("Access-Control-Allow-Headers", headers.empty() ? "Authorization, Content-Type" : headers);
+  out.set_header("Access-Control-Max-Age", "86400");
+  out.status = 204;
 }
 
 }  // namespace
 
 void add_routes(Http& http, const std::shared_ptr<Service>& service, const ServerOptions& options) {
-  http.set_pre_routing_handler([service, key = options.api_key](const In& in, Out& out) {
+  http.set_pre_routing_handler([service, key = options.api_key, origin = options.cors_origin](const In& in, Out& out) {
     log_begin();
     const std::string id = new_id("req-");
     log_fields()["request_id"] = id;
     out.set_header("X-Request-Id", id);
+    const bool from_page = allow_origin(origin, in, out);
+    if (from_page && in.method == "OPTIONS") {
+      answer_preflight(in, out);
+      return Http::HandlerResponse::Handled;
+    }
     if (key.empty() || in.path == "/health") return Http::HandlerResponse::Unhandled;
     if (equal_in_constant_time(in.get_header_value("Authorization"), "Bearer " + key))
       return Http::HandlerResponse::Unhandled;
@@ -133,8 +124,9 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   });
   const auto refuse_status = [](const In& in, Out& out) {
     if (!out.body.empty()) return;
-    static const std::set<std::string> get = {"/health", "/metrics", "/v1/models", "/v1/sessions"};
-    static const std::set<std::string> post = {"/tokenize", "/detokenize", "/v1/completions", "/v1/chat/completions"};
+    static const std::set<std::string> get = {"/health", "/metrics", "/v1/models", "/v1/sessions", "/props", "/slots"};
+    static const std::set<std::string> post = {"/tokenize", "/detokenize", "/apply-template", "/v1/completions",
+                                               "/v1/chat/completions"};
     if (out.status == 404 && (get.contains(in.path) || post.contains(in.path))) {
       out.set_header("Allow", get.contains(in.path) ? "GET" : "POST");
       out.status = 405;
@@ -185,16 +177,18 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
     service->sessions().remove(name);
     out.set_content(dump({{"id", name}, {"object", "session"}, {"deleted", true}}), kJson);
   });
-  post("/tokenize", [service](const In& in, Out& out) { tokenize(service->model(), in, out); });
-  post("/detokenize", [service](const In& in, Out& out) { detokenize(service->model(), in, out); });
+  post("/tokenize", [service](const In& in, Out& out) { tokenize(*service, in, out); });
+  post("/detokenize", [service](const In& in, Out& out) { detokenize(*service, in, out); });
+  post("/apply-template", [service](const In& in, Out& out) { apply_template(*service, in, out); });
+  get("/props", [service](const In&, Out& out) { props(*service, out); });
+  get("/slots", [service](const In&, Out& out) { slots(*service, out); });
   for (const bool chat : {false, true})
-    post(chat ? "/v1/chat/completions" : "/v1/completions",
-         [service, chat, timeout = options.timeout](const In& in, Out& out) {
-           if (service->closed())
-             throw ApiError(503, "server_error", "the server is shutting down: try another, or again later", "",
-                            "shutting_down");
-           complete(service, chat, timeout, in, out);
-         });
+    post(chat ? "/v1/chat/completions" : "/v1/completions", [service, chat, options](const In& in, Out& out) {
+      if (service->closed())
+        throw ApiError(503, "server_error", "the server is shutting down: try another, or again later", "",
+                       "shutting_down");
+      complete(service, chat, options, in, out);
+    });
 }
 
 }  // namespace palimpsest

@@ -15,6 +15,8 @@ struct ServerOptions {
   std::chrono::milliseconds timeout{600'000};          // of a request, queue time included; 0: none
   std::chrono::milliseconds io_timeout{30'000};        // of one read or write on a connection
   std::chrono::milliseconds shutdown_timeout{10'000};  // for running requests at shutdown
+  std::chrono::milliseconds ping_interval{15'000};     // of comments in a stream without tokens; 0: none
+  std::string cors_origin;                             // of pages that may call the server; "*": all; empty: none
   bool quiet = false;                                  // no log
 };
 

@@ -33,6 +33,11 @@ void check(const SamplerOptions& o, const Vocabulary* vocabulary) {
   if (o.top_k < 0) fail("top-k is {}: give a count of tokens (0: off)", o.top_k);
   if (o.penalty_last_n < 0 || o.penalty_last_n > 1'000'000)
     fail("the penalties' window is {}: give 0 to 1000000 tokens", o.penalty_last_n);
+  for (const auto& [token, bias] : o.logit_bias) {
+    if (token < 0 || (vocabulary != nullptr && token >= vocabulary->size()))
+      fail("logit bias: there is no token {}", token);
+    number(bias, -1000, 1000, "a logit bias", "-1000 to 1000");
+  }
   if (o.constrained() && vocabulary == nullptr) fail("a grammar needs a vocabulary: synthetic models have none");
 }
 
@@ -115,6 +120,12 @@ Sampler::Sampler(const SamplerOptions& o, const Vocabulary* vocabulary, int voca
   impl_->chain.reset(llama_sampler_chain_init(llama_sampler_chain_default_params()));
   const auto add = [&](llama_sampler* sampler) { llama_sampler_chain_add(impl_->chain.get(), sampler); };
 
+  if (!o.logit_bias.empty()) {
+    std::vector<llama_logit_bias> bias;
+    for (const auto& [token, value] : o.logit_bias)
+      bias.push_back({token, value <= -100 ? -std::numeric_limits<float>::infinity() : value});
+    add(llama_sampler_init_logit_bias(vocabulary_size, static_cast<std::int32_t>(bias.size()), bias.data()));
+  }
   if (o.penalty_last_n > 0 && (o.repeat_penalty != 1 || o.frequency_penalty != 0 || o.presence_penalty != 0)) {
     impl_->penalties = llama_sampler_init_penalties(vocabulary_size, o.penalty_last_n, o.repeat_penalty,
                                                     o.frequency_penalty, o.presence_penalty);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "palimpsest/core/types.h"
@@ -21,8 +22,9 @@ struct SamplerOptions {
   float min_p = 0.05F;                                                       // 0: off
   float repeat_penalty = 1.0F, frequency_penalty = 0, presence_penalty = 0;  // 1, 0, 0: off
   int penalty_last_n = 64;
-  std::uint32_t seed = 0xFFFFFFFFU;  // 0xFFFFFFFF: from the clock
-  std::string grammar;               // GBNF; empty: none, or `compiled`
+  std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to the logits before all else; -100 and less: never
+  std::uint32_t seed = 0xFFFFFFFFU;                        // 0xFFFFFFFF: from the clock
+  std::string grammar;                                     // GBNF; empty: none, or `compiled`
   // A grammar compiled once for many samplers, which share it: compile_grammar(). It goes before `grammar`.
   std::shared_ptr<const GrammarRules> compiled = {};
   std::string grammar_prefix = {};  // the grammar's text begins with this, which the prompt ends with

@@ -1,0 +1,106 @@
+#include "palimpsest/server/info.h"
+
+#include <httplib.h>
+
+#include "palimpsest/core/version.h"
+#include "palimpsest/evict/method.h"
+#include "palimpsest/server/chat_request.h"
+#include "palimpsest/server/service.h"
+#include "palimpsest/text/utf8.h"
+
+namespace palimpsest {
+namespace {
+
+void reply(const Json& object, httplib::Response& out) {
+  out.set_content(dump(object), "application/json");
+}
+
+std::string text_of(const Vocabulary& vocabulary, TokenId token) {
+  return token < 0 ? std::string() : whole_characters(vocabulary.piece(token, true));
+}
+
+}  // namespace
+
+// vLLM's form has `prompt` or `messages`, and begins with BOS unless add_special_tokens is false; llama-server's has
+// `content`, and begins without unless add_special is true.
+void tokenize(Service& service, const httplib::Request& in, httplib::Response& out) {
+  const ServedModel& model = service.model();
+  const Json body = parse_json(in.body);
+  Fields fields(body);
+  fields.ignore({"model"});
+  const bool chat = body.contains("messages") && !body["messages"].is_null();
+  const bool content = fields.take("content") != nullptr, prompt = fields.take("prompt") != nullptr;
+  if (chat + content + prompt != 1) fail_field("prompt", "give one of 'prompt', 'messages' and 'content'");
+  OutputShape shape;
+  const std::string text = chat ? chat_prompt(read_chat(fields, model, shape), model, false).text
+                                : fields.text(content ? "content" : "prompt", "");
+  const bool begin = content ? fields.boolean("add_special", false) : fields.boolean("add_special_tokens", true);
+  const bool special = fields.boolean("parse_special", true), pieces = fields.boolean("with_pieces", false);
+  fields.end();
+  const auto tokens = model.vocabulary->tokenize(text, begin, special);
+  Json list = Json::array();
+  for (const TokenId token : tokens)
+    list.push_back(pieces ? Json{{"id", token}, {"piece", text_of(*model.vocabulary, token)}} : Json(token));
+  reply({{"tokens", std::move(list)}, {"count", tokens.size()}}, out);
+}
+
+void detokenize(Service& service, const httplib::Request& in, httplib::Response& out) {
+  const Vocabulary& vocabulary = *service.model().vocabulary;
+  const Json body = parse_json(in.body);
+  Fields fields(body);
+  fields.ignore({"model"});
+  const Json* list = fields.take("tokens");
+  fields.end();
+  if (list == nullptr || !list->is_array()) fail_field("tokens", "'tokens' must be a list of tokens");
+  std::vector<TokenId> tokens;
+  for (const Json& id : *list) {
+    if (!id.is_number_integer() || id.get<long long>() < 0 || id.get<long long>() >= vocabulary.size())
+      fail_field("tokens", "{} is not in the vocabulary of {} tokens", id.dump(), vocabulary.size());
+    tokens.push_back(id.get<TokenId>());
+  }
+  const std::string text = whole_characters(vocabulary.detokenize(tokens, true));
+  reply({{"prompt", text}, {"content", text}}, out);
+}
+
+void apply_template(Service& service, const httplib::Request& in, httplib::Response& out) {
+  const Json body = parse_json(in.body);
+  Fields fields(body);
+  fields.ignore({"model"});
+  OutputShape shape;
+  const ChatInput chat = read_chat(fields, service.model(), shape);
+  fields.end();
+  reply({{"prompt", chat_prompt(chat, service.model(), false).text}}, out);
+}
+
+void props(Service& service, httplib::Response& out) {
+  const ServedModel& model = service.model();
+  const Hyperparameters& hyper = service.scheduler().decoder().model().hyper();
+  const int slots = service.scheduler().options().max_sequences;
+  const bool chat = model.chat_template != nullptr;
+  const bool tools = chat && model.chat_template->tools() != ChatTemplate::Tools::kNone;
+  reply({{"default_generation_settings",
+          {{"n_ctx", hyper.trained_context}, {"params", {{"max_tokens", model.default_max_tokens}}}}},
+         {"total_slots", slots},
+         {"model_alias", model.name},
+         {"model_path", service.scheduler().decoder().model().path()},
+         {"chat_template", chat ? model.chat_template->source() : ""},
+         {"chat_template_caps", {{"supports_tools", tools}}},
+         {"bos_token", text_of(*model.vocabulary, model.vocabulary->bos())},
+         {"eos_token", text_of(*model.vocabulary, model.vocabulary->eos())},
+         {"modalities", {{"vision", false}, {"audio", false}}},
+         {"cache", spell_out(model.method)},
+         {"build_info", std::string("palimpsest ") + version()}},
+        out);
+}
+
+// Requests have no slot of their own here: the first ones are those in use.
+void slots(Service& service, httplib::Response& out) {
+  const SchedulerLoad load = service.scheduler().load();
+  const int context = service.scheduler().decoder().model().hyper().trained_context;
+  Json list = Json::array();
+  for (int i = 0; i < service.scheduler().options().max_sequences; ++i)
+    list.push_back({{"id", i}, {"n_ctx", context}, {"is_processing", i < load.running}});
+  reply(list, out);
+}
+
+}  // namespace palimpsest
