@@ -53,6 +53,7 @@ std::vector<Asked> some_requests() {
     r.method = parse_method(method);
     r.max_tokens = 4;
     r.sampler.temperature = 0;
+    r.reuse = Reuse::kHistories;
     asked.push_back({r, alone(r)});
   }
   asked.front().request.top_logprobs = 3;

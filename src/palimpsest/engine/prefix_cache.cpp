@@ -5,8 +5,9 @@
 
 namespace palimpsest {
 
-PrefixKey::PrefixKey(const MethodPlan& plan)
-    : method(plan.method()),
+PrefixKey::PrefixKey(const MethodPlan& plan, int scope)
+    : scope(scope),
+      method(plan.method()),
       chunk(plan.chunk()),
       rotation(plan.rule().rotation),
       window(1),
@@ -18,7 +19,7 @@ PrefixKey::PrefixKey(const MethodPlan& plan)
 }
 
 bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to) {
-  if (from.chunk != to.chunk) return false;
+  if (from.chunk != to.chunk || from.scope != to.scope) return false;
   if (from.method == to.method && from.cache == to.cache) return true;
   return whole && static_cast<long long>(tokens) <= to.nothing_evicted_until &&
          tokens % static_cast<std::size_t>(to.chunk) == 0 && from.rotation == to.rotation &&
@@ -26,7 +27,7 @@ bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixK
 }
 
 bool PrefixCache::may_serve(const Kept& kept, const PrefixKey& to) {
-  return serves(kept.key, kept.tokens.size(), kept.cache->compatible_with(to.cache), to);
+  return !kept.history && serves(kept.key, kept.tokens.size(), kept.cache->compatible_with(to.cache), to);
 }
 
 bool PrefixCache::begins(const Kept& kept, std::span<const TokenId> prompt) {
@@ -60,21 +61,75 @@ void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> prompt, st
   const bool known = std::ranges::any_of(kept_, [&](const auto& kept) {
     return kept->tokens.size() == tokens.size() && begins(*kept, tokens) && may_serve(*kept, key);
   });
-  if (!known) {
-    kept_.push_back(std::make_unique<Kept>(key, std::vector(tokens.begin(), tokens.end()), cache.fork()));
-    page_bytes_ = page_bytes(cache.view(0));
-    try {
-      count_pages(*kept_.back());
-    } catch (...) {
-      kept_.pop_back();
-      throw;
-    }
-    Kept& kept = *kept_.back();
-    kept.beside_pages = sizeof(Kept) + tokens.size() * sizeof(TokenId) + kept.pages.size() * sizeof(kept.pages[0]) +
-                        kept.cache->bytes_tables();
-    beside_pages_ += kept.beside_pages;
-  }
+  if (!known) add({.key = key, .tokens = {tokens.begin(), tokens.end()}, .cache = cache.fork()});
   touch(key, tokens);
+  while (bytes() > max) evict_one();
+}
+
+// Counts its pages and bytes.
+void PrefixCache::add(Kept added) {
+  kept_.push_back(std::make_unique<Kept>(std::move(added)));
+  Kept& kept = *kept_.back();
+  page_bytes_ = page_bytes(kept.cache->view(0));
+  try {
+    count_pages(kept);
+  } catch (...) {
+    kept_.pop_back();
+    throw;
+  }
+  kept.beside_pages = sizeof(Kept) + kept.tokens.size() * sizeof(TokenId) + kept.state.size() +
+                      kept.pages.size() * sizeof(kept.pages[0]) + kept.cache->bytes_tables();
+  beside_pages_ += kept.beside_pages;
+}
+
+// Whether sequences of `key` have the same cache after the same steps.
+bool PrefixCache::same_history(const Kept& kept, const PrefixKey& key) {
+  return kept.history && kept.key.scope == key.scope && kept.key.chunk == key.chunk && kept.key.method == key.method &&
+         kept.key.cache == key.cache;
+}
+
+std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span<const TokenId> prompt,
+                                                 const Vocabulary* vocabulary) {
+  Kept* best = nullptr;
+  Continuation next;
+  for (const auto& kept : kept_) {
+    if (!same_history(*kept, key)) continue;
+    auto found = continuation(kept->tokens, prompt, vocabulary);
+    if (!found || (best != nullptr && found->rest.size() >= next.rest.size())) continue;
+    best = kept.get();
+    next = std::move(*found);
+  }
+  if (best == nullptr) return std::nullopt;
+  best->used = ++clock_;
+  best->continued = true;
+  return History{.cache = *best->cache,
+                 .state = best->state,
+                 .in_prompt = best->in_prompt,
+                 .tokens = best->tokens,
+                 .next = std::move(next)};
+}
+
+void PrefixCache::keep_history(const PrefixKey& key, std::span<const TokenId> tokens, Sequence& sequence,
+                               bool in_prompt, std::size_t max) {
+  Cache& cache = sequence.cache();
+  if (cache.bytes_in_use() + cache.bytes_tables() > max) return;  // before anything is copied
+  const auto known = std::ranges::find_if(kept_, [&](const auto& kept) {
+    return same_history(*kept, key) && kept->in_prompt == in_prompt && std::ranges::equal(kept->tokens, tokens);
+  });
+  if (known != kept_.end())
+    std::iter_swap(known, kept_.end() - 1);
+  else
+    add({.key = key,
+         .tokens = {tokens.begin(), tokens.end()},
+         .cache = cache.fork(),
+         .history = true,
+         .in_prompt = in_prompt,
+         .state = sequence.state()});
+  Kept& kept = *kept_.back();
+  kept.used = ++clock_;
+  kept.continued = false;
+  for (const auto& other : kept_)
+    if (other.get() != &kept && same_history(*other, key) && begins(*other, tokens)) other->continued = true;
   while (bytes() > max) evict_one();
 }
 
@@ -96,8 +151,9 @@ void PrefixCache::evict_pages(std::span<const PageId> pages) noexcept {
 
 bool PrefixCache::evict_one() noexcept {
   if (kept_.empty()) return false;
-  const auto last = std::ranges::min_element(
-      kept_, {}, [](const auto& kept) { return std::tuple(kept->used, -static_cast<long long>(kept->tokens.size())); });
+  const auto last = std::ranges::min_element(kept_, {}, [](const auto& kept) {
+    return std::tuple(!kept->continued, kept->used, -static_cast<long long>(kept->tokens.size()));
+  });
   evict_pages((*last)->pages);
   beside_pages_ -= (*last)->beside_pages;
   kept_.erase(last);

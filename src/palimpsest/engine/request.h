@@ -22,6 +22,13 @@ class Snapshot;
 
 using Clock = std::chrono::steady_clock;
 
+// What a request may take from the PrefixCache, and leaves there.
+enum class Reuse {
+  kNothing,
+  kPrefixes,  // prefixes of prompts: the answer is bitwise equal to one without
+  kHistories  // also the caches of earlier requests with their answers: the answer may differ, see prefix_cache.h
+};
+
 struct Request {
   SharedTokens prompt;  // at least one token, unless `resume`
   Method method;        // per request, with its own budget
@@ -37,7 +44,9 @@ struct Request {
   // A snapshot of the same method to continue from; the prompt is appended. Without a prompt the text and the sampler
   // continue exactly as if never interrupted.
   std::shared_ptr<const Snapshot> resume = {};
-  bool keep = false;  // on kEnd, kLength and kStopped: hand the sequence to RequestListener::kept()
+  Reuse reuse = Reuse::kPrefixes;  // a resumed request reuses nothing
+  int scope = 0;                   // requests of different scopes (API keys) share nothing in the PrefixCache
+  bool keep = false;               // on kEnd, kLength and kStopped: hand the sequence to RequestListener::kept()
 };
 
 enum class Finish {
@@ -59,7 +68,7 @@ struct Written {
 
 struct Usage {
   long long prompt_tokens = 0, tokens = 0;  // read, written
-  long long cached = 0;                     // prompt tokens found in the PrefixCache
+  long long cached = 0;                     // prompt tokens found in the PrefixCache: the others are read
   long long evicted = 0;                    // tokens evicted from the cache
   DraftCounts drafts;
   int cache_tokens = 0;  // in the cache at the end

@@ -130,7 +130,11 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   }
   job->plan = plan_of(request);
   job->plan->check_request(std::ssize(request.prompt), std::ssize(request.prompt) + request.max_tokens);
-  const PlanBytes bytes = bytes_of(request, *job->plan);
+  if (before == nullptr && options_.prefix_bytes > 0 && request.reuse != Reuse::kNothing)
+    job->rule.emplace(*job->plan, request.scope);
+  if (request.reuse == Reuse::kHistories) job->history = job->rule;
+  PlanBytes bytes = bytes_of(request, *job->plan);
+  if (job->history) bytes.tables += text_bytes(all);
   job->need = bytes.total();
   job->beside_pages = bytes.total() - bytes.pages;
   if (job->need > options_.pool_bytes)
@@ -138,7 +142,6 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
         "the request needs up to {} MiB of cache and tables; all requests together have {}: choose a smaller budget, a "
         "shorter prompt or a smaller max_tokens",
         (job->need + (1 << 20) - 1) >> 20, options_.pool_bytes >> 20);
-  if (before == nullptr) job->rule.emplace(*job->plan);
   job->sampler = std::make_unique<Sampler>(request.sampler, vocabulary_.get(), hyper.vocabulary);
   for (const TokenId token : std::span(request.prompt).subspan(reads_it ? 1 : 0)) job->sampler->accept(token);
   if (before != nullptr) before->check(*job->plan);
@@ -194,7 +197,9 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
     job.usage.cache_tokens = cache.occupied();
     job.usage.cache_bytes_peak = cache.bytes_peak();
   }
-  if (job.request.keep && (finish == Finish::kEnd || finish == Finish::kStopped || finish == Finish::kLength)) {
+  const bool whole = finish == Finish::kEnd || finish == Finish::kStopped || finish == Finish::kLength;
+  if (whole) keep_history(job, false);
+  if (job.request.keep && whole) {
     try {
       // An end-of-text token is never read.
       SnapshotText text{.tokens = {}, .unread = finish == Finish::kEnd ? -1 : job.next};
@@ -322,10 +327,12 @@ void Scheduler::share_out() {
 void Scheduler::finish_step(Job& job) noexcept {
   if (job.share.failure) return fail_share(job);
   try {
-    if (!job.share.logits.empty())
+    if (!job.share.logits.empty()) {
+      if (job.usage.tokens == 0) keep_history(job, false);
       advance(job, job.share.logits);
-    else if (job.rule && job.in_prompt())
-      keep_prefix(job);
+    } else if (job.in_prompt()) {
+      job.rule ? keep_prefix(job) : keep_history(job, true);
+    }
   } catch (...) {  // also from the sampler: an unsatisfiable grammar, NaN logits
     fail_job(job);
   }
@@ -344,6 +351,20 @@ void Scheduler::keep_prefix(Job& job) noexcept {
   try {
     prefixes_.keep(*job.rule, job.request.prompt, job.sequence->tokens_read(), job.sequence->cache(),
                    options_.prefix_bytes);
+    limit_prefixes();
+  } catch (...) {
+  }
+}
+
+// Keeps what the sequence has read; without memory it does nothing.
+void Scheduler::keep_history(Job& job, bool in_prompt) noexcept {
+  // A part of a prompt that is read twice is not enough: the second time begins at its beginning.
+  if (!job.history || (in_prompt && job.sequence->repeats())) return;
+  const auto read = static_cast<std::size_t>(job.sequence->cache().next());
+  if (read > job.text.size()) return;  // longer than kMaxHistory
+  try {
+    prefixes_.keep_history(*job.history, std::span(job.text).first(read), *job.sequence, in_prompt,
+                           options_.prefix_bytes);
     limit_prefixes();
   } catch (...) {
   }
@@ -400,6 +421,7 @@ std::optional<Finish> Scheduler::write_token(Job& job, std::span<const float> lo
   if (request.top_logprobs >= 0) written.logprob = static_cast<float>(logits[written.token] - log_sum);
   written.end = !written.given && vocabulary_ != nullptr && !request.ignore_end && vocabulary_->is_end(written.token);
   if (job.speculation) job.speculation->append({&written.token, 1});
+  if (job.text.size() < job.text.capacity()) job.text.push_back(written.token);
   if (job.usage.tokens++ == 0) job.usage.ttft_ms = ms_since(job.submitted);
   const bool more = job.listener->written(written);
   if (written.end) return Finish::kEnd;
@@ -434,6 +456,7 @@ void Scheduler::remove_finished() {
   if (ended > 0 || load_.waiting == 0) last_end_ = now;
   load_.running = static_cast<int>(running_.size());
   load_.prefix_hits = prefix_hits_;
+  load_.history_hits = history_hits_;
   load_.prefix_bytes = prefixes_.bytes();
   load_.used_bytes = pool_->bytes_in_use() - prefixes_.bytes_of_pages();
   load_.copied_bytes = static_cast<long long>(pool_->pages_copied() * pool_->page_bytes());

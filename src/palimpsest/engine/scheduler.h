@@ -12,7 +12,8 @@
 // A failure ends the request that caused it, never the loop (engine/step_loop.h).
 //
 // A prompt with a kept prefix continues from it (engine/prefix_cache.h). All its pages are reserved nevertheless, so
-// there is one for each copy-on-write; prefixes use unreserved memory only, and are evicted when no page is free.
+// there is one for each copy-on-write; prefixes use unreserved memory only, and are evicted when no page is free. With
+// Reuse::kHistories a prompt may also continue from an earlier prompt with its answer.
 //
 // Sequences with different methods share a step if their keys are rotated alike; else there is one group per Rotation.
 #pragma once
@@ -48,7 +49,7 @@ struct SchedulerOptions {
   int max_queue = 256;     // waiting; more throw QueueFull
   // Memory of all sequences: keys, values, tables.
   std::size_t pool_bytes = std::size_t{1} << 30;
-  std::size_t prefix_bytes = 0;  // max of pool_bytes for kept prefixes; 0: no prefix caching
+  std::size_t prefix_bytes = 0;  // max of pool_bytes for kept prefixes and histories; 0: none are kept
 };
 
 class QueueFull : public Error {
@@ -58,9 +59,11 @@ class QueueFull : public Error {
 struct SchedulerLoad {  // gauges, and counters since the start
   int waiting = 0, running = 0, running_peak = 0;
   std::size_t pool_bytes = 0, reserved_bytes = 0;
-  std::size_t used_bytes = 0, prefix_bytes = 0, peak_bytes = 0;     // pages of sequences; prefixes; peak of all pages
+  std::size_t used_bytes = 0, prefix_bytes = 0,
+              peak_bytes = 0;  // pages of sequences; prefixes, histories; peak of pages
   long long steps = 0, prompt_tokens = 0, tokens = 0, evicted = 0;  // tokens: generated
   long long prefix_queries = 0, prefix_hits = 0;                    // prompt tokens: looked up; found
+  long long history_queries = 0, history_hits = 0;                  // requests: looked up; continued from a history
   long long copied_bytes = 0;                                       // copy-on-write of shared pages
   double seconds_per_request = 0;  // moving average between two ends while requests wait; 0: unknown
   long long finished[6] = {};      // by Finish
@@ -107,6 +110,8 @@ class Scheduler {
   bool advance_loads();  // advances snapshot loads; whether any is not done
   void restore(Job& job, std::unique_ptr<Sequence> sequence);
   void continue_from_prefix(Job& job);
+  void continue_from_history(Job& job);
+  bool reserve_more(Job& job, const PlanBytes& bytes);
   bool read_by_another(const Job& job) const;
   std::unique_ptr<Job> take_cancelled();
   void end_cancelled();  // finishes cancelled and late requests
@@ -115,6 +120,7 @@ class Scheduler {
   void begin(Job& job) noexcept;
   void finish_step(Job& job) noexcept;
   void keep_prefix(Job& job) noexcept;
+  void keep_history(Job& job, bool in_prompt) noexcept;
   void advance(Job& job, std::span<const float> logits);
   std::optional<Finish> write_token(Job& job, std::span<const float> logits);
   void finish(Job& job, Finish finish, std::string error = {}) noexcept;
@@ -148,7 +154,7 @@ class Scheduler {
   Jobs running_;  // in order of admission
   std::vector<Reservation> reserved_;
   PrefixCache prefixes_;
-  long long prefix_hits_ = 0;
+  long long prefix_hits_ = 0, history_hits_ = 0;
   StepLoop loop_;
   std::vector<Job*> prompts_;      // candidates for a chunk in this step
   std::uint64_t passed_over_ = 0;  // id of the oldest of them, if it got nothing in the last step; else 0

@@ -1,4 +1,4 @@
-// Admission: which request runs next, its sequence, and what it continues from (a snapshot, a kept prefix).
+// Admission: which request runs next, its sequence, and what it continues from (a snapshot, a kept prefix, a history).
 #include <algorithm>
 #include <cassert>
 
@@ -7,6 +7,20 @@
 #include "palimpsest/engine/snapshot.h"
 
 namespace palimpsest {
+namespace {
+
+// Sets the text to `read` and `rest`, with room for all that will be generated, up to kMaxHistory.
+void begin_text(SchedulerJob& job, std::span<const TokenId> read, std::span<const TokenId> rest) {
+  if (!job.history) return;
+  const long long all = std::ssize(read) + std::ssize(rest) + job.request.max_tokens;
+  job.text.clear();
+  job.text.reserve(text_bytes(all) / sizeof(TokenId));
+  for (const auto tokens : {read, rest})
+    for (const TokenId token : tokens.first(std::min(tokens.size(), job.text.capacity() - job.text.size())))
+      job.text.push_back(token);
+}
+
+}  // namespace
 
 // The request to admit next: the first of the queue. If it does not fit, the next one that fits may overtake it, unless
 // the first one would fit without the later requests that are admitted already: so the number of overtakers is bounded.
@@ -46,7 +60,8 @@ std::unique_ptr<Scheduler::Job> Scheduler::take_next() {
   if (const auto next = next_of_queue(); next != queue_.end()) {
     job = std::move(*next);
     queue_.erase(next);
-    if (options_.prefix_bytes > 0 && job->rule) load_.prefix_queries += job->usage.prompt_tokens;
+    if (job->rule) load_.prefix_queries += job->usage.prompt_tokens;
+    if (job->history) ++load_.history_queries;
   }
   load_.waiting = static_cast<int>(queue_.size());
   load_.running = static_cast<int>(running_.size()) + (job == nullptr ? 0 : 1);
@@ -62,7 +77,9 @@ void Scheduler::admit() {
     try {
       reserve(job);
       make_sequence(job);
-      continue_from_prefix(job);  // before limit_prefixes() evicts prefixes: this one's pages are then shared
+      begin_text(job, {}, job.request.prompt);
+      continue_from_history(job);  // before limit_prefixes() evicts it: its pages are then shared
+      continue_from_prefix(job);
       limit_prefixes();
       if (job.request.resume != nullptr) begin_to_load(job);
     } catch (...) {
@@ -145,6 +162,45 @@ void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
     fail("{} tokens in total exceed the {} learned positions of this model", all, learned);
 }
 
+// Reserves `bytes` instead of what the job has reserved; false: there is no room.
+bool Scheduler::reserve_more(Job& job, const PlanBytes& bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t need = std::max(job.need, bytes.total());
+  const std::size_t beside = std::max(job.beside_pages, bytes.total() - bytes.pages);
+  if (load_.reserved_bytes - job.need + need > options_.pool_bytes) return false;
+  const auto it = std::ranges::find(reserved_, job.id, &Reservation::id);
+  assert(it != reserved_.end());
+  load_.reserved_bytes += need - job.need;
+  it->bytes = job.need = need;
+  it->beside_pages = job.beside_pages = beside;
+  return true;
+}
+
+// If the prompt begins with a history, the sequence reads only the rest; from then on its cache depends on more than
+// the prompt's tokens, so that it neither uses nor leaves prefixes.
+void Scheduler::continue_from_history(Job& job) {
+  if (!job.history) return;
+  const std::span<const TokenId> prompt = job.request.prompt;
+  auto history = prefixes_.find_history(*job.history, prompt, vocabulary_.get());
+  if (!history || prefixes_.find(*job.rule, prompt, history->next.matched) != nullptr) return;
+  const auto read = std::ssize(history->tokens) + std::ssize(history->next.rest);
+  const long long all = read + job.request.max_tokens;
+  const int learned = decoder_->model().hyper().learned_positions;
+  if (learned > 0 && all > learned + 1) return;
+  PlanBytes bytes = job.plan->bytes(read, all, true);
+  bytes.tables += text_bytes(all);
+  if (!reserve_more(job, bytes)) return;
+  begin_text(job, history->tokens, history->next.rest);
+  job.rest = std::move(history->next.rest);
+  job.sequence->continue_from(history->cache, history->state, history->in_prompt);
+  job.sequence->read(job.rest);
+  job.evicted_before = job.sequence->cache().evicted();
+  job.usage.cached = static_cast<long long>(history->next.matched);
+  prefix_hits_ += job.usage.cached;
+  ++history_hits_;
+  job.rule.reset();
+}
+
 void Scheduler::continue_from_prefix(Job& job) {
   if (!job.rule || !job.in_prompt()) return;
   const std::size_t before = job.sequence->tokens_read();
@@ -159,9 +215,9 @@ void Scheduler::continue_from_prefix(Job& job) {
 
 // Whether another job reads the same chunk in this step: then `job` can continue from its prefix in the next one.
 bool Scheduler::read_by_another(const Job& job) const {
-  if (options_.prefix_bytes == 0 || !job.rule || !job.in_prompt()) return false;
+  if (!job.rule || !job.in_prompt()) return false;
   return std::ranges::any_of(running_, [&](const auto& other) {
-    if (!other->rule || !other->begun || !other->in_prompt()) return false;
+    if (!other->rule || other->rule->scope != job.rule->scope || !other->begun || !other->in_prompt()) return false;
     const std::span<const TokenId> prompt = other->request.prompt;
     const std::size_t from = other->sequence->tokens_read(), end = from + other->share.work.tokens.size();
     const std::size_t window = job.rule->window;

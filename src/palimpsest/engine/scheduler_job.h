@@ -1,6 +1,7 @@
 // A request that waits or runs. Internal to the scheduler.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -15,6 +16,12 @@ namespace palimpsest {
 
 inline double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// Texts of more tokens are not kept as histories: their tokens alone would grow without bound.
+inline constexpr long long kMaxHistory = 1 << 20;
+inline std::size_t text_bytes(long long tokens) {  // of SchedulerJob::text
+  return static_cast<std::size_t>(std::min(tokens, kMaxHistory)) * sizeof(TokenId);
 }
 
 struct SchedulerJob;
@@ -40,7 +47,10 @@ struct SchedulerJob {
   Usage usage;
   std::shared_ptr<const MethodPlan> plan;
   std::unique_ptr<Sequence> sequence;  // nullptr until admitted
-  std::optional<PrefixKey> rule;       // nullopt for resumed sequences
+  std::optional<PrefixKey> rule;       // of its prompt's prefixes; nullopt if it neither uses nor leaves any
+  std::optional<PrefixKey> history;    // of histories, likewise
+  std::vector<TokenId> text;           // with `history`: the tokens of the sequence, and `next`
+  std::vector<TokenId> rest;           // the prompt's continuation of a history
   std::unique_ptr<Sampler> sampler;
   std::optional<Speculation> speculation;
   TokenId next = -1;                // the token generated last

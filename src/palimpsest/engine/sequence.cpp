@@ -471,6 +471,22 @@ void Sequence::continue_from(Cache& kept) {
   evictor_.invalidate(*cache_);
 }
 
+void Sequence::continue_from(Cache& kept, std::span<const std::byte> state, bool in_prompt) {
+  assert(options_.method.cache);
+  cache_->share(kept);
+  evictor_.invalidate(*cache_);
+  continues_ = in_prompt;
+  ByteReader in(state, "a kept cache is damaged");
+  evictor_.load(in, *cache_);
+}
+
+std::vector<std::byte> Sequence::state() const {
+  std::vector<std::byte> bytes;
+  ByteWriter out([&](std::span<const std::byte> data) { bytes.insert(bytes.end(), data.begin(), data.end()); });
+  evictor_.save(out);
+  return bytes;
+}
+
 void Sequence::rewind(Position position) {
   accept(0);
   const Position next = cache_->next();

@@ -106,7 +106,11 @@ class Sequence final : AttentionReceiver {
   // Shares the pages of `kept`, as if this sequence had read its tokens (Cache::share). At least
   // PrefixKey::window tokens of the prompt follow.
   void continue_from(Cache& kept);
-  Cache& cache() { return *cache_; }  // to share it
+  // Continues as the sequence of the same method that had this cache and state(). `in_prompt`: the next tokens belong
+  // to the prompt that it read last.
+  void continue_from(Cache& kept, std::span<const std::byte> state, bool in_prompt);
+  std::vector<std::byte> state() const;  // what it needs besides its cache
+  Cache& cache() { return *cache_; }     // to share it
 
   // The cache and the evictor's state (engine/snapshot.h).
   void save(ByteWriter& out) const;

@@ -175,8 +175,8 @@ void MethodPlan::check_request(long long prompt, long long tokens) const {
   check_legal(Scope::kRequest, request);
 }
 
-PlanBytes MethodPlan::bytes(long long prompt, long long tokens) const {
-  const Occupancies max = occupancies(prompt, tokens);
+PlanBytes MethodPlan::bytes(long long prompt, long long tokens, bool continued) const {
+  const Occupancies max = occupancies(prompt, tokens, continued);
   const PlanBytes a = bytes_of(max.reading), b = bytes_of(max.writing);
   return {.pages = std::max(a.pages, b.pages),
           .tables = std::max(a.tables, b.tables),

@@ -100,11 +100,13 @@ class MethodPlan {
 
   // `tokens`: total, of which the first `prompt` are read in chunks; -1: unlimited (bounded() methods only). A later
   // prompt of the same text adds at most a chunk to `writing` less one (with schedule prompt+step: the prompt).
-  Occupancies occupancies(long long prompt, long long tokens) const;
+  // `continued`: the text begins with earlier prompts and answers, which were read and generated before; `prompt`
+  // counts them.
+  Occupancies occupancies(long long prompt, long long tokens, bool continued = false) const;
   // Throws Error if an eviction of such a sequence would hold up others: only with PlanTarget::shares_steps.
   void check_request(long long prompt, long long tokens) const;
   // Max over the whole life of such a sequence.
-  PlanBytes bytes(long long prompt, long long tokens) const;
+  PlanBytes bytes(long long prompt, long long tokens, bool continued = false) const;
   std::size_t scratch_bytes(const Footprint& footprint) const;  // PlanBytes::scratch of such a cache
 
  private:

@@ -107,6 +107,16 @@ void bound(Occupancy& o, const Occupancy& by) {
   o.inserted = std::min(o.inserted, std::max(1LL, by.inserted));
 }
 
+// A later prompt's chunk comes to a cache that decode left, which holds up to `writing`.
+void add_chunk(OfHead& head, long long prompt, int page_size) {
+  const long long chunk = head.reading.inserted;
+  const long long tokens = std::min(prompt, head.writing.tokens + chunk);
+  if (head.reading.evicted > 0) head.reading.evicted += chunk;
+  head.reading.tokens = std::max(head.reading.tokens, tokens);
+  if (head.writing.slots > 0 || head.reading.slots > 0)
+    head.reading.slots = std::max(head.reading.slots, head.writing.slots + chunk + page_size);
+}
+
 // Append: a page is freed only when it is empty, so in the worst case each token has its own page. With sinks + window
 // the pages are known.
 long long max_slots(const Method& m, int page_size, long long occupied, long long ever) {
@@ -125,7 +135,7 @@ long long merged_tokens(int gamma, int budget, long long tokens) {
 
 }  // namespace
 
-Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
+Occupancies MethodPlan::occupancies(long long prompt, long long tokens, bool continued) const {
   const Method& m = method_;
   const int page_size = cache_.page_size;
   const std::span<const int> all = budgets_.empty() ? std::span(&m.budget, 1) : std::span(budgets_);
@@ -135,7 +145,8 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
     const TableWindow window = windows_.empty() ? TableWindow{} : windows_[i];
     const bool budgets_change = m.splits_at_prompt_end() && m.evicts();
     if (window.always_held_by(budget)) {
-      const OfHead head = of_window(*this, prompt, tokens, window);
+      OfHead head = of_window(*this, prompt, tokens, window);
+      if (continued) add_chunk(head, prompt, cache_.page_size);
       out.writing.push_back(head.writing);
       out.reading.push_back(head.reading);
       continue;
@@ -163,6 +174,7 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens) const {
       head.writing.slots = head.writing.tokens + steeper + page_size - 1;
       head.reading.slots = std::max(head.reading.tokens, head.writing.slots);
     }
+    if (continued) add_chunk(head, prompt, cache_.page_size);
     out.writing.push_back(head.writing);
     out.reading.push_back(head.reading);
   }
