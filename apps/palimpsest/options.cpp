@@ -166,8 +166,6 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
                                const Vocabulary* vocabulary, long long tokens) {
   SessionOptions out = session_options(flags, default_method);
   if (vocabulary != nullptr) out.repeat = repeat_instruction(*vocabulary);
-  if (const std::string what = beyond_context(out.method, hyper); !what.empty())
-    fmt::print(stderr, "palimpsest: {}\n", what);
   const bool bounded = out.method.bounded();
   if (tokens < 0 && !bounded) return out;  // unbounded: fails when the memory limit is reached
 
@@ -182,6 +180,8 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
          std::ranges::max(plan.occupancies(prompt, bounded ? -1 : prompt).reading, {}, &Occupancy::tokens).tokens,
          need / (1 << 30), human_bytes(out.memory_limit),
          bounded ? "choose a smaller --budget" : "give a --budget, or request fewer tokens");
+  if (const std::string what = beyond_context(out.method, hyper); !what.empty())
+    fmt::print(stderr, "palimpsest: {}\n", what);
   return out;
 }
 

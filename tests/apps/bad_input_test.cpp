@@ -97,7 +97,7 @@ TEST_F(BadInputTest, Methods) {
   expect_refused(on({"run", "--method", "streaming:"}), "key=value");
   expect_refused(on({"run", "--method", "streaming:budget"}), "budget");
   expect_refused(on({"run", "--method", "streaming:size=4"}), "size");
-  expect_refused(on({"run", "--method", "streaming:every=0"}), "every");
+  expect_refused(on({"run", "--method", "streaming:every=-1"}), "every");
   expect_refused(on({"run", "--method", "h2o:positions=cache,rerotate=two-query"}), "rerotate");
   expect_refused(on({"run", "--method", "streaming:positions=original,rerotate=fused"}), "rerotate");
   expect_refused(on({"run", "--policy", "nosuch"}), "recent");

@@ -26,7 +26,7 @@ TEST_F(ServerTest, BadInputIsRefusedWithWhatIsWrong) {
   refused(kText, {{"prompt", "x"}, {"temprature", 1}}, 400, "'temprature' is not supported");
   refused(kText, {{"prompt", "x"}, {"temperature", "hot"}}, 400, "'temperature' must be a number");
   refused(kText, {{"prompt", "x"}, {"temperature", -1}}, 400, "temperature is -1");
-  refused(kText, {{"prompt", "x"}, {"max_tokens", 0}}, 400, "'max_tokens' must be a whole number");
+  refused(kText, {{"prompt", "x"}, {"max_tokens", 0}}, 400, "'max_tokens' 0 needs 'echo' and 'logprobs'");
   refused(kText, {{"prompt", "x"}, {"max_tokens", 1.5}}, 400, "'max_tokens' must be a whole number");
   refused(kText, {{"prompt", "x"}, {"max_tokens", 18446744073709551615ULL}}, 400, "'max_tokens' must be a whole");
   refused(kText, {{"prompt", "x"}, {"n", 1000}}, 400, "'n' must be");
@@ -43,7 +43,7 @@ TEST_F(ServerTest, BadInputIsRefusedWithWhatIsWrong) {
   refused(kChat, {{"messages", {{{"role", "wizard"}, {"content", "x"}}}}}, 400, "messages[0].role");
   refused(kChat, {{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}}, 400, "type text only");
   refused(kChat, {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"top_logprobs", 2}}, 400, "needs 'logprobs'");
-  refused("/tokenize", Json::object(), 400, "either 'prompt' or 'messages'");
+  refused("/tokenize", Json::object(), 400, "give one of 'prompt', 'messages' and 'content'");
   refused("/detokenize", {{"tokens", {1 << 30}}}, 400, "not in the vocabulary");
   refused("/v1/embeddings", Json::object(), 404, "unknown path");
 

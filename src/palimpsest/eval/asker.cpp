@@ -19,7 +19,8 @@ std::size_t alike(std::span<const TokenId> a, std::span<const TokenId> b) {
   return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-// Reads the whole chunks of the context as chunks of a longer prompt. Returns the number of tokens read.
+// Reads the whole chunks of the context, up to `context` tokens, as chunks of a longer prompt. Returns the number of
+// tokens read.
 std::size_t read_whole_chunks(Session& session, std::span<const TokenId> prompt, std::size_t context) {
   const auto chunk = static_cast<std::size_t>(session.options().chunk);
   std::size_t read = 0;
@@ -88,7 +89,12 @@ std::size_t Asker::read_context(const Prompt& prompt, QuestionSeen seen) {
   if (prompt.questions.size() == 1 || session_.sequence().repeats()) return 0;
   std::vector<TokenId> whole(prompt.context);
   whole.insert(whole.end(), prompt.questions.front().begin(), prompt.questions.front().end());
-  return read_whole_chunks(session_, whole, prompt.context.size());
+  // The queries of a policy's window are a prompt's last ones: each question reads its own.
+  const auto& window = session_.sequence().plan().signals().attention_window;
+  const std::size_t last = window ? static_cast<std::size_t>(window->queries) : 1;
+  const std::size_t shortest = std::ranges::min(prompt.questions, {}, [](const auto& q) { return q.size(); }).size();
+  const std::size_t all = prompt.context.size() + shortest;
+  return read_whole_chunks(session_, whole, std::min(prompt.context.size(), all - std::min(all, last)));
 }
 
 std::vector<QuestionAnswer> Asker::ask(const Prompt& prompt, QuestionSeen seen, const AnswerOptions& options) {

@@ -1,9 +1,10 @@
 // The fields of a chat: messages, tools, the template's variables.
 #pragma once
 
-#include "palimpsest/server/completion_request.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/output_shape.h"
+#include "palimpsest/server/served_model.h"
+#include "palimpsest/text/chat_template.h"
 
 namespace palimpsest {
 

@@ -5,7 +5,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/text/grammar/compile.h"
-#include "palimpsest/text/sampler.h"
+#include "palimpsest/text/sampler_options.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
