@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE.parent / "setup"))
 import environment  # noqa: E402
 from server import REPO, Server, free_port  # noqa: E402
 
-PACKAGES = ["openai==3.52.0"]
+PACKAGES = ["openai==3.52.0", "ollama==0.6.1"]
 README_PORT = 8080
 
 
@@ -167,6 +167,50 @@ def tools_of_openai(client, model):
     assert last.message.content and not last.message.tool_calls, last
 
 
+def responses_of_openai(server):
+    import openai
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+    model = client.models.list().data[0].id
+    fields = dict(model=model, input="Tell me a story.", instructions="Be brief.", max_output_tokens=50,
+                  extra_body={"seed": 3})
+    whole = client.responses.create(**fields)
+    assert whole.output_text and whole.status in ("completed", "incomplete"), whole
+    text = ""
+    with client.responses.stream(**fields) as stream:
+        for event in stream:
+            if event.type == "response.output_text.delta":
+                text += event.delta
+    assert text == whole.output_text, (text, whole)
+    tool = {"type": "function", "name": "get_weather", "strict": True, "parameters": {
+        "type": "object", "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}}, "required": ["city"],
+        "additionalProperties": False}}
+    fields = dict(model=model, tools=[tool], max_output_tokens=300, extra_body={"seed": 3}, parallel_tool_calls=False)
+    called = client.responses.create(**fields, input="Weather?", tool_choice="required")
+    (call,) = [item for item in called.output if item.type == "function_call"]
+    assert json.loads(call.arguments)["city"] in ("Rome", "Oslo"), call
+    items = [{"role": "user", "content": "Weather?"}, *called.output,
+             {"type": "function_call_output", "call_id": call.call_id, "output": "It rains."}]
+    assert client.responses.create(**fields, input=items, tool_choice="none").output_text
+    print(f"openai {openai.__version__}: responses, streamed, function calls and results: passed")
+
+
+def ollama_client(server):
+    import ollama
+    client = ollama.Client(host=server.url)
+    model = client.list().models[0].model
+    messages = [{"role": "user", "content": "Tell me a story."}]
+    options = {"seed": 3, "num_predict": 40}
+    whole = client.chat(model=model, messages=messages, options=options)
+    assert whole.message.content and whole.done and whole.eval_count, whole
+    pieces = client.chat(model=model, messages=messages, options=options, stream=True)
+    assert "".join(piece.message.content for piece in pieces) == whole.message.content
+    assert client.generate(model=model, prompt="Tell me a story.", options=options).response == whole.message.content
+    shape = {"type": "object", "properties": {"mood": {"enum": ["glad", "sad"]}}, "required": ["mood"]}
+    answer = client.chat(model=model, messages=messages, format=shape, options={"num_predict": 200})
+    assert json.loads(answer.message.content)["mood"] in ("glad", "sad"), answer
+    print("ollama client: list, chat, stream, generate, format: passed")
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--program", default=REPO / "build" / "palimpsest")
@@ -185,6 +229,8 @@ def main():
         if client:
             python_example(server)
             openai_client(server)
+            responses_of_openai(server)
+            ollama_client(server)
     finally:
         log = server.end()
     streams = [line for line in log if line.get("stream")]

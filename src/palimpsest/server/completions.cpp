@@ -7,9 +7,7 @@
 
 #include "palimpsest/engine/snapshot.h"
 #include "palimpsest/server/answer.h"
-#include "palimpsest/server/fields.h"
 #include "palimpsest/server/log.h"
-#include "palimpsest/server/reply.h"
 #include "palimpsest/server/service.h"
 #include "palimpsest/text/reply_reader.h"
 
@@ -25,18 +23,16 @@ constexpr std::size_t kUnbounded = ~std::size_t{0};
 // One completion request in progress.
 class Exchange {
  public:
-  Exchange(std::shared_ptr<Service> service, CompletionRequest request, const ServerOptions& options)
+  Exchange(std::shared_ptr<Service> service, CompletionRequest request, std::unique_ptr<ReplyForm> form,
+           const ServerOptions& options)
       : service_(std::move(service)),
         request_(std::move(request)),
+        form_(std::move(form)),
         ticket_(*service_),
         ping_interval_(options.ping_interval),
         count_(static_cast<int>(request_.prompts.size()) * request_.n),
         mailbox_(
             std::make_shared<Mailbox>(request_.stream ? kMaxEvents * static_cast<std::size_t>(count_) : kUnbounded)) {
-    head_ = {.chat = request_.chat,
-             .id = log_fields().at("id"),
-             .model = service_->model().name,
-             .created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())};
     if (options.timeout > 0ms) request_.request.deadline = Clock::now() + options.timeout;
     readers_.assign(static_cast<std::size_t>(count_), ReplyReader(request_.format));
     submit();
@@ -58,7 +54,9 @@ class Exchange {
       if (http.is_connection_closed()) throw ApiError(499, "client_closed_request", "the client disconnected");
     }
     log();
-    return with_session(completion_json(head_, choices, wants_logs(), usage_));
+    Json object = form_->whole(choices, usage_);
+    if (!session_.is_null()) object["session"] = session_;
+    return object;
   }
 
   // Writes the next chunks of the stream; false: the client disconnected. Calls sink.done() at the end.
@@ -69,20 +67,18 @@ class Exchange {
         ticket_.cancel();
         log();
         log_fields()["error"] = wrong->what();
-        if (!send(sink, wrong->json())) return false;
+        if (!send(sink, form_->error(*wrong))) return false;
         sink.done();
         return true;
       }
       const ReplyDelta delta = read(event);
       if (delta.empty() && event.logs.empty() && !event.last) continue;
       const bool calls = readers_[event.choice].has_calls();
-      if (!send(sink, with_session(chunk_json(head_, event, delta, calls, wants_logs())))) return false;
+      if (!send(sink, form_->piece(event, delta, calls, session_))) return false;
     }
     if (open_ > 0) return ping(sink);
     log();
-    if (request_.include_usage && !send(sink, usage_chunk_json(head_, usage_))) return false;
-    constexpr std::string_view kDone = "data: [DONE]\n\n";
-    if (!sink.write(kDone.data(), kDone.size())) return false;
+    if (!send(sink, form_->end(usage_))) return false;
     sink.done();
     return true;
   }
@@ -93,7 +89,7 @@ class Exchange {
       const ApiError error = current_error();
       ticket_.cancel();
       log_fields()["error"] = error.what();
-      if (send(sink, error.json())) sink.done();
+      if (send(sink, form_->error(error))) sink.done();
       return true;
     } catch (...) {
       return false;
@@ -101,6 +97,7 @@ class Exchange {
   }
 
   bool streams() const { return request_.stream; }
+  const char* stream_type() const { return form_->stream_type(); }
 
   void log() {
     Json& line = log_fields();
@@ -108,7 +105,7 @@ class Exchange {
     line["cached"] = usage_.cached_tokens;
     line["tokens"] = usage_.completion_tokens;
     line["evicted"] = usage_.evicted_tokens;
-    line["ttft_ms"] = std::round(ttft_ms_ * 100) / 100;
+    line["ttft_ms"] = std::round(usage_.ttft_ms * 100) / 100;
     line["finish"] = finish_;
     line["stream"] = request_.stream;
     line["cache"] = request_.request.method.name;
@@ -170,7 +167,8 @@ class Exchange {
     usage_.evicted_tokens += event.usage.evicted;
     usage_.drafts += event.usage.drafts;
     if (event.choice % request_.n == 0) usage_.cached_tokens += event.usage.cached;  // count each prompt once
-    if (ttft_ms_ == 0) ttft_ms_ = event.usage.ttft_ms;
+    if (usage_.ttft_ms == 0) usage_.ttft_ms = event.usage.ttft_ms;
+    usage_.total_ms = std::max(usage_.total_ms, event.usage.total_ms);
     const char* reason = finish_reason(event.finish);
     finish_ = reason == nullptr ? failure(event).what() : reason;
     if (reason == nullptr) return failure(event);
@@ -181,11 +179,6 @@ class Exchange {
       return current_error();
     }
     return {};
-  }
-
-  Json with_session(Json object) const {
-    if (!session_.is_null()) object["session"] = session_;
-    return object;
   }
 
   ApiError failure(const Event& event) const {
@@ -202,28 +195,26 @@ class Exchange {
 
   bool open(httplib::DataSink& sink) {
     opened_ = true;
+    if (!send(sink, form_->begin())) return false;
     for (int i = 0; i < count_; ++i) {
-      if (head_.chat && !send(sink, first_chunk_json(head_, i))) return false;
+      if (!send(sink, form_->begin_choice(i))) return false;
       const ReplyDelta echoed{.content = echo(i), .reasoning = {}, .calls = {}};
-      if (echoed.empty()) continue;
-      if (!send(sink, chunk_json(head_, {.choice = i, .text = {}, .logs = {}}, echoed, false, false))) return false;
+      const Event event{.choice = i, .text = {}, .logs = {}};
+      if (!echoed.empty() && !send(sink, form_->piece(event, echoed, false, nullptr))) return false;
     }
     return true;
   }
 
-  // A comment, which clients ignore, so that proxies keep the connection of a long prompt.
+  // Something that clients ignore, so that proxies keep the connection of a long prompt.
   bool ping(httplib::DataSink& sink) {
     if (!sink.is_writable()) return false;
     if (ping_interval_ <= 0ms || Clock::now() - last_sent_ < ping_interval_) return true;
-    last_sent_ = Clock::now();
-    constexpr std::string_view kPing = ": ping\n\n";
-    return sink.write(kPing.data(), kPing.size());
+    return send(sink, form_->ping());
   }
 
-  bool send(httplib::DataSink& sink, const Json& object) {
+  bool send(httplib::DataSink& sink, const std::string& bytes) {
     last_sent_ = Clock::now();
-    const std::string line = "data: " + dump(object) + "\n\n";
-    return sink.write(line.data(), line.size());
+    return bytes.empty() || sink.write(bytes.data(), bytes.size());
   }
 
   std::string echo(int choice) const {
@@ -236,16 +227,15 @@ class Exchange {
 
   std::shared_ptr<Service> service_;
   CompletionRequest request_;
+  std::unique_ptr<ReplyForm> form_;
   Service::Ticket ticket_;
   std::chrono::milliseconds ping_interval_;
   Clock::time_point last_sent_ = Clock::now();
   int count_;
   std::shared_ptr<Mailbox> mailbox_;
   std::vector<ReplyReader> readers_;  // of each choice
-  ReplyHead head_;
   ReplyUsage usage_;
   Json session_;  // null until it is saved
-  double ttft_ms_ = 0;
   std::string finish_ = "abort";
   int open_ = 0;
   bool opened_ = false;
@@ -253,23 +243,30 @@ class Exchange {
 
 }  // namespace
 
-void complete(const std::shared_ptr<Service>& service, bool chat, const ServerOptions& options,
-              const httplib::Request& request, httplib::Response& response) {
-  log_fields()["id"] = new_id(chat ? "chatcmpl-" : "cmpl-");
-  CompletionRequest completion = parse_completion(parse_json(request.body), chat, service->model());
+ReplyHead reply_head(const Service& service, bool chat, const char* prefix) {
+  ReplyHead head{.chat = chat,
+                 .id = new_id(prefix),
+                 .model = service.model().name,
+                 .created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())};
+  log_fields()["id"] = head.id;
+  return head;
+}
+
+void complete(const std::shared_ptr<Service>& service, CompletionRequest completion, std::unique_ptr<ReplyForm> form,
+              const ServerOptions& options, const httplib::Request& request, httplib::Response& response) {
   if (!completion.save.empty()) service->sessions();  // throws if sessions are disabled
   if (!completion.restore.empty()) {
     completion.request.resume = service->sessions().open(completion.restore, service->scheduler().decoder().model());
     if (!completion.has_cache) completion.request.method = completion.request.resume->method();
   }
-  auto exchange = std::make_shared<Exchange>(service, std::move(completion), options);
+  auto exchange = std::make_shared<Exchange>(service, std::move(completion), std::move(form), options);
   if (!exchange->streams()) {
     response.set_content(dump(exchange->whole(request)), "application/json");
     return;
   }
   response.set_header("Cache-Control", "no-store");
   response.set_chunked_content_provider(
-      "text/event-stream",
+      exchange->stream_type(),
       [exchange](std::size_t, httplib::DataSink& sink) {
         try {
           return exchange->more(sink);

@@ -1,8 +1,10 @@
-// Handler of /v1/completions and /v1/chat/completions: one JSON object or server-sent events.
+// Generates the answers to a request: one JSON object or a stream.
 #pragma once
 
 #include <memory>
 
+#include "palimpsest/server/completion_request.h"
+#include "palimpsest/server/reply_form.h"
 #include "palimpsest/server/server_options.h"
 
 namespace httplib {
@@ -14,8 +16,11 @@ namespace palimpsest {
 
 class Service;
 
-// Throws ApiError or Error.
-void complete(const std::shared_ptr<Service>& service, bool chat, const ServerOptions& options,
-              const httplib::Request& request, httplib::Response& response);
+// A new id, also for the log.
+ReplyHead reply_head(const Service& service, bool chat, const char* prefix);
+
+// Generates, and answers in the given form. Throws ApiError or Error.
+void complete(const std::shared_ptr<Service>& service, CompletionRequest completion, std::unique_ptr<ReplyForm> form,
+              const ServerOptions& options, const httplib::Request& request, httplib::Response& response);
 
 }  // namespace palimpsest

@@ -1,4 +1,4 @@
-// Responses in OpenAI's JSON: complete objects and stream chunks.
+// What replies consist of, in any API.
 #pragma once
 
 #include <string>
@@ -19,6 +19,7 @@ struct ReplyHead {  // shared by all objects of one reply
 struct ReplyUsage {
   long long prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, evicted_tokens = 0;
   DraftCounts drafts;
+  double ttft_ms = 0, total_ms = 0;
 };
 
 struct Choice {
@@ -33,14 +34,5 @@ const char* finish_reason(Finish finish, bool calls = false);
 Json usage_json(const ReplyUsage& usage);
 
 void add(const ReplyDelta& delta, Choice& choice);
-
-Json completion_json(const ReplyHead& head, const std::vector<Choice>& choices, bool logs, const ReplyUsage& usage);
-
-// Chunks of a stream, in order: first_chunk_json for each choice (chats only), chunk_json for each event,
-// usage_chunk_json with the usage.
-Json first_chunk_json(const ReplyHead& head, int choice);
-// `delta`: what is new in the event's text.
-Json chunk_json(const ReplyHead& head, const Event& event, const ReplyDelta& delta, bool calls, bool logs);
-Json usage_chunk_json(const ReplyHead& head, const ReplyUsage& usage);
 
 }  // namespace palimpsest

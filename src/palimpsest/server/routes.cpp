@@ -7,10 +7,13 @@
 #include <exception>
 #include <set>
 
+#include "palimpsest/core/version.h"
 #include "palimpsest/server/completions.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/info.h"
 #include "palimpsest/server/log.h"
+#include "palimpsest/server/ollama.h"
+#include "palimpsest/server/responses.h"
 
 namespace palimpsest {
 namespace {
@@ -91,6 +94,38 @@ void answer_preflight(const In& in, Out& out) {
   out.status = 204;
 }
 
+// The endpoints that generate text: each reads its form of request, and answers in its form.
+void add_generation(Http& http, const std::shared_ptr<Service>& service, const ServerOptions& options) {
+  const auto generates = [&](const char* path, auto respond) {
+    http.Post(path, guarded(service, [service, respond](const In& in, Out& out) {
+                if (service->closed())
+                  throw ApiError(503, "server_error", "the server is shutting down: try another, or again later", "",
+                                 "shutting_down");
+                respond(in, out);
+              }));
+  };
+  for (const bool chat : {false, true})
+    generates(chat ? "/v1/chat/completions" : "/v1/completions", [service, chat, options](const In& in, Out& out) {
+      ReplyHead head = reply_head(*service, chat, chat ? "chatcmpl-" : "cmpl-");
+      CompletionRequest request = parse_completion(parse_json(in.body), chat, service->model());
+      auto form = completions_form(std::move(head), request.request.top_logprobs >= 0, request.include_usage);
+      complete(service, std::move(request), std::move(form), options, in, out);
+    });
+  generates("/v1/responses", [service, options](const In& in, Out& out) {
+    ReplyHead head = reply_head(*service, true, "resp_");
+    const Json body = parse_json(in.body);
+    CompletionRequest request = parse_completion(chat_of_response(body), true, service->model());
+    complete(service, std::move(request), responses_form(std::move(head), body), options, in, out);
+  });
+  for (const bool chat : {false, true})
+    generates(chat ? "/api/chat" : "/api/generate", [service, chat, options](const In& in, Out& out) {
+      reply_head(*service, chat, "ollama-");
+      const OllamaRequest asked = read_ollama(parse_json(in.body), chat, service->model());
+      CompletionRequest request = parse_completion(asked.body, asked.chat, service->model());
+      complete(service, std::move(request), ollama_form(service->model().name, chat), options, in, out);
+    });
+}
+
 }  // namespace
 
 void add_routes(Http& http, const std::shared_ptr<Service>& service, const ServerOptions& options) {
@@ -124,9 +159,11 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   });
   const auto refuse_status = [](const In& in, Out& out) {
     if (!out.body.empty()) return;
-    static const std::set<std::string> get = {"/health", "/metrics", "/v1/models", "/v1/sessions", "/props", "/slots"};
-    static const std::set<std::string> post = {"/tokenize", "/detokenize", "/apply-template", "/v1/completions",
-                                               "/v1/chat/completions"};
+    static const std::set<std::string> get = {"/health", "/metrics", "/v1/models", "/v1/sessions",
+                                              "/props",  "/slots",   "/api/tags",  "/api/version"};
+    static const std::set<std::string> post = {"/tokenize",       "/detokenize",          "/apply-template",
+                                               "/v1/completions", "/v1/chat/completions", "/v1/responses",
+                                               "/api/chat",       "/api/generate"};
     if (out.status == 404 && (get.contains(in.path) || post.contains(in.path))) {
       out.set_header("Allow", get.contains(in.path) ? "GET" : "POST");
       out.status = 405;
@@ -180,15 +217,11 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   post("/tokenize", [service](const In& in, Out& out) { tokenize(*service, in, out); });
   post("/detokenize", [service](const In& in, Out& out) { detokenize(*service, in, out); });
   post("/apply-template", [service](const In& in, Out& out) { apply_template(*service, in, out); });
+  get("/api/tags", [service](const In&, Out& out) { ollama_tags(*service, out); });
+  get("/api/version", [](const In&, Out& out) { out.set_content(dump({{"version", version()}}), kJson); });
   get("/props", [service](const In&, Out& out) { props(*service, out); });
   get("/slots", [service](const In&, Out& out) { slots(*service, out); });
-  for (const bool chat : {false, true})
-    post(chat ? "/v1/chat/completions" : "/v1/completions", [service, chat, options](const In& in, Out& out) {
-      if (service->closed())
-        throw ApiError(503, "server_error", "the server is shutting down: try another, or again later", "",
-                       "shutting_down");
-      complete(service, chat, options, in, out);
-    });
+  add_generation(http, service, options);
 }
 
 }  // namespace palimpsest

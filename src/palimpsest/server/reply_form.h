@@ -1,0 +1,37 @@
+// The form of replies in one API: complete objects and parts of a stream.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "palimpsest/server/reply.h"
+
+namespace palimpsest {
+
+class ReplyForm {
+ public:
+  virtual ~ReplyForm() = default;
+  virtual Json whole(const std::vector<Choice>& choices, const ReplyUsage& usage) = 0;
+
+  // A stream: begin() once, begin_choice() for each choice, piece() for each event, end() or error(). All return the
+  // bytes to send.
+  virtual const char* stream_type() const { return "text/event-stream"; }
+  virtual std::string begin() { return {}; }
+  virtual std::string begin_choice(int) { return {}; }
+  // `calls`: the reply has called a tool by now. `session`: null, or the saved session, with the last event.
+  virtual std::string piece(const Event& event, const ReplyDelta& delta, bool calls, const Json& session) = 0;
+  virtual std::string end(const ReplyUsage& usage) = 0;
+  virtual std::string error(const ApiError& error) = 0;
+  virtual std::string ping() const { return ": ping\n\n"; }  // clients ignore it
+};
+
+// /v1/completions and /v1/chat/completions.
+std::unique_ptr<ReplyForm> completions_form(ReplyHead head, bool logs, bool include_usage);
+// /v1/responses. `echoed`: fields of the request that the response repeats.
+std::unique_ptr<ReplyForm> responses_form(ReplyHead head, Json echoed);
+// Ollama's /api/chat and /api/generate.
+std::unique_ptr<ReplyForm> ollama_form(std::string model, bool chat);
+
+}  // namespace palimpsest
