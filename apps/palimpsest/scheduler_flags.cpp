@@ -19,7 +19,7 @@ void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags) {
       ->default_str("a quarter of the machine's memory, at most 4096");
   command
       .add_option("--prefix-cache-memory", flags.prefix_mib,
-                  "part of --cache-memory for prefix caching; running requests take precedence; 0: off")
+                  "part of --cache-memory for kept prefixes and chats; running requests take precedence; 0: off")
       ->type_name("MIB")
       ->group(group)
       ->default_str(flags.prefix_share == 0 ? "0" : "half of --cache-memory");

@@ -53,8 +53,8 @@ int serve(ServeFlags flags) {
   if (flags.server.port < 0 || flags.server.port > 65535)
     fail("--port {}: give a number from 0 (any free port) to 65535", flags.server.port);
   if (flags.default_max_tokens < 1) fail("--default-max-tokens {}: give at least 1", flags.default_max_tokens);
-  if (const char* key = std::getenv("PALIMPSEST_API_KEY"); flags.server.api_key.empty() && key != nullptr)
-    flags.server.api_key = key;
+  if (const char* key = std::getenv("PALIMPSEST_API_KEY"); flags.server.api_keys.empty() && key != nullptr)
+    flags.server.api_keys = {key};
   flags.server.timeout = milliseconds(flags.timeout, "--timeout");
   flags.server.ping_interval = milliseconds(flags.ping, "--ping-interval");
   flags.server.shutdown_timeout = milliseconds(flags.shutdown_timeout, "--shutdown-timeout");
@@ -106,7 +106,9 @@ void add_serve(CLI::App& app, Action& action) {
   const char* group = "Server";
   option(group, "--host", flags->server.host, "ADDRESS", "address to listen on; with 0.0.0.0 (all), set --api-key");
   option(group, "--port", flags->server.port, "N", "port; 0: any free port");
-  option(group, "--api-key", flags->server.api_key, "KEY", "API key that clients must send")
+  option(group, "--api-key", flags->server.api_keys, "KEY",
+         "API key that clients must send; may be repeated: clients of different keys share no cache")
+      ->allow_extra_args(false)
       ->default_str("$PALIMPSEST_API_KEY, else none");
   option(group, "--alias", flags->alias, "NAME", "model name in the API")->default_str("the file name");
   option(group, "--chat-template", flags->chat_template, "NAME|FILE", kChatTemplateHelp)

@@ -11,7 +11,7 @@ namespace {
 TEST(ServerApi, PagesOfTheGivenOriginMayCall) {
   ServerSetup setup;
   setup.server.cors_origin = "https://a.example";
-  setup.server.api_key = "secret";
+  setup.server.api_keys = {"secret"};
   const Running running(setup);
   const auto preflight = running.client().Options(
       kChat, {{"Origin", "https://a.example"}, {"Access-Control-Request-Headers", "authorization,x-stainless-lang"}});
@@ -31,7 +31,7 @@ TEST(ServerApi, PagesOfTheGivenOriginMayCall) {
   EXPECT_FALSE(
       closed.client().Get("/health", {{"Origin", "https://a.example"}})->has_header("Access-Control-Allow-Origin"));
   setup.server.cors_origin = "*";
-  setup.server.api_key = "";
+  setup.server.api_keys = {};
   const Running open(setup);
   EXPECT_EQ(open.client().Get("/health", {{"Origin", "null"}})->get_header_value("Access-Control-Allow-Origin"), "*");
 }

@@ -75,7 +75,7 @@ TEST_F(HttpTargetTest, RefusesWhatIsNoServer) {
   options.base_url = "http://127.0.0.1:1";
   refused(options, "does not answer");
   ServerSetup setup;
-  setup.server.api_key = "secret";
+  setup.server.api_keys = {"secret"};
   Running server(setup);
   options = at(server);
   refused(options, "401");

@@ -70,13 +70,15 @@ TEST_F(ServerTest, ABodyThatIsTooLongIsRefused) {
 
 TEST_F(ServerTest, AKeyIsAskedFor) {
   ServerSetup setup;
-  setup.server.api_key = "open sesame";
+  setup.server.api_keys = {"open sesame", "friend"};
   Running server(setup);
   const Json body = {{"prompt", "x"}, {"max_tokens", 1}};
   EXPECT_EQ(server.post(kText, body)->status, 401);
   EXPECT_EQ(server.post(kText, body, {{"Authorization", "Bearer open sesamo"}})->status, 401);
   EXPECT_EQ(server.post(kText, body, {{"Authorization", "Bearer open sesame, please"}})->status, 401);
+  EXPECT_EQ(server.post(kText, body, {{"Authorization", "Bearer"}})->status, 401);
   EXPECT_EQ(server.post(kText, body, {{"Authorization", "Bearer open sesame"}})->status, 200);
+  EXPECT_EQ(server.post(kText, body, {{"Authorization", "Bearer friend"}})->status, 200);
   auto client = server.client();
   EXPECT_EQ(client.Get("/v1/models")->status, 401);
   EXPECT_EQ(client.Get("/health")->status, 200);

@@ -162,9 +162,9 @@ long long read_limit(Fields& fields, bool chat, const ServedModel& model) {
 // Hints that change no answer, and fields that may only have their default.
 void read_hints(Fields& fields) {
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-                 "prompt_cache_retention", "cache_prompt", "id_slot", "timings_per_token", "return_progress",
-                 "priority", "request_id", "verbosity", "prediction", "skip_special_tokens",
-                 "spaces_between_special_tokens", "include_reasoning", "stream_include_usage"});
+                 "prompt_cache_retention", "id_slot", "timings_per_token", "return_progress", "priority", "request_id",
+                 "verbosity", "prediction", "skip_special_tokens", "spaces_between_special_tokens", "include_reasoning",
+                 "stream_include_usage"});
   const auto only = [&](const char* name, const Json& value) {
     const Json* given = fields.take(name);
     if (given != nullptr && *given != value) fail_field(name, "'{}' may only be {}", name, value.dump());
@@ -230,6 +230,12 @@ void read_speculative(const Json* speculative, Request& out) {
   of.end();
 }
 
+// Whether the request continues from kept caches, and leaves its own: prefixes do not change an answer, histories may.
+Reuse read_cache_prompt(Fields& fields, bool chat) {
+  if (fields.boolean("cache_prompt", chat)) return Reuse::kHistories;
+  return fields.take("cache_prompt") == nullptr ? Reuse::kPrefixes : Reuse::kNothing;
+}
+
 CompletionRequest parse_completion(const Json& body, bool chat, const ServedModel& model) {
   CompletionRequest out;
   out.chat = chat;
@@ -256,6 +262,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   const Json* cache = fields.take("cache");
   out.has_cache = cache != nullptr;
   out.request.method = cache == nullptr ? model.method : parse_cache(*cache, model.method);
+  out.request.reuse = read_cache_prompt(fields, chat);
   read_session(fields.take("session"), out);
   read_speculative(fields.take("speculative"), out.request);
   read_hints(fields);

@@ -55,14 +55,16 @@ std::string Metrics::text(const SchedulerLoad& load, const std::string& model_na
   };
   one("num_requests_running", "gauge", "Running requests.", load.running);
   one("num_requests_waiting", "gauge", "Waiting requests.", load.waiting);
-  one("kv_cache_usage_perc", "gauge", "Pages in use as a fraction of the pool, without kept prefixes.",
+  one("kv_cache_usage_perc", "gauge", "Pages in use as a fraction of the pool, without kept prefixes and histories.",
       share(load.used_bytes));
   one("kv_cache_reserved_perc", "gauge", "Memory reserved by running requests as a fraction of the pool.",
       share(load.reserved_bytes));
   one("kv_cache_bytes", "gauge", "Bytes of pages in use.", load.used_bytes);
-  one("prefix_cache_bytes", "gauge", "Bytes of pages of kept prefixes.", load.prefix_bytes);
+  one("prefix_cache_bytes", "gauge", "Bytes of kept prefixes and histories.", load.prefix_bytes);
   one("prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", load.prefix_queries);
   one("prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", load.prefix_hits);
+  one("history_cache_queries_total", "counter", "Requests that looked for a history.", load.history_queries);
+  one("history_cache_hits_total", "counter", "Requests that continued from a history.", load.history_hits);
   one("prefix_cache_copied_bytes_total", "counter", "Bytes of shared pages copied on write.", load.copied_bytes);
   one("prompt_tokens_total", "counter", "Prompt tokens processed.", load.prompt_tokens);
   one("generation_tokens_total", "counter", "Generated tokens.", load.tokens);

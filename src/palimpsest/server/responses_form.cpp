@@ -9,7 +9,6 @@ Json response_usage(const ReplyUsage& usage) {
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
           {"output_tokens", usage.completion_tokens},
-          {"output_tokens_details", {{"reasoning_tokens", 0}}},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
           {"evicted_tokens", usage.evicted_tokens}};
 }

@@ -40,6 +40,15 @@ bool equal_in_constant_time(const std::string& a, const std::string& b) {
   return differ == 0;
 }
 
+// Number of the request's API key, from 1; 0: none of them.
+int number_of_key(const In& in, const std::vector<std::string>& keys) {
+  const std::string given = in.get_header_value("Authorization");
+  int number = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    if (equal_in_constant_time(given, "Bearer " + keys[i])) number = static_cast<int>(i) + 1;
+  return number;
+}
+
 // Estimated seconds until the waiting requests are served, at the recent rate; 1 to 60.
 std::string retry_after(const SchedulerLoad& load) {
   return std::to_string(static_cast<int>(std::clamp(std::ceil(load.waiting * load.seconds_per_request), 1.0, 60.0)));
@@ -96,6 +105,12 @@ void answer_preflight(const In& in, Out& out) {
 
 // The endpoints that generate text: each reads its form of request, and answers in its form.
 void add_generation(Http& http, const std::shared_ptr<Service>& service, const ServerOptions& options) {
+  // Clients of different keys share no cache.
+  const auto answer = [service, options](CompletionRequest request, std::unique_ptr<ReplyForm> form, const In& in,
+                                         Out& out) {
+    request.request.scope = number_of_key(in, options.api_keys);
+    complete(service, std::move(request), std::move(form), options, in, out);
+  };
   const auto generates = [&](const char* path, auto respond) {
     http.Post(path, guarded(service, [service, respond](const In& in, Out& out) {
                 if (service->closed())
@@ -105,48 +120,48 @@ void add_generation(Http& http, const std::shared_ptr<Service>& service, const S
               }));
   };
   for (const bool chat : {false, true})
-    generates(chat ? "/v1/chat/completions" : "/v1/completions", [service, chat, options](const In& in, Out& out) {
+    generates(chat ? "/v1/chat/completions" : "/v1/completions", [service, chat, answer](const In& in, Out& out) {
       ReplyHead head = reply_head(*service, chat, chat ? "chatcmpl-" : "cmpl-");
       CompletionRequest request = parse_completion(parse_json(in.body), chat, service->model());
       auto form = completions_form(std::move(head), request.request.top_logprobs >= 0, request.include_usage);
-      complete(service, std::move(request), std::move(form), options, in, out);
+      answer(std::move(request), std::move(form), in, out);
     });
-  generates("/v1/responses", [service, options](const In& in, Out& out) {
+  generates("/v1/responses", [service, answer](const In& in, Out& out) {
     ReplyHead head = reply_head(*service, true, "resp_");
     const Json body = parse_json(in.body);
     CompletionRequest request = parse_completion(chat_of_response(body), true, service->model());
-    complete(service, std::move(request), responses_form(std::move(head), body), options, in, out);
+    answer(std::move(request), responses_form(std::move(head), body), in, out);
   });
   for (const bool chat : {false, true})
-    generates(chat ? "/api/chat" : "/api/generate", [service, chat, options](const In& in, Out& out) {
+    generates(chat ? "/api/chat" : "/api/generate", [service, chat, answer](const In& in, Out& out) {
       reply_head(*service, chat, "ollama-");
       const OllamaRequest asked = read_ollama(parse_json(in.body), chat, service->model());
       CompletionRequest request = parse_completion(asked.body, asked.chat, service->model());
-      complete(service, std::move(request), ollama_form(service->model().name, chat), options, in, out);
+      answer(std::move(request), ollama_form(service->model().name, chat), in, out);
     });
 }
 
 }  // namespace
 
 void add_routes(Http& http, const std::shared_ptr<Service>& service, const ServerOptions& options) {
-  http.set_pre_routing_handler([service, key = options.api_key, origin = options.cors_origin](const In& in, Out& out) {
-    log_begin();
-    const std::string id = new_id("req-");
-    log_fields()["request_id"] = id;
-    out.set_header("X-Request-Id", id);
-    const bool from_page = allow_origin(origin, in, out);
-    if (from_page && in.method == "OPTIONS") {
-      answer_preflight(in, out);
-      return Http::HandlerResponse::Handled;
-    }
-    if (key.empty() || in.path == "/health") return Http::HandlerResponse::Unhandled;
-    if (equal_in_constant_time(in.get_header_value("Authorization"), "Bearer " + key))
-      return Http::HandlerResponse::Unhandled;
-    refuse({401, "authentication_error", "this server requires an API key: Authorization: Bearer KEY", "",
-            "invalid_api_key"},
-           out);
-    return Http::HandlerResponse::Handled;
-  });
+  http.set_pre_routing_handler(
+      [service, keys = options.api_keys, origin = options.cors_origin](const In& in, Out& out) {
+        log_begin();
+        const std::string id = new_id("req-");
+        log_fields()["request_id"] = id;
+        out.set_header("X-Request-Id", id);
+        const bool from_page = allow_origin(origin, in, out);
+        if (from_page && in.method == "OPTIONS") {
+          answer_preflight(in, out);
+          return Http::HandlerResponse::Handled;
+        }
+        if (keys.empty() || in.path == "/health") return Http::HandlerResponse::Unhandled;
+        if (number_of_key(in, keys) > 0) return Http::HandlerResponse::Unhandled;
+        refuse({401, "authentication_error", "this server requires an API key: Authorization: Bearer KEY", "",
+                "invalid_api_key"},
+               out);
+        return Http::HandlerResponse::Handled;
+      });
   // These must not throw: httplib calls some of them outside of its try blocks.
   http.set_exception_handler([](const In&, Out& out, const std::exception_ptr& thrown) {
     without_throwing([&] {

@@ -4,13 +4,14 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace palimpsest {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";                      // loopback only by default
   int port = 8080;                                     // 0: any free port
-  std::string api_key;                                 // empty: no authentication
+  std::vector<std::string> api_keys;                   // a request needs one of them; empty: no authentication
   std::size_t max_body = std::size_t{8} << 20;         // bytes of a request body
   std::chrono::milliseconds timeout{600'000};          // of a request, queue time included; 0: none
   std::chrono::milliseconds io_timeout{30'000};        // of one read or write on a connection
