@@ -15,6 +15,7 @@
 #include "tests/support/error_message.h"
 #include "tests/support/random_tokens.h"
 #include "tests/support/slot_rows.h"
+#include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -178,8 +179,9 @@ TEST(Drafts, AreAsIfReadOneByOne) {
   std::mt19937 random(3);
   const auto one_of = [&]<typename T>(std::initializer_list<T> list) { return list.begin()[random() % list.size()]; };
   std::set<std::string> methods_seen, mechanisms_seen;
+  const int draws = test_length(300, 1200, 160);
   int runs = 0;
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < draws; ++i) {
     const MethodRow& row = methods()[static_cast<std::size_t>(i) % methods().size()];
     Drafting d;
     d.method = std::string(row.name);
@@ -212,7 +214,7 @@ TEST(Drafts, AreAsIfReadOneByOne) {
     mechanisms_seen.insert(get_option(parse_method(d.method), "mechanism"));
   }
   RecordProperty("runs", runs);
-  EXPECT_GT(runs, 60);
+  EXPECT_GT(runs, draws / 7);
   EXPECT_GT(methods_seen.size(), 12U);
   EXPECT_EQ(mechanisms_seen.size(), 6U);
 }

@@ -13,7 +13,7 @@ inline bool long_tests() {
 
 // Tokens, runs or steps of this run of the test.
 template <typename Count>
-Count test_length(Count normal, Count of_long, [[maybe_unused]] Count sanitized) {
+Count test_length([[maybe_unused]] Count normal, Count of_long, [[maybe_unused]] Count sanitized) {
   if (long_tests()) return of_long;
 #ifdef PALIMPSEST_SANITIZED
   return sanitized;
