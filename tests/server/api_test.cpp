@@ -68,7 +68,8 @@ TEST_F(ApiTest, BiasesForbidAndPrefer) {
   body["logit_bias"] = {{std::to_string(first), -100}};
   EXPECT_NE(running_.answer(kText, body)["choices"][0]["logprobs"]["tokens"][0], before[0]);
   body["logit_bias"] = {{std::to_string(dog), 100}};
-  for (const Json& token : running_.answer(kText, body)["choices"][0]["logprobs"]["tokens"])
+  const Json after = running_.answer(kText, body);
+  for (const Json& token : after["choices"][0]["logprobs"]["tokens"])
     EXPECT_EQ(token.get<std::string>(), words->piece(dog));
   for (const char* wrong : {R"({"x":1})", R"({"1":"x"})", R"({"1":1000})", R"({"999999":1})", R"([1])"}) {
     body["logit_bias"] = Json::parse(wrong);
