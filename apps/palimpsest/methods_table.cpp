@@ -26,8 +26,7 @@ std::string signals_text(const Method& method) {
   if (signals.repeat)
     parts.push_back("repetition of the prompt");
   else if (signals.attention_window)
-    parts.push_back(
-        fmt::format("attention of {}{}", signals.attention_window->queries, signals.sums() ? "+all" : ""));
+    parts.push_back(fmt::format("attention of {}{}", signals.attention_window->queries, signals.sums() ? "+all" : ""));
   else if (signals.weights())
     parts.push_back("attention");
   if (signals.insert_score) parts.push_back("new kv");

@@ -118,7 +118,8 @@ void expect_valid(const ToolCall& call, const std::string& context) {
   const Json arguments = Json::parse(call.arguments);
   if (call.name == "get_weather") {
     ASSERT_TRUE(arguments.size() == 2 && arguments.contains("city") && arguments.contains("days"))
-        << call.arguments << "\n" << context;
+        << call.arguments << "\n"
+        << context;
     EXPECT_TRUE(arguments["city"] == "Rome" || arguments["city"] == "Oslo") << context;
     EXPECT_TRUE(arguments["days"] >= 1 && arguments["days"] <= 7) << context;
   } else {

@@ -45,8 +45,8 @@ struct SequenceStep {
   std::ptrdiff_t weights_stride = 0;       // between rows
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
   // The tokens after the first are drafts: each has the results, to the bit, of a step of its own, and its own row of
-  // weights (StepTokens::drafts). With other sequences in the step this holds only if all weights are in panels. Fast path
-  // only.
+  // weights (StepTokens::drafts). With other sequences in the step this holds only if all weights are in panels. Fast
+  // path only.
   bool drafts = false;
   AttentionReceiver* receiver = nullptr;
   bool report_kv = false;       // calls the receiver's on_insert_kv()
