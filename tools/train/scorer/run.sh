@@ -15,6 +15,6 @@ for text in "$texts"/*.txt; do
   mkdir -p "$folder"
   build/example_dump_attention "$model" "$text" 2047 "$folder"
 done
-dumps=$(find "$scratch" -name model.json -printf '%h\n' | sort)
+dumps=$(find "$scratch" -name model.json -printf '%h\n' | sort -V)
 # shellcheck disable=SC2046  # several arguments
 python3 "$here/train.py" $(echo "$dumps" | awk 'NR % 4') --out "${model%.gguf}" --evaluate $(echo "$dumps" | awk 'NR % 4 == 0')
