@@ -6,7 +6,7 @@ namespace palimpsest {
 
 void SequenceReturns::expect_one() {
   const std::lock_guard lock(mutex_);
-  back_.reserve(expected_ + 1);
+  for (auto* each : {&back_, &collected_}) each->reserve(expected_ + 1);
   ++expected_;
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "palimpsest/core/byte_stream.h"
@@ -22,11 +23,12 @@ namespace palimpsest {
 // Collects returned sequences. Shared by the stepping thread and all owners of one.
 class SequenceReturns {
  public:
-  void expect_one();  // reserves memory for one more, so that give_back() cannot fail
+  void expect_one();  // stepping thread; reserves memory for one more, so that give_back() cannot fail
   // From any thread; once for each expect_one(). `id`: of the request whose reservation ends with the sequence; 0:
   // none.
   void give_back(std::unique_ptr<Sequence> sequence, std::uint64_t id) noexcept;
-  // Stepping thread: destroys the returned sequences; then release(id) for each.
+  // Stepping thread: destroys the returned sequences; then release(id) for each. release() may take locks that are held
+  // around give_back().
   template <typename Release>
   void collect(Release release);
   // The stepping thread has ended, and no other sequence uses the pool: from now on give_back() destroys the sequence,
@@ -39,20 +41,23 @@ class SequenceReturns {
     std::uint64_t id = 0;
   };
   std::mutex mutex_;
-  std::vector<Lent> back_;
+  std::vector<Lent> back_, collected_;  // collected_: of collect()
   std::size_t expected_ = 0;  // expected or returned, not yet collected
   bool closed_ = false;
 };
 
 template <typename Release>
 void SequenceReturns::collect(Release release) {
-  const std::lock_guard lock(mutex_);
-  for (Lent& each : back_) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(back_, collected_);
+    expected_ -= collected_.size();
+  }
+  for (Lent& each : collected_) {
     each.sequence.reset();
     release(each.id);
   }
-  expected_ -= back_.size();
-  back_.clear();
+  collected_.clear();
 }
 
 // The sequence of a finished request, to be written to disk (Request::keep).
