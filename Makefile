@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check templates-check serve-load serve-kill serve-hostile format format-check setup clean prune
+.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check deb deb-check image-check dist bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check templates-check serve-load serve-kill serve-hostile format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -34,6 +34,23 @@ test-tsan:  ## run the tests of multi-threaded parts under ThreadSanitizer
 
 install-check: build  ## install into a temporary folder and build a program with find_package
 	@tools/env ctest --test-dir build --output-on-failure --no-tests=error -R '^install\.'
+
+# Built for the root's own system, not for the host's shell. On other routes than forky: for this system.
+deb:  ## make the Debian packages (forky): build-package/*.deb
+	@tools/env --add dpkg-dev file
+	@PALIMPSEST_CMAKE_ARGS=-DPALIMPSEST_ROOT= tools/build package
+	@cd build-package && rm -f *.deb && ../tools/env cpack -G DEB && ls -lh *.deb
+
+deb-check: deb  ## install, use, upgrade and remove the packages in a clean system
+	@packages/check_deb.sh build-package
+
+image-check: deb  ## make the container's root file system without Docker, and run it read-only, without rights
+	@packages/container/check.sh build-package
+
+# Builds offline where the dependencies are installed (docs/packages.md).
+dist:  ## make the source archive: out/palimpsest-VERSION.tar.gz, of the last commit
+	@mkdir -p out && version=$$(sed -n 's/^project(palimpsest VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt) && \
+	git archive --format=tar.gz --prefix=palimpsest-$$version/ -o out/palimpsest-$$version.tar.gz HEAD && ls -lh out/palimpsest-$$version.tar.gz
 
 bench: build  ## compare the decode speed of methods (BENCH_ARGS=...)
 	@build/palimpsest bench decode $(BENCH_ARGS)

@@ -4,17 +4,23 @@ include(CMakePackageConfigHelpers)
 set(_palimpsest_cmake ${CMAKE_INSTALL_LIBDIR}/cmake/palimpsest)
 
 target_include_directories(palimpsest PUBLIC $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-install(TARGETS palimpsest EXPORT palimpsestTargets)
-install(DIRECTORY src/palimpsest DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*-inl.h" EXCLUDE)
-install(FILES $<TARGET_FILE:llama-common::llama-common> DESTINATION ${CMAKE_INSTALL_LIBDIR}/palimpsest)
+install(TARGETS palimpsest EXPORT palimpsestTargets COMPONENT library)
+install(DIRECTORY src/palimpsest DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library
+        FILES_MATCHING PATTERN "*.h" PATTERN "*-inl.h" EXCLUDE)
+install(FILES $<TARGET_FILE:llama-common::llama-common> DESTINATION ${CMAKE_INSTALL_LIBDIR}/palimpsest
+        COMPONENT library)
 if(TARGET palimpsest_app)
-  install(TARGETS palimpsest_app)
+  install(TARGETS palimpsest_app COMPONENT command)
 endif()
-install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/palimpsest/models FILES_MATCHING PATTERN "*.gguf" PATTERN "*.duo" PATTERN "*.scorer" PATTERN "*.temporal")
-install(EXPORT palimpsestTargets NAMESPACE palimpsest:: DESTINATION ${_palimpsest_cmake})
+install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/palimpsest/models COMPONENT command
+        FILES_MATCHING PATTERN "*.gguf" PATTERN "*.duo" PATTERN "*.scorer" PATTERN "*.temporal")
+install(EXPORT palimpsestTargets NAMESPACE palimpsest:: DESTINATION ${_palimpsest_cmake} COMPONENT library)
 configure_package_config_file(cmake/palimpsestConfig.cmake.in ${PROJECT_BINARY_DIR}/palimpsestConfig.cmake
                               INSTALL_DESTINATION ${_palimpsest_cmake})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/palimpsestConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/palimpsestConfig.cmake ${PROJECT_BINARY_DIR}/palimpsestConfigVersion.cmake
               cmake/Findhttplib.cmake
-        DESTINATION ${_palimpsest_cmake})
+        DESTINATION ${_palimpsest_cmake} COMPONENT library)
+if(PALIMPSEST_PACKAGE)
+  include(Package)
+endif()
