@@ -40,8 +40,8 @@ class TemporaryFile {
   std::filesystem::path path_;
 };
 
-std::vector<float> our_logits(const std::shared_ptr<const Model>& model, const std::vector<TokenId>& tokens,
-                              int chunk) {
+std::vector<float> our_rows(const std::shared_ptr<const Model>& model, const std::vector<TokenId>& tokens, int chunk,
+                            StepResult result = StepResult::kLogits) {
   Decoder decoder(model, 1);
   CacheOptions options = decoder.cache_options();
   options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
@@ -50,9 +50,9 @@ std::vector<float> our_logits(const std::shared_ptr<const Model>& model, const s
   for (std::size_t first = 0; first < tokens.size(); first += static_cast<std::size_t>(chunk)) {
     const auto part = std::span(tokens).subspan(first, std::min<std::size_t>(chunk, tokens.size() - first));
     cache.insert(static_cast<int>(part.size()));
-    const SequenceStep step{.cache = &cache, .tokens = part, .all_logits = true};
-    const auto logits = decoder.step({&step, 1});
-    out.insert(out.end(), logits.begin(), logits.end());
+    const SequenceStep step{.cache = &cache, .tokens = part, .all_logits = true, .result = result};
+    const auto rows = decoder.step({&step, 1});
+    out.insert(out.end(), rows.begin(), rows.end());
   }
   return out;
 }
@@ -119,7 +119,7 @@ void check(const std::string& name, const std::string& weights, const std::strin
     if (table_steps) bound = std::max(bound, 2 * noise.relative);
   }
   for (const int chunk : {1, 64}) {
-    const Difference d = compare(our_logits(model, tokens, chunk), theirs, model->hyper().vocabulary);
+    const Difference d = compare(our_rows(model, tokens, chunk), theirs, model->hyper().vocabulary);
     table().push_back({name, weights, chunk, d});
     SCOPED_TRACE(name + " " + weights + " chunk " + std::to_string(chunk));
     EXPECT_LE(d.relative, bound);
@@ -128,6 +128,19 @@ void check(const std::string& name, const std::string& weights, const std::strin
       EXPECT_GE(d.same_top, min_same_top);
     }
   }
+}
+
+// Hidden states after the last norm, of which embeddings are made.
+void check_hidden(const std::string& name, const std::string& path, const std::vector<TokenId>& tokens) {
+  const auto model = Model::load(path);
+  const auto ours = our_rows(model, tokens, 64, StepResult::kHidden), theirs = llama_hidden(path, tokens, 64);
+  ASSERT_EQ(ours.size(), theirs.size()) << name;
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    error += (ours[i] - theirs[i]) * (ours[i] - theirs[i]);
+    size += theirs[i] * theirs[i];
+  }
+  EXPECT_LE(std::sqrt(error / size), 1e-2) << name;
 }
 
 void check_synthetic(SyntheticShape shape, const std::string& name, const std::string& weights) {
@@ -172,6 +185,17 @@ TEST(LogitsTest, RandomModelsOfEveryFamily) {
   }
 }
 
+TEST(LogitsTest, HiddenStatesOfEveryFamily) {
+  for (const auto& [name, shape] : synthetic_shapes()) {
+    if (!name.starts_with("tiny") || !libllama_knows(shape)) continue;
+    SyntheticShape typed = parse_synthetic(name + "@type=f32");
+    if (name == "tiny-mpt") typed.omit = {"attn_q_norm", "attn_k_norm"};
+    const TemporaryFile file(name + "-hidden.gguf");
+    write_synthetic(typed, file.path());
+    check_hidden(name, file.path(), random_text(kRandomTokens, 7, typed.vocabulary));
+  }
+}
+
 TEST(LogitsTest, RandomModelsQuantised) {
   for (const char* name : {"tiny", "tiny-qwen2", "tiny-qwen3", "tiny-mixtral", "tiny-gptneox", "tiny-phi3"})
     for (const char* type : {"q8_0", "q4_0", "q4_K"})
@@ -210,7 +234,7 @@ TEST(LogitsTest, LongAndShortRotaryFactors) {
   for (const int context : {512, 4096}) {
     const auto theirs = llama_logits(file.path(), tokens, 64, false, context);
     const auto model = Model::load(file.path(), {.context = context});
-    const Difference d = compare(our_logits(model, tokens, 64), theirs, shape.vocabulary);
+    const Difference d = compare(our_rows(model, tokens, 64), theirs, shape.vocabulary);
     table().push_back({"tiny-phi3, context " + std::to_string(context), "f32", 64, d});
     EXPECT_LE(d.relative, 1e-4) << context;
   }

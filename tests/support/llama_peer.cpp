@@ -11,8 +11,10 @@
 
 namespace palimpsest::testing {
 
-std::vector<float> llama_logits(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
-                                bool flash_attention, int context_size) {
+namespace {
+
+std::vector<float> llama_rows(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
+                              bool flash_attention, int context_size, bool hidden) {
   find_device("cpu");  // loads ggml's backends
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   ggml_backend_dev_t none[] = {nullptr};
@@ -30,10 +32,12 @@ std::vector<float> llama_logits(const std::string& gguf, const std::vector<Token
   params.flash_attn_type = flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = params.type_v = GGML_TYPE_F32;
   params.no_perf = true;
+  params.embeddings = hidden;
+  params.pooling_type = LLAMA_POOLING_TYPE_NONE;
   const std::unique_ptr<llama_context, void (*)(llama_context*)> context(llama_init_from_model(model.get(), params),
                                                                          llama_free);
   if (!context) throw std::runtime_error("libllama gives no context for " + gguf);
-  const int vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model.get()));
+  const int width = hidden ? llama_model_n_embd(model.get()) : llama_vocab_n_tokens(llama_model_get_vocab(model.get()));
 
   std::vector<float> out;
   llama_batch batch = llama_batch_init(chunk, 0, 1);
@@ -48,12 +52,24 @@ std::vector<float> llama_logits(const std::string& gguf, const std::vector<Token
     }
     if (llama_decode(context.get(), batch) != 0) throw std::runtime_error("llama_decode fails on " + gguf);
     for (int i = 0; i < batch.n_tokens; ++i) {
-      const float* row = llama_get_logits_ith(context.get(), i);
-      out.insert(out.end(), row, row + vocabulary);
+      const float* row = hidden ? llama_get_embeddings_ith(context.get(), i) : llama_get_logits_ith(context.get(), i);
+      if (row == nullptr) throw std::runtime_error("libllama gives no row for " + gguf);
+      out.insert(out.end(), row, row + width);
     }
   }
   llama_batch_free(batch);
   return out;
+}
+
+}  // namespace
+
+std::vector<float> llama_logits(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
+                                bool flash_attention, int context) {
+  return llama_rows(gguf, tokens, chunk, flash_attention, context, false);
+}
+
+std::vector<float> llama_hidden(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk) {
+  return llama_rows(gguf, tokens, chunk, false, 0, true);
 }
 
 void llama_quantize(const std::string& from, const std::string& to, const std::string& type) {

@@ -12,6 +12,9 @@ namespace palimpsest::testing {
 std::vector<float> llama_logits(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
                                 bool flash_attention = false, int context = 0);
 
+// The hidden states after the last norm, [tokens][width], likewise.
+std::vector<float> llama_hidden(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk);
+
 // Quantises a file with libllama. `type`: "f16", "q8_0", "q4_0", "q4_K".
 void llama_quantize(const std::string& from, const std::string& to, const std::string& type);
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "palimpsest/core/pooling.h"
 #include "palimpsest/core/shared_tokens.h"
 #include "palimpsest/engine/speculation.h"
 #include "palimpsest/evict/method.h"
@@ -46,7 +47,10 @@ struct Request {
   std::shared_ptr<const Snapshot> resume = {};
   Reuse reuse = Reuse::kPrefixes;  // a resumed request reuses nothing
   int scope = 0;                   // requests of different scopes (API keys) share nothing in the PrefixCache
-  bool keep = false;               // on kEnd, kLength and kStopped: hand the sequence to RequestListener::kept()
+  // Not kNone: the prompt is read for its embedding (RequestListener::embedded); nothing is generated, and max_tokens
+  // is 0.
+  Pooling pooling = Pooling::kNone;
+  bool keep = false;  // on kEnd, kLength and kStopped: hand the sequence to RequestListener::kept()
 };
 
 enum class Finish {
@@ -85,6 +89,9 @@ class RequestListener {
   // Called before every step. false: the sequence pauses (a slow reader) and keeps its pages.
   virtual bool ready() { return true; }
   virtual bool written(const Written& token) = 0;  // false: stop
+  // Before finished(), if the request pools: the pooled hidden states after the last norm, [width], of Euclidean length
+  // 1. Valid during the call.
+  virtual void embedded(std::span<const float>) {}
   // Called before finished(). Write the snapshot on another thread; its pages are freed when it is destroyed.
   virtual void kept(std::shared_ptr<const KeptSequence>) {}
   virtual void finished(Finish finish, const Usage& usage) = 0;  // the last call, and exactly one

@@ -113,7 +113,11 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
     if (token < 0 || token >= hyper.vocabulary)
       fail("token {} of the text is not in the model's vocabulary of {}", token, hyper.vocabulary);
   if (!request.given.empty() && request.drafts.max > 0) fail("drafts and a given text exclude each other");
-  if (request.max_tokens < 1) fail("max_tokens is {}: give at least 1", request.max_tokens);
+  const bool pools = request.pooling != Pooling::kNone;
+  assert(!pools || (before == nullptr && request.given.empty() && request.drafts.max == 0 && !request.keep &&
+                    request.reuse == Reuse::kNothing));
+  if (pools != (request.max_tokens == 0) || request.max_tokens < 0)
+    fail("max_tokens is {}: give {}", request.max_tokens, pools ? "0 for an embedding" : "at least 1");
   const auto all = static_cast<long long>(request.prompt.size()) + request.max_tokens;
   if (hyper.learned_positions > 0 && all > hyper.learned_positions + 1)
     fail("{} prompt tokens and {} to generate exceed the {} learned positions of this model", request.prompt.size(),
@@ -327,7 +331,9 @@ void Scheduler::share_out() {
 void Scheduler::finish_step(Job& job) noexcept {
   if (job.share.failure) return fail_share(job);
   try {
-    if (!job.share.logits.empty()) {
+    if (job.request.pooling != Pooling::kNone) {
+      pool(job, job.share.logits);
+    } else if (!job.share.logits.empty()) {
       if (job.usage.tokens == 0) keep_history(job, false);
       advance(job, job.share.logits);
     } else if (job.in_prompt()) {
@@ -368,6 +374,25 @@ void Scheduler::keep_history(Job& job, bool in_prompt) noexcept {
     limit_prefixes();
   } catch (...) {
   }
+}
+
+// Pools the hidden states of a step; at the prompt's end the request ends.
+void Scheduler::pool(Job& job, std::span<const float> hidden) {
+  const auto width = static_cast<std::size_t>(decoder_->model().hyper().width);
+  auto& pooled = job.pooled;
+  pooled.resize(width);
+  if (job.request.pooling == Pooling::kLast) {
+    std::ranges::copy(hidden.last(width), pooled.begin());
+  } else {  // the length is normalised: a sum is as good as a mean
+    for (std::size_t i = 0; i < hidden.size(); ++i) pooled[i % width] += hidden[i];
+  }
+  if (job.sequence->tokens_read() < job.request.prompt.size()) return;
+  const double length = std::sqrt(std::inner_product(pooled.begin(), pooled.end(), pooled.begin(), 0.0));
+  if (!std::isfinite(length)) fail("the embedding is not a finite number: is the model file damaged?");
+  std::vector<float> out;
+  for (const double x : pooled) out.push_back(static_cast<float>(length > 0 ? x / length : x));
+  job.listener->embedded(out);
+  finish(job, Finish::kEnd);
 }
 
 // Samples the next token, and as long as it is the next draft, the token after it.
@@ -472,18 +497,21 @@ bool Scheduler::step() {
   long long prompt = 0, written = 0;
   bool stepped = false;
   for (const Rotation rotation : {Rotation::kNever, Rotation::kOnWrite, Rotation::kOnRead, Rotation::kMaterialized}) {
-    group_.clear();
-    for (auto& job : running_)
-      if (job->begun && !job->over && job->sequence->rule().rotation == rotation) group_.push_back(&job->share);
-    if (group_.empty()) continue;
-    stepped = true;
-    loop_.run(group_, [&](StepShare& share) {
-      Job& job = *static_cast<SchedulerShare&>(share).job;
-      if (job.key) prompt += static_cast<long long>(share.work.tokens.size());
-      written -= job.usage.tokens;
-      finish_step(job);
-      written += job.usage.tokens;
-    });
+    for (const StepResult result : {StepResult::kLogits, StepResult::kHidden}) {
+      group_.clear();
+      for (auto& job : running_)
+        if (job->begun && !job->over && job->sequence->rule().rotation == rotation && job->share.work.result == result)
+          group_.push_back(&job->share);
+      if (group_.empty()) continue;
+      stepped = true;
+      loop_.run(group_, [&](StepShare& share) {
+        Job& job = *static_cast<SchedulerShare&>(share).job;
+        if (job.key) prompt += static_cast<long long>(share.work.tokens.size());
+        written -= job.usage.tokens;
+        finish_step(job);
+        written += job.usage.tokens;
+      });
+    }
   }
   const bool ended = std::ranges::any_of(running_, [](const auto& job) { return job->over.has_value(); });
   remove_finished();

@@ -16,6 +16,7 @@
 // Reuse::kHistories a prompt may also continue from an earlier prompt with its answer.
 //
 // Sequences with different methods share a step if their keys are rotated alike; else there is one group per Rotation.
+// Embeddings (Request::pooling) are read in steps of their own: their rows are hidden states.
 #pragma once
 
 #include <condition_variable>
@@ -122,6 +123,7 @@ class Scheduler {
   void keep_prefix(Job& job) noexcept;
   void keep_history(Job& job, bool in_prompt) noexcept;
   void advance(Job& job, std::span<const float> logits);
+  void pool(Job& job, std::span<const float> hidden);
   std::optional<Finish> write_token(Job& job, std::span<const float> logits);
   void finish(Job& job, Finish finish, std::string error = {}) noexcept;
   void fail_job(Job& job) noexcept;

@@ -111,7 +111,9 @@ void Scheduler::make_sequence(Job& job) {
     job.speculation.emplace(std::make_unique<LookupDrafter>(), job.request.drafts);
     job.speculation->append(job.request.prompt);
   }
-  if (!job.request.prompt.empty()) job.sequence->read(job.request.prompt);
+  const bool pools = job.request.pooling != Pooling::kNone;
+  if (!job.request.prompt.empty())
+    job.sequence->read(job.request.prompt, pools, pools ? StepResult::kHidden : StepResult::kLogits);
 }
 
 // Prefixes use only memory that is not reserved: their tables are accounted for here; their pages are freed when the

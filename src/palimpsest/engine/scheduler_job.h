@@ -56,6 +56,7 @@ struct SchedulerJob {
   TokenId next = -1;                // the token generated last
   std::span<const TokenId> drafts;  // of this step
   std::vector<std::pair<TokenId, float>> top;
+  std::vector<double> pooled;             // [width] with Request::pooling: the sum so far, or the last row
   std::vector<TokenId> order;             // [vocabulary] scratch: to find the likeliest tokens
   long long evicted_before = 0;           // tokens that the snapshot's cache had evicted
   std::shared_ptr<SnapshotLoad> loading;  // while set it owns the sequence

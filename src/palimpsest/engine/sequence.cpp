@@ -147,13 +147,14 @@ void Sequence::score_tables(int coming, Phase phase) {
     for (int t = 0; t < cache_->tables(); ++t) score_table(t);
 }
 
-void Sequence::read(std::span<const TokenId> prompt, bool all_logits) {
+void Sequence::read(std::span<const TokenId> prompt, bool all_logits, StepResult result) {
   assert(!prompt.empty());
   accept(0);
   continues_ = continues_ || (stage_ == Stage::kPrompt && read_ > 0);
   stage_ = Stage::kPrompt;
   prompt_ = prompt;
   all_logits_ = all_logits;
+  result_ = result;
   read_ = repeated_ = 0;
 }
 
@@ -302,6 +303,7 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
   step.rule = rule();
   step.tokens = tokens;
   step.all_logits = drafts_ > 0 || (all_logits_ && stage_ == Stage::kPrompt);
+  if (stage_ == Stage::kPrompt) step.result = result_;
   step.drafts = drafts_ > 0;
   request_signals(step);
   return step;

@@ -76,9 +76,9 @@ class Sequence final : AttentionReceiver {
   void set_interrupt(std::shared_ptr<const Interrupt> interrupt) { interrupt_ = std::move(interrupt); }
 
   // Sets the tokens to read. Unread tokens of an earlier call are discarded; a prompt that was read in part continues
-  // with the next one. The span must stay valid. With `all_logits` done() returns the logits of every token, not only
-  // of the last one.
-  void read(std::span<const TokenId> prompt, bool all_logits = false);
+  // with the next one. The span must stay valid. With `all_logits` done() returns the rows of every token, not only of
+  // the last one. `result`: what these are, of the prompt.
+  void read(std::span<const TokenId> prompt, bool all_logits = false, StepResult result = StepResult::kLogits);
   // With `drafts`, tokens that may follow it: done() returns the logits of the token and of the first drafts, as many
   // as there is room for before the next eviction; then call accept(). Without it the next read() forgets all drafts.
   void read(TokenId token, std::span<const TokenId> drafts = {});
@@ -176,14 +176,15 @@ class Sequence final : AttentionReceiver {
   int drafts_ = 0;               // drafts of the last step, until accept()
   HeldSignals held_;
   bool all_logits_ = false;
-  bool continues_ = false;               // the next prompt continues a text that was read in part
-  std::size_t read_ = 0, repeated_ = 0;  // tokens of the prompt
-  std::size_t running_ = 0;              // prompt tokens of this step
-  std::size_t step_tokens_ = 0;          // all tokens of this step, recomputed ones included
-  std::vector<TokenId> part_;            // kRepeat: instruction and part of the prompt
-  std::vector<float> logits_;            // kRepeat: logits of the prompt's last token
-  std::atomic_flag report_failed_;       // on_weights(), on_insert_kv() or on_queries() threw, on any thread
-  std::exception_ptr failure_;           // the first exception
+  StepResult result_ = StepResult::kLogits;  // of the prompt
+  bool continues_ = false;                   // the next prompt continues a text that was read in part
+  std::size_t read_ = 0, repeated_ = 0;      // tokens of the prompt
+  std::size_t running_ = 0;                  // prompt tokens of this step
+  std::size_t step_tokens_ = 0;              // all tokens of this step, recomputed ones included
+  std::vector<TokenId> part_;                // kRepeat: instruction and part of the prompt
+  std::vector<float> logits_;                // kRepeat: logits of the prompt's last token
+  std::atomic_flag report_failed_;           // on_weights(), on_insert_kv() or on_queries() threw, on any thread
+  std::exception_ptr failure_;               // the first exception
 };
 
 }  // namespace palimpsest

@@ -50,7 +50,7 @@ double now_ms() {
 
 void check_layers([[maybe_unused]] std::span<const SequenceStep> sequences, [[maybe_unused]] std::size_t width) {
   for ([[maybe_unused]] const SequenceStep& s : sequences) {
-    assert(s.layers == sequences.front().layers);
+    assert(s.layers == sequences.front().layers && s.result == sequences.front().result);
     assert(s.layers.first == 0 || s.hidden.size() == s.tokens.size() * width);
   }
 }
@@ -88,10 +88,11 @@ struct Decoder::Impl {
     return layers;
   }
 
-  DecoderGraph& graph_for(int tokens, int rows, bool rows_alone, std::uint64_t shape, LayerRange layers) {
+  DecoderGraph& graph_for(int tokens, int rows, bool rows_alone, std::uint64_t shape, LayerRange layers,
+                          StepResult result) {
     const auto it = std::find_if(graphs.begin(), graphs.end(), [&](const DecoderGraph& g) {
       return g.tokens == tokens && g.rows == rows && g.rows_alone == rows_alone && g.path_shape == shape &&
-             g.layers == layers;
+             g.layers == layers && g.result == result;
     });
     if (it != graphs.end()) {
       graphs.splice(graphs.begin(), graphs, it);
@@ -105,6 +106,7 @@ struct Decoder::Impl {
     g.rows_alone = rows_alone;
     g.path_shape = shape;
     g.layers = layers;
+    g.result = result;
     build_graph(g, *model, *path, backend.get(), threads, memory);
     graphs.push_front(std::move(g));
     return graphs.front();
@@ -189,7 +191,7 @@ void Decoder::prepare(std::span<const SequenceStep> sequences) {
   const int rows = to_the_end ? static_cast<int>(d.step.rows().size()) : d.step.tokens();
   // With other sequences in the step, rows that are not in panels depend on the company anyway.
   const bool rows_alone = sequences.size() == 1 && sequences.front().drafts;
-  DecoderGraph& g = d.graph_for(d.step.tokens(), rows, rows_alone, shape, layers);
+  DecoderGraph& g = d.graph_for(d.step.tokens(), rows, rows_alone, shape, layers, sequences.front().result);
   d.set_inputs(g);
   d.path->prepare(g, d.step);
   d.prepared = &g;

@@ -30,7 +30,7 @@ class Decoder {
   CacheOptions cache_options() const;
 
   // Returns logits [rows][vocabulary], rows in the order of the sequences (all tokens or the last of each), or hidden
-  // states (SequenceStep::layers). Valid until the next prepare(). Throws Error.
+  // states (SequenceStep::result, SequenceStep::layers). Valid until the next prepare(). Throws Error.
   std::span<const float> step(std::span<const SequenceStep> sequences);
   // step() in two parts. prepare() builds the graph and acquires all memory of the step; it may throw and writes
   // nothing to the caches. run() runs the graph.

@@ -38,9 +38,11 @@ class Builder {
       x = norm(x, w_.embedding_norm);
     }
     for (int i = g_.layers.first; i < g_.layers.last; ++i) x = layer(i, x);
+    if (g_.layers.last == h_.layers) {
+      x = norm(x, w_.output_norm);
+      if (g_.result == StepResult::kLogits) x = soft_capped(linear(w_.output, w_.output_bias, x), h_.output_soft_cap);
+    }
     g_.logits = x;
-    if (g_.layers.last == h_.layers)
-      g_.logits = soft_capped(linear(w_.output, w_.output_bias, norm(x, w_.output_norm)), h_.output_soft_cap);
     ggml_set_output(g_.logits);
     ggml_build_forward_expand(g_.graph, g_.logits);
   }

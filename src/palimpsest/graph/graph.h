@@ -18,6 +18,7 @@ namespace palimpsest {
 struct DecoderGraph {
   int tokens = 0, rows = 0;
   bool rows_alone = false;  // each row of a product has the bits of a product of one row (drafts)
+  StepResult result = StepResult::kLogits;
   LayerRange layers;
   std::uint64_t path_shape = 0;  // AttentionPath::begin
   ggml_context_ptr context;      // holds tensor metadata, no data
@@ -30,7 +31,7 @@ struct DecoderGraph {
   ggml_backend_sched_ptr schedule;
   ggml_tensor* embeddings = nullptr;  // in [width, tokens]: token embeddings, or hidden states
   ggml_tensor* row_ids = nullptr;     // in [at least rows]; nullptr: all tokens
-  ggml_tensor* logits = nullptr;      // out [vocabulary, rows], or hidden states [width, tokens]
+  ggml_tensor* logits = nullptr;      // out [vocabulary, rows], or hidden states [width, rows]
   std::unique_ptr<PathInputs> path_inputs;
   std::unique_ptr<ProductOps> products;
 };

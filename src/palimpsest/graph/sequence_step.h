@@ -32,17 +32,21 @@ struct LayerRange {
   bool operator==(const LayerRange&) const = default;
 };
 
+// What a row of a step's result is: logits [vocabulary], or the hidden state after the last norm [width].
+enum class StepResult { kLogits, kHidden };
+
 // One sequence's part of a step. The tokens' slots are already taken (Cache::insert).
 struct SequenceStep {
   Cache* cache = nullptr;
   AttentionRule rule = {};
   std::span<const TokenId> tokens = {};
-  bool all_logits = false;                 // logits of every token; false: of the last only
-  float* const* weights = nullptr;         // see AttentionStep::weights, [heads]; nullptr: not requested
-  float* const* sums = nullptr;            // AttentionStep::sums, likewise; only with weights, and on the fast path
-  int weights_queries = INT32_MAX;         // weights of the last so many queries
-  std::span<const int> weights_rows = {};  // in rows: StepTokens::weights_rows
-  std::ptrdiff_t weights_stride = 0;       // between rows
+  bool all_logits = false;                  // rows of every token; false: of the last only
+  StepResult result = StepResult::kLogits;  // equal for all sequences of a step
+  float* const* weights = nullptr;          // see AttentionStep::weights, [heads]; nullptr: not requested
+  float* const* sums = nullptr;             // AttentionStep::sums, likewise; only with weights, and on the fast path
+  int weights_queries = INT32_MAX;          // weights of the last so many queries
+  std::span<const int> weights_rows = {};   // in rows: StepTokens::weights_rows
+  std::ptrdiff_t weights_stride = 0;        // between rows
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
   // The tokens after the first are drafts: each has the results, to the bit, of a step of its own, and its own row of
   // weights (StepTokens::drafts). With other sequences in the step this holds only if all weights are in panels. Fast

@@ -110,6 +110,12 @@ void read_feed_forward(const ArchMetadata& keys, const Family& family, Hyperpara
   h.expert_feed_forward = keys.optional("expert_feed_forward_length", h.feed_forward.front());
 }
 
+// libllama's numbers: none, mean, cls, last, rank.
+Pooling read_pooling(const ArchMetadata& keys) {
+  const int type = keys.optional("pooling_type", 1, 4, 0);
+  return type == 1 ? Pooling::kMean : type == 3 ? Pooling::kLast : Pooling::kNone;
+}
+
 }  // namespace
 
 PositionKind Hyperparameters::positions() const {
@@ -147,6 +153,7 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family,
   read_feed_forward(keys, family, h);
   h.rope = read_rope(file, keys, family, h, context);
   h.parallel = family.parallel;
+  h.pooling = read_pooling(keys);
   if (family.learned_positions == Presence::kYes ||
       (family.learned_positions == Presence::kOptional && file.find("position_embd.weight") != nullptr))
     h.learned_positions = h.trained_context;

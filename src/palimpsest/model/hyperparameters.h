@@ -9,6 +9,7 @@
 
 #include "palimpsest/cache/geometry.h"
 #include "palimpsest/core/attention_rule.h"
+#include "palimpsest/core/pooling.h"
 #include "palimpsest/core/rope_options.h"
 
 namespace palimpsest {
@@ -32,6 +33,7 @@ struct Hyperparameters {
   bool parallel = false;                       // attention and feed-forward read the same x
   int experts = 0, experts_used = 0;           // of a mixture; 0: dense
   int expert_feed_forward = 0;
+  Pooling pooling = Pooling::kMean;  // of embeddings; kNone: the file asks for another kind
   std::size_t parameters = 0, weight_bytes = 0;
   std::string streaming_head_file;  // path of model.duo next to model.gguf: streaming heads (budget/split.h); empty: no
                                     // such file
