@@ -10,7 +10,9 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/scheduler_flags.h"
+#include "palimpsest/server/api_keys.h"
 #include "palimpsest/server/server.h"
+#include "palimpsest/server/systemd.h"
 #include "palimpsest/system.h"
 #include "palimpsest/writer.h"
 
@@ -18,8 +20,8 @@ namespace palimpsest::cli {
 namespace {
 
 constexpr const char* kServeFooter =
-    R"(Endpoints: POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /v1/sessions,
-/health, /metrics; DELETE /v1/sessions/NAME.
+    R"(Endpoints: POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, /tokenize, /detokenize; GET
+/v1/models, /v1/sessions, /health, /metrics; DELETE /v1/sessions/NAME; Ollama's /api/chat, /api/generate, /api/embed.
 A request may select its cache method: "cache": {"method": "h2o", "budget": 512}. Reference: docs/server.md.
 Standard output has the URL; standard error has one JSON line per request.
 Ctrl-C: refuses new requests and waits --shutdown-timeout seconds for running ones; a second Ctrl-C exits at
@@ -28,7 +30,8 @@ once.
 Examples:
   palimpsest serve -m model.gguf
   palimpsest serve -m model.gguf --method h2o:budget=1024,positions=cache --cache-memory 4096
-  palimpsest serve -m model.gguf --host 0.0.0.0 --port 80 --api-key SECRET)";
+  palimpsest serve -m model.gguf --host 0.0.0.0 --port 80 --api-key SECRET
+  palimpsest serve -m model.gguf --host unix:/run/palimpsest.sock --api-key-file keys.txt)";
 
 struct ServeFlags {
   ModelFlags model;
@@ -37,15 +40,23 @@ struct ServeFlags {
   ServerOptions server;
   SchedulerFlags scheduler = {.prefix_share = 0.5};
   int max_queue = SchedulerOptions{}.max_queue;
-  std::string alias, chat_template;
+  std::string alias, chat_template, api_key_file, pooling;
   std::string session_path;
-  double body_mib = 8, session_mib = 1024, timeout = 600, shutdown_timeout = 10, ping = 15;
+  double body_mib = 8, session_mib = 1024, timeout = 600, shutdown_timeout = 10, ping = 15, response_mib = 64;
   long long default_max_tokens = 1024;
 };
 
 std::chrono::milliseconds milliseconds(double seconds, const char* flag) {
   if (!(seconds >= 0 && seconds <= 1e6)) fail("{} {}: give seconds, up to a million", flag, seconds);
   return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
+}
+
+Pooling pooling_of(const std::string& word, const Hyperparameters& hyper) {
+  if (word.empty()) return hyper.pooling;
+  if (word == "none") return Pooling::kNone;
+  if (word == "mean") return Pooling::kMean;
+  if (word == "last") return Pooling::kLast;
+  fail("--pooling {}: give none, mean or last", word);
 }
 
 int serve(ServeFlags flags) {
@@ -55,6 +66,10 @@ int serve(ServeFlags flags) {
   if (flags.default_max_tokens < 1) fail("--default-max-tokens {}: give at least 1", flags.default_max_tokens);
   if (const char* key = std::getenv("PALIMPSEST_API_KEY"); flags.server.api_keys.empty() && key != nullptr)
     flags.server.api_keys = {key};
+  if (!flags.api_key_file.empty())
+    for (std::string& key : read_api_keys(flags.api_key_file)) flags.server.api_keys.push_back(std::move(key));
+  if (!(flags.response_mib >= 0 && flags.response_mib <= 1e9))
+    fail("--response-memory {}: give a size in MiB, or 0", flags.response_mib);
   flags.server.timeout = milliseconds(flags.timeout, "--timeout");
   flags.server.ping_interval = milliseconds(flags.ping, "--ping-interval");
   flags.server.shutdown_timeout = milliseconds(flags.shutdown_timeout, "--shutdown-timeout");
@@ -75,19 +90,24 @@ int serve(ServeFlags flags) {
       .name = flags.alias.empty() ? std::filesystem::path(loaded.model->path()).stem().string() : flags.alias,
       .chat_template = templates ? ChatTemplate::load(loaded.vocabulary, flags.chat_template) : nullptr,
       .method = session.method,
+      .pooling = pooling_of(flags.pooling, hyper),
       .default_max_tokens = flags.default_max_tokens};
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads_of(flags.threads, hyper));
   const std::size_t session_space = mib_to_bytes(flags.session_mib, "--session-space");
   auto sessions = flags.session_path.empty() ? nullptr : std::make_unique<Sessions>(flags.session_path, session_space);
-  Server server(std::make_shared<Service>(decoder, std::move(served), scheduler, std::move(sessions)), flags.server);
-  const int port = server.bind();
-  fmt::print("palimpsest serves {}, cache {}, at http://{}:{}\n", server.service().model().name,
-             spell_short(session.method), flags.server.host, port);
+  Server server(std::make_shared<Service>(decoder, std::move(served), scheduler, std::move(sessions),
+                                          static_cast<std::size_t>(flags.response_mib * (1 << 20))),
+                flags.server);
+  server.bind();
+  fmt::print("palimpsest serves {}, cache {}, at {}\n", server.service().model().name, spell_short(session.method),
+             server.url());
   std::fflush(stdout);
+  notify_systemd("READY=1");
 
   // Signal handlers only set a flag; this thread polls it.
   std::jthread watch([&](const std::stop_token& stop) {
     while (!stop.stop_requested() && !interrupt) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    notify_systemd("STOPPING=1");
     server.shut_down();
   });
   server.run();
@@ -104,17 +124,23 @@ void add_serve(CLI::App& app, Action& action) {
     return command->add_option(name, value, what)->type_name(type)->group(group)->capture_default_str();
   };
   const char* group = "Server";
-  option(group, "--host", flags->server.host, "ADDRESS", "address to listen on; with 0.0.0.0 (all), set --api-key");
+  option(group, "--host", flags->server.host, "ADDRESS",
+         "address to listen on; with 0.0.0.0 (all), set --api-key. unix:PATH, or a path that ends with .sock: a Unix "
+         "socket");
   option(group, "--port", flags->server.port, "N", "port; 0: any free port");
   option(group, "--api-key", flags->server.api_keys, "KEY",
          "API key that clients must send; may be repeated: clients of different keys share no cache")
       ->allow_extra_args(false)
       ->default_str("$PALIMPSEST_API_KEY, else none");
+  option(group, "--api-key-file", flags->api_key_file, "FILE", "more API keys, one a line")->default_str("none");
   option(group, "--alias", flags->alias, "NAME", "model name in the API")->default_str("the file name");
   option(group, "--chat-template", flags->chat_template, "NAME|FILE", kChatTemplateHelp)
       ->default_str("the model's own");
   option(group, "--default-max-tokens,--chat-tokens", flags->default_max_tokens, "N",
          "default max_tokens of a chat request");
+  option(group, "--pooling", flags->pooling, "none|mean|last",
+         "how the hidden states of a text become an embedding; none: no embeddings")
+      ->default_str("the model file's, else mean");
   option(group, "--cors-origin", flags->server.cors_origin, "ORIGIN",
          "web pages that may call the server: an origin, or * for all")
       ->default_str("none");
@@ -125,6 +151,8 @@ void add_serve(CLI::App& app, Action& action) {
   option(group, "--session-path", flags->session_path, "DIR", "folder of saved sessions")
       ->default_str("sessions are disabled");
   option(group, "--session-space", flags->session_mib, "MIB", "max total size of saved sessions");
+  option(group, "--response-memory", flags->response_mib, "MIB",
+         "memory for the messages of responses, for previous_response_id; 0: none are stored");
   option(group, "--shutdown-timeout,--grace", flags->shutdown_timeout, "SECONDS",
          "time for running requests at shutdown");
   add_scheduler_flags(*command, flags->scheduler);

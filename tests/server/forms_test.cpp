@@ -4,8 +4,6 @@
 namespace palimpsest::testing {
 namespace {
 
-constexpr const char* kResponses = "/v1/responses";
-
 struct StreamEvent {
   std::string type;
   Json data;
@@ -123,9 +121,9 @@ TEST_F(FormsTest, ResponsesHaveStructuredTextAndRefusals) {
                      {"text", {{"format", {{"type", "json_schema"}, {"name", "w"}, {"schema", weather()}}}}}};
   const Json answer = running_.answer(kResponses, body);
   EXPECT_TRUE(Json::parse(answer["output"][0]["content"][0]["text"].get<std::string>()).contains("city"));
-  for (const char* wrong : {R"({})", R"({"input":1})", R"({"input":[{"type":"image"}]})",
-                            R"({"input":"x","previous_response_id":"resp_1"})", R"({"input":"x","background":true})",
-                            R"({"input":"x","tools":[{"type":"web_search"}]})", R"({"input":"x","wrong":1})"})
+  for (const char* wrong :
+       {R"({})", R"({"input":1})", R"({"input":[{"type":"image"}]})", R"({"input":"x","background":true})",
+        R"({"input":"x","tools":[{"type":"web_search"}]})", R"({"input":"x","wrong":1})"})
     EXPECT_EQ(running_.refusal(kResponses, Json::parse(wrong)).first, 400) << wrong;
 }
 

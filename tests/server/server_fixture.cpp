@@ -9,12 +9,15 @@ namespace {
 std::shared_ptr<Service> make_service(const ServerSetup& setup) {
   ServedModel model{.vocabulary = served_vocabulary(),
                     .name = "stories",
-                    .chat_template = ChatTemplate::load(served_vocabulary(), setup.chat_template),
-                    .method = parse_method("streaming:budget=128")};
+                    .chat_template = setup.chat_template.empty()
+                                         ? nullptr
+                                         : ChatTemplate::load(served_vocabulary(), setup.chat_template),
+                    .method = parse_method("streaming:budget=128"),
+                    .pooling = setup.pooling};
   auto sessions =
       setup.session_path.empty() ? nullptr : std::make_unique<Sessions>(setup.session_path, setup.session_space);
   return std::make_shared<Service>(std::make_shared<Decoder>(served_model(), 1), std::move(model), setup.scheduler,
-                                   std::move(sessions));
+                                   std::move(sessions), setup.response_bytes);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace palimpsest::testing {
 
 inline constexpr const char* kText = "/v1/completions";
 inline constexpr const char* kChat = "/v1/chat/completions";
+inline constexpr const char* kResponses = "/v1/responses";
 
 struct ServerSetup {
   ServerSetup() {
@@ -27,7 +28,9 @@ struct ServerSetup {
   }
   SchedulerOptions scheduler;
   ServerOptions server;
-  std::string chat_template = "chatml";
+  std::string chat_template = "chatml";  // empty: none
+  Pooling pooling = Pooling::kMean;
+  std::size_t response_bytes = Service::kResponseBytes;
   std::string session_path;  // empty: no sessions
   std::size_t session_space = std::size_t{1} << 30;
 };

@@ -45,7 +45,7 @@ TEST_F(ServerTest, BadInputIsRefusedWithWhatIsWrong) {
   refused(kChat, {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"top_logprobs", 2}}, 400, "needs 'logprobs'");
   refused("/tokenize", Json::object(), 400, "give one of 'prompt', 'messages' and 'content'");
   refused("/detokenize", {{"tokens", {1 << 30}}}, 400, "not in the vocabulary");
-  refused("/v1/embeddings", Json::object(), 404, "unknown path");
+  refused("/v1/images", Json::object(), 404, "unknown path");
 
   auto client = server.client();
   EXPECT_EQ(client.Get(kText)->status, 405);

@@ -1,5 +1,6 @@
 """Starts, monitors and stops (SIGTERM) a palimpsest server. Shared by the scripts of this folder."""
 import json
+import os
 import pathlib
 import re
 import socket
@@ -23,14 +24,14 @@ def free_port(port=0):
 
 
 class Server:
-    def __init__(self, program, *flags):
+    def __init__(self, program, *flags, environment=None):
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen([program, "serve", *map(str, flags)], stdout=subprocess.PIPE, stderr=self.log,
-                                        text=True)
+                                        text=True, env={**os.environ, **(environment or {})})
         line = self.process.stdout.readline()
         assert line.startswith("palimpsest serves "), line + self.log_text()
-        self.url = line.split()[-1]
-        self.port = int(self.url.rsplit(":", 1)[1])
+        self.url = line.split()[-1]  # http://ADDRESS:PORT or unix:PATH
+        self.port = int(self.url.rsplit(":", 1)[1]) if self.url.startswith("http://") else None
 
     def metric(self, name, labels="[^}]*"):
         text = urllib.request.urlopen(self.url + "/metrics", timeout=60).read().decode()

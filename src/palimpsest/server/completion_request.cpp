@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "palimpsest/server/chat_request.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/output_shape.h"
+#include "palimpsest/server/prompts.h"
 #include "palimpsest/server/sessions.h"
 
 namespace palimpsest {
@@ -23,46 +23,20 @@ constexpr std::size_t kMaxBiased = 1024;
 constexpr std::size_t kMaxStops = 16, kMaxStopBytes = 1024;  // each answer has a copy
 constexpr std::size_t kMaxEcho = std::size_t{8} << 20;       // bytes of prompts in an answer
 
-// `continues`: the text continues a session, so it gets no BOS and may be empty.
-std::vector<TokenId> tokens_of(const std::string& text, const ServedModel& model, bool continues) {
-  if (continues) return model.vocabulary->tokenize(text, false, true);
-  auto tokens = model.vocabulary->tokenize(text, true, true);
-  if (tokens.empty() && model.vocabulary->bos() >= 0) tokens.push_back(model.vocabulary->bos());
-  if (tokens.empty()) fail_field("prompt", "this model has no token to begin a text with: give a prompt");
-  return tokens;
-}
-
-std::vector<TokenId> tokens_of(const Json& ids) {
-  std::vector<TokenId> tokens;
-  for (const Json& id : ids) {
-    if (!id.is_number_integer() || id.get<long long>() < 0 || id.get<long long>() > std::numeric_limits<TokenId>::max())
-      fail_field("prompt", "{} is no token", id.dump());
-    tokens.push_back(id.get<TokenId>());
-  }
-  if (tokens.empty()) fail_field("prompt", "a prompt of tokens has none");
-  return tokens;
-}
-
 void check_choices(std::size_t prompts, int n) {
   if (prompts * static_cast<std::size_t>(n) > kMaxChoices)
     fail_field("n", "{} prompts with {} answers each: at most {} answers in all", prompts, n, kMaxChoices);
 }
 
-// A string, a list of strings, a list of token ids, or a list of such lists.
 void read_prompts(const Json* prompt, bool echo, const ServedModel& model, CompletionRequest& out) {
   const auto add = [&](const Json& one) {
-    if (one.is_string())
-      out.prompts.push_back(tokens_of(one.get<std::string>(), model, !out.restore.empty()));
-    else if (one.is_array())
-      out.prompts.push_back(tokens_of(one));
-    else
-      fail_field("prompt", "'prompt' must be a string, a list of strings, or a list of tokens");
+    out.prompts.push_back(read_prompt(one, "prompt", model, !out.restore.empty()));
     if (echo)
       out.echo.push_back(one.is_string() ? one.get<std::string>() : model.vocabulary->detokenize(out.prompts.back()));
   };
   if (prompt == nullptr && !out.restore.empty()) return add("");
   if (prompt == nullptr) fail_field("prompt", "'prompt' is missing");
-  if (!prompt->is_array() || (!prompt->empty() && prompt->front().is_number())) return add(*prompt);
+  if (!is_list_of_prompts(*prompt)) return add(*prompt);
   if (prompt->empty()) fail_field("prompt", "'prompt' is an empty list");
   check_choices(prompt->size(), out.n);
   for (const Json& one : *prompt) add(one);
@@ -195,6 +169,12 @@ void read_session(const Json* session, CompletionRequest& out) {
 
 }  // namespace
 
+void check_model(const std::string& name, const ServedModel& model) {
+  if (name == model.name) return;
+  throw ApiError(404, "invalid_request_error", fmt::format("there is no model '{}': this is '{}'", name, model.name),
+                 "model", "model_not_found");
+}
+
 Method parse_cache(const Json& value, const Method& fallback) {
   Method method = fallback;
   if (value.is_string()) {
@@ -240,10 +220,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   CompletionRequest out;
   out.chat = chat;
   Fields fields(body);
-  if (const std::string name = fields.text("model", model.name); name != model.name)
-    throw ApiError(404, "invalid_request_error", fmt::format("there is no model '{}': this is '{}'", name, model.name),
-                   "model", "model_not_found");
-
+  check_model(fields.text("model", model.name), model);
   out.n = static_cast<int>(fields.integer("n", 1, 1, kMaxChoices));
   out.stream = fields.boolean("stream", false);
   if (const Json* options = fields.take("stream_options")) {

@@ -34,6 +34,9 @@ inline constexpr int kMaxChoices = 128;  // answers to one HTTP request
 // Throws ApiError or Error that names the invalid field.
 CompletionRequest parse_completion(const Json& body, bool chat, const ServedModel& model);
 
+// `name`: the request's "model". Throws ApiError unless it is the served one's.
+void check_model(const std::string& name, const ServedModel& model);
+
 // "h2o:budget=512" or {"method": "h2o", "budget": 512, ...}: any key of parse_method. Options that name a file (split,
 // scorer) are refused.
 Method parse_cache(const Json& value, const Method& fallback);

@@ -170,8 +170,12 @@ class Exchange {
     if (usage_.ttft_ms == 0) usage_.ttft_ms = event.usage.ttft_ms;
     usage_.total_ms = std::max(usage_.total_ms, event.usage.total_ms);
     const char* reason = finish_reason(event.finish);
-    finish_ = reason == nullptr ? failure(event).what() : reason;
-    if (reason == nullptr) return failure(event);
+    if (reason == nullptr) {
+      ApiError error = error_of(event.finish, event.usage);
+      finish_ = error.what();
+      return error;
+    }
+    finish_ = reason;
     if (request_.save.empty()) return {};
     try {
       session_ = service_->sessions().save(request_.save, *event.kept);
@@ -179,18 +183,6 @@ class Exchange {
       return current_error();
     }
     return {};
-  }
-
-  ApiError failure(const Event& event) const {
-    switch (event.finish) {
-      case Finish::kDeadline:
-        return {504, "timeout_error", "the answer took longer than the server allows (--timeout)", "", "timeout"};
-      case Finish::kCancelled:
-        return {503, "server_error", "the server is shutting down: try another, or again later", "", "shutting_down"};
-      default:
-        if (event.usage.invalid_request) return {400, "invalid_request_error", shortened(event.usage.error)};
-        return {500, "server_error", shortened(event.usage.error)};
-    }
   }
 
   bool open(httplib::DataSink& sink) {

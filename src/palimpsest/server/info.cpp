@@ -72,6 +72,19 @@ void apply_template(Service& service, const httplib::Request& in, httplib::Respo
   reply({{"prompt", chat_prompt(chat, service.model(), false).text}}, out);
 }
 
+// As vLLM's: lm-evaluation-harness reads it to use the server's tokenizer.
+void tokenizer_info(Service& service, httplib::Response& out) {
+  const ServedModel& model = service.model();
+  const Vocabulary& vocabulary = *model.vocabulary;
+  const auto text = [&](TokenId token) { return token < 0 ? Json(nullptr) : Json(text_of(vocabulary, token)); };
+  reply({{"bos_token", text(vocabulary.bos())},
+         {"eos_token", text(vocabulary.eos())},
+         {"vocab_size", vocabulary.size()},
+         {"model_max_length", service.scheduler().decoder().model().hyper().trained_context},
+         {"chat_template", model.chat_template == nullptr ? Json(nullptr) : Json(model.chat_template->source())}},
+        out);
+}
+
 void props(Service& service, httplib::Response& out) {
   const ServedModel& model = service.model();
   const Hyperparameters& hyper = service.scheduler().decoder().model().hyper();

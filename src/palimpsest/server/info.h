@@ -14,6 +14,7 @@ class Service;
 void tokenize(Service& service, const httplib::Request& in, httplib::Response& out);
 void detokenize(Service& service, const httplib::Request& in, httplib::Response& out);
 void apply_template(Service& service, const httplib::Request& in, httplib::Response& out);
+void tokenizer_info(Service& service, httplib::Response& out);
 void props(Service& service, httplib::Response& out);
 void slots(Service& service, httplib::Response& out);
 

@@ -79,13 +79,6 @@ Json messages_of(const Json& messages) {
   return out;
 }
 
-// "llama3:latest" names the same model as "llama3".
-std::string model_name(std::string name) {
-  const std::string_view kLatest = ":latest";
-  if (name.ends_with(kLatest)) name.resize(name.size() - kLatest.size());
-  return name;
-}
-
 class OllamaForm final : public ReplyForm {
  public:
   OllamaForm(std::string model, bool chat) : model_(std::move(model)), chat_(chat) {}
@@ -155,10 +148,16 @@ class OllamaForm final : public ReplyForm {
 
 }  // namespace
 
+std::string without_latest(std::string name) {
+  const std::string_view kLatest = ":latest";
+  if (name.ends_with(kLatest)) name.resize(name.size() - kLatest.size());
+  return name;
+}
+
 OllamaRequest read_ollama(const Json& body, bool chat, const ServedModel& model) {
   Fields fields(body);
   OllamaRequest out{.chat = true, .body = Json::object()};
-  if (const std::string name = fields.text("model", ""); !name.empty()) out.body["model"] = model_name(name);
+  if (const std::string name = fields.text("model", ""); !name.empty()) out.body["model"] = without_latest(name);
   out.body["stream"] = fields.boolean("stream", true);
   fields.ignore({"keep_alive", "context", "template"});
   read_options(fields.take("options"), out.body);

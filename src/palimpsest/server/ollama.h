@@ -16,6 +16,9 @@ struct OllamaRequest {
   Json body;         // for /v1/chat/completions, else /v1/completions
 };
 
+// "llama3:latest" names the same model as "llama3".
+std::string without_latest(std::string name);
+
 // `chat`: /api/chat, else /api/generate. Throws ApiError.
 OllamaRequest read_ollama(const Json& body, bool chat, const ServedModel& model);
 

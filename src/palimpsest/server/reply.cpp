@@ -23,6 +23,18 @@ const char* finish_reason(Finish finish, bool calls) {
   }
 }
 
+ApiError error_of(Finish finish, const Usage& usage) {
+  switch (finish) {
+    case Finish::kDeadline:
+      return {504, "timeout_error", "the answer took longer than the server allows (--timeout)", "", "timeout"};
+    case Finish::kCancelled:
+      return {503, "server_error", "the server is shutting down: try another, or again later", "", "shutting_down"};
+    default:
+      if (usage.invalid_request) return {400, "invalid_request_error", shortened(usage.error)};
+      return {500, "server_error", shortened(usage.error)};
+  }
+}
+
 Json usage_json(const ReplyUsage& usage) {
   Json out = {{"prompt_tokens", usage.prompt_tokens},
               {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "palimpsest/server/answer.h"
+#include "palimpsest/server/api_error.h"
 #include "palimpsest/server/completion_request.h"
 #include "palimpsest/text/chat.h"
 
@@ -31,6 +32,8 @@ struct Choice {
 
 // "stop", "length" or "tool_calls" (the reply `calls` a tool); nullptr: failed or cancelled.
 const char* finish_reason(Finish finish, bool calls = false);
+// Why a reply has no finish reason.
+ApiError error_of(Finish finish, const Usage& usage);
 Json usage_json(const ReplyUsage& usage);
 
 void add(const ReplyDelta& delta, Choice& choice);

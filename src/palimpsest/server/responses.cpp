@@ -50,21 +50,6 @@ void add_item(const Json& item, const std::string& where, Json& messages) {
   fields.end();
 }
 
-Json messages_of(Fields& fields) {
-  Json messages = Json::array();
-  if (const std::string instructions = fields.text("instructions", ""); !instructions.empty())
-    messages.push_back({{"role", "system"}, {"content", instructions}});
-  const Json* input = fields.take("input");
-  if (input == nullptr) fail_field("input", "'input' is missing");
-  if (input->is_string()) {
-    messages.push_back({{"role", "user"}, {"content", *input}});
-    return messages;
-  }
-  if (!input->is_array()) fail_field("input", "'input' must be a string or a list of items");
-  for (std::size_t i = 0; i < input->size(); ++i) add_item((*input)[i], fmt::format("input[{}]", i), messages);
-  return messages;
-}
-
 Json tools_of(const Json* tools) {
   Json out = Json::array();
   if (tools == nullptr) return out;
@@ -96,16 +81,29 @@ Json format_of(const Json& text) {
 
 }  // namespace
 
-Json chat_of_response(const Json& body) {
+void add_items(const Json& items, const std::string& where, Json& messages) {
+  for (std::size_t i = 0; i < items.size(); ++i) add_item(items[i], fmt::format("{}[{}]", where, i), messages);
+}
+
+ChatOfResponse chat_of_response(const Json& body, const Json& previous) {
   Fields fields(body);
-  if (fields.take("previous_response_id") != nullptr)
-    fail_field("previous_response_id",
-               "'previous_response_id' is not supported: send the earlier items in 'input' (a shared prefix is not "
-               "read again)");
   if (fields.boolean("background", false)) fail_field("background", "'background' is not supported");
   fields.ignore({"include", "truncation", "metadata", "store", "user", "service_tier", "safety_identifier",
-                 "prompt_cache_key", "prompt_cache_retention", "max_tool_calls", "top_logprobs"});
-  Json chat = {{"messages", messages_of(fields)}};
+                 "prompt_cache_key", "prompt_cache_retention", "max_tool_calls", "top_logprobs", "previous_response_id",
+                 "stream_options"});
+  ChatOfResponse out{.body = {{"messages", Json::array()}}, .messages = previous};
+  const Json* input = fields.take("input");
+  if (input == nullptr) fail_field("input", "'input' is missing");
+  if (input->is_string())
+    out.messages.push_back({{"role", "user"}, {"content", *input}});
+  else if (input->is_array())
+    add_items(*input, "input", out.messages);
+  else
+    fail_field("input", "'input' must be a string or a list of items");
+  Json& chat = out.body;
+  if (const std::string instructions = fields.text("instructions", ""); !instructions.empty())
+    chat["messages"].push_back({{"role", "system"}, {"content", instructions}});
+  for (const Json& message : out.messages) chat["messages"].push_back(message);
   for (const char* name : {"model", "temperature", "top_p", "stream", "parallel_tool_calls", "seed", "cache",
                            "chat_template_kwargs", "speculative"})
     if (const Json* value = fields.take(name)) chat[name] = *value;
@@ -119,9 +117,8 @@ Json chat_of_response(const Json& body) {
   if (const Json* reasoning = fields.take("reasoning"); reasoning != nullptr && reasoning->is_object())
     if (const auto effort = reasoning->find("effort"); effort != reasoning->end() && !effort->is_null())
       chat["reasoning_effort"] = *effort;
-  if (const Json* options = fields.take("stream_options"); options != nullptr) fields.ignore({"stream_options"});
   fields.end();
-  return chat;
+  return out;
 }
 
 }  // namespace palimpsest

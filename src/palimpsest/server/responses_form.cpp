@@ -15,7 +15,8 @@ Json response_usage(const ReplyUsage& usage) {
 
 class ResponsesForm final : public ReplyForm {
  public:
-  ResponsesForm(ReplyHead head, Json request) : head_(std::move(head)), request_(std::move(request)) {}
+  ResponsesForm(ReplyHead head, Json request, std::function<void(const Json&)> keep)
+      : head_(std::move(head)), request_(std::move(request)), keep_(std::move(keep)) {}
 
   Json whole(const std::vector<Choice>& choices, const ReplyUsage& usage) override {
     const Choice& choice = choices.front();
@@ -25,6 +26,7 @@ class ResponsesForm final : public ReplyForm {
     add(delta);
     close();
     finish_ = choice.finish;
+    if (keep_) keep_(output_);
     return response(&usage);
   }
 
@@ -40,6 +42,7 @@ class ResponsesForm final : public ReplyForm {
     return out + close();
   }
   std::string end(const ReplyUsage& usage) override {
+    if (keep_) keep_(output_);
     return event(finish_ == Finish::kLength ? "response.incomplete" : "response.completed",
                  {{"response", response(&usage)}});
   }
@@ -82,13 +85,18 @@ class ResponsesForm final : public ReplyForm {
                 {"model", head_.model},
                 {"output", usage == nullptr ? Json::array() : output_},
                 {"usage", usage == nullptr ? Json(nullptr) : response_usage(*usage)}};
-    static const Json kEchoed = {{"instructions", nullptr},    {"max_output_tokens", nullptr},
-                                 {"metadata", Json::object()}, {"parallel_tool_calls", true},
-                                 {"temperature", 1.0},         {"tool_choice", "auto"},
-                                 {"tools", Json::array()},     {"top_p", 1.0}};
+    static const Json kEchoed = {{"instructions", nullptr},
+                                 {"max_output_tokens", nullptr},
+                                 {"metadata", Json::object()},
+                                 {"parallel_tool_calls", true},
+                                 {"temperature", 1.0},
+                                 {"tool_choice", "auto"},
+                                 {"tools", Json::array()},
+                                 {"top_p", 1.0},
+                                 {"store", true},
+                                 {"previous_response_id", nullptr}};
     for (const auto& [name, fallback] : kEchoed.items())
       out[name] = request_.contains(name) && !request_[name].is_null() ? request_[name] : fallback;
-    out["previous_response_id"] = nullptr;
     return out;
   }
 
@@ -166,6 +174,7 @@ class ResponsesForm final : public ReplyForm {
 
   ReplyHead head_;
   Json request_, output_ = Json::array();
+  std::function<void(const Json&)> keep_;
   Kind open_ = Kind::kNone;
   Finish finish_ = Finish::kEnd;
   long long sequence_ = 0;
@@ -173,8 +182,8 @@ class ResponsesForm final : public ReplyForm {
 
 }  // namespace
 
-std::unique_ptr<ReplyForm> responses_form(ReplyHead head, Json echoed) {
-  return std::make_unique<ResponsesForm>(std::move(head), std::move(echoed));
+std::unique_ptr<ReplyForm> responses_form(ReplyHead head, Json echoed, std::function<void(const Json&)> keep) {
+  return std::make_unique<ResponsesForm>(std::move(head), std::move(echoed), std::move(keep));
 }
 
 }  // namespace palimpsest

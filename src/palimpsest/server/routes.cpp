@@ -9,6 +9,7 @@
 
 #include "palimpsest/core/version.h"
 #include "palimpsest/server/completions.h"
+#include "palimpsest/server/embeddings.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/info.h"
 #include "palimpsest/server/log.h"
@@ -103,7 +104,7 @@ void answer_preflight(const In& in, Out& out) {
   out.status = 204;
 }
 
-// The endpoints that generate text: each reads its form of request, and answers in its form.
+// The endpoints that run the model: each reads its form of request, and answers in its form.
 void add_generation(Http& http, const std::shared_ptr<Service>& service, const ServerOptions& options) {
   // Clients of different keys share no cache.
   const auto answer = [service, options](CompletionRequest request, std::unique_ptr<ReplyForm> form, const In& in,
@@ -126,11 +127,26 @@ void add_generation(Http& http, const std::shared_ptr<Service>& service, const S
       auto form = completions_form(std::move(head), request.request.top_logprobs >= 0, request.include_usage);
       answer(std::move(request), std::move(form), in, out);
     });
-  generates("/v1/responses", [service, answer](const In& in, Out& out) {
+  for (const char* path : {"/v1/embeddings", "/embeddings"})
+    generates(path, [service, options](const In& in, Out& out) { embed(*service, options, in, out); });
+  generates("/api/embed", [service, options](const In& in, Out& out) { embed_for_ollama(*service, options, in, out); });
+  generates("/v1/responses", [service, answer, keys = options.api_keys](const In& in, Out& out) {
     ReplyHead head = reply_head(*service, true, "resp_");
     const Json body = parse_json(in.body);
-    CompletionRequest request = parse_completion(chat_of_response(body), true, service->model());
-    answer(std::move(request), responses_form(std::move(head), body), in, out);
+    Fields fields(body);
+    const int scope = number_of_key(in, keys);
+    const std::string previous = fields.text("previous_response_id", "");
+    ChatOfResponse chat =
+        chat_of_response(body, previous.empty() ? Json::array() : service->responses().get(previous, scope));
+    CompletionRequest request = parse_completion(chat.body, true, service->model());
+    std::function<void(const Json&)> keep;
+    if (fields.boolean("store", true))
+      keep = [service, scope, id = head.id, messages = std::move(chat.messages)](const Json& output) {
+        Json all = messages;
+        add_items(output, "output", all);
+        service->responses().put(id, scope, all);
+      };
+    answer(std::move(request), responses_form(std::move(head), body, std::move(keep)), in, out);
   });
   for (const bool chat : {false, true})
     generates(chat ? "/api/chat" : "/api/generate", [service, chat, answer](const In& in, Out& out) {
@@ -174,11 +190,12 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   });
   const auto refuse_status = [](const In& in, Out& out) {
     if (!out.body.empty()) return;
-    static const std::set<std::string> get = {"/health", "/metrics", "/v1/models", "/v1/sessions",
-                                              "/props",  "/slots",   "/api/tags",  "/api/version"};
-    static const std::set<std::string> post = {"/tokenize",       "/detokenize",          "/apply-template",
-                                               "/v1/completions", "/v1/chat/completions", "/v1/responses",
-                                               "/api/chat",       "/api/generate"};
+    static const std::set<std::string> get = {"/health", "/metrics",  "/v1/models",   "/v1/sessions",   "/props",
+                                              "/slots",  "/api/tags", "/api/version", "/tokenizer_info"};
+    static const std::set<std::string> post = {
+        "/tokenize",     "/detokenize",    "/apply-template", "/v1/completions", "/v1/chat/completions",
+        "/v1/responses", "/v1/embeddings", "/embeddings",     "/api/chat",       "/api/generate",
+        "/api/embed"};
     if (out.status == 404 && (get.contains(in.path) || post.contains(in.path))) {
       out.set_header("Allow", get.contains(in.path) ? "GET" : "POST");
       out.status = 405;
@@ -234,6 +251,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   post("/apply-template", [service](const In& in, Out& out) { apply_template(*service, in, out); });
   get("/api/tags", [service](const In&, Out& out) { ollama_tags(*service, out); });
   get("/api/version", [](const In&, Out& out) { out.set_content(dump({{"version", version()}}), kJson); });
+  get("/tokenizer_info", [service](const In&, Out& out) { tokenizer_info(*service, out); });
   get("/props", [service](const In&, Out& out) { props(*service, out); });
   get("/slots", [service](const In&, Out& out) { slots(*service, out); });
   add_generation(http, service, options);

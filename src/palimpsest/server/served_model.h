@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "palimpsest/core/pooling.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/text/chat_template.h"
 #include "palimpsest/text/vocabulary.h"
@@ -15,6 +16,7 @@ struct ServedModel {
   std::string name;                                   // model id in the API
   std::shared_ptr<const ChatTemplate> chat_template;  // nullptr: the model has none, and chats are refused
   Method method;                                      // default for requests without "cache"
+  Pooling pooling = Pooling::kMean;                   // of embeddings; kNone: they are refused
   long long default_max_tokens = 1024;  // default max_tokens of chats; for completions it is 16, as in OpenAI's API
 };
 

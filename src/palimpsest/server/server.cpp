@@ -1,11 +1,15 @@
 #include "palimpsest/server/server.h"
 
 #include <httplib.h>
+#include <sys/un.h>
 
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string_view>
+#include <system_error>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/server/log.h"
@@ -51,11 +55,29 @@ class Connections final : public httplib::TaskQueue {
   httplib::ThreadPool pool_;
 };
 
+// The path of the Unix socket that a host names; empty: it names an address.
+std::string socket_path(const std::string& host) {
+  constexpr std::string_view kPrefix = "unix:";
+  if (host.starts_with(kPrefix)) return host.substr(kPrefix.size());
+  return host.ends_with(".sock") ? host : std::string();
+}
+
+// Removes the socket of a server that was killed. Throws Error if one listens.
+void remove_stale_socket(const std::string& path) {
+  if (!std::filesystem::is_socket(std::filesystem::symlink_status(path))) return;
+  httplib::Client client(path);
+  client.set_address_family(AF_UNIX);
+  if (const auto answer = client.Get("/health"); answer || answer.error() != httplib::Error::Connection)
+    fail("{} is not available: another server listens on this socket; choose another path", path);
+  std::filesystem::remove(path);
+}
+
 }  // namespace
 
 struct Server::Impl {
   httplib::Server http;
   bool bound = false;
+  std::string socket;  // path of the Unix socket; empty: none
   std::once_flag shut_down_once;
 };
 
@@ -80,19 +102,40 @@ Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
 
 Server::~Server() {
   impl_->http.stop();
+  std::error_code ignored;
+  if (!impl_->socket.empty()) std::filesystem::remove(impl_->socket, ignored);
 }
 
 int Server::bind() {
-  const int port = options_.port == 0 ? impl_->http.bind_to_any_port(options_.host)
-                   : impl_->http.bind_to_port(options_.host, options_.port) ? options_.port
-                                                                            : -1;
+  const std::string path = socket_path(options_.host);
+  int port = -1;
+  if (!path.empty()) {
+    remove_stale_socket(path);
+    impl_->http.set_address_family(AF_UNIX);
+    if (!impl_->http.bind_to_port(path, 80))  // a number that httplib wants, and ignores
+      fail("{}: the socket cannot be created: is its folder there, and writable? The path has at most {} bytes", path,
+           sizeof sockaddr_un::sun_path - 1);
+    impl_->socket = path;
+    port = 0;
+  } else if (options_.port == 0) {
+    port = impl_->http.bind_to_any_port(options_.host);
+  } else if (impl_->http.bind_to_port(options_.host, options_.port)) {
+    port = options_.port;
+  }
   if (port < 0)
     fail(
         "{}:{} is not available: the port is in use, or the address is not this machine's; choose another --host or "
-        "--port",
+        "--port (0: any free port)",
         options_.host, options_.port);
   impl_->bound = true;
+  options_.port = port;
   return port;
+}
+
+std::string Server::url() const {
+  if (!impl_->socket.empty()) return "unix:" + impl_->socket;
+  const bool ipv6 = options_.host.find(':') != std::string::npos;
+  return fmt::format("http://{}{}{}:{}", ipv6 ? "[" : "", options_.host, ipv6 ? "]" : "", options_.port);
 }
 
 void Server::run() {

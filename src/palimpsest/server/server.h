@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "palimpsest/server/server_options.h"
 #include "palimpsest/server/service.h"
@@ -13,8 +14,9 @@ class Server {
   Server(std::shared_ptr<Service> service, const ServerOptions& options);
   ~Server();
 
-  int bind();  // returns the port; throws Error if it is not available
-  void run();  // serves until shut_down(); call from one thread only
+  int bind();               // returns the port, 0 for a Unix socket; throws Error if it is not available
+  std::string url() const;  // after bind(): "http://127.0.0.1:8080", "unix:/run/palimpsest.sock"
+  void run();               // serves until shut_down(); call from one thread only
 
   // Called from another thread: refuses new requests, waits for running ones, cancels them after the grace period,
   // ends run().

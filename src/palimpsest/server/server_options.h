@@ -9,7 +9,8 @@
 namespace palimpsest {
 
 struct ServerOptions {
-  std::string host = "127.0.0.1";                      // loopback only by default
+  // Loopback only by default. A Unix socket: "unix:PATH", or a path that ends with ".sock" (as llama-server has it).
+  std::string host = "127.0.0.1";
   int port = 8080;                                     // 0: any free port
   std::vector<std::string> api_keys;                   // a request needs one of them; empty: no authentication
   std::size_t max_body = std::size_t{8} << 20;         // bytes of a request body

@@ -5,9 +5,10 @@
 namespace palimpsest {
 
 Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
-                 std::unique_ptr<Sessions> sessions)
+                 std::unique_ptr<Sessions> sessions, std::size_t response_bytes)
     : model_(std::move(model)),
       sessions_(std::move(sessions)),
+      responses_(response_bytes),
       scheduler_(std::move(decoder), model_.vocabulary, options) {
   thread_ = std::jthread([this](const std::stop_token& stop) {
     try {

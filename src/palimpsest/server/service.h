@@ -13,20 +13,24 @@
 #include "palimpsest/engine/scheduler.h"
 #include "palimpsest/server/completion_request.h"
 #include "palimpsest/server/metrics.h"
+#include "palimpsest/server/response_store.h"
 #include "palimpsest/server/sessions.h"
 
 namespace palimpsest {
 
 class Service {
  public:
-  // `sessions`: nullptr disables saved sessions. Throws Error.
+  static constexpr std::size_t kResponseBytes = std::size_t{64} << 20;
+
+  // `sessions`: nullptr disables saved sessions. `response_bytes`: of stored responses. Throws Error.
   Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
-          std::unique_ptr<Sessions> sessions = nullptr);
+          std::unique_ptr<Sessions> sessions = nullptr, std::size_t response_bytes = kResponseBytes);
   ~Service();
 
   const ServedModel& model() const { return model_; }
   Scheduler& scheduler() { return scheduler_; }
   const std::shared_ptr<Metrics>& metrics() const { return metrics_; }
+  ResponseStore& responses() { return responses_; }
   Sessions& sessions() const;  // throws ApiError if there are none
 
   // New requests get 503 from now on.
@@ -57,6 +61,7 @@ class Service {
   ServedModel model_;
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   std::unique_ptr<Sessions> sessions_;
+  ResponseStore responses_;
   Scheduler scheduler_;
   std::atomic<bool> closed_ = false, failed_ = false;
   std::mutex mutex_;

@@ -1,0 +1,20 @@
+// Embeddings: the hidden states of texts, pooled and normalised. OpenAI's /v1/embeddings and Ollama's /api/embed.
+#pragma once
+
+#include "palimpsest/server/server_options.h"
+
+namespace httplib {
+struct Request;
+struct Response;
+}  // namespace httplib
+
+namespace palimpsest {
+
+class Service;
+
+// Throws ApiError or Error.
+void embed(Service& service, const ServerOptions& options, const httplib::Request& in, httplib::Response& out);
+void embed_for_ollama(Service& service, const ServerOptions& options, const httplib::Request& in,
+                      httplib::Response& out);
+
+}  // namespace palimpsest
