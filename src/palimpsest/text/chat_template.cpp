@@ -97,6 +97,16 @@ std::string without_text_before_calls(std::string grammar) {
   return grammar;
 }
 
+// The library's grammars allow a line with 20 spaces between any two symbols, which a small model may write until its
+// tokens are used up.
+std::string with_short_space(std::string grammar) {
+  const std::string_view kSpace = R"(space ::= | " " | "\n"{1,2} [ \t]{0,20})";
+  const std::size_t at = grammar.find(kSpace);
+  if (at != std::string::npos && (at == 0 || grammar[at - 1] == '\n'))
+    grammar.replace(at, kSpace.size(), R"(space ::= | " " | "\n")");
+  return grammar;
+}
+
 // The library's grammars of templates that write each call apart allow several calls in any case.
 std::string with_one_call(std::string grammar) {
   for (const std::string_view several : {"\ntool-calls ::= (tool-call space)+", "\ntool-calls ::= (tool-call? space)+"})
@@ -180,6 +190,7 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::load(std::shared_ptr<const Voc
 ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
   const bool tools = !input.tools.empty() && input.tool_choice != ToolChoice::kNone;
   const bool as_text = impl_->tools == Tools::kNone;
+  const bool one = !input.parallel_tool_calls || !input.function.empty();  // call at most
   const bool described = tools && impl_->tools == Tools::kCalls;
   common_chat_params params = impl_->apply(*impl_->templates, in_common(as_text     ? with_tools_as_text(input)
                                                                         : described ? with_tools_described(input)
@@ -188,6 +199,7 @@ ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
   // All tools are described, even if only one may be called.
   if (tools && (as_text || !input.function.empty())) {
     common_chat_templates_inputs inputs = in_common(input);
+    inputs.parallel_tool_calls = !one;
     if (!input.function.empty()) keep_tool(inputs, input.function);
     params = impl_->apply(as_text ? tool_templates() : std::as_const(*impl_->templates), inputs);
   }
@@ -201,8 +213,8 @@ ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
     if (!params.grammar_lazy || out.grammar_triggers.size() == params.grammar_triggers.size()) {
       const bool required = tools && input.tool_choice == ToolChoice::kRequired;
       out.grammar = std::move(params.grammar);
-      if (required) out.grammar = without_text_before_calls(std::move(out.grammar));
-      if (tools && !input.parallel_tool_calls) out.grammar = with_one_call(std::move(out.grammar));
+      if (required) out.grammar = with_short_space(without_text_before_calls(std::move(out.grammar)));
+      if (tools && one) out.grammar = with_one_call(std::move(out.grammar));
       if (!params.grammar_lazy) out.grammar_prefix = params.generation_prompt;
     }
   }
