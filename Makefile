@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check deb deb-check image-check dist bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check templates-check serve-load serve-kill serve-hostile format format-check setup clean prune
+.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check deb deb-check image-check dist bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check serve-load serve-kill serve-hostile format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
@@ -134,22 +134,26 @@ convert-check:  ## convert small GPT-J and OPT models and compare logits with Hu
 	@tools/build release test_model
 	@python3 tools/convert/check.py
 
-serve-check: build  ## test the server: README examples, official openai client, short load test, kills
+serve-check: build  ## test the server: README examples, openai client, service behind nginx, short load test, kills
 	@python3 tools/serve/check.py
+	@python3 tools/serve/ready.py
 	@python3 tools/serve/templates.py
 	@python3 tools/serve/load.py --clients 64 --seconds 5
 	@python3 tools/serve/kill.py --times 10
 
+clients-check: build  ## test the server with client libraries from PyPI: openai, litellm, langchain, instructor, lm-eval, ollama
+	@python3 tools/serve/clients.py $(CLIENTS_ARGS)
+
 templates-check: build  ## compare rendered chat templates of ten model families with Jinja2's
 	@python3 tools/serve/templates.py
 
-serve-load: build  ## load test: 256 clients for 10 minutes, with disconnects and invalid requests (LOAD_ARGS=...)
+serve-load: build  ## load test: 256 clients for 90 s, with disconnects and invalid requests (LOAD_ARGS=--long: 10 minutes)
 	@python3 tools/serve/load.py --steady $(LOAD_ARGS)
 
 serve-kill: build  ## kill the server with SIGKILL during session writes, 200 times (KILL_ARGS='--times 10')
 	@python3 tools/serve/kill.py $(KILL_ARGS)
 
-serve-hostile: build  ## delay of other requests while hostile grammars and schemas arrive (HOSTILE_ARGS='--seconds 60')
+serve-hostile: build  ## delay of other requests while hostile ones arrive (HOSTILE_ARGS=--long: 5 minutes)
 	@python3 tools/serve/hostile.py $(HOSTILE_ARGS)
 
 # Also files that are not committed yet.

@@ -34,6 +34,7 @@ void add_eval(CLI::App& app, Action& action) {
   add_eval_ruler(*eval, action);
   add_eval_retention(*eval, action);
   add_eval_longbench(*eval, action);
+  add_eval_likelihood(*eval, action);
 }
 
 void add_text_flags(CLI::App& command, TextFlags& flags) {

@@ -20,6 +20,7 @@ void add_eval_needle(CLI::App& eval, Action& action);
 void add_eval_ruler(CLI::App& eval, Action& action);
 void add_eval_retention(CLI::App& eval, Action& action);
 void add_eval_longbench(CLI::App& eval, Action& action);
+void add_eval_likelihood(CLI::App& eval, Action& action);
 
 // Flags of commands that read text files.
 struct TextFlags {

@@ -287,6 +287,46 @@ TEST_F(LongBenchTest, RefusesWhatItCannotRead) {
   expect_refused(on({"eval", "longbench", "-f", records_}), "dataset2maxlen.json");
 }
 
+// Facts that the default model knows from its prompt; and the sum of a text's likelihoods is its perplexity.
+TEST(EvalLikelihood, FindsTheFactsAndAgreesWithPerplexity) {
+  const std::string text = "The cat sat on the mat. It was happy.";
+  json fact = {{"prompt",
+                "note: Flora hid the yellow saw in the orchard.\nquestion: Where did Flora hide the yellow "
+                "saw?\nanswer:"},
+               {"choices", {" Flora hid the yellow saw in the barn.", " Flora hid the yellow saw in the orchard."}},
+               {"answer", 1}};
+  const std::string file =
+      write_file("facts.jsonl", fact.dump() + "\n\n" + json{{"prompt", "The"}, {"choices", {text.substr(3)}}}.dump())
+          .string();
+  const Finished done = command({"eval", "likelihood", "-m", default_model(), "-f", file, "--bos", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json run = json::parse(done.out)["runs"][0];
+  EXPECT_EQ(run["acc"], 1);
+  EXPECT_EQ(run["questions"][0]["best"], 1);
+  EXPECT_EQ(run["questions"][0]["choices"][1]["greedy"], true);
+  EXPECT_EQ(run["questions"][0]["choices"][0]["greedy"], false);
+  const json rest = run["questions"][1]["choices"][0];
+
+  const std::string whole = write_file("whole.txt", text).string(), begin = write_file("begin.txt", "The").string();
+  const auto nats = [](const std::string& path) {
+    const Finished read = command({"eval", "perplexity", "-m", default_model(), "-f", path, "--json"});
+    EXPECT_EQ(read.code, 0) << read.err;
+    const json out = json::parse(read.out);
+    return out["runs"][0]["nll"].get<double>() * (out["tokens"].get<double>() - 1);
+  };
+  EXPECT_NEAR(-rest["logprob"].get<double>(), nats(whole) - nats(begin), 0.02 * nats(whole));
+}
+
+TEST(EvalLikelihood, RefusesNonsense) {
+  const auto refused = [](const std::string& text, const std::string& part) {
+    expect_refused({"eval", "likelihood", "-m", default_model(), "-f", write_file("bad.jsonl", text).string()}, part);
+  };
+  refused("", "no questions");
+  refused("{\"prompt\": \"x\"}", "line 1");
+  refused("\n{\"prompt\": \"x\", \"choices\": [\"y\"], \"answer\": 1}", "line 2");
+  expect_refused({"eval", "likelihood", "-m", default_model(), "-f", "/nowhere"}, "/nowhere");
+}
+
 TEST_F(EvalTest, RefusesNonsense) {
   expect_refused(on({"eval", "perplexity", "-f", "/no/such/book"}), "/no/such/book");
   expect_refused(on({"eval", "perplexity", "-f", book(), "--tokens", "1"}), "--tokens");

@@ -59,6 +59,29 @@ TEST_F(ApiTest, HintsChangeNothing) {
   }
 }
 
+// What lm-evaluation-harness needs to use the server's tokenizer.
+TEST_F(ApiTest, TheTokenizersProperties) {
+  const Json info = Json::parse(running_.client().Get("/tokenizer_info")->body);
+  const auto words = served_vocabulary();
+  for (const auto& [name, token] : {std::pair("bos_token", words->bos()), std::pair("eos_token", words->eos())})
+    EXPECT_EQ(running_.answer("/tokenize", {{"prompt", info[name]}, {"add_special_tokens", false}})["tokens"],
+              Json::array({token}));
+  EXPECT_EQ(info["vocab_size"], words->size());
+  EXPECT_NE(info["chat_template"].get<std::string>().find("<|im_start|>"), std::string::npos);
+  EXPECT_EQ(running_.client().Post("/tokenizer_info", "{}", "application/json")->status, 405);
+}
+
+// Of a schema that refers to itself: the grammar never ends.
+TEST_F(ApiTest, AGrammarWithoutContinuationIsTheClientsMistake) {
+  const Json body = {
+      {"messages", {{{"role", "user"}, {"content", "Hello"}}}},
+      {"max_tokens", 50},
+      {"tool_choice", "required"},
+      {"tools", {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", {{"$ref", "#"}}}}}}}}};
+  const auto [status, message] = running_.refusal(kChat, body);
+  EXPECT_EQ(status, 400) << message;
+}
+
 TEST_F(ApiTest, BiasesForbidAndPrefer) {
   const auto words = served_vocabulary();
   const TokenId dog = words->tokenize(" dog", false, false).back();

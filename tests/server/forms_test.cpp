@@ -127,6 +127,22 @@ TEST_F(FormsTest, ResponsesHaveStructuredTextAndRefusals) {
     EXPECT_EQ(running_.refusal(kResponses, Json::parse(wrong)).first, 400) << wrong;
 }
 
+// The longest text that the grammar allows has 15 characters and 8 spaces of at most 22: it fits into 200 tokens.
+TEST_F(FormsTest, StructuredTextOfChatsIsJsonOnly) {
+  const Json schema =
+      Json::parse(R"({"type":"object","properties":{"mood":{"enum":["glad","sad"]}},"required":["mood"]})");
+  const Json body = {{"messages", {{{"role", "user"}, {"content", "A story."}}}},
+                     {"n", 32},
+                     {"seed", 1},
+                     {"max_tokens", 200},
+                     {"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}}};
+  for (const Json& choice : running_.answer(kChat, body)["choices"]) {
+    const std::string text = choice["message"]["content"];
+    ASSERT_TRUE(Json::accept(text)) << text;
+    EXPECT_TRUE(Json::parse(text)["mood"] == "glad" || Json::parse(text)["mood"] == "sad");
+  }
+}
+
 TEST_F(FormsTest, OllamasChat) {
   const Json messages = {{{"role", "user"}, {"content", "A story."}}};
   const std::string expected = chat(messages, 30);

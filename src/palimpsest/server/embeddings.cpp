@@ -144,10 +144,11 @@ std::vector<std::vector<float>> vectors_of(Service& service, const ServerOptions
       usage.evicted_tokens += one->usage.evicted;
       vectors[one->input] = std::move(one->vector);
       ++done;
-      continue;
+    } else if (service.failed()) {
+      throw ApiError(500, "server_error", "internal error: see the server's log");
     }
-    if (service.failed()) throw ApiError(500, "server_error", "internal error: see the server's log");
-    if (http.is_connection_closed()) throw ApiError(499, "client_closed_request", "the client disconnected");
+    if (done < vectors.size() && http.is_connection_closed())
+      throw ApiError(499, "client_closed_request", "the client disconnected");
   }
   log_fields()["texts"] = vectors.size();
   log_fields()["prompt_tokens"] = usage.prompt_tokens;

@@ -107,6 +107,14 @@ std::string with_short_space(std::string grammar) {
   return grammar;
 }
 
+// The library's grammars of schemas allow a fence of Markdown around the JSON, which clients do not expect.
+std::string without_fence(std::string grammar) {
+  const std::string_view kFenced = R"(("```json" space response-format space "```" | space response-format space))";
+  if (const auto at = grammar.find(kFenced); at != std::string::npos)
+    grammar.replace(at, kFenced.size(), "space response-format space");
+  return grammar;
+}
+
 // The library's grammars of templates that write each call apart allow several calls in any case.
 std::string with_one_call(std::string grammar) {
   for (const std::string_view several : {"\ntool-calls ::= (tool-call space)+", "\ntool-calls ::= (tool-call? space)+"})
@@ -213,6 +221,7 @@ ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
     if (!params.grammar_lazy || out.grammar_triggers.size() == params.grammar_triggers.size()) {
       const bool required = tools && input.tool_choice == ToolChoice::kRequired;
       out.grammar = std::move(params.grammar);
+      if (!input.json_schema.empty()) out.grammar = without_fence(std::move(out.grammar));
       if (required) out.grammar = with_short_space(without_text_before_calls(std::move(out.grammar)));
       if (tools && one) out.grammar = with_one_call(std::move(out.grammar));
       if (!params.grammar_lazy) out.grammar_prefix = params.generation_prompt;

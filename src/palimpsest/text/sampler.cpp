@@ -13,6 +13,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/text/grammar/constraint.h"
+#include "palimpsest/text/grammar/matcher.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
@@ -159,7 +160,8 @@ TokenId Sampler::sample(std::span<const float> logits) {
     impl_->mask(array);
     impl_->apply(array);
     token = impl_->chosen(array);
-    if (!impl_->grammar->allows(token)) fail("the grammar allows no token here: it cannot be met with this vocabulary");
+    if (!impl_->grammar->allows(token))
+      throw GrammarError("the grammar allows no token here: it cannot be met with this vocabulary");
   }
   impl_->accept(token);
   return token;
