@@ -2,6 +2,7 @@
 """Chats that resend all their messages, under a method that evicts.
 
   tools/serve/chats.py                          (one chat of 40 turns, then 64 chats on a pool too small for all)
+  tools/env python3 tools/serve/chats.py --chats 0 --plot docs/results/chats.svg        (needs matplotlib)
 
 One chat: tokens read and TTFT of each turn, with and without "cache_prompt", and whether each answer equals that of a
 session that never resends. Many chats: hits, misses, tokens read, bytes kept and resident memory, round by round.
@@ -11,6 +12,7 @@ import concurrent.futures
 import http.client
 import json
 import os
+import pathlib
 import random
 import statistics
 import sys
@@ -18,6 +20,8 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench"))
+from plot import Panel, plot  # noqa: E402
 from server import REPO, Server  # noqa: E402
 
 WORDS = "the little dog cat bird girl boy went to a park and saw big red ball in tree she was happy".split()
@@ -107,6 +111,15 @@ def one_chat(options, folder):
     ttft = [statistics.median(t for _, _, t in resent[part]) for part in (slice(1, half), slice(half, None))]
     print(f"median TTFT, first half {ttft[0]:.1f} ms, second half {ttft[1]:.1f} ms; most tokens read by a turn after the "
           f"first: {max(read_tokens(u) for _, u, _ in resent[1:])}")
+    if options.plot:
+        def by_turn(results, value):
+            return [(turn, value(result)) for turn, result in enumerate(results, 1)]
+        names = {"resent": resent, "(resent, cache_prompt false": fresh}
+        plot(pathlib.Path(options.plot), f"A chat that resends all its messages, {options.method}", [
+            Panel("Time to first token", "turn", "ms", {n: by_turn(r, lambda x: x[2]) for n, r in names.items()},
+                  from_zero=True),
+            Panel("Tokens read", "turn", "tokens", {n: by_turn(r, lambda x: read_tokens(x[1])) for n, r in names.items()},
+                  from_zero=True)])
     print(f"answers equal to a session that never resends: {sum(a[0] == b for a, b in zip(resent, never))} of {len(never)}"
           f"; to cache_prompt=false: {sum(a[0] == b[0] for a, b in zip(resent, fresh))}")
 
@@ -157,10 +170,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--memory", type=float, default=64, help="--cache-memory of the many chats")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--plot", help="SVG file for the chat of many turns")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         one_chat(options, folder)
-    many_chats(options)
+    if options.chats > 0:
+        many_chats(options)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Measures the delay of other clients while hostile grammars and JSON schemas are sent in a loop.
+"""Measures the delay of other clients while hostile requests are sent in a loop: grammars, JSON schemas, tools, images, long
+chats, long lists to embed.
 
-  make serve-hostile                                                         (HOSTILE_ARGS='--seconds 60')
+  make serve-hostile                                                         (HOSTILE_ARGS=--long: 5 minutes each)
   tools/serve/hostile.py --seconds 20 --attackers 4
 
 Measures, without and then with the attackers: the time of GET /health, and the inter-token latency of a streaming client.
@@ -73,7 +74,33 @@ def schemas():
     yield {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
 
 
+def chats():
+    """Bodies of /v1/chat/completions."""
+    user = [{"role": "user", "content": "Hello"}]
+    for schema in schemas():
+        yield {"messages": user, "max_tokens": 100, "tool_choice": "required",
+               "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}
+    yield {"messages": user, "max_tokens": 100, "tool_choice": "required", "parallel_tool_calls": True, "tools": [
+        {"type": "function", "function": {"name": f"f{i}", "description": "x" * 500, "parameters": {"type": "object"}}}
+        for i in range(128)]}
+    yield {"messages": [{"role": "user", "content": [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 1_000_000}}]}]}
+    yield {"messages": [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(2_001)], "max_tokens": 1}
+    yield {"messages": [{"role": "assistant", "tool_calls": [
+        {"id": str(i), "function": {"name": "f", "arguments": "{}"}} for i in range(500)]}], "max_tokens": 1}
+    yield {"messages": user, "chat_template_kwargs": {f"v{i}": "x" * 100 for i in range(5000)}, "max_tokens": 1}
+
+
 def bodies():
+    """Paths and bodies."""
+    out = [("/v1/chat/completions", json.dumps(body).encode()) for body in chats()]
+    out.append(("/v1/embeddings", json.dumps({"input": ["once upon a time"] * 2048}).encode()))
+    out.append(("/v1/embeddings", json.dumps({"input": list(range(1, 500)) * 2000}).encode()))
+    out.append(("/v1/responses", json.dumps({"input": [{"type": "reasoning"}] * 100_000}).encode()))
+    return out + [("/v1/completions", body) for body in completions()]
+
+
+def completions():
     common = {"prompt": "Once upon a time", "max_tokens": 200, "temperature": 1}
     out = [json.dumps({**common, "grammar": g}).encode() for g in grammars()]
     for schema in schemas():
@@ -132,10 +159,10 @@ class Measure:
     async def attack(self, number, every):
         i = number
         while not self.stop:
-            body = every[i % len(every)]
+            path, body = every[i % len(every)]
             i += 1
             begin = time.monotonic()
-            self.statuses[await self.ask(http("POST", "/v1/completions", body))] += 1
+            self.statuses[await self.ask(http("POST", path, body))] += 1
             self.slowest.append((time.monotonic() - begin, i % len(every)))
 
     async def run(self, seconds, attackers):
@@ -158,7 +185,9 @@ def main():
     arguments.add_argument("--program", default=REPO / "build" / "palimpsest")
     arguments.add_argument("--seconds", type=float, default=15, help="duration of the baseline and of the attack")
     arguments.add_argument("--attackers", type=int, default=4, help="clients that send consecutive hostile requests")
+    arguments.add_argument("--long", action="store_true", help="300 seconds each")
     options = arguments.parse_args()
+    options.seconds = 300 if options.long else options.seconds
     server = Server(options.program, *FLAGS)
     log = []
     try:

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Load test: concurrent clients, with disconnects, slow readers and invalid requests.
 
-  make serve-load                                                            (10 minutes, 256 clients)
+  make serve-load                                                            (90 seconds, 256 clients)
+  make serve-load LOAD_ARGS=--long                                           (10 minutes)
   tools/serve/load.py --clients 64 --seconds 90 --program build-tsan/palimpsest
 
-Every complete answer must equal the answer to the same request without load, which is requested first. At the end, no
+Completions, chats, tools and schemas: every complete answer must equal the answer to the same request without load, which is
+requested first; embeddings must be near it. Chats that resend all their messages must be answered. At the end, no
 request runs or waits and no page is in use; memory, threads and open files are those after the warm-up; the server stops
 with exit code 0, and its log is valid. The same --seed gives the same requests; their timing is not deterministic.
 """
@@ -31,6 +33,13 @@ METHODS = ["streaming:budget=64", "streaming:budget=48,every=8", "h2o:budget=48"
            "paged-eviction:budget=64", "keydiff:budget=48", "compact-shift:budget=64", "tova:budget=48",
            "snapkv:budget=64", "lagkv:budget=160", "r-kv:budget=48", "scissorhands:budget=64", "random:budget=48"]
 WORDS = "once upon a time the little dog cat bird girl boy went to park and saw big red ball in tree she was happy".split()
+WEATHER = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1, "maximum": 7}},
+           "required": ["city", "days"], "additionalProperties": False}
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER, "strict": True}},
+         {"type": "function", "function": {"name": "set_alarm", "parameters": {
+             "type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}}}]
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "weather", "schema": WEATHER}}
+IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 2000}}]
 PATIENCE = 120  # timeout in seconds without a byte
 SLOW_READERS = 2
 
@@ -45,6 +54,9 @@ def draw_request(rng):
         body["messages"] = [{"role": "user", "content": text}]
     else:
         body["prompt"] = [text, text[: len(text) // 2 + 1]] if rng.random() < 0.1 else text
+    if chat and rng.random() < 0.3:
+        return "/v1/chat/completions", body | {"tools": TOOLS, "tool_choice": rng.choice(["auto", "required"]),
+                                               "parallel_tool_calls": False, "max_tokens": 100}
     if rng.random() < 0.2:
         body["n"] = 2
     if rng.random() < 0.2:
@@ -52,7 +64,7 @@ def draw_request(rng):
     if rng.random() < 0.1:
         body["ignore_eos"] = True
     elif rng.random() < 0.1:
-        body["response_format"] = {"type": "json_object"}
+        body["response_format"] = rng.choice([{"type": "json_object"}, SCHEMA])
     if rng.random() < 0.1:
         body["repetition_penalty"] = 1.2
     return ("/v1/chat/completions" if chat else "/v1/completions"), body
@@ -100,7 +112,7 @@ def answer_of(body):
     """The compared parts of an answer: texts, finish reasons, token counts."""
     if not body.startswith(b"data: "):
         whole = json.loads(body)
-        texts = [c["text"] if "text" in c else c["message"]["content"] for c in whole["choices"]]
+        texts = [c["text"] if "text" in c else text_of(c["message"]) for c in whole["choices"]]
         return texts, [c["finish_reason"] for c in whole["choices"]], counts_of(whole["usage"])
     lines = [line[6:] for line in body.decode().split("\n\n") if line]
     assert lines[-1] == "[DONE]", lines[-1]
@@ -108,9 +120,15 @@ def answer_of(body):
     for event in map(json.loads, lines[:-1]):
         usage = event.get("usage") or usage
         for choice in event["choices"]:
-            texts[choice["index"]] += choice.get("text") or choice.get("delta", {}).get("content") or ""
+            texts[choice["index"]] += choice.get("text") or text_of(choice.get("delta", {}))
             ends[choice["index"]] = choice["finish_reason"]
     return [texts[i] for i in sorted(ends)], [ends[i] for i in sorted(ends)], counts_of(usage)
+
+
+def text_of(message):
+    """Content and calls of a message, or of a part of it in a stream; ids differ each time."""
+    calls = [call["function"] for call in message.get("tool_calls") or []]
+    return (message.get("content") or "") + "".join(c.get("name", "") + c.get("arguments", "") for c in calls)
 
 
 def counts_of(usage):
@@ -129,6 +147,8 @@ class Load:
         self.begun, goes_on = zip(*[draw_session(rng) for _ in range(options.requests // 8)])
         self.requests += [("/v1/completions", body) for body in goes_on]
         self.answers = []
+        self.texts = [" ".join(rng.choices(WORDS, k=rng.choice([2, 40, 200]))) for _ in range(8)]
+        self.vectors = []
         self.long = [{"prompt": "Once upon a time", "max_tokens": 1000, "seed": i, "ignore_eos": True,
                       "cache": METHODS[i]} for i in range(SLOW_READERS)]
         self.long_answers = []
@@ -151,6 +171,9 @@ class Load:
             status, _, text = await self.ask(reader, writer, post(path, body))
             assert status == 200, (body, text)
             self.answers.append(answer_of(text))
+        status, _, text = await self.ask(reader, writer, post("/v1/embeddings", {"input": self.texts}))
+        assert status == 200, text
+        self.vectors = [one["embedding"] for one in json.loads(text)["data"]]
         for body in self.long:
             self.long_answers.append(answer_of((await self.ask(reader, writer, post("/v1/completions", body)))[2]))
         writer.close()
@@ -180,6 +203,42 @@ class Load:
             writer.close()
             return None
         return reader, writer
+
+    async def answer(self, path, body):
+        """Asks until the queue has room; None: the load ends."""
+        while time.monotonic() < self.end:
+            reader, writer = await self.connect()
+            status, headers, text = await self.ask(reader, writer, post(path, body))
+            writer.close()
+            if status != 429:
+                assert status == 200, (status, text[:300])
+                return json.loads(text)
+            self.count["429"] += 1
+            await asyncio.sleep(int(headers["retry-after"]) * random.uniform(0.2, 1))
+        return None
+
+    async def resend(self, rng):
+        """A chat that resends all its messages. Its answers depend on whether its history is still kept."""
+        messages, method = [{"role": "system", "content": "Be brief."}], rng.choice(METHODS[:4])
+        for _ in range(rng.randrange(2, 6)):
+            messages.append({"role": "user", "content": " ".join(rng.choices(WORDS, k=12))})
+            body = {"messages": messages, "max_tokens": 40, "temperature": 0.7, "cache": method}
+            got = await self.answer("/v1/chat/completions", body)
+            if got is None:
+                return
+            messages.append({"role": "assistant", "content": got["choices"][0]["message"]["content"]})
+            self.count["resent chats"] += 1
+            self.count["resent chats, cached"] += got["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+    async def embed(self, rng):
+        i = rng.randrange(len(self.texts))
+        got = await self.answer("/v1/embeddings", {"input": [self.texts[i]] * rng.choice([1, 5])})
+        if got is None:
+            return
+        self.count["embeddings"] += 1
+        for one in got["data"]:
+            if sum(a * b for a, b in zip(one["embedding"], self.vectors[i])) < 0.999:
+                self.wrong.append(("another embedding", self.texts[i]))
 
     async def leave(self, rng):
         """Disconnects: during the request, before the answer, or during the answer."""
@@ -215,6 +274,13 @@ class Load:
             post("/v1/completions", {"prompt": "x", "grammar": "root ::= " + "(" * rng.randrange(1, 5000)}),
             post("/v1/completions", {"prompt": "x", "session": rng.choice(["x", {"save": "../x"}, {"restore": "none"}])}),
             post("/detokenize", {"tokens": [1 << 40]}),
+            post("/v1/chat/completions", {"messages": [{"role": "user", "content": IMAGE}]}),
+            post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "tools": rng.choice(
+                [{}, [{}], [{"type": "image"}], [TOOLS[0], TOOLS[0]]])}),
+            post("/v1/chat/completions", {"messages": [{"role": "tool", "content": {}}], "tools": TOOLS}),
+            post("/v1/responses", {"input": "x", "previous_response_id": "resp_" + "0" * rng.randrange(100)}),
+            post("/v1/embeddings", {"input": rng.choice([[], 3, [[]], [None], [[1 << 40]]])}),
+            post("/v1/embeddings", {"input": "x", "dimensions": 3}),
         ]
         broken = [  # invalid HTTP: any answer, or none, is allowed
             rng.randbytes(rng.randrange(1, 20000)),
@@ -243,7 +309,7 @@ class Load:
     async def client(self, number):
         rng = random.Random(self.options.seed * 1_000_003 + number)
         await asyncio.sleep(rng.uniform(0, 1))
-        connection = None
+        connection = kept = None
         while time.monotonic() < self.end:
             what = rng.random()
             try:
@@ -251,6 +317,10 @@ class Load:
                     await self.send_garbage(rng)
                 elif what < self.options.garbage + self.options.leave:
                     await self.leave(rng)
+                elif what > 0.97:
+                    await self.resend(rng)
+                elif what > 0.94:
+                    await self.embed(rng)
                 else:
                     kept, connection = connection, None
                     connection = await self.survive(rng, kept)
@@ -260,7 +330,7 @@ class Load:
                 if what < self.options.garbage + self.options.leave:
                     continue  # the server may close such connections
                 # HTTP allows the server to close an idle kept connection, but not to refuse a new one.
-                if kept is not None:
+                if what <= 0.94 and kept is not None:
                     self.count["kept connections closed"] += 1
                 else:
                     self.wrong.append(("no answer", repr(error), time.monotonic() - self.started))
@@ -323,7 +393,8 @@ class Load:
         (early, threads, files), (late, threads2, files2) = medians
         print(f"{self.options.clients} clients, {seconds:g} s: {c['answers'] + c['slow answers']} answers equal to those without load"
               f" ({c['slow answers']} read slowly, {c['went on from a session']} from a session), {c['left']} disconnected,"
-              f" {c['garbage']} invalid requests, {c['429']} status 429")
+              f" {c['garbage']} invalid requests, {c['429']} status 429; {c['resent chats']} turns of resent chats"
+              f" ({c['resent chats, cached']} found their cache), {c['embeddings']} embeddings")
         print(f"/health: p50 {statistics.median(self.health) * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms,"
               f" max {max(self.health) * 1e3:.1f} ms")
         print(f"resident memory: {early / 2**20:.1f} MiB, then {late / 2**20:.1f}; max"
@@ -332,7 +403,7 @@ class Load:
         for wrong in self.wrong[:5]:
             print("WRONG:", *wrong, sep="\n  ")
         assert not self.wrong, f"{len(self.wrong)} wrong answers"
-        assert c["answers"] > 0 and c["left"] > 0 and c["garbage"] > 0
+        assert all(c[name] > 0 for name in ("answers", "left", "garbage", "resent chats", "embeddings")), c
         if self.options.clients > 100:
             assert c["429"] > 0, "no request was refused with 429: the queue was never full"
         if self.options.steady:
@@ -345,13 +416,15 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--program", default=REPO / "build" / "palimpsest")
     arguments.add_argument("--clients", type=int, default=256)
-    arguments.add_argument("--seconds", type=float, default=600)
+    arguments.add_argument("--seconds", type=float, default=90)
+    arguments.add_argument("--long", action="store_true", help="10 minutes")
     arguments.add_argument("--leave", type=float, default=0.30, help="fraction of requests whose client disconnects")
     arguments.add_argument("--garbage", type=float, default=0.05, help="fraction of invalid requests")
     arguments.add_argument("--requests", type=int, default=64, help="number of different requests, each also sent without load")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--steady", action="store_true", help="require constant memory and a fast /health (runs of at least a minute)")
     options = arguments.parse_args()
+    options.seconds = 600 if options.long else options.seconds
     sessions = tempfile.TemporaryDirectory()
     server = Server(options.program, *FLAGS, "--session-path", sessions.name)
     load = Load(server, options)
