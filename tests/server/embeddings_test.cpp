@@ -164,12 +164,16 @@ TEST_F(EmbeddingsTest, AnswersGoOnMeanwhile) {
     ASSERT_TRUE(result);
     // Refused as a whole if the queue is full when it begins.
     EXPECT_TRUE(result->status == 200 || result->status == 429) << result->body;
-    if (result->status == 200) EXPECT_EQ(Json::parse(result->body)["data"].size(), 60u);
+    if (result->status == 200) {
+      EXPECT_EQ(Json::parse(result->body)["data"].size(), 60u);
+    }
   });
   for (int i = 0; i < 3; ++i) {
     const auto result = running.post(kText, asked);
     ASSERT_TRUE(result);
-    if (result->status == 200) EXPECT_EQ(text_of(Json::parse(result->body)), before);
+    if (result->status == 200) {
+      EXPECT_EQ(text_of(Json::parse(result->body)), before);
+    }
   }
   embeds.join();
 }
