@@ -403,7 +403,8 @@ class Load:
         for wrong in self.wrong[:5]:
             print("WRONG:", *wrong, sep="\n  ")
         assert not self.wrong, f"{len(self.wrong)} wrong answers"
-        assert all(c[name] > 0 for name in ("answers", "left", "garbage", "resent chats", "embeddings")), c
+        rare = ("resent chats", "embeddings") if seconds >= 30 else ()
+        assert all(c[name] > 0 for name in ("answers", "left", "garbage", *rare)), c
         if self.options.clients > 100:
             assert c["429"] > 0, "no request was refused with 429: the queue was never full"
         if self.options.steady:
