@@ -81,13 +81,13 @@ def chats():
         yield {"messages": user, "max_tokens": 100, "tool_choice": "required",
                "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}
     yield {"messages": user, "max_tokens": 100, "tool_choice": "required", "parallel_tool_calls": True, "tools": [
-        {"type": "function", "function": {"name": f"f{i}", "description": "x" * 500, "parameters": {"type": "object"}}}
+        {"type": "function", "function": {"name": f"f{i}", "description": "x" * 200, "parameters": {"type": "object"}}}
         for i in range(128)]}
     yield {"messages": [{"role": "user", "content": [
         {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 1_000_000}}]}]}
-    yield {"messages": [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(2_001)], "max_tokens": 1}
+    yield {"messages": [{"role": ("user", "assistant")[i % 2], "content": "x"} for i in range(501)], "max_tokens": 1}
     yield {"messages": [{"role": "assistant", "tool_calls": [
-        {"id": str(i), "function": {"name": "f", "arguments": "{}"}} for i in range(500)]}], "max_tokens": 1}
+        {"id": str(i), "function": {"name": "f", "arguments": "{}"}} for i in range(200)]}], "max_tokens": 1}
     yield {"messages": user, "chat_template_kwargs": {f"v{i}": "x" * 100 for i in range(5000)}, "max_tokens": 1}
 
 
