@@ -57,7 +57,12 @@ int list_methods(const MethodsFlags& flags) {
   fmt::print("\nMethods and their options (--method NAME)\n");
   for (const auto& row : rows) {
     fmt::print("{}", help_row(row["name"], row["summary"]));
-    if (const std::string changes = row["changes"]; !changes.empty()) fmt::print("{}", help_row("", changes));
+    for (std::string changes = row["changes"]; !changes.empty();) {  // the options have no spaces to break lines at
+      constexpr std::size_t kWidth = 80;
+      const std::size_t end = changes.size() <= kWidth ? changes.size() : changes.rfind(',', kWidth) + 1;
+      fmt::print("{}", help_row("", changes.substr(0, end)));
+      changes.erase(0, end);
+    }
   }
   fmt::print("\nPolicies (--policy NAME)\n{}", help_row("none", "no eviction"));
   for (const PolicyEntry& entry : policies())

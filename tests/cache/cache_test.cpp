@@ -21,6 +21,7 @@ struct Variant {
   std::optional<CacheType> value_type = {};  // if it differs from the keys'
   int operations = 9000;
   std::vector<std::int32_t> windows = {};
+  int evicted_page = 0;
 };
 
 const char* label(CacheType type) {
@@ -37,7 +38,8 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
                                                          : "InPlace") +
          (v.shared ? "Shared" : "PerHead") + (v.pages ? "" : "NoPages") + "Page" + std::to_string(v.page_size) +
          label(v.type) + (v.value_type ? std::string("With") + label(*v.value_type) : "") +
-         (v.spare_slots > 0 ? "Spare" + std::to_string(v.spare_slots) : "") + (v.windows.empty() ? "" : "Windows");
+         (v.spare_slots > 0 ? "Spare" + std::to_string(v.spare_slots) : "") + (v.windows.empty() ? "" : "Windows") +
+         (v.evicted_page > 0 ? "Evicted" + std::to_string(v.evicted_page) : "");
 }
 
 CacheOptions options_of(const Variant& v) {
@@ -46,6 +48,7 @@ CacheOptions options_of(const Variant& v) {
       .geometry = HeadGeometry::uniform(2, 2, v.type == CacheType::kQ8_0 ? 64 : 3, values == CacheType::kQ8_0 ? 32 : 5)
                       .with_types(v.type, values),
       .page_size = v.page_size,
+      .evicted_page = v.evicted_page,
       .mechanism = v.mechanism,
       .shared = v.shared,
       .track_rank = true,
@@ -93,6 +96,10 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{kGa, true, true, 16, CacheType::kF16}, Variant{kGa, false, true, 32, CacheType::kBF16},
         Variant{kGa, false, true, 64, CacheType::kF32}, Variant{kGa, false, false, 16, CacheType::kF16},
         Variant{kBl, true, true, 16, CacheType::kF16}, Variant{kBl, false, true, 16, CacheType::kF32},
+        Variant{kBl, false, true, 16, CacheType::kF32, 0, {}, 9000, {}, 8},
+        Variant{kBl, true, true, 64, CacheType::kF16, 0, {}, 9000, {}, 8},
+        Variant{kBl, false, true, 48, CacheType::kF16, 5, {}, 9000, {}, 24},
+        Variant{kBl, true, true, 32, CacheType::kF16, 0, {}, 9000, kWindows, 16},
         Variant{kBl, false, true, 32, CacheType::kBF16}, Variant{kBl, false, false, 16, CacheType::kF16},
         Variant{kAp, true, true, 16, CacheType::kF16}, Variant{kAp, false, true, 16, CacheType::kF32},
         Variant{kAp, false, true, 48, CacheType::kF16}, Variant{kAp, true, false, 32, CacheType::kF16},

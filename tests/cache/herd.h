@@ -37,6 +37,7 @@ struct Herd {
                 HeadGeometry::uniform(2, 2, type == CacheType::kQ8_0 ? 32 : 3, value_type == CacheType::kQ8_0 ? 32 : 5)
                     .with_types(type, value_type),
             .page_size = page_size,
+            .evicted_page = mechanism == Mechanism::kBlock && below(2) == 0 ? 8 : 0,
             .mechanism = mechanism,
             .shared = mechanism != Mechanism::kMerge && below(2) == 0,
             .track_rank = below(2) == 0,

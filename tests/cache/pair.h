@@ -28,7 +28,7 @@ class Pair {
       : random_(seed),
         failures_(failures),
         cache_(options, std::move(pool)),
-        naive_(cache_.tables(), options.mechanism == Mechanism::kBlock ? options.page_size : 0) {}
+        naive_(cache_.tables(), options.mechanism == Mechanism::kBlock ? cache_.table(0).evicted_page() : 0) {}
 
   void step() {
     const int what = below(100);
@@ -166,14 +166,14 @@ class Pair {
     for (int t = 0; t < cache_.tables(); ++t) {
       const SlotTable& table = cache_.table(t);
       std::vector<int> full;
-      for (int page = 0; page < table.pages(); ++page)
-        if (table.occupied_in_page(page) == table.page_size()) full.push_back(page);
+      for (int page = 0; page < table.evicted_pages(); ++page)
+        if (table.occupied_in_evicted(page) == table.evicted_page()) full.push_back(page);
       if (full.size() <= 2) continue;
       std::ranges::shuffle(full, random_);
       full.resize(static_cast<std::size_t>(1 + below(2)));
       for (const int page : full)
-        for (int i = 0; i < table.page_size(); ++i)
-          plan.drop[static_cast<std::size_t>(t)].push_back(page * table.page_size() + i);
+        for (int i = 0; i < table.evicted_page(); ++i)
+          plan.drop[static_cast<std::size_t>(t)].push_back(page * table.evicted_page() + i);
     }
     const Positions gone = positions_of(plan);
     change({.drop = plan.drop});

@@ -89,14 +89,14 @@ inline void expect_same_pages(const SlotTable& table, NaiveCache& naive, int t) 
     if (position == kNoPosition) continue;
     ASSERT_GE(index.rank(position), 0);
     NaiveToken& token = naive.table(t)[index.token(index.rank(position))];
-    const int page = slot / table.page_size();
+    const int page = slot / table.evicted_page();
     if (!known.contains(page)) known[page] = closed_up ? naive.new_page() : token.page;
     if (closed_up) token.page = known[page];
     ASSERT_EQ(known[page], token.page) << "position " << token.position;
   }
   const std::map<int, int> counts = NaiveCache::pages(naive.table(t));
   ASSERT_EQ(known.size(), counts.size());
-  ASSERT_LE(std::ranges::count_if(counts, [&](const auto& c) { return c.second < table.page_size(); }), 1);
+  ASSERT_LE(std::ranges::count_if(counts, [&](const auto& c) { return c.second < table.evicted_page(); }), 1);
 }
 
 // The merged tokens, in any order, and the kernels' view of them.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <set>
 
 namespace palimpsest::testing {
 namespace {
@@ -27,7 +28,7 @@ struct Member {
 
 struct Class {
   Position representative;
-  Row key, value;               // unrotated; the key has the representative's norm
+  Row key, value;               // unrotated; the key is the mean of unit keys x the representative's norm
   std::vector<Member> members;  // the representative first
   double weight() const {
     double sum = 0;
@@ -39,15 +40,24 @@ struct Class {
 // One head by the paper's definitions.
 struct NaiveHead {
   std::map<Position, Class> classes;  // by representative
+  std::vector<Member> zero;
 
-  void evict(const std::vector<Position>& victims, Position window, int gamma, int budget, double tau) {
+  static double cosine(const Row& a, const Row& b) { return dot_of(a, b) / std::sqrt(dot_of(a, a) * dot_of(b, b)); }
+  static double likeness(const Class& a, const Class& b, Similarity by) {
+    const double k = cosine(a.key, b.key), v = cosine(a.value, b.value);
+    if (by == Similarity::kKey) return k;
+    if (by == Similarity::kValue) return v;
+    return by == Similarity::kClipped && (k < 0 || v < 0) ? 0 : k * v;
+  }
+
+  void evict(const std::vector<Position>& victims, Position window, const Method& m) {
     std::vector<Class> leaving;
     for (const Position p : victims) {
       leaving.push_back(classes.at(p));
       classes.erase(p);
     }
     std::ranges::stable_sort(leaving, std::greater(), [](const Class& c) { return c.members[0].score; });
-    const auto max = static_cast<std::size_t>((gamma - 1) * budget);
+    const auto max = static_cast<std::size_t>((m.gamma - 1) * m.budget);
     if (leaving.size() > max) leaving.resize(max);
     std::map<Position, std::vector<Class>> joining;
     for (const Class& c : leaving) {
@@ -55,29 +65,27 @@ struct NaiveHead {
       Position target = -1;
       for (const auto& [position, representative] : classes) {
         if (position >= window) continue;
-        const double k = dot_of(c.key, representative.key) /
-                         std::sqrt(dot_of(c.key, c.key) * dot_of(representative.key, representative.key));
-        const double v = dot_of(c.value, representative.value) /
-                         std::sqrt(dot_of(c.value, c.value) * dot_of(representative.value, representative.value));
-        const double r = k > 0 && v > 0 ? k * v : 0;
-        if (r >= tau && r > best) best = r, target = position;
+        const double r = likeness(c, representative, m.similarity);
+        if (r >= double{m.tau} && r > best) best = r, target = position;
       }
-      if (target >= 0) joining[target].push_back(c);
+      if (target >= 0)
+        joining[target].push_back(c);
+      else if (m.zero_class)
+        zero.insert(zero.end(), c.members.begin(), c.members.end());
     }
     for (const auto& [target, all] : joining) {
       Class& to = classes.at(target);
-      const double length = std::sqrt(dot_of(to.key, to.key));
+      const double length = to.members[0].norm;
       double sum = to.weight();
       for (const Class& c : all) sum += c.weight();
       Row key(to.key.size(), 0), value(to.value.size(), 0);
       const auto add = [&](const Class& c) {
-        const double norm = std::sqrt(dot_of(c.key, c.key));
-        for (std::size_t d = 0; d < key.size(); ++d) key[d] += c.weight() / sum * c.key[d] / norm;
+        for (std::size_t d = 0; d < key.size(); ++d) key[d] += c.weight() / sum * c.key[d] / c.members[0].norm;
         for (std::size_t d = 0; d < value.size(); ++d) value[d] += c.weight() / sum * c.value[d];
       };
       add(to);
       for (const Class& c : all) add(c);
-      const double scale = length / std::sqrt(dot_of(key, key));
+      const double scale = m.merged_key == MergedKey::kMean ? length : length / std::sqrt(dot_of(key, key));
       for (double& x : key) x *= scale;
       to.key = key;
       to.value = value;
@@ -86,12 +94,14 @@ struct NaiveHead {
     std::vector<std::pair<double, Position>> merged;
     for (const auto& [position, c] : classes)
       for (std::size_t i = 1; i < c.members.size(); ++i) merged.emplace_back(c.members[i].score, c.members[i].position);
+    for (const Member& each : zero) merged.emplace_back(each.score, each.position);
     std::ranges::sort(merged);
-    for (std::size_t i = 0; i + max < merged.size(); ++i)
+    for (std::size_t i = 0; i + max < merged.size(); ++i) {
+      const auto is = [&](const Member& each) { return each.position == merged[i].second; };
       for (auto& [position, c] : classes)
-        std::erase_if(c.members, [&](const Member& m) {
-          return m.position == merged[i].second && m.position != c.representative;
-        });
+        std::erase_if(c.members, [&](const Member& each) { return is(each) && each.position != c.representative; });
+      std::erase_if(zero, is);
+    }
   }
 };
 
@@ -120,7 +130,7 @@ struct Pair {
                .page_size = 16,
                .mechanism = Mechanism::kMerge,
                .shared = false,
-               .columns = evictor.signals().columns()}),
+               .columns = evictor.signals().columns() + (method.keeps_norms() ? 1 : 0)}),
         rope(rope_options(rotary)),
         random(seed) {
     for (int i = 0; i < 5; ++i) kinds.push_back(row(kDim, 1)), value_kinds.push_back(row(kValue, 1));
@@ -174,6 +184,8 @@ struct Pair {
       for (auto& [representative, c] : head.classes)
         for (Member& m : c.members)
           if (m.position == position) m.score = score;
+      for (Member& m : head.zero)
+        if (m.position == position) m.score = score;
     };
     SlotTable& table = cache.table(h);
     for (std::size_t s = 0; s < table.score().size(); ++s)
@@ -200,8 +212,7 @@ struct Pair {
       const auto victims = lowest(h, count);
       std::vector<Position> positions;
       for (const int s : victims) positions.push_back(cache.table(h).position()[static_cast<std::size_t>(s)]);
-      naive[static_cast<std::size_t>(h)].evict(positions, cache.next() - method.recent(), method.gamma, method.budget,
-                                               double{method.tau});
+      naive[static_cast<std::size_t>(h)].evict(positions, cache.next() - method.recent(), method);
       plan.drop[static_cast<std::size_t>(h)] = victims;
     }
     merge_victims(cache, plan, method, evictor, frequencies(), nullptr);
@@ -230,16 +241,23 @@ struct Pair {
               << position;
         members[position];
         for (const MergedToken& token : cache.merged(h)->tokens())
-          if (token.slot == s) members[position][token.position] = token.factor * std::sqrt(dot_of(c.key, c.key));
+          if (token.slot == s) members[position][token.position] = token.factor * c.members[0].norm;
       }
       const MergedView merged = cache.merged(h)->view();
       ASSERT_EQ(merged.distance != nullptr, method.merge_position == MergePosition::kOwn);
+      std::set<Position> zero, of_naive;
+      for (const Member& member : head.zero) of_naive.insert(member.position);
       for (const MergedToken& token : cache.merged(h)->tokens()) {
+        if (token.slot == MergedToken::kZeroClass) {
+          zero.insert(token.position);
+          continue;
+        }
         EXPECT_EQ(merged.factor[token.entry], token.factor);
         if (merged.distance == nullptr) continue;
         EXPECT_EQ(merged.distance[token.entry],
                   token.position - table.position()[static_cast<std::size_t>(token.slot)]);
       }
+      EXPECT_EQ(zero, of_naive);
       for (const auto& [representative, c] : head.classes) {
         ASSERT_EQ(members.at(representative).size() + 1, c.members.size()) << representative;
         for (std::size_t i = 1; i < c.members.size(); ++i) {
@@ -253,11 +271,15 @@ struct Pair {
 };
 
 TEST(Merge, IsThePapersClassByClass) {
-  int merged = 0;
+  int merged = 0, zero = 0;
   for (const bool rotary : {false, true})
     for (const char* method :
          {"ems:budget=24,recent=5", "ems:budget=24,recent=5,gamma=2,tau=0.3", "ems:budget=24,recent=0,gamma=9,tau=0",
-          "ems:budget=24,recent=5,tau=0.95", "ems:budget=24,recent=5,merge-position=own"}) {
+          "ems:budget=24,recent=5,tau=0.95", "ems:budget=24,recent=5,merge-position=own",
+          "ems:budget=24,recent=5,similarity=key,gamma=2", "ems:budget=24,recent=5,similarity=value,tau=0.4",
+          "ems:budget=24,recent=5,similarity=clipped,zero-class=off,merged-key=unit,tau=0.2",
+          "ems:budget=24,recent=5,merged-key=unit,tau=0.2,gamma=3", "ems:budget=24,recent=5,gamma=2,tau=0.8",
+          "ems:budget=24,recent=5,gamma=4096"}) {
       SCOPED_TRACE(std::string(method) + (rotary ? " rotary" : ""));
       Pair pair(method, rotary, 7);
       pair.insert(150);
@@ -269,9 +291,11 @@ TEST(Merge, IsThePapersClassByClass) {
         pair.compare();
         if (HasFatalFailure()) return;
       }
-      merged += static_cast<int>(pair.cache.merged(0)->tokens().size());
+      for (const MergedToken& token : pair.cache.merged(0)->tokens())
+        ++(token.slot == MergedToken::kZeroClass ? zero : merged);
     }
   EXPECT_GT(merged, 100);
+  EXPECT_GT(zero, 100);
 }
 
 // CaM: with a probability of the victim's attention over the mean of the next 32 kept tokens, each of these gets a 32nd

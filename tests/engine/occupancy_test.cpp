@@ -112,6 +112,8 @@ TEST(Occupancy, NeverExceedsThePlan) {
       add("positions", {"", "", "cache", "original"});
       add("schedule", {"", "", "step", "prompt", "prompt+step", "page"});
       add("split", {"", "", "", "pyramid", "ada"});
+      if (method.find("block") != std::string::npos || method.find("=page") != std::string::npos)
+        add("page", {"", "8", "16"});
     }
     SCOPED_TRACE(method);
     const auto decoder = random() % 4 == 0 ? windows : plain;

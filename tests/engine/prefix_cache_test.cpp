@@ -121,8 +121,11 @@ const char* const kSharedMethods[] = {"full",
                                       "ems:budget=40,recent=8,tau=0.1",
                                       "ems:budget=40,recent=8,tau=0.1,schedule=step",
                                       "ems:budget=40,recent=8,tau=0.1,schedule=step,merge-position=own",
+                                      "ems:budget=40,recent=8,tau=0.1,schedule=step,positions=cache",
+                                      "snapkv:budget=40,recent=8,window=8,pooling=avg",
                                       "cam:budget=40",
                                       "paged-eviction:budget=64",
+                                      "paged-eviction:budget=60,page=8,schedule=step",
                                       "paged-eviction:budget=96,schedule=step"};
 
 bool exists(const std::string& method, CacheType type, int page_size) {

@@ -51,6 +51,8 @@ TEST_F(QueryWindow, AfterAPromptIsItsLastQueriesWhateverTheChunks) {
                                         {"snapkv:budget=500,schedule=step", 32},
                                         {"global-local:budget=500", 32},
                                         {"ems:budget=500", 32},
+                                        {"ems:budget=500,window=16", 16},
+                                        {"snapkv:budget=500,window=50", 50},
                                         {"cam:budget=500", 1},
                                         {"r-kv:budget=500", 8}})
     for (const int offset : {-40, -33, -32, -31, -1, 0, 1, 2, 7, 13, 31, 32, 33, 40}) {
@@ -76,8 +78,8 @@ TEST_F(QueryWindow, AfterAPromptIsItsLastQueriesWhateverTheChunks) {
 // EMS: the past window and the current one, which takes its place when it is full.
 TEST_F(QueryWindow, OfEmsCountsFromThePromptsEnd) {
   const std::vector<TokenId> text = random_tokens(200, 4);
-  for (const int draft_max : {0, 5}) {
-    Session ems = session("ems:budget=500,every=2", 64, draft_max);
+  for (const auto& [draft_max, queries] : {std::pair(0, 32), {5, 32}, {0, 16}}) {
+    Session ems = session("ems:budget=500,every=2,window=" + std::to_string(queries), 64, draft_max);
     ems.prefill(std::span(text).first(77));
     for (int decoded = 0; decoded < 100;) {
       if (draft_max == 0) {
@@ -89,7 +91,8 @@ TEST_F(QueryWindow, OfEmsCountsFromThePromptsEnd) {
         ems.accept(2);
         decoded += 3;
       }
-      for (int t = 0; t < ems.cache().tables(); ++t) ASSERT_NEAR(counted(ems, t), 32 + decoded % 32, 1e-4) << decoded;
+      for (int t = 0; t < ems.cache().tables(); ++t)
+        ASSERT_NEAR(counted(ems, t), queries + decoded % queries, 1e-4) << decoded;
     }
   }
 }

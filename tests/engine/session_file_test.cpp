@@ -34,7 +34,7 @@ TEST(SessionFile, TheFirstFormatIsRead) {
                                 "'t have been so much?\" asked The secret number,\" said Alan.\n"
                                 "\"I shall never forget this birthday,\" said Alan.\n"
                                 "The road was long. First Alan came to the church. A"},
-                           Case{"ems-v1.snap", "ems:budget=16,recent=4,tau=0.1",
+                           Case{"ems-v1.snap", "ems:budget=16,recent=4,tau=0.1,similarity=clipped,merged-key=unit,zero-class=off",
                                 " been so much as if I am sure you think you're it.\"\n"
                                 "\"I can't tell you. Lady Sirpealal to the house of the door of the man,"}}) {
     SCOPED_TRACE(each.file);
@@ -51,7 +51,8 @@ TEST(SessionFile, TheFirstFormatIsRead) {
     EXPECT_EQ(text.tokens.size(), 24 + 40U);
     ASSERT_GE(text.unread, 0);
     EXPECT_EQ(session.position(), 24 + 39);
-    // Equal, or different from a tie on: the stored bytes of merged tokens depend on the rounding of attention.
+    // Equal, or different from a near tie on: the stored bytes of merged tokens depend on the rounding of attention, and
+    // scores of the first and last tokens were means over fewer neighbours.
     const std::string expected = each.text;
     std::string written;
     std::span<const float> logits = session.prefill(std::span(&text.unread, 1));
@@ -63,7 +64,7 @@ TEST(SessionFile, TheFirstFormatIsRead) {
           if (const std::string piece = vocabulary->piece(t);
               !piece.empty() && expected.substr(written.size()).starts_with(piece))
             stored = std::max(stored, logits[at(t)]);
-        EXPECT_LE(logits[at(token)] - stored, 0.1F) << written << "|" << vocabulary->piece(token);
+        EXPECT_LE(logits[at(token)] - stored, 0.2F) << written << "|" << vocabulary->piece(token);
         EXPECT_GE(n, 20) << written;
         break;
       }

@@ -79,7 +79,7 @@ TEST(MethodPlan, CountsStatisticsOfQueries) {
 TEST(MethodPlan, CountsMergedTokens) {
   EXPECT_NE(error_of([] {
               MethodPlan(parse_method("ems:budget=64,recent=8,gamma=16000000"), llama_8b());
-            }).find("gamma 16000000 is out of range: use 1 to 64"),
+            }).find("gamma 16000000 is out of range: use 1 to 4096"),
             std::string::npos);
   const MethodPlan plan(parse_method("ems:budget=64,recent=8,gamma=64"), llama_8b());
   const std::size_t few = plan.bytes(100, 200).merged, many = plan.bytes(100, 2000).merged,

@@ -33,10 +33,10 @@ TEST(Method, Streaming) {
   EXPECT_EQ(
       spell_out(m),
       "streaming:policy=recent,budget=256,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
-      "overlap=0,refresh=0,evict=before,mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position=representative,"
-      "positions=cache,rerotate="
-      "auto,scorer=auto,"
-      "cache=on");
+      "overlap=0,refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity="
+      "clipped,merged-key=unit,"
+      "zero-class=off,join=class,merge-position=representative,positions=cache,rerotate=auto,score=auto,window=auto,"
+      "pooling=auto,kernel=auto,scorer=auto,cache=on");
 }
 
 TEST(Method, FullIsUnbounded) {
@@ -44,20 +44,20 @@ TEST(Method, FullIsUnbounded) {
   EXPECT_EQ(
       spell_out(parse_method("full")),
       "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,schedule=step,every=1,slack=0,max-drop=0,overlap=0,"
-      "refresh=0,evict=before,mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position=representative,positions="
-      "original,rerotate=auto,"
-      "scorer=auto,cache="
-      "on");
+      "refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity=clipped,merged-"
+      "key=unit,zero-class=off,"
+      "join=class,merge-position=representative,positions=original,rerotate=auto,score=auto,window=auto,pooling=auto,"
+      "kernel=auto,scorer=auto,cache=on");
 }
 
 TEST(Method, EveryKeyIsReadAndSpelledOut) {
   const char* text =
       "full:policy=recent,budget=77,split=heads.txt,sinks=3,recent=half,schedule=prompt+step,every=9,slack=2,max-drop="
       "6,"
-      "overlap=5,refresh=1,evict=after,mechanism=gather,gamma=3,tau=0.25,join=next,merge-position=own,positions=cache,"
-      "rerotate=cached-half,"
-      "scorer="
-      "auto,cache=off";
+      "overlap=5,refresh=1,evict=after,mechanism=gather,page=24,page-score=norms,gamma=3,tau=0.25,similarity=product,"
+      "merged-key=mean,"
+      "zero-class=on,join=next,merge-position=own,positions=cache,rerotate=cached-half,score=local,window=16,"
+      "pooling=avg,kernel=5,scorer=auto,cache=off";
   const Method m = parse_method(text);
   EXPECT_EQ(m.policy, "recent");
   EXPECT_EQ(m.budget, 77);
@@ -72,6 +72,13 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   EXPECT_EQ(m.spare, 1);
   EXPECT_TRUE(m.evict_after);
   EXPECT_FALSE(m.cache);
+  EXPECT_EQ(m.of_policy, (PolicyOptions{.score = PolicyOptions::Score::kLocal,
+                                        .window = 16,
+                                        .pooling = PolicyOptions::Pooling::kAverage,
+                                        .kernel = 5}));
+  EXPECT_EQ(m.similarity, Similarity::kProduct);
+  EXPECT_EQ(m.merged_key, MergedKey::kMean);
+  EXPECT_TRUE(m.zero_class);
   EXPECT_EQ(m.mechanism, Mechanism::kGather);
   EXPECT_EQ(m.positions, Positions::kCache);
   EXPECT_EQ(m.rerotate, Rerotate::kCachedHalf);
@@ -158,7 +165,8 @@ TEST(Method, StringsThatCannotBeRead) {
       {"streaming:budget=8,", "a comma at the end of method 'streaming:budget=8,'"},
       {"streaming:bugdet=8",
        "unknown method option 'bugdet': use policy, budget, split, sinks, recent, schedule, every, slack, max-drop, "
-       "overlap, refresh, evict, mechanism, gamma, tau, join, merge-position, positions, rerotate, scorer or cache"},
+       "overlap, refresh, evict, mechanism, page, page-score, gamma, tau, similarity, merged-key, zero-class, join, "
+       "merge-position, positions, rerotate, score, window, pooling, kernel, scorer or cache"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
       {"streaming:sinks=4.5",

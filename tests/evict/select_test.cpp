@@ -216,5 +216,46 @@ TEST(SelectPages, NanIsEvictedFirst) {
   }
 }
 
+// Pages of 8 in pages of 16; a page's score as the mean, and as the ratio of the norms of all its values and keys.
+TEST(SelectPages, SmallerPagesAndBothScores) {
+  constexpr int kPage = 8, kPages = 6;
+  SlotTable table(16, Mechanism::kBlock, false, 0, 0, kPage);
+  table.insert(kPage * kPages - 3);
+  std::mt19937 random(4);
+  std::exponential_distribution<float> weight(1);
+  std::vector<float> squares;
+  for (float& score : table.score()) score = weight(random), squares.push_back(weight(random));
+  // A page whose highest score is of a short key: its mean is high, its ratio of norms is low.
+  std::ranges::fill(table.score().subspan(2 * kPage, kPage), 0.5F);
+  std::fill_n(squares.begin() + 2 * kPage, kPage, 1.0F);
+  table.score()[2 * kPage + 3] = 60;
+  squares[2 * kPage + 3] = 1e-5F;
+  const Guard guard{.first = 3, .last = kPage * kPages};  // the sinks' page and the newest, not full, stay
+  std::vector<double> means, norms;
+  for (int page = 0; page < kPages; ++page) {
+    double mean = 0, values = 0, keys = 0;
+    for (std::size_t i = at(page * kPage); i < at((page + 1) * kPage); ++i) {
+      mean += table.score()[i] / kPage;
+      keys += squares[i];
+      values += double{table.score()[i]} * table.score()[i] * squares[i];
+    }
+    means.push_back(mean);
+    norms.push_back(std::sqrt(values / keys));
+  }
+  const auto lowest = [&](const std::vector<double>& by) {
+    std::vector<int> order = {1, 2, 3, 4}, slots;
+    std::ranges::sort(order, {}, [&](int page) { return by[at(page)]; });
+    for (int page = 0; page < 2; ++page)
+      for (int i = 0; i < kPage; ++i) slots.push_back(order[at(page)] * kPage + i);
+    return slots;
+  };
+  std::vector<int> chosen;
+  select_pages(table, guard, 2, chosen);
+  EXPECT_EQ(chosen, lowest(means));
+  select_pages(table, guard, 2, chosen, squares);
+  EXPECT_EQ(chosen, lowest(norms));
+  EXPECT_NE(lowest(means), lowest(norms));
+}
+
 }  // namespace
 }  // namespace palimpsest::testing

@@ -55,6 +55,23 @@ const std::vector<Timing> kTimings = {
     {"schedule=page", 1, 1, kAll, true},
     {"every=6,refresh=2"},
 };
+// Options of policies and of merging.
+const std::vector<std::string>& variants_of(const Combination& c) {
+  static const std::vector<std::string> none = {""},
+                                        snapkv = {"", "pooling=avg,kernel=5", "window=16,pooling=none",
+                                                  "window=20,kernel=3"},
+                                        global_local = {"", "score=global,pooling=max", "score=local,window=16",
+                                                        "window=8,kernel=3", "score=both,pooling=none,window=24"};
+  static const std::vector<std::string> merge = {"",
+                                                 "similarity=product,merged-key=mean,zero-class=on",
+                                                 "similarity=key,window=16",
+                                                 "similarity=value,merged-key=mean,kernel=5",
+                                                 "similarity=product,zero-class=on,pooling=max",
+                                                 "merged-key=mean,tau=0"};
+  static const std::vector<std::string> pages = {"", "page=8", "page=16"}, norms = {"", "page=8", "page-score=norms"};
+  if (c.block()) return c.policy == "paged-eviction" ? norms : pages;
+  return c.merges() ? merge : c.policy == "snapkv" ? snapkv : c.policy == "global-local" ? global_local : none;
+}
 const std::vector<int> kPageSizes = {16, 32, 64, kBudget};
 
 }  // namespace
@@ -82,9 +99,9 @@ std::string Combination::method() const {
   const std::string merge = !merges()                  ? ""
                             : mechanism == "merge-own" ? ",tau=0.3,gamma=64,merge-position=own"
                                                        : ",tau=0.3,gamma=64,merge-position=representative";
-  return fmt::format("streaming:policy={},budget={},sinks=4,recent={},mechanism={}{},positions={}{}{}{},{}", policy,
+  return fmt::format("streaming:policy={},budget={},sinks=4,recent={},mechanism={}{},positions={}{}{}{},{}{}{}", policy,
                      budget(), recent, merges() ? "merge" : mechanism, merge, positions, how,
-                     split.empty() ? "" : ",split=", split, timing.options);
+                     split.empty() ? "" : ",split=", split, timing.options, variant.empty() ? "" : ",", variant);
 }
 
 std::string Combination::name() const {
@@ -99,6 +116,7 @@ std::string Combination::result() const {
     result += fmt::format(" prompt={} chunk={}", timing.prompt, timing.chunk);
   if (!split.empty()) result += split == "ada" || split == "pyramid" ? " " + split : " uneven";
   if (merges()) result += " " + mechanism;
+  if (!variant.empty()) result += " " + variant;
   if (timing.by_page || block()) result += fmt::format(" page={}", page_size);
   if (type != CacheType::kF32)
     result += fmt::format(" {} rotated={} copied={} rerotated={}", name_of(type), rotated(), copied(), rerotated());
@@ -144,9 +162,8 @@ bool Combination::exists() const {
   // the cache shows which tokens were merged.
   if (merges()) {
     if (policy != "snapkv" && policy != "global-local") return false;
-    if (positions != "original" || type != CacheType::kF32 || spare ||
-        (timing.chunk > 1 && timing.options != "schedule=prompt"))
-      return false;
+    if (type != CacheType::kF32 || spare || (timing.chunk > 1 && timing.options != "schedule=prompt")) return false;
+    if (positions == "cache" && (mechanism == "merge-own" || way == "cached-half")) return false;
     if (path == Path::kPortable || path == Path::kVulkan) return false;
   }
   if (policy == "expected-attention" && positions == "cache") return false;  // expects queries at later positions
@@ -197,13 +214,15 @@ std::vector<Combination> all_combinations(const std::vector<Path>& paths, const 
     for (const int page_size : kPageSizes)
       for (const int sequences : {1, 3})
         for (const std::string& budgets : {std::string(), split, std::string("pyramid"), std::string("ada")})
-          for (const int threads : {1, 2}) {
-            c.page_size = page_size;
-            c.sequences = sequences;
-            c.split = budgets;
-            c.threads = threads;
-            if (c.exists()) all.push_back(c);
-          }
+          for (const std::string& variant : variants_of(c))
+            for (const int threads : {1, 2}) {
+              c.page_size = page_size;
+              c.sequences = sequences;
+              c.split = budgets;
+              c.threads = threads;
+              c.variant = variant;
+              if (c.exists()) all.push_back(c);
+            }
   });
   return all;
 }
@@ -223,6 +242,7 @@ std::vector<Combination> covering_combinations(const std::vector<Path>& paths, c
     if (!c.exists()) c.split.clear();
     if (!c.exists() && c.block()) c.page_size = next % 2 == 0 ? 16 : 32;
     if (!c.exists()) return;
+    c.variant = variants_of(c)[next / 3 % variants_of(c).size()];
     some.push_back(c);
     ++next;
   });

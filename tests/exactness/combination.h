@@ -1,6 +1,7 @@
 // The grid: all combinations of the choices that define the result and of those that must not change it.
 //
-//   define the result    policy, schedule, kind of positions; chunks, unless the policy is sinks + window; budgets by
+//   define the result    policy and its options, schedule, kind of positions; chunks, unless the policy is sinks +
+//   window; budgets by
 //                        layer and head (file, pyramid, ada); merging; block with its page size; in two-byte caches
 //                        also the types and whether keys are stored rotated, because of rounding
 //   must not change it   mechanism except block and merge, way to keep positions, page size, path, threads, number of
@@ -27,6 +28,7 @@ struct Timing {
 
 struct Combination {
   std::string policy, mechanism, positions, way;  // way: how cache positions are kept; empty: original
+  std::string variant = {};                       // options of the policy and of merging; empty: the defaults
   Timing timing;
   int page_size = 16;
   CacheTypes type = CacheType::kF32;

@@ -271,7 +271,7 @@ TEST(Exactness, SomeCombinationsOfWindows) {
   }
 }
 
-// The oracles detect a wrong budget, kind of positions, schedule, merging, split or attention window.
+// The oracles detect a wrong budget, kind of positions, schedule, merging, pooling, page, split or attention window.
 TEST(Exactness, AnotherMethodIsFoundOut) {
   Laboratory laboratory(model_path(), kShort);
   const Combination right = {
@@ -291,6 +291,15 @@ TEST(Exactness, AnotherMethodIsFoundOut) {
   EXPECT_EQ(laboratory.run(merged).front().verdict.kept_wrong, 0);
   EXPECT_GT(laboratory.run(merged, merged.method() + ",tau=0.9").front().verdict.kept_wrong, 0);
   EXPECT_GT(laboratory.run(merged, merged.method() + ",merge-position=own").front().verdict.worst, 1e-3);
+  EXPECT_GT(laboratory.run(merged, merged.method() + ",merged-key=mean").front().verdict.worst, 1e-4);
+  EXPECT_GT(laboratory.run(merged, merged.method() + ",similarity=value").front().verdict.kept_wrong, 0);
+  EXPECT_GT(laboratory.run(merged, merged.method() + ",pooling=none").front().verdict.kept_wrong, 0);
+  Combination paged = right;
+  paged.policy = "paged-eviction";
+  paged.mechanism = "block";
+  EXPECT_EQ(laboratory.run(paged).front().verdict.kept_wrong, 0);
+  EXPECT_GT(laboratory.run(paged, paged.method() + ",page=8").front().verdict.kept_wrong, 0);
+  EXPECT_GT(laboratory.run(paged, paged.method() + ",page-score=norms").front().verdict.kept_wrong, 0);
   Combination pyramid = right;
   pyramid.policy = "knorm";
   pyramid.split = "pyramid";

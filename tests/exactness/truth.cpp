@@ -35,7 +35,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
   for (int i = 0; i < hyper.ropes(); ++i) frequencies_.emplace_back(hyper.rope_table(i));
   angles_.resize(frequencies_.size());
   if (method_.evicts()) {
-    policy_ = make_policy(method_.policy);
+    policy_ = make_policy(method_.policy, method_.of_policy);
     signals_ = policy_->signals();
     if (signals_.model) policy_->prepare(options.model);
     if (signals_.attention_window) window_.emplace(*signals_.attention_window);
@@ -118,7 +118,7 @@ void Truth::lay(Table& table, std::size_t from) const {
   for (std::size_t i = from; i < table.kept.size(); ++i) {
     const int page = i == 0 ? 0 : table.kept[i - 1].page;
     const bool full = std::ranges::count(table.kept.begin(), table.kept.begin() + static_cast<std::ptrdiff_t>(i), page,
-                                         &Token::page) == options_.page_size;
+                                         &Token::page) == this->page();
     table.kept[i].page = full ? page + 1 : page;
   }
 }
@@ -145,7 +145,7 @@ int Truth::surplus(std::size_t table, int coming, Phase phase) const {
       break;
     case Schedule::kPage:  // a page of tokens at once
       over = size - target;
-      min = options_.page_size;
+      min = page();
       break;
   }
   return over >= min || tables_[table].returns ? std::max(over, 0) : 0;
@@ -153,7 +153,7 @@ int Truth::surplus(std::size_t table, int coming, Phase phase) const {
 
 // After the prompt, evictions of at most `max_drop` tokens go on in each step until the budget is reached.
 int Truth::now_of(int surplus, Phase phase) const {
-  const int min = method_.schedule == Schedule::kPage ? options_.page_size : method_.interval;
+  const int min = method_.schedule == Schedule::kPage ? page() : method_.interval;
   if (method_.max_drop == 0 || phase != Phase::kLater) return surplus;
   return std::min(surplus, std::max(method_.max_drop, surplus - min + 1));
 }
@@ -189,11 +189,16 @@ void Truth::evict_page(Table& table) {
   for (std::size_t i = 0; i < table.kept.size(); ++i) pages[table.kept[i].page].push_back(i);
   std::vector<std::pair<double, int>> means;
   for (const auto& [page, tokens] : pages) {
-    if (static_cast<int>(tokens.size()) < options_.page_size) continue;
+    if (static_cast<int>(tokens.size()) < this->page()) continue;
     if (!std::ranges::all_of(tokens, [&](std::size_t i) { return may_leave(table.kept[i], index); })) continue;
-    double sum = 0;
-    for (const std::size_t i : tokens) sum += table.kept[i].score;
-    means.emplace_back(sum / options_.page_size, page);
+    double sum = 0, values = 0, keys = 0;
+    for (const std::size_t i : tokens) {
+      const Token& token = table.kept[i];
+      sum += token.score;
+      keys += token.square;
+      values += token.square * token.score * token.score;
+    }
+    means.emplace_back(method_.scores_by_norms() ? std::sqrt(values / keys) : sum / this->page(), page);
   }
   std::ranges::sort(means);  // of equal means, the older page first
   if (means.size() > 1 && same(means[1].first, means[0].first) && verdict_.first_close < 0)
@@ -376,7 +381,8 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   const int seen_at_once = budget(index) - method_.headroom + (method_.evict_after ? 1 : 0);
   const Position local = shape.window;  // the layer's attention window; it hides sinks, too
   std::vector<Token*> seen;
-  Position hidden = 0;  // tokens hidden by the layer's attention window only
+  Position hidden = 0;                 // tokens hidden by the layer's attention window only
+  std::vector<Position> slots, ranks;  // of tokens that are not merged; of each one seen: that of its slot's token
   double largest_value = 0;
   for (Token& token : table.kept) {
     const bool old = window && token.position <= now - (seen_at_once - method_.sinks());
@@ -390,6 +396,10 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     for (int d = 0; d < shape.value_width; ++d) largest_value = std::max(largest_value, std::abs(v[d]));
   }
 
+  for (const Token* token : seen)
+    if (token->representative == kNoPosition) slots.push_back(token->position);
+  const auto tokens = static_cast<Position>(slots.size());
+  for (const Token* token : seen) ranks.push_back(std::ranges::lower_bound(slots, stored_at(*token)) - slots.begin());
   const int group = shape.group();
   const int rope = hyper_.rope_of(layer), pairs = frequencies_[static_cast<std::size_t>(rope)].pairs();
   const double magnitude = pairs == 0 ? 1 : frequencies_[static_cast<std::size_t>(rope)].magnitude();
@@ -401,11 +411,11 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     for (double& x : k) x *= seen[i]->factor;
     // The query is not rotated; the key is rotated backwards by the distance.
     const bool cache = method_.positions == Positions::kCache;
-    const Position distance = cache ? static_cast<Position>(seen.size() - 1 - i) : now - rotated_at(*seen[i]);
+    const Position distance = cache ? tokens - 1 - ranks[i] : now - rotated_at(*seen[i]);
     if (options_.copied && options_.type.key != CacheType::kF32) {
-      rotate(k.data(), rope, hidden + static_cast<Position>(i), 1);
+      rotate(k.data(), rope, hidden + ranks[i], 1);
       round_row(k.data(), shape.key_width, options_.type.key);
-      rotate(k.data(), rope, hidden + static_cast<Position>(seen.size() - 1), -1);
+      rotate(k.data(), rope, hidden + tokens - 1, -1);
     } else {
       rotate(k.data(), rope, distance, -1);
     }

@@ -93,17 +93,20 @@ class Truth {
   struct Token {
     Position position;
     float score = 0;
-    double received = 0;                                    // attention weight of this step
-    double sum = 0;                                         // of all queries so far
-    float inserted = 0;                                     // Policy::score_inserted
-    int page = 0;                                           // block
-    Position representative = kNoPosition;                  // merged into this token; kNoPosition: into none
-    double factor = 1;                                      // merged tokens: norm of the key over the representative's
+    double received = 0;                    // attention weight of this step
+    double sum = 0;                         // of all queries so far
+    float inserted = 0;                     // Policy::score_inserted
+    int page = 0;                           // block
+    double square = 0;                      // PageScore::kNorms: of its key\'s norm
+    Position representative = kNoPosition;  // merged into this token; kNoPosition: into none
+    double factor = 1;                      // merged tokens: norm of the key over the representative's
+    double norm = 0;                        // MergedKey::kMean: of the own key of a representative; 0: its row's
     std::vector<std::pair<Position, double>> history = {};  // weights, by query, if the policy has a window
   };
   struct Table {
     std::vector<Token> kept;     // oldest first
     std::vector<Token> dropped;  // since the last comparison
+    std::vector<Token> zero;     // the zero class: no query attends to it, no policy scores it again
     bool returns = false;        // max_drop: the next step evicts, too
     float boundary = 0;          // the highest score of those dropped last
     bool close_budget = false;   // ada: the scores at the budget's end are equal within rounding
@@ -119,6 +122,7 @@ class Truth {
   int now_of(int surplus, Phase phase) const;
   void evict(std::size_t index, int count);
   void evict_page(Table& table);
+  int page() const { return method_.page > 0 ? method_.page : options_.page_size; }
   void lay(Table& table, std::size_t from) const;  // assigns pages to the tokens from there on
   void lay_again(Table& table) const;
   bool may_leave(const Token& token, std::size_t table) const;

@@ -27,8 +27,11 @@ void Truth::report_kv(int layer, const Layer& rows) {
       policy_->score_inserted(view, score);
     else
       policy_->score(view, score);
-    for (std::size_t i = 0; i < score.size(); ++i)
+    for (std::size_t i = 0; i < score.size(); ++i) {
       (signals_.insert_score ? inserted[i].inserted : inserted[i].score) = score[i];
+      for (std::size_t d = 0; method_.scores_by_norms() && d < at(shape.key_width); ++d)
+        inserted[i].square += double{view.keys[static_cast<int>(i)][d]} * view.keys[static_cast<int>(i)][d];
+    }
   }
 }
 

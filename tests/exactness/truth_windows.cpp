@@ -47,7 +47,7 @@ void Truth::drop_unseen(int coming, Phase phase) {
       case Mechanism::kBlock: {
         const auto is_left = [&](const Token& token) {
           const auto in_page = [&](const Token& other) { return other.page == token.page; };
-          return std::ranges::count_if(table.kept, in_page) < options_.page_size ||
+          return std::ranges::count_if(table.kept, in_page) < page() ||
                  std::ranges::any_of(table.kept,
                                      [&](const Token& other) { return in_page(other) && !is_unseen(other); });
         };

@@ -12,14 +12,32 @@
 namespace palimpsest::testing {
 namespace {
 
-std::vector<double> pooled(const std::vector<double>& in) {  // maximum over 7
+using Pooling = PolicyOptions::Pooling;
+
+// Beyond the row's ends are zeros.
+std::vector<double> pooled(const std::vector<double>& in, Pooling how = Pooling::kMax, int kernel = 7) {
   std::vector<double> out;
   for (int i = 0; i < static_cast<int>(in.size()); ++i) {
-    double max = 0;
-    for (int j = i - 3; j <= i + 3; ++j)
-      if (j >= 0 && j < static_cast<int>(in.size())) max = std::max(max, in[static_cast<std::size_t>(j)]);
-    out.push_back(max);
+    double max = 0, sum = 0;
+    for (int j = i - kernel / 2; j <= i + kernel / 2; ++j)
+      if (j >= 0 && j < static_cast<int>(in.size())) {
+        max = std::max(max, in[static_cast<std::size_t>(j)]);
+        sum += in[static_cast<std::size_t>(j)];
+      }
+    out.push_back(how == Pooling::kMax       ? max
+                  : how == Pooling::kAverage ? sum / kernel
+                                             : in[static_cast<std::size_t>(i)]);
   }
+  return out;
+}
+
+// The window's own tokens apart from those before it.
+std::vector<double> pooled_apart(const std::vector<double>& in, int window, Pooling how = Pooling::kMax,
+                                 int kernel = 7) {
+  const auto middle = in.begin() + std::max<std::ptrdiff_t>(0, std::ssize(in) - window);
+  std::vector<double> out = pooled({in.begin(), middle}, how, kernel);
+  const std::vector<double> own = pooled({middle, in.end()}, how, kernel);
+  out.insert(out.end(), own.begin(), own.end());
   return out;
 }
 
@@ -44,9 +62,16 @@ TEST(SnapKv, ScoreIsTheWindowsAttentionPooledOverNeighbours) {
     const RandomHead head(tokens, 4, 4, 2);
     std::vector<float> score(static_cast<std::size_t>(tokens), 9);
     make_policy("snapkv")->score(head.view(), score);
-    expect_near(score, pooled(head.w));
+    expect_near(score, pooled_apart(head.w, 32));
+    for (const Pooling how : {Pooling::kMax, Pooling::kAverage, Pooling::kNone})
+      for (const int window : {1, 8, 50})
+        for (const int kernel : {1, 3, 7, 15}) {
+          make_policy("snapkv", {.window = window, .pooling = how, .kernel = kernel})->score(head.view(), score);
+          expect_near(score, pooled_apart(head.w, window, how, kernel));
+        }
   }
   EXPECT_EQ(make_policy("snapkv")->signals().attention_window->queries, 32);
+  EXPECT_EQ(make_policy("snapkv", {.window = 9})->signals().attention_window->queries, 9);
   EXPECT_TRUE(make_policy("snapkv")->signals().ordered);
 }
 
@@ -61,22 +86,12 @@ TEST(SnapKv, NanIsIgnoredAmongItsNeighbours) {
   }
 }
 
-std::vector<double> mean_pooled(const std::vector<double>& in) {  // over up to 7 that exist
-  std::vector<double> out;
-  for (int i = 0; i < static_cast<int>(in.size()); ++i) {
-    double sum = 0;
-    int count = 0;
-    for (int j = i - 3; j <= i + 3; ++j)
-      if (j >= 0 && j < static_cast<int>(in.size())) sum += in[static_cast<std::size_t>(j)], ++count;
-    out.push_back(sum / count);
-  }
-  return out;
-}
-
 // Attention of random queries over random keys: mean over the group, of all queries and of the last 32 (the paper's
 // equation 2); the kept set follows from the scores.
 TEST(GlobalLocal, ScoreIsTheGreaterOfBothAtOneScalePooledOverNeighbours) {
+  using Score = PolicyOptions::Score;
   const auto policy = make_policy("global-local");
+  EXPECT_EQ(make_policy("global-local", {.window = 16})->signals().attention_window->queries, 16);
   const Signals signals = policy->signals();
   EXPECT_TRUE(signals.attention_window == (AttentionWindow{.queries = 32, .past = true}) && signals.sums() &&
               signals.ordered);
@@ -114,12 +129,21 @@ TEST(GlobalLocal, ScoreIsTheGreaterOfBothAtOneScalePooledOverNeighbours) {
       std::vector<double> golden;
       for (std::size_t j = 0; j < global.size(); ++j)
         golden.push_back(std::max(global[j] * mean_local / mean_global, local[j]));
-      golden = mean_pooled(golden);
+      const std::vector<double> both = golden;
+      golden = pooled(golden, Pooling::kAverage);
 
       const std::vector<float> sums(global.begin(), global.end()), window(local.begin(), local.end());
       std::vector<float> score(static_cast<std::size_t>(tokens), 9);
       policy->score({.position = head.position, .attention = window, .attention_sum = sums, .inserted = 1}, score);
       expect_near(score, golden);
+      const HeadView view = {.position = head.position, .attention = window, .attention_sum = sums, .inserted = 1};
+      for (const Pooling how : {Pooling::kMax, Pooling::kAverage, Pooling::kNone})
+        for (const int kernel : {3, 7})
+          for (const Score by : {Score::kGlobal, Score::kLocal, Score::kBoth}) {
+            std::vector<float> other(score.size(), 9);
+            make_policy("global-local", {.score = by, .pooling = how, .kernel = kernel})->score(view, other);
+            expect_near(other, pooled(by == Score::kGlobal ? global : by == Score::kLocal ? local : both, how, kernel));
+          }
       const auto order = [&](const auto& by) {
         std::vector<std::size_t> all(static_cast<std::size_t>(tokens));
         std::iota(all.begin(), all.end(), std::size_t{0});

@@ -86,7 +86,10 @@ def kept_rows(budget):
         ("tova", ours("tova", "sinks=0,recent=1"), press("TOVAPress")),
         ("lagkv", ours("lagkv", "sinks=16,recent=0"), press("LagKVPress", n_sink=16, lag_size=128)),
         ("snapkv", ours("snapkv", "sinks=0,recent=32"), press("SnapKVPress", window_size=32, kernel_size=7)),
+        ("snapkv, pooling=avg", ours("snapkv", "sinks=0,recent=32,pooling=avg"), press("SnapKVPress", window_size=32, kernel_size=7)),
+        ("snapkv, 64, 5", ours("snapkv", "sinks=0,recent=64,window=64,pooling=avg,kernel=5"), press("SnapKVPress", window_size=64, kernel_size=5)),
         ("pyramidkv", ours("pyramidkv", "sinks=0,recent=32"), press("PyramidKVPress", window_size=32, kernel_size=7)),
+        ("pyramidkv, pooling=avg", ours("pyramidkv", "sinks=0,recent=32,pooling=avg"), press("PyramidKVPress", window_size=32, kernel_size=7)),
         ("kvzip", ours("kvzip", "sinks=4,recent=0"), press("KVzipPress", n_sink=4, layerwise=True)),
         ("observed-attention", "h2o:policy=observed-attention," + ours("h2o")[4:], press("ObservedAttentionPress")),
     ]
@@ -259,7 +262,8 @@ def measure_kept(peers, options, tokenizer):
     return [*lines, "", "Overlap of the kept tokens, mean over heads and prompts. Tokens whose scores tie with the last token that the press keeps are "
             "interchangeable: `topk` chooses any of them (ranks inside a part in LagKV, expected attention that underflows to 0). PyramidKV and KVzip: "
             "the press's scores with our number of tokens per head, because the press divides a budget otherwise (PyramidKV adds the window to it and "
-            "uses SnapKV for small budgets; KVzip lets heads of a layer share it)."]
+            "uses SnapKV for small budgets; KVzip lets heads of a layer share it). SnapKV and PyramidKV pool by maximum in their papers' experiments, the "
+            "presses by mean: `pooling=avg`."]
 
 
 def main():

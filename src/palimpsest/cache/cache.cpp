@@ -85,8 +85,8 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   some_unwindowed_ = std::ranges::find(windows_, INT32_MAX) != windows_.end();
   counted_tables_ = 0;
   for (int t = 0; t < static_cast<int>(count); ++t) counted_tables_ += counts_evictions(t) ? 1 : 0;
-  tables_.assign(
-      count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns, options.spare_slots));
+  tables_.assign(count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns,
+                                  options.spare_slots, options.evicted_page));
   if (options.mechanism == Mechanism::kMerge) {
     assert(!options.shared && "heads merge each for itself");
     merged_.assign(count, MergedTokens(options.columns));
@@ -158,7 +158,7 @@ void Cache::attach(std::unique_ptr<CacheStorage> storage) {
 void Cache::refresh_views() noexcept {
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     slot_views_[t] = tables_[t].view();
-    if (merged_.empty() || merged_[t].tokens().empty()) continue;
+    if (merged_.empty() || !merged_[t].attended()) continue;
     merged_views_[t] = merged_[t].view();
     slot_views_[t].merged = &merged_views_[t];
   }

@@ -35,7 +35,8 @@ namespace palimpsest {
 
 struct CacheOptions {
   HeadGeometry geometry = {};
-  int page_size = 16;  // slots in a page; a multiple of kTile
+  int page_size = 16;    // slots in a page; a multiple of kTile
+  int evicted_page = 0;  // tokens that mechanism block drops at once, a divisor of page_size; 0: page_size
   Mechanism mechanism = Mechanism::kInPlace;
   bool shared = true;         // one slot table for all heads
   bool track_rank = false;    // keep ranks (for kernels that rotate on read)

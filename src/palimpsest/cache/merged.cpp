@@ -41,8 +41,9 @@ void MergedTokens::add(const MergedToken& token, std::span<const float> statisti
 
 void MergedTokens::merge(std::span<const Joining> joining) {
   for (MergedToken& token : tokens_) {
+    if (token.slot == MergedToken::kZeroClass) continue;
     const auto [slot, factor] = joining[at(token.slot)];
-    if (slot < 0) continue;
+    if (slot == Joining::kStays) continue;
     token.slot = slot;
     token.factor *= factor;
   }
@@ -63,7 +64,9 @@ void MergedTokens::keep_if(Keep keep) {
 }
 
 void MergedTokens::remove(const std::vector<bool>& slots) {
-  const auto removed = [&](const MergedToken& token) { return slots[at(token.slot)]; };
+  const auto removed = [&](const MergedToken& token) {
+    return token.slot != MergedToken::kZeroClass && slots[at(token.slot)];
+  };
   if (std::ranges::any_of(tokens_, removed)) keep_if([&](std::size_t i) { return !removed(tokens_[i]); });
 }
 
@@ -108,15 +111,18 @@ void MergedTokens::clear() {
 
 // Chooses each tile's `level` (see rows_at) that needs the fewest rows.
 void MergedTokens::build_layout(const SlotTable& table) {
-  if (tokens_.empty()) return;  // the view is not used
+  if (tokens_.empty()) return lane_.clear();  // the view is not used
   const int slots = table.slots();
   thread_local std::vector<int> begin, order, next, by_entry;
   begin.assign(at(slots) + 1, 0);
   order.resize(tokens_.size());
-  for (const MergedToken& token : tokens_) ++begin[at(token.slot) + 1];
+  const auto zero = [](const MergedToken& token) { return token.slot == MergedToken::kZeroClass; };
+  for (const MergedToken& token : tokens_)
+    if (!zero(token)) ++begin[at(token.slot) + 1];
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
   next.assign(begin.begin(), begin.end() - 1);
-  for (std::size_t i = 0; i < tokens_.size(); ++i) order[at(next[at(tokens_[i].slot)]++)] = static_cast<int>(i);
+  for (std::size_t i = 0; i < tokens_.size(); ++i)
+    if (!zero(tokens_[i])) order[at(next[at(tokens_[i].slot)]++)] = static_cast<int>(i);
 
   factor_.clear();
   lane_.clear();
@@ -131,6 +137,7 @@ void MergedTokens::build_layout(const SlotTable& table) {
   max_.assign(at(slots), 1);
   min_.assign(at(slots), 1);
   for (const MergedToken& token : tokens_) {
+    if (zero(token)) continue;
     max_[at(token.slot)] = std::max(max_[at(token.slot)], token.factor);
     min_[at(token.slot)] = std::min(min_[at(token.slot)], token.factor);
   }
@@ -185,6 +192,8 @@ void MergedTokens::build_layout(const SlotTable& table) {
       }
     first_.push_back(static_cast<std::int32_t>(lane_.size()));
   }
+  for (std::size_t i = 0; i < tokens_.size(); ++i)
+    if (zero(tokens_[i])) by_entry.push_back(static_cast<int>(i));
   reorder(by_entry);
 }
 
@@ -245,10 +254,11 @@ void MergedTokens::load(ByteReader& in, const SlotTable& table) {
 const char* MergedTokens::fault(const SlotTable& table) const {
   if (statistics_.size() != tokens_.size() * width_) return "statistics of merged tokens that do not add up";
   for (const MergedToken& token : tokens_) {
-    if (token.slot < 0 || token.slot >= table.slots() || table.position(token.slot) == kNoPosition)
+    const bool zero = token.slot == MergedToken::kZeroClass;
+    if (!zero && (token.slot < 0 || token.slot >= table.slots() || table.position(token.slot) == kNoPosition))
       return "a merged token without a slot";
     if (token.position < 0 || token.position >= table.next()) return "a merged token after the last";
-    if (own_positions_ && std::abs(token.position - table.position(token.slot)) > kMaxDistance)
+    if (own_positions_ && !zero && std::abs(token.position - table.position(token.slot)) > kMaxDistance)
       return "a merged token too far from its slot's";
     if (!(token.factor > 0 && token.factor < 1e30F)) return "a merged token without a norm";
     if (!std::isfinite(token.score)) return "a score that is not a number";

@@ -1,6 +1,7 @@
 // Tokens of one head that were merged into other slots. A merged token has the direction of its slot's key, its slot's
 // value, and its own norm and statistics. A slot and its merged tokens form a cluster; the slot's own token is the
-// representative. (EMS, arXiv 2412.08521: the look-up table. Tokens of the zero class are evicted.)
+// representative. (EMS, arXiv 2412.08521: the look-up table. Tokens of its zero class are in no slot, and no query
+// attends to them.)
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,10 @@
 namespace palimpsest {
 
 struct MergedToken {
+  static constexpr int kZeroClass = -1;
+
   Position position = 0;
-  int slot = 0;
+  int slot = 0;      // or kZeroClass
   int entry = 0;     // index in the rows of MergedView, after build_layout()
   float factor = 1;  // norm of its key / norm of its slot's
   float score = 0;   // the policy's
@@ -45,10 +48,12 @@ class MergedTokens {
   void reserve(std::size_t tokens, std::size_t max, bool own_positions, int slots);
   void add(const MergedToken& token, std::span<const float> statistics);
   struct Joining {
-    int slot = -1;  // -1: the cluster stays
+    static constexpr int kStays = -2;
+    int slot = kStays;
     float factor = 1;
   };
-  // Merges the cluster of each slot s into that of joining[s].slot, which stays; its factors *= joining[s].factor.
+  // Merges the cluster of each slot s into that of joining[s].slot, which stays, or into the zero class; its factors
+  // *= joining[s].factor.
   void merge(std::span<const Joining> joining);
   void remove(const std::vector<bool>& slots);    // removes the merged tokens of these slots
   void keep_best(std::size_t max);                // evicts the lowest scores, of equal ones the older token
@@ -59,6 +64,7 @@ class MergedTokens {
   void reserve_slots(int slots);
   void extend(int slots) noexcept;
 
+  bool attended() const { return !lane_.empty(); }  // any token but the zero class; after build_layout()
   MergedView view() const;
 
   void save(ByteWriter& out) const;

@@ -5,13 +5,21 @@
 #include <utility>
 
 namespace palimpsest {
-SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns, int spare_slots)
+SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns, int spare_slots,
+                     int evicted_page)
     : page_size_(page_size),
+      evicted_page_(evicted_page == 0 ? page_size : evicted_page),
       mechanism_(mechanism),
       track_rank_(track_rank),
       spare_slots_(spare_slots),
       column_(at(columns)) {
-  assert(page_size > 0 && page_size % kTile == 0 && spare_slots >= 0);
+  assert(page_size > 0 && page_size % kTile == 0 && page_size % evicted_page_ == 0 && spare_slots >= 0);
+}
+
+int SlotTable::occupied_in_evicted(int page) const {
+  if (evicted_page_ == page_size_) return std::max(0, page_occupied_[at(page)]);
+  const auto of_page = std::span(relative_).subspan(at(page * evicted_page_), at(evicted_page_));
+  return evicted_page_ - static_cast<int>(std::ranges::count(of_page, kEmptySlot));
 }
 
 std::int32_t SlotTable::relative_position(Position position) const {
@@ -66,23 +74,32 @@ void SlotTable::drop(std::span<const int> victims, std::vector<Move>& moves) {
     drop_and_compact(victims, moves);
     return;
   }
-  const bool compacts_now = mechanism_ == Mechanism::kBlock && !are_whole_pages(victims);
+  if (mechanism_ == Mechanism::kBlock && !are_whole_pages(victims)) {
+    if (track_rank_) close_ranks(victims);
+    for (const int slot : victims) erase(slot);
+    compact(moves);
+    return;
+  }
   drop_in_place(victims);
-  if (compacts_now) compact(moves);
 }
 
 void SlotTable::drop_in_place(std::span<const int> victims) {
   if (track_rank_) close_ranks(victims);
   for (const int slot : victims) {
     erase(slot);
-    if (mechanism_ != Mechanism::kAppend) free_.push_back(slot);
+    if (mechanism_ == Mechanism::kBlock) {  // page after page; the oldest tokens of edited texts may alternate
+      if (slot % evicted_page_ == 0)
+        for (int i = 0; i < evicted_page_; ++i) free_.push_back(slot + i);
+    } else if (mechanism_ != Mechanism::kAppend) {
+      free_.push_back(slot);
+    }
   }
 }
 
 bool SlotTable::are_whole_pages(std::span<const int> victims) {
-  counts_.assign(at(pages()), 0);  // [page] -> victims
-  for (const int slot : victims) ++counts_[at(slot / page_size_)];
-  return std::ranges::all_of(counts_, [&](int count) { return count == 0 || count == page_size_; });
+  counts_.assign(at(evicted_pages()), 0);  // [evicted page] -> victims
+  for (const int slot : victims) ++counts_[at(slot / evicted_page_)];
+  return std::ranges::all_of(counts_, [&](int count) { return count == 0 || count == evicted_page_; });
 }
 
 // Survivors keep the order of their slots.

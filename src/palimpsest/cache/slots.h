@@ -101,7 +101,9 @@ struct SlotChange {
 class SlotTable {
  public:
   // `columns`: floats per token besides its score; 0 when inserted. They move with their token.
-  SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0, int spare_slots = 0);
+  // `evicted_page`: tokens of a page that mechanism block drops at once, a divisor of page_size; 0: page_size.
+  SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0, int spare_slots = 0,
+            int evicted_page = 0);
 
   int occupied() const { return occupied_; }
   int slots() const { return static_cast<int>(relative_.size()); }  // multiple of page_size, unmapped ones included
@@ -109,6 +111,9 @@ class SlotTable {
     return mechanism_ == Mechanism::kAppend ? free_.size() : mapped_pages_ * page_size_ - occupied_;
   }
   int page_size() const { return page_size_; }
+  int evicted_page() const { return evicted_page_; }
+  int evicted_pages() const { return slots() / evicted_page_; }
+  int occupied_in_evicted(int page) const;  // tokens of an evicted page
   int pages() const { return slots() / page_size_; }
   int mapped_pages() const { return mapped_pages_; }
   bool mapped(int page) const { return page_occupied_[static_cast<std::size_t>(page)] != kUnmapped; }
@@ -222,7 +227,7 @@ class SlotTable {
   void drop_and_compact(std::span<const int> victims, std::vector<Move>& moves);
   void close_ranks(std::span<const int> victims);
 
-  int page_size_;
+  int page_size_, evicted_page_;
   Mechanism mechanism_;
   bool track_rank_;
   int spare_slots_;

@@ -49,7 +49,7 @@ SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Mov
   if (victims > 0) {
     if (unmapped_.capacity() < page_occupied_.size() + at(pages))
       reserve_for(unmapped_, page_occupied_.size() + at(pages));
-    const std::size_t counted = std::max(at(occupied_), page_occupied_.size());  // by rank, by page
+    const std::size_t counted = std::max(at(occupied_), at(evicted_pages() + pages * (page_size_ / evicted_page_)));
     if ((track_rank_ && victims > 1) || mechanism_ == Mechanism::kBlock) reserve_for(counts_, counted);
     if (compacts() || mechanism_ == Mechanism::kBlock) reserve_for(moves, at(occupied_));
   }
@@ -91,10 +91,13 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
 void SlotTable::copy_from(const SlotTable& like, bool scores) {
   assert(like.mechanism_ == mechanism_ && like.page_size_ == page_size_ && like.spare_slots_ == spare_slots_ &&
          !like.edited_ && (!scores || like.columns() == columns()));
+  assert(mechanism_ != Mechanism::kBlock || like.evicted_page_ == evicted_page_);
   const bool track_rank = track_rank_;
+  const int evicted_page = evicted_page_;
   const std::size_t columns = column_.size();
   *this = like;
   track_rank_ = track_rank;
+  evicted_page_ = evicted_page;
   if (!scores) {
     score_.assign(at(slots()), 0);
     column_.assign(columns, std::vector<float>(at(slots()), 0));

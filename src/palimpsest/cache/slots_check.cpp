@@ -123,10 +123,10 @@ const char* SlotTable::free_fault() const {
   if (mechanism_ != Mechanism::kBlock) return nullptr;
   int left = 0;  // free slots in the page being filled
   for (int i = 0; i < free_.size(); ++i) {
-    const int page = free_[i] / page_size_;
-    if (left > 0 ? page != free_[i - 1] / page_size_ : i > 0 && page_occupied_[at(page)] != 0)
+    const int page = free_[i] / evicted_page_;
+    if (left > 0 ? page != free_[i - 1] / evicted_page_ : i > 0 && occupied_in_evicted(page) != 0)
       return "two pages that are partly full";
-    left = (left > 0 ? left : page_size_ - page_occupied_[at(page)]) - 1;
+    left = (left > 0 ? left : evicted_page_ - occupied_in_evicted(page)) - 1;
   }
   return nullptr;
 }

@@ -68,8 +68,9 @@ class Tokens {
   }
   std::size_t value_width() const { return value_.size(); }
   float key_norm(int slot) { return key(slot), key_norm_[at(slot)]; }
-  // The cosine of the victim's value with each representative's, 0 if negative; -1 for other slots. Only the
-  // representatives are multiplied: after a prompt they are few, and victims many.
+  // The cosine of the victim's value with each representative's; kNoCosine for other slots. Only the representatives
+  // are multiplied: after a prompt they are few, and victims many.
+  static constexpr float kNoCosine = -2;
   void value_similarities(int victim, std::span<const char> representative, std::vector<float>& similarity) {
     similarity.resize(value_norm_.size());
     if (victim == first_) {
@@ -82,8 +83,8 @@ class Tokens {
     }
     const float length = value_norm_[at(victim)];
     for (std::size_t i = 0; i < similarity.size(); ++i) {
-      const float s = std::max(0.0F, cosine(similarity[i], length, value_norm_[i]));
-      similarity[i] = representative[i] != 0 ? s : -1;
+      const float s = cosine(similarity[i], length, value_norm_[i]);
+      similarity[i] = representative[i] != 0 ? s : kNoCosine;
     }
   }
   float key_cosine(int a, int b) { return cosine(dot(key(a), key(b)), key_norm(a), key_norm(b)); }
@@ -133,8 +134,8 @@ class Tokens {
 constexpr float kMinNorm = 1e-18F;  // stands for the norm of a zero key
 
 struct Merging {
-  int victim, target;
-  std::size_t order;  // rank of the victim: highest score first, of equal scores the oldest
+  int victim, target;  // slots; target: or MergedToken::kZeroClass
+  std::size_t order;   // rank of the victim: highest score first, of equal scores the oldest
 };
 
 // The cluster of a slot before this eviction: its token, and those merged into it.
@@ -150,6 +151,7 @@ struct Head {
   Tokens& tokens;
   std::vector<Cluster>& clusters;               // [slots]
   std::vector<MergedTokens::Joining>& joining;  // [slots]
+  std::span<float> own_norms;  // [slots] Method::keeps_norms: of a representative, 0: its key's; or empty
 
   void begin() {
     clusters.resize(at(table.slots()));
@@ -158,6 +160,7 @@ struct Head {
       clusters[at(slot)] = {
           .weight = table.score()[at(slot)], .first = table.position(slot), .last = table.position(slot)};
     for (const MergedToken& token : merged.tokens()) {
+      if (token.slot == MergedToken::kZeroClass) continue;
       Cluster& cluster = clusters[at(token.slot)];
       cluster.weight += token.score;
       ++cluster.size;
@@ -165,24 +168,41 @@ struct Head {
       cluster.last = std::max(cluster.last, token.position);
     }
   }
-  // The representative with the largest cos(k, k') * cos(v, v'), where negative cosines count as 0; of equal ones the
-  // first slot; -1: none reaches tau. Un-rotating a key costs far more than comparing values: so the representative
-  // with the most similar value is compared first, and the others only if their value's cosine could exceed the max.
+  // The most similar representative; of equal ones the first slot; kZeroClass: none reaches tau. Un-rotating a key
+  // costs far more than comparing values: so the representative with the most similar value is compared first, and the
+  // others only if their similarity could exceed the max.
   int best_representative(int victim, std::span<const char> representative, const Method& m) const {
     thread_local std::vector<float> similarity;
     tokens.value_similarities(victim, representative, similarity);
-    int best = -1;
+    int best = MergedToken::kZeroClass;
     float max = m.tau;
+    const auto bound = [&](float of_values) {
+      if (of_values == Tokens::kNoCosine) return of_values;
+      if (m.similarity == Similarity::kKey) return 1.0F;
+      return m.similarity == Similarity::kProduct ? std::abs(of_values) : std::max(0.0F, of_values);
+    };
+    const auto similar = [&](int slot) {
+      const float s = similarity[at(slot)];
+      if (m.similarity == Similarity::kKey) return tokens.key_cosine(victim, slot);
+      if (m.similarity == Similarity::kValue) return s;
+      if (m.similarity == Similarity::kProduct) return s * tokens.key_cosine(victim, slot);
+      return s <= 0 ? 0 : s * std::max(0.0F, tokens.key_cosine(victim, slot));
+    };
     const auto compare = [&](int slot) {
       if (m.merge_position == MergePosition::kOwn && !near(victim, slot)) return;
-      const float s = similarity[at(slot)], r = s == 0 ? 0 : s * std::max(0.0F, tokens.key_cosine(victim, slot));
+      const float r = similar(slot);
       if (r > max || (r == max && (best < 0 || slot < best))) max = r, best = slot;
     };
-    const auto promising = static_cast<int>(std::ranges::max_element(similarity) - similarity.begin());
-    if (similarity[at(promising)] >= max) compare(promising);
+    const auto promising = static_cast<int>(std::ranges::max_element(similarity, {}, bound) - similarity.begin());
+    if (bound(similarity[at(promising)]) >= max) compare(promising);
     for (int slot = 0; slot < std::ssize(similarity); ++slot)
-      if (similarity[at(slot)] >= max && slot != promising) compare(slot);
+      if (bound(similarity[at(slot)]) >= max && slot != promising) compare(slot);
     return best;
+  }
+  // The norm of a representative's own key: of the mean of a cluster it is not the norm.
+  float own_norm(int slot) const {
+    const float known = own_norms.empty() ? 0 : own_norms[at(slot)];
+    return known > 0 ? known : std::max(tokens.key_norm(slot), kMinNorm);
   }
   // Whether all tokens of the victim's cluster are near enough to the representative to keep their own positions.
   bool near(int victim, int representative) const {
@@ -205,20 +225,21 @@ struct Head {
     key.assign(tokens.key(target).size(), 0);
     value.assign(tokens.value_width(), 0);
     for (const auto& [slot, weight] : parts) {
-      const auto share = static_cast<float>(weight / sum), unit = share / std::max(tokens.key_norm(slot), kMinNorm);
-      add_scaled(unit, tokens.key(slot), key);
+      const auto share = static_cast<float>(weight / sum);
+      add_scaled(share / own_norm(slot), tokens.key(slot), key);
       tokens.add_value(share, slot, value);
     }
-    const float length = std::max(tokens.key_norm(target), kMinNorm), scale = length / std::max(norm(key), kMinNorm);
+    const float length = own_norm(target), scale = own_norms.empty() ? length / std::max(norm(key), kMinNorm) : length;
     for (float& x : key) x *= scale;
     tokens.store(target, key, value);
-    for (const Merging& m : mergings) {
-      joining[at(m.victim)] = {target, std::max(tokens.key_norm(m.victim), kMinNorm) / length};
-    }
+    for (const Merging& m : mergings) joining[at(m.victim)] = {target, own_norm(m.victim) / length};
+    if (!own_norms.empty()) own_norms[at(target)] = length;
   }
   // The victims and their merged tokens become merged tokens of their targets.
   void join(std::span<const Merging> mergings) {
     thread_local std::vector<float> statistics;
+    for (const Merging& m : mergings)
+      if (m.target == MergedToken::kZeroClass) joining[at(m.victim)].slot = m.target;
     merged.merge(joining);
     for (const Merging& m : mergings) {
       statistics.clear();
@@ -283,17 +304,19 @@ void merge_table(Cache& cache, int t, std::span<const int> victims, const Method
                 victims[order.front()], order.size() == 1);
     thread_local std::vector<Cluster> clusters;
     thread_local std::vector<MergedTokens::Joining> joining;
-    Head head{table, merged, tokens, clusters, joining};
+    Head head{table, merged, tokens, clusters, joining, {}};
+    if (m.keeps_norms()) head.own_norms = table.column(table.columns() - 1);
     head.begin();
     for (std::size_t i = 0; i < order.size(); ++i) {
       if (interrupt != nullptr) interrupt->check();
       const int victim = victims[order[i]], target = head.best_representative(victim, representative, m);
-      if (target >= 0) mergings.push_back({victim, target, i});
+      if (target != MergedToken::kZeroClass || m.zero_class) mergings.push_back({victim, target, i});
     }
     std::ranges::sort(mergings, {}, [](const Merging& m) { return std::pair(m.target, m.order); });
     for (std::size_t first = 0, end = 0; first < mergings.size(); first = end) {
       while (end < mergings.size() && mergings[end].target == mergings[first].target) ++end;
-      head.merge(std::span(mergings).subspan(first, end - first));
+      if (mergings[first].target != MergedToken::kZeroClass)
+        head.merge(std::span(mergings).subspan(first, end - first));
     }
     head.join(mergings);
   }

@@ -2,11 +2,12 @@
 // kept token of its head, its representative, or dropped (EMS's zero class).
 //
 //   victims             the (gamma - 1) * budget with the highest scores are candidates, the others are dropped
-//   representative      among the kept tokens without the newest `recent`: the largest cos(k, k') * cos(v, v') of
-//                       un-rotated keys; below tau the victim is dropped
+//   representative      among the kept tokens without the newest `recent`: the largest Method::similarity of un-rotated
+//                       keys and of values; below tau the victim is dropped, or joins the zero class
 //   cluster             key: mean of its tokens' unit keys, weighted by score, with position and norm of the
-//                       representative; value: mean weighted by score; each token keeps its own norm (factor)
-//   too many            the merged tokens with the lowest scores are dropped
+//                       representative (MergedKey::kUnit: at unit length before); value: mean weighted by score; each
+//                       token keeps its own norm (factor)
+//   too many            the tokens with the lowest scores among the merged ones and the zero class are dropped
 //
 // Heads are independent. With Join::kNext shares of a victim's value are added to the tokens after it instead (CaM).
 #pragma once

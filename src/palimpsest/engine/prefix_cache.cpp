@@ -1,5 +1,7 @@
 #include "palimpsest/engine/prefix_cache.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -15,7 +17,8 @@ PrefixKey::PrefixKey(const MethodPlan& plan, int scope)
       cache(plan.cache()) {
   const Signals signals = plan.signals(Phase::kPrefill);
   if (signals.attention_window) window = at(signals.attention_window->queries);
-  if (signals.weights() || signals.score_on_insert || signals.query_moments) statistics = method.policy;
+  if (signals.weights() || signals.score_on_insert || signals.query_moments)
+    statistics = fmt::format("{} {} {}", method.policy, get_option(method, "window"), cache.columns);
 }
 
 bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to) {

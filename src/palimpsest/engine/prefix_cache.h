@@ -45,7 +45,7 @@ struct PrefixKey {
   Method method;
   int chunk;
   Rotation rotation;                // how keys are stored, and rounded on read
-  std::string statistics;           // the policy that scores tokens in prefill; empty: none
+  std::string statistics;           // what a policy collects of tokens in prefill; empty: nothing
   std::size_t window;               // the prompt's last tokens, whose queries the policy needs at its end: at least 1
   long long nothing_evicted_until;  // MethodPlan::nothing_evicted_until
   CacheOptions cache;               // those of one method differ in their spare slots

@@ -105,7 +105,7 @@ void WindowParts::load(ByteReader& in) {
 
 void add_to_window(const Signals& signals, const WindowParts& parts, SlotTable& table, const Rows& weights,
                    std::span<const float> sums) {
-  assert(table.columns() == signals.columns() && weights.count == std::ssize(parts.rows()));
+  assert(table.columns() >= signals.columns() && weights.count == std::ssize(parts.rows()));
   const auto add = [&](std::span<float> column, std::span<const float> received) {
     for (std::size_t slot = 0; slot < column.size(); ++slot) column[slot] += received[slot];
   };
@@ -119,10 +119,11 @@ void add_to_window(const Signals& signals, const WindowParts& parts, const SlotT
                    const Rows& weights, std::span<const float> sums) {
   const auto all = merged.tokens();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const auto entry = static_cast<std::size_t>(table.slots() + all[i].entry);
     const auto statistics = merged.statistics(i);
     for (int c = 0; c < signals.parts(); ++c)
       if (parts.cleared(c)) statistics[at(c)] = 0;
+    if (all[i].slot == MergedToken::kZeroClass) continue;  // no query attends to it
+    const auto entry = static_cast<std::size_t>(table.slots() + all[i].entry);
     for (int row = 0; row < weights.count; ++row) statistics[at(parts.column(row))] += weights[row][entry];
     if (signals.sums()) statistics[at(signals.sum_column())] += sums[entry];
   }

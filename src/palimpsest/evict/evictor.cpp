@@ -7,6 +7,7 @@
 #include "palimpsest/budget/ada.h"
 #include "palimpsest/budget/pyramid.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/vectors.h"
 #include "palimpsest/evict/by_age.h"
 #include "palimpsest/evict/legality.h"
 #include "palimpsest/evict/unseen.h"
@@ -42,7 +43,7 @@ Evictor::Evictor(const Method& method, std::vector<int> budgets)
     : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_), window_(signals_) {
   check_legal(Scope::kMethod, {.method = method});
   if (method.evicts()) {
-    policy_ = make_policy(method.policy);
+    policy_ = make_policy(method.policy, method.of_policy);
     signals_ = policy_->signals();
     window_ = WindowParts(signals_);
   }
@@ -55,8 +56,9 @@ int Evictor::room(const Cache& cache) const {
   for (int t = 0; t < cache.tables(); ++t) {
     if (keeps_window(t)) continue;
     const int occupied = cache.table(t).occupied();
-    const int max = method_.schedule == Schedule::kPage ? method_.target(budget(t)) + cache.options().page_size
-                                                        : method_.max_tokens(budget(t));
+    const int max = method_.schedule == Schedule::kPage
+                        ? method_.target(budget(t)) + method_.page_of(cache.options().page_size)
+                        : method_.max_tokens(budget(t));
     min = std::min(min, returns(t) ? 1 : max - occupied);
   }
   return min;
@@ -138,7 +140,8 @@ const Plan& Evictor::plan(Cache& cache, int coming, Phase phase) {
         policy_->score({.position = table.position(), .inserted = static_cast<int>(table.inserted().size())},
                        table.score());
       if (by_page(phase))
-        select_pages(table, guard(table, budget(t)), (count + table.page_size() - 1) / table.page_size(), chosen);
+        select_pages(table, guard(table, budget(t)), (count + table.evicted_page() - 1) / table.evicted_page(), chosen,
+                     method_.scores_by_norms() ? table.column(table.columns() - 1) : std::span<const float>());
       else
         choose(table, guard(table, budget(t)), count, chosen);
     }
@@ -251,6 +254,13 @@ void Evictor::on_insert_kv(Cache& cache, int t, Rows keys, Rows values) {
   if (signals_.values) view.values = values;
   policy_->score(view, score);
   store(table.score());
+  if (method_.scores_by_norms()) {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const auto key = keys[static_cast<int>(i)];
+      score[i] = dot(key, key);
+    }
+    store(table.column(table.columns() - 1));
+  }
   find_next(table, t, 1, Phase::kDecode);
 }
 
@@ -284,17 +294,18 @@ void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int comin
     view.attention = attention;
     score(view, table.score());
   } else {  // merged tokens follow the slots
-    const auto slots = static_cast<std::size_t>(table.slots()), all = slots + merged->tokens().size();
+    const auto slots = static_cast<std::size_t>(table.slots());
     position.clear();
     for (const Position p : table.position()) position.push_back(p);
     sums.assign(view.attention_sum.begin(), view.attention_sum.end());
     scores.assign(table.score().begin(), table.score().end());
     for (std::size_t i = 0; i < merged->tokens().size(); ++i) {
+      if (merged->tokens()[i].slot == MergedToken::kZeroClass) continue;  // keeps its last score
       const auto statistics = merged->statistics(i);
       const auto parts = statistics.first(static_cast<std::size_t>(signals_.parts()));
       position.push_back(merged->tokens()[i].position);
       if (!attention.empty()) attention.push_back(std::accumulate(parts.begin(), parts.end(), 0.0F));
-      if (signals_.sums()) sums.push_back(statistics.back());
+      if (signals_.sums()) sums.push_back(statistics[static_cast<std::size_t>(signals_.sum_column())]);
       scores.push_back(merged->tokens()[i].score);
     }
     view.position = position;
@@ -302,7 +313,9 @@ void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int comin
     view.attention_sum = sums;
     score(view, scores);
     std::copy_n(scores.begin(), slots, table.score().begin());
-    for (std::size_t i = slots; i < all; ++i) merged->tokens()[i - slots].score = scores[i];
+    std::size_t next = slots;
+    for (MergedToken& token : merged->tokens())
+      if (token.slot != MergedToken::kZeroClass) token.score = scores[next++];
   }
   find_next(table, t, coming, phase);
 }

@@ -98,7 +98,7 @@ class Evictor {
   }
   int limited(const SlotTable& table, int due, Phase phase) const;  // how many of them now
   int interval(const SlotTable& table) const {
-    return method_.schedule == Schedule::kPage ? table.page_size() : method_.interval;
+    return method_.schedule == Schedule::kPage ? method_.page_of(table.page_size()) : method_.interval;
   }
   bool returns(int table) const { return !returns_.empty() && returns_[static_cast<std::size_t>(table)] != 0; }
   void load_budgets(ByteReader& in, const HeadGeometry& geometry);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/evict/plan_target.h"
+#include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
 namespace {
@@ -50,6 +52,20 @@ long long min_budget(C c) {
   return static_cast<long long>(m.sinks()) + m.recent() + m.set_aside() + 1;
 }
 
+bool sets_clusters(const Method& m) {
+  const Method plain;
+  return m.similarity != plain.similarity || m.merged_key != plain.merged_key || m.zero_class != plain.zero_class;
+}
+
+// The first option that is set, and that the policy does not have; empty: none.
+std::string foreign_option(C c) {
+  std::vector<std::string_view> own;
+  if (evicts(c)) own = make_policy(c.method.policy)->option_names();
+  for (const char* key : {"score", "window", "pooling", "kernel"})
+    if (option(c, key) != "auto" && std::ranges::find(own, key) == own.end()) return key;
+  return "";
+}
+
 bool drafts(C c) {
   return c.target->draft_max > 0;
 }
@@ -68,11 +84,14 @@ bool has_windows(C c) {
 }
 
 // Full pages of a head, and the max number of pages that hold sinks or the newest tokens.
+int page_of(C c) {
+  return c.method.page_of(c.page_size);
+}
 int full_pages(C c) {
-  return c.budget / c.page_size;
+  return c.budget / page_of(c);
 }
 int guarded_pages(C c) {
-  const auto pages = [&](int tokens) { return (tokens + c.page_size - 1) / c.page_size; };
+  const auto pages = [&](int tokens) { return (tokens + page_of(c) - 1) / page_of(c); };
   const int recent = c.method.recent(c.budget);
   return pages(c.method.sinks()) + (recent == 0 ? 0 : 1 + pages(recent - 1));
 }
@@ -190,6 +209,23 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C) -> std::string {
        return "split ada with mechanism block: a head's share may be less than a page; use mechanism=in-place";
      }},
+    {Scope::kMethod, "page: mechanism", [](C c) { return c.method.page != 0; },
+     [](C c) { return by_block(c) || c.method.schedule == Schedule::kPage; },
+     [](C c) {
+       return fmt::format("page {} where no pages are evicted: it is of mechanism=block and schedule=page; leave it out",
+                          c.method.page);
+     }},
+    {Scope::kMethod, "page: multiple of 8", [](C c) { return c.method.page != 0; },
+     [](C c) { return c.method.page % 8 == 0; },
+     [](C c) { return fmt::format("page {}: use a multiple of 8", c.method.page); }},
+    {Scope::kMethod, "page score: norms", [](C c) { return c.method.page_score == PageScore::kNorms; },
+     [](C c) { return by_block(c) && c.method.policy == "paged-eviction"; },
+     [](C c) {
+       return fmt::format(
+           "page-score norms with policy {}, mechanism {}: it is the ratio of norms of mechanism=block and "
+           "policy=paged-eviction; leave it out",
+           c.method.policy, option(c, "mechanism"));
+     }},
     {Scope::kMethod, "tau: range", always, [](C c) { return c.method.tau >= 0 && c.method.tau <= 1; },
      [](C c) { return fmt::format("tau {}: a similarity from 0 to 1", c.method.tau); }},
     {Scope::kMethod, "gamma: range", always, [](C c) { return c.method.gamma >= 1 && c.method.gamma <= kMaxGamma; },
@@ -204,10 +240,34 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C) -> std::string {
        return "merge-position own with join next: no token is merged there, only values; leave it out";
      }},
-    {Scope::kMethod, "merge: positions", merges, [](C c) { return c.method.positions == Positions::kOriginal; },
+    {Scope::kMethod, "own positions: original",
+     [](C c) { return merges(c) && c.method.merge_position == MergePosition::kOwn; },
+     [](C c) { return c.method.positions == Positions::kOriginal; },
      [](C) -> std::string {
-       return "mechanism merge with cache positions: merged tokens share their slot's position in the text; use "
-              "positions=original";
+       return "merge-position own with cache positions: a merged token has no rank of its own there; use "
+              "merge-position=representative or positions=original";
+     }},
+    {Scope::kMethod, "merge: rotation", merges, [](C c) { return c.method.rerotate != Rerotate::kCachedHalf; },
+     [](C) -> std::string {
+       return "mechanism merge with rerotate cached-half: a merged key would be stored twice; use rerotate=fused";
+     }},
+    {Scope::kMethod, "clusters: join", [](C c) { return merges(c) && sets_clusters(c.method); },
+     [](C c) { return c.method.join == Join::kClass; },
+     [](C) -> std::string {
+       return "similarity, merged-key or zero-class with join next: no clusters are formed there; leave them out, or "
+              "take method cam";
+     }},
+    {Scope::kMethod, "options: policy", [](C c) { return !foreign_option(c).empty(); }, never,
+     [](C c) {
+       const std::string key = foreign_option(c);
+       return fmt::format("{} {} with policy {}, which has no such option: leave it out", key, option(c, key),
+                          c.method.policy);
+     }},
+    {Scope::kMethod, "kernel: odd", [](C c) { return c.method.of_policy.kernel != 0; },
+     [](C c) { return c.method.of_policy.kernel % 2 == 1; },
+     [](C c) {
+       return fmt::format("kernel {} is even: it has as many neighbours on both sides; use {} or {}",
+                          c.method.of_policy.kernel, c.method.of_policy.kernel - 1, c.method.of_policy.kernel + 1);
      }},
     {Scope::kMethod, "merge: range", merges,
      [](C c) { return !knows_budget(c) || static_cast<long long>(c.method.budget) * c.method.gamma <= kMaxTokens; },
@@ -373,6 +433,12 @@ constexpr auto kTable = std::to_array<Requirement>({
        return "this model has learned positions, which cannot be renumbered without reading the text again: use "
               "positions=original, or --method window-recompute";
      }},
+    {Scope::kTarget, "page: cache pages", [](C c) { return c.method.page != 0 && by_block(c); },
+     [](C c) { return c.target->shape.page_size % c.method.page == 0; },
+     [](C c) {
+       return fmt::format("page {} does not divide the cache's pages of {} slots: use --page-size {}, or another page",
+                          c.method.page, c.target->shape.page_size, std::lcm(c.method.page, kTile));
+     }},
     {Scope::kTarget, "keys rotated again: exact type",
      [](C c) { return c.rule.rotation == Rotation::kMaterialized || c.method.rerotate == Rerotate::kDelta; },
      [](C c) { return kv_format(c.target->shape.geometry.layer_geometry(0).key_type).elementwise(); },
@@ -486,8 +552,8 @@ constexpr auto kTable = std::to_array<Requirement>({
        return fmt::format(
            "budget {} with mechanism block holds {} full pages of {}, and sinks {} + recent {} may be in {} of them: "
            "raise it to at least {}, protect fewer tokens or take smaller pages",
-           c.budget, full_pages(c), c.page_size, c.method.sinks(), c.method.recent(c.budget), guarded_pages(c),
-           (static_cast<long long>(guarded_pages(c)) + 1) * c.page_size);
+           c.budget, full_pages(c), page_of(c), c.method.sinks(), c.method.recent(c.budget), guarded_pages(c),
+           (static_cast<long long>(guarded_pages(c)) + 1) * page_of(c));
      }},
 
     // Requests.

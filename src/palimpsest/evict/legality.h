@@ -48,6 +48,6 @@ void check_legal(Scope scope, const Candidate& candidate);
 
 // Multiplications of an eviction that compares tokens with each other, where others wait for it: 2 s on two cores.
 inline constexpr double kMaxComparisons = 0x1p36;
-inline constexpr int kMaxGamma = 64;  // a merged token costs about a tenth of a slot's bytes
+inline constexpr int kMaxGamma = 4096;  // a merged token costs about a tenth of a slot's bytes
 
 }  // namespace palimpsest

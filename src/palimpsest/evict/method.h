@@ -7,6 +7,7 @@
 
 #include "palimpsest/cache/slots.h"
 #include "palimpsest/core/types.h"
+#include "palimpsest/policy/options.h"
 
 namespace palimpsest {
 
@@ -57,6 +58,20 @@ enum class Join {
 // The position that a merged token's key is rotated to.
 enum class MergePosition { kRepresentative, kOwn };
 
+// How similar a victim is to a kept token: the cosine of their un-rotated keys, of their values, the product of both
+// (EMS), or the product where negative cosines count as 0: two opposite keys with opposite values are not similar.
+enum class Similarity { kProduct, kKey, kValue, kClipped };
+
+// The key of a cluster, up to its norm: the weighted mean of its tokens' unit keys, which is shorter than they are
+// (EMS); or the unit vector in its direction.
+enum class MergedKey { kMean, kUnit };
+
+inline constexpr int kMaxWindow = 4096, kMaxKernel = 255;  // of PolicyOptions
+
+// The score of a page: the mean of its tokens' scores; or, for ||v|| / ||k||, the ratio of the norms of all its values
+// and keys (PagedEviction, algorithm 1 and line 6 of algorithm 3).
+enum class PageScore { kMean, kNorms };
+
 struct Protection {
   static constexpr Share kHalf = Share::of_budget(0.5);  // H2O's `recent`
   // The first tokens of the sequence and the newest are never evicted. A share for `sinks` is of the method's budget;
@@ -69,8 +84,9 @@ inline constexpr int kMaxTokens = 1 << 30;  // bounds budget + every, and budget
 inline constexpr int kAutoBudget = -1;      // the model's trained context
 
 struct Method {
-  std::string name = "full";    // the preset it came from
-  std::string policy = "none";  // "none": nothing is ever evicted
+  std::string name = "full";     // the preset it came from
+  std::string policy = "none";   // "none": nothing is ever evicted
+  PolicyOptions of_policy = {};  // its own options
   Protection protection;
   int budget = 0;                 // max tokens after an eviction, the next one included; 0: unbounded; kAutoBudget
   std::string split = "uniform";  // how layers and heads share the budget (budget/split.h)
@@ -91,12 +107,19 @@ struct Method {
   // in which the token is one more.
   bool evict_after = false;
   Mechanism mechanism = Mechanism::kInPlace;
+  int page = 0;  // mechanism block, schedule page: tokens that are evicted at once; 0: a page of the cache
+  PageScore page_score = PageScore::kMean;  // mechanism block
   Positions positions = Positions::kOriginal;
   Rerotate rerotate = Rerotate::kAuto;
   int gamma = 4;     // mechanism merge: a budget of B holds up to gamma * B tokens, merged ones included
   float tau = 0.6F;  // mechanism merge: min similarity of a victim to the token it is merged into; 1: no merging
   Join join = Join::kClass;                                       // mechanism merge
   MergePosition merge_position = MergePosition::kRepresentative;  // mechanism merge
+  Similarity similarity = Similarity::kClipped;                   // join class
+  MergedKey merged_key = MergedKey::kUnit;                        // join class
+  // Join class: a victim that is merged into no token counts among the gamma * B until its score is the lowest (EMS's
+  // zero class). Queries do not attend to it.
+  bool zero_class = false;
   std::string scorer = "auto";  // policies trained on a model: file of weights; "auto": beside the model's
   bool cache = true;  // false: no cache; sinks + the newest tokens are recomputed for every token (a baseline)
 
@@ -108,6 +131,12 @@ struct Method {
   int target() const { return target(budget); }
   int max_tokens(int of_budget) const { return target(of_budget) + interval - (evict_after ? 0 : 1); }
   int set_aside() const { return headroom + overlap + spare; }  // part of the budget that no policy chooses
+  bool joins_classes() const { return mechanism == Mechanism::kMerge && join == Join::kClass; }
+  // Each slot remembers the norm of its own key, which the mean of a cluster is not.
+  bool keeps_norms() const { return joins_classes() && merged_key == MergedKey::kMean; }
+  // Each slot remembers the square of its key's norm.
+  bool scores_by_norms() const { return mechanism == Mechanism::kBlock && page_score == PageScore::kNorms; }
+  int page_of(int of_cache) const { return page > 0 ? page : of_cache; }
   int sinks() const { return protection.sinks.of(budget); }
   int recent() const { return protection.recent.of(budget); }
   int recent(int of_head) const {

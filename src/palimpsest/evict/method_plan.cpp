@@ -28,7 +28,8 @@ CacheOptions cache_options(const Candidate& of) {
   CacheOptions cache = of.target->shape;
   cache.mechanism = of.method.mechanism;
   cache.shared = of.signals.positions_only() && of.method.split == "uniform";
-  cache.columns = of.signals.columns();
+  cache.columns = of.signals.columns() + (of.method.keeps_norms() || of.method.scores_by_norms() ? 1 : 0);
+  cache.evicted_page = of.method.mechanism == Mechanism::kBlock ? of.method.page : 0;
   cache.head_floats =
       static_cast<int>(of.signals.head_floats(cache.geometry.max_group(), cache.geometry.max_key_width()));
   cache.track_rank = unrotated_keys(of.rule.rotation) || of.rule.rank_distance;
@@ -75,7 +76,7 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target) : method_(method
     method_.budget = target_.trained_context;
   }
   check_legal(Scope::kMethod, {.method = method_});
-  std::unique_ptr<Policy> policy = method_.evicts() ? make_policy(method_.policy) : nullptr;
+  std::unique_ptr<Policy> policy = method_.evicts() ? make_policy(method_.policy, method_.of_policy) : nullptr;
   if (policy != nullptr) signals_ = policy->signals();
   check_legal(Scope::kPolicy, {.method = method_, .signals = signals_});
   rule_ = attention_rule(method_, target_.positions);

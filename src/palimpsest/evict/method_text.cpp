@@ -20,7 +20,12 @@ constexpr std::array<Text, 2> kPositions = {"original", "cache"};
 constexpr std::array<Text, 6> kRerotate = {"auto", "two-query", "fused", "cached-half", "recompute", "delta"};
 constexpr std::array<Text, 4> kSchedules = {"step", "prompt", "prompt+step", "page"};
 constexpr std::array<Text, 2> kJoin = {"class", "next"};
+constexpr std::array<Text, 2> kPageScores = {"mean", "norms"};
 constexpr std::array<Text, 2> kMergePositions = {"representative", "own"};
+constexpr std::array<Text, 4> kSimilarities = {"product", "key", "value", "clipped"};
+constexpr std::array<Text, 2> kMergedKeys = {"mean", "unit"};
+constexpr std::array<Text, 4> kScores = {"auto", "global", "local", "both"};
+constexpr std::array<Text, 4> kPooling = {"auto", "avg", "max", "none"};
 constexpr std::array<Text, 2> kEvict = {"before", "after"};
 constexpr std::array<Text, 2> kSwitch = {"off", "on"};
 
@@ -43,6 +48,23 @@ constexpr auto set_choice = [](Method& m, Text key, Text value) {
 };
 template <auto Field, const auto& Names>
 constexpr auto get_choice = [](const Method& m) { return std::string(Names[static_cast<std::size_t>(m.*Field)]); };
+
+// Options of policies: "auto" is the policy's own.
+template <int PolicyOptions::*Field, int Max>
+constexpr auto set_own_count = [](Method& m, Text key, Text value) {
+  m.of_policy.*Field = value == "auto" ? 0 : static_cast<int>(parse_integer(value, key, 1, Max));
+};
+template <int PolicyOptions::*Field>
+constexpr auto get_own_count =
+    [](const Method& m) { return m.of_policy.*Field == 0 ? "auto" : std::to_string(m.of_policy.*Field); };
+template <auto Field, const auto& Names>
+constexpr auto set_own_choice = [](Method& m, Text key, Text value) {
+  auto& field = m.of_policy.*Field;
+  field = static_cast<std::remove_reference_t<decltype(field)>>(parse_choice(value, key, Names));
+};
+template <auto Field, const auto& Names>
+constexpr auto get_own_choice =
+    [](const Method& m) { return std::string(Names[static_cast<std::size_t>(m.of_policy.*Field)]); };
 
 void set_policy(Method& m, Text, Text value) {
   std::vector<Text> names = {"none"};
@@ -104,11 +126,24 @@ constexpr std::array kKeys = {
         set_choice<&Method::evict_after, kEvict>, get_choice<&Method::evict_after, kEvict>},
     Key{"mechanism", "HOW", "in-place (reuses victims' slots), shift, gather, block (pages), append, merge",
         set_choice<&Method::mechanism, kMechanisms>, get_choice<&Method::mechanism, kMechanisms>},
-    Key{"gamma", "1..64", "merge: max tokens remembered, as a multiple of the budget; 1: no merging",
+    Key{"page", "TOKENS|auto", "block, schedule page: tokens evicted at once, 8 n; auto: the cache's page",
+        [](Method& m, Text key, Text value) {
+          m.page = value == "auto" ? 0 : static_cast<int>(parse_integer(value, key, 1, kMaxTokens));
+        },
+        [](const Method& m) { return m.page == 0 ? "auto" : std::to_string(m.page); }},
+    Key{"page-score", "HOW", "block: mean of its tokens' scores; norms: of all values over of all keys",
+        set_choice<&Method::page_score, kPageScores>, get_choice<&Method::page_score, kPageScores>},
+    Key{"gamma", "1..4096", "merge: max tokens remembered, as a multiple of the budget; 1: no merging",
         set_count<&Method::gamma, 1>, get_count<&Method::gamma>},
     Key{"tau", "0..1", "merge: min similarity of a token to the one it is merged into; 1: no merging",
         [](Method& m, Text key, Text value) { m.tau = static_cast<float>(parse_real(value, key, 0, 1)); },
         [](const Method& m) { return fmt::format("{}", m.tau); }},
+    Key{"similarity", "OF", "merge: cosine of key, value, product of both; clipped: negative ones as 0",
+        set_choice<&Method::similarity, kSimilarities>, get_choice<&Method::similarity, kSimilarities>},
+    Key{"merged-key", "HOW", "merge: mean of unit keys, or unit: at its direction's full length",
+        set_choice<&Method::merged_key, kMergedKeys>, get_choice<&Method::merged_key, kMergedKeys>},
+    Key{"zero-class", "on|off", "merge: tokens merged into none count in gamma x budget (EMS)",
+        set_choice<&Method::zero_class, kSwitch>, get_choice<&Method::zero_class, kSwitch>},
     Key{"join", "WHAT", "merge: class: into the most similar token (EMS); next: into the next 32 (CaM)",
         set_choice<&Method::join, kJoin>, get_choice<&Method::join, kJoin>},
     Key{"merge-position", "WHOSE", "merge: position of a merged key: its representative's or its own",
@@ -117,6 +152,14 @@ constexpr std::array kKeys = {
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
     Key{"rerotate", "HOW", "cache positions: auto, two-query, fused, cached-half, recompute or delta",
         set_choice<&Method::rerotate, kRerotate>, get_choice<&Method::rerotate, kRerotate>},
+    Key{"score", "WHICH", "global-local: attention from all queries, the last (local), or both (auto)",
+        set_own_choice<&PolicyOptions::score, kScores>, get_own_choice<&PolicyOptions::score, kScores>},
+    Key{"window", "QUERIES|auto", "snapkv, global-local: the last queries; protect as many; auto: 32",
+        set_own_count<&PolicyOptions::window, kMaxWindow>, get_own_count<&PolicyOptions::window>},
+    Key{"pooling", "HOW", "snapkv, global-local: avg, max or none over neighbours; auto: the paper's",
+        set_own_choice<&PolicyOptions::pooling, kPooling>, get_own_choice<&PolicyOptions::pooling, kPooling>},
+    Key{"kernel", "TOKENS|auto", "snapkv, global-local: neighbours that are pooled, odd; auto: 7",
+        set_own_count<&PolicyOptions::kernel, kMaxKernel>, get_own_count<&PolicyOptions::kernel>},
     Key{"scorer", "auto|FILE", "weights of learned, temporal; auto: NAME.scorer, .temporal by NAME.gguf",
         [](Method& m, Text, Text value) { m.scorer = value; }, [](const Method& m) { return m.scorer; }},
     Key{"cache", "on|off", "off: baseline that recomputes the last `budget` tokens for every token",

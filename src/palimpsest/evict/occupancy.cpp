@@ -34,7 +34,7 @@ long long max_while_reading(long long prompt, long long chunk, long long kept, l
 // `budget`: the head's; `min`: the smallest of all heads.
 OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int budget, int min) {
   const Method& m = plan.method();
-  const long long page_size = plan.cache().page_size, chunk = plan.chunk();
+  const long long page_size = m.page_of(plan.cache().page_size), chunk = plan.chunk();
   const auto at_most = [&](long long count) { return tokens < 0 ? count : std::min(count, tokens); };
   const long long inserted = std::clamp<long long>(prompt, 1, chunk);
   if (!m.bounded()) {
@@ -82,7 +82,9 @@ OfHead of_window(const MethodPlan& plan, long long prompt, long long tokens, con
   const Mechanism mechanism = plan.method().mechanism;
   const bool waits =
       mechanism == Mechanism::kShift || mechanism == Mechanism::kGather || mechanism == Mechanism::kBlock;
-  const long long page_size = plan.cache().page_size, chunk = plan.chunk();
+  const long long memory_page = plan.cache().page_size, chunk = plan.chunk();
+  const long long page_size =
+      mechanism == Mechanism::kBlock ? plan.method().page_of(plan.cache().page_size) : memory_page;
   const long long inserted = std::clamp<long long>(prompt, 1, chunk);
   const long long kept = window.size - 1LL + window.sinks + (waits ? page_size - 1 : 0);
   const long long repeated = plan.signals().repeat ? chunk : 0, evicted = waits ? page_size : 1;

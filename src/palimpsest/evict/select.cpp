@@ -60,31 +60,41 @@ void select_lowest(const Columns& columns, Guard guard, int count, std::vector<i
   std::sort(chosen.begin(), chosen.end(), older);
 }
 
-void select_pages(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) {
+void select_pages(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen,
+                  std::span<const float> weight) {
   chosen.clear();
-  const auto size = static_cast<std::size_t>(table.page_size());
+  const auto size = static_cast<std::size_t>(table.evicted_page());
   const auto chosen_already = [&](int page) {
-    return std::ranges::find(chosen, page * table.page_size()) != chosen.end();
+    return std::ranges::find(chosen, page * table.evicted_page()) != chosen.end();
+  };
+  const auto score_of = [&](std::size_t first) {
+    const auto score = table.score().subspan(first, size);
+    double sum = 0, weights = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      const double w = weight.empty() ? 1 : weight[first + i];
+      sum += weight.empty() ? double{score[i]} : w * score[i] * score[i];
+      weights += w;
+    }
+    return weight.empty() ? sum : sum / weights;
   };
   for (; count > 0; --count) {
     int best = -1;
     double min = 0;
-    for (int page = 0; page < table.pages(); ++page) {
-      if (table.occupied_in_page(page) != table.page_size() || chosen_already(page)) continue;
+    for (int page = 0; page < table.evicted_pages(); ++page) {
+      if (table.occupied_in_evicted(page) != table.evicted_page() || chosen_already(page)) continue;
       const std::size_t first = static_cast<std::size_t>(page) * size;
       const PositionView position = table.position();
       std::size_t admitted = 0;
       while (admitted < size && guard.admits(position[first + admitted])) ++admitted;
       if (admitted < size) continue;
-      double sum = 0;
-      for (const float score : table.score().subspan(first, size)) sum += score;
+      const double score = score_of(first);
       const bool older = best >= 0 && position[first] < position[static_cast<std::size_t>(best) * size];
-      if (best >= 0 && (score_below(min, sum) || (!score_below(sum, min) && !older))) continue;
+      if (best >= 0 && (score_below(min, score) || (!score_below(score, min) && !older))) continue;
       best = page;
-      min = sum;
+      min = score;
     }
     assert(best >= 0);
-    for (int i = 0; i < table.page_size(); ++i) chosen.push_back(best * table.page_size() + i);
+    for (int i = 0; i < table.evicted_page(); ++i) chosen.push_back(best * table.evicted_page() + i);
   }
 }
 

@@ -26,8 +26,10 @@ Columns columns_of(const SlotTable& table);
 int select_lowest(const Columns& columns, Guard guard);
 // Fills `chosen` with the `count` admitted slots with the lowest scores, oldest first. There must be that many.
 void select_lowest(const Columns& columns, Guard guard, int count, std::vector<int>& chosen);
-// Fills `chosen` with all slots of `count` pages: full pages with only admitted tokens, lowest mean score first; of
-// equal means the page whose first token is older. There must be that many.
-void select_pages(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
+// Fills `chosen` with all slots of `count` evicted pages (SlotTable::evicted_page): full pages with only admitted
+// tokens, lowest score first; of equal scores the page whose first token is older. There must be that many. A page's
+// score: the mean of its tokens' scores s; with `weight`, w of each slot: sqrt(sum of w s^2 / sum of w).
+void select_pages(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen,
+                  std::span<const float> weight = {});
 
 }  // namespace palimpsest

@@ -21,7 +21,7 @@ int count_unseen(const SlotTable& table, PositionRange outside) {
 }
 
 void append_unseen_pages(const SlotTable& table, PositionRange outside, std::vector<int>& slots) {
-  const int size = table.page_size();
+  const int size = table.evicted_page();
   const auto first = static_cast<std::ptrdiff_t>(slots.size());
   const PositionView positions = table.position();
   const auto position = [&](int slot) { return positions[static_cast<std::size_t>(slot)]; };
@@ -30,8 +30,8 @@ void append_unseen_pages(const SlotTable& table, PositionRange outside, std::vec
       if (!outside.contains(position(slot))) return false;
     return true;
   };
-  for (int page = 0; page < table.pages(); ++page)
-    if (table.occupied_in_page(page) == size && all_outside(page)) slots.push_back(page * size);
+  for (int page = 0; page < table.evicted_pages(); ++page)
+    if (table.occupied_in_evicted(page) == size && all_outside(page)) slots.push_back(page * size);
   std::ranges::sort(slots.begin() + first, slots.end(), {}, position);  // the first slot of each page
   const auto pages = static_cast<std::ptrdiff_t>(slots.size()) - first;
   slots.resize(static_cast<std::size_t>(first + pages * size));

@@ -5,7 +5,7 @@
 //
 // s_glo: attention from all queries so far. s_loc: from the prompt's last 32; in decode from the current window of up
 // to 31 and the past one of 32, which the current one replaces when it is full. Protect the window's own tokens
-// (methods `global-local` and `ems`: recent=32).
+// (methods `global-local` and `ems`: recent=32). score=global, local: one of the two alone (the paper's table 4).
 #include <vector>
 
 #include "palimpsest/policy/policy.h"
@@ -16,12 +16,23 @@ namespace {
 
 class GlobalLocal final : public Policy {
  public:
+  using Score = PolicyOptions::Score;
+
+  std::vector<std::string_view> option_names() const override { return {"score", "window", "pooling", "kernel"}; }
+  void configure(const PolicyOptions& options) override {
+    if (options.score != Score::kAuto) by_ = options.score;
+    if (options.window > 0) window_ = options.window;
+    if (options.kernel > 0) kernel_ = options.kernel;
+    if (options.pooling != PolicyOptions::Pooling::kAuto) pooling_ = options.pooling;
+  }
   Signals signals() const override {
     return {.attention_sum = AttentionSum{},
-            .attention_window = AttentionWindow{.queries = 32, .past = true},
+            .attention_window = AttentionWindow{.queries = window_, .past = true},
             .ordered = true};
   }
   void score(const HeadView& head, std::span<float> score) const override {
+    if (by_ == Score::kGlobal) return pool(pooling_, kernel_, head.attention_sum, score);
+    if (by_ == Score::kLocal) return pool(pooling_, kernel_, head.attention, score);
     thread_local std::vector<float> both;
     double local = 0, global = 0;
     for (std::size_t i = 0; i < score.size(); ++i) {
@@ -31,8 +42,13 @@ class GlobalLocal final : public Policy {
     const float scale = global > 0 ? static_cast<float>(local / global) : 0;
     both.resize(score.size());
     for (std::size_t i = 0; i < score.size(); ++i) both[i] = std::max(head.attention_sum[i] * scale, head.attention[i]);
-    mean_pool_7(both, score);
+    pool(pooling_, kernel_, both, score);
   }
+
+ private:
+  Score by_ = Score::kBoth;
+  int window_ = 32, kernel_ = 7;
+  PolicyOptions::Pooling pooling_ = PolicyOptions::Pooling::kAverage;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "palimpsest/core/interrupt.h"
 #include "palimpsest/core/position_view.h"
 #include "palimpsest/core/types.h"
+#include "palimpsest/policy/options.h"
 #include "palimpsest/policy/signals.h"
 
 namespace palimpsest {
@@ -55,6 +56,10 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual Signals signals() const = 0;
+  // The options that it has, by their names in a method's text ("window"). configure() is called once, before
+  // signals(), with all options; those that it does not have are unset.
+  virtual std::vector<std::string_view> option_names() const { return {}; }
+  virtual void configure(const PolicyOptions& /*options*/) {}
   // Called once, before the first score, if signals().model. Throws Error: trained on another model.
   virtual void prepare(const PolicyModel& /*model*/) {}
   // Whether score() reads keys or values this time; if not, they are empty. In slot order.
@@ -79,8 +84,9 @@ struct PolicyEntry {
     return {name, summary, []() -> std::unique_ptr<Policy> { return std::make_unique<Class>(); }}; \
   }
 
-const std::vector<PolicyEntry>& policies();                  // sorted by name
-std::unique_ptr<Policy> make_policy(std::string_view name);  // throws Error that lists the names
+const std::vector<PolicyEntry>& policies();  // sorted by name
+// Throws Error that lists the names. Options that the policy does not have are ignored.
+std::unique_ptr<Policy> make_policy(std::string_view name, const PolicyOptions& options = {});
 // For policies outside this library. Call it before any thread uses the registry; name and summary must outlive it.
 // Throws Error if the name is taken or has other characters than lower-case letters, digits and dashes.
 void register_policy(const PolicyEntry& entry);

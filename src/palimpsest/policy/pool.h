@@ -1,45 +1,48 @@
-// Pooling over neighbours: window 7, stride 1, same length.
+// Pooling over neighbours: an odd number of them (`kernel`), stride 1, same length.
 #pragma once
 
 #include <algorithm>
 #include <limits>
 #include <span>
 
+#include "palimpsest/policy/options.h"
+
 namespace palimpsest {
 
-inline constexpr std::size_t kPoolReach = 3;
+namespace pooling_detail {
+// Calls add(out[i], in[j]) for all neighbours j != i within the row. One distance after the other: each is a plain
+// loop.
+template <class Add>
+void add_neighbours(int kernel, std::span<const float> in, std::span<float> out, const Add& add) {
+  for (std::size_t d = 1; d <= static_cast<std::size_t>(kernel / 2) && d < in.size(); ++d) {
+    for (std::size_t i = d; i < in.size(); ++i) add(out[i], in[i - d]);
+    for (std::size_t i = 0; i + d < in.size(); ++i) add(out[i], in[i + d]);
+  }
+}
+}  // namespace pooling_detail
 
-// Calls edge(i, first, end) for the numbers with fewer than 7 neighbours, and inner(i) for the others.
-template <class Edge, class Inner>
-void pool_7(std::size_t count, const Edge& edge, const Inner& inner) {
-  const std::size_t begin = std::min(count, kPoolReach), end = std::max(begin, count - begin);
-  for (std::size_t i = 0; i < begin; ++i) edge(i, 0, std::min(count, i + kPoolReach + 1));
-  for (std::size_t i = begin; i < end; ++i) inner(i);
-  for (std::size_t i = end; i < count; ++i) edge(i, i - kPoolReach, count);
+// out[i] = max of the neighbours within the row; NaN is ignored. `in` and `out` do not overlap.
+inline void max_pool(int kernel, std::span<const float> in, std::span<float> out) {
+  const auto add = [](float& to, float x) { to = std::max(to, x); };  // `to` if x is NaN
+  std::ranges::fill(out, -std::numeric_limits<float>::infinity());
+  for (std::size_t i = 0; i < in.size(); ++i) add(out[i], in[i]);
+  pooling_detail::add_neighbours(kernel, in, out, add);
 }
 
-// out[i] = max of in[i - 3 .. i + 3] within the row; NaN is ignored. `in` and `out` do not overlap.
-inline void max_pool_7(std::span<const float> in, std::span<float> out) {
-  const auto greatest = [&](std::size_t first, std::size_t end) {
-    float max = -std::numeric_limits<float>::infinity();
-    for (std::size_t j = first; j < end; ++j) max = std::max(max, in[j]);  // `max` if in[j] is NaN
-    return max;
-  };
-  pool_7(
-      in.size(), [&](std::size_t i, std::size_t first, std::size_t end) { out[i] = greatest(first, end); },
-      [&](std::size_t i) { out[i] = greatest(i - kPoolReach, i + kPoolReach + 1); });
+// out[i] = sum of the neighbours within the row / kernel: beyond its ends are zeros, as in the authors' avg_pool1d.
+inline void average_pool(int kernel, std::span<const float> in, std::span<float> out) {
+  std::ranges::copy(in, out.begin());
+  pooling_detail::add_neighbours(kernel, in, out, [](float& to, float x) { to += x; });
+  for (float& x : out.first(in.size())) x /= static_cast<float>(kernel);
 }
 
-// out[i] = mean of in[i - 3 .. i + 3] within the row.
-inline void mean_pool_7(std::span<const float> in, std::span<float> out) {
-  const auto mean = [&](std::size_t first, std::size_t end) {
-    float sum = 0;
-    for (std::size_t j = first; j < end; ++j) sum += in[j];
-    return sum / static_cast<float>(end - first);
-  };
-  pool_7(
-      in.size(), [&](std::size_t i, std::size_t first, std::size_t end) { out[i] = mean(first, end); },
-      [&](std::size_t i) { out[i] = mean(i - kPoolReach, i + kPoolReach + 1); });
+inline void pool(PolicyOptions::Pooling how, int kernel, std::span<const float> in, std::span<float> out) {
+  if (how == PolicyOptions::Pooling::kMax)
+    max_pool(kernel, in, out);
+  else if (how == PolicyOptions::Pooling::kAverage)
+    average_pool(kernel, in, out);
+  else
+    std::ranges::copy(in, out.begin());
 }
 
 }  // namespace palimpsest

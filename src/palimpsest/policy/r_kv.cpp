@@ -97,7 +97,7 @@ class RKv final : public Policy {
   }
   void score(const HeadView& head, std::span<float> score) const override {
     thread_local std::vector<float> repeats;
-    max_pool_7(head.attention, score);
+    max_pool(7, head.attention, score);
     redundancy(head, repeats);
     // The window's sum is 8 times the paper's mean.
     for (std::size_t i = 0; i < score.size(); ++i) score[i] = kLambda * score[i] / 8 - (1 - kLambda) * repeats[i];

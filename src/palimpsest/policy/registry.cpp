@@ -39,10 +39,12 @@ const std::vector<PolicyEntry>& policies() {
   return entries();
 }
 
-std::unique_ptr<Policy> make_policy(std::string_view name) {
+std::unique_ptr<Policy> make_policy(std::string_view name, const PolicyOptions& options) {
   std::vector<std::string_view> names;
   for (const auto& entry : entries()) names.push_back(entry.name);
-  return entries()[parse_choice(name, "policy", names)].make();
+  std::unique_ptr<Policy> policy = entries()[parse_choice(name, "policy", names)].make();
+  policy->configure(options);
+  return policy;
 }
 
 void register_policy(const PolicyEntry& entry) {
