@@ -3,6 +3,7 @@
 // ratio.
 //
 //   build/matmul_bench [rows] [columns] [rounds] [type]     rounds 0: only the limit
+//   PALIMPSEST_SIMD=AVX2 build/matmul_bench                 as on a lesser CPU, both (core/cpu_level.h)
 #include <ggml-backend.h>
 #include <ggml-cpp.h>
 #include <ggml.h>
@@ -20,6 +21,8 @@
 #include <vector>
 
 #include "bench/machine.h"
+#include "palimpsest/core/cpu_level.h"
+#include "palimpsest/core/error.h"
 #include "palimpsest/matmul/panels.h"
 #include "palimpsest/model/backend.h"
 
@@ -144,17 +147,25 @@ double limit(int threads) {
 
 int main(int argc, char** argv) {
   using namespace palimpsest;
+  try {
+    limit_cpu_level();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
   const int rows = argc > 1 ? std::atoi(argv[1]) : 2048, columns = argc > 2 ? std::atoi(argv[2]) : 2048,
             rounds = argc > 3 ? std::atoi(argv[3]) : 5;
   const std::string_view only = argc > 4 ? argv[4] : "";
   const int threads = static_cast<int>(std::thread::hardware_concurrency());
+  std::printf("kernels: %s\n", cpu_level().c_str());
   std::printf("limit of 8-bit products: %.1f of one thread, %.1f of %d together\n", 1e-9 * bench::limit(1),
               1e-9 * bench::limit(threads), threads);
   if (rounds == 0) return 0;
   std::printf("%d x %d, 10^9 multiply-adds a second of one thread's CPU time\n%-8s %6s %10s %10s %9s\n", rows, columns,
               "type", "tokens", "ours", "ggml", "ratio");
   for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K,
-                               GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_BF16, GGML_TYPE_F16, GGML_TYPE_F32})
+                               GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_IQ4_XS, GGML_TYPE_IQ4_NL,
+                               GGML_TYPE_MXFP4, GGML_TYPE_BF16, GGML_TYPE_F16, GGML_TYPE_F32})
     for (const int tokens : {1, 8, 32, 512})
       if ((only.empty() || only == ggml_type_name(type)) && Panels::supports(type, rows, columns))
         bench::compare(type, rows, columns, tokens, rounds);

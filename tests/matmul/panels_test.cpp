@@ -100,6 +100,29 @@ TEST_P(PanelsOf, ATokensResultDependsOnNothingBesideIt) {
   }
 }
 
+// A panel is filled up with rows of zeros, which are not written.
+TEST_P(PanelsOf, RowsThatFillNoPanel) {
+  std::vector<float> exact;
+  const auto data = weights(exact);
+  const Panels all(GetParam(), kRows, kColumns, data.data());
+  for (const int rows : {1, 15, 37}) {
+    const Panels some(GetParam(), rows, kColumns, data.data());
+    ASSERT_EQ(some.panels(), (rows + 15) / 16);
+    for (const int tokens : {1, 7, 16, 50}) {
+      const Converted q(all, activations(tokens));
+      std::vector<float> y(static_cast<std::size_t>(tokens) * kRows), part(y.size(), NAN);
+      all.multiply(0, all.panels(), q.row(), tokens, y.data(), kRows);
+      some.multiply(0, some.panels(), q.row(), tokens, part.data(), kRows);
+      for (int i = 0; i < std::ssize(y); ++i) {
+        if (i % kRows < rows)
+          ASSERT_EQ(part[i], y[i]) << rows << " rows, " << tokens << " tokens, " << i;
+        else
+          ASSERT_TRUE(std::isnan(part[i])) << rows << " rows, " << tokens << " tokens, " << i;
+      }
+    }
+  }
+}
+
 // Damaged models and overflows are noticed later by their results: a product must not lose them.
 TEST_P(PanelsOf, WhatIsNotFiniteStaysSo) {
   std::vector<float> exact;
@@ -131,7 +154,8 @@ TEST_P(PanelsOf, TinyNumbersAreSmallProducts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, PanelsOf,
-                         ::testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4,
+                         ::testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1,
+                                           GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_IQ4_XS, GGML_TYPE_MXFP4,
                                            GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_F32, GGML_TYPE_F16,
                                            GGML_TYPE_BF16),
                          [](const auto& info) { return std::string(ggml_type_name(info.param)); });

@@ -9,8 +9,7 @@ namespace palimpsest::testing {
 
 // Of Panels::supports().
 inline std::string needs_panels() {
-  return "needs AVX-512 (quantized weights: VNNI; bf16: BF16) for matrix products of our own; the kernels here are " +
-         cpu_level();
+  return "needs AVX2 or AVX-512 for matrix products of our own; the kernels here are " + cpu_level();
 }
 
 }  // namespace palimpsest::testing

@@ -2,17 +2,34 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <vector>
 
+#include "palimpsest/core/cpu_features.h"
 #include "palimpsest/core/error.h"
 
 namespace palimpsest {
 namespace {
 
+constexpr std::string_view kAmx = "AMX", kAvxVnni = "AVX2_VNNI";
+
 // In Highway's sets of targets, a better target is a lower bit.
 constexpr std::int64_t best_of(std::int64_t targets) {
   return targets & -targets;
+}
+
+// The levels of these targets and of this CPU, best first.
+std::vector<std::string> levels_of(std::int64_t targets) {
+  std::vector<std::string> out;
+  if (has_amx()) out.emplace_back(kAmx);
+  for (std::int64_t left = targets; left != 0; left &= left - 1) {
+    const std::int64_t target = best_of(left);
+    if (target == HWY_AVX2 && has_avx_vnni()) out.emplace_back(kAvxVnni);
+    out.emplace_back(hwy::TargetName(target));
+  }
+  return out;
 }
 
 }  // namespace
@@ -26,23 +43,34 @@ void limit_cpu_level() {
   const std::string_view name = cpu_level_limit();
   if (name.empty()) return;
   const std::int64_t all = hwy::SupportedTargets();
-  for (std::int64_t left = all; left != 0; left &= left - 1) {
-    const std::int64_t target = best_of(left);
-    if (name != hwy::TargetName(target)) continue;
-    hwy::SetSupportedTargetsForTest(all & ~(target - 1));
-    return;
-  }
-  fail("PALIMPSEST_SIMD={}: this CPU has {}", name, cpu_levels());
+  const auto levels = levels_of(all);
+  if (std::ranges::find(levels, name) == levels.end()) fail("PALIMPSEST_SIMD={}: this CPU has {}", name, cpu_levels());
+  if (name == kAmx) return;
+  const std::string_view target_name = name == kAvxVnni ? "AVX2" : name;
+  std::int64_t targets = all;
+  while (hwy::TargetName(best_of(targets)) != target_name) targets &= targets - 1;
+  hwy::SetSupportedTargetsForTest(targets);
+}
+
+bool may_use_avx_vnni() {
+  const std::string_view limit = cpu_level_limit();
+  return (limit.empty() || limit == kAvxVnni) && has_avx_vnni();
+}
+
+bool may_use_amx() {
+  const std::string_view limit = cpu_level_limit();
+  return (limit.empty() || limit == kAmx) && has_amx();
 }
 
 std::string cpu_level() {
-  return hwy::TargetName(best_of(hwy::SupportedTargets()));
+  const std::int64_t target = best_of(hwy::SupportedTargets());
+  if (may_use_amx()) return std::string(kAmx);
+  return target == HWY_AVX2 && may_use_avx_vnni() ? std::string(kAvxVnni) : hwy::TargetName(target);
 }
 
 std::string cpu_levels() {
   std::string out;
-  for (std::int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1)
-    out += (out.empty() ? "" : ", ") + std::string(hwy::TargetName(best_of(left)));
+  for (const std::string& each : levels_of(hwy::SupportedTargets())) out += (out.empty() ? "" : ", ") + each;
   return out;
 }
 

@@ -1,8 +1,8 @@
-// Multiplies panels of floats with rows of activations, on 64-byte vectors. Internal.
+// Multiplies panels of floats with rows of activations. Internal.
 //
-// A result is the sum, in ascending order, of sums over kPart columns; each adds its columns (bf16: pairs of columns)
-// in ascending order. This is so whatever the number of panels and tokens that are multiplied together. The sums of
-// sums are more accurate than one of all columns.
+// A result is the sum, in ascending order, of sums over kPart columns; each adds its columns (bf16 dot products: pairs
+// of columns) in ascending order. This is so whatever the number of panels and tokens that are multiplied together, and
+// whatever the length of vectors. The sums of sums are more accurate than one of all columns.
 
 #if defined(PALIMPSEST_MATMUL_FLOAT_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_MATMUL_FLOAT_PRODUCT_INL_H_
@@ -16,16 +16,15 @@
 #include <cstring>
 #include <utility>
 
+#include "palimpsest/matmul/codes-inl.h"
 #include "palimpsest/matmul/panel_type.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
-using DF = hn::FixedTag<float, 16>;
-using DB = hn::FixedTag<hwy::bfloat16_t, 32>;
-using VF = hn::Vec<DF>;
+using DB = hn::FixedTag<hwy::bfloat16_t, 2 * kLanes>;
+using VB = hn::Vec<DB>;
 
 constexpr std::int64_t kPart = 64;
 
@@ -43,7 +42,26 @@ struct OfF32 {
 struct OfF16 : OfF32 {
   using Stored = hwy::float16_t;
   static HWY_INLINE VF load(const Stored* w) {
-    return hn::PromoteTo(DF(), hn::LoadU(hn::FixedTag<hwy::float16_t, 16>(), w));
+    return hn::PromoteTo(DF(), hn::LoadU(hn::Rebind<hwy::float16_t, DF>(), w));
+  }
+};
+
+// Without bf16 dot products: exact weights, f32 activations.
+struct OfWideBf16 {
+  using Stored = hwy::bfloat16_t;
+  using X = float;
+  static constexpr int kColumns = 2;
+  struct Two {
+    VF first, second;
+  };
+  static HWY_INLINE Two load(const Stored* w) {
+    const VI32 both = hn::BitCast(DI32(), hn::LoadU(DB(), w));
+    return {hn::BitCast(DF(), hn::ShiftLeft<16>(both)),
+            hn::BitCast(DF(), hn::And(both, hn::Set(DI32(), static_cast<std::int32_t>(0xFFFF0000U))))};
+  }
+  static HWY_INLINE Two spread(const X* x) { return {hn::Set(DF(), x[0]), hn::Set(DF(), x[1])}; }
+  static HWY_INLINE VF add(const Two& w, const Two& x, VF sum) {
+    return hn::MulAdd(w.second, x.second, hn::MulAdd(w.first, x.first, sum));
   }
 };
 
@@ -52,13 +70,13 @@ struct OfBf16 {
   using Stored = hwy::bfloat16_t;
   using X = hwy::bfloat16_t;
   static constexpr int kColumns = 2;
-  static HWY_INLINE hn::Vec<DB> load(const Stored* w) { return hn::LoadU(DB(), w); }
-  static HWY_INLINE hn::Vec<DB> spread(const X* x) {
+  static HWY_INLINE VB load(const Stored* w) { return hn::LoadU(DB(), w); }
+  static HWY_INLINE VB spread(const X* x) {
     std::int32_t two;
     std::memcpy(&two, x, 4);
-    return hn::BitCast(DB(), hn::Set(hn::FixedTag<std::int32_t, 16>(), two));
+    return hn::BitCast(DB(), hn::Set(DI32(), two));
   }
-  static HWY_INLINE VF add(hn::Vec<DB> w, hn::Vec<DB> x, VF sum) {
+  static HWY_INLINE VF add(VB w, VB x, VF sum) {
     VF unused = hn::Zero(DF());
     return hn::ReorderWidenMulAccumulate(DF(), w, x, sum, unused);
   }
@@ -68,32 +86,29 @@ struct OfBf16 {
 template <class Of, int kPanels, int kTokens>
 HWY_INLINE void multiply_tile(const typename Of::Stored* panel, std::int64_t columns, const typename Of::X* x,
                               std::int64_t x_stride, float* y, std::int64_t y_stride) {
-  const auto for_each = [&]<int... P>(std::integer_sequence<int, P...>, const auto& call) HWY_ATTR {
-    (call(std::integral_constant<int, P>()), ...);
-  };
-  constexpr auto kAllPanels = std::make_integer_sequence<int, kPanels>();
-  constexpr auto kAllTokens = std::make_integer_sequence<int, kTokens>();
+  constexpr int kVectors = kPanels * kSlices;
   const auto each = [&](const auto& call) HWY_ATTR {
-    for_each(kAllPanels, [&](auto p) HWY_ATTR { for_each(kAllTokens, [&](auto t) HWY_ATTR { call(p, t); }); });
+    for_each(kUpTo<kVectors>, [&](auto v) HWY_ATTR { for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { call(v, t); }); });
   };
-  HWY_ALIGN float total[kPanels][kTokens][kPanelRows] = {};  // not in registers: they hold the sums
+  HWY_ALIGN float total[kVectors][kTokens][kLanes] = {};  // not in registers: they hold the sums
   for (std::int64_t done = 0; done < columns; done += kPart) {
-    VF sum[kPanels][kTokens];
-    each([&](auto p, auto t) HWY_ATTR { sum[p][t] = hn::Zero(DF()); });
+    VF sum[kVectors][kTokens];
+    each([&](auto v, auto t) HWY_ATTR { sum[v][t] = hn::Zero(DF()); });
     const typename Of::X* const end = x + HWY_MIN(kPart, columns - done);
     for (; x < end; panel += kPanelRows * Of::kColumns, x += Of::kColumns) {
-      decltype(Of::load(panel)) w[kPanels];
-      for_each(kAllPanels, [&](auto p) HWY_ATTR { w[p] = Of::load(panel + p * kPanelRows * columns); });
-      for_each(kAllTokens, [&](auto t) HWY_ATTR {
+      decltype(Of::load(panel)) w[kVectors];
+      for_each(kUpTo<kVectors>, [&](auto v) HWY_ATTR {
+        w[v] = Of::load(panel + v / kSlices * kPanelRows * columns + v % kSlices * kLanes * Of::kColumns);
+      });
+      for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR {
         const auto one = Of::spread(x + t * x_stride);
-        for_each(kAllPanels, [&](auto p) HWY_ATTR { sum[p][t] = Of::add(w[p], one, sum[p][t]); });
+        for_each(kUpTo<kVectors>, [&](auto v) HWY_ATTR { sum[v][t] = Of::add(w[v], one, sum[v][t]); });
       });
     }
-    each([&](auto p, auto t)
-             HWY_ATTR { hn::Store(hn::Add(hn::Load(DF(), total[p][t]), sum[p][t]), DF(), total[p][t]); });
+    each([&](auto v, auto t)
+             HWY_ATTR { hn::Store(hn::Add(hn::Load(DF(), total[v][t]), sum[v][t]), DF(), total[v][t]); });
   }
-  each([&](auto p, auto t)
-           HWY_ATTR { hn::StoreU(hn::Load(DF(), total[p][t]), DF(), y + t * y_stride + p * kPanelRows); });
+  each([&](auto v, auto t) HWY_ATTR { hn::StoreU(hn::Load(DF(), total[v][t]), DF(), y + t * y_stride + v * kLanes); });
 }
 
 template <class Of, int kPanels>
@@ -103,10 +118,15 @@ void multiply_some(const typename Of::Stored* panel, std::int64_t columns, const
     for (; tokens >= kTokens; tokens -= kTokens, x += kTokens * x_stride, y += kTokens * y_stride)
       multiply_tile<Of, kPanels, kTokens>(panel, columns, x, x_stride, y, y_stride);
   };
-  if constexpr (kPanels <= 2) take.template operator()<12>();
-  take.template operator()<4>();
+  if constexpr (kSlices == 1 && kPanels <= 2) take.template operator()<12>();
+  if constexpr (kSlices == 2 && kPanels == 1) take.template operator()<6>();
+  if constexpr (kSlices == 1 || kPanels == 1) take.template operator()<4>();
   take.template operator()<1>();
 }
+
+// Tokens from which fewer panels are multiplied at once: the sums of more of each do not fit into the registers. For
+// fewer tokens, more sums at once hide the latency of an addition.
+constexpr int kManyTokens = kSlices == 1 ? 12 : 4;
 
 template <class Of>
 void multiply_floats(const std::byte* panel, int panels, int blocks, const std::byte* x, std::int64_t x_stride,
@@ -118,8 +138,8 @@ void multiply_floats(const std::byte* panel, int panels, int blocks, const std::
       multiply_some<Of, kPanels>(w, columns, reinterpret_cast<const typename Of::X*>(x), x_stride * kGroup, tokens, y,
                                  y_stride);
   };
-  if (tokens < 12) take.template operator()<4>();  // more accumulators at once hide the latency of an addition
-  take.template operator()<2>();
+  if (tokens < kManyTokens) take.template operator()<4>();
+  if constexpr (kSlices == 1) take.template operator()<2>();
   take.template operator()<1>();
 }
 

@@ -21,6 +21,8 @@ struct PanelKernel {
   MultiplyPanels multiply = nullptr;  // nullptr: not on this CPU
   ConvertActivations convert = nullptr;
   ActivationForm form = ActivationForm::kIntegers;
+  const char* name = "";  // of its products, for users
+  int tokens = 12;        // multiplied together: more are best a multiple of it
 };
 PanelKernel integer_kernel(ggml_type type);
 PanelKernel float_kernel(ggml_type type);

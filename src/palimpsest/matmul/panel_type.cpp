@@ -32,6 +32,24 @@ Codes codes_of(const PanelType& type, const std::byte* from) {
       }
       break;
     }
+    case GGML_TYPE_Q4_1:    // f16 d, f16 m, u8 [16], likewise
+    case GGML_TYPE_Q5_0:    // f16 d, u8 fifth bits [4], u8 [16]
+    case GGML_TYPE_Q5_1: {  // f16 d, f16 m, u8 fifth bits [4], u8 [16]
+      const std::byte* const bits = from + (type.type == GGML_TYPE_Q5_0 ? 2 : 4);
+      const std::byte* const nibbles = bits + (type.bits == 5 ? 4 : 0);
+      for (int k = 0; k < 32; ++k) {
+        const int low = k < 16 ? at(nibbles, k) & 15 : at(nibbles, k - 16) >> 4;
+        const int fifth = type.bits == 5 ? at(bits, k / 8) >> k % 8 & 1 : 0;
+        out.code[k] = static_cast<std::uint8_t>(low | fifth << 4);
+      }
+      break;
+    }
+    case GGML_TYPE_IQ4_XS:  // f16 d, u16 high bits of scales, u8 low bits [4], u8 [128]: 16 of each group
+      for (int k = 0; k < 256; ++k) {
+        const int byte = at(from, 8 + k / 32 * 16 + k % 16);
+        out.code[k] = static_cast<std::uint8_t>(k % 32 < 16 ? byte & 15 : byte >> 4);
+      }
+      break;
     case GGML_TYPE_Q4_K:    // f16 d, f16 min, u8 scales[12], u8 [128]
     case GGML_TYPE_Q5_K: {  // ... scales[12], u8 high[32], u8 [128]
       const bool five = type.type == GGML_TYPE_Q5_K;
@@ -81,10 +99,14 @@ std::size_t float_at(const PanelType& type, int column, int row) {
 
 }  // namespace
 
+std::span<const PanelType* const> panel_types() {
+  static constexpr const PanelType* kAll[] = {&kQ4_0,  &kQ4_1, &kQ5_0, &kQ5_1, &kQ8_0, &kIq4Nl, &kIq4Xs,
+                                              &kMxfp4, &kQ4K,  &kQ5K,  &kQ6K,  &kF32,  &kF16,   &kBf16};
+  return kAll;
+}
+
 const PanelType* find_panel_type(ggml_type type) {
-  static constexpr const PanelType* all[] = {&kQ4_0, &kQ8_0, &kIq4Nl, &kMxfp4, &kQ4K,
-                                             &kQ5K,  &kQ6K,  &kF32,   &kF16,   &kBf16};
-  for (const PanelType* one : all)
+  for (const PanelType* one : panel_types())
     if (one->type == type) return one;
   return nullptr;
 }
@@ -102,6 +124,17 @@ void pack_row(const PanelType& type, const std::byte* from, int row, std::byte* 
       break;
     case ScaleKind::kExponent:
       block[lane] = from[0];
+      break;
+    case ScaleKind::kHalfAndSum:
+      std::memcpy(block + 2 * lane, from, 2);
+      std::memcpy(block + 32 + 2 * lane, from + 2, 2);
+      break;
+    case ScaleKind::kOfGroups:
+      std::memcpy(block + 2 * lane, from, 2);
+      for (int g = 0; g < 8; ++g) {
+        const int low = at(from, 4 + g / 2) >> (4 * (g % 2)) & 15, high = at(from, 2 + g / 4) >> (2 * (g % 4)) & 3;
+        block[32 + static_cast<std::size_t>(g) * 16 + lane] = static_cast<std::byte>((low | high << 4) - 32);
+      }
       break;
     case ScaleKind::kWithMin:
       std::memcpy(block + 2 * lane, from, 2);
@@ -177,6 +210,14 @@ void unpack_row(const PanelType& type, const std::byte* block, int row, float* o
       case ScaleKind::kHalf:
         out[k] = value * half_at(block, lane);
         break;
+      case ScaleKind::kHalfAndSum:
+        out[k] = value * half_at(block, lane) + half_at(block + 32, lane);
+        break;
+      case ScaleKind::kOfGroups: {
+        const int of_group = static_cast<std::int8_t>(at(block, 32 + group * 16 + row));
+        out[k] = half_at(block, lane) * static_cast<float>(of_group) * value;
+        break;
+      }
       case ScaleKind::kExponent: {
         const int e = at(block, row);
         out[k] = e < 2 ? 0 : std::ldexp(value, e - 128);  // ggml has denormal scales here

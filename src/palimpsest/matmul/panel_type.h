@@ -21,6 +21,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "palimpsest/matmul/activations.h"
 
@@ -31,11 +32,13 @@ inline constexpr int kVectorBytes = 64;
 inline constexpr int kCodeVectors = 8;  // per group
 
 enum class ScaleKind {
-  kNone,      // of floats
-  kHalf,      // f16 d[16]
-  kExponent,  // u8 e[16]: 2^(e - 128)
-  kWithMin,   // f16 d[16], f16 min[16], u8 of groups [8][16], u8 mins of groups [8][16]
-  kSigned     // f16 d[16], i8 of halves of groups [16][16]
+  kNone,        // of floats
+  kHalf,        // f16 d[16]
+  kExponent,    // u8 e[16]: 2^(e - 128)
+  kHalfAndSum,  // f16 d[16], f16 m[16]: min is -m
+  kWithMin,     // f16 d[16], f16 min[16], u8 of groups [8][16], u8 mins of groups [8][16]
+  kOfGroups,    // f16 d[16], i8 of groups [8][16]
+  kSigned       // f16 d[16], i8 of halves of groups [16][16]
 };
 
 using CodeTable = std::array<std::uint8_t, 16>;  // of 4-bit codes: 128 + value
@@ -50,6 +53,7 @@ struct PanelType {
   CodeTable table = {};  // with a table, offset_bits is 7
 
   constexpr int groups() const { return columns / kGroup; }
+  constexpr bool has_min() const { return scales == ScaleKind::kWithMin || scales == ScaleKind::kHalfAndSum; }
   constexpr std::size_t scale_bytes() const {
     switch (scales) {
       case ScaleKind::kNone:
@@ -58,8 +62,12 @@ struct PanelType {
         return 32;
       case ScaleKind::kExponent:
         return 16;
+      case ScaleKind::kHalfAndSum:
+        return 64;
       case ScaleKind::kWithMin:
         return 64 + 256;
+      case ScaleKind::kOfGroups:
+        return 32 + 128;
       case ScaleKind::kSigned:
         return 32 + 256;
     }
@@ -82,8 +90,12 @@ inline constexpr CodeTable kMxfp4Table = {128, 129, 130, 131, 132, 134, 136, 140
                                           128, 127, 126, 125, 124, 122, 120, 116};
 
 inline constexpr PanelType kQ4_0 = {GGML_TYPE_Q4_0, ScaleKind::kHalf, 32, 4, 3};
+inline constexpr PanelType kQ4_1 = {GGML_TYPE_Q4_1, ScaleKind::kHalfAndSum, 32, 4, 0};
+inline constexpr PanelType kQ5_0 = {GGML_TYPE_Q5_0, ScaleKind::kHalf, 32, 5, 4};
+inline constexpr PanelType kQ5_1 = {GGML_TYPE_Q5_1, ScaleKind::kHalfAndSum, 32, 5, 0};
 inline constexpr PanelType kQ8_0 = {GGML_TYPE_Q8_0, ScaleKind::kHalf, 32, 8, 7};
 inline constexpr PanelType kIq4Nl = {GGML_TYPE_IQ4_NL, ScaleKind::kHalf, 32, 4, 7, true, kIq4NlTable};
+inline constexpr PanelType kIq4Xs = {GGML_TYPE_IQ4_XS, ScaleKind::kOfGroups, 256, 4, 7, true, kIq4NlTable};
 inline constexpr PanelType kMxfp4 = {GGML_TYPE_MXFP4, ScaleKind::kExponent, 32, 4, 7, true, kMxfp4Table};
 inline constexpr PanelType kQ4K = {GGML_TYPE_Q4_K, ScaleKind::kWithMin, 256, 4, 0};
 inline constexpr PanelType kQ5K = {GGML_TYPE_Q5_K, ScaleKind::kWithMin, 256, 5, 0};
@@ -93,6 +105,7 @@ inline constexpr PanelType kF32 = {GGML_TYPE_F32, ScaleKind::kNone, 32, 32, 0};
 inline constexpr PanelType kF16 = {GGML_TYPE_F16, ScaleKind::kNone, 32, 16, 0};
 inline constexpr PanelType kBf16 = {GGML_TYPE_BF16, ScaleKind::kNone, 32, 16, 0};
 
+std::span<const PanelType* const> panel_types();   // all
 const PanelType* find_panel_type(ggml_type type);  // nullptr: no panels for it
 
 // Writes one row's GGUF block into lane `row` of a panel's block, which must be zero there.

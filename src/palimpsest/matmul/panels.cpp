@@ -30,10 +30,19 @@ PanelKernel kernel_of(const PanelType& type) {
 
 static_assert(Panels::kRows == kPanelRows);
 
+std::vector<ProductKernel> product_kernels() {
+  std::vector<ProductKernel> out;
+  for (const PanelType* type : panel_types()) {
+    const PanelKernel kernel = kernel_of(*type);
+    if (kernel.multiply != nullptr) out.push_back({ggml_type_name(type->type), kernel.name});
+  }
+  return out;
+}
+
 bool Panels::supports(ggml_type type, std::int64_t rows, std::int64_t columns) {
   const PanelType* const panel = find_panel_type(type);
-  return panel != nullptr && rows > 0 && rows % kRows == 0 && rows <= INT32_MAX && columns > 0 &&
-         columns % panel->columns == 0 && columns <= INT32_MAX && kernel_of(*panel).multiply != nullptr;
+  return panel != nullptr && rows > 0 && rows <= INT32_MAX && columns > 0 && columns % panel->columns == 0 &&
+         columns <= INT32_MAX && kernel_of(*panel).multiply != nullptr;
 }
 
 Panels::Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data)
@@ -72,8 +81,25 @@ void Panels::dequantize_row(int row, float* out) const {
 }
 
 void Panels::multiply(int first, int last, const std::byte* x, int tokens, float* y, std::int64_t y_stride) const {
+  const int whole = std::min(last, rows_ / kRows);
+  if (first < whole) multiply_whole(first, whole, x, tokens, y, y_stride);
+  if (whole == last) return;
+  constexpr int kTokens = 48;
+  alignas(64) float padded[kTokens * kRows];
+  for (int t = 0; t < tokens; t += kTokens) {
+    const int count = std::min(kTokens, tokens - t);
+    multiply_whole(whole, last, x + static_cast<std::size_t>(t) * activation_stride(), count, padded, kRows);
+    for (int i = 0; i < count; ++i)
+      std::copy_n(padded + i * kRows, rows_ % kRows, y + (t + i) * y_stride + (whole - first) * kRows);
+  }
+}
+
+// The last panel is written with all its rows.
+void Panels::multiply_whole(int first, int last, const std::byte* x, int tokens, float* y,
+                            std::int64_t y_stride) const {
   const auto row_bytes = static_cast<std::int64_t>(activation_stride());
-  const int resident = std::max(12, static_cast<int>(kResidentBytes / row_bytes) / 12 * 12);
+  const int together = kernel_.tokens;
+  const int resident = std::max(together, static_cast<int>(kResidentBytes / row_bytes) / together * together);
   const std::byte* const weights = data_.get() + static_cast<std::size_t>(first) * panel_bytes();
   for (int t = 0; t < tokens; t += resident)
     kernel_.multiply(weights, last - first, blocks(), x + t * row_bytes, columns_ / kGroup | 1,

@@ -1,15 +1,16 @@
-// A matrix of weights, repacked for CPUs with 64-byte vectors: quantized types for 8-bit dot products (AVX-512 VNNI),
-// bf16 for bf16 dot products, f16 and f32 for multiply-adds of floats.
+// A matrix of weights, repacked for the vectors of x86 CPUs with AVX2 or AVX-512.
 //
 //   y[token][row] = sum over k of weight[row][k] * x[token][k]
 //
 // A panel holds 16 interleaved rows: one vector register holds, of each, as many consecutive columns as one instruction
-// multiplies. Panels replace the GGUF tensor and are as large (Q4_K, Q5_K: 3% larger, their 6-bit scales become bytes).
+// multiplies. Panels replace the GGUF tensor and are as large (Q4_K, Q5_K, IQ4_XS: up to 3% larger, their
+// 6-bit scales become bytes).
 //
 // The arithmetic is the same for any number of tokens. Quantized weights: activations rounded per group of 32, exact
 // integer sums within a group, and one float accumulator per result, to which groups are added in ascending order.
-// Floats: sums of 64 columns each, added in ascending order; activations are f32, or bf16 with bf16 weights. So a
-// token's result depends neither on other tokens in the batch nor on the threads.
+// Floats: sums of 64 columns each (tiles of bf16: 256), added in ascending order; activations are f32, or bf16 with
+// bf16 weights on CPUs with bf16 products. So a token's result depends neither on other tokens in the batch nor on the
+// threads; and of all types but bf16, nor on the CPU.
 #pragma once
 
 #include <ggml.h>
@@ -17,12 +18,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "palimpsest/matmul/panel_kernel.h"
 
 namespace palimpsest {
 
 struct PanelType;
+
+// The types of weights that have panels on this CPU, and what computes their products, for users.
+struct ProductKernel {
+  const char *type, *name;
+};
+std::vector<ProductKernel> product_kernels();
 
 class Panels {
  public:
@@ -35,7 +43,7 @@ class Panels {
 
   int rows() const { return rows_; }
   int columns() const { return columns_; }
-  int panels() const { return rows_ / kRows; }
+  int panels() const { return (rows_ + kRows - 1) / kRows; }  // the last may have fewer rows
   std::size_t bytes() const;
   void dequantize_row(int row, float* out) const;  // [columns], equal to ggml's to_float
 
@@ -53,6 +61,7 @@ class Panels {
   void multiply(int first, int last, const std::byte* x, int tokens, float* y, std::int64_t y_stride) const;
 
  private:
+  void multiply_whole(int first, int last, const std::byte* x, int tokens, float* y, std::int64_t y_stride) const;
   int blocks() const;
   std::size_t panel_bytes() const;
 

@@ -31,8 +31,10 @@ void log_line(ggml_log_level level, const char* text, void*) {
 
 // ggml's variant of its CPU backend for a level of core/cpu_level.h.
 constexpr std::pair<std::string_view, const char*> kCpuVariants[] = {
-    {"SSE2", "x64"},      {"SSSE3", "x64"},       {"SSE4", "sse42"},     {"AVX2", "haswell"},
-    {"AVX3", "skylakex"}, {"AVX3_DL", "icelake"}, {"AVX3_ZEN4", "zen4"}, {"AVX3_SPR", "sapphirerapids"}};
+    {"SSE2", "x64"},          {"SSSE3", "x64"},           {"SSE4", "sse42"},
+    {"AVX2", "haswell"},      {"AVX2_VNNI", "alderlake"}, {"AVX3", "skylakex"},
+    {"AVX3_DL", "icelake"},   {"AVX3_ZEN4", "zen4"},      {"AVX3_SPR", "sapphirerapids"},
+    {"AMX", "sapphirerapids"}};
 
 // The library that a backend was loaded from; empty: it is linked.
 std::filesystem::path library_of(ggml_backend_reg_t backend) {

@@ -130,9 +130,9 @@ bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, co
   return can;
 }
 
-// Whether our products support the matrix, or, with experts, all of them as one matrix.
+// Whether our products support the matrix, or, with experts, all of them as one matrix: each begins with a panel.
 bool in_panels(const GgufTensor& t) {
-  return Panels::supports(t.type, t.ne[1], t.ne[0]) && Panels::supports(t.type, t.ne[1] * t.ne[2], t.ne[0]);
+  return Panels::supports(t.type, t.ne[1] * t.ne[2], t.ne[0]) && (t.ne[2] == 1 || t.ne[1] % Panels::kRows == 0);
 }
 
 // The layer of a tensor of a layer, "blk.N."

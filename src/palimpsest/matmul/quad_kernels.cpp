@@ -1,0 +1,55 @@
+// Products by 8-bit dot products on 64-byte vectors (AVX-512 VNNI).
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_ZEN4 | HWY_AVX3_SPR | HWY_AVX10_2 | HWY_ALL_SVE | HWY_RVV | HWY_AVX2 | HWY_AVX3)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "palimpsest/matmul/quad_kernels.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include "palimpsest/matmul/integer_kernels.h"
+#include "palimpsest/matmul/panel_type.h"
+#if HWY_TARGET == HWY_AVX3_DL
+#include "palimpsest/matmul/integer_product-inl.h"
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace palimpsest {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_AVX3_DL
+
+struct DotInstruction {
+  static HWY_INLINE VI32 add_four(VI32 sum, VU8 code, VI8 x) {
+    return hn::SumOfMulQuadAccumulate(DI32(), code, x, sum);
+  }
+};
+
+MultiplyPanels QuadProduct(ggml_type type) {
+  return multiply_of<QuadDots<DotInstruction>>(type);
+}
+
+#else
+
+MultiplyPanels QuadProduct(ggml_type) {
+  return nullptr;
+}
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace palimpsest
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace palimpsest {
+
+HWY_EXPORT(QuadProduct);
+
+MultiplyPanels quad_product(ggml_type type) {
+  return HWY_DYNAMIC_DISPATCH(QuadProduct)(type);
+}
+
+}  // namespace palimpsest
+#endif
