@@ -10,6 +10,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/info_cache.h"
 #include "palimpsest/info_families.h"
+#include "palimpsest/matmul/panels.h"
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/weights.h"
 #include "palimpsest/options.h"
@@ -224,6 +225,17 @@ void print(const Json& m) {
   print_cache_terms(c["footprint"]);
 }
 
+// The types of weights, by the kernels that multiply them.
+void print_products() {
+  std::map<std::string, std::string> types;
+  for (const ProductKernel& product : product_kernels()) {
+    std::string& list = types[product.name];
+    list += (list.empty() ? "" : ", ") + std::string(product.type);
+  }
+  for (const auto& [name, list] : types) fmt::print("{:10}  products of {}: {}\n", "", list, name);
+  fmt::print("{:10}  products of {}: ggml's\n", "", types.empty() ? "all types" : "other types");
+}
+
 int devices(bool json) {
   Json out = Json::array();
   for (const DeviceInfo& each : list_devices()) {
@@ -231,10 +243,15 @@ int devices(bool json) {
                    {"description", each.description},
                    {"memory_free", each.memory_free},
                    {"memory_total", each.memory_total}});
-    if (each.cpu) out.back()["kernels"] = each.kernels;
-    if (!json)
-      fmt::print("{:10}  {}  ({} of memory{})\n", each.name, each.description, human_bytes(each.memory_total),
-                 each.cpu ? "; kernels: " + each.kernels : "");
+    if (each.cpu) {
+      out.back()["kernels"] = each.kernels;
+      out.back()["products"] = Json::object();
+      for (const ProductKernel& product : product_kernels()) out.back()["products"][product.type] = product.name;
+    }
+    if (json) continue;
+    fmt::print("{:10}  {}  ({} of memory{})\n", each.name, each.description, human_bytes(each.memory_total),
+               each.cpu ? "; kernels: " + each.kernels : "");
+    if (each.cpu) print_products();
   }
   if (json) fmt::print("{}\n", out.dump(2));
   return kOk;

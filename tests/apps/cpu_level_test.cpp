@@ -10,10 +10,14 @@ Finished at_level(const std::string& level, const Words& words) {
   return run_program(command_path(), words, {}, {{"PALIMPSEST_MODEL", ""}, {"PALIMPSEST_SIMD", level}});
 }
 
-std::string kernels_of(const std::string& level) {
+nlohmann::json cpu_of(const std::string& level) {
   for (const auto& device : nlohmann::json::parse(at_level(level, {"info", "--devices", "--json"}).out))
-    if (device.contains("kernels")) return device["kernels"];
+    if (device.contains("kernels")) return device;
   return {};
+}
+
+std::string kernels_of(const std::string& level) {
+  return cpu_of(level)["kernels"];
 }
 
 TEST(CpuLevel, LimitsBothKernels) {
@@ -24,7 +28,21 @@ TEST(CpuLevel, LimitsBothKernels) {
   if (at_level("AVX2", {"--version"}).code == 0) {
     EXPECT_EQ(kernels_of("AVX2"), "AVX2, libggml-cpu-haswell.so");
   }
+  if (at_level("AVX2_VNNI", {"--version"}).code == 0) {
+    EXPECT_EQ(kernels_of("AVX2_VNNI"), "AVX2_VNNI, libggml-cpu-alderlake.so");
+  }
   EXPECT_EQ(kernels_of(""), best);
+}
+
+TEST(CpuLevel, DecidesTheProducts) {
+  if (at_level("AVX2", {"--version"}).code != 0) GTEST_SKIP() << "needs AVX2";
+  EXPECT_TRUE(cpu_of("SSE4")["products"].empty());
+  const auto products = cpu_of("AVX2")["products"];
+  EXPECT_EQ(products["q4_0"], "pairs of 8-bit products");
+  EXPECT_EQ(products["bf16"], "f32 multiply-adds");
+  EXPECT_FALSE(products.contains("q2_K"));
+  const std::string text = at_level("SSE4", {"info", "--devices"}).out;
+  EXPECT_NE(text.find("products of all types: ggml's"), std::string::npos) << text;
 }
 
 TEST(CpuLevel, IsOneOfTheCpus) {
