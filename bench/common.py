@@ -65,7 +65,8 @@ def machine():
                 break
     except OSError:
         pass
-    return f"{name}, {os.cpu_count()} cores"
+    level = os.environ.get("PALIMPSEST_SIMD")  # as on a lesser CPU
+    return f"{name}{f' as {level}' if level else ''}, {os.cpu_count()} cores"
 
 
 def commit():
