@@ -13,6 +13,7 @@
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
 #include "palimpsest/text/conversation.h"
+#include "palimpsest/text/system_prompt.h"
 #include "palimpsest/text/utf8.h"
 #include "palimpsest/writer.h"
 
@@ -82,7 +83,8 @@ class Chat {
         loaded_(load_text_model(flags.model)),
         threads_(threads_of(flags.threads, loaded_.model->hyper())),
         default_method_(default_chat_method(loaded_.model->hyper())),
-        conversation_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template), flags.system),
+        template_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template)),
+        conversation_(template_, flags.system),
         session_(std::make_shared<Decoder>(loaded_.model, threads_), options_of(flags)),
         speculation_(speculation_of(flags.drafts, *loaded_.vocabulary, threads_)) {
     generate_.drafts = speculation_ ? &*speculation_ : nullptr;
@@ -122,9 +124,19 @@ class Chat {
   }
 
  private:
+  std::vector<PositionRange> system_prompt() const {
+    if (flags_.system.empty()) return {};
+    const ChatInput chat{.messages = {{"system", flags_.system}, {"user", "x"}}};
+    const auto prompt = loaded_.vocabulary->tokenize(template_->apply(chat).text, true, true);
+    const std::size_t tokens = system_prompt_tokens(*template_, *loaded_.vocabulary, chat, prompt);
+    return {{0, static_cast<Position>(tokens)}};
+  }
+
   SessionOptions options_of(const ChatFlags& flags) const {
+    CacheFlags cache = flags.cache;
+    if (cache.pin_prompt) cache.pins = system_prompt();
     SessionOptions options =
-        session_options(flags.cache, default_method_, loaded_.model->hyper(), loaded_.vocabulary.get(), 0);
+        session_options(cache, default_method_, loaded_.model->hyper(), loaded_.vocabulary.get(), 0);
     options.draft_max = draft_max_of(flags.drafts);
     return options;
   }
@@ -188,6 +200,7 @@ class Chat {
   TextModel loaded_;
   int threads_;
   std::string default_method_;
+  std::shared_ptr<const ChatTemplate> template_;
   Conversation conversation_;
   Session session_;
   std::optional<Speculation> speculation_;
@@ -222,6 +235,7 @@ void add_chat(CLI::App& app, Action& action) {
   add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, "streaming with the trained context as budget, at most 2048");
+  add_pin_flag(*command, flags->cache, "never evict the system prompt: it counts in the budget");
   add_sampling_flags(*command, flags->sampling);
   add_draft_flags(*command, flags->drafts);
   command->callback([&action, flags] { action = [flags] { return Chat(*flags).talk(); }; });

@@ -117,6 +117,10 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
       ->group(group);
 }
 
+void add_pin_flag(CLI::App& command, CacheFlags& flags, const std::string& what) {
+  command.add_flag("--pin-prompt", flags.pin_prompt, what)->group("Cache");
+}
+
 CacheTypes cache_types_of(const CacheFlags& flags) {
   CacheTypes out = parse_cache_type(flags.cache_type, "cache type");
   if (flags.cache_type_k) out.key = parse_cache_type(*flags.cache_type_k, "cache type of keys");
@@ -134,6 +138,7 @@ Method method_of(const CacheFlags& flags, const std::string& default_method) {
   replace("positions", flags.positions);
   if (method.policy != "none") replace("budget", flags.budget);
   if (method.policy != "none") replace("sinks", flags.sinks);
+  add_pins(method, flags.pins);
   validate(method);
   return method;
 }

@@ -38,8 +38,11 @@ struct CacheFlags {
   std::string cache_type = "f16";                         // of keys and values
   std::optional<std::string> cache_type_k, cache_type_v;  // replace it for keys or values
   long long page_size = 64, chunk = kDefaultChunk;
+  bool pin_prompt = false;
+  std::vector<PositionRange> pins = {};  // set by the command, if pin_prompt
 };
 void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method);
+void add_pin_flag(CLI::App& command, CacheFlags& flags, const std::string& what);  // --pin-prompt
 CacheTypes cache_types_of(const CacheFlags& flags);
 Method method_of(const CacheFlags& flags, const std::string& default_method);
 // One line, if a method with positions in the cache keeps more tokens than the model was trained on; else "".

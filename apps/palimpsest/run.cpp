@@ -125,8 +125,14 @@ int run(const RunFlags& flags) {
                             ? static_cast<long long>(prompt.size())
                             : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;
   const int threads = threads_of(flags.threads, loaded.model->hyper());
+  CacheFlags cache = flags.cache;
+  if (cache.pin_prompt) {
+    if (!flags.restore.empty())
+      fail("--pin-prompt with --restore: tokens are pinned before they are read; use it where the text begins");
+    cache.pins = {{0, std::ssize(prompt)}};
+  }
   SessionOptions options =
-      session_options(flags.cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
+      session_options(cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
   options.draft_max = draft_max;
   Session session(std::make_shared<Decoder>(loaded.model, threads), options);
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
@@ -219,6 +225,7 @@ void add_run(CLI::App& app, Action& action) {
   add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);
+  add_pin_flag(*command, flags->cache, "never evict the prompt: it counts in the budget");
   add_sampling_flags(*command, flags->sampling);
   add_draft_flags(*command, flags->drafts);
   add_json_flag(*command, flags->json);

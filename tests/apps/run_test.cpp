@@ -96,7 +96,7 @@ TEST_F(RunTest, JsonIsOneCompleteObject) {
   EXPECT_EQ(json["cache_bytes_peak"], 64 * token_bytes_);
   EXPECT_EQ(json["model"], model_);
   EXPECT_EQ(json["method"],
-            "streaming:policy=recent,budget=64,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
+            "streaming:policy=recent,budget=64,split=uniform,sinks=4,recent=0,pin=none,schedule=step,every=1,slack=0,max-drop=0,"
             "overlap=0,refresh=0,evict=before,mechanism=in-place,gamma=4,tau=0.6,join=class,merge-position="
             "representative,positions=cache,"
             "rerotate=auto,"

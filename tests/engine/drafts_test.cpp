@@ -224,7 +224,7 @@ TEST(Drafts, OtherSlotsDifferByRounding) {
   for (unsigned seed = 0; seed < 4; ++seed) {
     for (const char* method : {"streaming:budget=40", "streaming:budget=40,positions=original"})
       compare({.method = method, .shape = "", .other_slots = true}, seed);
-    for (const char* method : {"full", "streaming:budget=40,every=8"})
+    for (const char* method : {"full", "streaming:budget=40,every=8", "streaming:budget=40,every=8,pin=9-12"})
       compare({.method = method, .shape = "tiny-gemma2", .other_slots = true}, seed);
   }
 }

@@ -126,6 +126,8 @@ const FootprintCase kBounded[] = {
     {"streaming:budget=60,rerotate=cached-half"},
     {"h2o:budget=60,positions=cache,rerotate=cached-half"},
     {"streaming:budget=60,slack=6"},
+    {"streaming:budget=60,pin=0-9"},
+    {"streaming:budget=60,pin=9-12"},
     {"lazy:budget=60,every=8,slack=6,overlap=5,evict=after"},
     {"streaming:budget=60,evict=after"},
     {"h2o:budget=60,every=8,slack=6,evict=after"},

@@ -90,7 +90,9 @@ const char* const kChatMethods[] = {"full",
                                     "r-kv:budget=40",
                                     "expected-attention:budget=40,every=8",
                                     "ems:budget=40,recent=8,tau=0.1",
-                                    "paged-eviction:budget=64"};
+                                    "paged-eviction:budget=64",
+                                    "keydiff:budget=40,pin=0-5+12-15,positions=cache",
+                                    "streaming:budget=40,pin=0-11"};
 
 TEST(History, ResendingEqualsASessionThatNeverResent) {
   for (const std::string method : kChatMethods) {

@@ -114,6 +114,7 @@ TEST(Occupancy, NeverExceedsThePlan) {
       add("split", {"", "", "", "pyramid", "ada"});
       if (method.find("block") != std::string::npos || method.find("=page") != std::string::npos)
         add("page", {"", "8", "16"});
+      add("pin", {"", "", "0-9", "20-25", "2-4+30-33"});
     }
     SCOPED_TRACE(method);
     const auto decoder = random() % 4 == 0 ? windows : plain;

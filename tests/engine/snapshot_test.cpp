@@ -98,6 +98,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
   for (const char* method : {"full",
                              "streaming:budget=40",
                              "streaming:budget=48,every=8",
+                             "streaming:budget=48,pin=0-5+9-12",
                              "h2o:budget=40",
                              "h2o:budget=40,positions=cache",
                              "sparse:budget=40",

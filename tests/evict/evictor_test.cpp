@@ -158,6 +158,28 @@ TEST(Evictor, ProtectionHoldsAgainstAnyPolicy) {
 }
 
 // Evicts whole pages with the lowest mean score; none that holds a sink or the newest token.
+TEST(Evictor, PinsHoldAgainstAnyPolicy) {
+  for (const char* text : {"random:budget=40,sinks=0,recent=3,pin=9-17", "streaming:budget=40,pin=0-5+50-53",
+                           "streaming:budget=40,every=7,pin=9-9+11-12+90-99",
+                           "random:budget=40,recent=0,mechanism=shift,pin=20-29"}) {
+    SCOPED_TRACE(text);
+    const Method method = parse_method(text);
+    Cache cache(bookkeeping(method, true));
+    Evictor evictor(method);
+    for (int step = 0; step < 300; ++step) {
+      cache.apply(evictor.plan(cache, 1));
+      cache.insert(step % 50 == 0 ? 9 : 1);
+      for (int t = 0; t < cache.tables(); ++t) {
+        const auto tokens = kept(cache.table(t));
+        for (const PositionRange& pin : method.protection.pins)
+          for (Position p = pin.first; p < std::min(pin.last, cache.next()); ++p)
+            ASSERT_TRUE(std::ranges::find(tokens, p) != tokens.end()) << p << " at step " << step;
+      }
+    }
+    EXPECT_GT(cache.evicted(), 200);
+  }
+}
+
 TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
   const Method method = parse_method("paged-eviction:budget=64,sinks=3");
   Cache cache(bookkeeping(method, false));

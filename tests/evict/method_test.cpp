@@ -32,7 +32,8 @@ TEST(Method, Streaming) {
   EXPECT_TRUE(m.windowed() && m.bounded());
   EXPECT_EQ(
       spell_out(m),
-      "streaming:policy=recent,budget=256,split=uniform,sinks=4,recent=0,schedule=step,every=1,slack=0,max-drop=0,"
+      "streaming:policy=recent,budget=256,split=uniform,sinks=4,recent=0,pin=none,schedule=step,every=1,slack=0,max-"
+      "drop=0,"
       "overlap=0,refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity="
       "clipped,merged-key=unit,"
       "zero-class=off,join=class,merge-position=representative,positions=cache,rerotate=auto,score=auto,window=auto,"
@@ -43,7 +44,8 @@ TEST(Method, FullIsUnbounded) {
   EXPECT_FALSE(parse_method("full").bounded());
   EXPECT_EQ(
       spell_out(parse_method("full")),
-      "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,schedule=step,every=1,slack=0,max-drop=0,overlap=0,"
+      "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,pin=none,schedule=step,every=1,slack=0,max-drop=0,"
+      "overlap=0,"
       "refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity=clipped,merged-"
       "key=unit,zero-class=off,"
       "join=class,merge-position=representative,positions=original,rerotate=auto,score=auto,window=auto,pooling=auto,"
@@ -52,7 +54,8 @@ TEST(Method, FullIsUnbounded) {
 
 TEST(Method, EveryKeyIsReadAndSpelledOut) {
   const char* text =
-      "full:policy=recent,budget=77,split=heads.txt,sinks=3,recent=half,schedule=prompt+step,every=9,slack=2,max-drop="
+      "full:policy=recent,budget=77,split=heads.txt,sinks=3,recent=half,pin=none,schedule=prompt+step,every=9,slack=2,"
+      "max-drop="
       "6,"
       "overlap=5,refresh=1,evict=after,mechanism=gather,page=24,page-score=norms,gamma=3,tau=0.25,similarity=product,"
       "merged-key=mean,"
@@ -182,11 +185,58 @@ TEST(Method, StringsThatCannotBeRead) {
   EXPECT_TRUE(error_of([] { parse_method("full:policy=newest"); }).starts_with("unknown policy 'newest': use none"));
 }
 
+TEST(Method, Pins) {
+  const auto pins_of = [](const char* text) { return get_option(parse_method(text), "pin"); };
+  EXPECT_EQ(pins_of("h2o"), "none");
+  EXPECT_EQ(pins_of("h2o:pin=20-29+0-9"), "0-9+20-29");
+  EXPECT_EQ(pins_of("h2o:pin=20-29+5-19+7-7"), "5-29");  // adjacent and overlapping spans are one
+  EXPECT_EQ(pins_of("h2o:pin=3-3,pin=none"), "none");
+  const Method m = parse_method("streaming:pin=2-9+30-39");
+  EXPECT_EQ(parse_method(spell_out(m)), m);
+  EXPECT_EQ(spell_short(m), "streaming:pin=2-9+30-39");
+  EXPECT_EQ(m.sinks(), 10);  // those at the start are sinks
+  EXPECT_EQ(m.pinned(), 10);
+  EXPECT_FALSE(m.windowed());
+  EXPECT_TRUE(parse_method("streaming:pin=4-9").strict());
+  EXPECT_EQ(parse_method("streaming:pin=5-9").sinks(), 4);
+  EXPECT_EQ(parse_method("streaming:pin=0-1+3-5").sinks(), 6);
+  EXPECT_EQ(spell_protection(m), "4 sinks and 18 pinned");
+  EXPECT_EQ(spell_protection(parse_method("h2o:pin=0-9")), "10 pinned and the newest 128");
+  EXPECT_EQ(spell_protection(parse_method("h2o:sinks=1,pin=0-9")), "1 sink, 10 pinned and the newest 128");
+  Method more = m;
+  add_pins(more, std::vector<PositionRange>{{10, 12}, {7, 7}});
+  EXPECT_EQ(get_option(more, "pin"), "2-11+30-39");
+  Method full = parse_method("full");
+  add_pins(full, std::vector<PositionRange>{{0, 9}});  // keeps all tokens anyway
+  EXPECT_EQ(full, parse_method("full"));
+
+  const auto fault = [](const std::string& text) { return error_of([&] { validate(parse_method(text)); }); };
+  EXPECT_EQ(fault("h2o:pin=5"), "pin '5' is no span of positions: use FIRST-LAST, as in 0-99+200-219");
+  EXPECT_EQ(fault("h2o:pin=9-5"), "pin '9-5': the last position is before the first");
+  EXPECT_EQ(fault("h2o:pin=0-1073741824"), "pin 1073741824 is out of range: use 0 to 1073741823");
+  EXPECT_EQ(
+      fault("streaming:pin=100-400"),
+      "budget 256 is below sinks 4 + recent 0 + pinned 301 + 1: raise it to at least 306 or protect fewer tokens");
+  EXPECT_EQ(fault("streaming:pin=0-300"),
+            "budget 256 is below sinks 301 + recent 0 + 1: raise it to at least 302 or protect fewer tokens");
+  EXPECT_EQ(fault("window-recompute:pin=9-12"),
+            "cache off is the window-recompute baseline: it takes a budget, sinks and recent, and nothing else");
+  std::string many = "h2o:pin=0-0";
+  for (int i = 1; i <= kMaxPins; ++i) many += "+" + std::to_string(2 * i) + "-" + std::to_string(2 * i);
+  EXPECT_EQ(fault(many), "65 pinned spans of positions: at most 64");
+}
+
 TEST(Method, CombinationsThatCannotBe) {
   const Fault faults[] = {
       {"full:budget=256",
        "budget 256 with policy none: nothing is ever evicted; choose a policy or leave the budget out"},
-      {"full:sinks=4", "sinks or recent with policy none: nothing is ever evicted; choose a policy or leave them out"},
+      {"full:sinks=4",
+       "sinks, recent or pin with policy none: nothing is ever evicted; choose a policy or leave them out"},
+      {"full:pin=0-9",
+       "sinks, recent or pin with policy none: nothing is ever evicted; choose a policy or leave them out"},
+      {"streaming:pin=9-12,rerotate=two-query",
+       "rerotate two-query with policy recent and pinned tokens: it holds for sinks + window (policy recent) only; use "
+       "fused"},
       {"full:every=2", "every 2 with policy none: nothing is ever evicted; choose a policy or leave it out"},
       {"streaming:budget=0", "policy recent needs a budget: give one of at least 5"},
       {"streaming:budget=4",

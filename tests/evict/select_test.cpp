@@ -28,12 +28,17 @@ struct Relative {
     }
   }
   Position of(Position p) const { return p < old || base == 0 ? p : p + kFar; }
-  Guard of(Guard guard) const { return {.first = of(guard.first), .last = of(guard.last)}; }
+  Guard of(Guard guard) {
+    pins.clear();
+    for (const PositionRange& pin : guard.pins) pins.push_back({of(pin.first), of(pin.last)});
+    return {.first = of(guard.first), .last = of(guard.last), .pins = pins};
+  }
   PositionView view() const { return {relative, base, saturated}; }
 
   Position base, old;
   std::vector<std::int32_t> relative;
   std::vector<SaturatedToken> saturated;
+  std::vector<PositionRange> pins;
 };
 
 // The oracle of select_lowest: sorts all, takes the first.
@@ -64,14 +69,17 @@ TEST(SelectLowest, SameAsASort) {
     std::vector<float> score(position.size());
     const int values = 1 + below(40);  // few values: many ties
     for (auto& s : score) s = static_cast<float>(below(values)) - 5.0F;
-    const Guard guard{.first = below(6), .last = slots - below(10)};
-    const Relative texts[] = {
+    std::vector<PositionRange> pins;
+    for (Position p = below(20); pins.size() < 3 && below(2) == 0; p = pins.back().last + 1 + below(9))
+      pins.push_back({p, p + 1 + below(9)});
+    const Guard guard{.first = below(6), .last = slots - below(10), .pins = pins};
+    Relative texts[] = {
         {position}, {position, Relative::kFar + below(9)}, {position, Relative::kFar, 1 + below(slots)}};
     const auto admitted = static_cast<int>(std::ranges::count_if(position, [&](auto p) { return guard.admits(p); }));
     for (int count : {0, 1, 2, admitted / 2, admitted - 1, admitted}) {
       if (count < 0 || count > admitted) continue;
       const auto expected = naive(score, position, guard, count);
-      for (const Relative& text : texts) {
+      for (Relative& text : texts) {
         select_lowest({score, text.view()}, text.of(guard), count, chosen);
         ASSERT_EQ(chosen, expected) << "round " << round << ", count " << count << ", base " << text.base;
       }
@@ -161,7 +169,7 @@ TEST(SelectLowest, IsATotalOrder) {
         s = below(100) < odd ? special[static_cast<std::size_t>(below(static_cast<int>(special.size())))]
                              : static_cast<float>(below(9)) - 4;
       const Guard guard{.first = below(6), .last = slots - below(5)};
-      const Relative texts[] = {
+      Relative texts[] = {
           {position}, {position, Relative::kFar + below(9)}, {position, Relative::kFar, 1 + below(slots)}};
       const auto admitted = static_cast<int>(std::ranges::count_if(position, [&](auto p) { return guard.admits(p); }));
       for (int count : {1, 2, admitted / 2, admitted}) {

@@ -73,6 +73,8 @@ const std::vector<std::string>& variants_of(const Combination& c) {
   return c.merges() ? merge : c.policy == "snapkv" ? snapkv : c.policy == "global-local" ? global_local : none;
 }
 const std::vector<int> kPageSizes = {16, 32, 64, kBudget};
+// None; at the start; elsewhere; both, the first one with the sinks.
+const std::vector<std::string> kPins = {"", kPinAtStart, "9-12", "3-5+20-24"};
 
 }  // namespace
 
@@ -99,9 +101,10 @@ std::string Combination::method() const {
   const std::string merge = !merges()                  ? ""
                             : mechanism == "merge-own" ? ",tau=0.3,gamma=64,merge-position=own"
                                                        : ",tau=0.3,gamma=64,merge-position=representative";
-  return fmt::format("streaming:policy={},budget={},sinks=4,recent={},mechanism={}{},positions={}{}{}{},{}{}{}", policy,
-                     budget(), recent, merges() ? "merge" : mechanism, merge, positions, how,
-                     split.empty() ? "" : ",split=", split, timing.options, variant.empty() ? "" : ",", variant);
+  return fmt::format("streaming:policy={},budget={},sinks=4,recent={},mechanism={}{},positions={}{}{}{}{}{},{}{}{}",
+                     policy, budget(), recent, merges() ? "merge" : mechanism, merge, positions, how,
+                     split.empty() ? "" : ",split=", split, pin.empty() ? "" : ",pin=", pin, timing.options,
+                     variant.empty() ? "" : ",", variant);
 }
 
 std::string Combination::name() const {
@@ -117,6 +120,7 @@ std::string Combination::result() const {
   if (!split.empty()) result += split == "ada" || split == "pyramid" ? " " + split : " uneven";
   if (merges()) result += " " + mechanism;
   if (!variant.empty()) result += " " + variant;
+  if (!pin.empty()) result += " pin=" + pin;
   if (timing.by_page || block()) result += fmt::format(" page={}", page_size);
   if (type != CacheType::kF32)
     result += fmt::format(" {} rotated={} copied={} rerotated={}", name_of(type), rotated(), copied(), rerotated());
@@ -137,18 +141,19 @@ Combination Combination::baseline() const {
   return base;
 }
 
-// Block: three pages and part of a fourth. The page of the sinks and the newest page stay.
+// Block: three pages and part of a fourth. The page of the sinks and the newest page stay, and up to two of a pin.
 int Combination::budget() const {
-  return block() ? 3 * page_size + 5 : kBudget;
+  return block() ? (pins_at_start_only() ? 3 : 5) * page_size + 5 : kBudget;
 }
 
 bool Combination::exists() const {
   const bool plain = timing.options == "every=1";
+  if (!pin.empty() && (policy == "none" || (!split.empty() && split != "ada"))) return false;
   if (policy == "none" && (mechanism != "in-place" || positions != "original" || !plain)) return false;
   const bool spare = timing.options.find("refresh") != std::string::npos;
   const bool overlap = timing.options.find("overlap") != std::string::npos;
   const bool grows = timing.options.find("prompt") != std::string::npos;
-  if (way == "two-query" && (policy != "recent" || spare || block())) return false;
+  if (way == "two-query" && (policy != "recent" || spare || block() || !pins_at_start_only())) return false;
   // The mean scores of two pages may be equal within rounding, so policies with rounded scores are left out.
   if (block() && (rounded_score(policy) || page_size > 32 || !split.empty())) return false;
   if (block() && timing.options != "every=1" && timing.options.find("schedule") == std::string::npos) return false;
@@ -215,14 +220,16 @@ std::vector<Combination> all_combinations(const std::vector<Path>& paths, const 
       for (const int sequences : {1, 3})
         for (const std::string& budgets : {std::string(), split, std::string("pyramid"), std::string("ada")})
           for (const std::string& variant : variants_of(c))
-            for (const int threads : {1, 2}) {
-              c.page_size = page_size;
-              c.sequences = sequences;
-              c.split = budgets;
-              c.threads = threads;
-              c.variant = variant;
-              if (c.exists()) all.push_back(c);
-            }
+            for (const std::string& pin : kPins)
+              for (const int threads : {1, 2}) {
+                c.page_size = page_size;
+                c.sequences = sequences;
+                c.split = budgets;
+                c.threads = threads;
+                c.variant = variant;
+                c.pin = pin;
+                if (c.exists()) all.push_back(c);
+              }
   });
   return all;
 }
@@ -240,6 +247,8 @@ std::vector<Combination> covering_combinations(const std::vector<Path>& paths, c
     if (c.split == "ada" && !c.exists()) c.split = "pyramid";
     if (!c.exists()) c.sequences = 1;
     if (!c.exists()) c.split.clear();
+    c.pin = kPins[next % 11 % kPins.size()];
+    if (!c.exists()) c.pin.clear();
     if (!c.exists() && c.block()) c.page_size = next % 2 == 0 ? 16 : 32;
     if (!c.exists()) return;
     c.variant = variants_of(c)[next / 3 % variants_of(c).size()];

@@ -26,6 +26,8 @@ struct Timing {
   bool by_page = false;  // evicts when a page is full: the page size defines the result
 };
 
+inline constexpr const char* kPinAtStart = "0-6";
+
 struct Combination {
   std::string policy, mechanism, positions, way;  // way: how cache positions are kept; empty: original
   std::string variant = {};                       // options of the policy and of merging; empty: the defaults
@@ -35,6 +37,7 @@ struct Combination {
   Path path = Path::kFast;
   int sequences = 1;
   std::string split = {};  // "pyramid", "ada", or a file of budgets by layer and head; empty: uniform
+  std::string pin = {};    // spans of positions; empty: none
   int threads = 1;
 
   std::string method() const;    // for parse_method
@@ -45,7 +48,8 @@ struct Combination {
   bool block() const { return mechanism == "block"; }
   bool merges() const { return mechanism.starts_with("merge"); }  // merge-own: tokens keep their own positions
   int budget() const;
-  bool windowed() const { return (policy == "recent" || policy == "none") && !block(); }
+  bool pins_at_start_only() const { return pin.empty() || pin == kPinAtStart; }
+  bool windowed() const { return (policy == "recent" || policy == "none") && !block() && pins_at_start_only(); }
   bool scored() const {
     return policy != "none" && policy != "recent" && policy != "random";
   }  // scores depend on the model's numbers

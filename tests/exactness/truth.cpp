@@ -180,6 +180,8 @@ void Truth::evict(int coming, Phase phase) {
 }
 
 bool Truth::may_leave(const Token& token, std::size_t table) const {
+  for (const PositionRange& pin : method_.protection.pins)
+    if (token.position >= pin.first && token.position < pin.last) return false;
   return token.position >= method_.sinks() && token.position < next_ - method_.recent(budget(table));
 }
 

@@ -27,7 +27,7 @@ void Truth::budgets_at_prompt_end() {
 // PyramidKV (arXiv 2406.02069): an arithmetic sequence from the first layer to the last. Its mean is the budget less
 // the protected tokens; its last term is a twentieth of the mean. No layer has more than `tokens` (-1: unknown).
 std::vector<int> Truth::of_pyramid(long long tokens) const {
-  const int guarded = method_.sinks() + method_.recent(), mean = method_.budget - guarded;
+  const int guarded = method_.sinks() + method_.recent() + method_.pinned(), mean = method_.budget - guarded;
   int last = mean / 20, first = 2 * mean - last;
   const bool flat = hyper_.layers == 1 || (tokens >= 0 && tokens < std::max<long long>(method_.budget, 2 * mean));
   if (tokens >= 0 && first > tokens - guarded) {
@@ -58,7 +58,7 @@ void Truth::share_by_scores(int layer) {
   std::vector<int> may(heads, 0), protects(heads, 0);
   for (std::size_t h = 0; h < heads; ++h)
     for (const Token& token : tables_[first + h].kept) {
-      const bool free = token.position >= method_.sinks() && token.position < next_ - method_.recent();
+      const bool free = may_leave(token, first + h);
       ++(free ? may : protects)[h];
       if (free) all.push_back({token.score, h});
     }

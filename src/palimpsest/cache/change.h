@@ -13,6 +13,7 @@ struct PositionRange {
   Position first = 0, last = 0;
   bool empty() const { return last <= first; }
   bool contains(Position p) const { return p >= first && p < last; }
+  bool operator==(const PositionRange&) const = default;
 };
 
 inline constexpr Position kEndOfText = INT64_MAX;  // as `last`: up to the newest token

@@ -163,7 +163,7 @@ void Evictor::share_budgets(const Cache& cache) {
     return;
   }
   const auto of_layer =
-      pyramid_budgets(method_.budget, method_.sinks() + method_.recent(), geometry.layers(), cache.occupied());
+      pyramid_budgets(method_.budget, method_.sinks() + method_.recent() + method_.pinned(), geometry.layers(), cache.occupied());
   for (std::size_t t = 0; t < budgets_.size(); ++t)
     budgets_[t] = of_layer[static_cast<std::size_t>(geometry.layer_of(static_cast<int>(t)))];
 }
@@ -413,7 +413,7 @@ void Evictor::load(ByteReader& in, const Cache& cache) {
 
 void Evictor::load_budgets(ByteReader& in, const HeadGeometry& geometry) {
   std::vector<int> budgets = in.array<int>();
-  const int min = method_.sinks() + method_.recent();
+  const int min = method_.sinks() + method_.recent() + method_.pinned();
   in.require(budgets.size() == budgets_.size() && std::ranges::all_of(budgets, [&](int b) { return b > min; }) &&
                  std::accumulate(budgets.begin(), budgets.end(), 0LL) <=
                      (method_.budget + static_cast<long long>(geometry.layers())) * std::ssize(budgets),
@@ -422,7 +422,7 @@ void Evictor::load_budgets(ByteReader& in, const HeadGeometry& geometry) {
 }
 
 Guard Evictor::guard(const SlotTable& table, int budget) const {
-  return {.first = method_.sinks(), .last = table.next() - method_.recent(budget)};
+  return {.first = method_.sinks(), .last = table.next() - method_.recent(budget), .pins = method_.pins()};
 }
 
 void Evictor::choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) {

@@ -49,7 +49,7 @@ std::string option(C c, std::string_view key) {
 
 long long min_budget(C c) {
   const Method& m = c.method;
-  return static_cast<long long>(m.sinks()) + m.recent() + m.set_aside() + 1;
+  return static_cast<long long>(m.sinks()) + m.recent() + m.pinned() + m.set_aside() + 1;
 }
 
 bool sets_clusters(const Method& m) {
@@ -83,17 +83,19 @@ bool has_windows(C c) {
   return false;
 }
 
-// Full pages of a head, and the max number of pages that hold sinks or the newest tokens.
 int page_of(C c) {
   return c.method.page_of(c.page_size);
 }
+// Full pages of a head, and the max number of pages that hold protected tokens.
 int full_pages(C c) {
   return c.budget / page_of(c);
 }
 int guarded_pages(C c) {
   const auto pages = [&](int tokens) { return (tokens + page_of(c) - 1) / page_of(c); };
-  const int recent = c.method.recent(c.budget);
-  return pages(c.method.sinks()) + (recent == 0 ? 0 : 1 + pages(recent - 1));
+  const auto anywhere = [&](int tokens) { return tokens == 0 ? 0 : 1 + pages(tokens - 1); };
+  int guarded = pages(c.method.sinks()) + anywhere(c.method.recent(c.budget));
+  for (const PositionRange& pin : c.method.pins()) guarded += anywhere(static_cast<int>(pin.last - pin.first));
+  return guarded;
 }
 
 // Multiplications of one eviction for comparisons of tokens, of all heads.
@@ -131,7 +133,7 @@ constexpr auto kTable = std::to_array<Requirement>({
      }},
     {Scope::kMethod, "protection: policy", [](C c) { return c.method.protection != Protection{}; }, evicts,
      [](C) -> std::string {
-       return "sinks or recent with policy none: nothing is ever evicted; choose a policy or leave them out";
+       return "sinks, recent or pin with policy none: nothing is ever evicted; choose a policy or leave them out";
      }},
     {Scope::kMethod, "every: policy", [](C c) { return c.method.interval != 1; }, evicts,
      [](C c) {
@@ -161,9 +163,9 @@ constexpr auto kTable = std::to_array<Requirement>({
          return tokens == 0 ? "" : fmt::format(" + {} {}", name, tokens);
        };
        return fmt::format(
-           "budget {} is below sinks {} + recent {}{}{}{} + 1: raise it to at least {} or protect fewer "
+           "budget {} is below sinks {} + recent {}{}{}{}{} + 1: raise it to at least {} or protect fewer "
            "tokens",
-           m.budget, m.sinks(), m.recent(), term("slack", m.headroom), term("overlap", m.overlap),
+           m.budget, m.sinks(), m.recent(), term("pinned", m.pinned()), term("slack", m.headroom), term("overlap", m.overlap),
            term("refresh", m.spare), min_budget(c));
      }},
     {Scope::kMethod, "every: range", evicts,
@@ -285,8 +287,9 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) { return c.method.windowed(); },
      [](C c) {
        return fmt::format(
-           "rerotate two-query with policy {}{}{}: it holds for sinks + window (policy recent) only; use fused",
-           c.method.policy, c.method.spare == 0 ? "" : " and refresh", by_block(c) ? " and mechanism block" : "");
+           "rerotate two-query with policy {}{}{}{}: it holds for sinks + window (policy recent) only; use fused",
+           c.method.policy, c.method.spare == 0 ? "" : " and refresh", by_block(c) ? " and mechanism block" : "",
+           c.method.pins().empty() ? "" : " and pinned tokens");
      }},
     {Scope::kMethod, "delta: moves", [](C c) { return c.method.rerotate == Rerotate::kDelta; },
      [](C c) { return c.method.mechanism == Mechanism::kShift || c.method.mechanism == Mechanism::kGather; },
@@ -539,20 +542,22 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kHead, "budget: head", evicts,
      [](C c) {
        const Method& m = c.method;
-       return static_cast<long long>(m.sinks()) + m.recent(c.budget) + m.set_aside() < c.budget;
+       return static_cast<long long>(m.sinks()) + m.recent(c.budget) + m.pinned() + m.set_aside() < c.budget;
      },
      [](C c) {
        return fmt::format(
-           "a head's budget of {} tokens is not above sinks {} + recent {}: raise it or protect fewer tokens", c.budget,
-           c.method.sinks(), c.method.recent(c.budget));
+           "a head's budget of {} tokens is not above sinks {} + recent {}{}: raise it or protect fewer tokens",
+           c.budget, c.method.sinks(), c.method.recent(c.budget),
+           c.method.pinned() == 0 ? "" : fmt::format(" + pinned {}", c.method.pinned()));
      }},
     {Scope::kHead, "block: a page that may be evicted", [](C c) { return evicts(c) && by_block(c); },
      [](C c) { return full_pages(c) > guarded_pages(c); },
      [](C c) {
        return fmt::format(
-           "budget {} with mechanism block holds {} full pages of {}, and sinks {} + recent {} may be in {} of them: "
+           "budget {} with mechanism block holds {} full pages of {}, and sinks {} + recent {}{} may be in {} of them: "
            "raise it to at least {}, protect fewer tokens or take smaller pages",
-           c.budget, full_pages(c), page_of(c), c.method.sinks(), c.method.recent(c.budget), guarded_pages(c),
+           c.budget, full_pages(c), page_of(c), c.method.sinks(), c.method.recent(c.budget),
+           c.method.pinned() == 0 ? "" : fmt::format(" + pinned {}", c.method.pinned()), guarded_pages(c),
            (static_cast<long long>(guarded_pages(c)) + 1) * page_of(c));
      }},
 

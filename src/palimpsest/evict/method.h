@@ -1,8 +1,11 @@
 // A method = policy x protection x budget x schedule x mechanism x positions: a preset, or spelled out.
 #pragma once
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "palimpsest/cache/slots.h"
@@ -77,8 +80,11 @@ struct Protection {
   // The first tokens of the sequence and the newest are never evicted. A share for `sinks` is of the method's budget;
   // for `recent` of each head's own budget, with split ada and pyramid of the method's.
   Share sinks = 0, recent = 0;
+  // Positions that are never evicted: sorted, disjoint, not adjacent. Each counts in the budget, also before it is read.
+  std::vector<PositionRange> pins = {};
   bool operator==(const Protection&) const = default;
 };
+inline constexpr int kMaxPins = 64;
 
 inline constexpr int kMaxTokens = 1 << 30;  // bounds budget + every, and budget x gamma
 inline constexpr int kAutoBudget = -1;      // the model's trained context
@@ -137,7 +143,14 @@ struct Method {
   // Each slot remembers the square of its key's norm.
   bool scores_by_norms() const { return mechanism == Mechanism::kBlock && page_score == PageScore::kNorms; }
   int page_of(int of_cache) const { return page > 0 ? page : of_cache; }
-  int sinks() const { return protection.sinks.of(budget); }
+  // Pins at the start of the text are sinks; pins() are the others.
+  int sinks() const { return std::max(protection.sinks.of(budget), pins_at_start().second); }
+  std::span<const PositionRange> pins() const { return std::span(protection.pins).subspan(pins_at_start().first); }
+  int pinned() const {
+    Position tokens = 0;
+    for (const PositionRange& pin : pins()) tokens += pin.last - pin.first;
+    return static_cast<int>(std::min<Position>(tokens, kMaxTokens));
+  }
   int recent() const { return protection.recent.of(budget); }
   int recent(int of_head) const {
     return split == "ada" || split == "pyramid" ? recent() : protection.recent.of(of_head);
@@ -149,9 +162,14 @@ struct Method {
   }
   // Keeps exactly the sinks and a window of the newest tokens. (Not with mechanism block, which keeps the sinks' whole
   // page.)
-  bool windowed() const { return policy == "recent" && spare == 0 && mechanism != Mechanism::kBlock; }
+  bool windowed() const {
+    return policy == "recent" && spare == 0 && mechanism != Mechanism::kBlock && pins().empty();
+  }
   // The window moves with every token: a masked chunk of a prompt gives exactly the result of token by token.
   bool strict() const { return windowed() && schedule == Schedule::kStep && interval == 1; }
+
+ private:
+  std::pair<std::size_t, int> pins_at_start() const;  // how many, and their end
 };
 
 struct MethodRow {
@@ -172,7 +190,9 @@ void validate(const Method& method);
 std::string spell_out(const Method& method);      // every key: reproducible when presets change
 std::string spell_short(const Method& method);    // its preset and the keys that differ: "streaming:budget=512"
 std::string spell_changes(const Method& method);  // the keys that differ from `full`, without a name; may be ""
-// The protected tokens, "4 sinks and the newest 32"; "" if the method never evicts.
+// Positions that a method should also pin. Throws Error for more than kMaxPins spans. Not for methods without a policy.
+void add_pins(Method& method, std::span<const PositionRange> pins);
+// The protected tokens, "4 sinks, 300 pinned and the newest 32"; "" if the method never evicts.
 std::string spell_protection(const Method& method);
 
 struct MethodKey {

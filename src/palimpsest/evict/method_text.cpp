@@ -66,6 +66,19 @@ template <auto Field, const auto& Names>
 constexpr auto get_own_choice =
     [](const Method& m) { return std::string(Names[static_cast<std::size_t>(m.of_policy.*Field)]); };
 
+// Sorted, disjoint, not adjacent.
+std::vector<PositionRange> merged(std::vector<PositionRange> pins) {
+  std::ranges::sort(pins, {}, &PositionRange::first);
+  std::vector<PositionRange> out;
+  for (const PositionRange& pin : pins)
+    if (!out.empty() && pin.first <= out.back().last)
+      out.back().last = std::max(out.back().last, pin.last);
+    else
+      out.push_back(pin);
+  if (out.size() > kMaxPins) fail("{} pinned spans of positions: at most {}", out.size(), kMaxPins);
+  return out;
+}
+
 void set_policy(Method& m, Text, Text value) {
   std::vector<Text> names = {"none"};
   for (const auto& entry : policies()) names.push_back(entry.name);
@@ -96,6 +109,32 @@ constexpr auto get_share = [](const Method& m) {
                                     : std::to_string(share.tokens);
 };
 
+// "0-99+200-219": first and last position of each span.
+void set_pins(Method& m, Text key, Text value) {
+  m.protection.pins.clear();
+  if (value == "none") return;
+  std::vector<PositionRange> pins;
+  while (true) {
+    const auto plus = value.find('+');
+    const Text span = value.substr(0, plus);
+    const auto dash = span.find('-');
+    if (dash == Text::npos) fail("{} '{}' is no span of positions: use FIRST-LAST, as in 0-99+200-219", key, span);
+    const Position first = parse_integer(span.substr(0, dash), key, 0, kMaxTokens - 1);
+    const Position last = parse_integer(span.substr(dash + 1), key, 0, kMaxTokens - 1);
+    if (last < first) fail("{} '{}': the last position is before the first", key, span);
+    pins.push_back({first, last + 1});
+    if (plus == Text::npos) break;
+    value.remove_prefix(plus + 1);
+  }
+  m.protection.pins = merged(std::move(pins));
+}
+std::string get_pins(const Method& m) {
+  std::string out;
+  for (const PositionRange& pin : m.protection.pins)
+    out += fmt::format("{}{}-{}", out.empty() ? "" : "+", pin.first, pin.last - 1);
+  return out.empty() ? "none" : out;
+}
+
 constexpr std::array kKeys = {
     Key{"policy", "NAME", "eviction policy: one of the list below, or none", set_policy,
         [](const Method& m) { return m.policy; }},
@@ -110,6 +149,7 @@ constexpr std::array kKeys = {
         set_share<&Protection::sinks>, get_share<&Protection::sinks>},
     Key{"recent", "TOKENS|0.1", "newest tokens, never evicted; 0.1 or half: a share of the budget",
         set_share<&Protection::recent>, get_share<&Protection::recent>},
+    Key{"pin", "FIRST-LAST+...", "spans of positions, never evicted: 0-99+200-219; none", set_pins, get_pins},
     Key{"schedule", "WHEN", "step; prompt: once, at its end; prompt+step: from its end on; page: by page",
         set_choice<&Method::schedule, kSchedules>, get_choice<&Method::schedule, kSchedules>},
     Key{"every", "TOKENS", "evict when this many tokens exceed budget - slack (Lazy Pruning's R); 0: never",
@@ -192,6 +232,14 @@ void set_option(Method& method, Text key, Text value) {
   found.set(method, found.name, value);
 }
 
+void add_pins(Method& method, std::span<const PositionRange> pins) {
+  if (method.policy == "none") return;  // it keeps all tokens
+  std::vector<PositionRange> all = method.protection.pins;
+  for (const PositionRange& pin : pins)
+    if (!pin.empty()) all.push_back(pin);
+  method.protection.pins = merged(std::move(all));
+}
+
 std::string get_option(const Method& method, Text key) {
   return key_named(key).get(method);
 }
@@ -235,9 +283,13 @@ std::string spell_protection(const Method& m) {
   const bool uneven = m.split != "uniform" && m.protection.recent.part > 0;
   const std::string recent = uneven ? fmt::format("the newest {} of each head's budget", get_option(m, "recent"))
                                     : fmt::format("the newest {}", m.recent());
-  const std::string sinks = m.sinks() == 1 ? "1 sink" : fmt::format("{} sinks", m.sinks());
-  if (m.recent() == 0) return m.sinks() == 0 ? "none" : sinks;
-  return fmt::format("{}{}", m.sinks() == 0 ? "" : sinks + " and ", recent);
+  const int sinks = m.protection.sinks.of(m.budget);
+  Position pinned = 0;
+  for (const PositionRange& pin : m.protection.pins) pinned += pin.last - pin.first;
+  std::string out = sinks == 0 ? "" : sinks == 1 ? "1 sink" : fmt::format("{} sinks", sinks);
+  if (pinned > 0) out += fmt::format("{}{} pinned", out.empty() ? "" : m.recent() == 0 ? " and " : ", ", pinned);
+  if (m.recent() > 0) out += fmt::format("{}{}", out.empty() ? "" : " and ", recent);
+  return out.empty() ? "none" : out;
 }
 
 std::vector<MethodKey> method_keys() {

@@ -21,15 +21,26 @@ int select_lowest(const Columns& columns, Guard guard) {
   // Saturated tokens share one relative position: they are compared by themselves below.
   const auto saturated = position.saturated();
   const std::int32_t min = saturated.empty() ? INT32_MIN : PositionView::kSaturated;
-  int best = lowest_score(score, position.relative(), relative(guard.first - 1, min), relative(guard.last, min));
-  for (const SaturatedToken& token : saturated) {
-    if (!guard.admits(token.position)) continue;
-    const auto own = static_cast<std::size_t>(token.slot), other = static_cast<std::size_t>(best);
-    if (best >= 0 && (score_below(score[other], score[own]) ||
-                      (!score_below(score[own], score[other]) && position[other] < token.position)))
-      continue;
-    best = token.slot;
+  int best = -1;
+  const auto consider = [&](int slot) {
+    if (slot < 0) return;
+    const auto own = static_cast<std::size_t>(slot), other = static_cast<std::size_t>(best);
+    if (best < 0 || score_below(score[own], score[other]) ||
+        (!score_below(score[other], score[own]) && position[own] < position[other]))
+      best = slot;
+  };
+  Position first = guard.first;
+  const auto consider_range = [&](Position last) {
+    if (first < last) consider(lowest_score(score, position.relative(), relative(first - 1, min), relative(last, min)));
+  };
+  for (const PositionRange& pin : guard.pins) {
+    if (pin.first >= guard.last) break;
+    consider_range(pin.first);
+    first = std::max(first, pin.last);
   }
+  consider_range(guard.last);
+  for (const SaturatedToken& token : saturated)
+    if (guard.admits(token.position)) consider(token.slot);
   assert(best >= 0);
   return best;
 }

@@ -2,6 +2,7 @@
 // lowest score, then the oldest token (core/score_order.h).
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -10,10 +11,15 @@
 
 namespace palimpsest {
 
-// Positions that may be evicted: first <= position < last. Empty slots never qualify (first >= 0).
+// Positions that may be evicted: first <= position < last, and in none of `pins`, which are sorted and disjoint. Empty
+// slots never qualify (first >= 0).
 struct Guard {
   Position first = 0, last = 0;
-  bool admits(Position position) const { return position >= first && position < last; }
+  std::span<const PositionRange> pins = {};
+  bool admits(Position position) const {
+    if (position < first || position >= last) return false;
+    return std::ranges::none_of(pins, [&](const PositionRange& pin) { return pin.contains(position); });
+  }
 };
 
 struct Columns {
@@ -22,7 +28,7 @@ struct Columns {
 };
 Columns columns_of(const SlotTable& table);
 
-// The admitted slot with the lowest score; there must be one. One vector pass over relative positions.
+// The admitted slot with the lowest score; there must be one. A vector pass over relative positions between two pins.
 int select_lowest(const Columns& columns, Guard guard);
 // Fills `chosen` with the `count` admitted slots with the lowest scores, oldest first. There must be that many.
 void select_lowest(const Columns& columns, Guard guard, int count, std::vector<int>& chosen);

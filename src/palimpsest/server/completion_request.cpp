@@ -14,6 +14,7 @@
 #include "palimpsest/server/output_shape.h"
 #include "palimpsest/server/prompts.h"
 #include "palimpsest/server/sessions.h"
+#include "palimpsest/text/system_prompt.h"
 
 namespace palimpsest {
 namespace {
@@ -183,7 +184,7 @@ Method parse_cache(const Json& value, const Method& fallback) {
     Fields fields(value, "cache.");
     if (const std::string name = fields.text("method", ""); !name.empty()) method = parse_method(name);
     for (const auto& [key, each] : value.items()) {
-      if (key == "method" || each.is_null()) continue;
+      if (key == "method" || each.is_null() || (key == "pin" && each.is_boolean())) continue;
       if (each.is_structured()) fail_field("cache." + key, "'cache.{}' must be a number or a string", key);
       const std::string text = each.is_string()    ? each.get<std::string>()
                                : each.is_boolean() ? (each.get<bool>() ? "on" : "off")
@@ -197,6 +198,13 @@ Method parse_cache(const Json& value, const Method& fallback) {
     fail_field("cache.scorer", "'scorer' may name a file only in the server's own --method");
   validate(method);
   return method;
+}
+
+// {"cache": {"pin": true}}
+bool pins_prompt(const Json* cache) {
+  if (cache == nullptr || !cache->is_object()) return false;
+  const auto pin = cache->find("pin");
+  return pin != cache->end() && pin->is_boolean() && pin->get<bool>();
 }
 
 // {"type": "lookup", "max": 8}
@@ -214,6 +222,13 @@ void read_speculative(const Json* speculative, Request& out) {
 Reuse read_cache_prompt(Fields& fields, bool chat) {
   if (fields.boolean("cache_prompt", chat)) return Reuse::kHistories;
   return fields.take("cache_prompt") == nullptr ? Reuse::kPrefixes : Reuse::kNothing;
+}
+
+void pin_system_prompt(const ChatInput& chat, const ServedModel& model, CompletionRequest& out) {
+  const std::size_t tokens =
+      system_prompt_tokens(*model.chat_template, *model.vocabulary, chat, out.prompts.front());
+  const PositionRange pin{0, static_cast<Position>(tokens)};
+  add_pins(out.request.method, {&pin, 1});
 }
 
 CompletionRequest parse_completion(const Json& body, bool chat, const ServedModel& model) {
@@ -241,6 +256,9 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   out.request.method = cache == nullptr ? model.method : parse_cache(*cache, model.method);
   out.request.reuse = read_cache_prompt(fields, chat);
   read_session(fields.take("session"), out);
+  const bool pins = pins_prompt(cache);
+  if (pins && !out.restore.empty())
+    fail_field("cache.pin", "'cache.pin' with a restored session: tokens are pinned where the text begins");
   read_speculative(fields.take("speculative"), out.request);
   read_hints(fields);
 
@@ -250,6 +268,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   out.echo_logs = echo && out.request.top_logprobs >= 0;
   fields.end();
   if (!chat) {
+    out.pin_prompts = pins;
     read_prompts(prompt, echo && !out.echo_logs, model, out);
     check_echo(out);
     check_echo_logs(out);
@@ -258,6 +277,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
     const bool continues = !out.restore.empty();
     ChatPrompt prompted = chat_prompt(*asked, model, continues);
     out.prompts.emplace_back(model.vocabulary->tokenize(prompted.text, !continues, true));
+    if (pins) pin_system_prompt(*asked, model, out);
     if (!prompted.grammar.empty()) shape.grammar = std::move(prompted.grammar);
     SamplerOptions& sampler = out.request.sampler;
     sampler.grammar_prefix = std::move(prompted.grammar_prefix);

@@ -23,6 +23,7 @@ struct CompletionRequest {
   std::vector<std::string> stop;
   std::string restore, save;  // names of the sessions to restore and to save; empty: none
   bool has_cache = false;     // false: a restored session keeps its method
+  bool pin_prompts = false;   // each prompt is never evicted. In chats: `request.method` pins the system prompt
   Request request;            // without a prompt
   // Of chats: how replies are taken apart; nullptr: they are content only.
   std::shared_ptr<const ReplyFormat> format;
@@ -37,8 +38,8 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
 // `name`: the request's "model". Throws ApiError unless it is the served one's.
 void check_model(const std::string& name, const ServedModel& model);
 
-// "h2o:budget=512" or {"method": "h2o", "budget": 512, ...}: any key of parse_method. Options that name a file (split,
-// scorer) are refused.
+// "h2o:budget=512" or {"method": "h2o", "budget": 512, ...}: any key of parse_method, but for "pin": true or false.
+// Options that name a file (split, scorer) are refused.
 Method parse_cache(const Json& value, const Method& fallback);
 
 }  // namespace palimpsest

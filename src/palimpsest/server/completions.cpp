@@ -118,6 +118,8 @@ class Exchange {
     for (int i = 0; i < count_; ++i) {
       Request one = request_.request;
       one.prompt = request_.prompts[i / request_.n];
+      const PositionRange pin{0, std::ssize(one.prompt)};
+      if (request_.pin_prompts) add_pins(one.method, {&pin, 1});
       // Answer 0 is the same for every `n`.
       if (seed != 0xFFFFFFFFU) one.sampler.seed = (seed + static_cast<std::uint32_t>(i % request_.n)) % 0xFFFFFFFFU;
       if (request_.echo_logs) {
