@@ -78,7 +78,7 @@ void add_methods(CLI::App& app, Action& action) {
   const auto flags = std::make_shared<MethodsFlags>();
   add_model_flags(*command, flags->model);
   command->add_option("--budget", flags->budget, "budget of each method, for the memory column")
-      ->type_name("TOKENS")
+      ->type_name("TOKENS|256MiB")
       ->default_str("the method's")
       ->group("Cache");
   add_json_flag(*command, flags->json);

@@ -95,8 +95,8 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
   part("--mechanism", flags.mechanism, "HOW",
        "in-place: new tokens reuse evicted slots; shift: kept tokens move; block: evicts pages; gather, append, merge");
   part("--positions", flags.positions, "WHICH", "original: position in the text; cache: rank among the kept tokens");
-  part("--budget", flags.budget, "TOKENS",
-       "max tokens that a query attends to, the new one included (method full keeps all)");
+  part("--budget", flags.budget, "TOKENS|256MiB",
+       "max tokens that a query attends to, the new one included, or their bytes (method full keeps all)");
   part("--sinks", flags.sinks, "TOKENS|0.1", "first tokens, never evicted; 0.1: a share of the budget");
   command.add_option("--cache-type", flags.cache_type, "type of cached keys and values: f32, f16, bf16 or q8_0")
       ->type_name("TYPE")

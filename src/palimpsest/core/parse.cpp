@@ -1,6 +1,7 @@
 #include "palimpsest/core/parse.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "palimpsest/core/error.h"
@@ -16,6 +17,35 @@ long long parse_integer(std::string_view text, std::string_view what, long long 
   if (fault == std::errc::result_out_of_range || value < min || value > max)
     fail("{} {} is out of range: use {} to {}", what, text, min, max);
   return value;
+}
+
+namespace {
+
+struct Unit {
+  std::string_view name;
+  std::size_t bytes;
+};
+constexpr std::array<Unit, 4> kUnits = {{{"GiB", 1U << 30}, {"MiB", 1U << 20}, {"KiB", 1U << 10}, {"B", 1}}};
+
+}  // namespace
+
+std::size_t parse_bytes(std::string_view text, std::string_view what) {
+  for (const Unit& unit : kUnits) {
+    if (!text.ends_with(unit.name)) continue;
+    double value = 0;
+    const char* end = text.data() + text.size() - unit.name.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    value *= static_cast<double>(unit.bytes);
+    if (error == std::errc() && stop == end && value >= 1 && value <= 0x1p50) return static_cast<std::size_t>(value);
+    break;
+  }
+  fail("{} '{}' is no size: use B, KiB, MiB or GiB, as in 256MiB", what, text);
+}
+
+std::string spell_bytes(std::size_t bytes) {
+  for (const Unit& unit : kUnits)
+    if (bytes % unit.bytes == 0) return fmt::format("{}{}", bytes / unit.bytes, unit.name);
+  return {};
 }
 
 std::string list_names(std::span<const std::string_view> names) {

@@ -17,7 +17,7 @@ bool evicts(C c) {
   return c.method.policy != "none";
 }
 bool knows_budget(C c) {
-  return c.method.budget != kAutoBudget;
+  return c.method.budget >= 0;
 }
 bool always(C) {
   return true;
@@ -129,7 +129,7 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) {
        return fmt::format(
            "budget {} with policy none: nothing is ever evicted; choose a policy or leave the budget out",
-           c.method.budget);
+           option(c, "budget"));
      }},
     {Scope::kMethod, "protection: policy", [](C c) { return c.method.protection != Protection{}; }, evicts,
      [](C) -> std::string {

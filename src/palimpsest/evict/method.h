@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -87,14 +88,17 @@ struct Protection {
 inline constexpr int kMaxPins = 64;
 
 inline constexpr int kMaxTokens = 1 << 30;  // bounds budget + every, and budget x gamma
-inline constexpr int kAutoBudget = -1;      // the model's trained context
+// Method::budget, until a plan is made (evict/resolve.h):
+inline constexpr int kAutoBudget = -1;  // the model's trained context
+inline constexpr int kByteBudget = -2;  // Method::budget_bytes
 
 struct Method {
   std::string name = "full";     // the preset it came from
   std::string policy = "none";   // "none": nothing is ever evicted
   PolicyOptions of_policy = {};  // its own options
   Protection protection;
-  int budget = 0;                 // max tokens after an eviction, the next one included; 0: unbounded; kAutoBudget
+  int budget = 0;                 // max tokens after an eviction, the next one included; 0: unbounded; kAutoBudget, ...
+  std::size_t budget_bytes = 0;   // with kByteBudget
   std::string split = "uniform";  // how layers and heads share the budget (budget/split.h)
   Schedule schedule = Schedule::kStep;
   // Lazy Pruning's options: `every` (R), `slack` (sigma), `max-drop` (delta), `overlap` (O), `refresh` (B), `evict`.

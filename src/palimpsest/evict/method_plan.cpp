@@ -7,6 +7,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/growth.h"
 #include "palimpsest/evict/legality.h"
+#include "palimpsest/evict/resolve.h"
 
 namespace palimpsest {
 namespace {
@@ -70,11 +71,8 @@ AttentionRule attention_rule(const Method& m, PositionKind kind) {
   return rule;
 }
 
-MethodPlan::MethodPlan(const Method& method, PlanTarget target) : method_(method), target_(std::move(target)) {
-  if (method_.budget == kAutoBudget) {
-    if (target_.trained_context <= 0) fail("budget auto: the model does not name its trained context; give a number");
-    method_.budget = target_.trained_context;
-  }
+MethodPlan::MethodPlan(const Method& method, PlanTarget target)
+    : method_(resolve(method, target)), target_(std::move(target)) {
   check_legal(Scope::kMethod, {.method = method_});
   std::unique_ptr<Policy> policy = method_.evicts() ? make_policy(method_.policy, method_.of_policy) : nullptr;
   if (policy != nullptr) signals_ = policy->signals();

@@ -69,7 +69,7 @@ class MethodPlan {
   MethodPlan(const MethodPlan&) = delete;
   MethodPlan& operator=(const MethodPlan&) = delete;
 
-  const Method& method() const { return method_; }  // kAutoBudget is replaced by its value
+  const Method& method() const { return method_; }  // its budget is in tokens (evict/resolve.h)
   const PlanTarget& target() const { return target_; }
   int chunk() const { return target_.chunk; }
   // Ready to score if prepared(); nullptr: nothing is ever evicted.

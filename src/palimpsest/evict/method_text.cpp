@@ -135,14 +135,28 @@ std::string get_pins(const Method& m) {
   return out.empty() ? "none" : out;
 }
 
+void set_budget(Method& m, Text key, Text value) {
+  m.budget_bytes = 0;
+  if (value == "auto") {
+    m.budget = kAutoBudget;
+  } else if (value.ends_with('B')) {
+    m.budget = kByteBudget;
+    m.budget_bytes = parse_bytes(value, key);
+  } else {
+    m.budget = static_cast<int>(parse_integer(value, key, 0, kMaxTokens));
+  }
+}
+std::string get_budget(const Method& m) {
+  return m.budget == kAutoBudget   ? "auto"
+         : m.budget == kByteBudget ? spell_bytes(m.budget_bytes)
+                                   : std::to_string(m.budget);
+}
+
 constexpr std::array kKeys = {
     Key{"policy", "NAME", "eviction policy: one of the list below, or none", set_policy,
         [](const Method& m) { return m.policy; }},
-    Key{"budget", "TOKENS|auto", "max tokens kept, the new one included; auto: the trained context; 0: unlimited",
-        [](Method& m, Text key, Text value) {
-          m.budget = value == "auto" ? kAutoBudget : static_cast<int>(parse_integer(value, key, 0, kMaxTokens));
-        },
-        [](const Method& m) { return m.budget == kAutoBudget ? "auto" : std::to_string(m.budget); }},
+    Key{"budget", "TOKENS|256MiB", "max tokens kept, the new one included, or their bytes; auto: the trained context",
+        set_budget, get_budget},
     Key{"split", "HOW|FILE", "budget per head: uniform, pyramid, ada, duo, or a file (layer head tokens)",
         [](Method& m, Text, Text value) { m.split = value; }, [](const Method& m) { return m.split; }},
     Key{"sinks", "TOKENS|0.1", "first tokens, never evicted; 0.1 or half: a share of the budget",

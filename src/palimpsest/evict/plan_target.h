@@ -1,6 +1,7 @@
 // The model, device and kind of cache that a method is compiled for (evict/method_plan.h).
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -15,6 +16,7 @@ struct PlanTarget {
   CacheOptions shape = {};
   PositionKind positions = PositionKind::kNone;
   int trained_context = 0;               // of the model; 0: unknown
+  std::size_t memory = 0;                // max bytes of a sequence with budget auto; 0: unlimited
   int chunk = 512;                       // tokens of a prompt per step
   int draft_max = 0;                     // max drafts in a step of decode; 0: none
   int vocabulary = 0;                    // logits of each draft
