@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check deb deb-check image-check dist bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check serve-load serve-kill serve-hostile format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
-RUN_ARGS ?= -n 1000 --ignore-eos --seed 1
+RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

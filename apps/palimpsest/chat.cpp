@@ -9,6 +9,7 @@
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/evict/resolve.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
@@ -82,7 +83,6 @@ class Chat {
         sampling_(sampler_options(flags.sampling)),
         loaded_(load_text_model(flags.model)),
         threads_(threads_of(flags.threads, loaded_.model->hyper())),
-        default_method_(default_chat_method(loaded_.model->hyper())),
         template_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template)),
         conversation_(template_, flags.system),
         session_(std::make_shared<Decoder>(loaded_.model, threads_), options_of(flags)),
@@ -94,6 +94,8 @@ class Chat {
   int talk() {
     const bool terminal = isatty(STDIN_FILENO) == 1;
     if (terminal) fmt::print(stderr, "{}: {}\n{}\n", loaded_.model->path(), spell_short(session_.method()), kCommands);
+    if (const std::string line = auto_line(session_.sequence().plan()); !line.empty())
+      fmt::print(stderr, "palimpsest: {}\n", line);
     Lines lines;
     std::string line;
     bool warned = false;
@@ -132,11 +134,19 @@ class Chat {
     return {{0, static_cast<Position>(tokens)}};
   }
 
+  // Method auto pins a system prompt that is short.
+  bool pins_itself(const CacheFlags& cache, const std::vector<PositionRange>& system) const {
+    if (system.empty()) return false;
+    const MethodPlan plan = plan_of(session_options(cache, kDefaultMethod), loaded_.model->hyper());
+    return pins_system_prompt(plan.method(), static_cast<std::size_t>(system.front().last));
+  }
+
   SessionOptions options_of(const ChatFlags& flags) const {
     CacheFlags cache = flags.cache;
-    if (cache.pin_prompt) cache.pins = system_prompt();
+    const std::vector<PositionRange> system = system_prompt();
+    if (cache.pin_prompt || pins_itself(cache, system)) cache.pins = system;
     SessionOptions options =
-        session_options(cache, default_method_, loaded_.model->hyper(), loaded_.vocabulary.get(), 0);
+        session_options(cache, kDefaultMethod, loaded_.model->hyper(), loaded_.vocabulary.get(), 0);
     options.draft_max = draft_max_of(flags.drafts);
     return options;
   }
@@ -199,7 +209,6 @@ class Chat {
   SamplerOptions sampling_;
   TextModel loaded_;
   int threads_;
-  std::string default_method_;
   std::shared_ptr<const ChatTemplate> template_;
   Conversation conversation_;
   Session session_;
@@ -234,8 +243,9 @@ void add_chat(CLI::App& app, Action& action) {
       ->group(group);
   add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
-  add_cache_flags(*command, flags->cache, "streaming with the trained context as budget, at most 2048");
-  add_pin_flag(*command, flags->cache, "never evict the system prompt: it counts in the budget");
+  add_cache_flags(*command, flags->cache, kDefaultMethod);
+  add_session_cache_flags(*command, flags->cache,
+                          "never evict the system prompt: it counts in the budget (auto: if it is a quarter at most)");
   add_sampling_flags(*command, flags->sampling);
   add_draft_flags(*command, flags->drafts);
   command->callback([&action, flags] { action = [flags] { return Chat(*flags).talk(); }; });

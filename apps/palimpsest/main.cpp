@@ -17,7 +17,7 @@ namespace palimpsest::cli {
 namespace {
 
 constexpr const char* kMainFooter = R"(Examples:
-  palimpsest run                                     the default model, a cache of 256 tokens
+  palimpsest run                                     the default model
   palimpsest run -m model.gguf -p "Once upon" -n -1  generates until Ctrl-C in a fixed-size KV cache
   palimpsest run -m model.gguf -f book.txt --method streaming:budget=1024,sinks=4
   palimpsest chat -m model.gguf                      chat of any length

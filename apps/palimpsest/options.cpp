@@ -7,8 +7,12 @@
 
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/memory.h"
 #include "palimpsest/default_model.h"
 #include "palimpsest/engine/repeat.h"
+#include "palimpsest/evict/resolve.h"
+#include "palimpsest/progress.h"
+#include "palimpsest/scheduler_flags.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {
@@ -117,8 +121,13 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
       ->group(group);
 }
 
-void add_pin_flag(CLI::App& command, CacheFlags& flags, const std::string& what) {
-  command.add_flag("--pin-prompt", flags.pin_prompt, what)->group("Cache");
+void add_session_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& pins) {
+  flags.fits_machine = true;
+  command.add_option("--cache-memory", flags.cache_mib, "max memory of the cache; method auto keeps what fits")
+      ->type_name("MIB")
+      ->default_str("auto: half of the free memory; others: the machine's")
+      ->group("Cache");
+  command.add_flag("--pin-prompt", flags.pin_prompt, pins)->group("Cache");
 }
 
 CacheTypes cache_types_of(const CacheFlags& flags) {
@@ -154,6 +163,18 @@ std::string beyond_context(const Method& method, const Hyperparameters& hyper) {
                      method.budget, trained, trained);
 }
 
+std::string auto_line(const MethodPlan& plan) {
+  const Method& m = plan.method();
+  if (m.name != kAutoMethod) return "";
+  const PlanTarget& target = plan.target();
+  const std::string limits = fmt::format(
+      "{}{} of {}",
+      target.trained_context > 0 ? fmt::format("trained context {}, ", thousands(target.trained_context)) : "",
+      human_bytes(cache_bytes(plan)), target.memory == 0 ? "the machine's memory" : human_bytes(target.memory));
+  return fmt::format("auto keeps all of the first {} tokens ({}), then evicts by {}; protected: {}",
+                     thousands(m.budget), limits, m.policy == "recent" ? "age" : m.policy, spell_protection(m));
+}
+
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method) {
   SessionOptions out;
   out.method = method_of(flags, default_method);
@@ -164,6 +185,8 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   out.chunk = static_cast<int>(flags.chunk);
   out.page_size = static_cast<int>(flags.page_size);
   out.memory_limit = memory_bytes();
+  if (flags.fits_machine) out.auto_memory = std::min(out.memory_limit, available_bytes() / 2);
+  if (flags.cache_mib) out.memory_limit = out.auto_memory = mib_to_bytes(*flags.cache_mib, "--cache-memory");
   return out;
 }
 
@@ -181,9 +204,10 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   out.method = plan.method();
   const auto need = static_cast<double>(plan.bytes(prompt, bounded ? -1 : prompt).total());
   if (need > static_cast<double>(out.memory_limit))
-    fail("a cache of {} tokens needs {:.1f} GiB and this machine has {}: {}",
+    fail("a cache of {} tokens needs {} and {} {}: {}",
          std::ranges::max(plan.occupancies(prompt, bounded ? -1 : prompt).reading, {}, &Occupancy::tokens).tokens,
-         need / (1 << 30), human_bytes(out.memory_limit),
+         human_bytes(static_cast<std::size_t>(need)), flags.cache_mib ? "--cache-memory is" : "this machine has",
+         human_bytes(out.memory_limit),
          bounded ? "choose a smaller --budget" : "give a --budget, or request fewer tokens");
   if (const std::string what = beyond_context(out.method, hyper); !what.empty())
     fmt::print(stderr, "palimpsest: {}\n", what);
@@ -283,10 +307,6 @@ void add_threads_flag(CLI::App& command, std::optional<long long>& threads) {
       ->type_name("N")
       ->default_str("one per core; 1 for a model below 8 MiB")
       ->group("Model");
-}
-
-std::string default_chat_method(const Hyperparameters& hyper) {
-  return fmt::format("streaming:budget={}", std::clamp(hyper.trained_context, 64, 2048));
 }
 
 int threads_of(const std::optional<long long>& threads, const Hyperparameters& hyper) {

@@ -29,7 +29,8 @@ std::optional<std::string> known_model(const ModelFlags& flags);  // none: not g
 std::string model_path(const ModelFlags& flags);                  // throws Error that says how to get a model
 std::shared_ptr<Model> load_model(const ModelFlags& flags);
 
-constexpr long long kMaxTokens = 1LL << 40;  // limit of token counts in flags
+constexpr long long kMaxTokens = 1LL << 40;            // limit of token counts in flags
+inline constexpr const char* kDefaultMethod = "auto";  // of run, chat and serve
 
 // The method as one string, flags that replace parts of it, and cache flags.
 struct CacheFlags {
@@ -38,11 +39,16 @@ struct CacheFlags {
   std::string cache_type = "f16";                         // of keys and values
   std::optional<std::string> cache_type_k, cache_type_v;  // replace it for keys or values
   long long page_size = 64, chunk = kDefaultChunk;
+  bool fits_machine = false;             // --cache-memory applies: of commands with one sequence
+  std::optional<double> cache_mib = {};  // --cache-memory
   bool pin_prompt = false;
   std::vector<PositionRange> pins = {};  // set by the command, if pin_prompt
 };
 void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method);
-void add_pin_flag(CLI::App& command, CacheFlags& flags, const std::string& what);  // --pin-prompt
+// --cache-memory and --pin-prompt, of commands with one sequence. `pins`: help of --pin-prompt.
+void add_session_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& pins);
+// One line: what method auto keeps, and when it begins to evict. Other methods: "".
+std::string auto_line(const MethodPlan& plan);
 CacheTypes cache_types_of(const CacheFlags& flags);
 Method method_of(const CacheFlags& flags, const std::string& default_method);
 // One line, if a method with positions in the cache keeps more tokens than the model was trained on; else "".
@@ -79,9 +85,6 @@ SamplerOptions sampler_options(const SamplingFlags& flags);
 
 void add_threads_flag(CLI::App& command, std::optional<long long>& threads);
 // Throws Error unless 1..512. Default: one per core; one in all for models so small that synchronization dominates.
-// Of chat and serve: a budget of the trained context, 64 to 2,048 tokens.
-std::string default_chat_method(const Hyperparameters& hyper);
-
 int threads_of(const std::optional<long long>& threads, const Hyperparameters& hyper);
 
 // The --json flag of all commands with JSON output.

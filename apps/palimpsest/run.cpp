@@ -20,7 +20,6 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr const char* kDefaultMethod = "streaming";
 constexpr long long kMaxTokens = 1'000'000'000'000'000;
 
 constexpr const char* kRunFooter =
@@ -131,8 +130,7 @@ int run(const RunFlags& flags) {
       fail("--pin-prompt with --restore: tokens are pinned before they are read; use it where the text begins");
     cache.pins = {{0, std::ssize(prompt)}};
   }
-  SessionOptions options =
-      session_options(cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
+  SessionOptions options = session_options(cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
   options.draft_max = draft_max;
   Session session(std::make_shared<Decoder>(loaded.model, threads), options);
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
@@ -149,6 +147,9 @@ int run(const RunFlags& flags) {
     speculation->append(history.tokens);
     generate_options.drafts = &*speculation;
   }
+
+  if (const std::string line = auto_line(session.sequence().plan()); !line.empty())
+    fmt::print(stderr, "palimpsest: {}\n", line);
 
   StandardOutput output;
   std::string collected;  // --json only
@@ -225,7 +226,7 @@ void add_run(CLI::App& app, Action& action) {
   add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);
-  add_pin_flag(*command, flags->cache, "never evict the prompt: it counts in the budget");
+  add_session_cache_flags(*command, flags->cache, "never evict the prompt: it counts in the budget");
   add_sampling_flags(*command, flags->sampling);
   add_draft_flags(*command, flags->drafts);
   add_json_flag(*command, flags->json);

@@ -24,7 +24,7 @@ constexpr const char* kServeFooter =
 GET /v1/models, /v1/sessions, /health, /metrics; DELETE /v1/sessions/NAME; Ollama's /api/chat, /api/generate,
 /api/embed.
 A request may select its cache method: "cache": {"method": "h2o", "budget": 512}. Reference: docs/server.md.
-Standard output has the URL; standard error has one JSON line per request.
+Standard output has the URL and what method auto keeps; standard error has one JSON line per request.
 Ctrl-C: refuses new requests and waits --shutdown-timeout seconds for running ones; a second Ctrl-C exits at
 once.
 
@@ -78,11 +78,13 @@ int serve(ServeFlags flags) {
 
   const TextModel loaded = load_text_model(flags.model);
   const Hyperparameters& hyper = loaded.model->hyper();
-  SessionOptions session = session_options(flags.cache, default_chat_method(hyper));
-  session.method = plan_of(session, hyper).method();
+  SessionOptions session = session_options(flags.cache, kDefaultMethod);
+  SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
+  session.auto_memory = scheduler.auto_memory();
+  const MethodPlan plan = plan_of(session, hyper);
+  session.method = plan.method();
   if (const std::string what = beyond_context(session.method, hyper); !what.empty())
     fmt::print(stderr, "palimpsest: {}\n", what);
-  SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
   scheduler.max_queue = flags.max_queue;
 
   const bool templates = !flags.chat_template.empty() || loaded.vocabulary->has_chat_template();
@@ -102,6 +104,7 @@ int serve(ServeFlags flags) {
   server.bind();
   fmt::print("palimpsest serves {}, cache {}, at {}\n", server.service().model().name, spell_short(session.method),
              server.url());
+  if (const std::string line = auto_line(plan); !line.empty()) fmt::print("{}\n", line);
   std::fflush(stdout);
   notify_systemd("READY=1");
 
@@ -160,7 +163,7 @@ void add_serve(CLI::App& app, Action& action) {
   option("Scheduler", "--max-queue", flags->max_queue, "N", "max waiting requests; more are refused with 429");
   add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
-  add_cache_flags(*command, flags->cache, "streaming with the trained context as budget, at most 2048");
+  add_cache_flags(*command, flags->cache, kDefaultMethod);
   command->callback([&action, flags] { action = [flags] { return serve(*flags); }; });
 }
 

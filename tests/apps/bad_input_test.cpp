@@ -82,8 +82,8 @@ using BadInputTest = WithStories;
 
 TEST_F(BadInputTest, Budgets) {
   expect_refused(on({"run", "--budget", "0"}), "budget");
-  expect_refused(on({"run", "--budget", "4"}), "at least 5");
-  expect_refused(on({"run", "--budget", "8", "--sinks", "8"}), "at least 9");
+  expect_refused(on({"run", "--budget", "4"}), "at least 6");
+  expect_refused(on({"run", "--budget", "8", "--sinks", "8"}), "at least 11");
   expect_refused(on({"run", "--budget", "-1"}), "budget");
   expect_refused(on({"run", "--budget", "many"}), "budget");
   expect_refused(on({"run", "--budget", "1000000000"}), "smaller --budget");

@@ -20,7 +20,8 @@ class ChatTest : public WithStories {
 TEST_F(ChatTest, AnswersEveryLineUntilTheEndOfInput) {
   const Finished one = command(chat(), "Hello\n");
   EXPECT_EQ(one.code, 0) << one.err;
-  EXPECT_EQ(one.err, "");
+  EXPECT_TRUE(one.err.starts_with("palimpsest: auto keeps all of the first ")) << one.err;
+  EXPECT_EQ(one.err.find('\n'), one.err.size() - 1);
   EXPECT_GT(one.out.size(), 5u);
   const Finished two = command(chat(), "Hello\nAnd then?");
   EXPECT_EQ(two.code, 0) << two.err;
@@ -39,7 +40,7 @@ TEST_F(ChatTest, ResetForgets) {
 TEST_F(ChatTest, ManyTurnsStayInTheBudget) {
   std::string input;
   for (int i = 0; i < 40; ++i) input += "What did the dog do then?\n";
-  const Finished done = command(chat({"--budget", "64"}), input + "/stats\n");
+  const Finished done = command(chat({"--method", "streaming:budget=64"}), input + "/stats\n");
   EXPECT_EQ(done.code, 0) << done.err;
   // 64 tokens, and a page more while a prompt is read.
   const std::string peak = fmt::format("(64 tokens, peak {}.0 KiB)", 128 * token_bytes_ / 1024);

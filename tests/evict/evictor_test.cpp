@@ -159,9 +159,9 @@ TEST(Evictor, ProtectionHoldsAgainstAnyPolicy) {
 
 // Evicts whole pages with the lowest mean score; none that holds a sink or the newest token.
 TEST(Evictor, PinsHoldAgainstAnyPolicy) {
-  for (const char* text : {"random:budget=40,sinks=0,recent=3,pin=9-17", "streaming:budget=40,pin=0-5+50-53",
-                           "streaming:budget=40,every=7,pin=9-9+11-12+90-99",
-                           "random:budget=40,recent=0,mechanism=shift,pin=20-29"}) {
+  for (const char* text :
+       {"random:budget=40,sinks=0,recent=3,pin=9-17", "streaming:budget=40,pin=0-5+50-53",
+        "streaming:budget=40,every=7,pin=9-9+11-12+90-99", "random:budget=40,recent=0,mechanism=shift,pin=20-29"}) {
     SCOPED_TRACE(text);
     const Method method = parse_method(text);
     Cache cache(bookkeeping(method, true));

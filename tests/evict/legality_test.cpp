@@ -149,7 +149,8 @@ const std::vector<Example>& examples() {
 
 PlanTarget target() {
   return {.shape = {.geometry = HeadGeometry::uniform(2, 2, 32, 32, CacheType::kF16, 2), .page_size = 16},
-          .positions = PositionKind::kRotary};
+          .positions = PositionKind::kRotary,
+          .trained_context = 2048};
 }
 
 TEST(Legality, EachRowHasAnExampleThatBreaksItAlone) {

@@ -143,23 +143,23 @@ struct Fault {
 TEST(Method, StringsThatCannotBeRead) {
   const Fault faults[] = {
       {"",
-       "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "unknown method '': use auto, full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"Streaming",
-       "unknown method 'Streaming': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "unknown method 'Streaming': use auto, full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
-       "unknown method 'streaming ': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "unknown method 'streaming ': use auto, full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or "
        "window-recompute"},
       {":budget=1",
-       "unknown method '': use full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "unknown method '': use auto, full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or window-recompute"},
@@ -167,7 +167,8 @@ TEST(Method, StringsThatCannotBeRead) {
       {"streaming:256", "'256' in method 'streaming:256' is not key=value"},
       {"streaming:budget=8,", "a comma at the end of method 'streaming:budget=8,'"},
       {"streaming:bugdet=8",
-       "unknown method option 'bugdet': use policy, budget, split, sinks, recent, schedule, every, slack, max-drop, "
+       "unknown method option 'bugdet': use policy, budget, split, sinks, recent, pin, schedule, every, slack, "
+       "max-drop, "
        "overlap, refresh, evict, mechanism, page, page-score, gamma, tau, similarity, merged-key, zero-class, join, "
        "merge-position, positions, rerotate, score, window, pooling, kernel, scorer or cache"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},

@@ -26,8 +26,8 @@ int tokens_of(const std::string& method, const PlanTarget& of) {
 
 // The largest budget: one token more takes more bytes.
 TEST(Resolve, BytesAreAnUpperBound) {
-  for (const char* preset : {"streaming", "h2o", "keydiff", "snapkv", "ems", "adakv", "pyramidkv", "paged-eviction", "lazy",
-                             "lagkv", "expected-attention", "streaming:mechanism=append", "h2o:pin=100-149"}) {
+  for (const char* preset : {"streaming", "h2o", "keydiff", "snapkv", "ems", "adakv", "pyramidkv", "paged-eviction",
+                             "lazy", "lagkv", "expected-attention", "streaming:mechanism=append", "h2o:pin=100-149"}) {
     SCOPED_TRACE(preset);
     const std::string method = preset, with = method.find(':') == std::string::npos ? ":" : ",";
     const int budget = tokens_of(method + with + "budget=4MiB", target());
@@ -45,7 +45,9 @@ TEST(Resolve, BytesAreAnUpperBound) {
 }
 
 TEST(Resolve, BytesAsText) {
-  const auto budget_of = [](const std::string& text) { return get_option(parse_method("h2o:budget=" + text), "budget"); };
+  const auto budget_of = [](const std::string& text) {
+    return get_option(parse_method("h2o:budget=" + text), "budget");
+  };
   EXPECT_EQ(budget_of("256MiB"), "256MiB");
   EXPECT_EQ(budget_of("1.5GiB"), "1536MiB");
   EXPECT_EQ(budget_of("2GiB"), "2GiB");
@@ -56,17 +58,48 @@ TEST(Resolve, BytesAsText) {
   EXPECT_EQ(spell_short(m), "h2o:budget=256MiB");
   EXPECT_EQ(parse_method("h2o:budget=256MiB,budget=256"), parse_method("h2o"));
   for (const char* bad : {"256MB", "MiB", "-1MiB", "0MiB", "1e30GiB"})
-    EXPECT_NE(error_of([&] { parse_method(std::string("h2o:budget=") + bad); }).find("is no size: use B, KiB, MiB or GiB"),
-              std::string::npos)
+    EXPECT_NE(
+        error_of([&] { parse_method(std::string("h2o:budget=") + bad); }).find("is no size: use B, KiB, MiB or GiB"),
+        std::string::npos)
         << bad;
 }
 
 TEST(Resolve, TooFewBytes) {
   const std::string message = error_of([] { resolve(parse_method("streaming:budget=1KiB"), target()); });
-  EXPECT_NE(message.find("budget 1KiB: a cache of the fewest tokens takes "), std::string::npos) << message;
-  // As many as fit, but pinned are more.
-  EXPECT_NE(error_of([] { MethodPlan(parse_method("h2o:budget=1MiB,pin=9-4999"), target()); }).find("pinned 4991"),
-            std::string::npos);
+  EXPECT_NE(message.find("budget 1KiB: the smallest cache of this method takes "), std::string::npos) << message;
+  const std::string pinned = error_of([] { MethodPlan(parse_method("h2o:budget=1MiB,pin=9-4999"), target()); });
+  EXPECT_NE(pinned.find("protect fewer tokens"), std::string::npos) << pinned;
+  EXPECT_EQ(error_of([] { MethodPlan(parse_method("h2o:budget=1MiB,split=nosuch.txt"), target()); }).find("bytes"),
+            std::string::npos);  // another fault
+}
+
+// Ranks of keys stay in the trained context, also while a prompt is read.
+TEST(Resolve, MethodAuto) {
+  PlanTarget of = target(4096);
+  const Method whole = resolve(parse_method("auto"), of);
+  EXPECT_EQ(whole.name, "auto");
+  EXPECT_GT(whole.budget, 4096 - 2 * 512);
+  EXPECT_LE(MethodPlan(whole, of).occupancies(100000, -1).reading.front().tokens, 4096);
+  Method more = whole;
+  ++more.budget;
+  EXPECT_GT(MethodPlan(more, of).occupancies(100000, -1).reading.front().tokens, 4096);
+  EXPECT_EQ(resolve(whole, of), whole);
+
+  of.memory = std::size_t{4} << 20;
+  const Method small = resolve(parse_method("auto"), of);
+  EXPECT_LT(small.budget, 2048);
+  EXPECT_LE(MethodPlan(small, of).bytes(100000, -1).total(), of.memory);
+  EXPECT_EQ(tokens_of("auto:budget=100", of), 100);
+  EXPECT_TRUE(pins_system_prompt(small, static_cast<std::size_t>(small.budget) / 4));
+  EXPECT_FALSE(pins_system_prompt(small, static_cast<std::size_t>(small.budget) / 4 + 1));
+  EXPECT_FALSE(pins_system_prompt(parse_method("h2o"), 1));
+
+  of = target(256);  // less than a chunk
+  EXPECT_EQ(tokens_of("auto", of), 128);
+  of.shape.pages = false;  // another device
+  EXPECT_EQ(resolve(parse_method("auto"), of).policy, "recent");
+  of.positions = PositionKind::kLearned;
+  EXPECT_EQ(resolve(parse_method("auto"), of).positions, Positions::kOriginal);
 }
 
 TEST(Resolve, AutoIsTheTrainedContextOrWhatMemoryHolds) {
@@ -77,10 +110,12 @@ TEST(Resolve, AutoIsTheTrainedContextOrWhatMemoryHolds) {
   of.memory = std::size_t{4} << 20;
   const int budget = tokens_of("lazy:budget=auto", of);
   EXPECT_LT(budget, 2048);
-  EXPECT_LE(MethodPlan(parse_method("lazy:budget=" + std::to_string(budget)), of).bytes(1 << 20, -1).total(), of.memory);
+  EXPECT_LE(MethodPlan(parse_method("lazy:budget=" + std::to_string(budget)), of).bytes(1 << 20, -1).total(),
+            of.memory);
   of.memory = 1;
-  EXPECT_NE(error_of([&] { resolve(parse_method("lazy:budget=auto"), of); }).find("--cache-memory"), std::string::npos);
-  EXPECT_NE(error_of([] { resolve(parse_method("lazy:budget=auto"), target()); }).find("give a number"), std::string::npos);
+  EXPECT_NE(error_of([&] { resolve(parse_method("lazy:budget=auto"), of); }).find("give more"), std::string::npos);
+  EXPECT_NE(error_of([] { resolve(parse_method("lazy:budget=auto"), target()); }).find("give a number"),
+            std::string::npos);
 }
 
 }  // namespace

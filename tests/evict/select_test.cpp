@@ -175,7 +175,7 @@ TEST(SelectLowest, IsATotalOrder) {
       for (int count : {1, 2, admitted / 2, admitted}) {
         if (count < 1 || count > admitted || (count > 2 && slots > 100)) continue;
         const auto expected = by_plain_loop(score, position, guard, count);
-        for (const Relative& text : texts) {
+        for (Relative& text : texts) {
           select_lowest({score, text.view()}, text.of(guard), count, chosen);
           ASSERT_EQ(chosen, expected) << "round " << round << ", count " << count << ", base " << text.base;
         }

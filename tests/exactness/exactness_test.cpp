@@ -71,8 +71,7 @@ class Table {
           std::string("8budgets: ") + (c.split.empty()                            ? "alike"
                                        : c.split == "ada" || c.split == "pyramid" ? c.split
                                                                                   : "of a file"),
-          "9pins: " + (c.pin.empty() ? "none" : c.pin),
-          "6pages of " + std::to_string(c.page_size)})
+          "9pins: " + (c.pin.empty() ? "none" : c.pin), "6pages of " + std::to_string(c.page_size)})
       rows_[key].add(o, d, seconds);
   }
   void print() const {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -75,7 +76,8 @@ struct Usage {
   long long cached = 0;                     // prompt tokens found in the PrefixCache: the others are read
   long long evicted = 0;                    // tokens evicted from the cache
   DraftCounts drafts;
-  int cache_tokens = 0;  // in the cache at the end
+  std::string method = {};  // with its budget in tokens
+  int cache_tokens = 0;     // in the cache at the end
   std::size_t cache_bytes_peak = 0;
   double queue_ms = 0, ttft_ms = 0, total_ms = 0;  // since submit(): admission, first token, end
   std::string error = {};

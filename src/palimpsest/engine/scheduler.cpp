@@ -77,6 +77,7 @@ SessionOptions Scheduler::options_of(const Request& request) const {
   options.page_size = options_.page_size;
   options.chunk = options_.chunk;
   options.draft_max = request.drafts.max;
+  options.auto_memory = options_.auto_memory();
   options.repeat = repeat_;
   return options;
 }
@@ -133,6 +134,7 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
     request.prompt = std::move(tokens);
   }
   job->plan = plan_of(request);
+  job->usage.method = spell_short(job->plan->method());
   job->plan->check_request(std::ssize(request.prompt), std::ssize(request.prompt) + request.max_tokens);
   if (before == nullptr && options_.prefix_bytes > 0 && request.reuse != Reuse::kNothing)
     job->rule.emplace(*job->plan, request.scope);

@@ -51,6 +51,9 @@ struct SchedulerOptions {
   // Memory of all sequences: keys, values, tables.
   std::size_t pool_bytes = std::size_t{1} << 30;
   std::size_t prefix_bytes = 0;  // max of pool_bytes for kept prefixes and histories; 0: none are kept
+
+  // Max bytes of a request with budget auto: eight long ones run at the same time. Short ones reserve less.
+  std::size_t auto_memory() const { return pool_bytes / 8; }
 };
 
 class QueueFull : public Error {
@@ -83,6 +86,8 @@ class Scheduler {
   std::uint64_t submit(Request request, std::shared_ptr<RequestListener> listener);
   void cancel(std::uint64_t id);  // at the next step, or inside an eviction; unknown and finished ids are ignored
   SchedulerLoad load() const;
+  // A request's method with its budget in tokens (evict/resolve.h). Throws Error.
+  Method resolved(const Method& method) const { return plan_of({.prompt = {}, .method = method})->method(); }
 
   // From one thread.
   bool step();                     // false: there was nothing to do, or no listener is ready

@@ -23,6 +23,7 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.shape.page_size = options.page_size;
   target.positions = hyper.positions();
   target.trained_context = hyper.trained_context;
+  target.memory = options.auto_memory;
   target.chunk = options.chunk;
   target.draft_max = options.draft_max;
   target.vocabulary = hyper.vocabulary;
@@ -105,11 +106,11 @@ bool Sequence::drop(const Plan& plan, bool unseen) {
 
 void Sequence::score_tables(int coming, Phase phase) {
   const Signals& signals = plan_->signals();
+  bool any = false;  // most steps evict nothing: the workers are not woken for them
+  for (int t = 0; !any && t < cache_->tables(); ++t) any = evictor_.needs_eviction(*cache_, t, coming, phase);
+  if (!any) return;
   std::vector<std::vector<float>> rotations;  // [RoPE tables] mean rotation of the next queries
-  bool any = false;
-  for (int t = 0; signals.query_moments && !any && t < cache_->tables(); ++t)
-    any = evictor_.needs_eviction(*cache_, t, coming, phase);
-  for (std::size_t layer = 0; any && layer < rope_of_.size(); ++layer) {
+  for (std::size_t layer = 0; signals.query_moments && layer < rope_of_.size(); ++layer) {
     rotations.resize(std::max(rotations.size(), rope_of_[layer] + 1));
     if (rotations[rope_of_[layer]].empty())
       rotations[rope_of_[layer]] = mean_rotation(frequencies_[layer], cache_->next());

@@ -40,6 +40,7 @@ struct SessionOptions {
   int chunk = kDefaultChunk;         // tokens of a prompt per step
   int draft_max = 0;                 // max drafts in a step; 0: none. Models with large query groups have fewer
   std::size_t memory_limit = 0;      // max bytes of keys and values; more throws Error. 0: unlimited
+  std::size_t auto_memory = 0;       // max bytes of the sequence with budget auto; 0: unlimited
   std::vector<TokenId> repeat = {};  // instruction to repeat the prompt (engine/repeat.h), for Signals::repeat
 };
 

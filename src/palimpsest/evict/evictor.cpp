@@ -162,8 +162,8 @@ void Evictor::share_budgets(const Cache& cache) {
     for (int layer = 0; layer < geometry.layers(); ++layer) share_by_scores(cache, layer);
     return;
   }
-  const auto of_layer =
-      pyramid_budgets(method_.budget, method_.sinks() + method_.recent() + method_.pinned(), geometry.layers(), cache.occupied());
+  const auto of_layer = pyramid_budgets(method_.budget, method_.sinks() + method_.recent() + method_.pinned(),
+                                        geometry.layers(), cache.occupied());
   for (std::size_t t = 0; t < budgets_.size(); ++t)
     budgets_[t] = of_layer[static_cast<std::size_t>(geometry.layer_of(static_cast<int>(t)))];
 }

@@ -47,9 +47,18 @@ std::string option(C c, std::string_view key) {
   return get_option(c.method, key);
 }
 
-long long min_budget(C c) {
-  const Method& m = c.method;
+// Of the method at its own budget; protected shares grow with the budget.
+long long min_budget(const Method& m) {
   return static_cast<long long>(m.sinks()) + m.recent() + m.pinned() + m.set_aside() + 1;
+}
+// The smallest legal budget, if protected shares leave any.
+long long legal_budget(Method m) {
+  const long long first = min_budget(m);
+  for (int i = 0; i < 100 && min_budget(m) <= kMaxTokens; ++i) {
+    if (min_budget(m) <= m.budget) return m.budget;
+    m.budget = static_cast<int>(min_budget(m));
+  }
+  return first;
 }
 
 bool sets_clusters(const Method& m) {
@@ -153,10 +162,10 @@ constexpr auto kTable = std::to_array<Requirement>({
      }},
     {Scope::kMethod, "policy: budget", evicts, [](C c) { return c.method.budget != 0; },
      [](C c) {
-       return fmt::format("policy {} needs a budget: give one of at least {}", c.method.policy, min_budget(c));
+       return fmt::format("policy {} needs a budget: give one of at least {}", c.method.policy, legal_budget(c.method));
      }},
     {Scope::kMethod, "protection: budget", evicts,
-     [](C c) { return !knows_budget(c) || c.method.budget >= min_budget(c); },
+     [](C c) { return !knows_budget(c) || c.method.budget >= min_budget(c.method); },
      [](C c) {
        const Method& m = c.method;
        const auto term = [](const char* name, int tokens) {
@@ -166,7 +175,7 @@ constexpr auto kTable = std::to_array<Requirement>({
            "budget {} is below sinks {} + recent {}{}{}{}{} + 1: raise it to at least {} or protect fewer "
            "tokens",
            m.budget, m.sinks(), m.recent(), term("pinned", m.pinned()), term("slack", m.headroom), term("overlap", m.overlap),
-           term("refresh", m.spare), min_budget(c));
+           term("refresh", m.spare), legal_budget(m));
      }},
     {Scope::kMethod, "every: range", evicts,
      [](C c) { return !knows_budget(c) || c.method.budget + static_cast<long long>(c.method.interval) <= kMaxTokens; },

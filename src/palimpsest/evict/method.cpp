@@ -12,6 +12,17 @@ std::pair<std::size_t, int> Method::pins_at_start() const {
 
 const std::vector<MethodRow>& methods() {
   static const std::vector<MethodRow> table = {
+      {"auto",
+       "-",
+       "keeps all tokens while memory and the trained context allow; then 4 sinks, the newest quarter, and of the "
+       "older "
+       "tokens those whose keys are least similar to the mean (keydiff); pins the system prompt of chats",
+       {.name = std::string(kAutoMethod),
+        .policy = "keydiff",
+        .protection = {.sinks = 4, .recent = Share::of_budget(0.25)},
+        .budget = kAutoBudget,
+        .interval = 16,
+        .positions = Positions::kCache}},
       {"full", "-", "no eviction: memory grows with every token", {}},
       {"streaming",
        "arXiv 2309.17453",

@@ -81,7 +81,8 @@ struct Protection {
   // The first tokens of the sequence and the newest are never evicted. A share for `sinks` is of the method's budget;
   // for `recent` of each head's own budget, with split ada and pyramid of the method's.
   Share sinks = 0, recent = 0;
-  // Positions that are never evicted: sorted, disjoint, not adjacent. Each counts in the budget, also before it is read.
+  // Positions that are never evicted: sorted, disjoint, not adjacent. Each counts in the budget, also before it is
+  // read.
   std::vector<PositionRange> pins = {};
   bool operator==(const Protection&) const = default;
 };
@@ -166,9 +167,7 @@ struct Method {
   }
   // Keeps exactly the sinks and a window of the newest tokens. (Not with mechanism block, which keeps the sinks' whole
   // page.)
-  bool windowed() const {
-    return policy == "recent" && spare == 0 && mechanism != Mechanism::kBlock && pins().empty();
-  }
+  bool windowed() const { return policy == "recent" && spare == 0 && mechanism != Mechanism::kBlock && pins().empty(); }
   // The window moves with every token: a masked chunk of a prompt gives exactly the result of token by token.
   bool strict() const { return windowed() && schedule == Schedule::kStep && interval == 1; }
 
@@ -181,6 +180,7 @@ struct MethodRow {
   Method preset;
 };
 const std::vector<MethodRow>& methods();
+inline constexpr std::string_view kAutoMethod = "auto";  // the default of run, chat and serve: see evict/resolve.h
 
 // "NAME" or "NAME:key=value,key=value". Throws Error. Does not validate: flags may follow.
 Method parse_method(std::string_view text);

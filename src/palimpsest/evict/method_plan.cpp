@@ -21,8 +21,9 @@ std::vector<int> head_budgets(const Candidate& of) {
   for (int layer = 0; layer < geometry.layers(); ++layer) heads.push_back(geometry.layer(layer).kv_heads);
   const int recent = m.recent(0);  // 0 if it is a share of each head's budget
   const int min = m.sinks() + recent + m.pinned() + m.set_aside() + 1 + (recent == 0 ? 1 : 0);
-  return split_budget(m.split == "duo" ? of.target->streaming_head_file : m.split,
-                      {.budget = m.budget, .guarded = m.sinks() + m.recent() + m.pinned(), .heads = std::move(heads), .min = min});
+  return split_budget(
+      m.split == "duo" ? of.target->streaming_head_file : m.split,
+      {.budget = m.budget, .guarded = m.sinks() + m.recent() + m.pinned(), .heads = std::move(heads), .min = min});
 }
 
 CacheOptions cache_options(const Candidate& of) {

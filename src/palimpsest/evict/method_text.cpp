@@ -155,7 +155,7 @@ std::string get_budget(const Method& m) {
 constexpr std::array kKeys = {
     Key{"policy", "NAME", "eviction policy: one of the list below, or none", set_policy,
         [](const Method& m) { return m.policy; }},
-    Key{"budget", "TOKENS|256MiB", "max tokens kept, the new one included, or their bytes; auto: the trained context",
+    Key{"budget", "TOKENS|256MiB", "max tokens kept, the new one included, or bytes; auto: the trained context",
         set_budget, get_budget},
     Key{"split", "HOW|FILE", "budget per head: uniform, pyramid, ada, duo, or a file (layer head tokens)",
         [](Method& m, Text, Text value) { m.split = value; }, [](const Method& m) { return m.split; }},

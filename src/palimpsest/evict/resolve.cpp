@@ -9,14 +9,21 @@ namespace {
 
 constexpr long long kAnyPrompt = 1LL << 40;  // tokens
 
-// The largest budget from 1 to `max` whose plan fits; 0: none. Budgets that are illegal because they are small fit.
+// The largest budget from 1 to `max` whose plan fits. Budgets that are illegal because they are small count as fitting,
+// while it is searched. Throws Error if no legal one fits.
 template <typename Fits>
 int largest_budget(Method method, PlanTarget target, int max, const Fits& fits) {
   target.model = nullptr;
+  const std::string given = get_option(method, "budget");
+  bool any = false;
+  std::size_t least = 0;  // bytes of the smallest plan that does not fit
   const auto holds = [&](int budget) {
     method.budget = budget;
     try {
-      return fits(MethodPlan(method, target));
+      const MethodPlan plan(method, target);
+      if (fits(plan)) return any = true;
+      least = cache_bytes(plan);
+      return false;
     } catch (const Error&) {
       return true;
     }
@@ -29,6 +36,11 @@ int largest_budget(Method method, PlanTarget target, int max, const Fits& fits) 
     else
       high = middle - 1;
   }
+  if (!any && least > 0)
+    fail(
+        "budget {}: the smallest cache of this method takes {} bytes, and a prompt's chunk as much as its tokens: give "
+        "more, protect fewer tokens, or choose a smaller --prefill-chunk or --page-size",
+        given, least);
   return low;
 }
 
@@ -37,31 +49,41 @@ int max_budget(const Method& m) {
 }
 
 int of_bytes(const Method& method, const PlanTarget& target) {
-  std::size_t least = 0;  // bytes of the smallest plan that was tried
-  const int budget = largest_budget(method, target, max_budget(method), [&](const MethodPlan& plan) {
-    const std::size_t bytes = cache_bytes(plan);
-    least = least == 0 ? bytes : std::min(least, bytes);
-    return bytes <= method.budget_bytes;
-  });
-  if (budget == 0)
-    fail("budget {}: a cache of the fewest tokens takes {} bytes: give at least that", get_option(method, "budget"),
-         least);
-  return budget;
+  return largest_budget(method, target, max_budget(method),
+                        [&](const MethodPlan& plan) { return cache_bytes(plan) <= method.budget_bytes; });
+}
+
+// Ranks of keys stay inside the trained context also while a prompt is read.
+bool fits_context(const MethodPlan& plan) {
+  const int trained = plan.target().trained_context;
+  if (plan.method().positions != Positions::kCache || trained == 0 || plan.method().budget <= trained / 2) return true;
+  const auto reading = plan.occupancies(kAnyPrompt, -1).reading;
+  return std::ranges::max(reading, {}, &Occupancy::tokens).tokens <= trained;
+}
+
+Method adapted(Method m, const PlanTarget& target) {
+  if (!target.shape.pages && m.policy == "keydiff") m.policy = "recent";
+  if (target.positions == PositionKind::kLearned) m.positions = Positions::kOriginal;
+  return m;
 }
 
 int of_context(const Method& method, const PlanTarget& target) {
   if (target.trained_context <= 0 && target.memory == 0)
     fail("budget auto: the model does not name its trained context; give a number");
   const int max = target.trained_context > 0 ? target.trained_context : max_budget(method);
-  if (target.memory == 0) return max;
-  const int budget = largest_budget(method, target, max, [&](const MethodPlan& plan) {
-    return !plan.method().bounded() || plan.bytes(kAnyPrompt, -1).total() <= target.memory;
+  const bool is_auto = method.name == kAutoMethod;
+  if (target.memory == 0 && !is_auto) return max;
+  return largest_budget(method, target, max, [&](const MethodPlan& plan) {
+    if (!plan.method().bounded() || (is_auto && !fits_context(plan))) return !plan.method().bounded();
+    return target.memory == 0 || plan.bytes(kAnyPrompt, -1).total() <= target.memory;
   });
-  if (budget == 0) fail("budget auto: not one token fits into {} bytes: give more --cache-memory", target.memory);
-  return budget;
 }
 
 }  // namespace
+
+bool pins_system_prompt(const Method& method, std::size_t tokens) {
+  return method.name == kAutoMethod && method.budget > 0 && tokens <= static_cast<std::size_t>(method.budget) / 4;
+}
 
 std::size_t cache_bytes(const MethodPlan& plan) {
   const PlanBytes bytes = plan.bytes(1, plan.method().bounded() ? -1 : std::max(1, plan.method().budget));
@@ -69,12 +91,12 @@ std::size_t cache_bytes(const MethodPlan& plan) {
 }
 
 Method resolve(const Method& method, const PlanTarget& target) {
-  Method out = method;
+  Method out = method.name == kAutoMethod ? adapted(method, target) : method;
   if (method.budget == kByteBudget) {
-    out.budget = of_bytes(method, target);
+    out.budget = of_bytes(out, target);
     out.budget_bytes = 0;
   }
-  if (method.budget == kAutoBudget) out.budget = of_context(method, target);
+  if (method.budget == kAutoBudget) out.budget = of_context(out, target);
   return out;
 }
 

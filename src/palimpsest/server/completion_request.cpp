@@ -9,6 +9,7 @@
 
 #include "palimpsest/budget/split.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/evict/resolve.h"
 #include "palimpsest/server/chat_request.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/output_shape.h"
@@ -224,9 +225,10 @@ Reuse read_cache_prompt(Fields& fields, bool chat) {
   return fields.take("cache_prompt") == nullptr ? Reuse::kPrefixes : Reuse::kNothing;
 }
 
-void pin_system_prompt(const ChatInput& chat, const ServedModel& model, CompletionRequest& out) {
-  const std::size_t tokens =
-      system_prompt_tokens(*model.chat_template, *model.vocabulary, chat, out.prompts.front());
+// `asked`: by the request; otherwise method auto decides.
+void pin_system_prompt(const ChatInput& chat, const ServedModel& model, bool asked, CompletionRequest& out) {
+  const std::size_t tokens = system_prompt_tokens(*model.chat_template, *model.vocabulary, chat, out.prompts.front());
+  if (!asked && !pins_system_prompt(out.request.method, tokens)) return;
   const PositionRange pin{0, static_cast<Position>(tokens)};
   add_pins(out.request.method, {&pin, 1});
 }
@@ -254,6 +256,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   const Json* cache = fields.take("cache");
   out.has_cache = cache != nullptr;
   out.request.method = cache == nullptr ? model.method : parse_cache(*cache, model.method);
+  if (Method& m = out.request.method; m.name == kAutoMethod && m.budget == kAutoBudget) m.budget = model.auto_budget;
   out.request.reuse = read_cache_prompt(fields, chat);
   read_session(fields.take("session"), out);
   const bool pins = pins_prompt(cache);
@@ -277,7 +280,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
     const bool continues = !out.restore.empty();
     ChatPrompt prompted = chat_prompt(*asked, model, continues);
     out.prompts.emplace_back(model.vocabulary->tokenize(prompted.text, !continues, true));
-    if (pins) pin_system_prompt(*asked, model, out);
+    if (pins || (!continues && out.request.method.name == kAutoMethod)) pin_system_prompt(*asked, model, pins, out);
     if (!prompted.grammar.empty()) shape.grammar = std::move(prompted.grammar);
     SamplerOptions& sampler = out.request.sampler;
     sampler.grammar_prefix = std::move(prompted.grammar_prefix);

@@ -168,6 +168,7 @@ class Exchange {
     usage_.completion_tokens += event.usage.tokens - given_of(event.choice);
     usage_.evicted_tokens += event.usage.evicted;
     usage_.drafts += event.usage.drafts;
+    usage_.method = event.usage.method;
     if (event.choice % request_.n == 0) usage_.cached_tokens += event.usage.cached;  // count each prompt once
     if (usage_.ttft_ms == 0) usage_.ttft_ms = event.usage.ttft_ms;
     usage_.total_ms = std::max(usage_.total_ms, event.usage.total_ms);

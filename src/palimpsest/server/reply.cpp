@@ -40,7 +40,8 @@ Json usage_json(const ReplyUsage& usage) {
               {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
               {"completion_tokens", usage.completion_tokens},
               {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-              {"evicted_tokens", usage.evicted_tokens}};
+              {"evicted_tokens", usage.evicted_tokens},
+              {"cache_method", usage.method}};
   if (const DraftCounts& drafts = usage.drafts; drafts.steps > 0)
     out["completion_tokens_details"] = {{"accepted_prediction_tokens", drafts.accepted},
                                         {"rejected_prediction_tokens", drafts.drafts - drafts.accepted}};

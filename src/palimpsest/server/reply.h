@@ -20,6 +20,7 @@ struct ReplyHead {  // shared by all objects of one reply
 struct ReplyUsage {
   long long prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, evicted_tokens = 0;
   DraftCounts drafts;
+  std::string method;  // of the cache
   double ttft_ms = 0, total_ms = 0;
 };
 

@@ -6,11 +6,10 @@ namespace palimpsest {
 namespace {
 
 Json response_usage(const ReplyUsage& usage) {
-  return {{"input_tokens", usage.prompt_tokens},
-          {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"output_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"evicted_tokens", usage.evicted_tokens}};
+  return {
+      {"input_tokens", usage.prompt_tokens},      {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+      {"output_tokens", usage.completion_tokens}, {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+      {"evicted_tokens", usage.evicted_tokens},   {"cache_method", usage.method}};
 }
 
 class ResponsesForm final : public ReplyForm {

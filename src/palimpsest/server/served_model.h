@@ -17,6 +17,7 @@ struct ServedModel {
   std::shared_ptr<const ChatTemplate> chat_template;  // nullptr: the model has none, and chats are refused
   Method method;                                      // default for requests without "cache"
   Pooling pooling = Pooling::kMean;                   // of embeddings; kNone: they are refused
+  int auto_budget = kAutoBudget;                      // of method auto, in tokens; set by Service
   long long default_max_tokens = 1024;  // default max_tokens of chats; for completions it is 16, as in OpenAI's API
 };
 

@@ -1,5 +1,6 @@
 #include "palimpsest/server/service.h"
 
+#include "palimpsest/core/error.h"
 #include "palimpsest/server/log.h"
 
 namespace palimpsest {
@@ -10,6 +11,10 @@ Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const Sche
       sessions_(std::move(sessions)),
       responses_(response_bytes),
       scheduler_(std::move(decoder), model_.vocabulary, options) {
+  try {
+    model_.auto_budget = scheduler_.resolved(parse_method(kAutoMethod)).budget;
+  } catch (const Error&) {  // requests of this method are refused with the error
+  }
   thread_ = std::jthread([this](const std::stop_token& stop) {
     try {
       scheduler_.run(stop);
