@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Options of policies and of merging on the default model: what the papers ablate, and where implementations differ.
 
-  bench/variants.py                          measures missing cells -> docs/results/ems.md, parts options and length
+  bench/variants.py                          measures missing cells -> docs/results/ems.md, parts options, stream and length
   bench/variants.py options --budgets 256,128 --questions 60
+  bench/variants.py stream                   perplexity of all variants in one run, differences to the preset with intervals
   bench/variants.py length                   only a stream of ten times the trained length (the paper's figure 6 in kind)
 
 As `make quality` (bench/quality.py): recall of held-out questions whose facts are `distance` tokens before the question,
@@ -18,7 +19,7 @@ import parts as script
 import quality
 from common import REPO
 
-PAGE = script.Page("ems", "EMS: reproduction, and the cost of merging", "", ["ems3", "merged", "score", "upkeep", "options", "length"])
+PAGE = script.Page("ems", "EMS: reproduction, and the cost of merging", "", ["ems3", "merged", "score", "upkeep", "options", "stream", "length"])
 BASE = "ems"
 VARIANTS = [  # changed options of `ems`
     "", "score=global", "score=local", "pooling=max", "pooling=none", "kernel=3", "kernel=15", "window=16", "window=64", "similarity=key", "similarity=value",
@@ -29,6 +30,24 @@ VARIANTS = [  # changed options of `ems`
 def method(variant, budget, protection, whole_prompt):
     words = [f"budget={budget}", protection, *([variant] if variant else []), *([] if whole_prompt else ["schedule=step"])]
     return f"{BASE}:{','.join(words)}"
+
+
+def stream(o):
+    """Paired differences over one held-out story: far smaller errors than of recall."""
+    methods = [method(v, o.budgets[0], o.protection, False) for v in VARIANTS]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "story.txt")
+        pathlib.Path(path).write_text(quality.saga(random.Random("held-out quality"), o.tokens * 6))
+        words = [o.program, "eval", "perplexity", "-f", path, "--tokens", o.tokens, "--prefill-chunk", 1, "-t", 1, "--json"]
+        runs = quality.run_json([*words, *(word for m in methods for word in ("--method", m))])["runs"]
+    lines = ["| `ems` with | perplexity | difference to the preset, nats per token (95%) |", "|---|---|---|"]
+    for v, run in zip(VARIANTS, runs, strict=True):
+        d = run["difference"]
+        difference = "" if not v else "-" if d["low"] is None else f"{d['nll']:+.4f} ({d['low']:+.4f} to {d['high']:+.4f})"
+        lines.append(f"| {f'`{v}`' if v else 'its preset'} | {run['perplexity']:.3f} | {difference} |")
+    PAGE.put("stream", "Options: perplexity of a stream", [
+        f"The default model, {o.tokens:,} tokens of a held-out story, token by token, budget {o.budgets[0]}, {o.protection.replace(',', ', ')}. Intervals: bootstrap over "
+        "paired blocks of the text.", "", *lines, ""], "bench/variants.py stream")
 
 
 def length(o):
@@ -50,7 +69,7 @@ def length(o):
 
 
 def main():
-    parse = script.parser(__doc__, ["options", "length"])
+    parse = script.parser(__doc__, ["options", "stream", "length"])
     script.add(parse, "--program", "--folder")
     parse.add_argument("--budgets", type=lambda t: [int(n) for n in t.split(",")], default=[256, 128])
     parse.add_argument("--protection", default="sinks=4,recent=32")
@@ -60,9 +79,11 @@ def main():
     parse.add_argument("--tokens", type=int, default=1500)
     parse.add_argument("--most-seconds", type=float, default=60)
     parse.add_argument("--workers", type=int, default=os.cpu_count())
-    o = script.parsed(parse, ["options", "length"])
+    o = script.parsed(parse, ["options", "stream", "length"])
     if "options" in o.parts:
         options(o)
+    if "stream" in o.parts:
+        stream(o)
     if "length" in o.parts:
         length(o)
     print(PAGE.path)
