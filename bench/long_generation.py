@@ -3,6 +3,7 @@
 
   bench/long_generation.py                   1,024 tokens of a held-out story, then 8,192 generated ones, budget 256
   bench/long_generation.py --budget 512 --rounds 3
+  bench/long_generation.py --rounds 1 --no-times --stream 0      slots and bytes only: on a busy machine
 
 The other parts of the page measure throughput on random weights, whose keys are alike; which slots stay free, and so the time of
 attention, depends on which tokens go. All methods generate with the same seed; rounds are interleaved.
@@ -43,6 +44,8 @@ def main():
     parse.add_argument("--prompt", type=int, default=1024)
     parse.add_argument("--tokens", type=int, default=8192)
     parse.add_argument("--rounds", type=int, default=2)
+    parse.add_argument("--no-times", action="store_true", help="leave the columns of times out")
+    parse.add_argument("--stream", type=int, default=4000, help="tokens of the perplexity; 0: leave it out")
     o = parse.parse_args()
     tokenizer = Tokenizer.load(REPO / "tools" / "train" / "tokenizer.json")
     ids = tokenizer.encode(saga(random.Random("held-out long generation"), 40 * o.prompt))[0]
@@ -58,24 +61,29 @@ def main():
                 size = 32 if "page=32" in method else 16
                 runs[label].append(run_json([o.program, "run", "-f", prompt, "-n", o.tokens, "--ignore-eos", "--seed", 1, "--json", "-t", o.threads,
                                              "--page-size", size, "--method", method]))
-        for label, method in rows:
+        for label, method in rows if o.stream else []:
             say(f"perplexity: {label}")
             size = 32 if "page=32" in method else 16
             method = method.replace("schedule=prompt+step", "schedule=step").replace("paged-eviction:", "paged-eviction:schedule=step,")
-            run = run_json([o.program, "eval", "perplexity", "-f", text, "--tokens", 4000, "--prefill-chunk", 1, "--page-size", size, "-t",
+            run = run_json([o.program, "eval", "perplexity", "-f", text, "--tokens", o.stream, "--prefill-chunk", 1, "--page-size", size, "-t",
                             o.threads, "--json", "--method", method])["runs"][0]
             loss[label] = math.exp(run["nll"])
     full = [r["tpot_ms"]["mean"] for r in runs["full cache"]]
-    lines = ["| method | ms per token | relative to the full cache | eviction, ms | slots per token | KiB at the end, peak | perplexity of a stream |", "|---|---|---|---|---|---|---|"]
-    for label, _ in rows:
-        of, last = runs[label], runs[label][-1]
-        lines.append(f"| {label} | {spread([r['tpot_ms']['mean'] for r in of])} | "
-                     f"{statistics.median(a / r['tpot_ms']['mean'] for a, r in zip(full, of)):.2f}x | {statistics.median(r['tpot_ms']['update'] for r in of):.3f} | "
-                     f"{last['cache_slots_per_token']:.2f} | {last['cache_bytes'] / 1024:.0f}, {last['cache_bytes_peak'] / 1024:.0f} | {loss[label]:.3f} |")
+    columns = {"method": lambda label: label}
+    if not o.no_times:
+        columns |= {"ms per token": lambda label: spread([r["tpot_ms"]["mean"] for r in runs[label]]),
+                    "relative to the full cache": lambda label: f"{statistics.median(a / r['tpot_ms']['mean'] for a, r in zip(full, runs[label])):.2f}x",
+                    "eviction, ms": lambda label: f"{statistics.median(r['tpot_ms']['update'] for r in runs[label]):.3f}"}
+    columns |= {"evictions": lambda label: f"{runs[label][-1]['evictions']:,}", "slots per token": lambda label: f"{runs[label][-1]['cache_slots_per_token']:.2f}",
+                "KiB at the end, peak": lambda label: f"{runs[label][-1]['cache_bytes'] / 1024:.0f}, {runs[label][-1]['cache_bytes_peak'] / 1024:.0f}"}
+    if o.stream:
+        columns["perplexity of a stream"] = lambda label: f"{loss[label]:.3f}"
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|", *("| " + " | ".join(of(label) for of in columns.values()) + " |" for label, _ in rows)]
     PAGE.put("long", "A long generation with real keys", [
         f"The default model; {o.prompt:,} tokens of a held-out story, then {o.tokens:,} generated ones; budget {o.budget}, pages of 16 slots (32 for pages of 32). *In "
-        "pages*: `mechanism=append`, a page is freed when its last token goes. *Slots per token*: allocated over kept, at the end. Perplexity: 4,000 tokens of "
-        "a held-out story, token by token, the budget kept from the first token on.", "", *lines, ""], "bench/long_generation.py")
+        "pages*: `mechanism=append`, a page is freed when its last token goes. *Slots per token*: allocated over kept, at the end."
+        + (f" Perplexity: {o.stream:,} tokens of a held-out story, token by token, the budget kept from the first token on." if o.stream else ""), "", *lines, ""],
+        "bench/long_generation.py" + (" --no-times" if o.no_times else ""))
     print(PAGE.path)
 
 
