@@ -9,7 +9,7 @@
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/evict/resolve.h"
+#include "palimpsest/evict/method_plan.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"

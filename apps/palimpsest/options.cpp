@@ -10,7 +10,7 @@
 #include "palimpsest/core/memory.h"
 #include "palimpsest/default_model.h"
 #include "palimpsest/engine/repeat.h"
-#include "palimpsest/evict/resolve.h"
+#include "palimpsest/evict/method_plan.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/scheduler_flags.h"
 #include "palimpsest/system.h"

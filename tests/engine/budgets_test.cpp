@@ -32,16 +32,19 @@ std::shared_ptr<Decoder> decoder_of(int kv_heads, int group) {
                                    1);
 }
 
-// SnapKV's scores of a head: attention of the last 32 queries, pooled over 7, from a cache without evictions.
+// SnapKV's scores of a head: attention of the last 32 queries, from a cache without evictions. Pooled over 7 tokens,
+// those before the queries' own apart.
 std::vector<double> snap_scores(const Session& full, int table) {
   const SlotTable& slots = full.cache().table(table);
   std::vector<double> weight(static_cast<std::size_t>(slots.occupied()), 0), pooled;
   for (int c = 0; c < slots.columns(); ++c)
     for (std::size_t s = 0; s < slots.position().size(); ++s)
       if (slots.position()[s] >= 0) weight[static_cast<std::size_t>(slots.position()[s])] += double{slots.column(c)[s]};
-  for (int i = 0; i < static_cast<int>(weight.size()); ++i) {
+  const int count = static_cast<int>(weight.size()), before = std::max(0, count - 32);
+  for (int i = 0; i < count; ++i) {
+    const int first = i < before ? 0 : before, last = i < before ? before : count;
     double max = 0;
-    for (int j = std::max(0, i - 3); j <= std::min(i + 3, static_cast<int>(weight.size()) - 1); ++j)
+    for (int j = std::max(first, i - 3); j < std::min(i + 4, last); ++j)
       max = std::max(max, weight[static_cast<std::size_t>(j)]);
     pooled.push_back(max);
   }

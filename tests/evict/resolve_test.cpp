@@ -1,4 +1,4 @@
-#include "palimpsest/evict/resolve.h"
+#include "palimpsest/evict/method_plan.h"
 
 #include <gtest/gtest.h>
 

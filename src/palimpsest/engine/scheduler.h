@@ -86,7 +86,7 @@ class Scheduler {
   std::uint64_t submit(Request request, std::shared_ptr<RequestListener> listener);
   void cancel(std::uint64_t id);  // at the next step, or inside an eviction; unknown and finished ids are ignored
   SchedulerLoad load() const;
-  // A request's method with its budget in tokens (evict/resolve.h). Throws Error.
+  // A request's method with its budget in tokens (evict/resolve.cpp). Throws Error.
   Method resolved(const Method& method) const { return plan_of({.prompt = {}, .method = method})->method(); }
 
   // From one thread.

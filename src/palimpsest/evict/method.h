@@ -89,7 +89,7 @@ struct Protection {
 inline constexpr int kMaxPins = 64;
 
 inline constexpr int kMaxTokens = 1 << 30;  // bounds budget + every, and budget x gamma
-// Method::budget, until a plan is made (evict/resolve.h):
+// Method::budget, until a plan is made (evict/resolve.cpp):
 inline constexpr int kAutoBudget = -1;  // the model's trained context
 inline constexpr int kByteBudget = -2;  // Method::budget_bytes
 
@@ -180,7 +180,7 @@ struct MethodRow {
   Method preset;
 };
 const std::vector<MethodRow>& methods();
-inline constexpr std::string_view kAutoMethod = "auto";  // the default of run, chat and serve: see evict/resolve.h
+inline constexpr std::string_view kAutoMethod = "auto";  // the default of run, chat and serve: see evict/resolve.cpp
 
 // "NAME" or "NAME:key=value,key=value". Throws Error. Does not validate: flags may follow.
 Method parse_method(std::string_view text);

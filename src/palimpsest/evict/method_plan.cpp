@@ -7,7 +7,6 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/growth.h"
 #include "palimpsest/evict/legality.h"
-#include "palimpsest/evict/resolve.h"
 
 namespace palimpsest {
 namespace {

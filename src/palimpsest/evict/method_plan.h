@@ -69,7 +69,7 @@ class MethodPlan {
   MethodPlan(const MethodPlan&) = delete;
   MethodPlan& operator=(const MethodPlan&) = delete;
 
-  const Method& method() const { return method_; }  // its budget is in tokens (evict/resolve.h)
+  const Method& method() const { return method_; }  // its budget is in tokens: resolve()
   const PlanTarget& target() const { return target_; }
   int chunk() const { return target_.chunk; }
   // Ready to score if prepared(); nullptr: nothing is ever evicted.
@@ -133,5 +133,21 @@ class MethodPlan {
 
 // How queries attend to a method's cache, in a model with this kind of positions.
 AttentionRule attention_rule(const Method& method, PositionKind kind);
+
+// Budgets in bytes, and budget `auto`, as tokens (resolve.cpp). The method with a budget in tokens:
+//
+//   256MiB  the largest whose cache takes at most so many bytes in decode (cache_bytes; a prompt's chunks come on top)
+//   auto    the model's trained context, or fewer if PlanTarget::memory holds fewer, prompts included
+//
+// The method `auto` is adapted to the target, too (docs/decisions/0028-pins-and-auto.md): its budget leaves room in the
+// trained context for a chunk of a prompt, but is at least half of the context; without host pages it evicts the oldest
+// tokens (policy recent); learned positions stay original. Throws Error if there is no such budget.
+Method resolve(const Method& method, const PlanTarget& target);
+
+// Whether `auto` pins a system prompt of so many tokens: at most a quarter of the budget.
+bool pins_system_prompt(const Method& method, std::size_t tokens);
+
+// Keys, values, tables, statistics and merged tokens of a sequence in decode, at the method's budget. Upper bound.
+std::size_t cache_bytes(const MethodPlan& plan);
 
 }  // namespace palimpsest

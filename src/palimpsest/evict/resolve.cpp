@@ -1,8 +1,7 @@
-#include "palimpsest/evict/resolve.h"
-
 #include <algorithm>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/evict/method_plan.h"
 
 namespace palimpsest {
 namespace {

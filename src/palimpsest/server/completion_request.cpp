@@ -9,7 +9,7 @@
 
 #include "palimpsest/budget/split.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/evict/resolve.h"
+#include "palimpsest/evict/method_plan.h"
 #include "palimpsest/server/chat_request.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/output_shape.h"
