@@ -53,6 +53,15 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
 }
 
 // Order of a step: evict, insert, attend; after a chunk, evict down to the budget.
+std::vector<std::vector<std::pair<Position, Position>>> Truth::kept() const {
+  std::vector<std::vector<std::pair<Position, Position>>> all;
+  for (const Table& table : tables_) {
+    auto& kept = all.emplace_back();
+    for (const Token& token : table.kept) kept.emplace_back(token.position, token.representative);
+  }
+  return all;
+}
+
 void Truth::begin(const Cache& cache, int count) {
   repeating_ = signals_.repeat && next_ == options_.prompt && repeated_ < options_.prompt;
   for (int t = 0; t < static_cast<int>(tables_.size()); ++t) settle_ties(cache, t, tables_[t]);

@@ -88,6 +88,8 @@ class Truth {
   void end();
 
   const Verdict& verdict() const { return verdict_; }
+  // What each table keeps now: position, and the position of the token it was merged into, or kNoPosition.
+  std::vector<std::vector<std::pair<Position, Position>>> kept() const;
 
  private:
   struct Token {

@@ -13,6 +13,7 @@
 
 #include "palimpsest/core/pooling.h"
 #include "palimpsest/core/shared_tokens.h"
+#include "palimpsest/engine/memory_update.h"
 #include "palimpsest/engine/speculation.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/text/sampler.h"
@@ -51,7 +52,8 @@ struct Request {
   // Not kNone: the prompt is read for its embedding (RequestListener::embedded); nothing is generated, and max_tokens
   // is 0.
   Pooling pooling = Pooling::kNone;
-  bool keep = false;  // on kEnd, kLength and kStopped: hand the sequence to RequestListener::kept()
+  std::optional<MemoryView> memory = {};  // report what the cache keeps to RequestListener::memory()
+  bool keep = false;                      // on kEnd, kLength and kStopped: hand the sequence to RequestListener::kept()
 };
 
 enum class Finish {
@@ -94,6 +96,8 @@ class RequestListener {
   // Before finished(), if the request pools: the pooled hidden states after the last norm, [width], of Euclidean length
   // 1. Valid during the call.
   virtual void embedded(std::span<const float>) {}
+  // Called after a step and before kept(), if Request::memory is set.
+  virtual void memory(MemoryUpdate) {}
   // Called before finished(). Write the snapshot on another thread; its pages are freed when it is destroyed.
   virtual void kept(std::shared_ptr<const KeptSequence>) {}
   virtual void finished(Finish finish, const Usage& usage) = 0;  // the last call, and exactly one

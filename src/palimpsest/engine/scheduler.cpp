@@ -114,6 +114,8 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
     if (token < 0 || token >= hyper.vocabulary)
       fail("token {} of the text is not in the model's vocabulary of {}", token, hyper.vocabulary);
   if (!request.given.empty() && request.drafts.max > 0) fail("drafts and a given text exclude each other");
+  if (request.memory && request.memory->layer >= 0)
+    flat_head(hyper.geometry, request.memory->layer, request.memory->head);  // throws
   const bool pools = request.pooling != Pooling::kNone;
   assert(!pools || (before == nullptr && request.given.empty() && request.drafts.max == 0 && !request.keep &&
                     request.reuse == Reuse::kNothing));
@@ -140,7 +142,8 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
     job->rule.emplace(*job->plan, request.scope);
   if (request.reuse == Reuse::kHistories) job->history = job->rule;
   PlanBytes bytes = bytes_of(request, *job->plan);
-  if (job->history) bytes.tables += text_bytes(all);
+  if (job->history || Job::needs_text(request)) bytes.tables += text_bytes(all);
+  if (request.memory) bytes.tables += MemoryLog::bytes(MemoryUpdate::kMaxChanges);
   job->need = bytes.total();
   job->beside_pages = bytes.total() - bytes.pages;
   if (job->need > options_.pool_bytes)
@@ -204,11 +207,13 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
     job.usage.cache_bytes_peak = cache.bytes_peak();
   }
   const bool whole = finish == Finish::kEnd || finish == Finish::kStopped || finish == Finish::kLength;
+  if (whole) report_memory(job, true);
   if (whole) keep_history(job, false);
   if (job.request.keep && whole) {
     try {
       // An end-of-text token is never read.
-      SnapshotText text{.tokens = {}, .unread = finish == Finish::kEnd ? -1 : job.next};
+      SnapshotText text{.tokens = std::move(job.text), .unread = finish == Finish::kEnd ? -1 : job.next};
+      if (std::ranges::find(text.tokens, -1) != text.tokens.end()) text.tokens.clear();
       auto kept = std::make_shared<const KeptSequence>(decoder_, std::move(job.sequence), std::move(job.sampler),
                                                        std::move(text), job.id, returns_);
       job.kept = true;
@@ -344,6 +349,7 @@ void Scheduler::finish_step(Job& job) noexcept {
   } catch (...) {  // also from the sampler: an unsatisfiable grammar, NaN logits
     fail_job(job);
   }
+  if (job.memory && !job.over) report_memory(job, false);
 }
 
 void Scheduler::fail_share(Job& job) noexcept {

@@ -11,7 +11,7 @@ namespace {
 
 // Sets the text to `read` and `rest`, with room for all that will be generated, up to kMaxHistory.
 void begin_text(SchedulerJob& job, std::span<const TokenId> read, std::span<const TokenId> rest) {
-  if (!job.history) return;
+  if (!job.holds_text()) return;
   const long long all = std::ssize(read) + std::ssize(rest) + job.request.max_tokens;
   job.text.clear();
   job.text.reserve(text_bytes(all) / sizeof(TokenId));
@@ -81,6 +81,7 @@ void Scheduler::admit() {
       continue_from_history(job);  // before limit_prefixes() evicts it: its pages are then shared
       continue_from_prefix(job);
       limit_prefixes();
+      if (job.request.memory) job.sequence->set_memory_log(job.memory.emplace().log);
       if (job.request.resume != nullptr) begin_to_load(job);
     } catch (...) {
       fail_job(job);
@@ -129,6 +130,7 @@ void Scheduler::limit_prefixes() {
 }
 
 void Scheduler::begin_to_load(Job& job) {
+  if (job.holds_text()) job.text = job.request.resume->text().tokens;  // until restore()
   job.loading = loader_.begin(std::move(job.request.resume), std::move(job.sequence), job.id);
 }
 
@@ -158,6 +160,9 @@ void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
   else
     job.sequence->read(job.request.prompt);
   job.evicted_before = job.sequence->cache().evicted();
+  std::vector<TokenId> read = std::move(job.text);
+  read.resize(text_bytes(job.sequence->cache().next()) / sizeof(TokenId), -1);
+  begin_text(job, read, job.request.prompt.empty() ? std::span(&job.next, 1) : std::span(job.request.prompt));
   const int learned = decoder_->model().hyper().learned_positions;
   const auto all = job.sequence->cache().next() + std::ssize(job.request.prompt) + job.request.max_tokens;
   if (learned > 0 && all > learned + 1)

@@ -49,7 +49,7 @@ struct SchedulerJob {
   std::unique_ptr<Sequence> sequence;  // nullptr until admitted
   std::optional<PrefixKey> rule;       // of its prompt's prefixes; nullopt if it neither uses nor leaves any
   std::optional<PrefixKey> history;    // of histories, likewise
-  std::vector<TokenId> text;           // with `history`: the tokens of the sequence, and `next`
+  std::vector<TokenId> text;           // if holds_text(): the tokens of the sequence, and `next`; -1: unknown
   std::vector<TokenId> rest;           // the prompt's continuation of a history
   std::unique_ptr<Sampler> sampler;
   std::optional<Speculation> speculation;
@@ -61,12 +61,22 @@ struct SchedulerJob {
   long long evicted_before = 0;           // tokens that the snapshot's cache had evicted
   std::shared_ptr<SnapshotLoad> loading;  // while set it owns the sequence
   bool kept = false;                      // a KeptSequence owns the sequence
+  struct Memory {                         // with Request::memory
+    std::shared_ptr<MemoryLog> log = std::make_shared<MemoryLog>(MemoryUpdate::kMaxChanges);
+    Clock::time_point next = {};  // no update before
+    Position reported = 0;        // tokens of the text in updates so far
+    bool begun = false;           // the first update was reported
+  };
+  std::optional<Memory> memory;
   std::optional<Finish> over;
 
   SchedulerShare share;
   bool begun = false;  // takes part in this step
   bool key = false;    // this step's tokens are of the prompt
 
+  // Its text is needed: to keep its history, to save it, or to show it.
+  static bool needs_text(const Request& request) { return request.keep || request.memory.has_value(); }
+  bool holds_text() const { return history.has_value() || needs_text(request); }
   bool in_prompt() const { return sequence->stage() == Sequence::Stage::kPrompt; }
   std::optional<Finish> how_interrupted() const {
     if (interrupt->cancelled()) return Finish::kCancelled;

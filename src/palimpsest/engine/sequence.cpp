@@ -96,12 +96,23 @@ bool Sequence::drop(const Plan& plan, bool unseen) {
   const bool merges = options_.method.mechanism == Mechanism::kMerge;
   if (merges) cache_->make_exclusive();
   Transaction change = cache_->prepare({.drop = plan.drop, .unseen = unseen});
+  if (memory_log_ != nullptr) memory_log_->begin_drop(*cache_, plan);
   if (merges && unseen) drop_merged(*cache_, plan);
   if (merges && !unseen)
     merge_victims(*cache_, plan, options_.method, evictor_, frequencies_, workers_.get(), interrupt_.get());
   change.commit(workers_.get());
+  if (memory_log_ != nullptr) memory_log_->end_drop(*cache_);
   if (rule().rotated_at_rank) rerotate_moved(*cache_, frequencies_, workers_.get());
   return true;
+}
+
+void Sequence::set_memory_log(std::shared_ptr<MemoryLog> log) {
+  memory_log_ = std::move(log);
+  restart_memory_log();
+}
+
+void Sequence::restart_memory_log() {
+  if (memory_log_ != nullptr) memory_log_->restart(*cache_);
 }
 
 void Sequence::score_tables(int coming, Phase phase) {
@@ -472,6 +483,7 @@ void Sequence::continue_from(Cache& kept) {
   if ((!signals.weights() || signals.repeat) && !signals.score_on_insert && cache_->compatible_with(cache_->options()))
     for (int t = 0; t < cache_->tables(); ++t) std::ranges::fill(cache_->table(t).score(), 0.0F);
   evictor_.invalidate(*cache_);
+  restart_memory_log();
 }
 
 void Sequence::continue_from(Cache& kept, std::span<const std::byte> state, bool in_prompt) {
@@ -481,6 +493,7 @@ void Sequence::continue_from(Cache& kept, std::span<const std::byte> state, bool
   continues_ = in_prompt;
   ByteReader in(state, "a kept cache is damaged");
   evictor_.load(in, *cache_);
+  restart_memory_log();
 }
 
 std::vector<std::byte> Sequence::state() const {
@@ -497,6 +510,7 @@ void Sequence::rewind(Position position) {
   if (!options_.method.cache) fail("method {} has no cache to rewind: clear it", options_.method.name);
   if (position == next) return;
   cache_->drop(position, kEndOfText);
+  if (memory_log_ != nullptr) memory_log_->rewind(position);
   evictor_.invalidate(*cache_);
   stage_ = Stage::kIdle;
 }
@@ -539,6 +553,7 @@ void Sequence::load_tables(ByteReader& in) {
 void Sequence::load_pages(ByteReader& in) {
   cache_->load_pages(in);
   evictor_.load(in, *cache_);
+  restart_memory_log();
 }
 
 void Sequence::clear() {
@@ -548,6 +563,7 @@ void Sequence::clear() {
   stage_ = Stage::kIdle;
   continues_ = false;
   drafts_ = 0;
+  restart_memory_log();
 }
 
 }  // namespace palimpsest

@@ -25,6 +25,7 @@
 #include "palimpsest/core/interrupt.h"
 #include "palimpsest/core/workers.h"
 #include "palimpsest/engine/held_signals.h"
+#include "palimpsest/engine/memory_log.h"
 #include "palimpsest/evict/evictor.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/graph/decoder.h"
@@ -75,6 +76,8 @@ class Sequence final : AttentionReceiver {
 
   // Checked in evictions; nullptr: none. next() and done() throw Interrupted; the sequence is unusable then.
   void set_interrupt(std::shared_ptr<const Interrupt> interrupt) { interrupt_ = std::move(interrupt); }
+  // Records what the cache drops from now on; nullptr: nothing.
+  void set_memory_log(std::shared_ptr<MemoryLog> log);
 
   // Sets the tokens to read. Unread tokens of an earlier call are discarded; a prompt that was read in part continues
   // with the next one. The span must stay valid. With `all_logits` done() returns the rows of every token, not only of
@@ -154,6 +157,7 @@ class Sequence final : AttentionReceiver {
   void score_tables(int coming, Phase phase);
   void evict(int coming, Phase phase);
   bool drop(const Plan& plan, bool unseen);
+  void restart_memory_log();
 
   SessionOptions options_;
   std::shared_ptr<const MethodPlan> plan_;
@@ -163,6 +167,7 @@ class Sequence final : AttentionReceiver {
   float scale_ = 0;                           // attention scale
   std::shared_ptr<Workers> workers_;
   std::shared_ptr<const Interrupt> interrupt_;
+  std::shared_ptr<MemoryLog> memory_log_;
   std::unique_ptr<Cache> cache_;
   std::vector<std::vector<float>> weights_;   // of the running layer, [KV heads][rows][slots]; if the policy uses them
   std::vector<std::vector<float>> sums_;      // likewise, over all queries of the step, one row

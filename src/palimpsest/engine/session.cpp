@@ -1,5 +1,6 @@
 #include "palimpsest/engine/session.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -35,8 +36,11 @@ template <typename Done>
 void Session::read_prompt(std::span<const TokenId> tokens, bool all_logits, const Progress& progress, Done done) {
   assert(!tokens.empty());
   sequence_.read(tokens, all_logits);
+  std::size_t remembered = 0;
   while (sequence_.stage() != Sequence::Stage::kIdle) {
     const auto logits = step();
+    remember(tokens.subspan(remembered, sequence_.tokens_read() - remembered));
+    remembered = sequence_.tokens_read();
     if (!logits.empty()) done(logits);
     if (sequence_.stage() == Sequence::Stage::kRepeat) continue;
     const auto read = static_cast<long long>(sequence_.tokens_read());
@@ -56,7 +60,16 @@ std::span<const float> Session::decode(TokenId token) {
 
 std::span<const float> Session::decode(TokenId token, std::span<const TokenId> drafts) {
   sequence_.read(token, drafts);
-  return step();
+  const auto logits = step();
+  remember({&token, 1});
+  if (memory_log_ != nullptr) drafts_.assign(drafts.begin(), drafts.end());
+  return logits;
+}
+
+void Session::accept(int drafts) {
+  sequence_.accept(drafts);
+  remember(std::span<const TokenId>(drafts_).first(std::min(at(drafts), drafts_.size())));
+  drafts_.clear();
 }
 
 void Session::read(std::span<const TokenId> tokens, const Visit& visit, const Progress& progress) {
@@ -77,8 +90,36 @@ void Session::fill_slots(long long tokens) {
   }
 }
 
+void Session::rewind(Position position) {
+  sequence_.rewind(position);
+  if (std::ssize(text_) > position) text_.resize(static_cast<std::size_t>(position));
+}
+
 void Session::clear() {
   sequence_.clear();
+  text_.clear();
+}
+
+void Session::record_memory() {
+  memory_log_ = std::make_shared<MemoryLog>(kMaxMemory);
+  sequence_.set_memory_log(memory_log_);
+  set_text({});
+}
+
+void Session::remember(std::span<const TokenId> tokens) {
+  if (memory_log_ == nullptr) return;
+  const auto some = tokens.first(std::min(tokens.size(), kMaxMemory - text_.size()));
+  text_.insert(text_.end(), some.begin(), some.end());
+}
+
+void Session::set_text(std::span<const TokenId> tokens) {
+  if (memory_log_ == nullptr) return;
+  text_.assign(tokens.begin(), tokens.end());
+  text_.resize(std::min(kMaxMemory, static_cast<std::size_t>(position())), -1);
+}
+
+MemoryMap Session::memory_map(const MemoryQuery& query) const {
+  return palimpsest::memory_map(sequence_, text_, memory_log_.get(), query);
 }
 
 }  // namespace palimpsest

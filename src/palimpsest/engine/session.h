@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "palimpsest/engine/memory_map.h"
 #include "palimpsest/engine/step_loop.h"
 
 namespace palimpsest {
@@ -29,7 +30,7 @@ class Session {
   // drafts that stand: the session is then as if decode() had read these tokens one by one. Without accept(), the next
   // call forgets all drafts.
   std::span<const float> decode(TokenId token, std::span<const TokenId> drafts);
-  void accept(int drafts) { sequence_.accept(drafts); }
+  void accept(int drafts);
   // Teacher forcing: calls visit(i, logits) for each token, with the logits of its successor, chunk by chunk.
   using Visit = std::function<void(long long index, std::span<const float> logits)>;
   void read(std::span<const TokenId> tokens, const Visit& visit, const Progress& progress = {});
@@ -39,8 +40,16 @@ class Session {
 
   // Forgets the tokens from `position` on. Tokens that were evicted before stay evicted. Throws Error if it is beyond
   // the text, or if layers with an attention window have dropped tokens that the next one sees.
-  void rewind(Position position) { sequence_.rewind(position); }
+  void rewind(Position position);
   void clear();
+
+  // Records the text and what the cache drops from now on, at most kMaxMemory tokens and changes, for memory_map().
+  void record_memory();
+  static constexpr std::size_t kMaxMemory = std::size_t{1} << 20;
+  // Which heads keep which token (engine/memory_map.h). Texts and times of eviction are those that were recorded.
+  MemoryMap memory_map(const MemoryQuery& query = {}) const;
+  // The tokens that were read before, for memory_map(): of a restored snapshot.
+  void set_text(std::span<const TokenId> tokens);
   Sequence& sequence() { return sequence_; }
   const Sequence& sequence() const { return sequence_; }
   const Cache& cache() const { return sequence_.cache(); }
@@ -55,10 +64,14 @@ class Session {
   template <typename Done>
   void read_prompt(std::span<const TokenId> tokens, bool all_logits, const Progress& progress, Done done);
   std::span<const float> step();
+  void remember(std::span<const TokenId> tokens);
 
   StepLoop loop_;
   Sequence sequence_;
   StepShare share_;
+  std::shared_ptr<MemoryLog> memory_log_;  // nullptr: nothing is recorded
+  std::vector<TokenId> text_;              // if recorded: [position]; -1: unknown
+  std::vector<TokenId> drafts_;            // if recorded: of the last step, until accept()
 };
 
 }  // namespace palimpsest

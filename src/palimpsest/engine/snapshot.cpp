@@ -181,6 +181,7 @@ SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* s
   snapshot.check(session.sequence().plan());
   if (sampler != nullptr) snapshot.resume(*sampler);
   snapshot.load(session.sequence());
+  session.set_text(snapshot.text().tokens);
   return snapshot.text();
 }
 

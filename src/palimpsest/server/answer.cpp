@@ -67,6 +67,12 @@ bool Answer::written(const Written& token) {
   return !text_.stopped();
 }
 
+void Answer::memory(MemoryUpdate update) {
+  Event event{.choice = options_.choice, .text = {}, .logs = {}};
+  event.memory = std::make_shared<const MemoryUpdate>(std::move(update));
+  mailbox_->put(std::move(event));
+}
+
 void Answer::finished(Finish finish, const Usage& usage) {
   Event event{.choice = options_.choice, .text = {}, .logs = {}, .last = true, .finish = finish, .usage = usage};
   event.kept = std::move(kept_);

@@ -25,9 +25,10 @@ struct TokenLog {
 
 struct Event {
   int choice = 0;
-  std::string text;            // whole characters; may be empty
-  std::vector<TokenLog> logs;  // of this text's tokens, if log probabilities are requested
-  bool last = false;           // the members below are set only in the last event
+  std::string text;                                 // whole characters; may be empty
+  std::vector<TokenLog> logs;                       // of this text's tokens, if log probabilities are requested
+  std::shared_ptr<const MemoryUpdate> memory = {};  // an update of the memory map: an event of its own
+  bool last = false;                                // the members below are set only in the last event
   Finish finish = Finish::kCancelled;
   Usage usage = {};
   std::shared_ptr<const KeptSequence> kept = {};  // the sequence, if requested: RequestListener::kept
@@ -65,6 +66,7 @@ class Answer final : public RequestListener {
 
   bool ready() override { return !mailbox_->full(); }
   bool written(const Written& token) override;
+  void memory(MemoryUpdate update) override;
   void kept(std::shared_ptr<const KeptSequence> sequence) override { kept_ = std::move(sequence); }
   void finished(Finish finish, const Usage& usage) override;
 

@@ -12,6 +12,7 @@
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/server/chat_request.h"
 #include "palimpsest/server/fields.h"
+#include "palimpsest/server/memory_events.h"
 #include "palimpsest/server/output_shape.h"
 #include "palimpsest/server/prompts.h"
 #include "palimpsest/server/sessions.h"
@@ -259,6 +260,8 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   if (Method& m = out.request.method; m.name == kAutoMethod && m.budget == kAutoBudget) m.budget = model.auto_budget;
   out.request.reuse = read_cache_prompt(fields, chat);
   read_session(fields.take("session"), out);
+  out.request.memory = read_memory_view(fields.take("memory_events"));
+  if (out.request.memory && !out.stream) fail_field("memory_events", "'memory_events' needs 'stream': true");
   const bool pins = pins_prompt(cache);
   if (pins && !out.restore.empty())
     fail_field("cache.pin", "'cache.pin' with a restored session: tokens are pinned where the text begins");
@@ -296,6 +299,10 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   const bool session = !out.restore.empty() || !out.save.empty();
   if (session && out.prompts.size() * static_cast<std::size_t>(out.n) > 1)
     fail_field("session", "a session belongs to one answer: give one prompt, and no 'n'");
+  if (out.request.memory && out.prompts.size() * static_cast<std::size_t>(out.n) > 1)
+    fail_field("memory_events", "'memory_events' belongs to one answer: give one prompt, and no 'n'");
+  if (out.request.memory && !out.request.method.cache)
+    fail_field("memory_events", "method {} has no cache to show: choose another", out.request.method.name);
   if (!out.restore.empty() && out.prompts.front().empty() && out.request.sampler.seed != 0xFFFFFFFFU)
     fail_field("seed", "a text that continues without a prompt keeps its sampler state: leave out 'seed'");
   return out;

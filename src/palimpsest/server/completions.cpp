@@ -8,6 +8,7 @@
 #include "palimpsest/engine/snapshot.h"
 #include "palimpsest/server/answer.h"
 #include "palimpsest/server/log.h"
+#include "palimpsest/server/memory_events.h"
 #include "palimpsest/server/service.h"
 #include "palimpsest/text/reply_reader.h"
 
@@ -63,6 +64,10 @@ class Exchange {
   bool more(httplib::DataSink& sink) {
     if (!opened_ && !open(sink)) return false;
     for (Event& event : take()) {
+      if (event.memory != nullptr) {
+        if (!send(sink, form_->memory(event.choice, memory_event(*event.memory, texts_)))) return false;
+        continue;
+      }
       if (const auto wrong = event.last ? end(event) : std::nullopt) {
         ticket_.cancel();
         log();
@@ -229,6 +234,7 @@ class Exchange {
   int count_;
   std::shared_ptr<Mailbox> mailbox_;
   std::vector<ReplyReader> readers_;  // of each choice
+  TokenSplitter texts_{*service_->model().vocabulary};
   ReplyUsage usage_;
   Json session_;  // null until it is saved
   std::string finish_ = "abort";

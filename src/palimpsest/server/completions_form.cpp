@@ -150,6 +150,11 @@ class CompletionsForm final : public ReplyForm {
     if (!session.is_null()) object["session"] = session;
     return event_text(object);
   }
+  std::string memory(int choice, const std::string& event) override {
+    std::string text = dump(piece_json(head_, Json::array()));
+    text.back() = ',';  // instead of the closing brace
+    return "data: " + text + "\"memory\":{\"choice\":" + std::to_string(choice) + "," + event.substr(1) + "}\n\n";
+  }
   std::string end(const ReplyUsage& usage) override {
     return (include_usage_ ? event_text(usage_chunk_json(head_, usage)) : std::string()) + "data: [DONE]\n\n";
   }

@@ -23,6 +23,10 @@ class ReplyForm {
   virtual std::string begin_choice(int) { return {}; }
   // `calls`: the reply has called a tool by now. `session`: null, or the saved session, with the last event.
   virtual std::string piece(const Event& event, const ReplyDelta& delta, bool calls, const Json& session) = 0;
+  virtual std::string memory(int choice, const std::string& event) {  // memory_event()
+    static_cast<void>(choice), static_cast<void>(event);
+    return {};
+  }
   virtual std::string end(const ReplyUsage& usage) = 0;
   virtual std::string error(const ApiError& error) = 0;
   virtual std::string ping() const { return ": ping\n\n"; }  // clients ignore it

@@ -13,6 +13,7 @@
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/info.h"
 #include "palimpsest/server/log.h"
+#include "palimpsest/server/memory_route.h"
 #include "palimpsest/server/ollama.h"
 #include "palimpsest/server/responses.h"
 
@@ -201,7 +202,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
       out.status = 405;
     }
     if (out.status == 404 && in.path.starts_with("/v1/sessions/")) {
-      out.set_header("Allow", "DELETE");
+      out.set_header("Allow", in.path.ends_with("/memory") ? "GET" : "DELETE");
       out.status = 405;
     }
     refuse(error_of_status(out.status), out);
@@ -239,6 +240,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   get("/v1/sessions", [service](const In&, Out& out) {
     out.set_content(dump({{"object", "list"}, {"data", service->sessions().list()}}), kJson);
   });
+  get(R"(/v1/sessions/(.+)/memory)", [service](const In& in, Out& out) { session_memory(*service, in, out); });
   remove(R"(/v1/sessions/(.+))", [service](const In& in, Out& out) {
     const std::string name = in.matches[1];
     if (!Sessions::is_name(name))
