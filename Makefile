@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check deb deb-check image-check dist bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check serve-load serve-kill serve-hostile format format-check setup clean prune
+.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check deb deb-check image-check dist bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check page-check page-pictures memory-events serve-load serve-kill serve-hostile format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -143,6 +143,15 @@ serve-check: build  ## test the server: README examples, openai client, service 
 
 clients-check: build  ## test the server with client libraries from PyPI: openai, litellm, langchain, instructor, lm-eval, ollama
 	@python3 tools/serve/clients.py $(CLIENTS_ARGS)
+
+page-check: build  ## drive the server's page in Chromium: chat, memory view, accessibility, hostile text (PAGE_ARGS='--only memory')
+	@python3 tools/page/check.py $(PAGE_ARGS)
+
+page-pictures: build  ## pictures of the page with the default model: docs/pictures
+	@python3 tools/page/pictures.py $(PAGE_ARGS)
+
+memory-events: build  ## decode speed with memory events, relative to without (EVENTS_ARGS=...)
+	@tools/env python3 bench/memory_events.py $(EVENTS_ARGS)
 
 templates-check: build  ## compare rendered chat templates of ten model families with Jinja2's
 	@python3 tools/serve/templates.py

@@ -15,6 +15,7 @@
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/memory_route.h"
 #include "palimpsest/server/ollama.h"
+#include "palimpsest/server/page_route.h"
 #include "palimpsest/server/responses.h"
 
 namespace palimpsest {
@@ -172,7 +173,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
           answer_preflight(in, out);
           return Http::HandlerResponse::Handled;
         }
-        if (keys.empty() || in.path == "/health") return Http::HandlerResponse::Unhandled;
+        if (keys.empty() || in.path == "/health" || in.path == "/") return Http::HandlerResponse::Unhandled;
         if (number_of_key(in, keys) > 0) return Http::HandlerResponse::Unhandled;
         refuse({401, "authentication_error", "this server requires an API key: Authorization: Bearer KEY", "",
                 "invalid_api_key"},
@@ -191,8 +192,9 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   });
   const auto refuse_status = [](const In& in, Out& out) {
     if (!out.body.empty()) return;
-    static const std::set<std::string> get = {"/health", "/metrics",  "/v1/models",   "/v1/sessions",   "/props",
-                                              "/slots",  "/api/tags", "/api/version", "/tokenizer_info"};
+    static const std::set<std::string> get = {"/",          "/v1/methods",  "/health",        "/metrics",
+                                              "/v1/models", "/v1/sessions", "/props",         "/slots",
+                                              "/api/tags",  "/api/version", "/tokenizer_info"};
     static const std::set<std::string> post = {
         "/tokenize",     "/detokenize",    "/apply-template", "/v1/completions", "/v1/chat/completions",
         "/v1/responses", "/v1/embeddings", "/embeddings",     "/api/chat",       "/api/generate",
@@ -237,6 +239,8 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
                      "model", "model_not_found");
     out.set_content(dump(model_json(service->model(), created)), kJson);
   });
+  get("/", page);
+  get("/v1/methods", list_methods);
   get("/v1/sessions", [service](const In&, Out& out) {
     out.set_content(dump({{"object", "list"}, {"data", service->sessions().list()}}), kJson);
   });

@@ -1,0 +1,53 @@
+// The dialog of settings.
+import {get} from "./api.js";
+import {$, h, visible} from "./dom.js";
+import {saveSettings, settings} from "./store.js";
+
+let methods = [];
+export async function loadMethods() {
+  methods = (await get("/v1/methods")).data;
+}
+
+function field(name, label, help, properties = {}) {
+  const id = `set-${name}`;
+  const {tag = "input", options, ...rest} = properties;
+  const input = h(tag, {id, "aria-describedby": help ? `${id}-help` : null, ...rest}, options ?? []);
+  if (rest.type === "checkbox") input.checked = settings[name];
+  else input.value = settings[name];
+  input.addEventListener("change", () => {
+    settings[name] = rest.type === "checkbox" ? input.checked : input.value;
+    saveSettings();
+    input.dispatchEvent(new CustomEvent("set", {bubbles: true}));
+  });
+  return h("div", {class: "field"}, h("label", {for: id}, label), input, help ? h("small", {id: `${id}-help`}, help) : null);
+}
+
+const number = (step, min, max) => ({type: "number", step, min, max, inputmode: "decimal"});
+
+function methodFields(suffix) {
+  const options = [h("option", {value: ""}, "the server's default"), ...methods.map((method) => h("option", {value: method.id}, visible(method.id)))];
+  const what = h("small", {}, "");
+  const show = () => { what.textContent = visible(methods.find((method) => method.id === settings[`method${suffix}`])?.summary ?? "The method that the server was started with."); };
+  const choice = field(`method${suffix}`, "Method", "", {tag: "select", options});
+  choice.append(what);
+  choice.addEventListener("set", show);
+  show();
+  return [choice, field(`budget${suffix}`, "Budget", "Tokens that each head keeps. A smaller budget needs less memory and forgets more. Empty: the method's default.", number("1", "1"))];
+}
+
+export function fillSettings() {
+  const group = (title, ...fields) => h("fieldset", {}, h("legend", {}, title), fields.flat());
+  $("fields").replaceChildren(
+    group("Server", field("key", "API key", "Only for servers that were started with --api-key. Kept in this browser.", {type: "password", autocomplete: "off"}),
+      field("session", "Session", "Save each answer's cache on the server under this name (needs --session-path). Empty: not saved.", {type: "text", maxlength: "64", pattern: "[A-Za-z0-9_\\-][A-Za-z0-9._\\-]*"})),
+    group("Conversation", field("system", "System prompt", "Instructions before the first message.", {tag: "textarea", dir: "auto"}),
+      field("tools", "Tools", "A JSON list of functions that the model may call, as in OpenAI's API. Empty: none.", {tag: "textarea", spellcheck: "false"})),
+    group("Memory", methodFields("")),
+    group("Second memory, to compare", methodFields("2")),
+    group("Sampling", field("temperature", "Temperature", "0: always the likeliest token. Higher: more varied.", number("0.05", "0", "5")),
+      field("top_p", "Top p", "Only the likeliest tokens that together have this probability. Empty: all.", number("0.01", "0", "1")),
+      field("top_k", "Top k", "Only this many of the likeliest tokens. Empty: all.", number("1", "0")),
+      field("min_p", "Min p", "Only tokens with at least this share of the likeliest one's probability.", number("0.01", "0", "1")),
+      field("seed", "Seed", "The same seed gives the same text. Empty: a new one each time.", number("1", "0")),
+      field("max_tokens", "Max tokens", "Of one answer.", number("1", "1"))));
+}

@@ -1,0 +1,14 @@
+// The page at "/": chat and the view of memory (server/page). GET /v1/methods: the methods that it offers.
+#pragma once
+
+namespace httplib {
+struct Request;
+struct Response;
+}  // namespace httplib
+
+namespace palimpsest {
+
+void page(const httplib::Request& in, httplib::Response& out);
+void list_methods(const httplib::Request& in, httplib::Response& out);
+
+}  // namespace palimpsest
