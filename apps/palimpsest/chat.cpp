@@ -1,35 +1,46 @@
 // palimpsest chat: a conversation of unlimited length. The model's text goes to standard output, everything else to
 // standard error.
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
+#include <map>
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/evict/method_plan.h"
+#include "palimpsest/dialogue.h"
 #include "palimpsest/interrupt.h"
+#include "palimpsest/line_editor.h"
+#include "palimpsest/memory_view.h"
 #include "palimpsest/progress.h"
-#include "palimpsest/system.h"
-#include "palimpsest/text/conversation.h"
-#include "palimpsest/text/system_prompt.h"
 #include "palimpsest/text/utf8.h"
-#include "palimpsest/writer.h"
+#include "palimpsest/text/visible_text.h"
 
 namespace palimpsest::cli {
 namespace {
 
-constexpr const char* kCommands = R"(/stats   times and cache of the last answer    /reset   clear the conversation
-/help    this list                             /exit    quit (also: end of input)
+constexpr const char* kCommands = R"(/memory         the conversation, its ink fading where the cache forgot it
+/method NAME    goes on with another method (h2o, streaming:budget=256); the conversation is read again
+/budget N       the same method with another budget
+/undo           takes the last message and its answer back
+/edit [TEXT]    changes the last message (to TEXT) and answers it again
+/save FILE      saves the messages          /load FILE   goes on with saved ones
+/stats          times and cache             /reset       clears the conversation
+/help           this list                   /exit        quits (also: end of input)
 Ctrl-C stops an answer; twice at the prompt, it quits.)";
 
-constexpr const char* kChatFooter = R"(Every line of standard input is a message. Commands:
-  /stats   times and cache of the last answer
-  /reset   clear the conversation
-  /help    these commands
-  /exit    quit (also: end of input)
+constexpr const char* kChatFooter =
+    R"(Every line of standard input is a message. On a terminal, lines can be edited: Up and Down go through earlier
+messages, Ctrl-R searches them, Alt-Enter begins a line, and pasted lines are one message. Commands:
+  /memory         the conversation, its ink fading where the cache forgot it
+  /method NAME    goes on with another method (h2o, streaming:budget=256); the conversation is read again
+  /budget N       the same method with another budget
+  /undo           takes the last message and its answer back
+  /edit [TEXT]    changes the last message (to TEXT) and answers it again
+  /save FILE      saves the messages as JSON; /load FILE goes on with saved ones
+  /stats          times and cache of the last answer
+  /reset          clears the conversation
+  /help           these commands
+  /exit           quits (also: end of input)
 Ctrl-C stops an answer; twice at the prompt, it quits.
 
 Examples:
@@ -37,79 +48,29 @@ Examples:
   palimpsest chat -m model.gguf --system "Answer in one sentence." --temp 0.2
   printf 'Hello\nWhat did I say?\n' | palimpsest chat -m model.gguf --method streaming:budget=1024)";
 
-struct ChatFlags {
-  ModelFlags model;
-  CacheFlags cache;
-  SamplingFlags sampling;
-  DraftFlags drafts;
-  std::optional<long long> threads;
-  std::string system, chat_template;
-  GenerateOptions generate{.max_tokens = 1024, .stop = {}, .ignore_end = false};
-};
-
-// Reads lines of standard input; a signal interrupts the read.
-class Lines {
- public:
-  enum Result { kLine, kEnd, kInterruption };
-  Result next(std::string& line) {
-    while (true) {
-      if (const auto at = buffer_.find('\n'); at != std::string::npos) {
-        line = buffer_.substr(0, at);
-        buffer_.erase(0, at + 1);
-        return kLine;
-      }
-      // Polls with a timeout: without it, a signal just before the system call would be seen only after the next line.
-      pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-      while (!interrupted() && poll(&input, 1, 200) == 0) continue;
-      if (interrupted()) return kInterruption;
-      char bytes[4096];
-      const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof bytes);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail("standard input cannot be read (error {})", errno);
-      if (n == 0 && buffer_.empty()) return kEnd;
-      if (n == 0) bytes[0] = '\n';
-      buffer_.append(bytes, n == 0 ? 1 : static_cast<std::size_t>(n));
-    }
-  }
-
- private:
-  std::string buffer_;
-};
-
 class Chat {
  public:
-  explicit Chat(const ChatFlags& flags)
-      : flags_(flags),
-        sampling_(sampler_options(flags.sampling)),
-        loaded_(load_text_model(flags.model)),
-        threads_(threads_of(flags.threads, loaded_.model->hyper())),
-        template_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template)),
-        conversation_(template_, flags.system),
-        session_(std::make_shared<Decoder>(loaded_.model, threads_), options_of(flags)),
-        speculation_(speculation_of(flags.drafts, *loaded_.vocabulary, threads_)) {
-    generate_.drafts = speculation_ ? &*speculation_ : nullptr;
-    sampling_.seed = Sampler(sampling_, loaded_.vocabulary.get(), loaded_.vocabulary->size()).seed();
-  }
+  explicit Chat(const ChatFlags& flags) : dialogue_(flags) {}
 
   int talk() {
-    const bool terminal = isatty(STDIN_FILENO) == 1;
-    if (terminal) fmt::print(stderr, "{}: {}\n{}\n", loaded_.model->path(), spell_short(session_.method()), kCommands);
-    if (const std::string line = auto_line(session_.sequence().plan()); !line.empty())
-      fmt::print(stderr, "palimpsest: {}\n", line);
-    Lines lines;
-    std::string line;
+    if (lines_.terminal())
+      note(fmt::format("{}: {}\n{}{}{}", dialogue_.session().decoder().model().path(), method(), kCommands,
+                       lines_.edits() ? "\n" : "", lines_.edits() ? LineEditor::keys() : ""));
+    if (const std::string kept = auto_line(dialogue_.session().sequence().plan()); !kept.empty())
+      fmt::print(stderr, "palimpsest: {}\n", kept);
+    std::string line, begin;
     bool warned = false;
     interrupted();
     while (!output_.closed()) {
-      if (terminal) output_.write("> ");
-      const Lines::Result result = lines.next(line);
-      if (result == Lines::kEnd) break;
-      if (result == Lines::kInterruption) {
+      if (lines_.terminal() && !lines_.edits()) output_.write("> ");
+      const LineEditor::Result result = lines_.next(line, std::exchange(begin, {}));
+      if (result == LineEditor::kEnd) break;
+      if (result == LineEditor::kInterruption) {
         output_.write("\n");
         if (warned) return kInterrupted;
         rearm_interrupt();
         warned = true;
-        fmt::print(stderr, "(Ctrl-C again or /exit to quit)\n");
+        note("(Ctrl-C again or /exit to quit)");
         continue;
       }
       warned = false;
@@ -117,107 +78,137 @@ class Chat {
       if (line.empty()) continue;
       if (line == "/exit" || line == "/quit") break;
       if (line.front() == '/')
-        run_command(line);
+        begin = run_command(line);
       else
         answer(line);
     }
-    if (terminal) output_.end_line();
+    if (lines_.terminal()) output_.end_line();
     return kOk;
   }
 
  private:
-  std::vector<PositionRange> system_prompt() const {
-    if (flags_.system.empty()) return {};
-    const ChatInput chat{.messages = {{"system", flags_.system}, {"user", "x"}}};
-    const auto prompt = loaded_.vocabulary->tokenize(template_->apply(chat).text, true, true);
-    const std::size_t tokens = system_prompt_tokens(*template_, *loaded_.vocabulary, chat, prompt);
-    return {{0, static_cast<Position>(tokens)}};
-  }
-
-  // Method auto pins a system prompt that is short.
-  bool pins_itself(const CacheFlags& cache, const std::vector<PositionRange>& system) const {
-    if (system.empty()) return false;
-    const MethodPlan plan = plan_of(session_options(cache, kDefaultMethod), loaded_.model->hyper());
-    return pins_system_prompt(plan.method(), static_cast<std::size_t>(system.front().last));
-  }
-
-  SessionOptions options_of(const ChatFlags& flags) const {
-    CacheFlags cache = flags.cache;
-    const std::vector<PositionRange> system = system_prompt();
-    if (cache.pin_prompt || pins_itself(cache, system)) cache.pins = system;
-    SessionOptions options =
-        session_options(cache, kDefaultMethod, loaded_.model->hyper(), loaded_.vocabulary.get(), 0);
-    options.draft_max = draft_max_of(flags.drafts);
-    return options;
-  }
-
-  void run_command(const std::string& command) {
-    if (command == "/help") {
-      fmt::print(stderr, "{}\n", kCommands);
-    } else if (command == "/stats") {
-      fmt::print(stderr, "{}\n{} tokens in total, {}\n", summary_line(last_, session_), thousands(session_.position()),
-                 spell_short(session_.method()));
-    } else if (command == "/reset") {
-      conversation_.reset();
-      session_.clear();
-      unread_.clear();
-      fmt::print(stderr, "(forgotten)\n");
-    } else {
-      fmt::print(stderr, "unknown command '{}'; commands: /stats, /reset, /help, /exit\n", command);
+  // Returns text to edit as the next message.
+  std::string run_command(const std::string& line) {
+    const auto space = line.find(' ');
+    const std::string name = line.substr(0, space);
+    const auto from = line.find_first_not_of(' ', space);
+    const std::string rest =
+        space == std::string::npos || from == std::string::npos ? std::string() : line.substr(from);
+    struct Command {
+      bool argument;  // it needs one
+      std::function<std::string(const std::string&)> run;
+    };
+    const auto silent = [](auto action) {
+      return [action](const std::string& text) {
+        action(text);
+        return std::string();
+      };
+    };
+    const std::map<std::string, Command> commands = {
+        {"/help", {false, silent([&](const std::string&) { note(kCommands); })}},
+        {"/stats", {false, silent([&](const std::string&) { stats(); })}},
+        {"/memory", {false, silent([&](const std::string&) { show_memory(); })}},
+        {"/reset", {false, silent([&](const std::string&) {
+                      dialogue_.reset();
+                      note("(forgotten)");
+                    })}},
+        {"/method", {true, silent([&](const std::string& text) {
+                       dialogue_.use(text);
+                       note("(now " + method() + ")");
+                     })}},
+        {"/budget", {true, silent([&](const std::string& text) {
+                       dialogue_.limit(text);
+                       note("(now " + method() + ")");
+                     })}},
+        {"/save", {true, silent([&](const std::string& text) {
+                     dialogue_.save(text);
+                     note(fmt::format("({} messages saved)", 2 * dialogue_.messages()));
+                   })}},
+        {"/load", {true, silent([&](const std::string& text) {
+                     dialogue_.load(text);
+                     note(fmt::format("({} messages loaded)", 2 * dialogue_.messages()));
+                   })}},
+        {"/undo", {false, silent([&](const std::string&) {
+                     const auto words = dialogue_.undo();
+                     note(words ? "(taken back: " + visible_text(words->substr(0, 60)) + ")"
+                                : "(nothing to take back)");
+                   })}},
+        {"/edit", {false, [&](const std::string& text) { return edit(text); }}},
+    };
+    const auto command = commands.find(name);
+    if (command == commands.end()) {
+      note(fmt::format("unknown command '{}'; /help lists the commands", visible_text(name)));
+      return {};
     }
+    if (command->second.argument && rest.empty()) {
+      note(fmt::format("{} needs a word after it; /help lists the commands", name));
+      return {};
+    }
+    try {
+      return command->second.run(rest);
+    } catch (const Error& error) {
+      note(visible_text(error.what()));
+      return {};
+    }
+  }
+
+  void stats() {
+    note(fmt::format("{}\n{} tokens in total, {}", summary_line(dialogue_.last(), dialogue_.session()),
+                     thousands(dialogue_.session().position()), method()));
+  }
+
+  void show_memory() {
+    const Session& session = dialogue_.session();
+    const MemoryMap map =
+        session.memory_map({.first = std::max<Position>(0, session.position() - MemoryQuery::kMaxTokens)});
+    if (map.tokens.empty()) return note("(nothing was read yet)");
+    note(memory_text(map, dialogue_.vocabulary(), ink_of_terminal()) + "\n" + memory_line(map));
+  }
+
+  std::string edit(const std::string& text) {
+    if (text.empty() && !lines_.edits()) {
+      note("/edit needs the new text after it");
+      return {};
+    }
+    const auto words = dialogue_.undo();
+    if (!words) note("(there is no message to edit)");
+    if (!words || text.empty()) return words.value_or("");
+    answer(text);
+    return {};
   }
 
   void answer(const std::string& words) {
-    if (const auto offset = invalid_utf8(words)) {
-      fmt::print(stderr, "this line is not valid UTF-8 at byte {}: it was not sent\n", *offset);
-      return;
-    }
-    const Conversation::Turn turn = conversation_.user(words);
-    if (turn.restart) {
-      session_.clear();
-      unread_.clear();
-    }
-    const auto tokens = loaded_.vocabulary->tokenize(turn.text, turn.restart, true);
-    unread_.insert(unread_.end(), tokens.begin(), tokens.end());
-
-    SamplerOptions options = sampling_;  // a new sampler for each answer, so that a grammar restarts
-    options.seed += turns_++;
-    Sampler sampler(options, loaded_.vocabulary.get(), loaded_.vocabulary->size());
-    std::string reply;
+    if (const auto offset = invalid_utf8(words))
+      return note(fmt::format("this line is not valid UTF-8 at byte {}: it was not sent", *offset));
     Progress reading("reading", "tokens");
-    last_ = generate(
-        session_, sampler, *loaded_.vocabulary, unread_, generate_,
+    dialogue_.answer(
+        words,
         [&](std::string_view piece) {
           reading.clear();
-          reply += piece;
           output_.write(piece);
           if (output_.closed()) interrupted() = true;
         },
-        interrupted(),
         [&](long long done, long long total) {
           reading.update(done, total);
           return true;
         });
     output_.end_line();
-    if (last_.stop_reason == "cancelled") rearm_interrupt();
-    unread_.erase(unread_.begin(), unread_.begin() + static_cast<std::ptrdiff_t>(last_.prompt_tokens));
-    if (last_.unread >= 0) unread_.push_back(last_.unread);
-    conversation_.assistant(reply);
+    if (dialogue_.last().stop_reason == "cancelled") rearm_interrupt();
   }
 
-  const ChatFlags& flags_;
-  SamplerOptions sampling_;
-  TextModel loaded_;
-  int threads_;
-  std::shared_ptr<const ChatTemplate> template_;
-  Conversation conversation_;
-  Session session_;
-  std::optional<Speculation> speculation_;
-  GenerateOptions generate_ = flags_.generate;
+  // To standard error, faint on a terminal.
+  static void note(const std::string& text) {
+    if (ink_of_terminal() == Ink::kPlain || text.find('\x1B') != std::string::npos)
+      fmt::print(stderr, "{}\n", text);
+    else
+      fmt::print(stderr, "\x1B[2m{}\x1B[0m\n", text);
+  }
+
+  std::string method() const { return spell_short(dialogue_.session().method()); }
+
+  Dialogue dialogue_;
+  LineEditor lines_;
   StandardOutput output_;
-  Generation last_;
-  std::vector<TokenId> unread_;  // generated, but not yet read by the model
-  std::uint32_t turns_ = 0;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "palimpsest/commands.h"
@@ -10,6 +11,7 @@
 #include "palimpsest/core/memory.h"
 #include "palimpsest/engine/snapshot.h"
 #include "palimpsest/interrupt.h"
+#include "palimpsest/memory_view.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
 #include "palimpsest/text/chat_template.h"
@@ -45,6 +47,8 @@ struct RunFlags {
   std::string prompt_file, save, restore, chat_template;
   GenerateOptions generate{.max_tokens = 512, .stop = {}, .ignore_end = false};
   bool json = false;
+  bool show_memory = false;
+  std::string memory_file;  // with show_memory: HTML; empty: the terminal
 };
 
 std::string prompt_text(const RunFlags& flags) {
@@ -101,6 +105,19 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
   fmt::print("{}\n", out.dump(2));
 }
 
+void show_memory(const Session& session, const Vocabulary& vocabulary, const std::string& file) {
+  const Position next = session.position();
+  const MemoryMap map = session.memory_map({.first = std::max<Position>(0, next - MemoryQuery::kMaxTokens)});
+  if (file.empty()) {
+    fmt::print(stderr, "{}\npalimpsest: {}\n", memory_text(map, vocabulary, ink_of_terminal()), memory_line(map));
+    return;
+  }
+  std::ofstream out(file, std::ios::binary);
+  out << memory_html(map, vocabulary, spell_short(session.method()));
+  out.close();
+  if (!out) fail("--show-memory {}: the file cannot be written", file);
+}
+
 int run(const RunFlags& flags) {
   std::atomic<bool>& cancel = interrupted();
   if (flags.generate.max_tokens < -1 || flags.generate.max_tokens > kMaxTokens)
@@ -109,7 +126,10 @@ int run(const RunFlags& flags) {
     fail("--ignore-eos with a grammar: the text must end where the grammar ends; use only one of them");
   const SamplerOptions sampling = sampler_options(flags.sampling);
   StopStrings{flags.generate.stop};  // throws before a long prompt is read
-  method_of(flags.cache, kDefaultMethod);
+  const Method method = method_of(flags.cache, kDefaultMethod);
+  if (flags.show_memory && !method.cache) fail("--show-memory: method {} has no cache to show", method.name);
+  if (!flags.memory_file.empty() && !flags.memory_file.ends_with(".html"))
+    fail("--show-memory {}: give a name that ends with .html, or none for the terminal", flags.memory_file);
   const int draft_max = draft_max_of(flags.drafts);
   std::string text = prompt_text(flags);
 
@@ -133,6 +153,7 @@ int run(const RunFlags& flags) {
   SessionOptions options = session_options(cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
   options.draft_max = draft_max;
   Session session(std::make_shared<Decoder>(loaded.model, threads), options);
+  if (flags.show_memory) session.record_memory();
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
   GenerateOptions generate_options = flags.generate;
   SnapshotText history;
@@ -178,6 +199,7 @@ int run(const RunFlags& flags) {
     print_json(session, sampler, g, collected);
   else
     output.end_line();
+  if (flags.show_memory) show_memory(session, *loaded.vocabulary, flags.memory_file);
   fmt::print(stderr, "palimpsest: {}\n", summary_line(g, session));
   if (!flags.save.empty()) {
     history.tokens.insert(history.tokens.end(), prompt.begin() + static_cast<std::ptrdiff_t>(generate_options.known),
@@ -230,7 +252,18 @@ void add_run(CLI::App& app, Action& action) {
   add_sampling_flags(*command, flags->sampling);
   add_draft_flags(*command, flags->drafts);
   add_json_flag(*command, flags->json);
-  command->callback([&action, flags] { action = [flags] { return run(*flags); }; });
+  CLI::Option* show =
+      command
+          ->add_option("--show-memory", flags->memory_file,
+                       "at the end, show the text with the ink of each token fading as heads forget it: "
+                       "on standard error, or as HTML in a file")
+          ->type_name("[FILE.html]")
+          ->expected(0, 1)
+          ->group("Output");
+  command->callback([&action, flags, show] {
+    flags->show_memory = show->count() > 0;
+    action = [flags] { return run(*flags); };
+  });
 }
 
 }  // namespace palimpsest::cli

@@ -20,9 +20,10 @@ namespace palimpsest::cli {
 namespace {
 
 constexpr const char* kServeFooter =
-    R"(Endpoints: POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, /tokenize, /detokenize;
-GET /v1/models, /v1/sessions, /health, /metrics; DELETE /v1/sessions/NAME; Ollama's /api/chat, /api/generate,
-/api/embed.
+    R"(http://HOST:PORT/ is a page for chats that shows what the cache keeps. Endpoints: POST
+/v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, /tokenize, /detokenize; GET /v1/models,
+/v1/methods, /v1/sessions, /v1/sessions/NAME/memory, /health, /metrics; DELETE /v1/sessions/NAME; Ollama's
+/api/chat, /api/generate, /api/embed.
 A request may select its cache method: "cache": {"method": "h2o", "budget": 512}. Reference: docs/server.md.
 Standard output has the URL and what method auto keeps; standard error has one JSON line per request.
 Ctrl-C: refuses new requests and waits --shutdown-timeout seconds for running ones; a second Ctrl-C exits at

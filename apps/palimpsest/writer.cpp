@@ -9,6 +9,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
+#include "palimpsest/text/visible_text.h"
 
 namespace palimpsest::cli {
 
@@ -27,6 +28,8 @@ TextModel load_text_model(const ModelFlags& flags) {
 void StandardOutput::write(std::string_view text) {
   if (closed_ || text.empty()) return;
   at_line_start_ = text.back() == '\n';
+  const std::string shown = terminal_ ? visible_text(text) : std::string();
+  if (terminal_) text = shown;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
   if (errno != EPIPE) fail("the text cannot be written: {}", std::strerror(errno));
   closed_ = true;

@@ -1,6 +1,8 @@
 // Shared by run and chat: a model with its vocabulary, and text output to standard output.
 #pragma once
 
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,14 +18,16 @@ struct TextModel {
 };
 TextModel load_text_model(const ModelFlags& flags);  // throws Error, also if vocabulary and model do not match
 
-// Unbuffered. A closed pipe (EPIPE) sets closed(); any other failure throws Error.
+// Unbuffered. A closed pipe (EPIPE) sets closed(); any other failure throws Error. On a terminal, control characters
+// and marks of direction are made visible (text/visible_text.h): the text is a model's.
 class StandardOutput {
  public:
-  void write(std::string_view text);
-  void end_line();  // writes a newline unless at the beginning of a line
+  void write(std::string_view text);  // whole characters
+  void end_line();                    // writes a newline unless at the beginning of a line
   bool closed() const { return closed_; }
 
  private:
+  const bool terminal_ = isatty(STDOUT_FILENO) == 1;
   bool closed_ = false, at_line_start_ = true;
 };
 

@@ -56,6 +56,54 @@ TEST_F(ChatTest, Commands) {
   EXPECT_NE(done.err.find("unknown command '/nosuch'"), std::string::npos);
 }
 
+TEST_F(ChatTest, UndoTakesAMessageBack) {
+  // The greedy answer after the undo is the one without the message that was taken back.
+  const Finished done = command(chat({"--method", "full"}), "Hello\nNo, wait\n/undo\nAnd then?\n/undo\n/undo\n/undo\n");
+  EXPECT_EQ(done.code, 0) << done.err;
+  const std::string whole = command(chat({"--method", "full"}), "Hello\nNo, wait\n").out;
+  const std::string other = command(chat({"--method", "full"}), "Hello\nAnd then?\n").out;
+  const std::string first = command(chat({"--method", "full"}), "Hello\n").out;
+  EXPECT_EQ(done.out, whole + other.substr(first.size()));
+  EXPECT_NE(done.err.find("(taken back: And then?)"), std::string::npos) << done.err;
+  EXPECT_NE(done.err.find("(taken back: Hello)"), std::string::npos) << done.err;
+  EXPECT_NE(done.err.find("(nothing to take back)"), std::string::npos) << done.err;
+}
+
+TEST_F(ChatTest, EditAnswersTheChangedMessage) {
+  const Finished done = command(chat({"--method", "full"}), "Hello\n/edit And then?\n/edit\n");
+  const std::string hello = command(chat({"--method", "full"}), "Hello\n").out;
+  EXPECT_EQ(done.out, hello + command(chat({"--method", "full"}), "And then?\n").out) << done.err;
+  EXPECT_NE(done.err.find("/edit needs the new text"), std::string::npos) << done.err;
+}
+
+TEST_F(ChatTest, AnotherMethodReadsTheConversationAgain) {
+  const Finished done =
+      command(chat({"--method", "full"}),
+              "My name is Otto.\n/method streaming:budget=256\n/stats\n/budget 200\n/stats\n/budget x\n"
+              "/method nosuch\nAnd then?\n/memory\n");
+  EXPECT_EQ(done.code, 0) << done.err;
+  const std::string whole = command(chat({"--method", "full"}), "My name is Otto.\nAnd then?\n").out;
+  EXPECT_EQ(done.out, whole);  // 200 tokens hold this conversation
+  for (const char* part : {"(now streaming)", "(now streaming:budget=200)", "nosuch", "full cache"})
+    EXPECT_NE(done.err.find(part), std::string::npos) << part << "\n" << done.err;
+}
+
+TEST_F(ChatTest, SavedMessagesGoOn) {
+  const std::string path = write_file("talk.json", "").string();
+  const Finished done =
+      command(chat(), "My name is Otto.\n/save " + path + "\n/reset\n/load " + path + "\nAnd then?\n");
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(done.out, command(chat(), "My name is Otto.\nAnd then?\n").out) << done.err;
+  EXPECT_NE(done.err.find("(2 messages loaded)"), std::string::npos) << done.err;
+  for (const char* bad : {"{}", "[1]", "{\"system\":\"\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "x"}) {
+    const Finished refused = command(chat(), "/load " + write_file("bad.json", bad).string() + "\nHello\n");
+    EXPECT_EQ(refused.out, command(chat(), "Hello\n").out) << bad;
+    EXPECT_FALSE(refused.err.empty());
+  }
+  const Finished nowhere = command(chat(), "Hello\n/save /nonexistent/x.json\n");
+  EXPECT_NE(nowhere.err.find("cannot be written"), std::string::npos) << nowhere.err;
+}
+
 TEST_F(ChatTest, ALineThatIsNotUtf8IsNotSent) {
   const Finished done = command(chat(), "caf\xE9\nHello\n");
   EXPECT_EQ(done.code, 0);

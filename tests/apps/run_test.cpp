@@ -299,6 +299,44 @@ TEST_F(RunTest, CtrlCUnderJsonStillGivesTheObject) {
   EXPECT_EQ(nlohmann::json::parse(done.out)["stop"], "cancelled");
 }
 
+TEST_F(RunTest, ShowsItsMemory) {
+  const Words words = {"-p",       "Once there was a dog", "-n", "60", "--seed", "1", "--ignore-eos",
+                       "--method", "streaming:budget=24"};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return run(more);
+  };
+  const std::string text = with({}).out;
+  const Finished shown = with({"--show-memory"});
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_EQ(shown.out, text);
+  EXPECT_NE(shown.err.find("[-"), std::string::npos) << shown.err;  // not a terminal: marks instead of ink
+  EXPECT_NE(shown.err.find(" forgotten; cache "), std::string::npos) << shown.err;
+  EXPECT_EQ(shown.err.find('\x1B'), std::string::npos);
+
+  const std::string page = write_file("memory.html", "").string();
+  const Finished drawn = with({"--show-memory", page});
+  EXPECT_EQ(drawn.code, 0) << drawn.err;
+  const std::string html = file_content(page);
+  EXPECT_TRUE(html.starts_with("<!doctype html>"));
+  EXPECT_NE(html.find("class=\"gone\""), std::string::npos);
+  expect_refused(on({"run", "--show-memory", "x.txt"}), "ends with .html");
+  expect_refused(on({"run", "--method", "window-recompute", "--show-memory"}), "no cache to show");
+}
+
+TEST_F(RunTest, HostileTextIsShownAsText) {
+  const std::string page = write_file("hostile.html", "").string();
+  const std::string hostile = "<script>x</script> \x1B[31m \xE2\x80\xAE \"&";
+  const Finished done = run({"-p", hostile, "-n", "1", "--method", "full", "--show-memory", page});
+  EXPECT_EQ(done.code, 0) << done.err;
+  const std::string html = file_content(page);
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+  EXPECT_EQ(html.find('\x1B'), std::string::npos);
+  EXPECT_EQ(html.find("\xE2\x80\xAE"), std::string::npos);
+  const Finished plain = run({"-p", hostile, "-n", "1", "--method", "full", "--show-memory"});
+  EXPECT_EQ(plain.err.find('\x1B'), std::string::npos);
+}
+
 TEST_F(RunTest, AReaderThatGoesAwayEndsItQuietly) {
   const Finished done = run_program(
       "/bin/sh", {"-c", command_path() + " run -n -1 --ignore-eos -t 1 -m " + model_ + " < /dev/null | head -c 100"});

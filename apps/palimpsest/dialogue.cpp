@@ -1,0 +1,215 @@
+#include "palimpsest/dialogue.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/evict/method_plan.h"
+#include "palimpsest/interrupt.h"
+#include "palimpsest/system.h"
+#include "palimpsest/text/system_prompt.h"
+
+namespace palimpsest::cli {
+
+Dialogue::Dialogue(const ChatFlags& flags)
+    : flags_(flags),
+      sampling_(sampler_options(flags.sampling)),
+      loaded_(load_text_model(flags.model)),
+      threads_(threads_of(flags.threads, loaded_.model->hyper())),
+      decoder_(std::make_shared<Decoder>(loaded_.model, threads_)),
+      template_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template)),
+      conversation_(template_, flags.system),
+      speculation_(speculation_of(flags.drafts, *loaded_.vocabulary, threads_)) {
+  sampling_.seed = Sampler(sampling_, loaded_.vocabulary.get(), loaded_.vocabulary->size()).seed();
+  flags_.generate.drafts = speculation_ ? &*speculation_ : nullptr;
+  begin(flags_.cache);
+}
+
+// Where the system prompt is.
+std::vector<PositionRange> Dialogue::system_prompt() const {
+  if (flags_.system.empty()) return {};
+  const ChatInput chat{.messages = {{"system", flags_.system}, {"user", "x"}}};
+  const auto prompt = loaded_.vocabulary->tokenize(template_->apply(chat).text, true, true);
+  const std::size_t tokens = system_prompt_tokens(*template_, *loaded_.vocabulary, chat, prompt);
+  return {{0, static_cast<Position>(tokens)}};
+}
+
+// Method auto pins a system prompt that is short.
+bool Dialogue::pins_itself(const CacheFlags& cache, const std::vector<PositionRange>& system) const {
+  if (system.empty()) return false;
+  const MethodPlan plan = plan_of(session_options(cache, kDefaultMethod), loaded_.model->hyper());
+  return pins_system_prompt(plan.method(), static_cast<std::size_t>(system.front().last));
+}
+
+SessionOptions Dialogue::options_of(CacheFlags cache) const {
+  const std::vector<PositionRange> system = system_prompt();
+  if (cache.pin_prompt || pins_itself(cache, system)) cache.pins = system;
+  SessionOptions options = session_options(cache, kDefaultMethod, loaded_.model->hyper(), loaded_.vocabulary.get(), 0);
+  options.draft_max = draft_max_of(flags_.drafts);
+  return options;
+}
+
+// An empty session of this method.
+void Dialogue::begin(const CacheFlags& cache) {
+  auto session = std::make_unique<Session>(decoder_, options_of(cache));
+  if (session->method().cache) session->record_memory();
+  session_ = std::move(session);
+  flags_.cache = cache;
+  unread_.clear();
+  before_.clear();
+}
+
+void Dialogue::read_later(const std::string& text, bool restart) {
+  if (restart) unread_.clear();
+  const auto tokens = loaded_.vocabulary->tokenize(text, restart, true);
+  unread_.insert(unread_.end(), tokens.begin(), tokens.end());
+}
+
+const Generation& Dialogue::answer(const std::string& words, const Emit& emit, const Session::Progress& progress) {
+  before_.push_back({conversation_, session_->position(), unread_});
+  if (before_.size() > kMaxUndo) before_.pop_front();
+  const Conversation::Turn turn = conversation_.user(words);
+  if (turn.restart) session_->clear();
+  read_later(turn.text, turn.restart);
+
+  SamplerOptions options = sampling_;  // a new sampler for each answer, so that a grammar restarts
+  options.seed += turns_++;
+  Sampler sampler(options, loaded_.vocabulary.get(), loaded_.vocabulary->size());
+  std::string reply;
+  last_ = generate(
+      *session_, sampler, *loaded_.vocabulary, unread_, flags_.generate,
+      [&](std::string_view piece) {
+        reply += piece;
+        emit(piece);
+      },
+      interrupted(), progress);
+  unread_.erase(unread_.begin(), unread_.begin() + static_cast<std::ptrdiff_t>(last_.prompt_tokens));
+  if (last_.unread >= 0) unread_.push_back(last_.unread);
+  conversation_.assistant(reply);
+  remember(words, std::move(reply));
+  return last_;
+}
+
+void Dialogue::remember(const std::string& words, std::string reply) {
+  said_bytes_ += words.size() + reply.size();
+  said_.push_back({words, std::move(reply)});
+  for (; said_bytes_ > kMaxSaid && said_.size() > 1; forgot_ = true) {
+    said_bytes_ -= said_.front().words.size() + said_.front().reply.size();
+    said_.pop_front();
+  }
+}
+
+std::optional<std::string> Dialogue::undo() {
+  if (before_.empty() || said_.empty()) return std::nullopt;
+  Before before = std::move(before_.back());
+  before_.pop_back();
+  std::string words = std::move(said_.back().words);
+  said_bytes_ -= words.size() + said_.back().reply.size();
+  said_.pop_back();
+  if (rewind(before.position)) {
+    conversation_ = std::move(before.conversation);
+    unread_ = std::move(before.unread);
+  } else {
+    session_->clear();
+    repeat(flags_.system, said_);
+  }
+  return words;
+}
+
+// false: the conversation must be read again, because it began again after `position` (a template that rewrites earlier
+// turns), or the method cannot take tokens back (merged tokens, no cache).
+bool Dialogue::rewind(Position position) {
+  if (session_->position() < position) return false;
+  try {
+    session_->rewind(position);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void Dialogue::reset() {
+  conversation_.reset();
+  session_->clear();
+  said_.clear();
+  unread_.clear();
+  before_.clear();
+  said_bytes_ = 0;
+  forgot_ = false;
+}
+
+// The same conversation again, for an empty session: its text is read with the next message.
+void Dialogue::repeat(const std::string& system, const std::deque<Said>& said) {
+  Conversation conversation(template_, system);
+  unread_.clear();
+  for (const Said& each : said) {
+    const Conversation::Turn turn = conversation.user(each.words);
+    read_later(turn.text, turn.restart);
+    read_later(each.reply, false);
+    conversation.assistant(each.reply);
+  }
+  conversation_ = std::move(conversation);
+}
+
+void Dialogue::use(const std::string& method) {
+  CacheFlags cache = flags_.cache;
+  cache.method = method;
+  cache.policy.reset();
+  cache.mechanism.reset();
+  cache.positions.reset();
+  cache.budget.reset();
+  cache.sinks.reset();
+  begin(cache);
+  repeat(flags_.system, said_);
+}
+
+void Dialogue::limit(const std::string& budget) {
+  if (!session_->method().evicts())
+    fail("method {} evicts nothing: choose another with /method", session_->method().name);
+  CacheFlags cache = flags_.cache;
+  cache.budget = budget;
+  begin(cache);
+  repeat(flags_.system, said_);
+}
+
+void Dialogue::save(const std::string& path) const {
+  nlohmann::ordered_json out = {{"system", flags_.system}, {"messages", nlohmann::ordered_json::array()}};
+  for (const Said& each : said_) {
+    out["messages"].push_back({{"role", "user"}, {"content", each.words}});
+    out["messages"].push_back({{"role", "assistant"}, {"content", each.reply}});
+  }
+  std::ofstream file(path, std::ios::binary);
+  file << out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+  file.close();
+  if (!file) fail("{} cannot be written: choose another file", path);
+  if (forgot_) fail("{} has the newest {} messages: earlier ones are not kept", path, 2 * said_.size());
+}
+
+void Dialogue::load(const std::string& path) {
+  const auto in = nlohmann::json::parse(read_text(path, "the conversation"), nullptr, false);
+  const auto is_text = [](const nlohmann::json& object, const char* name) {
+    return object.is_object() && object.contains(name) && object[name].is_string();
+  };
+  if (!is_text(in, "system") || !in.contains("messages") || !in["messages"].is_array())
+    fail("{} is no conversation that /save has written", path);
+  std::deque<Said> said;
+  bool answered = true;
+  for (const auto& message : in["messages"]) {
+    const bool fits =
+        is_text(message, "role") && is_text(message, "content") && message["role"] == (answered ? "user" : "assistant");
+    if (!fits) fail("{} is no conversation that /save has written: messages and answers must alternate", path);
+    if (answered)
+      said.push_back({message["content"], {}});
+    else
+      said.back().reply = message["content"];
+    answered = !answered;
+  }
+  if (!answered) fail("{} ends with a message without an answer", path);
+  reset();
+  flags_.system = in["system"];
+  repeat(flags_.system, said);
+  for (Said& each : said) remember(each.words, std::move(each.reply));
+}
+
+}  // namespace palimpsest::cli

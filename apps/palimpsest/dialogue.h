@@ -1,0 +1,92 @@
+// The conversation of `palimpsest chat`: the model's session and what was said, so that messages can be taken back,
+// read again with another method, saved and loaded.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "palimpsest/engine/generator.h"
+#include "palimpsest/options.h"
+#include "palimpsest/text/conversation.h"
+#include "palimpsest/writer.h"
+
+namespace palimpsest::cli {
+
+struct ChatFlags {
+  ModelFlags model;
+  CacheFlags cache;
+  SamplingFlags sampling;
+  DraftFlags drafts;
+  std::optional<long long> threads;
+  std::string system, chat_template;
+  GenerateOptions generate{.max_tokens = 1024, .stop = {}, .ignore_end = false};
+};
+
+class Dialogue {
+ public:
+  explicit Dialogue(const ChatFlags& flags);  // loads the model; throws Error
+
+  // Reads a message and writes the answer. `words`: UTF-8. Ctrl-C (interrupted()) stops the answer, not the dialogue.
+  const Generation& answer(const std::string& words, const Emit& emit, const Session::Progress& progress);
+  const Generation& last() const { return last_; }
+
+  // Takes the last message and its answer back. Tokens that were evicted meanwhile stay evicted. Returns the message;
+  // nullopt: there is none, or more than kMaxUndo were taken back.
+  std::optional<std::string> undo();
+  static constexpr std::size_t kMaxUndo = 64;
+  void reset();
+  // Continues with another method or budget: the conversation is read again with the next message. Throws Error,
+  // unchanged.
+  void use(const std::string& method);
+  void limit(const std::string& budget);
+  // The messages as JSON: {"system": "...", "messages": [{"role": "user", "content": "..."}, ...]}. Throw Error.
+  void save(const std::string& path) const;
+  void load(const std::string& path);
+
+  const Session& session() const { return *session_; }
+  const Vocabulary& vocabulary() const { return *loaded_.vocabulary; }
+  std::size_t messages() const { return said_.size(); }
+
+ private:
+  struct Said {
+    std::string words, reply;
+  };
+  struct Before {  // the state before a message
+    Conversation conversation;
+    Position position = 0;
+    std::vector<TokenId> unread;
+  };
+  std::vector<PositionRange> system_prompt() const;
+  bool pins_itself(const CacheFlags& cache, const std::vector<PositionRange>& system) const;
+  SessionOptions options_of(CacheFlags cache) const;
+  void begin(const CacheFlags& cache);
+  bool rewind(Position position);
+  void remember(const std::string& words, std::string reply);
+  void read_later(const std::string& text, bool restart);
+  void repeat(const std::string& system, const std::deque<Said>& said);
+
+  ChatFlags flags_;
+  SamplerOptions sampling_;
+  TextModel loaded_;
+  int threads_;
+  std::shared_ptr<Decoder> decoder_;
+  std::shared_ptr<const ChatTemplate> template_;
+  Conversation conversation_;
+  std::unique_ptr<Session> session_;
+  std::optional<Speculation> speculation_;
+  Generation last_;
+  std::vector<TokenId> unread_;  // part of the conversation, but not yet read by the model
+  std::deque<Said> said_;        // the newest kMaxSaid bytes
+  std::deque<Before> before_;    // of the newest kMaxUndo messages
+  std::size_t said_bytes_ = 0;
+  bool forgot_ = false;  // said_ has no beginning
+  std::uint32_t turns_ = 0;
+  static constexpr std::size_t kMaxSaid = std::size_t{16} << 20;
+};
+
+}  // namespace palimpsest::cli
