@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Server test: the README's curl and Python examples, and the official `openai` client (models, streams, disconnects,
+"""Server test: the curl and Python examples of docs/server.md, and the official `openai` client (models, streams, disconnects,
 JSON schemas, errors).
 
   make serve-check        (downloads the client from PyPI once; skipped with a message if PyPI is not reachable)
@@ -21,11 +21,11 @@ import environment  # noqa: E402
 from server import REPO, Server, free_port  # noqa: E402
 
 PACKAGES = ["openai==3.52.0", "ollama==0.6.1"]
-README_PORT = 8080
+EXAMPLES_PORT = 8080
 
 
-def readme_blocks(language):
-    section = (REPO / "README.md").read_text().split("### Serve\n")[1].split("\n### ")[0]
+def example_blocks(language):
+    section = (REPO / "docs" / "server.md").read_text().split("## Examples\n")[1].split("\n## ")[0]
     return re.findall(rf"```{language}\n(.*?)```", section, re.S)
 
 
@@ -37,11 +37,11 @@ def curl_examples(server):
     if shutil.which("curl") is None:
         print("curl examples: skipped, curl is not installed")
         return
-    blocks = readme_blocks("sh")
+    blocks = example_blocks("sh")
     assert len(blocks) == 4, blocks
     answers = []
     for block in blocks:
-        command = block.replace(f"http://127.0.0.1:{README_PORT}", server.url)
+        command = block.replace(f"http://127.0.0.1:{EXAMPLES_PORT}", server.url)
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         answers.append(done.stdout)
@@ -59,19 +59,19 @@ def curl_examples(server):
     both = saved["choices"][0]["text"] + restored["choices"][0]["text"]
     assert whole.startswith(both) and len(both) > len(saved["choices"][0]["text"]), (whole, both)
     assert "palimpsest_generation_tokens_total" in answers[3]
-    print(f"curl examples of the README: {len(blocks)} passed")
+    print(f"curl examples: {len(blocks)} passed")
 
 
 def python_example(server):
-    for block in readme_blocks("python"):
-        text = block.replace(f"http://127.0.0.1:{README_PORT}", server.url)
+    for block in example_blocks("python"):
+        text = block.replace(f"http://127.0.0.1:{EXAMPLES_PORT}", server.url)
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         whole = post(server, "/v1/chat/completions", {
             "messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 100, "seed": 1,
             "cache": {"method": "streaming", "budget": 256}})["choices"][0]["message"]["content"]
         assert done.stdout and done.stdout == whole, (done.stdout, whole)
-    print("python example of the README: passed")
+    print("python example: passed")
 
 
 def openai_client(server):
@@ -222,7 +222,7 @@ def main():
         print(f"openai client: skipped, {error}", file=sys.stderr)
         client = False
     folder = tempfile.TemporaryDirectory()
-    server = Server(arguments.program, "--port", free_port(README_PORT), "--chat-template", "chatml",
+    server = Server(arguments.program, "--port", free_port(EXAMPLES_PORT), "--chat-template", "chatml",
                     "--session-path", folder.name)
     try:
         curl_examples(server)

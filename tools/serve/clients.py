@@ -233,8 +233,8 @@ def curl_commands(server):
         for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.S):
             if "curl" not in block:
                 continue
-            assert f"http://127.0.0.1:{check.README_PORT}/" in block, (page, block)
-            command = block.replace(f"http://127.0.0.1:{check.README_PORT}", server.url)
+            assert f"http://127.0.0.1:{check.EXAMPLES_PORT}/" in block, (page, block)
+            command = block.replace(f"http://127.0.0.1:{check.EXAMPLES_PORT}", server.url)
             done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=120)
             assert done.returncode == 0 and done.stdout and '"error":{' not in done.stdout, (page, block, done)
             count += block.count("curl")
@@ -249,7 +249,7 @@ def main():
     arguments = arguments.parse_args()
     environment.enter("clients", PACKAGES, "300 MB, a minute or two")
     with tempfile.TemporaryDirectory() as sessions:
-        server = Server(arguments.program, "--port", free_port(check.README_PORT), "--chat-template", "chatml",
+        server = Server(arguments.program, "--port", free_port(check.EXAMPLES_PORT), "--chat-template", "chatml",
                         "--session-path", sessions)
         try:
             model = json.load(urllib.request.urlopen(server.url + "/v1/models"))["data"][0]["id"]

@@ -86,7 +86,7 @@ rm -rf --one-file-system "$part"
 steps 5
 step "install debootstrap" install_debootstrap
 mirror=$(forky_mirror) || die "no apt source of this machine has Debian forky." \
-  "Set a mirror: PALIMPSEST_DEBIAN_MIRROR=<URL of a Debian archive>, or see the other routes in README.md."
+  "Set a mirror: PALIMPSEST_DEBIAN_MIRROR=<URL of a Debian archive>, or see the other routes in docs/install.md."
 step "unpack the base system" unpack
 configure
 step "read the package lists" in_part apt-get update
