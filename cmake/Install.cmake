@@ -1,10 +1,10 @@
-# cmake --install: the library, its headers under include/palimpsest, the command, and find_package(palimpsest).
+# cmake --install: the libraries, their headers under include/palimpsest, the command, and find_package(palimpsest).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(_palimpsest_cmake ${CMAKE_INSTALL_LIBDIR}/cmake/palimpsest)
 
-target_include_directories(palimpsest PUBLIC $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-install(TARGETS palimpsest EXPORT palimpsestTargets COMPONENT library)
+install(TARGETS palimpsest palimpsest_engine palimpsest_server palimpsest_eval EXPORT palimpsestTargets
+        COMPONENT library INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY src/palimpsest DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library
         FILES_MATCHING PATTERN "*.h" PATTERN "*-inl.h" EXCLUDE)
 install(FILES $<TARGET_FILE:llama-common::llama-common> DESTINATION ${CMAKE_INSTALL_LIBDIR}/palimpsest

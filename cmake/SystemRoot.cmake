@@ -13,8 +13,9 @@ if(PALIMPSEST_ROOT)
                    -Wl,-rpath,${PALIMPSEST_ROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
 endif()
 
-# Path of ggml's plug-ins at run time; empty: ggml is linked with its backends, or finds them itself.
-set(PALIMPSEST_GGML_BACKEND_DIR "")
-if(GGML_BACKEND_DL AND GGML_BACKEND_DIR)
+# Path of ggml's plug-ins at run time; "$ORIGIN": beside ggml's library; empty: ggml is linked with its backends, or
+# finds them itself.
+set(PALIMPSEST_GGML_BACKEND_DIR "" CACHE STRING "folder of ggml's plug-ins at run time")
+if(NOT PALIMPSEST_GGML_BACKEND_DIR AND GGML_BACKEND_DL AND GGML_BACKEND_DIR)
   set(PALIMPSEST_GGML_BACKEND_DIR ${PALIMPSEST_ROOT}${GGML_BACKEND_DIR})
 endif()

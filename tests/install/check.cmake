@@ -18,6 +18,10 @@ run(${SCRATCH}/build/consumer)
 if(NOT output STREQUAL "palimpsest ${VERSION}\n")
   message(FATAL_ERROR "the consumer printed '${output}', not 'palimpsest ${VERSION}'")
 endif()
+# The engine alone.
+run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/engine -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release -DPART=engine
+    -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
+run(${CMAKE_COMMAND} --build ${SCRATCH}/engine)
 # The installed headers are complete: no header includes a header that is not installed.
 file(GLOB_RECURSE headers RELATIVE ${SCRATCH}/prefix/include ${SCRATCH}/prefix/include/palimpsest/*.h)
 set(all "")

@@ -71,7 +71,10 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
       rope_of_.push_back(static_cast<std::size_t>(hyper.rope_of(i)));
       frequencies_.emplace_back(hyper.rope_table(hyper.rope_of(i)));
     }
-  if (signals.weights()) {
+  if (options_.keep_weights && !decoder.cache_options().pages)
+    fail("attention weights of steps are kept on the CPU path only: use device cpu without `portable`");
+  if (options_.keep_weights) kept_weights_.resize(at(cache.geometry.heads()));
+  if (signals.weights() || options_.keep_weights) {
     weights_.resize(static_cast<std::size_t>(cache.geometry.max_kv_heads()));
     weights_of_.resize(static_cast<std::size_t>(cache.geometry.heads()));
     if (signals.sums()) {
@@ -324,7 +327,11 @@ SequenceStep Sequence::insert(std::span<const TokenId> tokens) {
 // What the policy asks for in this phase.
 void Sequence::request_signals(SequenceStep& step) {
   const Signals signals = plan_->signals(phase());
-  const auto decides = [&](std::size_t head) { return evictor_.decides(cache_->table_of(static_cast<int>(head))); };
+  for (KeptWeights& each : kept_weights_) each.position.clear(), each.weight.clear();
+  const bool keeps = options_.keep_weights && stage_ == Stage::kDecode && drafts_ == 0;
+  const auto decides = [&](std::size_t head) {
+    return !signals.weights() || evictor_.decides(cache_->table_of(static_cast<int>(head)));
+  };
   int stride = 0;
   const auto make_room = [&](std::vector<std::vector<float>>& rows, std::vector<float*>& of, std::size_t count) {
     const auto row_of = [&](std::size_t head) -> auto& {
@@ -339,7 +346,7 @@ void Sequence::request_signals(SequenceStep& step) {
     }
     for (std::size_t head = 0; head < of.size(); ++head) of[head] = decides(head) ? row_of(head).data() : nullptr;
   };
-  if (signals.weights() || signals.reads_inserted() || signals.query_moments) step.receiver = this;
+  if (keeps || signals.weights() || signals.reads_inserted() || signals.query_moments) step.receiver = this;
   step.report_kv = signals.reads_inserted();
   step.report_queries = signals.query_moments.has_value();
   step.weight_reduction = signals.reduction();
@@ -348,7 +355,7 @@ void Sequence::request_signals(SequenceStep& step) {
     for (std::size_t head = 0; head < heads.size(); ++head) heads[head] = signals.weights() && decides(head);
     held_.begin(*cache_, drafts_ + 1, heads);
     if (signals.weights()) step.weights = held_.weights(), step.weights_stride = held_.weights_stride();
-  } else if (signals.weights()) {
+  } else if (keeps || signals.weights()) {
     for (std::size_t head = 0; head < weights_of_.size(); ++head)
       if (decides(head)) stride = std::max(stride, static_cast<int>(max_weights(static_cast<int>(head))));
     if (signals.attention_window) {
@@ -428,11 +435,23 @@ void Sequence::on_weights(int head) noexcept {
   if (drafts_ > 0) return;  // held until accept()
   guarded([&] {
     const std::size_t count = weights_count(head), kv_head = at(cache_->geometry().kv_head_of(head));
-    const int rows = evictor_.signals().attention_window ? static_cast<int>(evictor_.window().rows().size()) : 1;
-    evictor_.on_weights(*cache_, cache_->table_of(head),
-                        {weights_[kv_head].data(), rows, static_cast<int>(count), weights_stride_},
-                        sums_.empty() ? std::span<const float>() : std::span(sums_[kv_head]).first(count));
+    const bool policy = collects_weights();
+    const int rows = policy && evictor_.signals().attention_window ? static_cast<int>(evictor_.window().rows().size()) : 1;
+    const Rows weights{weights_[kv_head].data(), rows, static_cast<int>(count), weights_stride_};
+    if (options_.keep_weights && stage_ == Stage::kDecode) keep_weights(head, weights);
+    if (policy)
+      evictor_.on_weights(*cache_, cache_->table_of(head), weights,
+                          sums_.empty() ? std::span<const float>() : std::span(sums_[kv_head]).first(count));
   });
+}
+
+void Sequence::keep_weights(int head, const Rows& rows) {
+  KeptWeights& kept = kept_weights_[at(head)];
+  const PositionView positions = cache_->table(cache_->table_of(head)).position();
+  kept.position.assign(positions.begin(), positions.end());
+  kept.weight.assign(positions.size(), 0);  // without those of merged tokens, which follow
+  for (int row = 0; row < rows.count; ++row)
+    for (std::size_t slot = 0; slot < kept.weight.size(); ++slot) kept.weight[slot] += rows[row][slot];
 }
 
 void Sequence::on_insert_kv(int head, Rows keys, Rows values) noexcept {

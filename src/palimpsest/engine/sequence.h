@@ -38,10 +38,11 @@ struct SessionOptions {
   Method method;
   CacheTypes cache_type = {};  // of keys and of values
   int page_size = 64;
-  int chunk = kDefaultChunk;         // tokens of a prompt per step
-  int draft_max = 0;                 // max drafts in a step; 0: none. Models with large query groups have fewer
-  std::size_t memory_limit = 0;      // max bytes of keys and values; more throws Error. 0: unlimited
-  std::size_t auto_memory = 0;       // max bytes of the sequence with budget auto; 0: unlimited
+  int chunk = kDefaultChunk;     // tokens of a prompt per step
+  int draft_max = 0;             // max drafts in a step; 0: none. Models with large query groups have fewer
+  std::size_t memory_limit = 0;  // max bytes of keys and values; more throws Error. 0: unlimited
+  std::size_t auto_memory = 0;   // max bytes of the sequence with budget auto; 0: unlimited
+  bool keep_weights = false;     // keep the attention weights of decode steps: Sequence::kept_weights(). CPU path only
   std::vector<TokenId> repeat = {};  // instruction to repeat the prompt (engine/repeat.h), for Signals::repeat
 };
 
@@ -52,6 +53,14 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
 
 // For policies that were trained on a model.
 PolicyModel policy_model(const Model& model, const Method& method);
+
+// What the query of a decode step gave each token of a head: the mean over the query group, or what the policy's
+// signals reduce it to (Signals::reduction()). In slot order when the step attended; an empty slot has position
+// kNoPosition.
+struct KeptWeights {
+  std::vector<Position> position;  // in the text
+  std::vector<float> weight;       // of each position
+};
 
 struct EvictionTimes {      // since construction
   double evict_ms = 0;      // decisions and moves; without on_weights(), which runs inside the model's step
@@ -133,6 +142,9 @@ class Sequence final : AttentionReceiver {
   int budget(int table) const { return evictor_.budget(table); }
   const Evictor& evictor() const { return evictor_; }
   const EvictionTimes& times() const { return times_; }
+  // Of the last decode step without drafts, if SessionOptions::keep_weights. Empty after other steps, and for heads
+  // whose weights the step did not compute (a windowed layer that the policy never evicts from).
+  const KeptWeights& kept_weights(int head) const { return kept_weights_[static_cast<std::size_t>(head)]; }
 
  private:
   // Called on the threads of the model's step, which must not throw: done() rethrows.
@@ -144,6 +156,8 @@ class Sequence final : AttentionReceiver {
   std::size_t make_room();
   SequenceStep insert(std::span<const TokenId> tokens);
   void request_signals(SequenceStep& step);
+  bool collects_weights() const { return plan_->signals(phase()).weights(); }  // for the policy
+  void keep_weights(int head, const Rows& rows);
   void report_held(int index);
   std::span<const TokenId> next_repeated();
   void end(std::size_t tokens, Phase phase);
@@ -172,6 +186,7 @@ class Sequence final : AttentionReceiver {
   std::vector<std::vector<float>> weights_;   // of the running layer, [KV heads][rows][slots]; if the policy uses them
   std::vector<std::vector<float>> sums_;      // likewise, over all queries of the step, one row
   int weights_stride_ = 0;                    // between the rows
+  std::vector<KeptWeights> kept_weights_;     // [heads] if options_.keep_weights
   std::vector<float*> weights_of_, sums_of_;  // [heads]
   EvictionTimes times_;
   std::vector<TokenId> window_;  // without a cache: the tokens to recompute

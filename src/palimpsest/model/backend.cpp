@@ -57,12 +57,23 @@ void limit_cpu_backend(std::string_view level) {
   if (ggml_backend_load(file.c_str()) == nullptr) fail("{} does not load", file.string());
 }
 
+// ggml_backend_dir(); "$ORIGIN", as in a run path, is the folder of ggml's library: for packages that may lie anywhere.
+std::string backend_folder() {
+  constexpr std::string_view kOrigin = "$ORIGIN";
+  const std::string_view given = ggml_backend_dir();
+  if (!given.starts_with(kOrigin)) return std::string(given);
+  Dl_info library{};
+  if (::dladdr(reinterpret_cast<const void*>(&ggml_backend_load_all_from_path), &library) == 0)
+    fail("the folder of ggml's library is unknown: build with -DPALIMPSEST_GGML_BACKEND_DIR=FOLDER");
+  return std::filesystem::path(library.dli_fname).parent_path().string() + std::string(given.substr(kOrigin.size()));
+}
+
 void load_backends() {
   static std::once_flag once;
   std::call_once(once, [] {
     ggml_log_set(log_line, nullptr);
-    if (*ggml_backend_dir() != '\0')
-      ggml_backend_load_all_from_path(ggml_backend_dir());
+    if (const std::string folder = backend_folder(); !folder.empty())
+      ggml_backend_load_all_from_path(folder.c_str());
     else
       ggml_backend_load_all();
     if (!cpu_level_limit().empty()) limit_cpu_backend(cpu_level_limit());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -76,7 +77,7 @@ class Policy {
 struct PolicyEntry {
   std::string_view name;
   std::string_view summary;
-  std::unique_ptr<Policy> (*make)();
+  std::function<std::unique_ptr<Policy>()> make;
 };
 
 #define PALIMPSEST_POLICY(file, Class, summary)                                                    \
@@ -84,10 +85,11 @@ struct PolicyEntry {
     return {name, summary, []() -> std::unique_ptr<Policy> { return std::make_unique<Class>(); }}; \
   }
 
-const std::vector<PolicyEntry>& policies();  // sorted by name
+// The registry is thread-safe.
+std::vector<PolicyEntry> policies();  // sorted by name
 // Throws Error that lists the names. Options that the policy does not have are ignored.
 std::unique_ptr<Policy> make_policy(std::string_view name, const PolicyOptions& options = {});
-// For policies outside this library. Call it before any thread uses the registry; name and summary must outlive it.
+// For policies outside this library. Name and summary must outlive the program's last use of the registry.
 // Throws Error if the name is taken or has other characters than lower-case letters, digits and dashes.
 void register_policy(const PolicyEntry& entry);
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cctype>
+#include <mutex>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/parse.h"
@@ -14,7 +15,9 @@ namespace palimpsest {
 
 namespace {
 
-std::vector<PolicyEntry>& entries() {
+std::mutex registry_mutex;
+
+std::vector<PolicyEntry>& entries() {  // with registry_mutex held
   static std::vector<PolicyEntry> all = [] {
     std::vector<PolicyEntry> built_in = {
 #define ENTRY(file, name) policy_entry_##file(name),
@@ -35,20 +38,23 @@ bool well_formed(std::string_view name) {
 
 }  // namespace
 
-const std::vector<PolicyEntry>& policies() {
+std::vector<PolicyEntry> policies() {
+  const std::lock_guard lock(registry_mutex);
   return entries();
 }
 
 std::unique_ptr<Policy> make_policy(std::string_view name, const PolicyOptions& options) {
+  const std::vector<PolicyEntry> all = policies();  // `make` runs without the lock
   std::vector<std::string_view> names;
-  for (const auto& entry : entries()) names.push_back(entry.name);
-  std::unique_ptr<Policy> policy = entries()[parse_choice(name, "policy", names)].make();
+  for (const auto& entry : all) names.push_back(entry.name);
+  std::unique_ptr<Policy> policy = all[parse_choice(name, "policy", names)].make();
   policy->configure(options);
   return policy;
 }
 
 void register_policy(const PolicyEntry& entry) {
   if (!well_formed(entry.name)) fail("policy name '{}': use lower-case letters, digits and dashes", entry.name);
+  const std::lock_guard lock(registry_mutex);
   auto& all = entries();
   const auto place = std::ranges::lower_bound(all, entry.name, {}, &PolicyEntry::name);
   if (entry.name == "none" || (place != all.end() && place->name == entry.name))
