@@ -436,7 +436,8 @@ void Sequence::on_weights(int head) noexcept {
   guarded([&] {
     const std::size_t count = weights_count(head), kv_head = at(cache_->geometry().kv_head_of(head));
     const bool policy = collects_weights();
-    const int rows = policy && evictor_.signals().attention_window ? static_cast<int>(evictor_.window().rows().size()) : 1;
+    const int rows =
+        policy && evictor_.signals().attention_window ? static_cast<int>(evictor_.window().rows().size()) : 1;
     const Rows weights{weights_[kv_head].data(), rows, static_cast<int>(count), weights_stride_};
     if (options_.keep_weights && stage_ == Stage::kDecode) keep_weights(head, weights);
     if (policy)

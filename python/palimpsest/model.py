@@ -1,0 +1,295 @@
+"""Models: text in, text out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _palimpsest
+from ._method import method_text
+from .session import Session, Tokens, _ids
+
+Prompt = str | Tokens
+
+
+def default_model() -> str:
+    """The path of the default model: `$PALIMPSEST_MODEL`, else the included one, which writes simple stories."""
+    given = os.environ.get("PALIMPSEST_MODEL")
+    return given or str(pathlib.Path(__file__).parent / "models" / "palimpsest-stories.gguf")
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a model thinks of a text."""
+
+    tokens: list[int]
+    """The text's tokens, BOS first if the model expects one."""
+    logprobs: NDArray[np.float32]
+    """ln of the probability of each token but the first, [tokens - 1]."""
+
+    @property
+    def logprob(self) -> float:
+        """Sum of `logprobs`: ln of the probability of the text."""
+        return float(np.sum(self.logprobs, dtype=np.float64))
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean loss per token."""
+        return float(np.exp(-np.mean(self.logprobs, dtype=np.float64)))
+
+
+class Generation(Iterator[str], AsyncIterator[str]):
+    """A text being generated: an iterator, and an async iterator, of its pieces.
+
+    A piece is whole UTF-8 characters, never empty; text that may begin a stop string is held back until that is decided.
+    """
+
+    def __init__(self, native: _palimpsest.Generation, session: Session) -> None:
+        self._native, self.session = native, session
+        self._pieces: list[str] = []
+        self.token_ids: list[int] = []
+
+    def __iter__(self) -> Generation:
+        return self
+
+    def __next__(self) -> str:
+        while (piece := self._native.next()) is not None:
+            text, token = piece
+            if token >= 0:
+                self.token_ids.append(token)
+            if text:
+                self._pieces.append(text)
+                return text
+        raise StopIteration
+
+    def __aiter__(self) -> Generation:
+        return self
+
+    async def __anext__(self) -> str:
+        text = await asyncio.to_thread(next, self, None)
+        if text is None:
+            raise StopAsyncIteration
+        return text
+
+    @property
+    def text(self) -> str:
+        """All of the text; generates the rest."""
+        for _ in self:
+            pass
+        return "".join(self._pieces)
+
+    @property
+    def stop_reason(self) -> str:
+        """'length', 'stop' (a stop string) or 'end' (the model ended its text); '' while it goes on."""
+        return self._native.stop_reason
+
+    @property
+    def seed(self) -> int:
+        """The seed in use."""
+        return self._native.seed
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes cache, sampler and text to a file, which `palimpsest run --restore` continues from, too."""
+        self._native.save(os.fspath(path))
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<Generation of {self._native.tokens} tokens, {self.stop_reason or 'going on'}>"
+
+
+class Model:
+    """A GGUF model. Its sessions share the weights; they may run in different threads."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        threads: int | None = None,
+        device: str = "cpu",
+        portable: bool = False,
+        context: int = 0,
+    ) -> None:
+        """Opens a model.
+
+        Args:
+            path: a GGUF file; None: `default_model()`.
+            threads: of each session's steps; None: one per core, one for very small models. The text does not depend on it.
+            device: a ggml device, as ``palimpsest info --devices`` lists them.
+            portable: use stock ggml operators on the CPU, too.
+            context: max context in tokens, for models that choose RoPE factors by it; 0: the trained context.
+
+        Raises:
+            Error: no such file, not a model of a supported family, or a process that was forked after a model was opened.
+        """
+        file = default_model() if path is None else os.fspath(path)
+        self._native = _palimpsest.Model(file, threads, device, portable, context)
+
+    def tokenize(self, text: str, *, bos: bool = True, special: bool = True) -> list[int]:
+        """Token ids. `bos`: begins with BOS if the model expects one. `special`: reads text such as <|im_end|> as control
+        tokens."""
+        return list(self._native.tokenize(text, bos, special))
+
+    def detokenize(self, tokens: Tokens, *, special: bool = False) -> str:
+        """The text of tokens; `special`: with the text of control tokens. Bytes that are no UTF-8 become U+FFFD."""
+        return self._native.detokenize(_ids(tokens), special).decode("utf-8", "replace")
+
+    def session(
+        self,
+        method: str = "streaming",
+        *,
+        budget: int | None = None,
+        cache_type: str = "f16",
+        cache_type_v: str | None = None,
+        chunk: int = 512,
+        page_size: int = 64,
+        attention: bool = False,
+        **options: Any,
+    ) -> Session:
+        """A new sequence with its own cache.
+
+        Args:
+            method: see `method_text`.
+            budget: tokens that stay in the cache, per head.
+            cache_type: type of keys and values: f32, f16, bf16 or q8_0; `cache_type_v`: of values only.
+            chunk: tokens of a prompt per step.
+            page_size: slots of a page, a multiple of 16.
+            attention: keep the attention weights of decode steps, for `Session.attention`.
+            options: other keys of the method.
+        """
+        return Session(
+            self._native, method, budget=budget, cache_type=cache_type, cache_type_v=cache_type_v, chunk=chunk,
+            page_size=page_size, attention=attention, **options,
+        )  # fmt: skip
+
+    def generate(
+        self,
+        prompt: Prompt = "",
+        *,
+        max_tokens: int = 256,
+        method: str = "streaming",
+        budget: int | None = None,
+        compression_ratio: float | None = None,
+        stop: str | Sequence[str] = (),
+        ignore_eos: bool = False,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        repeat_penalty: float = 1.0,
+        seed: int | None = None,
+        grammar: str = "",
+        session: Session | None = None,
+        **options: Any,
+    ) -> Generation:
+        """Continues a prompt. The same arguments give the text of ``palimpsest run``.
+
+        Args:
+            prompt: text, or tokens.
+            max_tokens: to generate; -1: until the model ends its text.
+            method, budget, compression_ratio, options: see `method_text`; `options` also has `cache_type`, `chunk` and the
+                other arguments of `session`.
+            stop: the text ends before the first of these.
+            ignore_eos: continue after end-of-text tokens.
+            temperature, top_k, top_p, min_p, repeat_penalty: sampling, as llama.cpp's; temperature 0: the likeliest token.
+            seed: the same seed gives the same text; None: another each time.
+            grammar: GBNF that the text must match.
+            session: continue this session; then give no method.
+
+        Raises:
+            Error: at once for invalid arguments; while iterating, as `Session.prefill`.
+        """
+        if isinstance(prompt, str):
+            tokens = self.tokenize(prompt, bos=session is None or session.position == 0)
+            if not tokens and self._native.bos >= 0 and session is None:
+                tokens = [self._native.bos]
+        else:
+            tokens = _ids(prompt)
+        if session is None:
+            own = {"cache_type", "cache_type_v", "chunk", "page_size", "attention"}
+            text = method_text(
+                method, budget=budget, compression_ratio=compression_ratio, tokens=len(tokens),
+                **{key: value for key, value in options.items() if key not in own},
+            )  # fmt: skip
+            session = self.session(text, **{key: value for key, value in options.items() if key in own})
+        elif budget is not None or compression_ratio is not None or options:
+            raise _palimpsest.Error("a session has its method already: give a method's options to Model.session")
+        native = _palimpsest.Generation(
+            session._native, tokens, max_tokens, [stop] if isinstance(stop, str) else list(stop), ignore_eos, temperature,
+            top_k, top_p, min_p, repeat_penalty, seed, grammar,
+        )  # fmt: skip
+        return Generation(native, session)
+
+    def chat(
+        self,
+        messages: str | Sequence[Mapping[str, str]],
+        *,
+        template: str = "",
+        stop: str | Sequence[str] = (),
+        **arguments: Any,
+    ) -> Generation:
+        """The assistant's answer to messages in OpenAI's form, ``{"role": ..., "content": ...}``, or to one text.
+
+        Args:
+            template: a name, a file or the text of a chat template; "": the model's own.
+            stop, arguments: as `generate`.
+
+        Raises:
+            Error: the model has no template, or the template refuses the messages.
+        """
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        prompt = self._native.chat_prompt([(each["role"], each["content"]) for each in messages], template)
+        ends = [stop] if isinstance(stop, str) else list(stop)
+        return self.generate(prompt["text"], stop=[*ends, *prompt["stop"]], **arguments)
+
+    def score(
+        self, texts: str | Iterable[str], *, method: str = "full", budget: int | None = None, **options: Any
+    ) -> list[Score]:
+        """Log-probabilities of texts, each read with a new cache."""
+        scores = []
+        for text in [texts] if isinstance(texts, str) else texts:
+            tokens = self.tokenize(text, special=False)
+            if len(tokens) < 2:
+                raise _palimpsest.Error(f"{text!r}: {len(tokens)} tokens are too few to predict any")
+            session = self.session(method, budget=budget, **options)
+            scores.append(Score(tokens, _palimpsest.log_likelihoods(session._native, tokens)))
+        return scores
+
+    def logits(
+        self, prompt: Prompt, *, method: str = "full", budget: int | None = None, **options: Any
+    ) -> NDArray[np.float32]:
+        """The logits after every token of a prompt, float32 [tokens, vocabulary]."""
+        tokens = self.tokenize(prompt) if isinstance(prompt, str) else _ids(prompt)
+        return self.session(method, budget=budget, **options).read(tokens)
+
+    @property
+    def path(self) -> str:
+        """The model's file."""
+        return self._native.path
+
+    @property
+    def name(self) -> str:
+        """The model's name in its file; "" if it has none."""
+        return self._native.name
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """layers, kv_heads (of each layer), key_width, value_width, vocabulary, trained_context."""
+        return dict(self._native.shape)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a session's steps."""
+        return self._native.threads
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name or pathlib.Path(self.path).name}>"

@@ -1,0 +1,143 @@
+"""One sequence with its cache, step by step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _palimpsest
+from ._method import method_text
+from ._views import StepArray
+
+Tokens = Sequence[int] | NDArray[np.integer[Any]]
+
+
+class Session:
+    """A sequence and its cache. Made by `Model.session`.
+
+    One thread runs a session at a time; others wait. Sessions of one model are independent and share its weights.
+    """
+
+    def __init__(
+        self,
+        model: _palimpsest.Model,
+        method: str = "streaming",
+        *,
+        budget: int | None = None,
+        cache_type: str = "f16",
+        cache_type_v: str | None = None,
+        chunk: int = 512,
+        page_size: int = 64,
+        attention: bool = False,
+        **options: Any,
+    ) -> None:
+        """See `Model.session`."""
+        self._native = _palimpsest.Session(
+            getattr(model, "_native", model), method_text(method, budget=budget, **options), cache_type,
+            cache_type_v or cache_type, chunk, page_size, attention,
+        )  # fmt: skip
+
+    def prefill(self, tokens: Tokens) -> NDArray[np.float32]:
+        """Reads a prompt, or more of it, in chunks, and evicts down to the budget.
+
+        Returns:
+            float32 [vocabulary]: the logits after the last token.
+
+        Raises:
+            Error: no tokens, a token outside the vocabulary, or not enough memory.
+            PolicyError: a policy written in Python failed. The session is unusable until `clear()`.
+            KeyboardInterrupt: Ctrl-C, checked after each chunk.
+        """
+        return self._native.prefill(_ids(tokens))
+
+    def decode(self, token: int) -> NDArray[np.float32]:
+        """Reads one token. Returns the logits of the next, float32 [vocabulary]. Raises as `prefill`."""
+        return self._native.decode(int(token))
+
+    def read(self, tokens: Tokens) -> NDArray[np.float32]:
+        """Reads a prompt. Returns the logits after every token, float32 [tokens, vocabulary]. Raises as `prefill`."""
+        return self._native.read(_ids(tokens))
+
+    def rewind(self, position: int) -> None:
+        """Forgets the tokens from `position` on. Evicted tokens stay evicted. Raises Error beyond the text."""
+        self._native.rewind(position)
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._native.clear()
+
+    def fork(self) -> Session:
+        """A copy, with a copy of the cache, that continues independently. Its attention weights begin with its next step."""
+        copy = Session.__new__(Session)
+        copy._native = self._native.fork()
+        return copy
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the cache and the text to a file, for `restore` with the same model, method and cache types."""
+        self._native.save(os.fspath(path))
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Replaces this session by a saved one. Raises Error for a file of another model, method or cache type."""
+        unread = self._native.restore(os.fspath(path))
+        if unread >= 0:  # saved by the command with the last token not yet read
+            self.decode(unread)
+
+    def positions(self, layer: int, head: int) -> StepArray:
+        """int64 [n]: positions in the text of the tokens that a KV head holds now, oldest first."""
+        return self._array(self._native.positions(layer, head), "positions")
+
+    def keys(self, layer: int, head: int) -> StepArray:
+        """float32 [n, key_width]: the head's keys, in the order of `positions`.
+
+        As stored: rotated to their position with ``positions=original``, un-rotated with ``positions=cache``, rounded to the
+        cache's type.
+        """
+        return self._array(self._native.keys(layer, head), "keys")
+
+    def values(self, layer: int, head: int) -> StepArray:
+        """float32 [n, value_width]: the head's values, in the order of `positions`."""
+        return self._array(self._native.values(layer, head), "values")
+
+    def scores(self, layer: int, head: int) -> StepArray:
+        """float32 [n]: the policy's scores, in the order of `positions`."""
+        return self._array(self._native.scores(layer, head), "scores")
+
+    def attention(self, layer: int, head: int) -> StepArray:
+        """float32 [n]: weights that the last `decode` gave the head's tokens, mean over the query heads of its group.
+
+        In the order of the positions that the step attended to, oldest first; their sum is 1. (With a policy that uses
+        another reduction, such as the max, it is that.) Only of sessions opened with ``attention=True``.
+        """
+        return self._array(self._native.weights(layer, head), "attention weights")
+
+    def _array(self, array: NDArray[Any], what: str) -> StepArray:
+        native = self._native
+        return StepArray(array, what, lambda: native.step)
+
+    @property
+    def position(self) -> int:
+        """Tokens of the text so far."""
+        return self._native.position
+
+    @property
+    def tokens(self) -> list[int]:
+        """The text so far, evicted tokens included."""
+        return list(self._native.tokens)
+
+    @property
+    def method(self) -> str:
+        """The method, with every key."""
+        return self._native.method
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """cache_tokens, cache_bytes, cache_bytes_peak, evicted, evictions, evict_ms."""
+        return dict(self._native.statistics())
+
+
+def _ids(tokens: Tokens) -> list[int]:
+    return np.asarray(tokens, dtype=np.int32).ravel().tolist()

@@ -1,0 +1,138 @@
+// Models, their vocabulary and chat template.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "binding.h"
+#include "palimpsest/core/cache_type.h"
+#include "palimpsest/core/cpu_level.h"
+#include "palimpsest/engine/repeat.h"
+
+namespace palimpsest::python {
+namespace {
+
+std::atomic<pid_t> opened_in = 0;
+constexpr std::size_t kOneThreadBytes = 8U << 20;  // weights of models that one thread runs fastest, as in the command
+
+std::size_t memory_bytes() {  // of this machine
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+nb::dict chat_prompt(const PyModel& self, const std::vector<std::pair<std::string, std::string>>& messages,
+                     const std::string& source) {
+  ChatInput input;
+  for (const auto& [role, content] : messages) input.messages.push_back({.role = role, .content = content});
+  ChatPrompt prompt;
+  {
+    const nb::gil_scoped_release released;
+    prompt = ChatTemplate::load(self.vocabulary, source)->apply(input);
+  }
+  nb::dict out;
+  out["text"] = prompt.text;
+  out["stop"] = prompt.stop;
+  return out;
+}
+
+nb::dict shape_of(const PyModel& self) {
+  const Hyperparameters& hyper = self.model->hyper();
+  nb::dict out;
+  out["layers"] = hyper.layers;
+  nb::list heads;
+  for (int i = 0; i < hyper.layers; ++i) heads.append(hyper.geometry.layer(i).kv_heads);
+  out["kv_heads"] = heads;
+  out["key_width"] = hyper.geometry.layer(0).key_width;
+  out["value_width"] = hyper.geometry.layer(0).value_width;
+  out["vocabulary"] = hyper.vocabulary;
+  out["trained_context"] = hyper.trained_context;
+  return out;
+}
+
+}  // namespace
+
+void check_process() {
+  if (opened_in != 0 && opened_in != ::getpid())
+    fail(
+        "this process was forked after a model was opened, and the engine's threads are not in it: open the model in "
+        "the child only, or use multiprocessing's start method 'spawn'");
+}
+
+PyModel::PyModel(const std::string& path, std::optional<int> given_threads, const std::string& device, bool portable,
+                 int context) {
+  check_process();
+  if (given_threads && (*given_threads < 1 || *given_threads > 512))
+    fail("threads {}: give a number from 1 to 512", *given_threads);
+  opened_in = ::getpid();
+  static const bool limited = (limit_cpu_level(), true);
+  static_cast<void>(limited);
+  model = Model::load(path, {.device = device, .portable = portable, .context = context});
+  vocabulary = Vocabulary::load(path);
+  const int cores = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 512);
+  threads = given_threads.value_or(model->hyper().weight_bytes <= kOneThreadBytes ? 1 : cores);
+}
+
+std::shared_ptr<Decoder> PyModel::decoder() const {
+  check_process();
+  return std::make_shared<Decoder>(model, threads);
+}
+
+SessionOptions PyModel::options(const std::string& method, const std::string& key_type, const std::string& value_type,
+                                int chunk, int page_size) const {
+  if (chunk < 1) fail("chunk {}: give at least 1 token", chunk);
+  if (page_size < 16 || page_size % 16 != 0) fail("page_size {}: give a multiple of 16", page_size);
+  SessionOptions out;
+  out.method = parse_method(method);
+  validate(out.method);
+  out.cache_type = {parse_cache_type(key_type, "cache type of keys"),
+                    parse_cache_type(value_type, "cache type of values")};
+  out.chunk = chunk;
+  out.page_size = page_size;
+  out.memory_limit = memory_bytes();
+  out.repeat = repeat_instruction(*vocabulary);
+  return out;
+}
+
+void bind_model(nb::module_& m) {
+  m.def("chat_template_names", &chat_template_names, "Names of the chat templates that need no file.");
+  nb::class_<PyModel>(m, "Model")
+      .def(
+          "__init__",
+          [](PyModel* self, const std::string& path, std::optional<int> threads, const std::string& device,
+             bool portable, int context) {
+            const nb::gil_scoped_release released;
+            new (self) PyModel(path, threads, device, portable, context);
+          },
+          nb::arg("path"), nb::arg("threads").none() = nb::none(), nb::arg("device") = "cpu",
+          nb::arg("portable") = false, nb::arg("context") = 0)
+      .def_prop_ro("path", [](const PyModel& self) { return self.model->path(); })
+      .def_prop_ro("name", [](const PyModel& self) { return self.model->hyper().name; })
+      .def_prop_ro("threads", [](const PyModel& self) { return self.threads; })
+      .def_prop_ro("bos", [](const PyModel& self) { return self.vocabulary->bos(); })
+      .def_prop_ro("eos", [](const PyModel& self) { return self.vocabulary->eos(); })
+      .def_prop_ro("shape", &shape_of)
+      .def_prop_ro("has_chat_template", [](const PyModel& self) { return self.vocabulary->has_chat_template(); })
+      .def(
+          "is_end", [](const PyModel& self, TokenId token) { return self.vocabulary->is_end(token); }, nb::arg("token"))
+      .def(
+          "tokenize",
+          [](const PyModel& self, const std::string& text, bool bos, bool special) {
+            const nb::gil_scoped_release released;
+            return self.vocabulary->tokenize(text, bos, special);
+          },
+          nb::arg("text"), nb::arg("bos"), nb::arg("special"))
+      .def(
+          "detokenize",
+          [](const PyModel& self, const std::vector<TokenId>& tokens, bool special) {
+            for (const TokenId token : tokens)
+              if (token < 0 || token >= self.vocabulary->size())
+                fail("token {} is not in the vocabulary of {}", token, self.vocabulary->size());
+            const std::string text = self.vocabulary->detokenize(tokens, special);
+            return nb::bytes(text.data(), text.size());
+          },
+          nb::arg("tokens"), nb::arg("special"))
+      .def("chat_prompt", &chat_prompt, nb::arg("messages"), nb::arg("template"));
+}
+
+}  // namespace palimpsest::python

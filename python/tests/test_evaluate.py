@@ -1,0 +1,82 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import STORY, command, command_json
+
+import palimpsest
+from palimpsest import evaluate
+
+
+def test_perplexity_is_the_commands(model, tmp_path):
+    (tmp_path / "text.txt").write_text(STORY * 20)
+    ours = evaluate.perplexity(model, STORY * 20, "h2o", budget=64)
+    theirs = command_json("eval", "perplexity", "-f", tmp_path / "text.txt", "--method", "h2o:budget=64")["runs"][0]
+    assert ours["perplexity"] == pytest.approx(theirs["perplexity"], rel=1e-6)
+    assert ours["evicted"] == theirs["evicted"] > 0
+    assert len(ours["losses"]) == ours["predicted"]
+
+
+def test_needle_is_the_commands(model):
+    arguments = {"lengths": [256, 512], "depths": [0.25, 0.75], "samples": 2}
+    ours = evaluate.needle(model, "h2o", budget=128, **arguments)
+    theirs = command_json(
+        *"eval needle --lengths 256 512 --depths 0.25 0.75 --samples 2 --method h2o:budget=128".split()
+    )["runs"][0]
+    assert [cell["right"] for cell in ours["cells"]] == [cell["right"] for cell in theirs["cells"]]
+    for key in ("questions", "right", "evicted", "score", "cache_bytes_peak", "method"):
+        assert ours[key] == theirs[key], key
+
+
+def test_ruler_is_the_commands(model):
+    words = "eval ruler --task niah-single-1 --length 384 --samples 4 --question-seen after --method streaming:budget=128"
+    ours = evaluate.ruler(
+        model, "streaming", budget=128, task="niah-single-1", length=384, samples=4, question_seen="after"
+    )
+    theirs = command_json(*words.split())["runs"][0]
+    for key in ("evicted", "score", "cache_bytes_peak"):
+        assert ours[key] == theirs[key], key
+    assert "niah-single-1" in evaluate.ruler_tasks()
+
+
+def test_sweep_is_the_commands(model, tmp_path):
+    plan = {
+        "each": {"budget": [64, 128]},
+        "runs": [{
+            "run": "eval needle --lengths 256 --depths 0.5 --samples 4 --method {method}",
+            "each": {"method": ["full", "streaming:budget={budget}", "h2o:budget={budget}"]},
+        }],
+    }  # fmt: skip
+    (tmp_path / "sweep.json").write_text(json.dumps(plan))
+    command("sweep", tmp_path / "sweep.json", "-o", tmp_path / "out.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    theirs = {run["name"]: run for line in lines for run in line["result"]["runs"]}
+    frame = evaluate.sweep(
+        evaluate.facts, model, ["full", "streaming", "h2o"], [64, 128], lengths=[256], depths=[0.5], samples=4, progress=False
+    )
+    assert len(frame) == 5 == len(theirs)
+    for row in frame.to_dict("records"):
+        run = theirs[row["name"] if np.isnan(row["budget"]) else f"{row['name']}:budget={row['budget']:.0f}"]
+        assert (row["right"], row["questions"], row["evicted"]) == (run["right"], run["questions"], run["evicted"])
+
+
+def test_without_pandas_and_tqdm(model):
+    code = """
+import sys
+sys.modules["pandas"] = sys.modules["tqdm"] = sys.modules["tqdm.auto"] = None
+import palimpsest
+rows = palimpsest.evaluate.sweep(palimpsest.evaluate.perplexity, palimpsest.Model(), ["full"], [64], text="One day it rained.")
+assert isinstance(rows, list) and rows[0]["budget"] is None
+"""
+    subprocess.run([sys.executable, "-X", "dev", "-W", "error", "-c", code], check=True)
+
+
+def test_wrong_arguments(model):
+    with pytest.raises(palimpsest.Error, match="before or after"):
+        evaluate.needle(model, question_seen="never")
+    with pytest.raises(palimpsest.Error, match="unknown kind of needle"):
+        evaluate.needle(model, kind="straw", lengths=[256], samples=1)
+    with pytest.raises(palimpsest.Error, match="two tokens or more"):
+        evaluate.perplexity(model, "")

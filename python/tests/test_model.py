@@ -1,0 +1,113 @@
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+from conftest import STORY, command, command_json
+
+import palimpsest
+
+
+def test_tokens_and_text(model):
+    tokens = model.tokenize(STORY)
+    assert model.detokenize(tokens) == STORY
+    assert model.tokenize(STORY, bos=False) == tokens[1:]
+    with pytest.raises(palimpsest.Error, match="not in the vocabulary"):
+        model.detokenize([10**6])
+
+
+@pytest.mark.parametrize("method", ["streaming", "h2o:budget=64", "full", "tova:budget=32,schedule=prompt+step"])
+def test_generate_is_the_command(model, method):
+    ours = model.generate(STORY, max_tokens=120, method=method, seed=3)
+    theirs = command_json("run", "-p", STORY, "-n", 120, "--method", method, "--seed", 3)
+    assert ours.text == theirs["text"]
+    assert ours.stop_reason == theirs["stop"]
+    assert ours.session.statistics["evicted"] == theirs["evicted"]
+    assert ours.session.method == theirs["method"]
+
+
+def test_pieces_are_the_text(model):
+    pieces = list(model.generate("The Lost Kite", max_tokens=50, seed=1))
+    assert "".join(pieces) == model.generate("The Lost Kite", max_tokens=50, seed=1).text
+    assert all(pieces)
+
+
+def test_stop_strings(model):
+    text = model.generate("The Lost Kite", max_tokens=200, seed=1).text
+    stopped = model.generate("The Lost Kite", max_tokens=200, seed=1, stop=".")
+    assert stopped.text == text[: text.index(".")]
+    assert stopped.stop_reason == "stop"
+
+
+def test_async(model):
+    async def gather(seed):
+        return "".join([piece async for piece in model.generate("One day", max_tokens=40, seed=seed)])
+
+    async def both():
+        return await asyncio.gather(gather(1), gather(2))
+
+    assert asyncio.run(both()) == [model.generate("One day", max_tokens=40, seed=seed).text for seed in (1, 2)]
+
+
+def test_chat_renders_the_template(model):
+    answer = model.chat([{"role": "user", "content": "Tell me a story."}], template="chatml", max_tokens=30, seed=1)
+    theirs = command_json("run", "-p", "Tell me a story.", "--chat-template", "chatml", "-n", 30, "--seed", 1)
+    assert answer.text == theirs["text"]
+
+
+def test_logits_and_scores(model):
+    tokens = model.tokenize(STORY, special=False)
+    logits = model.logits(tokens)
+    assert logits.dtype == np.float32 and logits.shape == (len(tokens), model.shape["vocabulary"])
+    score = model.score(STORY)[0]
+    wide = logits[:-1].astype(np.float64)
+    expected = wide[np.arange(len(tokens) - 1), tokens[1:]] - np.log(np.exp(wide).sum(axis=1))
+    np.testing.assert_allclose(score.logprobs, expected, atol=1e-4)
+    assert score.perplexity == pytest.approx(palimpsest.evaluate.perplexity(model, STORY)["perplexity"], rel=1e-4)
+
+
+def test_compression_ratio(model):
+    tokens = len(model.tokenize(STORY))
+    half = model.generate(STORY, max_tokens=1, method="knorm", compression_ratio=0.5)
+    assert f"budget={tokens // 2}," in half.session.method
+    with pytest.raises(palimpsest.Error, match="two names of one thing"):
+        model.generate(STORY, budget=3, compression_ratio=0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"budget": 3}, "budget 3 is below sinks 4"),
+        ({"method": "h3o"}, "h3o"),
+        ({"sinkz": 1}, "sinkz"),
+        ({"max_tokens": -2}, "give a number of tokens"),
+        ({"cache_type": "q1"}, "q1"),
+    ],
+)
+def test_errors_say_what_to_do(model, arguments, sentence):
+    with pytest.raises(palimpsest.Error, match=sentence):
+        model.generate("Once", **arguments)
+    assert issubclass(palimpsest.Error, ValueError)
+
+
+def test_a_missing_file():
+    with pytest.raises(palimpsest.Error, match="nowhere.gguf"):
+        palimpsest.Model("nowhere.gguf")
+
+
+def test_the_command_is_here():
+    assert command("--version") == f"palimpsest {palimpsest.__version__}\n"
+
+
+def test_threads_share_a_model(model):
+    texts = {}
+
+    def write(seed):
+        texts[seed] = model.generate("One day", max_tokens=60, seed=seed).text
+
+    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert texts == {seed: model.generate("One day", max_tokens=60, seed=seed).text for seed in range(8)}
