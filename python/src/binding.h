@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,11 +31,17 @@ using Integers = nb::ndarray<nb::numpy, std::int64_t, nb::c_contig>;
 class PolicyFailed : public Error {
  public:
   PolicyFailed(const std::string& what, nb::python_error&& cause)
-      : Error(what), cause_(std::make_shared<nb::python_error>(std::move(cause))) {}
-  const nb::python_error& cause() const { return *cause_; }
+      : Error(what), cause_(std::make_shared<std::optional<nb::python_error>>(std::move(cause))) {}
+  // The exception, for its first caller. Then it is forgotten: a session keeps the failure of its last step, and the
+  // exception's frames keep the session.
+  nb::object take_cause() const {
+    nb::object cause = cause_->has_value() ? nb::borrow((*cause_)->value()) : nb::object();
+    cause_->reset();
+    return cause;
+  }
 
  private:
-  std::shared_ptr<nb::python_error> cause_;  // its destructor takes the GIL
+  std::shared_ptr<std::optional<nb::python_error>> cause_;  // its destructor takes the GIL
 };
 
 // Passes `data` on to NumPy without a copy.

@@ -90,19 +90,21 @@ void bind_generation(nb::module_& m) {
           nb::arg("session"), nb::arg("prompt"), nb::arg("max_tokens"), nb::arg("stop"), nb::arg("ignore_eos"),
           nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"), nb::arg("repeat_penalty"),
           nb::arg("seed").none(), nb::arg("grammar"), nb::keep_alive<1, 2>())
-      .def("next", nb::sig("def next(self) -> tuple[str, int] | None"),
-           [](PyGeneration& self) -> nb::object {
-             std::optional<std::pair<std::string, TokenId>> piece;
-             {
-               const nb::gil_scoped_release released;
-               piece = self.next();
-             }
-             if (!piece) return nb::none();
-             // A model may write bytes that are no UTF-8.
-             return nb::make_tuple(nb::steal(PyUnicode_DecodeUTF8(
-                                       piece->first.data(), static_cast<Py_ssize_t>(piece->first.size()), "replace")),
-                                   piece->second);
-           })
+      .def(
+          "next",
+          [](PyGeneration& self) -> nb::object {
+            std::optional<std::pair<std::string, TokenId>> piece;
+            {
+              const nb::gil_scoped_release released;
+              piece = self.next();
+            }
+            if (!piece) return nb::none();
+            // A model may write bytes that are no UTF-8.
+            return nb::make_tuple(nb::steal(PyUnicode_DecodeUTF8(
+                                      piece->first.data(), static_cast<Py_ssize_t>(piece->first.size()), "replace")),
+                                  piece->second);
+          },
+          nb::sig("def next(self) -> tuple[str, int] | None"))
       .def("save", &PyGeneration::save, nb::arg("path"), nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("stop_reason", &PyGeneration::reason)
       .def_prop_ro("tokens", &PyGeneration::tokens)

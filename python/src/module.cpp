@@ -11,7 +11,7 @@ namespace {
 void raise_with_cause(const PolicyFailed& failure, PyObject* type) {
   PyObject* const raised = PyObject_CallFunction(type, "s", failure.what());
   if (raised == nullptr) return;
-  PyException_SetCause(raised, nb::borrow(failure.cause().value()).release().ptr());
+  if (nb::object cause = failure.take_cause()) PyException_SetCause(raised, cause.release().ptr());
   PyErr_SetObject(type, raised);
   Py_DECREF(raised);
 }

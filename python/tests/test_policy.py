@@ -54,8 +54,9 @@ def test_it_is_usable_everywhere(model):
     assert "fading-max" in palimpsest.policies()
     generation = model.generate(STORY, max_tokens=80, method=method, budget=40, seed=1)
     assert generation.text and generation.session.statistics["evicted"] > 0
+    story = model.generate("", max_tokens=600, method="full", seed=1, temperature=0.7, ignore_eos=True).text
     rows = palimpsest.evaluate.sweep(
-        palimpsest.evaluate.perplexity, model, ["random", method], [48], text=STORY * 12, frame=False, progress=False, chunk=1
+        palimpsest.evaluate.perplexity, model, ["random", method], [64], text=story, frame=False, progress=False, chunk=1
     )
     assert rows[1]["perplexity"] < rows[0]["perplexity"]
 

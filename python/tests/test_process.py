@@ -89,24 +89,19 @@ def test_opened_models_leak_nothing():
 
 def test_views_and_exceptions_leak_nothing(model):
     class Fails:
-        needs = ("attention", "keys")
+        needs = {"attention_window": 8, "keys": 0}
 
         def score(self, head):
-            self.kept = head.keys  # noqa: B010
-            if head.inserted == 1:
-                raise KeyError("now")
-            return head.score
+            self.kept = head.keys
+            raise KeyError("now")
 
     palimpsest.register("fails-later", Fails)
     tokens = model.tokenize(STORY)
 
     def work():
         session = model.session("random:policy=fails-later", budget=40)
-        try:
+        with pytest.raises(palimpsest.PolicyError):
             session.prefill(tokens)
-            session.decode(3)
-        except palimpsest.PolicyError:
-            pass
         late = model.session("full")
         late.prefill(tokens)
         keys = late.keys(0, 0)
@@ -164,7 +159,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     "work",
     [
         "for _ in model.generate('One day', max_tokens=-1, ignore_eos=True): pass",
-        "palimpsest.evaluate.perplexity(model, 'One day it rained. ' * 200_000, 'streaming')",
+        "palimpsest.evaluate.perplexity(model, 'One day it rained. ' * 30_000, 'streaming')",
     ],
 )
 def test_ctrl_c(work):
