@@ -26,7 +26,7 @@ TARGET = 0.97
 SHAPE = "llama-3.1-8b@layers=8@vocab=32000"
 PARTS = ["default", "8b"]
 # Model; methods; tokens of the prompt and of the answer.
-CASES = {"default": (None, ["streaming:budget=256", "h2o:budget=256", "ems:budget=256"], 64, 4000),
+CASES = {"default": (None, ["streaming:budget=256", "h2o:budget=256"], 64, 4000),
          "8b": (SHAPE, ["streaming:budget=1024", "h2o:budget=1024"], 1100, 128)}
 
 

@@ -83,20 +83,20 @@ class Follower {
   Position read_ = 0;
 };
 
-const char* const kMethods[] = {"full",
-                                "streaming:budget=48",
-                                "streaming:budget=48,mechanism=shift",
-                                "lazy:budget=48",
-                                "h2o:budget=48",
-                                "h2o:budget=48,mechanism=gather",
-                                "tova:budget=48",
-                                "snapkv:budget=48",
-                                "adakv:budget=48",
-                                "knorm:budget=48,mechanism=append",
-                                "paged-eviction:budget=48",
-                                "ems:budget=48",
-                                "cam:budget=48",
-                                "streaming:budget=48,schedule=prompt+step"};
+const char* const kMapped[] = {"full",
+                               "streaming:budget=48",
+                               "streaming:budget=48,mechanism=shift",
+                               "lazy:budget=48",
+                               "h2o:budget=48",
+                               "h2o:budget=48,mechanism=gather",
+                               "tova:budget=48",
+                               "snapkv:budget=48",
+                               "adakv:budget=48",
+                               "knorm:budget=48,mechanism=append",
+                               "paged-eviction:budget=48",
+                               "ems:budget=48",
+                               "cam:budget=48",
+                               "streaming:budget=48,schedule=prompt+step"};
 
 // The map's numbers are the cache's, and the times those at which the last head dropped a token.
 void expect_map(const Session& session, std::span<const TokenId> text, const std::vector<Position>& gone_at) {
@@ -135,7 +135,7 @@ void expect_map(const Session& session, std::span<const TokenId> text, const std
 
 TEST(MemoryMap, IsTheCacheAtEveryStep) {
   const auto tokens = random_tokens(200, 3);
-  for (const char* method : kMethods) {
+  for (const char* method : kMapped) {
     SCOPED_TRACE(method);
     Session session(std::make_shared<Decoder>(synthetic_model(), 1), session_options(method, 16));
     session.record_memory();
@@ -163,7 +163,7 @@ TEST(MemoryMap, IsTheCacheAtEveryStep) {
 
 TEST(MemoryMap, TheLogAloneGivesTheCache) {
   const auto tokens = random_tokens(200, 4);
-  for (const char* method : kMethods)
+  for (const char* method : kMapped)
     for (const std::size_t max : {std::size_t{1} << 16, std::size_t{40}}) {  // 40: changes are forgotten
       SCOPED_TRACE(std::string(method) + " " + std::to_string(max));
       const auto decoder = std::make_shared<Decoder>(synthetic_model(), 1);
