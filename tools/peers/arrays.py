@@ -1,7 +1,7 @@
 """Logits, keys, values and attention weights of the Python package against transformers, in f32, on a model of the Llama
 architecture.
 
-    python3 tools/peers/arrays.py [MODEL.gguf]      the default model; needs the package installed in this Python (docs/python.md)
+    python3 tools/peers/arrays.py [MODEL.gguf]      needs the package installed in this Python (docs/python.md)
 
 The reference runs in the environment of tools/peers (torch, 5 GB). Prints the largest differences, and ends with 1 if one
 exceeds its bound.
@@ -72,7 +72,8 @@ def main():
         # The engine multiplies quantized weights with activations of 8 bits, the reference with f32.
         bound = 0.05 if name == "attention" else 0.02 * float(np.abs(other).max())
         wrong |= not difference <= bound
-        print(f"{name:10} {str(mine.shape):22} max |difference| {difference:.2e}, max {np.abs(other).max():.3f}, bound {bound:.2e}")
+        largest = np.abs(other).max()
+        print(f"{name:10} {str(mine.shape):22} max |difference| {difference:.2e}, max {largest:.3f}, bound {bound:.2e}")
     sys.exit(1 if wrong else 0)
 
 
