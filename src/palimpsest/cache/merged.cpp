@@ -41,7 +41,7 @@ void MergedTokens::add(const MergedToken& token, std::span<const float> statisti
 
 void MergedTokens::merge(std::span<const Joining> joining) {
   for (MergedToken& token : tokens_) {
-    if (token.slot == MergedToken::kZeroClass) continue;
+    if (!token.in_cluster()) continue;
     const auto [slot, factor] = joining[at(token.slot)];
     if (slot == Joining::kStays) continue;
     token.slot = slot;
@@ -64,9 +64,7 @@ void MergedTokens::keep_if(Keep keep) {
 }
 
 void MergedTokens::remove(const std::vector<bool>& slots) {
-  const auto removed = [&](const MergedToken& token) {
-    return token.slot != MergedToken::kZeroClass && slots[at(token.slot)];
-  };
+  const auto removed = [&](const MergedToken& token) { return token.in_cluster() && slots[at(token.slot)]; };
   if (std::ranges::any_of(tokens_, removed)) keep_if([&](std::size_t i) { return !removed(tokens_[i]); });
 }
 
@@ -116,7 +114,7 @@ void MergedTokens::build_layout(const SlotTable& table) {
   thread_local std::vector<int> begin, order, next, by_entry;
   begin.assign(at(slots) + 1, 0);
   order.resize(tokens_.size());
-  const auto zero = [](const MergedToken& token) { return token.slot == MergedToken::kZeroClass; };
+  const auto zero = [](const MergedToken& token) { return !token.in_cluster(); };
   for (const MergedToken& token : tokens_)
     if (!zero(token)) ++begin[at(token.slot) + 1];
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
@@ -254,7 +252,7 @@ void MergedTokens::load(ByteReader& in, const SlotTable& table) {
 const char* MergedTokens::fault(const SlotTable& table) const {
   if (statistics_.size() != tokens_.size() * width_) return "statistics of merged tokens that do not add up";
   for (const MergedToken& token : tokens_) {
-    const bool zero = token.slot == MergedToken::kZeroClass;
+    const bool zero = !token.in_cluster();
     if (!zero && (token.slot < 0 || token.slot >= table.slots() || table.position(token.slot) == kNoPosition))
       return "a merged token without a slot";
     if (token.position < 0 || token.position >= table.next()) return "a merged token after the last";

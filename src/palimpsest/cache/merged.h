@@ -24,6 +24,8 @@ struct MergedToken {
   int entry = 0;     // index in the rows of MergedView, after build_layout()
   float factor = 1;  // norm of its key / norm of its slot's
   float score = 0;   // the policy's
+
+  bool in_cluster() const { return slot != kZeroClass; }
 };
 
 class MergedTokens {

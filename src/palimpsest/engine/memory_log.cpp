@@ -20,7 +20,7 @@ std::vector<MergedInto> merged_tokens(const Cache& cache) {
     const MergedTokens* const merged = cache.merged(t);
     if (merged == nullptr) continue;
     for (const MergedToken& token : merged->tokens())
-      all.push_back({t, token.position, cache.table(t).position(token.slot)});
+      if (token.in_cluster()) all.push_back({t, token.position, cache.table(t).position(token.slot)});
   }
   std::ranges::sort(all, before);
   return all;

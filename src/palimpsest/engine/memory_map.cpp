@@ -26,8 +26,9 @@ std::vector<HeadToken> head_memory(const Cache& cache, int head) {
       out.push_back({.position = position, .slot = slot, .score = table.score()[at(slot)]});
   if (const MergedTokens* const merged = cache.merged(t))
     for (const MergedToken& token : merged->tokens())
-      out.push_back(
-          {.position = token.position, .slot = token.slot, .score = token.score, .into = table.position(token.slot)});
+      if (token.in_cluster())
+        out.push_back(
+            {.position = token.position, .slot = token.slot, .score = token.score, .into = table.position(token.slot)});
   std::ranges::sort(out, {}, &HeadToken::position);
   return out;
 }
@@ -74,7 +75,8 @@ MemoryMap memory_map(const Sequence& sequence, std::span<const TokenId> text, co
       if (auto* const token = position == kNoPosition ? nullptr : token_at(position)) token->kept += heads_of[at(t)];
     if (const MergedTokens* const merged = cache.merged(t))
       for (const MergedToken& each : merged->tokens())
-        if (auto* const token = token_at(each.position)) token->merged += heads_of[at(t)];
+        if (auto* const token = token_at(each.position); token != nullptr && each.in_cluster())
+          token->merged += heads_of[at(t)];
   }
   if (log != nullptr)
     for (const MemoryChange& change : log->changes())  // the last one counts

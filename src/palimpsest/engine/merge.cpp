@@ -160,7 +160,7 @@ struct Head {
       clusters[at(slot)] = {
           .weight = table.score()[at(slot)], .first = table.position(slot), .last = table.position(slot)};
     for (const MergedToken& token : merged.tokens()) {
-      if (token.slot == MergedToken::kZeroClass) continue;
+      if (!token.in_cluster()) continue;
       Cluster& cluster = clusters[at(token.slot)];
       cluster.weight += token.score;
       ++cluster.size;

@@ -122,7 +122,7 @@ void add_to_window(const Signals& signals, const WindowParts& parts, const SlotT
     const auto statistics = merged.statistics(i);
     for (int c = 0; c < signals.parts(); ++c)
       if (parts.cleared(c)) statistics[at(c)] = 0;
-    if (all[i].slot == MergedToken::kZeroClass) continue;  // no query attends to it
+    if (!all[i].in_cluster()) continue;  // no query attends to it
     const auto entry = static_cast<std::size_t>(table.slots() + all[i].entry);
     for (int row = 0; row < weights.count; ++row) statistics[at(parts.column(row))] += weights[row][entry];
     if (signals.sums()) statistics[at(signals.sum_column())] += sums[entry];

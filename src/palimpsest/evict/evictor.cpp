@@ -300,7 +300,7 @@ void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int comin
     sums.assign(view.attention_sum.begin(), view.attention_sum.end());
     scores.assign(table.score().begin(), table.score().end());
     for (std::size_t i = 0; i < merged->tokens().size(); ++i) {
-      if (merged->tokens()[i].slot == MergedToken::kZeroClass) continue;  // keeps its last score
+      if (!merged->tokens()[i].in_cluster()) continue;  // keeps its last score
       const auto statistics = merged->statistics(i);
       const auto parts = statistics.first(static_cast<std::size_t>(signals_.parts()));
       position.push_back(merged->tokens()[i].position);
@@ -315,7 +315,7 @@ void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int comin
     std::copy_n(scores.begin(), slots, table.score().begin());
     std::size_t next = slots;
     for (MergedToken& token : merged->tokens())
-      if (token.slot != MergedToken::kZeroClass) token.score = scores[next++];
+      if (token.in_cluster()) token.score = scores[next++];
   }
   find_next(table, t, coming, phase);
 }
