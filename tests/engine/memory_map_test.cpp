@@ -40,7 +40,8 @@ std::vector<Held> tokens_of(const Cache& cache) {
     for (int slot = 0; slot < table.slots(); ++slot)
       if (table.position(slot) != kNoPosition) tokens[table.position(slot)] = kNoPosition;
     if (const MergedTokens* const merged = cache.merged(t))
-      for (const MergedToken& token : merged->tokens()) tokens[token.position] = table.position(token.slot);
+      for (const MergedToken& token : merged->tokens())
+        if (token.in_cluster()) tokens[token.position] = table.position(token.slot);
   }
   return tables;
 }
