@@ -45,7 +45,7 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   assert(shape.rotation != Rotation::kMaterialized || kv_format(step.cache[sequence].key_type).elementwise());
   if (shape.rotation == Rotation::kMaterialized && shape.rope != RopeKind::kNone) p.rotate_units = slot_splits;
   if (head.merged_entries >= 0) {
-    assert(!unrotated_keys(shape.rotation) && !step.tokens[sequence].two_query);
+    assert(!step.tokens[sequence].two_query);
     assert(step.tokens[sequence].weight_reduction == WeightReduction::kMeanOverGroup);
     return p;
   }
