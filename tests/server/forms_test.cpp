@@ -136,7 +136,8 @@ TEST_F(FormsTest, StructuredTextOfChatsIsJsonOnly) {
                      {"seed", 1},
                      {"max_tokens", 200},
                      {"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}}};
-  for (const Json& choice : running_.answer(kChat, body)["choices"]) {
+  const Json answer = running_.answer(kChat, body);
+  for (const Json& choice : answer["choices"]) {
     const std::string text = choice["message"]["content"];
     ASSERT_TRUE(Json::accept(text)) << text;
     EXPECT_TRUE(Json::parse(text)["mood"] == "glad" || Json::parse(text)["mood"] == "sad");
