@@ -1,6 +1,6 @@
-// Drafts of weights of every type and layout: in panels or not, vocabularies that fill no panel, no repacking, other CPUs
-// (PALIMPSEST_SIMD=SSE4). ggml chooses some kernels by the number of rows; a step with drafts has the bits of steps of
-// one token nevertheless.
+// Drafts of weights of every type and layout: in panels or not, vocabularies that fill no panel, no repacking, other
+// CPUs (PALIMPSEST_SIMD=SSE4). ggml chooses some kernels by the number of rows; a step with drafts has the bits of
+// steps of one token nevertheless.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -42,7 +42,7 @@ class SequenceReturns {
   };
   std::mutex mutex_;
   std::vector<Lent> back_, collected_;  // collected_: of collect()
-  std::size_t expected_ = 0;  // expected or returned, not yet collected
+  std::size_t expected_ = 0;            // expected or returned, not yet collected
   bool closed_ = false;
 };
 
