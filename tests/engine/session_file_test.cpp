@@ -30,13 +30,14 @@ TEST(SessionFile, TheFirstFormatIsRead) {
   const auto decoder = std::make_shared<Decoder>(Model::load(model, {.repack = false}),
                                                  1);  // the matrix products of the version that wrote the texts
   const auto vocabulary = Vocabulary::load(model);
-  for (const Case& each : {Case{"h2o-v1.snap", "h2o:budget=16,recent=6,positions=cache",
-                                "'t have been so much?\" asked The secret number,\" said Alan.\n"
-                                "\"I shall never forget this birthday,\" said Alan.\n"
-                                "The road was long. First Alan came to the church. A"},
-                           Case{"ems-v1.snap", "ems:budget=16,recent=4,tau=0.1,similarity=clipped,merged-key=unit,zero-class=off",
-                                " been so much as if I am sure you think you're it.\"\n"
-                                "\"I can't tell you. Lady Sirpealal to the house of the door of the man,"}}) {
+  for (const Case& each :
+       {Case{"h2o-v1.snap", "h2o:budget=16,recent=6,positions=cache",
+             "'t have been so much?\" asked The secret number,\" said Alan.\n"
+             "\"I shall never forget this birthday,\" said Alan.\n"
+             "The road was long. First Alan came to the church. A"},
+        Case{"ems-v1.snap", "ems:budget=16,recent=4,tau=0.1,similarity=clipped,merged-key=unit,zero-class=off",
+             " been so much as if I am sure you think you're it.\"\n"
+             "\"I can't tell you. Lady Sirpealal to the house of the door of the man,"}}) {
     SCOPED_TRACE(each.file);
     SessionOptions options;
     options.method = parse_method(each.method);
@@ -51,8 +52,8 @@ TEST(SessionFile, TheFirstFormatIsRead) {
     EXPECT_EQ(text.tokens.size(), 24 + 40U);
     ASSERT_GE(text.unread, 0);
     EXPECT_EQ(session.position(), 24 + 39);
-    // Equal, or different from a near tie on: the stored bytes of merged tokens depend on the rounding of attention, and
-    // scores of the first and last tokens were means over fewer neighbours.
+    // Equal, or different from a near tie on: the stored bytes of merged tokens depend on the rounding of attention,
+    // and scores of the first and last tokens were means over fewer neighbours.
     const std::string expected = each.text;
     std::string written;
     std::span<const float> logits = session.prefill(std::span(&text.unread, 1));
