@@ -4,29 +4,16 @@
 #include <cstring>
 
 #include "tests/server/server_fixture.h"
+#include "tests/support/plain_embedding.h"
 
 namespace palimpsest::testing {
 namespace {
 
 constexpr const char* kEmbeddings = "/v1/embeddings";
 
-// Pooled hidden states, computed with the decoder alone.
 std::vector<double> plain(const std::vector<TokenId>& tokens, Pooling pooling) {
   Decoder decoder(served_model(), 1);
-  CacheOptions options = decoder.cache_options();
-  options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
-  Cache cache(options);
-  cache.insert(static_cast<int>(tokens.size()));
-  const SequenceStep step{.cache = &cache, .tokens = tokens, .all_logits = true, .result = StepResult::kHidden};
-  const auto rows = decoder.step({&step, 1});
-  const std::size_t width = rows.size() / tokens.size();
-  std::vector<double> out(width);
-  for (std::size_t t = pooling == Pooling::kLast ? tokens.size() - 1 : 0; t < tokens.size(); ++t)
-    for (std::size_t i = 0; i < width; ++i) out[i] += rows[t * width + i];
-  double length = 0;
-  for (const double x : out) length += x * x;
-  for (double& x : out) x /= std::sqrt(length);
-  return out;
+  return plain_embedding(decoder, tokens, pooling);
 }
 
 double cosine(const std::vector<double>& a, const std::vector<double>& b) {

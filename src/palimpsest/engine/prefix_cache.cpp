@@ -18,7 +18,7 @@ PrefixKey::PrefixKey(const MethodPlan& plan, int scope)
   const Signals signals = plan.signals(Phase::kPrefill);
   if (signals.attention_window) window = at(signals.attention_window->queries);
   if (signals.weights() || signals.score_on_insert || signals.query_moments)
-    statistics = fmt::format("{} {} {}", method.policy, get_option(method, "window"), cache.columns);
+    statistics = fmt::format("{} {} {}", method.policy, window, cache.columns);
 }
 
 bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to) {

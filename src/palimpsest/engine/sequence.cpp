@@ -435,7 +435,7 @@ void Sequence::on_weights(int head) noexcept {
   if (drafts_ > 0) return;  // held until accept()
   guarded([&] {
     const std::size_t count = weights_count(head), kv_head = at(cache_->geometry().kv_head_of(head));
-    const bool policy = collects_weights();
+    const bool policy = !options_.keep_weights || plan_->signals(phase()).weights();
     const int rows =
         policy && evictor_.signals().attention_window ? static_cast<int>(evictor_.window().rows().size()) : 1;
     const Rows weights{weights_[kv_head].data(), rows, static_cast<int>(count), weights_stride_};

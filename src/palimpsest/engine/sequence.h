@@ -156,7 +156,6 @@ class Sequence final : AttentionReceiver {
   std::size_t make_room();
   SequenceStep insert(std::span<const TokenId> tokens);
   void request_signals(SequenceStep& step);
-  bool collects_weights() const { return plan_->signals(phase()).weights(); }  // for the policy
   void keep_weights(int head, const Rows& rows);
   void report_held(int index);
   std::span<const TokenId> next_repeated();
