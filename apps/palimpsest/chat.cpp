@@ -235,8 +235,9 @@ void add_chat(CLI::App& app, Action& action) {
   add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);
-  add_session_cache_flags(*command, flags->cache,
-                          "never evict the system prompt: it counts in the budget (auto: if it is a quarter at most)");
+  add_session_cache_flags(
+      *command, flags->cache,
+      "never evict the system prompt: it counts in the budget (auto pins it if it takes at most a quarter)");
   add_sampling_flags(*command, flags->sampling);
   add_draft_flags(*command, flags->drafts);
   command->callback([&action, flags] { action = [flags] { return Chat(*flags).talk(); }; });
