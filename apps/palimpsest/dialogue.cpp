@@ -206,8 +206,14 @@ void Dialogue::load(const std::string& path) {
     answered = !answered;
   }
   if (!answered) fail("{} ends with a message without an answer", path);
+  const std::string before = std::exchange(flags_.system, in["system"].get<std::string>());
+  try {
+    begin(flags_.cache);  // the method pins this system prompt
+  } catch (...) {
+    flags_.system = before;
+    throw;
+  }
   reset();
-  flags_.system = in["system"];
   repeat(flags_.system, said);
   for (Said& each : said) remember(each.words, std::move(each.reply));
 }

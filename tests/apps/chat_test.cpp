@@ -37,6 +37,28 @@ TEST_F(ChatTest, ResetForgets) {
   EXPECT_NE(command(chat(), "My name is Otto.\nAnd then?\n").out, done.out);
 }
 
+TEST_F(ChatTest, ALoadedConversationPinsItsSystemPrompt) {
+  const std::string file =
+      write_file("kind.json", R"({"system": "Be kind to all.", "messages": [{"role": "user", "content": "Hello"},
+                                                                            {"role": "assistant", "content": "Hi"}]})")
+          .string();
+  const std::string input = "Hello\n/stats\n/load " + file + "\nWho are you?\n/stats\n";
+  const Finished done = command(chat({"--pin-prompt", "--method", "h2o:budget=200"}), input);
+  EXPECT_EQ(done.code, 0) << done.err;
+  const auto loaded = done.err.find("(2 messages loaded)");
+  ASSERT_NE(loaded, std::string::npos) << done.err;
+  EXPECT_EQ(done.err.substr(0, loaded).find("pin="), std::string::npos) << done.err;
+  EXPECT_NE(done.err.substr(loaded).find("pin=0-"), std::string::npos) << done.err;
+  // One that leaves no budget is refused, and the conversation is as before.
+  const std::string often(400, 'a');
+  const std::string long_one = write_file("long.json", R"({"system": ")" + often + R"(", "messages": []})").string();
+  const Finished refused =
+      command(chat({"--pin-prompt", "--method", "h2o:budget=16"}), "Hello\n/load " + long_one + "\nWho are you?\n");
+  EXPECT_EQ(refused.code, 0) << refused.err;
+  EXPECT_NE(refused.err.find("budget 16 is below"), std::string::npos) << refused.err;
+  EXPECT_EQ(refused.out, command(chat({"--method", "h2o:budget=16"}), "Hello\nWho are you?\n").out);
+}
+
 TEST_F(ChatTest, ManyTurnsStayInTheBudget) {
   std::string input;
   for (int i = 0; i < 40; ++i) input += "What did the dog do then?\n";
