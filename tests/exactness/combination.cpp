@@ -73,6 +73,10 @@ const std::vector<std::string>& variants_of(const Combination& c) {
   return c.merges() ? merge : c.policy == "snapkv" ? snapkv : c.policy == "global-local" ? global_local : none;
 }
 const std::vector<int> kPageSizes = {16, 32, 64, kBudget};
+// Budgets by layer and head: uniform, by a file, by layer, by score.
+std::vector<std::string> splits_of(const std::string& file) {
+  return {"", file, "pyramid", "ada"};
+}
 // None; at the start; elsewhere; both, the first one with the sinks.
 const std::vector<std::string> kPins = {"", kPinAtStart, "9-12", "3-5+20-24"};
 
@@ -210,6 +214,9 @@ void for_each_choice(const std::vector<Path>& paths, const std::vector<CacheType
                                 .path = path});
 }
 
+constexpr int kSequences[] = {1, 3};
+constexpr int kThreads[] = {1, 2};
+
 }  // namespace
 
 std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
@@ -217,11 +224,11 @@ std::vector<Combination> all_combinations(const std::vector<Path>& paths, const 
   std::vector<Combination> all;
   for_each_choice(paths, types, [&](Combination c) {
     for (const int page_size : kPageSizes)
-      for (const int sequences : {1, 3})
-        for (const std::string& budgets : {std::string(), split, std::string("pyramid"), std::string("ada")})
+      for (const int sequences : kSequences)
+        for (const std::string& budgets : splits_of(split))
           for (const std::string& variant : variants_of(c))
             for (const std::string& pin : kPins)
-              for (const int threads : {1, 2}) {
+              for (const int threads : kThreads) {
                 c.page_size = page_size;
                 c.sequences = sequences;
                 c.split = budgets;
@@ -232,6 +239,29 @@ std::vector<Combination> all_combinations(const std::vector<Path>& paths, const 
               }
   });
   return all;
+}
+
+std::optional<Combination> drawn_combination(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
+                                             const std::string& split, std::mt19937& random) {
+  const auto one_of = [&](const auto& choices) {
+    return choices[std::uniform_int_distribution<std::size_t>(0, std::size(choices) - 1)(random)];
+  };
+  const auto [positions, way] = one_of(kPositions);
+  Combination c{.policy = one_of(kPolicies),
+                .mechanism = one_of(kMechanisms),
+                .positions = positions,
+                .way = way,
+                .timing = one_of(kTimings),
+                .page_size = one_of(kPageSizes),
+                .type = one_of(types),
+                .path = one_of(paths),
+                .sequences = one_of(kSequences),
+                .split = one_of(splits_of(split)),
+                .pin = one_of(kPins),
+                .threads = one_of(kThreads)};
+  c.variant = one_of(variants_of(c));
+  if (!c.exists()) return std::nullopt;
+  return c;
 }
 
 std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,

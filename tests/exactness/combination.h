@@ -8,6 +8,8 @@
 //                        sequences in a step
 #pragma once
 
+#include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -75,6 +77,9 @@ std::string name_of(Path path);
 // All that exist on these paths, in a fixed order. `split`: the file of budgets by layer and head.
 std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
                                           const std::string& split);
+// A random choice of each kind; nothing if these do not exist together. The list of all takes seconds to make.
+std::optional<Combination> drawn_combination(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
+                                             const std::string& split, std::mt19937& random);
 // All combinations of the other choices; page size, number of sequences, threads and split are interleaved.
 std::vector<Combination> covering_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
                                                const std::string& split);

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <random>
+#include <set>
 
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/synthetic/synthetic.h"
@@ -23,6 +24,7 @@
 namespace palimpsest::testing {
 namespace {
 
+const std::vector<Path> kCpuPaths = {Path::kReference, Path::kFast, Path::kPortable};
 const int kSome = test_length(30, 60, 5), kShort = test_length(200, 200, 120);  // combinations, tokens
 const int kFamily = test_length(110, 130, 90), kFamilySome = test_length(1, 4, 1);
 // One of kLongEvery combinations of the grid also reads kGridLong tokens, for rounding errors that add up (way
@@ -135,14 +137,27 @@ std::vector<Combination> only_named(std::vector<Combination> all) {
   return all;
 }
 
-std::vector<Combination> drawn(std::vector<Combination> all, int count) {
-  all = only_named(std::move(all));
+// Random combinations for which `is` holds; fewer than `count` if PALIMPSEST_ONLY names fewer.
+template <typename Is>
+std::vector<Combination> drawn(int count, const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
+                               const std::string& split, Is is) {
   const auto seed = static_cast<unsigned>(setting("PALIMPSEST_SEED", std::random_device{}()));
-  std::printf("%d of %zu combinations, PALIMPSEST_SEED=%u\n", count, all.size(), seed);
   std::mt19937 random(seed);
-  std::shuffle(all.begin(), all.end(), random);
-  all.resize(std::min(all.size(), static_cast<std::size_t>(count)));
-  return all;
+  const char* only = std::getenv("PALIMPSEST_ONLY");
+  std::vector<Combination> some;
+  std::set<std::string> names;
+  for (int tries = 0; tries < 3'000'000 && std::ssize(some) < count; ++tries) {
+    const std::optional<Combination> c = drawn_combination(paths, types, split, random);
+    if (!c || !is(*c) || (only != nullptr && c->name().find(only) == std::string::npos)) continue;
+    if (names.insert(c->name()).second) some.push_back(*c);
+  }
+  std::printf("%zu combinations, PALIMPSEST_SEED=%u\n", some.size(), seed);
+  if (only == nullptr) EXPECT_EQ(std::ssize(some), count) << "too few combinations exist";
+  return some;
+}
+std::vector<Combination> drawn(int count, const std::vector<Path>& paths, const std::vector<CacheTypes>& types,
+                               const std::string& split) {
+  return drawn(count, paths, types, split, [](const Combination&) { return true; });
 }
 
 // PALIMPSEST_EXACTNESS_PART=2/4: every fourth result, starting with the second. Combinations with the same result share
@@ -169,26 +184,21 @@ std::vector<Combination> named_by(const std::string& what, const std::vector<Pat
                                   const std::vector<CacheTypes>& types, const std::string& split) {
   if (what == "grid") return part_of(covering_combinations(paths, types, split));
   if (what == "all") return part_of(all_combinations(paths, types, split));
-  return drawn(all_combinations(paths, types, split), std::stoi(what));
+  return drawn(std::stoi(what), paths, types, split);
 }
 
 TEST(Exactness, SomeCombinations) {
   Laboratory laboratory(model_path(), kShort);
-  check(laboratory,
-        drawn(all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kTypes, laboratory.split()), kSome));
+  check(laboratory, drawn(kSome, kCpuPaths, kTypes, laboratory.split()));
 }
 
 // Kinds that are rare among random draws: repeated prompts, budgets by scores and by layer, merged tokens.
 TEST(Exactness, SomeCombinationsOfRareKinds) {
   Laboratory laboratory(model_path(), kShort);
-  const auto all = all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kTypes, laboratory.split());
   const auto some_of = [&](const char* what, auto is) {
     SCOPED_TRACE(what);
     std::printf("%s: ", what);
-    std::vector<Combination> of_kind;
-    std::ranges::copy_if(all, std::back_inserter(of_kind), is);
-    ASSERT_FALSE(of_kind.empty());
-    check(laboratory, drawn(std::move(of_kind), 1));  // more: make exactness
+    check(laboratory, drawn(1, kCpuPaths, kTypes, laboratory.split(), is));  // more: make exactness
   };
   some_of("kvzip", [](const Combination& c) { return c.policy == "kvzip"; });
   some_of("ada", [](const Combination& c) { return c.split == "ada"; });
@@ -199,23 +209,20 @@ TEST(Exactness, SomeCombinationsOfRareKinds) {
 
 TEST(Exactness, SomeCombinationsOfBytes) {
   Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);
-  check(laboratory,
-        drawn(all_combinations({Path::kReference, Path::kFast}, {CacheType::kQ8_0}, laboratory.split()), kSome / 3));
+  check(laboratory, drawn(kSome / 3, {Path::kReference, Path::kFast}, {CacheType::kQ8_0}, laboratory.split()));
 }
 
 // Keys and values of different types.
 TEST(Exactness, SomeCombinationsOfMixedTypes) {
   Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);
-  const auto all = all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kMixedTypes, laboratory.split());
-  check(laboratory, drawn(all, kSome / 3));
+  check(laboratory, drawn(kSome / 3, kCpuPaths, kMixedTypes, laboratory.split()));
 }
 
 TEST(Exactness, SomeCombinationsOnVulkan) {
   if (!has_vulkan()) GTEST_SKIP() << "needs ggml's Vulkan backend and a Vulkan device";
   Laboratory laboratory(model_path(), 60);
-  auto all = all_combinations({Path::kVulkan}, kTypes, laboratory.split());
-  std::erase_if(all, [](const Combination& c) { return c.sequences > 1; });  // a step takes 50 ms
-  check(laboratory, drawn(all, test_length(1, 4, 1)));
+  const auto alone = [](const Combination& c) { return c.sequences == 1; };  // a step takes 50 ms
+  check(laboratory, drawn(test_length(1, 4, 1), {Path::kVulkan}, kTypes, laboratory.split(), alone));
 }
 
 // The smallest model of each family, with all of the family's features: RoPE by halves, by pairs, on a part of a head,
@@ -229,12 +236,11 @@ TEST(Exactness, SomeCombinationsOfEveryFamily) {
         (std::filesystem::temp_directory_path() / fmt::format("{}-{}.gguf", ::getpid(), name)).string();
     write_synthetic(small, path);
     Laboratory laboratory(path, kFamily);
-    auto all = all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kTypes, laboratory.split());
-    if (laboratory.positions() == PositionKind::kLearned)
-      std::erase_if(all, [](const Combination& c) { return c.positions == "cache"; });
+    const bool learned = laboratory.positions() == PositionKind::kLearned;
     std::printf("%s: ", name.c_str());
     SCOPED_TRACE(name);
-    check(laboratory, drawn(std::move(all), kFamilySome));
+    check(laboratory, drawn(kFamilySome, kCpuPaths, kTypes, laboratory.split(),
+                            [&](const Combination& c) { return !learned || c.positions != "cache"; }));
     std::filesystem::remove(path);
   }
 }
@@ -265,9 +271,7 @@ TEST(Exactness, SomeCombinationsOfWindows) {
     SCOPED_TRACE(fmt::format("windows of {}", window));
     const WindowedModel model(window);
     Laboratory laboratory(model.path(), kShort);
-    check(laboratory,
-          drawn(all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kTypes, laboratory.split()),
-                kFamilySome));
+    check(laboratory, drawn(kFamilySome, kCpuPaths, kTypes, laboratory.split()));
   }
 }
 
@@ -324,7 +328,7 @@ TEST(Exactness, TheGridOfLongTexts) {
   const char* what = std::getenv("PALIMPSEST_EXACTNESS");
   if (what == nullptr || std::string(what) != "grid") GTEST_SKIP() << "the long form: make exactness EXACTNESS=grid";
   Laboratory laboratory(model_path(), kGridLong);
-  const auto all = covering_combinations({Path::kReference, Path::kFast, Path::kPortable}, kTypes, laboratory.split());
+  const auto all = covering_combinations(kCpuPaths, kTypes, laboratory.split());
   std::vector<Combination> some;
   for (std::size_t i = 0; i < all.size(); i += kLongEvery) some.push_back(all[i]);
   check(laboratory, part_of(some));
@@ -334,7 +338,7 @@ TEST(Exactness, TheGrid) {
   const char* what = std::getenv("PALIMPSEST_EXACTNESS");
   if (what == nullptr) GTEST_SKIP() << "the long form: make exactness";
   Laboratory laboratory(model_path(), std::string(what) == "grid" ? kGrid : kLong);
-  check(laboratory, named_by(what, {Path::kReference, Path::kFast, Path::kPortable}, kTypes, laboratory.split()));
+  check(laboratory, named_by(what, kCpuPaths, kTypes, laboratory.split()));
 }
 
 // q8_0 needs a head width that is a multiple of 32, as in the default model. That model is larger: fewer tokens.
@@ -352,8 +356,7 @@ TEST(Exactness, TheGridOfBytes) {
 TEST(Exactness, TheGridOfMixedTypes) {
   if (std::getenv("PALIMPSEST_EXACTNESS") == nullptr) GTEST_SKIP() << "the long form: make exactness";
   Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kGridOfBytes);
-  const auto all = all_combinations({Path::kReference, Path::kFast, Path::kPortable}, kMixedTypes, laboratory.split());
-  check(laboratory, drawn(all, 40));
+  check(laboratory, drawn(40, kCpuPaths, kMixedTypes, laboratory.split()));
 }
 
 TEST(Exactness, TheGridOfWindows) {
@@ -371,7 +374,7 @@ TEST(Exactness, TheGridOnVulkan) {
   if (std::getenv("PALIMPSEST_EXACTNESS") == nullptr) GTEST_SKIP() << "the long form: make exactness";
   if (!has_vulkan()) GTEST_SKIP() << "needs ggml's Vulkan backend and a Vulkan device";
   Laboratory laboratory(model_path(), 300);
-  check(laboratory, drawn(all_combinations({Path::kVulkan}, kTypes, laboratory.split()), 16));
+  check(laboratory, drawn(16, {Path::kVulkan}, kTypes, laboratory.split()));
 }
 
 }  // namespace
