@@ -152,7 +152,9 @@ std::vector<Combination> drawn(int count, const std::vector<Path>& paths, const 
     if (names.insert(c->name()).second) some.push_back(*c);
   }
   std::printf("%zu combinations, PALIMPSEST_SEED=%u\n", some.size(), seed);
-  if (only == nullptr) EXPECT_EQ(std::ssize(some), count) << "too few combinations exist";
+  if (only == nullptr) {
+    EXPECT_EQ(std::ssize(some), count) << "too few combinations exist";
+  }
   return some;
 }
 std::vector<Combination> drawn(int count, const std::vector<Path>& paths, const std::vector<CacheTypes>& types,

@@ -56,8 +56,8 @@ std::string error_of_file(const Bytes& bytes) {
 }
 
 bool one_line(const std::string& message) {
-  for (const char c : message)
-    if (c < 32 && c >= 0) return false;
+  for (const unsigned char c : message)
+    if (c < 32) return false;
   return !message.empty() && message.size() < 600;
 }
 

@@ -1,5 +1,5 @@
 // Sources: Intel's manual, volume 2, CPUID leaf 7; volume 1, chapter 13 (XCR0); Linux,
-// Documentation/arch/x86/xstate.rst.
+// Documentation/arch/x86/xstate.rst, Documentation/arch/arm64/elf_hwcaps.rst.
 #include "palimpsest/core/cpu_features.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -56,3 +56,20 @@ bool has_amx() {
 }  // namespace palimpsest
 
 #endif
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+namespace palimpsest {
+
+bool has_neon_dot() {
+#if defined(__aarch64__) && defined(__linux__)
+  constexpr unsigned long kDotProducts = 1UL << 20;  // HWCAP_ASIMDDP
+  return (getauxval(AT_HWCAP) & kDotProducts) != 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace palimpsest

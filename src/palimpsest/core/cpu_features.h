@@ -10,4 +10,7 @@ bool has_avx_vnni();
 // the system refuses, or is another.
 bool has_amx();
 
+// 8-bit dot products of Arm (sdot).
+bool has_neon_dot();
+
 }  // namespace palimpsest

@@ -13,7 +13,12 @@
 namespace palimpsest {
 namespace {
 
-constexpr std::string_view kAmx = "AMX", kAvxVnni = "AVX2_VNNI";
+constexpr std::string_view kAmx = "AMX", kAvxVnni = "AVX2_VNNI", kNeonDot = "NEON_DOT";
+
+// Kernels have no scalable vectors (core/vector_targets.h).
+std::int64_t targets_of_cpu() {
+  return hwy::SupportedTargets() & ~(HWY_ALL_SVE | HWY_NEON_BF16 | HWY_RVV);
+}
 
 // In Highway's sets of targets, a better target is a lower bit.
 constexpr std::int64_t best_of(std::int64_t targets) {
@@ -24,6 +29,7 @@ constexpr std::int64_t best_of(std::int64_t targets) {
 std::vector<std::string> levels_of(std::int64_t targets) {
   std::vector<std::string> out;
   if (has_amx()) out.emplace_back(kAmx);
+  if (has_neon_dot()) out.emplace_back(kNeonDot);
   for (std::int64_t left = targets; left != 0; left &= left - 1) {
     const std::int64_t target = best_of(left);
     if (target == HWY_AVX2 && has_avx_vnni()) out.emplace_back(kAvxVnni);
@@ -42,10 +48,10 @@ std::string_view cpu_level_limit() {
 void limit_cpu_level() {
   const std::string_view name = cpu_level_limit();
   if (name.empty()) return;
-  const std::int64_t all = hwy::SupportedTargets();
+  const std::int64_t all = targets_of_cpu();
   const auto levels = levels_of(all);
   if (std::ranges::find(levels, name) == levels.end()) fail("PALIMPSEST_SIMD={}: this CPU has {}", name, cpu_levels());
-  if (name == kAmx) return;
+  if (name == kAmx || name == kNeonDot) return;
   const std::string_view target_name = name == kAvxVnni ? "AVX2" : name;
   std::int64_t targets = all;
   while (hwy::TargetName(best_of(targets)) != target_name) targets &= targets - 1;
@@ -62,15 +68,21 @@ bool may_use_amx() {
   return (limit.empty() || limit == kAmx) && has_amx();
 }
 
+bool may_use_neon_dot() {
+  const std::string_view limit = cpu_level_limit();
+  return (limit.empty() || limit == kNeonDot) && has_neon_dot();
+}
+
 std::string cpu_level() {
-  const std::int64_t target = best_of(hwy::SupportedTargets());
+  const std::int64_t target = best_of(targets_of_cpu());
   if (may_use_amx()) return std::string(kAmx);
+  if (may_use_neon_dot()) return std::string(kNeonDot);
   return target == HWY_AVX2 && may_use_avx_vnni() ? std::string(kAvxVnni) : hwy::TargetName(target);
 }
 
 std::string cpu_levels() {
   std::string out;
-  for (const std::string& each : levels_of(hwy::SupportedTargets())) out += (out.empty() ? "" : ", ") + each;
+  for (const std::string& each : levels_of(targets_of_cpu())) out += (out.empty() ? "" : ", ") + each;
   return out;
 }
 

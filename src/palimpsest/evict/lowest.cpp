@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "palimpsest/core/score_order.h"
+#include "palimpsest/core/vector_targets.h"  // must come before Highway's headers
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "palimpsest/evict/lowest.cpp"

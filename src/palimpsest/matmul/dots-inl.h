@@ -5,6 +5,7 @@
 //   kPlanes                   planes that a vector of codes is split into
 //   kTilePanels, kTileTokens  panels and tokens whose sums fit into the registers
 //   split                     the planes of a vector of codes
+//   kCentred                  whether `split` subtracts the offset
 //   sum_part                  sum[token][vector] = begin(token) + the products of one part of a group (kParts), with
 //                             code_at(plane, s, vector) and x_at(token)
 
@@ -30,18 +31,21 @@ HWY_INLINE VI8 spread(const std::int8_t* x) {
   return hn::BitCast(DI8(), hn::Set(DI32(), four));
 }
 
-// One instruction adds four products of bytes. `Instruction::add_four(sum, code, x)`.
-template <class Instruction>
+// One instruction adds four products of bytes. `Instruction::add_four(sum, code, x)`. kSigned: it takes codes as signed
+// bytes, so those of 8 bits are centred.
+template <class Instruction, bool kSigned = false>
 struct QuadDots {
   template <const PanelType& T>
   static constexpr int kPlanes = 1;
+  template <const PanelType& T>
+  static constexpr bool kCentred = kSigned && (T.bits == 8 || T.has_table);
   static constexpr int kTilePanels = kSlices == 1 ? 2 : 1;
   template <const PanelType& T>
   static constexpr int kTileTokens = kSlices == 1 ? 6 : 4;
 
   template <const PanelType& T>
   static HWY_INLINE void split(VU8 code, VU8 (&plane)[1]) {
-    plane[0] = code;
+    plane[0] = kCentred<T> ? hn::Xor(code, hn::Set(DU8(), std::uint8_t{128})) : code;
   }
 
   template <const PanelType& T, int kTokens, int kVectors>
@@ -73,9 +77,13 @@ struct PairDots {
   static constexpr int kBits = T.bits == 8 || T.has_table ? 8 : T.bits;
   template <const PanelType& T>
   static constexpr int kPlanes = kBits<T> == 8 ? 2 : 1;
+  template <const PanelType& T>
+  static constexpr bool kCentred = false;
   static constexpr int kTilePanels = kSlices == 1 ? 2 : 1;
   template <const PanelType& T>
-  static constexpr int kTileTokens = kSlices == 1 ? (kPlanes<T> == 1 ? 6 : 4) : 4 / kPlanes<T>;
+  static constexpr int kTileTokens = kSlices == 1   ? (kPlanes<T> == 1 ? 6 : 4)
+                                     : kSlices == 2 ? 4 / kPlanes<T>
+                                                    : 2 / kPlanes<T>;
 
   template <const PanelType& T>
   static HWY_INLINE void split(VU8 code, VU8 (&plane)[kPlanes<T>]) {

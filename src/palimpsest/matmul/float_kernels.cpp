@@ -1,6 +1,7 @@
 // Kernels of f32, f16 and bf16 weights, for CPUs with AVX2 or AVX-512; bf16 products where the CPU has them.
 #undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX10_2 | HWY_ALL_SVE | HWY_RVV)
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX10_2 | HWY_NEON | HWY_NEON_BF16 | HWY_ALL_SVE | HWY_RVV)
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "palimpsest/matmul/float_kernels.cpp"
@@ -12,7 +13,7 @@
 #include "palimpsest/core/cpu_level.h"
 #include "palimpsest/matmul/panel_kernel.h"
 #include "palimpsest/matmul/panel_type.h"
-#if HWY_TARGET <= HWY_AVX2
+#if PALIMPSEST_HAS_PANELS
 #include "palimpsest/matmul/bf16_tiles-inl.h"
 #include "palimpsest/matmul/float_product-inl.h"
 #endif
@@ -21,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-#if HWY_TARGET <= HWY_AVX2
+#if PALIMPSEST_HAS_PANELS
 
 void copy(const float* x, int count, std::byte* out) {
   std::memcpy(out, x, static_cast<std::size_t>(count) * sizeof(float));

@@ -1,7 +1,8 @@
 // Chooses the kernel of integer codes for this CPU, and converts activations for all of them.
 #undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX3_ZEN4 | HWY_AVX3_SPR | HWY_AVX10_2 | HWY_ALL_SVE | HWY_RVV)
+#define HWY_DISABLED_TARGETS                                                                                    \
+  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX3_ZEN4 | HWY_AVX3_SPR | HWY_AVX10_2 | HWY_NEON | HWY_NEON_BF16 | \
+   HWY_ALL_SVE | HWY_RVV)
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "palimpsest/matmul/integer_kernels.cpp"
@@ -10,7 +11,7 @@
 
 #include "palimpsest/core/cpu_level.h"
 #include "palimpsest/matmul/integer_kernels.h"
-#if HWY_TARGET <= HWY_AVX2
+#if PALIMPSEST_HAS_PANELS
 #include "palimpsest/matmul/quantize-inl.h"
 #endif
 
@@ -18,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-#if HWY_TARGET <= HWY_AVX2
+#if PALIMPSEST_HAS_PANELS
 
 ConvertActivations Quantize() {
   return quantize;
@@ -55,6 +56,7 @@ PanelKernel integer_kernel(ggml_type type) {
   constexpr const char* kQuads = "8-bit dot products";
   if (take(quad_product(type), kQuads)) return out;
   if (may_use_avx_vnni() && take(avx_vnni_product(type), kQuads)) return out;
+  if (may_use_neon_dot() && take(neon_dot_product(type), kQuads)) return out;
   take(pair_product(type), "pairs of 8-bit products");
   return out;
 }

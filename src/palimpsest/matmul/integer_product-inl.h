@@ -19,9 +19,9 @@ namespace palimpsest {
 namespace HWY_NAMESPACE {
 
 // Exact sums begin with -offset times the sum of x's codes, half by half with two scales.
-template <const PanelType& T>
+template <class Dots, const PanelType& T>
 HWY_INLINE VI32 begin_sum(const ActivationGroup& x, int half) {
-  if constexpr (T.offset_bits == 0) return hn::Zero(DI32());
+  if constexpr (T.offset_bits == 0 || Dots::template kCentred<T>) return hn::Zero(DI32());
   if constexpr (T.scales == ScaleKind::kSigned) return hn::Set(DI32(), x.half_offset_32[half]);
   return hn::Set(DI32(), T.offset_bits == 3 ? x.offset_8 : T.offset_bits == 4 ? 2 * x.offset_8 : x.offset_128);
 }
@@ -60,7 +60,7 @@ HWY_INLINE void multiply_few(const std::byte* panel, int blocks, const Activatio
           for_each(kUpTo<kParts<T>>, [&](auto part) HWY_ATTR {
             VI32 sum[kTogether][1];
             Dots::template sum_part<T, kTogether, 1>(
-                part, [&](auto t) HWY_ATTR { return begin_sum<T>(a[t * x_stride], part); },
+                part, [&](auto t) HWY_ATTR { return begin_sum<Dots, T>(a[t * x_stride], part); },
                 [&](auto plane, auto s, auto) HWY_ATTR {
                   VU8 planes[Dots::template kPlanes<T>];
                   Dots::template split<T>(code[s], planes);
@@ -132,7 +132,7 @@ HWY_INLINE void multiply_decoded(const Decoded<kPlanes, kPanels>* group, int gro
     for_each(kUpTo<kParts<T>>, [&](auto part) HWY_ATTR {
       VI32 sum[kTokens][kVectors];
       Dots::template sum_part<T, kTokens, kVectors>(
-          part, [&](auto t) HWY_ATTR { return begin_sum<T>(x[t * x_stride], part); },
+          part, [&](auto t) HWY_ATTR { return begin_sum<Dots, T>(x[t * x_stride], part); },
           [&](auto plane, auto s, auto p) HWY_ATTR { return hn::Load(DU8(), group->code[plane][s] + p * kSliceBytes); },
           [&](auto t) HWY_ATTR { return x[t * x_stride].code; }, sum);
       each([&](auto t, auto p) HWY_ATTR {

@@ -8,6 +8,9 @@
 
 #include "palimpsest/matmul/activations.h"
 
+// The targets of kernels: AVX2 and better, and Arm's NEON.
+#define PALIMPSEST_HAS_PANELS (HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64)
+
 namespace palimpsest {
 
 // Multiplies consecutive panels: y[t * y_stride + 16 * panel + row] for `tokens` rows of activations, x_stride groups

@@ -220,7 +220,7 @@ class SchemaCheck {
 
   void check_pattern(const Json& value) const {
     const std::string text = value.is_string() ? value.get<std::string>() : "";
-    const bool plain = std::ranges::none_of(text, [](char c) { return (c >= 0 && c < ' ') || c == 127; });
+    const bool plain = std::ranges::none_of(text, [](unsigned char c) { return c < ' ' || c == 127; });
     if (!value.is_string() || text.size() > kMaxPattern || !plain)
       wrong("'pattern' must be a regular expression of at most {} bytes, without control characters", kMaxPattern);
     if (exact_ && !(text.starts_with("^") && text.ends_with("$")))
