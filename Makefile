@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long test-avx2 test-asan test-tsan install-check deb deb-check image-check dist bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check page-check page-pictures memory-events serve-load serve-kill serve-hostile python-check format format-check setup clean prune
+.PHONY: help run build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check page-check page-pictures memory-events serve-load serve-kill serve-hostile python-check format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -25,6 +25,10 @@ test-long:  ## run all tests in their long forms (TESTS=regular expression of na
 # The parts with kernels, and those whose results depend on rounding.
 test-avx2:  ## run the tests of kernels, models, engine and exactness as on a CPU with AVX2 only
 	@PALIMPSEST_SIMD=AVX2 tools/test release -L '^(attention|engine|exactness|matmul|model|policy)$$' -E Vulkan
+
+# Cross-built; under qemu, draws are as short as under sanitizers. QEMU_CPU=cortex-a72: without dot products.
+test-arm64:  ## build for arm64 and run the tests of kernels, cache, models and exactness under qemu
+	@tools/test arm64 -L '^(attention|cache|core|evict|exactness|matmul|model)$$' -E 'Death|Vulkan'
 
 test-asan:  ## run the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/test asan
@@ -51,6 +55,12 @@ image-check: deb  ## make the container's root file system without Docker, and r
 dist:  ## make the source archive: out/palimpsest-VERSION.tar.gz, of the last commit
 	@mkdir -p out && version=$$(sed -n 's/^project(palimpsest VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt) && \
 	git archive --format=tar.gz --prefix=palimpsest-$$version/ -o out/palimpsest-$$version.tar.gz HEAD && ls -lh out/palimpsest-$$version.tar.gz
+
+docs:  ## build the documentation as a site: out/site (MkDocs and Doxygen; links are checked)
+	@python3 tools/site/build.py
+
+docs-check: build  ## also check the spelling and run the commands that the pages show
+	@python3 tools/site/build.py --check
 
 bench: build  ## compare the decode speed of methods (BENCH_ARGS=...)
 	@build/palimpsest bench decode $(BENCH_ARGS)
