@@ -65,6 +65,7 @@ const char* name_of(PositionKind kind) {
 }
 
 Json rope_of(const RopeOptions& rope) {
+  if (rope.is_unrotated()) return {{"kind", "none"}};
   Json out = {{"kind", name_of(rope.kind)}, {"dimensions", rope.dims}, {"base", rope.base}};
   if (rope.linear_scale != 1) out["linear_scale"] = rope.linear_scale;
   if (!rope.factors.empty()) out["factors"] = rope.factors.size();

@@ -35,7 +35,11 @@ std::string features_of(const Family& f) {
     case PositionKind::kNone:
       break;
   }
-  if (h.local_rope) out.push_back("two rotary bases");
+  if (h.rope.is_unrotated() || (h.local_rope && h.local_rope->is_unrotated()))
+    out.push_back("some layers without positions");
+  else if (h.local_rope)
+    out.push_back("two rotary bases");
+  if (!h.sink_logits.empty()) out.push_back("sink logits");
   if (h.geometry.windowed_layers() > 0) out.push_back("attention windows");
   if (f.layers_differ) out.push_back("different heads per layer");
   if (h.attention_soft_cap > 0) out.push_back("soft caps");
@@ -52,8 +56,14 @@ std::string features_of(const Family& f) {
 int list_families(bool json) {
   Json out = Json::array();
   for (const Family* f : families()) {
-    out.push_back({{"architecture", f->architecture}, {"models", f->models}, {"features", features_of(*f)}});
-    if (!json) fmt::print("{:10} {:52} {}\n", f->architecture, f->models, features_of(*f));
+    out.push_back({{"architecture", f->architecture},
+                   {"models", f->models},
+                   {"features", features_of(*f)},
+                   {"checked_against", f->in_libllama ? "libllama" : "its formulas in double precision"},
+                   {"limits", f->limits}});
+    if (json) continue;
+    fmt::print("{:10} {:52} {}", f->architecture, f->models, features_of(*f));
+    fmt::print("{}{}\n", f->limits.empty() ? "" : "; not: ", f->limits);
   }
   if (json) fmt::print("{}\n", Json{{"families", out}}.dump(2));
   return kOk;

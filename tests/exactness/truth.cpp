@@ -453,8 +453,12 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   std::vector<double> of_group(seen.size(), 0);  // each token's weight of this query
   for (int g = 0; g < group; ++g) {
     double* w = p.data() + g * seen.size();
-    const double top = *std::max_element(w, w + seen.size());
-    double sum = 0;
+    const auto& sinks = hyper_.sink_logits;
+    const double sink = sinks.empty()
+                            ? -INFINITY
+                            : sinks[static_cast<std::size_t>(layer)][static_cast<std::size_t>(kv_head * group + g)];
+    const double top = std::max(*std::max_element(w, w + seen.size()), sink);
+    double sum = std::exp(sink - top);
     for (std::size_t i = 0; i < seen.size(); ++i) sum += w[i] = std::exp(w[i] - top);
     out.assign(static_cast<std::size_t>(shape.value_width), 0);
     for (std::size_t i = 0; i < seen.size(); ++i) {

@@ -1,5 +1,5 @@
 // Rare attention features in random combinations: ALiBi, no positions (NoPE), soft caps, layers with an attention
-// window. The test changes the model's hyperparameters.
+// window, sink logits. The test changes the model's hyperparameters.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,6 +27,7 @@ struct Case {
   AttentionRule rule;
   float soft_cap = 0;
   std::int32_t local = INT32_MAX;  // window of every second layer
+  bool sink_logits = false;
 };
 
 // Logits of steps of 1 to 3 tokens; from 20 tokens on, evicts two random tokens of each slot table.
@@ -38,6 +39,10 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
   std::vector<std::int32_t> windows(static_cast<std::size_t>(hyper.layers), INT32_MAX);
   for (std::size_t layer = 0; layer < windows.size(); layer += 2) windows[layer] = how.local;
   hyper.geometry = hyper.geometry.with_windows(windows);
+  for (int i = 0; how.sink_logits && i < hyper.layers; ++i)
+    for (int h = 0; h < hyper.geometry.layer(i).query_heads; ++h)
+      hyper.sink_logits.resize(static_cast<std::size_t>(i) + 1),
+          hyper.sink_logits.back().push_back(static_cast<float>(h) - 3 + 0.5F * static_cast<float>(i));
   if (how.slopes)
     for (int h = 0; h < hyper.geometry.layer(0).query_heads; ++h)
       hyper.alibi.push_back(std::exp2(-0.7F * static_cast<float>(h + 1)));
@@ -142,8 +147,19 @@ TEST(PortableOdd, SoftCapsAndLocalWindows) {
   expect_equal(capped_and_local());
 }
 
+TEST(PortableOdd, SinkLogits) {
+  const AttentionRule never{.rotation = Rotation::kNever}, late{.rotation = Rotation::kOnRead}, plain;
+  const AttentionRule two_query{.two_query = true, .sinks = 2, .window = 9};
+  expect_equal({{"none", false, true, plain},
+                {"all", false, true, plain, 0, INT32_MAX, true},
+                {"tables of each head", false, false, plain, 0, INT32_MAX, true},
+                {"late, capped", false, false, late, 0.2F, INT32_MAX, true},
+                {"two queries, local", false, true, two_query, 0, 7, true},
+                {"biases", true, true, never, 0, INT32_MAX, true}});
+}
+
 // Refused instead of ignored: these graphs have no inputs for them.
-TEST(PortableOdd, RefusesBiasesAndSinkLogits) {
+TEST(PortableOdd, RefusesBiasesOfSlots) {
   const float zeros[16] = {};
   SlotsView slots;
   const HeadPages head = {.page = {}, .slots = &slots};
@@ -155,9 +171,6 @@ TEST(PortableOdd, RefusesBiasesAndSinkLogits) {
   EXPECT_NO_THROW(require_supported(step, 0));
   slots.bias = zeros;
   EXPECT_NE(error_of([&] { require_supported(step, 0); }).find("biases of slots"), std::string::npos);
-  slots.bias = nullptr;
-  step.shape.sink_logits = zeros;
-  EXPECT_NE(error_of([&] { require_supported(step, 0); }).find("sink logits"), std::string::npos);
 }
 
 TEST(PortableOdd, SoftCapsAndLocalWindowsOnVulkan) {

@@ -1,6 +1,8 @@
 // A model's parameters of rotary positions; attention/rope.h computes the rotations.
 #pragma once
 
+#include <cmath>
+#include <limits>
 #include <vector>
 
 namespace palimpsest {
@@ -20,6 +22,16 @@ struct RopeOptions {
   // YaRN (arXiv 2309.00071); ext_factor 0: off
   double yarn_ext_factor = 0, yarn_attn_factor = 1, yarn_beta_fast = 32, yarn_beta_slow = 1;
   int original_context = 0;
+
+  // The same dimensions, not rotated: layers without positions (NoPE) beside others.
+  static RopeOptions unrotated(const RopeOptions& like) {
+    RopeOptions out;
+    out.kind = like.kind;
+    out.dims = like.dims;
+    out.linear_scale = std::numeric_limits<double>::infinity();
+    return out;
+  }
+  bool is_unrotated() const { return std::isinf(linear_scale); }
 };
 
 }  // namespace palimpsest

@@ -12,7 +12,7 @@ namespace palimpsest {
 
 namespace {
 
-constexpr std::size_t kNodesPerLayer = 72 + 8 * ProductOps::kNodes,
+constexpr std::size_t kNodesPerLayer = 96 + 12 * ProductOps::kNodes,
                       kNodesBeside = 64;  // excluding those of the path and of experts
 
 class Builder {
@@ -34,13 +34,13 @@ class Builder {
     }
     ggml_tensor* x = g_.embeddings;
     if (g_.layers.first == 0) {
-      if (f_.scaled_embedding) x = ggml_scale(c_, x, std::sqrt(static_cast<float>(h_.width)));
-      x = norm(x, w_.embedding_norm);
+      x = norm(scaled(x, h_.embedding_scale), w_.embedding_norm);
     }
     for (int i = g_.layers.first; i < g_.layers.last; ++i) x = layer(i, x);
     if (g_.layers.last == h_.layers) {
       x = norm(x, w_.output_norm);
-      if (g_.result == StepResult::kLogits) x = soft_capped(linear(w_.output, w_.output_bias, x), h_.output_soft_cap);
+      if (g_.result == StepResult::kLogits)
+        x = soft_capped(scaled(linear(w_.output, w_.output_bias, x), h_.logit_scale), h_.output_soft_cap);
     }
     g_.logits = x;
     ggml_set_output(g_.logits);
@@ -63,6 +63,7 @@ class Builder {
     ggml_tensor* rows = ggml_mul_mat(c_, weight, ggml_reshape_3d(c_, x, x->ne[0], 1, x->ne[1]));
     return ggml_reshape_2d(c_, rows, rows->ne[0], rows->ne[2]);
   }
+  ggml_tensor* scaled(ggml_tensor* x, float factor) { return factor == 1 ? x : ggml_scale(c_, x, factor); }
   ggml_tensor* clamped(ggml_tensor* x) { return h_.clamp_qkv > 0 ? ggml_clamp(c_, x, -h_.clamp_qkv, h_.clamp_qkv) : x; }
   ggml_tensor* soft_capped(ggml_tensor* x, float cap) {
     return cap > 0 ? ggml_scale(c_, ggml_tanh(c_, ggml_scale(c_, x, 1 / cap)), cap) : x;
@@ -75,12 +76,15 @@ class Builder {
         return ggml_gelu(c_, x);
       case Activation::kRelu:
         return ggml_relu(c_, x);
+      case Activation::kClampedSwiglu:  // only gated
+        break;
     }
     return x;
   }
   ggml_tensor* gated(ggml_tensor* gate, ggml_tensor* up) {
     if (f_.activation == Activation::kSilu) return ggml_swiglu_split(c_, gate, up);
     if (f_.activation == Activation::kGelu) return ggml_geglu_split(c_, gate, up);
+    if (f_.activation == Activation::kClampedSwiglu) return ggml_swiglu_oai(c_, gate, up, 1.702F, 7.0F);
     return ggml_reglu_split(c_, gate, up);
   }
   // A view of some rows of a product as heads: [dim, heads, tokens].
@@ -125,23 +129,28 @@ class Builder {
     }
     if (l.attention_output == nullptr) return l.down == nullptr ? x : add_feed_forward(l, x);
     ggml_tensor* added = norm(linear(l.attention_output, l.attention_bias, attn_out), l.post_attention_norm);
+    added = scaled(added, h_.residual_scale);
     if (h_.parallel) {
       ggml_tensor* to = l.feed_forward_norm.weight == nullptr ? in : norm(x, l.feed_forward_norm);
-      return ggml_add(c_, ggml_add(c_, feed_forward(l, to), x), added);
+      return ggml_add(c_, ggml_add(c_, scaled(feed_forward(l, to), h_.residual_scale), x), added);
     }
     x = ggml_add(c_, added, x);
     return l.down == nullptr ? x : add_feed_forward(l, x);
   }
 
   ggml_tensor* add_feed_forward(const LayerWeights& l, ggml_tensor* x) {
-    return ggml_add(c_, norm(feed_forward(l, norm(x, l.feed_forward_norm)), l.post_feed_forward_norm), x);
+    ggml_tensor* out = norm(feed_forward(l, norm(x, l.feed_forward_norm)), l.post_feed_forward_norm);
+    return ggml_add(c_, scaled(out, h_.residual_scale), x);
   }
 
   ggml_tensor* feed_forward(const LayerWeights& l, ggml_tensor* x) {
-    if (l.router != nullptr) return experts(l, x);
+    if (l.router != nullptr) {
+      ggml_tensor* mixed = experts(l, x);
+      return l.shared_up == nullptr ? mixed : ggml_add(c_, mixed, shared_experts(l, x));
+    }
     ggml_tensor* up = linear(l.up, l.up_bias, x);
     if (f_.feed_forward == FeedForward::kGated) {
-      up = gated(product(l.gate, x), up);
+      up = gated(linear(l.gate, l.gate_bias, x), up);
     } else if (f_.feed_forward == FeedForward::kPackedGate) {
       up = f_.activation == Activation::kSilu   ? ggml_swiglu(c_, up)
            : f_.activation == Activation::kGelu ? ggml_geglu(c_, up)
@@ -152,29 +161,52 @@ class Builder {
     return linear(l.down, l.down_bias, up);
   }
 
-  // Routes each token to the top-k experts; their outputs are weighted by the router's softmax over them.
+  ggml_tensor* shared_experts(const LayerWeights& l, ggml_tensor* x) {
+    return product(l.shared_down, gated(product(l.shared_gate, x), product(l.shared_up, x)));
+  }
+
+  struct Chosen {
+    ggml_tensor* experts;  // i32 [used, tokens]
+    ggml_tensor* weights;  // [1, used, tokens]
+  };
+  // Routes each token to the top-k experts.
+  Chosen route(const LayerWeights& l, ggml_tensor* x) {
+    const std::int64_t tokens = x->ne[1], used = h_.experts_used;
+    ggml_tensor* scores = linear(l.router, l.router_bias, x);  // [experts, tokens]
+    const bool of_all = f_.routing == Routing::kSoftmax;
+    if (of_all) scores = ggml_soft_max(c_, scores);
+    ggml_tensor* chosen = ggml_argsort_top_k(c_, scores, h_.experts_used);
+    ggml_tensor* weights = ggml_get_rows(c_, ggml_reshape_3d(c_, scores, 1, h_.experts, tokens), chosen);
+    weights = ggml_reshape_2d(c_, weights, used, tokens);
+    weights = of_all ? ggml_div(c_, weights, ggml_sum_rows(c_, weights)) : ggml_soft_max(c_, weights);
+    return {chosen, ggml_reshape_3d(c_, weights, 1, used, tokens)};
+  }
+
   ggml_tensor* experts(const LayerWeights& l, ggml_tensor* x) {
     const std::int64_t tokens = x->ne[1], used = h_.experts_used;
-    ggml_tensor* router_probs = ggml_soft_max(c_, product(l.router, x));          // [experts, tokens]
-    ggml_tensor* chosen = ggml_argsort_top_k(c_, router_probs, h_.experts_used);  // [used, tokens]
-    ggml_tensor* weights =
-        ggml_get_rows(c_, ggml_reshape_3d(c_, router_probs, 1, h_.experts, tokens), chosen);  // [1, used, tokens]
-    weights = ggml_reshape_2d(c_, weights, used, tokens);
-    weights = ggml_reshape_3d(c_, ggml_div(c_, weights, ggml_sum_rows(c_, weights)), 1, used, tokens);
-
+    const auto [chosen, weights] = route(l, x);
     const Panels *up_panels = w_.panels_of(l.up), *gate_panels = w_.panels_of(l.gate),
                  *down_panels = w_.panels_of(l.down);
     if (up_panels != nullptr) {  // then all three are
-      const ExpertOrder order = g_.products->order(c_, chosen, h_.experts);
-      ggml_tensor* up = g_.products->multiply_experts(c_, *up_panels, x, order);
-      ggml_tensor* gate = g_.products->multiply_experts(c_, *gate_panels, x, order);
-      return g_.products->combine(c_, g_.products->multiply_sorted(c_, *down_panels, gated(gate, up), order), weights,
-                                  order);
+      ProductOps& products = *g_.products;
+      const ExpertOrder order = products.order(c_, chosen, h_.experts);
+      const auto biased = [&](ggml_tensor* rows, ggml_tensor* bias) {
+        return bias == nullptr ? rows : products.add_expert_bias(c_, rows, bias, order);
+      };
+      ggml_tensor* up = biased(products.multiply_experts(c_, *up_panels, x, order), l.up_bias);
+      ggml_tensor* gate = biased(products.multiply_experts(c_, *gate_panels, x, order), l.gate_bias);
+      ggml_tensor* down = biased(products.multiply_sorted(c_, *down_panels, gated(gate, up), order), l.down_bias);
+      return products.combine(c_, down, weights, order);
     }
+    const auto each = [&, chosen = chosen](ggml_tensor* weight, ggml_tensor* bias,
+                                           ggml_tensor* in) {  // [own, used, tokens]
+      ggml_tensor* out = ggml_mul_mat_id(c_, weight, in, chosen);
+      return bias == nullptr ? out : ggml_add_id(c_, out, bias, chosen);
+    };
     ggml_tensor* in = ggml_reshape_3d(c_, x, h_.width, 1, tokens);
-    ggml_tensor* up = ggml_mul_mat_id(c_, l.up, in, chosen);  // [own, used, tokens]
-    ggml_tensor* gate = ggml_mul_mat_id(c_, l.gate, in, chosen);
-    ggml_tensor* out = ggml_mul(c_, ggml_mul_mat_id(c_, l.down, gated(gate, up), chosen), weights);
+    ggml_tensor* up = each(l.up, l.up_bias, in);
+    ggml_tensor* gate = each(l.gate, l.gate_bias, in);
+    ggml_tensor* out = ggml_mul(c_, each(l.down, l.down_bias, gated(gate, up)), weights);
     ggml_tensor* sum = nullptr;
     for (std::int64_t i = 0; i < used; ++i) {
       ggml_tensor* one = ggml_view_2d(c_, out, h_.width, tokens, out->nb[2], static_cast<std::size_t>(i) * out->nb[1]);

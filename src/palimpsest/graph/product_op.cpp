@@ -110,6 +110,15 @@ ggml_tensor* ProductOps::multiply_sorted(ggml_context* context, const Panels& we
   return multiply_converted(context, weights, converted(context, weights, x, nullptr), order);
 }
 
+ggml_tensor* ProductOps::add_expert_bias(ggml_context* context, ggml_tensor* x, ggml_tensor* bias,
+                                         const ExpertOrder& order) {
+  assert(bias->ne[0] == x->ne[0] && bias->ne[1] == order.experts && ggml_is_contiguous(bias));
+  ggml_tensor* sources[] = {x, bias, order.places};
+  Product& product = products_.emplace_back(nullptr, order.experts);
+  return ggml_custom_4d(context, GGML_TYPE_F32, x->ne[0], x->ne[1], 1, 1, sources, 3, add_bias, GGML_N_TASKS_MAX,
+                        &product);
+}
+
 ggml_tensor* ProductOps::combine(ggml_context* context, ggml_tensor* x, ggml_tensor* weights,
                                  const ExpertOrder& order) {
   ggml_tensor* sources[] = {x, weights, order.places};
@@ -208,6 +217,19 @@ void ProductOps::multiply_by_expert(ggml_tensor* out, int, int threads, void* us
       at += panels;
     }
   });
+}
+
+void ProductOps::add_bias(ggml_tensor* out, int thread, int threads, void* userdata) {
+  const ggml_tensor *x = out->src[0], *bias = out->src[1];
+  const Places p(out->src[2], static_cast<Product*>(userdata)->experts);
+  const std::int64_t columns = out->ne[0], first = out->ne[1] * thread / threads,
+                     last = out->ne[1] * (thread + 1) / threads;
+  for (std::int64_t row = first, expert = 0; row < last; ++row) {
+    while (p.first[static_cast<std::size_t>(expert) + 1] <= row) ++expert;
+    const float *const from = row_of(x, row), *const add = row_of(bias, expert);
+    float* const to = static_cast<float*>(out->data) + row * columns;
+    for (std::int64_t c = 0; c < columns; ++c) to[c] = from[c] + add[c];
+  }
 }
 
 void ProductOps::add(ggml_tensor* out, int thread, int threads, void* userdata) {

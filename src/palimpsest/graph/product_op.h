@@ -36,6 +36,8 @@ class ProductOps {
   ggml_tensor* multiply_experts(ggml_context* context, const Panels& weights, ggml_tensor* x, const ExpertOrder& order);
   // The same with x: [columns, order.rows], sorted by expert.
   ggml_tensor* multiply_sorted(ggml_context* context, const Panels& weights, ggml_tensor* x, const ExpertOrder& order);
+  // Adds to each row the bias of its expert. x: [columns, order.rows], sorted by expert; bias: f32 [columns, experts].
+  ggml_tensor* add_expert_bias(ggml_context* context, ggml_tensor* x, ggml_tensor* bias, const ExpertOrder& order);
   // Adds the rows of each token in the order of its slots. x: [columns, order.rows], sorted by expert; weights:
   // f32 [1, slots, tokens].
   // Returns f32 [columns, tokens].
@@ -55,6 +57,7 @@ class ProductOps {
   static void multiply_all(ggml_tensor* out, int thread, int threads, void* product);
   static void sort(ggml_tensor* out, int thread, int threads, void* product);
   static void multiply_by_expert(ggml_tensor* out, int thread, int threads, void* product);
+  static void add_bias(ggml_tensor* out, int thread, int threads, void* product);
   static void add(ggml_tensor* out, int thread, int threads, void* product);
 
   // The rows of x as activations, or with an order, its tokens' rows sorted by expert.

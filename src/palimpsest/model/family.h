@@ -33,7 +33,17 @@ enum class FeedForward {
   kPackedGate,  // the same; gate and up are one tensor, ffn_up
   kPlain        // down(act(up x))
 };
-enum class Activation { kSilu, kGelu, kRelu };  // kGelu: the tanh form, as ggml computes it
+enum class Activation {
+  kSilu,
+  kGelu,  // the tanh form, as ggml computes it
+  kRelu,
+  kClampedSwiglu  // of gpt-oss (arXiv 2508.10925): g * sigmoid(1.702 g) * (u + 1), g at most 7, u within [-7, 7]
+};
+// How a mixture weighs the chosen experts of a token: those with the highest scores.
+enum class Routing {
+  kSoftmax,         // softmax of all scores, then divided by the sum of the chosen
+  kSoftmaxOfChosen  // softmax of the chosen scores
+};
 
 // An additional metadata key of a synthetic model: the part after "ARCHITECTURE.".
 struct ExtraKey {
@@ -49,7 +59,7 @@ struct TinyShape {
   int layers = 2, width = 256;
   int rope_dims = -1;  // -1: all
   bool tied = true;
-  int experts = 0, experts_used = 0;
+  int experts = 0, experts_used = 0, shared_feed_forward = 0;
   std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};  // [layers], if layers differ
   std::vector<ExtraKey> keys = {};
 };
@@ -57,6 +67,8 @@ struct TinyShape {
 struct Family {
   std::string_view architecture;  // GGUF general.architecture
   std::string_view models;        // well-known models of it, for documentation
+  std::string_view limits = {};   // what its files may ask for and the loader refuses, for documentation
+  bool in_libllama = true;        // else the reference of its tests are plain loops
   // Positions. `rope`: which rows of the file's Q and K are rotary pairs. ALiBi: `read` fills Hyperparameters::alibi.
   RopeKind rope = RopeKind::kHalves;
   Presence learned_positions = Presence::kNo;  // position_embd
@@ -68,6 +80,7 @@ struct Family {
   Presence post_norms = Presence::kNo;       // post_attention_norm, post_ffw_norm: after, before adding to x
   Presence feed_forward_norm =
       Presence::kYes;  // ffn_norm, before; without it, a parallel layer uses attn_norm for both
+  std::string_view feed_forward_norm_name = "ffn_norm";
   QkNorm qk_norm = QkNorm::kNone;
   Presence qk_norm_presence = Presence::kYes;
   Presence qk_norm_bias = Presence::kNo;
@@ -75,12 +88,15 @@ struct Family {
   bool packed_qkv = false;                  // Q, K and V are usually one tensor in its files; both forms are read
   Presence qkv_bias = Presence::kNo;        // attn_{q,k,v}.bias, attn_qkv.bias
   Presence attention_bias = Presence::kNo;  // attn_output.bias
+  bool sink_logits = false;                 // attn_sinks: AttentionShape::sink_logits
   // Feed-forward.
   FeedForward feed_forward = FeedForward::kGated;
   Activation activation = Activation::kSilu;
-  Presence feed_forward_bias = Presence::kNo;  // of up and down
+  Presence feed_forward_bias = Presence::kNo;  // of gate, up and down
   Presence experts = Presence::kNo;            // a mixture of experts instead
-  bool parallel = false;                       // attention and feed-forward read the same x
+  Routing routing = Routing::kSoftmax;
+  Presence expert_bias = Presence::kNo;  // of the router and of each expert's gate, up and down
+  bool parallel = false;                 // attention and feed-forward read the same x
   // Layers may differ in heads and feed-forward width. Without KV heads attention is one product, attn_output; without
   // query heads, too, there is none. Width 0: no feed-forward.
   bool layers_differ = false;

@@ -153,6 +153,7 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family,
   read_feed_forward(keys, family, h);
   h.rope = read_rope(file, keys, family, h, context);
   h.parallel = family.parallel;
+  if (family.scaled_embedding) h.embedding_scale = std::sqrt(static_cast<float>(h.width));
   h.pooling = read_pooling(keys);
   if (family.learned_positions == Presence::kYes ||
       (family.learned_positions == Presence::kOptional && file.find("position_embd.weight") != nullptr))

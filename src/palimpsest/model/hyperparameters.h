@@ -25,14 +25,19 @@ struct Hyperparameters {
   float attention_scale = 0;  // 1/sqrt(key width) unless the model says otherwise
   RopeOptions rope;
   std::optional<RopeOptions> local_rope = {};  // of layers with a window, if different
+  std::vector<bool> local_rope_layers = {};    // [layers] which use local_rope instead; empty: those with a window
   std::vector<float> alibi = {};               // [a layer's query heads] slopes; empty: no ALiBi
   int learned_positions = 0;                   // rows of the position embedding; 0: none
   float attention_soft_cap = 0;                // scores become cap * tanh(score / cap); 0: off
   float output_soft_cap = 0;                   // likewise for logits
-  float clamp_qkv = 0;                         // queries, keys and values are clamped to [-clamp, clamp]; 0: off
-  bool parallel = false;                       // attention and feed-forward read the same x
-  int experts = 0, experts_used = 0;           // of a mixture; 0: dense
+  float embedding_scale = 1, residual_scale = 1,
+        logit_scale = 1;                             // factors: of embeddings, of what layers add, of logits
+  std::vector<std::vector<float>> sink_logits = {};  // [layers][query heads]; empty: none
+  float clamp_qkv = 0;                               // queries, keys and values are clamped to [-clamp, clamp]; 0: off
+  bool parallel = false;                             // attention and feed-forward read the same x
+  int experts = 0, experts_used = 0;                 // of a mixture; 0: dense
   int expert_feed_forward = 0;
+  int shared_feed_forward = 0;       // width of the experts that all tokens use; 0: none
   Pooling pooling = Pooling::kMean;  // of embeddings; kNone: the file asks for another kind
   std::size_t parameters = 0, weight_bytes = 0;
   std::string streaming_head_file;  // path of model.duo next to model.gguf: streaming heads (budget/split.h); empty: no
@@ -40,7 +45,12 @@ struct Hyperparameters {
 
   // RoPE tables: 0 is rope, 1 is local_rope.
   int ropes() const { return local_rope ? 2 : 1; }
-  int rope_of(int layer) const { return local_rope && geometry.layer(layer).window != INT32_MAX ? 1 : 0; }
+  int rope_of(int layer) const {
+    if (!local_rope) return 0;
+    const bool local = local_rope_layers.empty() ? geometry.layer(layer).window != INT32_MAX
+                                                 : local_rope_layers[static_cast<std::size_t>(layer)];
+    return local ? 1 : 0;
+  }
   const RopeOptions& rope_table(int index) const { return index == 0 ? rope : *local_rope; }
   PositionKind positions() const;
 };

@@ -3,6 +3,7 @@
 #include <ggml-alloc.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
@@ -64,6 +65,9 @@ const GgufTensor* find_tensor(const GgufFile& file, const TensorSpec& spec) {
   if (!is_weight_type(t->type))
     fail("{}: tensor {} is of type {}, which is no type of weights: damaged", file.path(), spec.name,
          ggml_type_name(t->type));
+  if (spec.kind == TensorSpec::Kind::kNumbers && t->type != GGML_TYPE_F32)
+    fail("{}: tensor {} is of type {}; expected f32: convert the model again", file.path(), spec.name,
+         ggml_type_name(t->type));
   if (spec.kind == TensorSpec::Kind::kVector && !is_float(t->type))
     fail("{}: tensor {} is of type {}; expected f32, f16 or bf16: convert the model again", file.path(), spec.name,
          ggml_type_name(t->type));
@@ -86,6 +90,7 @@ std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperpara
     const GgufTensor* t = find_tensor(w.file, spec);
     if (t == nullptr) continue;
     seen.insert(t->name);
+    if (spec.kind == TensorSpec::Kind::kNumbers) continue;
     if (spec.kind != TensorSpec::Kind::kHostRows)
       uses.push_back({t, spec.target, spec.kind});
     else
@@ -98,6 +103,21 @@ std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperpara
       fail("{}: tensor \"{}\" is not part of a {} model as supported here; use another model", w.file.path(),
            printable(t.name), family.architecture);
   return uses;
+}
+
+// [layers][query heads]; check_tensors has checked shapes and types.
+std::vector<std::vector<float>> read_sink_logits(const GgufFile& file, const Hyperparameters& h) {
+  std::vector<std::vector<float>> out(static_cast<std::size_t>(h.layers));
+  for (int i = 0; i < h.layers; ++i) {
+    const GgufTensor* t = file.find("blk." + std::to_string(i) + ".attn_sinks.weight");
+    if (t == nullptr) continue;
+    std::vector<float>& logits = out[static_cast<std::size_t>(i)];
+    logits.resize(static_cast<std::size_t>(t->ne[0]));
+    std::memcpy(logits.data(), t->data, t->bytes);
+    for (const float x : logits)
+      if (!std::isfinite(x)) fail("{}: tensor {} has a value of {}: damaged", file.path(), t->name, x);
+  }
+  return out;
 }
 
 // Whether the CPU's kernels may read the tensor in place. Bytes in memory, and files with an unusual general.alignment,
@@ -192,6 +212,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   w.file = std::move(file);
   w.device = find_device(options.device);
   const std::vector<Use> uses = check_tensors(w, family, hyper);
+  if (family.sink_logits) hyper.sink_logits = read_sink_logits(w.file, hyper);
 
   hyper.parameters = hyper.weight_bytes = 0;
   for (const GgufTensor& t : w.file.tensors()) {

@@ -75,6 +75,8 @@ class List {
       qk_norm(l.q_norm, "attn_q_norm", g.query_heads);
       qk_norm(l.k_norm, "attn_k_norm", g.kv_heads);
     }
+    if (f_.sink_logits && g.kv_heads > 0)
+      out_.push_back({blk + "attn_sinks.weight", {g.query_heads, 1, 1}, Kind::kNumbers, Presence::kYes, nullptr});
     matrix(l.attention_output, blk + "attn_output", mixed, h_.width);
     vector(l.attention_bias, blk + "attn_output.bias", h_.width, f_.attention_bias);
     norm(l.post_attention_norm, blk + "post_attention_norm", h_.width, f_.post_norms);
@@ -82,7 +84,7 @@ class List {
 
   void feed_forward(LayerWeights& l, std::int64_t size, const std::string& blk) {
     if (size == 0) return;
-    norm(l.feed_forward_norm, blk + "ffn_norm", h_.width, f_.feed_forward_norm);
+    norm(l.feed_forward_norm, blk + std::string(f_.feed_forward_norm_name), h_.width, f_.feed_forward_norm);
     norm(l.post_feed_forward_norm, blk + "post_ffw_norm", h_.width, f_.post_norms);
     if (h_.experts > 0) {
       const std::int64_t own = h_.expert_feed_forward;
@@ -90,9 +92,20 @@ class List {
       experts(l.gate, blk + "ffn_gate_exps", h_.width, own);
       experts(l.up, blk + "ffn_up_exps", h_.width, own);
       experts(l.down, blk + "ffn_down_exps", own, h_.width);
+      vector(l.router_bias, blk + "ffn_gate_inp.bias", h_.experts, f_.expert_bias);
+      vector(l.gate_bias, blk + "ffn_gate_exps.bias", own, f_.expert_bias, h_.experts);
+      vector(l.up_bias, blk + "ffn_up_exps.bias", own, f_.expert_bias, h_.experts);
+      vector(l.down_bias, blk + "ffn_down_exps.bias", h_.width, f_.expert_bias, h_.experts);
+      if (h_.shared_feed_forward == 0) return;
+      matrix(l.shared_gate, blk + "ffn_gate_shexp", h_.width, h_.shared_feed_forward);
+      matrix(l.shared_up, blk + "ffn_up_shexp", h_.width, h_.shared_feed_forward);
+      matrix(l.shared_down, blk + "ffn_down_shexp", h_.shared_feed_forward, h_.width);
       return;
     }
-    if (f_.feed_forward == FeedForward::kGated) matrix(l.gate, blk + "ffn_gate", h_.width, size);
+    if (f_.feed_forward == FeedForward::kGated) {
+      matrix(l.gate, blk + "ffn_gate", h_.width, size);
+      vector(l.gate_bias, blk + "ffn_gate.bias", size, f_.feed_forward_bias);
+    }
     matrix(l.up, blk + "ffn_up", h_.width, f_.feed_forward == FeedForward::kPackedGate ? 2 * size : size);
     matrix(l.down, blk + "ffn_down", size, h_.width);
     vector(l.up_bias, blk + "ffn_up.bias", size, f_.feed_forward_bias);

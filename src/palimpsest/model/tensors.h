@@ -18,6 +18,7 @@ struct TensorSpec {
     kMatrix,   // of a product
     kExperts,  // the matrices of all experts of a layer; also if there is one expert
     kVector,   // norms, biases: small, f32 on the device
+    kNumbers,  // f32 read by the host into Hyperparameters
     kHostRows  // embeddings: read from the file by the host, row by row
   };
   std::string name;

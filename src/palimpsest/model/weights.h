@@ -21,8 +21,9 @@ struct LayerWeights {
   ggml_tensor *qkv = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
   ggml_tensor *qkv_bias = nullptr, *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *attention_bias = nullptr;
   ggml_tensor *gate = nullptr, *up = nullptr, *down = nullptr;  // of all experts, in a mixture
-  ggml_tensor *up_bias = nullptr, *down_bias = nullptr;
-  ggml_tensor* router = nullptr;  // selects the experts of a token
+  ggml_tensor *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
+  ggml_tensor *router = nullptr, *router_bias = nullptr;                             // selects the experts of a token
+  ggml_tensor *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;  // of the experts of all tokens
 };
 
 struct Weights {

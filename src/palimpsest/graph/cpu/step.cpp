@@ -12,6 +12,7 @@ Step::Step(const Hyperparameters& hyper, bool materialize) : hyper_(hyper), mate
   layers_.resize(hyper.layers);
   for (int i = 0; i < hyper.layers; ++i) {
     const RopeOptions& rope = hyper.rope_table(hyper.rope_of(i));
+    const std::vector<float> none, &sinks = hyper.sink_logits.empty() ? none : hyper.sink_logits[i];
     layers_[i].layer = i;
     const LayerGeometry& g = hyper.geometry.layer(i);
     layers_[i].first_head = hyper.geometry.first_head(i);
@@ -23,7 +24,8 @@ Step::Step(const Hyperparameters& hyper, bool materialize) : hyper_(hyper), mate
                         .rope = rope.kind,
                         .rope_dims = rope.dims,
                         .alibi = hyper.alibi.empty() ? nullptr : hyper.alibi.data(),
-                        .soft_cap = hyper.attention_soft_cap};
+                        .soft_cap = hyper.attention_soft_cap,
+                        .sink_logits = sinks.empty() ? nullptr : sinks.data()};
     layers_[i].local = g.window;
   }
 }

@@ -171,6 +171,8 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
   const auto& inputs = static_cast<const Inputs&>(*graph.path_inputs);
   const AttentionStep& first = step.attention(0);
   const std::size_t row = static_cast<std::size_t>(first.shape.head_dim) * sizeof(float);
+  for (const auto& [layer, logits] : inputs.sink_logits)
+    ggml_backend_tensor_set(logits, step.attention(layer).shape.sink_logits, 0, ggml_nbytes(logits));
   for (int i = 0; i < step.sequences(); ++i) {
     const Sequence& s = inputs.sequences[i];
     for (int rope = 0; rope < step.ropes(); ++rope) {

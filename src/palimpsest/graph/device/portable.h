@@ -59,10 +59,11 @@ class PortablePath final : public AttentionPath {
   struct Inputs final : PathInputs {    // of one graph
     std::vector<RopeRows> by_position;  // [ropes] of all tokens, by position
     std::vector<Sequence> sequences;
-    std::vector<NewKv> new_kv;  // empty: not requested
+    std::vector<NewKv> new_kv;                              // empty: not requested
+    std::vector<std::pair<int, ggml_tensor*>> sink_logits;  // by layer, f32 [query_heads]
   };
   struct Rows {  // of a layer's new tokens; rotated_*: by position
-    ggml_tensor *q, *k, *v, *rotated_q, *rotated_k;
+    ggml_tensor *q, *k, *v, *rotated_q, *rotated_k, *sink_logits;
   };
 
   PortableStorage& storage_of(const SequenceStep& sequence) const;

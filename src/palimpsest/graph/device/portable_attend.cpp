@@ -48,7 +48,12 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
     q = neighbours_to_halves(c, q, dims);
     k = neighbours_to_halves(c, k, dims);
   }
-  Rows rows = {.q = q, .k = k, .v = v, .rotated_q = q, .rotated_k = k};
+  Rows rows = {.q = q, .k = k, .v = v, .rotated_q = q, .rotated_k = k, .sink_logits = nullptr};
+  if (a.shape.sink_logits != nullptr) {
+    rows.sink_logits = ggml_new_tensor_1d(c, GGML_TYPE_F32, a.shape.query_heads);
+    ggml_set_input(rows.sink_logits);
+    inputs.sink_logits.emplace_back(layer, rows.sink_logits);
+  }
   if (const RopeRows& by_position = inputs.by_position[step_->rope_of(layer)]; by_position.cos != nullptr) {
     rows.rotated_q = rotated(c, q, by_position, dims);
     rows.rotated_k = rotated(c, k, by_position, dims);
@@ -124,8 +129,17 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
     scores = ggml_scale(c, ggml_tanh(c, ggml_scale(c, scores, scale / shape.soft_cap)), shape.soft_cap);
     scale = 1;
   }
-  ggml_tensor* weights =
-      ggml_soft_max_ext(c, ggml_reshape_4d(c, scores, span, count, group, heads), table.in.mask, scale, 0.0F);
+  ggml_tensor* mask = table.in.mask;
+  scores = ggml_reshape_4d(c, scores, span, count, group, heads);
+  if (rows.sink_logits != nullptr) {
+    scores = ggml_reshape_3d(c, scores, span, count, group * heads);
+    mask = ggml_reshape_3d(c, mask, span, count, group * heads);
+  }
+  ggml_tensor* weights = ggml_soft_max_ext(c, scores, mask, scale, 0.0F);
+  if (rows.sink_logits != nullptr) {
+    ggml_soft_max_add_sinks(weights, rows.sink_logits);
+    weights = ggml_reshape_4d(c, weights, span, count, group, heads);
+  }
   if (step_->input()[sequence].weights != nullptr) collect_weights(graph, in, layer, weights, step_->input()[sequence]);
 
   ggml_tensor* mixed = ggml_mul_mat(c, exact(c, values), ggml_reshape_3d(c, weights, span, count * group, heads));

@@ -28,9 +28,9 @@ void set(ggml_tensor* t, const std::vector<T>& values) {
 }  // namespace
 
 void require_supported(const AttentionStep& step, int sequence) {
-  bool any = step.shape.sink_logits != nullptr;
-  for (int h = 0; h < step.shape.kv_heads; ++h) any = any || step.cache[sequence].head[h].slots->bias != nullptr;
-  if (any) fail("biases of slots and sink logits need the CPU's own attention: run without --device and --portable");
+  for (int h = 0; h < step.shape.kv_heads; ++h)
+    if (step.cache[sequence].head[h].slots->bias != nullptr)
+      fail("biases of slots need the CPU's own attention: run without --device and --portable");
 }
 
 TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs) {
@@ -38,8 +38,8 @@ TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape,
   TableInputs in;
   in.key_rows = input(context, GGML_TYPE_I64, tokens, heads);
   in.value_rows = input(context, GGML_TYPE_I64, shape.value_dim * tokens, heads);
-  in.mask = shape.alibi == nullptr ? input(context, GGML_TYPE_F16, span, tokens, 1, heads)
-                                   : input(context, GGML_TYPE_F32, span, tokens, shape.group(), shape.kv_heads);
+  in.mask = has_mask_per_query_head(shape) ? input(context, GGML_TYPE_F32, span, tokens, shape.group(), shape.kv_heads)
+                                           : input(context, GGML_TYPE_F16, span, tokens, 1, heads);
   if (!needs.rotated) return in;
   if (needs.query_ranks) in.query_ranks = input(context, GGML_TYPE_I32, heads * tokens);
   if (needs.key_ranks) in.key_ranks = input(context, GGML_TYPE_I32, span * heads);
@@ -54,10 +54,10 @@ void TableWriter::write(const TableInputs& inputs, const AttentionStep& step, in
   const HeadPages* head = step.cache[sequence].head;
   const StepTokens& tokens = step.tokens[sequence];
   write_rows(inputs, head, tokens, capacity);
-  if (step.shape.alibi == nullptr)
-    write_mask(inputs, step, sequence);
-  else
+  if (has_mask_per_query_head(step.shape))
     write_biases(inputs, step, sequence);
+  else
+    write_mask(inputs, step, sequence);
   if (inputs.sinks != nullptr) write_sinks(inputs, head, tokens);
   write_ranks(inputs, step, sequence);
 }
@@ -100,7 +100,7 @@ void TableWriter::write_mask(const TableInputs& inputs, const AttentionStep& ste
   set(inputs.mask, mask_);
 }
 
-// The mask of a model with ALiBi: each query head's distance bias.
+// Each query head's mask, with ALiBi its distance bias.
 void TableWriter::write_biases(const TableInputs& inputs, const AttentionStep& step, int sequence) {
   const StepTokens& tokens = step.tokens[sequence];
   const std::int64_t span = inputs.mask->ne[0];
@@ -117,7 +117,7 @@ void TableWriter::write_biases(const TableInputs& inputs, const AttentionStep& s
                                           : std::int64_t{tokens.relative[t]} - slots.relative[slot];
         for (int g = 0; g < group; ++g)
           biases_[((h * group + g) * count + t) * span + slot] =
-              -step.shape.alibi[h * group + g] * static_cast<float>(distance);
+              step.shape.alibi == nullptr ? 0 : -step.shape.alibi[h * group + g] * static_cast<float>(distance);
       });
     }
   }

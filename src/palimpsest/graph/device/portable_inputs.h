@@ -15,8 +15,8 @@ namespace palimpsest {
 struct TableInputs {
   ggml_tensor* key_rows = nullptr;     // i64 [tokens, H]: slots
   ggml_tensor* value_rows = nullptr;   // i64 [value_dim * tokens, H]: elements of V, which is stored transposed
-  ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H]: 0 or -inf. With ALiBi f32 [span, tokens, group, KV
-                                       // heads]: the bias or -inf
+  ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H]: 0 or -inf. With ALiBi or sink logits f32 [span,
+                                       // tokens, group, KV heads]: the bias or -inf
   ggml_tensor* sinks = nullptr;        // f32 [span, 1, H]: 1 for slots that the second query (of the sinks) scores
   ggml_tensor* others = nullptr;       // 1 - sinks
   ggml_tensor* query_ranks = nullptr;  // i32 [H * tokens]: ranks of the new tokens, if rotated by rank
@@ -32,7 +32,11 @@ struct TableNeeds {
 
   int heads(const AttentionShape& shape) const { return shared ? 1 : shape.kv_heads; }
 };
-// Throws Error if a sequence's step has biases of slots or sink logits: these graphs have no inputs for them.
+// ALiBi differs between the query heads of a group; ggml's softmax with sink logits takes no group.
+inline bool has_mask_per_query_head(const AttentionShape& shape) {
+  return shape.alibi != nullptr || shape.sink_logits != nullptr;
+}
+// Throws Error if a sequence's step has biases of slots: these graphs have no inputs for them.
 void require_supported(const AttentionStep& step, int sequence);
 
 TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs);

@@ -10,13 +10,20 @@
 namespace palimpsest {
 
 extern const Family kBloomFamily;
+extern const Family kCohere2Family;
+extern const Family kCommandRFamily;
 extern const Family kDeciFamily;
+extern const Family kErnie45Family;
 extern const Family kGemmaFamily;
 extern const Family kGemma2Family;
 extern const Family kGemma3Family;
+extern const Family kGlm4Family;
 extern const Family kGpt2Family;
 extern const Family kGptJFamily;
 extern const Family kGptNeoxFamily;
+extern const Family kGptOssFamily;
+extern const Family kGraniteFamily;
+extern const Family kGraniteMoeFamily;
 extern const Family kLlamaFamily;
 extern const Family kMptFamily;
 extern const Family kOlmo2Family;
@@ -26,12 +33,15 @@ extern const Family kPhi3Family;
 extern const Family kQwen2Family;
 extern const Family kQwen3Family;
 extern const Family kQwen3MoeFamily;
+extern const Family kSmolLm3Family;
 extern const Family kStableLmFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kBloomFamily, &kDeciFamily,    &kGemmaFamily, &kGemma2Family, &kGemma3Family,   &kGpt2Family,
-    &kGptJFamily,  &kGptNeoxFamily, &kLlamaFamily, &kMptFamily,    &kOlmo2Family,    &kOpenElmFamily,
-    &kOptFamily,   &kPhi3Family,    &kQwen2Family, &kQwen3Family,  &kQwen3MoeFamily, &kStableLmFamily,
+    &kBloomFamily,   &kCohere2Family,  &kCommandRFamily,   &kDeciFamily,  &kErnie45Family, &kGemmaFamily,
+    &kGemma2Family,  &kGemma3Family,   &kGlm4Family,       &kGpt2Family,  &kGptJFamily,    &kGptNeoxFamily,
+    &kGptOssFamily,  &kGraniteFamily,  &kGraniteMoeFamily, &kLlamaFamily, &kMptFamily,     &kOlmo2Family,
+    &kOpenElmFamily, &kOptFamily,      &kPhi3Family,       &kQwen2Family, &kQwen3Family,   &kQwen3MoeFamily,
+    &kSmolLm3Family, &kStableLmFamily,
 };
 
 // Throws Error that names the architecture and lists the supported ones.

@@ -9,7 +9,8 @@ namespace palimpsest {
 // Five of six layers have a sliding window and their own RoPE base.
 const Family kGemma3Family = {
     .architecture = "gemma3",
-    .models = "Gemma 3 (text)",
+    .models = "Gemma 3",
+    .limits = "images",
     .post_norms = Presence::kYes,
     .qk_norm = QkNorm::kHead,
     .activation = Activation::kGelu,

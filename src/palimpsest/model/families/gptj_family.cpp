@@ -7,6 +7,7 @@ namespace palimpsest {
 const Family kGptJFamily = {
     .architecture = "gptj",
     .models = "GPT-J",
+    .in_libllama = false,
     .rope = RopeKind::kPairs,
     .norm = Norm::kLayer,
     .norm_bias = Presence::kYes,

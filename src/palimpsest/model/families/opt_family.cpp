@@ -5,7 +5,9 @@ namespace palimpsest {
 // Learned positions, ReLU. libllama does not support this architecture; tools/convert makes the files.
 const Family kOptFamily = {
     .architecture = "opt",
-    .models = "OPT (but for 350m)",
+    .models = "OPT",
+    .limits = "OPT 350m, whose norms come after",
+    .in_libllama = false,
     .rope = RopeKind::kNone,
     .learned_positions = Presence::kYes,
     .norm = Norm::kLayer,

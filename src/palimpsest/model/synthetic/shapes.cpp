@@ -78,6 +78,7 @@ SyntheticShape tiny(const Family& family) {
           .feed_forward_of = t.feed_forward_of,
           .experts = t.experts,
           .experts_used = t.experts_used,
+          .shared_feed_forward = t.shared_feed_forward,
           .tied = t.tied,
           .optional_tensors = true,
           .rope_dims = t.rope_dims,

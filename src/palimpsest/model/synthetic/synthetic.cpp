@@ -79,6 +79,7 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
   h.learned_positions = family.learned_positions == Presence::kYes ? s.context : 0;
   h.experts = s.experts;
   h.experts_used = s.experts_used;
+  h.shared_feed_forward = s.shared_feed_forward;
   h.expert_feed_forward = s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward;
   return h;
 }
@@ -96,7 +97,8 @@ std::vector<Tensor> tensors_of(const SyntheticShape& s) {
   Weights unused;
   for (const TensorSpec& spec : tensors_of(family, hyperparameters_of(s, family), family.packed_qkv, unused)) {
     if (!wanted(spec, s)) continue;
-    const bool small = spec.kind == TensorSpec::Kind::kVector, router = spec.name.ends_with("ffn_gate_inp.weight");
+    const bool small = spec.kind == TensorSpec::Kind::kVector || spec.kind == TensorSpec::Kind::kNumbers,
+               router = spec.name.ends_with("ffn_gate_inp.weight");
     ggml_type type = small || router ? GGML_TYPE_F32 : s.type;
     for (const auto& [part, other] : s.type_of)
       if (spec.name.find(part) != std::string::npos) type = other;
@@ -163,6 +165,7 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
     u32(a + "expert_used_count", s.experts_used);
     u32(a + "expert_feed_forward_length", s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward);
   }
+  if (s.shared_feed_forward > 0) u32(a + "expert_shared_feed_forward_length", s.shared_feed_forward);
   u32(a + "vocab_size", s.vocabulary);
   if (!s.rope_scaling.empty()) {
     gguf_set_val_str(g, (a + "rope.scaling.type").c_str(), s.rope_scaling.c_str());

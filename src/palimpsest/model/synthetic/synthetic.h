@@ -22,7 +22,7 @@ struct SyntheticShape {
   // [layers] replace query_heads, kv_heads and feed_forward if layers differ; empty: layers are equal.
   std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};
   int context = 4096;
-  int experts = 0, experts_used = 0, expert_feed_forward = 0;  // 0 experts: dense
+  int experts = 0, experts_used = 0, expert_feed_forward = 0, shared_feed_forward = 0;  // 0 experts: dense
   bool tied = true;
   bool optional_tensors = false;                  // includes the family's optional tensors
   std::vector<std::string> omit = {};             // but not those whose names contain one of these

@@ -1,0 +1,63 @@
+// palimpsest info --families, and docs/families.md, which is generated from its output and from the methods that plan
+// or refuse a small model of each family:
+//
+//   PALIMPSEST_UPDATE_DOCS=1 build/test_apps --gtest_filter='Families.*'     regenerates it
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/apps/command.h"
+
+namespace palimpsest::testing {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const Words& words) {
+  const Finished done = command(words);
+  EXPECT_EQ(done.code, 0) << done.err;
+  return Json::parse(done.out);
+}
+
+// Presets that refuse the family. `duo` needs a list of a model's heads, whatever the family.
+std::string refused_methods(const std::string& architecture) {
+  const Json list = json_of({"methods", "--json", "--synthetic", "tiny-" + architecture});
+  std::vector<std::string> names;
+  for (const Json& row : list["methods"])
+    if (row.contains("error") && row["name"] != "duo")
+      names.push_back(fmt::format("`{}`", row["name"].get<std::string>()));
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string families_page() {
+  std::string out =
+      "# Model families\n\nGenerated from `palimpsest info --families --json`; `tests/apps/families_test.cpp` checks "
+      "that "
+      "it is current, and that the methods in the\nfifth column, and no others, refuse a small model of the family. "
+      "*Checked against*: the reference of `tests/model`'s logits of a random model with\nall features of the family "
+      "(figures: [results/families.md](results/families.md)). Every family is also in the random draws of "
+      "`tests/exactness`.\n\n| architecture | models | features | checked against | methods refused | not supported "
+      "|\n|---|---|---|---|---|---|\n";
+  const Json list = json_of({"info", "--families", "--json"});
+  for (const Json& row : list["families"]) {
+    const auto text = [&](const char* key) { return row[key].get<std::string>(); };
+    out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", text("architecture"), text("models"), text("features"),
+                       text("checked_against"), refused_methods(text("architecture")), text("limits"));
+  }
+  return out;
+}
+
+TEST(Families, ThePageInTheDocsIsCurrent) {
+  const std::string now = families_page();
+  const auto path = source_dir() / "docs" / "families.md";
+  if (std::getenv("PALIMPSEST_UPDATE_DOCS") != nullptr) std::ofstream(path) << now;
+  EXPECT_EQ(file_content(path), now) << "families changed: regenerate docs/families.md (see the head of this file)";
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
