@@ -28,6 +28,7 @@ struct Case {
   float soft_cap = 0;
   std::int32_t local = INT32_MAX;  // window of every second layer
   bool sink_logits = false;
+  bool unrotated = false;  // every second layer has no positions
 };
 
 // Logits of steps of 1 to 3 tokens; from 20 tokens on, evicts two random tokens of each slot table.
@@ -39,6 +40,10 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
   std::vector<std::int32_t> windows(static_cast<std::size_t>(hyper.layers), INT32_MAX);
   for (std::size_t layer = 0; layer < windows.size(); layer += 2) windows[layer] = how.local;
   hyper.geometry = hyper.geometry.with_windows(windows);
+  if (how.unrotated) {
+    hyper.local_rope = RopeOptions::unrotated(hyper.rope);
+    for (int i = 0; i < hyper.layers; ++i) hyper.local_rope_layers.push_back(i % 2 == 1);
+  }
   for (int i = 0; how.sink_logits && i < hyper.layers; ++i)
     for (int h = 0; h < hyper.geometry.layer(i).query_heads; ++h)
       hyper.sink_logits.resize(static_cast<std::size_t>(i) + 1),
@@ -156,6 +161,16 @@ TEST(PortableOdd, SinkLogits) {
                 {"late, capped", false, false, late, 0.2F, INT32_MAX, true},
                 {"two queries, local", false, true, two_query, 0, 7, true},
                 {"biases", true, true, never, 0, INT32_MAX, true}});
+}
+
+TEST(PortableOdd, LayersWithoutPositions) {
+  const AttentionRule late{.rotation = Rotation::kOnRead}, plain;
+  const AttentionRule two_query{.two_query = true, .sinks = 2, .window = 9};
+  expect_equal({{"none", false, true, plain},
+                {"every second", false, true, plain, 0, INT32_MAX, false, true},
+                {"late", false, true, late, 0, INT32_MAX, false, true},
+                {"late, tables of each head", false, false, late, 0, INT32_MAX, false, true},
+                {"two queries", false, true, two_query, 0, INT32_MAX, false, true}});
 }
 
 // Refused instead of ignored: these graphs have no inputs for them.

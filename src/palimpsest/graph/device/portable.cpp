@@ -130,7 +130,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   graph.path_inputs = std::move(inputs);
 }
 
-// Makes one table for all layers with the same slots and the same window.
+// Makes one table for all layers with the same slots, window and RoPE table.
 void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, Sequence& sequence) const {
   for (int layer = 0; layer < layers_; ++layer) {
     const AttentionStep& a = step_->attention(layer);
@@ -138,7 +138,10 @@ void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, Sequenc
       sequence.table_of.push_back(-1);
       continue;
     }
-    const auto same = [&](const Table& t) { return needs.shared && step_->attention(t.layer).local == a.local; };
+    const auto same = [&](const Table& t) {
+      return needs.shared && step_->attention(t.layer).local == a.local &&
+             step_->rope_of(t.layer) == step_->rope_of(layer);
+    };
     const auto known = std::ranges::find_if(sequence.tables, same);
     sequence.table_of.push_back(static_cast<int>(known - sequence.tables.begin()));
     if (known != sequence.tables.end()) continue;

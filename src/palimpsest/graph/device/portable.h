@@ -36,7 +36,7 @@ class PortablePath final : public AttentionPath {
   void finish(DecoderGraph& graph, const Step& step) override;
 
  private:
-  struct Table {    // of all layers with equal slots and windows, or of one layer
+  struct Table {    // of all layers with equal slots, windows and RoPE tables, or of one layer
     int layer = 0;  // the first of these layers
     TableInputs in;
     int span = 0;
