@@ -89,7 +89,7 @@ Likelihood likelihood_of(Session& session, std::span<const TokenId> tokens, std:
 
 int run_likelihood(const LikelihoodFlags& flags) {
   const auto model = load_model(flags.model);
-  const auto vocabulary = Vocabulary::load(model->path());
+  const auto vocabulary = Vocabulary::load(model->path(), model->options().overrides);
   const auto questions = read_questions(flags.file);
   long long longest = 0, asked = 0;
   for (const ChoiceQuestion& question : questions) {

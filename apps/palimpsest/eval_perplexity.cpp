@@ -153,7 +153,7 @@ int run_perplexity(const PerplexityFlags& flags) {
   if (!flags.plot.empty()) check_svg_path(flags.plot);
   const auto model = load_model(flags.model);
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
-  const auto vocabulary = Vocabulary::load(model->path());
+  const auto vocabulary = Vocabulary::load(model->path(), model->options().overrides);
   std::vector<TokenText> texts = read_tokens(flags.text, *vocabulary);
   if (flags.limit > 0 && texts.size() > static_cast<std::size_t>(flags.limit))
     texts.resize(static_cast<std::size_t>(flags.limit));

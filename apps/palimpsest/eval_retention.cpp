@@ -47,7 +47,7 @@ std::vector<double> shares(const SlotTable& table, const std::vector<long long>&
 int run_kept(const RetentionFlags& flags) {
   const auto model = load_model(flags.model);
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
-  const auto vocabulary = Vocabulary::load(model->path());
+  const auto vocabulary = Vocabulary::load(model->path(), model->options().overrides);
   const std::vector<TokenText> texts = read_tokens(flags.text, *vocabulary);
   if (texts.size() != 1) fail("{} texts: this command takes one text (-f)", texts.size());
   const auto& tokens = texts.front().tokens;

@@ -152,7 +152,7 @@ int run_stream_command(const StreamFlags& flags) {
   if (!flags.plot.empty()) check_svg_path(flags.plot);
   const auto model = load_model(flags.model);
   std::shared_ptr<Vocabulary> vocabulary;
-  if (!model->path().empty()) vocabulary = Vocabulary::load(model->path());
+  if (!model->path().empty()) vocabulary = Vocabulary::load(model->path(), model->options().overrides);
   if (!vocabulary && !flags.prompt.empty()) fail("a synthetic model has no vocabulary: leave out --prompt");
   const TokenId begin = vocabulary ? vocabulary->bos() : 0;
   std::vector<TokenId> prompt;

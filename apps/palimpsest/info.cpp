@@ -90,7 +90,7 @@ Json tensors_of(const Model& model) {
 
 Json vocabulary_of(const Model& model) {
   if (model.path().empty()) return nullptr;
-  const auto vocabulary = Vocabulary::load(model.path());
+  const auto vocabulary = Vocabulary::load(model.path(), model.options().overrides);
   return {{"kind", vocabulary->kind()},
           {"tokens", vocabulary->size()},
           {"bos", vocabulary->bos()},

@@ -8,6 +8,7 @@
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/memory.h"
+#include "palimpsest/core/parse.h"
 #include "palimpsest/default_model.h"
 #include "palimpsest/engine/repeat.h"
 #include "palimpsest/evict/method_plan.h"
@@ -24,6 +25,12 @@ constexpr long long kMaxChunk = 1 << 16, kMaxPage = 1 << 16;
 
 void whole(long long value, long long min, long long max, const char* flag) {
   if (value < min || value > max) fail("{} {}: give a number from {} to {}", flag, value, min, max);
+}
+
+LoraAdapter scaled_adapter(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) fail("--lora-scaled {}: give FILE:SCALE", text);
+  return {text.substr(0, colon), static_cast<float>(parse_real(text.substr(colon + 1), "--lora-scaled", -1e6, 1e6))};
 }
 
 }  // namespace
@@ -60,6 +67,39 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       ->check(CLI::NonNegativeNumber)
       ->default_str("the trained context")
       ->group(group);
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--lora",
+          [&flags](const std::vector<std::string>& given) {
+            for (const std::string& path : given) flags.options.lora.push_back({path, 1});
+          },
+          "LoRA adapter (GGUF), merged into the weights when the model is loaded; may be repeated")
+      ->type_name("FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--lora-scaled",
+          [&flags](const std::vector<std::string>& given) {
+            for (const std::string& text : given) flags.options.lora.push_back(scaled_adapter(text));
+          },
+          "the same with a factor")
+      ->type_name("FILE:SCALE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--override-kv",
+          [&flags](const std::vector<std::string>& given) {
+            for (const std::string& text : given) flags.options.overrides.push_back(parse_override(text));
+          },
+          "metadata instead of the file's, as in tokenizer.ggml.add_bos_token=bool:false; may be repeated")
+      ->type_name("KEY=TYPE:VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
 }
 
 void add_text_model_flags(CLI::App& command, ModelFlags& flags) {
@@ -81,8 +121,14 @@ std::string model_path(const ModelFlags& flags) {
 }
 
 std::shared_ptr<Model> load_model(const ModelFlags& flags) {
-  if (!flags.synthetic.empty()) return Model::synthetic(flags.synthetic, flags.options);
-  return Model::load(model_path(flags), flags.options);
+  ModelOptions options = flags.options;
+  const auto progress = std::make_shared<Progress>("loading", "MiB");
+  options.progress = [progress](std::size_t done, std::size_t total) {
+    progress->update(static_cast<long long>(done >> 20), static_cast<long long>(total >> 20));
+    if (done == total) progress->clear();
+  };
+  if (!flags.synthetic.empty()) return Model::synthetic(flags.synthetic, options);
+  return Model::load(model_path(flags), options);
 }
 
 void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method) {

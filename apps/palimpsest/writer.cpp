@@ -18,7 +18,7 @@ TextModel load_text_model(const ModelFlags& flags) {
     fail("a synthetic model has no vocabulary, so it writes no text: use `palimpsest bench`, or a model file with -m");
   TextModel out;
   out.model = load_model(flags);
-  out.vocabulary = Vocabulary::load(out.model->path());
+  out.vocabulary = Vocabulary::load(out.model->path(), out.model->options().overrides);
   if (out.vocabulary->size() != out.model->hyper().vocabulary)
     fail("'{}': its tokenizer has {} tokens and its weights {}: convert the model again", out.model->path(),
          out.vocabulary->size(), out.model->hyper().vocabulary);

@@ -22,7 +22,7 @@
 namespace palimpsest::testing {
 namespace {
 
-constexpr ModelOptions kPortable = {.device = "cpu", .portable = true};
+const ModelOptions kPortable = {.device = "cpu", .portable = true};
 constexpr int kPortableBudget = 40;
 const int kPortableTokens = test_length(150, 330, 90);
 

@@ -14,7 +14,8 @@ namespace palimpsest::testing {
 namespace {
 
 std::vector<float> llama_rows(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
-                              bool flash_attention, int context_size, bool hidden) {
+                              bool flash_attention, int context_size, bool hidden, const std::string& adapter = {},
+                              float scale = 1) {
   find_device("cpu");  // loads ggml's backends
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   ggml_backend_dev_t none[] = {nullptr};
@@ -37,6 +38,11 @@ std::vector<float> llama_rows(const std::string& gguf, const std::vector<TokenId
   const std::unique_ptr<llama_context, void (*)(llama_context*)> context(llama_init_from_model(model.get(), params),
                                                                          llama_free);
   if (!context) throw std::runtime_error("libllama gives no context for " + gguf);
+  if (!adapter.empty()) {  // freed with the model
+    llama_adapter_lora* lora = llama_adapter_lora_init(model.get(), adapter.c_str());
+    if (lora == nullptr || llama_set_adapters_lora(context.get(), &lora, 1, &scale) != 0)
+      throw std::runtime_error("libllama refuses " + adapter);
+  }
   const int width = hidden ? llama_model_n_embd(model.get()) : llama_vocab_n_tokens(llama_model_get_vocab(model.get()));
 
   std::vector<float> out;
@@ -66,6 +72,11 @@ std::vector<float> llama_rows(const std::string& gguf, const std::vector<TokenId
 std::vector<float> llama_logits(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
                                 bool flash_attention, int context) {
   return llama_rows(gguf, tokens, chunk, flash_attention, context, false);
+}
+
+std::vector<float> llama_logits_with_adapter(const std::string& gguf, const std::vector<TokenId>& tokens,
+                                             const std::string& adapter, float scale) {
+  return llama_rows(gguf, tokens, 64, false, 0, false, adapter, scale);
 }
 
 std::vector<float> llama_hidden(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk) {

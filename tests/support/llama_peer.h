@@ -12,6 +12,10 @@ namespace palimpsest::testing {
 std::vector<float> llama_logits(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
                                 bool flash_attention = false, int context = 0);
 
+// With a LoRA adapter, in chunks of 64.
+std::vector<float> llama_logits_with_adapter(const std::string& gguf, const std::vector<TokenId>& tokens,
+                                             const std::string& adapter, float scale);
+
 // The hidden states after the last norm, [tokens][width], likewise.
 std::vector<float> llama_hidden(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk);
 

@@ -112,11 +112,11 @@ class GgufFile::Reader {
   std::size_t at_ = 0;
 };
 
-GgufFile GgufFile::open(const std::string& path) {
+GgufFile GgufFile::open_one(const std::string& path) {
   GgufFile file;
   file.path_ = path;
-  file.file_ = MappedFile(path, "a GGUF file");
-  file.bytes_ = file.file_.bytes();
+  file.parts_ = {file.files_.emplace_back(path, "a GGUF file").bytes()};
+  file.owned_ = true;
   file.read();
   return file;
 }
@@ -124,15 +124,17 @@ GgufFile GgufFile::open(const std::string& path) {
 GgufFile GgufFile::parse(std::span<const std::byte> bytes, const std::string& name, std::shared_ptr<const void> keep) {
   GgufFile file;
   file.path_ = name;
-  file.keep_ = std::move(keep);
-  file.bytes_ = bytes;
+  file.owned_ = keep != nullptr;
+  file.kept_.push_back(std::move(keep));
+  file.parts_ = {bytes};
   file.read();
   return file;
 }
 
 void GgufFile::read() {
-  Reader in(bytes_, path_);
-  if (bytes_.size() < 4 || std::memcmp(bytes_.data(), GGUF_MAGIC, 4) != 0)
+  const std::span<const std::byte> bytes = parts_.front();
+  Reader in(bytes, path_);
+  if (bytes.size() < 4 || std::memcmp(bytes.data(), GGUF_MAGIC, 4) != 0)
     fail("{}: is not a GGUF file (it does not begin with \"GGUF\"); convert the model to GGUF", path_);
   in.take(4, "the header");
   const auto version = in.scalar<std::uint32_t>("the header");
@@ -145,7 +147,7 @@ void GgufFile::read() {
   // The min size of a key and of a tensor: rejects impossible counts before memory is reserved for them.
   if (key_count > in.left() / (8 + 4 + 1) || tensor_count > in.left() / (8 + 4 + 4 + 8))
     fail("{}: claims {} tensors and {} keys in {} bytes: truncated or damaged; fetch or convert the model again", path_,
-         tensor_count, key_count, bytes_.size());
+         tensor_count, key_count, bytes.size());
 
   for (std::uint64_t i = 0; i < key_count; ++i) {
     const std::string key(in.string("a metadata key"));
@@ -165,7 +167,7 @@ void GgufFile::read() {
       v.element = read_type("an array's type");
       v.count = in.scalar<std::uint64_t>("an array's length");
       if (v.element == GGUF_TYPE_STRING) {
-        v.data = bytes_.data() + in.at();
+        v.data = bytes.data() + in.at();
         for (std::uint64_t k = 0; k < v.count; ++k) in.string("an array of strings");
       } else if (const std::size_t each = scalar_bytes(v.element); each != 0) {
         if (v.count > in.left() / each)
@@ -215,7 +217,7 @@ void GgufFile::read() {
            ggml_type_name(t.type), block);
     const std::uint64_t blocks = elements / static_cast<std::uint64_t>(block);
     const std::uint64_t each = ggml_type_size(t.type);
-    t.bytes = blocks > bytes_.size() / each ? std::numeric_limits<std::size_t>::max() : blocks * each;
+    t.bytes = blocks > bytes.size() / each ? std::numeric_limits<std::size_t>::max() : blocks * each;
     const auto offset = in.scalar<std::uint64_t>("a tensor's offset");
     if (offset % static_cast<std::uint64_t>(alignment) != 0)
       fail("{}: tensor {} lies at offset {}, not a multiple of {}: damaged", path_, name, offset, alignment);
@@ -229,11 +231,11 @@ void GgufFile::read() {
   const std::uint64_t start = (in.at() + pad) & ~pad;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     GgufTensor& t = tensors_[i];
-    const std::uint64_t room = start <= bytes_.size() ? bytes_.size() - start : 0;
+    const std::uint64_t room = start <= bytes.size() ? bytes.size() - start : 0;
     if (offsets[i] > room || t.bytes > room - offsets[i])
       fail("{}: tensor {} lies beyond the end of the file ({} bytes): truncated; fetch or convert the model again",
-           path_, printable(t.name), bytes_.size());
-    t.data = bytes_.data() + start + offsets[i];
+           path_, printable(t.name), bytes.size());
+    t.data = bytes.data() + start + offsets[i];
   }
   refuse_overlap();
 }
@@ -352,7 +354,7 @@ const GgufTensor* GgufFile::find(std::string_view name) const {
 }
 
 void GgufFile::discard_pages(const GgufTensor& tensor) const {
-  if (keep_ == nullptr && file_.bytes().empty()) return;  // the caller owns the bytes
+  if (!owned_ && tensor.part >= 0) return;
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<std::uintptr_t>(tensor.data) + page - 1) / page * page;
   const auto end = reinterpret_cast<std::uintptr_t>(tensor.data + tensor.bytes) / page * page;

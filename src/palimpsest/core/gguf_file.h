@@ -28,20 +28,25 @@ struct GgufTensor {
   std::array<std::int64_t, GGML_MAX_DIMS> ne{1, 1, 1, 1};
   const std::byte* data = nullptr;  // inside the file
   std::size_t bytes = 0;
+  int part = 0;  // of a split model; -1: replaced, in memory
 };
 
 // Text from a file, made printable and short for messages.
 std::string printable(std::string_view text);
 
+struct GgufOverride;  // core/gguf_override.h
+
 class GgufFile {
  public:
-  static GgufFile open(const std::string& path);  // throws Error
+  // Of a split model (NAME-00001-of-00003.gguf), all parts. Throws Error.
+  static GgufFile open(const std::string& path);
   // The same for bytes in memory, owned by `keep` or, if null, by the caller; `name` replaces the path.
   static GgufFile parse(std::span<const std::byte> bytes, const std::string& name,
                         std::shared_ptr<const void> keep = nullptr);
 
   const std::string& path() const { return path_; }
-  std::span<const std::byte> bytes() const { return bytes_; }
+  int parts() const { return static_cast<int>(parts_.size()); }
+  std::span<const std::byte> bytes(int part = 0) const { return parts_[static_cast<std::size_t>(part)]; }
 
   // Metadata. nullopt if the key is absent; Error if it has another type.
   bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
@@ -61,6 +66,10 @@ class GgufFile {
   // file would load them again).
   void discard_pages(const GgufTensor& tensor) const;
 
+  void override_value(const GgufOverride& given);  // replaces or adds a metadata value
+  // Replaces the data of an existing tensor, not its shape.
+  void replace(std::string_view name, ggml_type type, std::shared_ptr<const std::byte> data, std::size_t bytes);
+
  private:
   struct Value {
     gguf_type type = GGUF_TYPE_UINT8, element = GGUF_TYPE_UINT8;
@@ -69,15 +78,18 @@ class GgufFile {
     std::uint64_t length = 0;         // of a string
   };
   class Reader;
+  static GgufFile open_one(const std::string& path);
   void read();
+  void add_part(GgufFile part);
   void refuse_overlap() const;  // between tensors' bytes
   const Value* value(std::string_view key) const;
   [[noreturn]] void mistyped(std::string_view key, const Value& v, const char* wanted) const;
 
   std::string path_;
-  MappedFile file_;
-  std::shared_ptr<const void> keep_;
-  std::span<const std::byte> bytes_;
+  std::vector<MappedFile> files_;  // of the parts, or none: bytes in memory
+  std::vector<std::span<const std::byte>> parts_;
+  std::vector<std::shared_ptr<const void>> kept_;
+  bool owned_ = false;  // the caller does not own the bytes
   std::map<std::string, Value, std::less<>> values_;
   std::vector<GgufTensor> tensors_;
   std::map<std::string, std::size_t, std::less<>> tensor_index_;

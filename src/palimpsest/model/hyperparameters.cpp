@@ -138,7 +138,7 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family,
   Hyperparameters h;
   h.architecture = family.architecture;
   h.name = file.text("general.name").value_or("");
-  if (file.integer("split.count").value_or(1) > 1)
+  if (file.integer("split.count").value_or(1) > file.parts())
     fail("{}: is one part of a split model; join the parts with llama-gguf-split --merge", file.path());
 
   h.layers = keys.required("block_count", 4096);

@@ -123,10 +123,11 @@ std::vector<std::vector<float>> read_sink_logits(const GgufFile& file, const Hyp
 // Whether the CPU's kernels may read the tensor in place. Bytes in memory, and files with an unusual general.alignment,
 // can be misaligned.
 bool is_aligned(const GgufFile& file, const GgufTensor& t) {
+  if (t.part < 0) return false;
   constexpr std::uintptr_t
       kBufferAlign = 64,
       kTensorAlign = 32;  // required by ggml of a buffer and of a tensor; llama.cpp's files align to the second
-  return reinterpret_cast<std::uintptr_t>(file.bytes().data()) % kBufferAlign == 0 &&
+  return reinterpret_cast<std::uintptr_t>(file.bytes(t.part).data()) % kBufferAlign == 0 &&
          reinterpret_cast<std::uintptr_t>(t.data) % kTensorAlign == 0;
 }
 
@@ -203,6 +204,41 @@ class Placement {
   std::map<ggml_backend_buffer_type_t, ggml_context*> contexts_;
 };
 
+// The CPU reads a mapped file in place; nothing writes through these pointers.
+void use_in_file(Weights& w, const std::vector<const Use*>& uses, int part) {
+  const auto count = std::ranges::count_if(uses, [&](const Use* use) { return use->tensor->part == part; });
+  if (count == 0) return;
+  const auto bytes = w.file.bytes(part);
+  ggml_backend_buffer_t buffer = ggml_backend_cpu_buffer_from_ptr(const_cast<std::byte*>(bytes.data()), bytes.size());
+  if (buffer == nullptr) fail("{}: ggml cannot use the file in place", w.file.path());
+  ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+  w.buffers.emplace_back(buffer);
+  ggml_context* context = ggml_init({static_cast<std::size_t>(count) * ggml_tensor_overhead(), nullptr, true});
+  if (context == nullptr) fail("{}: no memory for its tables", w.file.path());
+  w.contexts.emplace_back(context);
+  for (const Use* use : uses) {
+    const GgufTensor& t = *use->tensor;
+    if (t.part != part) continue;
+    *use->target = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
+    ggml_set_name(*use->target, t.name.c_str());
+    ggml_backend_tensor_alloc(buffer, *use->target, const_cast<std::byte*>(t.data));
+  }
+}
+
+// Counts the bytes of matrices that are copied or repacked, for ModelOptions::progress.
+class Loaded {
+ public:
+  Loaded(const ModelOptions& options, std::size_t total) : options_(options), total_(total) {}
+  void add(const GgufTensor& t) {
+    done_ += t.bytes;
+    if (options_.progress) options_.progress(done_, total_);
+  }
+
+ private:
+  const ModelOptions& options_;
+  std::size_t done_ = 0, total_;
+};
+
 }  // namespace
 
 std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const ModelOptions& options,
@@ -253,23 +289,12 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     }
   }
 
-  if (!in_file.empty()) {
-    // The CPU reads the mapped file in place; nothing writes through this pointer.
-    const auto bytes = w.file.bytes();
-    ggml_backend_buffer_t buffer = ggml_backend_cpu_buffer_from_ptr(const_cast<std::byte*>(bytes.data()), bytes.size());
-    if (buffer == nullptr) fail("{}: ggml cannot use the file in place", w.file.path());
-    ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    w.buffers.emplace_back(buffer);
-    ggml_context* context = ggml_init({in_file.size() * ggml_tensor_overhead(), nullptr, true});
-    w.contexts.emplace_back(context);
-    for (const Use* use : in_file) {
-      const GgufTensor& t = *use->tensor;
-      *use->target = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
-      ggml_set_name(*use->target, t.name.c_str());
-      ggml_backend_tensor_alloc(buffer, *use->target, const_cast<std::byte*>(t.data));
-    }
-  }
+  for (int part = 0; part < w.file.parts(); ++part) use_in_file(w, in_file, part);
 
+  std::size_t total = 0;
+  for (const auto* uses : {&for_panels, &copied})
+    for (const Use* use : *uses) total += use->tensor->bytes;
+  Loaded loaded(options, total);
   if (!for_panels.empty()) {
     ggml_context* context = ggml_init({for_panels.size() * ggml_tensor_overhead(), nullptr, true});
     if (context == nullptr) fail("{}: no memory for its tables", w.file.path());
@@ -281,6 +306,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
       const auto [at, added] = w.panels.try_emplace(*use->target, t.type, t.ne[1] * t.ne[2], t.ne[0], t.data);
       w.panel_bytes += at->second.bytes();
       if (t.data != w.embedding->data) w.file.discard_pages(t);
+      loaded.add(t);
     }
   }
 
@@ -296,6 +322,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
       ggml_backend_tensor_set(*use->target, t.data, 0, t.bytes);
       if (t.data != w.embedding->data) w.file.discard_pages(t);
     }
+    loaded.add(t);
   }
   return weights;
 }

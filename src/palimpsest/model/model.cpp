@@ -6,6 +6,7 @@
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/load_weights.h"
+#include "palimpsest/model/lora.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/model/weights.h"
 
@@ -15,8 +16,15 @@ Model::Model() = default;
 Model::~Model() = default;
 
 std::shared_ptr<Model> Model::from(GgufFile file, const ModelOptions& options) {
+  for (const GgufOverride& given : options.overrides) file.override_value(given);
   const auto architecture = file.text("general.architecture");
   if (!architecture) fail("{}: key general.architecture is missing; is it a model?", file.path());
+  if (*architecture == "clip")
+    fail(
+        "{}: is a vision projector (mmproj), not a language model; images are not supported: give the model's own file",
+        file.path());
+  if (file.text("general.type") == "adapter")
+    fail("{}: is a LoRA adapter, not a model; give the model with -m and the adapter with --lora", file.path());
   const std::shared_ptr<Model> model(new Model);
   model->options_ = options;
   model->path_ = file.path();
@@ -25,8 +33,10 @@ std::shared_ptr<Model> Model::from(GgufFile file, const ModelOptions& options) {
   } catch (const Error& e) {
     fail("{}: {}", file.path(), e.what());
   }
+  for (const LoraAdapter& adapter : options.lora) merge_lora(file, adapter.path, adapter.scale);
   model->hyper_ = read_hyperparameters(file, *model->family_, options.context);
   model->weights_ = load_weights(std::move(file), *model->family_, options, model->hyper_);
+  model->options_.progress = {};
   return model;
 }
 

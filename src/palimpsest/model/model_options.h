@@ -1,9 +1,19 @@
 // How a model is loaded.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
+#include <vector>
+
+#include "palimpsest/core/gguf_override.h"
 
 namespace palimpsest {
+
+struct LoraAdapter {
+  std::string path;
+  float scale = 1;
+};
 
 struct ModelOptions {
   std::string device =
@@ -11,6 +21,11 @@ struct ModelOptions {
   bool portable = false;  // use stock ggml operators on the CPU, too (other devices always do)
   bool repack = true;     // let ggml repack quantized weights for this CPU (faster; needs a copy in memory)
   int context = 0;        // max context in tokens: selects Phi 3's short or long RoPE factors; 0: the trained context
+  std::vector<LoraAdapter> lora = {};        // merged into the weights, in this order (model/lora.h)
+  std::vector<GgufOverride> overrides = {};  // of metadata
+  // Called while matrices are copied or repacked, in bytes. Matrices that are used in place are read when they are
+  // needed.
+  std::function<void(std::size_t done, std::size_t total)> progress = {};
 };
 
 }  // namespace palimpsest

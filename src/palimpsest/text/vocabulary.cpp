@@ -68,22 +68,37 @@ T filled(std::size_t guess, Fill fill) {
   return buffer;
 }
 
+llama_model_kv_override for_libllama(const GgufOverride& given) {
+  llama_model_kv_override out = {};
+  std::strncpy(out.key, given.key.c_str(), sizeof out.key - 1);
+  if (const auto* whole = std::get_if<std::int64_t>(&given.value))
+    out.tag = LLAMA_KV_OVERRIDE_TYPE_INT, out.val_i64 = *whole;
+  if (const auto* number = std::get_if<double>(&given.value))
+    out.tag = LLAMA_KV_OVERRIDE_TYPE_FLOAT, out.val_f64 = *number;
+  if (const auto* flag = std::get_if<bool>(&given.value)) out.tag = LLAMA_KV_OVERRIDE_TYPE_BOOL, out.val_bool = *flag;
+  if (const auto* text = std::get_if<std::string>(&given.value)) {
+    out.tag = LLAMA_KV_OVERRIDE_TYPE_STR;
+    std::strncpy(out.val_str, text->c_str(), sizeof out.val_str - 1);
+  }
+  return out;
+}
+
 // A vocabulary does not depend on the architecture: files of families that libllama does not support (gptj, opt) are
 // loaded as llama.
-llama_model* load_vocabulary(const std::string& path) {
-  llama_model_kv_override as_llama[2] = {};
-  as_llama[0].tag = LLAMA_KV_OVERRIDE_TYPE_STR;
-  std::strcpy(as_llama[0].key, "general.architecture");
-  std::strcpy(as_llama[0].val_str, "llama");
+llama_model* load_vocabulary(const std::string& path, std::span<const GgufOverride> overrides) {
+  std::vector<llama_model_kv_override> list;
+  for (const GgufOverride& given : overrides) list.push_back(for_libllama(given));
+  list.push_back({});  // the end
   llama_model_params params = llama_model_default_params();
   params.vocab_only = true;
-  while (true) {
+  for (bool as_llama = false;; as_llama = true) {
+    params.kv_overrides = list.size() > 1 ? list.data() : nullptr;
     const LogCapture log;
     if (llama_model* const model = llama_model_load_from_file(path.c_str(), params)) return model;
     const std::string first = log.first();
-    if (params.kv_overrides != nullptr || first.find("model architecture") == std::string::npos)
+    if (as_llama || first.find("model architecture") == std::string::npos)
       fail("the vocabulary in '{}' cannot be read: {}", path, first);
-    params.kv_overrides = as_llama;
+    list.insert(list.begin(), for_libllama({"general.architecture", std::string("llama")}));
   }
 }
 
@@ -118,11 +133,11 @@ struct Vocabulary::Impl {
 Vocabulary::Vocabulary() : impl_(std::make_unique<Impl>()) {}
 Vocabulary::~Vocabulary() = default;
 
-std::shared_ptr<Vocabulary> Vocabulary::load(const std::string& gguf_path) {
-  check_vocabulary(gguf_path);
+std::shared_ptr<Vocabulary> Vocabulary::load(const std::string& gguf_path, std::span<const GgufOverride> overrides) {
+  check_vocabulary(gguf_path, overrides);
   std::shared_ptr<Vocabulary> vocabulary(new Vocabulary);
   vocabulary->impl_->path = gguf_path;
-  vocabulary->impl_->model = load_vocabulary(gguf_path);
+  vocabulary->impl_->model = load_vocabulary(gguf_path, overrides);
   vocabulary->impl_->vocab = llama_model_get_vocab(vocabulary->impl_->model);
   if (vocabulary->size() == 0) fail("'{}' has no vocabulary: convert the model together with its tokenizer", gguf_path);
   vocabulary->impl_->adds_space = vocabulary->impl_->adds_space_prefix();

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "palimpsest/core/gguf_override.h"
 #include "palimpsest/core/types.h"
 #include "palimpsest/text/token_texts.h"
 
@@ -16,7 +17,8 @@ namespace palimpsest {
 
 class Vocabulary {
  public:
-  static std::shared_ptr<Vocabulary> load(const std::string& gguf_path);  // throws Error
+  // `overrides`: of the file's metadata. Throws Error.
+  static std::shared_ptr<Vocabulary> load(const std::string& gguf_path, std::span<const GgufOverride> overrides = {});
   ~Vocabulary();
 
   int size() const;

@@ -74,8 +74,9 @@ void check_special_tokens(const GgufFile& file, std::size_t count, bool sentence
 
 }  // namespace
 
-void check_vocabulary(const std::string& path) {
-  const GgufFile file = GgufFile::open(path);
+void check_vocabulary(const std::string& path, std::span<const GgufOverride> overrides) {
+  GgufFile file = GgufFile::open(path);
+  for (const GgufOverride& given : overrides) file.override_value(given);
   const auto model = file.text("tokenizer.ggml.model");
   if (!model || *model == "no_vocab" || *model == "none")
     fail("{}: has no vocabulary (tokenizer.ggml.model): convert the model together with its tokenizer", path);
