@@ -6,7 +6,7 @@
   make bench-papers PAPERS_ARGS='table5 fig7a'         these parts; other sections of the page are unchanged
 
 Writes docs/results/equip.md, lazy.md, sparse.md, paged-eviction.md and ems.md, one section per part, and their plots. Ratios are
-of interleaved rounds in one process: median (min–max). bench/papers/torch_baselines.py measures PyTorch before, if available.
+of interleaved rounds in one process: median (min–max). contents.py writes the list of all tables and figures that a page begins with. bench/papers/torch_baselines.py measures PyTorch before, if available.
 """
 import sys
 

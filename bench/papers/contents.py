@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""The tables and figures of the five seeds, and where each is in docs/results: each page begins with its list.
+
+  bench/papers/contents.py            writes the lists into the pages
+  bench/papers/contents.py --check    fails if a page's list is old or names a section that is not there, or, where
+                                      ../shared/seeds is there, if a table or figure of a seed is missing"""
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from common import REPO, RESULTS  # noqa: E402
+
+DRAWING, GPU = "a drawing: nothing to measure", "needs that GPU"
+WEIGHTS = "needs weights of that model, which cannot be had here"
+# Page: (seed, [(name in the seed, what it shows, part of the page or link, what is missing or differs)]).
+CONTENTS = {
+    "equip": ("000_50038989182632ed.txt", [
+        ("Figure 1", "the software stack", None, DRAWING),
+        ("Figure 2", "rotary positions", None, DRAWING),
+        ("Figure 3", "latency by sequence length, three implementations", "fig3", "the copying cache without eviction is not among ours"),
+        ("Figure 4", "parts of a step", "fig4", "the cached rotated half (`rerotate=cached-half`) is not among the rows"),
+        ("Figure 5", "position index", None, DRAWING),
+        ("Figure 6", "data flow", None, DRAWING),
+        ("Figure 7", "speed-up by cache size and batch size, on an Intel server", None, "its parts a and b"),
+        ("Figure 7a", "by cache size", "fig7a", "GPT-J, OPT and NeoX by stand-ins of Llama's architecture"),
+        ("Figure 7b", "by batch size", "fig7b", "as 7a"),
+        ("Figure 8", "sequence length and ablation", None, "its parts a and b"),
+        ("Figure 8a", "by sequence length", "fig8a", ""),
+        ("Figure 8b", "in-place update and rotation apart", "fig8b", "the row measured is `rerotate=two-query`"),
+        ("Figure 9", "on an MI210", None, GPU),
+        ("Figure 9b", "each optimisation on an MI210", None, GPU),
+        ("Figure 10", "against the full cache in pages", "full", "batch 32 only"),
+        ("Figure 11", "attention as tensors", None, DRAWING),
+        ("Figure 12", "shift and append", None, DRAWING),
+        ("Figure 13", "gather and append", None, DRAWING),
+        ("Figure 14", "eviction in place", None, DRAWING),
+        ("Figure 15", "rotated keys in place", None, DRAWING),
+        ("Figure 16", "RoPE's program", None, DRAWING),
+        ("Figure 17", "the update's program", None, DRAWING),
+        ("Figure 18", "the update before paged attention", None, DRAWING),
+        ("Figure 19", "perplexity of Llama 2 7B, equal with and without", "../exactness.md", WEIGHTS + "; here equal by test: kept sets and logits of every mechanism"),
+        ("Table 1", "H2O by cache size, MI210", "table1", "on this CPU"),
+        ("Table 2", "H2O for GPT-J and NeoX, MI210", None, GPU + "; not measured on this CPU"),
+        ("Table 3", "attention and update of methods, MI210", "table3", "on this CPU"),
+        ("Table 4", "without rotary positions, MI210", "table4", "on this CPU"),
+        ("Table 5", "cache update alone", "table5", "CPU rows"),
+        ("Table 6", "rotation at contiguous and random positions", "table6", "CPU rows"),
+    ]),
+    "lazy": ("001_790fda230e29792a.txt", [
+        ("Figure 1", "the cache's length while decoding", None, "not plotted; the bound is tested (LazyProtocol.*)"),
+        ("Table 1", "PG19", "lazy1", "shape of Pythia by a stand-in; perplexity with the default model: [below](#the-default-model-stories-and-a-book)"),
+        ("Table A1", "WikiText-103", "lazyA1", "as table 1"),
+        ("Table A2", "time of forward pass and update by R", "lazyA2", "without sigma: before slack was the paper's"),
+        ("Table A3", "ablation", "lazyA3", "before slack was the paper's"),
+        ("Table A4", "routes that did not help", None, "not measured: drafts and quantised caches do help here ([acceptance.md](acceptance.md), [attention.md](attention.md))"),
+    ]),
+    "paged-eviction": ("002_dbd0803ff33f501c.txt", [
+        ("Figure 1", "the technique", None, DRAWING),
+        ("Figure 2", "accuracy by budget, LongBench", None, WEIGHTS + "; the script for any model: `palimpsest eval longbench`"),
+        ("Figure 3", "throughput by budget, time per token", "paged3", "part a (1B); b to d not measured"),
+        ("Figure 4", "throughput and ROUGE by page size", "paged4", "part a; pages of 8 and b to i not measured"),
+        ("Figure 5", "StreamingLLM in blocks", None, DRAWING),
+        ("Figure 6", "eviction of single tokens", None, "a drawing; the pages that it leaves are counted [below](#a-long-generation-with-real-keys)"),
+    ]),
+    "ems": ("003_4eee4e4158895823.txt", [
+        ("Figure 1", "the workflow", None, DRAWING),
+        ("Figure 2", "tokens selected by each score", None, "not measured"),
+        ("Figure 3", "the framework", None, DRAWING),
+        ("Figure 4", "sparsity and redundancy of heads", None, "not measured"),
+        ("Figure 5", "evict, then merge", None, DRAWING),
+        ("Figure 6", "perplexity by budget", "policies.md", "with the default model and other budgets"),
+        ("Figure 7", "needle at 32,000 tokens", None, WEIGHTS),
+        ("Figure 8", "shares of global and local tokens", None, "not measured"),
+        ("Figure 9", "selected tokens by layer and model", None, "not measured"),
+        ("Table 1", "LongBench, four models", None, WEIGHTS + "; the script for any model: `palimpsest eval longbench`"),
+        ("Table 2", "needle by budget", "policies.md", "with the default model"),
+        ("Table 3", "latency with a memory limit", "ems3", "one of its lengths; one of 32 layers"),
+        ("Table 4", "scores and strategies", "stream", "perplexity of a story instead of LongBench; strategies: evict (`gamma=1`), merge"),
+        ("Table 5", "budgets by head", "policies.md", "recall and perplexity with the default model"),
+        ("Table 6", "merge threshold tau", "stream", "as table 4"),
+        ("Table 7", "gamma", "stream", "as table 4"),
+        ("Table 8", "similarity of key, value, product", "stream", "as table 4"),
+        ("Table 9", "budgets, four models", "policies.md", "with the default model; " + WEIGHTS),
+    ]),
+    "sparse": ("004_46a7ca047cb438e6.txt", [
+        ("Table of calls", "seq_rm and seq_add", None, "what they do: nothing to measure"),
+        ("Table of rates", "tokens/s at K = 128", "blog", "in our engine; llama.cpp's on the same file: [versus-llama-shift.md](versus-llama-shift.md)"),
+        ("412 runs", "mechanism, policy, K, prompt", None, "`make sweep` runs 412 of methods, budgets and prompts; mechanisms and llama.cpp are not among them"),
+    ]),
+}
+BEGIN, END = "<!-- contents -->\n", "<!-- end contents -->\n"
+
+
+def heading_of(text, part):
+    found = re.search(rf"<!-- part {part} -->\n## (.*)\n", text)
+    return found and found[1]
+
+
+def slug(heading):
+    return re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+
+
+def rows_of(page, text):
+    for name, what, where, note in CONTENTS[page][1]:
+        if where and where.endswith(".md"):
+            assert (RESULTS / where).exists(), f"{page}.md, {name}: {where} does not exist"
+            place = f"[{pathlib.Path(where).name}]({where})"
+        elif where:
+            heading = heading_of(text, where)
+            assert heading, f"{page}.md, {name}: no section of part {where}"
+            place = f"[{heading.split(':')[0]}](#{slug(heading)})"
+        else:
+            place = "–"
+        yield f"| {name} | {what} | {place} | {note} |"
+
+
+def listed(page, text):
+    """The page with its list, after the introduction."""
+    rows = list(rows_of(page, text))
+    done = sum("| – |" not in row for row in rows)
+    drawings = sum("drawing" in row or "nothing to measure" in row or "its parts a and b" in row for row in rows)
+    lines = [f"All {len(rows)} tables and figures: {done} measured here, {drawings} without measurements, {len(rows) - done - drawings} missing.", "",
+             "| of the paper | shows | here | missing or different |", "|---|---|---|---|", *rows]
+    block = BEGIN + "\n".join(lines) + "\n" + END
+    if BEGIN in text:
+        return text[:text.index(BEGIN)] + block + text[text.index(END) + len(END):]
+    at = text.index("<!-- part ")
+    return text[:at] + block + "\n" + text[at:]
+
+
+def forgotten(page):
+    """Tables and figures with a caption or a mention in the seed that the list does not have."""
+    seed = REPO / "../shared/seeds" / CONTENTS[page][0]
+    if not seed.exists():
+        return []
+    mentioned = {f"{'Table' if kind.lower().startswith('t') else 'Figure'} {number}"
+                 for kind, number in re.findall(r"\b(Table|Figure|Fig\.) ?([A-Z]?[0-9]+[ab]?)\b", seed.read_text())}
+    return sorted(mentioned - {name for name, *_ in CONTENTS[page][1]})
+
+
+def main():
+    wrong = []
+    for page in CONTENTS:
+        path = RESULTS / f"{page}.md"
+        text = path.read_text()
+        new = listed(page, text)
+        wrong += [f"{page}.md: the list lacks {name}" for name in forgotten(page)]
+        if "--check" not in sys.argv:
+            path.write_text(new)
+        elif new != text:
+            wrong.append(f"{page}.md: its list is old: run bench/papers/contents.py")
+    sys.exit("\n".join(wrong) if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
