@@ -39,7 +39,7 @@ CONTENTS = {
         ("Figure 16", "RoPE's program", None, DRAWING),
         ("Figure 17", "the update's program", None, DRAWING),
         ("Figure 18", "the update before paged attention", None, DRAWING),
-        ("Figure 19", "perplexity of Llama 2 7B, equal with and without", "../exactness.md", WEIGHTS + "; here equal by test: kept sets and logits of every mechanism"),
+        ("Figure 19", "perplexity of Llama 2 7B, equal with and without", "parity", "with the default model; " + WEIGHTS),
         ("Table 1", "H2O by cache size, MI210", "table1", "on this CPU"),
         ("Table 2", "H2O for GPT-J and NeoX, MI210", None, GPU + "; not measured on this CPU"),
         ("Table 3", "attention and update of methods, MI210", "table3", "on this CPU"),
