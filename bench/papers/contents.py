@@ -48,7 +48,7 @@ CONTENTS = {
         ("Table 6", "rotation at contiguous and random positions", "table6", "CPU rows"),
     ]),
     "lazy": ("001_790fda230e29792a.txt", [
-        ("Figure 1", "the cache's length while decoding", None, "not plotted; the bound is tested (LazyProtocol.*)"),
+        ("Figure 1", "the cache's length while decoding", "lazyFig1", "at C = 256"),
         ("Table 1", "PG19", "lazy1", "shape of Pythia by a stand-in; perplexity with the default model: [below](#the-default-model-stories-and-a-book)"),
         ("Table A1", "WikiText-103", "lazyA1", "as table 1"),
         ("Table A2", "time of forward pass and update by R", "lazyA2", "without sigma: before slack was the paper's"),

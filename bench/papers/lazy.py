@@ -1,11 +1,13 @@
 """Tables of Lazy Pruning: time per token and perplexity of strict and lazy pruning, with and without a cache."""
+import collections
 import json
 import pathlib
+import re
 import sys
 import tempfile
 
 from engine import scaled
-from report import bar_plot, median, ratios, span, table, times
+from report import bar_plot, line_plot, median, ratios, span, table, times
 
 from common import REPO, SHARED, run, run_json, shown
 from parts import Skip
@@ -117,6 +119,37 @@ def table_a2(o):
     return [f"{SPEED} sigma = 16. {tokens} tokens (paper: 2,000).", "",
             *table(["method", "prune events", "forward, ms", "update, ms", "total, ms", "paper: events", "forward", "update", "total"], lines),
             *bar_plot("lazy-a2", "Time per token by part", "ms", groups, stacked=True)], o.engine.command
+
+
+def lengths(o, method, tokens):
+    """Tokens in the cache after each token, from the times of eviction in the memory view."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = pathlib.Path(folder) / "memory.html"
+        run([o.engine.program, "run", "-n", tokens, "--ignore-eos", "--seed", "1", "-t", "1", "--method", method, "--show-memory", page])
+        gone = [int(t) for t in re.findall(r"0 of \d+ heads, evicted after (\d+) tokens", page.read_text())]
+    left = collections.Counter(gone)
+    out, now = [], 0
+    for t in range(1, tokens + 1):
+        now += 1 - left[t]
+        out.append(now)
+    return out
+
+
+def figure_1(o):
+    """Figure 1: length of the cache while decoding"""
+    tokens, c, r = o.effort.pick(500, 1000), 256, 64
+    methods = {"strict (R = 1)": f"streaming:budget={c}", f"lazy (R = {r})": f"lazy:budget={c},every={r}",
+               "lazy, after the forward pass": f"lazy:budget={c},every={r},evict=after", "lazy, slack 16": f"lazy:budget={c},every={r},slack=16", "lazy, slack 16, max-drop 32": f"lazy:budget={c},every={r},slack=16,max-drop=32"}
+    series = {label: lengths(o, method, tokens) for label, method in methods.items()}
+    rows = []
+    for label, length in series.items():
+        after = length[c + r:]
+        steps = [b - a for a, b in zip(length, length[1:])]
+        rows.append([label, max(length), min(after), sum(step < 1 for step in steps)])
+    plot = line_plot("lazy-fig1", f"Length of the cache, C = {c}", "token", "tokens in the cache", {label: list(enumerate(length, 1)) for label, length in series.items()}, marker=None)
+    return [f"The default model, {tokens:,} tokens, C = {c}; from the times at which each token was evicted (`--show-memory`). An eviction comes before the insertion that needs its room, so the "
+            f"longest cache is C + R - 1; the paper evicts after the forward pass, at most C + R (`evict=after`).", "",
+            *table(["method", "longest", "shortest after the first eviction", "evictions"], rows), *plot], "bench/papers/run.py lazyFig1"
 
 
 LADDER = {

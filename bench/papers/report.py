@@ -59,14 +59,14 @@ def _save(pyplot, figure, name, title):
     return [f"![{title}]({name}.svg)", ""]
 
 
-def line_plot(name, title, x_label, y_label, series, log=False):
+def line_plot(name, title, x_label, y_label, series, log=False, marker="o"):
     """series: {label: [(x, y)...]}; returns Markdown that embeds the plot."""
     pyplot = _pyplot()
     if pyplot is None:
         return []
     figure, axes = pyplot.subplots(figsize=(6, 3.4))
     for label, points in series.items():
-        axes.plot(*zip(*points), marker="o", markersize=3, label=label)
+        axes.plot(*zip(*points), marker=marker, markersize=3, label=label)
     ticks = sorted({x for points in series.values() for x, _ in points})
     if log:
         axes.set_xscale("log", base=2)
