@@ -122,7 +122,7 @@ def table_a2(o):
 
 
 def lengths(o, method, tokens):
-    """Tokens in the cache after each token, from the times of eviction in the memory view."""
+    """Tokens in the cache while each token is read, from the times of eviction in the memory view."""
     with tempfile.TemporaryDirectory() as folder:
         page = pathlib.Path(folder) / "memory.html"
         run([o.engine.program, "run", "-n", tokens, "--ignore-eos", "--seed", "1", "-t", "1", "--method", method, "--show-memory", page])
@@ -130,7 +130,7 @@ def lengths(o, method, tokens):
     left = collections.Counter(gone)
     out, now = [], 0
     for t in range(1, tokens + 1):
-        now += 1 - left[t]
+        now += 1 - left[t - 1]
         out.append(now)
     return out
 
