@@ -115,12 +115,29 @@ def rows_of(page, text):
         yield f"| {name} | {what} | {place} | {note} |"
 
 
+def counted(rows):
+    """Measured, without measurements, missing (their names)."""
+    absent = [row for row in rows if "| – |" in row]
+    missing = [row for row in absent if "drawing" not in row and "nothing to measure" not in row and "its parts a and b" not in row]
+    return len(rows) - len(absent), len(absent) - len(missing), [row.split("|")[1].strip() for row in missing]
+
+
+def summary():
+    """docs/results/papers.md: all papers."""
+    lines = ["# The papers' tables and figures", "", "Written by `bench/papers/contents.py` from the lists that the pages begin with.", "",
+             "| page | tables and figures | measured here | nothing to measure | missing |", "|---|---|---|---|---|"]
+    for page in CONTENTS:
+        rows = list(rows_of(page, (RESULTS / f"{page}.md").read_text()))
+        done, without, missing = counted(rows)
+        lines.append(f"| [{page}]({page}.md) | {len(rows)} | {done} | {without} | {', '.join(missing) or 'none'} |")
+    return "\n".join(lines) + "\n"
+
+
 def listed(page, text):
     """The page with its list, after the introduction."""
     rows = list(rows_of(page, text))
-    done = sum("| – |" not in row for row in rows)
-    drawings = sum("drawing" in row or "nothing to measure" in row or "its parts a and b" in row for row in rows)
-    lines = [f"All {len(rows)} tables and figures: {done} measured here, {drawings} without measurements, {len(rows) - done - drawings} missing.", "",
+    done, drawings, missing = counted(rows)
+    lines = [f"All {len(rows)} tables and figures: {done} measured here, {drawings} without measurements, {len(missing)} missing.", "",
              "| of the paper | shows | here | missing or different |", "|---|---|---|---|", *rows]
     block = BEGIN + "\n".join(lines) + "\n" + END
     if BEGIN in text:
@@ -150,6 +167,11 @@ def main():
             path.write_text(new)
         elif new != text:
             wrong.append(f"{page}.md: its list is old: run bench/papers/contents.py")
+    together = RESULTS / "papers.md"
+    if "--check" not in sys.argv:
+        together.write_text(summary())
+    elif not together.exists() or together.read_text() != summary():
+        wrong.append(f"{together.name} is old: run bench/papers/contents.py")
     sys.exit("\n".join(wrong) if wrong else 0)
 
 
