@@ -40,7 +40,7 @@ TEST(CpuLevel, DecidesTheProducts) {
   const auto products = cpu_of("AVX2")["products"];
   EXPECT_EQ(products["q4_0"], "pairs of 8-bit products");
   EXPECT_EQ(products["bf16"], "f32 multiply-adds");
-  EXPECT_FALSE(products.contains("q2_K"));
+  EXPECT_FALSE(products.contains("tq2_0"));
   const std::string text = at_level("SSE4", {"info", "--devices"}).out;
   EXPECT_NE(text.find("products of all types: ggml's"), std::string::npos) << text;
 }

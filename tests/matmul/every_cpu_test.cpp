@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "palimpsest/matmul/panels.h"
@@ -43,10 +44,42 @@ class ProductsOf : public ::testing::TestWithParam<ggml_type> {
   int block_columns() const { return static_cast<int>(ggml_blck_size(GetParam())); }
 
   // Where a block has its f16 scale.
-  std::size_t scale_at() const { return GetParam() == GGML_TYPE_Q6_K ? 208 : 0; }
+  std::size_t scale_at() const {
+    return GetParam() == GGML_TYPE_Q6_K   ? 208
+           : GetParam() == GGML_TYPE_Q3_K ? 108
+           : GetParam() == GGML_TYPE_Q2_K ? 80
+                                          : 0;
+  }
+  // Scales of 16 columns.
+  bool of_halves() const {
+    return GetParam() == GGML_TYPE_Q2_K || GetParam() == GGML_TYPE_Q3_K || GetParam() == GGML_TYPE_Q6_K;
+  }
   // f16 numbers that are added.
   bool with_sum() const { return GetParam() == GGML_TYPE_Q4_1 || GetParam() == GGML_TYPE_Q5_1; }
-  bool with_min() const { return GetParam() == GGML_TYPE_Q4_K || GetParam() == GGML_TYPE_Q5_K; }
+  bool with_min() const {
+    return GetParam() == GGML_TYPE_Q2_K || GetParam() == GGML_TYPE_Q4_K || GetParam() == GGML_TYPE_Q5_K;
+  }
+  std::size_t min_at() const { return scale_at() + 2; }
+  // The bytes of codes, in one piece: Q3_K's third bits lie before them.
+  std::pair<std::size_t, std::size_t> codes_at() const {
+    switch (GetParam()) {
+      case GGML_TYPE_Q2_K:
+        return {16, 80};
+      case GGML_TYPE_Q3_K:
+        return {0, 96};
+      case GGML_TYPE_Q6_K:
+        return {0, 192};
+      default:
+        return {block_columns() > 32 ? 16 : with_sum() ? 4 : 2, block_bytes()};
+    }
+  }
+  int largest_code() const { return GetParam() == GGML_TYPE_Q2_K ? 3 : GetParam() == GGML_TYPE_Q4_K ? 15 : 31; }
+  // The scale of 16 columns of Q3_K.
+  static int scale_of_half(const std::vector<std::byte>& block, int half) {
+    const auto packed = [&](int i) { return static_cast<int>(block[96 + static_cast<std::size_t>(i)]); };
+    const int low = half < 8 ? packed(half) & 15 : packed(half - 8) >> 4;
+    return (low | (packed(8 + half % 4) >> (half / 4 * 2) & 3) << 4) - 32;
+  }
 
   std::vector<float> values(const std::vector<std::byte>& block) const {
     std::vector<float> out(static_cast<std::size_t>(block_columns()));
@@ -61,16 +94,15 @@ class ProductsOf : public ::testing::TestWithParam<ggml_type> {
     if (GetParam() == GGML_TYPE_Q8_0)  // -128 is no code
       std::ranges::replace(out, std::byte{0x80}, std::byte{0x81});
     if (random_() % 4 == 0) {
-      const bool k_quant = block_columns() > 32;
-      const auto first = out.begin() + (GetParam() == GGML_TYPE_Q6_K ? 0 : k_quant ? 16 : with_sum() ? 4 : 2);
-      std::fill(first, GetParam() == GGML_TYPE_Q6_K ? out.begin() + 192 : out.end(),
+      const auto [first, last] = codes_at();
+      std::fill(out.begin() + static_cast<std::ptrdiff_t>(first), out.begin() + static_cast<std::ptrdiff_t>(last),
                 GetParam() == GGML_TYPE_Q8_0 ? std::byte{0x7F} : std::byte{0xFF});
     }
     if (GetParam() == GGML_TYPE_MXFP4)
       out[0] = static_cast<std::byte>(120 + random_() % 10);
     else
       set_half(&out[scale_at()], 0.001F * static_cast<float>(1 + random_() % 50));
-    if (with_min() || with_sum()) set_half(&out[2], 0.002F * static_cast<float>(1 + random_() % 50));
+    if (with_min() || with_sum()) set_half(&out[min_at()], 0.002F * static_cast<float>(1 + random_() % 50));
     return out;
   }
 
@@ -85,18 +117,20 @@ class ProductsOf : public ::testing::TestWithParam<ggml_type> {
       set_half(&one[scale_at()], 1);
     if (with_sum()) set_half(&one[2], 0);
     if (with_min()) {
-      set_half(&one[2], 0);
+      set_half(&one[min_at()], 0);
       largest = one;
-      std::fill(largest.begin() + 16, largest.end(), std::byte{0xFF});
-      set_half(mins.data(), 0);
-      set_half(&mins[2], 1);
+      const auto [first, last] = codes_at();
+      std::fill(largest.begin() + static_cast<std::ptrdiff_t>(first),
+                largest.begin() + static_cast<std::ptrdiff_t>(last), std::byte{0xFF});
+      set_half(&mins[scale_at()], 0);
+      set_half(&mins[min_at()], 1);
     }
     const auto scaled = values(one), of_largest = values(largest), minus = values(mins);
-    const int most = GetParam() == GGML_TYPE_Q4_K ? 15 : 31;
     for (int k = 0; k < block_columns(); ++k) {
       float inner = 1;
-      if (with_min()) inner = of_largest[k] / static_cast<float>(most);
+      if (with_min()) inner = of_largest[k] / static_cast<float>(largest_code());
       if (GetParam() == GGML_TYPE_Q6_K) inner = static_cast<float>(static_cast<std::int8_t>(block[192 + k / 16]));
+      if (GetParam() == GGML_TYPE_Q3_K) inner = static_cast<float>(scale_of_half(block, k / 16));
       if (GetParam() == GGML_TYPE_IQ4_XS) {
         const int g = k / 32, low = static_cast<int>(block[4 + g / 2]) >> 4 * (g % 2) & 15,
                   high = static_cast<int>(block[2 + g / 4]) >> 2 * (g % 4) & 3;
@@ -104,19 +138,25 @@ class ProductsOf : public ::testing::TestWithParam<ggml_type> {
       }
       row.code.push_back(inner == 0 ? 0 : static_cast<int>(scaled[k] / inner));
       row.scale.push_back(scale * inner);
-      row.min.push_back(with_min() ? half_at(&block[2]) * -minus[k] : with_sum() ? -half_at(&block[2]) : 0);
+      row.min.push_back(with_min() ? half_at(&block[min_at()]) * -minus[k] : with_sum() ? -half_at(&block[2]) : 0);
     }
   }
 
   float expected(const Row& row, const ActivationGroup* x) const {
-    const int part = GetParam() == GGML_TYPE_Q6_K ? 16 : 32;
-    float result = 0;
-    for (int first = 0; first < kColumns; first += part) {
-      const ActivationGroup& group = x[first / 32];
+    const int part = of_halves() ? 16 : 32;
+    const auto sum_of = [&](int first, const auto& factor) {
       int sum = 0;
-      for (int k = first; k < first + part; ++k) sum += row.code[k] * group.code[k % 32];
-      result = std::fma(static_cast<float>(sum), row.scale[first] * group.scale, result);
-      if (with_min() || with_sum()) result = std::fma(row.min[first], group.negative_total, result);
+      for (int k = first; k < first + part; ++k) sum += factor(k) * x[k / 32].code[k % 32];
+      return sum;
+    };
+    float result = 0;
+    for (int g = 0; g < kColumns; g += 32) {
+      const float scale = x[g / 32].scale;
+      for (int k = g; k < g + 32; k += part)
+        result =
+            std::fma(static_cast<float>(sum_of(k, [&](int i) { return row.code[i]; })), row.scale[k] * scale, result);
+      for (int k = g; (with_min() || with_sum()) && k < g + 32; k += part)
+        result = std::fma(row.min[k], scale * static_cast<float>(-sum_of(k, [](int) { return 1; })), result);
     }
     return result;
   }
@@ -152,7 +192,8 @@ TEST_P(ProductsOf, HaveTheBitsOfPlainLoops) {
 INSTANTIATE_TEST_SUITE_P(Types, ProductsOf,
                          ::testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1,
                                            GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_IQ4_XS, GGML_TYPE_MXFP4,
-                                           GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K),
+                                           GGML_TYPE_Q2_K, GGML_TYPE_Q3_K, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K,
+                                           GGML_TYPE_Q6_K),
                          [](const auto& info) { return std::string(ggml_type_name(info.param)); });
 
 // Floats: sums of 64 columns, in their order.

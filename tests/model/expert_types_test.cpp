@@ -41,7 +41,7 @@ TEST(ExpertTypes, EveryMixture) {
   for (const int experts : {1, 3}) {
     for (unsigned mask = 0; mask < 8; ++mask) {
       SyntheticShape shape = mixture_of(experts);
-      for (unsigned i = 0; i < 3; ++i) shape.type_of[names[i]] = mask >> i & 1 ? GGML_TYPE_Q8_0 : GGML_TYPE_Q3_K;
+      for (unsigned i = 0; i < 3; ++i) shape.type_of[names[i]] = mask >> i & 1 ? GGML_TYPE_Q8_0 : GGML_TYPE_TQ2_0;
       SCOPED_TRACE(std::to_string(experts) + " experts, q8_0: " + std::to_string(mask));
       expect_as_without_repacking(shape);
     }

@@ -138,8 +138,8 @@ TEST_P(WeightTypes, LogitsAreAsNearToExactActivationsAsGgmls) {
 INSTANTIATE_TEST_SUITE_P(Types, WeightTypes,
                          ::testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1,
                                            GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_IQ4_XS, GGML_TYPE_MXFP4,
-                                           GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_F32, GGML_TYPE_F16,
-                                           GGML_TYPE_BF16),
+                                           GGML_TYPE_Q2_K, GGML_TYPE_Q3_K, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K,
+                                           GGML_TYPE_Q6_K, GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16),
                          [](const auto& info) { return std::string(ggml_type_name(info.param)); });
 
 }  // namespace

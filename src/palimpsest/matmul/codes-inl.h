@@ -56,6 +56,12 @@ HWY_INLINE VF bytes_as_float(const std::byte* p, int slice) {
   const hn::Rebind<std::uint8_t, DF> d;
   return hn::ConvertTo(DF(), hn::PromoteTo(DI32(), hn::LoadU(d, u8(p) + slice * kLanes)));
 }
+// The low or the high 4 bits of bytes.
+HWY_INLINE VF nibbles_as_float(const std::byte* p, int slice, bool high) {
+  const hn::Rebind<std::uint8_t, DF> d;
+  const auto bytes = hn::PromoteTo(DI32(), hn::LoadU(d, u8(p) + slice * kLanes));
+  return hn::ConvertTo(DF(), high ? hn::ShiftRight<4>(bytes) : hn::And(bytes, hn::Set(DI32(), 15)));
+}
 HWY_INLINE VF signed_as_float(const std::byte* p, int slice) {
   const hn::Rebind<std::int8_t, DF> d;
   const auto* const from = reinterpret_cast<const std::int8_t*>(p) + slice * kLanes;
@@ -82,6 +88,13 @@ HWY_INLINE void load_codes(const std::byte* block, int group, int slice, VU8 (&c
       return;
     }
     constexpr int kLow = s / 4 * 4, kQuarter = s % 4;
+    if constexpr (T.low_bits() == 2) {
+      const auto two = hn::LoadU(d, from + s / 4 * kVectorBytes);
+      code[s] = hn::And(shifted<2 * kQuarter>(two), hn::Set(d, std::uint8_t{3}));
+      if constexpr (T.bits == 3)
+        code[s] = hn::Or(code[s], hn::And(shifted<s - 2>(hn::LoadU(d, high)), hn::Set(d, std::uint8_t{4})));
+      return;
+    }
     code[s] = hn::And(shifted<kLow>(hn::LoadU(d, from + kQuarter * kVectorBytes)), hn::Set(d, std::uint8_t{15}));
     if constexpr (T.bits == 5)
       code[s] = hn::Or(code[s], hn::And(shifted<s - 4>(hn::LoadU(d, high)), hn::Set(d, std::uint8_t{16})));
@@ -93,44 +106,62 @@ HWY_INLINE void load_codes(const std::byte* block, int group, int slice, VU8 (&c
   });
 }
 
-// The scales of a group of a slice; `other`: of the second half of its columns, or the mins.
+// A type's parts of a group that have a scale, and mins of a group.
+template <const PanelType& T>
+constexpr int kParts = T.parts();
+template <const PanelType& T>
+constexpr int kMins = T.mins();
+
+// The scales of a group of a slice, then its mins.
+template <const PanelType& T>
 struct Scales {
-  VF scale, other;
+  static constexpr int kCount = kParts<T> + kMins<T>;
+  VF of[kCount];
 };
 template <const PanelType& T>
-HWY_INLINE Scales load_scales(const std::byte* block, int group, int slice) {
+HWY_INLINE Scales<T> load_scales(const std::byte* block, int group, int slice) {
   const DF d;
   if constexpr (T.scales == ScaleKind::kExponent) {  // 2^(e - 128) has the exponent field e - 1
     const auto e = hn::PromoteTo(DI32(), hn::LoadU(hn::Rebind<std::uint8_t, DF>(), u8(block) + slice * kLanes));
     const auto one = hn::Set(DI32(), 1);
-    return {hn::BitCast(d, hn::ShiftLeft<23>(hn::Sub(hn::Max(e, one), one))), hn::Zero(d)};
+    return {hn::BitCast(d, hn::ShiftLeft<23>(hn::Sub(hn::Max(e, one), one)))};
   } else if constexpr (T.scales == ScaleKind::kWithMin) {
     return {hn::Mul(halves(block, slice), bytes_as_float(block + 64 + group * 16, slice)),
             hn::Mul(halves(block + 32, slice), bytes_as_float(block + 192 + group * 16, slice))};
   } else if constexpr (T.scales == ScaleKind::kHalfAndSum) {
     return {halves(block, slice), hn::Neg(halves(block + 32, slice))};
   } else if constexpr (T.scales == ScaleKind::kOfGroups) {
-    return {hn::Mul(halves(block, slice), signed_as_float(block + 32 + group * 16, slice)), hn::Zero(d)};
+    return {hn::Mul(halves(block, slice), signed_as_float(block + 32 + group * 16, slice))};
   } else if constexpr (T.scales == ScaleKind::kSigned) {
     const VF outer = halves(block, slice);
     return {hn::Mul(outer, signed_as_float(block + 32 + group * 32, slice)),
             hn::Mul(outer, signed_as_float(block + 48 + group * 32, slice))};
+  } else if constexpr (T.scales == ScaleKind::kHalvesWithMin) {
+    const VF scale = halves(block, slice), min = halves(block + 32, slice);
+    const std::byte *const first = block + 64 + group * 32, *const second = first + 16;
+    return {hn::Mul(scale, nibbles_as_float(first, slice, false)),
+            hn::Mul(scale, nibbles_as_float(second, slice, false)), hn::Mul(min, nibbles_as_float(first, slice, true)),
+            hn::Mul(min, nibbles_as_float(second, slice, true))};
   } else {
-    return {halves(block, slice), hn::Zero(d)};
+    return {halves(block, slice)};
   }
 }
-
-// A type's parts of a group that have a scale of their own.
-template <const PanelType& T>
-constexpr int kParts = T.scales == ScaleKind::kSigned ? 2 : 1;
 
 HWY_INLINE VF add_scaled(VI32 sum, VF scale, const ActivationGroup& x, VF result) {
   return hn::MulAdd(hn::ConvertTo(DF(), sum), hn::Mul(scale, hn::Set(DF(), x.scale)), result);
 }
+// `min_at(i)`: the mins of a group. With two, each is multiplied with the sum of its half of x.
 template <const PanelType& T>
-HWY_INLINE VF add_min(VF min, const ActivationGroup& x, VF result) {
-  if constexpr (!T.has_min()) return result;
-  return hn::MulAdd(min, hn::Set(DF(), x.negative_total), result);
+HWY_INLINE VF add_mins(const auto& min_at, const ActivationGroup& x, VF result) {
+  if constexpr (kMins<T> == 1) {
+    result = hn::MulAdd(min_at(0), hn::Set(DF(), x.negative_total), result);
+  } else if constexpr (kMins<T> == 2) {
+    for (int half = 0; half < 2; ++half) {
+      const float negative = x.scale * static_cast<float>(x.half_offset_32[half]) / 32;
+      result = hn::MulAdd(min_at(half), hn::Set(DF(), negative), result);
+    }
+  }
+  return result;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -22,7 +22,7 @@ namespace HWY_NAMESPACE {
 template <class Dots, const PanelType& T>
 HWY_INLINE VI32 begin_sum(const ActivationGroup& x, int half) {
   if constexpr (T.offset_bits == 0 || Dots::template kCentred<T>) return hn::Zero(DI32());
-  if constexpr (T.scales == ScaleKind::kSigned) return hn::Set(DI32(), x.half_offset_32[half]);
+  if constexpr (T.scales == ScaleKind::kSigned) return hn::Set(DI32(), x.half_offset_32[half] / (32 >> T.offset_bits));
   return hn::Set(DI32(), T.offset_bits == 3 ? x.offset_8 : T.offset_bits == 4 ? 2 * x.offset_8 : x.offset_128);
 }
 
@@ -51,7 +51,7 @@ HWY_INLINE void multiply_few(const std::byte* panel, int blocks, const Activatio
       for_each(kUpTo<kSlices>, [&](auto slice) HWY_ATTR {
         VU8 code[kCodeVectors];
         load_codes<T>(panel, g, slice, code);
-        const Scales scales = load_scales<T>(panel, g, slice);
+        const Scales<T> scales = load_scales<T>(panel, g, slice);
         // Token by token: a token's sums do not need the other codes again. Two planes do not fit into the registers.
         constexpr int kTogether = Dots::template kPlanes<T> == 1 ? 1 : kTokens;
         for_each(kUpTo<kTokens / kTogether>, [&](auto turn) HWY_ATTR {
@@ -67,12 +67,12 @@ HWY_INLINE void multiply_few(const std::byte* panel, int blocks, const Activatio
                   return planes[plane];
                 },
                 [&](auto t) HWY_ATTR { return a[t * x_stride].code; }, sum);
-            for_each(kUpTo<kTogether>, [&](auto t) HWY_ATTR {
-              to[t] = add_scaled(sum[t][0], part == 0 ? scales.scale : scales.other, a[t * x_stride], to[t]);
-            });
+            for_each(kUpTo<kTogether>,
+                     [&](auto t) HWY_ATTR { to[t] = add_scaled(sum[t][0], scales.of[part], a[t * x_stride], to[t]); });
           });
-          for_each(kUpTo<kTogether>,
-                   [&](auto t) HWY_ATTR { to[t] = add_min<T>(scales.other, a[t * x_stride], to[t]); });
+          for_each(kUpTo<kTogether>, [&](auto t) HWY_ATTR {
+            to[t] = add_mins<T>([&](int i) HWY_ATTR { return scales.of[kParts<T> + i]; }, a[t * x_stride], to[t]);
+          });
         });
       });
     }
@@ -85,16 +85,19 @@ HWY_INLINE void multiply_few(const std::byte* panel, int blocks, const Activatio
 
 // Many tokens: some groups of one or two panels are decoded into the L1 cache and multiplied with all tokens. With two
 // panels, a number that is read from x serves two products.
-template <int kPlanes, int kPanels>
+template <int kPlanes, int kPanels, int kScales>
 struct alignas(kVectorBytes) Decoded {
   std::uint8_t code[kPlanes][kCodeVectors][kPanels * kVectorBytes];
-  float scale[2][kPanels * kPanelRows];
+  float scale[kScales][kPanels * kPanelRows];  // and mins
 };
+template <class Dots, const PanelType& T, int kPanels>
+using DecodedOf = Decoded<Dots::template kPlanes<T>, kPanels, Scales<T>::kCount>;
 constexpr int kDecodedGroups = 8;
 
-template <class Dots, const PanelType& T, int kPanels, int kPlanes>
+template <class Dots, const PanelType& T, int kPanels>
 HWY_INLINE void decode(const std::byte* panel, std::size_t panel_bytes, int first_group, int groups,
-                       Decoded<kPlanes, kPanels>* out) {
+                       DecodedOf<Dots, T, kPanels>* out) {
+  constexpr int kPlanes = Dots::template kPlanes<T>;
   for (int p = 0; p < kPanels; ++p) {
     for (int i = 0; i < groups; ++i) {
       const int group = first_group + i;
@@ -110,16 +113,17 @@ HWY_INLINE void decode(const std::byte* panel, std::size_t panel_bytes, int firs
             hn::Store(planes[plane], DU8(), out[i].code[plane][s] + p * kVectorBytes + slice * kSliceBytes);
           });
         });
-        const Scales scales = load_scales<T>(block, group % T.groups(), slice);
-        hn::Store(scales.scale, DF(), out[i].scale[0] + p * kPanelRows + slice * kLanes);
-        hn::Store(scales.other, DF(), out[i].scale[1] + p * kPanelRows + slice * kLanes);
+        const Scales<T> scales = load_scales<T>(block, group % T.groups(), slice);
+        for_each(kUpTo<Scales<T>::kCount>, [&](auto n) HWY_ATTR {
+          hn::Store(scales.of[n], DF(), out[i].scale[n] + p * kPanelRows + slice * kLanes);
+        });
       });
     }
   }
 }
 
-template <class Dots, const PanelType& T, int kPanels, int kTokens, int kPlanes>
-HWY_INLINE void multiply_decoded(const Decoded<kPlanes, kPanels>* group, int groups, bool first,
+template <class Dots, const PanelType& T, int kPanels, int kTokens>
+HWY_INLINE void multiply_decoded(const DecodedOf<Dots, T, kPanels>* group, int groups, bool first,
                                  const ActivationGroup* x, std::int64_t x_stride, float* y, std::int64_t y_stride) {
   constexpr int kVectors = kPanels * kSlices;
   const auto each = [](const auto& call) HWY_ATTR {
@@ -141,7 +145,8 @@ HWY_INLINE void multiply_decoded(const Decoded<kPlanes, kPanels>* group, int gro
       });
     });
     each([&](auto t, auto p) HWY_ATTR {
-      result[t][p] = add_min<T>(hn::Load(DF(), group->scale[1] + p * kLanes), x[t * x_stride], result[t][p]);
+      const auto min_at = [&](int i) HWY_ATTR { return hn::Load(DF(), group->scale[kParts<T> + i] + p * kLanes); };
+      result[t][p] = add_mins<T>(min_at, x[t * x_stride], result[t][p]);
     });
   }
   each([&](auto t, auto p) HWY_ATTR { hn::StoreU(result[t][p], DF(), y + t * y_stride + p * kLanes); });
@@ -168,12 +173,12 @@ void multiply_many(const std::byte* panel, int blocks, const ActivationGroup* x,
                    float* y, std::int64_t y_stride) {
   const int all = blocks * T.groups();
   const std::size_t panel_bytes = static_cast<std::size_t>(blocks) * T.block_bytes();
-  Decoded<Dots::template kPlanes<T>, kPanels> decoded[kDecodedGroups];
+  DecodedOf<Dots, T, kPanels> decoded[kDecodedGroups];
   constexpr int kWidth = kPanels * kPanelRows;
   alignas(kVectorBytes) float sums[kTokenBlock * kWidth];
   for (int group = 0; group < all; group += kDecodedGroups) {
     const int groups = HWY_MIN(kDecodedGroups, all - group);
-    decode<Dots, T>(panel, panel_bytes, group, groups, decoded);
+    decode<Dots, T, kPanels>(panel, panel_bytes, group, groups, decoded);
     // The next groups are read from memory meanwhile: of these panels, or at the end, of the next ones.
     constexpr int kLines = static_cast<int>(T.block_bytes() * kDecodedGroups / T.groups()) / kVectorBytes;
     const bool last = group + groups == all;
@@ -247,6 +252,10 @@ HWY_INLINE MultiplyPanels for_type(ggml_type type, const auto& take) {
       return take.template operator()<kIq4Xs>();
     case GGML_TYPE_MXFP4:
       return take.template operator()<kMxfp4>();
+    case GGML_TYPE_Q2_K:
+      return take.template operator()<kQ2K>();
+    case GGML_TYPE_Q3_K:
+      return take.template operator()<kQ3K>();
     case GGML_TYPE_Q4_K:
       return take.template operator()<kQ4K>();
     case GGML_TYPE_Q5_K:

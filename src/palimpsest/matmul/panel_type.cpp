@@ -62,6 +62,18 @@ Codes codes_of(const PanelType& type, const std::byte* from) {
       }
       break;
     }
+    case GGML_TYPE_Q2_K:    // u8 scales[16], u8 [64], f16 d, f16 min
+    case GGML_TYPE_Q3_K: {  // u8 third bits [32], u8 [64], u8 scales[12], f16 d
+      const bool three = type.type == GGML_TYPE_Q3_K;
+      const std::byte* const two_bits = from + (three ? 32 : 16);
+      for (int k = 0; k < 256; ++k) {
+        const int half = k / 128, quarter = k % 128 / 32, l = k % 32;
+        const int low = at(two_bits, half * 32 + l) >> (2 * quarter) & 3;
+        const int third = three ? at(from, l) >> (4 * half + quarter) & 1 : 0;
+        out.code[k] = static_cast<std::uint8_t>(low | third << 2);
+      }
+      break;
+    }
     default:  // Q6_K: u8 low[128], u8 high[64], i8 scales[16], f16 d
       for (int k = 0; k < 256; ++k) {
         const int half = k / 128, quarter = k % 128 / 32, l = k % 32;
@@ -84,6 +96,13 @@ void scale_and_min(const std::byte* packed, int group, std::uint8_t& scale, std:
   }
 }
 
+// The scale of half a group of Q3_K, 6 bits with an offset of 32: the low 4 bits of all, then the high 2.
+int scale_of_half(const std::byte* packed, int half) {
+  const int low = at(packed, half % 8) >> (half < 8 ? 0 : 4) & 15,
+            high = at(packed, 8 + half % 4) >> (2 * (half / 4)) & 3;
+  return (low | high << 4) - 32;
+}
+
 float half_at(const std::byte* block, std::size_t index) {
   ggml_fp16_t half;
   std::memcpy(&half, block + 2 * index, 2);
@@ -100,8 +119,8 @@ std::size_t float_at(const PanelType& type, int column, int row) {
 }  // namespace
 
 std::span<const PanelType* const> panel_types() {
-  static constexpr const PanelType* kAll[] = {&kQ4_0,  &kQ4_1, &kQ5_0, &kQ5_1, &kQ8_0, &kIq4Nl, &kIq4Xs,
-                                              &kMxfp4, &kQ4K,  &kQ5K,  &kQ6K,  &kF32,  &kF16,   &kBf16};
+  static constexpr const PanelType* kAll[] = {&kQ4_0, &kQ4_1, &kQ5_0, &kQ5_1, &kQ8_0, &kIq4Nl, &kIq4Xs, &kMxfp4,
+                                              &kQ2K,  &kQ3K,  &kQ4K,  &kQ5K,  &kQ6K,  &kF32,   &kF16,   &kBf16};
   return kAll;
 }
 
@@ -146,9 +165,18 @@ void pack_row(const PanelType& type, const std::byte* from, int row, std::byte* 
         block[192 + static_cast<std::size_t>(g) * 16 + lane] = static_cast<std::byte>(min);
       }
       break;
-    case ScaleKind::kSigned:
-      std::memcpy(block + 2 * lane, from + 208, 2);
-      for (std::size_t h = 0; h < 16; ++h) block[32 + h * 16 + lane] = from[192 + h];
+    case ScaleKind::kSigned: {
+      const bool six = type.type == GGML_TYPE_Q6_K;
+      std::memcpy(block + 2 * lane, from + (six ? 208 : 108), 2);
+      for (int h = 0; h < 16; ++h)
+        block[32 + static_cast<std::size_t>(h) * 16 + lane] =
+            six ? from[192 + h] : static_cast<std::byte>(scale_of_half(from + 96, h));
+      break;
+    }
+    case ScaleKind::kHalvesWithMin:
+      std::memcpy(block + 2 * lane, from + 80, 2);
+      std::memcpy(block + 32 + 2 * lane, from + 82, 2);
+      for (std::size_t h = 0; h < 16; ++h) block[64 + h * 16 + lane] = from[h];
       break;
   }
   // Four consecutive columns of a row are one word of a vector.
@@ -165,15 +193,18 @@ void pack_row(const PanelType& type, const std::byte* from, int row, std::byte* 
     old |= word;
     std::memcpy(at, &old, 4);
   };
-  constexpr std::uint32_t kLow = 0x0F0F0F0F, kHigh = 0x03030303;
+  constexpr std::uint32_t kLow = 0x0F0F0F0F, kTwo = 0x03030303, kOne = 0x01010101;
   for (int g = 0; g < type.groups(); ++g) {
     std::byte *const vectors = block + type.codes_at(g), *const high = block + type.high_at(g);
     for (int s = 0; s < kCodeVectors; ++s) {
-      const std::uint32_t word = word_of(g, s), above = word >> 4 & kHigh;
-      if (type.bits == 8)
+      const std::uint32_t word = word_of(g, s), above = word >> 4 & kTwo;
+      if (type.low_bits() == 8)
         add(vectors, s, word);
-      else
+      else if (type.low_bits() == 4)
         add(vectors, s % 4, (word & kLow) << (s < 4 ? 0 : 4));
+      else
+        add(vectors, s / 4, (word & kTwo) << (2 * (s % 4)));
+      if (type.bits == 3) add(high, 0, (word >> 2 & kOne) << s);
       if (type.bits == 5) add(high, 0, above << s);
       if (type.bits == 6) add(high, s / 4, above << (2 * (s % 4)));
     }
@@ -198,8 +229,11 @@ void unpack_row(const PanelType& type, const std::byte* block, int row, float* o
     const int byte = 4 * row + j;
     const std::byte* const vectors = block + type.codes_at(group);
     const std::byte* const high = block + type.high_at(group);
-    int code = type.bits == 8 ? at(vectors, s * kVectorBytes + byte)
-                              : at(vectors, s % 4 * kVectorBytes + byte) >> (s < 4 ? 0 : 4) & 15;
+    int code = 0;
+    if (type.low_bits() == 8) code = at(vectors, s * kVectorBytes + byte);
+    if (type.low_bits() == 4) code = at(vectors, s % 4 * kVectorBytes + byte) >> (s < 4 ? 0 : 4) & 15;
+    if (type.low_bits() == 2) code = at(vectors, s / 4 * kVectorBytes + byte) >> (2 * (s % 4)) & 3;
+    if (type.bits == 3) code |= (at(high, byte) >> s & 1) << 2;
     if (type.bits == 5) code |= (at(high, byte) >> s & 1) << 4;
     if (type.bits == 6) code |= (at(high, s / 4 * kVectorBytes + byte) >> (2 * (s % 4)) & 3) << 4;
     if (type.has_table) code = type.table[code];
@@ -231,6 +265,12 @@ void unpack_row(const PanelType& type, const std::byte* block, int row, float* o
       case ScaleKind::kSigned: {
         const int of_half = static_cast<std::int8_t>(at(block, 32 + (k / 16) * 16 + row));
         out[k] = half_at(block, lane) * static_cast<float>(of_half) * value;
+        break;
+      }
+      case ScaleKind::kHalvesWithMin: {
+        const int of_half = at(block, 64 + (k / 16) * 16 + row);
+        out[k] = half_at(block, lane) * static_cast<float>(of_half & 15) * value -
+                 half_at(block + 32, lane) * static_cast<float>(of_half >> 4);
         break;
       }
     }

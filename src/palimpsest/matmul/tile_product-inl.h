@@ -25,6 +25,9 @@ constexpr int kTileRows = 16;
 // Codes as signed bytes, their offset subtracted: sums begin with 0.
 struct SignedCodes {
   template <const PanelType& T>
+  static constexpr int kPlanes = 1;
+
+  template <const PanelType& T>
   static HWY_INLINE void split(VU8 code, VU8 (&plane)[1]) {
     plane[0] = hn::Sub(code, hn::Set(DU8(), static_cast<std::uint8_t>(T.offset_bits > 0 ? 1 << T.offset_bits : 0)));
   }
@@ -59,7 +62,7 @@ struct alignas(kVectorBytes) TileSums {
 };
 
 template <const PanelType& T, int kTiles>
-HWY_INLINE void sum_group(const Decoded<1, 1>& group, const ActivationGroup* x, std::int64_t x_stride,
+HWY_INLINE void sum_group(const DecodedOf<SignedCodes, T, 1>& group, const ActivationGroup* x, std::int64_t x_stride,
                           TileSums<T>* out) {
   constexpr TileNumbers kUse = kTilesOf[kTiles];
   constexpr int kCount = kCodeVectors / kParts<T>;
@@ -74,16 +77,16 @@ HWY_INLINE void sum_group(const Decoded<1, 1>& group, const ActivationGroup* x, 
 
 // Adds the sums of kTokens tokens to their results.
 template <const PanelType& T, int kTokens>
-HWY_INLINE void add_group(const Decoded<1, 1>& group, const TileSums<T>& sums, int row, const ActivationGroup* x,
-                          std::int64_t x_stride, VF (&result)[kTokens]) {
+HWY_INLINE void add_group(const DecodedOf<SignedCodes, T, 1>& group, const TileSums<T>& sums, int row,
+                          const ActivationGroup* x, std::int64_t x_stride, VF (&result)[kTokens]) {
   for_each(kUpTo<kParts<T>>, [&](auto part) HWY_ATTR {
     const VF scale = hn::Load(DF(), group.scale[part]);
     for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR {
       result[t] = add_scaled(hn::Load(DI32(), sums.sum[part][row + t]), scale, x[t * x_stride], result[t]);
     });
   });
-  const VF min = hn::Load(DF(), group.scale[1]);
-  for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { result[t] = add_min<T>(min, x[t * x_stride], result[t]); });
+  const auto min_at = [&](int i) HWY_ATTR { return hn::Load(DF(), group.scale[kParts<T> + i]); };
+  for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { result[t] = add_mins<T>(min_at, x[t * x_stride], result[t]); });
 }
 
 template <int kTokens>
@@ -98,8 +101,8 @@ HWY_INLINE void store_results(const VF (&result)[kTokens], float* y, std::int64_
 
 // 16 tokens: a group is summed while the one before is added.
 template <const PanelType& T>
-HWY_INLINE void multiply_sixteen(const Decoded<1, 1>* group, int groups, bool first, const ActivationGroup* x,
-                                 std::int64_t x_stride, float* y, std::int64_t y_stride) {
+HWY_INLINE void multiply_sixteen(const DecodedOf<SignedCodes, T, 1>* group, int groups, bool first,
+                                 const ActivationGroup* x, std::int64_t x_stride, float* y, std::int64_t y_stride) {
   TileSums<T> sums[2];
   VF result[kTileRows];
   load_results(first, y, y_stride, result);
@@ -117,8 +120,9 @@ HWY_INLINE void multiply_sixteen(const Decoded<1, 1>* group, int groups, bool fi
 
 // The last tokens, fewer than 16.
 template <const PanelType& T>
-HWY_INLINE void multiply_last(const Decoded<1, 1>* group, int groups, bool first, const ActivationGroup* x,
-                              std::int64_t x_stride, int tokens, float* y, std::int64_t y_stride) {
+HWY_INLINE void multiply_last(const DecodedOf<SignedCodes, T, 1>* group, int groups, bool first,
+                              const ActivationGroup* x, std::int64_t x_stride, int tokens, float* y,
+                              std::int64_t y_stride) {
   TileSums<T> sums[kDecodedGroups];
   for (int g = 0; g < groups; ++g) sum_group<T, kLast>(group[g], x + g, x_stride, &sums[g]);
   split_tokens<8, 4, 2, 1>(tokens, [&](auto count, int at) HWY_ATTR {
@@ -136,13 +140,14 @@ void multiply_block(const std::byte* panel, int panels, int blocks, const Activa
                     int tokens, float* y, std::int64_t y_stride) {
   const int all = blocks * T.groups();
   const std::size_t panel_bytes = static_cast<std::size_t>(blocks) * T.block_bytes();
-  Decoded<1, 1> decoded[2][kDecodedGroups];
+  DecodedOf<SignedCodes, T, 1> decoded[2][kDecodedGroups];
   constexpr int kWidth = 2 * kPanelRows;
   alignas(kVectorBytes) float sums[kTokenBlock * kWidth];
   for (int group = 0; group < all; group += kDecodedGroups) {
     const int groups = HWY_MIN(kDecodedGroups, all - group);
     for (int p = 0; p < panels; ++p)
-      decode<SignedCodes, T>(panel + static_cast<std::size_t>(p) * panel_bytes, panel_bytes, group, groups, decoded[p]);
+      decode<SignedCodes, T, 1>(panel + static_cast<std::size_t>(p) * panel_bytes, panel_bytes, group, groups,
+                                decoded[p]);
     // The next groups are read from memory meanwhile: of these panels, or at the end, of the next ones.
     constexpr int kLines = static_cast<int>(T.block_bytes() * kDecodedGroups / T.groups()) / kVectorBytes;
     const std::byte* const next =
