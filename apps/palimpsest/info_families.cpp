@@ -39,6 +39,7 @@ std::string features_of(const Family& f) {
     out.push_back("some layers without positions");
   else if (h.local_rope)
     out.push_back("two rotary bases");
+  if (h.latent) out.push_back("latent attention");
   if (!h.sink_logits.empty()) out.push_back("sink logits");
   if (h.geometry.windowed_layers() > 0) out.push_back("attention windows");
   if (f.layers_differ) out.push_back("different heads per layer");

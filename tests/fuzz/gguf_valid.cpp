@@ -78,6 +78,14 @@ std::vector<ValidGguf> valid_gguf_files() {
     shape.kv_heads = shape.kv_heads == shape.query_heads ? base.query_heads : base.kv_heads;
     shape.query_heads = base.query_heads;
     shape.head_dim = base.head_dim;
+    shape.leading_dense = 0;
+    if (shape.latent) {
+      shape.latent = {.rank = 16, .query_rank = 16, .key = 8, .value = 8};
+      shape.rope_dims = 8;
+      shape.head_dim = 16 + 8;
+      shape.value_dim = 16;
+      shape.shared_feed_forward = base.width;
+    }
     if (family->layers_differ) {
       shape.layers = 2;
       shape.query_heads_of = {base.query_heads, 0};

@@ -207,6 +207,7 @@ TEST(BadInputTest, EveryFamilysLiesAboutItsShape) {
     SyntheticShape shape = parse_synthetic("tiny-" + std::string(family->architecture));
     shape.vocabulary = 300;
     shape.layers = 1;
+    shape.leading_dense = 0;
     shape.query_heads_of = shape.kv_heads_of = shape.feed_forward_of = {};
     const GgufFile file = make_synthetic(shape);
     const Bytes right(file.bytes().begin(), file.bytes().end());

@@ -251,6 +251,38 @@ TEST(LogitsTest, VariantsOfFamilies) {
   check_synthetic(local, "tiny-olmo2, windows", "f32");
 }
 
+// DeepSeek 2: the cache holds the keys and values of all heads (files without matrices per head); queries without a
+// latent, in as many layers as libllama knows such a model by; YaRN.
+TEST(LogitsTest, FormsOfLatentAttention) {
+  SyntheticShape expanded = parse_synthetic("tiny-deepseek2");
+  expanded.latent.absorbed = false;
+  expanded.kv_heads = expanded.query_heads;
+  expanded.head_dim = expanded.latent.key + expanded.rope_dims;
+  expanded.value_dim = expanded.latent.value;
+  check_synthetic(expanded, "tiny-deepseek2, expanded", "f32");
+
+  SyntheticShape lite = parse_synthetic("tiny-deepseek2@layers=27");
+  lite.latent.query_rank = 0;
+  lite.width = lite.feed_forward = lite.shared_feed_forward = 64;
+  lite.query_heads = 2;
+  check_synthetic(lite, "tiny-deepseek2, queries without a latent", "f32");
+
+  SyntheticShape yarn = parse_synthetic("tiny-deepseek2@layers=2");
+  yarn.rope_scaling = "yarn";
+  yarn.rope_factor = 4;
+  yarn.original_context = 128;
+  yarn.keys.push_back({"rope.scaling.yarn_log_multiplier", ExtraKey::Type::kNumber, 0.0707});
+  check_synthetic(yarn, "tiny-deepseek2 YaRN x4", "f32");
+  yarn.keys.pop_back();
+  check_synthetic(yarn, "tiny-deepseek2 YaRN x4, no multiplier", "f32");
+
+  SyntheticShape groups = parse_synthetic("tiny-deepseek2@layers=2");
+  groups.experts = 16;
+  groups.keys.push_back({"expert_group_count", ExtraKey::Type::kInteger, 4});
+  groups.keys.push_back({"expert_group_used_count", ExtraKey::Type::kInteger, 2});
+  check_synthetic(groups, "tiny-deepseek2, groups of experts", "f32");
+}
+
 // Phi 3 chooses its RoPE factors by the length of the text; libllama, by its context size.
 TEST(LogitsTest, LongAndShortRotaryFactors) {
   SyntheticShape shape = parse_synthetic("tiny-phi3");

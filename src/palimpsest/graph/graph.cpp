@@ -12,7 +12,7 @@ namespace palimpsest {
 
 namespace {
 
-constexpr std::size_t kNodesPerLayer = 96 + 12 * ProductOps::kNodes,
+constexpr std::size_t kNodesPerLayer = 128 + 16 * ProductOps::kNodes,
                       kNodesBeside = 64;  // excluding those of the path and of experts
 
 class Builder {
@@ -100,6 +100,7 @@ class Builder {
   ggml_tensor* attention(int i, const LayerWeights& l, ggml_tensor* x) {
     const LayerGeometry& g = h_.geometry.layer(i);
     if (g.kv_heads == 0) return x;
+    if (h_.latent) return latent_attention(i, l, x);
     ggml_tensor *q = nullptr, *k = nullptr, *v = nullptr;
     if (l.qkv != nullptr) {
       ggml_tensor* all = clamped(linear(l.qkv, l.qkv_bias, x));
@@ -113,6 +114,47 @@ class Builder {
       v = heads(clamped(linear(l.v, l.v_bias, x)), g.value_width, g.kv_heads);
     }
     return path_.build(g_, i, normed_heads(q, l.q_norm), normed_heads(k, l.k_norm), v);
+  }
+
+  // A product of each head's row with the head's matrix: [in, out, heads] x [in, heads, tokens] -> [out, heads,
+  // tokens].
+  ggml_tensor* per_head(ggml_tensor* weight, ggml_tensor* x) {
+    const std::int64_t in = x->ne[0], count = x->ne[1], tokens = x->ne[2], out = weight->ne[1];
+    if (tokens == 1 || g_.rows_alone) {  // a row alone has the same bits in any step
+      ggml_tensor* rows = ggml_reshape_4d(c_, ggml_cont(c_, x), in, 1, count, tokens);
+      return ggml_reshape_3d(c_, ggml_mul_mat(c_, weight, rows), out, count, tokens);
+    }
+    ggml_tensor* by_head = ggml_cont(c_, ggml_permute(c_, x, 0, 2, 1, 3));
+    return ggml_cont(c_, ggml_permute(c_, ggml_mul_mat(c_, weight, by_head), 0, 2, 1, 3));
+  }
+
+  // LatentAttention. The rotary part of queries and keys comes first: the file has it last.
+  ggml_tensor* latent_attention(int i, const LayerWeights& l, ggml_tensor* x) {
+    const LatentAttention& a = h_.latent;
+    const int turned = h_.rope.dims, count = h_.geometry.layer(i).query_heads;
+    const auto part = [&](ggml_tensor* t, int width, int heads, int row, int first) {  // of rows of `row` per head
+      return ggml_view_3d(c_, t, width, heads, g_.tokens, row * sizeof(float), t->nb[1], first * sizeof(float));
+    };
+    ggml_tensor* from = l.query_latent == nullptr ? x : norm(product(l.query_latent, x), l.query_latent_norm);
+    ggml_tensor* all_q = product(l.q, from);
+    ggml_tensor* q_plain = part(all_q, a.key, count, a.key + turned, 0);
+    ggml_tensor* q_turned = part(all_q, turned, count, a.key + turned, a.key);
+    ggml_tensor* both = product(l.latent, x);
+    ggml_tensor* k_turned = part(both, turned, 1, turned, a.rank);
+    ggml_tensor* latent = ggml_cont(c_, ggml_view_2d(c_, both, a.rank, g_.tokens, both->nb[1], 0));
+    latent = norm(latent, l.latent_norm);
+    if (a.absorbed) {
+      ggml_tensor* v = ggml_reshape_3d(c_, latent, a.rank, 1, g_.tokens);
+      ggml_tensor* q = ggml_concat(c_, q_turned, per_head(l.absorbed_keys, q_plain), 0);
+      ggml_tensor* mixed = path_.build(g_, i, q, ggml_concat(c_, k_turned, v, 0), v);
+      ggml_tensor* out = per_head(l.absorbed_values, ggml_reshape_3d(c_, mixed, a.rank, count, g_.tokens));
+      return ggml_reshape_2d(c_, out, a.value * count, g_.tokens);
+    }
+    ggml_tensor* kv = product(l.keys_values, latent);
+    ggml_tensor* shared = ggml_repeat_4d(c_, ggml_cont(c_, k_turned), turned, count, g_.tokens, 1);
+    ggml_tensor* k = ggml_concat(c_, shared, part(kv, a.key, count, a.key + a.value, 0), 0);
+    ggml_tensor* v = part(kv, a.value, count, a.key + a.value, a.key);
+    return path_.build(g_, i, ggml_concat(c_, q_turned, q_plain, 0), k, v);
   }
 
   ggml_tensor* layer(int i, ggml_tensor* x) {
@@ -173,13 +215,28 @@ class Builder {
   Chosen route(const LayerWeights& l, ggml_tensor* x) {
     const std::int64_t tokens = x->ne[1], used = h_.experts_used;
     ggml_tensor* scores = linear(l.router, l.router_bias, x);  // [experts, tokens]
-    const bool of_all = f_.routing == Routing::kSoftmax;
-    if (of_all) scores = ggml_soft_max(c_, scores);
-    ggml_tensor* chosen = ggml_argsort_top_k(c_, scores, h_.experts_used);
+    if (h_.routing == Routing::kSoftmax) scores = ggml_soft_max(c_, scores);
+    if (h_.routing == Routing::kSigmoid) scores = ggml_sigmoid(c_, scores);
+    ggml_tensor* chosen = ggml_argsort_top_k(c_, in_best_groups(plus(scores, l.selection_bias)), h_.experts_used);
     ggml_tensor* weights = ggml_get_rows(c_, ggml_reshape_3d(c_, scores, 1, h_.experts, tokens), chosen);
     weights = ggml_reshape_2d(c_, weights, used, tokens);
-    weights = of_all ? ggml_div(c_, weights, ggml_sum_rows(c_, weights)) : ggml_soft_max(c_, weights);
-    return {chosen, ggml_reshape_3d(c_, weights, 1, used, tokens)};
+    if (h_.routing == Routing::kSoftmaxOfChosen) weights = ggml_soft_max(c_, weights);
+    if (h_.normalize_experts) weights = ggml_div(c_, weights, ggml_sum_rows(c_, weights));
+    return {chosen, ggml_reshape_3d(c_, scaled(weights, h_.expert_scale), 1, used, tokens)};
+  }
+
+  // Scores [experts, tokens]; -infinity outside the groups whose two best experts have the highest sums (DeepSeek-V3,
+  // arXiv 2412.19437, section 2.1.2).
+  ggml_tensor* in_best_groups(ggml_tensor* scores) {
+    if (h_.expert_groups == 1) return scores;
+    const std::int64_t tokens = scores->ne[1], groups = h_.expert_groups, size = h_.experts / groups;
+    ggml_tensor* grouped = ggml_reshape_3d(c_, scores, size, groups, tokens);
+    ggml_tensor* best = ggml_get_rows(c_, ggml_reshape_4d(c_, scores, 1, size, groups, tokens),
+                                      ggml_argsort_top_k(c_, grouped, 2));  // [1, 2, groups, tokens]
+    ggml_tensor* sums = ggml_sum_rows(c_, ggml_reshape_3d(c_, best, 2, groups, tokens));
+    ggml_tensor* ids = ggml_argsort_top_k(c_, ggml_reshape_2d(c_, sums, groups, tokens), h_.expert_groups_used);
+    ggml_tensor* none = ggml_fill(c_, grouped, -INFINITY);
+    return ggml_reshape_2d(c_, ggml_set_rows(c_, none, ggml_get_rows(c_, grouped, ids), ids), h_.experts, tokens);
   }
 
   ggml_tensor* experts(const LayerWeights& l, ggml_tensor* x) {

@@ -41,8 +41,9 @@ enum class Activation {
 };
 // How a mixture weighs the chosen experts of a token: those with the highest scores.
 enum class Routing {
-  kSoftmax,         // softmax of all scores, then divided by the sum of the chosen
-  kSoftmaxOfChosen  // softmax of the chosen scores
+  kSoftmax,          // softmax of all scores
+  kSigmoid,          // of each score
+  kSoftmaxOfChosen,  // softmax of the chosen scores
 };
 
 // An additional metadata key of a synthetic model: the part after "ARCHITECTURE.".
@@ -53,13 +54,32 @@ struct ExtraKey {
   double value;
 };
 
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): keys and values are products of one
+// normed latent vector per token; a key also has a rotary part that all heads share. The latent form (`absorbed`)
+// multiplies queries by the heads' key matrices and what is attended by their value matrices, so that the cache holds
+// one head:
+//
+//   key    [rotary part | latent]       value  [latent]
+//
+// The expanded form, of files without these matrices, holds the keys and values of all heads.
+struct LatentAttention {
+  int rank = 0;            // of the latent; 0: ordinary attention
+  int query_rank = 0;      // 0: queries are one product
+  int key = 0, value = 0;  // of a head: width of the part of a key without rotation, of a value
+  bool absorbed = true;
+
+  explicit operator bool() const { return rank > 0; }
+};
+
 // The smallest model with all features of the family: `--synthetic tiny-ARCHITECTURE`, for tests.
 struct TinyShape {
   int query_heads = 8, kv_heads = 4, head_dim = 32;
   int layers = 2, width = 256;
   int rope_dims = -1;  // -1: all
   bool tied = true;
-  int experts = 0, experts_used = 0, shared_feed_forward = 0;
+  int value_dim = 0;  // 0: head_dim
+  int experts = 0, experts_used = 0, shared_feed_forward = 0, leading_dense = 0;
+  LatentAttention latent = {};
   std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};  // [layers], if layers differ
   std::vector<ExtraKey> keys = {};
 };
@@ -72,6 +92,7 @@ struct Family {
   // Positions. `rope`: which rows of the file's Q and K are rotary pairs. ALiBi: `read` fills Hyperparameters::alibi.
   RopeKind rope = RopeKind::kHalves;
   Presence learned_positions = Presence::kNo;  // position_embd
+  bool yarn_log_multiplier = false;            // `read` applies rope.scaling.yarn_log_multiplier
   // Norms.
   Norm norm = Norm::kRms;
   Presence norm_bias = Presence::kNo;
@@ -95,8 +116,9 @@ struct Family {
   Presence feed_forward_bias = Presence::kNo;  // of gate, up and down
   Presence experts = Presence::kNo;            // a mixture of experts instead
   Routing routing = Routing::kSoftmax;
-  Presence expert_bias = Presence::kNo;  // of the router and of each expert's gate, up and down
-  bool parallel = false;                 // attention and feed-forward read the same x
+  Presence expert_bias = Presence::kNo;     // of the router and of each expert's gate, up and down
+  Presence selection_bias = Presence::kNo;  // exp_probs_b, added to scores to choose experts, not to weigh them
+  bool parallel = false;                    // attention and feed-forward read the same x
   // Layers may differ in heads and feed-forward width. Without KV heads attention is one product, attn_output; without
   // query heads, too, there is none. Width 0: no feed-forward.
   bool layers_differ = false;

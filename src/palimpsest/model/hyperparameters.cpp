@@ -52,7 +52,7 @@ RopeOptions read_rope(const GgufFile& file, const ArchMetadata& keys, const Fami
     rope.yarn_ext_factor = keys.number("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1e6);
     rope.yarn_beta_fast = keys.number("rope.scaling.yarn_beta_fast", 32.0, 1e-6, 1e9);
     rope.yarn_beta_slow = keys.number("rope.scaling.yarn_beta_slow", 1.0, 1e-6, 1e9);
-    if (keys.has("rope.scaling.yarn_log_multiplier"))
+    if (keys.has("rope.scaling.yarn_log_multiplier") && !family.yarn_log_multiplier)
       fail("{}: key {} is not supported; use another model", file.path(),
            keys.name("rope.scaling.yarn_log_multiplier"));
   } else if (type != "none") {
@@ -108,6 +108,8 @@ void read_feed_forward(const ArchMetadata& keys, const Family& family, Hyperpara
   h.feed_forward =
       keys.of_layers("feed_forward_length", h.layers, false, keys.optional("expert_feed_forward_length", 0));
   h.expert_feed_forward = keys.optional("expert_feed_forward_length", h.feed_forward.front());
+  h.routing = family.routing;
+  h.normalize_experts = family.routing != Routing::kSoftmaxOfChosen;
 }
 
 // libllama's numbers: none, mean, cls, last, rank.

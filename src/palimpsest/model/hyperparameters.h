@@ -11,6 +11,7 @@
 #include "palimpsest/core/attention_rule.h"
 #include "palimpsest/core/pooling.h"
 #include "palimpsest/core/rope_options.h"
+#include "palimpsest/model/family.h"
 
 namespace palimpsest {
 
@@ -37,7 +38,13 @@ struct Hyperparameters {
   bool parallel = false;                             // attention and feed-forward read the same x
   int experts = 0, experts_used = 0;                 // of a mixture; 0: dense
   int expert_feed_forward = 0;
-  int shared_feed_forward = 0;       // width of the experts that all tokens use; 0: none
+  int shared_feed_forward = 0;  // width of the experts that all tokens use; 0: none
+  int leading_dense = 0;        // first layers without a mixture
+  Routing routing = Routing::kSoftmax;
+  bool normalize_experts = true;                  // weights of the chosen experts sum to 1 (before their scale)
+  float expert_scale = 1;                         // factor of these weights
+  int expert_groups = 1, expert_groups_used = 1;  // experts are chosen from the groups with the highest two scores
+  LatentAttention latent = {};
   Pooling pooling = Pooling::kMean;  // of embeddings; kNone: the file asks for another kind
   std::size_t parameters = 0, weight_bytes = 0;
   std::string streaming_head_file;  // path of model.duo next to model.gguf: streaming heads (budget/split.h); empty: no
@@ -52,6 +59,7 @@ struct Hyperparameters {
     return local ? 1 : 0;
   }
   const RopeOptions& rope_table(int index) const { return index == 0 ? rope : *local_rope; }
+  bool is_mixture(int layer) const { return experts > 0 && layer >= leading_dense; }
   PositionKind positions() const;
 };
 
@@ -60,7 +68,6 @@ struct Hyperparameters {
 std::vector<float> alibi_slopes(int heads, double max_bias);
 
 class GgufFile;
-struct Family;
 
 // `context`: max context in tokens, which selects a file's short or long RoPE factors; 0: the trained context. Throws
 // Error for a key that is missing, of the wrong type, out of range, or inconsistent with another or with the

@@ -26,6 +26,7 @@ struct Use {
 
   bool vector() const { return kind == TensorSpec::Kind::kVector; }
   bool experts() const { return kind == TensorSpec::Kind::kExperts; }
+  bool heads() const { return kind == TensorSpec::Kind::kHeads; }
 };
 
 bool is_float(ggml_type type) {
@@ -137,7 +138,10 @@ bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, co
   const ggml_context_ptr context(ggml_init({5 * ggml_tensor_overhead(), nullptr, true}));
   ggml_tensor* weight = ggml_new_tensor_3d(context.get(), t.type, t.ne[0], t.ne[1], t.ne[2]);
   ggml_tensor* product = nullptr;
-  if (!use.experts()) {
+  if (use.heads()) {
+    product =
+        ggml_mul_mat(context.get(), weight, ggml_new_tensor_3d(context.get(), GGML_TYPE_F32, t.ne[0], 512, t.ne[2]));
+  } else if (!use.experts()) {
     product = ggml_mul_mat(context.get(), weight, ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, t.ne[0], 512));
   } else {
     ggml_tensor* input = ggml_new_tensor_3d(context.get(), GGML_TYPE_F32, t.ne[0], 1, 512);
@@ -269,14 +273,14 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
       copied.push_back(&use);
       continue;
     }
-    if (on_cpu && options.repack && !options.portable && in_panels(t) &&
+    if (on_cpu && options.repack && !options.portable && !use.heads() && in_panels(t) &&
         !(use.experts() && beside_panels.contains(layer_of(t)))) {
       for_panels.push_back(&use);
       continue;
     }
     ggml_backend_buffer_type_t home = nullptr;
     for (ggml_backend_buffer_type_t type : extra)
-      if (home == nullptr && can_multiply(w.device, type, use)) home = type;
+      if (home == nullptr && !use.heads() && can_multiply(w.device, type, use)) home = type;
     if (home != nullptr) w.repacked_bytes += t.bytes;
     if (home == nullptr && !can_multiply(w.device, plain, use))
       fail("{}: tensor {}: device {} cannot multiply by weights of type {}; use another device or quantise differently",

@@ -21,6 +21,9 @@ class List {
   void experts(ggml_tensor*& target, const std::string& name, std::int64_t in, std::int64_t out) {
     out_.push_back({name + ".weight", {in, out, h_.experts}, Kind::kExperts, Presence::kYes, &target});
   }
+  void heads(ggml_tensor*& target, const std::string& name, std::int64_t in, std::int64_t out, std::int64_t count) {
+    out_.push_back({name + ".weight", {in, out, count}, Kind::kHeads, Presence::kYes, &target});
+  }
   void vector(ggml_tensor*& target, const std::string& name, std::int64_t size, Presence presence,
               std::int64_t rows = 1) {
     out_.push_back({name, {size, rows, 1}, Kind::kVector, presence, &target});
@@ -51,6 +54,7 @@ class List {
     const std::int64_t v = std::int64_t{g.kv_heads} * g.value_width,
                        mixed = g.kv_heads == 0 ? h_.width : std::int64_t{g.query_heads} * g.value_width;
     if (g.query_heads == 0) return;
+    if (h_.latent) return latent_attention(l, g.query_heads, blk);
     norm(l.attention_norm, blk + "attn_norm", h_.width, f_.attention_norm);
     if (g.kv_heads == 0) {
       // one product
@@ -82,11 +86,33 @@ class List {
     norm(l.post_attention_norm, blk + "post_attention_norm", h_.width, f_.post_norms);
   }
 
-  void feed_forward(LayerWeights& l, std::int64_t size, const std::string& blk) {
+  void latent_attention(LayerWeights& l, std::int64_t query_heads, const std::string& blk) {
+    const LatentAttention& a = h_.latent;
+    const std::int64_t q = query_heads * (a.key + h_.rope.dims);
+    norm(l.attention_norm, blk + "attn_norm", h_.width, f_.attention_norm);
+    if (a.query_rank > 0) {
+      matrix(l.query_latent, blk + "attn_q_a", h_.width, a.query_rank);
+      norm(l.query_latent_norm, blk + "attn_q_a_norm", a.query_rank);
+      matrix(l.q, blk + "attn_q_b", a.query_rank, q);
+    } else {
+      matrix(l.q, blk + "attn_q", h_.width, q);
+    }
+    matrix(l.latent, blk + "attn_kv_a_mqa", h_.width, a.rank + h_.rope.dims);
+    norm(l.latent_norm, blk + "attn_kv_a_norm", a.rank);
+    if (a.absorbed) {
+      heads(l.absorbed_keys, blk + "attn_k_b", a.key, a.rank, query_heads);
+      heads(l.absorbed_values, blk + "attn_v_b", a.rank, a.value, query_heads);
+    } else {
+      matrix(l.keys_values, blk + "attn_kv_b", a.rank, query_heads * (a.key + a.value));
+    }
+    matrix(l.attention_output, blk + "attn_output", query_heads * a.value, h_.width);
+  }
+
+  void feed_forward(LayerWeights& l, std::int64_t size, const std::string& blk, bool mixture) {
     if (size == 0) return;
     norm(l.feed_forward_norm, blk + std::string(f_.feed_forward_norm_name), h_.width, f_.feed_forward_norm);
     norm(l.post_feed_forward_norm, blk + "post_ffw_norm", h_.width, f_.post_norms);
-    if (h_.experts > 0) {
+    if (mixture) {
       const std::int64_t own = h_.expert_feed_forward;
       matrix(l.router, blk + "ffn_gate_inp", h_.width, h_.experts);
       experts(l.gate, blk + "ffn_gate_exps", h_.width, own);
@@ -96,6 +122,7 @@ class List {
       vector(l.gate_bias, blk + "ffn_gate_exps.bias", own, f_.expert_bias, h_.experts);
       vector(l.up_bias, blk + "ffn_up_exps.bias", own, f_.expert_bias, h_.experts);
       vector(l.down_bias, blk + "ffn_down_exps.bias", h_.width, f_.expert_bias, h_.experts);
+      vector(l.selection_bias, blk + "exp_probs_b.bias", h_.experts, f_.selection_bias);
       if (h_.shared_feed_forward == 0) return;
       matrix(l.shared_gate, blk + "ffn_gate_shexp", h_.width, h_.shared_feed_forward);
       matrix(l.shared_up, blk + "ffn_up_shexp", h_.width, h_.shared_feed_forward);
@@ -131,7 +158,7 @@ std::vector<TensorSpec> tensors_of(const Family& family, const Hyperparameters& 
     const std::string blk = "blk." + std::to_string(i) + ".";
     const auto at = static_cast<std::size_t>(i);
     list.attention(weights.layers[at], hyper.geometry.layer(i), blk, packed_qkv);
-    list.feed_forward(weights.layers[at], hyper.feed_forward[at], blk);
+    list.feed_forward(weights.layers[at], hyper.feed_forward[at], blk, hyper.is_mixture(i));
   }
   return list.take();
 }

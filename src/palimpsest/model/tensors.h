@@ -17,6 +17,7 @@ struct TensorSpec {
   enum class Kind {
     kMatrix,   // of a product
     kExperts,  // the matrices of all experts of a layer; also if there is one expert
+    kHeads,    // a matrix for each head
     kVector,   // norms, biases: small, f32 on the device
     kNumbers,  // f32 read by the host into Hyperparameters
     kHostRows  // embeddings: read from the file by the host, row by row

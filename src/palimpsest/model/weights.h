@@ -17,12 +17,16 @@ struct NormWeights {
   ggml_tensor *weight = nullptr, *bias = nullptr;
 };
 struct LayerWeights {
-  NormWeights attention_norm, q_norm, k_norm, post_attention_norm, feed_forward_norm, post_feed_forward_norm;
+  NormWeights attention_norm, q_norm, k_norm, query_latent_norm, latent_norm, post_attention_norm, feed_forward_norm,
+      post_feed_forward_norm;
   ggml_tensor *qkv = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
+  // Latent attention: products from the latents, and per head [key, rank, heads] and [rank, value, heads].
+  ggml_tensor *query_latent = nullptr, *latent = nullptr, *keys_values = nullptr;
+  ggml_tensor *absorbed_keys = nullptr, *absorbed_values = nullptr;
   ggml_tensor *qkv_bias = nullptr, *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *attention_bias = nullptr;
   ggml_tensor *gate = nullptr, *up = nullptr, *down = nullptr;  // of all experts, in a mixture
   ggml_tensor *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
-  ggml_tensor *router = nullptr, *router_bias = nullptr;                             // selects the experts of a token
+  ggml_tensor *router = nullptr, *router_bias = nullptr, *selection_bias = nullptr;  // the experts of a token
   ggml_tensor *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;  // of the experts of all tokens
 };
 

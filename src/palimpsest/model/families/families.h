@@ -13,6 +13,7 @@ extern const Family kBloomFamily;
 extern const Family kCohere2Family;
 extern const Family kCommandRFamily;
 extern const Family kDeciFamily;
+extern const Family kDeepseek2Family;
 extern const Family kErnie45Family;
 extern const Family kGemmaFamily;
 extern const Family kGemma2Family;
@@ -37,11 +38,11 @@ extern const Family kSmolLm3Family;
 extern const Family kStableLmFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kBloomFamily,   &kCohere2Family,  &kCommandRFamily,   &kDeciFamily,  &kErnie45Family, &kGemmaFamily,
-    &kGemma2Family,  &kGemma3Family,   &kGlm4Family,       &kGpt2Family,  &kGptJFamily,    &kGptNeoxFamily,
-    &kGptOssFamily,  &kGraniteFamily,  &kGraniteMoeFamily, &kLlamaFamily, &kMptFamily,     &kOlmo2Family,
-    &kOpenElmFamily, &kOptFamily,      &kPhi3Family,       &kQwen2Family, &kQwen3Family,   &kQwen3MoeFamily,
-    &kSmolLm3Family, &kStableLmFamily,
+    &kBloomFamily,    &kCohere2Family, &kCommandRFamily, &kDeciFamily,       &kDeepseek2Family, &kErnie45Family,
+    &kGemmaFamily,    &kGemma2Family,  &kGemma3Family,   &kGlm4Family,       &kGpt2Family,      &kGptJFamily,
+    &kGptNeoxFamily,  &kGptOssFamily,  &kGraniteFamily,  &kGraniteMoeFamily, &kLlamaFamily,     &kMptFamily,
+    &kOlmo2Family,    &kOpenElmFamily, &kOptFamily,      &kPhi3Family,       &kQwen2Family,     &kQwen3Family,
+    &kQwen3MoeFamily, &kSmolLm3Family, &kStableLmFamily,
 };
 
 // Throws Error that names the architecture and lists the supported ones.

@@ -73,13 +73,16 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
     layers.push_back({.kv_heads = of_layer(s.kv_heads_of, i, s.kv_heads),
                       .query_heads = of_layer(s.query_heads_of, i, s.query_heads),
                       .key_width = s.head_dim,
-                      .value_width = s.head_dim});
+                      .value_width = s.value_dim > 0 ? s.value_dim : s.head_dim});
   }
   h.geometry = HeadGeometry(std::move(layers));
   h.learned_positions = family.learned_positions == Presence::kYes ? s.context : 0;
   h.experts = s.experts;
   h.experts_used = s.experts_used;
   h.shared_feed_forward = s.shared_feed_forward;
+  h.leading_dense = s.leading_dense;
+  h.latent = s.latent;
+  h.rope.dims = s.rope_dims < 0 ? s.head_dim : s.rope_dims;
   h.expert_feed_forward = s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward;
   return h;
 }
@@ -153,7 +156,13 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
   of_layers("attention.head_count", s.query_heads_of, s.query_heads);
   of_layers("attention.head_count_kv", s.kv_heads_of, s.kv_heads);
   u32(a + "attention.key_length", s.head_dim);
-  u32(a + "attention.value_length", s.head_dim);
+  u32(a + "attention.value_length", s.value_dim > 0 ? s.value_dim : s.head_dim);
+  if (s.latent) {
+    u32(a + "attention.kv_lora_rank", s.latent.rank);
+    if (s.latent.query_rank > 0) u32(a + "attention.q_lora_rank", s.latent.query_rank);
+    if (s.latent.absorbed) u32(a + "attention.key_length_mla", s.latent.key + s.rope_dims);
+    if (s.latent.absorbed) u32(a + "attention.value_length_mla", s.latent.value);
+  }
   const Family& family = find_family(s.architecture);
   f32(a + (family.norm == Norm::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"), 1e-5);
   if (family.rope != RopeKind::kNone) {
@@ -165,6 +174,7 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
     u32(a + "expert_used_count", s.experts_used);
     u32(a + "expert_feed_forward_length", s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward);
   }
+  if (s.leading_dense > 0) u32(a + "leading_dense_block_count", s.leading_dense);
   if (s.shared_feed_forward > 0) u32(a + "expert_shared_feed_forward_length", s.shared_feed_forward);
   u32(a + "vocab_size", s.vocabulary);
   if (!s.rope_scaling.empty()) {

@@ -21,8 +21,11 @@ struct SyntheticShape {
   int query_heads = 8, kv_heads = 4, head_dim = 32;
   // [layers] replace query_heads, kv_heads and feed_forward if layers differ; empty: layers are equal.
   std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};
+  int value_dim = 0;  // 0: head_dim
+  LatentAttention latent = {};
   int context = 4096;
-  int experts = 0, experts_used = 0, expert_feed_forward = 0, shared_feed_forward = 0;  // 0 experts: dense
+  int experts = 0, experts_used = 0, expert_feed_forward = 0, shared_feed_forward = 0,
+      leading_dense = 0;  // 0 experts: dense
   bool tied = true;
   bool optional_tensors = false;                  // includes the family's optional tensors
   std::vector<std::string> omit = {};             // but not those whose names contain one of these
