@@ -107,13 +107,13 @@ def make(part, prefix):
     build(part / "xllamacpp", part / "build-llama", prefix, "-DBUILD_SHARED_LIBS=ON", "-DGGML_BACKEND_DL=ON",
           "-DGGML_CPU_ALL_VARIANTS=ON", "-DCMAKE_INSTALL_RPATH=$ORIGIN",
           *off("GGML_NATIVE", "GGML_CCACHE", "LLAMA_BUILD_COMMON", "LLAMA_BUILD_TOOLS", "LLAMA_BUILD_EXAMPLES",
-               "LLAMA_BUILD_TESTS", "LLAMA_BUILD_SERVER"))
+               "LLAMA_BUILD_TESTS", "LLAMA_BUILD_SERVER", "LLAMA_BUILD_APP"))
     build(COMMON, part / "build-common", prefix, f"-DLLAMA_SOURCE={part / 'xllamacpp'}")
 
 
 def main():
     compiler = subprocess.run([os.environ.get("CXX", "c++"), "--version"], check=True, capture_output=True).stdout
-    recipe = hashlib.sha256(compiler)
+    recipe = hashlib.sha256(compiler.split(b" ", 1)[1])  # without the program's name, which CMake spells otherwise
     for path in sorted([*HERE.glob("*"), *COMMON.glob("*")]):
         if path.is_file():
             recipe.update(path.read_bytes())
