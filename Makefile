@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check page-check page-pictures memory-events serve-load serve-kill serve-hostile python-check format format-check setup clean prune
+.PHONY: help run build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check page-check page-pictures memory-events serve-load serve-kill serve-hostile wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -175,8 +175,14 @@ serve-kill: build  ## kill the server with SIGKILL during session writes, 200 ti
 serve-hostile: build  ## delay of other requests while hostile ones arrive (HOSTILE_ARGS=--long: 5 minutes)
 	@python3 tools/serve/hostile.py $(HOSTILE_ARGS)
 
-python-check:  ## install the Python package into its own environment, test it, its pages and the notebook (PYTHON_ARGS=...)
+wheel:  ## make the Python wheel: dist/*.whl (WHEEL_ARGS='--python python3.12')
+	@python3 python/wheel.py $(WHEEL_ARGS)
+
+python-check:  ## make the Python wheel; test it, its pages and the notebook in its own environment (PYTHON_ARGS=--long)
 	@python3 python/check.py $(PYTHON_ARGS)
+
+python-clean:  ## pip install . in a new clone and virtual environment (CLEAN_ARGS='debian12 dist/X.whl': a wheel, in a clean system)
+	@python/clean.sh $(or $(CLEAN_ARGS),venv)
 
 # Also files that are not committed yet.
 SOURCES = $$(git ls-files --cached --others --exclude-standard '*.cpp' '*.h')

@@ -17,12 +17,13 @@ from ._method import method_text, methods
 from ._palimpsest import Error, Head, PolicyError, policies, version
 from ._policy import Policy, register
 from ._views import StepArray, StepPassed
+from .memory import HeadMemory, MemoryMap
 from .model import Generation, Model, Score, default_model
 from .server import Server
 from .session import Session
 
 __version__ = version
 __all__ = [
-    "Error", "Generation", "Head", "Model", "Policy", "PolicyError", "Score", "Server", "Session", "StepArray",
-    "StepPassed", "default_model", "evaluate", "method_text", "methods", "policies", "register",
+    "Error", "Generation", "Head", "HeadMemory", "MemoryMap", "Model", "Policy", "PolicyError", "Score", "Server", "Session",
+    "StepArray", "StepPassed", "default_model", "evaluate", "method_text", "methods", "policies", "register",
 ]  # fmt: skip

@@ -6,6 +6,14 @@ from typing import Any
 
 from . import _palimpsest
 
+SESSION_OPTIONS = ("cache_type", "cache_type_v", "chunk", "page_size", "attention", "record_memory")
+
+
+def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The session's options, and the method's."""
+    own = {key: options[key] for key in SESSION_OPTIONS if key in options}
+    return own, {key: value for key, value in options.items() if key not in own}
+
 
 def methods() -> list[dict[str, str]]:
     """All methods: name, summary, paper, policy, and the method with every key, as `palimpsest methods` lists them."""

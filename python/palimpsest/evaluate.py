@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from . import _palimpsest
-from ._method import method_text
+from ._method import method_text, split_options
 from .model import Model
 
 Result = dict[str, Any]
@@ -20,16 +20,10 @@ _SEED = 1_000_003  # as in the command: one seed per prompt, so that more sample
 def _asker(model: Model, text: str, options: dict[str, Any]) -> _palimpsest.Asker:
     key_type = options.pop("cache_type", "f16")
     value_type = options.pop("cache_type_v", None) or key_type
-    return _palimpsest.Asker(
-        model._native, text, key_type, value_type, options.pop("chunk", 512), options.pop("page_size", 64)
-    )
-
-
-def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The session's options, and the method's."""
-    names = ("cache_type", "cache_type_v", "chunk", "page_size")
-    own: dict[str, Any] = {key: options[key] for key in names if key in options}
-    return own, {key: value for key, value in options.items() if key not in own}
+    chunk, page_size = options.pop("chunk", 512), options.pop("page_size", 64)
+    if options:
+        raise _palimpsest.Error(f"{', '.join(options)}: only of sessions; leave it out")
+    return _palimpsest.Asker(model._native, text, key_type, value_type, chunk, page_size)
 
 
 def _result(task: str, kind: str, method: str, text: str, blocks: list[tuple[float, float]], peak: int, evicted: int) -> Result:
@@ -55,10 +49,8 @@ def perplexity(
     """
     ids = model.tokenize(text, special=False)
     ids = ids[:tokens] if tokens > 0 else ids
-    own, keys = _split(options)
-    full = method_text(method, budget=budget, compression_ratio=compression_ratio, tokens=len(ids), **keys)
-    session = model.session(full, **own)
-    return {"task": "perplexity", "name": method, "method": full, **_palimpsest.perplexity(session._native, ids)}
+    session = model._open(len(ids), method, budget, compression_ratio, options)
+    return {"task": "perplexity", "name": method, "method": session.method, **_palimpsest.perplexity(session._native, ids)}
 
 
 def needle(
@@ -82,7 +74,7 @@ def needle(
     """
     if question_seen not in ("before", "after"):
         raise _palimpsest.Error(f"question_seen '{question_seen}': use before or after")
-    own, keys = _split(options)
+    own, keys = split_options(options)
     text = method_text(method, budget=budget, compression_ratio=compression_ratio, tokens=max(lengths), **keys)
     asker, hay = _asker(model, text, own), _palimpsest.Haystack(haystack)
     cells: list[Result] = []
@@ -136,7 +128,7 @@ def ruler(
     """
     if question_seen not in ("before", "after"):
         raise _palimpsest.Error(f"question_seen '{question_seen}': use before or after")
-    own, keys = _split(options)
+    own, keys = split_options(options)
     text = method_text(method, budget=budget, compression_ratio=compression_ratio, tokens=length, **keys)
     asker, hay = _asker(model, text, own), _palimpsest.Haystack(haystack)
     blocks: list[tuple[float, float]] = []
@@ -179,8 +171,9 @@ def sweep(
     task: Callable[..., Result],
     model: Model,
     methods: Iterable[str],
-    budgets: Iterable[int],
+    budgets: Iterable[int] = (),
     *,
+    compression_ratios: Iterable[float] = (),
     progress: bool = True,
     frame: bool | None = None,
     **arguments: Any,
@@ -194,19 +187,23 @@ def sweep(
 
     Args:
         task: `perplexity`, `needle`, `facts` or `ruler`.
+        compression_ratios: in place of budgets, as `method_text`'s `compression_ratio`.
         progress: show a progress bar, if tqdm is there.
         frame: return a pandas DataFrame; None: if pandas is there; False: a list of dictionaries.
         arguments: of the task.
     """
-    budgets = list(budgets)
-    runs: list[tuple[str, int | None]] = []
+    name = "compression_ratio" if (ratios := list(compression_ratios)) else "budget"
+    sizes: list[float] = [*budgets, *ratios]
+    if ratios and len(sizes) > len(ratios):
+        raise _palimpsest.Error("budgets and compression_ratios are two names of one thing: give one of them")
+    runs: list[tuple[str, float | None]] = []
     for method in methods:
         unbounded = ",policy=none," in method_text(method).replace(":", ",") + ","
-        runs += [(method, None)] if unbounded else [(method, budget) for budget in budgets]
+        runs += [(method, None)] if unbounded else [(method, size) for size in sizes]
     rows: list[Result] = []
     with _progress(len(runs), progress) as advance:
-        for method, budget in runs:
-            rows.append({"budget": budget, **task(model, method=method, budget=budget, **arguments)})
+        for method, size in runs:
+            rows.append({name: size, **task(model, method=method, **{name: size}, **arguments)})
             advance(method)
     if frame is False:
         return rows

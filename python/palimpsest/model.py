@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _palimpsest
-from ._method import method_text
+from ._method import method_text, split_options
+from .notebook import fading_text
 from .session import Session, Tokens, _ids
 
 Prompt = str | Tokens
@@ -102,6 +103,10 @@ class Generation(Iterator[str], AsyncIterator[str]):
     def __str__(self) -> str:
         return self.text
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the session's text so far, evicted tokens faded."""
+        return fading_text(self.session)._repr_html_()
+
     def __repr__(self) -> str:
         return f"<Generation of {self._native.tokens} tokens, {self.stop_reason or 'going on'}>"
 
@@ -152,6 +157,7 @@ class Model:
         chunk: int = 512,
         page_size: int = 64,
         attention: bool = False,
+        record_memory: bool = False,
         **options: Any,
     ) -> Session:
         """A new sequence with its own cache.
@@ -163,12 +169,21 @@ class Model:
             chunk: tokens of a prompt per step.
             page_size: slots of a page, a multiple of 16.
             attention: keep the attention weights of decode steps, for `Session.attention`.
+            record_memory: keep the times of evictions, for `MemoryMap.evicted_at`; at most a million.
             options: other keys of the method.
         """
         return Session(
             self._native, method, budget=budget, cache_type=cache_type, cache_type_v=cache_type_v, chunk=chunk,
-            page_size=page_size, attention=attention, **options,
+            page_size=page_size, attention=attention, record_memory=record_memory, **options,
         )  # fmt: skip
+
+    def _open(
+        self, tokens: int, method: str, budget: int | None, compression_ratio: float | None, options: dict[str, Any]
+    ) -> Session:
+        """A session for a prompt of so many tokens."""
+        own, keys = split_options(options)
+        text = method_text(method, budget=budget, compression_ratio=compression_ratio, tokens=tokens, **keys)
+        return self.session(text, **own)
 
     def generate(
         self,
@@ -190,7 +205,7 @@ class Model:
         session: Session | None = None,
         **options: Any,
     ) -> Generation:
-        """Continues a prompt. The same arguments give the text of ``palimpsest run``.
+        """Continues a prompt. The same arguments give the text of ``palimpsest run --method ...``.
 
         Args:
             prompt: text, or tokens.
@@ -214,12 +229,7 @@ class Model:
         else:
             tokens = _ids(prompt)
         if session is None:
-            own = {"cache_type", "cache_type_v", "chunk", "page_size", "attention"}
-            text = method_text(
-                method, budget=budget, compression_ratio=compression_ratio, tokens=len(tokens),
-                **{key: value for key, value in options.items() if key not in own},
-            )  # fmt: skip
-            session = self.session(text, **{key: value for key, value in options.items() if key in own})
+            session = self._open(len(tokens), method, budget, compression_ratio, options)
         elif budget is not None or compression_ratio is not None or options:
             raise _palimpsest.Error("a session has its method already: give a method's options to Model.session")
         native = _palimpsest.Generation(
@@ -252,24 +262,26 @@ class Model:
         return self.generate(prompt["text"], stop=[*ends, *prompt["stop"]], **arguments)
 
     def score(
-        self, texts: str | Iterable[str], *, method: str = "full", budget: int | None = None, **options: Any
-    ) -> list[Score]:
+        self, texts: str | Iterable[str], *, method: str = "full", budget: int | None = None,
+        compression_ratio: float | None = None, **options: Any,
+    ) -> list[Score]:  # fmt: skip
         """Log-probabilities of texts, each read with a new cache."""
         scores = []
         for text in [texts] if isinstance(texts, str) else texts:
             tokens = self.tokenize(text, special=False)
             if len(tokens) < 2:
                 raise _palimpsest.Error(f"{text!r}: {len(tokens)} tokens are too few to predict any")
-            session = self.session(method, budget=budget, **options)
+            session = self._open(len(tokens), method, budget, compression_ratio, options)
             scores.append(Score(tokens, _palimpsest.log_likelihoods(session._native, tokens)))
         return scores
 
     def logits(
-        self, prompt: Prompt, *, method: str = "full", budget: int | None = None, **options: Any
-    ) -> NDArray[np.float32]:
+        self, prompt: Prompt, *, method: str = "full", budget: int | None = None,
+        compression_ratio: float | None = None, **options: Any,
+    ) -> NDArray[np.float32]:  # fmt: skip
         """The logits after every token of a prompt, float32 [tokens, vocabulary]."""
         tokens = self.tokenize(prompt) if isinstance(prompt, str) else _ids(prompt)
-        return self.session(method, budget=budget, **options).read(tokens)
+        return self._open(len(tokens), method, budget, compression_ratio, options).read(tokens)
 
     @property
     def path(self) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from . import _palimpsest
 from ._method import method_text
 from ._views import StepArray
+from .memory import MemoryMap, read_memory
 
 Tokens = Sequence[int] | NDArray[np.integer[Any]]
 
@@ -33,12 +34,14 @@ class Session:
         chunk: int = 512,
         page_size: int = 64,
         attention: bool = False,
+        record_memory: bool = False,
         **options: Any,
     ) -> None:
         """See `Model.session`."""
+        self._model = model
         self._native = _palimpsest.Session(
-            getattr(model, "_native", model), method_text(method, budget=budget, **options), cache_type,
-            cache_type_v or cache_type, chunk, page_size, attention,
+            model, method_text(method, budget=budget, **options), cache_type, cache_type_v or cache_type, chunk, page_size,
+            attention, record_memory,
         )  # fmt: skip
 
     def prefill(self, tokens: Tokens) -> NDArray[np.float32]:
@@ -73,7 +76,7 @@ class Session:
     def fork(self) -> Session:
         """A copy, with a copy of the cache, that continues independently. Its attention weights begin with its next step."""
         copy = Session.__new__(Session)
-        copy._native = self._native.fork()
+        copy._model, copy._native = self._model, self._native.fork()
         return copy
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -113,6 +116,25 @@ class Session:
         another reduction, such as the max, it is that.) Only of sessions opened with ``attention=True``.
         """
         return self._array(self._native.weights(layer, head), "attention weights")
+
+    def memory_map(
+        self, layer: int | None = None, head: int | None = None, *, first: int = 0, count: int = 65_536
+    ) -> MemoryMap:
+        """Which heads keep which token of the text.
+
+        Args:
+            layer, head: a KV head, for `MemoryMap.head`; None: no head.
+            first, count: tokens of the map, at most 65,536.
+
+        Raises:
+            Error: no such head, or a method without a cache.
+        """
+        if (layer is None) != (head is None):
+            raise _palimpsest.Error("a head has a layer and a number: give layer and head, or neither")
+        return read_memory(self._native, -1 if layer is None else layer, -1 if head is None else head, first, count)
+
+    def _pieces(self, tokens: Tokens) -> list[str]:
+        return [self._model.detokenize([token], False).decode("utf-8", "replace") for token in _ids(tokens)]
 
     def _array(self, array: NDArray[Any], what: str) -> StepArray:
         native = self._native

@@ -75,6 +75,7 @@ struct PyModel {
 
 void bind_model(nb::module_& module);
 void bind_session(nb::module_& module);
+void bind_memory(nb::module_& module);
 void bind_generation(nb::module_& module);
 void bind_policy(nb::module_& module);
 void bind_evaluation(nb::module_& module);

@@ -49,8 +49,9 @@ NB_MODULE(_palimpsest, m) {
   m.doc() = "The engine of the package palimpsest. Use the package, not this module.";
   const nb::exception<Error> error(m, "Error", PyExc_ValueError);
   error.attr("__doc__") = "Invalid input or environment: one line with the problem and the remedy.";
+  const std::string policy_error_name = nb::cast<std::string>(m.attr("__name__")) + ".PolicyError";
   static PyObject* const policy_error = PyErr_NewExceptionWithDoc(
-      "palimpsest._palimpsest.PolicyError",
+      policy_error_name.c_str(),
       "A policy written in Python failed: the message names the policy, `__cause__` is its exception.", error.ptr(),
       nullptr);
   m.attr("PolicyError") = nb::handle(policy_error);
@@ -72,6 +73,7 @@ NB_MODULE(_palimpsest, m) {
         "one.");
   bind_model(m);
   bind_session(m);
+  bind_memory(m);
   bind_generation(m);
   bind_policy(m);
   bind_evaluation(m);

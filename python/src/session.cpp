@@ -8,8 +8,10 @@
 
 namespace palimpsest::python {
 
-PySession::PySession(const PyModel& model, const SessionOptions& options)
-    : model_(model), session_(model.decoder(), options) {}
+PySession::PySession(const PyModel& model, const SessionOptions& options, bool record_memory)
+    : model_(model), session_(model.decoder(), options), record_memory_(record_memory) {
+  if (record_memory) session_.record_memory();
+}
 
 std::unique_lock<std::mutex> PySession::lock() {
   check_process();
@@ -92,7 +94,7 @@ std::unique_ptr<PySession> PySession::fork() {
   std::vector<std::byte> bytes;
   ByteWriter out([&](std::span<const std::byte> data) { bytes.insert(bytes.end(), data.begin(), data.end()); });
   session_.sequence().save(out);
-  auto copy = std::make_unique<PySession>(model_, session_.options());
+  auto copy = std::make_unique<PySession>(model_, session_.options(), record_memory_);
   ByteReader in(bytes, "the copy of a session is damaged");
   copy->session_.sequence().load(in);
   copy->tokens_ = tokens_;
@@ -196,14 +198,14 @@ void bind_session(nb::module_& m) {
       .def(
           "__init__",
           [](PySession* self, const PyModel& model, const std::string& method, const std::string& key_type,
-             const std::string& value_type, int chunk, int page_size, bool attention) {
+             const std::string& value_type, int chunk, int page_size, bool attention, bool record_memory) {
             const nb::gil_scoped_release released;
             SessionOptions options = model.options(method, key_type, value_type, chunk, page_size);
             options.keep_weights = attention;
-            new (self) PySession(model, options);
+            new (self) PySession(model, options, record_memory);
           },
           nb::arg("model"), nb::arg("method"), nb::arg("key_type"), nb::arg("value_type"), nb::arg("chunk"),
-          nb::arg("page_size"), nb::arg("attention"))
+          nb::arg("page_size"), nb::arg("attention"), nb::arg("record_memory"))
       .def(
           "prefill",
           [row](PySession& self, const std::vector<TokenId>& tokens) {

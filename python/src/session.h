@@ -11,7 +11,8 @@ namespace palimpsest::python {
 
 class PySession {
  public:
-  PySession(const PyModel& model, const SessionOptions& options);
+  // `record_memory`: as Session::record_memory().
+  PySession(const PyModel& model, const SessionOptions& options, bool record_memory);
 
   // These run without the GIL; other threads wait. All throw Error.
   std::vector<float> prefill(const std::vector<TokenId>& tokens);
@@ -27,6 +28,7 @@ class PySession {
   std::vector<Position> positions(int layer, int head);
   enum class What { kKeys, kValues, kScores, kWeights };
   std::vector<float> rows(What what, int layer, int head, int& width);
+  MemoryMap memory_map(const MemoryQuery& query);  // with the ids of all tokens; memory.cpp
   nb::dict statistics();
 
   // For others that run the session: a lock, and the session.
@@ -46,6 +48,7 @@ class PySession {
 
   PyModel model_;
   Session session_;
+  bool record_memory_;
   std::mutex mutex_;
   std::vector<TokenId> tokens_;      // the text so far, for snapshots
   std::atomic<long long> step_ = 0;  // increases with every change of the cache

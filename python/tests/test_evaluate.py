@@ -62,6 +62,23 @@ def test_sweep_is_the_commands(model, tmp_path):
         assert (row["right"], row["questions"], row["evicted"]) == (run["right"], run["questions"], run["evicted"])
 
 
+def test_sweep_over_compression_ratios(model):
+    rows = evaluate.sweep(
+        evaluate.perplexity, model, ["full", "streaming"], compression_ratios=[0.5], text=STORY, frame=False, progress=False
+    )
+    tokens = len(model.tokenize(STORY, special=False))
+    assert [row["compression_ratio"] for row in rows] == [None, 0.5]
+    assert rows[1]["perplexity"] == evaluate.perplexity(model, STORY, "streaming", budget=tokens // 2)["perplexity"]
+    with pytest.raises(palimpsest.Error, match="two names of one thing"):
+        evaluate.sweep(evaluate.perplexity, model, ["full"], [64], compression_ratios=[0.5], text=STORY)
+
+
+def test_sweep_shows_progress(model, capfd):
+    pytest.importorskip("tqdm")
+    evaluate.sweep(evaluate.perplexity, model, ["full", "streaming"], [40, 64], text=STORY, frame=False)
+    assert "3/3" in capfd.readouterr().err
+
+
 def test_without_pandas_and_tqdm(model):
     code = """
 import sys
@@ -78,5 +95,7 @@ def test_wrong_arguments(model):
         evaluate.needle(model, question_seen="never")
     with pytest.raises(palimpsest.Error, match="unknown kind of needle"):
         evaluate.needle(model, kind="straw", lengths=[256], samples=1)
+    with pytest.raises(palimpsest.Error, match="attention: only of sessions"):
+        evaluate.facts(model, lengths=[256], samples=1, attention=True)
     with pytest.raises(palimpsest.Error, match="two tokens or more"):
         evaluate.perplexity(model, "")

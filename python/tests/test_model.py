@@ -1,4 +1,6 @@
 import asyncio
+import pathlib
+import re
 import threading
 
 import numpy as np
@@ -51,7 +53,8 @@ def test_async(model):
 
 def test_chat_renders_the_template(model):
     answer = model.chat([{"role": "user", "content": "Tell me a story."}], template="chatml", max_tokens=30, seed=1)
-    theirs = command_json("run", "-p", "Tell me a story.", "--chat-template", "chatml", "-n", 30, "--seed", 1)
+    words = ["--chat-template", "chatml", "-n", 30, "--seed", 1, "--method", "streaming"]
+    theirs = command_json("run", "-p", "Tell me a story.", *words)
     assert answer.text == theirs["text"]
 
 
@@ -70,6 +73,11 @@ def test_compression_ratio(model):
     tokens = len(model.tokenize(STORY))
     half = model.generate(STORY, max_tokens=1, method="knorm", compression_ratio=0.5)
     assert f"budget={tokens // 2}," in half.session.method
+    np.testing.assert_array_equal(
+        model.logits(STORY, method="knorm", compression_ratio=0.5), model.logits(STORY, method="knorm", budget=tokens // 2)
+    )
+    with pytest.raises(palimpsest.Error, match="a share of a prompt"):
+        model.session("knorm", compression_ratio=0.5)
     with pytest.raises(palimpsest.Error, match="two names of one thing"):
         model.generate(STORY, budget=3, compression_ratio=0.5)
 
@@ -111,3 +119,13 @@ def test_threads_share_a_model(model):
     for thread in threads:
         thread.join()
     assert texts == {seed: model.generate("One day", max_tokens=60, seed=seed).text for seed in range(8)}
+
+
+def test_methods_of_the_kvpress_page():
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "from-kvpress.md").read_text()
+    rows = [row.split("|")[1:3] for row in page.splitlines() if row.startswith("| `") and "Press" in row.split("|")[1]]
+    methods = [method for row in rows for method in re.findall(r"`([a-z][^` ]*)`", row[1]) if "(" not in method]
+    methods = [method for method in methods if not method.startswith(("schedule=", "needs"))]
+    assert len(rows) > 12 and {"knorm:schedule=prompt", "adakv", "kvzip", "duo"} <= set(methods)
+    for method in methods:
+        assert palimpsest.method_text(method)

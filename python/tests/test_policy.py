@@ -1,5 +1,6 @@
 import json
 import os
+import pathlib
 import subprocess
 import time
 
@@ -41,7 +42,9 @@ def test_fading_max_keeps_what_the_cpp_one_keeps(model):
         pytest.skip("PALIMPSEST_FADING_MAX names no program: run make python-check")
     prompt = model.tokenize(STORY * 4)
     method = "random:policy=fading-max,budget=64"
-    out = subprocess.run([program, model.path, method, "600", *map(str, prompt)], capture_output=True, check=True)
+    libraries = {"LD_LIBRARY_PATH": str(pathlib.Path(palimpsest.__file__).parent / "lib")}  # the package's
+    words = [program, model.path, method, "600", *map(str, prompt)]
+    out = subprocess.run(words, capture_output=True, check=True, env={**os.environ, **libraries})
     theirs = json.loads(out.stdout)
     session, written, ms = greedy(model, method, prompt, 600)
     assert written == theirs["tokens"]

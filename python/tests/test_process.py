@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -23,16 +24,23 @@ def resident():
     return pages * os.sysconf("SC_PAGESIZE") / 2**20  # MiB
 
 
-def grows(work, times):
-    """MiB that the second half of many repetitions adds."""
+def check_growth(work, times):
+    """What the second half of many repetitions adds: resident memory below 32 MiB, Python's objects below 64 KiB."""
     for _ in range(times // 2):
         work()
-    gc.collect()
-    before = resident()
-    for _ in range(times - times // 2):
+    tracemalloc.start()
+    try:
         work()
-    gc.collect()
-    return resident() - before
+        gc.collect()
+        before, traced = resident(), tracemalloc.get_traced_memory()[0]
+        for _ in range(times - times // 2 - 1):
+            work()
+        gc.collect()
+        resident_mib, traced_kib = resident() - before, (tracemalloc.get_traced_memory()[0] - traced) / 1024
+    finally:
+        tracemalloc.stop()
+    print(f"{times} times: resident {resident_mib:+.1f} MiB, traced {traced_kib:+.1f} KiB in the second half")
+    assert resident_mib < 32 and traced_kib < 64
 
 
 def test_steps_of_eight_threads_leak_nothing(model):
@@ -61,7 +69,9 @@ def test_steps_of_eight_threads_leak_nothing(model):
     before = resident()
     all_threads()
     assert not failures
-    assert resident() - before < 32
+    grown = resident() - before
+    print(f"8 threads x {steps} steps: resident {grown:+.1f} MiB in the second run")
+    assert grown < 32
 
 
 def test_one_session_in_two_threads(model):
@@ -84,7 +94,7 @@ def test_opened_models_leak_nothing():
         model = palimpsest.Model()
         model.session().decode(5)
 
-    assert grows(work, 1000 if LONG else 60) < 32
+    check_growth(work, 1000 if LONG else 60)
 
 
 def test_views_and_exceptions_leak_nothing(model):
@@ -111,7 +121,7 @@ def test_views_and_exceptions_leak_nothing(model):
             keys.copy()
         assert np.isfinite(raw).all()
 
-    assert grows(work, 1000 if LONG else 100) < 32
+    check_growth(work, 1000 if LONG else 100)
 
 
 def child(code, **options):
@@ -152,7 +162,8 @@ if pid == 0:
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
     process = child(code)
-    assert process.wait(timeout=120) == 0
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,12 @@ def test_rewind(model):
     tokens = model.tokenize(STORY)
     session = model.session("full")
     session.prefill(tokens[:30])
+    keys = session.keys(5, 1).copy()
     first = session.decode(tokens[30])
     session.rewind(30)
-    np.testing.assert_allclose(session.decode(tokens[30]), first, atol=1e-3)  # the order of sums may differ
+    np.testing.assert_array_equal(session.keys(5, 1), keys)
+    # The order of sums may differ, and with it the rounding of activations to 8 bits.
+    np.testing.assert_allclose(session.decode(tokens[30]), first, atol=0.02 * np.abs(first).max())
     with pytest.raises(palimpsest.Error, match="not in the text"):
         session.rewind(1000)
 
@@ -57,7 +60,7 @@ def test_the_command_continues_a_saved_generation(model, tmp_path):
     half = model.generate("One day", max_tokens=30, seed=4, ignore_eos=True)
     assert half.text == whole[: len(half.text)]
     half.save(tmp_path / "half.snap")
-    rest = command_json("run", "--restore", tmp_path / "half.snap", "-n", 30, "--ignore-eos", "-p", "")
+    rest = command_json("run", "--restore", tmp_path / "half.snap", "-n", 30, "--ignore-eos", "-p", "", "--method", "streaming")
     assert half.text + rest["text"] == whole
 
 
@@ -117,3 +120,50 @@ def test_tokens_are_checked(model):
     for tokens, sentence in (([], "no tokens"), ([-1], "not in the vocabulary"), ([10**6], "not in the vocabulary")):
         with pytest.raises(palimpsest.Error, match=sentence):
             session.prefill(tokens)
+
+
+def test_memory_map(model):
+    session = decoded(model, "h2o", budget=32, record_memory=True)
+    memory = session.memory_map(layer=1, head=0)
+    held = np.zeros(session.position, np.int64)
+    for layer in range(model.shape["layers"]):
+        for head in range(model.shape["kv_heads"][layer]):
+            held[np.asarray(session.positions(layer, head))] += 1
+    np.testing.assert_array_equal(memory.kept, held)
+    assert memory.ids.tolist() == session.tokens and memory.next == session.position
+    assert memory.share.max() == 1 and memory.share.min() == 0
+    np.testing.assert_array_equal(memory.evicted_at >= 0, held == 0)
+    gone = np.flatnonzero(held == 0)
+    assert np.all(memory.evicted_at[gone] > gone) and np.all(memory.evicted_at[gone] <= memory.next)
+    np.testing.assert_array_equal(memory.head.positions, session.positions(1, 0))
+    np.testing.assert_array_equal(memory.head.scores, session.scores(1, 0))
+    assert len(set(memory.head.slots)) == 32 and np.all(memory.head.into == -1)
+    assert 0 < memory.cache_bytes <= memory.limit_bytes and memory.full_bytes > 0
+    session.decode(3)
+    assert len(memory.ids) == session.position - 1  # the map stays
+
+    part = session.memory_map(first=10, count=5)
+    assert part.first == 10 and len(part.ids) == 5 and part.head is None
+    np.testing.assert_array_equal(part.ids, session.tokens[10:15])
+    assert session.fork().memory_map().ids.tolist() == session.tokens
+    with pytest.raises(palimpsest.Error, match="layer and head"):
+        session.memory_map(layer=1)
+    with pytest.raises(palimpsest.Error, match="no layer 99"):
+        session.memory_map(99, 0)
+
+
+def test_memory_map_shows_sinks_and_pins(model):
+    memory = decoded(model, "streaming", budget=40, pin="10-19").memory_map()
+    assert np.flatnonzero(memory.sink).tolist() == [0, 1, 2, 3] and memory.sink.dtype == bool
+    assert np.flatnonzero(memory.pinned).tolist() == list(range(10, 20))
+    assert np.all(memory.share[memory.pinned] == 1) and np.all(memory.evicted_at == -1)
+
+
+def test_the_fading_text(model):
+    from palimpsest.notebook import fading_text
+
+    generation = model.generate("<The> Lost & Kite", max_tokens=90, method="h2o", budget=40, seed=1)
+    assert generation.text
+    page = generation._repr_html_()
+    assert page == fading_text(generation.session)._repr_html_()
+    assert "&lt;" in page and "&amp;" in page and "opacity:1.00" in page and "opacity:0.15" in page

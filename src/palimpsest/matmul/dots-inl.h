@@ -56,7 +56,7 @@ struct QuadDots {
              [&](auto t) HWY_ATTR { for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR { sum[t][p] = begin(t); }); });
     for_each(kUpTo<kCount>, [&](auto i) HWY_ATTR {
       // kCount, written out: its name here crashes g++ 12.
-      constexpr std::integral_constant<int, part * (kCodeVectors / kParts<T>) + i> s;
+      constexpr std::integral_constant<int, i + part*(kCodeVectors / kParts<T>)> s;
       VU8 code[kVectors];
       for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR { code[p] = code_at(kOnlyPlane, s, p); });
       for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR {
@@ -107,7 +107,7 @@ struct PairDots {
     for_each(kUpTo<kCount / kShort>, [&](auto run) HWY_ATTR {
       VI16 pairs[kPlanes<T>][kTokens][kVectors];
       for_each(kUpTo<kShort>, [&](auto i) HWY_ATTR {
-        constexpr std::integral_constant<int, part * (kCodeVectors / kParts<T>) + run * kShort + i> s;
+        constexpr std::integral_constant<int, run * kShort + i + part*(kCodeVectors / kParts<T>)> s;
         VU8 code[kPlanes<T>][kVectors];
         for_each(kAllPlanes, [&](auto plane) HWY_ATTR {
           for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR { code[plane][p] = code_at(plane, s, p); });
