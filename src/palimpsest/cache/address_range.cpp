@@ -31,11 +31,11 @@ std::size_t AddressRange::max_bytes() {
 }
 
 AddressRange::~AddressRange() {
-  if (base_ != nullptr) munmap(base_, bytes_);
+  if (base() != nullptr) munmap(base(), bytes_);
 }
 
 bool AddressRange::reserve(std::size_t bytes, std::size_t min) noexcept {
-  assert(base_ == nullptr && min > 0 && min <= bytes && bytes <= SIZE_MAX - 2 * kBlock);
+  assert(base() == nullptr && min > 0 && min <= bytes && bytes <= SIZE_MAX - 2 * kBlock);
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)  // the other half is for everything else
     bytes = std::max(min, std::min(bytes, static_cast<std::size_t>(limit.rlim_cur) / 2));
@@ -47,8 +47,8 @@ bool AddressRange::reserve(std::size_t bytes, std::size_t min) noexcept {
       const std::size_t address = reinterpret_cast<std::uintptr_t>(start), before = whole_blocks(address) - address;
       if (before > 0) munmap(start, before);
       if (before < kBlock) munmap(start + before + whole, kBlock - before);
-      base_ = start + before;
       bytes_ = whole;
+      base_.store(start + before, std::memory_order_release);
       return true;
     }
     if (bytes == min) return false;
@@ -59,9 +59,9 @@ bool AddressRange::commit(std::size_t begin, std::size_t end) noexcept {
   begin = begin / kBlock * kBlock;
   end = whole_blocks(end);
   assert(begin < end && end <= bytes_);
-  if (mprotect(base_ + begin, end - begin, PROT_READ | PROT_WRITE) != 0) return false;
+  if (mprotect(base() + begin, end - begin, PROT_READ | PROT_WRITE) != 0) return false;
 #ifdef MADV_HUGEPAGE
-  madvise(base_ + begin, end - begin, MADV_HUGEPAGE);  // a hint; failure is harmless
+  madvise(base() + begin, end - begin, MADV_HUGEPAGE);  // a hint; failure is harmless
 #endif
   return true;
 }
@@ -70,8 +70,8 @@ void AddressRange::decommit(std::size_t begin, std::size_t end) noexcept {
   assert(begin % kBlock == 0 && end % kBlock == 0 && end <= bytes_);
   if (begin >= end) return;
   // With too many mappings in the process, free the memory and keep the mapping.
-  if (mmap(base_ + begin, end - begin, PROT_NONE, kFlags | MAP_FIXED, -1, 0) == MAP_FAILED)
-    madvise(base_ + begin, end - begin, MADV_DONTNEED);
+  if (mmap(base() + begin, end - begin, PROT_NONE, kFlags | MAP_FIXED, -1, 0) == MAP_FAILED)
+    madvise(base() + begin, end - begin, MADV_DONTNEED);
 }
 
 }  // namespace palimpsest

@@ -1,6 +1,7 @@
 // An address range of one cache: reserved once, memory committed in parts. Nothing ever moves.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 
 namespace palimpsest {
@@ -23,14 +24,15 @@ class AddressRange {
   // Returns the memory of these blocks to the system. `begin` and `end` are multiples of kBlock.
   void decommit(std::size_t begin, std::size_t end) noexcept;
 
-  std::byte* base() const { return base_; }     // a multiple of kBlock; nullptr: nothing is reserved
+  // A multiple of kBlock; nullptr: nothing is reserved. Other threads may ask while reserve() runs.
+  std::byte* base() const { return base_.load(std::memory_order_acquire); }
   std::size_t bytes() const { return bytes_; }  // a multiple of kBlock
 
   // Bytes to reserve where no limit is set: more than the machine's memory.
   static std::size_t max_bytes();
 
  private:
-  std::byte* base_ = nullptr;
+  std::atomic<std::byte*> base_ = nullptr;
   std::size_t bytes_ = 0;
 };
 
