@@ -131,30 +131,30 @@ class Builder {
   // LatentAttention. The rotary part of queries and keys comes first: the file has it last.
   ggml_tensor* latent_attention(int i, const LayerWeights& l, ggml_tensor* x) {
     const LatentAttention& a = h_.latent;
-    const int turned = h_.rope.dims, count = h_.geometry.layer(i).query_heads;
+    const int rotary = h_.rope.dims, count = h_.geometry.layer(i).query_heads;
     const auto part = [&](ggml_tensor* t, int width, int heads, int row, int first) {  // of rows of `row` per head
       return ggml_view_3d(c_, t, width, heads, g_.tokens, row * sizeof(float), t->nb[1], first * sizeof(float));
     };
     ggml_tensor* from = l.query_latent == nullptr ? x : norm(product(l.query_latent, x), l.query_latent_norm);
     ggml_tensor* all_q = product(l.q, from);
-    ggml_tensor* q_plain = part(all_q, a.key, count, a.key + turned, 0);
-    ggml_tensor* q_turned = part(all_q, turned, count, a.key + turned, a.key);
+    ggml_tensor* q_plain = part(all_q, a.key, count, a.key + rotary, 0);
+    ggml_tensor* q_rotary = part(all_q, rotary, count, a.key + rotary, a.key);
     ggml_tensor* both = product(l.latent, x);
-    ggml_tensor* k_turned = part(both, turned, 1, turned, a.rank);
+    ggml_tensor* k_rotary = part(both, rotary, 1, rotary, a.rank);
     ggml_tensor* latent = ggml_cont(c_, ggml_view_2d(c_, both, a.rank, g_.tokens, both->nb[1], 0));
     latent = norm(latent, l.latent_norm);
     if (a.absorbed) {
       ggml_tensor* v = ggml_reshape_3d(c_, latent, a.rank, 1, g_.tokens);
-      ggml_tensor* q = ggml_concat(c_, q_turned, per_head(l.absorbed_keys, q_plain), 0);
-      ggml_tensor* mixed = path_.build(g_, i, q, ggml_concat(c_, k_turned, v, 0), v);
+      ggml_tensor* q = ggml_concat(c_, q_rotary, per_head(l.absorbed_keys, q_plain), 0);
+      ggml_tensor* mixed = path_.build(g_, i, q, ggml_concat(c_, k_rotary, v, 0), v);
       ggml_tensor* out = per_head(l.absorbed_values, ggml_reshape_3d(c_, mixed, a.rank, count, g_.tokens));
       return ggml_reshape_2d(c_, out, a.value * count, g_.tokens);
     }
     ggml_tensor* kv = product(l.keys_values, latent);
-    ggml_tensor* shared = ggml_repeat_4d(c_, ggml_cont(c_, k_turned), turned, count, g_.tokens, 1);
+    ggml_tensor* shared = ggml_repeat_4d(c_, ggml_cont(c_, k_rotary), rotary, count, g_.tokens, 1);
     ggml_tensor* k = ggml_concat(c_, shared, part(kv, a.key, count, a.key + a.value, 0), 0);
     ggml_tensor* v = part(kv, a.value, count, a.key + a.value, a.key);
-    return path_.build(g_, i, ggml_concat(c_, q_turned, q_plain, 0), k, v);
+    return path_.build(g_, i, ggml_concat(c_, q_rotary, q_plain, 0), k, v);
   }
 
   ggml_tensor* layer(int i, ggml_tensor* x) {

@@ -56,11 +56,11 @@ void merge(GgufFile& model, const GgufTensor& t, const Adapter& adapter) {
     std::vector<float> down = floats_of(*adapter.a, batch * adapter.a->ne[1], adapter.a->ne[1]);
     std::vector<float> up = floats_of(*adapter.b, batch * adapter.b->ne[1], adapter.b->ne[1]);
     if (flipped) {
-      std::vector<float> turned(up.size());  // B [columns][rank] -> [rank][columns]
+      std::vector<float> transposed(up.size());  // B [columns][rank] -> [rank][columns]
       for (std::int64_t c = 0; c < columns; ++c)
         for (std::int64_t r = 0; r < rank; ++r)
-          turned[static_cast<std::size_t>(r * columns + c)] = up[static_cast<std::size_t>(c * rank + r)];
-      up = std::exchange(down, std::move(turned));
+          transposed[static_cast<std::size_t>(r * columns + c)] = up[static_cast<std::size_t>(c * rank + r)];
+      up = std::exchange(down, std::move(transposed));
     }
     for (std::int64_t i = 0; i < rows; ++i) {
       std::vector<float> values = floats_of(t, batch * rows + i, 1);
