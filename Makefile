@@ -100,7 +100,7 @@ growth: build  ## time and memory against prompt length, budget, batch size; 4 m
 	@tools/env python3 bench/growth.py $(GROWTH_ARGS)
 
 # Number of random combinations, 2,000 tokens each. grid: all combinations, with page size, sequences, threads and split
-# interleaved, 200 tokens each, some also with 1,000. all: the full product (weeks). PALIMPSEST_SEED repeats a random draw;
+# interleaved, 200 tokens each, some also with 1,000. all: the full product (weeks). PALIMPSEST_SEED=random or a number: others;
 # PALIMPSEST_ONLY=split=ada runs the combinations whose names contain it.
 # PARTS=2 runs a grid in two processes (build/exactness-*.log has their tables); PALIMPSEST_EXACTNESS_PART=2/4 runs one of
 # four parts.
