@@ -124,10 +124,10 @@ acceptance: build  ## regenerate docs/results/acceptance.md (ACCEPTANCE_ARGS='st
 	@tools/env python3 bench/acceptance.py $(ACCEPTANCE_ARGS)
 
 peers: build  ## compare with llama.cpp, OpenVINO GenAI, transformers with kvpress (PEERS_ARGS=...)
-	@python3 tools/peers/run.py $(PEERS_ARGS)
+	@python3 bench/peers/run.py $(PEERS_ARGS)
 
 peers-kept: build  ## compare the tokens that each method keeps with kvpress's presses (PEERS_ARGS=...)
-	@python3 tools/peers/run.py --parts kept --peers palimpsest transformers $(PEERS_ARGS)
+	@python3 bench/peers/run.py --parts kept --peers palimpsest transformers $(PEERS_ARGS)
 
 # Resumes an interrupted sweep. SWEEP=another.json; RESULTS='a.jsonl b.jsonl'.
 SWEEP ?= bench/sweeps/default-model.json
@@ -145,14 +145,14 @@ convert-check:  ## convert small GPT-J and OPT models and compare logits with Hu
 	@python3 tools/convert/check.py
 
 serve-check: build  ## test the server: README examples, openai client, service behind nginx, short load test, kills
-	@python3 tools/serve/check.py
-	@python3 tools/serve/ready.py
-	@python3 tools/serve/templates.py
-	@python3 tools/serve/load.py --clients 64 --seconds 5
-	@python3 tools/serve/kill.py --times 10
+	@python3 tests/system/check.py
+	@python3 tests/system/ready.py
+	@python3 tests/system/templates.py
+	@python3 tests/system/load.py --clients 64 --seconds 5
+	@python3 tests/system/kill.py --times 10
 
 clients-check: build  ## test the server with client libraries from PyPI: openai, litellm, langchain, instructor, lm-eval, ollama
-	@python3 tools/serve/clients.py $(CLIENTS_ARGS)
+	@python3 tests/system/clients.py $(CLIENTS_ARGS)
 
 page-check: build  ## drive the server's page in Chromium: chat, memory view, accessibility, hostile text (PAGE_ARGS='--only memory')
 	@python3 tools/page/check.py $(PAGE_ARGS)
@@ -164,16 +164,16 @@ memory-events: build  ## decode speed with memory events, relative to without (E
 	@tools/env python3 bench/memory_events.py $(EVENTS_ARGS)
 
 templates-check: build  ## compare rendered chat templates of ten model families with Jinja2's
-	@python3 tools/serve/templates.py
+	@python3 tests/system/templates.py
 
 serve-load: build  ## load test: 256 clients for 90 s, with disconnects and invalid requests (LOAD_ARGS=--long: 10 minutes)
-	@python3 tools/serve/load.py --steady $(LOAD_ARGS)
+	@python3 tests/system/load.py --steady $(LOAD_ARGS)
 
 serve-kill: build  ## kill the server with SIGKILL during session writes, 200 times (KILL_ARGS='--times 10')
-	@python3 tools/serve/kill.py $(KILL_ARGS)
+	@python3 tests/system/kill.py $(KILL_ARGS)
 
 serve-hostile: build  ## delay of other requests while hostile ones arrive (HOSTILE_ARGS=--long: 5 minutes)
-	@python3 tools/serve/hostile.py $(HOSTILE_ARGS)
+	@python3 tests/system/hostile.py $(HOSTILE_ARGS)
 
 wheel:  ## make the Python wheel: dist/*.whl (WHEEL_ARGS='--python python3.12')
 	@python3 python/wheel.py $(WHEEL_ARGS)

@@ -64,7 +64,7 @@ class Parts:
     def logits(self):
         """Logits against libllama"""
         need(MODEL)
-        test = REPO / self.o.build / "test_model"
+        test = REPO / self.o.build / "test_graph"
         if not test.exists():
             raise Skip(f"needs {shown([test])}: make build")
         command = [test, "--gtest_filter=LogitsTest.*"]

@@ -111,8 +111,8 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   for (std::vector<float>& w : weights_) weights_of_.push_back(w.data());
   sums_ = weights_;
   for (std::vector<float>& w : sums_) sums_of_.push_back(w.data());
-  step_.shape = {query_heads, o.kv_heads,       o.head_dim, o.head_dim,
-                 0.125F,      RopeKind::kPairs, o.head_dim, rotation_of(o.rotation)};
+  step_.shape = {query_heads, o.kv_heads, o.head_dim, o.head_dim, 0.125F, RopeKind::kPairs, o.head_dim};
+  for (StepTokens& tokens : tokens_) tokens.rotation = rotation_of(o.rotation);
   step_.tokens = tokens_.data();
   step_.sequences = o.batch;
   step_.q = {q_.data(), query_heads * o.head_dim, o.head_dim};

@@ -23,7 +23,7 @@ import urllib.request
 import parts as script
 from common import REPO, Failed, run_json
 
-sys.path[:0] = [str(REPO / "tools" / "train"), str(REPO / "tools" / "serve")]
+sys.path[:0] = [str(REPO / "tools" / "train"), str(REPO / "tests" / "system")]
 from bpe import Tokenizer  # noqa: E402
 from server import Server  # noqa: E402
 

@@ -19,7 +19,7 @@ import urllib.request
 import common
 import parts
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools" / "serve"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "system"))
 from server import Server  # noqa: E402
 
 TARGET = 0.97

@@ -31,7 +31,7 @@ class PagedUpdate {
   bool random_;
   std::mt19937 generator_{1};
   std::vector<std::unique_ptr<Cache>> cache_;
-  std::vector<Plan> plan_;
+  std::vector<Victims> plan_;
   std::vector<LayerView> view_;
   std::vector<StepTokens> tokens_;
   std::vector<std::int32_t> relative_;

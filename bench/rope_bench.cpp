@@ -93,7 +93,7 @@ class Layer {
   }
 
   double seconds(Team& team, int pattern) {
-    step_.shape.rotation = pattern == kUnrotated ? Rotation::kNever : Rotation::kOnRead;
+    for (StepTokens& tokens : tokens_) tokens.rotation = pattern == kUnrotated ? Rotation::kNever : Rotation::kOnRead;
     step_.cache = view_[pattern].data();
     scratch_.reserve(step_, team.threads());
     const auto start = std::chrono::steady_clock::now();

@@ -146,7 +146,7 @@ void print_table(const std::vector<Row>& rows, const BenchFlags& flags, const Mo
   fmt::print("slots: allocated slots per kept token\n");
   if (drafts)
     fmt::print(
-        "drafts: max in a step; accept: probability that a draft stands if those before it do; ms are of steps\n");
+        "drafts: max in a step; accept: probability that a draft is accepted if those before it do; ms are of steps\n");
   if (decode)
     fmt::print("limit: weights and cache read once per step at {:.1f} GB/s (measured, {} threads)\n", bandwidth / 1e9,
                threads);

@@ -193,7 +193,7 @@ class Chat {
           return true;
         });
     output_.end_line();
-    if (dialogue_.last().stop_reason == "cancelled") rearm_interrupt();
+    if (dialogue_.last().finish == Finish::kCancelled) rearm_interrupt();
   }
 
   // To standard error, faint on a terminal.

@@ -104,7 +104,7 @@ Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, st
   const long long prompt = tokens.value_or(whole ? std::max(1, hyper.trained_context) : kMaxTokens);
   const MethodPlan plan = plan_of(options, hyper);
   Occupancies o = plan.occupancies(prompt, tokens.value_or(-1));
-  if (!bounded) o.writing = plan.occupancies(1, *tokens).writing;  // all tokens but the first may be generated
+  if (!bounded) o.decode = plan.occupancies(1, *tokens).decode;  // all tokens but the first may be generated
   const auto part = [&](const std::vector<Occupancy>& occupancy) {
     return terms_of(plan, hyper, occupancy, static_cast<std::size_t>(batch));
   };
@@ -114,8 +114,8 @@ Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, st
               {"chunk", options.chunk},
               {"batch", batch},
               {"bounded", bounded}};
-  out["writing"] = part(o.writing);
-  out["reading"] = part(o.reading);
+  out["writing"] = part(o.decode);
+  out["reading"] = part(o.prefill);
   return out;
 }
 

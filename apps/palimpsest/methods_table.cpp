@@ -43,7 +43,7 @@ std::string signals_text(const Method& method) {
 std::string schedule_text(const Method& m) {
   if (!m.evicts()) return "never";
   if (m.schedule == Schedule::kPrompt) return "prompt";
-  const bool by_page = m.mechanism == Mechanism::kBlock || m.schedule == Schedule::kPage;
+  const bool by_page = m.how().whole_pages || m.schedule == Schedule::kPage;
   const std::string step = by_page           ? "each page"
                            : m.interval == 1 ? "every token"
                                              : fmt::format("every {} tokens", m.interval);

@@ -227,7 +227,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   out.cache_type = cache_types_of(flags);
   whole(flags.chunk, 1, kMaxChunk, "--prefill-chunk");
   whole(flags.page_size, 16, kMaxPage, "--page-size");
-  if (flags.page_size % 16 != 0) fail("--page-size {}: give a multiple of 16", flags.page_size);
+  check_page_size(flags.page_size, "--page-size");
   out.chunk = static_cast<int>(flags.chunk);
   out.page_size = static_cast<int>(flags.page_size);
   out.memory_limit = memory_bytes();
@@ -251,7 +251,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   const auto need = static_cast<double>(plan.bytes(prompt, bounded ? -1 : prompt).total());
   if (need > static_cast<double>(out.memory_limit))
     fail("a cache of {} tokens needs {} and {} {}: {}",
-         std::ranges::max(plan.occupancies(prompt, bounded ? -1 : prompt).reading, {}, &Occupancy::tokens).tokens,
+         std::ranges::max(plan.occupancies(prompt, bounded ? -1 : prompt).prefill, {}, &Occupancy::tokens).tokens,
          human_bytes(static_cast<std::size_t>(need)), flags.cache_mib ? "--cache-memory is" : "this machine has",
          human_bytes(out.memory_limit),
          bounded ? "choose a smaller --budget" : "give a --budget, or request fewer tokens");

@@ -84,7 +84,7 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
   out["text"] = text;
   out["tokens"] = g.tokens;
   out["prompt_tokens"] = g.prompt_tokens;
-  out["stop"] = g.stop_reason;
+  out["stop"] = name_of(g.finish);
   out["ttft_ms"] = g.ttft_ms;
   const double update = g.tokens > 1 ? g.evictions.evict_ms / static_cast<double>(g.tokens - 1) : 0;
   out["tpot_ms"] = {
@@ -208,7 +208,7 @@ int run(const RunFlags& flags) {
     history.unread = g.unread;
     save_snapshot(flags.save, session, &sampler, history);
   }
-  return g.stop_reason == "cancelled" && !output.closed() ? kInterrupted : kOk;
+  return g.finish == Finish::kCancelled && !output.closed() ? kInterrupted : kOk;
 }
 
 }  // namespace

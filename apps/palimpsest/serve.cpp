@@ -11,6 +11,7 @@
 #include "palimpsest/interrupt.h"
 #include "palimpsest/scheduler_flags.h"
 #include "palimpsest/server/api_keys.h"
+#include "palimpsest/server/routes.h"
 #include "palimpsest/server/server.h"
 #include "palimpsest/server/systemd.h"
 #include "palimpsest/system.h"
@@ -19,12 +20,29 @@
 namespace palimpsest::cli {
 namespace {
 
+constexpr std::size_t kFooterWidth = 108;
+
+// "POST /v1/completions, /tokenize; GET /health", in lines of at most kFooterWidth characters.
+std::string list_of_endpoints() {
+  std::string text = "http://HOST:PORT/ is a page for chats that shows what the cache keeps. Endpoints:";
+  std::size_t line = text.size();
+  std::string_view method;
+  const auto add = [&](const std::string& word) {
+    const bool fits = line + 1 + word.size() <= kFooterWidth;
+    text += (fits ? " " : "\n") + word;
+    line = fits ? line + 1 + word.size() : word.size();
+  };
+  for (const Endpoint& endpoint : endpoints()) {
+    if (!endpoint.in_help) continue;
+    if (!method.empty()) text += endpoint.method == method ? "," : ";", ++line;
+    if (endpoint.method != method) add(std::string(method = endpoint.method));
+    add(std::string(endpoint.path));
+  }
+  return text + ".\n";
+}
+
 constexpr const char* kServeFooter =
-    R"(http://HOST:PORT/ is a page for chats that shows what the cache keeps. Endpoints: POST
-/v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, /tokenize, /detokenize; GET /v1/models,
-/v1/methods, /v1/sessions, /v1/sessions/NAME/memory, /health, /metrics; DELETE /v1/sessions/NAME; Ollama's
-/api/chat, /api/generate, /api/embed.
-A request may select its cache method: "cache": {"method": "h2o", "budget": 512}. Reference: docs/server.md.
+    R"(A request may select its cache method: "cache": {"method": "h2o", "budget": 512}. Reference: docs/server.md.
 Standard output has the URL and what method auto keeps; standard error has one JSON line per request.
 Ctrl-C: refuses new requests and waits --shutdown-timeout seconds for running ones; a second Ctrl-C exits at
 once.
@@ -123,7 +141,7 @@ int serve(ServeFlags flags) {
 
 void add_serve(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("serve", "Serve OpenAI's HTTP API with continuous batching");
-  command->footer(kServeFooter);
+  command->footer(list_of_endpoints() + kServeFooter);
   const auto flags = std::make_shared<ServeFlags>();
   const auto option = [&](const char* group, const char* name, auto& value, const char* type, const char* what) {
     return command->add_option(name, value, what)->type_name(type)->group(group)->capture_default_str();

@@ -81,7 +81,7 @@ std::shared_ptr<Decoder> PyModel::decoder() const {
 SessionOptions PyModel::options(const std::string& method, const std::string& key_type, const std::string& value_type,
                                 int chunk, int page_size) const {
   if (chunk < 1) fail("chunk {}: give at least 1 token", chunk);
-  if (page_size < 16 || page_size % 16 != 0) fail("page_size {}: give a multiple of 16", page_size);
+  check_page_size(page_size, "page_size");
   SessionOptions out;
   out.method = parse_method(method);
   validate(out.method);

@@ -39,7 +39,7 @@ std::string families_page() {
       "# Model families\n\nGenerated from `palimpsest info --families --json`; `tests/apps/families_test.cpp` checks "
       "that "
       "it is current, and that the methods in the\nfifth column, and no others, refuse a small model of the family. "
-      "*Checked against*: the reference of `tests/model`'s logits of a random model with\nall features of the family "
+      "*Checked against*: the reference of `tests/graph`'s logits of a random model with\nall features of the family "
       "(figures: [results/families.md](results/families.md)). Every family is also in the random draws of "
       "`tests/exactness`.\n\n| architecture | models | features | checked against | methods refused | not supported "
       "|\n|---|---|---|---|---|---|\n";

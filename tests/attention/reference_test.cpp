@@ -33,7 +33,7 @@ struct Tiny {
     slots.slots = 16;
     head = {{pages, page.data()}, &slots};
     layer = {&head, 1, 2, 1, 16, CacheType::kF32, CacheType::kF32};
-    step.shape = {1, 1, 2, 1, 1.0f, RopeKind::kNone, 0, Rotation::kNever};
+    step.shape = {1, 1, 2, 1, 1.0f, RopeKind::kNone, 0};
     step.cache = &layer;
     step.tokens = &tokens;
     step.sequences = 1;
@@ -212,7 +212,7 @@ TEST(Reference, InsertTurnsAndRoundsTheKey) {
   t.layer.key_type = t.layer.value_type = CacheType::kF16;
   t.step.shape.rope = RopeKind::kHalves;
   t.step.shape.rope_dims = 2;
-  t.step.shape.rotation = Rotation::kOnWrite;
+  t.tokens.rotation = Rotation::kOnWrite;
   const int inserted = 3;
   t.slots.inserted = &inserted;
   t.slots.inserted_count = 1;
@@ -261,14 +261,14 @@ TEST(Reference, ThreeWaysToCachePositions) {
     t.slots.occupied = 4;
     t.tokens.rank_row = ranks.data();
     if (way == 0) {
-      t.step.shape.rotation = Rotation::kOnRead;
+      t.tokens.rotation = Rotation::kOnRead;
     } else {
       for (int i = 0; i < 3; ++i) {
         const auto r = row(relative[i]);
         t.put(i, relative[i], keys[i][0] * r[0] - keys[i][1] * r[1], keys[i][0] * r[1] + keys[i][1] * r[0],
               static_cast<float>(i));
       }
-      t.step.shape.rotation = Rotation::kOnWrite;
+      t.tokens.rotation = Rotation::kOnWrite;
       t.tokens.key_row = at_position.data();
       t.tokens.two_query = true;
       t.tokens.sink_end = t.tokens.sinks = 1;

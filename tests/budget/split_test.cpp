@@ -22,21 +22,21 @@ SplitOf of(int budget, int layers, int kv_heads, int min) {
 }
 
 TEST(Split, UniformIsNoList) {
-  EXPECT_TRUE(split_budget("uniform", of(256, 3, 2, 5)).empty());
+  EXPECT_TRUE(split_budget(Split("uniform"), of(256, 3, 2, 5)).empty());
 }
 
 TEST(Split, LaterLinesHoldAgainstEarlierOnes) {
   const auto path = file_of("# all\n* * 64\n1 * 100   # a layer\n\n * 1 80\n2 0 7\n");
-  EXPECT_EQ(split_budget(path, of(256, 3, 2, 5)), (std::vector<int>{64, 80, 100, 80, 7, 80}));
+  EXPECT_EQ(split_budget(Split(path), of(256, 3, 2, 5)), (std::vector<int>{64, 80, 100, 80, 7, 80}));
 }
 
 TEST(Split, WhoIsNotNamedHasTheBudget) {
-  EXPECT_EQ(split_budget(file_of("1 1 9\n"), of(256, 2, 2, 5)), (std::vector<int>{256, 256, 256, 9}));
+  EXPECT_EQ(split_budget(Split(file_of("1 1 9\n")), of(256, 2, 2, 5)), (std::vector<int>{256, 256, 256, 9}));
 }
 
 TEST(Split, SaysWhatIsWrongAndWhere) {
   const auto message = [](const std::string& text) {
-    const std::string path = file_of(text), all = error_of([&] { split_budget(path, of(256, 3, 2, 5)); });
+    const std::string path = file_of(text), all = error_of([&] { split_budget(Split(path), of(256, 3, 2, 5)); });
     return all.substr(all.find("line"));
   };
   EXPECT_EQ(message("0 0\n"), "line 1: '0 0' is not 'layer head tokens'");
@@ -44,31 +44,31 @@ TEST(Split, SaysWhatIsWrongAndWhere) {
   EXPECT_EQ(message("\n3 0 9\n"), "line 2: layer 3 is out of range: use 0 to 2");
   EXPECT_EQ(message("0 x 9\n"), "line 1: head 'x' is not a whole number: use 0 to 1");
   EXPECT_EQ(message("0 0 4\n"), "line 1: tokens 4 is out of range: use 5 to 1073741824");
-  EXPECT_EQ(error_of([] { split_budget("/no/such", of(256, 3, 2, 5)); }),
+  EXPECT_EQ(error_of([] { split_budget(Split("/no/such"), of(256, 3, 2, 5)); }),
             "split '/no/such': no such file; use uniform, pyramid, ada, or a file with lines 'layer head tokens'");
 }
 
 // std::ifstream opens both without an error; reading them fails.
 TEST(Split, WhatCannotBeReadToItsEndIsRefused) {
   const std::string folder = ::testing::TempDir();
-  EXPECT_EQ(error_of([&] { split_budget(folder, of(256, 3, 2, 5)); }),
+  EXPECT_EQ(error_of([&] { split_budget(Split(folder), of(256, 3, 2, 5)); }),
             "split '" + folder + "': is a directory; give a file with lines 'layer head tokens'");
-  EXPECT_EQ(error_of([] { split_budget("/proc/self/mem", of(256, 3, 2, 5)); }),
+  EXPECT_EQ(error_of([] { split_budget(Split("/proc/self/mem"), of(256, 3, 2, 5)); }),
             "split '/proc/self/mem': cannot be read to its end (Input/output error)");
 }
 
 TEST(Split, AdaBeginsEvenly) {
-  EXPECT_EQ(split_budget("ada", of(256, 2, 3, 5)), std::vector<int>(6, 256));
+  EXPECT_EQ(split_budget(Split("ada"), of(256, 2, 3, 5)), std::vector<int>(6, 256));
 }
 
 TEST(Split, PyramidIsTheSameInAllHeadsOfALayer) {
   SplitOf shape = of(256, 4, 2, 33);
   shape.guarded = 32;
   // C = 224: last 11, first 437, steps of 142
-  EXPECT_EQ(split_budget("pyramid", shape), (std::vector<int>{469, 469, 327, 327, 185, 185, 43, 43}));
+  EXPECT_EQ(split_budget(Split("pyramid"), shape), (std::vector<int>{469, 469, 327, 327, 185, 185, 43, 43}));
   shape.budget = 50;
   EXPECT_EQ(
-      error_of([&] { split_budget("pyramid", shape); }),
+      error_of([&] { split_budget(Split("pyramid"), shape); }),
       "budget 50 with split pyramid leaves the last layer 32 tokens, and it needs 33: raise the budget or protect "
       "fewer tokens");
 }
@@ -76,16 +76,16 @@ TEST(Split, PyramidIsTheSameInAllHeadsOfALayer) {
 // The other heads share what streaming heads do not use; the total is unchanged.
 TEST(Split, StreamingHeads) {
   const auto path = file_of("0 * streaming\n1 1 streaming # a head\n");
-  EXPECT_EQ(split_budget(path, of(1000, 3, 2, 5)), (std::vector<int>{320, 320, 1680, 320, 1680, 1680}));
-  EXPECT_EQ(split_budget(path, of(101, 3, 2, 5)), (std::vector<int>{50, 50, 152, 50, 152, 152}));
-  EXPECT_EQ(split_budget(file_of("* * streaming\n0 0 7\n"), of(100, 1, 2, 5)), (std::vector<int>{7, 50}));
-  EXPECT_EQ(split_budget(file_of("0 0 streaming\n0 1 7\n"), of(100, 1, 3, 5)), (std::vector<int>{50, 7, 243}));
+  EXPECT_EQ(split_budget(Split(path), of(1000, 3, 2, 5)), (std::vector<int>{320, 320, 1680, 320, 1680, 1680}));
+  EXPECT_EQ(split_budget(Split(path), of(101, 3, 2, 5)), (std::vector<int>{50, 50, 152, 50, 152, 152}));
+  EXPECT_EQ(split_budget(Split(file_of("* * streaming\n0 0 7\n")), of(100, 1, 2, 5)), (std::vector<int>{7, 50}));
+  EXPECT_EQ(split_budget(Split(file_of("0 0 streaming\n0 1 7\n")), of(100, 1, 3, 5)), (std::vector<int>{50, 7, 243}));
   EXPECT_NE(error_of([&] {
-              split_budget(file_of("0 0 streaming\n0 1 900\n"), of(100, 1, 3, 5));
+              split_budget(Split(file_of("0 0 streaming\n0 1 900\n")), of(100, 1, 3, 5));
             }).find("are left 0 tokens of a budget of 100"),
             std::string::npos);
   EXPECT_NE(error_of([&] {
-              split_budget(file_of("0 0 streaming\n"), of(9, 1, 3, 5));
+              split_budget(Split(file_of("0 0 streaming\n")), of(9, 1, 3, 5));
             }).find("half of a budget of 9 is 4 tokens"),
             std::string::npos);
 }

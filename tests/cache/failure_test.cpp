@@ -50,7 +50,7 @@ TEST_P(CacheWithoutMemory, AFailedDropChangesNothing) {
     cache.insert(100);
     fill(cache);
     const auto other = cache.fork();
-    Plan plan;
+    Victims plan;
     plan.drop.resize(static_cast<std::size_t>(cache.tables()));
     for (auto& victims : plan.drop) victims = {3, 17, 18, 40};
     const auto before = bytes_of(cache);

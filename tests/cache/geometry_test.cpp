@@ -64,7 +64,7 @@ TEST(HeadGeometry, ACacheHasATableForEachHead) {
   EXPECT_EQ(cache.view(2).head + 2, &cache.head(3));
   cache.head_statistics(3)[1] = 7;
   EXPECT_EQ(cache.head_statistics(2)[1], 0);
-  Plan plan;
+  Victims plan;
   plan.drop = {{}, {0, 1}, {}, {5}};
   cache.apply(plan);
   EXPECT_EQ(cache.table(cache.geometry().head(2, 0)).occupied(), 18);

@@ -82,7 +82,7 @@ TEST(PagePool, OnePageTakenAndGivenBackCostsNoSlab) {
 TEST(PagePool, SaysSoWhenThereIsNoMemory) {
   PagePool pool(std::size_t{1} << 50);
   const auto message = error_of([&] { pool.take(); });
-  EXPECT_TRUE(message.starts_with("the system gave no memory for ")) << message;
+  EXPECT_TRUE(message.starts_with("the system refused ")) << message;
   EXPECT_NE(message.find("lower the budget"), std::string::npos) << message;
   EXPECT_EQ(pool.pages_in_use(), 0u);
 }
@@ -223,7 +223,7 @@ TEST(Cache, HoldsWhatTheFormulaSays) {
   cache.insert(1000);
   const auto pages = [](std::size_t n) { return n * 4 * 2 * 64 * (64 + 64) * 2; };
   EXPECT_EQ(cache.bytes_in_use(), pages(16));
-  Plan plan;
+  Victims plan;
   plan.drop.resize(1);
   for (int slot = 0; slot < 1000 - 255; ++slot) plan.drop[0].push_back(slot);
   cache.apply(plan);

@@ -150,7 +150,7 @@ class Pair {
       drop_pages();
     else if (cache_.occupied() > 20 + below(60)) {
       if (below(2) == 0) {  // in one change
-        const Plan plan = any_plan(1 + below(2));
+        const Victims plan = any_plan(1 + below(2));
         remove_merged(plan);
         change({.drop = plan.drop, .insert = 1});
         dropped_in_naive(plan);
@@ -162,7 +162,7 @@ class Pair {
   }
   // One or two full pages of each table, if there are more than two.
   void drop_pages() {
-    Plan plan = no_victims();
+    Victims plan = no_victims();
     for (int t = 0; t < cache_.tables(); ++t) {
       const SlotTable& table = cache_.table(t);
       std::vector<int> full;
@@ -194,14 +194,14 @@ class Pair {
   }
 
   using Positions = std::vector<std::vector<Position>>;
-  Plan no_victims() const {
-    Plan plan;
+  Victims no_victims() const {
+    Victims plan;
     plan.drop.resize(static_cast<std::size_t>(cache_.tables()));
     return plan;
   }
   // Up to `most` tokens of each table, except the newest `but`.
-  Plan any_plan(int max, int but = 0) {
-    Plan plan = no_victims();
+  Victims any_plan(int max, int but = 0) {
+    Victims plan = no_victims();
     for (int t = 0; t < cache_.tables(); ++t) {
       const auto position = cache_.table(t).position();
       const auto newest = cache_.table(t).inserted().last(static_cast<std::size_t>(but));
@@ -217,7 +217,7 @@ class Pair {
     pending_ = positions_of(plan);
     return plan;
   }
-  Positions positions_of(const Plan& plan) const {
+  Positions positions_of(const Victims& plan) const {
     Positions gone(plan.drop.size());
     for (int t = 0; t < cache_.tables(); ++t)
       for (const int s : plan.drop[static_cast<std::size_t>(t)])
@@ -232,9 +232,9 @@ class Pair {
       if (!positions.empty()) inserted_ = 0;
     }
   }
-  void dropped_in_naive(const Plan&) { drop_in_naive(pending_); }
+  void dropped_in_naive(const Victims&) { drop_in_naive(pending_); }
   void drop(int max) {
-    const Plan plan = any_plan(max);
+    const Victims plan = any_plan(max);
     remove_merged(plan);
     change({.drop = plan.drop});
     dropped_in_naive(plan);
@@ -248,7 +248,7 @@ class Pair {
     return cache_.window(t) == INT32_MAX || std::ranges::count(windows, INT32_MAX) == 0;
   }
   // Tokens merged into a victim are dropped with it; the engine does this before the drop.
-  void remove_merged(const Plan& plan) {
+  void remove_merged(const Victims& plan) {
     for (int t = 0; t < cache_.tables(); ++t) {
       if (cache_.merged(t) == nullptr) return;
       std::vector<bool> gone(static_cast<std::size_t>(cache_.table(t).slots()));
@@ -276,7 +276,7 @@ class Pair {
     counts().tentative += count;
     const int rejected = below(count + 1);
     counts().rejected += rejected;
-    const Plan plan = below(2) == 0 ? no_victims() : any_plan(count - rejected, count);
+    const Victims plan = below(2) == 0 ? no_victims() : any_plan(count - rejected, count);
     const Positions gone = positions_of(plan);
     pending_ = gone;
     remove_merged(plan);
@@ -349,7 +349,7 @@ class Pair {
   // Merges some victims into other tokens, then drops them.
   void merge() {
     if (cache_.merged(0) == nullptr || cache_.occupied() < 4) return;
-    const Plan plan = any_plan(3);
+    const Victims plan = any_plan(3);
     const Positions gone = pending_;
     commit([&] { return cache_.prepare({.drop = plan.drop}); },
            [&] {

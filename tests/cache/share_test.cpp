@@ -57,7 +57,7 @@ TEST(CachesThatShareCopy, OnlyThePagesThatTheyWrite) {
   EXPECT_EQ(pool->pages_copied(), 6u) << "the last page of each head";
   a.insert(1);
   EXPECT_EQ(pool->pages_copied(), 6u) << "nobody else has it any more";
-  Plan plan;
+  Victims plan;
   plan.drop = {{3, 5}};
   b.apply(plan);
   EXPECT_EQ(pool->pages_copied(), 6u) << "an eviction in place writes nothing";

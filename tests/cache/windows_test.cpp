@@ -17,11 +17,11 @@ CacheOptions with_windows(std::vector<std::int32_t> windows, bool shared = true)
 
 // As the engine does before each step.
 void drop_outside(Cache& cache) {
-  Plan plan;
+  Victims plan;
   plan.drop.resize(static_cast<std::size_t>(cache.tables()));
   for (int t = 0; t < cache.tables(); ++t)
     cache.table(t).append_slots({0, cache.next() - cache.window(t) + 1}, plan.drop[static_cast<std::size_t>(t)]);
-  cache.prepare({.drop = plan.drop, .unseen = true}).commit();
+  cache.prepare({.out_of_window = plan.drop}).commit();
 }
 
 void read(Cache& cache, int tokens, int chunk = 8) {

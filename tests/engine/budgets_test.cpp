@@ -135,7 +135,7 @@ TEST(Budgets, AdaSharesALayersBudgetByScores) {
       EXPECT_EQ(session.cache().bytes_in_use(), bytes_of(session.cache(), held));
       // In decode, heads keep their budgets, within the reserved bytes.
       const MethodPlan& plan = session.sequence().plan();
-      const auto promised = footprint(plan.cache(), plan.occupancies(length, -1).writing);
+      const auto promised = footprint(plan.cache(), plan.occupancies(length, -1).decode);
       for (const TokenId token : random_tokens(150, 9)) {
         session.decode(token);
         EXPECT_LE(session.cache().bytes_in_use(), promised.in_use());
@@ -169,7 +169,8 @@ TEST(Budgets, WhatCannotShareByScoresIsRefused) {
   const auto refusal = [&](const std::string& method) {
     return error_of([&] { Session(decoder, session_options(method, 64)); });
   };
-  EXPECT_NE(refusal("streaming:split=ada,schedule=prompt").find("it scores all heads alike"), std::string::npos);
+  EXPECT_NE(refusal("streaming:split=ada,schedule=prompt").find("its scores are equal for all heads"),
+            std::string::npos);
   EXPECT_NE(refusal("tova:split=ada,schedule=prompt").find("decides for all heads of a layer"), std::string::npos);
   EXPECT_NE(refusal("duo").find("no list of heads lies beside the model"), std::string::npos);
 }

@@ -55,7 +55,7 @@ TEST(DecodeAllocation, NoneInASession) {
 
 TEST(DecodeAllocation, NoneInASchedulerOfEight) {
   struct Listener final : RequestListener {
-    bool written(const Written&) override { return ++tokens > 0; }
+    bool written(const SampledToken&) override { return ++tokens > 0; }
     void finished(Finish how, const Usage& usage) override {
       if (how != Finish::kCancelled) ADD_FAILURE() << usage.error;
     }

@@ -13,7 +13,7 @@ struct Embedding final : RequestListener {
   std::vector<float> vector;
   Finish how = Finish::kFailed;
   Usage usage;
-  bool written(const Written&) override {
+  bool written(const SampledToken&) override {
     ADD_FAILURE() << "an embedding generates nothing";
     return false;
   }

@@ -45,7 +45,7 @@ struct FootprintCase {
   SessionOptions options(int chunk = 32) const {
     SessionOptions out;
     out.method = parse_method(method);
-    if (uneven) out.method.split = split_file();
+    if (uneven) out.method.split = Split(split_file());
     out.cache_type = type;
     out.page_size = page_size;
     out.chunk = chunk;
@@ -74,7 +74,7 @@ TEST_P(FootprintTest, HoldsWhileTheModelWrites) {
     session.decode(tokens % 64);
     max_in_use = std::max(max_in_use, session.cache().bytes_in_use());
     max_in_tables = std::max(max_in_tables, session.cache().bytes_tables());
-    const Footprint expected = foreseen(plan_->occupancies(0, tokens).writing);
+    const Footprint expected = foreseen(plan_->occupancies(0, tokens).decode);
     ASSERT_EQ(max_in_use, expected.in_use()) << tokens;
     ASSERT_EQ(max_in_tables, expected.bookkeeping()) << tokens;
     ASSERT_EQ(session.cache().bytes_peak(), expected.in_use()) << tokens;
@@ -91,7 +91,7 @@ TEST_P(FootprintTest, HoldsWhileAPromptIsRead) {
       max_in_tables = std::max(max_in_tables, session.cache().bytes_tables());
       return true;
     });
-    const Footprint expected = foreseen(plan_->occupancies(prompt, prompt).reading);
+    const Footprint expected = foreseen(plan_->occupancies(prompt, prompt).prefill);
     if (GetParam().method.find("append") != std::string::npos) {
       EXPECT_LE(session.cache().bytes_peak(), expected.in_use()) << prompt;
     } else if (!GetParam().uneven && GetParam().method.find("split=") == std::string::npos) {
@@ -112,7 +112,7 @@ TEST_P(BoundedFootprintTest, APromptLeavesNoTrace) {
   Session session(three_layer_decoder(), options);
   session.prefill(std::vector<TokenId>(300, 5));
   for (int i = 0; i < 200; ++i) session.decode(7);
-  EXPECT_EQ(session.cache().bytes_in_use(), foreseen(plan_->occupancies(300, 500).writing).in_use());
+  EXPECT_EQ(session.cache().bytes_in_use(), foreseen(plan_->occupancies(300, 500).decode).in_use());
 }
 
 const FootprintCase kUnbounded[] = {{"full"}, {"full", CacheType::kF32, 64}};
@@ -186,7 +186,7 @@ TEST(Footprint, OfAppendIsABound) {
     for (int tokens = 1; tokens <= 400; ++tokens) {
       session.decode((tokens * 37 + tokens / 7) % 64);
       const MethodPlan& plan = session.sequence().plan();
-      const Footprint f = footprint(plan.cache(), plan.occupancies(0, tokens).writing);
+      const Footprint f = footprint(plan.cache(), plan.occupancies(0, tokens).decode);
       ASSERT_LE(cache.bytes_in_use(), f.in_use()) << method << " " << tokens;
       ASSERT_LE(cache.bytes_tables(), f.bookkeeping()) << method << " " << tokens;
     }
@@ -209,7 +209,7 @@ TEST(Footprint, OfMergeIsABound) {
     for (int tokens = 1; tokens <= 400; ++tokens) {
       session.decode((tokens * 37 + tokens / 7) % 64);
       const MethodPlan& plan = session.sequence().plan();
-      const Footprint f = footprint(plan.cache(), plan.occupancies(0, tokens).writing);
+      const Footprint f = footprint(plan.cache(), plan.occupancies(0, tokens).decode);
       ASSERT_EQ(cache.bytes_in_use(), f.in_use()) << method << " " << tokens;
       ASSERT_LE(cache.bytes_tables(), f.bookkeeping()) << method << " " << tokens;
     }
@@ -226,7 +226,7 @@ TEST(Footprint, OfTablesOfTheirOwn) {
     options.track_rank = ranks;
     options.page_size = 32;
     Cache cache(options);
-    Plan plan;
+    Victims plan;
     plan.drop.resize(6);
     for (int tokens = 1; tokens <= 500; ++tokens) {
       if (cache.occupied() == 100) {

@@ -47,7 +47,7 @@ class GeneratorTest : public ::testing::Test {
 
 TEST_F(GeneratorTest, CountsAndTimes) {
   const Generation g = write(vocabulary_->tokenize("One day", true, false), {.max_tokens = 100, .stop = {}}, greedy());
-  EXPECT_EQ(g.stop_reason, "length");
+  EXPECT_EQ(g.finish, Finish::kLength);
   EXPECT_EQ(g.tokens, 100);
   EXPECT_EQ(g.tpot.count(), 99);
   EXPECT_GT(g.ttft_ms, 0);
@@ -75,14 +75,14 @@ TEST_F(GeneratorTest, StopStringsEndTheText) {
     session_->clear();
     const Generation g = write(begin, {.max_tokens = 60, .stop = {stop}}, greedy());
     EXPECT_EQ(text_, whole.substr(0, whole.find(stop))) << stop;
-    EXPECT_EQ(g.stop_reason, stop == "zzz" ? "length" : "stop");
+    EXPECT_EQ(g.finish, stop == "zzz" ? Finish::kLength : Finish::kStopped);
   }
 }
 
 TEST_F(GeneratorTest, StopsWhenAsked) {
   cancel_after_ = 40;
   const Generation g = write({vocabulary_->bos()}, {.max_tokens = -1, .stop = {}, .ignore_end = true}, greedy());
-  EXPECT_EQ(g.stop_reason, "cancelled");
+  EXPECT_EQ(g.finish, Finish::kCancelled);
   EXPECT_GT(text_.size(), 40u);
   EXPECT_LT(text_.size(), 60u);
 }
@@ -91,7 +91,7 @@ TEST_F(GeneratorTest, AnEndTokenEndsUnlessIgnored) {
   SamplerOptions sampling = greedy();
   sampling.grammar = "root ::= \"a\"";  // after "a" only the end of the text is allowed
   const Generation g = write({vocabulary_->bos()}, {.max_tokens = 50, .stop = {}}, sampling);
-  EXPECT_EQ(g.stop_reason, "end");
+  EXPECT_EQ(g.finish, Finish::kEnd);
   EXPECT_EQ(text_, "a");
   EXPECT_EQ(g.tokens, 1);
 }
@@ -108,7 +108,7 @@ TEST_F(GeneratorTest, APromptIsReadInChunksUntilCancelled) {
   cancel_ = true;
   const auto prompt = vocabulary_->tokenize(std::string(4000, 'x'), true, false);
   const Generation g = write(prompt, {.max_tokens = 5, .stop = {}}, greedy());
-  EXPECT_EQ(g.stop_reason, "cancelled");
+  EXPECT_EQ(g.finish, Finish::kCancelled);
   EXPECT_EQ(g.prompt_tokens, 512);
   EXPECT_EQ(g.tokens, 0);
 }
@@ -165,7 +165,7 @@ TEST_F(GeneratorTest, DraftsDoNotChangeTheText) {
       EXPECT_EQ(drafted.written, whole.written);
       EXPECT_EQ(drafted.unread, whole.unread);
       EXPECT_EQ(drafted.tokens, whole.tokens);
-      EXPECT_EQ(drafted.stop_reason, whole.stop_reason);
+      EXPECT_EQ(drafted.finish, whole.finish);
       EXPECT_EQ(session_->position(),
                 static_cast<long long>(begin.size()) + whole.tokens - (whole.unread >= 0 ? 1 : 0));
       accepted += drafted.drafts.accepted;

@@ -82,7 +82,7 @@ TEST(LazyProtocol, PrunesAfterEachForwardPassAsThePaperSays) {
       ASSERT_EQ(session.times().evictions, protocol.events) << "token " << i;
     }
     EXPECT_EQ(most, c + o.r);  // equation 5: at most C_cap + R
-    EXPECT_LE(session.sequence().plan().occupancies(c, -1).writing.front().tokens, kCap + o.r);
+    EXPECT_LE(session.sequence().plan().occupancies(c, -1).decode.front().tokens, kCap + o.r);
     if (o.delta == 0 || o.delta >= o.r) {
       EXPECT_EQ(protocol.events, kLazyTokens / o.r);  // table A2: 2,000 and 31
     }

@@ -1,6 +1,7 @@
 // Mechanism merge (EMS, arXiv 2412.08521, section 4.2; CaM, ICML 2024) against plain loops in double precision over
 // lists of tokens.
 #include "palimpsest/engine/merge.h"
+#include "tests/support/evictor_of.h"
 #include "tests/support/slot_rows.h"
 
 #include <gtest/gtest.h>
@@ -125,7 +126,7 @@ struct Pair {
 
   Pair(const std::string& text, bool rotary, unsigned seed)
       : method(parse_method(text)),
-        evictor(method),
+        evictor(evictor_of(method)),
         cache({.geometry = HeadGeometry::uniform(1, kHeads, kDim, kValue, CacheType::kF32),
                .page_size = 16,
                .mechanism = Mechanism::kMerge,
@@ -205,7 +206,7 @@ struct Pair {
     return order;
   }
   void evict(int count) {
-    Plan plan;
+    Victims plan;
     plan.drop.resize(kHeads);
     for (int h = 0; h < kHeads; ++h) {
       score(h);
@@ -308,7 +309,7 @@ TEST(Merge, CamSharesAValueAmongTheNext) {
       pair.insert(70);
       int before = shared;
       for (int step = 0; step < 100; ++step) {
-        Plan plan;
+        Victims plan;
         plan.drop.resize(Pair::kHeads);
         std::vector<std::vector<float>> values;
         const LayerView view = pair.cache.view(0);
@@ -362,7 +363,7 @@ TEST(Merge, CamSharesAValueAmongTheNext) {
 TEST(Merge, HeadsAreIndependent) {
   Pair a("ems:budget=24,recent=5", true, 3), b("ems:budget=24,recent=5", true, 3);
   a.insert(100), b.insert(100);
-  Plan plan;
+  Victims plan;
   plan.drop.resize(Pair::kHeads);
   for (int h = 0; h < Pair::kHeads; ++h) {
     a.score(h), b.score(h);

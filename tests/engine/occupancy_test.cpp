@@ -41,16 +41,16 @@ class Watch {
 
   void prompt(std::span<const TokenId> tokens) {
     sequence_.read(tokens);
-    while (sequence_.stage() != Sequence::Stage::kIdle) step(bounds_.reading);
-    for (std::size_t i = 0; i < bounds_.reading.size(); ++i)
-      bounds_.reading[i].tokens = bounds_.writing[i].tokens - 1 + sequence_.options().chunk;
+    while (sequence_.stage() != Sequence::Stage::kIdle) step(bounds_.prefill);
+    for (std::size_t i = 0; i < bounds_.prefill.size(); ++i)
+      bounds_.prefill[i].tokens = bounds_.decode[i].tokens - 1 + sequence_.options().chunk;
   }
   void decode(TokenId token, std::span<const TokenId> drafts, unsigned accepted) {
     sequence_.read(token, drafts);
-    const std::size_t read = step(bounds_.writing);
+    const std::size_t read = step(bounds_.decode);
     rows_ = std::max(rows_, read);
     sequence_.accept(static_cast<int>(accepted % read));
-    check(bounds_.writing);
+    check(bounds_.decode);
   }
   long long evicted() const { return sequence_.cache().evicted(); }
   std::size_t rows() const { return rows_; }

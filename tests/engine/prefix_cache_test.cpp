@@ -189,7 +189,8 @@ TEST(SharedPrefix, GoingOnIsReadingAfresh) {
     }
 }
 
-// Between any two methods, before the first eviction: where serves() allows it, which is tested for those that should.
+// Between any two methods, before the first eviction: where compatible_with() allows it, which is tested for those that
+// should.
 TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
   const std::vector<std::string> models = {"small", "tiny-gemma2", "tiny-bloom", "tiny-nope"};
   for (const std::string& model : std::span(models).first(test_length(4U, 4U, 2U))) {
@@ -206,7 +207,7 @@ TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
       ASSERT_TRUE(kept->nothing_evicted() || model == "tiny-gemma2") << "with windows of 24";
       for (const std::string to : kSharedMethods) {
         Reader second(engine, to);
-        if (!serves(first.rule, first.read, kept->compatible_with(second.rule.cache), second.rule)) continue;
+        if (!compatible_with(first.rule, first.read, kept->compatible_with(second.rule.cache), second.rule)) continue;
         pairs.emplace(from, to);
         second.continue_from(*kept);
         EXPECT_TRUE(second.finish(prompt, 10) == afresh[to]) << model << ": " << from << " -> " << to;
@@ -287,8 +288,8 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
   read(one, kMiB);
   EXPECT_EQ(prefixes.size(), 4u);
   for (const std::size_t tokens : {24, 48, 72, 96}) min += beside(tokens);
-  EXPECT_EQ(prefixes.bytes(), prefixes.bytes_of_pages() + prefixes.bytes_beside_pages());
-  EXPECT_GE(prefixes.bytes_beside_pages(), min);
+  EXPECT_EQ(prefixes.bytes(), prefixes.bytes_of_pages() + prefixes.overhead_bytes());
+  EXPECT_GE(prefixes.overhead_bytes(), min);
   // 96 tokens, and the copied pages that are half full: those of 24 and 72.
   EXPECT_EQ(prefixes.bytes_of_pages(), pages(96) + 2 * pages(16));
   EXPECT_EQ(prefixes.bytes_of_pages(), engine.pool->bytes_in_use());

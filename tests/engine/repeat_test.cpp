@@ -51,14 +51,14 @@ class Greatest final : public AttentionReceiver {
   }
   void forget(int tokens) {
     for (; tokens > 0; --tokens) {  // removes the newest, one by one
-      Plan plan;
+      Victims plan;
       const auto position = cache_.table(0).position();
       plan.drop = {{static_cast<int>(std::ranges::max_element(position) - position.begin())}};
       cache_.apply(plan);
     }
   }
-  void on_insert_kv(int, Rows, Rows) override {}
-  void on_weights(int head) override {
+  void receive(const StepSignal& signal) override {
+    const int head = signal.head;
     const int kv_head = cache_.geometry().kv_head_of(head);
     auto& max = greatest[head];
     max.resize(1000, 0);
@@ -145,7 +145,7 @@ TEST(Repeat, InParts) {
 }
 
 struct Listener final : RequestListener {
-  bool written(const Written& token) override {
+  bool written(const SampledToken& token) override {
     tokens.push_back(token.token);
     return true;
   }

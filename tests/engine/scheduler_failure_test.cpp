@@ -21,7 +21,7 @@ namespace {
 // A listener that allocates nothing after its construction.
 struct Ready final : RequestListener {
   Ready() { tokens.reserve(100); }
-  bool written(const Written& token) override {
+  bool written(const SampledToken& token) override {
     tokens.push_back(token.token);
     return true;
   }

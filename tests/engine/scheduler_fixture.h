@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "palimpsest/engine/lent_sequence.h"
+#include "palimpsest/engine/released_sequence.h"
 #include "palimpsest/engine/scheduler.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
@@ -51,7 +51,7 @@ struct Answer final : RequestListener {
   std::shared_ptr<const KeptSequence> held;
 
   bool ready() override { return open; }
-  bool written(const Written& token) override {
+  bool written(const SampledToken& token) override {
     EXPECT_EQ(ended, 0);
     tokens.push_back(token.token);
     logprobs.push_back(token.logprob);

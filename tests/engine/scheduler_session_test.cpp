@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "palimpsest/engine/lent_sequence.h"
+#include "palimpsest/engine/released_sequence.h"
 #include "tests/engine/scheduler_fixture.h"
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"

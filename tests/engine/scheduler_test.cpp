@@ -338,7 +338,7 @@ TEST(Scheduler, ManyThreadsSubmitAndCancel) {
 TEST(Scheduler, LogprobsAreOfTheWholeDistribution) {
   Scheduler scheduler(small_decoder(), nullptr, small_options());
   struct Listener final : RequestListener {
-    bool written(const Written& token) override {
+    bool written(const SampledToken& token) override {
       EXPECT_EQ(token.top_logprobs.size(), 5u);
       EXPECT_EQ(token.top_logprobs.front().first, token.token);  // greedy
       EXPECT_EQ(token.top_logprobs.front().second, token.logprob);

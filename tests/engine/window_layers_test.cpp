@@ -48,8 +48,8 @@ std::shared_ptr<const MethodPlan> keeps_all(const Decoder& decoder, SessionOptio
   target.shape.geometry =
       geometry.with_windows(std::vector<std::int32_t>(static_cast<std::size_t>(geometry.layers()), INT32_MAX));
   if (options.method.evicts() && !policy_in_windows) {
-    options.method.split = own_file("keeps_all.txt");
-    std::ofstream file(options.method.split);
+    options.method.split = Split(own_file("keeps_all.txt"));
+    std::ofstream file(options.method.split.file());
     for (int layer = 0; layer < geometry.layers(); ++layer)
       file << layer << " * " << (geometry.layer(layer).window == INT32_MAX ? options.method.budget : 20000) << "\n";
   }

@@ -13,8 +13,8 @@ namespace {
 
 struct LastQuery final : AttentionReceiver {  // the weights of a chunk's last query
   LastQuery(const Cache& c, int s, int r) : cache(c), sinks(s), recent(r) {}
-  void on_insert_kv(int, Rows, Rows) override {}
-  void on_weights(int head) override {
+  void receive(const StepSignal& signal) override {
+    const int head = signal.head;
     const int kv_head = cache.geometry().kv_head_of(head);
     const auto position = cache.table(0).position();
     float max = 0;

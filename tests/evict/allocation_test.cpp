@@ -7,6 +7,7 @@
 
 #include "palimpsest/evict/evictor.h"
 #include "tests/evict/heap.h"
+#include "tests/support/evictor_of.h"
 
 namespace palimpsest::testing {
 std::atomic<long long> heap_allocations = 0, heap_bytes = 0, heap_peak = 0;
@@ -67,7 +68,7 @@ TEST(Allocation, NoneInTheSteadyState) {
                  .mechanism = method.mechanism,
                  .shared = c.shared,
                  .track_rank = c.track_rank});
-    Evictor evictor(method);
+    Evictor evictor = evictor_of(method);
     const auto step = [&] {
       cache.apply(evictor.plan(cache, c.tokens_a_step));
       cache.insert(c.tokens_a_step);

@@ -35,7 +35,7 @@ TEST(AttentionWindow, SumsTheQueriesThatCountWhereverTheTokenLies) {
       std::map<Position, std::map<Position, float>> given[2];  // token -> query -> weight
       const int prompt = 20 + static_cast<int>(random() % 300);
       for (int step = 0; step < 120; ++step) {
-        Plan plan;
+        Victims plan;
         plan.drop.resize(2);
         for (int t = 0; t < 2; ++t)
           for (int slot = 0; slot < cache.table(t).slots(); ++slot)

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/support/error_of.h"
+#include "tests/support/evictor_of.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -47,7 +48,7 @@ class Streaming : public ::testing::TestWithParam<Case> {};
 TEST_P(Streaming, KeepsSinksAndWindowInEveryStep) {
   const Method method = parse_method(GetParam().method);
   Cache cache(bookkeeping(method, GetParam().shared));
-  Evictor evictor(method);
+  Evictor evictor = evictor_of(method);
   const int prompt = 100;
   cache.apply(evictor.plan(cache, 1));
   cache.insert(prompt);  // a chunk may exceed the budget during its step, not after it
@@ -80,7 +81,7 @@ TEST(Evictor, InPlaceAndShiftKeepTheSame) {
     Cache in_place(bookkeeping(method));
     set_option(method, "mechanism", "shift");
     Cache shift(bookkeeping(method));
-    Evictor evictor(method);
+    Evictor evictor = evictor_of(method);
     for (int step = 0; step < 600; ++step) {
       for (Cache* cache : {&in_place, &shift}) {
         cache->apply(evictor.plan(*cache, 1));
@@ -95,7 +96,7 @@ TEST(Evictor, InPlaceAndShiftKeepTheSame) {
 TEST(Evictor, FullDropsNothing) {
   const Method method = parse_method("full");
   Cache cache(bookkeeping(method));
-  Evictor evictor(method);
+  Evictor evictor = evictor_of(method);
   for (int i = 0; i < 100; ++i) {
     EXPECT_TRUE(evictor.plan(cache, 0).empty());
     cache.insert(7);
@@ -106,11 +107,11 @@ TEST(Evictor, FullDropsNothing) {
 TEST(Evictor, EveryWaitsAndThenDropsAtOnce) {
   const Method method = parse_method("streaming:budget=32,every=8");
   Cache cache(bookkeeping(method));
-  Evictor evictor(method);
+  Evictor evictor = evictor_of(method);
   cache.insert(31);
   std::vector<int> dropped;
   for (int step = 0; step < 32; ++step) {
-    const Plan& plan = evictor.plan(cache, 1);
+    const Victims& plan = evictor.plan(cache, 1);
     dropped.push_back(static_cast<int>(plan.drop[0].size()));
     cache.apply(plan);
     cache.insert(1);
@@ -123,7 +124,7 @@ TEST(Evictor, EveryWaitsAndThenDropsAtOnce) {
 TEST(Evictor, VictimsAreGivenOldestFirst) {
   const Method method = parse_method("streaming:budget=16");
   Cache cache(bookkeeping(method));
-  Evictor evictor(method);
+  Evictor evictor = evictor_of(method);
   cache.insert(40);
   const auto& victims = evictor.plan(cache, 0).drop[0];
   ASSERT_EQ(victims.size(), 24u);
@@ -145,14 +146,14 @@ TEST(Evictor, ProtectionHoldsAgainstAnyPolicy) {
   register_policy(policy_entry_backwards("test-backwards"));
   const Method method = parse_method("full:policy=test-backwards,budget=20,sinks=3,recent=6");
   Cache cache(bookkeeping(method));
-  Evictor evictor(method);
+  Evictor evictor = evictor_of(method);
   cache.insert(50);
   cache.apply(evictor.plan(cache, 0));
   std::vector<Position> want;  // the policy would keep 0..19; the newest six are protected
   for (Position p = 0; p < 14; ++p) want.push_back(p);
   for (Position p = 44; p < 50; ++p) want.push_back(p);
   EXPECT_EQ(kept(cache.table(0)), want);
-  Evictor min(parse_method("full:policy=test-backwards,budget=10,sinks=3,recent=6"));
+  Evictor min = evictor_of(parse_method("full:policy=test-backwards,budget=10,sinks=3,recent=6"));
   cache.apply(min.plan(cache, 1));
   EXPECT_EQ(kept(cache.table(0)), (std::vector<Position>{0, 1, 2, 44, 45, 46, 47, 48, 49}));
 }
@@ -165,7 +166,7 @@ TEST(Evictor, PinsHoldAgainstAnyPolicy) {
     SCOPED_TRACE(text);
     const Method method = parse_method(text);
     Cache cache(bookkeeping(method, true));
-    Evictor evictor(method);
+    Evictor evictor = evictor_of(method);
     for (int step = 0; step < 300; ++step) {
       cache.apply(evictor.plan(cache, 1));
       cache.insert(step % 50 == 0 ? 9 : 1);
@@ -183,7 +184,7 @@ TEST(Evictor, PinsHoldAgainstAnyPolicy) {
 TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
   const Method method = parse_method("paged-eviction:budget=64,sinks=3");
   Cache cache(bookkeeping(method, false));
-  Evictor evictor(method);
+  Evictor evictor = evictor_of(method);
   cache.apply(evictor.plan(cache, 1, Phase::kPrefill));
   cache.insert(64);
   cache.apply(evictor.plan(cache, 0, Phase::kPrefillEnd));
@@ -192,7 +193,7 @@ TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
     for (int s = 0; s < 64; ++s)  // lowest: the first and the last page, then 2 or 1
       cache.table(t).score()[static_cast<std::size_t>(s)] =
           s / 16 == 0 || s / 16 == 3 ? 0.0F : static_cast<float>(s % 16) + (s / 16 == 1 + t % 2 ? 5.0F : 0.0F);
-  const Plan& plan = evictor.plan(cache, 1);
+  const Victims& plan = evictor.plan(cache, 1);
   for (int t = 0; t < cache.tables(); ++t) {
     const int first = t % 2 == 0 ? 32 : 16;
     const auto& victims = plan.drop[static_cast<std::size_t>(t)];
@@ -214,7 +215,7 @@ TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
 TEST(Evictor, ScoresOfBirthTravelWithTheirTokens) {
   const Method method = parse_method("knorm:budget=20");
   Cache cache(bookkeeping(method, false));
-  Evictor evictor(method);
+  Evictor evictor = evictor_of(method);
   std::vector<float> norms;  // by position
   for (int step = 0; step < 300; ++step) {
     const int count = step % 3 == 0 ? 4 : 1;
@@ -256,7 +257,7 @@ TEST(Evictor, ShowsWhatWasAskedForAndNothingElse) {
   register_policy(policy_entry_blind("test-blind"));
   const auto score_table = [](const char* name, int tokens) {
     const Method method = parse_method(name);
-    Evictor evictor(method);
+    Evictor evictor = evictor_of(method);
     CacheOptions options = bookkeeping(method, false);
     options.columns = evictor.signals().columns();
     Cache cache(options);
@@ -280,9 +281,9 @@ PALIMPSEST_POLICY(greedy, Greedy, "asks for what is not there")
 TEST(Evictor, RefusesWhatItCannotFeed) {
   register_policy(policy_entry_greedy("test-greedy"));
   Method method = parse_method("full:policy=test-greedy,budget=20");
-  EXPECT_NE(error_of([&] { Evictor evictor(method); }).find("policy test-greedy asks for queries"), std::string::npos);
+  EXPECT_NE(error_of([&] { evictor_of(method); }).find("policy test-greedy asks for queries"), std::string::npos);
   method.budget = 0;
-  EXPECT_EQ(error_of([&] { Evictor evictor(method); }), "policy test-greedy needs a budget: give one of at least 1");
+  EXPECT_EQ(error_of([&] { evictor_of(method); }), "policy test-greedy needs a budget: give one of at least 1");
 }
 
 }  // namespace

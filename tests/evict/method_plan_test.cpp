@@ -123,8 +123,8 @@ TEST(MethodPlan, PolicyAppliesWhereTheWindowMayExceedTheBudget) {
   expect("snapkv:budget=64", false, true);
   expect("adakv:budget=64", true, true);
   expect("pyramidkv:budget=128", true, true);
-  EXPECT_EQ(plan_of("snapkv:budget=64").occupancies(1000, 2000).writing.front().tokens, 64);
-  EXPECT_GT(plan_of("adakv:budget=64").occupancies(1000, 2000).writing.front().tokens, 64);
+  EXPECT_EQ(plan_of("snapkv:budget=64").occupancies(1000, 2000).decode.front().tokens, 64);
+  EXPECT_GT(plan_of("adakv:budget=64").occupancies(1000, 2000).decode.front().tokens, 64);
 }
 
 // One prepared policy serves all sequences of a plan.

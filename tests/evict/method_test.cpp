@@ -66,7 +66,7 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   EXPECT_EQ(m.budget, 77);
   EXPECT_EQ(m.protection, (Protection{.sinks = 3, .recent = Protection::kHalf}));
   EXPECT_EQ(m.recent(), 38);
-  EXPECT_EQ(m.split, "heads.txt");
+  EXPECT_EQ(m.split.text(), "heads.txt");
   EXPECT_EQ(m.schedule, Schedule::kPromptStep);
   EXPECT_EQ(m.interval, 9);
   EXPECT_EQ(m.headroom, 2);

@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, DraftBytes,
 std::vector<std::string> all_methods() {
   std::vector<std::string> out;
   for (const MethodRow& row : methods())
-    if (row.preset.split != "duo" && row.name != "learned" && row.name != "temporal" && row.preset.cache)
+    if (row.preset.split != Split::kDuo && row.name != "learned" && row.name != "temporal" && row.preset.cache)
       out.emplace_back(row.name);
   for (const char* more :
        {"streaming:rerotate=fused", "streaming:rerotate=cached-half", "h2o:mechanism=shift,positions=cache",

@@ -79,10 +79,10 @@ TEST(Resolve, MethodAuto) {
   const Method whole = resolve(parse_method("auto"), of);
   EXPECT_EQ(whole.name, "auto");
   EXPECT_GT(whole.budget, 4096 - 2 * 512);
-  EXPECT_LE(MethodPlan(whole, of).occupancies(100000, -1).reading.front().tokens, 4096);
+  EXPECT_LE(MethodPlan(whole, of).occupancies(100000, -1).prefill.front().tokens, 4096);
   Method more = whole;
   ++more.budget;
-  EXPECT_GT(MethodPlan(more, of).occupancies(100000, -1).reading.front().tokens, 4096);
+  EXPECT_GT(MethodPlan(more, of).occupancies(100000, -1).prefill.front().tokens, 4096);
   EXPECT_EQ(resolve(whole, of), whole);
 
   of.memory = std::size_t{4} << 20;

@@ -32,9 +32,9 @@
 #include <utility>
 #include <vector>
 
-#include "palimpsest/attention/rope.h"
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/core/cache_type.h"
+#include "palimpsest/core/rope.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/model/hyperparameters.h"
 #include "palimpsest/policy/policy.h"

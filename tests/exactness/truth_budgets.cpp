@@ -8,8 +8,8 @@ namespace palimpsest::testing {
 
 // Budgets until the end of the prompt; permanent if the end of the prompt does not change them.
 std::vector<int> Truth::first_budgets() const {
-  if (method_.split == "pyramid") return of_pyramid(-1);
-  if (method_.split == "ada")
+  if (method_.split == Split::kPyramid) return of_pyramid(-1);
+  if (method_.split == Split::kAda)
     return std::vector<int>(static_cast<std::size_t>(hyper_.geometry.heads()), method_.budget);
   return options_.budgets;
 }
@@ -17,7 +17,7 @@ std::vector<int> Truth::first_budgets() const {
 void Truth::budgets_at_prompt_end() {
   if (next_ <= method_.budget) {
     std::ranges::fill(budgets_, method_.budget);
-  } else if (method_.split == "pyramid") {
+  } else if (method_.split == Split::kPyramid) {
     budgets_ = of_pyramid(next_);
   } else {
     for (int layer = 0; layer < hyper_.layers; ++layer) share_by_scores(layer);

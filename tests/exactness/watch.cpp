@@ -5,8 +5,8 @@
 
 #include "palimpsest/attention/reference.h"
 #include "palimpsest/graph/cpu/attention_op.h"
-#include "palimpsest/graph/cpu/step.h"
 #include "palimpsest/graph/graph.h"
+#include "palimpsest/graph/step.h"
 
 namespace palimpsest::testing {
 

@@ -227,6 +227,7 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
       if (o.rotation == Rotation::kOnWrite && !o.rank_keys) t.key_row = sequence.key_row.data();
     }
     t.two_query = o.two_queries;
+    t.rotation = o.rotation;
   }
 
   // Activations with gaps between heads and tokens, as in a fused matrix product.
@@ -235,8 +236,8 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   fill(k_, first * o.kv_heads * (o.head_dim + 1));
   fill(v_, first * o.kv_heads * o.value_dim);
   out_.resize(static_cast<std::size_t>(first * query_heads * o.value_dim));
-  step_.shape = {query_heads, o.kv_heads,  o.head_dim, o.value_dim, 1 / std::sqrt(static_cast<float>(o.head_dim)),
-                 o.rope,      o.rope_dims, o.rotation};
+  step_.shape = {query_heads, o.kv_heads, o.head_dim, o.value_dim, 1 / std::sqrt(static_cast<float>(o.head_dim)),
+                 o.rope,      o.rope_dims};
   for (int h = 0; o.alibi && h < query_heads; ++h)
     alibi_.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(query_heads)));
   step_.shape.alibi = o.alibi ? alibi_.data() : nullptr;

@@ -69,7 +69,7 @@ class Runner {
 
   void drop(int room) {
     if (how_.budget == 0) return;
-    Plan plan;
+    Victims plan;
     for (int t = 0; t < cache_.tables(); ++t) plan.drop.push_back(victims(cache_.table(t), budget_of(how_, t) - room));
     cache_.apply(plan);
   }

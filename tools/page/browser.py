@@ -8,7 +8,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "setup"))
-sys.path.insert(0, str(HERE.parent / "serve"))
+sys.path.insert(0, str(HERE.parent.parent / "tests" / "system"))
 import environment  # noqa: E402
 
 PACKAGES = ["playwright==1.65.2", "axe-playwright-python==0.1.8"]

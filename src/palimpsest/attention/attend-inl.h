@@ -177,7 +177,7 @@ HWY_INLINE void add_bias(const Unit& u, const Block& b) {
 // Dot products of all rows of a unit with the keys of a block, in units of log2.
 HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   const KeyKernels& keys = *u.work.keys;
-  if (widen || (u.rotates_on_read() && (keys.dot_rotating == nullptr || u.rows_alone() > 4))) {
+  if (widen || (u.rotates_on_read() && (keys.dot_rotating == nullptr || u.work.group() > 4))) {
     PlainKeys<float> wide;
     widen_keys(u, b, wide.tile);
     score_tiles(u, b, wide, prefetch);

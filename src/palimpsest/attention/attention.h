@@ -3,7 +3,7 @@
 // Two implementations of one contract:
 //   reference  double precision, plain loops, the oracle                       (reference.h)
 //   cpu        Highway SIMD, threads, online softmax over tiles of 16 slots    (cpu.h)
-// The portable path (stock ggml operators, model/portable.h) is tested against both.
+// The portable path (stock ggml operators, graph/device/portable.h) is tested against both.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 #include <span>
 
 #include "palimpsest/attention/misfit.h"
-#include "palimpsest/attention/rope.h"
 #include "palimpsest/cache/view.h"
 #include "palimpsest/core/attention_rule.h"
+#include "palimpsest/core/rope.h"
 
 namespace palimpsest {
 
@@ -37,7 +37,9 @@ struct StepTokens {
   int count = 0;
   const std::int32_t* relative = nullptr;  // [count] position minus the slot table's base
   Position position = 0;                   // of the first one
-  // Rotation. cos_sin rows are RopeFrequencies::row: [2 * pairs] floats.
+  // When keys are rotated: the sequence's own, like its cache (kNever for all if the model has no rotary positions).
+  Rotation rotation = Rotation::kNever;
+  // Rows of cosines and sines are RopeFrequencies::row: [2 * pairs] floats.
   const float* key_row = nullptr;       // [count][2*pairs] at the new tokens' positions: kOnWrite, queries and keys.
                                         // nullptr: each head uses the row of its own rank
   const float* rank_row = nullptr;      // row r: rotation of rank r; max(occupied, sinks + window) rows
@@ -48,10 +50,10 @@ struct StepTokens {
   bool two_query = false;
   // ALiBi distances are between ranks (`cache` positions; needs slot tables with ranks), not between positions.
   bool rank_distance = false;
-  // Visible to query i: when <= when[i] and (within(when, when[i], window) or when < sink_end).
+  // Visible to query i: relative <= relative[i] and (within(relative, relative[i], window) or relative < sink_end).
   std::int32_t window = INT32_MAX;            // INT32_MAX: all
   const std::int32_t* head_window = nullptr;  // [heads], instead of `window`
-  std::int32_t sink_end = INT32_MIN;          // `when` of the first token that is not a sink
+  std::int32_t sink_end = INT32_MIN;          // relative position of the first token that is not a sink
   int sinks = 0;                              // tokens before it
   int weights_queries = INT32_MAX;            // AttentionStep::weights covers this many of the last queries
   // The queries of each row of weights, oldest first, weights_queries in all; rows are `weights_stride` floats apart.
@@ -63,6 +65,12 @@ struct StepTokens {
   // most max_draft_tokens(). Each query has its own row of weights; no `sums`.
   bool drafts = false;
 };
+
+// The role of the new tokens: each attends as the only query of a step (decode, drafts), or together (a prompt's
+// chunk). Kernels and the handling of weights are chosen by it, never by the number of tokens.
+inline bool each_alone(const StepTokens& t) {
+  return t.count == 1 || t.drafts;
+}
 
 // Rank of query i: the new tokens have a head's highest ranks.
 inline int query_rank(const StepTokens& t, const SlotsView& slots, int i) {
@@ -79,7 +87,6 @@ struct AttentionShape {
   float scale = 0;  // usually 1/sqrt(head_dim)
   RopeKind rope = RopeKind::kNone;
   int rope_dims = 0;
-  Rotation rotation = Rotation::kNever;
   const float* alibi = nullptr;  // [query_heads] score -= slope * distance (arXiv 2108.12409); nullptr: no bias
   // Scaled scores become soft_cap * tanh(score / soft_cap), before ALiBi (Gemma 2, arXiv 2408.00118); 0: no cap.
   float soft_cap = 0;
@@ -93,8 +100,8 @@ struct AttentionShape {
 
 // The cosines and sines for new token i; nullptr: it is not rotated.
 inline const float* query_row(const AttentionShape& shape, const StepTokens& t, const SlotsView& slots, int i) {
-  if (shape.rotation == Rotation::kNever || shape.rope == RopeKind::kNone) return nullptr;
-  const bool by_rank = shape.rotation != Rotation::kOnWrite || t.key_row == nullptr;
+  if (t.rotation == Rotation::kNever || shape.rope == RopeKind::kNone) return nullptr;
+  const bool by_rank = t.rotation != Rotation::kOnWrite || t.key_row == nullptr;
   return by_rank ? t.rank_row + static_cast<std::int64_t>(query_rank(t, slots, i)) * shape.rope_dims
                  : t.key_row + static_cast<std::int64_t>(i) * shape.rope_dims;
 }
@@ -106,8 +113,8 @@ struct AttentionStep {
   const LayerView* cache = nullptr;    // [sequences]
   const StepTokens* tokens = nullptr;  // [sequences]
   int sequences = 0;
-  // The layer's own window, in positions: query i sees a token only if within(when, when[i], local), in addition to
-  // StepTokens' rules. It hides sinks too.
+  // The layer's own window, in positions: query i sees a token only if within(relative, relative[i], local), in
+  // addition to StepTokens' rules. It hides sinks too.
   std::int32_t local = INT32_MAX;
   Heads<const float> q, k, v;
   Heads<float> out;  // [tokens][query_heads][value_dim]

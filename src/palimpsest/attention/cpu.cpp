@@ -83,7 +83,7 @@ int units_of(const HeadPlan& w, int phase) {
 // What a plan depends on besides the counts of its heads.
 struct PlanShape {
   int sequences, kv_heads, group, head_dim, value_dim, threads;
-  bool materialized, alibi;
+  bool alibi;
   CacheType key_type;
   bool operator==(const PlanShape&) const = default;
 };
@@ -96,7 +96,6 @@ PlanShape shape_of(const AttentionStep& step, int threads) {
           .head_dim = s.head_dim,
           .value_dim = s.value_dim,
           .threads = threads,
-          .materialized = s.rotation == Rotation::kMaterialized && s.rope != RopeKind::kNone,
           .alibi = s.alibi != nullptr,
           .key_type = step.cache[0].key_type};
 }

@@ -46,7 +46,7 @@ HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, co
   const StepTokens& tokens = *w.tokens;
   const LayerView& cache = *w.cache;
   const int* const inserted = w.slots().inserted;
-  const bool rotates = shape.rotation == Rotation::kOnWrite;
+  const bool rotates = tokens.rotation == Rotation::kOnWrite;
   float* const rows = memory.key_tiles;  // [16][head_dim], then the rotated halves, then scratch for store()
   float* const half_rows = rows + static_cast<std::ptrdiff_t>(kTile) * shape.head_dim;
   float* const scratch = half_rows + static_cast<std::ptrdiff_t>(kTile) * shape.head_dim;

@@ -67,7 +67,7 @@ struct Head {
     const int slot = slots().inserted[token], offset = slot % cache.page_size;
     const float* k = step.k.at(tokens.first + token, kv_head);
     const float* v = step.v.at(tokens.first + token, kv_head);
-    const float* cos_sin = shape.rotation == Rotation::kOnWrite ? query_row(shape, tokens, slots(), token) : nullptr;
+    const float* cos_sin = tokens.rotation == Rotation::kOnWrite ? query_row(shape, tokens, slots(), token) : nullptr;
     const Vector key = rotated(Vector(k, k + shape.head_dim), shape, cos_sin);
     store_key(cache, page(slot), offset, std::vector<float>(key.begin(), key.end()).data());
     if (cache.rotated_half) {
@@ -83,7 +83,7 @@ struct Head {
     std::vector<float> row(shape.head_dim);
     load_key(cache, page(slot), slot % cache.page_size, row.data());
     Vector key(row.begin(), row.end());
-    if (shape.rotation == Rotation::kNever || shape.rotation == Rotation::kOnWrite) return key;
+    if (tokens.rotation == Rotation::kNever || tokens.rotation == Rotation::kOnWrite) return key;
     const float* cos_sin = row_of(tokens.rank_row, shape, slots().rank[slot]);
     if (cache.rotated_half) {
       load_key(cache, page(slot) + half_offset(cache), slot % cache.page_size, row.data());
@@ -94,7 +94,7 @@ struct Head {
       return key;
     }
     key = rotated(std::move(key), shape, cos_sin);
-    if (shape.rotation == Rotation::kMaterialized)  // the copy is in the keys' format
+    if (tokens.rotation == Rotation::kMaterialized)  // the copy is in the keys' format
       for (double& x : key) {
         std::byte stored[4];
         kv_format(cache.key_type).store(stored, 0, static_cast<float>(x));
@@ -151,7 +151,7 @@ struct Head {
     const Vector raw(q, q + shape.head_dim);
     const Vector here = rotated(raw, shape, query_row(shape, tokens, slots(), query));
     Vector for_sinks = here;
-    if (tokens.two_query && shape.rotation != Rotation::kNever)
+    if (tokens.two_query && tokens.rotation != Rotation::kNever)
       for_sinks = rotated(raw, shape, row_of(tokens.rank_row, shape, sink_rank(tokens, slots(), window, query)));
 
     Vector p(keys.size() + static_cast<std::size_t>(entries()), -INFINITY);

@@ -1,8 +1,8 @@
 // Rotates stored keys in place: delta re-rotation after a compaction (Lazy Pruning, equation 9).
 #pragma once
 
-#include "palimpsest/attention/rope.h"
 #include "palimpsest/cache/view.h"
+#include "palimpsest/core/rope.h"
 
 namespace palimpsest {
 

@@ -45,7 +45,7 @@ struct Prefetch {
   }
 };
 
-inline constexpr int kWidenRows = 12;  // a unit with this many rows or more converts a block to f32 first
+inline constexpr int kWideGroup = 12;  // a query group of this size or more pays for converting a block to f32 first
 
 // Some queries of a head.
 struct Unit {
@@ -55,12 +55,11 @@ struct Unit {
 
   const AttentionShape& shape() const { return work.step->shape; }
   int rows() const { return queries * work.group(); }
-  // The rows that decide how a block is computed: of drafts, those of one query.
-  int rows_alone() const { return work.tokens->drafts ? work.group() : rows(); }
-  bool widens() const { return rows_alone() >= kWidenRows && work.merged == nullptr; }
-  bool rotates_on_read() const { return shape().rotation == Rotation::kOnRead && shape().rope != RopeKind::kNone; }
+  // Converts a block to f32 first: for the queries of a chunk, or of a large group.
+  bool widens() const { return (!each_alone(*work.tokens) || work.group() >= kWideGroup) && work.merged == nullptr; }
+  bool rotates_on_read() const { return work.tokens->rotation == Rotation::kOnRead && shape().rope != RopeKind::kNone; }
   bool two_queries() const {
-    return work.tokens->two_query && shape().rotation != Rotation::kNever && shape().rope != RopeKind::kNone;
+    return work.tokens->two_query && work.tokens->rotation != Rotation::kNever && shape().rope != RopeKind::kNone;
   }
   std::ptrdiff_t half() const {  // bytes from a key to its rotated half; 0: none is stored
     return work.cache->rotated_half ? static_cast<std::ptrdiff_t>(half_offset(*work.cache)) : 0;

@@ -65,8 +65,9 @@ HWY_EXPORT(RankTiles);
 
 const FormatKernels& kernels_of(CacheType type) {
   using Of = const FormatKernels& (*)();
-  static constexpr Of kOf[] = {f32_kernels, f16_kernels, bf16_kernels, q8_0_kernels};  // in the order of CacheType
-  static_assert(std::size(kOf) == kKvFormats.size());
+#define PALIMPSEST_TYPE(enumerator, name) name##_kernels,
+  static constexpr Of kOf[] = {PALIMPSEST_CACHE_TYPES(PALIMPSEST_TYPE)};
+#undef PALIMPSEST_TYPE
   return kOf[static_cast<std::size_t>(type)]();
 }
 

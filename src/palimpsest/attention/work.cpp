@@ -19,7 +19,8 @@ HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head) {
           .bias = slots.bias != nullptr,
           .received = step.weights != nullptr && step.weights[index] != nullptr,
           .sums = step.sums != nullptr && step.sums[index] != nullptr,
-          .drafts = tokens.drafts};
+          .drafts = tokens.drafts,
+          .materialized = tokens.rotation == Rotation::kMaterialized && step.shape.rope != RopeKind::kNone};
 }
 
 HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
@@ -30,7 +31,7 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   p.sequence = sequence;
   p.kv_head = kv_head;
   p.index = sequence * shape.kv_heads + kv_head;
-  const int slot_splits = (head.slots + kSplit - 1) / kSplit, rows = head.tokens * shape.group();
+  const int slot_splits = (head.slots + kSplit - 1) / kSplit;
   if (head.tokens == 0) {
     p.weights_units = head.received ? slot_splits : 0;  // all zero
     return p;
@@ -42,15 +43,14 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   assert(!head.drafts || (head.tokens <= max_draft_tokens(shape.group()) && !head.sums && head.weight_rows == 0));
   assert(head.weight_rows == 0 || head.weights_queries <= head.tokens);
   assert(head.weight_rows <= 1 || step.tokens[sequence].weight_reduction != WeightReduction::kMaxOverAll);
-  assert(shape.rotation != Rotation::kMaterialized || kv_format(step.cache[sequence].key_type).elementwise());
-  if (shape.rotation == Rotation::kMaterialized && shape.rope != RopeKind::kNone) p.rotate_units = slot_splits;
+  assert(!head.materialized || kv_format(step.cache[sequence].key_type).elementwise());
+  if (head.materialized) p.rotate_units = slot_splits;
   if (head.merged_entries >= 0) {
     assert(!step.tokens[sequence].two_query);
     assert(step.tokens[sequence].weight_reduction == WeightReduction::kMeanOverGroup);
     return p;
   }
-  const bool each_alone = head.tokens == 1 || head.drafts;  // one rule for both, whatever the size of the group
-  const bool keep = p.query_blocks == 1 && (rows <= kKeptRows || each_alone) && head.weights_queries > 0;
+  const bool keep = each_alone(step.tokens[sequence]) && p.query_blocks == 1 && head.weights_queries > 0;
   if (head.received && keep)
     p.kept_queries = head.sums || head.drafts ? head.tokens : std::min(head.weights_queries, head.tokens);
   if (head.received && !keep) p.weights_units = slot_splits;

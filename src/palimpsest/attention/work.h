@@ -26,9 +26,7 @@ namespace palimpsest {
 inline constexpr int kBlock = 4 * kTile;   // slots that a unit processes at once, for all rows
 inline constexpr int kSplit = 8 * kBlock;  // slots of a unit when a head has few queries
 inline constexpr int kRows = 64;           // max rows of a block of queries (or one query's group, if that is more)
-inline constexpr int kKeptRows = 16;  // a head with at most this many rows, or one query, or drafts, keeps its weights;
-                                      // else they are recomputed
-inline constexpr int kInsertTokens = 64;  // tokens of an insert unit, if slots are contiguous
+inline constexpr int kInsertTokens = 64;   // tokens of an insert unit, if slots are contiguous
 
 static_assert(kDraftRows <= kRows);
 
@@ -39,6 +37,7 @@ struct HeadCounts {
   bool bias;           // SlotsView::bias
   bool received, sums;
   bool drafts;
+  bool materialized;  // keys are rotated into a copy
   bool operator==(const HeadCounts&) const = default;
 };
 HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head);
@@ -74,7 +73,7 @@ struct HeadWork : HeadPlan {
   const StepTokens* tokens;
   const HeadPages* pages;
   std::int32_t window;
-  bool all_visible;          // one query, every slot holds a token, no mask: `when` need not be read
+  bool all_visible;          // one query, every slot holds a token, no mask: relative positions need not be read
   const MergedView* merged;  // tokens merged into slots of others; nullptr: none
   const float* rank_tiles;   // see AttentionStep; nullptr: built where they are read
   float* received;           // AttentionStep::weights of this head; nullptr: not requested

@@ -44,7 +44,10 @@ void simulate_generation(Sequence& sequence, int prompt, int tokens, std::uint32
     const int count = static_cast<int>(work.tokens.size());
     for (int head = 0; work.report_kv && head < geometry.heads(); ++head) {
       const LayerGeometry& g = geometry.layer_geometry(head);
-      work.receiver->on_insert_kv(head, noise.rows(count, g.key_width), noise.rows(count, g.value_width));
+      work.receiver->receive({.kind = StepSignal::Kind::kKeysAndValues,
+                              .head = head,
+                              .rows = noise.rows(count, g.key_width),
+                              .values = noise.rows(count, g.value_width)});
     }
     sequence.done({});
   };

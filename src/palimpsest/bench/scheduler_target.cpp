@@ -6,7 +6,7 @@ namespace {
 class Adapter final : public RequestListener {
  public:
   explicit Adapter(std::shared_ptr<LoadListener> listener) : listener_(std::move(listener)) {}
-  bool written(const Written&) override {
+  bool written(const SampledToken&) override {
     listener_->token();
     return true;
   }

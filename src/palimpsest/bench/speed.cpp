@@ -97,11 +97,11 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
       Session& session = batch.session(0);
       const auto logits = session.decode(step[0], std::span(drafts).first(static_cast<std::size_t>(wanted)));
       const int read = static_cast<int>(logits.size()) / vocabulary - 1;
-      int stood = 0;
-      while (stood < read && stands(generator)) ++stood;
-      session.accept(stood);
-      if (read > 0) length.add(read, stood);
-      return 1 + stood;
+      int accepted = 0;
+      while (accepted < read && stands(generator)) ++accepted;
+      session.accept(accepted);
+      if (read > 0) length.add(read, accepted);
+      return 1 + accepted;
     };
     for (const TokenId token : std::span(tokens).subspan(measured.size())) decode(token);
     sample.evicted = -evicted();

@@ -1,6 +1,7 @@
 #include "palimpsest/budget/split.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +16,8 @@
 namespace palimpsest {
 namespace {
 
+constexpr std::array<std::string_view, Split::kFile> kNames = {"uniform", "pyramid", "ada",
+                                                               "duo"};  // in the order of Kind
 constexpr int kMax = 1 << 30, kUnnamed = -1, kStreaming = 320;
 
 struct Range {
@@ -58,20 +61,27 @@ void share_rest(std::vector<int>& budgets, const SplitOf& of, std::string_view h
 
 }  // namespace
 
-bool split_is_file(std::string_view how) {
-  return how != "uniform" && how != "pyramid" && how != "ada" && how != "duo";
+Split::Split(std::string_view text) {
+  const auto known = std::ranges::find(kNames, text);
+  kind_ = static_cast<Kind>(known - kNames.begin());
+  if (kind_ == kFile) file_ = text;
 }
 
-std::vector<int> split_budget(std::string_view how, const SplitOf& of) {
-  if (how == "uniform") return {};
+std::string Split::text() const {
+  return kind_ == kFile ? file_ : std::string(kNames[static_cast<std::size_t>(kind_)]);
+}
+
+std::vector<int> split_budget(const Split& split, const SplitOf& of) {
+  if (split == Split::kUniform) return {};
   const auto heads = static_cast<std::size_t>(std::reduce(of.heads.begin(), of.heads.end()));
   const int layers = static_cast<int>(of.heads.size()), max_heads = std::ranges::max(of.heads);
-  if (how == "ada") return std::vector<int>(heads, of.budget);
-  if (how == "pyramid") return pyramid(of);
+  if (split == Split::kAda) return std::vector<int>(heads, of.budget);
+  if (split == Split::kPyramid) return pyramid(of);
+  const std::string& how = split.file();
   std::error_code ignored;
   if (std::filesystem::is_directory(how, ignored))
     fail("split '{}': is a directory; give a file with lines 'layer head tokens'", how);
-  std::ifstream file{std::string(how)};
+  std::ifstream file(how);
   if (!file) fail("split '{}': no such file; use uniform, pyramid, ada, or a file with lines 'layer head tokens'", how);
   std::vector<int> budgets(heads, kUnnamed);
   bool streaming = false;

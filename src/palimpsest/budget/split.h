@@ -7,6 +7,23 @@
 
 namespace palimpsest {
 
+class Split {
+ public:
+  // kDuo: kFile with the list of heads beside the model; a plan looks it up.
+  enum Kind { kUniform, kPyramid, kAda, kDuo, kFile };
+
+  Split(Kind kind = kUniform) : kind_(kind) {}  // not kFile
+  explicit Split(std::string_view text);        // "uniform", "pyramid", "ada", "duo"; anything else is a file's name
+  std::string text() const;
+  const std::string& file() const { return file_; }  // of kFile
+  bool operator==(const Split&) const = default;
+  bool operator==(Kind kind) const { return kind_ == kind; }
+
+ private:
+  Kind kind_ = kUniform;
+  std::string file_;
+};
+
 struct SplitOf {
   int budget = 0, guarded = 0;  // per head; guarded: protected tokens, part of the budget
   std::vector<int> heads = {};  // [layers] KV heads
@@ -32,9 +49,6 @@ struct SplitOf {
 // less; the heads that no line names share the rest of the total budget.
 //
 // Throws Error for an unreadable file, for heads that the model does not have, and for fewer tokens than `min`.
-std::vector<int> split_budget(std::string_view how, const SplitOf& of);
-
-// Whether `how` names a file: not one of the words above, nor `duo` (engine/sequence.h: the list beside the model).
-bool split_is_file(std::string_view how);
+std::vector<int> split_budget(const Split& how, const SplitOf& of);
 
 }  // namespace palimpsest

@@ -49,8 +49,7 @@ void check(const CacheOptions& o) {
   check_width("values", g.value_type, g.value_width);
   if (const KvFormat& format = kv_format(g.key_type); !format.elementwise() && o.rotated_half)
     fail("cache type {} has no rotated halves beside its keys: use rerotate=fused", format.name);
-  if (o.page_size < kTile || o.page_size % kTile != 0 || o.page_size > (1 << 24))
-    fail("page size {}: must be a multiple of {}, at most {}", o.page_size, kTile, 1 << 24);
+  check_page_size(o.page_size);
   if (!o.windows.empty() && std::ranges::any_of(o.windows, [](std::int32_t window) { return window < 1; }))
     fail("a head that keeps a window of no position: give at least 1");
   if (o.spare_slots < 0 || o.spare_slots > (1 << 24))
@@ -58,6 +57,11 @@ void check(const CacheOptions& o) {
 }
 
 }  // namespace
+
+void check_page_size(int page_size, std::string_view name) {
+  if (page_size < kTile || page_size % kTile != 0 || page_size > (1 << 24))
+    fail("{} {}: give a multiple of {}, at most {}", name, page_size, kTile, 1 << 24);
+}
 
 std::vector<int> tables_of(const CacheOptions& options) {
   std::vector<int> tables;
@@ -87,7 +91,7 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   for (int t = 0; t < static_cast<int>(count); ++t) counted_tables_ += counts_evictions(t) ? 1 : 0;
   tables_.assign(count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns,
                                   options.spare_slots, options.evicted_page));
-  if (options.mechanism == Mechanism::kMerge) {
+  if (traits(options.mechanism).merges) {
     assert(!options.shared && "heads merge each for itself");
     merged_.assign(count, MergedTokens(options.columns));
     merged_views_.resize(count);

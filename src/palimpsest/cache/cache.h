@@ -18,16 +18,17 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "palimpsest/cache/change.h"
 #include "palimpsest/cache/geometry.h"
 #include "palimpsest/cache/merged.h"
 #include "palimpsest/cache/pages.h"
-#include "palimpsest/cache/plan.h"
 #include "palimpsest/cache/slots.h"
 #include "palimpsest/cache/storage.h"
 #include "palimpsest/cache/transaction.h"
+#include "palimpsest/cache/victims.h"
 #include "palimpsest/cache/view.h"
 #include "palimpsest/core/workers.h"
 
@@ -46,11 +47,14 @@ struct CacheOptions {
   int spare_slots = 0;        // free slots per table for tentative tokens: max draft length + 1; 0: no drafts
   bool pages = true;          // keys and values are stored in this cache's pages; false: in a CacheStorage
   // [heads] A head of window w holds the newest w positions: the caller drops older ones, which no later query sees
-  // (evict/unseen.h). INT32_MAX: all positions. Empty: all positions, for all heads.
+  // (evict/out_of_window.h). INT32_MAX: all positions. Empty: all positions, for all heads.
   std::vector<std::int32_t> windows = {};
 
   bool operator==(const CacheOptions&) const = default;
 };
+
+// Throws Error for a page size that no cache can have. `name`: of the option, in the message.
+void check_page_size(int page_size, std::string_view name = "page size");
 
 // [head] The slot table of each head.
 std::vector<int> tables_of(const CacheOptions& options);
@@ -95,7 +99,7 @@ class Cache {
   Transaction prepare_defragment(int reserve);
 
   // Each prepares and commits a change of one part.
-  void apply(const Plan& plan, Workers* workers = nullptr);
+  void apply(const Victims& plan, Workers* workers = nullptr);
   void insert(int count);
   void undo(int count);                                      // CacheChange::reject
   bool defragment(int reserve, Workers* workers = nullptr);  // whether any token moved
@@ -153,7 +157,7 @@ class Cache {
   std::size_t bytes_tables() const;  // positions, ranks, scores, statistics, block tables
   double slots_per_token() const;    // slots of mapped pages / tokens, of all tables; 0 without a token
   // Tokens evicted: the mean over tables without a window, or over all tables if each has one. Tokens dropped because
-  // they are outside a window do not count (CacheChange::unseen).
+  // they are outside a window do not count (CacheChange::out_of_window).
   long long evicted() const { return dropped_ / counted_tables_; }
 
  private:

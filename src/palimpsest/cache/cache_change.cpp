@@ -31,13 +31,14 @@ Transaction Cache::begin() {
 Transaction Cache::prepare(const CacheChange& change) {
   Transaction transaction = begin();
   assert(change.drop.empty() || change.drop.size() == tables_.size());
+  assert(change.out_of_window.empty() || change.out_of_window.size() == tables_.size());
   pending_.change = change;
   const bool append = change.at == kNoPosition || (change.insert > 0 && change.at == next());
   if (append) pending_.change.at = kNoPosition;
   const bool edit = !append || !change.drop_range.empty() || !change.shift_range.empty();
-  const bool on_copies =
-      edit || (shared_page_count_ > 0 && options_.mechanism == Mechanism::kBlock && !change.drop.empty());
-  for (std::size_t t = 0; !change.unseen && t < change.drop.size(); ++t)
+  const bool on_copies = edit || (shared_page_count_ > 0 && traits(options_.mechanism).whole_pages &&
+                                  !(change.drop.empty() && change.out_of_window.empty()));
+  for (std::size_t t = 0; t < change.drop.size(); ++t)
     if (counts_evictions(static_cast<int>(t))) pending_.dropped += std::ssize(change.drop[t]);
   for (std::size_t t = 0; !on_copies && t < tables_.size(); ++t) {
     const auto [pages, views_invalidated] = tables_[t].reserve(change_of(t), moves_[t]);
@@ -63,8 +64,8 @@ SlotChange Cache::change_of(std::size_t t) const {
                     .tentative = c.tentative};
   if (!p.victims.empty())
     own.drop = p.victims[t];
-  else if (!c.drop.empty())
-    own.drop = c.drop[t];
+  else
+    own.drop = c.dropped_by(t);
   return own;
 }
 
@@ -97,79 +98,6 @@ void Cache::simulate(Change change) {
   }
 }
 
-// Checks an edit of the text against every table and lists the tokens that it drops.
-void Cache::add_edit(const CacheChange& change) {
-  const PositionRange shifted = change.shift_range;
-  const Position by = change.shift_by;
-  const bool shifts = !shifted.empty() && by != 0;
-  if (const KvFormat& format = kv_format(options_.geometry.layer_geometry(0).key_type); shifts && !format.elementwise())
-    fail("positions of keys of type {} cannot be shifted: they would be rounded once more; use f16", format.name);
-  if (shifts && (shifted.first < 0 || shifted.first + by < 0))
-    fail("a shift of the positions from {} by {} would go below 0", shifted.first, by);
-  if (change.at < kNoPosition ||
-      (change.at != kNoPosition && change.at - tables_.front().base() <= SlotTable::kSaturated))
-    fail("tokens cannot be inserted at position {}: it is negative or more than 2^30 tokens back", change.at);
-  for (const MergedTokens& merged : merged_)
-    if (!merged.tokens().empty() && (shifts || !change.drop_range.empty()))
-      fail("mechanism merge: the text of merged tokens cannot be edited; use mechanism in-place");
-  Position next = this->next();
-  if (!change.drop_range.empty() && change.drop_range.last >= next) next = std::min(next, change.drop_range.first);
-  // Positions that shifted tokens pass: must hold no other token, since a shift never reorders the text.
-  PositionRange passed;
-  if (shifts && by < 0) passed = {shifted.first + by, shifted.first};
-  if (shifts && by > 0 && shifted.last != kEndOfText) {
-    passed = {shifted.last, shifted.last + by};
-    if (passed.last > next)
-      fail("a shift of positions {} to {} by {} would pass the end", shifted.first, shifted.last, by);
-  }
-  const PositionRange inserted =
-      change.at == kNoPosition ? PositionRange{} : PositionRange{change.at, change.at + change.insert};
-  if (next < this->next()) pending_.end = next;
-  check_windows(change, next);
-  std::vector<std::vector<int>> all_victims(tables_.size());
-  for (std::size_t t = 0; t < tables_.size(); ++t) {
-    const SlotTable& table = tables_[t];
-    std::vector<int>& victims = all_victims[t];
-    if (!change.drop.empty()) victims = change.drop[t];
-    std::vector<bool> gone(at(table.slots()));
-    for (const int slot : victims) gone[at(slot)] = true;
-    const auto rejected = table.inserted().last(at(change.reject));
-    std::vector<int> in_range;
-    table.append_slots(change.drop_range, in_range);
-    for (const int slot : in_range)
-      if (!gone[at(slot)] && std::ranges::find(rejected, slot) == rejected.end()) victims.push_back(slot);
-    for (const int slot : victims) gone[at(slot)] = true;
-    for (const int slot : rejected) gone[at(slot)] = true;
-    for (int slot = 0; slot < table.slots(); ++slot) {
-      const Position position = table.position(slot);
-      if (position == kNoPosition || gone[at(slot)]) continue;
-      const bool moves = shifts && shifted.contains(position);
-      if ((!moves && passed.contains(position)) || inserted.contains(moves ? position + by : position))
-        fail("there is a token at position {}, where another would go: drop it first", position);
-    }
-  }
-  pending_.victims.swap(all_victims);
-}
-
-// Throws Error if an edit would make tokens visible that a window has dropped.
-void Cache::check_windows(const CacheChange& change, Position end) const {
-  const PositionRange& shifted = change.shift_range;
-  Position query = end;  // the next query's
-  if (!shifted.empty() && shifted.last == kEndOfText) query += change.shift_by;
-  if (change.at != kNoPosition) query = std::min(query, change.at);
-  for (const std::int32_t window : windows_) {
-    if (window == INT32_MAX) continue;
-    Position dropped = next() - window + 1;  // positions before it were dropped
-    if (dropped <= 0) continue;
-    if (!shifted.empty() && shifted.contains(dropped - 1)) dropped += change.shift_by;
-    if (query - window + 1 < dropped)
-      fail(
-          "layers with an attention window of {} have dropped the tokens before position {}, which position {} would "
-          "see again: clear the cache and read the text anew",
-          window, dropped, query);
-  }
-}
-
 // Lists a page to copy if it is shared: the change moves or writes tokens there.
 void Cache::add_copy(int t, int page) {
   if (at(page) >= shared_pages_[at(t)].size() || !shared_pages_[at(t)][at(page)]) return;
@@ -183,7 +111,7 @@ void Cache::add_copies(int t) {
   const SlotChange change = change_of(at(t));
   const int page_size = options_.page_size;
   if (!pending_.simulated.empty()) {
-    const bool gathers = options_.mechanism == Mechanism::kGather && !pending_.moves[at(t)].empty();
+    const bool gathers = traits(options_.mechanism).copies_rows && !pending_.moves[at(t)].empty();
     if (gathers) return;
     for (const Move& move : pending_.moves[at(t)])
       if (move.from != move.to) add_copy(t, move.to / page_size);
@@ -191,7 +119,7 @@ void Cache::add_copies(int t) {
     return;
   }
   const SlotTable& table = this->table(t);
-  if (options_.mechanism != Mechanism::kShift && options_.mechanism != Mechanism::kGather) {
+  if (!traits(options_.mechanism).moves_rows) {
     for (int i = 0; i < change.insert; ++i) {
       const int slot = table.next_slot(change, i);
       if (slot < 0) break;
@@ -207,7 +135,7 @@ void Cache::add_copies(int t) {
 }
 
 bool Cache::gathers(int t) const {
-  if (options_.mechanism != Mechanism::kGather) return false;
+  if (!traits(options_.mechanism).copies_rows) return false;
   const SlotChange change = change_of(at(t));
   return !change.drop.empty() && table(t).occupied() > change.reject + static_cast<int>(change.drop.size());
 }
@@ -321,7 +249,7 @@ const PageId* Cache::copy_page(const Copy& copy, const PageId* page) noexcept {
 // had before the change.
 const PageId* Cache::relocate_bytes(const PageId* page, Workers* workers) noexcept {
   const LayerView shape = view(options_.geometry.layer_of(0));
-  const bool gather = options_.mechanism == Mechanism::kGather;
+  const bool gather = traits(options_.mechanism).copies_rows;
   const PageId* const copies = page;
   const auto table_of = [&](std::size_t h) { return at(table_of_[h]); };
   const auto gathered = [&](std::size_t h) {
@@ -388,7 +316,7 @@ void Cache::held(std::size_t pages) noexcept {
   peak_ = std::max(peak_, pages_held_);
 }
 
-void Cache::apply(const Plan& plan, Workers* workers) {
+void Cache::apply(const Victims& plan, Workers* workers) {
   prepare({.drop = plan.drop}).commit(workers);
 }
 

@@ -28,9 +28,8 @@ std::int32_t number_of(CacheTypes types) {
 }
 
 std::optional<CacheTypes> types_of(std::int32_t number) {
-  constexpr CacheType kAll[] = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0};
-  for (const CacheType key : kAll)
-    for (const CacheType value : kAll)
+  for (const CacheType key : kCacheTypes)
+    for (const CacheType value : kCacheTypes)
       if (number_of({key, value}) == number) return CacheTypes(key, value);
   return std::nullopt;
 }

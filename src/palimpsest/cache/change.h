@@ -1,6 +1,8 @@
 // One change of a cache, for Cache::prepare. Its parts are applied in the order of the members.
 #pragma once
 
+#include <cassert>
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -22,10 +24,11 @@ struct CacheChange {
   // Number of the newest tokens of the last insert to remove: rejected drafts. Their slots are the next to be reused,
   // in the same order.
   int reject = 0;
-  // Victims of each slot table (Plan::drop): oldest first, no slot twice. Empty: none.
+  // Victims of each slot table (Victims::drop): oldest first, no slot twice. Empty: none.
   std::span<const std::vector<int>> drop = {};
-  // The victims are outside their tables' windows: no later query sees them, and they do not count as evicted.
-  bool unseen = false;
+  // Tokens outside their tables' windows, likewise: no later query sees them, and they do not count as evicted. A table
+  // has victims or such tokens, not both.
+  std::span<const std::vector<int>> out_of_window = {};
   // Drops all tokens at these positions. If the range reaches next(), next() falls to `first`.
   PositionRange drop_range = {};
   // Adds `shift_by` to these tokens' positions. The target positions must be empty; kEndOfText shifts next(), too. The
@@ -39,6 +42,14 @@ struct CacheChange {
   // The inserted tokens are drafts: the next change may reject some, and drops the victims for the others. Until then
   // they use spare slots (CacheOptions::spare_slots).
   bool tentative = false;
+
+  std::span<const int> dropped_by(std::size_t table) const {  // victims, or tokens outside its window
+    const bool victims = !drop.empty() && !drop[table].empty();
+    const bool outside = !out_of_window.empty() && !out_of_window[table].empty();
+    assert(!(victims && outside));
+    if (victims) return drop[table];
+    return outside ? std::span<const int>(out_of_window[table]) : std::span<const int>();
+  }
 };
 
 }  // namespace palimpsest

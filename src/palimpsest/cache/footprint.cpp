@@ -78,7 +78,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
     f.working += working_of(options, o, pages, heads_of_table);
     max_slots = std::max(max_slots, slots);
     widest = std::max(widest, slots + MergedTokens::max_entries(static_cast<std::size_t>(o.merged), slots));
-    if (options.mechanism != Mechanism::kShift && options.mechanism != Mechanism::kGather && o.tokens > 0)
+    if (!traits(options.mechanism).moves_rows && o.tokens > 0)
       f.queue_entries += SlotQueue::ring_size(max_free(o, pages, options.page_size));
   }
   f.rows = f.head_pages * f.page_slots * f.row_bytes;

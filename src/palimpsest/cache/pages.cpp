@@ -41,7 +41,7 @@ void PagePool::reserve_addresses() {
     slabs = std::min(slabs, limit_ / pages_in_slab_ * 2 + 2);
   if (!range_.reserve(std::max<std::size_t>(slabs, 1) * slab_bytes_, slab_bytes_))
     fail(
-        "the system gave no memory for {} KiB more of cache, not even addresses: lower the budget or the context, or "
+        "the system refused {} KiB more of addresses for the cache: lower the budget or the context, or "
         "raise the limit of virtual memory (ulimit -v)",
         slab_bytes_ >> 10);
 }
@@ -62,7 +62,7 @@ void PagePool::add_slab() {
     slabs_.emplace_back();
   }
   if (!range_.commit(begin, begin + slab_bytes_))
-    fail("the system gave no memory for {} KiB more of cache (it holds {} KiB): lower the budget or the context",
+    fail("the system refused {} KiB more of memory for the cache (it holds {} KiB): lower the budget or the context",
          slab_bytes_ >> 10, bytes_committed() >> 10);
   for (std::size_t page = first; page < first + pages_in_slab_; ++page)
     next_free_[page] = page + 1 < first + pages_in_slab_ ? static_cast<PageId>(page + 1) : kNoPage;

@@ -9,7 +9,7 @@ SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int co
                      int evicted_page)
     : page_size_(page_size),
       evicted_page_(evicted_page == 0 ? page_size : evicted_page),
-      mechanism_(mechanism),
+      traits_(traits(mechanism)),
       track_rank_(track_rank),
       spare_slots_(spare_slots),
       column_(at(columns)) {
@@ -74,7 +74,7 @@ void SlotTable::drop(std::span<const int> victims, std::vector<Move>& moves) {
     drop_and_compact(victims, moves);
     return;
   }
-  if (mechanism_ == Mechanism::kBlock && !are_whole_pages(victims)) {
+  if (traits_.whole_pages && !are_whole_pages(victims)) {
     if (track_rank_) close_ranks(victims);
     for (const int slot : victims) erase(slot);
     compact(moves);
@@ -87,10 +87,10 @@ void SlotTable::drop_in_place(std::span<const int> victims) {
   if (track_rank_) close_ranks(victims);
   for (const int slot : victims) {
     erase(slot);
-    if (mechanism_ == Mechanism::kBlock) {  // page after page; the oldest tokens of edited texts may alternate
+    if (traits_.whole_pages) {  // page after page; the oldest tokens of edited texts may alternate
       if (slot % evicted_page_ == 0)
         for (int i = 0; i < evicted_page_; ++i) free_.push_back(slot + i);
-    } else if (mechanism_ != Mechanism::kAppend) {
+    } else if (traits_.reuses_slots) {
       free_.push_back(slot);
     }
   }
@@ -149,7 +149,7 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
     first = std::min(first, slot);
     vacate(slot);
   }
-  if (mechanism_ == Mechanism::kGather)
+  if (traits_.copies_rows)
     for (int slot = 0; slot < first; ++slot) moves.push_back({slot, slot});
   int to = first;
   for (int from = first; from < before; ++from) {
@@ -236,9 +236,8 @@ std::span<const int> SlotTable::release_empty_pages(int reserve) {
   int spare = free_slots() - reserve;
   for (int page = pages() - 1; page >= 0 && empty_pages_ > 0; --page) {
     if (page_occupied_[at(page)] != 0) continue;
-    const int free = mechanism_ == Mechanism::kAppend
-                         ? free_.count_if([&](int slot) { return slot / page_size_ == page; })
-                         : page_size_;
+    const int free =
+        traits_.reuses_slots ? page_size_ : free_.count_if([&](int slot) { return slot / page_size_ == page; });
     if (free > 0 && spare < free) continue;
     spare -= free;
     page_occupied_[at(page)] = kUnmapped;
@@ -271,9 +270,9 @@ void SlotTable::defragment(int reserve, std::vector<Move>& moves) {
   moves.clear();
   mapped_.clear();
   unmapped_.clear();
-  if (compacts() || mechanism_ == Mechanism::kBlock) return;
+  if (traits_.waits_for_page()) return;
   if (mapped_pages_ * page_size_ - occupied_ - page_size_ < reserve) return;
-  if (mechanism_ == Mechanism::kAppend) {
+  if (!traits_.reuses_slots) {
     compact(moves);
     return;
   }

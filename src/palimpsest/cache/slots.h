@@ -38,13 +38,12 @@
 #include <vector>
 
 #include "palimpsest/cache/change.h"
+#include "palimpsest/cache/mechanism.h"
 #include "palimpsest/cache/view.h"
 #include "palimpsest/core/byte_stream.h"
 #include "palimpsest/core/types.h"
 
 namespace palimpsest {
-
-enum class Mechanism { kInPlace, kShift, kGather, kBlock, kAppend, kMerge };
 
 struct Move {  // moves the bytes of `from` to `to`; executed in the order given
   int from, to;
@@ -108,7 +107,7 @@ class SlotTable {
   int occupied() const { return occupied_; }
   int slots() const { return static_cast<int>(relative_.size()); }  // multiple of page_size, unmapped ones included
   int free_slots() const {                                          // in mapped pages, available to insert()
-    return mechanism_ == Mechanism::kAppend ? free_.size() : mapped_pages_ * page_size_ - occupied_;
+    return traits_.reuses_slots ? mapped_pages_ * page_size_ - occupied_ : free_.size();
   }
   int page_size() const { return page_size_; }
   int evicted_page() const { return evicted_page_; }
@@ -187,9 +186,10 @@ class SlotTable {
   const char* fault() const;
 
   SlotsView view() const;                  // stays valid until the next change
-  Position base() const { return base_; }  // SlotsView::when = position - base, see when()
+  Position base() const { return base_; }  // SlotsView::relative = position - base
   // The relative position: position - base(). Positions 2^30 or more behind the base saturate at kSaturated, where
-  // their order is lost: to test whether a token is among the first n, use when(token) <= when(n - 1), never < when(n).
+  // their order is lost: to test whether a token is among the first n, compare <= that of token n - 1, never < that of
+  // n.
   std::int32_t relative_position(Position position) const;
   static constexpr std::int32_t kSaturated = PositionView::kSaturated;
 
@@ -223,12 +223,12 @@ class SlotTable {
   void drop_in_place(std::span<const int> victims);
   bool are_whole_pages(std::span<const int> victims);
   void compact(std::vector<Move>& moves);
-  bool compacts() const { return mechanism_ == Mechanism::kShift || mechanism_ == Mechanism::kGather; }
+  bool compacts() const { return traits_.moves_rows; }
   void drop_and_compact(std::span<const int> victims, std::vector<Move>& moves);
   void close_ranks(std::span<const int> victims);
 
   int page_size_, evicted_page_;
-  Mechanism mechanism_;
+  MechanismTraits traits_;
   bool track_rank_;
   int spare_slots_;
   int occupied_ = 0, mapped_pages_ = 0, empty_pages_ = 0;  // empty: mapped, no token

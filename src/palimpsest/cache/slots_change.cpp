@@ -9,24 +9,25 @@ namespace palimpsest {
 // After the change spare_slots slots are free or hold tentative tokens.
 int SlotTable::pages_to_map(const SlotChange& change) const {
   if (change.insert == 0 && tentative_ == 0) return 0;
-  const int dropped = mechanism_ == Mechanism::kAppend ? 0 : static_cast<int>(change.drop.size());
+  const int dropped = traits_.reuses_slots ? static_cast<int>(change.drop.size()) : 0;
   const int free = free_slots() + change.reject + dropped - change.insert;
   const int wanted = change.tentative ? std::max(0, spare_slots_ - change.insert) : spare_slots_;
   return std::max(0, (wanted - free + page_size_ - 1) / page_size_);
 }
 
+// As if the tokens were dropped before the others are inserted: drafts that are rejected leave what they found.
 int SlotTable::slots_kept(const SlotChange& change) const {
-  const int beyond = std::max(0, static_cast<int>(change.drop.size()) - change.insert);
-  return beyond + std::max(0, spare_slots_ - (change.tentative ? change.insert : 0));
+  const int needed = std::max(0, spare_slots_ - (change.tentative ? change.insert : 0));
+  return std::max(needed, static_cast<int>(change.drop.size()) + spare_slots_ - change.insert);
 }
 
 int SlotTable::next_slot(const SlotChange& change, int i) const {
-  assert(mechanism_ != Mechanism::kShift && mechanism_ != Mechanism::kGather);
+  assert(!traits_.moves_rows);
   if (i < change.reject) return inserted_[inserted_.size() - at(change.reject - i)];
   i -= change.reject;
   if (i < free_.size()) return free_[i];
   i -= free_.size();
-  return mechanism_ != Mechanism::kAppend && at(i) < change.drop.size() ? change.drop[at(i)] : -1;
+  return traits_.reuses_slots && at(i) < change.drop.size() ? change.drop[at(i)] : -1;
 }
 
 SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Move>& moves) {
@@ -50,12 +51,11 @@ SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Mov
     if (unmapped_.capacity() < page_occupied_.size() + at(pages))
       reserve_for(unmapped_, page_occupied_.size() + at(pages));
     const std::size_t counted = std::max(at(occupied_), at(evicted_pages() + pages * (page_size_ / evicted_page_)));
-    if ((track_rank_ && victims > 1) || mechanism_ == Mechanism::kBlock) reserve_for(counts_, counted);
-    if (compacts() || mechanism_ == Mechanism::kBlock) reserve_for(moves, at(occupied_));
+    if ((track_rank_ && victims > 1) || traits_.whole_pages) reserve_for(counts_, counted);
+    if (traits_.waits_for_page()) reserve_for(moves, at(occupied_));
   }
   if (!compacts())
-    free_.reserve(at(free_.size() + change.reject + pages * page_size_) +
-                  (mechanism_ == Mechanism::kAppend ? 0 : victims));
+    free_.reserve(at(free_.size() + change.reject + pages * page_size_) + (traits_.reuses_slots ? victims : 0));
   return {pages, relative != relative_.data() || rank != rank_.data() || inserted != inserted_.data()};
 }
 
@@ -89,9 +89,9 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
 }
 
 void SlotTable::copy_from(const SlotTable& like, bool scores) {
-  assert(like.mechanism_ == mechanism_ && like.page_size_ == page_size_ && like.spare_slots_ == spare_slots_ &&
+  assert(like.traits_ == traits_ && like.page_size_ == page_size_ && like.spare_slots_ == spare_slots_ &&
          !like.edited_ && (!scores || like.columns() == columns()));
-  assert(mechanism_ != Mechanism::kBlock || like.evicted_page_ == evicted_page_);
+  assert(!traits_.whole_pages || like.evicted_page_ == evicted_page_);
   const bool track_rank = track_rank_;
   const int evicted_page = evicted_page_;
   const std::size_t columns = column_.size();

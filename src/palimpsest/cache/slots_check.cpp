@@ -110,7 +110,7 @@ const char* SlotTable::tokens_fault() const {
 
 const char* SlotTable::free_fault() const {
   const int empty = mapped_pages_ * page_size_ - occupied_;
-  if (compacts() ? free_.size() != 0 : mechanism_ == Mechanism::kAppend ? free_.size() > empty : free_.size() != empty)
+  if (compacts() ? free_.size() != 0 : traits_.reuses_slots ? free_.size() != empty : free_.size() > empty)
     return "free slots that do not add up";
   std::vector<bool> seen(at(slots()));
   for (int i = 0; i < free_.size(); ++i) {
@@ -120,7 +120,7 @@ const char* SlotTable::free_fault() const {
     if (seen[at(slot)]) return "a free slot twice";
     seen[at(slot)] = true;
   }
-  if (mechanism_ != Mechanism::kBlock) return nullptr;
+  if (!traits_.whole_pages) return nullptr;
   int left = 0;  // free slots in the page being filled
   for (int i = 0; i < free_.size(); ++i) {
     const int page = free_[i] / evicted_page_;

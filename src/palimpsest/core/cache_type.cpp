@@ -9,8 +9,9 @@
 namespace palimpsest {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"f32", "f16", "bf16", "q8_0"};  // in the order of CacheType
-static_assert(static_cast<int>(CacheType::kQ8_0) + 1 == kNames.size());
+#define PALIMPSEST_TYPE(enumerator, name) std::string_view(#name),
+constexpr std::array kNames = {PALIMPSEST_CACHE_TYPES(PALIMPSEST_TYPE)};
+#undef PALIMPSEST_TYPE
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// A model's parameters of rotary positions; attention/rope.h computes the rotations.
+// A model's parameters of rotary positions; core/rope.h computes the rotations.
 #pragma once
 
 #include <cmath>

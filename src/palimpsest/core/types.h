@@ -34,11 +34,19 @@ struct Rows {
 enum class WeightReduction { kMeanOverGroup, kMaxOverGroup, kMaxOverAll };
 
 // Element type of cached keys and values.
+//   q8_0   signed bytes, an f16 scale for each 32 dimensions
+//
+// This list is the order of all arrays by type; snapshots store the index. A row is the enumerator and the name, which
+// is that of its format's namespace (cache/formats/) and of its kernels (attention/kernels_*.cpp), too.
+#define PALIMPSEST_CACHE_TYPES(X) X(kF32, f32) X(kF16, f16) X(kBF16, bf16) X(kQ8_0, q8_0)
+
 enum class CacheType {
-  kF32,
-  kF16,
-  kBF16,
-  kQ8_0  // signed bytes, an f16 scale for each 32 dimensions
+#define PALIMPSEST_TYPE(enumerator, name) enumerator,
+  PALIMPSEST_CACHE_TYPES(PALIMPSEST_TYPE)
+#undef PALIMPSEST_TYPE
 };
+#define PALIMPSEST_TYPE(enumerator, name) CacheType::enumerator,
+inline constexpr CacheType kCacheTypes[] = {PALIMPSEST_CACHE_TYPES(PALIMPSEST_TYPE)};
+#undef PALIMPSEST_TYPE
 
 }  // namespace palimpsest

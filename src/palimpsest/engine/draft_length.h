@@ -1,5 +1,5 @@
-// How many drafts the next step should read: the number that gives the most tokens per time, from how many stood
-// lately. Does not depend on measured times, so a run can be repeated.
+// How many drafts the next step should read: the number that gives the most tokens per time, from how many were
+// accepted lately. Does not depend on measured times, so a run can be repeated.
 #pragma once
 
 namespace palimpsest {
@@ -13,7 +13,7 @@ class DraftLength {
   int next();
   // The result of a step with drafts.
   void add(int drafts, int accepted);
-  // The estimated probability that a draft stands if those before it do.
+  // The estimated probability that a draft is accepted if those before it do.
   double acceptance() const { return stood_ / (stood_ + fell_); }
 
  private:

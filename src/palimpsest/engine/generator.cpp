@@ -27,11 +27,11 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
     if (!more.empty()) emit(more);
   };
   EvictionTimes of_prompt = session.times();
-  const auto end = [&](const char* reason) {
+  const auto end = [&](Finish finish) {
     show(text.finish());
     result.evictions = {.evict_ms = session.times().evict_ms - of_prompt.evict_ms,
                         .evictions = session.times().evictions - of_prompt.evictions};
-    result.stop_reason = reason;
+    result.finish = finish;
     return result;
   };
 
@@ -42,57 +42,41 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
   });
   of_prompt = session.times();
   for (const TokenId token : prompt.subspan(options.known)) sampler.accept(token);
-  if (result.prompt_tokens < static_cast<long long>(prompt.size()) || cancel) return end("cancelled");
-  if (options.max_tokens == 0) return end("length");
+  if (result.prompt_tokens < static_cast<long long>(prompt.size()) || cancel) return end(Finish::kCancelled);
+  if (options.max_tokens == 0) return end(Finish::kLength);
   Speculation* const speculation = options.drafts;
   const DraftCounts before = speculation == nullptr ? DraftCounts() : speculation->counts();
   if (speculation != nullptr) speculation->append(prompt.subspan(options.known));
   const auto width = logits.size();
 
-  // The step's drafts that are part of the text, and those whose logits are there.
-  std::span<const TokenId> drafts;
-  int stood = 0, read = 0;
+  TokenLoop loop({.max_tokens = options.max_tokens, .ignore_end = options.ignore_end}, sampler, &vocabulary,
+                 speculation);
   const auto settle = [&] {
-    const int accepted = std::exchange(stood, 0), drafted = std::exchange(read, 0);
-    session.accept(accepted);
+    loop.settle([&](int accepted) { session.accept(accepted); });
     if (speculation == nullptr) return;
-    speculation->verified(drafted, accepted);
     const DraftCounts& all = speculation->counts();
     result.drafts = {all.steps - before.steps, all.drafts - before.drafts, all.accepted - before.accepted};
   };
+  const auto put = [&](const SampledToken& sampled, std::span<const float>) -> std::optional<Finish> {
+    const auto now = Clock::now();
+    const double elapsed = milliseconds(now - last);
+    last = now;
+    if (result.tokens == 0) result.ttft_ms = elapsed;
+    result.unread = sampled.end ? -1 : sampled.token;
+    if (sampled.end) return std::nullopt;
+    if (result.tokens > 0) result.tpot.add(elapsed);
+    ++result.tokens;
+    if (options.keep) result.written.push_back(sampled.token);
+    show(text.put(sampled.token));
+    if (text.stopped()) return Finish::kStopped;
+    return cancel ? std::optional(Finish::kCancelled) : std::nullopt;
+  };
   try {
     while (true) {
-      const TokenId token = sampler.sample(logits.subspan(static_cast<std::size_t>(stood) * width, width));
-      const auto now = Clock::now();
-      const double elapsed = milliseconds(now - last);
-      last = now;
-      if (result.tokens == 0) result.ttft_ms = elapsed;
-      if (!options.ignore_end && vocabulary.is_end(token)) {
-        result.unread = -1;
-        settle();
-        return end("end");
-      }
-      if (result.tokens > 0) result.tpot.add(elapsed);
-      ++result.tokens;
-      result.unread = token;
-      if (options.keep) result.written.push_back(token);
-      if (speculation != nullptr) speculation->append({&token, 1});
-      show(text.put(token));
-      const bool length = options.max_tokens >= 0 && result.tokens >= options.max_tokens;
-      if (text.stopped() || cancel || length) {
-        settle();
-        return end(text.stopped() ? "stop" : cancel ? "cancelled" : "length");
-      }
-      if (stood < read && token == drafts[static_cast<std::size_t>(stood)]) {
-        ++stood;  // its successor's logits are there
-        continue;
-      }
+      const std::optional<Finish> finish = loop.advance(logits, width, put);
       settle();
-      drafts = {};
-      const long long left = options.max_tokens < 0 ? INT64_MAX : options.max_tokens - result.tokens - 1;
-      if (speculation != nullptr) drafts = speculation->draft(left);
-      logits = session.decode(token, drafts);
-      read = static_cast<int>(logits.size() / width) - 1;
+      if (finish) return end(*finish);
+      logits = session.decode(loop.last(), loop.drafts(INT64_MAX));
     }
   } catch (...) {  // the session holds only the text, without drafts
     settle();

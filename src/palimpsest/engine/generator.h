@@ -11,6 +11,7 @@
 #include "palimpsest/engine/latencies.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/engine/speculation.h"
+#include "palimpsest/engine/token_loop.h"
 #include "palimpsest/text/sampler.h"
 #include "palimpsest/text/vocabulary.h"
 
@@ -32,7 +33,7 @@ struct Generation {
   double ttft_ms = 0;                 // time to first token: prefill + first sample
   Latencies tpot;                     // time per output token after the first
   EvictionTimes evictions;            // after the prompt
-  std::string stop_reason;            // "length", "stop", "end", "cancelled"
+  Finish finish = Finish::kFailed;    // kEnd, kLength, kStopped, kCancelled
   std::vector<TokenId> written = {};  // all tokens, if GenerateOptions::keep
   DraftCounts drafts;                 // of this text
   TokenId unread = -1;  // the last token, if the model has not read it: the next prompt starts with it. -1: none

@@ -59,14 +59,15 @@ void MemoryLog::add(const MemoryChange& change) {
   changes_.push_back(change);
 }
 
-void MemoryLog::begin_drop(const Cache& cache, const Plan& plan) {
+void MemoryLog::begin_drop(const Cache& cache, const Victims& outside, const Victims& victims) {
   dropped_ = 0;
-  for (std::size_t t = 0; t < plan.drop.size(); ++t)
-    for (const int slot : plan.drop[t]) {
-      const auto table = static_cast<std::int32_t>(t);
-      add({.table = table, .position = cache.table(table).position(slot), .at = cache.next()});
-      ++dropped_;
-    }
+  for (const Victims* const of : {&outside, &victims})
+    for (std::size_t t = 0; t < of->drop.size(); ++t)
+      for (const int slot : of->drop[t]) {
+        const auto table = static_cast<std::int32_t>(t);
+        add({.table = table, .position = cache.table(table).position(slot), .at = cache.next()});
+        ++dropped_;
+      }
   if (cache.merged(0) != nullptr) merged_ = merged_tokens(cache);
 }
 

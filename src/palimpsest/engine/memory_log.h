@@ -44,7 +44,8 @@ class MemoryLog {
   explicit MemoryLog(std::size_t max) : max_(max) {}
   static constexpr std::size_t bytes(std::size_t max) { return max * sizeof(MemoryChange); }
 
-  void begin_drop(const Cache& cache, const Plan& plan);
+  // Before and after a drop of tokens outside windows, and of victims.
+  void begin_drop(const Cache& cache, const Victims& outside, const Victims& victims);
   void end_drop(const Cache& cache);
   void restart(const Cache& cache);
   void rewind(Position position);  // the text ends there now

@@ -375,7 +375,7 @@ void add_to_next(Cache& cache, int t, std::span<const int> victims, const Interr
 
 }  // namespace
 
-void drop_merged(Cache& cache, const Plan& plan) {
+void drop_merged(Cache& cache, const Victims& plan) {
   std::vector<bool> slots;
   for (int t = 0; t < cache.tables(); ++t) {
     MergedTokens& merged = *cache.merged(t);
@@ -387,7 +387,7 @@ void drop_merged(Cache& cache, const Plan& plan) {
   }
 }
 
-void merge_victims(Cache& cache, const Plan& plan, const Method& method, const Evictor& evictor,
+void merge_victims(Cache& cache, const Victims& plan, const Method& method, const Evictor& evictor,
                    std::span<const RopeFrequencies> frequencies, Workers* workers, const Interrupt* interrupt) {
   cache.make_exclusive();
   if (method.join == Join::kClass)

@@ -14,20 +14,20 @@
 
 #include <span>
 
-#include "palimpsest/attention/rope.h"
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/core/interrupt.h"
+#include "palimpsest/core/rope.h"
 #include "palimpsest/core/workers.h"
 #include "palimpsest/evict/evictor.h"
 
 namespace palimpsest {
 
 // Drops the tokens merged into the plan's tokens. Call it before tokens outside a window are dropped.
-void drop_merged(Cache& cache, const Plan& plan);
+void drop_merged(Cache& cache, const Victims& plan);
 // Call it before the plan's drop is committed; scores must be up to date. `frequencies`: [layers], the RoPE tables;
 // empty: keys are stored un-rotated. Makes the cache's pages exclusive. Checks `interrupt` (nullptr: none) before each
 // victim; after an exception the cache can only be cleared.
-void merge_victims(Cache& cache, const Plan& plan, const Method& method, const Evictor& evictor,
+void merge_victims(Cache& cache, const Victims& plan, const Method& method, const Evictor& evictor,
                    std::span<const RopeFrequencies> frequencies, Workers* workers,
                    const Interrupt* interrupt = nullptr);
 

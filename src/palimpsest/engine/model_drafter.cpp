@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/text/logprobs.h"
 
 namespace palimpsest {
 namespace {
@@ -13,16 +14,14 @@ namespace {
 // The likeliest token, and its probability.
 std::pair<TokenId, float> likeliest(std::span<const float> logits) {
   const auto best = std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit - *best));
-  return {static_cast<TokenId>(best - logits.begin()), static_cast<float>(1 / sum)};
+  return {static_cast<TokenId>(best - logits.begin()), static_cast<float>(std::exp(*best - log_sum_exp(logits)))};
 }
 
 void check_forgets(const MethodPlan& plan) {
   const Method& m = plan.method();
   if (!m.cache)
     fail("draft model: method {} has no cache that could forget rejected drafts; use another --draft-method", m.name);
-  if (m.evicts() && m.mechanism == Mechanism::kMerge)
+  if (m.evicts() && m.how().merges)
     fail("draft model: method {} merges tokens and cannot forget rejected drafts; use another --draft-method", m.name);
   if (!plan.windows().empty())
     fail(

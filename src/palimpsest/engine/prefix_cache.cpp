@@ -21,7 +21,7 @@ PrefixKey::PrefixKey(const MethodPlan& plan, int scope)
     statistics = fmt::format("{} {} {}", method.policy, window, cache.columns);
 }
 
-bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to) {
+bool compatible_with(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to) {
   if (from.chunk != to.chunk || from.scope != to.scope) return false;
   if (from.method == to.method && from.cache == to.cache) return true;
   return whole && static_cast<long long>(tokens) <= to.nothing_evicted_until &&
@@ -30,7 +30,7 @@ bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixK
 }
 
 bool PrefixCache::may_serve(const Kept& kept, const PrefixKey& to) {
-  return !kept.history && serves(kept.key, kept.tokens.size(), kept.cache->compatible_with(to.cache), to);
+  return !kept.history && compatible_with(kept.key, kept.tokens.size(), kept.cache->compatible_with(to.cache), to);
 }
 
 bool PrefixCache::begins(const Kept& kept, std::span<const TokenId> prompt) {
@@ -80,9 +80,9 @@ void PrefixCache::add(Kept added) {
     kept_.pop_back();
     throw;
   }
-  kept.beside_pages = sizeof(Kept) + kept.tokens.size() * sizeof(TokenId) + kept.state.size() +
-                      kept.pages.size() * sizeof(kept.pages[0]) + kept.cache->bytes_tables();
-  beside_pages_ += kept.beside_pages;
+  kept.overhead_bytes = sizeof(Kept) + kept.tokens.size() * sizeof(TokenId) + kept.state.size() +
+                        kept.pages.size() * sizeof(kept.pages[0]) + kept.cache->bytes_tables();
+  overhead_bytes_ += kept.overhead_bytes;
 }
 
 // Whether sequences of `key` have the same cache after the same steps.
@@ -158,7 +158,7 @@ bool PrefixCache::evict_one() noexcept {
     return std::tuple(!kept->continued, kept->used, -static_cast<long long>(kept->tokens.size()));
   });
   evict_pages((*last)->pages);
-  beside_pages_ -= (*last)->beside_pages;
+  overhead_bytes_ -= (*last)->overhead_bytes;
   kept_.erase(last);
   return true;
 }

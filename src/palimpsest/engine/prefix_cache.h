@@ -8,7 +8,7 @@
 //
 // Chunks have a fixed size, so the cache after some chunks depends only on the method and the tokens, evictions
 // included: a sequence that continues from a prefix is bitwise equal to one that read the prompt itself. While nothing
-// was evicted, methods may differ: see serves(). Rationale: docs/decisions/0010-shared-prefixes.md.
+// was evicted, methods may differ: see compatible_with(). Rationale: docs/decisions/0010-shared-prefixes.md.
 //
 // Histories are caches after a whole prompt, and after its answer. What they hold depends on how the text was read:
 // answers token by token, each prompt in chunks from where it began, with all evictions in between. A prompt that
@@ -52,7 +52,7 @@ struct PrefixKey {
 };
 // Whether sequences of `from` and of `to` have equal caches after `tokens` tokens. `whole`: the cache of `from` holds
 // all tokens that `to` needs, in the same slots (Cache::compatible_with).
-bool serves(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to);
+bool compatible_with(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to);
 
 struct History {
   Cache& cache;
@@ -84,9 +84,9 @@ class PrefixCache {
   bool evict_one() noexcept;
 
   // All pages, each counted once, and the tokens, tables and statistics of all kept caches.
-  std::size_t bytes() const { return bytes_of_pages() + beside_pages_; }
+  std::size_t bytes() const { return bytes_of_pages() + overhead_bytes_; }
   std::size_t bytes_of_pages() const { return users_.size() * page_bytes_; }
-  std::size_t bytes_beside_pages() const { return beside_pages_; }
+  std::size_t overhead_bytes() const { return overhead_bytes_; }
   std::size_t size() const { return kept_.size(); }
 
  private:
@@ -98,7 +98,7 @@ class PrefixCache {
     bool in_prompt = false, continued = false;  // of histories
     std::vector<std::byte> state = {};          // of histories
     std::vector<PageId> pages = {};
-    std::size_t beside_pages = 0;  // bytes
+    std::size_t overhead_bytes = 0;  // bytes
     std::uint64_t used = 0;
   };
   static bool may_serve(const Kept& kept, const PrefixKey& to);  // prefixes
@@ -111,7 +111,7 @@ class PrefixCache {
 
   std::vector<std::unique_ptr<Kept>> kept_;
   std::unordered_map<PageId, int> users_;  // number of kept caches that share a page
-  std::size_t page_bytes_ = 0, beside_pages_ = 0;
+  std::size_t page_bytes_ = 0, overhead_bytes_ = 0;
   std::uint64_t clock_ = 0;
 };
 

@@ -22,6 +22,11 @@ void rotate_row(float* row, std::size_t stride, RopeKind kind, std::span<const f
 
 }  // namespace
 
+std::span<float> query_statistics(Cache& cache, int head) {
+  const LayerGeometry& g = cache.geometry().layer_geometry(head);
+  return cache.head_statistics(head).first(at(g.group() * query_floats(g.key_width)));
+}
+
 // Welford's update: no sum grows with the number of queries.
 void add_queries(Rows queries, Position first, std::span<float> statistics) {
   const auto dim = static_cast<std::size_t>(queries.width);

@@ -1,5 +1,5 @@
 // Running mean and covariance of each query head's queries, and the future queries that they predict (Expected
-// Attention, arXiv 2510.00636, section 3). Stored in the cache (Cache::of_head).
+// Attention, arXiv 2510.00636, section 3). Stored in the cache (Cache::head_statistics).
 //
 //   per query head: [count][mean: head_dim][covariance: head_dim x head_dim], of un-rotated queries
 #pragma once
@@ -7,11 +7,15 @@
 #include <span>
 #include <vector>
 
-#include "palimpsest/attention/rope.h"
+#include "palimpsest/cache/cache.h"
+#include "palimpsest/core/rope.h"
 #include "palimpsest/core/types.h"
 #include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
+
+// A head's statistics: sized by its own query group, which may be smaller than another layer's.
+std::span<float> query_statistics(Cache& cache, int head);
 
 inline int query_floats(int head_dim) {  // per query head
   return static_cast<int>(QueryMoments::floats(head_dim));

@@ -8,13 +8,13 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "palimpsest/core/pooling.h"
 #include "palimpsest/core/shared_tokens.h"
 #include "palimpsest/engine/memory_update.h"
 #include "palimpsest/engine/speculation.h"
+#include "palimpsest/engine/token_loop.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/text/sampler.h"
 
@@ -56,23 +56,6 @@ struct Request {
   bool keep = false;                      // on kEnd, kLength and kStopped: hand the sequence to RequestListener::kept()
 };
 
-enum class Finish {
-  kEnd,        // the model ended its text
-  kLength,     // max_tokens
-  kStopped,    // RequestListener::written() returned false
-  kCancelled,  // by Scheduler::cancel
-  kDeadline,
-  kFailed  // see Usage::error
-};
-
-struct Written {
-  TokenId token = -1;
-  bool end = false;                                              // an end-of-text token, not part of the text
-  bool given = false;                                            // of Request::given
-  float logprob = 0;                                             // ln of its probability, before any sampler option
-  std::span<const std::pair<TokenId, float>> top_logprobs = {};  // likeliest first; valid during the call
-};
-
 struct Usage {
   long long prompt_tokens = 0, tokens = 0;  // read, written
   long long cached = 0;                     // prompt tokens found in the PrefixCache: the others are read
@@ -92,7 +75,7 @@ class RequestListener {
   virtual ~RequestListener() = default;
   // Called before every step. false: the sequence pauses (a slow reader) and keeps its pages.
   virtual bool ready() { return true; }
-  virtual bool written(const Written& token) = 0;  // false: stop
+  virtual bool written(const SampledToken& token) = 0;  // false: stop
   // Before finished(), if the request pools: the pooled hidden states after the last norm, [width], of Euclidean length
   // 1. Valid during the call.
   virtual void embedded(std::span<const float>) {}

@@ -29,7 +29,7 @@ std::vector<Run> runs_of(std::span<const Move> moves) {
 
 void rerotate_moved(Cache& cache, std::span<const RopeFrequencies> frequencies, Workers* workers) {
   const CacheOptions& o = cache.options();
-  assert(o.mechanism != Mechanism::kInPlace);  // slots are not ranks there
+  assert(traits(o.mechanism).moves_rows);  // slots are not ranks there
   std::vector<std::vector<Run>> runs;
   std::map<std::pair<int, int>, std::vector<float>> rows;  // [layer, distance]
   for (int t = 0; t < cache.tables(); ++t) runs.push_back(runs_of(cache.moves(t)));

@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "palimpsest/attention/rope.h"
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/core/rope.h"
 
 namespace palimpsest {
 

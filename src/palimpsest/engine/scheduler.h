@@ -15,8 +15,8 @@
 // there is one for each copy-on-write; prefixes use unreserved memory only, and are evicted when no page is free. With
 // Reuse::kHistories a prompt may also continue from an earlier prompt with its answer.
 //
-// Sequences with different methods share a step if their keys are rotated alike; else there is one group per Rotation.
-// Embeddings (Request::pooling) are read in steps of their own: their rows are hidden states.
+// Sequences with different methods share a step: the model's weights are read once. Embeddings (Request::pooling) are
+// read in steps of their own: their rows are hidden states.
 #pragma once
 
 #include <condition_variable>
@@ -130,7 +130,7 @@ class Scheduler {
   void report_memory(Job& job, bool last) noexcept;  // scheduler_memory.cpp
   void advance(Job& job, std::span<const float> logits);
   void pool(Job& job, std::span<const float> hidden);
-  std::optional<Finish> write_token(Job& job, std::span<const float> logits);
+  std::optional<Finish> write(Job& job, SampledToken& token, std::span<const float> logits);
   void finish(Job& job, Finish finish, std::string error = {}) noexcept;
   void fail_job(Job& job) noexcept;
   void fail_share(Job& job) noexcept;
@@ -166,7 +166,7 @@ class Scheduler {
   StepLoop loop_;
   std::vector<Job*> prompts_;      // candidates for a chunk in this step
   std::uint64_t passed_over_ = 0;  // id of the oldest of them, if it got nothing in the last step; else 0
-  std::vector<StepShare*> group_;  // shares of this step with the same Rotation
+  std::vector<StepShare*> group_;  // shares of this step with the same StepResult
   SnapshotLoader loader_{returns_, [this] { wake(); }};
 };
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "palimpsest/engine/lent_sequence.h"
+#include "palimpsest/engine/released_sequence.h"
 #include "palimpsest/engine/scheduler.h"
 #include "palimpsest/engine/snapshot.h"
 
@@ -34,7 +34,7 @@ std::deque<std::unique_ptr<Scheduler::Job>>::iterator Scheduler::next_of_queue()
     return job.request.prompt.size() > static_cast<std::size_t>(options_.chunk);
   };
   const auto fits = [&](const Job& job, const Held& held) {
-    return held.bytes + job.need <= options_.pool_bytes && held.sequences < options_.max_sequences &&
+    return held.bytes + job.reserved_bytes <= options_.pool_bytes && held.sequences < options_.max_sequences &&
            (!is_long(job) || held.long_prompts < options_.max_sequences - options_.max_sequences / 8);
   };
   if (queue_.empty()) return queue_.begin();
@@ -60,7 +60,7 @@ std::unique_ptr<Scheduler::Job> Scheduler::take_next() {
   if (const auto next = next_of_queue(); next != queue_.end()) {
     job = std::move(*next);
     queue_.erase(next);
-    if (job->rule) load_.prefix_queries += job->usage.prompt_tokens;
+    if (job->prefix_key) load_.prefix_queries += job->usage.prompt_tokens;
     if (job->history) ++load_.history_queries;
   }
   load_.waiting = static_cast<int>(queue_.size());
@@ -91,8 +91,8 @@ void Scheduler::admit() {
 
 void Scheduler::reserve(const Job& job) {
   const std::lock_guard lock(mutex_);
-  reserved_.push_back({job.id, job.need, job.beside_pages});
-  load_.reserved_bytes += job.need;
+  reserved_.push_back({job.id, job.reserved_bytes, job.overhead_bytes});
+  load_.reserved_bytes += job.reserved_bytes;
 }
 
 void Scheduler::release(std::uint64_t id) noexcept {
@@ -112,6 +112,10 @@ void Scheduler::make_sequence(Job& job) {
     job.speculation.emplace(std::make_unique<LookupDrafter>(), job.request.drafts);
     job.speculation->append(job.request.prompt);
   }
+  job.loop.emplace(
+      TokenLoop::Options{
+          .max_tokens = job.request.max_tokens, .ignore_end = job.request.ignore_end, .given = job.request.given},
+      *job.sampler, vocabulary_.get(), job.speculation ? &*job.speculation : nullptr);
   const bool pools = job.request.pooling != Pooling::kNone;
   if (!job.request.prompt.empty())
     job.sequence->read(job.request.prompt, pools, pools ? StepResult::kHidden : StepResult::kLogits);
@@ -120,10 +124,10 @@ void Scheduler::make_sequence(Job& job) {
 // Prefixes use only memory that is not reserved: their tables are accounted for here; their pages are freed when the
 // pool runs out of pages.
 void Scheduler::limit_prefixes() {
-  while (load_.reserved_bytes + prefixes_.bytes_beside_pages() > options_.pool_bytes && prefixes_.evict_one()) {
+  while (load_.reserved_bytes + prefixes_.overhead_bytes() > options_.pool_bytes && prefixes_.evict_one()) {
   }
-  std::size_t beside = prefixes_.bytes_beside_pages();
-  for (const Reservation& reserved : reserved_) beside += reserved.beside_pages;
+  std::size_t beside = prefixes_.overhead_bytes();
+  for (const Reservation& reserved : reserved_) beside += reserved.overhead_bytes;
   assert(beside <= options_.pool_bytes);
   pool_->set_limit((options_.pool_bytes - beside) / pool_->page_bytes(), [this] { return prefixes_.evict_one(); });
   pool_->reserve(0);
@@ -172,14 +176,14 @@ void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
 // Reserves `bytes` instead of what the job has reserved; false: there is no room.
 bool Scheduler::reserve_more(Job& job, const PlanBytes& bytes) {
   const std::lock_guard lock(mutex_);
-  const std::size_t need = std::max(job.need, bytes.total());
-  const std::size_t beside = std::max(job.beside_pages, bytes.total() - bytes.pages);
-  if (load_.reserved_bytes - job.need + need > options_.pool_bytes) return false;
+  const std::size_t need = std::max(job.reserved_bytes, bytes.total());
+  const std::size_t beside = std::max(job.overhead_bytes, bytes.total() - bytes.pages);
+  if (load_.reserved_bytes - job.reserved_bytes + need > options_.pool_bytes) return false;
   const auto it = std::ranges::find(reserved_, job.id, &Reservation::id);
   assert(it != reserved_.end());
-  load_.reserved_bytes += need - job.need;
-  it->bytes = job.need = need;
-  it->beside_pages = job.beside_pages = beside;
+  load_.reserved_bytes += need - job.reserved_bytes;
+  it->bytes = job.reserved_bytes = need;
+  it->overhead_bytes = job.overhead_bytes = beside;
   return true;
 }
 
@@ -189,7 +193,7 @@ void Scheduler::continue_from_history(Job& job) {
   if (!job.history) return;
   const std::span<const TokenId> prompt = job.request.prompt;
   auto history = prefixes_.find_history(*job.history, prompt, vocabulary_.get());
-  if (!history || prefixes_.find(*job.rule, prompt, history->next.matched) != nullptr) return;
+  if (!history || prefixes_.find(*job.prefix_key, prompt, history->next.matched) != nullptr) return;
   const auto read = std::ssize(history->tokens) + std::ssize(history->next.rest);
   const long long all = read + job.request.max_tokens;
   const int learned = decoder_->model().hyper().learned_positions;
@@ -205,13 +209,13 @@ void Scheduler::continue_from_history(Job& job) {
   job.usage.cached = static_cast<long long>(history->next.matched);
   prefix_hits_ += job.usage.cached;
   ++history_hits_;
-  job.rule.reset();
+  job.prefix_key.reset();
 }
 
 void Scheduler::continue_from_prefix(Job& job) {
-  if (!job.rule || !job.in_prompt()) return;
+  if (!job.prefix_key || !job.in_prompt()) return;
   const std::size_t before = job.sequence->tokens_read();
-  Cache* kept = prefixes_.find(*job.rule, job.request.prompt, before);
+  Cache* kept = prefixes_.find(*job.prefix_key, job.request.prompt, before);
   if (kept == nullptr) return;
   job.sequence->continue_from(*kept);
   const auto read = static_cast<std::size_t>(kept->next());
@@ -222,15 +226,16 @@ void Scheduler::continue_from_prefix(Job& job) {
 
 // Whether another job reads the same chunk in this step: then `job` can continue from its prefix in the next one.
 bool Scheduler::read_by_another(const Job& job) const {
-  if (!job.rule || !job.in_prompt()) return false;
+  if (!job.prefix_key || !job.in_prompt()) return false;
   return std::ranges::any_of(running_, [&](const auto& other) {
-    if (!other->rule || other->rule->scope != job.rule->scope || !other->begun || !other->in_prompt()) return false;
+    if (!other->prefix_key || other->prefix_key->scope != job.prefix_key->scope || !other->begun || !other->in_prompt())
+      return false;
     const std::span<const TokenId> prompt = other->request.prompt;
     const std::size_t from = other->sequence->tokens_read(), end = from + other->share.work.tokens.size();
-    const std::size_t window = job.rule->window;
+    const std::size_t window = job.prefix_key->window;
     return end + window <= prompt.size() && from == job.sequence->tokens_read() &&
            end + window <= job.request.prompt.size() && other->request.method == job.request.method &&
-           other->rule->cache == job.rule->cache &&
+           other->prefix_key->cache == job.prefix_key->cache &&
            std::ranges::equal(prompt.first(end), std::span(job.request.prompt).first(end));
   });
 }

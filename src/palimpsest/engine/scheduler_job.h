@@ -11,6 +11,7 @@
 #include "palimpsest/engine/request.h"
 #include "palimpsest/engine/snapshot_loader.h"
 #include "palimpsest/engine/step_loop.h"
+#include "palimpsest/text/logprobs.h"
 
 namespace palimpsest {
 
@@ -34,30 +35,29 @@ struct SchedulerShare : StepShare {
 // cancelled while it was loading.
 struct Reservation {
   std::uint64_t id = 0;  // of the request; ids grow in the order of arrival
-  std::size_t bytes = 0, beside_pages = 0;
+  std::size_t bytes = 0, overhead_bytes = 0;
 };
 
 struct SchedulerJob {
   std::uint64_t id = 0;
   Request request;
   std::shared_ptr<RequestListener> listener;
-  std::shared_ptr<Interrupt> interrupt;    // checked in evictions
-  std::size_t need = 0, beside_pages = 0;  // bytes to reserve; of them, all but keys and values
+  std::shared_ptr<Interrupt> interrupt;                // checked in evictions
+  std::size_t reserved_bytes = 0, overhead_bytes = 0;  // of the overhead: all but keys and values
   Clock::time_point submitted = Clock::now();
   Usage usage;
   std::shared_ptr<const MethodPlan> plan;
-  std::unique_ptr<Sequence> sequence;  // nullptr until admitted
-  std::optional<PrefixKey> rule;       // of its prompt's prefixes; nullopt if it neither uses nor leaves any
-  std::optional<PrefixKey> history;    // of histories, likewise
-  std::vector<TokenId> text;           // if holds_text(): the tokens of the sequence, and `next`; -1: unknown
-  std::vector<TokenId> rest;           // the prompt's continuation of a history
+  std::unique_ptr<Sequence> sequence;   // nullptr until admitted
+  std::optional<PrefixKey> prefix_key;  // of its prompt's prefixes; nullopt if it neither uses nor leaves any
+  std::optional<PrefixKey> history;     // of histories, likewise
+  std::vector<TokenId> text;            // if holds_text(): the tokens of the sequence, and `next`; -1: unknown
+  std::vector<TokenId> rest;            // the prompt's continuation of a history
   std::unique_ptr<Sampler> sampler;
   std::optional<Speculation> speculation;
-  TokenId next = -1;                // the token generated last
-  std::span<const TokenId> drafts;  // of this step
-  std::vector<std::pair<TokenId, float>> top;
+  std::optional<TokenLoop> loop;          // with the sequence
+  TokenId next = -1;                      // the token generated last
+  LikeliestTokens likeliest;              // with Request::top_logprobs
   std::vector<double> pooled;             // [width] with Request::pooling: the sum so far, or the last row
-  std::vector<TokenId> order;             // [vocabulary] scratch: to find the likeliest tokens
   long long evicted_before = 0;           // tokens that the snapshot's cache had evicted
   std::shared_ptr<SnapshotLoad> loading;  // while set it owns the sequence
   bool kept = false;                      // a KeptSequence owns the sequence
@@ -71,8 +71,8 @@ struct SchedulerJob {
   std::optional<Finish> over;
 
   SchedulerShare share;
-  bool begun = false;  // takes part in this step
-  bool key = false;    // this step's tokens are of the prompt
+  bool begun = false;       // takes part in this step
+  bool is_prefill = false;  // this step's tokens are of the prompt
 
   // Its text is needed: to keep its history, to save it, or to show it.
   static bool needs_text(const Request& request) { return request.keep || request.memory.has_value(); }
@@ -83,7 +83,7 @@ struct SchedulerJob {
     if (interrupt->late()) return Finish::kDeadline;
     return std::nullopt;
   }
-  bool lent() const { return kept || loading != nullptr; }  // another thread uses the sequence
+  bool released() const { return kept || loading != nullptr; }  // another thread uses the sequence
 };
 
 }  // namespace palimpsest

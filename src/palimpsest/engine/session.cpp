@@ -10,9 +10,9 @@ namespace palimpsest {
 namespace {
 
 std::shared_ptr<Workers> workers_for(const Decoder& decoder, const MethodPlan& plan) {
-  const Mechanism mechanism = plan.method().mechanism;
-  const bool moves = mechanism == Mechanism::kShift || mechanism == Mechanism::kGather;
-  return moves || plan.signals().at_decision() ? std::make_shared<GraphThreads>(decoder.threads()) : nullptr;
+  return plan.method().how().moves_rows || plan.signals().at_decision()
+             ? std::make_shared<GraphThreads>(decoder.threads())
+             : nullptr;
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ class Session {
   std::span<const float> decode(TokenId token);
   // Reads one token and drafts that may follow it (SessionOptions::draft_max). Returns the logits of the token and of
   // the first drafts, as many as there was room for and as fit the cache's type; then call accept() with the number of
-  // drafts that stand: the session is then as if decode() had read these tokens one by one. Without accept(), the next
-  // call forgets all drafts.
+  // drafts that are accepted: the session is then as if decode() had read these tokens one by one. Without accept(),
+  // the next call forgets all drafts.
   std::span<const float> decode(TokenId token, std::span<const TokenId> drafts);
   void accept(int drafts);
   // Teacher forcing: calls visit(i, logits) for each token, with the logits of its successor, chunk by chunk.

@@ -17,7 +17,7 @@
 #include <string>
 #include <thread>
 
-#include "palimpsest/engine/lent_sequence.h"
+#include "palimpsest/engine/released_sequence.h"
 
 namespace palimpsest {
 

@@ -19,7 +19,7 @@ struct DraftOptions {
 };
 
 struct DraftCounts {
-  long long steps = 0, drafts = 0, accepted = 0;  // steps with drafts; drafts that were read; those that stood
+  long long steps = 0, drafts = 0, accepted = 0;  // steps with drafts; drafts that were read; those that were accepted
   DraftCounts& operator+=(const DraftCounts& other) {
     steps += other.steps, drafts += other.drafts, accepted += other.accepted;
     return *this;
@@ -35,7 +35,7 @@ class Speculation {
   void append(std::span<const TokenId> tokens) { drafter_->append(tokens); }
   // Drafts for the next step, at most `max`; valid until the next draft().
   std::span<const TokenId> draft(long long max);
-  // How many drafts the step read, and how many of them stood.
+  // How many drafts the step read, and how many of them were accepted.
   void verified(int drafts, int accepted);
   const DraftCounts& counts() const { return counts_; }
 

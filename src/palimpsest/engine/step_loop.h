@@ -29,7 +29,7 @@ class StepLoop {
 
   // false: failed, see StepShare::failure.
   static bool begin(StepShare& share) noexcept;
-  // `shares`: begun, with the same AttentionRule::rotation. Calls ready(share) for each, failed or not, before its
+  // `shares`: begun, with the same StepResult. Calls ready(share) for each, failed or not, before its
   // logits are overwritten.
   template <typename Ready>
   void run(std::span<StepShare* const> shares, Ready ready);

@@ -21,8 +21,8 @@ class FarWeights final : public AttentionReceiver {
       rows_[static_cast<std::size_t>(head)] = weights_of(head).data();
     return rows_.data();
   }
-  void on_insert_kv(int, Rows, Rows) override {}
-  void on_weights(int head) override {
+  void receive(const StepSignal& signal) override {  // weights: nothing else was requested
+    const int head = signal.head;
     const auto& weights = weights_of(head);
     const auto position = cache_.table(0).position();
     double& sum = sum_[static_cast<std::size_t>(head)];

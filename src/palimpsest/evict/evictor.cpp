@@ -4,23 +4,20 @@
 #include <cassert>
 #include <numeric>
 
-#include "palimpsest/budget/ada.h"
-#include "palimpsest/budget/pyramid.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/vectors.h"
 #include "palimpsest/evict/by_age.h"
-#include "palimpsest/evict/legality.h"
-#include "palimpsest/evict/unseen.h"
+#include "palimpsest/evict/out_of_window.h"
 
 namespace palimpsest {
 namespace {
 
 // Whether two tables hold the same tokens, pages and order of free slots: then equal victims keep them equal.
-bool alike(const SlotTable& a, const SlotTable& b, Mechanism mechanism) {
+bool alike(const SlotTable& a, const SlotTable& b, const MechanismTraits& how) {
   if (!std::ranges::equal(a.position(), b.position()) || a.free_slots() != b.free_slots()) return false;
   for (int page = 0; page < a.pages(); ++page)
     if (a.mapped(page) != b.mapped(page)) return false;
-  if (mechanism == Mechanism::kShift || mechanism == Mechanism::kGather) return true;  // no order of free slots
+  if (how.moves_rows) return true;  // no order of free slots
   for (int i = 0; i < a.free_slots(); ++i)
     if (a.next_slot({}, i) != b.next_slot({}, i)) return false;
   return true;
@@ -39,36 +36,26 @@ Evictor::Evictor(const MethodPlan& plan)
   assert(plan.prepared());
 }
 
-Evictor::Evictor(const Method& method, std::vector<int> budgets)
-    : method_(method), budgets_(std::move(budgets)), first_budgets_(budgets_), window_(signals_) {
-  check_legal(Scope::kMethod, {.method = method});
-  if (method.evicts()) {
-    policy_ = make_policy(method.policy, method.of_policy);
-    signals_ = policy_->signals();
-    window_ = WindowParts(signals_);
-  }
-  check_legal(Scope::kPolicy, {.method = method, .signals = signals_});
-}
-
 int Evictor::room(const Cache& cache) const {
   if (policy_ == nullptr) return INT32_MAX;
   int min = INT32_MAX;
   for (int t = 0; t < cache.tables(); ++t) {
     if (keeps_window(t)) continue;
-    const int occupied = cache.table(t).occupied();
+    const int occupied = cache.table(t).occupied() - dropped(t);
     const int max = method_.schedule == Schedule::kPage
                         ? method_.target(budget(t)) + method_.page_of(cache.options().page_size)
                         : method_.max_tokens(budget(t));
-    min = std::min(min, returns(t) ? 1 : max - occupied);
+    const bool returns = !returns_then_.empty() && returns_then_[static_cast<std::size_t>(t)] != 0;
+    min = std::min(min, returns ? 1 : max - occupied);
   }
   return min;
 }
 
-int Evictor::room_for_unseen(const Cache& cache) const {
+int Evictor::room_for_out_of_window(const Cache& cache) const {
   int min = INT32_MAX;
   for (int t = 0; moves() && !windows_.empty() && t < cache.tables(); ++t)
     if (const SlotTable& table = cache.table(t); table_window(t).size != INT32_MAX)
-      min = std::min(min, table.page_size() - count_unseen(table, outside(table, t)));
+      min = std::min(min, table.page_size() - (gone(t) > 0 ? 0 : count_out_of_window(table, outside(table, t))));
   return min;
 }
 
@@ -78,28 +65,41 @@ PositionRange Evictor::outside(const SlotTable& table, int t) const {
   return {window.sinks, table.next() - window.size + 1};
 }
 
-const Plan& Evictor::unseen(const Cache& cache, int coming, Phase phase) {
-  plan_.drop.resize(static_cast<std::size_t>(cache.tables()));
-  plan_.clear();
-  if (windows_.empty()) return plan_;
-  const bool by_page = method_.mechanism == Mechanism::kBlock;
+const Victims& Evictor::out_of_window(const Cache& cache, int coming, Phase phase) {
+  outside_.drop.resize(static_cast<std::size_t>(cache.tables()));
+  outside_.clear();
+  if (windows_.empty()) return outside_;
+  const bool by_page = method_.how().whole_pages;
   // Heads are compared by what later queries see.
   const bool compares_heads = method_.splits_at_prompt_end() && phase == Phase::kPrefillEnd && coming == 0;
   for (int t = 0; t < cache.tables(); ++t) {
     const SlotTable& table = cache.table(t);
     const PositionRange outside = this->outside(table, t);
     if (outside.empty() || (keeps_window(t) && table.occupied() < table_window(t).size)) continue;
-    auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
+    auto& chosen = outside_.drop[static_cast<std::size_t>(t)];
     if (by_page) {
-      append_unseen_pages(table, outside, chosen);
+      append_pages_out_of_window(table, outside, chosen);
       continue;
     }
     if (!moves() || compares_heads || due(table, t, coming, phase) > 0 ||
-        count_unseen(table, outside) >= table.page_size())
+        count_out_of_window(table, outside) >= table.page_size())
       table.append_slots(outside, chosen);
     if (moves() && !chosen.empty() && !next_victim_.empty()) next_victim_[static_cast<std::size_t>(t)] = kUnknown;
   }
-  return plan_;
+  return outside_;
+}
+
+bool Evictor::decides_beside(const Cache& cache, int coming, Phase phase) const {
+  if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end()) return true;  // compares heads
+  for (int t = 0; t < cache.tables(); ++t)
+    if (gone(t) > 0 && due(cache.table(t), t, coming, phase) > 0) return true;
+  return false;
+}
+
+void Evictor::committed() {
+  outside_.clear();
+  victims_.clear();
+  returns_ = returns_then_;
 }
 
 int Evictor::due(const SlotTable& table, int t, int occupied, int coming, Phase phase) const {
@@ -120,19 +120,19 @@ int Evictor::limited(const SlotTable& table, int due, Phase phase) const {
   return std::min(due, std::max(method_.max_drop, due - (interval(table) - 1)));
 }
 
-const Plan& Evictor::plan(Cache& cache, int coming, Phase phase) {
-  plan_.drop.resize(static_cast<std::size_t>(cache.tables()));
-  plan_.clear();
-  if (policy_ == nullptr) return plan_;
-  next_victim_.resize(plan_.drop.size(), kUnknown);
-  if (method_.max_drop > 0) returns_.resize(plan_.drop.size(), 0);
+const Victims& Evictor::plan(Cache& cache, int coming, Phase phase) {
+  victims_.drop.resize(static_cast<std::size_t>(cache.tables()));
+  victims_.clear();
+  if (policy_ == nullptr) return victims_;
+  next_victim_.resize(victims_.drop.size(), kUnknown);
+  if (method_.max_drop > 0) returns_then_.resize(victims_.drop.size(), 0);
   if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end()) share_budgets(cache);
   for (int t = 0; t < cache.tables(); ++t) {
     SlotTable& table = cache.table(t);
     const int due = this->due(table, t, coming, phase), count = limited(table, due, phase);
-    if (!returns_.empty()) returns_[static_cast<std::size_t>(t)] = count < due;
+    if (!returns_then_.empty()) returns_then_[static_cast<std::size_t>(t)] = count < due;
     int& known = next_victim_[static_cast<std::size_t>(t)];
-    auto& chosen = plan_.drop[static_cast<std::size_t>(t)];
+    auto& chosen = victims_.drop[static_cast<std::size_t>(t)];
     if (count == 1 && known != kUnknown && method_.overlap + method_.spare == 0) {
       chosen.push_back(known);
     } else if (count > 0) {
@@ -147,53 +147,7 @@ const Plan& Evictor::plan(Cache& cache, int coming, Phase phase) {
     }
     known = kUnknown;
   }
-  return plan_;
-}
-
-void Evictor::share_budgets(const Cache& cache) {
-  const HeadGeometry& geometry = cache.geometry();
-  assert(cache.tables() == geometry.heads() && budgets_.size() == static_cast<std::size_t>(geometry.heads()));
-  std::ranges::fill(next_victim_, kUnknown);
-  if (cache.occupied() <= method_.budget) {  // at most the slack is evicted
-    std::ranges::fill(budgets_, method_.budget);
-    return;
-  }
-  if (method_.split == "ada") {
-    for (int layer = 0; layer < geometry.layers(); ++layer) share_by_scores(cache, layer);
-    return;
-  }
-  const auto of_layer = pyramid_budgets(method_.budget, method_.sinks() + method_.recent() + method_.pinned(),
-                                        geometry.layers(), cache.occupied());
-  for (std::size_t t = 0; t < budgets_.size(); ++t)
-    budgets_[t] = of_layer[static_cast<std::size_t>(geometry.layer_of(static_cast<int>(t)))];
-}
-
-// The budgets of one layer's heads. All heads protect the same tokens.
-void Evictor::share_by_scores(const Cache& cache, int layer) {
-  const int heads = cache.geometry().layer(layer).kv_heads, first = cache.geometry().first_head(layer);
-  if (heads == 0) return;
-  std::vector<std::vector<float>> scores(static_cast<std::size_t>(heads));
-  int protected_tokens = 0, occupied = 0;                 // of all heads
-  if (cache.table(first).occupied() <= method_.budget) {  // all heads of a layer hold the same number of tokens
-    for (int h = 0; h < heads; ++h) budgets_[static_cast<std::size_t>(first + h)] = method_.budget;
-    return;
-  }
-  for (int h = 0; h < heads; ++h) {
-    const SlotTable& table = cache.table(first + h);
-    const Guard guard = this->guard(table, method_.budget);
-    const PositionView position = table.position();
-    for (std::size_t slot = 0; slot < position.size(); ++slot)
-      if (guard.admits(position[slot])) scores[static_cast<std::size_t>(h)].push_back(table.score()[slot]);
-    protected_tokens += table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
-    occupied += table.occupied();
-  }
-  const std::vector<int> counts =
-      ada_counts(scores, std::min(occupied, heads * method_.budget) - protected_tokens, method_.set_aside() + 1);
-  for (int h = 0; h < heads; ++h) {
-    const SlotTable& table = cache.table(first + h);
-    const int guarded = table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
-    budgets_[static_cast<std::size_t>(first + h)] = guarded + counts[static_cast<std::size_t>(h)];
-  }
+  return victims_;
 }
 
 void Evictor::on_weights(Cache& cache, int t, const Rows& weights, std::span<const float> sums) {
@@ -218,10 +172,10 @@ void Evictor::on_weights(Cache& cache, int t, const Rows& weights, std::span<con
 void Evictor::find_next(const SlotTable& table, int t, int coming, Phase phase) {
   int& next = next_victim_[static_cast<std::size_t>(t)];
   next = kUnknown;
-  if (method_.mechanism == Mechanism::kBlock) return;
-  // unseen() drops those before the plan.
+  if (method_.how().whole_pages) return;
+  // out_of_window() drops those before the plan.
   const PositionRange outside = this->outside(table, t);
-  const int due = this->due(table, t, table.occupied() - count_unseen(table, outside), coming, phase);
+  const int due = this->due(table, t, table.occupied() - count_out_of_window(table, outside), coming, phase);
   if (limited(table, due, phase) != 1) return;
   Guard guard = this->guard(table, budget(t));
   guard.first = std::max(guard.first, outside.last);
@@ -378,7 +332,8 @@ void Evictor::invalidate_window(Cache& cache) {
 
 void Evictor::invalidate(const Cache& cache) {
   next_victim_.assign(static_cast<std::size_t>(cache.tables()), kUnknown);
-  if (method_.max_drop > 0) returns_.assign(static_cast<std::size_t>(cache.tables()), 0);
+  if (method_.max_drop > 0) returns_then_.assign(static_cast<std::size_t>(cache.tables()), 0);
+  committed();
 }
 
 void Evictor::clear(const Cache& cache) {
@@ -396,7 +351,8 @@ void Evictor::save(ByteWriter& out) const {
 void Evictor::load(ByteReader& in, const Cache& cache) {
   const HeadGeometry& geometry = cache.geometry();
   for (int t = 0; signals_.whole_layer() && t < cache.tables(); ++t)
-    in.require(alike(cache.table(t), cache.table(geometry.first_head(geometry.layer_of(t))), cache.options().mechanism),
+    in.require(alike(cache.table(t), cache.table(geometry.first_head(geometry.layer_of(t))),
+                     traits(cache.options().mechanism)),
                "heads of a layer that keep different tokens");
   if (method_.splits_at_prompt_end()) load_budgets(in, geometry);
   // Earlier versions saved neither of these; the rest is the checksum then.
@@ -408,17 +364,7 @@ void Evictor::load(ByteReader& in, const Cache& cache) {
   if (method_.max_drop == 0 || !saved()) return;
   std::vector<std::uint8_t> returns = in.array<std::uint8_t>();
   in.require(returns.size() == static_cast<std::size_t>(cache.tables()), "evictions of other tables");
-  returns_ = std::move(returns);
-}
-
-void Evictor::load_budgets(ByteReader& in, const HeadGeometry& geometry) {
-  std::vector<int> budgets = in.array<int>();
-  const int min = method_.sinks() + method_.recent() + method_.pinned();
-  in.require(budgets.size() == budgets_.size() && std::ranges::all_of(budgets, [&](int b) { return b > min; }) &&
-                 std::accumulate(budgets.begin(), budgets.end(), 0LL) <=
-                     (method_.budget + static_cast<long long>(geometry.layers())) * std::ssize(budgets),
-             "budgets of heads that do not fit");
-  budgets_ = std::move(budgets);
+  returns_ = returns_then_ = std::move(returns);
 }
 
 Guard Evictor::guard(const SlotTable& table, int budget) const {

@@ -1,4 +1,4 @@
-// Decides which tokens are evicted: scores -> protection -> guarded top-k -> Plan.
+// Decides which tokens are evicted: scores -> protection -> guarded top-k -> Victims.
 //
 //   step k    plan -> drop -> insert -> attend      the model's threads call on_weights() for each head as soon as its
 //                                         |         weights are computed, while they are in the CPU's caches: the
@@ -8,8 +8,8 @@
 // Policies that score on insert run in on_insert_kv(), at the same time. Those that compare all tokens, or use a window
 // of queries, run before a plan: score_table(). With mechanism `block` decode evicts whole pages.
 //
-// Heads with an attention window (CacheOptions::windows) first drop the tokens outside it: unseen(), before every
-// plan(). A head whose budget holds its whole window is not scored.
+// Heads with an attention window (CacheOptions::windows) first drop the tokens outside it: out_of_window(), before
+// every plan(). A head whose budget holds its whole window is not scored.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
-#include "palimpsest/cache/plan.h"
+#include "palimpsest/cache/victims.h"
 #include "palimpsest/core/byte_stream.h"
 #include "palimpsest/evict/attention_window.h"
 #include "palimpsest/evict/method_plan.h"
@@ -31,26 +31,32 @@ class Evictor {
  public:
   // With Method::splits_at_prompt_end the plan's budgets hold until the prompt's end, where plan() computes new ones.
   explicit Evictor(const MethodPlan& plan);
-  // Without a model. Throws Error. `budgets`: [tables]; empty: the method's for all.
-  explicit Evictor(const Method& method, std::vector<int> budgets = {});
 
   const Signals& signals() const { return signals_; }
   // A table's share of the budget, at present.
   int budget(int table) const { return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(table)]; }
   // Tokens of all tables that are outside the table's window: no later query sees them. Drop them before plan() with
-  // the same arguments (CacheChange::unseen). The plan is reused: valid until the next call of either.
-  const Plan& unseen(const Cache& cache, int coming, Phase phase = Phase::kDecode);
+  // the same arguments, or together with its victims (CacheChange::out_of_window). Valid until committed().
+  const Victims& out_of_window(const Cache& cache, int coming, Phase phase = Phase::kDecode);
+  // Whether plan() will decide among the other tokens of a table that has some outside its window: then these must be
+  // dropped first, for a policy compares all tokens of a table.
+  bool decides_beside(const Cache& cache, int coming, Phase phase) const;
   // Whether a policy may ever evict from a table.
   bool decides(int table) const { return policy_ != nullptr && !table_window(table).always_held_by(budget(table)); }
-  // Tokens that may be inserted before the next eviction; at least 1 after a plan was applied.
+  // Tokens that may be inserted before the next eviction, after the drops that were decided; at least 1 then.
   int room(const Cache& cache) const;
-  // Tokens that may be inserted before unseen() moves others; at least 1 after its plan was applied. Mechanism block
-  // moves none, but frees whole pages.
-  int room_for_unseen(const Cache& cache) const;
+  // Tokens that may be inserted before out_of_window() moves others, likewise. Mechanism block moves none, but
+  // frees whole pages.
+  int room_for_out_of_window(const Cache& cache) const;
   // Reduces every table that needs an eviction to its budget minus `coming` tokens (1 before a step inserts, 0 after a
-  // chunk). Evicts the lowest scores; of equal scores the oldest token. The plan is reused: valid until the next call.
-  // Allocates only while tables grow.
-  const Plan& plan(Cache& cache, int coming, Phase phase = Phase::kDecode);
+  // chunk), as if the tokens out_of_window() were gone. Evicts the lowest scores; of equal scores the oldest token.
+  // Valid until committed(). Allocates only while tables grow. Nothing else changes: it may be called again.
+  const Victims& plan(Cache& cache, int coming, Phase phase = Phase::kDecode);
+  const Victims& outside() const { return outside_; }  // of the last out_of_window()
+  const Victims& victims() const { return victims_; }  // of the last plan()
+  int dropped(int table) const { return gone(table) + (victims_.drop.empty() ? 0 : count(victims_, table)); }
+  // The cache has dropped outside() and victims(): both are empty now.
+  void committed();
   // Before a step whose weights are collected: its `count` queries are the newest. `left`: tokens of the prompt after
   // them; -1: in decode. With a window, the step's weights are summed over the queries of each row (window().rows()).
   void count_queries(int count, long long left) { window_.add(count, left); }
@@ -94,20 +100,24 @@ class Evictor {
   // How many of a table's `occupied` tokens have to be evicted: at once, but for max_drop.
   int due(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
   int due(const SlotTable& table, int t, int coming, Phase phase) const {
-    return due(table, t, table.occupied(), coming, phase);
+    return due(table, t, table.occupied() - gone(t), coming, phase);
   }
-  int limited(const SlotTable& table, int due, Phase phase) const;  // how many of them now
+  static int count(const Victims& of, int table) {
+    return static_cast<int>(of.drop[static_cast<std::size_t>(table)].size());
+  }
+  int gone(int table) const { return outside_.drop.empty() ? 0 : count(outside_, table); }  // with outside()
+  int limited(const SlotTable& table, int due, Phase phase) const;                          // how many of them now
   int interval(const SlotTable& table) const {
     return method_.schedule == Schedule::kPage ? method_.page_of(table.page_size()) : method_.interval;
   }
   bool returns(int table) const { return !returns_.empty() && returns_[static_cast<std::size_t>(table)] != 0; }
   void load_budgets(ByteReader& in, const HeadGeometry& geometry);
-  bool moves() const { return method_.mechanism == Mechanism::kShift || method_.mechanism == Mechanism::kGather; }
+  bool moves() const { return method_.how().moves_rows; }
   PositionRange outside(const SlotTable& table, int t) const;
   Guard guard(const SlotTable& table, int budget) const;
   void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
   void spare_some(std::vector<int>& chosen) const;
-  bool by_page(Phase phase) const { return method_.mechanism == Mechanism::kBlock && phase == Phase::kDecode; }
+  bool by_page(Phase phase) const { return method_.how().whole_pages && phase == Phase::kDecode; }
   void score(const HeadView& view, std::span<float> score) const;
   void score_in_order(HeadView view, std::span<float> score) const;
   void find_next(const SlotTable& table, int t, int coming, Phase phase);
@@ -118,11 +128,11 @@ class Evictor {
   Signals signals_;
   WindowParts window_;
   std::shared_ptr<const Policy> policy_;  // nullptr: nothing is ever evicted
-  Plan plan_;
+  Victims outside_, victims_;
   std::vector<int> next_victim_;      // [table] selected by find_next(), or kUnknown
   std::vector<TableWindow> windows_;  // [table]; empty: no table has one
   // [table] with Method::max_drop: evictions have begun, and go on in each step until the budget is reached.
-  std::vector<std::uint8_t> returns_;
+  std::vector<std::uint8_t> returns_, returns_then_;  // now, and once victims() are dropped
 };
 
 }  // namespace palimpsest

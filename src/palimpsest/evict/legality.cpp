@@ -26,10 +26,10 @@ bool never(C) {
   return false;
 }
 bool merges(C c) {
-  return c.method.mechanism == Mechanism::kMerge;
+  return c.method.how().merges;
 }
 bool by_block(C c) {
-  return c.method.mechanism == Mechanism::kBlock;
+  return c.method.how().whole_pages;
 }
 bool rerotates(C c) {
   return c.method.rerotate != Rerotate::kAuto;
@@ -153,7 +153,7 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) {
        const Method& m = c.method;
        return m.schedule != Schedule::kStep || m.headroom != 0 || m.max_drop != 0 || m.spare != 0 ||
-              m.overlap != 0 || m.evict_after || m.split != "uniform";
+              m.overlap != 0 || m.evict_after || m.split != Split::kUniform;
      },
      evicts,
      [](C) -> std::string {
@@ -209,14 +209,14 @@ constexpr auto kTable = std::to_array<Requirement>({
        return "every, slack, max-drop, overlap or refresh with mechanism block: it evicts a page at a time; leave them "
               "out";
      }},
-    {Scope::kMethod, "ada: schedule", [](C c) { return c.method.split == "ada"; }, waits_for_prompt,
+    {Scope::kMethod, "ada: schedule", [](C c) { return c.method.split == Split::kAda; }, waits_for_prompt,
      [](C c) {
        return fmt::format(
            "split ada with schedule {}: budgets of heads follow from the scores at the end of the prompt; use "
            "schedule=prompt or prompt+step",
            option(c, "schedule"));
      }},
-    {Scope::kMethod, "ada: mechanism", [](C c) { return c.method.split == "ada"; }, [](C c) { return !by_block(c); },
+    {Scope::kMethod, "ada: mechanism", [](C c) { return c.method.split == Split::kAda; }, [](C c) { return !by_block(c); },
      [](C) -> std::string {
        return "split ada with mechanism block: a head's share may be less than a page; use mechanism=in-place";
      }},
@@ -301,7 +301,7 @@ constexpr auto kTable = std::to_array<Requirement>({
            c.method.pins().empty() ? "" : " and pinned tokens");
      }},
     {Scope::kMethod, "delta: moves", [](C c) { return c.method.rerotate == Rerotate::kDelta; },
-     [](C c) { return c.method.mechanism == Mechanism::kShift || c.method.mechanism == Mechanism::kGather; },
+     [](C c) { return c.method.how().moves_rows; },
      [](C c) {
        return fmt::format(
            "rerotate delta with mechanism {}: no key moves there; use mechanism=shift, or rerotate=fused",
@@ -310,7 +310,7 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kMethod, "no cache: baseline", [](C c) { return !c.method.cache; },
      [](C c) {
        const Method& m = c.method;
-       return m.strict() && m.mechanism == Mechanism::kInPlace && m.split == "uniform" && m.set_aside() == 0 &&
+       return m.strict() && m.mechanism == Mechanism::kInPlace && m.split == Split::kUniform && m.set_aside() == 0 &&
               m.max_drop == 0 && !m.evict_after;
      },
      [](C) -> std::string {
@@ -324,8 +324,6 @@ constexpr auto kTable = std::to_array<Requirement>({
        return fmt::format("scorer {} with policy {}: it has none; leave it out or take policy learned or temporal", c.method.scorer,
                           c.method.policy);
      }},
-    {Scope::kPolicy, "hidden states", [](C c) { return c.signals.hidden.has_value(); }, never,
-     [](C c) { return fmt::format("policy {} asks for hidden states: unsupported", c.method.policy); }},
     {Scope::kPolicy, "query moments: positions", [](C c) { return c.signals.query_moments.has_value(); },
      [](C c) { return c.method.positions == Positions::kOriginal; },
      [](C c) {
@@ -356,11 +354,11 @@ constexpr auto kTable = std::to_array<Requirement>({
        return fmt::format("policy {} asks for the largest weight of all queries: ask for no window or sum beside it",
                           c.method.policy);
      }},
-    {Scope::kPolicy, "ada: scores of each head", [](C c) { return c.method.split == "ada"; },
+    {Scope::kPolicy, "ada: scores of each head", [](C c) { return c.method.split == Split::kAda; },
      [](C c) { return !c.signals.positions_only(); },
      [](C c) {
        return fmt::format(
-           "split ada with policy {}: it scores all heads alike; use split=uniform, or a policy that looks at "
+           "split ada with policy {}: its scores are equal for all heads; use split=uniform, or a policy that looks at "
            "attention, "
            "keys or values",
            c.method.policy);
@@ -430,7 +428,7 @@ constexpr auto kTable = std::to_array<Requirement>({
            c.method.policy);
      }},
     {Scope::kPolicy, "whole layer: split", [](C c) { return c.signals.whole_layer(); },
-     [](C c) { return c.method.split == "uniform"; },
+     [](C c) { return c.method.split == Split::kUniform; },
      [](C c) {
        return fmt::format("policy {} decides for all heads of a layer at once: use split=uniform", c.method.policy);
      }},
@@ -491,7 +489,7 @@ constexpr auto kTable = std::to_array<Requirement>({
            "rerotate delta with policy {}: it compares keys, which delta keeps at other rotations; use rerotate=fused",
            c.method.policy);
      }},
-    {Scope::kTarget, "duo: list of heads", [](C c) { return c.method.evicts() && c.method.split == "duo"; },
+    {Scope::kTarget, "duo: list of heads", [](C c) { return c.method.evicts() && c.method.split == Split::kDuo; },
      [](C c) { return !c.target->streaming_head_file.empty(); },
      [](C) -> std::string {
        return "split duo: no list of heads lies beside the model (model.duo beside model.gguf): `palimpsest heads` "

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "palimpsest/cache/slots.h"
+#include "palimpsest/budget/split.h"
+#include "palimpsest/cache/change.h"
+#include "palimpsest/cache/mechanism.h"
 #include "palimpsest/core/types.h"
 #include "palimpsest/policy/options.h"
 
@@ -98,9 +100,9 @@ struct Method {
   std::string policy = "none";   // "none": nothing is ever evicted
   PolicyOptions of_policy = {};  // its own options
   Protection protection;
-  int budget = 0;                 // max tokens after an eviction, the next one included; 0: unbounded; kAutoBudget, ...
-  std::size_t budget_bytes = 0;   // with kByteBudget
-  std::string split = "uniform";  // how layers and heads share the budget (budget/split.h)
+  int budget = 0;                // max tokens after an eviction, the next one included; 0: unbounded; kAutoBudget, ...
+  std::size_t budget_bytes = 0;  // with kByteBudget
+  Split split = {};              // how layers and heads share the budget (budget/split.h)
   Schedule schedule = Schedule::kStep;
   // Lazy Pruning's options: `every` (R), `slack` (sigma), `max-drop` (delta), `overlap` (O), `refresh` (B), `evict`.
   //
@@ -135,6 +137,7 @@ struct Method {
   bool cache = true;  // false: no cache; sinks + the newest tokens are recomputed for every token (a baseline)
 
   bool operator==(const Method&) const = default;
+  const MechanismTraits& how() const { return traits(mechanism); }
   bool evicts() const { return budget != 0 && interval > 0; }
   bool bounded() const { return evicts() && schedule != Schedule::kPrompt; }  // constant memory
   // Of a budget: the method's, or a head's.
@@ -142,11 +145,11 @@ struct Method {
   int target() const { return target(budget); }
   int max_tokens(int of_budget) const { return target(of_budget) + interval - (evict_after ? 0 : 1); }
   int set_aside() const { return headroom + overlap + spare; }  // part of the budget that no policy chooses
-  bool joins_classes() const { return mechanism == Mechanism::kMerge && join == Join::kClass; }
+  bool joins_classes() const { return how().merges && join == Join::kClass; }
   // Each slot remembers the norm of its own key, which the mean of a cluster is not.
   bool keeps_norms() const { return joins_classes() && merged_key == MergedKey::kMean; }
   // Each slot remembers the square of its key's norm.
-  bool scores_by_norms() const { return mechanism == Mechanism::kBlock && page_score == PageScore::kNorms; }
+  bool scores_by_norms() const { return how().whole_pages && page_score == PageScore::kNorms; }
   int page_of(int of_cache) const { return page > 0 ? page : of_cache; }
   // Pins at the start of the text are sinks; pins() are the others.
   int sinks() const { return std::max(protection.sinks.of(budget), pins_at_start().second); }
@@ -158,16 +161,16 @@ struct Method {
   }
   int recent() const { return protection.recent.of(budget); }
   int recent(int of_head) const {
-    return split == "ada" || split == "pyramid" ? recent() : protection.recent.of(of_head);
+    return split == Split::kAda || split == Split::kPyramid ? recent() : protection.recent.of(of_head);
   }
   // Heads' budgets are computed at the prompt's end, from scores (ada) or the number of tokens (pyramid).
   bool splits_at_prompt_end() const {
     const bool whole = schedule == Schedule::kPrompt || schedule == Schedule::kPromptStep;
-    return split == "ada" || (split == "pyramid" && whole);
+    return split == Split::kAda || (split == Split::kPyramid && whole);
   }
   // Keeps exactly the sinks and a window of the newest tokens. (Not with mechanism block, which keeps the sinks' whole
   // page.)
-  bool windowed() const { return policy == "recent" && spare == 0 && mechanism != Mechanism::kBlock && pins().empty(); }
+  bool windowed() const { return policy == "recent" && spare == 0 && !how().whole_pages && pins().empty(); }
   // The window moves with every token: a masked chunk of a prompt gives exactly the result of token by token.
   bool strict() const { return windowed() && schedule == Schedule::kStep && interval == 1; }
 

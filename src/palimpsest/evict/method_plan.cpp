@@ -21,16 +21,16 @@ std::vector<int> head_budgets(const Candidate& of) {
   const int recent = m.recent(0);  // 0 if it is a share of each head's budget
   const int min = m.sinks() + recent + m.pinned() + m.set_aside() + 1 + (recent == 0 ? 1 : 0);
   return split_budget(
-      m.split == "duo" ? of.target->streaming_head_file : m.split,
+      m.split == Split::kDuo ? Split(of.target->streaming_head_file) : m.split,
       {.budget = m.budget, .guarded = m.sinks() + m.recent() + m.pinned(), .heads = std::move(heads), .min = min});
 }
 
 CacheOptions cache_options(const Candidate& of) {
   CacheOptions cache = of.target->shape;
   cache.mechanism = of.method.mechanism;
-  cache.shared = of.signals.positions_only() && of.method.split == "uniform";
+  cache.shared = of.signals.positions_only() && of.method.split == Split::kUniform;
   cache.columns = of.signals.columns() + (of.method.keeps_norms() || of.method.scores_by_norms() ? 1 : 0);
-  cache.evicted_page = of.method.mechanism == Mechanism::kBlock ? of.method.page : 0;
+  cache.evicted_page = of.method.how().whole_pages ? of.method.page : 0;
   cache.head_floats =
       static_cast<int>(of.signals.head_floats(cache.geometry.max_group(), cache.geometry.max_key_width()));
   cache.track_rank = unrotated_keys(of.rule.rotation) || of.rule.rank_distance;
@@ -113,7 +113,7 @@ TableWindow MethodPlan::window_of(int head) const {
 
 void MethodPlan::keep_windows() {
   const HeadGeometry& geometry = cache_.geometry;
-  const bool bounded_by_policy = method_.mechanism == Mechanism::kBlock || method_.strict();
+  const bool bounded_by_policy = method_.how().whole_pages || method_.strict();
   std::vector<std::int32_t> windows;
   for (int head = 0; head < geometry.heads(); ++head)
     windows.push_back(holds_window(head) || !bounded_by_policy ? window_of(head).size : INT32_MAX);
@@ -136,7 +136,7 @@ void MethodPlan::keep_windows() {
 void MethodPlan::name_head_windows() {
   if (rule_.window == 0 && !rule_.two_query) return;
   const bool by_rank = unrotated_keys(rule_.rotation) || rule_.rank_distance;
-  bool differ = rule_.window > 0 && method_.split != "uniform";
+  bool differ = rule_.window > 0 && method_.split != Split::kUniform;
   for (int head = 0; head < cache_.geometry.heads(); ++head) {
     const bool holds = holds_window(head);
     differ = differ || holds;
@@ -169,14 +169,14 @@ long long MethodPlan::nothing_evicted_until() const {
 void MethodPlan::check_request(long long prompt, long long tokens) const {
   const Occupancies max = occupancies(prompt, tokens);
   Candidate request{.method = method_, .signals = signals_, .target = &target_, .rule = rule_};
-  for (const auto* of : {&max.reading, &max.writing})
+  for (const auto* of : {&max.prefill, &max.decode})
     for (const Occupancy& head : *of) request.tokens = std::max(request.tokens, head.tokens);
   check_legal(Scope::kRequest, request);
 }
 
 PlanBytes MethodPlan::bytes(long long prompt, long long tokens, bool continued) const {
   const Occupancies max = occupancies(prompt, tokens, continued);
-  const PlanBytes a = bytes_of(max.reading), b = bytes_of(max.writing);
+  const PlanBytes a = bytes_of(max.prefill), b = bytes_of(max.decode);
   return {.pages = std::max(a.pages, b.pages),
           .tables = std::max(a.tables, b.tables),
           .statistics = std::max(a.statistics, b.statistics),
@@ -186,8 +186,7 @@ PlanBytes MethodPlan::bytes(long long prompt, long long tokens, bool continued) 
 
 PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
   const Footprint f = footprint(cache_, occupancy);
-  const bool copies =
-      method_.mechanism == Mechanism::kGather && method_.evicts();  // to new pages, before the old are freed
+  const bool copies = method_.how().copies_rows && method_.evicts();  // to new pages, before the old are freed
   return {.pages = copies ? 2 * f.rows : f.rows,
           .tables = f.columns + f.counts + f.queues + f.blocks + f.working,
           .statistics = f.head_statistics,

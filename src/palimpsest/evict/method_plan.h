@@ -43,10 +43,10 @@ struct PlanBytes {
   bool operator==(const PlanBytes&) const = default;
 };
 
-// The max occupancy of each head (one entry if all are equal): in decode (`writing`), and while a prompt is read in
-// chunks (`reading`, never less; heads of different budgets reach their max at different times).
+// The max occupancy of each head (one entry if all are equal): in decode, and while a prompt is read in chunks
+// (prefill, never less; heads of different budgets reach their max at different times).
 struct Occupancies {
-  std::vector<Occupancy> writing, reading;
+  std::vector<Occupancy> decode, prefill;
 };
 
 // The positions that a table's heads can attend to: the newest `size`, and the first `sinks` (of sinks + window: part
@@ -99,7 +99,7 @@ class MethodPlan {
   long long nothing_evicted_until() const;
 
   // `tokens`: total, of which the first `prompt` are read in chunks; -1: unlimited (bounded() methods only). A later
-  // prompt of the same text adds at most a chunk to `writing` less one (with schedule prompt+step: the prompt).
+  // prompt of the same text adds at most a chunk to `decode` less one (with schedule prompt+step: the prompt).
   // `continued`: the text begins with earlier prompts and answers, which were read and generated before; `prompt`
   // counts them.
   Occupancies occupancies(long long prompt, long long tokens, bool continued = false) const;

@@ -15,7 +15,11 @@ namespace {
 using Text = std::string_view;
 
 // In the order of the enumerators.
-constexpr std::array<Text, 6> kMechanisms = {"in-place", "shift", "gather", "block", "append", "merge"};
+constexpr auto kMechanismNames = [] {
+  std::array<Text, kMechanisms.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kMechanisms[i].name;
+  return names;
+}();
 constexpr std::array<Text, 2> kPositions = {"original", "cache"};
 constexpr std::array<Text, 6> kRerotate = {"auto", "two-query", "fused", "cached-half", "recompute", "delta"};
 constexpr std::array<Text, 4> kSchedules = {"step", "prompt", "prompt+step", "page"};
@@ -158,7 +162,7 @@ constexpr std::array kKeys = {
     Key{"budget", "TOKENS|256MiB", "max tokens kept, the new one included, or bytes; auto: the trained context",
         set_budget, get_budget},
     Key{"split", "HOW|FILE", "budget per head: uniform, pyramid, ada, duo, or a file (layer head tokens)",
-        [](Method& m, Text, Text value) { m.split = value; }, [](const Method& m) { return m.split; }},
+        [](Method& m, Text, Text value) { m.split = Split(value); }, [](const Method& m) { return m.split.text(); }},
     Key{"sinks", "TOKENS|0.1", "first tokens, never evicted; 0.1 or half: a share of the budget",
         set_share<&Protection::sinks>, get_share<&Protection::sinks>},
     Key{"recent", "TOKENS|0.1", "newest tokens, never evicted; 0.1 or half: a share of the budget",
@@ -179,7 +183,7 @@ constexpr std::array kKeys = {
     Key{"evict", "WHEN", "before a token's forward pass, with room for it; after: attends to one more",
         set_choice<&Method::evict_after, kEvict>, get_choice<&Method::evict_after, kEvict>},
     Key{"mechanism", "HOW", "in-place (reuses victims' slots), shift, gather, block (pages), append, merge",
-        set_choice<&Method::mechanism, kMechanisms>, get_choice<&Method::mechanism, kMechanisms>},
+        set_choice<&Method::mechanism, kMechanismNames>, get_choice<&Method::mechanism, kMechanismNames>},
     Key{"page", "TOKENS|auto", "block, schedule page: tokens evicted at once, 8 n; auto: the cache's page",
         [](Method& m, Text key, Text value) {
           m.page = value == "auto" ? 0 : static_cast<int>(parse_integer(value, key, 1, kMaxTokens));
@@ -294,7 +298,7 @@ std::string spell_changes(const Method& m) {
 
 std::string spell_protection(const Method& m) {
   if (!m.evicts()) return "";
-  const bool uneven = m.split != "uniform" && m.protection.recent.part > 0;
+  const bool uneven = m.split != Split::kUniform && m.protection.recent.part > 0;
   const std::string recent = uneven ? fmt::format("the newest {} of each head's budget", get_option(m, "recent"))
                                     : fmt::format("the newest {}", m.recent());
   const int sinks = m.protection.sinks.of(m.budget);

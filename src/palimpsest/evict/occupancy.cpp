@@ -9,7 +9,7 @@ namespace palimpsest {
 namespace {
 
 struct OfHead {
-  Occupancy writing, reading;
+  Occupancy decode, prefill;
 };
 
 // The max number of tokens of a head while a prompt is read in chunks: evictions before and after a chunk leave `kept`
@@ -41,36 +41,36 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
     assert(tokens >= prompt);
     const long long repeated = plan.signals().repeat ? chunk : 0;
     // The prompt's end evicts down to the budget; generated tokens are never evicted. (Append: in other slots.)
-    const bool cuts = m.evicts() && m.mechanism != Mechanism::kAppend;
+    const bool cuts = m.evicts() && m.how().reuses_slots;
     const long long kept = cuts ? std::min(prompt, m.target(budget) + m.interval - 1LL) : prompt;
     return {
-        .writing = {.tokens = kept + tokens - prompt, .evicted = m.evicts() ? 1 : 0},
-        .reading = {.tokens = prompt + repeated, .inserted = inserted, .evicted = m.evicts() ? prompt + repeated : 0}};
+        .decode = {.tokens = kept + tokens - prompt, .evicted = m.evicts() ? 1 : 0},
+        .prefill = {.tokens = prompt + repeated, .inserted = inserted, .evicted = m.evicts() ? prompt + repeated : 0}};
   }
   if (!m.cache) {
     const long long window = at_most(budget);
-    return {.writing = {.tokens = window, .inserted = window, .evicted = window},
-            .reading = {.tokens = window, .inserted = window, .evicted = window}};
+    return {.decode = {.tokens = window, .inserted = window, .evicted = window},
+            .prefill = {.tokens = window, .inserted = window, .evicted = window}};
   }
   const bool waits_for_page = m.schedule == Schedule::kPage;
   const long long full = waits_for_page ? m.target(budget) + page_size : m.max_tokens(budget);
-  const bool by_page = waits_for_page || m.mechanism == Mechanism::kBlock;
+  const bool by_page = waits_for_page || m.how().whole_pages;
   const long long evicted = by_page ? page_size : m.interval;
-  OfHead out{.writing = {.tokens = at_most(full), .evicted = evicted}, .reading = {}};
+  OfHead out{.decode = {.tokens = at_most(full), .evicted = evicted}, .prefill = {}};
   if (m.schedule == Schedule::kPromptStep || m.schedule == Schedule::kPrompt) {  // no eviction inside the prompt
     const long long repeated = plan.signals().repeat ? chunk : 0;
-    out.reading = {.tokens = std::max(prompt + repeated, out.writing.tokens), .inserted = inserted, .evicted = prompt};
+    out.prefill = {.tokens = std::max(prompt + repeated, out.decode.tokens), .inserted = inserted, .evicted = prompt};
     return out;
   }
   if (m.windowed() && plan.rule().window == 0) {  // chunks that fit every head, see Sequence::make_room
-    out.reading = {.tokens = at_most(full),
+    out.prefill = {.tokens = at_most(full),
                    .inserted = std::clamp<long long>(prompt, 1, std::min<long long>(chunk, full - budget + min)),
                    .evicted = evicted};
     return out;
   }
   const long long kept = m.target(budget);
   const long long max = max_while_reading(prompt, chunk, kept, full, !waits_for_page && !m.evict_after);
-  out.reading = {.tokens = std::max(max, out.writing.tokens),
+  out.prefill = {.tokens = std::max(max, out.decode.tokens),
                  .inserted = inserted,
                  .evicted = std::max({inserted, max - kept + 1, evicted})};
   return out;
@@ -79,24 +79,22 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
 // The occupancy of a head that keeps its whole window. Mechanisms that move tokens, or drop whole pages, wait until a
 // page of tokens is outside.
 OfHead of_window(const MethodPlan& plan, long long prompt, long long tokens, const TableWindow& window) {
-  const Mechanism mechanism = plan.method().mechanism;
-  const bool waits =
-      mechanism == Mechanism::kShift || mechanism == Mechanism::kGather || mechanism == Mechanism::kBlock;
+  const MechanismTraits& how = plan.method().how();
+  const bool waits = how.waits_for_page();
   const long long memory_page = plan.cache().page_size, chunk = plan.chunk();
-  const long long page_size =
-      mechanism == Mechanism::kBlock ? plan.method().page_of(plan.cache().page_size) : memory_page;
+  const long long page_size = how.whole_pages ? plan.method().page_of(plan.cache().page_size) : memory_page;
   const long long inserted = std::clamp<long long>(prompt, 1, chunk);
   const long long kept = window.size - 1LL + window.sinks + (waits ? page_size - 1 : 0);
   const long long repeated = plan.signals().repeat ? chunk : 0, evicted = waits ? page_size : 1;
-  OfHead out{.writing = {.tokens = tokens < 0 ? kept + 1 : std::min(kept + 1, tokens), .evicted = evicted},
-             .reading = {}};
+  OfHead out{.decode = {.tokens = tokens < 0 ? kept + 1 : std::min(kept + 1, tokens), .evicted = evicted},
+             .prefill = {}};
   const long long max = max_while_reading(prompt, chunk, kept + 1, kept + 1, true);
-  out.reading = {.tokens = std::max(max, out.writing.tokens) + repeated,
+  out.prefill = {.tokens = std::max(max, out.decode.tokens) + repeated,
                  .inserted = inserted,
                  .evicted = std::max(inserted + repeated, evicted)};
-  if (mechanism == Mechanism::kAppend) {  // the window may begin and end inside a page
-    out.writing.slots = out.writing.tokens + page_size - 1;
-    out.reading.slots = out.reading.tokens + page_size - 1;
+  if (!how.reuses_slots) {  // the window may begin and end inside a page
+    out.decode.slots = out.decode.tokens + page_size - 1;
+    out.prefill.slots = out.prefill.tokens + page_size - 1;
   }
   return out;
 }
@@ -109,14 +107,14 @@ void bound(Occupancy& o, const Occupancy& by) {
   o.inserted = std::min(o.inserted, std::max(1LL, by.inserted));
 }
 
-// A later prompt's chunk comes to a cache that decode left, which holds up to `writing`.
+// A later prompt's chunk comes to a cache that decode left, which holds up to `decode`.
 void add_chunk(OfHead& head, long long prompt, int page_size) {
-  const long long chunk = head.reading.inserted;
-  const long long tokens = std::min(prompt, head.writing.tokens + chunk);
-  if (head.reading.evicted > 0) head.reading.evicted += chunk;
-  head.reading.tokens = std::max(head.reading.tokens, tokens);
-  if (head.writing.slots > 0 || head.reading.slots > 0)
-    head.reading.slots = std::max(head.reading.slots, head.writing.slots + chunk + page_size);
+  const long long chunk = head.prefill.inserted;
+  const long long tokens = std::min(prompt, head.decode.tokens + chunk);
+  if (head.prefill.evicted > 0) head.prefill.evicted += chunk;
+  head.prefill.tokens = std::max(head.prefill.tokens, tokens);
+  if (head.decode.slots > 0 || head.prefill.slots > 0)
+    head.prefill.slots = std::max(head.prefill.slots, head.decode.slots + chunk + page_size);
 }
 
 // Append: a page is freed only when it is empty, so in the worst case each token has its own page. With sinks + window
@@ -149,36 +147,36 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens, bool con
     if (window.always_held_by(budget)) {
       OfHead head = of_window(*this, prompt, tokens, window);
       if (continued) add_chunk(head, prompt, cache_.page_size);
-      out.writing.push_back(head.writing);
-      out.reading.push_back(head.reading);
+      out.decode.push_back(head.decode);
+      out.prefill.push_back(head.prefill);
       continue;
     }
     OfHead head = budgets_change ? of_head(*this, prompt, tokens, m.budget, m.budget)
                                  : of_head(*this, prompt, tokens, budget, std::ranges::min(all));
     if (window.size != INT32_MAX) {
       const OfHead whole = of_window(*this, prompt, tokens, window);
-      if (!budgets_change) bound(head.writing, whole.writing);
-      bound(head.reading, whole.reading);
-      head.reading.tokens = std::max(head.reading.tokens, head.writing.tokens);
+      if (!budgets_change) bound(head.decode, whole.decode);
+      bound(head.prefill, whole.prefill);
+      head.prefill.tokens = std::max(head.prefill.tokens, head.decode.tokens);
     } else if (!windows_.empty()) {  // the prompt's end defragments, which copies all tables
-      head.reading.evicted = std::max(head.reading.evicted, 1LL);
+      head.prefill.evicted = std::max(head.prefill.evicted, 1LL);
     }
-    if (m.mechanism == Mechanism::kMerge && m.join == Join::kClass) {
-      head.writing.merged = head.reading.merged = merged_tokens(m.gamma, budget, tokens);
+    if (m.joins_classes()) {
+      head.decode.merged = head.prefill.merged = merged_tokens(m.gamma, budget, tokens);
     }
-    if (m.mechanism == Mechanism::kAppend && m.bounded()) {
-      head.writing.slots = max_slots(m, page_size, head.writing.tokens, tokens);
-      head.reading.slots = std::max(head.writing.slots, max_slots(m, page_size, head.reading.tokens, prompt));
+    if (!m.how().reuses_slots && m.bounded()) {
+      head.decode.slots = max_slots(m, page_size, head.decode.tokens, tokens);
+      head.prefill.slots = std::max(head.decode.slots, max_slots(m, page_size, head.prefill.tokens, prompt));
     }
     // Heads have the budget on average and one page each that is not full; the steps of a pyramid are rounded down.
     if (budgets_change) {
-      const long long steeper = m.split == "pyramid" ? static_cast<long long>(all.size()) / 2 : 0;
-      head.writing.slots = head.writing.tokens + steeper + page_size - 1;
-      head.reading.slots = std::max(head.reading.tokens, head.writing.slots);
+      const long long steeper = m.split == Split::kPyramid ? static_cast<long long>(all.size()) / 2 : 0;
+      head.decode.slots = head.decode.tokens + steeper + page_size - 1;
+      head.prefill.slots = std::max(head.prefill.tokens, head.decode.slots);
     }
     if (continued) add_chunk(head, prompt, cache_.page_size);
-    out.writing.push_back(head.writing);
-    out.reading.push_back(head.reading);
+    out.decode.push_back(head.decode);
+    out.prefill.push_back(head.prefill);
   }
   return out;
 }

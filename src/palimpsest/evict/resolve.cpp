@@ -44,7 +44,7 @@ int largest_budget(Method method, PlanTarget target, int max, const Fits& fits) 
 }
 
 int max_budget(const Method& m) {
-  return (m.mechanism == Mechanism::kMerge ? kMaxTokens / std::max(1, m.gamma) : kMaxTokens) - m.interval;
+  return (m.how().merges ? kMaxTokens / std::max(1, m.gamma) : kMaxTokens) - m.interval;
 }
 
 int of_bytes(const Method& method, const PlanTarget& target) {
@@ -56,7 +56,7 @@ int of_bytes(const Method& method, const PlanTarget& target) {
 bool fits_context(const MethodPlan& plan) {
   const int trained = plan.target().trained_context;
   if (plan.method().positions != Positions::kCache || trained == 0 || plan.method().budget <= trained / 2) return true;
-  const auto reading = plan.occupancies(kAnyPrompt, -1).reading;
+  const auto reading = plan.occupancies(kAnyPrompt, -1).prefill;
   return std::ranges::max(reading, {}, &Occupancy::tokens).tokens <= trained;
 }
 

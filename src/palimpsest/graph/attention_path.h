@@ -16,7 +16,7 @@ namespace palimpsest {
 
 // A built graph: built once per step shape, run many times.
 struct DecoderGraph;
-class Step;  // graph/cpu/step.h
+class Step;  // graph/step.h
 
 // Cache options with the model's geometry and defaults for the rest.
 inline CacheOptions cache_shape(const Hyperparameters& hyper) {

@@ -11,9 +11,9 @@
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/graph/cpu/attention_op.h"
-#include "palimpsest/graph/cpu/step.h"
 #include "palimpsest/graph/device/portable.h"
 #include "palimpsest/graph/graph.h"
+#include "palimpsest/graph/step.h"
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/weights.h"
 

@@ -64,9 +64,9 @@ void ProductOps::Product::share(std::int64_t units, int threads, const Work& wor
 
 ggml_tensor* ProductOps::converted(ggml_context* context, const Panels& weights, ggml_tensor* x,
                                    const ExpertOrder* order) {
-  ggml_tensor*& out = converted_[{x, order == nullptr ? nullptr : order->places, weights.form()}];
+  ggml_tensor*& out = converted_[{x, order == nullptr ? nullptr : order->sorted_rows, weights.form()}];
   if (out == nullptr) {
-    ggml_tensor* sources[] = {x, order == nullptr ? nullptr : order->places};
+    ggml_tensor* sources[] = {x, order == nullptr ? nullptr : order->sorted_rows};
     const std::int64_t rows = order == nullptr ? x->ne[1] : order->rows;
     Product& product = products_.emplace_back(&weights, order == nullptr ? 1 : order->experts);
     out = ggml_custom_4d(context, GGML_TYPE_I8, rows * stride_of(weights) + kLine, 1, 1, 1, sources,
@@ -94,7 +94,7 @@ ExpertOrder ProductOps::order(ggml_context* context, ggml_tensor* chosen, int ex
 ggml_tensor* ProductOps::multiply_converted(ggml_context* context, const Panels& weights, ggml_tensor* activations,
                                             const ExpertOrder& order) {
   assert(weights.panels() % order.experts == 0);
-  ggml_tensor* sources[] = {activations, order.places};
+  ggml_tensor* sources[] = {activations, order.sorted_rows};
   Product& product = products_.emplace_back(&weights, order.experts);
   return ggml_custom_4d(context, GGML_TYPE_F32, weights.rows() / order.experts, order.rows, 1, 1, sources, 2,
                         multiply_by_expert, GGML_N_TASKS_MAX, &product);
@@ -113,7 +113,7 @@ ggml_tensor* ProductOps::multiply_sorted(ggml_context* context, const Panels& we
 ggml_tensor* ProductOps::add_expert_bias(ggml_context* context, ggml_tensor* x, ggml_tensor* bias,
                                          const ExpertOrder& order) {
   assert(bias->ne[0] == x->ne[0] && bias->ne[1] == order.experts && ggml_is_contiguous(bias));
-  ggml_tensor* sources[] = {x, bias, order.places};
+  ggml_tensor* sources[] = {x, bias, order.sorted_rows};
   Product& product = products_.emplace_back(nullptr, order.experts);
   return ggml_custom_4d(context, GGML_TYPE_F32, x->ne[0], x->ne[1], 1, 1, sources, 3, add_bias, GGML_N_TASKS_MAX,
                         &product);
@@ -121,29 +121,29 @@ ggml_tensor* ProductOps::add_expert_bias(ggml_context* context, ggml_tensor* x, 
 
 ggml_tensor* ProductOps::combine(ggml_context* context, ggml_tensor* x, ggml_tensor* weights,
                                  const ExpertOrder& order) {
-  ggml_tensor* sources[] = {x, weights, order.places};
+  ggml_tensor* sources[] = {x, weights, order.sorted_rows};
   Product& product = products_.emplace_back(nullptr, order.experts);
   return ggml_custom_4d(context, GGML_TYPE_F32, x->ne[0], weights->ne[2], 1, 1, sources, 3, add, GGML_N_TASKS_MAX,
                         &product);
 }
 
 void ProductOps::convert(ggml_tensor* out, int thread, int threads, void* userdata) {
-  const ggml_tensor *x = out->src[0], *places = out->src[1];
+  const ggml_tensor *x = out->src[0], *sorted_rows = out->src[1];
   const Product& product = *static_cast<Product*>(userdata);
   const Panels& weights = *product.weights;
   const std::int64_t in_row = x->ne[0] / kGroup;
   std::span<const std::int32_t> row_at;
   std::int64_t slots = 1;
-  if (places != nullptr) {
-    row_at = Places(places, product.experts).row;
+  if (sorted_rows != nullptr) {
+    row_at = Places(sorted_rows, product.experts).row;
     slots = std::ssize(row_at) / x->ne[1];
   }
-  const std::int64_t all = in_row * (places == nullptr ? x->ne[1] : std::ssize(row_at));
+  const std::int64_t all = in_row * (sorted_rows == nullptr ? x->ne[1] : std::ssize(row_at));
   std::int64_t at = all * thread / threads;
   const std::int64_t end = all * (thread + 1) / threads;
   while (at < end) {
     const std::int64_t row = at / in_row, first = at % in_row, count = std::min(in_row - first, end - at);
-    const float* from = row_of(x, places == nullptr ? row : row_at[static_cast<std::size_t>(row)] / slots);
+    const float* from = row_of(x, sorted_rows == nullptr ? row : row_at[static_cast<std::size_t>(row)] / slots);
     weights.convert(from + first * kGroup, static_cast<int>(count) * kGroup,
                     activations_in(out) + row * stride_of(weights) +
                         first * static_cast<std::int64_t>(group_bytes(weights.form())));

@@ -16,7 +16,7 @@ namespace palimpsest {
 
 // The rows of a mixture of experts, one per slot of a token, sorted by expert: an expert multiplies contiguous rows.
 struct ExpertOrder {
-  ggml_tensor* places;  // i32
+  ggml_tensor* sorted_rows;  // i32
   int experts;
   std::int64_t rows;  // slots * tokens
 };

@@ -11,19 +11,26 @@
 
 namespace palimpsest {
 
-// Callbacks for a step's keys, values, queries and attention weights. Heads are flat (cache/geometry.h).
+// What a step computed of one head, before the next layer runs. Heads are flat (cache/geometry.h).
+struct StepSignal {
+  enum class Kind {
+    kWeights,        // a head's weights of this step (SequenceStep::weights) are complete; once per head
+    kKeysAndValues,  // of the step's new tokens, un-rotated, one row per token; once per head, if report_kv
+    kQueries         // likewise, of one query head; once per query head, if report_queries
+  };
+  Kind kind;
+  int head;
+  int member = 0;    // kQueries: index in the KV head's group
+  Rows rows = {};    // keys or queries
+  Rows values = {};  // kKeysAndValues
+};
+
+// Layer by layer (so layers may share the memory of weights); concurrently for different heads, and for queries of
+// different groups; on the core that has the rows in its cache.
 class AttentionReceiver {
  public:
   virtual ~AttentionReceiver() = default;
-  // Keys and values of the step's new tokens, un-rotated, one row per token. Called once per head if
-  // SequenceStep::report_kv, concurrently for different heads.
-  virtual void on_insert_kv(int head, Rows keys, Rows values) = 0;
-  // A head's weights of this step (SequenceStep::weights) are complete, and still in this core's cache. Called once per
-  // head, layer by layer (so layers may share the weights' memory), concurrently for different heads.
-  virtual void on_weights(int head) = 0;
-  // Queries of the step's new tokens, of query head `member` of the KV head's group, un-rotated, one row per token.
-  // Called once per query head if SequenceStep::report_queries, concurrently for different groups.
-  virtual void on_queries(int /*head*/, int /*member*/, Rows /*queries*/) {}
+  virtual void receive(const StepSignal& signal) = 0;
 };
 
 // Layers [first, last) of the model.
@@ -53,8 +60,8 @@ struct SequenceStep {
   // path only.
   bool drafts = false;
   AttentionReceiver* receiver = nullptr;
-  bool report_kv = false;       // calls the receiver's on_insert_kv()
-  bool report_queries = false;  // calls the receiver's on_queries(); fast path only
+  bool report_kv = false;       // the receiver gets keys and values
+  bool report_queries = false;  // the receiver gets queries; fast path only
 
   // The layers to run; slots are taken before the first ones run. Equal for all sequences of a step. Without the last
   // layer the step returns hidden states [tokens][width] of all tokens; without the first layer its input is `hidden`,

@@ -13,6 +13,7 @@
 #include "palimpsest/core/score_order.h"
 #include "palimpsest/core/vectors.h"
 #include "palimpsest/policy/policy.h"
+#include "palimpsest/policy/softmax.h"
 
 namespace palimpsest {
 namespace {
@@ -51,10 +52,8 @@ void add_deviations(const Rows& rows, int begin, int end, int next, std::span<fl
     for (float& x : normalised) x -= mean;
     deviation.push_back(std::sqrt(dot(normalised, normalised) / std::max(1.0F, static_cast<float>(width) - 1)));
   }
-  const float max = *std::ranges::max_element(deviation, score_below<float>);
-  float total = 0;
-  for (float& x : deviation) total += x = std::exp(x - max);
-  for (std::size_t i = 0; i < deviation.size(); ++i) sum[i] += deviation[i] / total;
+  softmax(deviation);
+  for (std::size_t i = 0; i < deviation.size(); ++i) sum[i] += deviation[i];
 }
 
 class LagKv final : public Policy {

@@ -14,6 +14,7 @@
 #include "palimpsest/core/vectors.h"
 #include "palimpsest/policy/policy.h"
 #include "palimpsest/policy/pool.h"
+#include "palimpsest/policy/softmax.h"
 
 namespace palimpsest {
 namespace {
@@ -81,10 +82,7 @@ void redundancy(const HeadView& head, std::vector<float>& out) {
   newest.search({unit.data(), keys.count, keys.width, keys.width}, head.interrupt,
                 [&](int token, float cosine) { out[at(token)] -= cosine; });
   for (float& x : out) x /= static_cast<float>(count);
-  const float max = *std::ranges::max_element(out, score_below<float>);
-  float sum = 0;
-  for (float& x : out) sum += x = std::exp(x - max);
-  for (float& x : out) x /= sum;
+  softmax(out);
 }
 
 class RKv final : public Policy {

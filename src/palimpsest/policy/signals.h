@@ -10,7 +10,6 @@
 //   QueryMoments      queries                    1 + d + d x d floats per head  HeadView::queries, at eviction
 //   Keys, Values      the cache, or new tokens   none                           HeadView::keys, values
 //   InsertScore       new tokens' keys, values   1 column                       HeadView::insert_score, at eviction
-//   Hidden            -                          -                              reserved: unsupported
 #pragma once
 
 #include <algorithm>
@@ -70,10 +69,6 @@ struct Values {  // f32
 struct InsertScore {
   bool operator==(const InsertScore&) const = default;
 };
-struct Hidden {  // the layer's input of each token: reserved
-  bool operator==(const Hidden&) const = default;
-};
-
 struct Signals {
   std::optional<AttentionSum> attention_sum = {};
   std::optional<AttentionMax> attention_max = {};
@@ -82,7 +77,6 @@ struct Signals {
   std::optional<Keys> keys = {};
   std::optional<Values> values = {};
   std::optional<InsertScore> insert_score = {};
-  std::optional<Hidden> hidden = {};
 
   bool ordered = false;  // tokens oldest first, without empty slots (policies that pool over neighbours)
   // A token's score depends only on its own key and value: score() gets the newly inserted tokens, once, with keys and

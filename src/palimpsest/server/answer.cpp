@@ -49,7 +49,7 @@ void Answer::release(std::string shown, bool all, Event& event) {
   }
 }
 
-bool Answer::written(const Written& token) {
+bool Answer::written(const SampledToken& token) {
   const auto now = Clock::now();
   if (last_token_) metrics_->time_per_output_token.add(std::chrono::duration<double>(now - *last_token_).count());
   last_token_ = now;

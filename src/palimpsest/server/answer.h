@@ -65,7 +65,7 @@ class Answer final : public RequestListener {
          std::shared_ptr<Metrics> metrics, Options options);  // throws Error for bad stop strings
 
   bool ready() override { return !mailbox_->full(); }
-  bool written(const Written& token) override;
+  bool written(const SampledToken& token) override;
   void memory(MemoryUpdate update) override;
   void kept(std::shared_ptr<const KeptSequence> sequence) override { kept_ = std::move(sequence); }
   void finished(Finish finish, const Usage& usage) override;

@@ -194,7 +194,7 @@ Method parse_cache(const Json& value, const Method& fallback) {
       set_option(method, key, text);
     }
   }
-  if (method.split != fallback.split && split_is_file(method.split))
+  if (method.split != fallback.split && method.split == Split::kFile)
     fail_field("cache.split", "'split' may name a file only in the server's own --method");
   if (method.scorer != fallback.scorer && method.scorer != "auto")
     fail_field("cache.scorer", "'scorer' may name a file only in the server's own --method");

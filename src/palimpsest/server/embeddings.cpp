@@ -66,7 +66,7 @@ class EmbeddingListener final : public RequestListener {
   EmbeddingListener(std::shared_ptr<EmbeddingInbox> inbox, std::size_t input) : inbox_(std::move(inbox)) {
     one_.input = input;
   }
-  bool written(const Written&) override { return false; }
+  bool written(const SampledToken&) override { return false; }
   void embedded(std::span<const float> vector) override { one_.vector.assign(vector.begin(), vector.end()); }
   void finished(Finish finish, const Usage& usage) override {
     one_.finish = finish;

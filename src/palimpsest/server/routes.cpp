@@ -3,9 +3,11 @@
 #include <httplib.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <exception>
-#include <set>
+#include <functional>
+#include <regex>
 
 #include "palimpsest/core/version.h"
 #include "palimpsest/server/completions.h"
@@ -106,57 +108,169 @@ void answer_preflight(const In& in, Out& out) {
   out.status = 204;
 }
 
-// The endpoints that run the model: each reads its form of request, and answers in its form.
-void add_generation(Http& http, const std::shared_ptr<Service>& service, const ServerOptions& options) {
-  // Clients of different keys share no cache.
-  const auto answer = [service, options](CompletionRequest request, std::unique_ptr<ReplyForm> form, const In& in,
-                                         Out& out) {
-    request.request.scope = number_of_key(in, options.api_keys);
-    complete(service, std::move(request), std::move(form), options, in, out);
+// What handlers need; outlives them.
+struct Context {
+  std::shared_ptr<Service> service;
+  ServerOptions options;
+  long long created;  // when the server started, in seconds since 1970
+};
+using Handler = void (*)(const Context& c, const In& in, Out& out);
+
+void health(const Context& c, const In&, Out& out) {
+  if (c.service->failed()) throw ApiError(500, "server_error", "the scheduler stopped: see the log");
+  if (c.service->closed()) throw ApiError(503, "server_error", "the server is shutting down", "", "shutting_down");
+  out.set_content(R"({"status":"ok"})", kJson);
+}
+
+void metrics(const Context& c, const In&, Out& out) {
+  out.set_content(c.service->metrics()->text(c.service->scheduler().load(), c.service->model().name),
+                  "text/plain; version=0.0.4; charset=utf-8");
+}
+
+void list_models(const Context& c, const In&, Out& out) {
+  out.set_content(dump({{"object", "list"}, {"data", Json::array({model_json(c.service->model(), c.created)})}}),
+                  kJson);
+}
+
+void show_model(const Context& c, const In& in, Out& out) {
+  if (in.matches[1] != c.service->model().name)
+    throw ApiError(404, "invalid_request_error",
+                   fmt::format("there is no model '{}': this is '{}'", in.matches[1].str(), c.service->model().name),
+                   "model", "model_not_found");
+  out.set_content(dump(model_json(c.service->model(), c.created)), kJson);
+}
+
+void list_sessions(const Context& c, const In&, Out& out) {
+  out.set_content(dump({{"object", "list"}, {"data", c.service->sessions().list()}}), kJson);
+}
+
+void remove_session(const Context& c, const In& in, Out& out) {
+  const std::string name = in.matches[1];
+  if (!Sessions::is_name(name))
+    fail_field("session", "this is no session's name: GET /v1/sessions lists those there are");
+  c.service->sessions().remove(name);
+  out.set_content(dump({{"id", name}, {"object", "session"}, {"deleted", true}}), kJson);
+}
+
+// Endpoints that run the model: each reads its form of request, and answers in its form. Clients of different keys
+// share no cache.
+void start_answer(const Context& c, CompletionRequest request, std::unique_ptr<ReplyForm> form, const In& in,
+                  Out& out) {
+  request.request.scope = number_of_key(in, c.options.api_keys);
+  complete(c.service, std::move(request), std::move(form), c.options, in, out);
+}
+
+template <bool kChat>
+void completion(const Context& c, const In& in, Out& out) {
+  ReplyHead head = reply_head(*c.service, kChat, kChat ? "chatcmpl-" : "cmpl-");
+  CompletionRequest request = parse_completion(parse_json(in.body), kChat, c.service->model());
+  auto form = completions_form(std::move(head), request.request.top_logprobs >= 0, request.include_usage);
+  start_answer(c, std::move(request), std::move(form), in, out);
+}
+
+void create_response(const Context& c, const In& in, Out& out) {
+  ReplyHead head = reply_head(*c.service, true, "resp_");
+  const Json body = parse_json(in.body);
+  Fields fields(body);
+  const int scope = number_of_key(in, c.options.api_keys);
+  const std::string previous = fields.text("previous_response_id", "");
+  ChatOfResponse chat =
+      chat_of_response(body, previous.empty() ? Json::array() : c.service->responses().get(previous, scope));
+  CompletionRequest request = parse_completion(chat.body, true, c.service->model());
+  std::function<void(const Json&)> keep;
+  if (fields.boolean("store", true))
+    keep = [service = c.service, scope, id = head.id, messages = std::move(chat.messages)](const Json& output) {
+      Json all = messages;
+      add_items(output, "output", all);
+      service->responses().put(id, scope, all);
+    };
+  start_answer(c, std::move(request), responses_form(std::move(head), body, std::move(keep)), in, out);
+}
+
+template <bool kChat>
+void ollama(const Context& c, const In& in, Out& out) {
+  reply_head(*c.service, kChat, "ollama-");
+  const OllamaRequest asked = read_ollama(parse_json(in.body), kChat, c.service->model());
+  CompletionRequest request = parse_completion(asked.body, asked.chat, c.service->model());
+  start_answer(c, std::move(request), ollama_form(c.service->model().name, kChat), in, out);
+}
+
+struct Route {
+  Endpoint endpoint;
+  Handler handler;
+  bool runs_model = false;  // refused while the server shuts down
+};
+
+const std::vector<Route>& routes() {
+  static const std::vector<Route> all = {
+      {{"POST", "/v1/chat/completions"}, completion<true>, true},
+      {{"POST", "/v1/completions"}, completion<false>, true},
+      {{"POST", "/v1/responses"}, create_response, true},
+      {{"POST", "/v1/embeddings"},
+       [](const Context& c, const In& in, Out& out) { embed(*c.service, c.options, in, out); },
+       true},
+      {{"POST", "/embeddings", false},
+       [](const Context& c, const In& in, Out& out) { embed(*c.service, c.options, in, out); },
+       true},
+      {{"POST", "/tokenize"}, [](const Context& c, const In& in, Out& out) { tokenize(*c.service, in, out); }},
+      {{"POST", "/detokenize"}, [](const Context& c, const In& in, Out& out) { detokenize(*c.service, in, out); }},
+      {{"POST", "/apply-template"},
+       [](const Context& c, const In& in, Out& out) { apply_template(*c.service, in, out); }},
+      {{"GET", "/v1/models"}, list_models},
+      {{"GET", "/v1/models/NAME", false}, show_model},
+      {{"GET", "/v1/methods"}, [](const Context&, const In& in, Out& out) { list_methods(in, out); }},
+      {{"GET", "/v1/sessions"}, list_sessions},
+      {{"GET", "/v1/sessions/NAME/memory"},
+       [](const Context& c, const In& in, Out& out) { session_memory(*c.service, in, out); }},
+      {{"GET", "/health"}, health},
+      {{"GET", "/metrics"}, metrics},
+      {{"GET", "/props"}, [](const Context& c, const In&, Out& out) { props(*c.service, out); }},
+      {{"GET", "/slots"}, [](const Context& c, const In&, Out& out) { slots(*c.service, out); }},
+      {{"GET", "/tokenizer_info"}, [](const Context& c, const In&, Out& out) { tokenizer_info(*c.service, out); }},
+      {{"GET", "/", false}, [](const Context&, const In& in, Out& out) { page(in, out); }},
+      {{"DELETE", "/v1/sessions/NAME"}, remove_session},
+      {{"POST", "/api/chat"}, ollama<true>, true},
+      {{"POST", "/api/generate"}, ollama<false>, true},
+      {{"POST", "/api/embed"},
+       [](const Context& c, const In& in, Out& out) { embed_for_ollama(*c.service, c.options, in, out); },
+       true},
+      {{"GET", "/api/tags"}, [](const Context& c, const In&, Out& out) { ollama_tags(*c.service, out); }},
+      {{"GET", "/api/version"},
+       [](const Context&, const In&, Out& out) {
+         out.set_content(dump({{"version", version()}}), kJson);
+       }},
   };
-  const auto generates = [&](const char* path, auto respond) {
-    http.Post(path, guarded(service, [service, respond](const In& in, Out& out) {
-                if (service->closed())
-                  throw ApiError(503, "server_error", "the server is shutting down: try another, or again later", "",
-                                 "shutting_down");
-                respond(in, out);
-              }));
-  };
-  for (const bool chat : {false, true})
-    generates(chat ? "/v1/chat/completions" : "/v1/completions", [service, chat, answer](const In& in, Out& out) {
-      ReplyHead head = reply_head(*service, chat, chat ? "chatcmpl-" : "cmpl-");
-      CompletionRequest request = parse_completion(parse_json(in.body), chat, service->model());
-      auto form = completions_form(std::move(head), request.request.top_logprobs >= 0, request.include_usage);
-      answer(std::move(request), std::move(form), in, out);
-    });
-  for (const char* path : {"/v1/embeddings", "/embeddings"})
-    generates(path, [service, options](const In& in, Out& out) { embed(*service, options, in, out); });
-  generates("/api/embed", [service, options](const In& in, Out& out) { embed_for_ollama(*service, options, in, out); });
-  generates("/v1/responses", [service, answer, keys = options.api_keys](const In& in, Out& out) {
-    ReplyHead head = reply_head(*service, true, "resp_");
-    const Json body = parse_json(in.body);
-    Fields fields(body);
-    const int scope = number_of_key(in, keys);
-    const std::string previous = fields.text("previous_response_id", "");
-    ChatOfResponse chat =
-        chat_of_response(body, previous.empty() ? Json::array() : service->responses().get(previous, scope));
-    CompletionRequest request = parse_completion(chat.body, true, service->model());
-    std::function<void(const Json&)> keep;
-    if (fields.boolean("store", true))
-      keep = [service, scope, id = head.id, messages = std::move(chat.messages)](const Json& output) {
-        Json all = messages;
-        add_items(output, "output", all);
-        service->responses().put(id, scope, all);
-      };
-    answer(std::move(request), responses_form(std::move(head), body, std::move(keep)), in, out);
+  return all;
+}
+
+// The path as httplib's pattern: NAME matches anything.
+std::string pattern_of(std::string_view path) {
+  std::string pattern(path);
+  if (const auto name = pattern.find("NAME"); name != std::string::npos) pattern.replace(name, 4, "(.+)");
+  return pattern;
+}
+
+void add_route(Http& http, const Route& route, const std::shared_ptr<const Context>& context) {
+  const auto handler = guarded(context->service, [context, &route](const In& in, Out& out) {
+    if (route.runs_model && context->service->closed())
+      throw ApiError(503, "server_error", "the server is shutting down: try another, or again later", "",
+                     "shutting_down");
+    route.handler(*context, in, out);
   });
-  for (const bool chat : {false, true})
-    generates(chat ? "/api/chat" : "/api/generate", [service, chat, answer](const In& in, Out& out) {
-      reply_head(*service, chat, "ollama-");
-      const OllamaRequest asked = read_ollama(parse_json(in.body), chat, service->model());
-      CompletionRequest request = parse_completion(asked.body, asked.chat, service->model());
-      answer(std::move(request), ollama_form(service->model().name, chat), in, out);
-    });
+  const std::string pattern = pattern_of(route.endpoint.path);
+  if (route.endpoint.method == "GET")
+    http.Get(pattern, handler);
+  else if (route.endpoint.method == "POST")
+    http.Post(pattern, handler);
+  else
+    http.Delete(pattern, handler);
+}
+
+// The method of the endpoint at this path; "": there is none.
+std::string method_at(const std::string& path) {
+  for (const Route& route : routes())
+    if (std::regex_match(path, std::regex(pattern_of(route.endpoint.path)))) return std::string(route.endpoint.method);
+  return {};
 }
 
 }  // namespace
@@ -192,19 +306,8 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   });
   const auto refuse_status = [](const In& in, Out& out) {
     if (!out.body.empty()) return;
-    static const std::set<std::string> get = {"/",          "/v1/methods",  "/health",        "/metrics",
-                                              "/v1/models", "/v1/sessions", "/props",         "/slots",
-                                              "/api/tags",  "/api/version", "/tokenizer_info"};
-    static const std::set<std::string> post = {
-        "/tokenize",     "/detokenize",    "/apply-template", "/v1/completions", "/v1/chat/completions",
-        "/v1/responses", "/v1/embeddings", "/embeddings",     "/api/chat",       "/api/generate",
-        "/api/embed"};
-    if (out.status == 404 && (get.contains(in.path) || post.contains(in.path))) {
-      out.set_header("Allow", get.contains(in.path) ? "GET" : "POST");
-      out.status = 405;
-    }
-    if (out.status == 404 && in.path.starts_with("/v1/sessions/")) {
-      out.set_header("Allow", in.path.ends_with("/memory") ? "GET" : "DELETE");
+    if (const std::string method = out.status == 404 ? method_at(in.path) : std::string(); !method.empty()) {
+      out.set_header("Allow", method);
       out.status = 405;
     }
     refuse(error_of_status(out.status), out);
@@ -215,52 +318,15 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
     without_throwing([&] { log_end(in.method, in.path, out.status, quiet); });
   });
 
-  const auto get = [&](const char* path, auto handler) { http.Get(path, guarded(service, handler)); };
-  const auto post = [&](const char* path, auto handler) { http.Post(path, guarded(service, handler)); };
-  const auto remove = [&](const char* path, auto handler) { http.Delete(path, guarded(service, handler)); };
-  const long long created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  const auto context = std::make_shared<const Context>(
+      Context{service, options, std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())});
+  for (const Route& route : routes()) add_route(http, route, context);
+}
 
-  get("/health", [service](const In&, Out& out) {
-    if (service->failed()) throw ApiError(500, "server_error", "the scheduler stopped: see the log");
-    if (service->closed()) throw ApiError(503, "server_error", "the server is shutting down", "", "shutting_down");
-    out.set_content(R"({"status":"ok"})", kJson);
-  });
-  get("/metrics", [service](const In&, Out& out) {
-    out.set_content(service->metrics()->text(service->scheduler().load(), service->model().name),
-                    "text/plain; version=0.0.4; charset=utf-8");
-  });
-  get("/v1/models", [service, created](const In&, Out& out) {
-    out.set_content(dump({{"object", "list"}, {"data", Json::array({model_json(service->model(), created)})}}), kJson);
-  });
-  get(R"(/v1/models/(.+))", [service, created](const In& in, Out& out) {
-    if (in.matches[1] != service->model().name)
-      throw ApiError(404, "invalid_request_error",
-                     fmt::format("there is no model '{}': this is '{}'", in.matches[1].str(), service->model().name),
-                     "model", "model_not_found");
-    out.set_content(dump(model_json(service->model(), created)), kJson);
-  });
-  get("/", page);
-  get("/v1/methods", list_methods);
-  get("/v1/sessions", [service](const In&, Out& out) {
-    out.set_content(dump({{"object", "list"}, {"data", service->sessions().list()}}), kJson);
-  });
-  get(R"(/v1/sessions/(.+)/memory)", [service](const In& in, Out& out) { session_memory(*service, in, out); });
-  remove(R"(/v1/sessions/(.+))", [service](const In& in, Out& out) {
-    const std::string name = in.matches[1];
-    if (!Sessions::is_name(name))
-      fail_field("session", "this is no session's name: GET /v1/sessions lists those there are");
-    service->sessions().remove(name);
-    out.set_content(dump({{"id", name}, {"object", "session"}, {"deleted", true}}), kJson);
-  });
-  post("/tokenize", [service](const In& in, Out& out) { tokenize(*service, in, out); });
-  post("/detokenize", [service](const In& in, Out& out) { detokenize(*service, in, out); });
-  post("/apply-template", [service](const In& in, Out& out) { apply_template(*service, in, out); });
-  get("/api/tags", [service](const In&, Out& out) { ollama_tags(*service, out); });
-  get("/api/version", [](const In&, Out& out) { out.set_content(dump({{"version", version()}}), kJson); });
-  get("/tokenizer_info", [service](const In&, Out& out) { tokenizer_info(*service, out); });
-  get("/props", [service](const In&, Out& out) { props(*service, out); });
-  get("/slots", [service](const In&, Out& out) { slots(*service, out); });
-  add_generation(http, service, options);
+std::vector<Endpoint> endpoints() {
+  std::vector<Endpoint> all;
+  for (const Route& route : routes()) all.push_back(route.endpoint);
+  return all;
 }
 
 }  // namespace palimpsest

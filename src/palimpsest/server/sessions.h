@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/engine/lent_sequence.h"
+#include "palimpsest/engine/released_sequence.h"
 #include "palimpsest/server/api_error.h"
 
 namespace palimpsest {

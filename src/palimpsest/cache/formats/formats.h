@@ -1,5 +1,5 @@
-// All formats. A new one needs a file in this folder, a line here and in CacheType, and its vector kernels
-// (attention/kernels_*.cpp).
+// All formats. A new one needs a file in this folder, a row of PALIMPSEST_CACHE_TYPES (core/types.h), and its vector
+// kernels (attention/kernels_*.cpp).
 #pragma once
 
 #include <array>
@@ -13,8 +13,9 @@
 
 namespace palimpsest {
 
-inline constexpr std::array kKvFormats = {f32::kFormat, f16::kFormat, bf16::kFormat,
-                                          q8_0::kFormat};  // in the order of CacheType
+#define PALIMPSEST_TYPE(enumerator, name) name::kFormat,
+inline constexpr std::array kKvFormats = {PALIMPSEST_CACHE_TYPES(PALIMPSEST_TYPE)};
+#undef PALIMPSEST_TYPE
 
 inline constexpr const KvFormat& kv_format(CacheType type) {
   return kKvFormats[static_cast<std::size_t>(type)];

@@ -1,9 +1,10 @@
 #include "palimpsest/graph/cpu/attention_op.h"
 
+#include <algorithm>
 #include <chrono>
 
-#include "palimpsest/graph/cpu/step.h"
 #include "palimpsest/graph/graph.h"
+#include "palimpsest/graph/step.h"
 
 namespace palimpsest {
 
@@ -52,13 +53,14 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   // Built once for all heads and layers with the same RoPE table and the same slots.
   const auto sequences = static_cast<std::size_t>(step.sequences()), layers = calls_.size();
   rank_tiles_of_.assign(sequences * layers, nullptr);
-  if (!unrotated_keys(step.attention(0).shape.rotation)) return;
+  const auto rotated_on_read = [&](const SequenceStep& s) { return unrotated_keys(s.rule.rotation); };
+  if (std::ranges::none_of(step.input(), rotated_on_read)) return;
   rank_tiles_.resize(std::max(rank_tiles_.size(), rank_tiles_of_.size()));
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const AttentionStep& a = step.attention(static_cast<int>(layer));
     if (a.shape.kv_heads == 0) continue;
     for (std::size_t i = 0; i < sequences; ++i) {
-      if (!step.input()[i].cache->options().shared) continue;
+      if (!unrotated_keys(a.tokens[i].rotation) || !step.input()[i].cache->options().shared) continue;
       const std::size_t same = first_equal(static_cast<int>(layer), i);
       const float*& of = rank_tiles_of_[layer * sequences + i];
       of = rank_tiles_of_[same * sequences + i];

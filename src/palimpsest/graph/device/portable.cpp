@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
-#include "palimpsest/graph/cpu/step.h"
 #include "palimpsest/graph/graph.h"
+#include "palimpsest/graph/step.h"
 #include "palimpsest/model/backend.h"
 
 namespace palimpsest {
@@ -21,8 +21,8 @@ int span_of(const Cache& cache) {
 }
 
 // Whether new tokens are rotated by their rank in each head, not by position.
-bool queries_at_rank(const AttentionShape& shape, const StepTokens& tokens) {
-  return shape.rotation == Rotation::kOnRead || (shape.rotation == Rotation::kOnWrite && tokens.key_row == nullptr);
+bool queries_at_rank(const StepTokens& tokens) {
+  return tokens.rotation == Rotation::kOnRead || (tokens.rotation == Rotation::kOnWrite && tokens.key_row == nullptr);
 }
 
 // Whether all heads of all layers have the same slots and the same window.
@@ -32,11 +32,10 @@ bool heads_share_slots(const Cache& cache, const StepTokens& tokens) {
 
 // Rows of the rank table that this step's keys and queries need.
 int ranks_needed(const Step& step, int sequence) {
-  const AttentionShape& shape = step.attention(0).shape;
   const StepTokens& t = step.attention(0).tokens[sequence];
   const Cache& cache = *step.input()[sequence].cache;
-  if (shape.rotation == Rotation::kNever) return 0;
-  int max = queries_at_rank(shape, t) ? cache.occupied() : 0;
+  if (t.rotation == Rotation::kNever) return 0;
+  int max = queries_at_rank(t) ? cache.occupied() : 0;
   if (!t.two_query) return max;
   for (int layer = 0; layer < cache.geometry().layers(); ++layer) {
     const AttentionStep& a = step.attention(layer);
@@ -68,7 +67,7 @@ PortableStorage& PortablePath::storage_of(const SequenceStep& sequence) const {
 std::uint64_t PortablePath::begin(const Step& step) {
   step_ = &step;
   const AttentionStep& a = step.attention(0);
-  Shape shape = {static_cast<std::uint64_t>(a.shape.rotation)};
+  Shape shape;
   for (int i = 0; i < step.sequences(); ++i) {
     const SequenceStep& sequence = step.input()[i];
     const StepTokens& tokens = a.tokens[i];
@@ -80,11 +79,11 @@ std::uint64_t PortablePath::begin(const Step& step) {
     for (int rope = 0; rope < step.ropes(); ++rope)
       if (const int layer = step.first_layer(rope); layer >= 0)
         ranks_[rope].reserve(a.shape, step.attention(layer).tokens[i].rank_row, ranks_needed(step, i));
-    shape.insert(
-        shape.end(),
-        {storage.generation(), static_cast<std::uint64_t>(span), static_cast<std::uint64_t>(tokens.count),
-         tokens.two_query, queries_at_rank(a.shape, tokens), tokens.head_window != nullptr, sequence.weights != nullptr,
-         static_cast<std::uint64_t>(sequence.weights_queries), sequence.weights_rows.size()});
+    shape.insert(shape.end(),
+                 {storage.generation(), static_cast<std::uint64_t>(span), static_cast<std::uint64_t>(tokens.count),
+                  tokens.two_query, static_cast<std::uint64_t>(tokens.rotation), queries_at_rank(tokens),
+                  tokens.head_window != nullptr, sequence.weights != nullptr,
+                  static_cast<std::uint64_t>(sequence.weights_queries), sequence.weights_rows.size()});
     shape.insert(shape.end(), sequence.weights_rows.begin(), sequence.weights_rows.end());
   }
   for (const RankTable& ranks : ranks_) shape.push_back(ranks.generation());
@@ -113,16 +112,16 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
     const StepTokens& tokens = a.tokens[i];
     const bool one = heads_share_slots(cache, tokens);
     Sequence s;
-    s.queries_at_rank = queries_at_rank(a.shape, tokens);
+    s.queries_at_rank = queries_at_rank(tokens);
     const TableNeeds needs = {.tokens = tokens.count,
                               .span = span_of(cache),
                               .shared = one,
                               .two_query = tokens.two_query,
-                              .rotated = a.shape.rotation != Rotation::kNever,
+                              .rotated = tokens.rotation != Rotation::kNever,
                               .query_ranks = s.queries_at_rank,
-                              .key_ranks = a.shape.rotation == Rotation::kOnRead};
+                              .key_ranks = tokens.rotation == Rotation::kOnRead};
     make_tables(c, needs, s);
-    if (a.shape.rotation == Rotation::kOnWrite && !s.queries_at_rank)
+    if (tokens.rotation == Rotation::kOnWrite && !s.queries_at_rank)
       for (RopeRows& by_position : inputs->by_position)
         if (by_position.cos == nullptr) by_position = new_rope_rows(c, a.shape, graph.tokens);
     inputs->sequences.push_back(std::move(s));

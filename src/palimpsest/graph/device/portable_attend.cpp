@@ -1,9 +1,9 @@
 // The graph of one layer's attention; see the diagram in portable.h.
 #include <algorithm>
 
-#include "palimpsest/graph/cpu/step.h"
 #include "palimpsest/graph/device/portable.h"
 #include "palimpsest/graph/graph.h"
+#include "palimpsest/graph/step.h"
 
 namespace palimpsest {
 
@@ -44,7 +44,7 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
     }
     inputs.new_kv.push_back({layer, k, v});
   }
-  if (a.shape.rotation != Rotation::kNever && a.shape.rope == RopeKind::kPairs) {
+  if (a.tokens[0].rotation != Rotation::kNever && a.shape.rope == RopeKind::kPairs) {
     q = neighbours_to_halves(c, q, dims);
     k = neighbours_to_halves(c, k, dims);
   }
@@ -93,7 +93,7 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
       table.sink_query.cos == nullptr ? nullptr : rotated_heads(tokens_of(c, rows.q, tokens), table.sink_query);
   if (in.queries_at_rank) {
     q = rotated_heads(q, table.query);
-    if (shape.rotation == Rotation::kOnWrite) k = rotated_heads(k, table.query);
+    if (tokens.rotation == Rotation::kOnWrite) k = rotated_heads(k, table.query);
   }
 
   // Insert.

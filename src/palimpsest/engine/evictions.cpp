@@ -1,0 +1,152 @@
+#include "palimpsest/engine/evictions.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "palimpsest/attention/read_rows.h"
+#include "palimpsest/engine/merge.h"
+#include "palimpsest/engine/query_statistics.h"
+#include "palimpsest/engine/rerotate.h"
+
+namespace palimpsest {
+namespace {
+
+class Timer {
+ public:
+  explicit Timer(double& ms) : ms_(ms) {}
+  ~Timer() { ms_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  double& ms_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+Evictions::Evictions(const Hyperparameters& hyper, const MethodPlan& plan, Cache& cache, Evictor& evictor,
+                     std::shared_ptr<Workers> workers)
+    : plan_(plan),
+      cache_(cache),
+      evictor_(evictor),
+      workers_(std::move(workers)),
+      scale_(hyper.attention_scale),
+      merges_(plan.method().how().merges),
+      drops_apart_(merges_ || !plan.method().how().reuses_slots) {
+  if (!plan.rule().rotated_at_rank && !plan.signals().query_moments &&
+      !(merges_ && plan.rule().rotation == Rotation::kOnWrite))
+    return;
+  for (int i = 0; i < hyper.layers; ++i) {
+    rope_of_.push_back(static_cast<std::size_t>(hyper.rope_of(i)));
+    frequencies_.emplace_back(hyper.rope_table(hyper.rope_of(i)));
+  }
+}
+
+void Evictions::decide(int coming, Phase phase) {
+  const Timer timer(times_.evict_ms);
+  // Tokens outside a layer's window are dropped first: the policy need not score them.
+  const Victims& outside = evictor_.out_of_window(cache_, coming, phase);
+  if (!outside.empty() && (drops_apart_ || evictor_.decides_beside(cache_, coming, phase))) drop_and_insert(0, false);
+  if (plan_.signals().at_decision()) score_tables(coming, phase);
+  if (!evictor_.plan(cache_, coming, phase).empty() && drops_apart_) drop_and_insert(0, false);
+}
+
+int Evictions::room_for_drafts() const {
+  int room = evictor_.room_for_out_of_window(cache_);
+  for (int t = 0; t < cache_.tables(); ++t) {
+    const int free = cache_.table(t).free_slots() + evictor_.dropped(t);
+    room = std::min(room, free == 0 ? cache_.options().page_size : free);
+  }
+  return room;
+}
+
+void Evictions::commit(int insert, bool tentative) {
+  if (evictor_.outside().empty() && evictor_.victims().empty()) {
+    if (insert > 0) cache_.prepare({.insert = insert, .tentative = tentative}).commit();
+    evictor_.committed();
+    return;
+  }
+  const Timer timer(times_.evict_ms);
+  drop_and_insert(insert, tentative);
+}
+
+void Evictions::drop_and_insert(int insert, bool tentative) {
+  const Victims &outside = evictor_.outside(), &victims = evictor_.victims();
+  if (merges_) cache_.make_exclusive();
+  const auto drop_of = [](const Victims& of) {
+    return of.empty() ? std::span<const std::vector<int>>() : std::span<const std::vector<int>>(of.drop);
+  };
+  Transaction change = cache_.prepare(
+      {.drop = drop_of(victims), .out_of_window = drop_of(outside), .insert = insert, .tentative = tentative});
+  if (memory_log_ != nullptr) memory_log_->begin_drop(cache_, outside, victims);
+  if (merges_ && !outside.empty()) drop_merged(cache_, outside);  // no later query sees them: they are not merged
+  if (merges_ && !victims.empty())
+    merge_victims(cache_, victims, plan_.method(), evictor_, frequencies_, workers_.get(), interrupt_.get());
+  change.commit(workers_.get());
+  if (memory_log_ != nullptr) memory_log_->end_drop(cache_);
+  if (plan_.rule().rotated_at_rank) rerotate_moved(cache_, frequencies_, workers_.get());
+  if (!victims.empty()) ++times_.evictions;
+  evictor_.committed();
+}
+
+void Evictions::defragment() {
+  if (cache_.defragment(0, workers_.get())) evictor_.invalidate(cache_);
+}
+
+void Evictions::set_memory_log(std::shared_ptr<MemoryLog> log) {
+  memory_log_ = std::move(log);
+  restart_memory_log();
+}
+
+void Evictions::restart_memory_log() {
+  if (memory_log_ != nullptr) memory_log_->restart(cache_);
+}
+
+void Evictions::rewind_memory_log(Position position) {
+  if (memory_log_ != nullptr) memory_log_->rewind(position);
+}
+
+void Evictions::score_tables(int coming, Phase phase) {
+  const Signals& signals = plan_.signals();
+  bool any = false;  // most steps evict nothing: the workers are not woken for them
+  for (int t = 0; !any && t < cache_.tables(); ++t) any = evictor_.needs_eviction(cache_, t, coming, phase);
+  if (!any) return;
+  std::vector<std::vector<float>> rotations;  // [RoPE tables] mean rotation of the next queries
+  for (std::size_t layer = 0; signals.query_moments && layer < rope_of_.size(); ++layer) {
+    rotations.resize(std::max(rotations.size(), rope_of_[layer] + 1));
+    if (rotations[rope_of_[layer]].empty())
+      rotations[rope_of_[layer]] = mean_rotation(frequencies_[layer], cache_.next());
+  }
+  const auto score_table = [&](int t) {
+    if (!evictor_.needs_eviction(cache_, t, coming, phase)) return;
+    if (interrupt_ != nullptr) interrupt_->check();
+    const HeadGeometry& geometry = cache_.geometry();  // a table is a head
+    const int layer = geometry.layer_of(t), slots = cache_.table(t).slots();
+    thread_local std::vector<float> keys, values;
+    const auto rows_of = [slots](std::vector<float>& rows, int width) {
+      rows.resize(static_cast<std::size_t>(slots) * static_cast<std::size_t>(width));
+      return Rows{rows.data(), slots, width, width};
+    };
+    Rows k, v;
+    ExpectedQueries queries;
+    if (signals.query_moments) {
+      thread_local std::vector<float> rotated;
+      const LayerGeometry& g = geometry.layer(layer);
+      const auto at = static_cast<std::size_t>(layer);
+      queries = expected_queries(query_statistics(cache_, t), g.group(), g.key_width, scale_, frequencies_[at].kind(),
+                                 rotations[rope_of_[at]], rotated);
+    }
+    if ((signals.keys || signals.values) && evictor_.reads_rows(cache_, t)) {
+      const LayerView view = cache_.view(layer);
+      const HeadPages& head = cache_.head(t);
+      if (signals.keys) k = rows_of(keys, view.head_dim), read_keys(view, head, keys.data());
+      if (signals.values) v = rows_of(values, view.value_dim), read_values(view, head, values.data());
+    }
+    evictor_.score_table(cache_, t, k, v, coming, phase, queries, interrupt_.get());
+  };
+  if (workers_ != nullptr)
+    workers_->run(cache_.tables(), score_table);
+  else
+    for (int t = 0; t < cache_.tables(); ++t) score_table(t);
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,179 @@
+#include "palimpsest/engine/signal_collector.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "palimpsest/core/growth.h"
+#include "palimpsest/engine/query_statistics.h"
+
+namespace palimpsest {
+namespace {
+
+// Numbers that weights of a head's tokens consist of: one per slot, and per merged token.
+std::size_t weights_count(const SlotsView& slots) {
+  return at(slots.slots + (slots.merged == nullptr ? 0 : slots.merged->entries()));
+}
+
+// The same, of later steps too as long as the head has these slots.
+std::size_t max_weights(const SlotsView& slots) {
+  return at(slots.slots + (slots.merged == nullptr ? 0 : slots.merged->max_entries()));
+}
+
+}  // namespace
+
+SignalCollector::SignalCollector(const MethodPlan& plan, Cache& cache, Evictor& evictor, bool keep_weights)
+    : plan_(plan), cache_(cache), evictor_(evictor), keep_weights_(keep_weights) {
+  const auto allocate = [&](Buffers& buffers) {
+    buffers.of_row.resize(at(cache.geometry().max_kv_heads()));
+    buffers.of_head.resize(at(cache.geometry().heads()));
+  };
+  if (keep_weights) kept_.resize(at(cache.geometry().heads()));
+  if (plan.signals().weights() || keep_weights) allocate(weights_);
+  if (plan.signals().sums()) allocate(sums_);
+}
+
+bool SignalCollector::decides(int head) const {
+  return evictor_.decides(cache_.table_of(head));
+}
+
+void SignalCollector::begin(SequenceStep& step, Phase phase, long long left) {
+  signals_ = plan_.signals(phase);
+  drafts_ = step.drafts;
+  keeps_ = keep_weights_ && phase == Phase::kDecode && !drafts_;
+  for (KeptWeights& each : kept_) each.position.clear(), each.weight.clear();
+  const bool weights = signals_.weights() || keeps_;
+  if (weights || signals_.reads_inserted() || signals_.query_moments) step.receiver = this;
+  step.report_kv = signals_.reads_inserted();
+  step.report_queries = signals_.query_moments.has_value();
+  step.weight_reduction = signals_.reduction();
+  if (drafts_) {
+    std::vector<bool> heads(at(cache_.geometry().heads()));
+    for (std::size_t head = 0; head < heads.size(); ++head)
+      heads[head] = signals_.weights() && decides(static_cast<int>(head));
+    held_.begin(cache_, static_cast<int>(step.tokens.size()), heads);
+    if (signals_.weights()) step.weights = held_.weights(), step.weights_stride = held_.weights_stride();
+  } else if (weights) {
+    if (signals_.attention_window) {
+      evictor_.count_queries(static_cast<int>(step.tokens.size()), left);
+      step.weights_rows = evictor_.window().rows();
+      step.weights_queries = evictor_.window().queries();
+    }
+    stride_ = 0;
+    for (int head = 0; head < cache_.geometry().heads(); ++head)
+      if (!signals_.weights() || decides(head))
+        stride_ = std::max(stride_, static_cast<int>(max_weights(*cache_.head(head).slots)));
+    make_room(weights_, std::max<std::size_t>(1, step.weights_rows.size()));
+    make_room(sums_, 1);
+    step.weights = weights_.of_head.data();
+    if (!sums_.of_head.empty()) step.sums = sums_.of_head.data();
+    step.weights_stride = stride_;
+  }
+}
+
+void SignalCollector::make_room(Buffers& buffers, std::size_t rows) {
+  const auto wanted_of = [&](std::size_t head) { return !signals_.weights() || decides(static_cast<int>(head)); };
+  const auto row_of = [&](std::size_t head) -> std::vector<float>& {
+    return buffers.of_row[at(cache_.geometry().kv_head_of(static_cast<int>(head)))];
+  };
+  for (std::size_t head = 0; head < buffers.of_head.size(); ++head) {
+    if (!wanted_of(head)) continue;
+    std::vector<float>& row = row_of(head);
+    const std::size_t floats = std::max(row.size(), rows * at(stride_));
+    reserve_for(row, floats);
+    row.resize(floats);
+  }
+  for (std::size_t head = 0; head < buffers.of_head.size(); ++head)
+    buffers.of_head[head] = wanted_of(head) ? row_of(head).data() : nullptr;
+}
+
+void SignalCollector::receive(const StepSignal& signal) noexcept {
+  try {
+    switch (signal.kind) {
+      case StepSignal::Kind::kWeights:  // the step wrote them into the buffers, or into those of held_
+        if (!drafts_)
+          deliver({.kind = signal.kind, .head = signal.head, .rows = weights_of(signal.head)}, sums_of(signal.head));
+        return;
+      case StepSignal::Kind::kKeysAndValues:
+        if (drafts_) return held_.hold_kv(signal.head, signal.rows, signal.values);
+        break;
+      case StepSignal::Kind::kQueries:
+        if (!decides(signal.head)) return;
+        if (drafts_) return held_.hold_queries(signal.head, signal.member, signal.rows);
+        break;
+    }
+    deliver(signal, {});
+  } catch (...) {
+    if (!failed_.test_and_set()) failure_ = std::current_exception();
+  }
+}
+
+void SignalCollector::check() {
+  if (!failed_.test()) return;
+  failed_.clear();
+  std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void SignalCollector::replay(int index) {
+  const HeadGeometry& geometry = cache_.geometry();
+  if (signals_.attention_window) evictor_.count_queries(1, -1);
+  for (int head = 0; head < geometry.heads(); ++head) {
+    if (!decides(head)) continue;
+    if (signals_.weights()) {
+      const auto weights = held_.weights(cache_, head, index);
+      const int count = static_cast<int>(weights.size());
+      deliver({.kind = StepSignal::Kind::kWeights, .head = head, .rows = {weights.data(), 1, count, count}},
+              signals_.sums() ? weights : std::span<const float>());
+    }
+    if (signals_.reads_inserted())
+      deliver({.kind = StepSignal::Kind::kKeysAndValues,
+               .head = head,
+               .rows = held_.key(head, index),
+               .values = held_.value(head, index)},
+              {});
+    for (int member = 0; signals_.query_moments && member < geometry.layer_geometry(head).group(); ++member)
+      deliver({.kind = StepSignal::Kind::kQueries,
+               .head = head,
+               .member = member,
+               .rows = held_.query(head, member, index)},
+              {});
+  }
+}
+
+void SignalCollector::deliver(const StepSignal& signal, std::span<const float> sums) {
+  const int table = cache_.table_of(signal.head);
+  switch (signal.kind) {
+    case StepSignal::Kind::kWeights:
+      if (keeps_) keep(signal.head, signal.rows);
+      if (signals_.weights()) evictor_.on_weights(cache_, table, signal.rows, sums);
+      return;
+    case StepSignal::Kind::kKeysAndValues:
+      return evictor_.on_insert_kv(cache_, table, signal.rows, signal.values);
+    case StepSignal::Kind::kQueries:
+      const auto floats = at(query_floats(signal.rows.width));
+      add_queries(signal.rows, cache_.next() - signal.rows.count,
+                  query_statistics(cache_, signal.head).subspan(at(signal.member) * floats, floats));
+  }
+}
+
+Rows SignalCollector::weights_of(int head) const {
+  const bool in_rows = signals_.weights() && signals_.attention_window;
+  const int rows = in_rows ? static_cast<int>(evictor_.window().rows().size()) : 1;
+  return {weights_.of_row[at(cache_.geometry().kv_head_of(head))].data(), rows,
+          static_cast<int>(weights_count(*cache_.head(head).slots)), stride_};
+}
+
+std::span<const float> SignalCollector::sums_of(int head) const {
+  if (sums_.of_row.empty()) return {};
+  return std::span(sums_.of_row[at(cache_.geometry().kv_head_of(head))]).first(weights_count(*cache_.head(head).slots));
+}
+
+void SignalCollector::keep(int head, const Rows& weights) {
+  KeptWeights& kept = kept_[at(head)];
+  const PositionView positions = cache_.table(cache_.table_of(head)).position();
+  kept.position.assign(positions.begin(), positions.end());
+  kept.weight.assign(positions.size(), 0);  // without those of merged tokens, which follow
+  for (int row = 0; row < weights.count; ++row)
+    for (std::size_t slot = 0; slot < kept.weight.size(); ++slot) kept.weight[slot] += weights[row][slot];
+}
+
+}  // namespace palimpsest

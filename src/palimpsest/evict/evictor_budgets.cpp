@@ -1,0 +1,68 @@
+// Budgets of heads that are computed at a prompt's end (Method::splits_at_prompt_end).
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+
+#include "palimpsest/budget/ada.h"
+#include "palimpsest/budget/pyramid.h"
+#include "palimpsest/evict/evictor.h"
+
+namespace palimpsest {
+
+void Evictor::share_budgets(const Cache& cache) {
+  const HeadGeometry& geometry = cache.geometry();
+  assert(cache.tables() == geometry.heads() && budgets_.size() == static_cast<std::size_t>(geometry.heads()));
+  std::ranges::fill(next_victim_, kUnknown);
+  if (cache.occupied() <= method_.budget) {  // at most the slack is evicted
+    std::ranges::fill(budgets_, method_.budget);
+    return;
+  }
+  if (method_.split == Split::kAda) {
+    for (int layer = 0; layer < geometry.layers(); ++layer) share_by_scores(cache, layer);
+    return;
+  }
+  const auto of_layer = pyramid_budgets(method_.budget, method_.sinks() + method_.recent() + method_.pinned(),
+                                        geometry.layers(), cache.occupied());
+  for (std::size_t t = 0; t < budgets_.size(); ++t)
+    budgets_[t] = of_layer[static_cast<std::size_t>(geometry.layer_of(static_cast<int>(t)))];
+}
+
+// The budgets of one layer's heads. All heads protect the same tokens.
+void Evictor::share_by_scores(const Cache& cache, int layer) {
+  const int heads = cache.geometry().layer(layer).kv_heads, first = cache.geometry().first_head(layer);
+  if (heads == 0) return;
+  std::vector<std::vector<float>> scores(static_cast<std::size_t>(heads));
+  int protected_tokens = 0, occupied = 0;                 // of all heads
+  if (cache.table(first).occupied() <= method_.budget) {  // all heads of a layer hold the same number of tokens
+    for (int h = 0; h < heads; ++h) budgets_[static_cast<std::size_t>(first + h)] = method_.budget;
+    return;
+  }
+  for (int h = 0; h < heads; ++h) {
+    const SlotTable& table = cache.table(first + h);
+    const Guard guard = this->guard(table, method_.budget);
+    const PositionView position = table.position();
+    for (std::size_t slot = 0; slot < position.size(); ++slot)
+      if (guard.admits(position[slot])) scores[static_cast<std::size_t>(h)].push_back(table.score()[slot]);
+    protected_tokens += table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
+    occupied += table.occupied();
+  }
+  const std::vector<int> counts =
+      ada_counts(scores, std::min(occupied, heads * method_.budget) - protected_tokens, method_.set_aside() + 1);
+  for (int h = 0; h < heads; ++h) {
+    const SlotTable& table = cache.table(first + h);
+    const int guarded = table.occupied() - static_cast<int>(scores[static_cast<std::size_t>(h)].size());
+    budgets_[static_cast<std::size_t>(first + h)] = guarded + counts[static_cast<std::size_t>(h)];
+  }
+}
+
+void Evictor::load_budgets(ByteReader& in, const HeadGeometry& geometry) {
+  std::vector<int> budgets = in.array<int>();
+  const int min = method_.sinks() + method_.recent() + method_.pinned();
+  in.require(budgets.size() == budgets_.size() && std::ranges::all_of(budgets, [&](int b) { return b > min; }) &&
+                 std::accumulate(budgets.begin(), budgets.end(), 0LL) <=
+                     (method_.budget + static_cast<long long>(geometry.layers())) * std::ssize(budgets),
+             "budgets of heads that do not fit");
+  budgets_ = std::move(budgets);
+}
+
+}  // namespace palimpsest

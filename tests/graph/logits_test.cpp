@@ -1,0 +1,335 @@
+// Logits against libllama's on the same file, teacher-forced over 400 tokens of text or 200 random tokens; the last
+// test prints the table.
+//
+// Random weights amplify the rounding of quantised activations (a flipped bit of one 8-bit activation moves every
+// later layer), so relative bounds hold for f32 and f16; quantised weights have a bound of the KL divergence.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "palimpsest/graph/decoder.h"
+#include "palimpsest/model/families/families.h"
+#include "palimpsest/model/synthetic/synthetic.h"
+#include "palimpsest/text/vocabulary.h"
+#include "tests/support/llama_peer.h"
+#include "tests/support/random_tokens.h"
+#include "tests/support/shared_dir.h"
+
+namespace palimpsest::testing {
+namespace {
+
+constexpr int kTextTokens = 400, kRandomTokens = 200;
+
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& name)
+      : path_(std::filesystem::temp_directory_path() / (std::to_string(::getpid()) + "-" + name)) {}
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::vector<float> our_rows(const std::shared_ptr<const Model>& model, const std::vector<TokenId>& tokens, int chunk,
+                            StepResult result = StepResult::kLogits) {
+  Decoder decoder(model, 1);
+  CacheOptions options = decoder.cache_options();
+  options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
+  Cache cache(options);
+  std::vector<float> out;
+  for (std::size_t first = 0; first < tokens.size(); first += static_cast<std::size_t>(chunk)) {
+    const auto part = std::span(tokens).subspan(first, std::min<std::size_t>(chunk, tokens.size() - first));
+    cache.insert(static_cast<int>(part.size()));
+    const SequenceStep step{.cache = &cache, .tokens = part, .all_logits = true, .result = result};
+    const auto rows = decoder.step({&step, 1});
+    out.insert(out.end(), rows.begin(), rows.end());
+  }
+  return out;
+}
+
+struct Difference {
+  double relative = 0;    // maximum over tokens of max |a - b| / max |b|
+  double divergence = 0;  // mean KL(libllama || ours), nats
+  double same_top = 0;    // fraction of tokens
+};
+
+Difference compare(const std::vector<float>& ours, const std::vector<float>& theirs, int vocabulary) {
+  EXPECT_EQ(ours.size(), theirs.size());
+  Difference d;
+  const auto log_softmax = [vocabulary](const float* row) {
+    const double top = *std::max_element(row, row + vocabulary);
+    double sum = 0;
+    for (int i = 0; i < vocabulary; ++i) sum += std::exp(row[i] - top);
+    return top + std::log(sum);
+  };
+  const int rows = static_cast<int>(theirs.size()) / vocabulary;
+  int same = 0;
+  for (int r = 0; r < rows; ++r) {
+    const float *a = ours.data() + r * vocabulary, *b = theirs.data() + r * vocabulary;
+    double error = 0, size = 0, kl = 0;
+    const double za = log_softmax(a), zb = log_softmax(b);
+    for (int i = 0; i < vocabulary; ++i) {
+      if (!std::isfinite(a[i])) error = INFINITY;
+      error = std::max(error, std::abs(static_cast<double>(a[i]) - b[i]));
+      size = std::max(size, std::abs(static_cast<double>(b[i])));
+      kl += std::exp(b[i] - zb) * ((b[i] - zb) - (a[i] - za));
+    }
+    d.relative = std::max(d.relative, error / size);
+    d.divergence += kl / rows;
+    same += std::max_element(a, a + vocabulary) - a == std::max_element(b, b + vocabulary) - b;
+  }
+  d.same_top = static_cast<double>(same) / rows;
+  return d;
+}
+
+struct Measured {
+  std::string model, weights;
+  int chunk;
+  Difference d;
+};
+std::vector<Measured>& table() {
+  static std::vector<Measured> rows;
+  return rows;
+}
+
+// One file, one token at a time and in chunks of 64.
+void check(const std::string& name, const std::string& weights, const std::string& path,
+           const std::vector<TokenId>& tokens, bool trained, double max_divergence = 1e-3) {
+  const auto theirs = llama_logits(path, tokens, 64);
+  const auto model = Model::load(path);
+  double min_same_top = 0.99, bound = weights == "f32" ? 1e-4 : weights == "f16" ? 1e-2 : INFINITY;
+  // The difference between libllama's two attention paths is the noise level. ggml's GELU is an f16 table, which turns
+  // differences of 1e-7 into steps of 5e-4.
+  const bool table_steps = model->family().activation == Activation::kGelu && weights == "f32";
+  if (trained || table_steps) {
+    const auto flash = llama_logits(path, tokens, 64, true);
+    const Difference noise = compare(flash, theirs, model->hyper().vocabulary);
+    table().push_back({name + ", libllama's flash attention", weights, 64, noise});
+    min_same_top = std::min(min_same_top, noise.same_top);
+    // Our products round activations otherwise than ggml's: near ties of a small model fall the other way.
+    if (weights.starts_with("q")) min_same_top = std::min(min_same_top, 0.97);
+    if (table_steps) bound = std::max(bound, 2 * noise.relative);
+  }
+  for (const int chunk : {1, 64}) {
+    const Difference d = compare(our_rows(model, tokens, chunk), theirs, model->hyper().vocabulary);
+    table().push_back({name, weights, chunk, d});
+    SCOPED_TRACE(name + " " + weights + " chunk " + std::to_string(chunk));
+    EXPECT_LE(d.relative, bound);
+    EXPECT_LE(d.divergence, max_divergence);
+    if (trained) {
+      EXPECT_GE(d.same_top, min_same_top);
+    }
+  }
+}
+
+// Hidden states after the last norm, of which embeddings are made.
+void check_hidden(const std::string& name, const std::string& path, const std::vector<TokenId>& tokens) {
+  const auto model = Model::load(path);
+  const auto ours = our_rows(model, tokens, 64, StepResult::kHidden), theirs = llama_hidden(path, tokens, 64);
+  ASSERT_EQ(ours.size(), theirs.size()) << name;
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    error += (ours[i] - theirs[i]) * (ours[i] - theirs[i]);
+    size += theirs[i] * theirs[i];
+  }
+  EXPECT_LE(std::sqrt(error / size), 1e-2) << name;
+}
+
+void check_synthetic(SyntheticShape shape, const std::string& name, const std::string& weights,
+                     double max_divergence = 1e-3) {
+  const TemporaryFile file(name + "-" + weights + ".gguf");
+  write_synthetic(shape, file.path());
+  check(name, weights, file.path(), random_text(kRandomTokens, 7, shape.vocabulary), false, max_divergence);
+}
+
+TEST(LogitsTest, TrainedModelInEveryPrecision) {
+  const auto shared = shared_dir();
+  if (!shared) GTEST_SKIP() << "needs shared/models and shared/text (set PALIMPSEST_SHARED)";
+  const std::string path = (*shared / "models/stories260K/stories260K.gguf").string();
+  std::ifstream stories(*shared / "text/tinystories_1000.json");
+  const auto texts = nlohmann::json::parse(stories);
+  const auto vocabulary = Vocabulary::load(path);
+  std::vector<TokenId> tokens = vocabulary->tokenize(texts.at(0).get<std::string>(), true, false);
+  for (const TokenId t : vocabulary->tokenize(texts.at(1).get<std::string>(), true, false)) tokens.push_back(t);
+  ASSERT_GE(tokens.size(), static_cast<std::size_t>(kTextTokens));
+  tokens.resize(kTextTokens);
+
+  check("stories260K", "f32", path, tokens, true);
+  for (const char* type : {"f16", "q8_0", "q4_0", "q4_K"}) {
+    const TemporaryFile quantised(std::string("stories-") + type + ".gguf");
+    llama_quantize(path, quantised.path(), type);
+    check("stories260K", type, quantised.path(), tokens, true);
+  }
+}
+
+// libllama has no graph of these: tests/graph/plain_model_test.cpp has an oracle for them.
+bool libllama_knows(const SyntheticShape& shape) {
+  return find_family(shape.architecture).in_libllama && shape.rope_dims != 0;
+}
+
+// Optional tensors that it aborts on (MPT) or reads only in a model of 64 layers (Command R+: below).
+std::vector<std::string> refused_by_libllama(const std::string& name) {
+  if (name == "tiny-mpt" || name == "tiny-command-r") return {"attn_q_norm", "attn_k_norm"};
+  return {};
+}
+
+TEST(LogitsTest, RandomModelsOfEveryFamily) {
+  for (const auto& [name, shape] : synthetic_shapes()) {
+    if (!name.starts_with("tiny") || !libllama_knows(shape)) continue;
+    for (const char* type : {"f32", "f16"}) {
+      SyntheticShape typed = parse_synthetic(name + "@type=" + type);
+      typed.omit = refused_by_libllama(name);
+      check_synthetic(typed, name, type);
+    }
+  }
+}
+
+TEST(LogitsTest, HiddenStatesOfEveryFamily) {
+  for (const auto& [name, shape] : synthetic_shapes()) {
+    if (!name.starts_with("tiny") || !libllama_knows(shape)) continue;
+    SyntheticShape typed = parse_synthetic(name + "@type=f32");
+    typed.omit = refused_by_libllama(name);
+    const TemporaryFile file(name + "-hidden.gguf");
+    write_synthetic(typed, file.path());
+    check_hidden(name, file.path(), random_text(kRandomTokens, 7, typed.vocabulary));
+  }
+}
+
+// A router's near tie that falls the other way gives a token another expert: mixtures have no bound.
+TEST(LogitsTest, RandomModelsQuantised) {
+  for (const char* name : {"tiny", "tiny-qwen2", "tiny-qwen3", "tiny-mixtral", "tiny-gptneox", "tiny-phi3",
+                           "tiny-cohere2", "tiny-command-r", "tiny-glm4", "tiny-granite", "tiny-smollm3"})
+    for (const char* type : {"q8_0", "q4_0", "q4_K"}) {
+      SyntheticShape shape = parse_synthetic(std::string(name) + "@type=" + type);
+      shape.omit = refused_by_libllama(name);
+      check_synthetic(shape, name, type, shape.experts > 0 ? INFINITY : 2e-3);
+    }
+  // As published: experts in MXFP4, the other matrices in Q8_0. All experts are used: no near ties.
+  SyntheticShape gpt_oss = parse_synthetic("tiny-gpt-oss@type=q8_0");
+  for (const char* part : {"ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"})
+    gpt_oss.type_of[part] = GGML_TYPE_MXFP4;
+  gpt_oss.experts_used = gpt_oss.experts;
+  check_synthetic(gpt_oss, "tiny-gpt-oss, all experts", "q8_0, experts mxfp4", 2e-3);
+}
+
+// Optional tensors and features within a family.
+TEST(LogitsTest, VariantsOfFamilies) {
+  SyntheticShape untied = parse_synthetic("tiny");
+  untied.tied = false;
+  check_synthetic(untied, "tiny, own output", "f32");
+
+  for (const char* name : {"tiny-stablelm", "tiny-mpt", "tiny-llama"}) {
+    SyntheticShape plain = parse_synthetic(name);
+    plain.optional_tensors = false;
+    check_synthetic(plain, std::string(name) + ", nothing optional", "f32");
+  }
+  SyntheticShape sequential = parse_synthetic("tiny-gptneox");
+  sequential.keys = {{"use_parallel_residual", ExtraKey::Type::kFlag, 0}};
+  check_synthetic(sequential, "tiny-gptneox, sequential", "f32");
+
+  check_synthetic(parse_synthetic("tiny-command-r@layers=64"), "tiny-command-r, norms of Q and K", "f32");
+  SyntheticShape unscaled = parse_synthetic("tiny-granite");
+  unscaled.keys = {{"logit_scale", ExtraKey::Type::kNumber, 4}, {"rope.scaling.finetuned", ExtraKey::Type::kFlag, 0}};
+  check_synthetic(unscaled, "tiny-granite, no positions", "f32");
+  SyntheticShape alone = parse_synthetic("tiny-granitemoe");
+  alone.shared_feed_forward = 0;
+  check_synthetic(alone, "tiny-granitemoe, no shared experts", "f32");
+
+  SyntheticShape local = parse_synthetic("tiny-olmo2");
+  local.layers = 5;
+  local.keys = {{"attention.sliding_window", ExtraKey::Type::kInteger, 24}};
+  check_synthetic(local, "tiny-olmo2, windows", "f32");
+}
+
+// DeepSeek 2: the cache holds the keys and values of all heads (files without matrices per head); queries without a
+// latent, in as many layers as libllama knows such a model by; YaRN.
+TEST(LogitsTest, FormsOfLatentAttention) {
+  SyntheticShape expanded = parse_synthetic("tiny-deepseek2");
+  expanded.latent.absorbed = false;
+  expanded.kv_heads = expanded.query_heads;
+  expanded.head_dim = expanded.latent.key + expanded.rope_dims;
+  expanded.value_dim = expanded.latent.value;
+  check_synthetic(expanded, "tiny-deepseek2, expanded", "f32");
+
+  SyntheticShape lite = parse_synthetic("tiny-deepseek2@layers=27");
+  lite.latent.query_rank = 0;
+  lite.width = lite.feed_forward = lite.shared_feed_forward = 64;
+  lite.query_heads = 2;
+  check_synthetic(lite, "tiny-deepseek2, queries without a latent", "f32");
+
+  SyntheticShape yarn = parse_synthetic("tiny-deepseek2@layers=2");
+  yarn.rope_scaling = "yarn";
+  yarn.rope_factor = 4;
+  yarn.original_context = 128;
+  yarn.keys.push_back({"rope.scaling.yarn_log_multiplier", ExtraKey::Type::kNumber, 0.0707});
+  check_synthetic(yarn, "tiny-deepseek2 YaRN x4", "f32");
+  yarn.keys.pop_back();
+  check_synthetic(yarn, "tiny-deepseek2 YaRN x4, no multiplier", "f32");
+
+  SyntheticShape groups = parse_synthetic("tiny-deepseek2@layers=2");
+  groups.experts = 16;
+  groups.keys.push_back({"expert_group_count", ExtraKey::Type::kInteger, 4});
+  groups.keys.push_back({"expert_group_used_count", ExtraKey::Type::kInteger, 2});
+  check_synthetic(groups, "tiny-deepseek2, groups of experts", "f32");
+}
+
+// Phi 3 chooses its RoPE factors by the length of the text; libllama, by its context size.
+TEST(LogitsTest, LongAndShortRotaryFactors) {
+  SyntheticShape shape = parse_synthetic("tiny-phi3");
+  shape.long_factors = true;
+  shape.original_context = 1024;
+  const TemporaryFile file("phi3-factors.gguf");
+  write_synthetic(shape, file.path());
+  const auto tokens = random_text(kRandomTokens, 7, shape.vocabulary);
+  for (const int context : {512, 4096}) {
+    const auto theirs = llama_logits(file.path(), tokens, 64, false, context);
+    const auto model = Model::load(file.path(), {.context = context});
+    const Difference d = compare(our_rows(model, tokens, 64), theirs, shape.vocabulary);
+    table().push_back({"tiny-phi3, context " + std::to_string(context), "f32", 64, d});
+    EXPECT_LE(d.relative, 1e-4) << context;
+  }
+}
+
+TEST(LogitsTest, RopeScalings) {
+  for (const char* name : {"tiny", "tiny-qwen2"}) {
+    SyntheticShape linear = parse_synthetic(name);
+    linear.rope_scaling = "linear";
+    linear.rope_factor = 4;
+    check_synthetic(linear, std::string(name) + " linear x4", "f32");
+
+    SyntheticShape yarn = parse_synthetic(name);
+    yarn.rope_scaling = "yarn";
+    yarn.rope_factor = 4;
+    yarn.original_context = 128;
+    check_synthetic(yarn, std::string(name) + " YaRN x4", "f32");
+  }
+  SyntheticShape factors = parse_synthetic("tiny");
+  factors.llama3_factors = true;
+  factors.original_context = 128;
+  check_synthetic(factors, "tiny Llama 3 factors", "f32");
+}
+
+class PrintTable : public ::testing::Environment {
+  void TearDown() override {
+    if (table().empty()) return;
+    std::puts("| model | weights | chunk | greatest relative error | mean KL | same top token |");
+    std::puts("|---|---|---|---|---|---|");
+    for (const Measured& r : table())
+      std::printf("| %s | %s | %d | %.1e | %.1e | %.2f%% |\n", r.model.c_str(), r.weights.c_str(), r.chunk,
+                  r.d.relative, r.d.divergence, 100 * r.d.same_top);
+  }
+};
+const auto* const kPrintTable = ::testing::AddGlobalTestEnvironment(new PrintTable);
+
+}  // namespace
+}  // namespace palimpsest::testing

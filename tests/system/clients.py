@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""Client programs and libraries from PyPI, unpatched, against a server with the default model: openai, litellm,
+langchain-openai, instructor, lm-evaluation-harness, ollama; and every curl command of the README and the docs.
+
+  make clients-check      (300 MB from PyPI once; fails if they cannot be installed)
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent.parent / "tools" / "setup"))
+import check  # noqa: E402
+import environment  # noqa: E402
+from server import REPO, Server, free_port  # noqa: E402
+
+PACKAGES = ["openai==2.54.0", "litellm==1.110.2", "langchain-openai==1.4.3", "instructor==1.17.0", "lm-eval==0.4.13",
+            "ollama==0.6.3", "requests==2.34.2", "aiohttp==3.14.5", "tenacity==9.2.1"]
+CITY = {"type": "object", "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]},
+                                         "days": {"type": "integer", "minimum": 1, "maximum": 7}},
+        "required": ["city", "days"], "additionalProperties": False}
+TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Weather", "parameters": CITY,
+                                         "strict": True}}
+ASKED = [{"role": "user", "content": "What is the weather in Rome?"}]
+STORY = [{"role": "user", "content": "Tell me a story."}]
+
+
+def is_city(fields):
+    return fields["city"] in ("Rome", "Oslo") and 1 <= fields["days"] <= 7
+
+
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b))
+
+
+def openai_embeddings(server, model):
+    import openai
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+    texts = ["The cat sat.", "A dog ran home."]
+    plain = client.embeddings.create(model=model, input=texts, encoding_format="float")
+    packed = client.embeddings.create(model=model, input=texts)  # the client asks for base64
+    for a, b in zip(plain.data, packed.data):
+        assert abs(cosine(a.embedding, a.embedding) - 1) < 1e-5 and cosine(a.embedding, b.embedding) > 1 - 1e-5
+    assert cosine(plain.data[0].embedding, plain.data[1].embedding) < 0.999
+    assert plain.usage.prompt_tokens > 4
+    try:
+        client.embeddings.create(model=model, input="x", dimensions=3)
+        raise AssertionError("dimensions were not refused")
+    except openai.BadRequestError as error:
+        assert error.param == "dimensions"
+    print(f"openai {openai.__version__}: embeddings: passed")
+
+
+def openai_continued_responses(server, model):
+    import openai
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+    fields = dict(model=model, max_output_tokens=30, extra_body={"seed": 3})
+    first = client.responses.create(**fields, input="Tell me a story.")
+    second = client.responses.create(**fields, input="And then?", previous_response_id=first.id)
+    assert second.previous_response_id == first.id and second.usage.input_tokens > first.usage.input_tokens
+    assert second.usage.input_tokens_details.cached_tokens > 0, second.usage
+    hidden = client.responses.create(**fields, input="Tell me a story.", store=False)
+    try:
+        client.responses.create(**fields, input="And then?", previous_response_id=hidden.id)
+        raise AssertionError("a response that was not stored was continued")
+    except openai.NotFoundError as error:
+        assert error.code == "previous_response_not_found"
+    print(f"openai {openai.__version__}: previous_response_id, store: passed")
+
+
+def litellm_client(server, model):
+    import litellm
+    fields = dict(model=f"openai/{model}", api_base=server.url + "/v1", api_key="none", seed=3)
+    whole = litellm.completion(**fields, messages=STORY, max_tokens=40)
+    assert whole.choices[0].message.content and whole.usage.completion_tokens <= 40
+    pieces = litellm.completion(**fields, messages=STORY, max_tokens=40, stream=True)
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == whole.choices[0].message.content
+    called = litellm.completion(**fields, messages=ASKED, tools=[TOOL], tool_choice="required", max_tokens=300,
+                                parallel_tool_calls=False)
+    (call,) = called.choices[0].message.tool_calls
+    assert is_city(json.loads(call.function.arguments)), call
+    del fields["seed"]
+    vectors = litellm.embedding(**fields, input=["The cat sat.", "A dog ran home."])
+    assert len(vectors.data) == 2 and abs(cosine(*[vectors.data[0]["embedding"]] * 2) - 1) < 1e-5
+    print("litellm: chat, stream, tools, embeddings: passed")
+
+
+def langchain_client(server, model):
+    import typing
+
+    import langchain_openai
+    import pydantic
+
+    class Weather(pydantic.BaseModel):
+        """Weather"""
+        city: typing.Literal["Rome", "Oslo"]
+        days: int = pydantic.Field(ge=1, le=7)
+
+    chat = langchain_openai.ChatOpenAI(model=model, base_url=server.url + "/v1", api_key="none", seed=3, max_tokens=300,
+                                       max_retries=0)
+    assert chat.invoke("Tell me a story.", max_tokens=40).content
+    assert "".join(piece.content for piece in chat.stream("Tell me a story.", max_tokens=40))
+    (call,) = chat.bind_tools([Weather], tool_choice="Weather", parallel_tool_calls=False).invoke("Rome?").tool_calls
+    assert call["name"] == "Weather" and is_city(call["args"]), call
+    for method in ("json_schema", "function_calling"):
+        answer = chat.with_structured_output(Weather, method=method).invoke("Rome?")
+        assert isinstance(answer, Weather), (method, answer)
+    vectors = langchain_openai.OpenAIEmbeddings(model=model, base_url=server.url + "/v1", api_key="none",
+                                                check_embedding_ctx_length=False)  # True: OpenAI's tokens are sent
+    assert len(vectors.embed_documents(["The cat sat.", "A dog ran home."])) == 2
+    print("langchain-openai: chat, stream, tools, structured output by schema and by tool, embeddings: passed")
+
+
+def instructor_client(server, model):
+    import typing
+
+    import instructor
+    import openai
+    import pydantic
+
+    class Weather(pydantic.BaseModel):
+        city: typing.Literal["Rome", "Oslo"]
+        days: int = pydantic.Field(ge=1, le=7)
+
+    plain = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+    for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
+        client = instructor.from_openai(plain, mode=mode)
+        answer = client.chat.completions.create(model=model, messages=ASKED, response_model=Weather, max_retries=1,
+                                                max_tokens=300, seed=3)
+        assert isinstance(answer, Weather), answer
+    print("instructor: tools, JSON: passed")
+
+
+TEXT = """The Lost Kite
+
+This is a story about Edna, a girl from Selby. It happened when Edna was seven years old. After the harvest, Edna looked
+everywhere for her pretty ribbon. She had owned it for six years, and she loved it.
+"""
+FACTS = [("Flora hid the yellow saw in the orchard.", "Where did Flora hide the yellow saw?",
+          [f" Flora hid the yellow saw in the {place}." for place in ("orchard", "cellar", "barn", "kitchen")]),
+         ("Henry left the blue kite in the barn.", "Where did Henry leave the blue kite?",
+          [f" Henry left the blue kite in the {place}." for place in ("cellar", "orchard", "barn", "kitchen")])]
+TASKS = {
+    "text": """task: text
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {folder}/text.jsonl}}}}
+test_split: test
+output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: "{{{{text}}}}"
+metric_list:
+  - metric: bits_per_byte
+""",
+    "facts": """task: facts
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {folder}/facts.jsonl}}}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{prompt}}}}"
+doc_to_target: "{{{{answer}}}}"
+doc_to_choice: choices
+target_delimiter: ""
+metric_list:
+  - metric: acc
+"""}
+
+
+def lm_eval(server, model, program):
+    """local-completions with the server's own tokenizer (/tokenizer_info): nothing else of the model is needed."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "text.txt").write_text(TEXT)
+        (folder / "text.jsonl").write_text(json.dumps({"text": TEXT}) + "\n")
+        (folder / "facts.jsonl").write_text("".join(
+            json.dumps({"prompt": f"note: {note}\nquestion: {question}\nanswer:", "choices": choices,
+                        "answer": next(i for i, c in enumerate(choices) if c.strip() == note)}) + "\n"
+            for note, question, choices in FACTS))
+        for name, text in TASKS.items():
+            (folder / f"{name}.yaml").write_text(text.format(folder=folder))
+        words = [sys.executable, "-m", "lm_eval", "run", "--model", "local-completions", "--tasks", ",".join(TASKS),
+                 "--include_path", folder, "--output_path", folder / "out.json", "--log_samples", "--model_args",
+                 # The last one: the harness takes token 0, this model's BOS, for none.
+                 f"model={model},base_url={server.url}/v1/completions,max_retries=1,custom_prefix_token_id=0"]
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, cwd=folder,
+                              env={**os.environ, "HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1"})
+        assert done.returncode == 0, done.stderr[-4000:]
+        (file,) = folder.rglob("out*.json")
+        results = json.loads(file.read_text())["results"]
+        ours = subprocess.run([program, "eval", "perplexity", "--file", folder / "text.txt", "--method", "full", "--json"],
+                              capture_output=True, text=True, check=True)
+        run = json.loads(ours.stdout)
+        bits = run["runs"][0]["nll"] * (run["tokens"] - 1) / math.log(2) / len(TEXT.encode())
+        theirs = results["text"]["bits_per_byte,none"]
+        assert abs(theirs - bits) < 1e-4, (theirs, bits)
+        ours = subprocess.run([program, "eval", "likelihood", "--file", folder / "facts.jsonl", "--json"],
+                              capture_output=True, text=True, check=True)
+        run = json.loads(ours.stdout)["runs"][0]
+        (file,) = folder.glob("samples_facts*.jsonl")
+        difference = 0.0
+        for sample in map(json.loads, file.read_text().splitlines()):
+            for theirs_of, ours_of in zip(sample["resps"], run["questions"][sample["doc_id"]]["choices"], strict=True):
+                difference = max(difference, abs(float(theirs_of[0][0]) - ours_of["logprob"]))
+                assert (str(theirs_of[0][1]) == "True") == ours_of["greedy"], (sample, ours_of)
+        assert difference < 1e-2, difference
+        assert results["facts"]["acc,none"] == run["acc"] == 1, (results["facts"], run["acc"])
+    print(f"lm-eval: local-completions: {theirs:.4f} bits per byte, eval perplexity {bits:.4f}; multiple choice: accuracy "
+          f"{run['acc']}, log likelihoods differ from eval likelihood by at most {difference:.1e}: passed")
+
+
+def ollama_more(server):
+    import ollama
+    client = ollama.Client(host=server.url)
+    model = client.list().models[0].model
+    called = client.chat(model=model, messages=ASKED, tools=[TOOL], options={"num_predict": 40, "seed": 3})
+    assert called.done
+    vectors = client.embed(model=model, input=["The cat sat.", "A dog ran home."]).embeddings
+    assert len(vectors) == 2 and abs(cosine(vectors[0], vectors[0]) - 1) < 1e-5
+    print("ollama client: tools, embed: passed")
+
+
+def curl_commands(server):
+    """All commands of ```sh blocks with curl: the answer is JSON, events, or metrics; and no error."""
+    count = 0
+    for page in [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md"))]:
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.S):
+            if "curl" not in block:
+                continue
+            assert f"http://127.0.0.1:{check.EXAMPLES_PORT}/" in block, (page, block)
+            command = block.replace(f"http://127.0.0.1:{check.EXAMPLES_PORT}", server.url)
+            done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0 and done.stdout and '"error":{' not in done.stdout, (page, block, done)
+            count += block.count("curl")
+    assert count >= 7, count
+    print(f"curl commands of README and docs: {count} passed")
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--program", default=REPO / "build" / "palimpsest")
+    arguments.add_argument("--only", help="regular expression of the checks' names")
+    arguments = arguments.parse_args()
+    environment.enter("clients", PACKAGES, "300 MB, a minute or two")
+    with tempfile.TemporaryDirectory() as sessions:
+        server = Server(arguments.program, "--port", free_port(check.EXAMPLES_PORT), "--chat-template", "chatml",
+                        "--session-path", sessions)
+        try:
+            model = json.load(urllib.request.urlopen(server.url + "/v1/models"))["data"][0]["id"]
+            checks = {
+                "openai": lambda: check.openai_client(server),
+                "openai-responses": lambda: check.responses_of_openai(server),
+                "openai-continued": lambda: openai_continued_responses(server, model),
+                "openai-embeddings": lambda: openai_embeddings(server, model),
+                "litellm": lambda: litellm_client(server, model),
+                "langchain": lambda: langchain_client(server, model),
+                "instructor": lambda: instructor_client(server, model),
+                "lm-eval": lambda: lm_eval(server, model, arguments.program),
+                "ollama": lambda: check.ollama_client(server),
+                "ollama-more": lambda: ollama_more(server),
+                "curl": lambda: curl_commands(server),
+            }
+            for name, run in checks.items():
+                if re.search(arguments.only or "", name):
+                    run()
+        finally:
+            server.end()
+
+
+if __name__ == "__main__":
+    main()
