@@ -72,9 +72,9 @@ class Reader {
   }
   void run() {
     StepShare* const share = &share_;
-    loop_.run({&share, 1}, [&](StepShare& done) {
-      ASSERT_EQ(done.failure, nullptr);
-      logits_.insert(logits_.end(), done.logits.begin(), done.logits.end());
+    loop_.run({&share, 1}, [&](std::span<StepShare* const> done) {
+      ASSERT_EQ(done.front()->failure, nullptr);
+      logits_.insert(logits_.end(), share_.logits.begin(), share_.logits.end());
     });
   }
 

@@ -62,8 +62,8 @@ class Watch {
     const std::size_t tokens = share.work.tokens.size();
     EXPECT_GE(tokens, 1u);
     check(bounds);
-    loop_.run({&one, 1}, [](const StepShare& after) {
-      if (after.failure) std::rethrow_exception(after.failure);
+    loop_.run({&one, 1}, [](std::span<StepShare* const> after) {
+      if (after.front()->failure) std::rethrow_exception(after.front()->failure);
     });
     return tokens;
   }

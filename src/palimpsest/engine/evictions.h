@@ -2,7 +2,6 @@
 //
 //   decide()   evict/: tokens outside the layers' windows, and the policy's victims, with room for the coming tokens
 //   commit()   Cache::prepare(drops and inserts), which may throw and changes nothing; then its commit, which cannot
-//   fail
 //
 // Drops are a change of their own, which decide() commits, with two mechanisms: `merge`, which changes kept tokens
 // before their victims go, and `append`, whose empty pages are the next ones to be mapped. Tokens outside a window are,

@@ -124,6 +124,7 @@ class Scheduler {
   void share_out();      // selects the jobs of this step
   int begin_decode(Job& job, int max) noexcept;
   void begin(Job& job) noexcept;
+  void sample(std::span<StepShare* const> shares) noexcept;
   void finish_step(Job& job) noexcept;
   void keep_prefix(Job& job) noexcept;
   void keep_history(Job& job, bool in_prompt) noexcept;

@@ -9,6 +9,13 @@
 #include "palimpsest/engine/scheduler.h"
 
 namespace palimpsest {
+namespace {
+
+SchedulerJob& job_of(const StepShare& share) {
+  return *static_cast<const SchedulerShare&>(share).job;
+}
+
+}  // namespace
 
 // Reads the token generated last, with at most `max` drafts. Returns how many the step has.
 int Scheduler::begin_decode(Job& job, int max) noexcept {
@@ -69,6 +76,22 @@ void Scheduler::share_out() {
     left -= static_cast<int>(job->share.work.tokens.size());
   }
   passed_over_ = oldest->begun || oldest->over ? 0 : oldest->id;
+}
+
+// Samples a token of each sequence at the same time: that reads the whole vocabulary, what follows does not. Without
+// memory for the threads advance() samples.
+void Scheduler::sample(std::span<StepShare* const> shares) noexcept {
+  const auto samples = [](const StepShare* share) {
+    return share->work.result == StepResult::kLogits && !share->logits.empty();
+  };
+  if (std::ranges::count_if(shares, samples) < 2) return;
+  const std::size_t width = at(decoder_->model().hyper().vocabulary);
+  try {
+    workers_->run(static_cast<int>(shares.size()), [&](int i) {
+      if (samples(shares[at(i)])) job_of(*shares[at(i)]).loop->sample(shares[at(i)]->logits.first(width));
+    });
+  } catch (...) {
+  }
 }
 
 // After the model's step.
@@ -179,12 +202,15 @@ bool Scheduler::step() {
       if (job->begun && !job->over && job->share.work.result == result) group_.push_back(&job->share);
     if (group_.empty()) continue;
     stepped = true;
-    loop_.run(group_, [&](StepShare& share) {
-      Job& job = *static_cast<SchedulerShare&>(share).job;
-      if (job.is_prefill) prompt += static_cast<long long>(share.work.tokens.size());
-      written -= job.usage.tokens;
-      finish_step(job);
-      written += job.usage.tokens;
+    loop_.run(group_, [&](std::span<StepShare* const> shares) {
+      sample(shares);
+      for (StepShare* share : shares) {
+        Job& job = job_of(*share);
+        if (job.is_prefill) prompt += static_cast<long long>(share->work.tokens.size());
+        written -= job.usage.tokens;
+        finish_step(job);
+        written += job.usage.tokens;
+      }
     });
   }
   const bool ended = std::ranges::any_of(running_, [](const auto& job) { return job->over.has_value(); });

@@ -29,8 +29,8 @@ class StepLoop {
 
   // false: failed, see StepShare::failure.
   static bool begin(StepShare& share) noexcept;
-  // `shares`: begun, with the same StepResult. Calls ready(share) for each, failed or not, before its
-  // logits are overwritten.
+  // `shares`: begun, with the same StepResult. Calls ready(span of shares) for each share once, failed or not, before
+  // its logits are overwritten: for all together, or, if the step cannot be prepared, one by one.
   template <typename Ready>
   void run(std::span<StepShare* const> shares, Ready ready);
   // begin() and run(); throws the first failure. Returns the logits of all shares, concatenated.
@@ -50,9 +50,9 @@ template <typename Ready>
 void StepLoop::run(std::span<StepShare* const> shares, Ready ready) {
   if (prepare(shares)) {
     step(shares);
-    for (StepShare* share : shares) ready(*share);
+    ready(shares);
   } else if (shares.size() == 1) {
-    ready(*shares.front());
+    ready(shares);
   } else {  // nothing was written: run each alone to find the one that fails
     for (std::size_t i = 0; i < shares.size(); ++i) run(shares.subspan(i, 1), ready);
   }

@@ -2,12 +2,13 @@
 // ends. generate() and the scheduler give it their steps:
 //
 //   drafts()   tokens that may follow: for Sequence::read(last(), drafts)
-//   advance()  samples from the step's logits; goes on while a sampled token is the next draft, whose successor's
-//   logits
-//              are there. Gives each token to put(), which says how the text ends with it
+//   sample()   optional: samples the first token of the step, on any thread
+//   advance()  samples the others: while the newest token is the next draft, the logits after it are there. Gives each
+//              to put(), which says how the text ends with it
 //   settle()   how many drafts are accepted
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <span>
 #include <utility>
@@ -55,6 +56,8 @@ class TokenLoop {
     drafts_ = speculation_ == nullptr ? std::span<const TokenId>() : speculation_->draft(left);
     return drafts_;
   }
+  // `row`: the first of the logits that advance() will get. advance() throws what fails here.
+  void sample(std::span<const float> row) noexcept;
   // `logits`: of the step, rows of `width`: of the token that was read, and of the drafts that were. put(token, row)
   // returns an ending, or nullopt. Returns how the text ends with the last token; nullopt: it goes on.
   template <typename Put>
@@ -73,12 +76,17 @@ class TokenLoop {
   long long tokens() const { return tokens_; }  // sampled and given, an end-of-text token included
 
  private:
+  bool next_is_given() const { return tokens_ < std::ssize(options_.given); }
+  TokenId next_token(std::span<const float> row);
+
   Options options_;
   Sampler* sampler_;
   const Vocabulary* vocabulary_;
   Speculation* speculation_;
   std::span<const TokenId> drafts_;  // of the step
   int read_ = 0, accepted_ = 0;      // of the drafts: whose logits are there, that are part of the text
+  std::optional<TokenId> sampled_;   // by sample(), until advance()
+  std::exception_ptr failure_;       // of sample()
   TokenId last_ = -1;
   long long tokens_ = 0;
 };
@@ -89,13 +97,8 @@ std::optional<Finish> TokenLoop::advance(std::span<const float> logits, std::siz
   for (accepted_ = 0;; ++accepted_) {
     const auto row = logits.subspan(at(accepted_) * width, width);
     SampledToken sampled;
-    sampled.given = tokens_ < std::ssize(options_.given);
-    if (sampled.given) {
-      sampled.token = options_.given[static_cast<std::size_t>(tokens_)];
-      sampler_->accept(sampled.token);
-    } else {
-      sampled.token = sampler_->sample(row);
-    }
+    sampled.given = next_is_given();
+    sampled.token = next_token(row);
     last_ = sampled.token;
     ++tokens_;
     sampled.end =
