@@ -174,11 +174,16 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     ],
 )
 def test_ctrl_c(work):
+    # A shell's background jobs ignore SIGINT, and so do their children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = child(f"import palimpsest\nmodel = palimpsest.Model()\nprint('go', flush=True)\n{work}")
-    assert process.stdout.readline() == "go\n"
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    try:
+        assert process.stdout.readline() == "go\n"
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert "KeyboardInterrupt" in err and process.returncode != 0
 
 
