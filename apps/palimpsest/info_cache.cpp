@@ -63,6 +63,10 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
   if (f.head_statistics > 0)
     out["terms"].push_back(
         term("of queries", joined(heads, {{f.head_statistics / f.heads, "bytes"}}), f.head_statistics));
+  if (f.state > 0)
+    out["terms"].push_back(
+        term("recurrent state",
+             {{2, "before and after a step"}, {hyper.state_floats(), "floats"}, {sizeof(float), "bytes"}}, f.state));
   if (f.merged > 0)
     out["terms"].push_back(
         term("merged tokens", {{f.tables, "tables"}, {f.merged / f.tables, "bytes at most"}}, f.merged));

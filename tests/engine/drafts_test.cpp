@@ -60,6 +60,7 @@ std::vector<std::byte> state_of(const Sequence& sequence) {
       out.put(table.next_slot({}, i));
     if (cache.merged(t) != nullptr) cache.merged(t)->save(out);
   }
+  out.array(cache.state().now());
   for (int head = 0; head < geometry.heads(); ++head) {
     out.array(cache.head_statistics(head));
     const LayerView view = cache.view(geometry.layer_of(head));
@@ -171,7 +172,7 @@ bool legal(const Drafting& d) {
 // and pages outside the windows of layers.
 bool moves(const Drafting& d) {
   const Method m = parse_method(d.method);
-  if (m.mechanism == Mechanism::kBlock) return !d.shape.empty();
+  if (m.mechanism == Mechanism::kBlock) return d.shape == "tiny-gemma2";
   return m.strict() && (m.mechanism == Mechanism::kShift || m.mechanism == Mechanism::kGather);
 }
 
@@ -204,7 +205,7 @@ TEST(Drafts, AreAsIfReadOneByOne) {
     }
     d.draft_max = one_of({1, 3, 4, 7, 12});
     d.type = one_of({CacheType::kF32, CacheType::kF16, CacheType::kQ8_0});
-    d.shape = one_of({"", "", "tiny-gemma2"});
+    d.shape = one_of({"", "", "tiny-gemma2", "tiny-lfm2"});
     if (!legal(d)) continue;
     d.moves = moves(d);
     if (d.moves) d.type = CacheType::kF32;  // the others round keys, which magnifies the order of sums

@@ -5,6 +5,7 @@
 
 #include "palimpsest/attention/reference.h"
 #include "palimpsest/graph/cpu/attention_op.h"
+#include "palimpsest/graph/cpu/convolution.h"
 #include "palimpsest/graph/graph.h"
 #include "palimpsest/graph/step.h"
 
@@ -85,6 +86,17 @@ ggml_tensor* ReferencePath::build(DecoderGraph& graph, int layer, ggml_tensor* q
   ggml_tensor* sources[] = {q, k, v};
   return ggml_custom_4d(graph.context.get(), GGML_TYPE_F32, v->ne[0] * q->ne[1], graph.tokens, 1, 1, sources, 3, run,
                         GGML_N_TASKS_MAX, &calls_[layer]);
+}
+
+ggml_tensor* ReferencePath::convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) {
+  ggml_tensor* sources[] = {x, weight};
+  return ggml_custom_4d(graph.context.get(), GGML_TYPE_F32, x->ne[0], graph.tokens, 1, 1, sources, 2, run_convolution,
+                        GGML_N_TASKS_MAX, &calls_[layer]);
+}
+
+void ReferencePath::run_convolution(ggml_tensor* out, int thread, int threads, void* userdata) {
+  const Call& call = *static_cast<const Call*>(userdata);
+  palimpsest::convolve(*call.path->step_, call.layer, out, thread, threads);
 }
 
 void ReferencePath::run(ggml_tensor* out, int thread, int, void* userdata) {

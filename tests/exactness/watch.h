@@ -20,6 +20,9 @@ class Watch final : public AttentionPath {
   std::uint64_t begin(const Step& step) override { return inner_->begin(step); }
   std::size_t nodes_per_layer() const override { return inner_->nodes_per_layer(); }
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
+  ggml_tensor* convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) override {
+    return inner_->convolve(graph, layer, x, weight);
+  }
   void prepare(DecoderGraph& graph, const Step& step) override { inner_->prepare(graph, step); }
   void finish(DecoderGraph& graph, const Step& step) override;
 
@@ -44,6 +47,7 @@ class ReferencePath final : public AttentionPath {
   std::uint64_t begin(const Step&) override { return 0; }
   std::size_t nodes_per_layer() const override { return 1; }
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
+  ggml_tensor* convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) override;
   void prepare(DecoderGraph&, const Step& step) override { step_ = &step; }
 
  private:
@@ -52,6 +56,7 @@ class ReferencePath final : public AttentionPath {
     int layer;
   };
   static void run(ggml_tensor* out, int thread, int threads, void* call);
+  static void run_convolution(ggml_tensor* out, int thread, int threads, void* call);
   std::vector<Call> calls_;
   const Step* step_ = nullptr;
 };

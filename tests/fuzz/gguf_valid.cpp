@@ -90,7 +90,7 @@ std::vector<ValidGguf> valid_gguf_files() {
       shape.layers = 2;
       shape.query_heads_of = {base.query_heads, 0};
       shape.kv_heads_of = {base.kv_heads, 0};
-      shape.feed_forward_of = {0, base.width};
+      if (shape.experts == 0) shape.feed_forward_of = {0, base.width};
     }
     shape.context = base.context;
     shape.type = shapes.size() % 2 == 0 ? GGML_TYPE_F32 : GGML_TYPE_F16;

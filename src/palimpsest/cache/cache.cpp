@@ -76,7 +76,7 @@ std::vector<int> tables_of(const CacheOptions& options) {
 }
 
 Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
-    : options_((check(options), options)), pool_(std::move(pool)) {
+    : options_((check(options), options)), pool_(std::move(pool)), state_(options.state_floats) {
   const std::size_t bytes = page_bytes(shape_of_pages(options));
   if (options.pages && pool_ == nullptr) pool_ = std::make_shared<PagePool>(bytes);
   assert(!options.pages || pool_->page_bytes() == bytes);
@@ -149,6 +149,7 @@ void Cache::clear() noexcept {
   for (auto& moves : moves_) moves.clear();
   for (auto& pages : shared_pages_) pages.clear();
   std::ranges::fill(head_statistics_, 0.0F);
+  state_.clear();
   shared_page_count_ = 0;
   if (storage_ != nullptr) storage_->on_cleared();
   refresh_views();
@@ -188,7 +189,7 @@ std::size_t Cache::bytes_peak() const {
 }
 
 std::size_t Cache::bytes_tables() const {
-  std::size_t bytes = head_statistics_.size() * sizeof(float);
+  std::size_t bytes = head_statistics_.size() * sizeof(float) + state_.bytes();
   for (const auto& table : tables_) bytes += table.bytes();
   for (const auto& blocks : blocks_) bytes += blocks.size() * sizeof(PageId);
   for (const auto& merged : merged_) bytes += merged.bytes();

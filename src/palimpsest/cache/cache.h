@@ -25,6 +25,7 @@
 #include "palimpsest/cache/geometry.h"
 #include "palimpsest/cache/merged.h"
 #include "palimpsest/cache/pages.h"
+#include "palimpsest/cache/recurrent_state.h"
 #include "palimpsest/cache/slots.h"
 #include "palimpsest/cache/storage.h"
 #include "palimpsest/cache/transaction.h"
@@ -39,13 +40,14 @@ struct CacheOptions {
   int page_size = 16;    // slots in a page; a multiple of kTile
   int evicted_page = 0;  // tokens that mechanism block drops at once, a divisor of page_size; 0: page_size
   Mechanism mechanism = Mechanism::kInPlace;
-  bool shared = true;         // one slot table for all heads
-  bool track_rank = false;    // keep ranks (for kernels that rotate on read)
-  int columns = 0;            // floats of a policy's statistics per token, besides its score
-  int head_floats = 0;        // floats of a policy's statistics per head
-  bool rotated_half = false;  // pages hold rotate_half(K) beside K
-  int spare_slots = 0;        // free slots per table for tentative tokens: max draft length + 1; 0: no drafts
-  bool pages = true;          // keys and values are stored in this cache's pages; false: in a CacheStorage
+  bool shared = true;            // one slot table for all heads
+  bool track_rank = false;       // keep ranks (for kernels that rotate on read)
+  int columns = 0;               // floats of a policy's statistics per token, besides its score
+  int head_floats = 0;           // floats of a policy's statistics per head
+  std::size_t state_floats = 0;  // of the sequence's recurrent layers (cache/recurrent_state.h)
+  bool rotated_half = false;     // pages hold rotate_half(K) beside K
+  int spare_slots = 0;           // free slots per table for tentative tokens: max draft length + 1; 0: no drafts
+  bool pages = true;             // keys and values are stored in this cache's pages; false: in a CacheStorage
   // [heads] A head of window w holds the newest w positions: the caller drops older ones, which no later query sees
   // (evict/out_of_window.h). INT32_MAX: all positions. Empty: all positions, for all heads.
   std::vector<std::int32_t> windows = {};
@@ -86,6 +88,10 @@ class Cache {
   // A head's statistics, [head_floats]: initially 0; saved, shared and cleared with the rest.
   std::span<float> head_statistics(int head);
   std::span<const float> head_statistics(int head) const;
+  // Of the layers without a cache, if there are such: shared, saved and cleared with the rest; rejected tokens leave
+  // it.
+  RecurrentState& state() { return state_; }
+  const RecurrentState& state() const { return state_; }
 
   // Acquires all memory of a change; throws Error or std::bad_alloc, unchanged. Tables, pages and bytes do not change
   // until commit. Invalidates earlier views; new ones show the same. Commit releases empty pages to the pool but keeps
@@ -107,7 +113,8 @@ class Cache {
   // Edits of the text; throw Error if unsupported. After drop() the positions stay empty, unless the range reaches
   // next(). shift() changes the bookkeeping only: with keys stored rotated by position (kOnWrite) the caller rotates
   // those of [first + by, last + by) by `by` before the next step; keys rotated by rank need no change. Unsupported for
-  // q8_0 keys (rotated keys would be rounded a second time) and merged tokens.
+  // q8_0 keys (rotated keys would be rounded a second time), merged tokens and recurrent layers, whose state has read
+  // the text as it was; drop() of the whole text clears that.
   void drop(Position first, Position last);
   void shift(Position first, Position last, Position by);
 
@@ -227,11 +234,12 @@ class Cache {
   std::shared_ptr<PagePool> pool_;
   std::unique_ptr<CacheStorage> storage_;
   std::vector<SlotTable> tables_;
-  std::vector<int> table_of_;                    // [head]
-  std::vector<std::int32_t> windows_;            // [table]
-  bool some_unwindowed_ = true;                  // a table has no window
-  int counted_tables_ = 1;                       // for evicted()
-  std::vector<float> head_statistics_;           // [head][head_floats]
+  std::vector<int> table_of_;           // [head]
+  std::vector<std::int32_t> windows_;   // [table]
+  bool some_unwindowed_ = true;         // a table has no window
+  int counted_tables_ = 1;              // for evicted()
+  std::vector<float> head_statistics_;  // [head][head_floats]
+  RecurrentState state_;
   std::vector<std::vector<PageId>> blocks_;      // [head][page]
   std::vector<MergedTokens> merged_;             // [table], empty unless the mechanism is merge
   std::vector<SlotsView> slot_views_;            // [table]

@@ -217,6 +217,8 @@ void Cache::commit(Workers* workers) noexcept {
     if (storage_ != nullptr) storage_->on_moves(static_cast<int>(t), moves_[t]);
   }
   dropped_ += p.dropped;
+  state_.reject(p.change.reject);
+  if (p.end == 0) state_.clear();
   if (options_.pages) {
     for (int t = 0; p.mapped > 0 && t < tables(); ++t) page = map_pages(t, page);
     for (const Copy& copy : p.copies) page = copy_page(copy, page);

@@ -34,6 +34,12 @@ void Cache::add_edit(const CacheChange& change) {
   const PositionRange inserted =
       change.at == kNoPosition ? PositionRange{} : PositionRange{change.at, change.at + change.insert};
   if (next < this->next()) pending_.end = next;
+  const bool inside = change.at != kNoPosition && change.at < this->next();
+  if (options_.state_floats > 0 && next > 0 && (shifts || inside || !change.drop_range.empty()))
+    fail(
+        "layers with a recurrent state have read the text up to position {} and cannot forget a part of it: clear the "
+        "cache and read the text anew",
+        this->next());
   check_windows(change, next);
   std::vector<std::vector<int>> all_victims(tables_.size());
   for (std::size_t t = 0; t < tables_.size(); ++t) {

@@ -70,6 +70,7 @@ void Cache::share(Cache& other) {
   other.shared_page_count_ = other_mapped;
   if (options_.head_floats == other.options_.head_floats)
     std::ranges::copy(other.head_statistics_, head_statistics_.begin());
+  state_.set(other.state_.now());
   for (const auto& head : blocks_)
     for (const PageId page : head) {
       if (page == kNoPage) continue;

@@ -68,6 +68,7 @@ void Cache::save(ByteWriter& out) const {
   out.put(dropped_);
   for (const SlotTable& table : tables_) table.save(out);
   if (o.head_floats > 0) out.array(std::span<const float>(head_statistics_));
+  if (o.state_floats > 0) out.array(state_.now());
   for (const MergedTokens& merged : merged_) merged.save(out);
   std::vector<std::byte> zeros(pool_->page_bytes()), copy(pool_->page_bytes());
   for (int head = 0; head < heads(); ++head) {
@@ -123,8 +124,9 @@ const char* Cache::fault_across_tables() const {
     if (table.next() != tables_.front().next() || table.base() != tables_.front().base() ||
         table.tokens_read() != tables_.front().tokens_read())
       return "heads that read texts of different lengths";
-  if (!std::ranges::all_of(head_statistics_, [](float x) { return std::isfinite(x); }))
-    return "statistics of heads that are not numbers";
+  const auto finite = [](float x) { return std::isfinite(x); };
+  if (!std::ranges::all_of(head_statistics_, finite)) return "statistics of heads that are not numbers";
+  if (!std::ranges::all_of(state_.now(), finite)) return "a recurrent state that is not of numbers";
   return nullptr;
 }
 
@@ -161,6 +163,11 @@ void Cache::load_tables(ByteReader& in) {
     const bool same = head_statistics_.size() == count;
     head_statistics_.resize(count);
     in.require(same, "statistics of heads that do not fit");
+  }
+  if (options_.state_floats > 0) {
+    const std::vector<float> state = in.array<float>();
+    in.require(state.size() == options_.state_floats, "a recurrent state that does not fit");
+    state_.set(state);
   }
   if (const char* const found = fault_across_tables()) in.damaged(found);
   for (std::size_t t = 0; t < merged_.size(); ++t) merged_[t].load(in, tables_[t]);

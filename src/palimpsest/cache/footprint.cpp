@@ -88,6 +88,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   f.blocks = f.head_pages * sizeof(PageId);
   f.max_layer_entries = capacity_for(widest) * static_cast<std::size_t>(options.geometry.max_kv_heads());
   f.working += kObjects + capacity_for(max_slots) * sizeof(std::int32_t);  // a column's copy while it grows
+  f.state = 2 * options.state_floats * sizeof(float);
   f.head_statistics = f.heads * static_cast<std::size_t>(options.head_floats) * sizeof(float);
   return f;
 }

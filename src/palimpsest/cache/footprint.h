@@ -8,6 +8,7 @@
 //   queues           entries of all tables x 4                     free slots; none with shift and gather
 //   blocks           pages of all heads x 4                        ids of the pages
 //   head_statistics  heads x floats x 4                            a policy's statistics per head
+//   state            2 x floats x 4                                of recurrent layers, before and after a step
 //   merged           max, of all tables                            tokens merged into other slots (cache/merged.h)
 //   working          max                                           slots of new tokens, victims, moves, views, headroom
 // clang-format on
@@ -33,12 +34,12 @@ struct Footprint {
   std::size_t heads = 0, tables = 0, page_slots = 0, row_bytes = 0, slot_bytes = 0;  // heads: KV heads of all layers
   std::size_t head_pages = 0, table_pages = 0, queue_entries = 0;                    // of all heads, of all tables
   // the terms
-  std::size_t rows = 0, columns = 0, counts = 0, queues = 0, blocks = 0, head_statistics = 0, merged = 0;
+  std::size_t rows = 0, columns = 0, counts = 0, queues = 0, blocks = 0, head_statistics = 0, state = 0, merged = 0;
   std::size_t working = 0;
   std::size_t max_layer_entries = 0;  // max slots of a layer's heads, and entries of merged tokens
 
   std::size_t in_use() const { return rows; }
-  std::size_t bookkeeping() const { return columns + counts + queues + blocks + head_statistics + merged; }
+  std::size_t bookkeeping() const { return columns + counts + queues + blocks + head_statistics + state + merged; }
   std::size_t total() const { return in_use() + bookkeeping() + working; }
 };
 

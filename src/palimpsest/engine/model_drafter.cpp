@@ -23,6 +23,10 @@ void check_forgets(const MethodPlan& plan) {
     fail("draft model: method {} has no cache that could forget rejected drafts; use another --draft-method", m.name);
   if (m.evicts() && m.how().merges)
     fail("draft model: method {} merges tokens and cannot forget rejected drafts; use another --draft-method", m.name);
+  if (plan.cache().state_floats > 0)
+    fail(
+        "draft model: its layers with a recurrent state cannot forget rejected drafts; use another draft model, or "
+        "--lookup");
   if (!plan.windows().empty())
     fail(
         "draft model: its layers have an attention window and drop tokens that are needed again after rejected "

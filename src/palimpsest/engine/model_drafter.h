@@ -16,7 +16,8 @@ class ModelDrafter final : public Drafter {
   static constexpr float kMinProbability = 0.75F;
 
   // Stops at a draft that the model gives less than `min_probability`. Throws Error if the session cannot forget the
-  // drafts that were rejected: methods without a cache or that merge tokens, layers with an attention window.
+  // drafts that were rejected: methods without a cache or that merge tokens, layers with an attention window or a
+  // recurrent state.
   ModelDrafter(std::shared_ptr<Decoder> decoder, const SessionOptions& options,
                float min_probability = kMinProbability);
 

@@ -201,6 +201,7 @@ void Sequence::accept(int drafts) {
   if (all == 0) return;
   cache_->undo(all);
   if (stage_ == Stage::kDecode) return;  // the step failed: what it reported is not complete
+  cache_->state().accept(drafts);
   collector_.replay(0);
   // Where an eviction moves tokens (of sinks + window, which has no statistics), the next step evicts for all.
   const bool waits = options_.method.how().waits_for_page();

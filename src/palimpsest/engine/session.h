@@ -39,7 +39,8 @@ class Session {
   void fill_slots(long long tokens);
 
   // Forgets the tokens from `position` on. Tokens that were evicted before stay evicted. Throws Error if it is beyond
-  // the text, or if layers with an attention window have dropped tokens that the next one sees.
+  // the text, if layers with an attention window have dropped tokens that the next one sees, or if layers have a
+  // recurrent state, which only clear() and position 0 forget.
   void rewind(Position position);
   void clear();
 

@@ -180,6 +180,7 @@ PlanBytes MethodPlan::bytes(long long prompt, long long tokens, bool continued) 
   return {.pages = std::max(a.pages, b.pages),
           .tables = std::max(a.tables, b.tables),
           .statistics = std::max(a.statistics, b.statistics),
+          .state = std::max(a.state, b.state),
           .merged = std::max(a.merged, b.merged),
           .scratch = std::max(a.scratch, b.scratch)};
 }
@@ -190,6 +191,7 @@ PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
   return {.pages = copies ? 2 * f.rows : f.rows,
           .tables = f.columns + f.counts + f.queues + f.blocks + f.working,
           .statistics = f.head_statistics,
+          .state = f.state,
           .merged = f.merged,
           .scratch = scratch_bytes(f)};
 }
@@ -201,7 +203,7 @@ std::size_t MethodPlan::scratch_bytes(const Footprint& f) const {
 }
 
 // What a step with drafts reports of each token, in all layers, is held until accept() (engine/held_signals.h). And the
-// logits of the drafts.
+// logits of the drafts, and the state after each.
 std::size_t MethodPlan::draft_bytes(const Footprint& f) const {
   if (draft_max_ == 0) return 0;
   constexpr std::size_t kHead = 256, kQueryHead = 64;  // bytes of the arrays' bookkeeping
@@ -214,7 +216,9 @@ std::size_t MethodPlan::draft_bytes(const Footprint& f) const {
     if (held.query_moments) floats += at(g.group()) * at(g.key_width);
     objects += kHead + kQueryHead * at(g.group());
   }
-  return ((at(draft_max_) + 1) * floats + at(draft_max_) * at(target_.vocabulary)) * sizeof(float) + objects;
+  floats *= at(draft_max_) + 1;
+  floats += at(draft_max_) * (at(target_.vocabulary) + cache_.state_floats);
+  return floats * sizeof(float) + objects;
 }
 
 }  // namespace palimpsest

@@ -36,10 +36,11 @@ struct PlanBytes {
   std::size_t pages = 0;       // keys and values
   std::size_t tables = 0;      // positions, scores, columns, free slots, page ids, victims
   std::size_t statistics = 0;  // of whole heads (QueryMoments)
+  std::size_t state = 0;       // of recurrent layers
   std::size_t merged = 0;      // merged tokens
   std::size_t scratch = 0;     // attention weights of one layer
 
-  std::size_t total() const { return pages + tables + statistics + merged + scratch; }
+  std::size_t total() const { return pages + tables + statistics + state + merged + scratch; }
   bool operator==(const PlanBytes&) const = default;
 };
 

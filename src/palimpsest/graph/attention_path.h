@@ -22,6 +22,7 @@ class Step;  // graph/step.h
 inline CacheOptions cache_shape(const Hyperparameters& hyper) {
   CacheOptions options;
   options.geometry = hyper.geometry;
+  options.state_floats = hyper.state_floats();
   return options;
 }
 
@@ -45,7 +46,12 @@ class AttentionPath {
   // tokens -> [value_width * query_heads, tokens].
   virtual ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) = 0;
 
-  virtual std::size_t nodes_per_layer() const = 0;  // max that build() adds
+  // Adds the causal convolution of a recurrent layer, each channel on its own: x [channels, tokens], rows contiguous,
+  // any stride between tokens, and weight [taps, channels], both f32 -> [channels, tokens]. The last taps - 1 inputs of
+  // each sequence are its state (LayerState).
+  virtual ggml_tensor* convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) = 0;
+
+  virtual std::size_t nodes_per_layer() const = 0;  // max that a layer's functions add
 
   // The graph is allocated and runs next: fills its inputs.
   virtual void prepare(DecoderGraph& graph, const Step& step) = 0;

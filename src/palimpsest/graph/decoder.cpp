@@ -205,6 +205,7 @@ std::span<const float> Decoder::run() {
   DecoderGraph& g = *std::exchange(d.prepared, nullptr);
   run_graph(g, d.backend.get());
   d.path->finish(g, d.step);
+  for (const SequenceStep& s : d.step.input()) s.cache->state().written(static_cast<int>(s.tokens.size()), s.drafts);
   const std::span<const float> out = d.logits_of(g);
   d.times.compute = now_ms() - start;
   d.times.attention = d.op == nullptr ? 0 : d.op->milliseconds();

@@ -99,6 +99,7 @@ class Builder {
 
   ggml_tensor* attention(int i, const LayerWeights& l, ggml_tensor* x) {
     const LayerGeometry& g = h_.geometry.layer(i);
+    if (h_.is_recurrent(i)) return short_convolution(i, l, x);
     if (g.kv_heads == 0) return x;
     if (h_.latent) return latent_attention(i, l, x);
     ggml_tensor *q = nullptr, *k = nullptr, *v = nullptr;
@@ -126,6 +127,15 @@ class Builder {
     }
     ggml_tensor* by_head = ggml_cont(c_, ggml_permute(c_, x, 0, 2, 1, 3));
     return ggml_cont(c_, ggml_permute(c_, ggml_mul_mat(c_, weight, by_head), 0, 2, 1, 3));
+  }
+
+  // Family::short_convolutions, without the last product.
+  ggml_tensor* short_convolution(int i, const LayerWeights& l, ggml_tensor* x) {
+    ggml_tensor* all = product(l.convolution_in, x);  // [3 width, tokens]
+    const auto third = [&](std::size_t n) {
+      return ggml_view_2d(c_, all, h_.width, g_.tokens, all->nb[1], n * at(h_.width) * sizeof(float));
+    };
+    return ggml_mul(c_, third(1), path_.convolve(g_, i, ggml_mul(c_, third(0), third(2)), l.convolution));
   }
 
   // LatentAttention. The rotary part of queries and keys comes first: the file has it last.

@@ -107,6 +107,10 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     static_cast<void>(c);
     max_ranks = std::max(max_ranks, ranks_needed(s));
     max_distances = std::max(max_distances, distances_needed(*s.cache));
+    assert(c.state_floats == hyper_.state_floats());
+    RecurrentState& state = s.cache->state();
+    state.reserve(s.drafts ? static_cast<int>(s.tokens.size()) : 1);
+    if (s.layers.first == 0) state.begin();
     weights = weights || s.weights != nullptr;
     sums = sums || s.sums != nullptr;
   }

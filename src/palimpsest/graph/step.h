@@ -42,6 +42,7 @@ class Step {
 
   // The arguments of one layer's operator, except q, k, v and out.
   const AttentionStep& attention(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
+  const LayerState& state(int layer) const { return hyper_.states[at(layer)]; }  // of a recurrent layer
 
  private:
   struct Buffers {  // of one sequence

@@ -80,6 +80,7 @@ struct TinyShape {
   int value_dim = 0;  // 0: head_dim
   int experts = 0, experts_used = 0, shared_feed_forward = 0, leading_dense = 0;
   LatentAttention latent = {};
+  int convolution_taps = 0;                                                      // of layers without KV heads
   std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};  // [layers], if layers differ
   std::vector<ExtraKey> keys = {};
 };
@@ -101,7 +102,7 @@ struct Family {
   Presence post_norms = Presence::kNo;       // post_attention_norm, post_ffw_norm: after, before adding to x
   Presence feed_forward_norm =
       Presence::kYes;  // ffn_norm, before; without it, a parallel layer uses attn_norm for both
-  std::string_view feed_forward_norm_name = "ffn_norm";
+  std::string_view feed_forward_norm_name = "ffn_norm", output_norm_name = "output_norm";
   QkNorm qk_norm = QkNorm::kNone;
   Presence qk_norm_presence = Presence::kYes;
   Presence qk_norm_bias = Presence::kNo;
@@ -122,6 +123,9 @@ struct Family {
   // Layers may differ in heads and feed-forward width. Without KV heads attention is one product, attn_output; without
   // query heads, too, there is none. Width 0: no feed-forward.
   bool layers_differ = false;
+  // Layers without KV heads are gated short convolutions (LFM2, arXiv 2511.23404, section 2), with a recurrent state:
+  //   B, C, x = in(x);  out(C * convolution(B * x))
+  bool short_convolutions = false;
   // Input and output.
   bool scaled_embedding = false;          // times sqrt(width)
   Presence output = Presence::kOptional;  // output.weight; else tied to the embedding

@@ -126,6 +126,17 @@ PositionKind Hyperparameters::positions() const {
   return rope.kind == RopeKind::kNone ? PositionKind::kNone : PositionKind::kRotary;
 }
 
+void Hyperparameters::add_short_convolutions(int taps) {
+  states.assign(at(layers), {});
+  std::size_t offset = 0;
+  for (int i = 0; i < layers; ++i) {
+    LayerState& state = states[at(i)];
+    if (geometry.layer(i).kv_heads == 0) state = {.channels = width, .taps = taps};
+    state.offset = offset;
+    offset += state.floats();
+  }
+}
+
 std::vector<float> alibi_slopes(int heads, double max_bias) {
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(heads)));
   std::vector<float> slopes;

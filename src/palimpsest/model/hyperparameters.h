@@ -15,12 +15,23 @@
 
 namespace palimpsest {
 
+// What a recurrent layer keeps of the tokens that it has read (cache/recurrent_state.h): the last taps - 1 inputs of a
+// causal convolution, [taps - 1][channels].
+struct LayerState {
+  int channels = 0, taps = 0;
+  std::size_t offset = 0;  // in the sequence's state
+
+  std::size_t floats() const { return taps == 0 ? 0 : static_cast<std::size_t>(channels) * at(taps - 1); }
+};
+inline constexpr int kMaxTaps = 16;
+
 struct Hyperparameters {
   std::string architecture;  // GGUF general.architecture
   std::string name;          // general.name, or the synthetic shape
   int vocabulary = 0, width = 0, layers = 0;
-  HeadGeometry geometry;               // each layer's heads and its window
-  std::vector<int> feed_forward = {};  // [layers] hidden width; 0: no feed-forward
+  HeadGeometry geometry;                // each layer's heads and its window
+  std::vector<int> feed_forward = {};   // [layers] hidden width; 0: no feed-forward
+  std::vector<LayerState> states = {};  // [layers] floats() is 0 for a layer without; empty: no layer has one
   int trained_context = 0;
   float norm_epsilon = 1e-5F;
   float attention_scale = 0;  // 1/sqrt(key width) unless the model says otherwise
@@ -60,6 +71,9 @@ struct Hyperparameters {
   }
   const RopeOptions& rope_table(int index) const { return index == 0 ? rope : *local_rope; }
   bool is_mixture(int layer) const { return experts > 0 && layer >= leading_dense; }
+  bool is_recurrent(int layer) const { return !states.empty() && states[at(layer)].floats() > 0; }
+  std::size_t state_floats() const { return states.empty() ? 0 : states.back().offset + states.back().floats(); }
+  void add_short_convolutions(int taps);  // in layers without KV heads
   PositionKind positions() const;
 };
 

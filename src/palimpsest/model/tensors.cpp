@@ -44,7 +44,7 @@ class List {
     host_rows("token_embd.weight", h_.vocabulary, Presence::kYes);
     host_rows("position_embd.weight", h_.learned_positions, h_.learned_positions > 0 ? Presence::kYes : Presence::kNo);
     norm(w.embedding_norm, "token_embd_norm", h_.width, f_.embedding_norm);
-    norm(w.output_norm, "output_norm", h_.width);
+    norm(w.output_norm, std::string(f_.output_norm_name), h_.width);
     matrix(w.output, "output", h_.width, h_.vocabulary, f_.output);
     vector(w.output_bias, "output.bias", h_.vocabulary, f_.output_bias);
   }
@@ -84,6 +84,13 @@ class List {
     matrix(l.attention_output, blk + "attn_output", mixed, h_.width);
     vector(l.attention_bias, blk + "attn_output.bias", h_.width, f_.attention_bias);
     norm(l.post_attention_norm, blk + "post_attention_norm", h_.width, f_.post_norms);
+  }
+
+  void short_convolution(LayerWeights& l, const LayerState& state, const std::string& blk) {
+    norm(l.attention_norm, blk + "attn_norm", h_.width, f_.attention_norm);
+    matrix(l.convolution_in, blk + "shortconv.in_proj", h_.width, std::int64_t{3} * h_.width);
+    vector(l.convolution, blk + "shortconv.conv.weight", state.taps, Presence::kYes, h_.width);
+    matrix(l.attention_output, blk + "shortconv.out_proj", h_.width, h_.width);
   }
 
   void latent_attention(LayerWeights& l, std::int64_t query_heads, const std::string& blk) {
@@ -157,7 +164,10 @@ std::vector<TensorSpec> tensors_of(const Family& family, const Hyperparameters& 
   for (int i = 0; i < hyper.layers; ++i) {
     const std::string blk = "blk." + std::to_string(i) + ".";
     const auto at = static_cast<std::size_t>(i);
-    list.attention(weights.layers[at], hyper.geometry.layer(i), blk, packed_qkv);
+    if (hyper.is_recurrent(i))
+      list.short_convolution(weights.layers[at], hyper.states[at], blk);
+    else
+      list.attention(weights.layers[at], hyper.geometry.layer(i), blk, packed_qkv);
     list.feed_forward(weights.layers[at], hyper.feed_forward[at], blk, hyper.is_mixture(i));
   }
   return list.take();

@@ -20,6 +20,7 @@ struct LayerWeights {
   NormWeights attention_norm, q_norm, k_norm, query_latent_norm, latent_norm, post_attention_norm, feed_forward_norm,
       post_feed_forward_norm;
   ggml_tensor *qkv = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
+  ggml_tensor *convolution_in = nullptr, *convolution = nullptr;  // short convolutions; their out is attention_output
   // Latent attention: products from the latents, and per head [key, rank, heads] and [rank, value, heads].
   ggml_tensor *query_latent = nullptr, *latent = nullptr, *keys_values = nullptr;
   ggml_tensor *absorbed_keys = nullptr, *absorbed_values = nullptr;

@@ -32,6 +32,7 @@ class PortablePath final : public AttentionPath {
   std::uint64_t begin(const Step& step) override;
   std::size_t nodes_per_layer() const override;
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
+  ggml_tensor* convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) override;
   void prepare(DecoderGraph& graph, const Step& step) override;
   void finish(DecoderGraph& graph, const Step& step) override;
 
@@ -56,10 +57,15 @@ class PortablePath final : public AttentionPath {
     int layer;
     ggml_tensor *keys, *values;
   };
+  struct State {  // of a sequence, in a recurrent layer: before and after the step
+    int layer, sequence;
+    ggml_tensor *before, *after;
+  };
   struct Inputs final : PathInputs {    // of one graph
     std::vector<RopeRows> by_position;  // [ropes] of all tokens, by position
     std::vector<Sequence> sequences;
-    std::vector<NewKv> new_kv;                              // empty: not requested
+    std::vector<NewKv> new_kv;  // empty: not requested
+    std::vector<State> states;
     std::vector<std::pair<int, ggml_tensor*>> sink_logits;  // by layer, f32 [query_heads]
   };
   struct Rows {  // of a layer's new tokens; rotated_*: by position

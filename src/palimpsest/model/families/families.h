@@ -25,6 +25,8 @@ extern const Family kGptNeoxFamily;
 extern const Family kGptOssFamily;
 extern const Family kGraniteFamily;
 extern const Family kGraniteMoeFamily;
+extern const Family kLfm2Family;
+extern const Family kLfm2MoeFamily;
 extern const Family kLlamaFamily;
 extern const Family kMptFamily;
 extern const Family kOlmo2Family;
@@ -38,11 +40,11 @@ extern const Family kSmolLm3Family;
 extern const Family kStableLmFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kBloomFamily,    &kCohere2Family, &kCommandRFamily, &kDeciFamily,       &kDeepseek2Family, &kErnie45Family,
-    &kGemmaFamily,    &kGemma2Family,  &kGemma3Family,   &kGlm4Family,       &kGpt2Family,      &kGptJFamily,
-    &kGptNeoxFamily,  &kGptOssFamily,  &kGraniteFamily,  &kGraniteMoeFamily, &kLlamaFamily,     &kMptFamily,
-    &kOlmo2Family,    &kOpenElmFamily, &kOptFamily,      &kPhi3Family,       &kQwen2Family,     &kQwen3Family,
-    &kQwen3MoeFamily, &kSmolLm3Family, &kStableLmFamily,
+    &kBloomFamily,   &kCohere2Family, &kCommandRFamily, &kDeciFamily,       &kDeepseek2Family, &kErnie45Family,
+    &kGemmaFamily,   &kGemma2Family,  &kGemma3Family,   &kGlm4Family,       &kGpt2Family,      &kGptJFamily,
+    &kGptNeoxFamily, &kGptOssFamily,  &kGraniteFamily,  &kGraniteMoeFamily, &kLfm2Family,      &kLfm2MoeFamily,
+    &kLlamaFamily,   &kMptFamily,     &kOlmo2Family,    &kOpenElmFamily,    &kOptFamily,       &kPhi3Family,
+    &kQwen2Family,   &kQwen3Family,   &kQwen3MoeFamily, &kSmolLm3Family,    &kStableLmFamily,
 };
 
 // Throws Error that names the architecture and lists the supported ones.

@@ -33,6 +33,7 @@ SyntheticShape real_shape(const Json& model) {
       {"expert_feed_forward", &SyntheticShape::expert_feed_forward},
       {"rope_dims", &SyntheticShape::rope_dims},
       {"original_context", &SyntheticShape::original_context},
+      {"convolution_taps", &SyntheticShape::convolution_taps},
   };
   SyntheticShape s;
   for (const auto& [key, value] : model.items()) {
@@ -44,6 +45,8 @@ SyntheticShape real_shape(const Json& model) {
       s.architecture = value.get<std::string>();
     } else if (key == "type") {
       s.type = parse_weight_type(value.get<std::string>());
+    } else if (key == "kv_heads_of") {
+      s.kv_heads_of = value.get<std::vector<int>>();
     } else if (key == "tied") {
       s.tied = value.get<bool>();
     } else if (key == "llama3_factors") {
@@ -78,6 +81,7 @@ SyntheticShape tiny(const Family& family) {
           .feed_forward_of = t.feed_forward_of,
           .value_dim = t.value_dim,
           .latent = t.latent,
+          .convolution_taps = t.convolution_taps,
           .experts = t.experts,
           .experts_used = t.experts_used,
           .shared_feed_forward = t.shared_feed_forward,
