@@ -188,6 +188,8 @@ int run_bench(BenchFlags flags) {
                             drafts > 0 ? accept : 1,
                             {}});
   }
+  const int draft_max = static_cast<int>(std::ranges::max(flags.drafts));
+  const DraftPrice price = flags.adaptive && draft_max > 0 ? measure_decoder(*decoder, draft_max).price : DraftPrice();
   const double bandwidth = flags.test == SpeedTest::kDecode ? read_bandwidth(threads) : 0;
 
   Progress bar("bench", "rounds");
@@ -206,7 +208,8 @@ int run_bench(BenchFlags flags) {
                                  .prompt = static_cast<int>(flags.prompt),
                                  .drafts = row.drafts,
                                  .accept = row.accept,
-                                 .adaptive = flags.adaptive};
+                                 .adaptive = flags.adaptive,
+                                 .price = price};
       const auto sample = measure_speed(*row.batch, model->hyper().vocabulary, options, go_on);
       if (sample.tokens_per_second > 0) row.samples.push_back(sample);
       ++done;

@@ -20,7 +20,7 @@ Dialogue::Dialogue(const ChatFlags& flags)
       decoder_(std::make_shared<Decoder>(loaded_.model, threads_)),
       template_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template)),
       conversation_(template_, flags.system),
-      speculation_(speculation_of(flags.drafts, *loaded_.vocabulary, threads_)) {
+      speculation_(speculation_of(flags.drafts, *loaded_.vocabulary, *decoder_)) {
   sampling_.seed = Sampler(sampling_, loaded_.vocabulary.get(), loaded_.vocabulary->size()).seed();
   flags_.generate.drafts = speculation_ ? &*speculation_ : nullptr;
   begin(flags_.cache);

@@ -282,13 +282,29 @@ void add_draft_flags(CLI::App& command, DraftFlags& flags) {
       ->type_name("N")
       ->group(group)
       ->capture_default_str();
+  command
+      .add_option("--draft-price", flags.price,
+                  "time of a draft, in steps of one token, by which the number of drafts adapts; auto: measured")
+      ->type_name("P")
+      ->group(group)
+      ->capture_default_str();
   command.add_option("--draft-min", flags.options.min, "min drafts in a step; fewer are not read")
       ->type_name("N")
       ->group(group)
       ->capture_default_str();
 }
 
+namespace {
+
+std::optional<double> draft_price_of(const DraftFlags& flags) {
+  if (flags.price == "auto") return std::nullopt;
+  return parse_real(flags.price, "--draft-price", 0, 1000);
+}
+
+}  // namespace
+
 int draft_max_of(const DraftFlags& flags) {
+  static_cast<void>(draft_price_of(flags));
   whole(flags.options.max, 1, kMaxDrafts, "--draft-max");
   whole(flags.options.min, 0, flags.options.max, "--draft-min");
   if (!(flags.min_probability >= 0 && flags.min_probability <= 1))
@@ -296,18 +312,23 @@ int draft_max_of(const DraftFlags& flags) {
   return flags.lookup || !flags.model.empty() ? flags.options.max : 0;
 }
 
-std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabulary& vocabulary, int threads) {
-  if (flags.lookup) return std::make_optional<Speculation>(std::make_unique<LookupDrafter>(), flags.options);
-  if (flags.model.empty()) return std::nullopt;
+std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabulary& vocabulary, Decoder& decoder) {
+  if (!flags.lookup && flags.model.empty()) return std::nullopt;
+  DraftOptions drafts = flags.options;
+  drafts.price = draft_price_of(flags);
+  DecoderSpeed speed;
+  if (!drafts.price) speed = measure_decoder(decoder, drafts.max);
+  if (flags.lookup) return std::make_optional<Speculation>(std::make_unique<LookupDrafter>(), drafts, speed.price);
   const auto model = Model::load(flags.model, {});
   check_same_vocabulary(vocabulary, *Vocabulary::load(flags.model));
   SessionOptions options;
   options.method = parse_method(flags.method);
   validate(options.method);
   options.memory_limit = memory_bytes();
+  auto drafter = std::make_shared<Decoder>(model, decoder.threads());
+  if (!drafts.price) speed.price.add(measure_decoder(*drafter, 0).seconds / speed.seconds);
   return std::make_optional<Speculation>(
-      std::make_unique<ModelDrafter>(std::make_shared<Decoder>(model, threads), options, flags.min_probability),
-      flags.options);
+      std::make_unique<ModelDrafter>(std::move(drafter), options, flags.min_probability), drafts, speed.price);
 }
 
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {

@@ -68,12 +68,13 @@ struct DraftFlags {
   std::string model, method = "streaming";  // of the draft model
   float min_probability = ModelDrafter::kMinProbability;
   DraftOptions options;
+  std::string price = "auto";
 };
 void add_draft_flags(CLI::App& command, DraftFlags& flags);
 // SessionOptions::draft_max; 0: no drafts. Throws Error for invalid numbers.
 int draft_max_of(const DraftFlags& flags);
 // nullopt: no drafts. Throws Error, also for a draft model with another vocabulary.
-std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabulary& vocabulary, int threads);
+std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabulary& vocabulary, Decoder& decoder);
 
 struct SamplingFlags {
   SamplerOptions options;

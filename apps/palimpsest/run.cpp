@@ -152,7 +152,8 @@ int run(const RunFlags& flags) {
   }
   SessionOptions options = session_options(cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
   options.draft_max = draft_max;
-  Session session(std::make_shared<Decoder>(loaded.model, threads), options);
+  const auto decoder = std::make_shared<Decoder>(loaded.model, threads);
+  Session session(decoder, options);
   if (flags.show_memory) session.record_memory();
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
   GenerateOptions generate_options = flags.generate;
@@ -163,7 +164,7 @@ int run(const RunFlags& flags) {
     generate_options.known = history.unread >= 0 ? 1 : 0;
   }
   generate_options.keep = !flags.save.empty();
-  std::optional<Speculation> speculation = speculation_of(flags.drafts, *loaded.vocabulary, threads);
+  std::optional<Speculation> speculation = speculation_of(flags.drafts, *loaded.vocabulary, *decoder);
   if (speculation) {
     speculation->append(history.tokens);
     generate_options.drafts = &*speculation;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "tests/support/heap.h"
@@ -87,6 +88,52 @@ TEST(DraftLength, TheNumberThatPaysMost) {
   for (int i = 0; i < 300; ++i) length.add(3, i % 2 == 0 ? 1 : 0);  // one in three
   EXPECT_GE(length.next(), 1);
   EXPECT_LE(length.next(), 3);
+}
+
+// On a CPU that is bound by computing, drafts pay only if most of them are accepted.
+TEST(DraftLength, StopsWhereDraftsDoNotPay) {
+  DraftLength dear(8, DraftPrice(0.54)), cheap(8, DraftPrice(0.08)), never(8, DraftPrice(1.1));
+  for (int i = 0; i < 100; ++i)
+    for (DraftLength* length : {&dear, &cheap, &never}) length->add(2, i % 2 == 0 ? 1 : 0);  // one in three
+  int tries = 0;
+  for (int step = 0; step < 1000; ++step) {
+    tries += dear.next();
+    EXPECT_GT(cheap.next(), 0);
+    EXPECT_EQ(never.next(), 0);
+  }
+  EXPECT_GT(tries, 0);
+  EXPECT_LT(tries, 12);
+  for (int i = 0; i < 100; ++i) dear.add(8, 8), never.add(8, 8);
+  EXPECT_EQ(dear.next(), 8);
+  EXPECT_EQ(never.next(), 0);
+}
+
+TEST(DraftPrice, IsLinearBetweenMeasuredNumbers) {
+  const DraftPrice each(0.25), measured(std::vector<std::pair<int, double>>{{1, 0.5}, {3, 1}, {7, 3}});
+  EXPECT_EQ(each.of(0), 0);
+  EXPECT_EQ(each.of(4), 1);
+  EXPECT_EQ(measured.of(0), 0);
+  EXPECT_EQ(measured.of(1), 0.5);
+  EXPECT_EQ(measured.of(2), 0.75);
+  EXPECT_EQ(measured.of(5), 2);
+  EXPECT_EQ(measured.of(9), 4) << "as between the last two";
+  DraftPrice with_model = measured;
+  with_model.add(0.25);
+  EXPECT_EQ(with_model.of(3), 1.75);
+}
+
+// Of a whole model, and of a part of one; the decoder is as before.
+TEST(DraftPrice, IsMeasured) {
+  for (const char* shape : {"tiny", "tiny@layers=4", "tiny-gemma2@layers=4", "tiny-mixtral"}) {
+    for (const std::size_t bytes : {1 << 30, 1}) {
+      SCOPED_TRACE(std::string(shape) + ", " + std::to_string(bytes));
+      Decoder decoder(Model::synthetic(shape), 1);
+      EXPECT_GT(measure_decoder(decoder, 0, bytes).seconds, 0);
+      const DecoderSpeed speed = measure_decoder(decoder, 8, bytes);
+      EXPECT_GT(speed.seconds, 0);
+      for (int n = 1; n <= 8; ++n) EXPECT_TRUE(speed.price.of(n) >= 0 && std::isfinite(speed.price.of(n)));
+    }
+  }
 }
 
 class Counting final : public Drafter {

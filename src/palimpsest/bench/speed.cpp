@@ -87,7 +87,7 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
     std::vector<TokenId> step(static_cast<std::size_t>(sequences));
     std::mt19937 generator(options.seed + 2);
     std::bernoulli_distribution stands(options.accept);
-    DraftLength length(options.drafts);
+    DraftLength length(options.drafts, options.price);
     const std::vector<TokenId> drafts = random_tokens(options.drafts, vocabulary, options.seed + 3);
     const auto decode = [&](TokenId token) {  // returns the number of tokens that were decoded
       for (std::size_t i = 0; i < step.size(); ++i)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "palimpsest/bench/statistics.h"
+#include "palimpsest/engine/draft_price.h"
 #include "palimpsest/engine/lockstep.h"
 
 namespace palimpsest {
@@ -31,6 +32,7 @@ struct SpeedOptions {
   int drafts = 0;
   double accept = 1;
   bool adaptive = false;  // as many drafts as pay (engine/draft_length.h), `drafts` at most
+  DraftPrice price;
   std::uint32_t seed = 1;
 };
 

@@ -4,23 +4,27 @@
 
 namespace palimpsest {
 
-int DraftLength::next() {
-  constexpr int kMaxPause = 256;
+int DraftLength::best(double acceptance) const {
   int best = 0;
   double gain = 1, tokens = 1, chance = 1;
   for (int n = 1; n <= max_; ++n) {
-    tokens += chance *= acceptance();
-    if (const double rate = tokens / (1 + cost_ * n); rate > gain) gain = rate, best = n;
+    tokens += chance *= acceptance;
+    if (const double rate = tokens / (1 + price_.of(n)); rate > gain) gain = rate, best = n;
   }
-  if (best > 0) {
+  return best;
+}
+
+int DraftLength::next() {
+  constexpr int kMaxPause = 256;
+  if (const int some = best(acceptance()); some > 0) {
     pause_ = 16;
     left_ = 0;
-    return best;
+    return some;
   }
   if (left_-- > 0) return 0;
   left_ = pause_;
   pause_ = std::min(2 * pause_, kMaxPause);
-  return std::min(1, max_);
+  return std::min(1, best(1));
 }
 
 void DraftLength::add(int drafts, int accepted) {

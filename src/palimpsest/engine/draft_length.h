@@ -1,15 +1,19 @@
 // How many drafts the next step should read: the number that gives the most tokens per time, from how many were
-// accepted lately. Does not depend on measured times, so a run can be repeated.
+// accepted lately and from what drafts cost.
 #pragma once
+
+#include <utility>
+
+#include "palimpsest/engine/draft_price.h"
 
 namespace palimpsest {
 
 class DraftLength {
  public:
-  // `cost`: of one more token in a step, relative to a step of one token.
-  explicit DraftLength(int max, double cost = 0.08) : max_(max), cost_(cost) {}
+  explicit DraftLength(int max, DraftPrice price = DraftPrice()) : max_(max), price_(std::move(price)) {}
 
-  // For the next step; 0: drafts do not pay. Then every 16th step, and more and more rarely, tries one draft.
+  // For the next step; 0: drafts do not pay. Then every 16th step, and more and more rarely, tries one draft; never if
+  // drafts would not pay if all were accepted.
   int next();
   // The result of a step with drafts.
   void add(int drafts, int accepted);
@@ -17,8 +21,10 @@ class DraftLength {
   double acceptance() const { return stood_ / (stood_ + fell_); }
 
  private:
+  int best(double acceptance) const;
+
   int max_;
-  double cost_;
+  DraftPrice price_;
   double stood_ = 2, fell_ = 1;  // drafts, with weights that fall by a tenth with each step
   int pause_ = 16, left_ = 0;    // steps between tries while drafts do not pay
 };

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/engine/draft_price.h"
 #include "palimpsest/engine/prefix_cache.h"
 #include "palimpsest/engine/request.h"
 #include "palimpsest/engine/scheduler_job.h"
@@ -142,6 +143,7 @@ class Scheduler {
   SchedulerOptions options_;
   std::vector<TokenId> repeat_;  // SessionOptions::repeat
   std::shared_ptr<PagePool> pool_;
+  std::optional<DraftPrice> draft_price_;  // measured when the first request with drafts is admitted
   std::shared_ptr<Workers> workers_ = std::make_shared<GraphThreads>(decoder_->threads());
   // Closed after all that hold pages were destroyed.
   std::shared_ptr<SequenceReturns> returns_ = std::make_shared<SequenceReturns>();

@@ -9,6 +9,8 @@
 namespace palimpsest {
 namespace {
 
+constexpr int kMeasuredDrafts = 15;  // the price of more follows
+
 // Sets the text to `read` and `rest`, with room for all that will be generated, up to kMaxHistory.
 void begin_text(SchedulerJob& job, std::span<const TokenId> read, std::span<const TokenId> rest) {
   if (!job.holds_text()) return;
@@ -109,7 +111,8 @@ void Scheduler::make_sequence(Job& job) {
   job.sequence->set_interrupt(job.interrupt);
   job.share.sequence = job.sequence.get();
   if (job.request.drafts.max > 0) {
-    job.speculation.emplace(std::make_unique<LookupDrafter>(), job.request.drafts);
+    if (!draft_price_) draft_price_ = measure_decoder(*decoder_, kMeasuredDrafts).price;
+    job.speculation.emplace(std::make_unique<LookupDrafter>(), job.request.drafts, *draft_price_);
     job.speculation->append(job.request.prompt);
   }
   job.loop.emplace(

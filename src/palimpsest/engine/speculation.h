@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -16,6 +17,8 @@ struct DraftOptions {
   int max = 8;           // drafts in a step
   int min = 0;           // fewer are not read
   bool adaptive = true;  // fewer drafts, or none, while they do not pay (engine/draft_length.h); false: always `max`
+  // The price of a draft in steps of one token; nullopt: measured (engine/draft_price.h).
+  std::optional<double> price = {};
 };
 
 struct DraftCounts {
@@ -28,8 +31,11 @@ struct DraftCounts {
 
 class Speculation {
  public:
-  Speculation(std::unique_ptr<Drafter> drafter, const DraftOptions& options)
-      : drafter_(std::move(drafter)), options_(options), length_(options.max) {}
+  // `price`: as measured; `options` may have another.
+  Speculation(std::unique_ptr<Drafter> drafter, const DraftOptions& options, const DraftPrice& price = DraftPrice())
+      : drafter_(std::move(drafter)),
+        options_(options),
+        length_(options.max, options.price ? DraftPrice(*options.price) : price) {}
 
   // The text's next tokens: the prompt, then those that were sampled.
   void append(std::span<const TokenId> tokens) { drafter_->append(tokens); }
