@@ -39,11 +39,13 @@ std::string features_of(const Family& f) {
     out.push_back("some layers without positions");
   else if (h.local_rope)
     out.push_back("two rotary bases");
-  if (h.state_floats() > 0) out.push_back("short convolutions beside attention");
+  if (f.recurrence == Recurrence::kConvolution) out.push_back("short convolutions beside attention");
+  if (f.recurrence == Recurrence::kMamba2)
+    out.push_back(f.recurrent_beside_attention ? "Mamba-2 and attention in each layer" : "Mamba-2 beside attention");
   if (h.latent) out.push_back("latent attention");
   if (!h.sink_logits.empty()) out.push_back("sink logits");
   if (h.geometry.windowed_layers() > 0) out.push_back("attention windows");
-  if (f.layers_differ && h.state_floats() == 0) out.push_back("different heads per layer");
+  if (f.layers_differ && f.recurrence == Recurrence::kNone) out.push_back("different heads per layer");
   if (h.attention_soft_cap > 0) out.push_back("soft caps");
   if (h.parallel) out.push_back("parallel residual");
   if (f.norm == Norm::kLayer) out.push_back("LayerNorm");

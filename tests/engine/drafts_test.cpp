@@ -205,7 +205,7 @@ TEST(Drafts, AreAsIfReadOneByOne) {
     }
     d.draft_max = one_of({1, 3, 4, 7, 12});
     d.type = one_of({CacheType::kF32, CacheType::kF16, CacheType::kQ8_0});
-    d.shape = one_of({"", "", "tiny-gemma2", "tiny-lfm2"});
+    d.shape = one_of({"", "", "tiny-gemma2", "tiny-lfm2", "tiny-granitehybrid"});
     if (!legal(d)) continue;
     d.moves = moves(d);
     if (d.moves) d.type = CacheType::kF32;  // the others round keys, which magnifies the order of sums

@@ -227,26 +227,28 @@ TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
 
 // The state of recurrent layers is part of a kept prefix.
 TEST(SharedPrefix, HoldsRecurrentStates) {
-  const Engine engine(parse_synthetic("tiny-lfm2"), CacheType::kF16, 16);
   const Tokens prompt = random_tokens(90, 5);
-  for (const std::string method : {"full", "streaming:budget=40", "h2o:budget=40", "ems:budget=40,recent=8,tau=0.1"}) {
-    const auto afresh = Reader(engine, method).finish(prompt, 20);
-    Reader first(engine, method);
-    while (first.key(prompt)) {
-      first.step(prompt);
-      if (first.read + first.rule.window > prompt.size()) break;
-      const auto kept = first.sequence.cache().fork();
-      Reader second(engine, method);
-      second.continue_from(*kept);
-      EXPECT_TRUE(second.finish(prompt, 20) == afresh) << method << " from " << first.read;
-      if (method != "full") continue;  // the tokens that follow are evicted
-      kept->state().clear();
-      Reader without(engine, method);
-      without.continue_from(*kept);
-      EXPECT_FALSE(without.finish(prompt, 20) == afresh) << method << " from " << first.read;
+  for (const std::string model : {"tiny-lfm2", "tiny-granitehybrid"})
+    for (const std::string method :
+         {"full", "streaming:budget=40", "h2o:budget=40", "ems:budget=40,recent=8,tau=0.1"}) {
+      const Engine engine(parse_synthetic(model), CacheType::kF16, 16);
+      const auto afresh = Reader(engine, method).finish(prompt, 20);
+      Reader first(engine, method);
+      while (first.key(prompt)) {
+        first.step(prompt);
+        if (first.read + first.rule.window > prompt.size()) break;
+        const auto kept = first.sequence.cache().fork();
+        Reader second(engine, method);
+        second.continue_from(*kept);
+        EXPECT_TRUE(second.finish(prompt, 20) == afresh) << method << " from " << first.read;
+        if (method != "full") continue;  // the tokens that follow are evicted
+        kept->state().clear();
+        Reader without(engine, method);
+        without.continue_from(*kept);
+        EXPECT_FALSE(without.finish(prompt, 20) == afresh) << method << " from " << first.read;
+      }
+      EXPECT_TRUE(first.finish(prompt, 20) == afresh) << method;
     }
-    EXPECT_TRUE(first.finish(prompt, 20) == afresh) << method;
-  }
 }
 
 // Requests with and without drafts: their caches have other spare slots, so the tokens are in other slots after the

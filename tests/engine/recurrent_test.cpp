@@ -21,7 +21,9 @@
 namespace palimpsest::testing {
 namespace {
 
-std::shared_ptr<Decoder> hybrid(const std::string& name = "tiny-lfm2", int threads = 1, ModelOptions options = {}) {
+constexpr const char* kHybrids[] = {"tiny-lfm2", "tiny-granitehybrid", "tiny-falcon-h1"};
+
+std::shared_ptr<Decoder> hybrid(const std::string& name, int threads = 1, ModelOptions options = {}) {
   SyntheticShape shape = parse_synthetic(name);
   shape.vocabulary = kVocabulary;
   return std::make_shared<Decoder>(Model::from(make_synthetic(shape), options), threads);
@@ -48,27 +50,36 @@ void expect_near(std::span<const float> a, std::span<const float> b, const std::
   EXPECT_LE(error, 1e-4 * size) << where;
 }
 
+class Recurrent : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Hybrids, Recurrent, ::testing::ValuesIn(kHybrids), [](const auto& info) {
+  std::string name = std::string(info.param).substr(5);
+  std::erase(name, '-');
+  return name;
+});
+
 const char* const kHybridMethods[] = {"full", "streaming:budget=24", "h2o:budget=24",
                                       "snapkv:budget=40,mechanism=shift", "kvzip:budget=32"};
 
-TEST(Recurrent, ChunksAndThreadsDoNotMatter) {
+TEST_P(Recurrent, ChunksAndThreadsDoNotMatter) {
   const auto text = random_tokens(50, 1, kVocabulary);
-  Session one(hybrid(), session_options("full", 1));
+  Session one(hybrid(GetParam()), session_options("full", 1));
   const auto logits = copied(one.prefill(text));
   const auto state = state_now(one);
   for (const int chunk : {2, 3, 7, 50})
     for (const int threads : {1, 3}) {
-      Session other(hybrid("tiny-lfm2", threads), session_options("full", chunk));
+      Session other(hybrid(GetParam(), threads), session_options("full", chunk));
       const std::string where = "chunk " + std::to_string(chunk) + ", threads " + std::to_string(threads);
       expect_near(other.prefill(text), logits, where);
       expect_near(state_now(other), state, where);
     }
 }
 
-TEST(Recurrent, StateIsConstantMemoryAndCounted) {
-  const auto decoder = hybrid();
+TEST(RecurrentState, IsConstantMemoryAndCounted) {
+  const auto decoder = hybrid("tiny-lfm2");
   const Hyperparameters& hyper = decoder->model().hyper();
-  ASSERT_EQ(hyper.state_floats(), 2U * 256 * 2);  // two layers, 256 channels, two inputs
+  ASSERT_EQ(hyper.state_floats(), 2U * 256 * 2);                           // two layers, 256 channels, two inputs
+  EXPECT_EQ(hybrid("tiny-granitehybrid")->model().hyper().state_floats(),  // three inputs; 8 heads of 64 x 32
+            2U * (3 * (8 * 64 + 2 * 2 * 32) + 8 * 64 * 32));
   const std::size_t bytes = hyper.state_floats() * sizeof(float);
   SessionOptions options = session_options("streaming:budget=24");
   Session session(decoder, options);
@@ -90,8 +101,8 @@ TEST(Recurrent, StateIsConstantMemoryAndCounted) {
   EXPECT_EQ(drafting.cache().state().bytes(), 6 * bytes);  // before, and after the token and each draft
 }
 
-TEST(Recurrent, SnapshotsContinueToTheBit) {
-  const auto decoder = hybrid();
+TEST_P(Recurrent, SnapshotsContinueToTheBit) {
+  const auto decoder = hybrid(GetParam());
   const auto text = random_tokens(100, 3, kVocabulary);
   const std::string path = own_file("recurrent.snap");
   for (const std::string method : kHybridMethods) {
@@ -107,8 +118,8 @@ TEST(Recurrent, SnapshotsContinueToTheBit) {
   }
 }
 
-TEST(Recurrent, AStateThatIsNoNumberIsNotSaved) {
-  Session session(hybrid(), session_options("full"));
+TEST_P(Recurrent, AStateThatIsNoNumberIsNotSaved) {
+  Session session(hybrid(GetParam()), session_options("full"));
   session.prefill(random_tokens(20, 3, kVocabulary));
   auto state = state_now(session);
   state[5] = std::numeric_limits<float>::quiet_NaN();
@@ -117,9 +128,9 @@ TEST(Recurrent, AStateThatIsNoNumberIsNotSaved) {
             std::string::npos);
 }
 
-TEST(Recurrent, OnlyTheWholeTextIsForgotten) {
+TEST_P(Recurrent, OnlyTheWholeTextIsForgotten) {
   const auto text = random_tokens(40, 4, kVocabulary);
-  Session session(hybrid(), session_options("full"));
+  Session session(hybrid(GetParam()), session_options("full"));
   const auto logits = copied(session.prefill(text));
   const std::string message = error_message([&] { session.rewind(30); });
   EXPECT_NE(message.find("recurrent state"), std::string::npos) << message;
@@ -136,20 +147,21 @@ TEST(Recurrent, OnlyTheWholeTextIsForgotten) {
 }
 
 // KVzip reads the prompt twice; the second time is forgotten.
-TEST(Recurrent, ARepeatedPromptIsReadOnce) {
+TEST_P(Recurrent, ARepeatedPromptIsReadOnce) {
   const auto text = random_tokens(40, 5, kVocabulary);
-  Session once(hybrid(), session_options("full", 16)), twice(hybrid(), session_options("kvzip:budget=64", 16));
+  Session once(hybrid(GetParam()), session_options("full", 16)),
+      twice(hybrid(GetParam()), session_options("kvzip:budget=64", 16));
   once.prefill(text);
   twice.prefill(text);
   EXPECT_EQ(state_now(once), state_now(twice));
 }
 
-TEST(Recurrent, ARecomputedWindowIsATextOfItsOwn) {
+TEST_P(Recurrent, ARecomputedWindowIsATextOfItsOwn) {
   const auto text = random_tokens(60, 6, kVocabulary);
-  Session window(hybrid(), session_options("window-recompute:budget=24"));
+  Session window(hybrid(GetParam()), session_options("window-recompute:budget=24"));
   window.prefill(std::span(text).first(50));
   for (std::size_t i = 50; i < text.size(); ++i) {
-    Session alone(hybrid(), session_options("full"));
+    Session alone(hybrid(GetParam()), session_options("full"));
     const auto logits = copied(window.decode(text[i]));
     expect_near(alone.prefill(std::span(text).subspan(0, i + 1).last(static_cast<std::size_t>(window.cache().next()))),
                 logits, std::to_string(i));
@@ -157,16 +169,16 @@ TEST(Recurrent, ARecomputedWindowIsATextOfItsOwn) {
 }
 
 // A token whose products are alike in any company: weights in panels.
-TEST(Recurrent, TogetherIsAsAlone) {
+TEST_P(Recurrent, TogetherIsAsAlone) {
   for (const std::string method : {"full", "streaming:budget=24", "h2o:budget=24"}) {
-    const auto decoder = hybrid("tiny-lfm2@type=q8_0", 2);
+    const auto decoder = hybrid(std::string(GetParam()) + "@type=q8_0", 2);
     const auto options = session_options(method, 20);
     Lockstep together(decoder, options, 3);
     std::vector<std::unique_ptr<Session>> alone;
     for (int i = 0; i < 3; ++i) {
       const auto prompt = random_tokens(static_cast<std::size_t>(10 + 13 * i), static_cast<unsigned>(i), kVocabulary);
       together.session(i).prefill(prompt);
-      alone.push_back(std::make_unique<Session>(hybrid("tiny-lfm2@type=q8_0", 1), options));
+      alone.push_back(std::make_unique<Session>(hybrid(std::string(GetParam()) + "@type=q8_0", 1), options));
       alone.back()->prefill(prompt);
     }
     for (TokenId t = 0; t < 40; ++t) {
@@ -180,8 +192,8 @@ TEST(Recurrent, TogetherIsAsAlone) {
 }
 
 // Continuous batches, with prompts that begin alike, kept prefixes and drafts.
-TEST(Recurrent, RequestsTogetherAreAsAlone) {
-  const auto decoder = hybrid("tiny-lfm2@type=q8_0");
+TEST_P(Recurrent, RequestsTogetherAreAsAlone) {
+  const auto decoder = hybrid(std::string(GetParam()) + "@type=q8_0");
   SchedulerOptions options = small_options();
   options.pool_bytes = std::size_t{8} << 20;
   options.prefix_bytes = options.pool_bytes / 2;
@@ -217,10 +229,10 @@ TEST(Recurrent, RequestsTogetherAreAsAlone) {
 }
 
 // Stock ggml operators give the same as ours.
-TEST(Recurrent, PortablePathIsAsTheFastOne) {
+TEST_P(Recurrent, PortablePathIsAsTheFastOne) {
   const auto text = random_tokens(40, 7, kVocabulary);
-  Session fast(hybrid(), session_options("streaming:budget=24", 7));
-  Session portable(hybrid("tiny-lfm2", 1, {.portable = true}), session_options("streaming:budget=24", 7));
+  Session fast(hybrid(GetParam()), session_options("streaming:budget=24", 7));
+  Session portable(hybrid(GetParam(), 1, {.portable = true}), session_options("streaming:budget=24", 7));
   expect_near(portable.prefill(std::span(text).first(30)), copied(fast.prefill(std::span(text).first(30))), "prompt");
   for (std::size_t i = 30; i < text.size(); ++i)
     expect_near(portable.decode(text[i]), copied(fast.decode(text[i])), std::to_string(i));

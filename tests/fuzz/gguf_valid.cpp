@@ -86,6 +86,7 @@ std::vector<ValidGguf> valid_gguf_files() {
       shape.value_dim = 16;
       shape.shared_feed_forward = base.width;
     }
+    if (shape.mamba) shape.mamba = {.heads = 2, .head_dim = 16, .groups = 1, .state_width = 16};
     if (family->layers_differ) {
       shape.layers = 2;
       shape.query_heads_of = {base.query_heads, 0};

@@ -215,8 +215,9 @@ TEST(LogitsTest, RandomModelsQuantised) {
       shape.omit = refused_by_libllama(name);
       check_synthetic(shape, name, type, shape.experts > 0 ? INFINITY : 2e-3);
     }
-  for (const char* type : {"q8_0", "q4_0"})
-    check_synthetic(parse_synthetic(std::string("tiny-lfm2@type=") + type), "tiny-lfm2", type, 2e-3);
+  for (const std::string name : {"tiny-lfm2", "tiny-granitehybrid", "tiny-falcon-h1"})
+    for (const char* type : {"q8_0", "q4_0"})
+      check_synthetic(parse_synthetic(name + "@type=" + type), name, type, 2e-3);
   // As published: experts in MXFP4, the other matrices in Q8_0. All experts are used: no near ties.
   SyntheticShape gpt_oss = parse_synthetic("tiny-gpt-oss@type=q8_0");
   for (const char* part : {"ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"})
@@ -231,7 +232,7 @@ TEST(LogitsTest, VariantsOfFamilies) {
   untied.tied = false;
   check_synthetic(untied, "tiny, own output", "f32");
 
-  for (const char* name : {"tiny-stablelm", "tiny-mpt", "tiny-llama"}) {
+  for (const char* name : {"tiny-stablelm", "tiny-mpt", "tiny-llama", "tiny-falcon-h1"}) {
     SyntheticShape plain = parse_synthetic(name);
     plain.optional_tensors = false;
     check_synthetic(plain, std::string(name) + ", nothing optional", "f32");
@@ -249,6 +250,13 @@ TEST(LogitsTest, VariantsOfFamilies) {
   check_synthetic(alone, "tiny-granitemoe, no shared experts", "f32");
 
   check_synthetic(parse_synthetic("tiny-lfm2@layers=3"), "tiny-lfm2, a convolution last", "f32");
+  SyntheticShape hybrid = parse_synthetic("tiny-granitehybrid");
+  hybrid.optional_tensors = false;
+  hybrid.experts = 8;
+  hybrid.experts_used = 2;
+  hybrid.shared_feed_forward = 128;
+  hybrid.keys = {{"rope.scaling.finetuned", ExtraKey::Type::kFlag, 0}};
+  check_synthetic(hybrid, "tiny-granitehybrid, a mixture without positions", "f32");
 
   SyntheticShape local = parse_synthetic("tiny-olmo2");
   local.layers = 5;

@@ -51,6 +51,12 @@ class AttentionPath {
   // each sequence are its state (LayerState).
   virtual ggml_tensor* convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) = 0;
 
+  // Adds the scan of a Mamba-2 layer: x [head_dim, heads, tokens], time [heads, tokens], which softplus is applied to,
+  // decay [1, heads], b and c [state_width, groups, tokens], all f32, of x, b and c any stride between tokens ->
+  // [head_dim * heads, tokens]. Reads and writes the heads' states (LayerState). After the layer's convolve().
+  virtual ggml_tensor* scan(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* time, ggml_tensor* decay,
+                            ggml_tensor* b, ggml_tensor* c) = 0;
+
   virtual std::size_t nodes_per_layer() const = 0;  // max that a layer's functions add
 
   // The graph is allocated and runs next: fills its inputs.

@@ -87,6 +87,10 @@ class Builder {
     if (f_.activation == Activation::kClampedSwiglu) return ggml_swiglu_oai(c_, gate, up, 1.702F, 7.0F);
     return ggml_reglu_split(c_, gate, up);
   }
+  // A view of `count` results of a product: [count, tokens].
+  ggml_tensor* columns(ggml_tensor* x, int count, int first) {
+    return ggml_view_2d(c_, x, count, g_.tokens, x->nb[1], at(first) * sizeof(float));
+  }
   // A view of some rows of a product as heads: [dim, heads, tokens].
   ggml_tensor* heads(ggml_tensor* x, int dim, int count, int first_row = 0) {
     return ggml_view_3d(c_, x, dim, count, g_.tokens, dim * sizeof(float), x->nb[1], first_row * sizeof(float));
@@ -99,7 +103,7 @@ class Builder {
 
   ggml_tensor* attention(int i, const LayerWeights& l, ggml_tensor* x) {
     const LayerGeometry& g = h_.geometry.layer(i);
-    if (h_.is_recurrent(i)) return short_convolution(i, l, x);
+    if (h_.is_recurrent(i) && !f_.recurrent_beside_attention) return recurrent(i, l, x);
     if (g.kv_heads == 0) return x;
     if (h_.latent) return latent_attention(i, l, x);
     ggml_tensor *q = nullptr, *k = nullptr, *v = nullptr;
@@ -129,13 +133,30 @@ class Builder {
     return ggml_cont(c_, ggml_permute(c_, ggml_mul_mat(c_, weight, by_head), 0, 2, 1, 3));
   }
 
-  // Family::short_convolutions, without the last product.
-  ggml_tensor* short_convolution(int i, const LayerWeights& l, ggml_tensor* x) {
-    ggml_tensor* all = product(l.convolution_in, x);  // [3 width, tokens]
-    const auto third = [&](std::size_t n) {
-      return ggml_view_2d(c_, all, h_.width, g_.tokens, all->nb[1], n * at(h_.width) * sizeof(float));
-    };
+  // Recurrence, without the last product.
+  ggml_tensor* recurrent(int i, const LayerWeights& l, ggml_tensor* x) {
+    if (f_.recurrence == Recurrence::kMamba2) return mamba(i, l, x);
+    ggml_tensor* all = product(l.recurrent_in, x);  // [3 width, tokens]
+    const auto third = [&](int n) { return columns(all, h_.width, n * h_.width); };
     return ggml_mul(c_, third(1), path_.convolve(g_, i, ggml_mul(c_, third(0), third(2)), l.convolution));
+  }
+
+  ggml_tensor* mamba(int i, const LayerWeights& l, ggml_tensor* in) {
+    const LayerState& s = h_.states[at(i)];
+    const Mamba2& m = s.mamba;
+    const int inner = m.heads * m.head_dim;
+    ggml_tensor* all = product(l.recurrent_in, in);  // z, channels, t
+    ggml_tensor* mixed = path_.convolve(g_, i, columns(all, s.channels, inner), l.convolution);
+    mixed = ggml_silu(c_, ggml_add(c_, mixed, l.convolution_bias));
+    ggml_tensor* time = ggml_add(c_, ggml_cont(c_, columns(all, m.heads, inner + s.channels)), l.time_bias);
+    ggml_tensor* x = heads(mixed, m.head_dim, m.heads);
+    ggml_tensor* b = heads(mixed, m.state_width, m.groups, inner);
+    ggml_tensor* c = heads(mixed, m.state_width, m.groups, inner + m.groups * m.state_width);
+    ggml_tensor* y = ggml_reshape_3d(c_, path_.scan(g_, i, x, time, l.decay, b, c), m.head_dim, m.heads, g_.tokens);
+    y = ggml_add(c_, y, ggml_mul(c_, x, l.skip));
+    y = ggml_swiglu_split(c_, ggml_cont(c_, columns(all, inner, 0)), ggml_reshape_2d(c_, y, inner, g_.tokens));
+    y = norm(ggml_reshape_3d(c_, y, inner / m.groups, m.groups, g_.tokens), l.gated_norm);
+    return ggml_reshape_2d(c_, y, inner, g_.tokens);
   }
 
   // LatentAttention. The rotary part of queries and keys comes first: the file has it last.
@@ -170,17 +191,20 @@ class Builder {
   ggml_tensor* layer(int i, ggml_tensor* x) {
     const LayerWeights& l = w_.layers[i];
     ggml_tensor* in = norm(x, l.attention_norm);
+    ggml_tensor* beside = h_.is_recurrent(i) && f_.recurrent_beside_attention ? recurrent(i, l, in) : nullptr;
     ggml_tensor* attn_out = attention(i, l, in);  // `in` itself for a layer without KV heads
     // After the last layer's attention, keep only the rows whose logits are requested.
     if (i + 1 == h_.layers && g_.row_ids != nullptr) {
       const bool one = in == x;
       ggml_tensor* ids = ggml_view_1d(c_, g_.row_ids, g_.rows, 0);
       attn_out = ggml_get_rows(c_, attn_out, ids);
+      if (beside != nullptr) beside = ggml_get_rows(c_, beside, ids);
       x = ggml_get_rows(c_, x, ids);
       if (h_.parallel && l.feed_forward_norm.weight == nullptr) in = one ? x : ggml_get_rows(c_, in, ids);
     }
     if (l.attention_output == nullptr) return l.down == nullptr ? x : add_feed_forward(l, x);
     ggml_tensor* added = norm(linear(l.attention_output, l.attention_bias, attn_out), l.post_attention_norm);
+    if (beside != nullptr) added = ggml_add(c_, product(l.recurrent_out, beside), added);
     added = scaled(added, h_.residual_scale);
     if (h_.parallel) {
       ggml_tensor* to = l.feed_forward_norm.weight == nullptr ? in : norm(x, l.feed_forward_norm);

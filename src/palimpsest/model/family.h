@@ -71,6 +71,22 @@ struct LatentAttention {
   explicit operator bool() const { return rank > 0; }
 };
 
+// Recurrent layers: they have a state (cache/recurrent_state.h). kConvolution: gated short
+// convolutions (LFM2, arXiv 2511.23404, section 2). kMamba2: arXiv 2405.21060, section 7, in groups.
+//
+//   kConvolution   B, C, x = in(x);  out(C * convolution(B * x))
+//   kMamba2        z, x, B, C, t = in(x);  x, B, C = silu(convolution(x, B, C));  t = softplus(t + bias)
+//                  each head:  state = exp(t * a) * state + t * x B^T;  y = state C + d * x
+//                  out(norm(silu(z) * y))
+enum class Recurrence { kNone, kConvolution, kMamba2 };
+struct Mamba2 {
+  int heads = 0, head_dim = 0;       // of x
+  int groups = 0, state_width = 0;   // of B and C; a group of heads shares one
+  static constexpr int kLanes = 16;  // state_width is a multiple
+
+  explicit operator bool() const { return heads > 0; }
+};
+
 // The smallest model with all features of the family: `--synthetic tiny-ARCHITECTURE`, for tests.
 struct TinyShape {
   int query_heads = 8, kv_heads = 4, head_dim = 32;
@@ -80,7 +96,8 @@ struct TinyShape {
   int value_dim = 0;  // 0: head_dim
   int experts = 0, experts_used = 0, shared_feed_forward = 0, leading_dense = 0;
   LatentAttention latent = {};
-  int convolution_taps = 0;                                                      // of layers without KV heads
+  int convolution_taps = 0;
+  Mamba2 mamba = {};
   std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};  // [layers], if layers differ
   std::vector<ExtraKey> keys = {};
 };
@@ -103,6 +120,7 @@ struct Family {
   Presence feed_forward_norm =
       Presence::kYes;  // ffn_norm, before; without it, a parallel layer uses attn_norm for both
   std::string_view feed_forward_norm_name = "ffn_norm", output_norm_name = "output_norm";
+  bool bare_feed_forward_norm = false;  // the name of its tensor has no ".weight"
   QkNorm qk_norm = QkNorm::kNone;
   Presence qk_norm_presence = Presence::kYes;
   Presence qk_norm_bias = Presence::kNo;
@@ -123,9 +141,9 @@ struct Family {
   // Layers may differ in heads and feed-forward width. Without KV heads attention is one product, attn_output; without
   // query heads, too, there is none. Width 0: no feed-forward.
   bool layers_differ = false;
-  // Layers without KV heads are gated short convolutions (LFM2, arXiv 2511.23404, section 2), with a recurrent state:
-  //   B, C, x = in(x);  out(C * convolution(B * x))
-  bool short_convolutions = false;
+  Recurrence recurrence = Recurrence::kNone;  // of layers without KV heads
+  bool recurrent_beside_attention = false;    // ... of all layers: both read the same input, and are added
+  Presence gated_norm = Presence::kYes;       // ssm_norm, of Mamba-2
   // Input and output.
   bool scaled_embedding = false;          // times sqrt(width)
   Presence output = Presence::kOptional;  // output.weight; else tied to the embedding

@@ -126,12 +126,15 @@ PositionKind Hyperparameters::positions() const {
   return rope.kind == RopeKind::kNone ? PositionKind::kNone : PositionKind::kRotary;
 }
 
-void Hyperparameters::add_short_convolutions(int taps) {
+void Hyperparameters::add_recurrent_layers(int taps, const Mamba2& mamba, bool all) {
   states.assign(at(layers), {});
   std::size_t offset = 0;
   for (int i = 0; i < layers; ++i) {
     LayerState& state = states[at(i)];
-    if (geometry.layer(i).kv_heads == 0) state = {.channels = width, .taps = taps};
+    if (all || geometry.layer(i).kv_heads == 0) {
+      const int channels = mamba ? mamba.heads * mamba.head_dim + 2 * mamba.groups * mamba.state_width : width;
+      state = {.channels = channels, .taps = taps, .mamba = mamba};
+    }
     state.offset = offset;
     offset += state.floats();
   }

@@ -16,12 +16,16 @@
 namespace palimpsest {
 
 // What a recurrent layer keeps of the tokens that it has read (cache/recurrent_state.h): the last taps - 1 inputs of a
-// causal convolution, [taps - 1][channels].
+// causal convolution, [taps - 1][channels]; then with Mamba-2 the state of each head, [heads][head_dim][state_width].
 struct LayerState {
   int channels = 0, taps = 0;
+  Mamba2 mamba = {};
   std::size_t offset = 0;  // in the sequence's state
 
-  std::size_t floats() const { return taps == 0 ? 0 : static_cast<std::size_t>(channels) * at(taps - 1); }
+  std::size_t convolution_floats() const { return taps == 0 ? 0 : at(channels) * at(taps - 1); }
+  std::size_t floats() const {
+    return convolution_floats() + at(mamba.heads) * at(mamba.head_dim) * at(mamba.state_width);
+  }
 };
 inline constexpr int kMaxTaps = 16;
 
@@ -73,7 +77,7 @@ struct Hyperparameters {
   bool is_mixture(int layer) const { return experts > 0 && layer >= leading_dense; }
   bool is_recurrent(int layer) const { return !states.empty() && states[at(layer)].floats() > 0; }
   std::size_t state_floats() const { return states.empty() ? 0 : states.back().offset + states.back().floats(); }
-  void add_short_convolutions(int taps);  // in layers without KV heads
+  void add_recurrent_layers(int taps, const Mamba2& mamba = {}, bool all = false);  // else those without KV heads
   PositionKind positions() const;
 };
 

@@ -86,11 +86,25 @@ class List {
     norm(l.post_attention_norm, blk + "post_attention_norm", h_.width, f_.post_norms);
   }
 
-  void short_convolution(LayerWeights& l, const LayerState& state, const std::string& blk) {
-    norm(l.attention_norm, blk + "attn_norm", h_.width, f_.attention_norm);
-    matrix(l.convolution_in, blk + "shortconv.in_proj", h_.width, std::int64_t{3} * h_.width);
-    vector(l.convolution, blk + "shortconv.conv.weight", state.taps, Presence::kYes, h_.width);
+  void recurrent(LayerWeights& l, const LayerState& s, const std::string& blk) {
+    if (!f_.recurrent_beside_attention) norm(l.attention_norm, blk + "attn_norm", h_.width, f_.attention_norm);
+    if (f_.recurrence == Recurrence::kMamba2) return mamba(l, s, blk);
+    matrix(l.recurrent_in, blk + "shortconv.in_proj", h_.width, std::int64_t{3} * h_.width);
+    vector(l.convolution, blk + "shortconv.conv.weight", s.taps, Presence::kYes, h_.width);
     matrix(l.attention_output, blk + "shortconv.out_proj", h_.width, h_.width);
+  }
+
+  void mamba(LayerWeights& l, const LayerState& s, const std::string& blk) {
+    const Mamba2& m = s.mamba;
+    const std::int64_t inner = std::int64_t{m.heads} * m.head_dim;
+    matrix(l.recurrent_in, blk + "ssm_in", h_.width, inner + s.channels + m.heads);
+    vector(l.convolution, blk + "ssm_conv1d.weight", s.taps, Presence::kYes, s.channels);
+    vector(l.convolution_bias, blk + "ssm_conv1d.bias", s.channels, Presence::kYes);
+    vector(l.time_bias, blk + "ssm_dt.bias", m.heads, Presence::kYes);
+    vector(l.decay, blk + "ssm_a", 1, Presence::kYes, m.heads);
+    vector(l.skip, blk + "ssm_d", 1, Presence::kYes, m.heads);
+    norm(l.gated_norm, blk + "ssm_norm", inner / m.groups, f_.gated_norm, Presence::kNo, m.groups);
+    matrix(f_.recurrent_beside_attention ? l.recurrent_out : l.attention_output, blk + "ssm_out", inner, h_.width);
   }
 
   void latent_attention(LayerWeights& l, std::int64_t query_heads, const std::string& blk) {
@@ -117,7 +131,11 @@ class List {
 
   void feed_forward(LayerWeights& l, std::int64_t size, const std::string& blk, bool mixture) {
     if (size == 0) return;
-    norm(l.feed_forward_norm, blk + std::string(f_.feed_forward_norm_name), h_.width, f_.feed_forward_norm);
+    const std::string name = blk + std::string(f_.feed_forward_norm_name);
+    if (f_.bare_feed_forward_norm)
+      vector(l.feed_forward_norm.weight, name, h_.width, f_.feed_forward_norm);
+    else
+      norm(l.feed_forward_norm, name, h_.width, f_.feed_forward_norm);
     norm(l.post_feed_forward_norm, blk + "post_ffw_norm", h_.width, f_.post_norms);
     if (mixture) {
       const std::int64_t own = h_.expert_feed_forward;
@@ -164,9 +182,8 @@ std::vector<TensorSpec> tensors_of(const Family& family, const Hyperparameters& 
   for (int i = 0; i < hyper.layers; ++i) {
     const std::string blk = "blk." + std::to_string(i) + ".";
     const auto at = static_cast<std::size_t>(i);
-    if (hyper.is_recurrent(i))
-      list.short_convolution(weights.layers[at], hyper.states[at], blk);
-    else
+    if (hyper.is_recurrent(i)) list.recurrent(weights.layers[at], hyper.states[at], blk);
+    if (!hyper.is_recurrent(i) || family.recurrent_beside_attention)
       list.attention(weights.layers[at], hyper.geometry.layer(i), blk, packed_qkv);
     list.feed_forward(weights.layers[at], hyper.feed_forward[at], blk, hyper.is_mixture(i));
   }

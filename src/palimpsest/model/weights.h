@@ -20,7 +20,11 @@ struct LayerWeights {
   NormWeights attention_norm, q_norm, k_norm, query_latent_norm, latent_norm, post_attention_norm, feed_forward_norm,
       post_feed_forward_norm;
   ggml_tensor *qkv = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
-  ggml_tensor *convolution_in = nullptr, *convolution = nullptr;  // short convolutions; their out is attention_output
+  // Recurrent layers; their out is attention_output, or beside attention recurrent_out. Mamba-2: a is decay, d is skip,
+  // [1, heads].
+  ggml_tensor *recurrent_in = nullptr, *convolution = nullptr, *convolution_bias = nullptr, *time_bias = nullptr;
+  ggml_tensor *decay = nullptr, *skip = nullptr, *recurrent_out = nullptr;
+  NormWeights gated_norm = {};
   // Latent attention: products from the latents, and per head [key, rank, heads] and [rank, value, heads].
   ggml_tensor *query_latent = nullptr, *latent = nullptr, *keys_values = nullptr;
   ggml_tensor *absorbed_keys = nullptr, *absorbed_values = nullptr;

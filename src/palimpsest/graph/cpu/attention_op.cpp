@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "palimpsest/graph/cpu/convolution.h"
+#include "palimpsest/graph/cpu/scan.h"
 #include "palimpsest/graph/graph.h"
 #include "palimpsest/graph/step.h"
 
@@ -53,6 +54,18 @@ ggml_tensor* AttentionOp::convolve(DecoderGraph& graph, int layer, ggml_tensor* 
 void AttentionOp::run_convolution(ggml_tensor* out, int thread, int threads, void* userdata) {
   const Call& call = *static_cast<const Call*>(userdata);
   palimpsest::convolve(*call.op->step_, call.layer, out, thread, threads);
+}
+
+ggml_tensor* AttentionOp::scan(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* time, ggml_tensor* decay,
+                               ggml_tensor* b, ggml_tensor* c) {
+  ggml_tensor* sources[] = {x, time, decay, b, c};
+  return ggml_custom_4d(graph.context.get(), GGML_TYPE_F32, x->ne[0] * x->ne[1], graph.tokens, 1, 1, sources, 5,
+                        run_scan, GGML_N_TASKS_MAX, &calls_[layer]);
+}
+
+void AttentionOp::run_scan(ggml_tensor* out, int thread, int threads, void* userdata) {
+  const Call& call = *static_cast<const Call*>(userdata);
+  palimpsest::scan(*call.op->step_, call.layer, out, thread, threads);
 }
 
 void AttentionOp::prepare(DecoderGraph&, const Step& step) {

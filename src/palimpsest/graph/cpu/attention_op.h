@@ -21,6 +21,8 @@ class AttentionOp final : public AttentionPath {
   std::size_t nodes_per_layer() const override { return 2; }
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
   ggml_tensor* convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) override;
+  ggml_tensor* scan(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* time, ggml_tensor* decay,
+                    ggml_tensor* b, ggml_tensor* c) override;
   void prepare(DecoderGraph& graph, const Step& step) override;
   std::optional<Misfit> misfit(int sequence) const override { return misfits_.of(sequence); }
 
@@ -35,6 +37,7 @@ class AttentionOp final : public AttentionPath {
   std::size_t first_equal(int layer, std::size_t sequence) const;
   static void run(ggml_tensor* out, int thread, int threads, void* call);
   static void run_convolution(ggml_tensor* out, int thread, int threads, void* call);
+  static void run_scan(ggml_tensor* out, int thread, int threads, void* call);
 
   std::vector<Call> calls_;  // [layers]; graphs point to them
   const Step* step_ = nullptr;

@@ -175,8 +175,10 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
   const std::size_t row = static_cast<std::size_t>(first.shape.head_dim) * sizeof(float);
   for (const auto& [layer, logits] : inputs.sink_logits)
     ggml_backend_tensor_set(logits, step.attention(layer).shape.sink_logits, 0, ggml_nbytes(logits));
+  constexpr std::int32_t kFirst = 0;
+  if (inputs.first_state != nullptr) ggml_backend_tensor_set(inputs.first_state, &kFirst, 0, sizeof kFirst);
   for (const State& s : inputs.states)
-    ggml_backend_tensor_set(s.before, step.input()[s.sequence].cache->state().before() + step.state(s.layer).offset, 0,
+    ggml_backend_tensor_set(s.before, step.input()[s.sequence].cache->state().before() + s.offset, 0,
                             ggml_nbytes(s.before));
   for (int i = 0; i < step.sequences(); ++i) {
     const Sequence& s = inputs.sequences[i];
@@ -197,7 +199,7 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
 void PortablePath::finish(DecoderGraph& graph, const Step& step) {
   const auto& inputs = static_cast<const Inputs&>(*graph.path_inputs);
   for (const State& s : inputs.states)
-    ggml_backend_tensor_get(s.after, step.input()[s.sequence].cache->state().outcome(0) + step.state(s.layer).offset, 0,
+    ggml_backend_tensor_get(s.after, step.input()[s.sequence].cache->state().outcome(0) + s.offset, 0,
                             ggml_nbytes(s.after));
   for (const NewKv& token : inputs.new_kv) {
     const auto rows = [](const ggml_tensor* t, std::vector<float>& memory) -> Heads<const float> {

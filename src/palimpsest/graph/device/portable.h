@@ -33,6 +33,8 @@ class PortablePath final : public AttentionPath {
   std::size_t nodes_per_layer() const override;
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
   ggml_tensor* convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) override;
+  ggml_tensor* scan(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* time, ggml_tensor* decay,
+                    ggml_tensor* b, ggml_tensor* c) override;
   void prepare(DecoderGraph& graph, const Step& step) override;
   void finish(DecoderGraph& graph, const Step& step) override;
 
@@ -57,8 +59,9 @@ class PortablePath final : public AttentionPath {
     int layer;
     ggml_tensor *keys, *values;
   };
-  struct State {  // of a sequence, in a recurrent layer: before and after the step
-    int layer, sequence;
+  struct State {  // a part of a sequence's state, before and after the step
+    int sequence;
+    std::size_t offset;
     ggml_tensor *before, *after;
   };
   struct Inputs final : PathInputs {    // of one graph
@@ -66,6 +69,7 @@ class PortablePath final : public AttentionPath {
     std::vector<Sequence> sequences;
     std::vector<NewKv> new_kv;  // empty: not requested
     std::vector<State> states;
+    ggml_tensor* first_state = nullptr;                     // i32 [1]: 0, which ggml's scan asks for
     std::vector<std::pair<int, ggml_tensor*>> sink_logits;  // by layer, f32 [query_heads]
   };
   struct Rows {  // of a layer's new tokens; rotated_*: by position

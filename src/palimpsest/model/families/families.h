@@ -15,6 +15,7 @@ extern const Family kCommandRFamily;
 extern const Family kDeciFamily;
 extern const Family kDeepseek2Family;
 extern const Family kErnie45Family;
+extern const Family kFalconH1Family;
 extern const Family kGemmaFamily;
 extern const Family kGemma2Family;
 extern const Family kGemma3Family;
@@ -24,6 +25,7 @@ extern const Family kGptJFamily;
 extern const Family kGptNeoxFamily;
 extern const Family kGptOssFamily;
 extern const Family kGraniteFamily;
+extern const Family kGraniteHybridFamily;
 extern const Family kGraniteMoeFamily;
 extern const Family kLfm2Family;
 extern const Family kLfm2MoeFamily;
@@ -40,11 +42,12 @@ extern const Family kSmolLm3Family;
 extern const Family kStableLmFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kBloomFamily,   &kCohere2Family, &kCommandRFamily, &kDeciFamily,       &kDeepseek2Family, &kErnie45Family,
-    &kGemmaFamily,   &kGemma2Family,  &kGemma3Family,   &kGlm4Family,       &kGpt2Family,      &kGptJFamily,
-    &kGptNeoxFamily, &kGptOssFamily,  &kGraniteFamily,  &kGraniteMoeFamily, &kLfm2Family,      &kLfm2MoeFamily,
-    &kLlamaFamily,   &kMptFamily,     &kOlmo2Family,    &kOpenElmFamily,    &kOptFamily,       &kPhi3Family,
-    &kQwen2Family,   &kQwen3Family,   &kQwen3MoeFamily, &kSmolLm3Family,    &kStableLmFamily,
+    &kBloomFamily,    &kCohere2Family, &kCommandRFamily, &kDeciFamily,    &kDeepseek2Family,     &kErnie45Family,
+    &kFalconH1Family, &kGemmaFamily,   &kGemma2Family,   &kGemma3Family,  &kGlm4Family,          &kGpt2Family,
+    &kGptJFamily,     &kGptNeoxFamily, &kGptOssFamily,   &kGraniteFamily, &kGraniteHybridFamily, &kGraniteMoeFamily,
+    &kLfm2Family,     &kLfm2MoeFamily, &kLlamaFamily,    &kMptFamily,     &kOlmo2Family,         &kOpenElmFamily,
+    &kOptFamily,      &kPhi3Family,    &kQwen2Family,    &kQwen3Family,   &kQwen3MoeFamily,      &kSmolLm3Family,
+    &kStableLmFamily,
 };
 
 // Throws Error that names the architecture and lists the supported ones.

@@ -1,5 +1,6 @@
 #include "palimpsest/model/arch_metadata.h"
 #include "palimpsest/model/families/families.h"
+#include "palimpsest/model/families/read_mamba2.h"
 #include "palimpsest/model/hyperparameters.h"
 
 namespace palimpsest {
@@ -36,6 +37,29 @@ const Family kGraniteFamily = {
     .feed_forward_bias = Presence::kOptional,
     .read = read_multipliers,
     .tiny = {.keys = kTinyKeys},
+};
+
+// Mamba-2 beside attention; the published ones have no positions.
+const Family kGraniteHybridFamily = {
+    .architecture = "granitehybrid",
+    .models = "Granite 4 H, dense and mixtures of experts",
+    .rope = RopeKind::kPairs,
+    .qkv_bias = Presence::kOptional,
+    .attention_bias = Presence::kOptional,
+    .feed_forward_bias = Presence::kOptional,
+    .experts = Presence::kOptional,
+    .layers_differ = true,
+    .recurrence = Recurrence::kMamba2,
+    .read =
+        [](const ArchMetadata& keys, Hyperparameters& h) {
+          read_multipliers(keys, h);
+          read_mamba2(keys, h, false);
+        },
+    .tiny = {.layers = 3,
+             .convolution_taps = 4,
+             .mamba = {.heads = 8, .head_dim = 64, .groups = 2, .state_width = 32},
+             .kv_heads_of = {0, 4, 0},
+             .keys = kTinyKeys},
 };
 
 const Family kGraniteMoeFamily = {

@@ -12,7 +12,7 @@ void read_convolutions(const ArchMetadata& keys, Hyperparameters& h) {
   if (taps < 2) fail("{}: short convolutions of {} tap: damaged", keys.file().path(), taps);
   if (keys.optional("attention.sliding_window", 0, INT32_MAX, 0) > 0)
     fail("{}: LFM2 with attention windows is not supported; use another model", keys.file().path());
-  h.add_short_convolutions(taps);
+  h.add_recurrent_layers(taps);
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ const Family kLfm2Family = {
     .output_norm_name = "token_embd_norm",
     .qk_norm = QkNorm::kHead,
     .layers_differ = true,
-    .short_convolutions = true,
+    .recurrence = Recurrence::kConvolution,
     .read = read_convolutions,
     .tiny = {.layers = 4, .convolution_taps = 3, .kv_heads_of = {0, 4, 0, 4}},
 };
@@ -38,7 +38,7 @@ const Family kLfm2MoeFamily = {
     .routing = Routing::kSigmoid,
     .selection_bias = Presence::kYes,
     .layers_differ = true,
-    .short_convolutions = true,
+    .recurrence = Recurrence::kConvolution,
     .read =
         [](const ArchMetadata& keys, Hyperparameters& h) {
           read_convolutions(keys, h);

@@ -82,6 +82,7 @@ SyntheticShape tiny(const Family& family) {
           .value_dim = t.value_dim,
           .latent = t.latent,
           .convolution_taps = t.convolution_taps,
+          .mamba = t.mamba,
           .experts = t.experts,
           .experts_used = t.experts_used,
           .shared_feed_forward = t.shared_feed_forward,

@@ -76,7 +76,7 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
                       .value_width = s.value_dim > 0 ? s.value_dim : s.head_dim});
   }
   h.geometry = HeadGeometry(std::move(layers));
-  if (s.convolution_taps > 0) h.add_short_convolutions(s.convolution_taps);
+  if (s.convolution_taps > 0) h.add_recurrent_layers(s.convolution_taps, s.mamba, family.recurrent_beside_attention);
   h.learned_positions = family.learned_positions == Presence::kYes ? s.context : 0;
   h.experts = s.experts;
   h.experts_used = s.experts_used;
@@ -109,9 +109,13 @@ std::vector<Tensor> tensors_of(const SyntheticShape& s) {
     if (spec.ne[0] % ggml_blck_size(type) != 0)
       fail("synthetic model {}: {} has rows of {}, but {} comes in blocks of {}; choose another @type", s.name,
            spec.name, spec.ne[0], ggml_type_name(type), ggml_blck_size(type));
-    const bool norm = small && spec.name.ends_with("norm.weight"), taps = spec.name.ends_with("conv.weight");
-    list.push_back({spec.name, spec.ne, type, norm ? 1.0F : 0.0F,
-                    small && !taps ? 0.1F : 1.0F / std::sqrt(static_cast<float>(spec.ne[0]))});
+    const auto named = [&](const char* end) { return spec.name.ends_with(end); };
+    const bool taps = named("conv.weight") || named("conv1d.weight");
+    const float mean = (small && (named("norm.weight") || named("ffn_norm"))) || named("ssm_d") ? 1.0F
+                       : named("ssm_a")                                                         ? -0.5F
+                                                                                                : 0.0F;
+    list.push_back(
+        {spec.name, spec.ne, type, mean, small && !taps ? 0.1F : 1.0F / std::sqrt(static_cast<float>(spec.ne[0]))});
   }
   const auto factors = [&](const char* name) {
     const int dims = s.rope_dims < 0 ? s.head_dim : s.rope_dims;
@@ -164,7 +168,15 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
     if (s.latent.absorbed) u32(a + "attention.key_length_mla", s.latent.key + s.rope_dims);
     if (s.latent.absorbed) u32(a + "attention.value_length_mla", s.latent.value);
   }
-  if (s.convolution_taps > 0) u32(a + "shortconv.l_cache", s.convolution_taps);
+  if (s.mamba) {
+    u32(a + "ssm.conv_kernel", s.convolution_taps);
+    u32(a + "ssm.inner_size", s.mamba.heads * s.mamba.head_dim);
+    u32(a + "ssm.time_step_rank", s.mamba.heads);
+    u32(a + "ssm.group_count", s.mamba.groups);
+    u32(a + "ssm.state_size", s.mamba.state_width);
+  } else if (s.convolution_taps > 0) {
+    u32(a + "shortconv.l_cache", s.convolution_taps);
+  }
   const Family& family = find_family(s.architecture);
   f32(a + (family.norm == Norm::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"), 1e-5);
   if (family.rope != RopeKind::kNone) {
