@@ -72,6 +72,14 @@ LoadReport load_gguf(std::span<const std::byte> bytes, bool repack, bool vocabul
   return report;
 }
 
+LoadReport load_split_gguf(const std::string& path, bool repack) {
+  silence();
+  LoadReport report;
+  report.complaint = error_message([&] { decode_a_little(Model::load(path, {.repack = repack})); });
+  report.model = report.complaint.empty();
+  return report;
+}
+
 }  // namespace palimpsest::testing
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

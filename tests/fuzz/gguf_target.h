@@ -17,6 +17,9 @@ struct LoadReport {
 // model. Catches Error only.
 LoadReport load_gguf(std::span<const std::byte> bytes, bool repack, bool vocabulary_always);
 
+// The same for a model in several files, by the path of the first, without the vocabulary.
+LoadReport load_split_gguf(const std::string& path, bool repack);
+
 }  // namespace palimpsest::testing
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

@@ -21,6 +21,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/llama_peer.h"
 #include "tests/support/random_tokens.h"
+#include "tests/support/split_gguf.h"
 #include "tests/support/teacher_forced.h"
 
 namespace palimpsest::testing {
@@ -42,47 +43,6 @@ class ModelFiles : public ::testing::Test {
   fs::path folder_ = fs::temp_directory_path() / ("palimpsest-files-" + std::to_string(::getpid()));
 };
 
-struct NewTensor {
-  std::string name;
-  ggml_type type;
-  std::array<std::int64_t, GGML_MAX_DIMS> ne;
-  const void* data;
-};
-
-void write_gguf(const gguf_context_ptr& g, const std::vector<NewTensor>& tensors, const std::string& path) {
-  const ggml_context_ptr context(ggml_init({(tensors.size() + 1) * ggml_tensor_overhead(), nullptr, true}));
-  for (const NewTensor& t : tensors) {
-    int dims = GGML_MAX_DIMS;
-    while (dims > 1 && t.ne[static_cast<std::size_t>(dims) - 1] == 1) --dims;
-    ggml_tensor* info = ggml_new_tensor(context.get(), t.type, dims, t.ne.data());
-    ggml_set_name(info, t.name.c_str());
-    info->data = const_cast<void*>(t.data);
-    gguf_add_tensor(g.get(), info);
-  }
-  ASSERT_TRUE(gguf_write_to_file(g.get(), path.c_str(), false));
-}
-
-// Splits as llama-gguf-split does: all metadata in the first part, equal numbers of tensors in each.
-std::vector<std::string> split(const std::string& whole, const std::string& prefix, int count) {
-  const GgufFile file = GgufFile::open(whole);
-  const gguf_context_ptr all(gguf_init_from_file(whole.c_str(), {true, nullptr}));
-  std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) {
-    const gguf_context_ptr part(gguf_init_empty());
-    if (i == 0) gguf_set_kv(part.get(), all.get());
-    gguf_set_val_u16(part.get(), "split.no", static_cast<std::uint16_t>(i));
-    gguf_set_val_u16(part.get(), "split.count", static_cast<std::uint16_t>(count));
-    gguf_set_val_i32(part.get(), "split.tensors.count", static_cast<std::int32_t>(file.tensors().size()));
-    std::vector<NewTensor> tensors;
-    const std::size_t n = file.tensors().size();
-    for (std::size_t t = n * i / count; t < n * (i + 1) / count; ++t)
-      tensors.push_back({file.tensors()[t].name, file.tensors()[t].type, file.tensors()[t].ne, file.tensors()[t].data});
-    names.push_back(prefix + fmt::format("-{:05}-of-{:05}.gguf", i + 1, count));
-    write_gguf(part, tensors, names.back());
-  }
-  return names;
-}
-
 std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const std::vector<TokenId>& tokens) {
   Decoder decoder(model, 1);
   CacheOptions options = decoder.cache_options();
@@ -99,7 +59,7 @@ TEST_F(ModelFiles, ASplitModelIsTheWholeOne) {
     for (const int count : {2, 3}) {
       SCOPED_TRACE(std::string(shape) + ", parts: " + std::to_string(count));
       const std::string whole = synthetic(shape);
-      const auto parts = split(whole, path("part"), count);
+      const auto parts = split_gguf(whole, path("part"), count);
       const auto tokens = random_tokens(40, 3, 512);
       for (const bool repack : {true, false}) {
         const auto one = Model::load(whole, {.repack = repack}), many = Model::load(parts[0], {.repack = repack});
@@ -112,7 +72,7 @@ TEST_F(ModelFiles, ASplitModelIsTheWholeOne) {
 }
 
 TEST_F(ModelFiles, SaysWhichPartOfASplitModelIsWrong) {
-  const auto parts = split(synthetic("tiny"), path("part"), 3);
+  const auto parts = split_gguf(synthetic("tiny"), path("part"), 3);
   const auto error = [](const std::string& file) { return error_of([&] { Model::load(file); }); };
   EXPECT_NE(
       error(parts[1]).find("is part 2 of 3 of a split model; give the first, " + path("part-00001-of-00003.gguf")),
