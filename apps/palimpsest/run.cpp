@@ -35,7 +35,9 @@ Examples:
   palimpsest run --method full --temp 0 -n 100 --json
   palimpsest run -p "One day" --stop "." --stop "!"      one sentence
   palimpsest run -n 500 --save story.snap                saves the state;
-  palimpsest run -n 500 --restore story.snap             continues exactly from it)";
+  palimpsest run -n 500 --restore story.snap             continues exactly from it
+  palimpsest run --restore story.snap --edit '12:15= a red kite'
+                                                         replaces tokens 12 to 14 of the text, and continues)";
 
 struct RunFlags {
   ModelFlags model;
@@ -45,6 +47,8 @@ struct RunFlags {
   std::optional<long long> threads;
   std::optional<std::string> prompt;
   std::string prompt_file, save, restore, chat_template;
+  std::vector<std::string> edits;
+  std::string edit_mode = "reuse";
   GenerateOptions generate{.max_tokens = 512, .stop = {}, .ignore_end = false};
   bool json = false;
   bool show_memory = false;
@@ -75,6 +79,20 @@ std::vector<TokenId> continuation_tokens(const Vocabulary& vocabulary, const Sna
   if (before.unread >= 0) tokens.insert(tokens.begin(), before.unread);
   if (tokens.empty()) fail("the snapshot ends with a prompt token: give a prompt with -p");
   return tokens;
+}
+
+// Edits the text of a restored session (docs/edits.md). Its last token may be unread: it stays.
+void edit(Session& session, const Vocabulary& vocabulary, const std::string& written, EditMode mode,
+          SnapshotText& history) {
+  const WrittenEdit edit = parse_edit(written);
+  if (const auto offset = invalid_utf8(edit.text)) fail("--edit: the text is not valid UTF-8 at byte {}", *offset);
+  const auto tokens = vocabulary.tokenize(std::string(edit.text), false, true);
+  std::span<const TokenId> text = history.tokens;
+  if (!text.empty() && history.unread >= 0) text = text.first(text.size() - 1);
+  session.edit(edit.range.first, edit.range.last, tokens, mode, text);
+  if (text.empty()) return;  // a text of unknown tokens
+  history.tokens = edited(text, edit.range, tokens);
+  if (history.unread >= 0) history.tokens.push_back(history.unread);
 }
 
 void print_json(const Session& session, const Sampler& sampler, const Generation& g, const std::string& text) {
@@ -130,6 +148,10 @@ int run(const RunFlags& flags) {
   if (flags.show_memory && !method.cache) fail("--show-memory: method {} has no cache to show", method.name);
   if (!flags.memory_file.empty() && !flags.memory_file.ends_with(".html"))
     fail("--show-memory {}: give a name that ends with .html, or none for the terminal", flags.memory_file);
+  const EditMode edit_mode = parse_edit_mode(flags.edit_mode);
+  if (!flags.edits.empty() && flags.restore.empty())
+    fail("--edit without --restore: an edit changes a text that was read before; change the prompt");
+  for (const std::string& written : flags.edits) parse_edit(written);  // throws before the model is loaded
   const int draft_max = draft_max_of(flags.drafts);
   std::string text = prompt_text(flags);
 
@@ -160,6 +182,7 @@ int run(const RunFlags& flags) {
   SnapshotText history;
   if (!flags.restore.empty()) {
     history = load_snapshot(flags.restore, session, &sampler);
+    for (const std::string& written : flags.edits) edit(session, *loaded.vocabulary, written, edit_mode, history);
     prompt = continuation_tokens(*loaded.vocabulary, history, text);
     generate_options.known = history.unread >= 0 ? 1 : 0;
   }
@@ -246,6 +269,19 @@ void add_run(CLI::App& app, Action& action) {
                    "continue from a saved file (same model, method and cache type); -p is appended")
       ->type_name("FILE")
       ->group(group);
+  command
+      ->add_option("--edit", flags->edits,
+                   "before continuing from --restore, replace tokens A to B - 1 of its text; may be repeated")
+      ->type_name("A:B=TEXT")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+  command
+      ->add_option("--edit-mode", flags->edit_mode,
+                   "reuse: the tokens behind keep their keys and values; exact: reads again from the edit on")
+      ->type_name("MODE")
+      ->group(group)
+      ->capture_default_str();
   add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);

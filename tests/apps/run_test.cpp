@@ -223,6 +223,37 @@ TEST_F(RunTest, ASavedTextGoesOnAsIfItHadNeverStopped) {
   EXPECT_EQ(run({"--restore", write_file("bad.snap", "no snapshot at all"), "-n", "5"}).code, 2);
 }
 
+TEST_F(RunTest, EditsTheTextOfASnapshot) {
+  const std::string file = own_file("edited.snap");
+  const auto with = [&](Words more) {
+    more.insert(more.end(), {"--temp", "0", "--method", "full", "--ignore-eos", "--json"});
+    const Finished done = run(more);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return nlohmann::json::parse(done.out)["text"].get<std::string>();
+  };
+  with({"-p", "One day", "-n", "40", "--save", file});
+  const std::string before = with({"--restore", file, "-n", "20"});
+  // The removed tokens come back: mode exact is as if nothing had happened.
+  const std::string same = own_file("same.snap");
+  EXPECT_EQ(
+      with({"--restore", file, "--edit", "10:10= night", "--edit-mode", "exact", "--save", same, "-n", "1"}).empty(),
+      false);
+  for (const char* mode : {"reuse", "exact"})
+    EXPECT_EQ(with({"--restore", file, "--edit", "10:10=", "--edit-mode", mode, "-n", "20"}), before) << mode;
+  const auto refused = [&](Words more, const std::string& part) {
+    more.insert(more.end(), {"--method", "full", "-n", "5"});
+    const Finished done = run(more);
+    EXPECT_EQ(done.code, 2);
+    EXPECT_NE(done.err.find(part), std::string::npos) << done.err;
+    EXPECT_EQ(done.err.find('\n'), done.err.size() - 1) << done.err;
+  };
+  refused({"--restore", file, "--edit", "9:8=x"}, "the range 9:8 is out of order");
+  refused({"--restore", file, "--edit", "9:800=x"}, "the range 9:800 is beyond the end of the text");
+  refused({"--restore", file, "--edit", "9=x"}, "is not A:B=TEXT");
+  refused({"--restore", file, "--edit", "9:10=x", "--edit-mode", "both"}, "the mode of an edit");
+  refused({"-p", "One day", "--edit", "9:10=x"}, "--edit without --restore");
+}
+
 TEST_F(RunTest, ThePromptComesFromAFlagAFileOrStandardInput) {
   const std::string prompt = "Lily and Tom went to the park. ";
   const Words words = {"--temp", "0", "-n", "40"};

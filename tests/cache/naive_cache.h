@@ -43,6 +43,7 @@ class NaiveCache {
   void insert(int count, Position at) {
     next_before_ = next_;
     if (at > next_) set_next(at);
+    if (at < next_) edited_ = true;
     for (int i = 0; i < count; ++i, ++next_id_, ++read_)
       for (auto& table : tables_) table.push_back({at + i, next_id_, 0, page_of_next(table), read_});
     next_ = std::max(next_, at + count);
@@ -76,13 +77,17 @@ class NaiveCache {
         if (range.contains(token.position)) gone.push_back(token.position);
       drop(static_cast<int>(t), gone);
     }
-    if (reaches_end) next_ = std::min(next_, range.first);
+    if (!reaches_end || range.first >= next_) return;
+    if (next_ >= Position{1} << 30) edited_ = true;
+    next_ = range.first;
+    if (!edited_) read_ = next_;  // as if what was behind had never been read
   }
   void shift(PositionRange range, Position by) {
     for (auto& table : tables_)
       for (NaiveToken& token : table)
         if (range.contains(token.position)) token.position += by;
     if (range.contains(next_)) next_ += by;
+    edited_ = edited_ || !range.empty();
   }
   void undo(int count) {
     if (count == 0) return;
@@ -122,6 +127,7 @@ class NaiveCache {
     for (auto& table : tables_) table.clear();
     for (auto& merged : merged_) merged.clear();
     next_ = next_before_ = read_ = 0;
+    edited_ = false;
     std::ranges::fill(closed_up_, 0);
   }
 
@@ -138,6 +144,7 @@ class NaiveCache {
   std::vector<std::vector<NaiveMerged>> merged_;
   int page_size_, next_page_ = 0;
   std::vector<char> closed_up_;  // [table]
+  bool edited_ = false;
   Position next_ = 0, next_before_ = 0, read_ = 0;
   inline static std::uint32_t next_id_ = 1;  // unique in the process
 };

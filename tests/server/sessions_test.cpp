@@ -94,6 +94,75 @@ TEST_F(SessionsTest, AChatGoesOnTurnByTurn) {
   EXPECT_EQ(server.refusal(kChat, second).first, 400);
 }
 
+// The tokens of a saved session, and how many of them are kept.
+struct SavedText {
+  std::vector<int> tokens;
+  int kept = 0;
+};
+SavedText text_of_session(const Running& server, const std::string& name) {
+  SavedText out;
+  const Json map = Json::parse(server.client().Get("/v1/sessions/" + name + "/memory")->body);
+  for (const Json& token : map["tokens"]) {
+    out.tokens.push_back(token["id"].get<int>());
+    out.kept += token["kept"] > 0 ? 1 : 0;
+  }
+  return out;
+}
+
+TEST_F(SessionsTest, AreEdited) {
+  Running server(setup_);
+  for (const std::string method : {"full", "h2o:budget=48", "streaming:budget=64"}) {
+    SCOPED_TRACE(method);
+    server.answer(kText, {{"prompt", "Once upon a time"},
+                          {"max_tokens", 30},
+                          {"seed", 7},
+                          {"ignore_eos", true},
+                          {"cache", method},
+                          {"session", {{"save", "tale"}}}});
+    const SavedText before = text_of_session(server, "tale");
+    const int length = static_cast<int>(before.tokens.size());
+    std::vector<int> wanted = before.tokens;
+    wanted.erase(wanted.begin() + 10, wanted.begin() + 13);
+    wanted.insert(wanted.begin() + 10, {5, 6, 7, 8});
+    for (const std::string mode : {"reuse", "exact"}) {
+      SCOPED_TRACE(mode);
+      const Json edited =
+          server.answer("/v1/sessions/tale/edit",
+                        {{"first", 10}, {"last", 13}, {"text", {5, 6, 7, 8}}, {"mode", mode}, {"save", mode}});
+      EXPECT_EQ(edited["id"], mode);
+      const int read = edited["usage"]["prompt_tokens"];
+      if (mode == "reuse") {
+        EXPECT_EQ(read, 4);
+      } else {
+        EXPECT_GE(read, length - 13 + 4);
+      }
+      const SavedText after = text_of_session(server, mode);
+      EXPECT_EQ(after.tokens, wanted);
+      EXPECT_EQ(after.kept, length + 1);
+      const Json goes_on =
+          server.answer(kText, {{"session", {{"restore", mode}}}, {"max_tokens", 20}, {"ignore_eos", true}});
+      EXPECT_EQ(goes_on["usage"]["completion_tokens"], 20);
+    }
+    EXPECT_EQ(text_of_session(server, "tale").tokens, before.tokens) << "saved under other names";
+    // Mode exact is the session of the edited prompt.
+    const Json removed = server.answer("/v1/sessions/tale/edit", {{"first", 20}, {"last", 25}, {"text", ""}});
+    EXPECT_EQ(removed["id"], "tale");
+    EXPECT_EQ(text_of_session(server, "tale").tokens.size(), before.tokens.size() - 5);
+  }
+  const auto refused = [&](const Json& body) { return server.refusal("/v1/sessions/tale/edit", body); };
+  using Refusal = std::pair<int, std::string>;
+  EXPECT_EQ(refused({{"first", 5}, {"last", 4}}),
+            Refusal(400, "the range 5:4 is out of order: give A:B with 0 <= A <= B, the tokens A to B - 1"));
+  EXPECT_EQ(refused({{"first", 5}, {"last", 400}}).first, 400);
+  EXPECT_NE(refused({{"first", 5}, {"last", 400}}).second.find("is beyond the end of the text"), std::string::npos);
+  EXPECT_EQ(refused({{"first", 5}}).first, 400);
+  EXPECT_EQ(refused({{"first", 5}, {"last", 6}, {"mode", "both"}}).first, 400);
+  EXPECT_EQ(refused({{"first", 5}, {"last", 6}, {"save", "../x"}}).first, 400);
+  EXPECT_EQ(refused({{"first", 5}, {"last", 6}, {"text", {1 << 20}}}).first, 400);
+  EXPECT_EQ(server.refusal("/v1/sessions/none/edit", {{"first", 5}, {"last", 6}}).first, 404);
+  EXPECT_TRUE(server.idle_within(5));
+}
+
 TEST_F(SessionsTest, AreListedAndDeleted) {
   Running server(setup_);
   auto client = server.client();

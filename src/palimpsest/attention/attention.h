@@ -72,9 +72,9 @@ inline bool each_alone(const StepTokens& t) {
   return t.count == 1 || t.drafts;
 }
 
-// Rank of query i: the new tokens have a head's highest ranks.
+// Rank of query i: the new tokens have a head's highest ranks, but for those of an edit.
 inline int query_rank(const StepTokens& t, const SlotsView& slots, int i) {
-  return slots.occupied - t.count + i;
+  return slots.occupied - slots.later - t.count + i;
 }
 // Rank at which query i scores the sinks: with a window, its rank if tokens outside the window had been evicted.
 inline int sink_rank(const StepTokens& t, const SlotsView& slots, std::int32_t window, int i) {

@@ -68,7 +68,8 @@ HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
   w.pages = &w.cache->head[w.kv_head];
   w.window = step.window(w.sequence, w.kv_head);
   const bool in_local = step.local == INT32_MAX || w.tokens->position < step.local;  // position 0 is in the window
-  w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && in_local && w.slots().occupied == w.slots().slots;
+  w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && in_local && w.slots().occupied == w.slots().slots &&
+                  w.slots().later == 0;
   w.merged = w.tokens->count == 0 ? nullptr : w.slots().merged;
   w.rank_tiles = step.rank_tiles == nullptr ? nullptr : step.rank_tiles[w.sequence];
   w.received = step.weights == nullptr ? nullptr : step.weights[w.index];

@@ -71,6 +71,7 @@ class Cache {
 
   const CacheOptions& options() const { return options_; }
   const HeadGeometry& geometry() const { return options_.geometry; }
+  const std::shared_ptr<PagePool>& pool() const { return pool_; }  // nullptr without `pages`
   // With CacheOptions::shared: one per distinct window (1 without windows); else one per head.
   int tables() const { return static_cast<int>(tables_.size()); }
   SlotTable& table(int t) { return tables_[static_cast<std::size_t>(t)]; }  // for scores; changes go through the cache

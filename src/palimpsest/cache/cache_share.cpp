@@ -90,8 +90,7 @@ bool Cache::has_whole_window(int t) const {
 }
 
 bool Cache::nothing_evicted() const {
-  return dropped_ == 0 && !tables_.front().edited() &&
-         std::ranges::all_of(tables_, [&](const SlotTable& table) { return table.occupied() == next(); });
+  return dropped_ == 0 && std::ranges::all_of(tables_, &SlotTable::as_inserted);
 }
 
 bool Cache::compatible_with(const CacheOptions& kind) const {
@@ -101,7 +100,7 @@ bool Cache::compatible_with(const CacheOptions& kind) const {
       kind.spare_slots != options_.spare_slots)
     return false;
   for (int t = 0; t < tables(); ++t)
-    if (!has_whole_window(t)) return false;
+    if (!has_whole_window(t) || (table(t).cut() && !table(t).as_inserted())) return false;
   return true;
 }
 

@@ -223,6 +223,7 @@ void SlotTable::take_slots(int count, Position at_position) {
     if (track_rank_)
       for (int& r : rank_) r += r >= rank ? count : 0;
   }
+  later_ = occupied_ - rank;
   for (int i = 0; i < count; ++i) {
     const int slot = compacts() ? occupied_ : free_.pop_front();
     write(slot, at_position + i, rank + i);
@@ -307,6 +308,13 @@ void SlotTable::undo(int count) {
   tentative_ = 0;
 }
 
+bool SlotTable::as_inserted() const {
+  if (edited_ || occupied_ != next_) return false;
+  for (int slot = 0; cut_ && slot < occupied_; ++slot)
+    if (position(slot) != slot) return false;
+  return true;
+}
+
 void SlotTable::set_next(Position position) {
   assert(position >= next_);
   if (position > next_) inserted_.clear();
@@ -320,9 +328,9 @@ void SlotTable::clear() noexcept {
   for (auto& column : column_) release(column);
   release(inserted_), release(mapped_), release(unmapped_), release(counts_);
   free_.release();
-  occupied_ = mapped_pages_ = empty_pages_ = tentative_ = 0;
+  occupied_ = mapped_pages_ = empty_pages_ = tentative_ = later_ = 0;
   next_ = base_ = next_before_ = read_ = 0;
-  edited_ = false;
+  edited_ = cut_ = false;
 }
 
 void SlotTable::rebase_if_far() {
@@ -351,7 +359,8 @@ SlotsView SlotTable::view() const {
           .slots = slots(),
           .occupied = occupied_,
           .inserted = inserted_.data(),
-          .inserted_count = static_cast<int>(inserted_.size())};
+          .inserted_count = static_cast<int>(inserted_.size()),
+          .later = later_};
 }
 
 std::size_t SlotTable::slot_bytes(bool track_rank, int columns) {

@@ -31,7 +31,8 @@
 //   1 rejected, 2 dropped  c v w    a, b stay; the victims' slots v, w follow c
 //
 // A token has a position in the text and an ordinal: the number of tokens read before it. They are equal until the text
-// is edited (a range of positions dropped at the end or shifted, tokens inserted in the middle).
+// is edited (a range of positions shifted, tokens inserted in the middle). A text whose end was dropped is as if its
+// tokens had never been read.
 #pragma once
 
 #include <span>
@@ -132,6 +133,10 @@ class SlotTable {
   Position tokens_read() const { return edited() ? read_ : next_; }
   Position ordinal(int slot) const { return edited() ? ordinal_[static_cast<std::size_t>(slot)] : position(slot); }
   bool edited() const { return edited_; }  // an ordinal may differ from its position
+  // Each token is in the slot of its position, as if all had been inserted into an empty table. O(1) if the text was
+  // never edited or cut.
+  bool as_inserted() const;
+  bool cut() const { return cut_; }  // whether it must look
   int tentative() const { return tentative_; }
   int spare_slots() const { return spare_slots_; }
 
@@ -234,8 +239,10 @@ class SlotTable {
   int occupied_ = 0, mapped_pages_ = 0, empty_pages_ = 0;  // empty: mapped, no token
   int tentative_ = 0;                                      // tentative tokens of the last insert
   bool edited_ = false;
+  bool cut_ = false;  // the end of the text may have been dropped: the next tokens took any slots
   Position next_ = 0, base_ = 0;
   Position next_before_ = 0;  // next_ before the last insert
+  int later_ = 0;             // tokens at positions after those of the last insert
   Position read_ = 0;         // if edited
   std::vector<std::int32_t> relative_, rank_;
   std::vector<SaturatedToken> saturated_;  // sorted by slot

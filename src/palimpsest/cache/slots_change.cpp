@@ -71,7 +71,9 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
   if (had_tentative) map_pages(pages);
   drop(change.drop, moves);
   if (change.end != kNoPosition && change.end < next_) {
-    begin_edit();
+    if (next_ >= kRebaseAt) begin_edit();  // positions are relative to another base then
+    inserted_.clear();
+    cut_ = true;
     next_ = next_before_ = change.end;
     if (base_ > next_) rebase();
   }

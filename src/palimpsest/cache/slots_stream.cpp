@@ -37,6 +37,7 @@ void SlotTable::load(ByteReader& in, bool edited) {
   inserted_ = in.array<int>();
   for (const int slot : in.array<int>()) free_.push_back(slot);
   edited_ = edited;
+  cut_ = true;  // it may have been
   if (edited) {
     read_ = in.get<Position>();
     ordinal_ = in.array<Position>();

@@ -68,6 +68,7 @@ struct SlotsView {
   int occupied = 0;               // tokens
   const int* inserted = nullptr;  // [inserted_count] slots of the tokens inserted last, in token order
   int inserted_count = 0;
+  int later = 0;                       // tokens at positions after those: inserted in the middle of the text
   const MergedView* merged = nullptr;  // nullptr: none
   // [slots] added to a slot's scaled and capped score before the softmax, in natural-log units; also for the tokens
   // merged into the slot. Finite, or -infinity, which hides the slot; anything in empty slots. nullptr: none.

@@ -59,24 +59,27 @@ int Evictions::room_for_drafts() const {
   return room;
 }
 
-void Evictions::commit(int insert, bool tentative) {
+void Evictions::commit(int insert, bool tentative, Position at) {
   if (evictor_.outside().empty() && evictor_.victims().empty()) {
-    if (insert > 0) cache_.prepare({.insert = insert, .tentative = tentative}).commit();
+    if (insert > 0) cache_.prepare({.insert = insert, .at = at, .tentative = tentative}).commit();
     evictor_.committed();
     return;
   }
   const Timer timer(times_.evict_ms);
-  drop_and_insert(insert, tentative);
+  drop_and_insert(insert, tentative, at);
 }
 
-void Evictions::drop_and_insert(int insert, bool tentative) {
+void Evictions::drop_and_insert(int insert, bool tentative, Position at) {
   const Victims &outside = evictor_.outside(), &victims = evictor_.victims();
   if (merges_) cache_.make_exclusive();
   const auto drop_of = [](const Victims& of) {
     return of.empty() ? std::span<const std::vector<int>>() : std::span<const std::vector<int>>(of.drop);
   };
-  Transaction change = cache_.prepare(
-      {.drop = drop_of(victims), .out_of_window = drop_of(outside), .insert = insert, .tentative = tentative});
+  Transaction change = cache_.prepare({.drop = drop_of(victims),
+                                       .out_of_window = drop_of(outside),
+                                       .insert = insert,
+                                       .at = at,
+                                       .tentative = tentative});
   if (memory_log_ != nullptr) memory_log_->begin_drop(cache_, outside, victims);
   if (merges_ && !outside.empty()) drop_merged(cache_, outside);  // no later query sees them: they are not merged
   if (merges_ && !victims.empty())
@@ -86,6 +89,28 @@ void Evictions::drop_and_insert(int insert, bool tentative) {
   if (plan_.rule().rotated_at_rank) rerotate_moved(cache_, frequencies_, workers_.get());
   if (!victims.empty()) ++times_.evictions;
   evictor_.committed();
+}
+
+void Evictions::edit(PositionRange gone, Position by, const Hyperparameters& hyper) {
+  CacheChange change = {.drop_range = gone};
+  if (by != 0) change.shift_range = {gone.last, kEndOfText}, change.shift_by = by;
+  change_text(change, hyper);
+}
+
+void Evictions::shift(PositionRange range, Position by, const Hyperparameters& hyper) {
+  change_text({.shift_range = range, .shift_by = by}, hyper);
+}
+
+void Evictions::change_text(const CacheChange& change, const Hyperparameters& hyper) {
+  const bool rotates = change.shift_by != 0 && !change.shift_range.empty() &&
+                       plan_.rule().rotation == Rotation::kOnWrite && hyper.rope.kind != RopeKind::kNone;
+  if (rotates) cache_.make_exclusive();
+  cache_.prepare(change).commit(workers_.get());
+  const PositionRange range = change.shift_range;
+  const Position last = range.last == kEndOfText ? kEndOfText : range.last + change.shift_by;
+  if (rotates) rotate_shifted(cache_, hyper, {range.first + change.shift_by, last}, change.shift_by, workers_.get());
+  evictor_.invalidate(cache_);
+  restart_memory_log();
 }
 
 void Evictions::defragment() {

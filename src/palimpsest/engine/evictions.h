@@ -49,9 +49,15 @@ class Evictions {
   // ... and before pages are mapped or tokens outside windows move: no page is mapped for drafts alone, so that a step
   // has the slots that it has without drafts.
   int room_for_drafts() const;
-  // What was decided, if anything, and `insert` new tokens. Throws as decide(), unchanged.
-  void commit(int insert, bool tentative = false);
+  // What was decided, if anything, and `insert` new tokens, at positions `at` and following (kNoPosition: at the end of
+  // the text). Throws as decide(), unchanged.
+  void commit(int insert, bool tentative = false, Position at = kNoPosition);
   void evict(int coming, Phase phase) { decide(coming, phase), commit(0); }
+  // Drops the tokens of `gone` and moves those behind by `by` positions; keys that are rotated by position are rotated
+  // once more, and rounded. Throws, unchanged (Cache::prepare).
+  void edit(PositionRange gone, Position by, const Hyperparameters& hyper);
+  // Moves tokens without dropping any, likewise: Cache::shift.
+  void shift(PositionRange range, Position by, const Hyperparameters& hyper);
   // After the prompt: moves tokens together, so that empty pages are released.
   void defragment();
 
@@ -59,7 +65,8 @@ class Evictions {
 
  private:
   void score_tables(int coming, Phase phase);
-  void drop_and_insert(int insert, bool tentative);
+  void drop_and_insert(int insert, bool tentative, Position at = kNoPosition);
+  void change_text(const CacheChange& change, const Hyperparameters& hyper);
 
   const MethodPlan& plan_;
   Cache& cache_;

@@ -14,6 +14,7 @@
 #include "palimpsest/core/shared_tokens.h"
 #include "palimpsest/engine/memory_update.h"
 #include "palimpsest/engine/speculation.h"
+#include "palimpsest/engine/text_edit.h"
 #include "palimpsest/engine/token_loop.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/text/sampler.h"
@@ -47,6 +48,8 @@ struct Request {
   // A snapshot of the same method to continue from; the prompt is appended. Without a prompt the text and the sampler
   // continue exactly as if never interrupted.
   std::shared_ptr<const Snapshot> resume = {};
+  // Edits the text of `resume`, without a prompt and with max_tokens 0: the sequence ends with kLength, to be kept.
+  std::optional<TextEdit> edit = {};
   Reuse reuse = Reuse::kPrefixes;  // a resumed request reuses nothing
   int scope = 0;                   // requests of different scopes (API keys) share nothing in the PrefixCache
   // Not kNone: the prompt is read for its embedding (RequestListener::embedded); nothing is generated, and max_tokens

@@ -25,6 +25,23 @@ std::vector<Run> runs_of(std::span<const Move> moves) {
   return runs;
 }
 
+// Cosines and sines of `by` positions, without the magnitude, which the keys have already.
+std::vector<float> rotation_by(const RopeFrequencies& f, Position by) {
+  std::vector<float> row(2 * static_cast<std::size_t>(f.pairs()));
+  f.row(by, row.data());
+  for (float& factor : row) factor = static_cast<float>(factor / f.magnitude());
+  return row;
+}
+
+template <typename Rotate>
+void for_each_head(const Cache& cache, Workers* workers, Rotate rotate) {
+  const int heads = cache.geometry().heads();
+  if (workers != nullptr)
+    workers->run(heads, rotate);
+  else
+    for (int head = 0; head < heads; ++head) rotate(head);
+}
+
 }  // namespace
 
 void rerotate_moved(Cache& cache, std::span<const RopeFrequencies> frequencies, Workers* workers) {
@@ -39,9 +56,7 @@ void rerotate_moved(Cache& cache, std::span<const RopeFrequencies> frequencies, 
     for (const Run& run : runs[static_cast<std::size_t>(cache.table_of(head))]) {
       auto& row = rows[{layer, run.by}];
       if (!row.empty()) continue;
-      row.resize(2 * static_cast<std::size_t>(f.pairs()));
-      f.row(-run.by, row.data());
-      for (float& factor : row) factor = static_cast<float>(factor / f.magnitude());
+      row = rotation_by(f, -run.by);
     }
   }
   const auto rotate_head = [&](int head) {
@@ -52,11 +67,34 @@ void rerotate_moved(Cache& cache, std::span<const RopeFrequencies> frequencies, 
                   frequencies[static_cast<std::size_t>(layer)].dims(), run.first, run.last,
                   rows.at({layer, run.by}).data());
   };
-  const int heads = o.geometry.heads();
-  if (workers != nullptr)
-    workers->run(heads, rotate_head);
-  else
-    for (int head = 0; head < heads; ++head) rotate_head(head);
+  for_each_head(cache, workers, rotate_head);
+}
+
+void rotate_shifted(Cache& cache, const Hyperparameters& hyper, PositionRange range, Position by, Workers* workers) {
+  std::vector<RopeFrequencies> frequencies;  // of each RoPE table
+  std::vector<std::vector<float>> rows;
+  for (int i = 0; i < hyper.ropes(); ++i) {
+    frequencies.emplace_back(hyper.rope_table(i));
+    rows.push_back(rotation_by(frequencies.back(), by));
+  }
+  for_each_head(cache, workers, [&](int head) {
+    const int layer = cache.geometry().layer_of(head);
+    const auto rope = static_cast<std::size_t>(hyper.rope_of(layer));
+    if (frequencies[rope].kind() == RopeKind::kNone) return;
+    const SlotTable& table = cache.table(cache.table_of(head));
+    const LayerView view = cache.view(layer);
+    const auto moved = [&](int slot) {
+      const Position position = table.position(slot);
+      return position != kNoPosition && range.contains(position);
+    };
+    for (int slot = 0; slot < table.slots(); ++slot) {
+      if (!moved(slot)) continue;
+      const int first = slot;
+      while (slot < table.slots() && moved(slot)) ++slot;
+      rotate_keys(view, cache.head(head), frequencies[rope].kind(), frequencies[rope].dims(), first, slot,
+                  rows[rope].data());
+    }
+  });
 }
 
 }  // namespace palimpsest

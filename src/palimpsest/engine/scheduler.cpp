@@ -23,6 +23,14 @@ CacheOptions page_shape(const Decoder& decoder, const SchedulerOptions& options)
   return shape;
 }
 
+// Max tokens that the model reads before it generates: the prompt, or what an edit reads, in mode exact perhaps the
+// whole text.
+long long tokens_of(const Request& request) {
+  if (!request.edit) return std::ssize(request.prompt);
+  const auto tokens = std::ssize(request.edit->tokens);
+  return request.edit->mode == EditMode::kExact ? tokens + std::ssize(request.resume->text().tokens) : tokens;
+}
+
 // The message of the exception being handled, after `beginning`; shorter if there is no memory for it.
 std::string exception_message(const char* beginning) noexcept {
   try {
@@ -89,7 +97,7 @@ std::shared_ptr<const MethodPlan> Scheduler::plan_of(const Request& request) con
 
 // Upper bound of the request's memory. For a resumed sequence: the snapshot's pages plus those of the new tokens alone.
 PlanBytes Scheduler::bytes_of(const Request& request, const MethodPlan& plan) {
-  const auto prompt = static_cast<long long>(request.prompt.size());
+  const long long prompt = tokens_of(request);
   PlanBytes bytes = plan.bytes(prompt, prompt + request.max_tokens);
   if (request.resume != nullptr) bytes.pages += request.resume->bytes();
   return bytes;
@@ -101,7 +109,12 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   const Snapshot* const before = request.resume.get();
   const TokenId unread = before == nullptr ? -1 : before->text().unread;
   const bool as_it_was = before != nullptr && request.prompt.empty();
-  if (request.prompt.empty() && unread < 0)
+  assert(!request.edit || (as_it_was && request.drafts.max == 0 && request.given.empty()));
+  if (request.edit)
+    for (const TokenId token : request.edit->tokens)
+      if (token < 0 || token >= hyper.vocabulary)
+        fail("token {} of the edit is not in the model's vocabulary of {}", token, hyper.vocabulary);
+  if (request.prompt.empty() && unread < 0 && !request.edit)
     fail("{}", before == nullptr ? "the prompt is empty: give at least one token"
                                  : "the saved text has ended: give a prompt");
   if (as_it_was && request.sampler.constrained()) fail("a grammar applies to a new answer: give a prompt");
@@ -117,9 +130,13 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   const bool pools = request.pooling != Pooling::kNone;
   assert(!pools || (before == nullptr && request.given.empty() && request.drafts.max == 0 && !request.keep &&
                     request.reuse == Reuse::kNothing));
-  if (pools != (request.max_tokens == 0) || request.max_tokens < 0)
-    fail("max_tokens is {}: give {}", request.max_tokens, pools ? "0 for an embedding" : "at least 1");
-  const auto all = static_cast<long long>(request.prompt.size()) + request.max_tokens;
+  const bool generates = !pools && !request.edit;
+  if (generates != (request.max_tokens > 0) || request.max_tokens < 0)
+    fail("max_tokens is {}: give {}", request.max_tokens,
+         generates ? "at least 1"
+         : pools   ? "0 for an embedding"
+                   : "0 for an edit");
+  const long long all = tokens_of(request) + request.max_tokens;
   if (hyper.learned_positions > 0 && all > hyper.learned_positions + 1)
     fail("{} prompt tokens and {} to generate exceed the {} learned positions of this model", request.prompt.size(),
          request.max_tokens, hyper.learned_positions);
@@ -135,12 +152,13 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   }
   job->plan = plan_of(request);
   job->usage.method = spell_short(job->plan->method());
-  job->plan->check_request(std::ssize(request.prompt), std::ssize(request.prompt) + request.max_tokens);
+  job->plan->check_request(tokens_of(request), tokens_of(request) + request.max_tokens);
   if (before == nullptr && options_.prefix_bytes > 0 && request.reuse != Reuse::kNothing)
     job->prefix_key.emplace(*job->plan, request.scope);
   if (request.reuse == Reuse::kHistories) job->history = job->prefix_key;
   PlanBytes bytes = bytes_of(request, *job->plan);
   if (job->history || Job::needs_text(request)) bytes.tables += text_bytes(all);
+  if (request.edit) bytes.tables += text_bytes(all);  // SchedulerJob::rest
   if (request.memory) bytes.tables += MemoryLog::bytes(MemoryUpdate::kMaxChanges);
   job->reserved_bytes = bytes.total();
   job->overhead_bytes = bytes.total() - bytes.pages;

@@ -116,6 +116,7 @@ class Scheduler {
   void begin_to_load(Job& job);
   bool advance_loads();  // advances snapshot loads; whether any is not done
   void restore(Job& job, std::unique_ptr<Sequence> sequence);
+  void edit(Job& job);
   void continue_from_prefix(Job& job);
   void continue_from_history(Job& job);
   bool reserve_more(Job& job, const PlanBytes& bytes);

@@ -162,11 +162,12 @@ void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
   job.loading.reset();
   job.sequence = std::move(sequence);
   job.share.sequence = job.sequence.get();
+  job.evicted_before = job.sequence->cache().evicted();
+  if (job.request.edit) return edit(job);
   if (job.request.prompt.empty())
     job.sequence->read(job.next);
   else
     job.sequence->read(job.request.prompt);
-  job.evicted_before = job.sequence->cache().evicted();
   std::vector<TokenId> read = std::move(job.text);
   read.resize(text_bytes(job.sequence->cache().next()) / sizeof(TokenId), -1);
   begin_text(job, read, job.request.prompt.empty() ? std::span(&job.next, 1) : std::span(job.request.prompt));
@@ -174,6 +175,38 @@ void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
   const auto all = job.sequence->cache().next() + std::ssize(job.request.prompt) + job.request.max_tokens;
   if (learned > 0 && all > learned + 1)
     fail("{} tokens in total exceed the {} learned positions of this model", all, learned);
+}
+
+// Edits the text of the restored sequence, and sets what it reads.
+void Scheduler::edit(Job& job) {
+  const TextEdit& edit = *job.request.edit;
+  Sequence& sequence = *job.sequence;
+  const auto read = static_cast<std::size_t>(sequence.cache().next());
+  const bool known = job.text.size() >= read;
+  job.text.resize(known ? read : 0);
+  try {
+    if (edit.mode == EditMode::kReuse) {
+      sequence.edit(edit.range, edit.tokens, decoder_->model().hyper());
+      if (known) job.text = edited(job.text, edit.range, edit.tokens);
+      job.usage.prompt_tokens = std::ssize(edit.tokens);
+    } else {
+      sequence.check_edit(edit.range);
+      if (!known)
+        fail("mode exact reads tokens again, and the session does not hold them: it was longer than {}", kMaxHistory);
+      job.text = edited(job.text, edit.range, edit.tokens);
+      const Position start = sequence.unaffected_until(edit.range.first, std::ssize(job.text));
+      start > 0 ? sequence.rewind(start) : sequence.clear();
+      job.rest.assign(job.text.begin() + start, job.text.end());
+      if (!job.rest.empty()) sequence.read(job.rest);
+      job.evicted_before = sequence.cache().evicted();
+      job.usage.prompt_tokens = std::ssize(job.rest);
+    }
+  } catch (const Error&) {
+    job.usage.invalid_request = true;
+    throw;
+  }
+  if (known && job.next >= 0) job.text.push_back(job.next);
+  if (sequence.stage() == Sequence::Stage::kIdle) finish(job, Finish::kLength);
 }
 
 // Reserves `bytes` instead of what the job has reserved; false: there is no room.

@@ -100,6 +100,8 @@ void Scheduler::finish_step(Job& job) noexcept {
   try {
     if (job.request.pooling != Pooling::kNone) {
       pool(job, job.share.logits);
+    } else if (job.request.edit) {
+      if (job.sequence->stage() == Sequence::Stage::kIdle) finish(job, Finish::kLength);
     } else if (!job.share.logits.empty()) {
       if (job.usage.tokens == 0) keep_history(job, false);
       advance(job, job.share.logits);

@@ -44,11 +44,13 @@ void Sequence::read(std::span<const TokenId> prompt, bool all_logits, StepResult
   all_logits_ = all_logits;
   result_ = result;
   read_ = repeated_ = 0;
+  at_ = kNoPosition;
 }
 
 void Sequence::read(TokenId token, std::span<const TokenId> drafts) {
   accept(0);
   stage_ = Stage::kDecode;
+  at_ = kNoPosition;
   tokens_.assign(1, token);
   const auto some = drafts.first(std::min(drafts.size(), at(plan_->draft_max())));
   tokens_.insert(tokens_.end(), some.begin(), some.end());
@@ -96,7 +98,7 @@ Work Sequence::next_prompt_or_token() {
   if (begins && !plan_->signals(Phase::kDecode).attention_window) evictor_.invalidate_window(*cache_);
   if (plan_->drops() && !(decode && m.evict_after)) evictions_.decide(1, phase());
   const std::size_t count = step_size();
-  evictions_.commit(static_cast<int>(count), decode && count > 1);
+  evictions_.commit(static_cast<int>(count), decode && count > 1, at_);
   if (!decode && read_ == 0) continues_ = false;
   running_ = count;
   return work(decode ? std::span<const TokenId>(tokens_).first(count) : prompt_.subspan(read_, count));
@@ -174,6 +176,7 @@ std::span<const float> Sequence::done(std::span<const float> logits) {
       const std::size_t rows = all_logits_ ? running_ : 1;
       const auto mine = logits.last(logits.size() / (all_logits_ ? step_tokens_ : 1) * rows);
       read_ += running_;
+      if (at_ != kNoPosition) at_ = read_ < prompt_.size() ? at_ + static_cast<Position>(running_) : kNoPosition;
       if (read_ < prompt_.size()) {
         end(running_, Phase::kPrefill);
         return all_logits_ ? mine : std::span<const float>();

@@ -13,6 +13,7 @@
 //   Evictions         what a step drops and inserts, as one change of the cache
 //   SignalCollector   what the model reports to the policy
 //   RecomputeWindow   the tokens of a method without a cache
+//   sequence_edit     edits in the middle of the text
 //   sequence_stream   saving, loading, continuing from another's cache
 #pragma once
 
@@ -84,6 +85,17 @@ class Sequence {
   // the sequence is unusable.
   std::span<const float> done(std::span<const float> logits);
   void rewind(Position position);  // see Session::rewind
+  // Edits of the text (engine/text_edit.h): see Session. `hyper`: of the decoder's model.
+  //
+  // edit() drops the tokens of `range` and sets `tokens` to be read in their place, as a prompt: steps follow unless
+  // there are none. Tokens behind keep their keys and values. Throws Error, unchanged.
+  void edit(PositionRange range, std::span<const TokenId> tokens, const Hyperparameters& hyper);
+  void drop(PositionRange range, const Hyperparameters& hyper);
+  void shift(PositionRange range, Position by, const Hyperparameters& hyper);
+  void check_edit(PositionRange range) const;  // throws Error: out of order, beyond the end
+  // If the text changes from `first` on, to one of `tokens` tokens: how many need not be read again to be as a sequence
+  // that reads the new text in one prompt. 0: the cache, or the policy's statistics, depend on tokens from `first` on.
+  Position unaffected_until(Position first, long long tokens) const;
   void clear();
 
   bool repeats() const { return plan_->signals().repeat; }  // the model reads a prompt twice
@@ -94,6 +106,7 @@ class Sequence {
   // Continues as the sequence of the same method that had this cache and state(). `in_prompt`: the next tokens belong
   // to the prompt that it read last.
   void continue_from(Cache& kept, std::span<const std::byte> state, bool in_prompt);
+  bool in_prompt() const { return stage_ == Stage::kPrompt || continues_; }
   std::vector<std::byte> state() const;  // what it needs besides its cache
   Cache& cache() { return *cache_; }     // to share it
 
@@ -110,6 +123,7 @@ class Sequence {
   const SessionOptions& options() const { return options_; }
   const Cache& cache() const { return *cache_; }
   const MethodPlan& plan() const { return *plan_; }
+  const std::shared_ptr<const MethodPlan>& shared_plan() const { return plan_; }
   const AttentionRule& rule() const { return plan_->rule(); }
   int budget(int table) const { return evictor_.budget(table); }
   const Evictor& evictor() const { return evictor_; }
@@ -127,6 +141,7 @@ class Sequence {
   Work next_repeated();
   Work next_recomputed();
   void end(std::size_t tokens, Phase phase);
+  void check_move(PositionRange range, Position by, const Hyperparameters& hyper) const;
 
   SessionOptions options_;
   std::shared_ptr<const MethodPlan> plan_;
@@ -144,6 +159,7 @@ class Sequence {
   StepResult result_ = StepResult::kLogits;  // of the prompt
   bool continues_ = false;                   // the next prompt continues a text that was read in part
   std::size_t read_ = 0, repeated_ = 0;      // tokens of the prompt
+  Position at_ = kNoPosition;                // of an edit: where the prompt's next token is inserted
   std::size_t running_ = 0;                  // tokens of this step, of the prompt or decoded
   std::size_t step_tokens_ = 0;              // all tokens of this step, recomputed ones included
   std::vector<TokenId> part_;                // kRepeat: instruction and part of the prompt

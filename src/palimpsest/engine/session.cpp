@@ -4,6 +4,7 @@
 #include <cassert>
 #include <utility>
 
+#include "palimpsest/core/error.h"
 #include "palimpsest/graph/graph_threads.h"
 
 namespace palimpsest {
@@ -23,6 +24,13 @@ Session::Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options
 Session::Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options,
                  std::shared_ptr<const MethodPlan> plan)
     : loop_(std::move(decoder)), sequence_(loop_.decoder(), options, plan, workers_for(loop_.decoder(), *plan)) {
+  share_.sequence = &sequence_;
+}
+
+Session::Session(const Session& like, const std::shared_ptr<PagePool>& pool)
+    : loop_(like.loop_.shared_decoder()),
+      sequence_(loop_.decoder(), like.options(), like.sequence_.shared_plan(),
+                workers_for(loop_.decoder(), like.sequence_.plan()), pool) {
   share_.sequence = &sequence_;
 }
 
@@ -98,6 +106,54 @@ void Session::rewind(Position position) {
 void Session::clear() {
   sequence_.clear();
   text_.clear();
+}
+
+std::span<const float> Session::edit(Position first, Position last, std::span<const TokenId> tokens, EditMode mode,
+                                     std::span<const TokenId> text) {
+  if (text.empty()) text = text_;
+  const bool known = std::ssize(text) == position() && std::ranges::find(text, -1) == text.end();
+  const PositionRange range{first, last};
+  sequence_.check_edit(range);
+  std::vector<TokenId> after;
+  if (mode == EditMode::kExact) {
+    if (!known)
+      fail("mode exact reads tokens again: give the {} tokens of the text ({} are known)", position(), text.size());
+  }
+  if (known) after = edited(text, range, tokens);
+  std::span<const float> last_logits;
+  if (mode == EditMode::kExact) {
+    // The last token is always read: for its logits.
+    const Position end = std::max<Position>(0, std::ssize(after) - 1);
+    const Position start = sequence_.unaffected_until(std::min(first, end), std::ssize(after));
+    start > 0 ? rewind(start) : clear();
+    if (const auto rest = std::span<const TokenId>(after).subspan(at(start)); !rest.empty())
+      last_logits = prefill(rest);
+  } else {
+    const bool middle = last < position();
+    sequence_.edit(range, tokens, decoder().model().hyper());
+    while (sequence_.stage() != Sequence::Stage::kIdle)
+      if (const auto logits = step(); !logits.empty() && !middle) last_logits = logits;
+  }
+  if (known) set_text(after);
+  return last_logits;
+}
+
+void Session::drop(Position first, Position last) {
+  sequence_.drop({first, last}, decoder().model().hyper());
+  text_.resize(std::min(text_.size(), at(position())));
+}
+
+void Session::shift(Position first, Position last, Position by) {
+  sequence_.shift({first, last}, by, decoder().model().hyper());
+  set_text({});
+}
+
+std::unique_ptr<Session> Session::fork() {
+  if (!method().cache || !cache().options().pages)
+    fail("sessions fork on the CPU's fast path, with a cache: leave out --portable and --device");
+  std::unique_ptr<Session> copy(new Session(*this, sequence_.cache().pool()));
+  copy->sequence_.continue_from(sequence_.cache(), sequence_.state(), sequence_.in_prompt());
+  return copy;
 }
 
 void Session::record_memory() {

@@ -7,6 +7,7 @@
 
 #include "palimpsest/engine/memory_map.h"
 #include "palimpsest/engine/step_loop.h"
+#include "palimpsest/engine/text_edit.h"
 
 namespace palimpsest {
 
@@ -44,6 +45,22 @@ class Session {
   void rewind(Position position);
   void clear();
 
+  // Edits of the text (engine/text_edit.h, docs/edits.md). Each throws Error, unchanged, for a range that is out of
+  // order, beyond the end, or of which no head holds a token.
+  //
+  // Replaces the tokens at positions first .. last - 1 by `tokens`; none: removes them. Returns the logits of the last
+  // token read: those of the text's next token, but for kReuse in the middle of a text. Nothing was read: empty.
+  // `text`: the tokens of the text before the edit, for kExact; empty: those that were recorded or set.
+  std::span<const float> edit(Position first, Position last, std::span<const TokenId> tokens,
+                              EditMode mode = EditMode::kReuse, std::span<const TokenId> text = {});
+  // Drops the tokens at these positions, which stay empty unless they reach the end of the text.
+  void drop(Position first, Position last);
+  // Adds `by` to the positions of these tokens; the target positions must be empty. kEndOfText: and to that of the next
+  // token.
+  void shift(Position first, Position last, Position by);
+  // A session that continues as this one would. Both share pages, which are copied on write; on one thread.
+  std::unique_ptr<Session> fork();
+
   // Records the text and what the cache drops from now on, at most kMaxMemory tokens and changes, for memory_map().
   void record_memory();
   static constexpr std::size_t kMaxMemory = std::size_t{1} << 20;
@@ -66,6 +83,7 @@ class Session {
   void read_prompt(std::span<const TokenId> tokens, bool all_logits, const Progress& progress, Done done);
   std::span<const float> step();
   void remember(std::span<const TokenId> tokens);
+  Session(const Session& like, const std::shared_ptr<PagePool>& pool);  // empty
 
   StepLoop loop_;
   Sequence sequence_;

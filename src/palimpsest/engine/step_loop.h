@@ -37,6 +37,7 @@ class StepLoop {
   std::span<const float> run_or_throw(std::span<StepShare* const> shares);
 
   Decoder& decoder() const { return *decoder_; }
+  const std::shared_ptr<Decoder>& shared_decoder() const { return decoder_; }
 
  private:
   bool prepare(std::span<StepShare* const> shares) noexcept;  // false: failed; sets the failure of a single share

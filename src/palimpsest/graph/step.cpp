@@ -209,7 +209,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   const SlotTable& table = s.cache->table(0);
   const int count = out.count;
   assert(count > 0 && static_cast<int>(table.inserted().size()) == count);
-  const Position first = table.next() - count;
+  const Position first = table.position(table.inserted().front());
   for (int t = 1; t < s.cache->tables(); ++t)
     assert(s.cache->table(t).base() == table.base() && s.cache->table(t).next() == table.next());
 

@@ -11,6 +11,7 @@
 
 #include "palimpsest/core/version.h"
 #include "palimpsest/server/completions.h"
+#include "palimpsest/server/edit_route.h"
 #include "palimpsest/server/embeddings.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/info.h"
@@ -222,6 +223,9 @@ const std::vector<Route>& routes() {
       {{"GET", "/v1/sessions"}, list_sessions},
       {{"GET", "/v1/sessions/NAME/memory"},
        [](const Context& c, const In& in, Out& out) { session_memory(*c.service, in, out); }},
+      {{"POST", "/v1/sessions/NAME/edit"},
+       [](const Context& c, const In& in, Out& out) { edit_session(*c.service, c.options, in, out); },
+       true},
       {{"GET", "/health"}, health},
       {{"GET", "/metrics"}, metrics},
       {{"GET", "/props"}, [](const Context& c, const In&, Out& out) { props(*c.service, out); }},

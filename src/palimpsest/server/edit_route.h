@@ -1,0 +1,17 @@
+// POST /v1/sessions/NAME/edit: replaces tokens of a saved session's text.
+#pragma once
+
+namespace httplib {
+struct Request;
+struct Response;
+}  // namespace httplib
+
+namespace palimpsest {
+
+class Service;
+struct ServerOptions;
+
+// Body: first, last, text, mode, save (docs/server.md).
+void edit_session(Service& service, const ServerOptions& options, const httplib::Request& in, httplib::Response& out);
+
+}  // namespace palimpsest
