@@ -33,6 +33,12 @@ std::shared_ptr<Decoder> drafts_decoder(const std::string& shape, int threads = 
                                                             .seed = 1}
                                            : parse_synthetic(shape);
   synthetic.vocabulary = kWords;
+  if (synthetic.convolution_taps > 0) {
+    synthetic.width = 64;
+    synthetic.feed_forward = 96;
+    synthetic.query_heads = 4;
+    if (synthetic.mamba) synthetic.mamba = {.heads = 2, .head_dim = 32, .groups = 1, .state_width = 16};
+  }
   return std::make_shared<Decoder>(Model::from(make_synthetic(synthetic)), threads);
 }
 
