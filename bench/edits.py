@@ -104,8 +104,8 @@ def two_values(rng, facts):
 def main():
     parse = script.parser(__doc__, PAGE.order)
     script.add(parse, "--threads", "--prefix", "--folder")
-    parse.add_argument("--rounds", type=int, default=5)
-    parse.add_argument("--documents", type=int, default=20)
+    parse.add_argument("--rounds", type=int, default=3)
+    parse.add_argument("--documents", type=int, default=10)
     parse.add_argument("--method", default="full")
     options = script.parsed(parse, PAGE.order)
     folder = pathlib.Path(options.folder)

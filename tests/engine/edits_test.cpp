@@ -400,6 +400,23 @@ TEST(Edits, WhatStoredKeysForbidIsRefused) {
             "method window-recompute has no cache to edit: read the edited text");
 }
 
+// A recurrent state forgets nothing: mode exact reads the whole text, mode reuse is refused.
+TEST(Edits, RecurrentStatesAreReadAgain) {
+  SyntheticShape shape = parse_synthetic("tiny-lfm2");
+  shape.vocabulary = 96;
+  const auto decoder = std::make_shared<Decoder>(Model::from(make_synthetic(shape)), 1);
+  Session session(decoder, session_options("full", 16)), fresh(decoder, session_options("full", 16));
+  const Tokens text = random_tokens(40, 16), tokens = random_tokens(2, 17);
+  session.prefill(text);
+  for (const PositionRange range : {PositionRange{20, 22}, PositionRange{20, 21}, PositionRange{38, 40}})
+    EXPECT_NE(error_of([&] { session.edit(range.first, range.last, tokens); }).find("recurrent state"),
+              std::string::npos);
+  EXPECT_EQ(session.position(), 40);
+  const Row logits = row(session.edit(20, 21, tokens, EditMode::kExact, text));
+  EXPECT_LT(difference(logits, row(fresh.prefill(edited(text, {20, 21}, tokens)))), kSame);
+  EXPECT_LT(difference(row(session.decode(5)), row(fresh.decode(5))), kSame);
+}
+
 TEST(Edits, AreWrittenAsRangeAndText) {
   const WrittenEdit edit = parse_edit("3:17=a = b: c");
   EXPECT_EQ(edit.range, (PositionRange{3, 17}));

@@ -104,6 +104,7 @@ void Sequence::shift(PositionRange range, Position by, const Hyperparameters& hy
 Position Sequence::unaffected_until(Position first, long long tokens) const {
   const Method& m = options_.method;
   if (!m.cache || cache_->table(0).edited()) return 0;
+  if (cache_->options().state_floats > 0 && first < cache_->next()) return 0;  // a state forgets nothing
   if (m.evicts() && !forgets_nothing(m, plan_->signals())) return 0;
   for (int t = 0; t < cache_->tables(); ++t)
     if (cache_->window(t) != INT32_MAX && cache_->next() >= cache_->window(t)) return 0;
