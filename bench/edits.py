@@ -53,7 +53,7 @@ def latency(options, folder):
         rows.append(f"| {text['at']}% | {r['old']} by {r['new']} | {r['before'] + r['new'] + r['after']:,} | {ms['read']:.1f} | {ms['exact']:.1f} ({ms['exact'] / ms['read']:.2f}x) | "
                     f"{ms['reuse']:.2f} ({ms['reuse'] / ms['read']:.3f}x) | {r['kl']['exact']:.1e} | {r['kl']['reuse']:.4f} | {r['kl']['stale']:.4f} |")
     PAGE.put("latency", f"Latency and KL divergence, 2,000 tokens, `{options.method}`", [
-        f"Milliseconds, best of {options.rounds}, {options.threads} threads. *Tokens*: how many are replaced by how many. KL: nats, the mean over the {AFTER} tokens that follow the text, "
+        f"Milliseconds, best of {options.rounds}, {options.threads} thread(s). *Tokens*: how many are replaced by how many. KL: nats, the mean over the {AFTER} tokens that follow the text, "
         "from reading the edited text to the mode; *no edit*: to the text as it was.", "",
         "| at | tokens | text | reading | exact | reuse | KL exact | KL reuse | KL no edit |", "|---" * 9 + "|", *rows, ""], "python3 bench/edits.py latency")
 
