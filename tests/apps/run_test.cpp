@@ -124,8 +124,9 @@ TEST_F(RunTest, DraftsDoNotChangeTheText) {
     const Words plain = {"--method", method, "--temp", "0.8", "--seed", "3", "-n", "300", "--ignore-eos"};
     const Finished without = run(plain);
     ASSERT_EQ(without.code, 0) << without.err;
-    for (const Words& drafts : {Words{"--lookup"}, Words{"-md", model_, "--draft-p-min", "0.3", "--draft-max", "5"},
-                                Words{"-md", model_, "--draft-method", "full", "--draft-min", "2"}}) {
+    for (const Words& drafts :
+         {Words{"--lookup"}, Words{"-md", model_, "--draft-p-min", "0.3", "--draft-max", "5", "--draft-price", "0.1"},
+          Words{"-md", model_, "--draft-method", "full", "--draft-min", "2", "--draft-price", "0.1"}}) {
       Words all = plain;
       all.insert(all.end(), drafts.begin(), drafts.end());
       const Finished with = run(all);

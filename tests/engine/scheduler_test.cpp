@@ -72,7 +72,7 @@ TEST_P(SchedulerWithPrefixes, DraftsDoNotChangeAText) {
     std::vector<TokenId> prompt(r.prompt.begin(), r.prompt.end());
     for (std::size_t t = prompt.size() / 3; t < prompt.size(); ++t) prompt[t] = prompt[t % 7];
     r.prompt = std::move(prompt);
-    if (i % 3 > 0) r.drafts = {.max = 1 + i % 6, .min = 0, .adaptive = i % 2 == 0};
+    if (i % 3 > 0) r.drafts = {.max = 1 + i % 6, .min = 0, .adaptive = i % 2 == 0, .price = 0.08};
     requests.push_back(r);
     answers.push_back(std::make_shared<Answer>());
     scheduler.submit(r, answers.back());
