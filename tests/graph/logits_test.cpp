@@ -59,6 +59,7 @@ std::vector<float> our_rows(const std::shared_ptr<const Model>& model, const std
 
 struct Difference {
   double relative = 0;    // maximum over tokens of max |a - b| / max |b|
+  double of_most = 0;     // ... over all tokens but the worst 5%
   double divergence = 0;  // mean KL(libllama || ours), nats
   double same_top = 0;    // fraction of tokens
 };
@@ -73,6 +74,7 @@ Difference compare(const std::vector<float>& ours, const std::vector<float>& the
     return top + std::log(sum);
   };
   const int rows = static_cast<int>(theirs.size()) / vocabulary;
+  std::vector<double> errors;
   int same = 0;
   for (int r = 0; r < rows; ++r) {
     const float *a = ours.data() + r * vocabulary, *b = theirs.data() + r * vocabulary;
@@ -84,10 +86,13 @@ Difference compare(const std::vector<float>& ours, const std::vector<float>& the
       size = std::max(size, std::abs(static_cast<double>(b[i])));
       kl += std::exp(b[i] - zb) * ((b[i] - zb) - (a[i] - za));
     }
-    d.relative = std::max(d.relative, error / size);
+    errors.push_back(error / size);
     d.divergence += kl / rows;
     same += std::max_element(a, a + vocabulary) - a == std::max_element(b, b + vocabulary) - b;
   }
+  std::ranges::sort(errors);
+  d.relative = errors.back();
+  d.of_most = errors[errors.size() * 95 / 100];
   d.same_top = static_cast<double>(same) / rows;
   return d;
 }
@@ -107,9 +112,9 @@ void check(const std::string& name, const std::string& weights, const std::strin
            const std::vector<TokenId>& tokens, bool trained, double max_divergence = 1e-3) {
   const auto theirs = llama_logits(path, tokens, 64);
   const auto model = Model::load(path);
-  // A router's near tie that falls the other way gives a token another expert: such mixtures have a bound in f32 only.
-  const bool routes = model->hyper().experts_used < model->hyper().experts;
-  double min_same_top = 0.99, bound = weights == "f32" ? 1e-4 : weights == "f16" && !routes ? 1e-2 : INFINITY;
+  // A router's near tie that falls the other way gives a token another expert: not counted in f16.
+  const bool routes = weights == "f16" && model->hyper().experts_used < model->hyper().experts;
+  double min_same_top = 0.99, bound = weights == "f32" ? 1e-4 : weights == "f16" ? 1e-2 : INFINITY;
   // The difference between libllama's two attention paths is the noise level. ggml's GELU is an f16 table, which turns
   // differences of 1e-7 into steps of 5e-4.
   const bool table_steps = model->family().activation == Activation::kGelu && weights == "f32";
@@ -126,7 +131,7 @@ void check(const std::string& name, const std::string& weights, const std::strin
     const Difference d = compare(our_rows(model, tokens, chunk), theirs, model->hyper().vocabulary);
     table().push_back({name, weights, chunk, d});
     SCOPED_TRACE(name + " " + weights + " chunk " + std::to_string(chunk));
-    EXPECT_LE(d.relative, bound);
+    EXPECT_LE(routes ? d.of_most : d.relative, bound);
     EXPECT_LE(d.divergence, max_divergence);
     if (trained) {
       EXPECT_GE(d.same_top, min_same_top);
