@@ -227,9 +227,9 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   out.cache_type = cache_types_of(flags);
   whole(flags.chunk, 1, kMaxChunk, "--prefill-chunk");
   whole(flags.page_size, 16, kMaxPage, "--page-size");
-  check_page_size(flags.page_size, "--page-size");
   out.chunk = static_cast<int>(flags.chunk);
   out.page_size = static_cast<int>(flags.page_size);
+  check_page_size(out.page_size, "--page-size");
   out.memory_limit = memory_bytes();
   if (flags.fits_machine) out.auto_memory = std::min(out.memory_limit, available_bytes() / 2);
   if (flags.cache_mib) out.memory_limit = out.auto_memory = mib_to_bytes(*flags.cache_mib, "--cache-memory");
@@ -282,29 +282,29 @@ void add_draft_flags(CLI::App& command, DraftFlags& flags) {
       ->type_name("N")
       ->group(group)
       ->capture_default_str();
-  command
-      .add_option("--draft-price", flags.price,
-                  "time of a draft, in steps of one token, by which the number of drafts adapts; auto: measured")
-      ->type_name("P")
-      ->group(group)
-      ->capture_default_str();
+  add_draft_price_flag(command, flags.price, group);
   command.add_option("--draft-min", flags.options.min, "min drafts in a step; fewer are not read")
       ->type_name("N")
       ->group(group)
       ->capture_default_str();
 }
 
-namespace {
-
-std::optional<double> draft_price_of(const DraftFlags& flags) {
-  if (flags.price == "auto") return std::nullopt;
-  return parse_real(flags.price, "--draft-price", 0, 1000);
+void add_draft_price_flag(CLI::App& command, std::string& price, const char* group) {
+  command
+      .add_option("--draft-price", price,
+                  "time of a draft, in steps of one token, by which the number of drafts adapts; auto: measured")
+      ->type_name("P")
+      ->group(group)
+      ->capture_default_str();
 }
 
-}  // namespace
+std::optional<double> draft_price_of(const std::string& price) {
+  if (price == "auto") return std::nullopt;
+  return parse_real(price, "--draft-price", 0, 1000);
+}
 
 int draft_max_of(const DraftFlags& flags) {
-  static_cast<void>(draft_price_of(flags));
+  static_cast<void>(draft_price_of(flags.price));
   whole(flags.options.max, 1, kMaxDrafts, "--draft-max");
   whole(flags.options.min, 0, flags.options.max, "--draft-min");
   if (!(flags.min_probability >= 0 && flags.min_probability <= 1))
@@ -315,7 +315,7 @@ int draft_max_of(const DraftFlags& flags) {
 std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabulary& vocabulary, Decoder& decoder) {
   if (!flags.lookup && flags.model.empty()) return std::nullopt;
   DraftOptions drafts = flags.options;
-  drafts.price = draft_price_of(flags);
+  drafts.price = draft_price_of(flags.price);
   DecoderSpeed speed;
   if (!drafts.price) speed = measure_decoder(decoder, drafts.max);
   if (flags.lookup) return std::make_optional<Speculation>(std::make_unique<LookupDrafter>(), drafts, speed.price);

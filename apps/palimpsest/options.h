@@ -71,6 +71,9 @@ struct DraftFlags {
   std::string price = "auto";
 };
 void add_draft_flags(CLI::App& command, DraftFlags& flags);
+void add_draft_price_flag(CLI::App& command, std::string& price, const char* group);
+// DraftOptions::price; nullopt: measured. Throws Error for an invalid number.
+std::optional<double> draft_price_of(const std::string& price);
 // SessionOptions::draft_max; 0: no drafts. Throws Error for invalid numbers.
 int draft_max_of(const DraftFlags& flags);
 // nullopt: no drafts. Throws Error, also for a draft model with another vocabulary.

@@ -23,6 +23,7 @@ void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags) {
       ->type_name("MIB")
       ->group(group)
       ->default_str(flags.prefix_share == 0 ? "0" : "half of --cache-memory");
+  add_draft_price_flag(command, flags.draft_price, group);
 }
 
 std::size_t mib_to_bytes(double mib, const char* flag) {
@@ -36,6 +37,7 @@ SchedulerOptions scheduler_options(const SchedulerFlags& flags, const SessionOpt
   out.cache_type = session.cache_type;
   out.page_size = session.page_size;
   out.chunk = session.chunk;
+  out.draft_price = draft_price_of(flags.draft_price);
   out.pool_bytes = flags.cache_mib == 0 ? std::min(memory_bytes() / 4, std::size_t{4} << 30)
                                         : mib_to_bytes(flags.cache_mib, "--cache-memory");
   if (out.pool_bytes > memory_bytes())

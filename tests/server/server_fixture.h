@@ -23,6 +23,7 @@ struct ServerSetup {
     scheduler.cache_type = CacheType::kF32;
     scheduler.page_size = 16;
     scheduler.chunk = 64;
+    scheduler.draft_price = 0.08;  // a measured one may allow no drafts
     server.port = 0;
     server.quiet = true;
   }

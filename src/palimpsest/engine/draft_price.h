@@ -2,8 +2,8 @@
 //
 //   price of n drafts = time(1 + n tokens) / time(1 token) - 1
 //
-// It is 0 where a step waits for the weights to come from memory, and n where it computes. So it depends on the CPU, the
-// types of the weights and the number of threads: measured on a decoder, once. Text never depends on it, only speed
+// It is 0 where a step waits for the weights to come from memory, and n where it computes. So it depends on the CPU,
+// the types of the weights and the number of threads: measured on a decoder, once. Text never depends on it, only speed
 // does, where drafts are exact (docs/decisions/0023-drafts.md). A fixed price makes the number of drafts repeatable.
 #pragma once
 
@@ -35,8 +35,8 @@ struct DecoderSpeed {
   DraftPrice price;    // of drafts in a step
 };
 
-// Runs steps of 1 to 1 + `max` random tokens. Of a large model it runs layers that hold `bytes`, and the last one. Takes
-// the time of some ten steps of a model of so many bytes. CPU only. Throws Error.
+// Runs steps of 1 to 1 + `max` random tokens. Of a large model it runs layers that hold `bytes`, and the last one.
+// Takes the time of some ten steps of a model of so many bytes. CPU only. Throws Error.
 DecoderSpeed measure_decoder(Decoder& decoder, int max, std::size_t bytes = std::size_t{256} << 20);
 
 }  // namespace palimpsest

@@ -51,7 +51,8 @@ struct SchedulerOptions {
   int max_queue = 256;     // waiting; more throw QueueFull
   // Memory of all sequences: keys, values, tables.
   std::size_t pool_bytes = std::size_t{1} << 30;
-  std::size_t prefix_bytes = 0;  // max of pool_bytes for kept prefixes and histories; 0: none are kept
+  std::size_t prefix_bytes = 0;            // max of pool_bytes for kept prefixes and histories; 0: none are kept
+  std::optional<double> draft_price = {};  // DraftOptions::price of requests without one; nullopt: measured
 
   // Max bytes of a request with budget auto: eight long ones run at the same time. Short ones reserve less.
   std::size_t auto_memory() const { return pool_bytes / 8; }

@@ -111,8 +111,10 @@ void Scheduler::make_sequence(Job& job) {
   job.sequence->set_interrupt(job.interrupt);
   job.share.sequence = job.sequence.get();
   if (job.request.drafts.max > 0) {
-    if (!draft_price_) draft_price_ = measure_decoder(*decoder_, kMeasuredDrafts).price;
-    job.speculation.emplace(std::make_unique<LookupDrafter>(), job.request.drafts, *draft_price_);
+    DraftOptions drafts = job.request.drafts;
+    if (!drafts.price) drafts.price = options_.draft_price;
+    if (!drafts.price && !draft_price_) draft_price_ = measure_decoder(*decoder_, kMeasuredDrafts).price;
+    job.speculation.emplace(std::make_unique<LookupDrafter>(), drafts, draft_price_.value_or(DraftPrice()));
     job.speculation->append(job.request.prompt);
   }
   job.loop.emplace(
