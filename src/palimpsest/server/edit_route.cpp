@@ -11,6 +11,7 @@
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/prompts.h"
 #include "palimpsest/server/reply.h"
+#include "palimpsest/server/server_options.h"
 #include "palimpsest/server/service.h"
 
 namespace palimpsest {
