@@ -45,6 +45,8 @@ std::string features_of(const Family& f) {
   if (h.latent) out.push_back("latent attention");
   if (!h.sink_logits.empty()) out.push_back("sink logits");
   if (h.geometry.windowed_layers() > 0) out.push_back("attention windows");
+  if (f.recurrence == Recurrence::kDelta) out.push_back("gated delta rule beside attention");
+  if (f.gated_attention) out.push_back("gated attention");
   if (f.layers_differ && f.recurrence == Recurrence::kNone) out.push_back("different heads per layer");
   if (h.attention_soft_cap > 0) out.push_back("soft caps");
   if (h.parallel) out.push_back("parallel residual");

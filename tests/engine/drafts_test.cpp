@@ -37,7 +37,9 @@ std::shared_ptr<Decoder> drafts_decoder(const std::string& shape, int threads = 
     synthetic.width = 64;
     synthetic.feed_forward = 96;
     synthetic.query_heads = 4;
-    if (synthetic.mamba) synthetic.mamba = {.heads = 2, .head_dim = 32, .groups = 1, .state_width = 16};
+    if (synthetic.state_heads)
+      synthetic.state_heads = {
+          .heads = 2, .head_dim = 16, .groups = 1, .state_width = 16, .tiled = synthetic.state_heads.tiled};
   }
   return std::make_shared<Decoder>(Model::from(make_synthetic(synthetic)), threads);
 }
@@ -211,7 +213,7 @@ TEST(Drafts, AreAsIfReadOneByOne) {
     }
     d.draft_max = one_of({1, 3, 4, 7, 12});
     d.type = one_of({CacheType::kF32, CacheType::kF16, CacheType::kQ8_0});
-    d.shape = one_of({"", "", "tiny-gemma2", "tiny-lfm2", "tiny-granitehybrid"});
+    d.shape = one_of({"", "", "tiny-gemma2", "tiny-lfm2", "tiny-granitehybrid", "tiny-qwen35"});
     if (!legal(d)) continue;
     d.moves = moves(d);
     if (d.moves) d.type = CacheType::kF32;  // the others round keys, which magnifies the order of sums

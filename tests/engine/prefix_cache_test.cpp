@@ -228,7 +228,7 @@ TEST(SharedPrefix, MethodsShareWhatNothingHasLeftYet) {
 // The state of recurrent layers is part of a kept prefix.
 TEST(SharedPrefix, HoldsRecurrentStates) {
   const Tokens prompt = random_tokens(90, 5);
-  for (const std::string model : {"tiny-lfm2", "tiny-granitehybrid"})
+  for (const std::string model : {"tiny-lfm2", "tiny-granitehybrid", "tiny-qwen35"})
     for (const std::string method :
          {"full", "streaming:budget=40", "h2o:budget=40", "ems:budget=40,recent=8,tau=0.1"}) {
       const Engine engine(parse_synthetic(model), CacheType::kF16, 16);

@@ -21,7 +21,8 @@
 namespace palimpsest::testing {
 namespace {
 
-constexpr const char* kHybrids[] = {"tiny-lfm2", "tiny-granitehybrid", "tiny-falcon-h1"};
+constexpr const char* kHybrids[] = {"tiny-lfm2",   "tiny-granitehybrid", "tiny-falcon-h1",
+                                    "tiny-qwen35", "tiny-qwen3next",     "tiny-nemotron_h"};
 
 std::shared_ptr<Decoder> hybrid(const std::string& name, int threads = 1, ModelOptions options = {}) {
   SyntheticShape shape = parse_synthetic(name);
@@ -53,7 +54,7 @@ void expect_near(std::span<const float> a, std::span<const float> b, const std::
 class Recurrent : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Hybrids, Recurrent, ::testing::ValuesIn(kHybrids), [](const auto& info) {
   std::string name = std::string(info.param).substr(5);
-  std::erase(name, '-');
+  std::erase_if(name, [](char c) { return c == '-' || c == '_'; });
   return name;
 });
 

@@ -86,12 +86,18 @@ std::vector<ValidGguf> valid_gguf_files() {
       shape.value_dim = 16;
       shape.shared_feed_forward = base.width;
     }
-    if (shape.mamba) shape.mamba = {.heads = 2, .head_dim = 16, .groups = 1, .state_width = 16};
+    if (shape.state_heads)
+      shape.state_heads = {
+          .heads = 2, .head_dim = 16, .groups = 1, .state_width = 16, .tiled = shape.state_heads.tiled};
     if (family->layers_differ) {
       shape.layers = 2;
-      shape.query_heads_of = {base.query_heads, 0};
+      shape.query_heads_of = {base.query_heads, shape.convolution_taps > 0 ? base.query_heads : 0};
       shape.kv_heads_of = {base.kv_heads, 0};
       if (shape.experts == 0) shape.feed_forward_of = {0, base.width};
+      if (family->single_parts) {
+        shape.layers = 3;
+        shape.feed_forward_of = {0, 0, base.width};
+      }
     }
     shape.context = base.context;
     shape.type = shapes.size() % 2 == 0 ? GGML_TYPE_F32 : GGML_TYPE_F16;

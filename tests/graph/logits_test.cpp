@@ -156,7 +156,11 @@ void check_synthetic(SyntheticShape shape, const std::string& name, const std::s
                      double max_divergence = 1e-3) {
   const TemporaryFile file(name + "-" + weights + ".gguf");
   write_synthetic(shape, file.path());
-  check(name, weights, file.path(), random_text(kRandomTokens, 7, shape.vocabulary), false, max_divergence);
+  try {
+    check(name, weights, file.path(), random_text(kRandomTokens, 7, shape.vocabulary), false, max_divergence);
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << name << ", " << weights << ": " << e.what();
+  }
 }
 
 TEST(LogitsTest, TrainedModelInEveryPrecision) {
@@ -220,7 +224,7 @@ TEST(LogitsTest, RandomModelsQuantised) {
       shape.omit = refused_by_libllama(name);
       check_synthetic(shape, name, type, shape.experts > 0 ? INFINITY : 2e-3);
     }
-  for (const std::string name : {"tiny-lfm2", "tiny-granitehybrid", "tiny-falcon-h1"})
+  for (const std::string name : {"tiny-lfm2", "tiny-granitehybrid", "tiny-falcon-h1", "tiny-qwen35", "tiny-nemotron_h"})
     for (const char* type : {"q8_0", "q4_0"})
       check_synthetic(parse_synthetic(name + "@type=" + type), name, type, 2e-3);
   // As published: experts in MXFP4, the other matrices in Q8_0. All experts are used: no near ties.
@@ -229,6 +233,22 @@ TEST(LogitsTest, RandomModelsQuantised) {
     gpt_oss.type_of[part] = GGML_TYPE_MXFP4;
   gpt_oss.experts_used = gpt_oss.experts;
   check_synthetic(gpt_oss, "tiny-gpt-oss, all experts", "q8_0, experts mxfp4", 2e-3);
+}
+
+// A layer of multi-token prediction is the last one of the file. The model is as without it.
+TEST(LogitsTest, LayersOfMultiTokenPredictionAreNotUsed) {
+  for (const std::string name : {"tiny-glm4moe", "tiny-qwen35"}) {
+    SyntheticShape shape = parse_synthetic(name);
+    shape.layers = 4;
+    const auto without = Model::from(make_synthetic(shape));
+    shape.layers = 5;
+    shape.keys.push_back({"nextn_predict_layers", ExtraKey::Type::kInteger, 1});
+    const auto with = Model::from(make_synthetic(shape));
+    EXPECT_EQ(with->hyper().layers, 4);
+    EXPECT_EQ(with->hyper().predicting_layers, 1);
+    const auto tokens = random_text(50, 7, shape.vocabulary);
+    EXPECT_EQ(our_rows(with, tokens, 16), our_rows(without, tokens, 16)) << name;
+  }
 }
 
 // Optional tensors and features within a family.

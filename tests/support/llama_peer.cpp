@@ -17,8 +17,14 @@ namespace {
 std::vector<float> llama_rows(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
                               bool flash_attention, int context_size, bool hidden, const std::string& adapter = {},
                               float scale = 1) {
-  find_device("cpu");  // loads ggml's backends
-  llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+  find_device("cpu");         // loads ggml's backends
+  static std::string errors;  // of the last model: the function outlives this call
+  errors.clear();
+  llama_log_set(
+      [](ggml_log_level level, const char* text, void*) {
+        if (level == GGML_LOG_LEVEL_ERROR) errors += text;
+      },
+      nullptr);
   ggml_backend_dev_t none[] = {nullptr};
   llama_model_params model_params = llama_model_default_params();
   model_params.devices = none;
@@ -27,7 +33,7 @@ std::vector<float> llama_rows(const std::string& gguf, const std::vector<TokenId
   if (GgufFile::open(gguf).text("general.architecture") == "deepseek2") model_params.use_extra_bufts = false;
   const std::unique_ptr<llama_model, void (*)(llama_model*)> model(
       llama_model_load_from_file(gguf.c_str(), model_params), llama_model_free);
-  if (!model) throw std::runtime_error("libllama refuses " + gguf);
+  if (!model) throw std::runtime_error("libllama refuses " + gguf + ": " + errors);
   const auto count = static_cast<std::uint32_t>(tokens.size());
   llama_context_params params = llama_context_default_params();
   params.n_ctx = context_size > 0 ? static_cast<std::uint32_t>(context_size) : (count + 255) / 256 * 256;

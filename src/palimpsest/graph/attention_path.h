@@ -30,6 +30,15 @@ struct PathInputs {  // a path's data per graph
   virtual ~PathInputs() = default;
 };
 
+// The inputs of a scan (family.h, Recurrence), all f32; of x, b and c any stride between tokens.
+struct ScanInputs {
+  ggml_tensor* x;               // [head_dim, heads, tokens]
+  ggml_tensor* time;            // [heads, tokens]: softplus is applied to it
+  ggml_tensor* decay;           // [1, heads]
+  ggml_tensor *b, *c;           // [state_width, groups, tokens]: k and q of the delta rule
+  ggml_tensor* beta = nullptr;  // [heads, tokens], of the delta rule; nullptr: Mamba-2
+};
+
 class AttentionPath {
  public:
   virtual ~AttentionPath() = default;
@@ -51,11 +60,9 @@ class AttentionPath {
   // each sequence are its state (LayerState).
   virtual ggml_tensor* convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) = 0;
 
-  // Adds the scan of a Mamba-2 layer: x [head_dim, heads, tokens], time [heads, tokens], which softplus is applied to,
-  // decay [1, heads], b and c [state_width, groups, tokens], all f32, of x, b and c any stride between tokens ->
-  // [head_dim * heads, tokens]. Reads and writes the heads' states (LayerState). After the layer's convolve().
-  virtual ggml_tensor* scan(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* time, ggml_tensor* decay,
-                            ggml_tensor* b, ggml_tensor* c) = 0;
+  // Adds the scan of a layer whose heads have states -> [head_dim * heads, tokens]. Reads and writes the states
+  // (LayerState). After the layer's convolve().
+  virtual ggml_tensor* scan(DecoderGraph& graph, int layer, const ScanInputs& in) = 0;
 
   virtual std::size_t nodes_per_layer() const = 0;  // max that a layer's functions add
 

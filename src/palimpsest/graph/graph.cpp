@@ -76,12 +76,15 @@ class Builder {
         return ggml_gelu(c_, x);
       case Activation::kRelu:
         return ggml_relu(c_, x);
+      case Activation::kReluSquared:
+        return ggml_sqr(c_, ggml_relu(c_, x));
       case Activation::kClampedSwiglu:  // only gated
         break;
     }
     return x;
   }
-  ggml_tensor* gated(ggml_tensor* gate, ggml_tensor* up) {
+  ggml_tensor* gated(ggml_tensor* gate, ggml_tensor* up) {  // without a gate: the activation alone
+    if (gate == nullptr) return act(up);
     if (f_.activation == Activation::kSilu) return ggml_swiglu_split(c_, gate, up);
     if (f_.activation == Activation::kGelu) return ggml_geglu_split(c_, gate, up);
     if (f_.activation == Activation::kClampedSwiglu) return ggml_swiglu_oai(c_, gate, up, 1.702F, 7.0F);
@@ -95,6 +98,10 @@ class Builder {
   ggml_tensor* heads(ggml_tensor* x, int dim, int count, int first_row = 0) {
     return ggml_view_3d(c_, x, dim, count, g_.tokens, dim * sizeof(float), x->nb[1], first_row * sizeof(float));
   }
+  // The same, of `width` from `first` on of each head's `row` numbers.
+  ggml_tensor* part(ggml_tensor* x, int width, int count, int row, int first) {
+    return ggml_view_3d(c_, x, width, count, g_.tokens, row * sizeof(float), x->nb[1], first * sizeof(float));
+  }
   ggml_tensor* normed_heads(ggml_tensor* x, const NormWeights& weights) {
     if (weights.weight == nullptr || f_.qk_norm != QkNorm::kAllHeads) return norm(x, weights);
     ggml_tensor* row = ggml_reshape_2d(c_, ggml_cont(c_, x), x->ne[0] * x->ne[1], g_.tokens);
@@ -106,19 +113,27 @@ class Builder {
     if (h_.is_recurrent(i) && !f_.recurrent_beside_attention) return recurrent(i, l, x);
     if (g.kv_heads == 0) return x;
     if (h_.latent) return latent_attention(i, l, x);
-    ggml_tensor *q = nullptr, *k = nullptr, *v = nullptr;
+    ggml_tensor *q = nullptr, *k = nullptr, *v = nullptr, *gate = nullptr;
     if (l.qkv != nullptr) {
       ggml_tensor* all = clamped(linear(l.qkv, l.qkv_bias, x));
       const int q_rows = g.query_heads * g.key_width, k_rows = g.kv_heads * g.key_width;
       q = heads(all, g.key_width, g.query_heads);
       k = heads(all, g.key_width, g.kv_heads, q_rows);
       v = heads(all, g.value_width, g.kv_heads, q_rows + k_rows);
+    } else if (f_.gated_attention) {
+      ggml_tensor* both = linear(l.q, l.q_bias, x);
+      q = part(both, g.key_width, g.query_heads, 2 * g.key_width, 0);
+      gate = ggml_cont(c_, part(both, g.key_width, g.query_heads, 2 * g.key_width, g.key_width));
+      k = heads(linear(l.k, l.k_bias, x), g.key_width, g.kv_heads);
+      v = heads(linear(l.v, l.v_bias, x), g.value_width, g.kv_heads);
     } else {
       q = heads(clamped(linear(l.q, l.q_bias, x)), g.key_width, g.query_heads);
       k = heads(clamped(linear(l.k, l.k_bias, x)), g.key_width, g.kv_heads);
       v = heads(clamped(linear(l.v, l.v_bias, x)), g.value_width, g.kv_heads);
     }
-    return path_.build(g_, i, normed_heads(q, l.q_norm), normed_heads(k, l.k_norm), v);
+    ggml_tensor* out = path_.build(g_, i, normed_heads(q, l.q_norm), normed_heads(k, l.k_norm), v);
+    if (gate == nullptr) return out;
+    return ggml_mul(c_, out, ggml_sigmoid(c_, ggml_reshape_2d(c_, gate, out->ne[0], out->ne[1])));
   }
 
   // A product of each head's row with the head's matrix: [in, out, heads] x [in, heads, tokens] -> [out, heads,
@@ -136,6 +151,7 @@ class Builder {
   // Recurrence, without the last product.
   ggml_tensor* recurrent(int i, const LayerWeights& l, ggml_tensor* x) {
     if (f_.recurrence == Recurrence::kMamba2) return mamba(i, l, x);
+    if (f_.recurrence == Recurrence::kDelta) return delta(i, l, x);
     ggml_tensor* all = product(l.recurrent_in, x);  // [3 width, tokens]
     const auto third = [&](int n) { return columns(all, h_.width, n * h_.width); };
     return ggml_mul(c_, third(1), path_.convolve(g_, i, ggml_mul(c_, third(0), third(2)), l.convolution));
@@ -143,7 +159,7 @@ class Builder {
 
   ggml_tensor* mamba(int i, const LayerWeights& l, ggml_tensor* in) {
     const LayerState& s = h_.states[at(i)];
-    const Mamba2& m = s.mamba;
+    const StateHeads& m = s.state_heads;
     const int inner = m.heads * m.head_dim;
     ggml_tensor* all = product(l.recurrent_in, in);  // z, channels, t
     ggml_tensor* mixed = path_.convolve(g_, i, columns(all, s.channels, inner), l.convolution);
@@ -152,20 +168,51 @@ class Builder {
     ggml_tensor* x = heads(mixed, m.head_dim, m.heads);
     ggml_tensor* b = heads(mixed, m.state_width, m.groups, inner);
     ggml_tensor* c = heads(mixed, m.state_width, m.groups, inner + m.groups * m.state_width);
-    ggml_tensor* y = ggml_reshape_3d(c_, path_.scan(g_, i, x, time, l.decay, b, c), m.head_dim, m.heads, g_.tokens);
+    ggml_tensor* y = ggml_reshape_3d(c_, path_.scan(g_, i, {x, time, l.decay, b, c}), m.head_dim, m.heads, g_.tokens);
     y = ggml_add(c_, y, ggml_mul(c_, x, l.skip));
     y = ggml_swiglu_split(c_, ggml_cont(c_, columns(all, inner, 0)), ggml_reshape_2d(c_, y, inner, g_.tokens));
     y = norm(ggml_reshape_3d(c_, y, inner / m.groups, m.groups, g_.tokens), l.gated_norm);
     return ggml_reshape_2d(c_, y, inner, g_.tokens);
   }
 
+  ggml_tensor* delta(int i, const LayerWeights& l, ggml_tensor* in) {
+    const LayerState& s = h_.states[at(i)];
+    const StateHeads& m = s.state_heads;
+    ggml_tensor* mixed = ggml_silu(c_, path_.convolve(g_, i, product(l.recurrent_in, in), l.convolution));
+    const int keys = m.groups * m.state_width;
+    ggml_tensor* q = ggml_l2_norm(c_, heads(mixed, m.state_width, m.groups), h_.norm_epsilon);
+    ggml_tensor* k = ggml_l2_norm(c_, heads(mixed, m.state_width, m.groups, keys), h_.norm_epsilon);
+    ggml_tensor* v = heads(mixed, m.head_dim, m.heads, 2 * keys);
+    ggml_tensor *beta = nullptr, *time = nullptr;
+    if (l.beta_time == nullptr) {
+      beta = product(l.beta, in);
+      time = product(l.time, in);
+    } else {
+      ggml_tensor* both = product(l.beta_time, in);
+      const int each = m.heads / m.groups;
+      const auto half = [&](int n) {
+        return ggml_reshape_2d(c_, ggml_cont(c_, part(both, each, m.groups, 2 * each, n * each)), m.heads, g_.tokens);
+      };
+      beta = half(0);
+      time = half(1);
+    }
+    const float scale = 1 / std::sqrt(static_cast<float>(m.state_width));
+    ggml_tensor* y = path_.scan(g_, i,
+                                {.x = v,
+                                 .time = ggml_add(c_, time, l.time_bias),
+                                 .decay = ggml_reshape_2d(c_, l.decay, 1, m.heads),
+                                 .b = k,
+                                 .c = ggml_scale(c_, q, scale),
+                                 .beta = ggml_sigmoid(c_, beta)});
+    y = norm(ggml_reshape_3d(c_, y, m.head_dim, m.heads, g_.tokens), l.gated_norm);
+    ggml_tensor* gate = product(l.recurrent_gate, in);
+    return ggml_swiglu_split(c_, gate, ggml_reshape_2d(c_, y, gate->ne[0], g_.tokens));
+  }
+
   // LatentAttention. The rotary part of queries and keys comes first: the file has it last.
   ggml_tensor* latent_attention(int i, const LayerWeights& l, ggml_tensor* x) {
     const LatentAttention& a = h_.latent;
     const int rotary = h_.rope.dims, count = h_.geometry.layer(i).query_heads;
-    const auto part = [&](ggml_tensor* t, int width, int heads, int row, int first) {  // of rows of `row` per head
-      return ggml_view_3d(c_, t, width, heads, g_.tokens, row * sizeof(float), t->nb[1], first * sizeof(float));
-    };
     ggml_tensor* from = l.query_latent == nullptr ? x : norm(product(l.query_latent, x), l.query_latent_norm);
     ggml_tensor* all_q = product(l.q, from);
     ggml_tensor* q_plain = part(all_q, a.key, count, a.key + rotary, 0);
@@ -238,7 +285,9 @@ class Builder {
   }
 
   ggml_tensor* shared_experts(const LayerWeights& l, ggml_tensor* x) {
-    return product(l.shared_down, gated(product(l.shared_gate, x), product(l.shared_up, x)));
+    ggml_tensor* gate = l.shared_gate == nullptr ? nullptr : product(l.shared_gate, x);
+    ggml_tensor* out = product(l.shared_down, gated(gate, product(l.shared_up, x)));
+    return l.shared_router == nullptr ? out : ggml_mul(c_, out, ggml_sigmoid(c_, product(l.shared_router, x)));
   }
 
   struct Chosen {
@@ -278,14 +327,15 @@ class Builder {
     const auto [chosen, weights] = route(l, x);
     const Panels *up_panels = w_.panels_of(l.up), *gate_panels = w_.panels_of(l.gate),
                  *down_panels = w_.panels_of(l.down);
-    if (up_panels != nullptr) {  // then all three are
+    if (up_panels != nullptr) {  // then all of them are
       ProductOps& products = *g_.products;
       const ExpertOrder order = products.order(c_, chosen, h_.experts);
       const auto biased = [&](ggml_tensor* rows, ggml_tensor* bias) {
         return bias == nullptr ? rows : products.add_expert_bias(c_, rows, bias, order);
       };
       ggml_tensor* up = biased(products.multiply_experts(c_, *up_panels, x, order), l.up_bias);
-      ggml_tensor* gate = biased(products.multiply_experts(c_, *gate_panels, x, order), l.gate_bias);
+      ggml_tensor* gate =
+          gate_panels == nullptr ? nullptr : biased(products.multiply_experts(c_, *gate_panels, x, order), l.gate_bias);
       ggml_tensor* down = biased(products.multiply_sorted(c_, *down_panels, gated(gate, up), order), l.down_bias);
       return products.combine(c_, down, weights, order);
     }
@@ -296,7 +346,7 @@ class Builder {
     };
     ggml_tensor* in = ggml_reshape_3d(c_, x, h_.width, 1, tokens);
     ggml_tensor* up = each(l.up, l.up_bias, in);
-    ggml_tensor* gate = each(l.gate, l.gate_bias, in);
+    ggml_tensor* gate = l.gate == nullptr ? nullptr : each(l.gate, l.gate_bias, in);
     ggml_tensor* out = ggml_mul(c_, each(l.down, l.down_bias, gated(gate, up)), weights);
     ggml_tensor* sum = nullptr;
     for (std::int64_t i = 0; i < used; ++i) {

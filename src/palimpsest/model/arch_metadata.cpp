@@ -1,6 +1,9 @@
 #include "palimpsest/model/arch_metadata.h"
 
+#include <span>
+
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/types.h"
 
 namespace palimpsest {
 
@@ -17,15 +20,20 @@ int ArchMetadata::optional(std::string_view key, int fallback, std::int64_t max,
   return static_cast<int>(*value);
 }
 
+bool ArchMetadata::is_of_layers(std::size_t size, int layers) const {
+  const auto wanted = static_cast<std::size_t>(layers);
+  return layers > 0 && (size == wanted || size == wanted + at(optional("nextn_predict_layers", 0, 4096, 0)));
+}
+
 std::vector<int> ArchMetadata::of_layers(std::string_view key, int layers, bool differ,
                                          std::vector<int> fallback) const {
   if (!has(key) && !fallback.empty()) return fallback;
   if (!has(key) || !file_.is_array(name(key))) return std::vector<int>(static_cast<std::size_t>(layers), required(key));
   const auto values = *file_.integers(name(key));
-  if (static_cast<int>(values.size()) != layers || values.empty())
+  if (!is_of_layers(values.size(), layers))
     fail("{}: key {} has {} values for {} layers: damaged", file_.path(), name(key), values.size(), layers);
   std::vector<int> out;
-  for (const std::int64_t v : values) {
+  for (const std::int64_t v : std::span(values).first(static_cast<std::size_t>(layers))) {
     if (!differ && v != values.front())
       fail("{}: key {} differs between layers, which is not supported; use another model", file_.path(), name(key));
     if (v < (differ ? 0 : 1) || v > kMax)
@@ -63,7 +71,7 @@ std::vector<std::int32_t> ArchMetadata::windows(int layers, int window, int peri
   std::vector<std::int64_t> local;  // [layers]
   if (has(kPattern) && file_.is_array(name(kPattern))) {
     local = *file_.integers(name(kPattern));
-    if (local.size() != out.size())
+    if (!is_of_layers(local.size(), layers))
       fail("{}: key {} has {} values for {} layers: damaged", file_.path(), name(kPattern), local.size(), layers);
   } else {
     const int every = optional(kPattern, period, kMax, 1);

@@ -38,6 +38,9 @@ class ArchMetadata {
   std::vector<std::int32_t> windows(int layers, int window, int period) const;
 
  private:
+  // Whether a list has one value per layer; the layers of multi-token prediction may have some, too.
+  bool is_of_layers(std::size_t size, int layers) const;
+
   const GgufFile& file_;
   std::string prefix_;
 };

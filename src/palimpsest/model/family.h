@@ -37,6 +37,7 @@ enum class Activation {
   kSilu,
   kGelu,  // the tanh form, as ggml computes it
   kRelu,
+  kReluSquared,
   kClampedSwiglu  // of gpt-oss (arXiv 2508.10925): g * sigmoid(1.702 g) * (u + 1), g at most 7, u within [-7, 7]
 };
 // How a mixture weighs the chosen experts of a token: those with the highest scores.
@@ -48,7 +49,7 @@ enum class Routing {
 
 // An additional metadata key of a synthetic model: the part after "ARCHITECTURE.".
 struct ExtraKey {
-  enum class Type { kInteger, kNumber, kFlag };
+  enum class Type { kInteger, kSigned, kNumber, kFlag };
   std::string name;
   Type type;
   double value;
@@ -72,17 +73,26 @@ struct LatentAttention {
 };
 
 // Recurrent layers: they have a state (cache/recurrent_state.h). kConvolution: gated short
-// convolutions (LFM2, arXiv 2511.23404, section 2). kMamba2: arXiv 2405.21060, section 7, in groups.
+// convolutions (LFM2, arXiv 2511.23404, section 2). kMamba2: arXiv 2405.21060, section 7, in groups. kDelta: the gated
+// delta rule (arXiv 2412.06464, section 3.1).
 //
 //   kConvolution   B, C, x = in(x);  out(C * convolution(B * x))
 //   kMamba2        z, x, B, C, t = in(x);  x, B, C = silu(convolution(x, B, C));  t = softplus(t + bias)
 //                  each head:  state = exp(t * a) * state + t * x B^T;  y = state C + d * x
 //                  out(norm(silu(z) * y))
-enum class Recurrence { kNone, kConvolution, kMamba2 };
-struct Mamba2 {
-  int heads = 0, head_dim = 0;       // of x
-  int groups = 0, state_width = 0;   // of B and C; a group of heads shares one
+//   kDelta         q, k, v = silu(convolution(in(x)));  q, k of length 1;  t = softplus(t(x) + bias)
+//                  each head:  state = exp(t * a) * state;  state = state + sigmoid(b(x)) * (v - state k) k^T;
+//                              y = state q / sqrt(state_width)
+//                  out(norm(y) * silu(z(x)))
+enum class Recurrence { kNone, kConvolution, kMamba2, kDelta };
+struct StateHeads {
+  int heads = 0, head_dim = 0;       // of x; with kDelta of v
+  int groups = 0, state_width = 0;   // of B and C, of k and q; a group of heads shares one
+  bool tiled = false;                // head i is of group i % groups; else groups are runs of heads
   static constexpr int kLanes = 16;  // state_width is a multiple
+
+  int group(int head) const { return tiled ? head % groups : head / (heads / groups); }
+  int channels() const { return heads * head_dim + 2 * groups * state_width; }  // of the convolution
 
   explicit operator bool() const { return heads > 0; }
 };
@@ -97,7 +107,8 @@ struct TinyShape {
   int experts = 0, experts_used = 0, shared_feed_forward = 0, leading_dense = 0;
   LatentAttention latent = {};
   int convolution_taps = 0;
-  Mamba2 mamba = {};
+  StateHeads state_heads = {};
+  int attention_interval = 0;  // the last layer of each so many has attention; 0: as kv_heads_of says
   std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};  // [layers], if layers differ
   std::vector<ExtraKey> keys = {};
 };
@@ -129,6 +140,7 @@ struct Family {
   Presence qkv_bias = Presence::kNo;        // attn_{q,k,v}.bias, attn_qkv.bias
   Presence attention_bias = Presence::kNo;  // attn_output.bias
   bool sink_logits = false;                 // attn_sinks: AttentionShape::sink_logits
+  bool gated_attention = false;             // each head's Q rows are followed by those of a gate: sigmoid(gate) * out
   // Feed-forward.
   FeedForward feed_forward = FeedForward::kGated;
   Activation activation = Activation::kSilu;
@@ -137,10 +149,12 @@ struct Family {
   Routing routing = Routing::kSoftmax;
   Presence expert_bias = Presence::kNo;     // of the router and of each expert's gate, up and down
   Presence selection_bias = Presence::kNo;  // exp_probs_b, added to scores to choose experts, not to weigh them
+  bool gated_shared_experts = false;        // ffn_gate_inp_shexp: sigmoid of one number per token
   bool parallel = false;                    // attention and feed-forward read the same x
   // Layers may differ in heads and feed-forward width. Without KV heads attention is one product, attn_output; without
   // query heads, too, there is none. Width 0: no feed-forward.
   bool layers_differ = false;
+  bool single_parts = false;  // a layer is one of recurrence, attention and feed-forward, after attn_norm
   Recurrence recurrence = Recurrence::kNone;  // of layers without KV heads
   bool recurrent_beside_attention = false;    // ... of all layers: both read the same input, and are added
   Presence gated_norm = Presence::kYes;       // ssm_norm, of Mamba-2

@@ -105,9 +105,9 @@ void read_feed_forward(const ArchMetadata& keys, const Family& family, Hyperpara
   h.experts_used = keys.required("expert_used_count");
   if (h.experts_used > h.experts)
     fail("{}: {} of {} experts are to be used: damaged", keys.file().path(), h.experts_used, h.experts);
-  h.feed_forward =
-      keys.of_layers("feed_forward_length", h.layers, false, keys.optional("expert_feed_forward_length", 0));
-  h.expert_feed_forward = keys.optional("expert_feed_forward_length", h.feed_forward.front());
+  h.feed_forward = keys.of_layers("feed_forward_length", h.layers, family.single_parts,
+                                  keys.optional("expert_feed_forward_length", 0));
+  h.expert_feed_forward = keys.optional("expert_feed_forward_length", std::ranges::max(h.feed_forward));
   h.routing = family.routing;
   h.normalize_experts = family.routing != Routing::kSoftmaxOfChosen;
 }
@@ -126,15 +126,14 @@ PositionKind Hyperparameters::positions() const {
   return rope.kind == RopeKind::kNone ? PositionKind::kNone : PositionKind::kRotary;
 }
 
-void Hyperparameters::add_recurrent_layers(int taps, const Mamba2& mamba, bool all) {
+void Hyperparameters::add_recurrent_layers(int taps, const StateHeads& heads, bool all) {
   states.assign(at(layers), {});
   std::size_t offset = 0;
   for (int i = 0; i < layers; ++i) {
     LayerState& state = states[at(i)];
-    if (all || geometry.layer(i).kv_heads == 0) {
-      const int channels = mamba ? mamba.heads * mamba.head_dim + 2 * mamba.groups * mamba.state_width : width;
-      state = {.channels = channels, .taps = taps, .mamba = mamba};
-    }
+    const LayerGeometry& g = geometry.layer(i);
+    if (all || (g.kv_heads == 0 && g.query_heads > 0))
+      state = {.channels = heads ? heads.channels() : width, .taps = taps, .state_heads = heads};
     state.offset = offset;
     offset += state.floats();
   }
@@ -157,7 +156,9 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family,
   if (file.integer("split.count").value_or(1) > file.parts())
     fail("{}: is one part of a split model; join the parts with llama-gguf-split --merge", file.path());
 
-  h.layers = keys.required("block_count", 4096);
+  const int blocks = keys.required("block_count", 4096);
+  h.predicting_layers = keys.optional("nextn_predict_layers", 0, blocks - 1, 0);
+  h.layers = blocks - h.predicting_layers;
   h.width = keys.required("embedding_length");
   h.trained_context = keys.required("context_length", INT32_MAX);
   h.geometry = read_geometry(keys, family, h);

@@ -16,15 +16,15 @@
 namespace palimpsest {
 
 // What a recurrent layer keeps of the tokens that it has read (cache/recurrent_state.h): the last taps - 1 inputs of a
-// causal convolution, [taps - 1][channels]; then with Mamba-2 the state of each head, [heads][head_dim][state_width].
+// causal convolution, [taps - 1][channels]; then the state of each head, if any, [heads][head_dim][state_width].
 struct LayerState {
   int channels = 0, taps = 0;
-  Mamba2 mamba = {};
+  StateHeads state_heads = {};
   std::size_t offset = 0;  // in the sequence's state
 
   std::size_t convolution_floats() const { return taps == 0 ? 0 : at(channels) * at(taps - 1); }
   std::size_t floats() const {
-    return convolution_floats() + at(mamba.heads) * at(mamba.head_dim) * at(mamba.state_width);
+    return convolution_floats() + at(state_heads.heads) * at(state_heads.head_dim) * at(state_heads.state_width);
   }
 };
 inline constexpr int kMaxTaps = 16;
@@ -33,6 +33,7 @@ struct Hyperparameters {
   std::string architecture;  // GGUF general.architecture
   std::string name;          // general.name, or the synthetic shape
   int vocabulary = 0, width = 0, layers = 0;
+  int predicting_layers = 0;            // behind the last layer, of multi-token prediction: not used
   HeadGeometry geometry;                // each layer's heads and its window
   std::vector<int> feed_forward = {};   // [layers] hidden width; 0: no feed-forward
   std::vector<LayerState> states = {};  // [layers] floats() is 0 for a layer without; empty: no layer has one
@@ -77,7 +78,8 @@ struct Hyperparameters {
   bool is_mixture(int layer) const { return experts > 0 && layer >= leading_dense; }
   bool is_recurrent(int layer) const { return !states.empty() && states[at(layer)].floats() > 0; }
   std::size_t state_floats() const { return states.empty() ? 0 : states.back().offset + states.back().floats(); }
-  void add_recurrent_layers(int taps, const Mamba2& mamba = {}, bool all = false);  // else those without KV heads
+  void add_recurrent_layers(int taps, const StateHeads& heads = {},
+                            bool all = false);  // else those with query heads, but no KV heads
   PositionKind positions() const;
 };
 

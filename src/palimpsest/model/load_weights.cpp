@@ -1,5 +1,6 @@
 #include "palimpsest/model/load_weights.h"
 
+#include <fmt/format.h>
 #include <ggml-alloc.h>
 
 #include <algorithm>
@@ -82,6 +83,13 @@ bool is_unused(std::string_view name) {
          name.ends_with(".attn_rot_embd") || name.ends_with(".attn_rot_embd.weight");
 }
 
+// Whether a tensor is of a layer of multi-token prediction.
+bool predicts(std::string_view name, const Hyperparameters& h) {
+  for (int i = h.layers; i < h.layers + h.predicting_layers; ++i)
+    if (name.starts_with(fmt::format("blk.{}.", i))) return true;
+  return false;
+}
+
 std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperparameters& h) {
   const int first = h.geometry.layer_of(0);  // the first layer with KV heads
   const bool packed = w.file.find("blk." + std::to_string(first) + ".attn_qkv.weight") != nullptr;
@@ -100,7 +108,7 @@ std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperpara
   if (!seen.contains("output.weight")) uses.push_back({w.embedding, &w.output, TensorSpec::Kind::kMatrix});
   // An unused tensor means that the model computes something that this graph does not.
   for (const GgufTensor& t : w.file.tensors())
-    if (!seen.contains(t.name) && !is_unused(t.name))
+    if (!seen.contains(t.name) && !is_unused(t.name) && !predicts(t.name, h))
       fail("{}: tensor \"{}\" is not part of a {} model as supported here; use another model", w.file.path(),
            printable(t.name), family.architecture);
   return uses;

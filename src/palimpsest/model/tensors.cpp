@@ -62,7 +62,7 @@ class List {
       matrix(l.qkv, blk + "attn_qkv", h_.width, q + k + v);
       vector(l.qkv_bias, blk + "attn_qkv.bias", q + k + v, f_.qkv_bias);
     } else {
-      matrix(l.q, blk + "attn_q", h_.width, q);
+      matrix(l.q, blk + "attn_q", h_.width, f_.gated_attention ? 2 * q : q);
       matrix(l.k, blk + "attn_k", h_.width, k);
       matrix(l.v, blk + "attn_v", h_.width, v);
       vector(l.q_bias, blk + "attn_q.bias", q, f_.qkv_bias);
@@ -89,13 +89,14 @@ class List {
   void recurrent(LayerWeights& l, const LayerState& s, const std::string& blk) {
     if (!f_.recurrent_beside_attention) norm(l.attention_norm, blk + "attn_norm", h_.width, f_.attention_norm);
     if (f_.recurrence == Recurrence::kMamba2) return mamba(l, s, blk);
+    if (f_.recurrence == Recurrence::kDelta) return delta(l, s, blk);
     matrix(l.recurrent_in, blk + "shortconv.in_proj", h_.width, std::int64_t{3} * h_.width);
     vector(l.convolution, blk + "shortconv.conv.weight", s.taps, Presence::kYes, h_.width);
     matrix(l.attention_output, blk + "shortconv.out_proj", h_.width, h_.width);
   }
 
   void mamba(LayerWeights& l, const LayerState& s, const std::string& blk) {
-    const Mamba2& m = s.mamba;
+    const StateHeads& m = s.state_heads;
     const std::int64_t inner = std::int64_t{m.heads} * m.head_dim;
     matrix(l.recurrent_in, blk + "ssm_in", h_.width, inner + s.channels + m.heads);
     vector(l.convolution, blk + "ssm_conv1d.weight", s.taps, Presence::kYes, s.channels);
@@ -105,6 +106,24 @@ class List {
     vector(l.skip, blk + "ssm_d", 1, Presence::kYes, m.heads);
     norm(l.gated_norm, blk + "ssm_norm", inner / m.groups, f_.gated_norm, Presence::kNo, m.groups);
     matrix(f_.recurrent_beside_attention ? l.recurrent_out : l.attention_output, blk + "ssm_out", inner, h_.width);
+  }
+
+  void delta(LayerWeights& l, const LayerState& s, const std::string& blk) {
+    const StateHeads& m = s.state_heads;
+    const std::int64_t inner = std::int64_t{m.heads} * m.head_dim;
+    matrix(l.recurrent_in, blk + "attn_qkv", h_.width, s.channels);
+    matrix(l.recurrent_gate, blk + "attn_gate", h_.width, inner);
+    vector(l.convolution, blk + "ssm_conv1d.weight", s.taps, Presence::kYes, s.channels);
+    vector(l.time_bias, blk + "ssm_dt.bias", m.heads, Presence::kYes);
+    vector(l.decay, blk + "ssm_a", m.heads, Presence::kYes);
+    if (m.tiled) {
+      matrix(l.beta, blk + "ssm_beta", h_.width, m.heads);
+      matrix(l.time, blk + "ssm_alpha", h_.width, m.heads);
+    } else {
+      matrix(l.beta_time, blk + "ssm_ba", h_.width, std::int64_t{2} * m.heads);
+    }
+    norm(l.gated_norm, blk + "ssm_norm", m.head_dim, Presence::kYes);
+    matrix(l.attention_output, blk + "ssm_out", inner, h_.width);
   }
 
   void latent_attention(LayerWeights& l, std::int64_t query_heads, const std::string& blk) {
@@ -131,7 +150,7 @@ class List {
 
   void feed_forward(LayerWeights& l, std::int64_t size, const std::string& blk, bool mixture) {
     if (size == 0) return;
-    const std::string name = blk + std::string(f_.feed_forward_norm_name);
+    const std::string name = blk + std::string(f_.single_parts ? "attn_norm" : f_.feed_forward_norm_name);
     if (f_.bare_feed_forward_norm)
       vector(l.feed_forward_norm.weight, name, h_.width, f_.feed_forward_norm);
     else
@@ -140,7 +159,7 @@ class List {
     if (mixture) {
       const std::int64_t own = h_.expert_feed_forward;
       matrix(l.router, blk + "ffn_gate_inp", h_.width, h_.experts);
-      experts(l.gate, blk + "ffn_gate_exps", h_.width, own);
+      if (f_.feed_forward == FeedForward::kGated) experts(l.gate, blk + "ffn_gate_exps", h_.width, own);
       experts(l.up, blk + "ffn_up_exps", h_.width, own);
       experts(l.down, blk + "ffn_down_exps", own, h_.width);
       vector(l.router_bias, blk + "ffn_gate_inp.bias", h_.experts, f_.expert_bias);
@@ -149,7 +168,9 @@ class List {
       vector(l.down_bias, blk + "ffn_down_exps.bias", h_.width, f_.expert_bias, h_.experts);
       vector(l.selection_bias, blk + "exp_probs_b.bias", h_.experts, f_.selection_bias);
       if (h_.shared_feed_forward == 0) return;
-      matrix(l.shared_gate, blk + "ffn_gate_shexp", h_.width, h_.shared_feed_forward);
+      if (f_.gated_shared_experts) matrix(l.shared_router, blk + "ffn_gate_inp_shexp", h_.width, 1);
+      if (f_.feed_forward == FeedForward::kGated)
+        matrix(l.shared_gate, blk + "ffn_gate_shexp", h_.width, h_.shared_feed_forward);
       matrix(l.shared_up, blk + "ffn_up_shexp", h_.width, h_.shared_feed_forward);
       matrix(l.shared_down, blk + "ffn_down_shexp", h_.shared_feed_forward, h_.width);
       return;

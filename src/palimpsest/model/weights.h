@@ -20,10 +20,11 @@ struct LayerWeights {
   NormWeights attention_norm, q_norm, k_norm, query_latent_norm, latent_norm, post_attention_norm, feed_forward_norm,
       post_feed_forward_norm;
   ggml_tensor *qkv = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
-  // Recurrent layers; their out is attention_output, or beside attention recurrent_out. Mamba-2: a is decay, d is skip,
-  // [1, heads].
+  // Recurrent layers; their out is attention_output, or beside attention recurrent_out. a is decay, d is skip, [1,
+  // heads]. Delta rule: z, b and t are products of their own, or b and t are one, by group.
   ggml_tensor *recurrent_in = nullptr, *convolution = nullptr, *convolution_bias = nullptr, *time_bias = nullptr;
   ggml_tensor *decay = nullptr, *skip = nullptr, *recurrent_out = nullptr;
+  ggml_tensor *recurrent_gate = nullptr, *beta = nullptr, *time = nullptr, *beta_time = nullptr;
   NormWeights gated_norm = {};
   // Latent attention: products from the latents, and per head [key, rank, heads] and [rank, value, heads].
   ggml_tensor *query_latent = nullptr, *latent = nullptr, *keys_values = nullptr;
@@ -33,6 +34,7 @@ struct LayerWeights {
   ggml_tensor *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
   ggml_tensor *router = nullptr, *router_bias = nullptr, *selection_bias = nullptr;  // the experts of a token
   ggml_tensor *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;  // of the experts of all tokens
+  ggml_tensor* shared_router = nullptr;
 };
 
 struct Weights {

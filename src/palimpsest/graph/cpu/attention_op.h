@@ -21,8 +21,7 @@ class AttentionOp final : public AttentionPath {
   std::size_t nodes_per_layer() const override { return 2; }
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
   ggml_tensor* convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) override;
-  ggml_tensor* scan(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* time, ggml_tensor* decay,
-                    ggml_tensor* b, ggml_tensor* c) override;
+  ggml_tensor* scan(DecoderGraph& graph, int layer, const ScanInputs& in) override;
   void prepare(DecoderGraph& graph, const Step& step) override;
   std::optional<Misfit> misfit(int sequence) const override { return misfits_.of(sequence); }
 

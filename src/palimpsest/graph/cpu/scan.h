@@ -1,5 +1,5 @@
-// The scan of a Mamba-2 layer (arXiv 2405.21060), as a custom operator: reads each sequence's state before the step and
-// writes the states after it. A token's result is the same bits in any company.
+// The scan of a Mamba-2 layer (arXiv 2405.21060) or a gated delta rule (2412.06464), as a custom operator: reads each
+// sequence's state before the step and writes the states after it. A token's result is the same bits in any company.
 #pragma once
 
 #include <ggml.h>

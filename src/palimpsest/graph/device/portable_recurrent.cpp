@@ -1,4 +1,6 @@
 // Recurrent layers as stock ggml operators. A sequence's state is an input and a result of the graph.
+#include <cmath>
+
 #include "palimpsest/graph/device/portable.h"
 #include "palimpsest/graph/graph.h"
 #include "palimpsest/graph/step.h"
@@ -32,33 +34,61 @@ ggml_tensor* PortablePath::convolve(DecoderGraph& graph, int layer, ggml_tensor*
   return out;
 }
 
-ggml_tensor* PortablePath::scan(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* time, ggml_tensor* decay,
-                                ggml_tensor* b, ggml_tensor* c) {
+namespace {
+
+// Mamba-2: the results of all tokens, then the state after them.
+ggml_tensor* mamba(ggml_context* c, ggml_tensor* state, const ScanInputs& in, ggml_tensor* first_state) {
+  return ggml_ssm_scan(c, state, in.x, in.time, in.decay, in.b, in.c, first_state, 1);
+}
+
+// The delta rule: likewise. ggml's operator scales queries, and takes groups to be tiled.
+ggml_tensor* delta(ggml_context* c, ggml_tensor* state, const ScanInputs& in, const StateHeads& m) {
+  const std::int64_t tokens = in.x->ne[2];
+  const auto keys = [&](ggml_tensor* t) {
+    if (m.tiled) return ggml_cont(c, t);
+    ggml_tensor* each = ggml_reshape_4d(c, ggml_cont(c, t), m.state_width, 1, m.groups, tokens);
+    each = ggml_repeat_4d(c, each, m.state_width, m.heads / m.groups, m.groups, tokens);
+    return ggml_reshape_3d(c, each, m.state_width, m.heads, tokens);
+  };
+  const auto numbers = [&](ggml_tensor* t) { return ggml_reshape_3d(c, t, 1, m.heads, tokens); };
+  ggml_tensor* decay = ggml_reshape_2d(c, in.decay, m.heads, 1);
+  ggml_tensor* gate = ggml_mul(c, ggml_softplus(c, ggml_cont(c, in.time)), decay);
+  ggml_tensor* queries = ggml_scale(c, keys(in.c), std::sqrt(static_cast<float>(m.state_width)));
+  return ggml_gated_delta_net(c, queries, keys(in.b), ggml_cont(c, in.x), numbers(gate), numbers(ggml_cont(c, in.beta)),
+                              state, 1);
+}
+
+}  // namespace
+
+ggml_tensor* PortablePath::scan(DecoderGraph& graph, int layer, const ScanInputs& in) {
   auto& inputs = static_cast<Inputs&>(*graph.path_inputs);
   ggml_context* context = graph.context.get();
   const LayerState& shape = step_->state(layer);
-  const Mamba2& m = shape.mamba;
+  const StateHeads& m = shape.state_heads;
   const std::int64_t rows = std::int64_t{m.heads} * m.head_dim;
-  if (inputs.first_state == nullptr) {
+  if (in.beta == nullptr && inputs.first_state == nullptr) {
     inputs.first_state = ggml_new_tensor_1d(context, GGML_TYPE_I32, 1);
     ggml_set_input(inputs.first_state);
   }
   ggml_tensor* out = nullptr;
   for (int i = 0; i < step_->sequences(); ++i) {
     const StepTokens& tokens = step_->attention(layer).tokens[i];
-    const auto own = [&](ggml_tensor* t) {  // [width, count, the sequence's tokens]
+    const auto heads = [&](ggml_tensor* t) {  // [width, count, the sequence's tokens]
       return ggml_view_3d(context, t, t->ne[0], t->ne[1], tokens.count, t->nb[1], t->nb[2],
                           at(tokens.first) * t->nb[2]);
     };
+    const auto numbers = [&](ggml_tensor* t) {  // [heads, the sequence's tokens]
+      return ggml_view_2d(context, t, m.heads, tokens.count, t->nb[1], at(tokens.first) * t->nb[1]);
+    };
+    ScanInputs own = {heads(in.x), numbers(in.time), in.decay, heads(in.b), heads(in.c)};
+    if (in.beta != nullptr) own.beta = numbers(in.beta);
     State state = {.sequence = i,
                    .offset = shape.offset + shape.convolution_floats(),
                    .before = ggml_new_tensor_3d(context, GGML_TYPE_F32, m.state_width, m.head_dim, m.heads),
                    .after = nullptr};
     ggml_set_input(state.before);
-    ggml_tensor* own_time =
-        ggml_view_2d(context, time, m.heads, tokens.count, time->nb[1], at(tokens.first) * time->nb[1]);
-    ggml_tensor* all =
-        ggml_ssm_scan(context, state.before, own(x), own_time, decay, own(b), own(c), inputs.first_state, 1);
+    ggml_tensor* all = in.beta == nullptr ? mamba(context, state.before, own, inputs.first_state)
+                                          : delta(context, state.before, own, m);
     const std::size_t row = static_cast<std::size_t>(rows) * sizeof(float), results = at(tokens.count) * row;
     state.after = ggml_cont(context, ggml_view_1d(context, all, ggml_nelements(state.before), results));
     ggml_set_output(state.after);

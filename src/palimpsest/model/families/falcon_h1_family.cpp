@@ -1,5 +1,5 @@
 #include "palimpsest/model/families/families.h"
-#include "palimpsest/model/families/read_mamba2.h"
+#include "palimpsest/model/families/read_state_heads.h"
 
 namespace palimpsest {
 
@@ -10,8 +10,8 @@ const Family kFalconH1Family = {
     .recurrence = Recurrence::kMamba2,
     .recurrent_beside_attention = true,
     .gated_norm = Presence::kOptional,
-    .read = [](const ArchMetadata& keys, Hyperparameters& h) { read_mamba2(keys, h, true); },
-    .tiny = {.convolution_taps = 4, .mamba = {.heads = 8, .head_dim = 64, .groups = 2, .state_width = 32}},
+    .read = [](const ArchMetadata& keys, Hyperparameters& h) { read_state_heads(keys, h, true); },
+    .tiny = {.convolution_taps = 4, .state_heads = {.heads = 8, .head_dim = 64, .groups = 2, .state_width = 32}},
 };
 
 }  // namespace palimpsest

@@ -9,17 +9,23 @@
 
 namespace palimpsest {
 
+extern const Family kArceeFamily;
+extern const Family kBailingMoe2Family;
 extern const Family kBloomFamily;
 extern const Family kCohere2Family;
 extern const Family kCommandRFamily;
 extern const Family kDeciFamily;
 extern const Family kDeepseek2Family;
+extern const Family kDots1Family;
 extern const Family kErnie45Family;
+extern const Family kErnie45MoeFamily;
+extern const Family kExaone4Family;
 extern const Family kFalconH1Family;
-extern const Family kGemmaFamily;
 extern const Family kGemma2Family;
 extern const Family kGemma3Family;
+extern const Family kGemmaFamily;
 extern const Family kGlm4Family;
+extern const Family kGlm4MoeFamily;
 extern const Family kGpt2Family;
 extern const Family kGptJFamily;
 extern const Family kGptNeoxFamily;
@@ -30,24 +36,35 @@ extern const Family kGraniteMoeFamily;
 extern const Family kLfm2Family;
 extern const Family kLfm2MoeFamily;
 extern const Family kLlamaFamily;
+extern const Family kMinimaxM2Family;
 extern const Family kMptFamily;
+extern const Family kNemotronFamily;
+extern const Family kNemotronHFamily;
+extern const Family kNemotronHMoeFamily;
 extern const Family kOlmo2Family;
 extern const Family kOpenElmFamily;
 extern const Family kOptFamily;
 extern const Family kPhi3Family;
 extern const Family kQwen2Family;
+extern const Family kQwen35Family;
+extern const Family kQwen35MoeFamily;
 extern const Family kQwen3Family;
 extern const Family kQwen3MoeFamily;
+extern const Family kQwen3NextFamily;
+extern const Family kSeedOssFamily;
 extern const Family kSmolLm3Family;
 extern const Family kStableLmFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kBloomFamily,    &kCohere2Family, &kCommandRFamily, &kDeciFamily,    &kDeepseek2Family,     &kErnie45Family,
-    &kFalconH1Family, &kGemmaFamily,   &kGemma2Family,   &kGemma3Family,  &kGlm4Family,          &kGpt2Family,
-    &kGptJFamily,     &kGptNeoxFamily, &kGptOssFamily,   &kGraniteFamily, &kGraniteHybridFamily, &kGraniteMoeFamily,
-    &kLfm2Family,     &kLfm2MoeFamily, &kLlamaFamily,    &kMptFamily,     &kOlmo2Family,         &kOpenElmFamily,
-    &kOptFamily,      &kPhi3Family,    &kQwen2Family,    &kQwen3Family,   &kQwen3MoeFamily,      &kSmolLm3Family,
-    &kStableLmFamily,
+    &kArceeFamily,     &kBailingMoe2Family,  &kBloomFamily,         &kCohere2Family,    &kCommandRFamily,
+    &kDeciFamily,      &kDeepseek2Family,    &kDots1Family,         &kErnie45Family,    &kErnie45MoeFamily,
+    &kExaone4Family,   &kFalconH1Family,     &kGemma2Family,        &kGemma3Family,     &kGemmaFamily,
+    &kGlm4Family,      &kGlm4MoeFamily,      &kGpt2Family,          &kGptJFamily,       &kGptNeoxFamily,
+    &kGptOssFamily,    &kGraniteFamily,      &kGraniteHybridFamily, &kGraniteMoeFamily, &kLfm2Family,
+    &kLfm2MoeFamily,   &kLlamaFamily,        &kMinimaxM2Family,     &kMptFamily,        &kNemotronFamily,
+    &kNemotronHFamily, &kNemotronHMoeFamily, &kOlmo2Family,         &kOpenElmFamily,    &kOptFamily,
+    &kPhi3Family,      &kQwen2Family,        &kQwen35Family,        &kQwen35MoeFamily,  &kQwen3Family,
+    &kQwen3MoeFamily,  &kQwen3NextFamily,    &kSeedOssFamily,       &kSmolLm3Family,    &kStableLmFamily,
 };
 
 // Throws Error that names the architecture and lists the supported ones.

@@ -1,6 +1,6 @@
 #include "palimpsest/model/arch_metadata.h"
 #include "palimpsest/model/families/families.h"
-#include "palimpsest/model/families/read_mamba2.h"
+#include "palimpsest/model/families/read_state_heads.h"
 #include "palimpsest/model/hyperparameters.h"
 
 namespace palimpsest {
@@ -53,11 +53,11 @@ const Family kGraniteHybridFamily = {
     .read =
         [](const ArchMetadata& keys, Hyperparameters& h) {
           read_multipliers(keys, h);
-          read_mamba2(keys, h, false);
+          read_state_heads(keys, h, false);
         },
     .tiny = {.layers = 3,
              .convolution_taps = 4,
-             .mamba = {.heads = 8, .head_dim = 64, .groups = 2, .state_width = 32},
+             .state_heads = {.heads = 8, .head_dim = 64, .groups = 2, .state_width = 32},
              .kv_heads_of = {0, 4, 0},
              .keys = kTinyKeys},
 };

@@ -34,6 +34,8 @@ SyntheticShape real_shape(const Json& model) {
       {"rope_dims", &SyntheticShape::rope_dims},
       {"original_context", &SyntheticShape::original_context},
       {"convolution_taps", &SyntheticShape::convolution_taps},
+      {"shared_feed_forward", &SyntheticShape::shared_feed_forward},
+      {"attention_interval", &SyntheticShape::attention_interval},
   };
   SyntheticShape s;
   for (const auto& [key, value] : model.items()) {
@@ -45,6 +47,11 @@ SyntheticShape real_shape(const Json& model) {
       s.architecture = value.get<std::string>();
     } else if (key == "type") {
       s.type = parse_weight_type(value.get<std::string>());
+    } else if (key == "state_heads") {
+      s.state_heads = {.heads = value.at("heads"),
+                       .head_dim = value.at("head_dim"),
+                       .groups = value.at("groups"),
+                       .state_width = value.at("state_width")};
     } else if (key == "kv_heads_of") {
       s.kv_heads_of = value.get<std::vector<int>>();
     } else if (key == "tied") {
@@ -82,7 +89,8 @@ SyntheticShape tiny(const Family& family) {
           .value_dim = t.value_dim,
           .latent = t.latent,
           .convolution_taps = t.convolution_taps,
-          .mamba = t.mamba,
+          .state_heads = t.state_heads,
+          .attention_interval = t.attention_interval,
           .experts = t.experts,
           .experts_used = t.experts_used,
           .shared_feed_forward = t.shared_feed_forward,

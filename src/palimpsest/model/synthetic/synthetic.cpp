@@ -70,13 +70,16 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
   std::vector<LayerGeometry> layers;
   for (int i = 0; i < s.layers; ++i) {
     h.feed_forward.push_back(of_layer(s.feed_forward_of, i, s.feed_forward));
-    layers.push_back({.kv_heads = of_layer(s.kv_heads_of, i, s.kv_heads),
-                      .query_heads = of_layer(s.query_heads_of, i, s.query_heads),
+    const bool attends = s.attention_interval == 0 || (i + 1) % s.attention_interval == 0;
+    const bool feeds = family.single_parts && h.feed_forward.back() > 0;
+    layers.push_back({.kv_heads = attends ? of_layer(s.kv_heads_of, i, s.kv_heads) : 0,
+                      .query_heads = feeds ? 0 : of_layer(s.query_heads_of, i, s.query_heads),
                       .key_width = s.head_dim,
                       .value_width = s.value_dim > 0 ? s.value_dim : s.head_dim});
   }
   h.geometry = HeadGeometry(std::move(layers));
-  if (s.convolution_taps > 0) h.add_recurrent_layers(s.convolution_taps, s.mamba, family.recurrent_beside_attention);
+  if (s.convolution_taps > 0)
+    h.add_recurrent_layers(s.convolution_taps, s.state_heads, family.recurrent_beside_attention);
   h.learned_positions = family.learned_positions == Presence::kYes ? s.context : 0;
   h.experts = s.experts;
   h.experts_used = s.experts_used;
@@ -102,7 +105,7 @@ std::vector<Tensor> tensors_of(const SyntheticShape& s) {
   for (const TensorSpec& spec : tensors_of(family, hyperparameters_of(s, family), family.packed_qkv, unused)) {
     if (!wanted(spec, s)) continue;
     const bool small = spec.kind == TensorSpec::Kind::kVector || spec.kind == TensorSpec::Kind::kNumbers,
-               router = spec.name.ends_with("ffn_gate_inp.weight");
+               router = spec.name.find("ffn_gate_inp") != std::string::npos;
     ggml_type type = small || router ? GGML_TYPE_F32 : s.type;
     for (const auto& [part, other] : s.type_of)
       if (spec.name.find(part) != std::string::npos) type = other;
@@ -168,15 +171,16 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
     if (s.latent.absorbed) u32(a + "attention.key_length_mla", s.latent.key + s.rope_dims);
     if (s.latent.absorbed) u32(a + "attention.value_length_mla", s.latent.value);
   }
-  if (s.mamba) {
+  if (s.state_heads) {
     u32(a + "ssm.conv_kernel", s.convolution_taps);
-    u32(a + "ssm.inner_size", s.mamba.heads * s.mamba.head_dim);
-    u32(a + "ssm.time_step_rank", s.mamba.heads);
-    u32(a + "ssm.group_count", s.mamba.groups);
-    u32(a + "ssm.state_size", s.mamba.state_width);
+    u32(a + "ssm.inner_size", s.state_heads.heads * s.state_heads.head_dim);
+    u32(a + "ssm.time_step_rank", s.state_heads.heads);
+    u32(a + "ssm.group_count", s.state_heads.groups);
+    u32(a + "ssm.state_size", s.state_heads.state_width);
   } else if (s.convolution_taps > 0) {
     u32(a + "shortconv.l_cache", s.convolution_taps);
   }
+  if (s.attention_interval > 0) u32(a + "full_attention_interval", s.attention_interval);
   const Family& family = find_family(s.architecture);
   f32(a + (family.norm == Norm::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"), 1e-5);
   if (family.rope != RopeKind::kNone) {
@@ -199,6 +203,7 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
   for (const ExtraKey& key : s.keys) {
     const std::string name = a + std::string(key.name);
     if (key.type == ExtraKey::Type::kInteger) u32(name, static_cast<int>(key.value));
+    if (key.type == ExtraKey::Type::kSigned) gguf_set_val_i32(g, name.c_str(), static_cast<std::int32_t>(key.value));
     if (key.type == ExtraKey::Type::kNumber) f32(name, key.value);
     if (key.type == ExtraKey::Type::kFlag) gguf_set_val_bool(g, name.c_str(), key.value != 0);
   }

@@ -24,7 +24,8 @@ struct SyntheticShape {
   int value_dim = 0;  // 0: head_dim
   LatentAttention latent = {};
   int convolution_taps = 0;  // TinyShape
-  Mamba2 mamba = {};
+  StateHeads state_heads = {};
+  int attention_interval = 0;
   int context = 4096;
   int experts = 0, experts_used = 0, expert_feed_forward = 0, shared_feed_forward = 0,
       leading_dense = 0;  // 0 experts: dense
