@@ -5,6 +5,7 @@
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <unordered_map>
 
 #include "palimpsest/child.h"
@@ -36,6 +37,7 @@ Examples:
 struct SweepFlags {
   std::string plan, results;
   bool list = false, retry = false;
+  std::optional<long long> only;
 };
 
 std::string default_results(const std::string& plan) {
@@ -73,8 +75,27 @@ std::unordered_map<std::string, bool> done_in(const std::vector<json>& lines) {
   return done;
 }
 
+json run(const SweepRun& run) {
+  std::vector<std::string> words(run.words);
+  words.emplace_back("--json");
+  const std::string started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  return line_of(run, run_this_program(words), started);
+}
+
+// One run, for schedulers of other machines (deploy/ray/sweep.py): its line goes to standard output.
+int run_only(const std::vector<SweepRun>& all, long long number) {
+  if (number < 1 || number > std::ssize(all))
+    fail("--only {}: give the number of a line of --list, from 1 to {}", number, all.size());
+  interrupted();  // Ctrl-C ends the run
+  const json line = run(all[static_cast<std::size_t>(number - 1)]);
+  if (interrupted()) return kInterrupted;
+  fmt::print("{}\n", line.dump(-1, ' ', false, json::error_handler_t::replace));
+  return line.contains("result") ? kOk : 1;
+}
+
 int run_sweep(const SweepFlags& flags) {
   const std::vector<SweepRun> all = parse_sweep(read_text(flags.plan, "the sweep"), flags.plan);
+  if (flags.only) return run_only(all, *flags.only);
   if (flags.list) {
     for (const SweepRun& run : all) fmt::print("{}\n", run.command());
     return kOk;
@@ -99,14 +120,10 @@ int run_sweep(const SweepFlags& flags) {
   interrupted();  // from now on Ctrl-C ends a run, not this program
   Progress bar("sweep", "runs");
   std::size_t failed = 0, finished = 0;
-  for (const SweepRun* run : left) {
+  for (const SweepRun* each : left) {
     bar.update(static_cast<long long>(finished), static_cast<long long>(left.size()));
-    std::vector<std::string> words(run->words);
-    words.emplace_back("--json");
-    const std::string started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-    const ChildResult child = run_this_program(words);
+    const json line = run(*each);
     if (interrupted()) break;  // may be incomplete: it runs again on resume
-    const json line = line_of(*run, child, started);
     results.append(line);
     ++finished;
     if (line.contains("result")) continue;
@@ -133,6 +150,10 @@ void add_sweep(CLI::App& app, Action& action) {
       ->default_str("the sweep file's name with .results.jsonl");
   command->add_flag("--list", flags->list, "print the commands without running them");
   command->add_flag("--retry", flags->retry, "repeat failed runs");
+  command
+      ->add_option("--only", flags->only,
+                   "run only the Nth of --list and print its line of results, as other schedulers need it")
+      ->type_name("N");
   command->callback([flags, &action] { action = [flags] { return run_sweep(*flags); }; });
 }
 

@@ -118,6 +118,21 @@ TEST_F(SweepTest, ListsWithoutRunning) {
   EXPECT_FALSE(fs::exists(results_));
 }
 
+TEST_F(SweepTest, RunsOneForOtherSchedulers) {
+  plan({64, 96}, true);
+  const auto only = [&](const std::string& number) { return command({"sweep", plan_, "--only", number}); };
+  const Finished third = only("3");
+  EXPECT_EQ(third.code, 0) << third.err;
+  const json line = json::parse(third.out);
+  EXPECT_EQ(line["placeholders"]["budget"], "96");
+  EXPECT_EQ(line["result"]["runs"][0]["budget"], 96);
+  const Finished bad = only("1");
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_TRUE(json::parse(bad.out).contains("error"));
+  expect_refused({"sweep", plan_, "--only", "4"}, "from 1 to 3");
+  EXPECT_FALSE(fs::exists(results_));
+}
+
 TEST_F(SweepTest, RefusesNonsense) {
   expect_refused({"sweep", "/no/such/sweep.json"}, "/no/such/sweep.json");
   std::ofstream(plan_) << "{\"runs\": [{\"run\": \"eval needle {x}\"}]}";

@@ -220,24 +220,36 @@ TEST_F(ServerTest, AtTheEndAnswersAreFinishedOrCancelled) {
   EXPECT_TRUE(server->idle_within(5));
 }
 
+// Values by name and labels. A line that is neither a sample nor a comment of a metric that follows is an error.
+std::map<std::string, double> metrics_of(const std::string& text) {
+  std::map<std::string, double> values;
+  std::string family;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("# HELP ")) {
+      family = line.substr(7, line.find(' ', 7) - 7);
+      continue;
+    }
+    if (line.starts_with("# TYPE " + family + " ")) continue;
+    const auto space = line.rfind(' ');
+    EXPECT_TRUE(space != std::string::npos && line.starts_with(family)) << line;
+    EXPECT_TRUE(values.emplace(line.substr(0, space), std::stod(line.substr(space + 1))).second) << "twice: " << line;
+  }
+  return values;
+}
+
 TEST_F(ServerTest, MetricsCount) {
   Running server;
   server.answer(kText,
                 {{"prompt", "A cat"}, {"max_tokens", 80}, {"ignore_eos", true}, {"cache", "streaming:budget=32"}});
   ASSERT_TRUE(server.idle_within(5));
   const std::string text = server.client().Get("/metrics")->body;
-  std::map<std::string, double> values;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("# HELP palimpsest_") || line.starts_with("# TYPE palimpsest_")) continue;
-    const auto space = line.rfind(' ');
-    ASSERT_NE(space, std::string::npos) << line;
-    values[line.substr(0, space)] = std::stod(line.substr(space + 1));
-  }
+  const std::map<std::string, double> values = metrics_of(text);
   const auto value = [&](const std::string& name, const std::string& more = "") {
     const std::string key = "palimpsest_" + name + "{model_name=\"stories\"" + more + "}";
-    EXPECT_TRUE(values.contains(key)) << key << "\n" << text;
-    return values[key];
+    const auto found = values.find(key);
+    EXPECT_NE(found, values.end()) << key << "\n" << text;
+    return found == values.end() ? -1 : found->second;
   };
   const auto prompt = static_cast<double>(served_vocabulary()->tokenize("A cat", true, true).size());
   EXPECT_EQ(value("prompt_tokens_total"), prompt);
@@ -256,6 +268,42 @@ TEST_F(ServerTest, MetricsCount) {
   EXPECT_EQ(value("time_per_output_token_seconds_count"), 79);
   EXPECT_EQ(value("time_per_output_token_seconds_bucket", ",le=\"+Inf\""), 79);
   EXPECT_GT(value("time_per_output_token_seconds_sum"), 0);
+}
+
+// Routers for vLLM read these: llm-d's endpoint picker, the Gateway API Inference Extension, vLLM's production stack.
+TEST_F(ServerTest, MetricsHaveVllmsNames) {
+  ServerSetup setup;
+  setup.scheduler.pool_bytes = std::size_t{8} << 20;
+  Running server(setup);
+  server.answer(kText, {{"prompt", "A cat"}, {"max_tokens", 20}, {"ignore_eos", true}});
+  ASSERT_TRUE(server.idle_within(5));
+  const std::string text = server.client().Get("/metrics")->body, model = "{model_name=\"stories\"";
+  const std::map<std::string, double> values = metrics_of(text);
+  for (const std::string name :
+       {"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "prompt_tokens_total",
+        "generation_tokens_total", "prefix_cache_queries_total", "prefix_cache_hits_total",
+        "time_to_first_token_seconds_count", "time_per_output_token_seconds_count"}) {
+    ASSERT_TRUE(values.contains("vllm:" + name + model + "}")) << name << "\n" << text;
+    EXPECT_EQ(values.at("vllm:" + name + model + "}"), values.at("palimpsest_" + name + model + "}")) << name;
+  }
+  EXPECT_EQ(values.at("vllm:generation_tokens_total" + model + "}"), 20);
+  EXPECT_EQ(values.at("vllm:inter_token_latency_seconds_count" + model + "}"), 19);
+  EXPECT_EQ(values.at("vllm:gpu_cache_usage_perc" + model + "}"), 0);
+  EXPECT_EQ(values.at("vllm:request_success_total" + model + ",finished_reason=\"length\"}"), 1);
+  const SchedulerLoad load = server.service().scheduler().load();
+  EXPECT_GT(load.blocks, 0);
+  EXPECT_EQ(values.at("vllm:cache_config_info" + model + ",block_size=\"16\",num_gpu_blocks=\"" +
+                      std::to_string(load.blocks) + "\"}"),
+            1);
+  // The pool holds the keys and values of as many tokens, of all heads.
+  const HeadGeometry& heads = server.service().scheduler().decoder().model().hyper().geometry;
+  std::size_t token = 0;
+  for (int layer = 0; layer < heads.layers(); ++layer) {
+    const LayerGeometry& each = heads.layer(layer);
+    token += static_cast<std::size_t>(each.kv_heads * (each.key_width + each.value_width)) * sizeof(float);
+  }
+  EXPECT_LE(static_cast<std::size_t>(load.blocks) * 16 * token, setup.scheduler.pool_bytes);
+  EXPECT_GT(static_cast<std::size_t>(load.blocks + 1) * 16 * token, setup.scheduler.pool_bytes / 2);
 }
 
 TEST_F(ServerTest, APortThatIsTakenIsSaid) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "palimpsest/core/new_file.h"
 #include "tests/server/server_fixture.h"
 #include "tests/support/own_file.h"
 
@@ -263,6 +264,28 @@ TEST_F(SessionsTest, WhatWasNeverFinishedIsRemoved) {
   std::ofstream(folder_ + "/tale.session.new.123.4") << "half";
   Running server(setup_);
   EXPECT_EQ(files(), 0u);
+}
+
+// Two servers, one folder: a session goes on at the other server, and a server that starts takes nothing from one that
+// writes.
+TEST_F(SessionsTest, ServersShareAFolder) {
+  Running first(setup_);
+  const Json begin = {{"prompt", "Once upon a time"}, {"max_tokens", 40},         {"seed", 7},
+                      {"ignore_eos", true},           {"cache", "h2o:budget=48"}, {"session", {{"save", "tale"}}}};
+  const Json more = {{"max_tokens", 40}, {"ignore_eos", true}, {"session", {{"restore", "tale"}}}};
+  first.answer(kText, begin);
+  const std::string text = text_of(first.answer(kText, more));
+  NewFile written(folder_ + "/other.session");
+  written.write(std::as_bytes(std::span("half")));
+  {
+    Running second(setup_);
+    EXPECT_EQ(files(), 2u) << "the session, and the file that is being written";
+    EXPECT_EQ(text_of(second.answer(kText, more)), text);
+    EXPECT_EQ(second.client().Delete("/v1/sessions/tale")->status, 200);
+  }
+  EXPECT_EQ(first.refusal(kText, more).first, 404) << "removed by the other server";
+  written.commit();
+  EXPECT_TRUE(fs::exists(folder_ + "/other.session"));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "palimpsest/core/new_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,18 +15,42 @@
 namespace palimpsest {
 namespace {
 
+constexpr const char* kInfix = ".new.";
+
+// A new name: several threads may write the same path, and so may programs with the same PID on other machines.
 std::string beside(const std::string& path) {
-  static std::atomic<unsigned> count = 0;  // several threads may write the same path
-  return path + ".new." + std::to_string(::getpid()) + "." + std::to_string(++count);
+  static std::atomic<unsigned> count = 0;
+  return path + kInfix + std::to_string(::getpid()) + "." + std::to_string(++count);
+}
+
+bool is_removed(int file) {
+  struct stat status;
+  return ::fstat(file, &status) == 0 && status.st_nlink == 0;
 }
 
 }  // namespace
 
-NewFile::NewFile(const std::string& path)
-    : path_(path),
-      temporary_(beside(path)),
-      file_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
-  if (file_ < 0) broken();
+NewFile::NewFile(const std::string& path) : path_(path), file_(-1) {
+  for (;;) {
+    temporary_ = beside(path);
+    file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file_ < 0 && errno == EEXIST) continue;  // another machine's, or of a killed program with this PID
+    if (file_ < 0) broken();
+    ::flock(file_, LOCK_EX);         // where files cannot be locked, nobody removes them either
+    if (!is_removed(file_)) return;  // else remove_abandoned() was faster
+    ::close(file_);
+  }
+}
+
+bool NewFile::is_temporary(const std::string& file) {
+  return file.find(kInfix) != std::string::npos;
+}
+
+void NewFile::remove_abandoned(const std::string& file) {
+  const int open = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
+  if (open < 0) return;  // gone meanwhile, or of another user
+  if (::flock(open, LOCK_EX | LOCK_NB) == 0) ::unlink(file.c_str());
+  ::close(open);
 }
 
 NewFile::~NewFile() {

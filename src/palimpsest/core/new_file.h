@@ -1,5 +1,7 @@
 // Replaces a file atomically: writes a temporary file next to it and renames it on commit, so that readers see the old
-// or the new file. A killed program leaves the temporary file PATH.new.PID.N.
+// or the new file. A killed program leaves the temporary file PATH.new.PID.N. It is locked (flock) while it is written,
+// so that programs which share a folder, also over a network, can tell: the system releases the lock of a killed
+// program.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +19,10 @@ class NewFile {
 
   void write(std::span<const std::byte> data);
   void commit();
+
+  // Whether `file`'s name is that of a temporary file of any path; removes it if no program writes it.
+  static bool is_temporary(const std::string& file);
+  static void remove_abandoned(const std::string& file);
 
  private:
   [[noreturn]] void broken() const;

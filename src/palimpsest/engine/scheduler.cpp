@@ -66,6 +66,8 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   pool_ = std::make_shared<PagePool>(page_bytes(probe.view(probe.geometry().layer_of(0))));
   pool_->set_limit(options.pool_bytes / pool_->page_bytes(), [this] { return prefixes_.evict_one(); });
   load_.pool_bytes = options.pool_bytes;
+  load_.page_size = options.page_size;
+  load_.blocks = static_cast<long long>(options.pool_bytes / pool_->page_bytes()) / probe.geometry().heads();
   running_.reserve(static_cast<std::size_t>(options.max_sequences));  // so that steps do not allocate
   prompts_.reserve(running_.capacity());
   group_.reserve(running_.capacity());

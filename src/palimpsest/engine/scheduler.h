@@ -65,6 +65,8 @@ class QueueFull : public Error {
 struct SchedulerLoad {  // gauges, and counters since the start
   int waiting = 0, running = 0, running_peak = 0;
   std::size_t pool_bytes = 0, reserved_bytes = 0;
+  int page_size = 0;     // tokens of a page
+  long long blocks = 0;  // of page_size tokens that the pool can hold if all KV heads keep them
   std::size_t used_bytes = 0, prefix_bytes = 0,
               peak_bytes = 0;  // pages of sequences; prefixes, histories; peak of pages
   long long steps = 0, prompt_tokens = 0, tokens = 0, evicted = 0;  // tokens: generated

@@ -1,4 +1,4 @@
-// Prometheus metrics, named after vLLM's.
+// Prometheus metrics, named after vLLM's, with its names as aliases.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ class Histogram {  // of seconds; thread-safe
  public:
   explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
   void add(double seconds);
-  std::string text(const std::string& name, const std::string& help, const std::string& labels) const;
+  std::string samples(const std::string& name, const std::string& labels) const;  // Prometheus' lines
 
  private:
   std::vector<double> bounds_;  // upper, inclusive

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/new_file.h"
 
 namespace palimpsest {
 namespace {
@@ -43,8 +44,9 @@ Sessions::Sessions(std::string folder, std::size_t max_bytes) : folder_(std::mov
   if (!fs::is_directory(folder_, error) || ::access(folder_.c_str(), R_OK | W_OK | X_OK) != 0)
     fail("--session-path {}: must be a folder that this user may write", folder_);
   for (const auto& file : fs::directory_iterator(folder_))
-    if (file.path().filename().string().find(std::string(kSuffix) + ".new.") != std::string::npos)
-      fs::remove(file.path(), error);
+    if (const std::string name = file.path().filename().string();
+        name.find(kSuffix) != std::string::npos && NewFile::is_temporary(name))
+      NewFile::remove_abandoned(file.path().string());
 }
 
 std::string Sessions::path(const std::string& name) const {

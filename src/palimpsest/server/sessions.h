@@ -15,8 +15,8 @@ namespace palimpsest {
 
 class Sessions {
  public:
-  // `max_bytes`: of all files together. Removes files that a killed server left incomplete. Throws Error if `folder` is
-  // not a writable folder.
+  // `max_bytes`: of all files together. Removes files that a killed server left incomplete, not those that another
+  // server of the same folder writes. Throws Error if `folder` is not a writable folder.
   Sessions(std::string folder, std::size_t max_bytes);
 
   // 1 to 64 letters, digits, '.', '_' and '-', not beginning with '.': no name can point outside of the folder.
