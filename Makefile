@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check page-check page-pictures memory-events serve-load serve-kill serve-hostile wheel python-check python-clean format format-check setup clean prune
+.PHONY: help run build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check page-check page-pictures memory-events serve-load serve-kill serve-hostile scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -144,7 +144,8 @@ convert-check:  ## convert small GPT-J and OPT models and compare logits with Hu
 	@tools/build release test_model
 	@python3 tools/convert/check.py
 
-serve-check: build  ## test the server: README examples, openai client, service behind nginx, short load test, kills
+serve-check: build  ## test the server: README examples, openai client, service behind nginx, routing, short load test, kills
+	@python3 tests/system/routing_test.py
 	@python3 tests/system/check.py
 	@python3 tests/system/ready.py
 	@python3 tests/system/templates.py
@@ -174,6 +175,13 @@ serve-kill: build  ## kill the server with SIGKILL during session writes, 200 ti
 
 serve-hostile: build  ## delay of other requests while hostile ones arrive (HOSTILE_ARGS=--long: 5 minutes)
 	@python3 tests/system/hostile.py $(HOSTILE_ARGS)
+
+# SCALE_ARGS='--seconds 300 --kill-every 60 --compare': five minutes, and the throughput of one replica.
+scale-check: build  ## test deploy/: Ray Serve with replicas killed, sweep on Ray, HAProxy, LiteLLM (SCALE_ARGS=...)
+	@python3 tests/system/scale_ray.py $(SCALE_ARGS)
+	@python3 tests/system/scale_bad.py
+	@python3 tests/system/scale_sweep.py
+	@python3 tests/system/scale_routers.py
 
 wheel:  ## make the Python wheel: dist/*.whl (WHEEL_ARGS='--python python3.12')
 	@python3 python/wheel.py $(WHEEL_ARGS)
