@@ -131,6 +131,7 @@ def simulate(service, count, router, load, options):
     rate = load * count / seconds_per_turn(service) / Chats.TURNS  # chats a second
     end = WARM + max(options.seconds, options.turns / (rate * Chats.TURNS))
     ticket, events, now, total, later, hits, firsts, tokens = itertools.count(), [], 0.0, 0, 0, 0, [], 0
+    chatting = 0.0  # seconds of all chats, their users' included
 
     def push(when, what, value):
         heapq.heappush(events, (when, next(ticket), what, value))
@@ -170,6 +171,7 @@ def simulate(service, count, router, load, options):
             for turn in replicas[value[0]].step():
                 total -= 1
                 if now > WARM:
+                    chatting += replicas[value[0]].clock - turn.born + Chats.THINK
                     firsts.append(turn.first - turn.born)
                     tokens += turn.answer
                 if turn.more:
@@ -180,8 +182,70 @@ def simulate(service, count, router, load, options):
         if total > 200 * count:
             return None  # the queue grows without end
     firsts.sort()
-    return {"p50": firsts[len(firsts) // 2], "p99": firsts[len(firsts) * 99 // 100], "hits": hits / max(later, 1),
-            "tokens": tokens / (now - WARM), "requests": len(firsts) / (now - WARM)}  # fmt: skip
+    firsts = firsts or [0.0]
+    measured = now - WARM
+    return {
+        "p50": firsts[len(firsts) // 2],
+        "p99": firsts[len(firsts) * 99 // 100],
+        "hits": hits / max(later, 1),
+        "tokens": tokens / measured,
+        "turns": len(firsts) / measured,
+        "chats": chatting / measured,
+    }
+
+
+def row(*cells):
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def waits(service, options):
+    row("replicas", "load", "router", "TTFT p50, s", "p99, s", "turns that found their cache", "turns/s", "tokens/s")
+    row(*["---"] * 8)
+    for count, load, router in itertools.product(options.replicas, options.load, options.routers):
+        if count == 1 and router != options.routers[-1]:
+            continue
+        name = [f"{count:,}", f"{load:.0%}", "-" if count == 1 else router]
+        got = simulate(service, count, router, load, options)
+        if got is None:
+            row(*name, "without end", "", "", "", "")
+            continue
+        row(
+            *name,
+            f"{got['p50']:.2f}",
+            f"{got['p99']:.2f}",
+            f"{got['hits']:.0%}",
+            f"{got['turns']:,.1f}",
+            f"{got['tokens']:,.0f}",
+        )
+
+
+def most(service, count, router, options):
+    """The highest load, in steps of 5%, with which p99 is within the limit, and its figures."""
+    low, high, best = 0, 20, None  # steps; 20 are never served
+    while high - low > 1:
+        middle = (low + high) // 2
+        got = simulate(service, count, router, middle / 20, options)
+        if got is not None and got["p99"] <= options.within:
+            low, best = middle, got
+        else:
+            high = middle
+    return low / 20, best
+
+
+def costs(service, options):
+    print(f"TTFT p99 within {options.within:g} s:\n")
+    row("replicas", "router", "load", "turns/s", "tokens/s", "chats at once", "replicas for 1,000 chats")
+    row(*["---"] * 7)
+    for count, router in itertools.product(options.replicas, options.routers):
+        if count == 1 and router != options.routers[-1]:
+            continue
+        load, got = most(service, count, router, options)
+        name = [f"{count:,}", "-" if count == 1 else router, f"{load:.0%}"]
+        if got is None:
+            row(*name, "", "", "", "")
+            continue
+        chats = got["chats"]
+        row(*name, f"{got['turns']:,.1f}", f"{got['tokens']:,.0f}", f"{chats:,.0f}", f"{1000 * count / chats:,.0f}")
 
 
 def main():
@@ -190,6 +254,7 @@ def main():
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 3, 10, 100, 1000])
     parser.add_argument("--load", type=float, nargs="+", default=[0.5, 0.7, 0.9])
     parser.add_argument("--routers", nargs="+", default=["random", "load", "key"])
+    parser.add_argument("--within", type=float, default=0, help="seconds: find the highest load with this TTFT p99 instead")
     parser.add_argument("--kept", type=int, default=200, help="chats that a replica keeps (--prefix-cache-memory)")
     parser.add_argument("--seconds", type=float, default=300, help="of simulated time, after a warm-up of 600")
     parser.add_argument("--turns", type=int, default=3000, help="at least")
@@ -200,27 +265,7 @@ def main():
     service = json.loads(pathlib.Path(options.service).read_text())
     turn = seconds_per_turn(service)
     print(f"one replica at most: {1 / turn:.2f} turns/s, {Chats.ANSWER / turn:.0f} tokens/s\n")
-    print(
-        "| replicas | load | router | TTFT p50, s | p99, s | turns that found their cache | requests/s | tokens/s |\n"
-        + "|---|---" * 4
-        + "|"
-    )
-    for count, load, router in itertools.product(options.replicas, options.load, options.routers):
-        if count == 1 and router != options.routers[0]:
-            continue
-        got = simulate(service, count, router, load, options)
-        cells = (
-            ["too much", "", "", "", ""]
-            if got is None
-            else [
-                f"{got['p50']:.2f}",
-                f"{got['p99']:.2f}",
-                f"{got['hits']:.0%}",
-                f"{got['requests']:,.1f}",
-                f"{got['tokens']:,.0f}",
-            ]
-        )
-        print(f"| {count:,} | {load:.0%} | {'-' if count == 1 else router} | " + " | ".join(cells) + " |", flush=True)
+    (costs if options.within else waits)(service, options)
 
 
 if __name__ == "__main__":

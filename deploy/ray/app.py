@@ -61,7 +61,7 @@ def build(options: Options) -> serve.Application:
                             "target_ongoing_requests": options.target_ongoing_requests, "metrics_interval_s": 2,
                             "look_back_period_s": 5} if scale else None,
         request_router_config=router_config(request_router_class=ByKey),
-        health_check_period_s=2, health_check_timeout_s=90,
+        health_check_period_s=2, health_check_timeout_s=60,
         graceful_shutdown_timeout_s=options.grace + 5, graceful_shutdown_wait_loop_s=0.5)  # fmt: skip
     router = deployment(
         Router, name="Router", num_replicas=options.routers, max_ongoing_requests=10_000,

@@ -15,6 +15,7 @@ import aiohttp
 ADDRESS = "http://palimpsest"  # a name for HTTP; the connection is the Unix socket
 PR_SET_PDEATHSIG = 1
 START_SECONDS = 600  # a large model takes minutes to load
+ANSWER_SECONDS = 15  # for /health, which a busy server answers in milliseconds
 _LIBC = ctypes.CDLL(None)
 
 
@@ -77,15 +78,15 @@ class Child:
     def up(self) -> bool:
         return self._down_since is None
 
-    async def check(self, patience: float) -> None:
-        """Raises RuntimeError if it has been down for `patience` seconds. Kills it if it serves, but does not answer."""
+    async def check(self) -> None:
+        """Raises RuntimeError if it does not come up again. Kills it if it serves, but does not answer."""
         if self._down_since is not None:
-            if time.monotonic() - self._down_since > patience:
+            if time.monotonic() - self._down_since > START_SECONDS:
                 raise RuntimeError(f"{self._words[0]} serve does not come up again: see its log")
             return
         assert self.http is not None and self._process is not None
         try:
-            async with self.http.get(f"{ADDRESS}/health", timeout=aiohttp.ClientTimeout(total=patience)) as answer:
+            async with self.http.get(f"{ADDRESS}/health", timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS)) as answer:
                 if answer.status < 500:
                     return
         except asyncio.TimeoutError:

@@ -10,8 +10,6 @@ from child import ADDRESS, Child
 from ray import serve
 from routing import passed_on
 
-PATIENCE = 60.0  # seconds that the server may be down before Ray starts another replica
-
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
@@ -58,7 +56,7 @@ class Replica:
     async def check_health(self) -> None:
         """Ray calls it until it returns, before the first request, and every few seconds from then on."""
         await self._start()
-        await self._child.check(PATIENCE)
+        await self._child.check()
 
     async def ask(self, asked: Asked) -> AsyncIterator[Head | Lost | bytes]:
         """A Head, then the parts of the body as they come; a Lost instead of either ends it."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """deploy/ray and bad input: odd headers and paths, replicas that answer garbage or die in mid-stream, options that cannot
-work, clients that leave, draining.
+work, clients that leave, servers that hang, draining, scaling.
 
   make scale-check
 """
@@ -111,8 +111,8 @@ def odd_requests(url):
     print("odd headers, bodies and paths: passed")
 
 
-def wait_until(condition, failure):
-    end = time.monotonic() + 20
+def wait_until(condition, failure, seconds=20):
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, failure
         time.sleep(0.2)
@@ -139,6 +139,20 @@ def running(application):
     return max(
         float(line.split()[-1]) for text in texts for line in text.splitlines() if line.startswith("vllm:num_requests_running")
     )
+
+
+def hangs(application):
+    """A server that does not answer is killed; its requests are answered by others."""
+    stuck = application.servers()[0][0]
+    os.kill(stuck, signal.SIGSTOP)
+    begin = time.monotonic()
+    for i in range(8):
+        status, _, raw = post(application.url, TEXT, {"prompt": "Once", "max_tokens": 3}, [("x-session-id", str(i))])
+        assert status == 200, raw
+    wait_until(lambda: stuck not in [server for server, _ in application.servers()], "it was not killed", 60)
+    assert time.monotonic() - begin < 90
+    wait_until(lambda: len(application.servers()) == 2, "it was not started again", 30)
+    print("a server that hangs: passed")
 
 
 def drains(application):
@@ -190,6 +204,31 @@ def broken_replicas(folder):
     print("replicas that answer garbage, half of an answer, nothing, or die: passed")
 
 
+def scales(program):
+    """Requests that wait start replicas."""
+    application = Application(1, *FLAGS, program=program, more=["--max-replicas", "3", "--target-ongoing-requests", "2"])
+    try:
+        assert len(application.servers()) == 1
+        stop = threading.Event()
+
+        def client():
+            while not stop.is_set():
+                body = {"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "cache": "streaming:budget=64"}
+                status, _, raw = post(application.url, TEXT, body)
+                assert status == 200, raw
+
+        clients = [threading.Thread(target=client) for _ in range(12)]
+        for each in clients:
+            each.start()
+        wait_until(lambda: len(application.servers()) == 3, "no replica was started", 60)
+        stop.set()
+        for each in clients:
+            each.join(60)
+    finally:
+        application.end()
+    print("scaling on the queue: passed")
+
+
 def does_not_start():
     for words, part in (
         (["--program", "/no/such/program"], "/no/such/program"),
@@ -216,10 +255,12 @@ def main():
         try:
             odd_requests(application.url)
             client_leaves(application)
+            hangs(application)
             drains(application)
         finally:
             if application.process.poll() is None:
                 application.end()
+    scales(program)
 
 
 if __name__ == "__main__":

@@ -157,6 +157,9 @@ def haproxy(options, pair, alone):
     proxy = Proxy([program, "-db", "-f", configured("haproxy/haproxy.cfg", port, pair.ports)], url + "/health")
     try:
         sticks(pair, url)
+        # Larger than HAProxy's buffer: it has no key, but goes on to a server.
+        body = {"prompt": "Once", "max_tokens": 2, "metadata": {"padding": "x" * 60_000}}
+        assert json.load(post(url, "/v1/completions", body))["usage"]["completion_tokens"] == 2
         streams(url, None)
         asyncio.run(run_load(url, alone, options, pair, "HAProxy, 2 servers, killed"))
     finally:
