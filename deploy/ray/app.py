@@ -18,6 +18,7 @@ from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
+os.environ.setdefault("RAY_AUTH_MODE", "token")  # as `ray start` has it
 
 import pydantic  # noqa: E402
 import ray  # noqa: E402

@@ -87,7 +87,7 @@ def repeatable(method: str, path: str, fields: Mapping[str, Any]) -> bool:
 
 
 def rank(key: str, replica: str) -> int:
-    return int.from_bytes(hashlib.blake2b(f"{replica}\0{key}".encode(errors="surrogatepass"), digest_size=8).digest())
+    return int.from_bytes(hashlib.blake2b(f"{replica}\0{key}".encode(errors="surrogatepass"), digest_size=8).digest(), "big")
 
 
 def order(key: str | None, loads: Mapping[str, int | None], slack: int = 4, spread: float = 1.5) -> list[list[str]]:

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
+os.environ.setdefault("RAY_AUTH_MODE", "token")  # as `ray start` has it
 import ray  # noqa: E402
 import ray.exceptions  # noqa: E402
 
