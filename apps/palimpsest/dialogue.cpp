@@ -88,6 +88,11 @@ const Generation& Dialogue::answer(const std::string& words, const Emit& emit, c
   if (last_.unread >= 0) unread_.push_back(last_.unread);
   conversation_.assistant(reply);
   remember(words, std::move(reply));
+  // A prompt that was stopped between two layers cannot be continued.
+  if (session_->options().layerwise && session_->sequence().stage() == Sequence::Stage::kPrompt) {
+    session_->clear();
+    repeat(flags_.system, said_);
+  }
   return last_;
 }
 

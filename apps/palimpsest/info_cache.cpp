@@ -34,10 +34,12 @@ Factors joined(Factors a, const Factors& b) {
   return a;
 }
 
+// `prompt`: tokens of one that is read; 0: none.
 Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::vector<Occupancy>& occupancy,
-              std::size_t batch) {
+              long long prompt, std::size_t batch) {
   const Footprint f = footprint(plan.cache(), occupancy);
-  const std::size_t scratch = plan.scratch_bytes(f), all = f.total() + scratch;
+  const std::size_t scratch = plan.scratch_bytes(f), hidden = plan.hidden_bytes(prompt);
+  const std::size_t all = f.total() + scratch + hidden;
   const bool uniform = occupancy.size() == 1;
   const HeadGeometry& g = hyper.geometry;
   const Factors heads = g.is_uniform() ? Factors{{static_cast<std::size_t>(g.layers()), "layers"},
@@ -73,6 +75,12 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
   out["terms"].push_back(term("working memory", {{f.working, "bytes at most"}}, f.working));
   if (scratch > 0)
     out["terms"].push_back(term("weights", {{widest, "KV heads"}, {scratch / widest, "bytes at most"}}, scratch));
+  if (hidden > 0)
+    out["terms"].push_back(term("hidden states",
+                                {{static_cast<std::size_t>(prompt), "tokens"},
+                                 {static_cast<std::size_t>(hyper.width), "floats"},
+                                 {sizeof(float), "bytes"}},
+                                hidden));
   out["bytes_in_use"] = f.in_use();
   out["bytes_tables"] = all - f.in_use();
   out["bytes"] = all;
@@ -109,17 +117,18 @@ Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, st
   const MethodPlan plan = plan_of(options, hyper);
   Occupancies o = plan.occupancies(prompt, tokens.value_or(-1));
   if (!bounded) o.decode = plan.occupancies(1, *tokens).decode;  // all tokens but the first may be generated
-  const auto part = [&](const std::vector<Occupancy>& occupancy) {
-    return terms_of(plan, hyper, occupancy, static_cast<std::size_t>(batch));
+  const auto part = [&](const std::vector<Occupancy>& occupancy, long long of_prompt) {
+    return terms_of(plan, hyper, occupancy, of_prompt, static_cast<std::size_t>(batch));
   };
   Json out = {{"method", spell_out(options.method)},
               {"type", name_of(options.cache_type)},
               {"page_size", options.page_size},
               {"chunk", options.chunk},
+              {"layerwise", options.layerwise},
               {"batch", batch},
               {"bounded", bounded}};
-  out["writing"] = part(o.decode);
-  out["reading"] = part(o.prefill);
+  out["writing"] = part(o.decode, 0);
+  out["reading"] = part(o.prefill, prompt);
   return out;
 }
 
@@ -134,7 +143,8 @@ void print_cache_terms(const Json& c) {
              c["type"].get<std::string>(), c["page_size"].get<int>());
   print_part(c["writing"], batch, fmt::format("Decode: at most {} tokens", tokens("writing")));
   print_part(c["reading"], batch,
-             fmt::format("Prefill in chunks of {}: at most {} tokens", c["chunk"].get<int>(), tokens("reading")));
+             fmt::format("Prefill in chunks of {}{}: at most {} tokens", c["chunk"].get<int>(),
+                         c["layerwise"].get<bool>() ? ", layer by layer" : "", tokens("reading")));
 }
 
 }  // namespace palimpsest::cli

@@ -165,6 +165,11 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
       ->type_name("TOKENS")
       ->default_str("512")
       ->group(group);
+  command
+      .add_flag("--prefill-layerwise", flags.layerwise,
+                "read a prompt layer by layer, compressing each layer's cache before the next: less memory, the same "
+                "result; schedule=prompt and prompt+step")
+      ->group(group);
 }
 
 void add_session_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& pins) {
@@ -228,6 +233,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   whole(flags.chunk, 1, kMaxChunk, "--prefill-chunk");
   whole(flags.page_size, 16, kMaxPage, "--page-size");
   out.chunk = static_cast<int>(flags.chunk);
+  out.layerwise = flags.layerwise;
   out.page_size = static_cast<int>(flags.page_size);
   check_page_size(out.page_size, "--page-size");
   out.memory_limit = memory_bytes();

@@ -32,6 +32,10 @@ std::size_t mib_to_bytes(double mib, const char* flag) {
 }
 
 SchedulerOptions scheduler_options(const SchedulerFlags& flags, const SessionOptions& session) {
+  if (session.layerwise)
+    fail(
+        "--prefill-layerwise with concurrent requests, which share steps and prefixes: leave it out, or use "
+        "palimpsest run");
   SchedulerOptions out;
   out.max_sequences = flags.max_sequences;
   out.cache_type = session.cache_type;

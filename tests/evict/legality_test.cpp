@@ -132,6 +132,32 @@ const std::vector<Example>& examples() {
          t.shape.geometry = t.shape.geometry.with_windows(std::vector<std::int32_t>{INT32_MAX, 24});
        }},
 
+      {"layerwise: schedule", "h2o", sum, [](PlanTarget& t) { t.layerwise = true; }},
+      {"layerwise: one reading",
+       "kvzip",
+       {.attention_max = AttentionMax{}, .repeat = true},
+       [](PlanTarget& t) { t.layerwise = true; }},
+      {"layerwise: host pages", "snapkv", snapkv(),
+       [](PlanTarget& t) {
+         t.layerwise = true;
+         t.shape.pages = false;
+       }},
+      {"layerwise: windows of layers", "snapkv", snapkv(),
+       [](PlanTarget& t) {
+         t.layerwise = true;
+         t.shape.geometry = t.shape.geometry.with_windows(std::vector<std::int32_t>{INT32_MAX, 24});
+       }},
+      {"layerwise: recurrent layers", "snapkv", snapkv(),
+       [](PlanTarget& t) {
+         t.layerwise = true;
+         t.shape.state_floats = 8;
+       }},
+      {"layerwise: own steps", "snapkv", snapkv(),
+       [](PlanTarget& t) {
+         t.layerwise = true;
+         t.shares_steps = true;
+       }},
+
       {"budget: head", "streaming:recent=28", {}, [](PlanTarget&) {}, 32},
       {"block: a page that may be evicted", "paged-eviction:sinks=4", {}, [](PlanTarget&) {}, 47},
 

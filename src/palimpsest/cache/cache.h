@@ -103,14 +103,16 @@ class Cache {
   Transaction prepare(const CacheChange& change);
   // For in-place and append after scattered evictions (the end of a prompt): tokens in the last pages move to free
   // slots before them. With any mechanism, empty pages are released, but free slots for `reserve` tokens are kept.
-  Transaction prepare_defragment(int reserve);
+  Transaction prepare_defragment(int reserve, TableRange tables = {});
 
   // Each prepares and commits a change of one part.
   void apply(const Victims& plan, Workers* workers = nullptr);
   void insert(int count);
-  void undo(int count);                                      // CacheChange::reject
-  bool defragment(int reserve, Workers* workers = nullptr);  // whether any token moved
-  void set_next(Position position);                          // sets the next token's position, at least next()
+  void undo(int count);                                                              // CacheChange::reject
+  bool defragment(int reserve, Workers* workers = nullptr, TableRange tables = {});  // whether any token moved
+  // Frees memory that the bookkeeping of these tables no longer needs. Throws std::bad_alloc.
+  void shrink(TableRange tables);
+  void set_next(Position position);  // sets the next token's position, at least next()
   // Edits of the text; throw Error if unsupported. After drop() the positions stay empty, unless the range reaches
   // next(). shift() changes the bookkeeping only: with keys stored rotated by position (kOnWrite) the caller rotates
   // those of [first + by, last + by) by `by` before the next step; keys rotated by rank need no change. Unsupported for
@@ -195,13 +197,16 @@ class Cache {
     // In this order: newly mapped pages; for each of `copies` one per head of its table (kNoPage: no longer shared);
     // new pages of mechanism gather.
     std::vector<PageId> pages;
-    // Of a change that is simulated on copies: the new tables, moves and merged tokens.
+    // Of a change that is simulated on copies: the new tables, moves and merged tokens; of change.tables.
     std::vector<SlotTable> simulated;
     std::vector<std::vector<Move>> moves;
     std::vector<MergedTokens> merged;
   };
 
-  Transaction begin();
+  Transaction begin(const CacheChange& change);
+  // Of the prepared change: CacheChange::tables, without those that do not exist.
+  const TableRange& changing() const { return pending_.change.tables; }
+  SlotTable& simulated(int table) { return pending_.simulated[static_cast<std::size_t>(table - changing().first)]; }
   SlotChange change_of(std::size_t table) const;
   void add_edit(const CacheChange& change);
   void check_windows(const CacheChange& change, Position end) const;

@@ -22,17 +22,18 @@ void Transaction::rollback() noexcept {
   if (cache_ != nullptr) std::exchange(cache_, nullptr)->rollback();
 }
 
-Transaction Cache::begin() {
+Transaction Cache::begin(const CacheChange& change) {
   assert(!pending_.open && "one change at a time");
   pending_.open = true;
+  pending_.change = change;
+  pending_.change.tables.last = std::min(change.tables.last, tables());
   return Transaction(*this);
 }
 
 Transaction Cache::prepare(const CacheChange& change) {
-  Transaction transaction = begin();
+  Transaction transaction = begin(change);
   assert(change.drop.empty() || change.drop.size() == tables_.size());
   assert(change.out_of_window.empty() || change.out_of_window.size() == tables_.size());
-  pending_.change = change;
   const bool append = change.at == kNoPosition || (change.insert > 0 && change.at == next());
   if (append) pending_.change.at = kNoPosition;
   const bool edit = !append || !change.drop_range.empty() || !change.shift_range.empty();
@@ -40,11 +41,12 @@ Transaction Cache::prepare(const CacheChange& change) {
                                   !(change.drop.empty() && change.out_of_window.empty()));
   for (std::size_t t = 0; t < change.drop.size(); ++t)
     if (counts_evictions(static_cast<int>(t))) pending_.dropped += std::ssize(change.drop[t]);
-  for (std::size_t t = 0; !on_copies && t < tables_.size(); ++t) {
-    const auto [pages, views_invalidated] = tables_[t].reserve(change_of(t), moves_[t]);
+  for (int t = changing().first; !on_copies && t < changing().last; ++t) {
+    const auto [pages, views_invalidated] = table(t).reserve(change_of(at(t)), moves_[at(t)]);
     pending_.views_invalidated |= views_invalidated;
-    reserve_pages(static_cast<int>(t), pages, tables_[t].pages() + pages);
+    reserve_pages(t, pages, table(t).pages() + pages);
   }
+  assert(!edit || changing() == (TableRange{0, tables()}));
   if (edit) add_edit(change);
   if (on_copies)
     simulate([&](SlotTable& table, std::size_t t, std::vector<Move>& moves) { table.apply(change_of(t), moves); });
@@ -69,18 +71,17 @@ SlotChange Cache::change_of(std::size_t t) const {
   return own;
 }
 
-Transaction Cache::prepare_defragment(int reserve) {
-  Transaction transaction = begin();
-  pending_.change = {};
+Transaction Cache::prepare_defragment(int reserve, TableRange tables) {
+  Transaction transaction = begin({.tables = tables});
   reserve += options_.spare_slots;
   simulate([&](SlotTable& table, std::size_t, std::vector<Move>& moves) {
     table.defragment(reserve, moves);
     table.release_empty_pages(reserve);
   });
-  for (std::size_t t = 0; t < merged_.size(); ++t) {
-    pending_.merged.push_back(merged_[t]);
-    pending_.merged[t].apply_moves(pending_.moves[t]);
-    pending_.merged[t].build_layout(pending_.simulated[t]);
+  for (int t = changing().first; !merged_.empty() && t < changing().last; ++t) {
+    MergedTokens& merged = pending_.merged.emplace_back(merged_[at(t)]);
+    merged.apply_moves(pending_.moves[at(t)]);
+    merged.build_layout(simulated(t));
   }
   take_pages();
   return transaction;
@@ -89,12 +90,11 @@ Transaction Cache::prepare_defragment(int reserve) {
 template <typename Change>
 void Cache::simulate(Change change) {
   pending_.moves.resize(tables_.size());
-  pending_.simulated.reserve(tables_.size());
-  for (std::size_t t = 0; t < tables_.size(); ++t) {
-    pending_.simulated.push_back(tables_[t]);
-    SlotTable& table = pending_.simulated[t];
-    change(table, t, pending_.moves[t]);
-    reserve_pages(static_cast<int>(t), static_cast<int>(table.mapped_pages_of_change().size()), table.pages());
+  pending_.simulated.reserve(at(changing().last - changing().first));
+  for (int t = changing().first; t < changing().last; ++t) {
+    SlotTable& table = pending_.simulated.emplace_back(tables_[at(t)]);
+    change(table, at(t), pending_.moves[at(t)]);
+    reserve_pages(t, static_cast<int>(table.mapped_pages_of_change().size()), table.pages());
   }
 }
 
@@ -115,7 +115,7 @@ void Cache::add_copies(int t) {
     if (gathers) return;
     for (const Move& move : pending_.moves[at(t)])
       if (move.from != move.to) add_copy(t, move.to / page_size);
-    for (int i = 0; i < change.insert; ++i) add_copy(t, pending_.simulated[at(t)].inserted()[at(i)] / page_size);
+    for (int i = 0; i < change.insert; ++i) add_copy(t, simulated(t).inserted()[at(i)] / page_size);
     return;
   }
   const SlotTable& table = this->table(t);
@@ -160,7 +160,7 @@ void Cache::take_pages() {
   if (!options_.pages) return;
   Pending& p = pending_;
   std::size_t copies = 0;
-  for (int t = 0; shared_page_count_ > 0 && t < tables(); ++t) add_copies(t);
+  for (int t = changing().first; shared_page_count_ > 0 && t < changing().last; ++t) add_copies(t);
   for (const Copy& copy : p.copies) for_each_head_of(copy.table, [&](auto&) { ++copies; });
   if (p.mapped + p.gathered + copies == 0) return;
   p.pages.reserve(p.mapped + copies + p.gathered);
@@ -202,35 +202,40 @@ void Cache::end() noexcept {
 void Cache::commit(Workers* workers) noexcept {
   Pending& p = pending_;
   const PageId* page = p.pages.data();
-  const bool simulated = !p.simulated.empty();
+  const TableRange tables = changing();
   bool moved = false, unmapped = false;
-  for (std::size_t t = 0; t < tables_.size(); ++t) {
-    if (simulated) {
-      std::swap(tables_[t], p.simulated[t]);
-      moves_[t].swap(p.moves[t]);
-    } else {
-      tables_[t].apply(change_of(t), moves_[t]);
+  for (int t = 0; t < this->tables(); ++t) {
+    std::vector<Move>& moves = moves_[at(t)];
+    if (!tables.contains(t)) {
+      moves.clear();
+      continue;
     }
-    unmapped |= !tables_[t].unmapped_pages_of_change().empty();
-    if (moves_[t].empty()) continue;
+    if (p.simulated.empty()) {
+      table(t).apply(change_of(at(t)), moves);
+    } else {
+      std::swap(table(t), simulated(t));
+      moves.swap(p.moves[at(t)]);
+    }
+    unmapped |= !table(t).unmapped_pages_of_change().empty();
+    if (moves.empty()) continue;
     moved = true;
-    if (storage_ != nullptr) storage_->on_moves(static_cast<int>(t), moves_[t]);
+    if (storage_ != nullptr) storage_->on_moves(t, moves);
   }
   dropped_ += p.dropped;
   state_.reject(p.change.reject);
   if (p.end == 0) state_.clear();
   if (options_.pages) {
-    for (int t = 0; p.mapped > 0 && t < tables(); ++t) page = map_pages(t, page);
+    for (int t = tables.first; p.mapped > 0 && t < tables.last; ++t) page = map_pages(t, page);
     for (const Copy& copy : p.copies) page = copy_page(copy, page);
     if (moved) page = relocate_bytes(page, workers);
     assert(page == p.pages.data() + p.pages.size());
-    for (int t = 0; unmapped && t < tables(); ++t) unmap_pages(t);
+    for (int t = tables.first; unmapped && t < tables.last; ++t) unmap_pages(t);
   }
-  for (std::size_t t = 0; t < merged_.size(); ++t) {
+  for (int t = tables.first; !merged_.empty() && t < tables.last; ++t) {
     if (!p.merged.empty())
-      std::swap(merged_[t], p.merged[t]);
-    else if (!tables_[t].mapped_pages_of_change().empty())
-      merged_[t].extend(tables_[t].slots());
+      std::swap(merged_[at(t)], p.merged[at(t - tables.first)]);
+    else if (!table(t).mapped_pages_of_change().empty())
+      merged_[at(t)].extend(table(t).slots());
   }
   refresh_views();
   end();
@@ -322,9 +327,19 @@ void Cache::apply(const Victims& plan, Workers* workers) {
   prepare({.drop = plan.drop}).commit(workers);
 }
 
-bool Cache::defragment(int reserve, Workers* workers) {
-  prepare_defragment(reserve).commit(workers);
+bool Cache::defragment(int reserve, Workers* workers, TableRange tables) {
+  prepare_defragment(reserve, tables).commit(workers);
   return std::ranges::any_of(moves_, [](const auto& moves) { return !moves.empty(); });
+}
+
+void Cache::shrink(TableRange tables) {
+  assert(!pending_.open);
+  for (int t = tables.first; t < std::min(tables.last, this->tables()); ++t) {
+    table(t).shrink();
+    std::vector<Move>().swap(moves_[at(t)]);
+    if (options_.pages) for_each_head_of(t, [](std::vector<PageId>& blocks) { blocks.shrink_to_fit(); });
+  }
+  refresh_views();
 }
 
 void Cache::insert(int count) {

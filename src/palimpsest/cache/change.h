@@ -3,6 +3,7 @@
 
 #include <cassert>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,13 @@ struct PositionRange {
   bool empty() const { return last <= first; }
   bool contains(Position p) const { return p >= first && p < last; }
   bool operator==(const PositionRange&) const = default;
+};
+
+// Slot tables [first, last); `last` may exceed their number.
+struct TableRange {
+  int first = 0, last = INT32_MAX;
+  bool contains(int table) const { return table >= first && table < last; }
+  bool operator==(const TableRange&) const = default;
 };
 
 inline constexpr Position kEndOfText = INT64_MAX;  // as `last`: up to the newest token
@@ -42,6 +50,9 @@ struct CacheChange {
   // The inserted tokens are drafts: the next change may reject some, and drops the victims for the others. Until then
   // they use spare slots (CacheOptions::spare_slots).
   bool tentative = false;
+  // The tables that change; the others keep their tokens and their own end of the text (a prompt that is read layer by
+  // layer). All of them in edits: ranges and `at`.
+  TableRange tables = {};
 
   std::span<const int> dropped_by(std::size_t table) const {  // victims, or tokens outside its window
     const bool victims = !drop.empty() && !drop[table].empty();

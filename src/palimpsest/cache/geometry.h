@@ -8,6 +8,7 @@
 // Only this file converts between flat heads and (layer, head); everything else takes flat heads.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -44,6 +45,8 @@ class HeadGeometry {
   const LayerGeometry& layer(int index) const { return layers_[static_cast<std::size_t>(index)]; }
   int heads() const { return first_head_.back(); }  // KV heads of all layers
   int first_head(int layer) const { return first_head_[static_cast<std::size_t>(layer)]; }
+  // The end of the heads of layers before `last`, which may exceed the number of layers.
+  int end_head(int last) const { return first_head(std::min(last, layers())); }
   int head(int layer, int kv_head) const { return first_head(layer) + kv_head; }
   int layer_of(int head) const { return layer_of_[static_cast<std::size_t>(head)]; }
   int kv_head_of(int head) const { return head - first_head(layer_of(head)); }  // its index in its layer

@@ -10,15 +10,23 @@ std::size_t SlotQueue::ring_size(std::size_t entries) {
   return entries == 0 ? 0 : std::max<std::size_t>(64, std::bit_ceil(entries));
 }
 
+void SlotQueue::shrink() {
+  const std::size_t entries = ring_size(static_cast<std::size_t>(size_));
+  if (entries < ring_.size()) resize(entries);
+}
+
 void SlotQueue::grow() {
   reserve(ring_.size() + 1);
 }
 
 void SlotQueue::reserve(std::size_t entries) {
-  if (entries <= ring_.size()) return;
-  std::vector<int> larger(ring_size(entries));
-  for (int i = 0; i < size_; ++i) larger[static_cast<std::size_t>(i)] = (*this)[i];
-  ring_ = std::move(larger);
+  if (entries > ring_.size()) resize(ring_size(entries));
+}
+
+void SlotQueue::resize(std::size_t ring) {
+  std::vector<int> other(ring);
+  for (int i = 0; i < size_; ++i) other[static_cast<std::size_t>(i)] = (*this)[i];
+  ring_ = std::move(other);
   head_ = 0;
 }
 

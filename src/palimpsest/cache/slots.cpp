@@ -333,6 +333,15 @@ void SlotTable::clear() noexcept {
   edited_ = cut_ = false;
 }
 
+void SlotTable::shrink() {
+  const auto release = [](auto& column) { std::remove_reference_t<decltype(column)>().swap(column); };
+  relative_.shrink_to_fit(), rank_.shrink_to_fit(), score_.shrink_to_fit();
+  for (auto& column : column_) column.shrink_to_fit();
+  page_occupied_.shrink_to_fit(), ordinal_.shrink_to_fit(), inserted_.shrink_to_fit();
+  release(mapped_), release(unmapped_), release(counts_);
+  free_.shrink();
+}
+
 void SlotTable::rebase_if_far() {
   if (next_ - base_ >= kRebaseAt) rebase();
 }

@@ -61,6 +61,7 @@ class SlotQueue {
   void clear() { head_ = size_ = 0; }
   void reserve(std::size_t entries);  // memory for so many
   void release();                     // frees the memory; empty
+  void shrink();                      // frees the memory that its entries do not need
   template <typename Predicate>
   void remove_if(Predicate gone) {  // the others keep their order
     int kept = 0;
@@ -82,6 +83,7 @@ class SlotQueue {
  private:
   int wrap(int i) const { return i < static_cast<int>(ring_.size()) ? i : i - static_cast<int>(ring_.size()); }
   void grow();
+  void resize(std::size_t ring);
   std::vector<int> ring_;
   int head_ = 0, size_ = 0;
 };
@@ -183,6 +185,7 @@ class SlotTable {
   // Sets the next token's position, at least next(): a restored sequence resumes after a gap.
   void set_next(Position position);
   void clear() noexcept;  // no token, no page, position 0
+  void shrink();          // frees memory beyond that of the slots; throws std::bad_alloc
 
   void save(ByteWriter& out) const;
   // `edited`: of the saved table. Throws Error for bytes that no table of this kind wrote; the table is unusable then.

@@ -41,13 +41,14 @@ Evictions::Evictions(const Hyperparameters& hyper, const MethodPlan& plan, Cache
   }
 }
 
-void Evictions::decide(int coming, Phase phase) {
+void Evictions::decide(int coming, Phase phase, TableRange tables) {
   const Timer timer(times_.evict_ms);
   // Tokens outside a layer's window are dropped first: the policy need not score them.
   const Victims& outside = evictor_.out_of_window(cache_, coming, phase);
-  if (!outside.empty() && (drops_apart_ || evictor_.decides_beside(cache_, coming, phase))) drop_and_insert(0, false);
-  if (plan_.signals().at_decision()) score_tables(coming, phase);
-  if (!evictor_.plan(cache_, coming, phase).empty() && drops_apart_) drop_and_insert(0, false);
+  if (!outside.empty() && (drops_apart_ || evictor_.decides_beside(cache_, coming, phase)))
+    drop_and_insert({.tables = tables});
+  if (plan_.signals().at_decision()) score_tables(coming, phase, tables);
+  if (!evictor_.plan(cache_, coming, phase, tables).empty() && drops_apart_) drop_and_insert({.tables = tables});
 }
 
 int Evictions::room_for_drafts() const {
@@ -59,32 +60,31 @@ int Evictions::room_for_drafts() const {
   return room;
 }
 
-void Evictions::commit(int insert, bool tentative, Position at) {
+void Evictions::commit(int insert, bool tentative, Position at, TableRange tables) {
+  const CacheChange change = {.insert = insert, .at = at, .tentative = tentative, .tables = tables};
   if (evictor_.outside().empty() && evictor_.victims().empty()) {
-    if (insert > 0) cache_.prepare({.insert = insert, .at = at, .tentative = tentative}).commit();
+    if (insert > 0) cache_.prepare(change).commit();
     evictor_.committed();
     return;
   }
   const Timer timer(times_.evict_ms);
-  drop_and_insert(insert, tentative, at);
+  drop_and_insert(change);
 }
 
-void Evictions::drop_and_insert(int insert, bool tentative, Position at) {
+void Evictions::drop_and_insert(CacheChange change) {
   const Victims &outside = evictor_.outside(), &victims = evictor_.victims();
   if (merges_) cache_.make_exclusive();
   const auto drop_of = [](const Victims& of) {
     return of.empty() ? std::span<const std::vector<int>>() : std::span<const std::vector<int>>(of.drop);
   };
-  Transaction change = cache_.prepare({.drop = drop_of(victims),
-                                       .out_of_window = drop_of(outside),
-                                       .insert = insert,
-                                       .at = at,
-                                       .tentative = tentative});
+  change.drop = drop_of(victims);
+  change.out_of_window = drop_of(outside);
+  Transaction transaction = cache_.prepare(change);
   if (memory_log_ != nullptr) memory_log_->begin_drop(cache_, outside, victims);
   if (merges_ && !outside.empty()) drop_merged(cache_, outside);  // no later query sees them: they are not merged
   if (merges_ && !victims.empty())
     merge_victims(cache_, victims, plan_.method(), evictor_, frequencies_, workers_.get(), interrupt_.get());
-  change.commit(workers_.get());
+  transaction.commit(workers_.get());
   if (memory_log_ != nullptr) memory_log_->end_drop(cache_);
   if (plan_.rule().rotated_at_rank) rerotate_moved(cache_, frequencies_, workers_.get());
   if (!victims.empty()) ++times_.evictions;
@@ -113,8 +113,8 @@ void Evictions::change_text(const CacheChange& change, const Hyperparameters& hy
   restart_memory_log();
 }
 
-void Evictions::defragment() {
-  if (cache_.defragment(0, workers_.get())) evictor_.invalidate(cache_);
+void Evictions::defragment(TableRange tables) {
+  if (cache_.defragment(0, workers_.get(), tables)) evictor_.invalidate(cache_);
 }
 
 void Evictions::set_memory_log(std::shared_ptr<MemoryLog> log) {
@@ -130,10 +130,11 @@ void Evictions::rewind_memory_log(Position position) {
   if (memory_log_ != nullptr) memory_log_->rewind(position);
 }
 
-void Evictions::score_tables(int coming, Phase phase) {
+void Evictions::score_tables(int coming, Phase phase, TableRange tables) {
   const Signals& signals = plan_.signals();
+  tables.last = std::min(tables.last, cache_.tables());
   bool any = false;  // most steps evict nothing: the workers are not woken for them
-  for (int t = 0; !any && t < cache_.tables(); ++t) any = evictor_.needs_eviction(cache_, t, coming, phase);
+  for (int t = tables.first; !any && t < tables.last; ++t) any = evictor_.needs_eviction(cache_, t, coming, phase);
   if (!any) return;
   std::vector<std::vector<float>> rotations;  // [RoPE tables] mean rotation of the next queries
   for (std::size_t layer = 0; signals.query_moments && layer < rope_of_.size(); ++layer) {
@@ -141,7 +142,8 @@ void Evictions::score_tables(int coming, Phase phase) {
     if (rotations[rope_of_[layer]].empty())
       rotations[rope_of_[layer]] = mean_rotation(frequencies_[layer], cache_.next());
   }
-  const auto score_table = [&](int t) {
+  const auto score_table = [&](int index) {
+    const int t = tables.first + index;
     if (!evictor_.needs_eviction(cache_, t, coming, phase)) return;
     if (interrupt_ != nullptr) interrupt_->check();
     const HeadGeometry& geometry = cache_.geometry();  // a table is a head
@@ -169,9 +171,9 @@ void Evictions::score_tables(int coming, Phase phase) {
     evictor_.score_table(cache_, t, k, v, coming, phase, queries, interrupt_.get());
   };
   if (workers_ != nullptr)
-    workers_->run(cache_.tables(), score_table);
+    workers_->run(tables.last - tables.first, score_table);
   else
-    for (int t = 0; t < cache_.tables(); ++t) score_table(t);
+    for (int i = 0; i < tables.last - tables.first; ++i) score_table(i);
 }
 
 }  // namespace palimpsest

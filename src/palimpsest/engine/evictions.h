@@ -41,9 +41,10 @@ class Evictions {
   void restart_memory_log();
   void rewind_memory_log(Position position);
 
+  // `tables`, here and below: those of some layers, of a prompt that is read layer by layer; the others do not change.
   // Throws Error, std::bad_alloc or Interrupted, unchanged: it may be called again. (After a drop in a change of its
   // own: with merging the cache is unusable; else that change stays.)
-  void decide(int coming, Phase phase);
+  void decide(int coming, Phase phase, TableRange tables = {});
   // Tokens that may be inserted, after what was decided, before the next eviction.
   int room() const { return evictor_.room(cache_); }
   // ... and before pages are mapped or tokens outside windows move: no page is mapped for drafts alone, so that a step
@@ -51,21 +52,26 @@ class Evictions {
   int room_for_drafts() const;
   // What was decided, if anything, and `insert` new tokens, at positions `at` and following (kNoPosition: at the end of
   // the text). Throws as decide(), unchanged.
-  void commit(int insert, bool tentative = false, Position at = kNoPosition);
-  void evict(int coming, Phase phase) { decide(coming, phase), commit(0); }
+  void commit(int insert, bool tentative = false, Position at = kNoPosition, TableRange tables = {});
+  void evict(int coming, Phase phase, TableRange tables = {}) {
+    decide(coming, phase, tables);
+    commit(0, false, kNoPosition, tables);
+  }
   // Drops the tokens of `gone` and moves those behind by `by` positions; keys that are rotated by position are rotated
   // once more, and rounded. Throws, unchanged (Cache::prepare).
   void edit(PositionRange gone, Position by, const Hyperparameters& hyper);
   // Moves tokens without dropping any, likewise: Cache::shift.
   void shift(PositionRange range, Position by, const Hyperparameters& hyper);
   // After the prompt: moves tokens together, so that empty pages are released.
-  void defragment();
+  void defragment(TableRange tables = {});
+  // Frees what these tables no longer need, before others grow.
+  void shrink(TableRange tables) { cache_.shrink(tables), evictor_.release(tables); }
 
   const EvictionTimes& times() const { return times_; }
 
  private:
-  void score_tables(int coming, Phase phase);
-  void drop_and_insert(int insert, bool tentative, Position at = kNoPosition);
+  void score_tables(int coming, Phase phase, TableRange tables);
+  void drop_and_insert(CacheChange change);
   void change_text(const CacheChange& change, const Hyperparameters& hyper);
 
   const MethodPlan& plan_;

@@ -37,7 +37,7 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
 
   auto last = Clock::now();
   std::span<const float> logits = session.prefill(prompt, [&](long long done, long long total) {
-    result.prompt_tokens = done;
+    result.prompt_tokens = static_cast<long long>(session.sequence().tokens_read());
     return !cancel && (!progress || progress(done, total));
   });
   of_prompt = session.times();

@@ -30,6 +30,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
       cache_(std::make_unique<Cache>(plan_->cache(), std::move(pool))),
       evictions_(decoder.model().hyper(), *plan_, *cache_, evictor_, std::move(workers)),
       collector_(*plan_, *cache_, evictor_, keeps_weights(decoder, options)),
+      passes_(plan_->cache().geometry, decoder.model().hyper().width, plan_->target().layerwise),
       window_(plan_->method()) {
   options_.method = plan_->method();
   evictor_.invalidate(*cache_);
@@ -37,6 +38,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
 
 void Sequence::read(std::span<const TokenId> prompt, bool all_logits, StepResult result) {
   assert(!prompt.empty());
+  check_whole();
   accept(0);
   continues_ = continues_ || (stage_ == Stage::kPrompt && read_ > 0);
   stage_ = Stage::kPrompt;
@@ -48,6 +50,7 @@ void Sequence::read(std::span<const TokenId> prompt, bool all_logits, StepResult
 }
 
 void Sequence::read(TokenId token, std::span<const TokenId> drafts) {
+  check_whole();
   accept(0);
   stage_ = Stage::kDecode;
   at_ = kNoPosition;
@@ -67,7 +70,7 @@ std::size_t Sequence::tokens_left() const {
     case Stage::kIdle:
       return 0;
     case Stage::kPrompt:
-      return prompt_.size() - read_ + (repeats() ? prompt_.size() : 0);
+      return prompt_.size() - tokens_read() + (repeats() ? prompt_.size() : 0);
     case Stage::kRepeat:
       return prompt_.size() - repeated_;
     case Stage::kDecode:
@@ -93,12 +96,13 @@ Work Sequence::next() {
 Work Sequence::next_prompt_or_token() {
   const Method& m = options_.method;
   const bool decode = stage_ == Stage::kDecode;
+  const bool begins = !decode && read_ == 0 && passes_.first();
   // A window that decode does not update begins with the prompt.
-  const bool begins = !decode && read_ == 0 && !continues_;
-  if (begins && !plan_->signals(Phase::kDecode).attention_window) evictor_.invalidate_window(*cache_);
-  if (plan_->drops() && !(decode && m.evict_after)) evictions_.decide(1, phase());
+  if (begins && !continues_ && !plan_->signals(Phase::kDecode).attention_window) evictor_.invalidate_window(*cache_);
+  if (begins) passes_.begin(prompt_.size(), evictor_.window());
+  if (plan_->drops() && !(decode && m.evict_after)) evictions_.decide(1, phase(), tables());
   const std::size_t count = step_size();
-  evictions_.commit(static_cast<int>(count), decode && count > 1, at_);
+  evictions_.commit(static_cast<int>(count), decode && count > 1, at_, tables());
   if (!decode && read_ == 0) continues_ = false;
   running_ = count;
   return work(decode ? std::span<const TokenId>(tokens_).first(count) : prompt_.subspan(read_, count));
@@ -155,7 +159,12 @@ Work Sequence::work(std::span<const TokenId> tokens) {
   step.rule = rule();
   step.tokens = tokens;
   step.all_logits = drafts_ > 0 || (all_logits_ && stage_ == Stage::kPrompt);
-  if (stage_ == Stage::kPrompt) step.result = result_;
+  if (stage_ == Stage::kPrompt) {
+    step.result = result_;
+    step.layers = passes_.layers();
+    step.hidden = passes_.input(read_, tokens.size());
+    step.all_logits = step.all_logits || !passes_.last();
+  }
   step.drafts = drafts_ > 0;
   const std::size_t left = prompt_.size() - read_ - running_;
   collector_.begin(step, phase(), stage_ == Stage::kPrompt ? static_cast<long long>(left) : -1);
@@ -173,6 +182,13 @@ std::span<const float> Sequence::done(std::span<const float> logits) {
       stage_ = Stage::kIdle;
       return logits;
     case Stage::kPrompt: {
+      if (!passes_.last()) {
+        passes_.keep(read_, logits);
+        read_ += running_;
+        end(running_, read_ < prompt_.size() ? Phase::kPrefill : Phase::kPrefillEnd);
+        if (read_ == prompt_.size()) end_of_pass();
+        return {};
+      }
       const std::size_t rows = all_logits_ ? running_ : 1;
       const auto mine = logits.last(logits.size() / (all_logits_ ? step_tokens_ : 1) * rows);
       read_ += running_;
@@ -183,6 +199,7 @@ std::span<const float> Sequence::done(std::span<const float> logits) {
       }
       end(running_, repeats() ? Phase::kPrefill : Phase::kPrefillEnd);
       stage_ = repeats() ? Stage::kRepeat : Stage::kIdle;
+      passes_.end();
       if (all_logits_ || !repeats()) return mine;
       logits_.assign(mine.begin(), mine.end());
       return {};
@@ -218,12 +235,30 @@ void Sequence::accept(int drafts) {
 
 void Sequence::end(std::size_t tokens, Phase phase) {
   if (!plan_->drops()) return;
-  if (tokens > 1 || phase == Phase::kPrefillEnd || options_.method.evict_after) evictions_.evict(0, phase);
+  if (tokens > 1 || phase == Phase::kPrefillEnd || options_.method.evict_after) evictions_.evict(0, phase, tables());
+  if (phase != Phase::kPrefillEnd) return;
   // Frees the pages that the prompt's chunks used beyond the budget.
-  if (phase == Phase::kPrefillEnd) evictions_.defragment();
+  evictions_.defragment(tables());
+  if (passes_.several()) evictions_.shrink(tables());
+}
+
+// The next layers meet the same tokens.
+void Sequence::end_of_pass() {
+  passes_.next();
+  evictor_.set_window(passes_.window());
+  read_ = 0;
+}
+
+void Sequence::check_whole() const {
+  if (stage_ == Stage::kPrompt && passes_.several() &&
+      (!passes_.first() || cache_->table(0).next() != cache_->table(cache_->tables() - 1).next()))
+    fail(
+        "a prompt that is read layer by layer was stopped before its end, so layers hold different tokens: clear the "
+        "session");
 }
 
 void Sequence::rewind(Position position) {
+  check_whole();
   accept(0);
   const Position next = cache_->next();
   if (position < 0 || position > next) fail("position {} is not in the text of {} tokens", position, next);
@@ -239,6 +274,7 @@ void Sequence::clear() {
   cache_->clear();
   evictor_.clear(*cache_);
   window_.clear();
+  passes_.end();
   stage_ = Stage::kIdle;
   continues_ = false;
   drafts_ = 0;

@@ -12,6 +12,7 @@
 //
 //   Evictions         what a step drops and inserts, as one change of the cache
 //   SignalCollector   what the model reports to the policy
+//   PromptPasses      the layers that a step of a prompt runs
 //   RecomputeWindow   the tokens of a method without a cache
 //   sequence_edit     edits in the middle of the text
 //   sequence_stream   saving, loading, continuing from another's cache
@@ -28,6 +29,7 @@
 #include "palimpsest/core/workers.h"
 #include "palimpsest/engine/evictions.h"
 #include "palimpsest/engine/memory_log.h"
+#include "palimpsest/engine/prompt_passes.h"
 #include "palimpsest/engine/recompute_window.h"
 #include "palimpsest/engine/session_options.h"
 #include "palimpsest/engine/signal_collector.h"
@@ -59,7 +61,8 @@ class Sequence {
   void set_memory_log(std::shared_ptr<MemoryLog> log) { evictions_.set_memory_log(std::move(log)); }
 
   // Sets the tokens to read. Unread tokens of an earlier call are discarded; a prompt that was read in part continues
-  // with the next one. The span must stay valid. With `all_logits` done() returns the rows of every token, not only of
+  // with the next one. (Layer by layer it cannot: layers hold different tokens then. Until clear() all but clear()
+  // throws Error.) The span must stay valid. With `all_logits` done() returns the rows of every token, not only of
   // the last one. `result`: what these are, of the prompt.
   void read(std::span<const TokenId> prompt, bool all_logits = false, StepResult result = StepResult::kLogits);
   // With `drafts`, tokens that may follow it: done() returns the logits of the token and of the first drafts, as many
@@ -70,7 +73,10 @@ class Sequence {
   void accept(int drafts);
   // The cache holds the first `tokens` of the prompt, not all (continue_from).
   void skip(std::size_t tokens);
-  std::size_t tokens_read() const { return read_; }  // of the prompt
+  // Tokens of the prompt that passed all layers.
+  std::size_t tokens_read() const { return stage_ == Stage::kPrompt && !passes_.last() ? 0 : read_; }
+  // The same, but layer by layer the share of the work that is done, in tokens.
+  std::size_t progress() const { return stage_ == Stage::kPrompt ? passes_.progress(read_, prompt_.size()) : read_; }
   // Tokens that the model must read before there are logits to sample from.
   std::size_t tokens_left() const;
   // Max tokens of the next step; does not depend on other sequences.
@@ -141,6 +147,9 @@ class Sequence {
   Work next_repeated();
   Work next_recomputed();
   void end(std::size_t tokens, Phase phase);
+  void end_of_pass();
+  TableRange tables() const { return stage_ == Stage::kPrompt ? passes_.tables() : TableRange{}; }  // of this step
+  void check_whole() const;  // throws Error: a prompt was stopped between two layers
   void check_move(PositionRange range, Position by, const Hyperparameters& hyper) const;
 
   SessionOptions options_;
@@ -149,6 +158,7 @@ class Sequence {
   std::unique_ptr<Cache> cache_;
   Evictions evictions_;
   SignalCollector collector_;
+  PromptPasses passes_;
   RecomputeWindow window_;  // of a method without a cache
 
   Stage stage_ = Stage::kIdle;
@@ -158,7 +168,7 @@ class Sequence {
   bool all_logits_ = false;
   StepResult result_ = StepResult::kLogits;  // of the prompt
   bool continues_ = false;                   // the next prompt continues a text that was read in part
-  std::size_t read_ = 0, repeated_ = 0;      // tokens of the prompt
+  std::size_t read_ = 0, repeated_ = 0;      // tokens of the prompt, in this pass
   Position at_ = kNoPosition;                // of an edit: where the prompt's next token is inserted
   std::size_t running_ = 0;                  // tokens of this step, of the prompt or decoded
   std::size_t step_tokens_ = 0;              // all tokens of this step, recomputed ones included

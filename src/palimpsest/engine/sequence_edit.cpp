@@ -32,6 +32,7 @@ bool forgets_nothing(const Method& method, const Signals& signals) {
 }  // namespace
 
 void Sequence::check_edit(PositionRange range) const {
+  check_whole();
   const Position next = cache_->next();
   if (!options_.method.cache) fail("method {} has no cache to edit: read the edited text", options_.method.name);
   if (range.first < 0 || range.last < range.first)
@@ -68,6 +69,8 @@ void Sequence::edit(PositionRange range, std::span<const TokenId> tokens, const 
   if (middle) check_move(range, by, hyper);
   if (repeats() && middle && !tokens.empty())
     fail("method {} reads a prompt twice, to its end: use mode exact", options_.method.name);
+  if (passes_.several() && middle && !tokens.empty())
+    fail("a prompt that is read layer by layer ends with the text: use mode exact, or leave out --prefill-layerwise");
   if (middle)
     evictions_.edit(range, by, hyper);
   else

@@ -31,6 +31,7 @@ void Sequence::continue_from(Cache& kept, std::span<const std::byte> state, bool
 }
 
 std::vector<std::byte> Sequence::state() const {
+  check_whole();
   std::vector<std::byte> bytes;
   ByteWriter out([&](std::span<const std::byte> data) { bytes.insert(bytes.end(), data.begin(), data.end()); });
   evictor_.save(out);
@@ -39,6 +40,7 @@ std::vector<std::byte> Sequence::state() const {
 
 void Sequence::save(ByteWriter& out) const {
   assert(drafts_ == 0);
+  check_whole();
   window_.save(out);
   cache_->save(out);
   evictor_.save(out);

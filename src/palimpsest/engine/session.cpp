@@ -51,7 +51,7 @@ void Session::read_prompt(std::span<const TokenId> tokens, bool all_logits, cons
     remembered = sequence_.tokens_read();
     if (!logits.empty()) done(logits);
     if (sequence_.stage() == Sequence::Stage::kRepeat) continue;
-    const auto read = static_cast<long long>(sequence_.tokens_read());
+    const auto read = static_cast<long long>(sequence_.progress());
     if (progress && !progress(read, static_cast<long long>(tokens.size()))) return;
   }
 }

@@ -17,7 +17,8 @@ class Session {
   // `plan`: of plan_target(*decoder, options).
   Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options, std::shared_ptr<const MethodPlan> plan);
 
-  // Called after each chunk with the number of tokens read; returning false stops.
+  // Called after each chunk with the number of tokens read (layer by layer: the share of the work, in tokens);
+  // returning false stops. A prompt that is read layer by layer cannot be continued then: clear() the session.
   using Progress = std::function<bool(long long done, long long total)>;
 
   // Reads at least one token, in chunks; evicts down to the budget after each. Returns the logits of the last token

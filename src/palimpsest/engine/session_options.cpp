@@ -14,6 +14,8 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.trained_context = hyper.trained_context;
   target.memory = options.auto_memory;
   target.chunk = options.chunk;
+  target.layerwise = options.layerwise;
+  target.width = hyper.width;
   target.draft_max = options.draft_max;
   target.vocabulary = hyper.vocabulary;
   target.streaming_head_file = hyper.streaming_head_file;

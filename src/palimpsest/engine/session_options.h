@@ -17,6 +17,7 @@ struct SessionOptions {
   CacheTypes cache_type = {};  // of keys and of values
   int page_size = 64;
   int chunk = kDefaultChunk;     // tokens of a prompt per step
+  bool layerwise = false;        // read prompts layer by layer (PlanTarget::layerwise)
   int draft_max = 0;             // max drafts in a step; 0: none. Models with large query groups have fewer
   std::size_t memory_limit = 0;  // max bytes of keys and values; more throws Error. 0: unlimited
   std::size_t auto_memory = 0;   // max bytes of the sequence with budget auto; 0: unlimited

@@ -36,8 +36,14 @@ bool SignalCollector::decides(int head) const {
   return evictor_.decides(cache_.table_of(head));
 }
 
+bool SignalCollector::wants_weights(int head) const {
+  return head >= first_head_ && head < end_head_ && (!signals_.weights() || decides(head));
+}
+
 void SignalCollector::begin(SequenceStep& step, Phase phase, long long left) {
   signals_ = plan_.signals(phase);
+  first_head_ = cache_.geometry().first_head(step.layers.first);
+  end_head_ = cache_.geometry().end_head(step.layers.last);
   drafts_ = step.drafts;
   keeps_ = keep_weights_ && phase == Phase::kDecode && !drafts_;
   for (KeptWeights& each : kept_) each.position.clear(), each.weight.clear();
@@ -59,9 +65,8 @@ void SignalCollector::begin(SequenceStep& step, Phase phase, long long left) {
       step.weights_queries = evictor_.window().queries();
     }
     stride_ = 0;
-    for (int head = 0; head < cache_.geometry().heads(); ++head)
-      if (!signals_.weights() || decides(head))
-        stride_ = std::max(stride_, static_cast<int>(max_weights(*cache_.head(head).slots)));
+    for (int head = first_head_; head < end_head_; ++head)
+      if (wants_weights(head)) stride_ = std::max(stride_, static_cast<int>(max_weights(*cache_.head(head).slots)));
     make_room(weights_, std::max<std::size_t>(1, step.weights_rows.size()));
     make_room(sums_, 1);
     step.weights = weights_.of_head.data();
@@ -71,7 +76,7 @@ void SignalCollector::begin(SequenceStep& step, Phase phase, long long left) {
 }
 
 void SignalCollector::make_room(Buffers& buffers, std::size_t rows) {
-  const auto wanted_of = [&](std::size_t head) { return !signals_.weights() || decides(static_cast<int>(head)); };
+  const auto wanted_of = [&](std::size_t head) { return wants_weights(static_cast<int>(head)); };
   const auto row_of = [&](std::size_t head) -> std::vector<float>& {
     return buffers.of_row[at(cache_.geometry().kv_head_of(static_cast<int>(head)))];
   };
@@ -150,7 +155,7 @@ void SignalCollector::deliver(const StepSignal& signal, std::span<const float> s
       return evictor_.on_insert_kv(cache_, table, signal.rows, signal.values);
     case StepSignal::Kind::kQueries:
       const auto floats = at(query_floats(signal.rows.width));
-      add_queries(signal.rows, cache_.next() - signal.rows.count,
+      add_queries(signal.rows, cache_.table(table).next() - signal.rows.count,
                   query_statistics(cache_, signal.head).subspan(at(signal.member) * floats, floats));
   }
 }

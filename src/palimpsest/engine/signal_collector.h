@@ -36,7 +36,7 @@ class SignalCollector final : public AttentionReceiver {
   SignalCollector(const MethodPlan& plan, Cache& cache, Evictor& evictor, bool keep_weights);
 
   // Requests what the policy can use of a step with these tokens, whose slots are taken. `left`: tokens of the prompt
-  // after them; -1: in decode. `step.drafts` is set.
+  // after them; -1: in decode. `step.drafts` and `step.layers` are set.
   void begin(SequenceStep& step, Phase phase, long long left);
   void receive(const StepSignal& signal) noexcept override;
   // After the step: throws what receive() threw on any thread.
@@ -56,6 +56,7 @@ class SignalCollector final : public AttentionReceiver {
   void deliver(const StepSignal& signal, std::span<const float> sums);
   void make_room(Buffers& buffers, std::size_t rows);
   bool decides(int head) const;
+  bool wants_weights(int head) const;  // of this step
   Rows weights_of(int head) const;
   std::span<const float> sums_of(int head) const;
   void keep(int head, const Rows& weights);
@@ -64,9 +65,10 @@ class SignalCollector final : public AttentionReceiver {
   Cache& cache_;
   Evictor& evictor_;
   bool keep_weights_;
-  Signals signals_;      // of the step's phase
-  bool drafts_ = false;  // of the step
-  bool keeps_ = false;   // the step's weights are kept
+  Signals signals_;                    // of the step's phase
+  int first_head_ = 0, end_head_ = 0;  // of the step's layers
+  bool drafts_ = false;                // of the step
+  bool keeps_ = false;                 // the step's weights are kept
   Buffers weights_, sums_;
   int stride_ = 0;  // between the rows of weights
   HeldSignals held_;

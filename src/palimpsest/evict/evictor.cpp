@@ -25,6 +25,13 @@ bool alike(const SlotTable& a, const SlotTable& b, const MechanismTraits& how) {
 
 }  // namespace
 
+int Evictor::tokens_of_fullest(const Cache& cache) {
+  int max = 0;
+  for (int t = 0; t < cache.tables(); ++t)
+    max = std::max(max, cache.table(t).occupied() + static_cast<int>(cache.next() - cache.table(t).next()));
+  return max;
+}
+
 Evictor::Evictor(const MethodPlan& plan)
     : method_(plan.method()),
       budgets_(plan.budgets()),
@@ -120,14 +127,14 @@ int Evictor::limited(const SlotTable& table, int due, Phase phase) const {
   return std::min(due, std::max(method_.max_drop, due - (interval(table) - 1)));
 }
 
-const Victims& Evictor::plan(Cache& cache, int coming, Phase phase) {
+const Victims& Evictor::plan(Cache& cache, int coming, Phase phase, TableRange tables) {
   victims_.drop.resize(static_cast<std::size_t>(cache.tables()));
   victims_.clear();
   if (policy_ == nullptr) return victims_;
   next_victim_.resize(victims_.drop.size(), kUnknown);
   if (method_.max_drop > 0) returns_then_.resize(victims_.drop.size(), 0);
-  if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end()) share_budgets(cache);
-  for (int t = 0; t < cache.tables(); ++t) {
+  if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end()) share_budgets(cache, tables);
+  for (int t = tables.first; t < std::min(tables.last, cache.tables()); ++t) {
     SlotTable& table = cache.table(t);
     const int due = this->due(table, t, coming, phase), count = limited(table, due, phase);
     if (!returns_then_.empty()) returns_then_[static_cast<std::size_t>(t)] = count < due;
@@ -220,7 +227,7 @@ void Evictor::on_insert_kv(Cache& cache, int t, Rows keys, Rows values) {
 
 bool Evictor::needs_eviction(const Cache& cache, int t, int coming, Phase phase) const {
   if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end())  // heads are compared
-    return cache.occupied() > method_.target();
+    return tokens_of_fullest(cache) > method_.target() || due(cache.table(t), t, coming, phase) > 0;
   return due(cache.table(t), t, coming, phase) > 0;
 }
 
@@ -334,6 +341,11 @@ void Evictor::invalidate(const Cache& cache) {
   next_victim_.assign(static_cast<std::size_t>(cache.tables()), kUnknown);
   if (method_.max_drop > 0) returns_then_.assign(static_cast<std::size_t>(cache.tables()), 0);
   committed();
+}
+
+void Evictor::release(TableRange tables) {
+  for (int t = tables.first; t < std::min(tables.last, static_cast<int>(victims_.drop.size())); ++t)
+    std::vector<int>().swap(victims_.drop[at(t)]);
 }
 
 void Evictor::clear(const Cache& cache) {

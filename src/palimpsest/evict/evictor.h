@@ -50,8 +50,9 @@ class Evictor {
   int room_for_out_of_window(const Cache& cache) const;
   // Reduces every table that needs an eviction to its budget minus `coming` tokens (1 before a step inserts, 0 after a
   // chunk), as if the tokens out_of_window() were gone. Evicts the lowest scores; of equal scores the oldest token.
+  // `tables`: the others are not changed, and keep what was selected of them.
   // Valid until committed(). Allocates only while tables grow. Nothing else changes: it may be called again.
-  const Victims& plan(Cache& cache, int coming, Phase phase = Phase::kDecode);
+  const Victims& plan(Cache& cache, int coming, Phase phase = Phase::kDecode, TableRange tables = {});
   const Victims& outside() const { return outside_; }  // of the last out_of_window()
   const Victims& victims() const { return victims_; }  // of the last plan()
   int dropped(int table) const { return gone(table) + (victims_.drop.empty() ? 0 : count(victims_, table)); }
@@ -61,6 +62,8 @@ class Evictor {
   // them; -1: in decode. With a window, the step's weights are summed over the queries of each row (window().rows()).
   void count_queries(int count, long long left) { window_.add(count, left); }
   const WindowParts& window() const { return window_; }
+  // The next steps' queries follow those of `window`, an earlier window(): other layers meet the same tokens.
+  void set_window(const WindowParts& window) { window_ = window; }
   // This step's attention weights of one slot table's tokens: reduced over the query group (signals().reduction()),
   // summed over the queries of each row (without a window: over all, in one row); those of merged tokens follow, by
   // entry. `sums`: over all of the step's queries, if signals().sums(). Threads may call it for different tables at the
@@ -86,13 +89,16 @@ class Evictor {
   // Forgets the victims that on_weights() selected: the tables are new, or were changed other than by plans. Call it
   // before the first score_table().
   void invalidate(const Cache& cache);
+  void release(TableRange tables);                // frees memory of victims
   void clear(const Cache& cache);                 // invalidates, and restores the first budgets
   void save(ByteWriter& out) const;               // budgets, if splits_at_prompt_end(); the window, if there is one
   void load(ByteReader& in, const Cache& cache);  // after the cache was loaded; throws Error if they do not match
 
  private:
-  void share_budgets(const Cache& cache);
+  void share_budgets(const Cache& cache, TableRange tables);
   void share_by_scores(const Cache& cache, int layer);
+  // Tokens of the fullest table, once all have read what the first has (layer by layer, others have not).
+  static int tokens_of_fullest(const Cache& cache);
   TableWindow table_window(int table) const {
     return windows_.empty() ? TableWindow{} : windows_[static_cast<std::size_t>(table)];
   }

@@ -9,20 +9,23 @@
 
 namespace palimpsest {
 
-void Evictor::share_budgets(const Cache& cache) {
+void Evictor::share_budgets(const Cache& cache, TableRange tables) {
   const HeadGeometry& geometry = cache.geometry();
   assert(cache.tables() == geometry.heads() && budgets_.size() == static_cast<std::size_t>(geometry.heads()));
   std::ranges::fill(next_victim_, kUnknown);
-  if (cache.occupied() <= method_.budget) {  // at most the slack is evicted
+  if (method_.split == Split::kAda) {
+    for (int layer = 0; layer < geometry.layers(); ++layer)
+      if (tables.contains(geometry.first_head(layer))) share_by_scores(cache, layer);
+    return;
+  }
+  if (tables.first > 0) return;  // the first tables were given all layers' budgets
+  const int tokens = tokens_of_fullest(cache);
+  if (tokens <= method_.budget) {  // at most the slack is evicted
     std::ranges::fill(budgets_, method_.budget);
     return;
   }
-  if (method_.split == Split::kAda) {
-    for (int layer = 0; layer < geometry.layers(); ++layer) share_by_scores(cache, layer);
-    return;
-  }
-  const auto of_layer = pyramid_budgets(method_.budget, method_.sinks() + method_.recent() + method_.pinned(),
-                                        geometry.layers(), cache.occupied());
+  const auto of_layer =
+      pyramid_budgets(method_.budget, method_.sinks() + method_.recent() + method_.pinned(), geometry.layers(), tokens);
   for (std::size_t t = 0; t < budgets_.size(); ++t)
     budgets_[t] = of_layer[static_cast<std::size_t>(geometry.layer_of(static_cast<int>(t)))];
 }

@@ -581,17 +581,8 @@ constexpr auto kTable = std::to_array<Requirement>({
 
 }  // namespace
 
-std::span<const Requirement> requirements() {
+std::span<const Requirement> general_requirements() {
   return kTable;
-}
-
-void check_legal(Scope scope, const Candidate& candidate) {
-  for (const Requirement& row : kTable)
-    if (row.scope == scope && row.required(candidate) && !row.offered(candidate)) throw Error(row.sentence(candidate));
-}
-
-void validate(const Method& method) {
-  check_legal(Scope::kMethod, {.method = method});
 }
 
 }  // namespace palimpsest

@@ -41,7 +41,9 @@ struct Requirement {
   bool (*offered)(const Candidate&);
   std::string (*sentence)(const Candidate&);  // what is wrong and what to do
 };
-std::span<const Requirement> requirements();
+std::span<const Requirement> requirements();  // all rows
+std::span<const Requirement> general_requirements();
+std::span<const Requirement> layerwise_requirements();  // of PlanTarget::layerwise
 
 // Throws Error with the sentence of the first row of the scope that is required and not offered.
 void check_legal(Scope scope, const Candidate& candidate);

@@ -28,7 +28,7 @@ std::vector<int> head_budgets(const Candidate& of) {
 CacheOptions cache_options(const Candidate& of) {
   CacheOptions cache = of.target->shape;
   cache.mechanism = of.method.mechanism;
-  cache.shared = of.signals.positions_only() && of.method.split == Split::kUniform;
+  cache.shared = of.signals.positions_only() && of.method.split == Split::kUniform && !of.target->layerwise;
   cache.columns = of.signals.columns() + (of.method.keeps_norms() || of.method.scores_by_norms() ? 1 : 0);
   cache.evicted_page = of.method.how().whole_pages ? of.method.page : 0;
   cache.head_floats =
@@ -36,6 +36,19 @@ CacheOptions cache_options(const Candidate& of) {
   cache.track_rank = unrotated_keys(of.rule.rotation) || of.rule.rank_distance;
   cache.rotated_half = of.rule.rotation == Rotation::kOnRead && of.method.rerotate == Rerotate::kCachedHalf;
   return cache;
+}
+
+// Bytes of the pages of the layer that has most.
+std::size_t widest_layer(const CacheOptions& cache, std::span<const Occupancy> of_heads) {
+  std::size_t max = 0;
+  for (int layer = 0; layer < cache.geometry.layers(); ++layer) {
+    const int first = cache.geometry.first_head(layer), count = cache.geometry.layer(layer).kv_heads;
+    if (count == 0) continue;
+    CacheOptions one = cache;
+    one.geometry = HeadGeometry({cache.geometry.layer(layer)});
+    max = std::max(max, footprint(one, of_heads.subspan(at(first), at(count))).rows);
+  }
+  return max;
 }
 
 }  // namespace
@@ -176,13 +189,17 @@ void MethodPlan::check_request(long long prompt, long long tokens) const {
 
 PlanBytes MethodPlan::bytes(long long prompt, long long tokens, bool continued) const {
   const Occupancies max = occupancies(prompt, tokens, continued);
-  const PlanBytes a = bytes_of(max.prefill), b = bytes_of(max.decode);
+  PlanBytes a = bytes_of(max.prefill), b = bytes_of(max.decode);
+  const bool copies = method_.how().copies_rows && method_.evicts();
+  if (copies && target_.layerwise) a.pages = a.pages / 2 + widest_layer(cache_, max.prefill);
+  if (copies && method_.schedule == Schedule::kPrompt) b.pages /= 2;  // decode evicts nothing
   return {.pages = std::max(a.pages, b.pages),
           .tables = std::max(a.tables, b.tables),
           .statistics = std::max(a.statistics, b.statistics),
           .state = std::max(a.state, b.state),
           .merged = std::max(a.merged, b.merged),
-          .scratch = std::max(a.scratch, b.scratch)};
+          .scratch = std::max(a.scratch, b.scratch),
+          .hidden = hidden_bytes(prompt)};
 }
 
 PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
@@ -200,6 +217,10 @@ std::size_t MethodPlan::scratch_bytes(const Footprint& f) const {
   const std::size_t layer = f.max_layer_entries * sizeof(float);
   const int rows = std::max(1, std::min(signals_.parts(), target_.chunk)) + (signals_.sums() ? 1 : 0);
   return (signals_.weights() ? layer * at(rows) : 0) + draft_bytes(f);
+}
+
+std::size_t MethodPlan::hidden_bytes(long long prompt) const {
+  return target_.layerwise ? static_cast<std::size_t>(prompt) * at(target_.width) * sizeof(float) : 0;
 }
 
 // What a step with drafts reports of each token, in all layers, is held until accept() (engine/held_signals.h). And the

@@ -39,8 +39,9 @@ struct PlanBytes {
   std::size_t state = 0;       // of recurrent layers
   std::size_t merged = 0;      // merged tokens
   std::size_t scratch = 0;     // attention weights of one layer
+  std::size_t hidden = 0;      // hidden states of a prompt that is read layer by layer
 
-  std::size_t total() const { return pages + tables + statistics + state + merged + scratch; }
+  std::size_t total() const { return pages + tables + statistics + state + merged + scratch + hidden; }
   bool operator==(const PlanBytes&) const = default;
 };
 
@@ -103,16 +104,19 @@ class MethodPlan {
   // prompt of the same text adds at most a chunk to `decode` less one (with schedule prompt+step: the prompt).
   // `continued`: the text begins with earlier prompts and answers, which were read and generated before; `prompt`
   // counts them.
+  // Layer by layer, `prefill` has the prompt in one layer only.
   Occupancies occupancies(long long prompt, long long tokens, bool continued = false) const;
   // Throws Error if an eviction of such a sequence would hold up others: only with PlanTarget::shares_steps.
   void check_request(long long prompt, long long tokens) const;
   // Max over the whole life of such a sequence.
   PlanBytes bytes(long long prompt, long long tokens, bool continued = false) const;
   std::size_t scratch_bytes(const Footprint& footprint) const;  // PlanBytes::scratch of such a cache
+  std::size_t hidden_bytes(long long prompt) const;             // PlanBytes::hidden
 
  private:
   PlanBytes bytes_of(std::span<const Occupancy> occupancy) const;
   std::size_t draft_bytes(const Footprint& footprint) const;
+  void leave_prompt_to_one_layer(Occupancies& all) const;
   int budget_of(int head) const;
   TableWindow window_of(int head) const;
   bool holds_window(int head) const { return window_of(head).always_held_by(budget_of(head)); }

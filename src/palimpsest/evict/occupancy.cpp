@@ -178,7 +178,35 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens, bool con
     out.decode.push_back(head.decode);
     out.prefill.push_back(head.prefill);
   }
+  if (target_.layerwise) leave_prompt_to_one_layer(out);
   return out;
+}
+
+// A prompt is in the layer where it adds most; the others hold what they keep of it, or what they held before.
+void MethodPlan::leave_prompt_to_one_layer(Occupancies& all) const {
+  const HeadGeometry& geometry = cache_.geometry;
+  assert(!cache_.shared);
+  const auto decode_of = [&](int head) -> const Occupancy& {
+    return all.decode[all.decode.size() == 1 ? 0 : at(head)];
+  };
+  if (all.prefill.size() == 1) all.prefill.assign(at(geometry.heads()), all.prefill.front());
+  int widest = 0;
+  long long most = -1;
+  for (int layer = 0; layer < geometry.layers(); ++layer) {
+    long long added = 0;
+    for (int head = geometry.first_head(layer); head < geometry.first_head(layer + 1); ++head)
+      added += all.prefill[at(head)].tokens - decode_of(head).tokens;
+    if (added > most) most = added, widest = layer;
+  }
+  // The first layers of a pyramid hold more than the mean, which decode counts for each, and the last ones less.
+  const bool pyramid = method_.split == Split::kPyramid && method_.splits_at_prompt_end();
+  for (int head = 0; head < geometry.heads(); ++head) {
+    Occupancy& prefill = all.prefill[at(head)];
+    if (geometry.layer_of(head) != widest)
+      prefill = decode_of(head);
+    else if (pyramid)
+      prefill.slots = std::max(prefill.tokens, prefill.slots) + decode_of(head).tokens;
+  }
 }
 
 }  // namespace palimpsest

@@ -86,7 +86,7 @@ bool pins_system_prompt(const Method& method, std::size_t tokens) {
 
 std::size_t cache_bytes(const MethodPlan& plan) {
   const PlanBytes bytes = plan.bytes(1, plan.method().bounded() ? -1 : std::max(1, plan.method().budget));
-  return bytes.total() - bytes.scratch;
+  return bytes.total() - bytes.scratch - bytes.hidden;
 }
 
 Method resolve(const Method& method, const PlanTarget& target) {

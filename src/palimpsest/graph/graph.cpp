@@ -415,10 +415,10 @@ void place_graph(DecoderGraph& graph, ggml_backend_t backend, GraphMemory& memor
 
 void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, ggml_backend_t backend, int threads,
                  GraphMemory& memory) {
+  graph.layers.last = std::min(graph.layers.last, model.hyper().layers);
   const std::size_t nodes = kNodesBeside + (kNodesPerLayer + 2 * static_cast<std::size_t>(model.hyper().experts_used) +
                                             path.nodes_per_layer()) *
-                                               static_cast<std::size_t>(model.hyper().layers);
-  graph.layers.last = std::min(graph.layers.last, model.hyper().layers);
+                                               static_cast<std::size_t>(graph.layers.last - graph.layers.first);
   graph.context.reset(
       ggml_init({2 * nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(nodes, false), nullptr, true}));
   if (!graph.context) fail("no memory for a graph of {} nodes", nodes);

@@ -63,7 +63,7 @@ struct SequenceStep {
   bool report_kv = false;       // the receiver gets keys and values
   bool report_queries = false;  // the receiver gets queries; fast path only
 
-  // The layers to run; slots are taken before the first ones run. Equal for all sequences of a step. Without the last
+  // The layers to run; slots are taken in their tables before. Equal for all sequences of a step. Without the last
   // layer the step returns hidden states [tokens][width] of all tokens; without the first layer its input is `hidden`,
   // as returned by the layers before. Fast path only.
   LayerRange layers = {};

@@ -206,12 +206,17 @@ void Step::report_new_queries(int layer, const Heads<const float>& q, int thread
 }
 
 void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) {
-  const SlotTable& table = s.cache->table(0);
+  // Tables of other layers may be at another token.
+  const HeadGeometry& geometry = hyper_.geometry;
+  const int head = geometry.first_head(s.layers.first), end = geometry.end_head(s.layers.last);
+  const SlotTable& table = s.cache->table(head < end ? s.cache->table_of(head) : 0);
   const int count = out.count;
   assert(count > 0 && static_cast<int>(table.inserted().size()) == count);
   const Position first = table.position(table.inserted().front());
-  for (int t = 1; t < s.cache->tables(); ++t)
-    assert(s.cache->table(t).base() == table.base() && s.cache->table(t).next() == table.next());
+  for (int other = head; other < end; ++other) {
+    [[maybe_unused]] const SlotTable& of_head = s.cache->table(s.cache->table_of(other));
+    assert(of_head.base() == table.base() && of_head.next() == table.next());
+  }
 
   b.relative.resize(count);
   for (int i = 0; i < count; ++i) b.relative[i] = static_cast<std::int32_t>(first + i - table.base());

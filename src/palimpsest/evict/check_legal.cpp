@@ -1,0 +1,27 @@
+#include <vector>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/evict/legality.h"
+
+namespace palimpsest {
+
+std::span<const Requirement> requirements() {
+  static const std::vector<Requirement> all = [] {
+    std::vector<Requirement> rows;
+    for (const auto part : {general_requirements(), layerwise_requirements()})
+      rows.insert(rows.end(), part.begin(), part.end());
+    return rows;
+  }();
+  return all;
+}
+
+void check_legal(Scope scope, const Candidate& candidate) {
+  for (const Requirement& row : requirements())
+    if (row.scope == scope && row.required(candidate) && !row.offered(candidate)) throw Error(row.sentence(candidate));
+}
+
+void validate(const Method& method) {
+  check_legal(Scope::kMethod, {.method = method});
+}
+
+}  // namespace palimpsest
