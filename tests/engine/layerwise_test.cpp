@@ -8,6 +8,7 @@
 #include <set>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/interrupt.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/engine/snapshot.h"
 #include "palimpsest/model/synthetic/synthetic.h"
@@ -240,6 +241,46 @@ TEST(Layerwise, AStoppedPromptMustBeCleared) {
     EXPECT_EQ(session.cache().bytes_in_use(), 0U);
     EXPECT_EQ(copy(session.prefill(text)), logits);
     session.clear();
+  }
+}
+
+// Cancelled inside an eviction, in each of the layers.
+TEST(Layerwise, ACancelledPromptMustBeCleared) {
+  const auto text = random_tokens(96, 5);
+  const SessionOptions options = options_of("keydiff:budget=40,schedule=prompt", true);
+  Session expected(decoder(), options), session(decoder(), options);
+  const auto logits = copy(expected.prefill(text));
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const auto interrupt = std::make_shared<Interrupt>();
+    session.sequence().set_interrupt(interrupt);
+    int chunks = 0;
+    const auto cancel = [&](long long, long long) {
+      if (++chunks == 3 * layer + 2) interrupt->cancel();
+      return true;
+    };
+    EXPECT_THROW(session.prefill(text, cancel), Interrupted);
+    EXPECT_NE(error_of([&] { session.decode(1); }), "");
+    session.sequence().set_interrupt(nullptr);
+    session.clear();
+    EXPECT_EQ(copy(session.prefill(text)), logits);
+    session.clear();
+  }
+}
+
+TEST(Layerwise, DraftsFollow) {
+  SessionOptions options = options_of("snapkv:budget=40", false);
+  options.draft_max = 3;
+  Session whole(decoder(), options);
+  options.layerwise = true;
+  Session layers(decoder(), options);
+  const auto text = random_tokens(96, 5);
+  EXPECT_EQ(copy(whole.prefill(text)), copy(layers.prefill(text)));
+  const std::vector<TokenId> drafts = {7, 8, 9};
+  for (int accepted = 0; accepted < 4; ++accepted) {
+    EXPECT_EQ(copy(whole.decode(5, drafts)), copy(layers.decode(5, drafts)));
+    whole.accept(accepted);
+    layers.accept(accepted);
+    EXPECT_EQ(slots_of(whole.cache()), slots_of(layers.cache()));
   }
 }
 
