@@ -100,11 +100,10 @@ void ReferencePath::run_convolution(ggml_tensor* out, int thread, int threads, v
   palimpsest::convolve(*call.path->step_, call.layer, out, thread, threads);
 }
 
-ggml_tensor* ReferencePath::scan(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* time, ggml_tensor* decay,
-                                 ggml_tensor* b, ggml_tensor* c) {
-  ggml_tensor* sources[] = {x, time, decay, b, c};
-  return ggml_custom_4d(graph.context.get(), GGML_TYPE_F32, x->ne[0] * x->ne[1], graph.tokens, 1, 1, sources, 5,
-                        run_scan, GGML_N_TASKS_MAX, &calls_[layer]);
+ggml_tensor* ReferencePath::scan(DecoderGraph& graph, int layer, const ScanInputs& in) {
+  ggml_tensor* sources[] = {in.x, in.time, in.decay, in.b, in.c, in.beta};
+  return ggml_custom_4d(graph.context.get(), GGML_TYPE_F32, in.x->ne[0] * in.x->ne[1], graph.tokens, 1, 1, sources,
+                        in.beta == nullptr ? 5 : 6, run_scan, GGML_N_TASKS_MAX, &calls_[layer]);
 }
 
 void ReferencePath::run_scan(ggml_tensor* out, int thread, int threads, void* userdata) {

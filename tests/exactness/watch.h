@@ -23,9 +23,8 @@ class Watch final : public AttentionPath {
   ggml_tensor* convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) override {
     return inner_->convolve(graph, layer, x, weight);
   }
-  ggml_tensor* scan(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* time, ggml_tensor* decay,
-                    ggml_tensor* b, ggml_tensor* c) override {
-    return inner_->scan(graph, layer, x, time, decay, b, c);
+  ggml_tensor* scan(DecoderGraph& graph, int layer, const ScanInputs& in) override {
+    return inner_->scan(graph, layer, in);
   }
   void prepare(DecoderGraph& graph, const Step& step) override { inner_->prepare(graph, step); }
   void finish(DecoderGraph& graph, const Step& step) override;
@@ -52,8 +51,7 @@ class ReferencePath final : public AttentionPath {
   std::size_t nodes_per_layer() const override { return 1; }
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
   ggml_tensor* convolve(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* weight) override;
-  ggml_tensor* scan(DecoderGraph& graph, int layer, ggml_tensor* x, ggml_tensor* time, ggml_tensor* decay,
-                    ggml_tensor* b, ggml_tensor* c) override;
+  ggml_tensor* scan(DecoderGraph& graph, int layer, const ScanInputs& in) override;
   void prepare(DecoderGraph&, const Step& step) override { step_ = &step; }
 
  private:
