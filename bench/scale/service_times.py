@@ -54,8 +54,9 @@ def main():
     for sequences in (1, 2, 4, 8, 16, 32):
         run = bench(options, sequences, 32, 48)
         points.append((sequences, run["itl_ms"]["p50"] / 1000))
-        print(f"{sequences} sequences: {points[-1][1] * 1000:.2f} ms a step", flush=True)
     a, b = line(points)
+    for sequences, seconds in points:
+        print(f"{sequences} sequences: {seconds * 1000:.2f} ms a step, fitted {(a + b * sequences) * 1000:.2f}", flush=True)
     per_token = bench(options, 1, options.prompt, 2)["ttft_ms"]["p50"] / 1000 / options.prompt
     service = {
         "step_seconds": max(a, 0),

@@ -60,7 +60,8 @@ class Router:
         path += f"?{request.url.query}" if request.url.query else ""
         headers = [(name.decode(), value.decode()) for name, value in request.headers.raw]  # Ray refuses others
         fields = parsed(body)
-        asked = Asked(request.method, path, passed_on(headers), body, key_of(path, headers, fields))
+        passed = [(name, value) for name, value in passed_on(headers) if name != "accept-encoding"]  # nothing is compressed
+        asked = Asked(request.method, path, passed, body, key_of(path, headers, fields))
         again = repeatable(request.method, path, fields)
         busy: Response | None = None
         for attempt in range(ATTEMPTS):
@@ -85,6 +86,8 @@ class Answer:
         self._rest = aiter(parts)
         self._held: list[bytes] = []
         self._whole = False
+        self._end = b""  # of an event in a stream; no stream: empty
+        self._tail = b""  # the beginning of an event whose end has not come
         self.head: Head | None = None
         self.replica: str | None = None
         self.sent = False  # if there is no head: the replica may have executed the request
@@ -104,36 +107,38 @@ class Answer:
                 self.replica, self.sent = part.replica or self.replica, part.sent
                 return
             if isinstance(part, Head):
-                head = part
-                self.replica = head.replica
+                head, self.replica, self._end = part, part.replica, self._end_of_events(part)
                 continue
-            self._held.append(part)
-            if head is not None and self._is_stream(head) and not part.startswith(b":"):
+            events = self._events(part) if self._end else part
+            self._held.append(events)
+            if self._end and any(event and not event.startswith(b":") for event in events.split(self._end)):
                 self.head = head
                 return
-        self.head, self._whole = head, True
-        self.sent = True
+        self._held.append(self._tail)
+        self.head, self._whole, self.sent = head, True, True
 
     async def response(self) -> Response:
         assert self.head is not None
         headers = {name: value for name, value in self.head.headers if name.lower() != "content-type"}
-        kind = next((value for name, value in self.head.headers if name.lower() == "content-type"), None)
+        kind = self._kind(self.head)
         if self._whole:
             return Response(b"".join(self._held), self.head.status, headers, kind)
         return StreamingResponse(self._stream(), self.head.status, headers, kind)
 
     async def _stream(self) -> AsyncIterator[bytes]:
+        """Whole events, so that an error can follow any of them. As the server's own errors it is the last, without [DONE]."""
         try:
             for held in self._held:
                 yield held
             async for part in self._safely():
                 if isinstance(part, Lost):
-                    # As the server's own errors: the last event, without [DONE].
-                    error = lost(again=True).body
-                    yield b"\n\ndata: " + bytes(error) + b"\n\n"
+                    error = bytes(lost(again=True).body)
+                    yield error + b"\n" if self._end == b"\n" else b"data: " + error + b"\n\n"
                     return
-                if isinstance(part, bytes):
-                    yield part
+                if isinstance(part, bytes) and (events := self._events(part)):
+                    yield events
+            if self._tail:
+                yield self._tail
         finally:
             self._parts.cancel()  # no effect at the end; if the client left, the replica stops
 
@@ -144,7 +149,16 @@ class Answer:
         except (ray.exceptions.RayActorError, ray.exceptions.RaySystemError) as error:
             yield Lost("", True, repr(error))
 
+    def _events(self, part: bytes) -> bytes:
+        """What is complete now."""
+        events, end, self._tail = (self._tail + part).rpartition(self._end)
+        return events + end
+
     @staticmethod
-    def _is_stream(head: Head) -> bool:
-        kinds = ("text/event-stream", "application/x-ndjson")
-        return any(name.lower() == "content-type" and value.startswith(kinds) for name, value in head.headers)
+    def _kind(head: Head) -> str:
+        return next((value for name, value in head.headers if name.lower() == "content-type"), "application/octet-stream")
+
+    @classmethod
+    def _end_of_events(cls, head: Head) -> bytes:
+        kind = cls._kind(head)
+        return b"\n\n" if kind.startswith("text/event-stream") else b"\n" if kind.startswith("application/x-ndjson") else b""

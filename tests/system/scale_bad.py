@@ -45,6 +45,9 @@ def talk(client):
     elif mode == "half a body": client.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 100\\r\\n\\r\\n{{\\"a\\": ")
     elif mode == "stream of pings": client.sendall(SSE + piece(b": ping\\n\\n"))
     elif mode == "half a stream": client.sendall(SSE + piece(b"data: {{\\"choices\\": []}}\\n\\n")); time.sleep(0.3)
+    elif mode == "half an event":
+        client.sendall(SSE + piece(b"data: {{\\"choices\\": []}}\\n\\ndata: {{\\"cho")); time.sleep(0.3)
+    elif mode == "half of the first event": client.sendall(SSE + piece(b": ping\\n\\ndata: {{\\"cho")); time.sleep(0.3)
     elif mode == "die": os._exit(3)
     client.close()
 while True:
@@ -181,12 +184,22 @@ def broken_replicas(folder):
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     application = Application(2, program=program)
     try:
-        for how in ("garbage", "nothing", "half a head", "half a body", "stream of pings", "half a stream", "die"):
+        for how in (
+            "garbage",
+            "nothing",
+            "half a head",
+            "half a body",
+            "stream of pings",
+            "half a stream",
+            "half an event",
+            "half of the first event",
+            "die",
+        ):
             mode.write_text(how)
             for body in ({"prompt": "x"}, {"prompt": "x", "stream": True}, {"session": {"restore": "a", "save": "a"}}):
                 begin = time.monotonic()
                 status, headers, raw = post(application.url, TEXT, body)
-                if how == "half a stream":
+                if how in ("half a stream", "half an event"):
                     events = raw.decode().strip().split("\n\n")
                     assert status == 200 and json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "replica_lost", (
                         raw
