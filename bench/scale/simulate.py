@@ -2,7 +2,7 @@
 """Chats on 1 to 1,000 replicas: waiting times and what they cost, by simulation from measured service times.
 
   python3 bench/scale/service_times.py -o build/service.json -- --synthetic llama-3.2-1b@type=q4_0
-  python3 bench/scale/simulate.py build/service.json
+  python3 bench/scale/simulate.py build/service.json      (bench/scale/epyc-2-cores.json: figures of docs/results)
 
 A replica steps: each running sequence gets a token (a + b x sequences), and one chunk of the shortest waiting prompt is
 read. Chats begin as a Poisson process; a turn resends the chat. A replica that answered the chat's last turn reads only what
@@ -23,7 +23,7 @@ from collections import OrderedDict
 
 CHUNK = 512
 SEATS = 64  # --max-num-seqs
-WARM = 600.0  # seconds: chats last some minutes
+WARM = 300.0  # seconds: chats last some minutes
 
 
 @dataclasses.dataclass
@@ -42,7 +42,7 @@ class Turn:
 class Replica:
     def __init__(self, service, kept):
         self.a, self.b, self.p = service["step_seconds"], service["seconds_per_sequence"], service["seconds_per_prompt_token"]
-        self.kept, self.clock, self.version = kept, 0.0, 0
+        self.kept, self.clock, self.version, self.up = kept, 0.0, 0, 0.0
         self.waiting, self.running, self.chats = [], [], OrderedDict()
 
     @property
@@ -50,7 +50,7 @@ class Replica:
         return len(self.waiting) + len(self.running)
 
     def add(self, turn, now):
-        self.clock = max(self.clock, now) if not self.load else self.clock
+        self.clock = max(self.clock, now, self.up) if not self.load else self.clock
         hit = self.chats.pop(turn.chat, None) is not None
         turn.left = turn.new + (0 if hit else turn.history)
         self.chats[turn.chat] = True
@@ -111,16 +111,18 @@ def seconds_per_turn(service):
     return Chats.ANSWER * step + (Chats.NEW + system) * service["seconds_per_prompt_token"]
 
 
-def choose(router, turn, replicas, total, rng):
+def choose(router, turn, replicas, total, now, rng):
+    """A replica that is up, if one of the first eight is."""
     count = len(replicas)
-    if router == "random" or count == 1:
-        return rng.randrange(count)
-    if router == "load":
-        return min(rng.randrange(count), rng.randrange(count), key=lambda i: replicas[i].load)
+    if count == 1:
+        return 0
     limit = 4 + 1.5 * total / count
-    order = random.Random(turn.chat)  # a random order of its own for each key, as rendezvous hashing has
+    order = random.Random(turn.chat) if router == "key" else rng  # a key has an order of its own, as in rendezvous hashing
     for _ in range(8):
-        if replicas[best := order.randrange(count)].load <= limit:
+        best = order.randrange(count)
+        if router == "load":
+            best = min(best, order.randrange(count), key=lambda i: replicas[i].load)
+        if replicas[best].up <= now and (router != "key" or replicas[best].load <= limit):
             return best
     return best
 
@@ -149,7 +151,7 @@ def simulate(service, count, router, load, options):
             push(now, "turn", chats.first(value, now))
             push(now + rng.expovariate(rate), "chat", value + 1)
         elif what == "turn":
-            i = choose(router, value, replicas, total, rng)
+            i = choose(router, value, replicas, total, now, rng)
             idle = not replicas[i].load
             hit = replicas[i].add(value, now)
             total += 1
@@ -162,7 +164,7 @@ def simulate(service, count, router, load, options):
             turns = replicas[i].waiting + replicas[i].running
             version = replicas[i].version
             replicas[i] = Replica(service, options.kept)
-            replicas[i].version, replicas[i].clock = version + 1, now + options.restart
+            replicas[i].version, replicas[i].up = version + 1, now + options.restart
             total -= len(turns)
             for turn in turns:
                 push(now, "turn", turn)
@@ -256,7 +258,7 @@ def main():
     parser.add_argument("--routers", nargs="+", default=["random", "load", "key"])
     parser.add_argument("--within", type=float, default=0, help="seconds: find the highest load with this TTFT p99 instead")
     parser.add_argument("--kept", type=int, default=200, help="chats that a replica keeps (--prefix-cache-memory)")
-    parser.add_argument("--seconds", type=float, default=300, help="of simulated time, after a warm-up of 600")
+    parser.add_argument("--seconds", type=float, default=300, help="of simulated time, after a warm-up of 300")
     parser.add_argument("--turns", type=int, default=3000, help="at least")
     parser.add_argument("--mtbf", type=float, default=0, help="mean seconds between deaths of one replica; 0: none")
     parser.add_argument("--restart", type=float, default=10, help="seconds until a dead replica serves again")

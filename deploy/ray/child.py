@@ -38,9 +38,10 @@ class Child:
 
     async def start(self) -> None:
         """Returns when it serves; raises RuntimeError if it ends before."""
-        # No limit of connections: the server has a queue of its own. No time limit: the server has one (--timeout).
+        # A connection for each request, without limit: each has a thread there, and the server has a queue of its own.
+        # No time limit: the server has one (--timeout).
         self.http = aiohttp.ClientSession(
-            connector=aiohttp.UnixConnector(self.socket, limit=0, keepalive_timeout=3),
+            connector=aiohttp.UnixConnector(self.socket, limit=0, force_close=True),
             timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False,
             skip_auto_headers=["Accept", "Accept-Encoding", "Content-Type", "User-Agent"])  # fmt: skip
         await self._spawn()
