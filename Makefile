@@ -178,6 +178,7 @@ serve-hostile: build  ## delay of other requests while hostile ones arrive (HOST
 
 # SCALE_ARGS='--seconds 300 --kill-every 60 --compare': five minutes, and the throughput of one replica.
 scale-check: build  ## test deploy/: Ray Serve with replicas killed, sweep on Ray, HAProxy, LiteLLM (SCALE_ARGS=...)
+	@python3 tests/system/scale_lint.py
 	@python3 tests/system/scale_ray.py $(SCALE_ARGS)
 	@python3 tests/system/scale_bad.py
 	@python3 tests/system/scale_sweep.py
