@@ -306,6 +306,29 @@ TEST_F(ServerTest, MetricsHaveVllmsNames) {
   EXPECT_GT(static_cast<std::size_t>(load.blocks + 1) * 16 * token, setup.scheduler.pool_bytes / 2);
 }
 
+// Connections that come at the same time and stay: each has a thread, none waits for another to end.
+TEST_F(ServerTest, EachOfManyConnectionsIsServed) {
+  constexpr int kClients = 48;
+  ServerSetup setup;
+  setup.scheduler.max_sequences = 2;
+  setup.scheduler.max_queue = kClients;
+  Running server(setup);
+  std::atomic<bool> leave = false;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kClients; ++i)
+    clients.emplace_back([&] {
+      auto client = server.client();
+      client.Post(kText, {}, kEndless.dump(), "application/json", [&](const char*, std::size_t) { return !leave; });
+    });
+  const auto there = [&] { return server.load().running + server.load().waiting; };
+  for (int i = 0; i < 4000 && there() < kClients; ++i) std::this_thread::sleep_for(5ms);
+  EXPECT_EQ(there(), kClients);
+  EXPECT_EQ(server.client().Get("/health")->status, 200);
+  leave = true;
+  server.server().shut_down();
+  for (std::thread& client : clients) client.join();
+}
+
 TEST_F(ServerTest, APortThatIsTakenIsSaid) {
   Running first;
   ServerSetup setup;

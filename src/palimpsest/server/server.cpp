@@ -1,6 +1,7 @@
 #include "palimpsest/server/server.h"
 
 #include <httplib.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 
 #include <atomic>
@@ -12,48 +13,16 @@
 #include <system_error>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/server/connections.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/routes.h"
 
 namespace palimpsest {
 namespace {
 
-constexpr std::size_t kIdleThreads = 4;
 constexpr std::size_t kSpareThreads = 64;      // for connections beyond running + queued requests: they get 429
 constexpr std::size_t kMaxConnections = 1024;  // connections that wait for a thread; more are closed
-
-// httplib's thread pool without exceptions: one from a connection's thread would end the process, one from a thread
-// that cannot be started would end the server.
-class Connections final : public httplib::TaskQueue {
- public:
-  explicit Connections(std::size_t max) : pool_(kIdleThreads, max, kMaxConnections) {}
-
-  // false: the connection is closed.
-  bool enqueue(std::function<void()> serve) override {
-    struct Task {
-      std::function<void()> serve;
-      std::atomic<bool> taken = false;
-    };
-    std::shared_ptr<Task> task;
-    try {
-      task = std::make_shared<Task>(std::move(serve));
-      return pool_.enqueue([task] {
-        if (task->taken.exchange(true)) return;
-        try {
-          task->serve();
-        } catch (...) {  // its connection is closed
-        }
-      });
-    } catch (...) {
-      // The pool may have queued the task nevertheless: the first to set `taken` owns it.
-      return task != nullptr && task->taken.exchange(true);
-    }
-  }
-  void shutdown() override { pool_.shutdown(); }
-
- private:
-  httplib::ThreadPool pool_;
-};
+constexpr int kBacklog = 512;                  // connections that wait to be accepted
 
 // The path of the Unix socket that a host names; empty: it names an address.
 std::string socket_path(const std::string& host) {
@@ -77,7 +46,8 @@ void remove_stale_socket(const std::string& path) {
 struct Server::Impl {
   httplib::Server http;
   bool bound = false;
-  std::string socket;  // path of the Unix socket; empty: none
+  std::string socket;      // path of the Unix socket; empty: none
+  socket_t listening = 0;  // after bind()
   std::once_flag shut_down_once;
 };
 
@@ -87,13 +57,14 @@ Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
   // A running request occupies its connection's thread, which sleeps.
   const SchedulerOptions& limits = service_->scheduler().options();
   const std::size_t max = static_cast<std::size_t>(limits.max_sequences) + limits.max_queue + kSpareThreads;
-  http.new_task_queue = [max] { return new Connections(max); };
+  http.new_task_queue = [max] { return new Connections(max, kMaxConnections); };
   http.set_payload_max_length(options_.max_body);
   http.set_read_timeout(options_.io_timeout);
   http.set_write_timeout(options_.io_timeout);
   http.set_tcp_nodelay(true);
   // Not httplib's default, SO_REUSEPORT: two servers would silently share a port.
-  http.set_socket_options([](socket_t socket) {
+  http.set_socket_options([impl = impl_.get()](socket_t socket) {
+    impl->listening = socket;  // the last is the one that could be bound
     const int on = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   });
@@ -127,6 +98,8 @@ int Server::bind() {
         "{}:{} is not available: the port is in use, or the address is not this machine's; choose another --host or "
         "--port (0: any free port)",
         options_.host, options_.port);
+  // httplib listens with a backlog of 5: of many clients that connect at the same time, some are reset.
+  ::listen(impl_->listening, kBacklog);
   impl_->bound = true;
   options_.port = port;
   return port;
