@@ -168,8 +168,12 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
   command
       .add_flag("--prefill-layerwise", flags.layerwise,
                 "read a prompt layer by layer, compressing each layer's cache before the next: less memory, the same "
-                "result; schedule=prompt and prompt+step")
+                "result; one sequence, schedule=prompt or prompt+step")
       ->group(group);
+}
+
+void hide_layerwise_flag(CLI::App& command) {
+  command.get_option("--prefill-layerwise")->group("");
 }
 
 void add_session_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& pins) {

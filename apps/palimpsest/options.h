@@ -46,6 +46,8 @@ struct CacheFlags {
   std::vector<PositionRange> pins = {};  // set by the command, if pin_prompt
 };
 void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method);
+// For commands with concurrent requests: --prefill-layerwise is hidden in --help and refused with an explanation.
+void hide_layerwise_flag(CLI::App& command);
 // --cache-memory and --pin-prompt, of commands with one sequence. `pins`: help of --pin-prompt.
 void add_session_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& pins);
 // One line: what method auto keeps, and when it begins to evict. Other methods: "".

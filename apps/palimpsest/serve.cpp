@@ -183,6 +183,7 @@ void add_serve(CLI::App& app, Action& action) {
   add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);
+  hide_layerwise_flag(*command);
   command->callback([&action, flags] { action = [flags] { return serve(*flags); }; });
 }
 
