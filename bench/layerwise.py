@@ -14,7 +14,7 @@ import parts as script
 
 PARTS = {  # name: (shape, tokens of the prompt, rounds)
     "small-4096": ("tiny@layers=16", 4096, 5),
-    "small-32768": ("tiny@layers=16", 32768, 1),
+    "small-32768": ("tiny@layers=4", 32768, 1),
     "1b-4096": ("llama-3.2-1b@type=q8_0@vocab=32000@layers=8", 4096, 2),
 }
 METHODS = ["snapkv:budget=1024", "paged-eviction:budget=1024"]
