@@ -271,8 +271,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
 }
 
 void add_draft_flags(CLI::App& command, DraftFlags& flags) {
-  const char* group =
-      "Drafts (speculative decoding: the same text, to the bit; at every=1 and with windows of layers up to rounding)";
+  const char* group = "Drafts (speculative decoding: the same text, to the bit)";
   CLI::Option* lookup =
       command.add_flag("--lookup", flags.lookup, "draft what followed the last tokens earlier in the text")
           ->group(group);

@@ -17,7 +17,6 @@ struct Variant {
   bool shared, pages;
   int page_size;
   CacheType type;
-  int spare_slots = 0;
   std::optional<CacheType> value_type = {};  // if it differs from the keys'
   int operations = 9000;
   std::vector<std::int32_t> windows = {};
@@ -38,8 +37,7 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
                                                          : "InPlace") +
          (v.shared ? "Shared" : "PerHead") + (v.pages ? "" : "NoPages") + "Page" + std::to_string(v.page_size) +
          label(v.type) + (v.value_type ? std::string("With") + label(*v.value_type) : "") +
-         (v.spare_slots > 0 ? "Spare" + std::to_string(v.spare_slots) : "") + (v.windows.empty() ? "" : "Windows") +
-         (v.evicted_page > 0 ? "Evicted" + std::to_string(v.evicted_page) : "");
+         (v.windows.empty() ? "" : "Windows") + (v.evicted_page > 0 ? "Evicted" + std::to_string(v.evicted_page) : "");
 }
 
 CacheOptions options_of(const Variant& v) {
@@ -53,7 +51,6 @@ CacheOptions options_of(const Variant& v) {
       .shared = v.shared,
       .track_rank = true,
       .columns = 2,
-      .spare_slots = v.spare_slots,
       .pages = v.pages,
       .windows = v.windows};
 }
@@ -79,38 +76,36 @@ constexpr auto kAp = Mechanism::kAppend;
 constexpr auto kMe = Mechanism::kMerge;
 INSTANTIATE_TEST_SUITE_P(
     Variants, CacheAgainstNaive,
-    ::testing::Values(
-        Variant{kIn, true, true, 16, CacheType::kF16}, Variant{kIn, true, true, 64, CacheType::kF32},
-        Variant{kIn, true, true, 16, CacheType::kF16, 0, {}, 9000, kWindows},
-        Variant{kIn, true, false, 32, CacheType::kF16, 5, {}, 9000, kWindows},
-        Variant{kIn, false, true, 16, CacheType::kF32, 0, {}, 9000, kWindows},
-        Variant{kSh, true, true, 16, CacheType::kF16, 0, {}, 9000, kWindows},
-        Variant{kGa, true, true, 32, CacheType::kF32, 7, {}, 9000, kWindows},
-        Variant{kBl, true, true, 16, CacheType::kF16, 0, {}, 9000, kWindows},
-        Variant{kAp, true, true, 16, CacheType::kF16, 0, {}, 9000, kWindows},
-        Variant{kIn, true, false, 32, CacheType::kF16}, Variant{kIn, true, true, 256, CacheType::kBF16},
-        Variant{kIn, false, true, 16, CacheType::kF32}, Variant{kIn, false, true, 48, CacheType::kF16},
-        Variant{kIn, false, false, 16, CacheType::kF16}, Variant{kSh, true, true, 16, CacheType::kF16},
-        Variant{kSh, true, true, 64, CacheType::kF32}, Variant{kSh, true, false, 16, CacheType::kF16},
-        Variant{kSh, false, true, 16, CacheType::kBF16}, Variant{kSh, false, true, 32, CacheType::kF32},
-        Variant{kGa, true, true, 16, CacheType::kF16}, Variant{kGa, false, true, 32, CacheType::kBF16},
-        Variant{kGa, false, true, 64, CacheType::kF32}, Variant{kGa, false, false, 16, CacheType::kF16},
-        Variant{kBl, true, true, 16, CacheType::kF16}, Variant{kBl, false, true, 16, CacheType::kF32},
-        Variant{kBl, false, true, 16, CacheType::kF32, 0, {}, 9000, {}, 8},
-        Variant{kBl, true, true, 64, CacheType::kF16, 0, {}, 9000, {}, 8},
-        Variant{kBl, false, true, 48, CacheType::kF16, 5, {}, 9000, {}, 24},
-        Variant{kBl, true, true, 32, CacheType::kF16, 0, {}, 9000, kWindows, 16},
-        Variant{kBl, false, true, 32, CacheType::kBF16}, Variant{kBl, false, false, 16, CacheType::kF16},
-        Variant{kAp, true, true, 16, CacheType::kF16}, Variant{kAp, false, true, 16, CacheType::kF32},
-        Variant{kAp, false, true, 48, CacheType::kF16}, Variant{kAp, true, false, 32, CacheType::kF16},
-        Variant{kMe, false, true, 16, CacheType::kF16}, Variant{kMe, false, true, 48, CacheType::kF32},
-        Variant{kMe, false, true, 16, CacheType::kQ8_0}, Variant{kMe, false, true, 32, CacheType::kBF16, 3},
-        Variant{kIn, true, true, 16, CacheType::kQ8_0}, Variant{kIn, false, true, 32, CacheType::kQ8_0, 4},
-        Variant{kSh, true, true, 32, CacheType::kQ8_0}, Variant{kSh, false, true, 16, CacheType::kQ8_0},
-        Variant{kGa, false, true, 16, CacheType::kQ8_0}, Variant{kBl, true, true, 16, CacheType::kQ8_0},
-        Variant{kAp, false, true, 16, CacheType::kQ8_0}, Variant{kIn, true, true, 16, CacheType::kF16, 5},
-        Variant{kSh, false, true, 16, CacheType::kF16, 17}, Variant{kBl, false, true, 16, CacheType::kF16, 5},
-        Variant{kAp, true, true, 16, CacheType::kF16, 5}, Variant{kGa, true, true, 16, CacheType::kF16, 9}),
+    ::testing::Values(Variant{kIn, true, true, 16, CacheType::kF16}, Variant{kIn, true, true, 64, CacheType::kF32},
+                      Variant{kIn, true, true, 16, CacheType::kF16, {}, 9000, kWindows},
+                      Variant{kIn, true, false, 32, CacheType::kF16, {}, 9000, kWindows},
+                      Variant{kIn, false, true, 16, CacheType::kF32, {}, 9000, kWindows},
+                      Variant{kSh, true, true, 16, CacheType::kF16, {}, 9000, kWindows},
+                      Variant{kGa, true, true, 32, CacheType::kF32, {}, 9000, kWindows},
+                      Variant{kBl, true, true, 16, CacheType::kF16, {}, 9000, kWindows},
+                      Variant{kAp, true, true, 16, CacheType::kF16, {}, 9000, kWindows},
+                      Variant{kIn, true, false, 32, CacheType::kF16}, Variant{kIn, true, true, 256, CacheType::kBF16},
+                      Variant{kIn, false, true, 16, CacheType::kF32}, Variant{kIn, false, true, 48, CacheType::kF16},
+                      Variant{kIn, false, false, 16, CacheType::kF16}, Variant{kSh, true, true, 16, CacheType::kF16},
+                      Variant{kSh, true, true, 64, CacheType::kF32}, Variant{kSh, true, false, 16, CacheType::kF16},
+                      Variant{kSh, false, true, 16, CacheType::kBF16}, Variant{kSh, false, true, 32, CacheType::kF32},
+                      Variant{kGa, true, true, 16, CacheType::kF16}, Variant{kGa, false, true, 32, CacheType::kBF16},
+                      Variant{kGa, false, true, 64, CacheType::kF32}, Variant{kGa, false, false, 16, CacheType::kF16},
+                      Variant{kBl, true, true, 16, CacheType::kF16}, Variant{kBl, false, true, 16, CacheType::kF32},
+                      Variant{kBl, false, true, 16, CacheType::kF32, {}, 9000, {}, 8},
+                      Variant{kBl, true, true, 64, CacheType::kF16, {}, 9000, {}, 8},
+                      Variant{kBl, false, true, 48, CacheType::kF16, {}, 9000, {}, 24},
+                      Variant{kBl, true, true, 32, CacheType::kF16, {}, 9000, kWindows, 16},
+                      Variant{kBl, false, true, 32, CacheType::kBF16}, Variant{kBl, false, false, 16, CacheType::kF16},
+                      Variant{kAp, true, true, 16, CacheType::kF16}, Variant{kAp, false, true, 16, CacheType::kF32},
+                      Variant{kAp, false, true, 48, CacheType::kF16}, Variant{kAp, true, false, 32, CacheType::kF16},
+                      Variant{kMe, false, true, 16, CacheType::kF16}, Variant{kMe, false, true, 48, CacheType::kF32},
+                      Variant{kMe, false, true, 16, CacheType::kQ8_0}, Variant{kMe, false, true, 32, CacheType::kBF16},
+                      Variant{kIn, true, true, 16, CacheType::kQ8_0}, Variant{kIn, false, true, 32, CacheType::kQ8_0},
+                      Variant{kSh, true, true, 32, CacheType::kQ8_0}, Variant{kSh, false, true, 16, CacheType::kQ8_0},
+                      Variant{kGa, false, true, 16, CacheType::kQ8_0}, Variant{kBl, true, true, 16, CacheType::kQ8_0},
+                      Variant{kAp, false, true, 16, CacheType::kQ8_0}, Variant{kSh, false, true, 16, CacheType::kF16},
+                      Variant{kBl, false, true, 16, CacheType::kF16}),
     name_of);
 
 // All pairs of key and value types, with each mechanism.
@@ -122,7 +117,7 @@ std::vector<Variant> mixed_types() {
       for (const CacheType values : kTypes)
         if (keys != values)
           out.push_back({mechanism, out.size() % 2 == 0 && mechanism != kMe, true, out.size() % 3 == 0 ? 48 : 16, keys,
-                         out.size() % 4 == 0 ? 4 : 0, values, 1500});
+                         values, 1500});
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(MixedTypes, CacheAgainstNaive, ::testing::ValuesIn(mixed_types()), name_of);

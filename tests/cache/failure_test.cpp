@@ -104,10 +104,10 @@ TEST(CachesUnderFailure, AreAsBeforeAfterEachRollback) {
   }
   const PairCounts& n = Pair::counts();
   std::cout << operations << " operations, " << n.changes << " changes, " << n.failures << " failed acquisitions, "
-            << n.rollbacks << " rollbacks, " << n.tentative << " tentative tokens, " << n.rejected << " rejected, "
-            << n.edits << " edits, " << n.refused << " refused, " << n.merged << " merged tokens, " << forks
-            << " forks, " << copied << " pages copied\n";
-  for (const long long count : {n.failures, n.rollbacks, n.tentative, n.rejected, n.edits, forks, copied})
+            << n.rollbacks << " rollbacks, " << n.drafts << " drafts, " << n.rejected << " rejected, " << n.edits
+            << " edits, " << n.refused << " refused, " << n.merged << " merged tokens, " << forks << " forks, "
+            << copied << " pages copied\n";
+  for (const long long count : {n.failures, n.rollbacks, n.drafts, n.rejected, n.edits, forks, copied})
     EXPECT_GT(count, operations / 100);
   EXPECT_GT(n.merged, operations / 200);
   EXPECT_GT(n.refused, operations / 1000);

@@ -42,7 +42,6 @@ struct Herd {
             .shared = mechanism != Mechanism::kMerge && below(2) == 0,
             .track_rank = below(2) == 0,
             .columns = below(2),
-            .spare_slots = below(2) * below(20),
             .windows = windows[static_cast<std::size_t>(below(4))]};
   }
   void add(const CacheOptions& options) { pairs.push_back(std::make_unique<Pair>(options, random(), pool, failures)); }

@@ -18,7 +18,7 @@ namespace palimpsest::testing {
 
 // Numbers of operations, over all pairs.
 struct PairCounts {
-  long long changes = 0, failures = 0, rollbacks = 0, tentative = 0, rejected = 0, edits = 0, refused = 0, merged = 0;
+  long long changes = 0, failures = 0, rollbacks = 0, drafts = 0, rejected = 0, edits = 0, refused = 0, merged = 0;
 };
 
 class Pair {
@@ -139,10 +139,9 @@ class Pair {
     std::size_t victims = 0;
     for (const auto& drop : c.drop) victims += drop.size();
     last_ = fmt::format(
-        "mechanism {}{}, page {}, {} spare; reject {}, drop {}, range {}..{}, shift {}..{} by {}, insert {} at {}{}",
-        static_cast<int>(o.mechanism), o.shared ? " shared" : "", o.page_size, o.spare_slots, c.reject, victims,
-        c.drop_range.first, c.drop_range.last, c.shift_range.first, c.shift_range.last, c.shift_by, c.insert, c.at,
-        c.tentative ? " tentative" : "");
+        "mechanism {}{}, page {}; reject {}, drop {}, range {}..{}, shift {}..{} by {}, insert {} at {}",
+        static_cast<int>(o.mechanism), o.shared ? " shared" : "", o.page_size, c.reject, victims, c.drop_range.first,
+        c.drop_range.last, c.shift_range.first, c.shift_range.last, c.shift_by, c.insert, c.at);
   }
 
   void insert_and_drop() {  // the decode step
@@ -189,8 +188,6 @@ class Pair {
     naive_.insert(count, at);
     if (cache_.options().pages) write_fresh(cache_, naive_);
     inserted_ = count;
-    for (int t = 0; t < cache_.tables(); ++t)
-      ASSERT_GE(cache_.table(t).free_slots() + cache_.table(t).tentative(), cache_.options().spare_slots);
   }
 
   using Positions = std::vector<std::vector<Position>>;
@@ -266,14 +263,14 @@ class Pair {
     naive_.undo(count);
     inserted_ -= count;
   }
-  // Tentative tokens, some of which the next change rejects; it also drops the victims that make room for the others.
+  // Drafts, some of which the next change rejects; it also drops the victims that make room for the others.
   void draft() {
-    const int spare = cache_.options().spare_slots, count = 1 + below(std::max(1, spare));
-    change({.insert = count, .tentative = true});
+    const int count = 1 + below(12);
+    change({.insert = count});
     inserted(count);
     check();
     if (::testing::Test::HasFatalFailure()) return;
-    counts().tentative += count;
+    counts().drafts += count;
     const int rejected = below(count + 1);
     counts().rejected += rejected;
     const Victims plan = below(2) == 0 ? no_victims() : any_plan(count - rejected, count);

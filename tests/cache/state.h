@@ -17,7 +17,6 @@ struct State {
     for (int t = 0; t < cache.tables(); ++t) {
       const SlotTable& table = cache.table(t);
       table.save(out);  // positions, scores, columns, ranks, tokens per page, newly inserted slots, free queue
-      out.put(table.tentative());
       out.put(table.tokens_read());
       for (int slot = 0; slot < table.slots(); ++slot) out.put(table.ordinal(slot));
       out.bytes(std::as_bytes(std::span(table.view().relative, static_cast<std::size_t>(table.slots()))));

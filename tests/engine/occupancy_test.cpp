@@ -73,7 +73,7 @@ class Watch {
     long long all = 0, most = 0;
     for (int t = 0; t < cache.tables(); ++t) {
       const Occupancy& bound = bounds[bounds.size() == 1 ? 0 : at(t)];
-      const long long max = std::max(bound.tokens, together ? bound.slots : 0) + cache.options().spare_slots;
+      const long long max = std::max(bound.tokens, together ? bound.slots : 0);
       all += cache.table(t).occupied(), most += max;
       ASSERT_TRUE(together || cache.table(t).occupied() <= max)
           << "table " << t << " holds " << cache.table(t).occupied() << " tokens, bound " << max;

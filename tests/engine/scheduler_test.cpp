@@ -60,9 +60,11 @@ TEST_P(SchedulerWithPrefixes, DraftsDoNotChangeAText) {
   std::vector<std::shared_ptr<Answer>> answers;
   constexpr const char* kDrafting[] = {"full",
                                        "streaming:budget=40",
-                                       "streaming:budget=40,mechanism=shift",
+                                       "streaming:budget=40,mechanism=append",
                                        "streaming:budget=48,every=8",
                                        "h2o:budget=40,every=6",
+                                       "h2o:budget=40",
+                                       "knorm:budget=40",
                                        "snapkv:budget=48",
                                        "lazy:budget=40,every=6"};
   for (int i = 0; i < 70; ++i) {

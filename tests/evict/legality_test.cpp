@@ -124,13 +124,9 @@ const std::vector<Example>& examples() {
          t.draft_max = 4;
          t.shape.geometry = HeadGeometry::uniform(2, 1, 32, 32, CacheType::kF16, 33);
        }},
-      {"drafts: interval", "h2o", sum, [](PlanTarget& t) { t.draft_max = 4; }},
-      {"drafts: mask", "streaming:rerotate=fused", {}, [](PlanTarget& t) { t.draft_max = 4; }},
-      {"drafts: windows of layers", "h2o:positions=cache,every=8", sum,
-       [](PlanTarget& t) {
-         t.draft_max = 4;
-         t.shape.geometry = t.shape.geometry.with_windows(std::vector<std::int32_t>{INT32_MAX, 24});
-       }},
+      {"drafts: interval", "h2o:mechanism=append", sum, [](PlanTarget& t) { t.draft_max = 4; }},
+      {"drafts: mechanism", "streaming:mechanism=shift", {}, [](PlanTarget& t) { t.draft_max = 4; }},
+      {"drafts: ranks", "streaming:rerotate=fused", {}, [](PlanTarget& t) { t.draft_max = 4; }},
 
       {"layerwise: schedule", "h2o", sum, [](PlanTarget& t) { t.layerwise = true; }},
       {"layerwise: one reading",

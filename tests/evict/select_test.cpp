@@ -227,7 +227,7 @@ TEST(SelectPages, NanIsEvictedFirst) {
 // Pages of 8 in pages of 16; a page's score as the mean, and as the ratio of the norms of all its values and keys.
 TEST(SelectPages, SmallerPagesAndBothScores) {
   constexpr int kPage = 8, kPages = 6;
-  SlotTable table(16, Mechanism::kBlock, false, 0, 0, kPage);
+  SlotTable table(16, Mechanism::kBlock, false, 0, kPage);
   table.insert(kPage * kPages - 3);
   std::mt19937 random(4);
   std::exponential_distribution<float> weight(1);

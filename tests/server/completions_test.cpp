@@ -105,7 +105,7 @@ TEST_F(Completions, DraftsDoNotChangeTheAnswer) {
   EXPECT_GE(details["accepted_prediction_tokens"], 0);
   EXPECT_GT(details["accepted_prediction_tokens"].get<int>() + details["rejected_prediction_tokens"].get<int>(), 0);
 
-  body["cache"] = "h2o:budget=48";
+  body["cache"] = "tova:budget=48";
   EXPECT_NE(running_->refusal(kText, body).second.find("every=7"), std::string::npos);
   body["cache"] = "full";
   for (const Json& bad : {Json{{"type", "magic"}}, Json{{"max", 0}}, Json{{"max", 64}}, Json{{"min", 9}},

@@ -188,12 +188,16 @@ HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Prefe
   }
 }
 
-// The scores: dot products, soft-capped, with ALiBi and the biases of slots.
-HWY_INLINE void score_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
-  dot_block(u, b, widen, prefetch);
+// Dot products become scores: soft-capped, with ALiBi and the biases of slots.
+HWY_INLINE void bias_block(const Unit& u, const Block& b) {
   if (u.shape().soft_cap > 0) cap_scores(u);
   if (u.shape().alibi != nullptr) add_alibi(u, b);
   if (b.bias != nullptr) add_bias(u, b);
+}
+
+HWY_INLINE void score_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
+  dot_block(u, b, widen, prefetch);
+  bias_block(u, b);
 }
 
 // One row's step of online softmax: scores become 2^(score - running max), 0 for slots that the row does not see;
@@ -259,48 +263,6 @@ HWY_INLINE void finish_rows(const Unit& u, int split) {
                  static_cast<std::size_t>(std::min(kLanes, value_dim - d)));
     if (w.log_sum != nullptr) w.log_sum[row] = denominator > 0 ? max + std::log2(denominator) : -kNothing;
   }
-}
-
-HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
-  const int first_query = query_block * w.block_queries;
-  Unit u{w, memory, first_query, std::min(w.block_queries, w.tokens->count - first_query)};
-  const int rows = u.rows(), per_split = w.splits > 1 ? kSplit / kBlock : w.blocks();
-  const int first_kept = (w.tokens->count - w.kept_queries) * w.group();  // rows from this one on keep their weights
-  const bool widen = u.widens(), keep_all = w.kept_queries == w.tokens->count;
-  prepare_queries(u);
-  std::fill_n(memory.value, rows * u.value_stride(), 0.0f);
-  std::fill_n(memory.sum, rows * kTile, 0.0f);
-  std::fill_n(memory.max, rows, kNothing);
-
-  std::uint64_t visible[kRows];
-  const int first = split * per_split, last = std::min(w.blocks(), first + per_split);
-  Tiles tiles(w, first);
-  for (int n = first; n < last; ++n) {
-    const Tiles next(w, n + 1);
-    const Block b = find_block(u, n, tiles, visible);
-    if (keep_all) u.memory.score = w.kept + static_cast<std::size_t>(n) * rows * kBlock;  // written in place
-    if (b.used != 0) {
-      score_block(u, b, widen, prefetch_of(tiles.value, value_tile_bytes(*w.cache)));
-      for (int r = 0; r < rows; ++r)
-        online_softmax_row(u.memory.score + r * kBlock, visible[r / w.group()], memory.max + r, memory.correction + r,
-                           memory.sum + r * kTile);
-      Prefetch keys = prefetch_of(next.key, key_tile_bytes(*w.cache));
-      keys.also = static_cast<std::size_t>(u.half());
-      add_block(u, b, widen, keys);
-    }
-    tiles = next;
-    if (w.kept_queries > 0) {
-      const int kept_rows = rows - first_kept;
-      float* const to = w.kept + static_cast<std::size_t>(n) * kept_rows * kBlock;
-      for (int r = 0; r < kept_rows; ++r) w.kept_max[r * w.blocks() + n] = memory.max[first_kept + r];
-      if (b.used == 0) {
-        std::fill_n(to, kept_rows * kBlock, 0.0f);
-      } else if (!keep_all) {
-        std::copy_n(memory.score + first_kept * kBlock, kept_rows * kBlock, to);
-      }
-    }
-  }
-  finish_rows(u, split);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -64,6 +64,10 @@ struct StepTokens {
   // The new tokens are drafts: query i gets the result, to the bit, that it would get as the only query of a step. At
   // most max_draft_tokens(). Each query has its own row of weights; no `sums`.
   bool drafts = false;
+  // Not nullptr: only the first token has its slot. Each later one has a SlotPatch, in SlotsView::patches, or found by
+  // AttentionStep::find_patches. Pages keep what is in the patched slots; the keys (rotated) and values of those
+  // tokens, as they are stored, are written here: [heads of the model] -> [count - 1][head_dim + value_dim].
+  float* const* draft_rows = nullptr;
 };
 
 // The role of the new tokens: each attends as the only query of a step (decode, drafts), or together (a prompt's
@@ -72,9 +76,10 @@ inline bool each_alone(const StepTokens& t) {
   return t.count == 1 || t.drafts;
 }
 
-// Rank of query i: the new tokens have a head's highest ranks, but for those of an edit.
+// Rank of query i: the new tokens have a head's highest ranks, but for those of an edit. Of drafts without
+// slots: as if none of their victims were dropped.
 inline int query_rank(const StepTokens& t, const SlotsView& slots, int i) {
-  return slots.occupied - slots.later - t.count + i;
+  return slots.occupied - slots.later - (t.draft_rows != nullptr ? 1 : t.count) + i;
 }
 // Rank at which query i scores the sinks: with a window, its rank if tokens outside the window had been evicted.
 inline int sink_rank(const StepTokens& t, const SlotsView& slots, std::int32_t window, int i) {
@@ -131,6 +136,10 @@ struct AttentionStep {
   // Called once for every head with weights, by the thread that completed them (they are still in its CPU cache), in
   // any order, possibly by several threads at a time.
   void (*on_weights)(void* context, int layer, int sequence, int kv_head) = nullptr;
+  // Of drafts without slots, for heads without SlotsView::patches: the patches of all queries up to `query`. Called
+  // before each query after the first, in order, when the weights of the one before (if requested) are written.
+  std::span<const SlotPatch> (*find_patches)(void* context, const AttentionStep& step, int sequence, int kv_head,
+                                             int query) = nullptr;
   void* context = nullptr;
   Misfits* misfits = nullptr;  // rows that the cache's type cannot hold; nullptr: not recorded
 

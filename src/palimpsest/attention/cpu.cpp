@@ -60,6 +60,22 @@ void report_weights(const HeadWork& w) {
   if (w.step->on_weights != nullptr) w.step->on_weights(w.step->context, w.step->layer, w.sequence, w.kv_head);
 }
 
+// All units of a head whose drafts have no slots, and no patches yet. With weights each query waits for the one before,
+// as in steps of their own; without (policies by new keys) all attend together.
+void attend_in_order(HeadWork& w, const UnitMemory& memory) {
+  const AttentionStep& step = *w.step;
+  const int all = w.tokens->count, count = w.kept_queries > 0 ? 1 : all;
+  const auto find = [&](int query) { w.patches = step.find_patches(step.context, step, w.sequence, w.kv_head, query); };
+  for (int first = 0; first < all; first += count) {
+    w.first_query = first;
+    w.queries = count;
+    for (int query = std::max(1, first); query < first + count; ++query) find(query);
+    for (int split = 0; split < w.splits; ++split) attend_unit(w, 0, split, memory);
+    if (w.splits > 1 || w.kept_queries > 0) reduce_head(w);
+  }
+  if (w.kept_queries > 0) report_weights(w);
+}
+
 struct ThreadMemory {
   Floats floats;
   UnitMemory unit{};
@@ -74,7 +90,7 @@ int units_of(const HeadPlan& w, int phase) {
     case kRotate:
       return w.rotate_units;
     case kAttend:
-      return w.whole ? 1 : w.attend_units();
+      return w.whole || w.in_order ? 1 : w.attend_units();
     default:
       return w.weights_units;
   }
@@ -147,9 +163,11 @@ void Plan::make(const AttentionStep& step, const PlanShape& of, int arenas) {
   interleaved = all_attend && units[kRotate] == 0 && units[kWeigh] == 0;
   int next_order = 0;
   for (HeadPlan& p : heads) {
-    p.whole = interleaved && p.query_blocks == 1 && p.index + of.threads < static_cast<int>(heads.size());
+    const bool last = p.index + of.threads >= static_cast<int>(heads.size());
+    const int units_before = units_of(p, kAttend);
+    p.whole = interleaved && p.query_blocks == 1 && (!last || p.in_order);
     if (p.whole) {
-      units[kAttend] -= p.attend_units() - 1;
+      units[kAttend] += units_of(p, kAttend) - units_before;
       floats = static_cast<std::size_t>(arenas + of.threads) * arena;
       continue;
     }
@@ -270,6 +288,10 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
           rotate_keys(w, n, mine.unit);
           break;
         case kAttend:
+          if (w.in_order) {
+            attend_in_order(w, mine.unit);
+            break;
+          }
           if (!w.whole && plan.interleaved) wait_for(finished, w.order / m.arenas());
           // The last queries see the most slots: the longest units go first.
           for (int i = n, end = w.whole ? w.attend_units() : n + 1; i < end; ++i)

@@ -7,6 +7,9 @@
 #define PALIMPSEST_ATTENTION_INSERT_INL_H_
 #endif
 
+#include <algorithm>
+#include <cstring>
+
 #include "palimpsest/attention/kernels.h"
 #include "palimpsest/attention/rotate-inl.h"
 
@@ -53,14 +56,15 @@ HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, co
   const float largest_key = kv_format(cache.key_type).largest, largest_value = kv_format(cache.value_type).largest;
   const auto key = [&](int t) { return w.step->k.at(tokens.first + t, w.kv_head); };
   const auto value = [&](int t) { return w.step->v.at(tokens.first + t, w.kv_head); };
-  for (int t = 0; t < tokens.count; ++t) {
+  const int count = tokens.draft_rows != nullptr ? 1 : tokens.count;  // drafts without slots: put_drafts
+  for (int t = 0; t < count; ++t) {
     if (inserted[t] < slot_begin || inserted[t] >= slot_end) continue;
     fetch_row(key(t), shape.head_dim);
     fetch_row(value(t), shape.value_dim);
   }
-  for (int t = 0, end; t < tokens.count; t = end) {
+  for (int t = 0, end; t < count; t = end) {
     const int slot = inserted[t];
-    for (end = t + 1; end < tokens.count && inserted[end] / kTile == slot / kTile;) ++end;  // tokens that share a tile
+    for (end = t + 1; end < count && inserted[end] / kTile == slot / kTile;) ++end;  // tokens that share a tile
     if (slot < slot_begin || slot >= slot_end) continue;
     std::byte* const page = w.pages->page[slot / cache.page_size];
     const int offset = slot % cache.page_size;
@@ -82,6 +86,45 @@ HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, co
     }
     w.keys->store(tile, shape.head_dim, lanes, rows, scratch);
     if (cache.rotated_half) w.keys->store(tile + half_offset(cache), shape.head_dim, lanes, half_rows, scratch);
+  }
+}
+
+// Makes the shadow tiles of the queries' drafts with patches in [slot_begin, slot_end): copies of tiles, each with one
+// token more.
+HWY_NOINLINE void put_drafts(const HeadWork& w, int slot_begin, int slot_end, const UnitMemory& memory) {
+  const AttentionShape& shape = w.step->shape;
+  const StepTokens& tokens = *w.tokens;
+  const LayerView& cache = *w.cache;
+  const SlotsView& slots = w.slots();
+  float* const rows = memory.key_tiles;  // [16][head_dim], then scratch for store()
+  float* const scratch = rows + static_cast<std::ptrdiff_t>(kTile) * shape.head_dim;
+  const float largest_key = kv_format(cache.key_type).largest, largest_value = kv_format(cache.value_type).largest;
+  for (std::size_t n = 0; n < w.patches.size(); ++n) {
+    const SlotPatch& patch = w.patches[n];
+    if (patch.query < w.first_query) continue;  // made before
+    if (!patch.token || patch.slot < slot_begin || patch.slot >= slot_end) continue;
+    const int lane = patch.slot % kTile, offset = patch.slot % cache.page_size, token = patch.query;
+    const std::byte* const page = w.pages->page[patch.slot / cache.page_size];
+    const std::byte *key_from = page + key_tile(cache, offset), *value_from = page + value_tile(cache, offset);
+    for (const SlotPatch& other : w.patches.first(n))
+      if (other.token && other.slot / kTile == patch.slot / kTile)
+        key_from = w.shadow_key(other.query), value_from = w.shadow_value(other.query);
+    std::byte *const key = w.shadow_key(token), *const value = w.shadow_value(token);
+    std::memcpy(key, key_from, key_tile_bytes(cache));
+    std::memcpy(value, value_from, value_tile_bytes(cache));
+
+    float* const row = rows + static_cast<std::ptrdiff_t>(lane) * shape.head_dim;
+    const float* const at = tokens.rotation == Rotation::kOnWrite ? query_row(shape, tokens, slots, token) : nullptr;
+    rotate(w.step->k.at(tokens.first + token, w.kv_head), shape.head_dim, shape, at, 1, row);
+    if (!check_fits(w, token, false, row, shape.head_dim, largest_key)) std::fill_n(row, shape.head_dim, 0.0f);
+    float* const kept = tokens.draft_rows[w.step->first_head + w.kv_head] +
+                        static_cast<std::ptrdiff_t>(token - 1) * (shape.head_dim + shape.value_dim);
+    std::copy_n(row, shape.head_dim, kept);
+    float* const stored = kept + shape.head_dim;
+    std::copy_n(w.step->v.at(tokens.first + token, w.kv_head), shape.value_dim, stored);
+    if (!check_fits(w, token, true, stored, shape.value_dim, largest_value)) std::fill_n(stored, shape.value_dim, 0.0f);
+    w.keys->store(key, shape.head_dim, 1u << lane, rows, scratch);
+    w.values->store(value, shape.value_dim, lane, stored);
   }
 }
 

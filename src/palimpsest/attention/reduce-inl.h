@@ -39,9 +39,10 @@ HWY_INLINE void reduce_clusters(const HeadWork& w) {
 HWY_NOINLINE void reduce(const HeadWork& w) {
   if (w.merged != nullptr) return reduce_clusters(w);
   const AttentionShape& shape = w.step->shape;
-  const int rows = w.rows(), value_dim = shape.value_dim, group = w.group();
-  const std::size_t part = row_floats(shape), split_floats = rows * part;
-  for (int r = 0; w.splits > 1 && r < rows; ++r) {
+  const int value_dim = shape.value_dim, group = w.group(), first_row = w.first_query * group;
+  const int end_row = first_row + w.queries * group;
+  const std::size_t part = row_floats(shape), split_floats = w.rows() * part;
+  for (int r = first_row; w.splits > 1 && r < end_row; ++r) {
     const float* const first = w.partial + r * part;
     float max = kNothing, sum = 0;
     for (int s = 0; s < w.splits; ++s) max = std::max(max, first[s * split_floats + value_dim]);
@@ -59,8 +60,8 @@ HWY_NOINLINE void reduce(const HeadWork& w) {
   }
   if (w.kept_queries == 0) return;
 
-  const int blocks = w.blocks(), kept_rows = w.kept_queries * group;
-  const float* const log_sum = w.log_sum + (rows - kept_rows);
+  const int blocks = w.blocks(), kept_rows = w.kept_now() * group;
+  const float* const log_sum = w.log_sum + (end_row - kept_rows);
   const WeightReduction as = w.tokens->weight_reduction;
   const Vec share = hn::Set(df, as == WeightReduction::kMeanOverGroup ? 1 / static_cast<float>(group) : 1);
   for (int r = 0; r < kept_rows; ++r) {  // each block's max score becomes its factor
@@ -91,7 +92,7 @@ HWY_NOINLINE void reduce(const HeadWork& w) {
         for (int v = 0; v < kVectors; ++v) sum[v] = hn::MulAdd(factor, hn::LoadU(df, kept + v * kLanes), sum[v]);
       }
     };
-    float* to = w.received + n * kBlock;
+    float* to = w.received + n * kBlock + (w.tokens->drafts ? w.first_query : 0) * w.tokens->weights_stride;
     if (w.sums != nullptr) add_rows(0, first_late, early);
     for (int row = 0, r = first_late; row < w.weight_rows(); ++row, to += w.tokens->weights_stride) {
       const int each = w.row_queries(row) * group;

@@ -52,9 +52,10 @@ struct Unit {
   const HeadWork& work;
   UnitMemory memory;
   int first_query, queries;
+  int row_count = queries * work.group();
 
   const AttentionShape& shape() const { return work.step->shape; }
-  int rows() const { return queries * work.group(); }
+  int rows() const { return row_count; }
   // Converts a block to f32 first: for the queries of a chunk, or of a large group.
   bool widens() const { return (!each_alone(*work.tokens) || work.group() >= kWideGroup) && work.merged == nullptr; }
   bool rotates_on_read() const { return work.tokens->rotation == Rotation::kOnRead && shape().rope != RopeKind::kNone; }

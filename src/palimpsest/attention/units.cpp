@@ -10,6 +10,7 @@
 #include "palimpsest/attention/columns-inl.h"
 #include "palimpsest/attention/cpu.h"
 #include "palimpsest/attention/insert-inl.h"
+#include "palimpsest/attention/patched-inl.h"
 #include "palimpsest/attention/reduce-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,11 +29,15 @@ void RotateKeys(const HeadWork& w, int unit, const UnitMemory& memory) {
 
 void AttendUnit(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
   const int begin = w.splits > 1 ? split * kSplit : 0, end = w.splits > 1 ? begin + kSplit : w.slots().slots;
-  if (w.insert_units == 0 && w.rotate_units == 0) put_tokens(w, begin, end, memory);
-  if (w.merged != nullptr)
+  if (w.insert_units == 0 && w.rotate_units == 0 && w.first_query == 0) put_tokens(w, begin, end, memory);
+  if (w.merged != nullptr) {
     attend_clusters(w, query_block, memory);
-  else
-    attend(w, query_block, split, memory);
+  } else if (w.shadow != nullptr) {
+    put_drafts(w, begin, end, memory);
+    attend<true>(w, query_block, split, memory);
+  } else {
+    attend<false>(w, query_block, split, memory);
+  }
 }
 
 void ReduceHead(const HeadWork& w) {

@@ -20,6 +20,8 @@ HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head) {
           .received = step.weights != nullptr && step.weights[index] != nullptr,
           .sums = step.sums != nullptr && step.sums[index] != nullptr,
           .drafts = tokens.drafts,
+          .patched = tokens.draft_rows != nullptr,
+          .in_order = tokens.draft_rows != nullptr && slots.patches.empty(),
           .materialized = tokens.rotation == Rotation::kMaterialized && step.shape.rope != RopeKind::kNone};
 }
 
@@ -38,9 +40,11 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   }
   p.block_queries = std::max(1, kRows / shape.group());
   p.query_blocks = (head.tokens + p.block_queries - 1) / p.block_queries;
+  p.in_order = head.in_order;
   p.splits = p.query_blocks == 1 && head.merged_entries < 0 ? std::max(1, slot_splits) : 1;
   p.insert_units = p.query_blocks == 1 ? 0 : (head.tokens + kInsertTokens - 1) / kInsertTokens;
   assert(!head.drafts || (head.tokens <= max_draft_tokens(shape.group()) && !head.sums && head.weight_rows == 0));
+  assert(!head.patched || (head.drafts && head.merged_entries < 0 && !unrotated_keys(step.tokens[sequence].rotation)));
   assert(head.weight_rows == 0 || head.weights_queries <= head.tokens);
   assert(head.weight_rows <= 1 || step.tokens[sequence].weight_reduction != WeightReduction::kMaxOverAll);
   assert(!head.materialized || kv_format(step.cache[sequence].key_type).elementwise());
@@ -67,6 +71,8 @@ HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
   w.tokens = &step.tokens[w.sequence];
   w.pages = &w.cache->head[w.kv_head];
   w.window = step.window(w.sequence, w.kv_head);
+  w.patches = w.slots().patches;
+  w.queries = w.tokens->count;
   const bool in_local = step.local == INT32_MAX || w.tokens->position < step.local;  // position 0 is in the window
   w.all_visible = w.tokens->count == 1 && w.window == INT32_MAX && in_local && w.slots().occupied == w.slots().slots &&
                   w.slots().later == 0;
@@ -112,6 +118,9 @@ void HeadWork::set_arena(float* memory) {
   kept_max = take(kept_queries > 0, kept_rows * all_blocks);
   log_sum = take(received != nullptr && merged == nullptr, all_rows);
   clusters = take(merged != nullptr, merged == nullptr ? 0 : query_blocks * cluster_floats());
+  shadow = reinterpret_cast<std::byte*>(
+      take(tokens->draft_rows != nullptr, static_cast<std::size_t>(tokens->count - 1) *
+                                              (key_tile_bytes(*cache) + value_tile_bytes(*cache)) / sizeof(float)));
   rotated_keys = take(rotate_units > 0, keys / sizeof(float));
 }
 
@@ -130,6 +139,7 @@ void each_array(UnitMemory& m, const AttentionShape& shape, const Visit& visit) 
   visit(m.sink_query_steps, rows * head / 32);
   visit(m.score, rows * kBlock);
   visit(m.sink_score, rows * kBlock);
+  visit(m.patched_score, rows * kBlock);
   visit(m.value, rows * value);
   visit(m.max, rows);
   visit(m.correction, rows);

@@ -37,6 +37,8 @@ struct HeadCounts {
   bool bias;           // SlotsView::bias
   bool received, sums;
   bool drafts;
+  bool patched;       // StepTokens::draft_rows
+  bool in_order;      // ... without SlotsView::patches
   bool materialized;  // keys are rotated into a copy
   bool operator==(const HeadCounts&) const = default;
 };
@@ -46,6 +48,7 @@ struct HeadPlan {
   int sequence, kv_head;
   int index;           // sequence * kv_heads + kv_head
   bool whole;          // one thread takes all its attend units
+  bool in_order;       // ... with the head's own patches of drafts, found on the way (attend_in_order)
   int order;           // index among the heads that are not whole
   int block_queries;   // queries of a block
   int query_blocks;    // 1: each unit inserts the tokens of its own slots
@@ -83,17 +86,29 @@ struct HeadWork : HeadPlan {
   float* kept_max;           // [kept rows][blocks]: that running max
   float* log_sum;            // [rows]: base-2 log-sum-exp of each row's scores, if weights are requested
   float* clusters;           // [query_blocks][cluster_floats], if merged
+  std::byte* shadow;         // [tokens - 1][key tile, value tile]: see shadow_key; nullptr: all tokens have slots
   float* rotated_keys;       // [slots / 16][head_dim][16] in the keys' format, if rotate_units > 0
   std::size_t floats;        // of these arrays
+  std::span<const SlotPatch> patches;  // as far as they are known
+  // The queries that the next attend units and reduce_head() are for: all, but for heads in order.
+  int first_query, queries;
 
   const SlotsView& slots() const { return *pages->slots; }
+  // The tile of a patched slot as query `query`, whose token it holds, sees it: with the tokens that earlier queries
+  // have there.
+  std::byte* shadow_key(int query) const {
+    return shadow + static_cast<std::size_t>(query - 1) * (key_tile_bytes(*cache) + value_tile_bytes(*cache));
+  }
+  std::byte* shadow_value(int query) const { return shadow_key(query) + key_tile_bytes(*cache); }
   int blocks() const { return (slots().slots + kBlock - 1) / kBlock; }
   int group() const { return step->shape.group(); }
   int rows() const { return tokens->count * group(); }
-  int late_queries() const { return std::min(tokens->weights_queries, tokens->count); }  // that `received` covers
+  bool keeps_all() const { return kept_queries == tokens->count; }
+  int kept_now() const { return keeps_all() ? queries : kept_queries; }            // of the queries
+  int late_queries() const { return std::min(tokens->weights_queries, queries); }  // that `received` covers
   // The rows of `received`: their number, and the queries of each.
   int weight_rows() const {
-    if (tokens->drafts) return tokens->count;
+    if (tokens->drafts) return queries;
     return tokens->weights_rows.empty() ? 1 : static_cast<int>(tokens->weights_rows.size());
   }
   int row_queries(int row) const {
@@ -145,6 +160,7 @@ struct UnitMemory {
   std::int16_t *query_codes, *sink_query_codes;
   float *query_steps, *sink_query_steps;
   float *score, *sink_score;  // [rows][kBlock]
+  float* patched_score;       // likewise, of one query's patched block
   float* value;               // [rows][value_dim padded] accumulators
   float* max;                 // [rows]
   float* correction;          // [rows]

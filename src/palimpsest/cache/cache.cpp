@@ -52,8 +52,6 @@ void check(const CacheOptions& o) {
   check_page_size(o.page_size);
   if (!o.windows.empty() && std::ranges::any_of(o.windows, [](std::int32_t window) { return window < 1; }))
     fail("a head that keeps a window of no position: give at least 1");
-  if (o.spare_slots < 0 || o.spare_slots > (1 << 24))
-    fail("{} spare slots: must be between 0 and {}", o.spare_slots, 1 << 24);
 }
 
 }  // namespace
@@ -90,7 +88,7 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   counted_tables_ = 0;
   for (int t = 0; t < static_cast<int>(count); ++t) counted_tables_ += counts_evictions(t) ? 1 : 0;
   tables_.assign(count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns,
-                                  options.spare_slots, options.evicted_page));
+                                  options.evicted_page));
   if (traits(options.mechanism).merges) {
     assert(!options.shared && "heads merge each for itself");
     merged_.assign(count, MergedTokens(options.columns));
@@ -147,11 +145,18 @@ void Cache::clear() noexcept {
   for (auto& table : tables_) table.clear();
   for (auto& merged : merged_) merged.clear();
   for (auto& moves : moves_) moves.clear();
+  patches_.clear();
   for (auto& pages : shared_pages_) pages.clear();
   std::ranges::fill(head_statistics_, 0.0F);
   state_.clear();
   shared_page_count_ = 0;
   if (storage_ != nullptr) storage_->on_cleared();
+  refresh_views();
+}
+
+void Cache::preview(std::span<const std::vector<SlotPatch>> patches) {
+  assert(!pending_.open && patches.size() == tables_.size());
+  patches_ = {patches.begin(), patches.end()};
   refresh_views();
 }
 
@@ -163,6 +168,7 @@ void Cache::attach(std::unique_ptr<CacheStorage> storage) {
 void Cache::refresh_views() noexcept {
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     slot_views_[t] = tables_[t].view();
+    if (!patches_.empty()) slot_views_[t].patches = patches_[t];
     if (merged_.empty() || !merged_[t].attended()) continue;
     merged_views_[t] = merged_[t].view();
     slot_views_[t].merged = &merged_views_[t];

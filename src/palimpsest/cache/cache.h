@@ -46,7 +46,6 @@ struct CacheOptions {
   int head_floats = 0;           // floats of a policy's statistics per head
   std::size_t state_floats = 0;  // of the sequence's recurrent layers (cache/recurrent_state.h)
   bool rotated_half = false;     // pages hold rotate_half(K) beside K
-  int spare_slots = 0;           // free slots per table for tentative tokens: max draft length + 1; 0: no drafts
   bool pages = true;             // keys and values are stored in this cache's pages; false: in a CacheStorage
   // [heads] A head of window w holds the newest w positions: the caller drops older ones, which no later query sees
   // (evict/out_of_window.h). INT32_MAX: all positions. Empty: all positions, for all heads.
@@ -121,6 +120,10 @@ class Cache {
   void drop(Position first, Position last);
   void shift(Position first, Position last, Position by);
 
+  // Drafts that take no slots: what they would change in each table (SlotsView::patches). Views show it until the next
+  // change. Throws std::bad_alloc, unchanged.
+  void preview(std::span<const std::vector<SlotPatch>> patches);
+
   // Copies every page that another cache shares, so that its tokens can be changed. Throws Error when out of memory.
   void make_exclusive();
   // Slots that the last change moved in this table (none if in place). With `pages` the bytes have moved, too.
@@ -135,7 +138,7 @@ class Cache {
   bool can_share(const Cache& other) const { return options_ == other.options_ || other.compatible_with(options_); }
   // Whether a cache of options `kind` that had read the same tokens and evicted none would have the same slots. True
   // if this cache evicted none, and either all tokens are present and inside the windows of `kind`, or windows,
-  // mechanism and spare slots are equal (reuse of slots after window drops depends on them).
+  // and mechanism are equal (reuse of slots after window drops depends on them).
   bool compatible_with(const CacheOptions& kind) const;
   std::unique_ptr<Cache> fork();      // a new cache that shares all pages of this one
   bool nothing_evicted() const;       // every table still has every token
@@ -252,6 +255,7 @@ class Cache {
   std::vector<MergedView> merged_views_;         // [table] or empty
   std::vector<HeadPages> head_views_;            // [head]
   std::vector<std::vector<Move>> moves_;         // [table]
+  std::vector<std::vector<SlotPatch>> patches_;  // [table], or none
   std::vector<std::vector<bool>> shared_pages_;  // [table][page, or fewer] another cache may use it
   int shared_page_count_ = 0;                    // count of shared_pages_ that are true
   Pending pending_;

@@ -62,8 +62,7 @@ SlotChange Cache::change_of(std::size_t t) const {
                     .shift_range = c.shift_range,
                     .shift_by = c.shift_by,
                     .insert = c.insert,
-                    .at = c.at,
-                    .tentative = c.tentative};
+                    .at = c.at};
   if (!p.victims.empty())
     own.drop = p.victims[t];
   else
@@ -73,7 +72,6 @@ SlotChange Cache::change_of(std::size_t t) const {
 
 Transaction Cache::prepare_defragment(int reserve, TableRange tables) {
   Transaction transaction = begin({.tables = tables});
-  reserve += options_.spare_slots;
   simulate([&](SlotTable& table, std::size_t, std::vector<Move>& moves) {
     table.defragment(reserve, moves);
     table.release_empty_pages(reserve);
@@ -204,6 +202,7 @@ void Cache::commit(Workers* workers) noexcept {
   const PageId* page = p.pages.data();
   const TableRange tables = changing();
   bool moved = false, unmapped = false;
+  patches_.clear();
   for (int t = 0; t < this->tables(); ++t) {
     std::vector<Move>& moves = moves_[at(t)];
     if (!tables.contains(t)) {

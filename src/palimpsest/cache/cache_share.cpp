@@ -29,9 +29,8 @@ void Cache::share(Cache& other) {
   const bool alike = options_ == other.options_;
   assert(can_share(other));
   // All allocations first.
-  std::vector<SlotTable> tables(tables_.size(),
-                                SlotTable(options_.page_size, options_.mechanism, options_.track_rank, options_.columns,
-                                          options_.spare_slots, options_.evicted_page));
+  std::vector<SlotTable> tables(tables_.size(), SlotTable(options_.page_size, options_.mechanism, options_.track_rank,
+                                                          options_.columns, options_.evicted_page));
   std::vector<MergedTokens> merged(merged_.size(), MergedTokens(options_.columns));
   if (alike)
     tables = other.tables_, merged = other.merged_;
@@ -96,8 +95,7 @@ bool Cache::nothing_evicted() const {
 bool Cache::compatible_with(const CacheOptions& kind) const {
   if (nothing_evicted() && (kind.windows.empty() || next() < std::ranges::min(kind.windows))) return true;
   if (dropped_ != 0 || tables_.front().edited() || kind.mechanism != options_.mechanism ||
-      kind.evicted_page != options_.evicted_page || kind.windows != options_.windows ||
-      kind.spare_slots != options_.spare_slots)
+      kind.evicted_page != options_.evicted_page || kind.windows != options_.windows)
     return false;
   for (int t = 0; t < tables(); ++t)
     if (!has_whole_window(t) || (table(t).cut() && !table(t).as_inserted())) return false;

@@ -47,9 +47,6 @@ struct CacheChange {
   // gap; before it the positions must be empty.
   int insert = 0;
   Position at = kNoPosition;
-  // The inserted tokens are drafts: the next change may reject some, and drops the victims for the others. Until then
-  // they use spare slots (CacheOptions::spare_slots).
-  bool tentative = false;
   // The tables that change; the others keep their tokens and their own end of the text (a prompt that is read layer by
   // layer). All of them in edits: ranges and `at`.
   TableRange tables = {};

@@ -70,7 +70,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
     const Occupancy& o = occupancy[occupancy.size() == 1 ? 0 : t];
     const std::size_t heads_of_table = heads_of_tables[t];
     assert(o.tokens >= 0 && o.inserted >= 1 && o.evicted >= 0);
-    const std::size_t pages = pages_of(std::max(o.tokens, o.slots) + options.spare_slots, options.page_size);
+    const std::size_t pages = pages_of(std::max(o.tokens, o.slots), options.page_size);
     f.head_pages += pages * heads_of_table;
     f.table_pages += pages;
     const std::size_t slots = pages * static_cast<std::size_t>(options.page_size);

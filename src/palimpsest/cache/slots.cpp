@@ -5,15 +5,13 @@
 #include <utility>
 
 namespace palimpsest {
-SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns, int spare_slots,
-                     int evicted_page)
+SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns, int evicted_page)
     : page_size_(page_size),
       evicted_page_(evicted_page == 0 ? page_size : evicted_page),
       traits_(traits(mechanism)),
       track_rank_(track_rank),
-      spare_slots_(spare_slots),
       column_(at(columns)) {
-  assert(page_size > 0 && page_size % kTile == 0 && page_size % evicted_page_ == 0 && spare_slots >= 0);
+  assert(page_size > 0 && page_size % kTile == 0 && page_size % evicted_page_ == 0);
 }
 
 int SlotTable::occupied_in_evicted(int page) const {
@@ -69,7 +67,6 @@ void SlotTable::drop(std::span<const int> victims, std::vector<Move>& moves) {
   moves.clear();
   if (victims.empty()) return;
   inserted_.clear();
-  tentative_ = 0;
   if (compacts()) {
     drop_and_compact(victims, moves);
     return;
@@ -205,7 +202,6 @@ std::span<const int> SlotTable::insert(int count) {
   mapped_.clear();
   map_pages(pages_to_map(count));
   take_slots(count, next_);
-  tentative_ = 0;
   return mapped_;
 }
 
@@ -305,7 +301,6 @@ void SlotTable::undo(int count) {
     if (edited_) --read_;
     if (!compacts()) free_.push_front(slot);
   }
-  tentative_ = 0;
 }
 
 bool SlotTable::as_inserted() const {
@@ -328,7 +323,7 @@ void SlotTable::clear() noexcept {
   for (auto& column : column_) release(column);
   release(inserted_), release(mapped_), release(unmapped_), release(counts_);
   free_.release();
-  occupied_ = mapped_pages_ = empty_pages_ = tentative_ = later_ = 0;
+  occupied_ = mapped_pages_ = empty_pages_ = later_ = 0;
   next_ = base_ = next_before_ = read_ = 0;
   edited_ = cut_ = false;
 }

@@ -21,14 +21,8 @@
 // pages as needed, unmapped ones first; release_empty_pages() unmaps pages without tokens. Unmapped pages at the end
 // are removed, so slots() falls.
 //
-// Free slots are in one FIFO queue. In place, without spare slots, the k-th new token takes the k-th victim's slot.
-// With `spare_slots`, that many slots are always free, so that tentative tokens need no victim: they take the first in
-// the queue, victims are appended once the tokens are accepted, slots of rejected tokens return to the front. So a
-// token's slot does not depend on the number of drafts:
-//
-//   queue                  a b c    spare_slots = 3
-//   3 tentative            -        they are in a, b, c
-//   1 rejected, 2 dropped  c v w    a, b stay; the victims' slots v, w follow c
+// Free slots are in one FIFO queue. In place the k-th new token of a change takes the k-th victim's slot if no other
+// slot was free.
 //
 // A token has a position in the text and an ordinal: the number of tokens read before it. They are equal until the text
 // is edited (a range of positions shifted, tokens inserted in the middle). A text whose end was dropped is as if its
@@ -97,15 +91,13 @@ struct SlotChange {
   Position shift_by = 0;
   int insert = 0;
   Position at = kNoPosition;
-  bool tentative = false;
 };
 
 class SlotTable {
  public:
   // `columns`: floats per token besides its score; 0 when inserted. They move with their token.
   // `evicted_page`: tokens of a page that mechanism block drops at once, a divisor of page_size; 0: page_size.
-  SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0, int spare_slots = 0,
-            int evicted_page = 0);
+  SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0, int evicted_page = 0);
 
   int occupied() const { return occupied_; }
   int slots() const { return static_cast<int>(relative_.size()); }  // multiple of page_size, unmapped ones included
@@ -139,8 +131,6 @@ class SlotTable {
   // never edited or cut.
   bool as_inserted() const;
   bool cut() const { return cut_; }  // whether it must look
-  int tentative() const { return tentative_; }
-  int spare_slots() const { return spare_slots_; }
 
   // Reserves memory for apply(change), which then allocates nothing and cannot fail, if `change` has no shift, no `end`
   // and no `at`. Throws std::bad_alloc, unchanged except for view(). `moves`: the argument of the later apply().
@@ -150,8 +140,8 @@ class SlotTable {
     bool views_invalidated;
   };
   Reserved reserve(const SlotChange& change, std::vector<Move>& moves);
-  // Rejects, drops, shifts, inserts; then, if tokens were dropped, unmaps empty pages, but keeps slots_kept(change)
-  // slots free. `moves` as in drop().
+  // Rejects, drops, shifts, inserts; then, if tokens were dropped, unmaps empty pages, but keeps free slots for those
+  // that it dropped beyond those that it inserted. `moves` as in drop().
   void apply(const SlotChange& change, std::vector<Move>& moves);
   int pages_to_map(const SlotChange& change) const;  // how many apply(change) would
   // The slot of the i-th inserted token of `change`, for mechanisms that move no token; -1: in a page that is not yet
@@ -212,8 +202,6 @@ class SlotTable {
   const char* positions_fault() const;
   const char* tokens_fault() const;
   const char* free_fault() const;
-  // Slots to keep free after a change: tokens dropped beyond those inserted, and unused spare slots.
-  int slots_kept(const SlotChange& change) const;
   void write(int slot, Position position, int rank);
   void erase(int slot);
   void move(int from, int to);
@@ -238,9 +226,7 @@ class SlotTable {
   int page_size_, evicted_page_;
   MechanismTraits traits_;
   bool track_rank_;
-  int spare_slots_;
   int occupied_ = 0, mapped_pages_ = 0, empty_pages_ = 0;  // empty: mapped, no token
-  int tentative_ = 0;                                      // tentative tokens of the last insert
   bool edited_ = false;
   bool cut_ = false;  // the end of the text may have been dropped: the next tokens took any slots
   Position next_ = 0, base_ = 0;

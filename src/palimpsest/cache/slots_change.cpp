@@ -6,19 +6,11 @@
 #include "palimpsest/core/growth.h"
 
 namespace palimpsest {
-// After the change spare_slots slots are free or hold tentative tokens.
 int SlotTable::pages_to_map(const SlotChange& change) const {
-  if (change.insert == 0 && tentative_ == 0) return 0;
+  if (change.insert == 0) return 0;
   const int dropped = traits_.reuses_slots ? static_cast<int>(change.drop.size()) : 0;
-  const int free = free_slots() + change.reject + dropped - change.insert;
-  const int wanted = change.tentative ? std::max(0, spare_slots_ - change.insert) : spare_slots_;
-  return std::max(0, (wanted - free + page_size_ - 1) / page_size_);
-}
-
-// As if the tokens were dropped before the others are inserted: drafts that are rejected leave what they found.
-int SlotTable::slots_kept(const SlotChange& change) const {
-  const int needed = std::max(0, spare_slots_ - (change.tentative ? change.insert : 0));
-  return std::max(needed, static_cast<int>(change.drop.size()) + spare_slots_ - change.insert);
+  const int missing = change.insert - (free_slots() + change.reject + dropped);
+  return std::max(0, (missing + page_size_ - 1) / page_size_);
 }
 
 int SlotTable::next_slot(const SlotChange& change, int i) const {
@@ -64,11 +56,7 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
   mapped_.clear();
   unmapped_.clear();
   const int pages = pages_to_map(change);
-  const bool had_tentative = tentative_ > 0;
   undo(change.reject);
-  // Replace the spare slots that accepted tokens took before victims' slots are queued: the same order as if the tokens
-  // had been inserted one by one.
-  if (had_tentative) map_pages(pages);
   drop(change.drop, moves);
   if (change.end != kNoPosition && change.end < next_) {
     if (next_ >= kRebaseAt) begin_edit();  // positions are relative to another base then
@@ -78,7 +66,7 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
     if (base_ > next_) rebase();
   }
   if (!change.shift_range.empty()) shift(change.shift_range, change.shift_by);
-  if (!had_tentative) map_pages(pages);
+  map_pages(pages);
   const Position position = change.at == kNoPosition ? next_ : change.at;
   if (change.insert > 0) {
     if (position < next_) begin_edit();
@@ -86,13 +74,12 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
   } else if (position > next_) {
     set_next(position);
   }
-  tentative_ = change.tentative ? change.insert : 0;
-  if (!change.drop.empty()) release_empty_pages(slots_kept(change));
+  if (!change.drop.empty()) release_empty_pages(std::max(0, static_cast<int>(change.drop.size()) - change.insert));
 }
 
 void SlotTable::copy_from(const SlotTable& like, bool scores) {
-  assert(like.traits_ == traits_ && like.page_size_ == page_size_ && like.spare_slots_ == spare_slots_ &&
-         !like.edited_ && (!scores || like.columns() == columns()));
+  assert(like.traits_ == traits_ && like.page_size_ == page_size_ && !like.edited_ &&
+         (!scores || like.columns() == columns()));
   assert(!traits_.whole_pages || like.evicted_page_ == evicted_page_);
   const bool track_rank = track_rank_;
   const int evicted_page = evicted_page_;

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "palimpsest/cache/formats/formats.h"
 #include "palimpsest/core/position_view.h"
@@ -58,6 +59,15 @@ struct MergedView {
   int max_entries() const { return (max_rows > rows ? max_rows : rows) * kTile; }
 };
 
+// A slot as the drafts of a step see it, which take no slots before they are accepted: query `query` and those after it
+// see the step's token `query` there, or no token.
+struct SlotPatch {
+  int query;
+  int slot;
+  bool token;
+  bool operator==(const SlotPatch&) const = default;
+};
+
 // The occupied slots of one head. Heads that share a slot table share the arrays (not the pages).
 struct SlotsView {
   // [slots] relative position: position - the table's base; kEmptySlot: no token. Visible: <= the query's
@@ -68,7 +78,9 @@ struct SlotsView {
   int occupied = 0;               // tokens
   const int* inserted = nullptr;  // [inserted_count] slots of the tokens inserted last, in token order
   int inserted_count = 0;
-  int later = 0;                       // tokens at positions after those: inserted in the middle of the text
+  int later = 0;  // tokens at positions after those: inserted in the middle of the text
+  // Of a step's drafts that have no slots, by query; of a query, slots without a token before its own.
+  std::span<const SlotPatch> patches = {};
   const MergedView* merged = nullptr;  // nullptr: none
   // [slots] added to a slot's scaled and capped score before the softmax, in natural-log units; also for the tokens
   // merged into the slot. Finite, or -infinity, which hides the slot; anything in empty slots. nullptr: none.

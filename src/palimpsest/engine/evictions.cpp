@@ -60,8 +60,8 @@ int Evictions::room_for_drafts() const {
   return room;
 }
 
-void Evictions::commit(int insert, bool tentative, Position at, TableRange tables) {
-  const CacheChange change = {.insert = insert, .at = at, .tentative = tentative, .tables = tables};
+void Evictions::commit(int insert, Position at, TableRange tables) {
+  const CacheChange change = {.insert = insert, .at = at, .tables = tables};
   if (evictor_.outside().empty() && evictor_.victims().empty()) {
     if (insert > 0) cache_.prepare(change).commit();
     evictor_.committed();

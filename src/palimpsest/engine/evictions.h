@@ -52,10 +52,10 @@ class Evictions {
   int room_for_drafts() const;
   // What was decided, if anything, and `insert` new tokens, at positions `at` and following (kNoPosition: at the end of
   // the text). Throws as decide(), unchanged.
-  void commit(int insert, bool tentative = false, Position at = kNoPosition, TableRange tables = {});
+  void commit(int insert, Position at = kNoPosition, TableRange tables = {});
   void evict(int coming, Phase phase, TableRange tables = {}) {
     decide(coming, phase, tables);
-    commit(0, false, kNoPosition, tables);
+    commit(0, kNoPosition, tables);
   }
   // Drops the tokens of `gone` and moves those behind by `by` positions; keys that are rotated by position are rotated
   // once more, and rounded. Throws, unchanged (Cache::prepare).

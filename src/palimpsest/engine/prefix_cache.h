@@ -48,7 +48,7 @@ struct PrefixKey {
   std::string statistics;           // what a policy collects of tokens in prefill; empty: nothing
   std::size_t window;               // the prompt's last tokens, whose queries the policy needs at its end: at least 1
   long long nothing_evicted_until;  // MethodPlan::nothing_evicted_until
-  CacheOptions cache;               // those of one method differ in their spare slots
+  CacheOptions cache;
 };
 // Whether sequences of `from` and of `to` have equal caches after `tokens` tokens. `whole`: the cache of `from` holds
 // all tokens that `to` needs, in the same slots (Cache::compatible_with).

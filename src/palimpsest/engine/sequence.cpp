@@ -29,7 +29,8 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
       evictor_(*plan_),
       cache_(std::make_unique<Cache>(plan_->cache(), std::move(pool))),
       evictions_(decoder.model().hyper(), *plan_, *cache_, evictor_, std::move(workers)),
-      collector_(*plan_, *cache_, evictor_, keeps_weights(decoder, options)),
+      preview_(*plan_, *cache_, evictor_),
+      collector_(*plan_, *cache_, evictor_, preview_, keeps_weights(decoder, options)),
       passes_(plan_->cache().geometry, decoder.model().hyper().width, plan_->target().layerwise),
       window_(plan_->method()) {
   options_.method = plan_->method();
@@ -101,11 +102,26 @@ Work Sequence::next_prompt_or_token() {
   if (begins && !continues_ && !plan_->signals(Phase::kDecode).attention_window) evictor_.invalidate_window(*cache_);
   if (begins) passes_.begin(prompt_.size(), evictor_.window());
   if (plan_->drops() && !(decode && m.evict_after)) evictions_.decide(1, phase(), tables());
-  const std::size_t count = step_size();
-  evictions_.commit(static_cast<int>(count), decode && count > 1, at_, tables());
+  std::size_t count = step_size();
+  previewed_ = decode && count > 1 && plan_->previews_drafts();
+  evictions_.commit(previewed_ ? 1 : static_cast<int>(count), at_, tables());
+  if (previewed_) {
+    count = 1 + at(preview(count - 1));
+    previewed_ = count > 1;
+  }
   if (!decode && read_ == 0) continues_ = false;
   running_ = count;
   return work(decode ? std::span<const TokenId>(tokens_).first(count) : prompt_.subspan(read_, count));
+}
+
+// How many of so many drafts the step reads. The first token has its slot: without memory for drafts there are none.
+int Sequence::preview(std::size_t drafts) {
+  try {
+    draft_rows_.begin(*cache_, static_cast<int>(drafts));
+    return preview_.begin(static_cast<int>(drafts));
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
 }
 
 std::size_t Sequence::step_size() const {
@@ -116,8 +132,9 @@ std::size_t Sequence::step_size() const {
   std::size_t max = at(options_.chunk);
   const bool limited = decode ? drafts && m.schedule != Schedule::kPrompt
                               : m.windowed() && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage);
-  if (m.evicts() && limited && rule().window == 0) max = std::min(max, at(evictions_.room()));
-  if (drafts) max = std::min(max, at(evictions_.room_for_drafts()));
+  const bool each = decode ? plan_->previews_victims() : rule().window > 0;
+  if (m.evicts() && limited && !each) max = std::min(max, at(evictions_.room()));
+  if (drafts && !plan_->previews_drafts()) max = std::min(max, at(evictions_.room_for_drafts()));
   assert(max >= 1);
   return std::min(wanted, max);
 }
@@ -166,6 +183,7 @@ Work Sequence::work(std::span<const TokenId> tokens) {
     step.all_logits = step.all_logits || !passes_.last();
   }
   step.drafts = drafts_ > 0;
+  if (previewed_) step.draft_rows = draft_rows_.rows();
   const std::size_t left = prompt_.size() - read_ - running_;
   collector_.begin(step, phase(), stage_ == Stage::kPrompt ? static_cast<long long>(left) : -1);
   return step;
@@ -219,18 +237,19 @@ void Sequence::accept(int drafts) {
   assert(drafts >= 0 && drafts <= drafts_);
   const int all = std::exchange(drafts_, 0);
   if (all == 0) return;
-  cache_->undo(all);
+  if (!previewed_) cache_->undo(all);
   if (stage_ == Stage::kDecode) return;  // the step failed: what it reported is not complete
   cache_->state().accept(drafts);
   collector_.replay(0);
-  // Where an eviction moves tokens (of sinks + window, which has no statistics), the next step evicts for all.
-  const bool waits = options_.method.how().waits_for_page();
   for (int i = 1; i <= drafts; ++i) {
-    if (plan_->drops() && !waits) evictions_.decide(1, Phase::kDecode);
+    end(1, Phase::kDecode);
+    if (plan_->drops() && !options_.method.evict_after) evictions_.decide(1, Phase::kDecode);
     evictions_.commit(1);
+    assert(!previewed_ || preview_.holds(i));
+    if (previewed_) draft_rows_.store(*cache_, i - 1);
     collector_.replay(i);
   }
-  if (options_.method.evict_after) evictions_.evict(0, Phase::kDecode);
+  end(1, Phase::kDecode);
 }
 
 void Sequence::end(std::size_t tokens, Phase phase) {

@@ -5,8 +5,8 @@
 //   read(token)    kDecode   one token, just sampled, and drafts: tokens that may follow it
 //
 // After a step with drafts accept() says how many of them are accepted. The cache and the policy's statistics are then
-// as if each had been read in a step of its own: the drafts' slots are given back, and the accepted tokens take them
-// again one by one, with the evictions in between and each one's weights.
+// as if each had been read in a step of its own: the drafts' slots are given back, if they took any, and the accepted
+// tokens take slots one by one, with the evictions in between and each one's weights.
 //
 // A step (engine/step_loop.h) is next(), the model, done(). Its rooms:
 //
@@ -27,6 +27,8 @@
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/core/interrupt.h"
 #include "palimpsest/core/workers.h"
+#include "palimpsest/engine/draft_preview.h"
+#include "palimpsest/engine/draft_rows.h"
 #include "palimpsest/engine/evictions.h"
 #include "palimpsest/engine/memory_log.h"
 #include "palimpsest/engine/prompt_passes.h"
@@ -141,6 +143,7 @@ class Sequence {
   Phase phase() const {
     return stage_ == Stage::kDecode ? Phase::kDecode : stage_ == Stage::kRepeat ? Phase::kRepeat : Phase::kPrefill;
   }
+  int preview(std::size_t drafts);
   std::size_t step_size() const;  // of what follows; evictions are decided
   Work work(std::span<const TokenId> tokens);
   Work next_prompt_or_token();
@@ -157,14 +160,17 @@ class Sequence {
   Evictor evictor_;
   std::unique_ptr<Cache> cache_;
   Evictions evictions_;
+  DraftPreview preview_;
   SignalCollector collector_;
   PromptPasses passes_;
   RecomputeWindow window_;  // of a method without a cache
+  DraftRows draft_rows_;
 
   Stage stage_ = Stage::kIdle;
   std::span<const TokenId> prompt_;
   std::vector<TokenId> tokens_;  // kDecode: a token and its drafts
   int drafts_ = 0;               // drafts of the last step, until accept()
+  bool previewed_ = false;       // they took no slots
   bool all_logits_ = false;
   StepResult result_ = StepResult::kLogits;  // of the prompt
   bool continues_ = false;                   // the next prompt continues a text that was read in part

@@ -21,8 +21,9 @@ std::size_t max_weights(const SlotsView& slots) {
 
 }  // namespace
 
-SignalCollector::SignalCollector(const MethodPlan& plan, Cache& cache, Evictor& evictor, bool keep_weights)
-    : plan_(plan), cache_(cache), evictor_(evictor), keep_weights_(keep_weights) {
+SignalCollector::SignalCollector(const MethodPlan& plan, Cache& cache, Evictor& evictor, DraftPreview& preview,
+                                 bool keep_weights)
+    : plan_(plan), cache_(cache), evictor_(evictor), preview_(preview), keep_weights_(keep_weights) {
   const auto allocate = [&](Buffers& buffers) {
     buffers.of_row.resize(at(cache.geometry().max_kv_heads()));
     buffers.of_head.resize(at(cache.geometry().heads()));
@@ -108,8 +109,28 @@ void SignalCollector::receive(const StepSignal& signal) noexcept {
     }
     deliver(signal, {});
   } catch (...) {
-    if (!failed_.test_and_set()) failure_ = std::current_exception();
+    fail();
   }
+}
+
+std::span<const SlotPatch> SignalCollector::find_patches(int head, int query, Rows key, Rows value) noexcept {
+  try {
+    if (!signals_.weights())
+      return preview_.next({.kind = StepSignal::Kind::kKeysAndValues, .head = head, .rows = key, .values = value},
+                           query);
+    const auto weights = held_.weights(cache_, head, query - 1);
+    const int count = static_cast<int>(weights.size());
+    return preview_.next({.kind = StepSignal::Kind::kWeights, .head = head, .rows = {weights.data(), 1, count, count}},
+                         query);
+  } catch (...) {
+    fail();
+    return {};
+  }
+}
+
+// Keeps the exception in flight, if it is the first.
+void SignalCollector::fail() noexcept {
+  if (!failed_.test_and_set()) failure_ = std::current_exception();
 }
 
 void SignalCollector::check() {

@@ -4,6 +4,7 @@
 //   a step            receive() -> deliver()            at once, while the rows are in the CPU's caches
 //   one with drafts   receive() -> HeldSignals          until the drafts are accepted; then of each accepted token
 //                     replay()  -> deliver()
+//                     find_patches() -> DraftPreview    what the next draft would evict, if that follows from them
 //
 // deliver() passes a signal to the evictor, adds queries to the head's statistics, and keeps weights that the caller
 // wants to see (SessionOptions::keep_weights).
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/engine/draft_preview.h"
 #include "palimpsest/engine/held_signals.h"
 #include "palimpsest/evict/evictor.h"
 #include "palimpsest/evict/method_plan.h"
@@ -33,12 +35,13 @@ struct KeptWeights {
 class SignalCollector final : public AttentionReceiver {
  public:
   // All of one sequence, which outlives it.
-  SignalCollector(const MethodPlan& plan, Cache& cache, Evictor& evictor, bool keep_weights);
+  SignalCollector(const MethodPlan& plan, Cache& cache, Evictor& evictor, DraftPreview& preview, bool keep_weights);
 
   // Requests what the policy can use of a step with these tokens, whose slots are taken. `left`: tokens of the prompt
   // after them; -1: in decode. `step.drafts` and `step.layers` are set.
   void begin(SequenceStep& step, Phase phase, long long left);
   void receive(const StepSignal& signal) noexcept override;
+  std::span<const SlotPatch> find_patches(int head, int query, Rows key, Rows value) noexcept override;
   // After the step: throws what receive() threw on any thread.
   void check();
   // Delivers what a step with drafts held of token `index`, which is the newest one now.
@@ -59,11 +62,13 @@ class SignalCollector final : public AttentionReceiver {
   bool wants_weights(int head) const;  // of this step
   Rows weights_of(int head) const;
   std::span<const float> sums_of(int head) const;
+  void fail() noexcept;
   void keep(int head, const Rows& weights);
 
   const MethodPlan& plan_;
   Cache& cache_;
   Evictor& evictor_;
+  DraftPreview& preview_;
   bool keep_weights_;
   Signals signals_;                    // of the step's phase
   int first_head_ = 0, end_head_ = 0;  // of the step's layers

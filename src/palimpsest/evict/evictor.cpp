@@ -76,24 +76,42 @@ const Victims& Evictor::out_of_window(const Cache& cache, int coming, Phase phas
   outside_.drop.resize(static_cast<std::size_t>(cache.tables()));
   outside_.clear();
   if (windows_.empty()) return outside_;
-  const bool by_page = method_.how().whole_pages;
-  // Heads are compared by what later queries see.
-  const bool compares_heads = method_.splits_at_prompt_end() && phase == Phase::kPrefillEnd && coming == 0;
   for (int t = 0; t < cache.tables(); ++t) {
-    const SlotTable& table = cache.table(t);
-    const PositionRange outside = this->outside(table, t);
-    if (outside.empty() || (keeps_window(t) && table.occupied() < table_window(t).size)) continue;
     auto& chosen = outside_.drop[static_cast<std::size_t>(t)];
-    if (by_page) {
-      append_pages_out_of_window(table, outside, chosen);
-      continue;
-    }
-    if (!moves() || compares_heads || due(table, t, coming, phase) > 0 ||
-        count_out_of_window(table, outside) >= table.page_size())
-      table.append_slots(outside, chosen);
+    append_outside(cache.table(t), t, coming, phase, chosen);
     if (moves() && !chosen.empty() && !next_victim_.empty()) next_victim_[static_cast<std::size_t>(t)] = kUnknown;
   }
   return outside_;
+}
+
+void Evictor::append_outside(const SlotTable& table, int t, int coming, Phase phase, std::vector<int>& chosen) const {
+  const PositionRange outside = this->outside(table, t);
+  if (outside.empty() || (keeps_window(t) && table.occupied() < table_window(t).size)) return;
+  if (method_.how().whole_pages) {
+    append_pages_out_of_window(table, outside, chosen);
+    return;
+  }
+  // Heads are compared by what later queries see.
+  const bool compares_heads = method_.splits_at_prompt_end() && phase == Phase::kPrefillEnd && coming == 0;
+  if (!moves() || compares_heads || due(table, t, table.occupied(), coming, phase) > 0 ||
+      count_out_of_window(table, outside) >= table.page_size())
+    table.append_slots(outside, chosen);
+}
+
+void Evictor::outside_of(const SlotTable& table, int t, std::vector<int>& slots) const {
+  slots.clear();
+  if (!windows_.empty()) append_outside(table, t, 1, Phase::kDecode, slots);
+}
+
+void Evictor::victims_of(SlotTable& table, int t, int outside, std::vector<int>& slots) const {
+  slots.clear();
+  const int due = this->due(table, t, table.occupied() - outside, 1, Phase::kDecode);
+  if (due == 0) return;
+  assert(!signals_.at_decision() && !by_page(Phase::kDecode));
+  if (signals_.positions_only())
+    policy_->score({.position = table.position(), .inserted = static_cast<int>(table.inserted().size())},
+                   table.score());
+  choose(table, guard(table, budget(t)), limited(table, due, Phase::kDecode), slots);
 }
 
 bool Evictor::decides_beside(const Cache& cache, int coming, Phase phase) const {
@@ -168,12 +186,16 @@ void Evictor::on_weights(Cache& cache, int t, const Rows& weights, std::span<con
     return;
   }
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
+  score_by_weights(table, t, weights);
+  find_next(table, t, 1, Phase::kDecode);
+}
+
+void Evictor::score_by_weights(SlotTable& table, int t, const Rows& weights) const {
   policy_->score({.position = table.position(),
                   .attention = weights[0],
                   .inserted = static_cast<int>(table.inserted().size()),
                   .table = t},
                  table.score());
-  find_next(table, t, 1, Phase::kDecode);
 }
 
 void Evictor::find_next(const SlotTable& table, int t, int coming, Phase phase) {
@@ -191,10 +213,15 @@ void Evictor::find_next(const SlotTable& table, int t, int coming, Phase phase) 
 
 void Evictor::on_insert_kv(Cache& cache, int t, Rows keys, Rows values) {
   if (!decides(t)) return;
+  assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
   SlotTable& table = cache.table(t);
+  score_inserted(table, t, keys, values);
+  if (!signals_.insert_score) find_next(table, t, 1, Phase::kDecode);
+}
+
+void Evictor::score_inserted(SlotTable& table, int t, Rows keys, Rows values) const {
   const auto slots = table.inserted();
   assert(static_cast<std::size_t>(keys.count) == slots.size() && signals_.reads_inserted());
-  assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
   thread_local std::vector<Position> position;
   thread_local std::vector<float> score;
   position.clear();
@@ -222,7 +249,6 @@ void Evictor::on_insert_kv(Cache& cache, int t, Rows keys, Rows values) {
     }
     store(table.column(table.columns() - 1));
   }
-  find_next(table, t, 1, Phase::kDecode);
 }
 
 bool Evictor::needs_eviction(const Cache& cache, int t, int coming, Phase phase) const {
@@ -383,7 +409,7 @@ Guard Evictor::guard(const SlotTable& table, int budget) const {
   return {.first = method_.sinks(), .last = table.next() - method_.recent(budget), .pins = method_.pins()};
 }
 
-void Evictor::choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) {
+void Evictor::choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) const {
   select_lowest(columns_of(table), guard, count + method_.overlap + method_.spare, chosen);
   chosen.resize(chosen.size() - static_cast<std::size_t>(method_.overlap));
   if (method_.spare > 0) spare_some(chosen);

@@ -38,6 +38,10 @@ class Evictor {
   // Tokens of all tables that are outside the table's window: no later query sees them. Drop them before plan() with
   // the same arguments, or together with its victims (CacheChange::out_of_window). Valid until committed().
   const Victims& out_of_window(const Cache& cache, int coming, Phase phase = Phase::kDecode);
+  // The same of one table in decode, and what plan() would evict from it after that: of `table`, a copy of table `t` as
+  // later tokens change it. Its scores are up to date, unless the policy goes by positions.
+  void outside_of(const SlotTable& table, int t, std::vector<int>& slots) const;
+  void victims_of(SlotTable& table, int t, int outside, std::vector<int>& slots) const;
   // Whether plan() will decide among the other tokens of a table that has some outside its window: then these must be
   // dropped first, for a policy compares all tokens of a table.
   bool decides_beside(const Cache& cache, int coming, Phase phase) const;
@@ -72,6 +76,9 @@ class Evictor {
   // Keys and values of the tokens inserted into one slot table in this step, oldest first. Threads as above. Only if
   // signals().reads_inserted().
   void on_insert_kv(Cache& cache, int table, Rows keys, Rows values);
+  // The part of both that gives scores, to `table`, a copy of table `t`. Not if signals().at_decision().
+  void score_by_weights(SlotTable& table, int t, const Rows& weights) const;
+  void score_inserted(SlotTable& table, int t, Rows keys, Rows values) const;
   // Whether plan() with the same arguments evicts from a table. If so, call score_table() before it, with the keys and
   // values of all its slots if signals() has them. Threads as above; tables of one layer whose heads share a decision
   // (AttentionWindow::whole_layer) only read each other's columns. Only if signals().at_decision().
@@ -120,8 +127,9 @@ class Evictor {
   void load_budgets(ByteReader& in, const HeadGeometry& geometry);
   bool moves() const { return method_.how().moves_rows; }
   PositionRange outside(const SlotTable& table, int t) const;
+  void append_outside(const SlotTable& table, int t, int coming, Phase phase, std::vector<int>& chosen) const;
   Guard guard(const SlotTable& table, int budget) const;
-  void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen);
+  void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) const;
   void spare_some(std::vector<int>& chosen) const;
   bool by_page(Phase phase) const { return method_.how().whole_pages && phase == Phase::kDecode; }
   void score(const HeadView& view, std::span<float> score) const;

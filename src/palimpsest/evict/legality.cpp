@@ -78,12 +78,14 @@ std::string foreign_option(C c) {
 bool drafts(C c) {
   return c.target->draft_max > 0;
 }
-// Whether a step of drafts can read more than one token: no eviction is due after each token, or a mask hides its
-// victim from the next.
+bool drops_each(C c) {
+  return victims_follow_from_text(c.method, c.signals);
+}
+// Whether a step of drafts can read more than one token: no eviction is due after each token, or its victim is known.
 bool room_for_drafts(C c) {
   const Method& m = c.method;
   return !m.evicts() || m.schedule == Schedule::kPrompt || m.schedule == Schedule::kPage || m.interval > 1 ||
-         by_block(c) || c.rule.window > 0;
+         by_block(c) || drops_each(c);
 }
 bool has_windows(C c) {
   const HeadGeometry& geometry = c.target->shape.geometry;
@@ -526,23 +528,23 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kTarget, "drafts: interval", drafts, room_for_drafts,
      [](C c) {
        return fmt::format(
-           "drafts with policy {} at every=1: each token evicts another, and its own weights or keys decide which; use "
+           "drafts with policy {} at every=1: each token evicts another, which its own weights or keys decide; use "
            "every={} or more, or schedule=prompt",
            c.method.policy, c.target->draft_max + 1);
      }},
-    {Scope::kTarget, "drafts: mask", [](C c) { return drafts(c) && c.rule.window > 0; },
-     [](C c) { return !unrotated_keys(c.rule.rotation); },
+    {Scope::kTarget, "drafts: mechanism",
+     [](C c) { return drafts(c) && (drops_each(c) || (merges(c) && has_windows(c))); },
+     [](C c) { return !c.method.how().moves_rows && !merges(c); },
+     [](C c) {
+       return fmt::format("drafts with mechanism={} where each token may drop others: use mechanism=in-place",
+                          option(c, "mechanism"));
+     }},
+    {Scope::kTarget, "drafts: ranks", [](C c) { return drafts(c) && (drops_each(c) || has_windows(c)); },
+     [](C c) { return !unrotated_keys(c.rule.rotation) && (!c.rule.rank_distance || c.rule.window > 0); },
      [](C c) {
        return fmt::format(
-           "drafts with rerotate {} at every=1: each eviction changes the rotation of all keys; use rerotate=auto, or "
-           "every={} or more",
-           option(c, "rerotate"), c.target->draft_max + 1);
-     }},
-    {Scope::kTarget, "drafts: windows of layers", [](C c) { return drafts(c) && has_windows(c); },
-     [](C c) { return !unrotated_keys(c.rule.rotation); },
-     [](C) -> std::string {
-       return "drafts with cache positions in a model whose layers have an attention window: each token that leaves a "
-              "window changes the rotation of the others; use positions=original";
+           "drafts with rerotate {} where each token may drop others: that changes the rotation of all keys; use "
+           "positions=original, or rerotate=auto with sinks + window", option(c, "rerotate"));
      }},
 
     // Heads.

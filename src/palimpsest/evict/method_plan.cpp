@@ -102,8 +102,6 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target)
   cache_ = cache_options(all);
   keep_windows();
   draft_max_ = std::max(0, std::min(target_.draft_max, max_draft_tokens(cache_.geometry.max_group()) - 1));
-  // Where each token drops another. Other methods draft into slots that are free anyway.
-  if (draft_max_ > 0 && (rule_.window > 0 || !windows_.empty())) cache_.spare_slots = draft_max_ + 1;
   name_head_windows();
   if (signals_.model && target_.model) {
     policy->prepare(target_.model());
@@ -235,7 +233,13 @@ std::size_t MethodPlan::draft_bytes(const Footprint& f) const {
     const LayerGeometry& g = geometry.layer_geometry(head);
     if (held.score_on_insert) floats += at(g.key_width) + at(g.value_width);
     if (held.query_moments) floats += at(g.group()) * at(g.key_width);
+    if (previews_drafts()) floats += at(g.key_width) + at(g.value_width);  // engine/draft_rows.h
     objects += kHead + kQueryHead * at(g.group());
+  }
+  if (previews_drafts()) {  // engine/draft_preview.h
+    const std::size_t tables = previews_in_layers() ? at(geometry.max_kv_heads()) : 1;
+    objects += tables * (kHead + f.max_layer_entries / at(geometry.max_kv_heads()) * f.slot_bytes);
+    objects += f.tables * at(draft_max_) * 4 * sizeof(SlotPatch);
   }
   floats *= at(draft_max_) + 1;
   floats += at(draft_max_) * (at(target_.vocabulary) + cache_.state_floats);

@@ -17,6 +17,7 @@
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/footprint.h"
 #include "palimpsest/core/attention_rule.h"
+#include "palimpsest/evict/legality.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/evict/plan_target.h"
 #include "palimpsest/policy/policy.h"
@@ -86,6 +87,15 @@ class MethodPlan {
   const AttentionRule& rule() const { return rule_; }  // its head_window points into the plan
   const CacheOptions& cache() const { return cache_; }
   int draft_max() const { return draft_max_; }  // PlanTarget::draft_max, as far as attention allows
+  // Whether each draft may drop a token, of a layer's window or by the policy: then drafts take no slots before they
+  // are accepted (Cache::preview). Else there are free slots, up to the next eviction.
+  bool previews_drafts() const { return draft_max_ > 0 && (!windows_.empty() || previews_victims()); }
+  bool previews_victims() const { return victims_follow_from_text(method_, signals_); }  // of the policy
+  // ... which are found while a layer runs: a step reports what they follow from.
+  bool previews_in_layers() const {
+    const Signals now = signals(Phase::kDecode);
+    return draft_max_ > 0 && previews_victims() && (now.weights() || now.reads_inserted());
+  }
   // Upper bounds, [heads]; empty: the method's budget for all. With Method::splits_at_prompt_end they hold until the
   // prompt's end.
   const std::vector<int>& budgets() const { return budgets_; }

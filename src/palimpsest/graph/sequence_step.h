@@ -31,6 +31,12 @@ class AttentionReceiver {
  public:
   virtual ~AttentionReceiver() = default;
   virtual void receive(const StepSignal& signal) = 0;
+  // Of a head whose drafts have neither slots nor SlotsView::patches: called before each draft `query` attends, in
+  // order. The weights of the query before are complete; `key`, `value`: its token's, un-rotated. Returns the patches
+  // of all drafts up to this one, valid until the layer's end.
+  virtual std::span<const SlotPatch> find_patches(int /*head*/, int /*query*/, Rows /*key*/, Rows /*value*/) {
+    return {};
+  }
 };
 
 // Layers [first, last) of the model.
@@ -59,6 +65,8 @@ struct SequenceStep {
   // weights (StepTokens::drafts). With other sequences in the step this holds only if all weights are in panels. Fast
   // path only.
   bool drafts = false;
+  // StepTokens::draft_rows, if only the first token has its slot (Cache::preview).
+  float* const* draft_rows = nullptr;
   AttentionReceiver* receiver = nullptr;
   bool report_kv = false;       // the receiver gets keys and values
   bool report_queries = false;  // the receiver gets queries; fast path only

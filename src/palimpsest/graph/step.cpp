@@ -73,10 +73,12 @@ int distances_needed(const Cache& cache) {
 int ranks_needed(const SequenceStep& s) {
   const AttentionRule& rule = s.rule;
   if (!unrotated_keys(rule.rotation) && !rule.two_query && !rule.rotated_at_rank) return 0;
-  int max = s.cache->occupied();
+  const int without_slots = s.draft_rows == nullptr ? 0 : static_cast<int>(s.tokens.size()) - 1;
+  int max = s.cache->occupied() + without_slots;
+  const Position end = s.cache->next() + without_slots;
   const auto behind_mask = [&](std::int32_t window) {
     if (rule.two_query && window != INT32_MAX)  // a query's rank is at most its position
-      max = static_cast<int>(std::max<Position>(max, std::min(s.cache->next(), Position{rule.sinks} + window)));
+      max = static_cast<int>(std::max<Position>(max, std::min(end, Position{rule.sinks} + window)));
   };
   if (rule.window > 0) behind_mask(rule.window);
   for (const std::int32_t window : rule.head_window) behind_mask(window);
@@ -159,6 +161,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     a.weights = weights ? weights_.data() + first * count : nullptr;
     a.sums = sums ? sums_.data() + first * count : nullptr;
     a.on_weights = weights ? report_weights : nullptr;
+    a.find_patches = find_patches;
     a.context = this;
   }
 }
@@ -168,6 +171,16 @@ void Step::report_weights(void* step, int layer, int sequence, int kv_head) {
   AttentionReceiver* const receiver = self.input_[sequence].receiver;
   if (receiver != nullptr)
     receiver->receive({.kind = StepSignal::Kind::kWeights, .head = self.hyper_.geometry.head(layer, kv_head)});
+}
+
+std::span<const SlotPatch> Step::find_patches(void* step, const AttentionStep& a, int sequence, int kv_head,
+                                              int query) {
+  const Step& self = *static_cast<const Step*>(step);
+  const int token = a.tokens[sequence].first + query - 1;
+  const LayerGeometry& g = self.hyper_.geometry.layer(a.layer);
+  return self.input_[sequence].receiver->find_patches(self.hyper_.geometry.head(a.layer, kv_head), query,
+                                                      {a.k.at(token, kv_head), 1, g.key_width, a.k.token_stride},
+                                                      {a.v.at(token, kv_head), 1, g.value_width, a.v.token_stride});
 }
 
 bool Step::report_kv() const {
@@ -211,7 +224,8 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   const int head = geometry.first_head(s.layers.first), end = geometry.end_head(s.layers.last);
   const SlotTable& table = s.cache->table(head < end ? s.cache->table_of(head) : 0);
   const int count = out.count;
-  assert(count > 0 && static_cast<int>(table.inserted().size()) == count);
+  [[maybe_unused]] const int inserted = static_cast<int>(table.inserted().size());
+  assert(count > 0 && inserted == (s.draft_rows == nullptr ? count : 1));
   const Position first = table.position(table.inserted().front());
   for (int other = head; other < end; ++other) {
     [[maybe_unused]] const SlotTable& of_head = s.cache->table(s.cache->table_of(other));
@@ -233,6 +247,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   out.weights_rows = s.weights_rows;
   out.weight_reduction = s.weight_reduction;
   out.drafts = s.drafts;
+  out.draft_rows = s.draft_rows;
   out.weights_stride = s.weights_stride;
   if (s.rule.sinks > 0)
     out.sink_end = table.relative_position(s.rule.sinks - 1) + 1;  // saturates as the tokens' relative positions do

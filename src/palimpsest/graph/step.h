@@ -62,6 +62,8 @@ class Step {
   void prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out);
   void prepare_rows(const SequenceStep& s, Buffers& b, std::size_t sequence);
   static void report_weights(void* step, int layer, int sequence, int kv_head);
+  static std::span<const SlotPatch> find_patches(void* step, const AttentionStep& a, int sequence, int kv_head,
+                                                 int query);
 
   const Hyperparameters& hyper_;
   bool materialize_;
