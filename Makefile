@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check page-check page-pictures memory-events serve-load serve-kill serve-hostile scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help run build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check page-check page-pictures memory-events serve-load serve-kill serve-hostile scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -90,6 +90,9 @@ evict-cost: build  ## decode step with eviction against one without (COST_ARGS=.
 
 own-time: build  ## time of a decode step that each method takes for its decisions (OWN_ARGS=...)
 	@tools/env python3 bench/own_time.py $(OWN_ARGS)
+
+drafts: build  ## decode steps with drafts against steps without (DRAFTS_ARGS=...)
+	@tools/env python3 bench/drafts.py $(DRAFTS_ARGS)
 
 batches:  ## decode step of 8 and 32 sequences against one, per weight type (BATCHES_ARGS=...)
 	@tools/build release palimpsest_app matmul_bench

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Cost of drafts, and what they gain: decode steps of random weights that read a token and k drafts.
+
+    make drafts                                    # all, about 20 minutes
+    make drafts DRAFTS_ARGS='verify --reps 3'
+
+verify     time of a step with 1, 3, 7 drafts over one without, each token evicting another (streaming)
+accept     time per token (TPOT) without drafts over that with 3 drafts, of which a forced share is accepted; with all of them
+           in every step, and with as many as the measured price says (--draft-adaptive)
+attention  the attention's part, one layer: drafts in shadow tiles (every=1) over drafts in free slots (every=32, which holds up to 31
+           tokens more: up to 3% more work)
+
+Sides of a ratio are interleaved in one process; ratios are of the same round, so load on the machine affects both.
+Writes this machine's section of docs/results/drafts.md.
+"""
+import statistics
+
+import common
+import parts
+
+PARTS = ["verify", "accept", "attention"]
+SHAPES = {"1B": "llama-3.2-1b@layers=4@vocab=32000", "8B": "llama-3.1-8b@layers=2@vocab=32000"}
+TYPES = ["q4_0", "q8_0"]
+KEPT = [1024, 8192]
+BY_SCORE = ["streaming", "knorm", "h2o"]
+
+
+def decode(options, shape, *words):
+    command = [options.program, "bench", "decode", "--synthetic", shape, "-t", options.threads, "--reps", options.reps, *words]
+    common.say(common.shown(command))
+    return common.run_json([*command, "--json"], prefix=options.prefix), common.shown(command)
+
+
+def over(rows, base, key=lambda s: s):
+    """Median of the ratios of rounds: base over row."""
+    rounds = min(len(base["samples"]), len(rows["samples"]))
+    return statistics.median(key(base["samples"][i]) / key(rows["samples"][i]) for i in range(rounds))
+
+
+def verify(options):
+    lines = ["| shape | weights | kept | one token, ms | 1 draft | 3 drafts | 7 drafts |", "|---|---|---|---|---|---|---|"]
+    for name, shape in SHAPES.items():
+        for weights in TYPES:
+            for kept in KEPT:
+                rows, command = decode(options, f"{shape}@type={weights}", "--method", f"streaming:budget={kept}", "--depth",
+                                       kept + 64, "--tokens", options.tokens, "--draft-max", "0,1,3,7", "--draft-accept", 0)
+                base = next(r for r in rows if r["drafts"] == 0)
+                steps = {r["drafts"]: over(r, base) for r in rows}  # one token a step: none is accepted
+                lines.append(f"| {name} | {weights} | {kept:,} | {base['ms_p50']:.2f} | " +
+                             " | ".join(f"{steps[k]:.2f}x" for k in (1, 3, 7)) + " |")
+    return "Time of a step with drafts, over one without", lines, command
+
+
+def accept(options):
+    lines = ["| shape | weights | drafts | 0% | 60% | 90% |", "|---|---|---|---|---|---|"]
+    for name, shape in SHAPES.items():
+        for weights in TYPES:
+            for how, words in (("3 in every step", []), ("by price, 3 at most", ["--draft-adaptive"])):
+                rows, command = decode(options, f"{shape}@type={weights}", "--method", "streaming:budget=1024", "--depth", 1088,
+                                       "--tokens", 2 * options.tokens, "--draft-max", "0,3", "--draft-accept", "0,0.6,0.9", *words)
+                base = next(r for r in rows if r["drafts"] == 0)
+                gain = {r["accept"]: 1 / over(r, base) for r in rows if r["drafts"] > 0}
+                lines.append(f"| {name} | {weights} | {how} | " + " | ".join(f"{gain[p]:.2f}x" for p in (0, 0.6, 0.9)) + " |")
+    return "Tokens per second with drafts, over none; 1,024 kept", lines, command
+
+
+def attention(options):
+    lines = ["| method | one token, ms | 3 drafts, free slots, ms | shadow tiles | 7 drafts, free slots, ms | shadow tiles |",
+             "|---|---|---|---|---|---|"]
+    for policy in BY_SCORE:
+        each, later = (f"{policy}:budget=1024{more}" for more in ("", ",every=32"))
+        rows, command = decode(options, "llama-3.2-1b@layers=1@type=q4_0@vocab=2000", "--method", each, "--method", later, "--depth", 1024,
+                               "--tokens", 4 * options.tokens, "--draft-max", "0,3,7", "--draft-accept", 0)
+        ms = {(r["name"], r["drafts"]): r["ms_attention"] for r in rows}
+        lines.append(f"| {policy} | {ms[each, 0]:.2f} | " +
+                     " | ".join(f"{ms[later, k]:.2f} | {ms[each, k] / ms[later, k]:.2f}x" for k in (3, 7)) + " |")
+    return "Attention with drafts: shadow tiles over free slots; one layer of 1B's shape, 1,024 kept, up to 31 more with free slots", lines, command
+
+
+def main():
+    parse = parts.parser(__doc__, PARTS)
+    parts.add(parse, "--program", "--threads", "--prefix")
+    parse.add_argument("--tokens", type=int, default=24)
+    parse.add_argument("--reps", type=int, default=5)
+    parse.add_argument("--note", default="", help="a sentence about the machine, for the page")
+    options = parts.parsed(parse, PARTS)
+    machine = common.machine()
+    sections = [f"{parts.machine_part(machine)}-{part}" for part in PARTS]
+    page = parts.Page("drafts", "Speed of drafts",
+                      "Generated by `make drafts` (bench/drafts.py describes the method), a section per machine and part. Random weights, few layers; the "
+                      "cache's type is f16. Drafts pay where a step waits for weights: there a row more costs little.", sections)
+
+    def work(part):
+        title, lines, command = {"verify": verify, "accept": accept, "attention": attention}[part](options)
+        page.put(f"{parts.machine_part(machine)}-{part}", f"{title} ({machine}, {options.threads} threads)", [*lines, "", *([options.note, ""] if options.note else [])],
+                 f"make drafts; for example {command}")
+        print("\n".join(lines))
+
+    raise SystemExit(parts.work_through(options.parts, work))
+
+
+if __name__ == "__main__":
+    main()
