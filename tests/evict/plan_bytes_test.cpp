@@ -71,7 +71,8 @@ void expect_bytes_of_plan(const std::string& method, bool layerwise) {
   const Taken taken = live_through(options, plan, pool);
   const palimpsest::PlanBytes counted = plan->bytes(kPrompt, kPrompt + kTokens);
   const std::size_t real = taken.heap + taken.pages;
-  ::testing::Test::RecordProperty("share", std::to_string(static_cast<double>(real) / static_cast<double>(counted.total())));
+  ::testing::Test::RecordProperty("share",
+                                  std::to_string(static_cast<double>(real) / static_cast<double>(counted.total())));
   EXPECT_LE(taken.pages, counted.pages);
   EXPECT_LE(taken.heap, counted.total() - counted.pages);
   // Merged tokens count with the worst case: clusters of any size.
