@@ -103,8 +103,9 @@ void run(Flags& flags) {
       }
       if (std::isfinite(best)) row["ms"][how] = best;
       if (text.contains("questions"))
-        for (const std::string& question : text["questions"])
-          row["answers"][how].push_back(answer(session, *vocabulary, vocabulary->tokenize(question, false, true)));
+        for (const auto& question : text["questions"])
+          row["answers"][how].push_back(
+              answer(session, *vocabulary, vocabulary->tokenize(question.get<std::string>(), false, true)));
       const Rows rows = distributions(session, next);
       if (truth.empty())
         truth = rows;

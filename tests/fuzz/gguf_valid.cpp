@@ -2,6 +2,7 @@
 
 #include <ggml-cpp.h>
 
+#include <algorithm>
 #include <string>
 
 #include "palimpsest/model/families/families.h"
@@ -74,17 +75,17 @@ std::vector<ValidGguf> valid_gguf_files() {
     SyntheticShape shape = parse_synthetic("tiny-" + std::string(family->architecture));
     shape.vocabulary = base.vocabulary;
     shape.width = shape.feed_forward = base.width;
-    shape.layers = base.layers;
+    shape.layers = std::max(base.layers, shape.attention_interval);
     shape.kv_heads = shape.kv_heads == shape.query_heads ? base.query_heads : base.kv_heads;
     shape.query_heads = base.query_heads;
     shape.head_dim = base.head_dim;
     shape.leading_dense = 0;
+    if (shape.shared_feed_forward > 0) shape.shared_feed_forward = base.width;
     if (shape.latent) {
       shape.latent = {.rank = 16, .query_rank = 16, .key = 8, .value = 8};
       shape.rope_dims = 8;
       shape.head_dim = 16 + 8;
       shape.value_dim = 16;
-      shape.shared_feed_forward = base.width;
     }
     if (shape.state_heads)
       shape.state_heads = {

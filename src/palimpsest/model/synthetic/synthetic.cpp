@@ -72,7 +72,7 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
     h.feed_forward.push_back(of_layer(s.feed_forward_of, i, s.feed_forward));
     const bool attends = s.attention_interval == 0 || (i + 1) % s.attention_interval == 0;
     const bool feeds = family.single_parts && h.feed_forward.back() > 0;
-    layers.push_back({.kv_heads = attends ? of_layer(s.kv_heads_of, i, s.kv_heads) : 0,
+    layers.push_back({.kv_heads = attends && !feeds ? of_layer(s.kv_heads_of, i, s.kv_heads) : 0,
                       .query_heads = feeds ? 0 : of_layer(s.query_heads_of, i, s.query_heads),
                       .key_width = s.head_dim,
                       .value_width = s.value_dim > 0 ? s.value_dim : s.head_dim});
