@@ -276,8 +276,11 @@ TEST(Layerwise, DraftsFollow) {
   const auto text = random_tokens(96, 5);
   EXPECT_EQ(copy(whole.prefill(text)), copy(layers.prefill(text)));
   const std::vector<TokenId> drafts = {7, 8, 9};
-  for (int accepted = 0; accepted < 4; ++accepted) {
-    EXPECT_EQ(copy(whole.decode(5, drafts)), copy(layers.decode(5, drafts)));
+  const int vocabulary = decoder()->model().hyper().vocabulary;
+  for (int i = 0; i < 4; ++i) {
+    const auto rows = copy(whole.decode(5, drafts));  // of fewer drafts where a page ends
+    EXPECT_EQ(rows, copy(layers.decode(5, drafts)));
+    const int accepted = std::min(i, static_cast<int>(rows.size()) / vocabulary - 1);
     whole.accept(accepted);
     layers.accept(accepted);
     EXPECT_EQ(slots_of(whole.cache()), slots_of(layers.cache()));

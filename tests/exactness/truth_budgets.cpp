@@ -50,6 +50,7 @@ void Truth::share_by_scores(int layer) {
   };
   const auto first = static_cast<std::size_t>(hyper_.geometry.first_head(layer));
   const auto heads = static_cast<std::size_t>(hyper_.geometry.layer(layer).kv_heads);
+  if (heads == 0) return;
   if (tables_[first].kept.size() <= static_cast<std::size_t>(method_.budget)) {  // an attention window
     std::fill_n(budgets_.begin() + static_cast<std::ptrdiff_t>(first), heads, method_.budget);
     return;
