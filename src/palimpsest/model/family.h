@@ -6,6 +6,7 @@
 //   logits = output(norm x)
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
