@@ -65,7 +65,9 @@ class Reader {
       share_.failure = nullptr;
       // Drops of these mechanisms are a change of their own, before the one that failed.
       const MechanismTraits& how = options_.method.how();
-      if (!how.merges && how.reuses_slots) EXPECT_EQ(kept(), before);
+      if (!how.merges && how.reuses_slots) {
+        EXPECT_EQ(kept(), before);
+      }
     }
     ASSERT_TRUE(StepLoop::begin(share_));
     run();

@@ -32,7 +32,7 @@ struct SpeedOptions {
   int drafts = 0;
   double accept = 1;
   bool adaptive = false;  // as many drafts as pay (engine/draft_length.h), `drafts` at most
-  DraftPrice price;
+  DraftPrice price = DraftPrice();
   std::uint32_t seed = 1;
 };
 
