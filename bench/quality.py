@@ -100,7 +100,7 @@ def measure(o, samples, jobs, text, rows):
         list(pool.map(work, range(o.workers)))
 
 
-def one(o, job, url, text, rows):
+def one(o, job, url, text, rows, flags=()):
     what, method = job
     start = time.monotonic()
     try:
@@ -109,7 +109,7 @@ def one(o, job, url, text, rows):
             out = dict(recall=whole / len(rows), value=value / len(rows))
         else:
             run = run_json([o.program, "eval", "perplexity", "-f", text, "--tokens", o.tokens, "--prefill-chunk", 1, "--page-size", PAGE_SIZE,
-                            "-t", 1, "--json", "--method", method], timeout=o.most_seconds)["runs"][0]
+                            "-t", 1, "--json", "--method", method, *flags], timeout=o.most_seconds)["runs"][0]
             out = dict(nll=run["nll"], error=run["nll_error"], bytes=run["cache_bytes"], evicted=run["evicted"])
     except urllib.error.HTTPError as error:  # an unsupported combination is listed on the page
         out = dict(failed=json.load(error)["error"]["message"])

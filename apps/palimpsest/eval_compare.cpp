@@ -22,8 +22,29 @@ struct CompareFlags {
   TextFlags text;
   std::optional<long long> threads;
   double tolerance = 1e-5;
+  std::vector<std::string> types;
   bool json = false, check = false;
 };
+
+// "q8_0", or of keys and of values: "q8_0/q4".
+CacheTypes types_of(const std::string& text) {
+  const auto slash = text.find('/');
+  if (slash == std::string::npos) return parse_cache_type(text, "cache type");
+  return {parse_cache_type(text.substr(0, slash), "type of keys"),
+          parse_cache_type(text.substr(slash + 1), "type of values")};
+}
+
+// The first method with its own cache types, and with each of `types`.
+void compare_types(const std::vector<std::string>& types, std::vector<NamedMethod>& list) {
+  const std::string method = list.front().name;
+  list.resize(1);
+  list.front().name = fmt::format("{}, {}", method, name_of(list.front().options.cache_type));
+  for (const std::string& type : types) {
+    list.push_back(list.front());
+    list.back().options.cache_type = types_of(type);
+    list.back().name = fmt::format("{}, {}", method, type);
+  }
+}
 
 int run_compare(const CompareFlags& flags) {
   const auto model = load_model(flags.model);
@@ -33,7 +54,8 @@ int run_compare(const CompareFlags& flags) {
   if (texts.size() != 1) fail("{} texts: this command takes one text (-f)", texts.size());
   const TokenText& text = texts.front();
   const auto steps = static_cast<long long>(text.tokens.size());
-  const auto list = method_list(flags.list, model->hyper(), vocabulary.get(), steps);
+  auto list = method_list(flags.list, model->hyper(), vocabulary.get(), steps);
+  if (!flags.types.empty()) compare_types(flags.types, list);
   if (list.size() < 2) fail("name two methods or more with --method: the first is the reference");
   const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
   std::vector<std::unique_ptr<Session>> sessions;
@@ -105,6 +127,12 @@ void add_eval_compare(CLI::App& eval, Action& action) {
       ->add_option("--tolerance", flags->tolerance,
                    "max relative difference of logits; also the min difference of the top two tokens that counts")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--types", flags->types,
+                   "compare cache types, not methods: the first method in --cache-type against these, as q8_0,q8_0/q4 "
+                   "(keys/values)")
+      ->type_name("TYPE,...")
+      ->delimiter(',');
   command->add_flag("--check", flags->check, "exit with 1 if a method exceeds the tolerance");
   add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_compare(*flags); }; });

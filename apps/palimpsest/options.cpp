@@ -148,7 +148,8 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
   part("--budget", flags.budget, "TOKENS|256MiB",
        "max tokens that a query attends to, the new one included, or their bytes (method full keeps all)");
   part("--sinks", flags.sinks, "TOKENS|0.1", "first tokens, never evicted; 0.1: a share of the budget");
-  command.add_option("--cache-type", flags.cache_type, "type of cached keys and values: f32, f16, bf16 or q8_0")
+  command
+      .add_option("--cache-type", flags.cache_type, "type of cached keys and values: f32, f16, bf16, q8_0, q4_0 or q4")
       ->type_name("TYPE")
       ->default_str("f16")
       ->group(group);

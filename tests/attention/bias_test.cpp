@@ -18,7 +18,7 @@ namespace {
 // merged tokens, with soft caps, ALiBi, windows and two queries.
 TEST(AttentionBias, AndSinkLogits) {
   unsigned seed = 300;
-  for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0})
+  for (const CacheType type : kCacheTypes)
     for (int new_tokens : {1, 3, 90})
       for (int merged : {0, 100})
         for (int what : {1, 2, 3}) {

@@ -147,7 +147,7 @@ TEST(AttentionCpu, RowsOfWeights) {
 // queries.
 TEST(AttentionCpu, MergedTokens) {
   unsigned seed = 100;
-  for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0})
+  for (const CacheType type : kCacheTypes)
     for (const int merged : {1, 100, 768})
       for (const int new_tokens : {1, 3, 90})
         for (const int group : {1, 3, 4, 8}) {
@@ -185,13 +185,16 @@ TEST(AttentionCpu, RandomSteps) {
   for (unsigned n = 0; n < kRandomSteps; ++n) {
     RandomCacheOptions o;
     o.seed = n + 1;
-    o.type = one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0);
-    o.value_type = one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0);
-    const bool scaled = o.type == CacheType::kQ8_0;
+    o.type =
+        one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0, CacheType::kQ4_0, CacheType::kQ4);
+    o.value_type =
+        one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0, CacheType::kQ4_0, CacheType::kQ4);
+    const bool scaled = !kv_format(o.type).elementwise();
     o.kv_heads = one_of(1, 2, 3);
     o.group = one_of(1, 2, 3, 4, 5, 8);
     o.head_dim = scaled ? one_of(32, 64, 96, 128) : one_of(8, 20, 64, 80);
-    o.value_dim = o.value_type == CacheType::kQ8_0 ? one_of(32, 64, 96) : one_of(o.head_dim, o.head_dim, 24, 100);
+    o.value_dim =
+        !kv_format(*o.value_type).elementwise() ? one_of(32, 64, 96) : one_of(o.head_dim, o.head_dim, 24, 100);
     o.page_size = one_of(16, 16, 48, 64, 128);
     o.sequences = one_of(1, 1, 2, 3);
     o.old_tokens = one_of(0, 1, 30, 100, 600);
@@ -238,13 +241,15 @@ TEST(AttentionCpu, Drafts) {
   for (unsigned n = 0; n < kRandomSteps; ++n) {
     RandomCacheOptions o;
     o.seed = n + 1;
-    o.type = one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0);
-    o.value_type = one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0);
-    const bool scaled = o.type == CacheType::kQ8_0;
+    o.type =
+        one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0, CacheType::kQ4_0, CacheType::kQ4);
+    o.value_type =
+        one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0, CacheType::kQ4_0, CacheType::kQ4);
+    const bool scaled = !kv_format(o.type).elementwise();
     o.kv_heads = one_of(1, 2);
     o.group = one_of(1, 2, 4, 7, 8, 16, 17, 32);
     o.head_dim = scaled ? one_of(32, 64, 128) : one_of(8, 20, 64, 80);
-    o.value_dim = o.value_type == CacheType::kQ8_0 ? one_of(32, 64) : one_of(o.head_dim, 24);
+    o.value_dim = !kv_format(*o.value_type).elementwise() ? one_of(32, 64) : one_of(o.head_dim, 24);
     o.page_size = one_of(16, 64);
     o.sequences = one_of(1, 1, 2);
     o.old_tokens = one_of(0, 1, 100, 600, 1200);
@@ -279,7 +284,7 @@ TEST(AttentionCpu, Drafts) {
 // Soft caps and attention windows of the layer, with all other rules.
 TEST(AttentionCpu, SoftCapsAndLocalWindows) {
   unsigned seed = 0;
-  for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0}) {
+  for (const CacheType type : kCacheTypes) {
     for (int new_tokens : {1, 3, 90}) {
       for (std::int32_t local : {1, 77, 900, INT32_MAX}) {
         for (float soft_cap : {0.0F, 0.3F, 30.0F}) {
@@ -298,9 +303,9 @@ TEST(AttentionCpu, SoftCapsAndLocalWindows) {
           o.own_slots = seed % 3 == 0;
           o.empty_slots = seed % 4 == 0 ? 0.1 : 0;
           if (seed % 5 < 3) o.rope = RopeKind::kHalves, o.rope_dims = 64;
-          const bool half = type != CacheType::kQ8_0 && seed % 5 == 2;
+          const bool half = kv_format(type).elementwise() && seed % 5 == 2;
           o.rotation = seed % 5 == 0 ? Rotation::kOnWrite : half ? Rotation::kMaterialized : Rotation::kOnRead;
-          o.rotated_half = type != CacheType::kQ8_0 && seed % 5 == 1;
+          o.rotated_half = kv_format(type).elementwise() && seed % 5 == 1;
           if (seed % 7 > 3) o.sinks = 4, o.window = seed % 7 == 4 ? INT32_MAX : 200, o.two_queries = seed % 7 == 6;
           check_attention(o);
           if (HasFailure()) return;
@@ -312,7 +317,7 @@ TEST(AttentionCpu, SoftCapsAndLocalWindows) {
 
 // Keys in one format, values in another: decoding, few queries, prompts; fused rotation; merged tokens; weights.
 TEST(AttentionCpu, EveryPairOfFormats) {
-  constexpr CacheType kAll[] = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0};
+  constexpr auto& kAll = kCacheTypes;
   unsigned seed = 0;
   for (const CacheType key : kAll)
     for (const CacheType value : kAll)
@@ -354,15 +359,15 @@ TEST(AttentionCpu, EveryInstructionSet) {
     hwy::GetChosenTarget().DeInit();
     SCOPED_TRACE(hwy::TargetName(left & -left));
     ++tried;
-    for (CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0}) {
+    for (const CacheType type : kCacheTypes) {
       RandomCacheOptions o;
       o.type = type;
       if (type == CacheType::kBF16) o.value_type = CacheType::kF32;
       o.group = 3;
       o.old_tokens = 600;
       o.new_tokens = 2;
-      o.head_dim = type == CacheType::kQ8_0 ? 64 : 80;
-      o.value_dim = type == CacheType::kQ8_0 ? 96 : 68;
+      o.head_dim = !kv_format(type).elementwise() ? 64 : 80;
+      o.value_dim = !kv_format(type).elementwise() ? 96 : 68;
       o.empty_slots = 0.1;
       o.rope = RopeKind::kPairs;
       o.rope_dims = 40;

@@ -36,7 +36,10 @@ std::set<std::size_t> tiles_apart(const std::vector<std::byte>& a, const std::ve
 TEST(InsertUnits, NoTileIsWrittenByTwo) {
   for (unsigned seed = 0; seed < 12; ++seed) {
     RandomCacheOptions o;
-    o.type = seed % 3 == 0 ? CacheType::kQ8_0 : seed % 3 == 1 ? CacheType::kF16 : CacheType::kF32;
+    o.type = seed % 6 == 0   ? CacheType::kQ8_0
+             : seed % 6 == 3 ? CacheType::kQ4
+             : seed % 3 == 1 ? CacheType::kF16
+                             : CacheType::kF32;
     o.kv_heads = 1;
     o.group = 1;
     o.old_tokens = seed % 2 == 0 ? 300 : 0;

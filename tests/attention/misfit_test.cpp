@@ -15,7 +15,7 @@
 namespace palimpsest::testing {
 namespace {
 
-constexpr CacheType kAll[] = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0};
+constexpr auto& kAll = kCacheTypes;
 
 void run(const AttentionStep& step, int threads) {
   AttentionScratch scratch;

@@ -24,7 +24,7 @@ struct Variant {
 };
 
 const char* label(CacheType type) {
-  return type == CacheType::kF32 ? "F32" : type == CacheType::kF16 ? "F16" : type == CacheType::kBF16 ? "BF16" : "Q8";
+  return kv_format(type).name;
 }
 
 std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
@@ -42,17 +42,17 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
 
 CacheOptions options_of(const Variant& v) {
   const CacheType values = v.value_type.value_or(v.type);
-  return {
-      .geometry = HeadGeometry::uniform(2, 2, v.type == CacheType::kQ8_0 ? 64 : 3, values == CacheType::kQ8_0 ? 32 : 5)
-                      .with_types(v.type, values),
-      .page_size = v.page_size,
-      .evicted_page = v.evicted_page,
-      .mechanism = v.mechanism,
-      .shared = v.shared,
-      .track_rank = true,
-      .columns = 2,
-      .pages = v.pages,
-      .windows = v.windows};
+  return {.geometry = HeadGeometry::uniform(2, 2, !kv_format(v.type).elementwise() ? 64 : 3,
+                                            !kv_format(values).elementwise() ? 32 : 5)
+                          .with_types(v.type, values),
+          .page_size = v.page_size,
+          .evicted_page = v.evicted_page,
+          .mechanism = v.mechanism,
+          .shared = v.shared,
+          .track_rank = true,
+          .columns = 2,
+          .pages = v.pages,
+          .windows = v.windows};
 }
 
 class CacheAgainstNaive : public ::testing::TestWithParam<Variant> {};
@@ -105,12 +105,15 @@ INSTANTIATE_TEST_SUITE_P(
                       Variant{kSh, true, true, 32, CacheType::kQ8_0}, Variant{kSh, false, true, 16, CacheType::kQ8_0},
                       Variant{kGa, false, true, 16, CacheType::kQ8_0}, Variant{kBl, true, true, 16, CacheType::kQ8_0},
                       Variant{kAp, false, true, 16, CacheType::kQ8_0}, Variant{kSh, false, true, 16, CacheType::kF16},
+                      Variant{kMe, false, true, 16, CacheType::kQ4}, Variant{kIn, true, true, 16, CacheType::kQ4},
+                      Variant{kSh, true, true, 32, CacheType::kQ4}, Variant{kGa, false, true, 16, CacheType::kQ4_0},
+                      Variant{kBl, true, true, 16, CacheType::kQ4}, Variant{kAp, false, true, 16, CacheType::kQ4},
                       Variant{kBl, false, true, 16, CacheType::kF16}),
     name_of);
 
 // All pairs of key and value types, with each mechanism.
 std::vector<Variant> mixed_types() {
-  constexpr CacheType kTypes[] = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0};
+  constexpr auto& kTypes = kCacheTypes;
   std::vector<Variant> out;
   for (const auto mechanism : {kIn, kSh, kGa, kBl, kAp, kMe})
     for (const CacheType keys : kTypes)

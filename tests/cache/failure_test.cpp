@@ -83,7 +83,7 @@ TEST(CachesUnderFailure, AreAsBeforeAfterEachRollback) {
   const char* const wanted = std::getenv("PALIMPSEST_CACHE_OPERATIONS");
   const int operations = wanted == nullptr ? 4000 : std::atoi(wanted);
   const char* const first = std::getenv("PALIMPSEST_CACHE_HERD");
-  constexpr CacheType kTypes[] = {CacheType::kF16, CacheType::kF32, CacheType::kBF16, CacheType::kQ8_0};
+  constexpr auto& kTypes = kCacheTypes;
   constexpr int kHerd = 500;  // operations per herd
   Pair::counts() = {};
   long long forks = 0, copied = 0;

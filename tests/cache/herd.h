@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "palimpsest/cache/formats/formats.h"
 #include "tests/cache/pair.h"
 
 namespace palimpsest::testing {
@@ -33,9 +34,9 @@ struct Herd {
     constexpr std::int32_t kAll = INT32_MAX,
                            kFar = INT32_MAX - 1;  // longer than these texts: edits are not refused
     const std::vector<std::int32_t> windows[] = {{}, {}, {kFar, kFar, kAll, kAll}, {kFar, kFar, kFar, kFar}};
-    return {.geometry =
-                HeadGeometry::uniform(2, 2, type == CacheType::kQ8_0 ? 32 : 3, value_type == CacheType::kQ8_0 ? 32 : 5)
-                    .with_types(type, value_type),
+    return {.geometry = HeadGeometry::uniform(2, 2, !kv_format(type).elementwise() ? 32 : 3,
+                                              !kv_format(value_type).elementwise() ? 32 : 5)
+                            .with_types(type, value_type),
             .page_size = page_size,
             .evicted_page = mechanism == Mechanism::kBlock && below(2) == 0 ? 8 : 0,
             .mechanism = mechanism,

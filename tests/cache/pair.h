@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 
+#include "palimpsest/cache/formats/formats.h"
 #include "palimpsest/core/error.h"
 #include "tests/cache/failing_memory.h"
 #include "tests/cache/same_cache.h"
@@ -284,7 +285,7 @@ class Pair {
     drop_in_naive(gone);
     if (more > 0) inserted(more);
   }
-  bool can_shift() const { return cache_.geometry().layer_geometry(0).key_type != CacheType::kQ8_0; }
+  bool can_shift() const { return kv_format(cache_.geometry().layer_geometry(0).key_type).elementwise(); }
   bool holds_merged() {
     bool any = false;
     for (int t = 0; t < cache_.tables(); ++t) any = any || !naive_.merged(t).empty();

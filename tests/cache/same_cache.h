@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "palimpsest/cache/formats/formats.h"
 #include "tests/cache/naive_cache.h"
 
 namespace palimpsest::testing {
@@ -19,8 +20,8 @@ inline std::uint32_t pattern(std::uint32_t id, int head, int d) {
   return h ^ (h >> 15);
 }
 
-// Calls visit(address, expected bits, bytes) for every element of the token in `slot` of one head. In a q8_0 tile, each
-// slot's scales follow its numbers.
+// Calls visit(address, expected bits, bytes) for every element of the token in `slot` of one head. In a q8_0 or 4-bit
+// tile, each slot's scales follow its numbers.
 template <typename Visit>
 void for_each_element(const LayerView& view, int head_in_layer, int head, int slot, std::uint32_t id, Visit visit) {
   std::byte* page = view.head[head_in_layer].page[slot / view.page_size];
@@ -31,6 +32,15 @@ void for_each_element(const LayerView& view, int head_in_layer, int head, int sl
   const auto elements = [&](CacheType type, std::byte* at, int dim, std::size_t stride, std::size_t lane_stride,
                             int salt) {
     const bool q8 = type == CacheType::kQ8_0;
+    if (type == CacheType::kQ4_0 || type == CacheType::kQ4) {
+      for (int i = 0; i < dim / 2; ++i)
+        visit(at + (lane_stride == 1 ? nibbles::key_place(offset % kTile, i / 4 * 8 + i % 4).byte
+                                     : nibbles::value_byte(offset % kTile, dim, i)),
+              pattern(id, head, salt + i), 1);
+      for (int d = 0; d < dim; d += nibbles::kGroup)
+        visit(at + nibbles::scale_place(dim, offset % kTile, d), pattern(id, head, 1000 + salt + d), 2);
+      return;
+    }
     const std::size_t bytes = q8 ? 1 : static_cast<std::size_t>(kv_format(type).tile_bytes) / tile;
     for (int d = 0; d < dim; ++d)
       visit(at + (static_cast<std::size_t>(d) * stride + lane * lane_stride) * bytes, pattern(id, head, salt + d),

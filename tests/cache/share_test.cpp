@@ -27,21 +27,23 @@ TEST_P(CachesThatShare, SeeOnlyWhatIsTheirs) {
   }
 }
 
-constexpr auto kF32 = CacheType::kF32, kF16 = CacheType::kF16, kBF16 = CacheType::kBF16, kQ8 = CacheType::kQ8_0;
+constexpr auto kF32 = CacheType::kF32, kF16 = CacheType::kF16, kBF16 = CacheType::kBF16, kQ8 = CacheType::kQ8_0,
+               kQ4 = CacheType::kQ4;
 std::string kind_name(const ::testing::TestParamInfo<std::tuple<Types, int>>& info) {
   const auto& [types, page_size] = info.param;
-  constexpr const char* kNames[] = {"F32", "F16", "BF16", "Q8"};
+  constexpr const char* kNames[] = {"F32", "F16", "BF16", "Q8", "Q40", "Q4"};
   return std::string(kNames[static_cast<int>(types.first)]) + kNames[static_cast<int>(types.second)] + "Page" +
          std::to_string(page_size);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CachesThatShare,
                          ::testing::Combine(::testing::Values(Types{kF16, kF16}, Types{kF32, kF32}, Types{kBF16, kBF16},
-                                                              Types{kQ8, kQ8}),
+                                                              Types{kQ8, kQ8}, Types{kQ4, kQ4}),
                                             ::testing::Values(16, 48)),
                          kind_name);
 INSTANTIATE_TEST_SUITE_P(MixedTypes, CachesThatShare,
-                         ::testing::Values(std::tuple(Types{kQ8, kF16}, 16), std::tuple(Types{kF32, kQ8}, 48)),
+                         ::testing::Values(std::tuple(Types{kQ8, kF16}, 16), std::tuple(Types{kF32, kQ8}, 48),
+                                           std::tuple(Types{kQ4, kQ8}, 16)),
                          kind_name);
 
 // Copy-on-write: a page is copied when one cache writes to it, and only then.

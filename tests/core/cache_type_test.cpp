@@ -12,13 +12,12 @@ TEST(CacheType, IsReadAsItIsNamed) {
   EXPECT_STREQ(name_of(CacheType::kF16), "f16");
   EXPECT_STREQ(name_of(CacheType::kBF16), "bf16");
   EXPECT_STREQ(name_of(CacheType::kQ8_0), "q8_0");
-  for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0})
-    EXPECT_EQ(parse_cache_type(name_of(type), "cache type"), type);
+  for (const CacheType type : kCacheTypes) EXPECT_EQ(parse_cache_type(name_of(type), "cache type"), type);
 }
 
 TEST(CacheType, RefusesOtherNames) {
   EXPECT_EQ(error_of([] { parse_cache_type("q9", "cache type"); }),
-            "unknown cache type 'q9': use f32, f16, bf16 or q8_0");
+            "unknown cache type 'q9': use f32, f16, bf16, q8_0, q4_0 or q4");
 }
 
 TEST(CacheType, OneStandsForBoth) {

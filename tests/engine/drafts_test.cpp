@@ -182,7 +182,7 @@ TEST(Drafts, AreAsIfReadOneByOne) {
       if (const std::string pin = one_of({"", "", "0-5", "2-3+12-15"}); !pin.empty()) add("pin=" + pin);
     }
     d.draft_max = one_of({1, 3, 4, 7, 12});
-    d.type = one_of({CacheType::kF32, CacheType::kF16, CacheType::kQ8_0});
+    d.type = one_of({CacheType::kF32, CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4});
     d.shape = one_of({"", "", "tiny-gemma2", "tiny-lfm2", "tiny-granitehybrid", "tiny-qwen35"});
     if (!legal(d)) continue;
     compare(d, static_cast<unsigned>(i));
@@ -199,7 +199,7 @@ TEST(Drafts, AreAsIfReadOneByOne) {
 
 // One after another, so that a list of methods meets all types.
 CacheType type_of(unsigned seed) {
-  constexpr CacheType kTypes[] = {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0};
+  constexpr CacheType kTypes[] = {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4};
   return kTypes[seed % 3];
 }
 

@@ -100,7 +100,7 @@ std::string refusal(const std::shared_ptr<Decoder>& decoder, const SessionOption
 // Types, pages and positions alternate.
 TEST(Layerwise, EqualsWholePromptsForEveryMethod) {
   const auto model = decoder();
-  const std::array types = {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0};
+  const std::array types = {CacheType::kF32, CacheType::kF16, CacheType::kQ4};
   std::set<std::string> refused, compared;
   int index = 0;
   for (const MethodRow& row : methods())

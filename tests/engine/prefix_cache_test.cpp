@@ -1,5 +1,6 @@
 // A sequence that reuses a cached prefix gives the same as one that reads it itself, bit by bit.
 #include "palimpsest/engine/prefix_cache.h"
+#include "palimpsest/cache/formats/formats.h"
 
 #include <gtest/gtest.h>
 
@@ -133,7 +134,7 @@ const char* const kSharedMethods[] = {"full",
                                       "paged-eviction:budget=96,schedule=step"};
 
 bool exists(const std::string& method, CacheType type, int page_size) {
-  if (type == CacheType::kQ8_0 &&
+  if (!kv_format(type).elementwise() &&
       (method.find("compact") != std::string::npos || method.find("recompute") != std::string::npos))
     return false;
   return page_size <= 32 || method.find("paged") == std::string::npos;
@@ -142,10 +143,11 @@ bool exists(const std::string& method, CacheType type, int page_size) {
 // For every method: at each end of a chunk another sequence reuses the prefix, with the same prompt or one that differs
 // from there on, after the first sequence has read on.
 #ifdef PALIMPSEST_SANITIZED
-const std::vector<CacheType> kTypes = {CacheType::kF16, CacheType::kQ8_0};
+const std::vector<CacheType> kTypes = {CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4};
 const std::vector<int> kPageSizes = {16};
 #else
-const std::vector<CacheType> kTypes = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0};
+const std::vector<CacheType> kTypes = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0,
+                                       CacheType::kQ4};
 const std::vector<int> kPageSizes = {16, 32, 64};
 #endif
 

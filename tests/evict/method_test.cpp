@@ -143,23 +143,27 @@ struct Fault {
 TEST(Method, StringsThatCannotBeRead) {
   const Fault faults[] = {
       {"",
-       "unknown method '': use auto, full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "unknown method '': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, pyramidkv, "
+       "adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"Streaming",
-       "unknown method 'Streaming': use auto, full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "unknown method 'Streaming': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, "
+       "pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
-       "unknown method 'streaming ': use auto, full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "unknown method 'streaming ': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, "
+       "pyramidkv, adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or "
        "window-recompute"},
       {":budget=1",
-       "unknown method '': use auto, full, streaming, lazy, h2o, random, tova, snapkv, pyramidkv, adakv, "
+       "unknown method '': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, pyramidkv, "
+       "adakv, "
        "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
        "compact-shift or window-recompute"},

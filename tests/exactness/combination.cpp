@@ -23,7 +23,9 @@ const std::vector<std::string> kPolicies = {"none",
                                             "global-local",
                                             "learned",
                                             "temporal",
-                                            "observed-attention"};
+                                            "observed-attention",
+                                            "peak",
+                                            "critical"};
 // Policies that compare keys or values of the cache.
 bool compares_rows(const std::string& policy) {
   return policy == "keydiff" || policy == "lagkv" || policy == "r-kv" || policy == "expected-attention";
@@ -32,7 +34,7 @@ bool compares_rows(const std::string& policy) {
 bool rounded_score(const std::string& policy) {
   return compares_rows(policy) || policy == "h2o" || policy == "snapkv" || policy == "tova" ||
          policy == "scissorhands" || policy == "global-local" || policy == "kvzip" || policy == "temporal" ||
-         policy == "observed-attention";
+         policy == "observed-attention" || policy == "peak" || policy == "critical";
 }
 const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather", "block", "append", "merge", "merge-own"};
 const std::vector<std::pair<std::string, std::string>> kPositions = {{"original", ""},       {"cache", "two-query"},
@@ -163,7 +165,7 @@ bool Combination::exists() const {
   if (block() && timing.options != "every=1" && timing.options.find("schedule") == std::string::npos) return false;
   if (policy == "tova" && !split.empty()) return false;  // one decision for all heads of a layer
   if (policy == "kvzip" && !grows) return false;         // scores a whole prompt
-  if (policy == "kvzip" && (path == Path::kPortable || path == Path::kVulkan)) return false;
+  if ((policy == "kvzip" || policy == "peak") && (path == Path::kPortable || path == Path::kVulkan)) return false;
   // Pyramid: the last layer has two unprotected tokens. Ada compares heads at the end of a prompt.
   if (split == "pyramid" && (spare || overlap || timing.options.find("slack") != std::string::npos)) return false;
   if (split == "ada" && (!grows || !scored())) return false;
@@ -182,8 +184,9 @@ bool Combination::exists() const {
   if (way == "delta" &&
       ((mechanism != "shift" && mechanism != "gather") || path == Path::kPortable || path == Path::kVulkan))
     return false;
-  if (type.key == CacheType::kQ8_0 && (way == "delta" || way == "recompute" || way == "cached-half")) return false;
-  if ((type.key == CacheType::kQ8_0 || type.value == CacheType::kQ8_0) &&
+  if (!kv_format(type.key).elementwise() && (way == "delta" || way == "recompute" || way == "cached-half"))
+    return false;
+  if ((!kv_format(type.key).elementwise() || !kv_format(type.value).elementwise()) &&
       (path == Path::kPortable || path == Path::kVulkan))
     return false;
   // Victims are spared evenly by age: if two near-equal scores swap, other victims are spared. Keys that are rounded at

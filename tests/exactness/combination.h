@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/cache/formats/formats.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/evict/method.h"
 

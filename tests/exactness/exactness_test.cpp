@@ -222,7 +222,8 @@ TEST(Exactness, SomeCombinationsOfRareKinds) {
 
 TEST(Exactness, SomeCombinationsOfBytes) {
   Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);
-  check(laboratory, drawn(kSome / 3, {Path::kReference, Path::kFast}, {CacheType::kQ8_0}, laboratory.split()));
+  check(laboratory,
+        drawn(kSome / 3, {Path::kReference, Path::kFast}, {CacheType::kQ8_0, CacheType::kQ4}, laboratory.split()));
 }
 
 // Keys and values of different types.
@@ -362,8 +363,8 @@ TEST(Exactness, TheGridOfBytes) {
   Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()),
                         what == "grid" ? kGridOfBytes : kLong);
   const bool named = what == "grid" || what == "all";
-  check(laboratory,
-        named_by(named ? what : "40", {Path::kReference, Path::kFast}, {CacheType::kQ8_0}, laboratory.split()));
+  check(laboratory, named_by(named ? what : "40", {Path::kReference, Path::kFast}, {CacheType::kQ8_0, CacheType::kQ4},
+                             laboratory.split()));
 }
 
 TEST(Exactness, TheGridOfMixedTypes) {

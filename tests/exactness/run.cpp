@@ -298,6 +298,7 @@ bool may_part(const Outcome& ours, const Outcome& base, const Combination& how) 
 TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how) {
   const bool vulkan = how.path == Path::kVulkan;
   const auto rounding_of = [&](CacheType type) {
+    if (type == CacheType::kQ4_0 || type == CacheType::kQ4) return 0.3;  // a query is rounded to 8 bits
     if (type == CacheType::kBF16 || type == CacheType::kQ8_0) return 5e-2;
     return type == CacheType::kF16 || vulkan ? 1e-2 : 1e-5;
   };

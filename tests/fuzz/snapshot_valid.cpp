@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "palimpsest/cache/formats/formats.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/engine/snapshot.h"
 #include "palimpsest/model/synthetic/synthetic.h"
@@ -67,7 +68,7 @@ class Recorder {
 };
 
 ValidSnapshot snapshot_of(const std::string& shape, const std::string& method, CacheTypes type) {
-  const bool bytes = type.key == CacheType::kQ8_0 || type.value == CacheType::kQ8_0;
+  const bool bytes = !kv_format(type.key).elementwise() || !kv_format(type.value).elementwise();
   ValidSnapshot out{.name = shape + " " + method + " " + name_of(type),
                     .decoder = decoder_of(shape, bytes ? 32 : 8),
                     .options = {},

@@ -2,6 +2,7 @@
 // sum in double precision.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "palimpsest/policy/policy.h"
@@ -33,6 +34,24 @@ TEST(H2o, ScoresAreTheSumOverAllQueriesOfTheGroupsMeanWeight) {
       for (std::size_t i = 0; i < kTokens; ++i) expected[i] += mean[i];
     }
     for (std::size_t i = 0; i < kTokens; ++i) EXPECT_NEAR(score[i], expected[i], 1e-5 * expected[i]) << group;
+  }
+}
+
+// Policy peak: the largest weight of all steps so far; a step's is the largest of its queries and group.
+TEST(Peak, ScoresAreTheLargestWeightSoFar) {
+  std::mt19937 random(3);
+  std::exponential_distribution<float> weight(1);
+  const auto policy = make_policy("peak");
+  EXPECT_TRUE(policy->signals().attention_max && !policy->signals().attention_window);
+  constexpr std::size_t kTokens = 40;
+  std::vector<Position> position(kTokens);
+  std::vector<float> score(kTokens, 0), expected(kTokens, 0);
+  for (int step = 0; step < 50; ++step) {
+    std::vector<float> attention(kTokens);
+    for (float& x : attention) x = weight(random);
+    policy->score({.position = position, .attention = attention, .inserted = 3}, score);
+    for (std::size_t i = 0; i < kTokens; ++i) expected[i] = std::max(expected[i], attention[i]);
+    EXPECT_EQ(score, expected);
   }
 }
 

@@ -75,6 +75,26 @@ TEST(SnapKv, ScoreIsTheWindowsAttentionPooledOverNeighbours) {
   EXPECT_TRUE(make_policy("snapkv")->signals().ordered);
 }
 
+TEST(Critical, ScoreIsThePooledAttentionTimesTheNormOfTheValue) {
+  for (const int tokens : {1, 6, 100}) {
+    const RandomHead head(tokens, 4, 8, 5);
+    const auto policy = make_policy("critical");
+    EXPECT_TRUE(policy->signals().insert_score && policy->signals().ordered);
+    std::vector<float> norms(static_cast<std::size_t>(tokens)), score(norms.size(), 9);
+    policy->score_inserted(head.view(), norms);
+    HeadView view = head.view();
+    view.insert_score = norms;
+    policy->score(view, score);
+    std::vector<double> golden = pooled_apart(head.w, tokens);
+    for (std::size_t i = 0; i < golden.size(); ++i) {
+      double square = 0;
+      for (const double x : head.v[i]) square += x * x;
+      golden[i] = (golden[i] + 32e-4) * std::sqrt(square);
+    }
+    expect_near(score, golden);
+  }
+}
+
 TEST(SnapKv, NanIsIgnoredAmongItsNeighbours) {
   for (int bad = 0; bad < 12; ++bad) {
     RandomHead head(12, 4, 4, 3);

@@ -113,9 +113,10 @@ void check_attention(const RandomCacheOptions& options) {
     EXPECT_LE(relative_difference(out, cache.out()), last_place(options.type) / 4);
     return;
   }
-  // With q8_0, queries or weights are rounded to 16 bits (attention/integers-inl.h).
-  const bool coded = layout.key_type == CacheType::kQ8_0 || layout.value_type == CacheType::kQ8_0;
-  const double bound = coded ? 1e-4 : 1e-6;
+  // With q8_0, queries or weights are rounded to 16 bits (attention/integers-inl.h); with 4-bit keys, queries to 8.
+  const bool coded = !kv_format(layout.key_type).elementwise() || !kv_format(layout.value_type).elementwise();
+  const bool nibbles = layout.key_type == CacheType::kQ4_0 || layout.key_type == CacheType::kQ4;
+  const double bound = nibbles ? 1e-2 : coded ? 1e-4 : 1e-6;
   EXPECT_LE(relative_difference(out, cache.out()), bound);
   EXPECT_LE(max_distance(out, cache.out()), 4 * bound * max_magnitude(cache.out()));
   for (std::size_t i = 0; i < weights.size(); ++i)

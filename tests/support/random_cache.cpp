@@ -14,10 +14,6 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-const char* name(CacheType type) {
-  return type == CacheType::kF32 ? "f32" : type == CacheType::kF16 ? "f16" : type == CacheType::kBF16 ? "bf16" : "q8_0";
-}
-
 // Score biases: most are small, some dominate the scores, some are -infinity.
 std::vector<float> random_biases(std::size_t count, std::mt19937& random) {
   std::normal_distribution<float> normal;
@@ -32,7 +28,7 @@ std::vector<float> random_biases(std::size_t count, std::mt19937& random) {
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
-  return out << name(o.type) << " heads " << o.kv_heads << "x" << o.group << " dims " << o.head_dim << "/"
+  return out << kv_format(o.type).name << " heads " << o.kv_heads << "x" << o.group << " dims " << o.head_dim << "/"
              << o.value_dim << " page " << o.page_size << " sequences " << o.sequences << " tokens " << o.old_tokens
              << "+" << o.new_tokens << " dead " << o.empty_slots << " null " << o.null_pages << " own " << o.own_slots
              << o.own_budgets << " rotation " << static_cast<int>(o.rotation) << " rope " << static_cast<int>(o.rope)

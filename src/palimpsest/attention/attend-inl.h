@@ -246,7 +246,8 @@ HWY_INLINE void finish_rows(const Unit& u, int split) {
   const HeadWork& w = u.work;
   const int value_dim = u.shape().value_dim, group = w.group();
   for (int r = 0; r < u.rows(); ++r) {
-    const float* const value = u.memory.value + r * u.value_stride();
+    float* const value = u.memory.value + r * u.value_stride();
+    if (w.values->finish != nullptr) w.values->finish(value, value_dim);
     const float sum = hn::ReduceSum(df, hn::LoadU(df, u.memory.sum + r * kTile)), max = u.memory.max[r];
     const int row = u.first_query * group + r;
     if (w.splits > 1) {

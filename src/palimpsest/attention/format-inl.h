@@ -202,7 +202,7 @@ constexpr FormatKernels format_kernels() {
            .store = store_keys<T>,
            .narrow = nullptr,
            .rotate_lanes = nullptr};
-  k.value = {.add = add_values_of<T>, .widen = widen_values_of<T>, .store = store_value<T>};
+  k.value = {.add = add_values_of<T>, .widen = widen_values_of<T>, .store = store_value<T>, .finish = nullptr};
   if constexpr (!kIsScaled<T>) {
     k.key.dot_rotating = dot_rotating_keys<T>;
     k.key.narrow = narrow_keys<T>;

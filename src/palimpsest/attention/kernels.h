@@ -38,6 +38,8 @@ struct ValueKernels {
   // Converts the rows in `used` (bit s) of a tile to f32, `stride` floats apart.
   void (*widen)(const std::byte* tile, int dim, std::uint32_t used, float* out, int stride);
   void (*store)(std::byte* tile, int dim, int lane, const float* row);
+  // A weighted sum of what `add` and `widen` give becomes one of values; nullptr: it is one.
+  void (*finish)(float* row, int dim);
 };
 
 struct FormatKernels {
@@ -49,6 +51,8 @@ const FormatKernels& f32_kernels();
 const FormatKernels& f16_kernels();
 const FormatKernels& bf16_kernels();
 const FormatKernels& q8_0_kernels();
+const FormatKernels& q4_0_kernels();
+const FormatKernels& q4_kernels();
 const FormatKernels& kernels_of(CacheType type);
 
 }  // namespace palimpsest

@@ -84,7 +84,9 @@ void read_value_tile(const LayerView& cache, const HeadPages& head, int slot, fl
   const int dim = cache.value_dim, next = slot + kTile;
   if (next < head.slots->slots && head.page[next / cache.page_size] != nullptr)
     prefetch(head.page[next / cache.page_size] + value_tile(cache, next % cache.page_size), value_tile_bytes(cache));
-  kernels_of(cache.value_type).value.widen(page + value_tile(cache, slot % cache.page_size), dim, 0xffff, rows, dim);
+  const ValueKernels& values = value_kernels_of(cache.value_type);
+  values.widen(page + value_tile(cache, slot % cache.page_size), dim, 0xffff, rows, dim);
+  for (int i = 0; values.finish != nullptr && i < kTile; ++i) values.finish(rows + std::ptrdiff_t{i} * dim, dim);
 }
 
 void read_values(const LayerView& cache, const HeadPages& head, float* rows) {

@@ -35,10 +35,12 @@ enum class WeightReduction { kMeanOverGroup, kMaxOverGroup, kMaxOverAll };
 
 // Element type of cached keys and values.
 //   q8_0   signed bytes, an f16 scale for each 32 dimensions
+//   q4_0   codes of 4 bits, likewise
+//   q4     q4_0 after a Hadamard transform of the row, which loses less
 //
 // This list is the order of all arrays by type; snapshots store the index. A row is the enumerator and the name, which
 // is that of its format's namespace (cache/formats/) and of its kernels (attention/kernels_*.cpp), too.
-#define PALIMPSEST_CACHE_TYPES(X) X(kF32, f32) X(kF16, f16) X(kBF16, bf16) X(kQ8_0, q8_0)
+#define PALIMPSEST_CACHE_TYPES(X) X(kF32, f32) X(kF16, f16) X(kBF16, bf16) X(kQ8_0, q8_0) X(kQ4_0, q4_0) X(kQ4, q4)
 
 enum class CacheType {
 #define PALIMPSEST_TYPE(enumerator, name) enumerator,

@@ -100,17 +100,22 @@ std::size_t Asker::read_context(const Prompt& prompt, QuestionSeen seen) {
 std::vector<QuestionAnswer> Asker::ask(const Prompt& prompt, QuestionSeen seen, const AnswerOptions& options) {
   std::vector<QuestionAnswer> answers;
   std::unique_ptr<Cache> kept;
+  std::vector<std::byte> state;  // of the sequence, with `kept`
+  bool in_prompt = false;
   std::size_t read = 0;
   long long before = 0;
   for (const auto& question : prompt.questions) {
     const auto start = std::chrono::steady_clock::now();
     if (kept) {
-      session_.sequence().continue_from(*kept);
+      session_.sequence().continue_from(*kept, state, in_prompt);
     } else {
       before = session_.cache().evicted();
       read = read_context(prompt, seen);
-      if (read > 0 && prompt.questions.size() > 1 && session_.cache().options().pages)
+      if (read > 0 && prompt.questions.size() > 1 && session_.cache().options().pages) {
         kept = session_.sequence().cache().fork();
+        state = session_.sequence().state();
+        in_prompt = session_.sequence().in_prompt();
+      }
     }
     std::vector<TokenId> rest(prompt.context.begin() + static_cast<std::ptrdiff_t>(read), prompt.context.end());
     rest.insert(rest.end(), question.begin(), question.end());
