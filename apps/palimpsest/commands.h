@@ -21,5 +21,6 @@ void add_heads(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
+void add_rpc_server(CLI::App& app, Action& action);
 
 }  // namespace palimpsest::cli

@@ -12,6 +12,7 @@
 #include "palimpsest/info_families.h"
 #include "palimpsest/matmul/panels.h"
 #include "palimpsest/model/backend.h"
+#include "palimpsest/model/rpc.h"
 #include "palimpsest/model/weights.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
@@ -43,7 +44,7 @@ struct InfoFlags {
 constexpr long long kMaxSequences = 1 << 20;
 
 bool on_cpu(const ModelFlags& flags) {
-  return flags.options.device.empty() || flags.options.device == "cpu";
+  return flags.options.rpc.empty() && (flags.options.device.empty() || flags.options.device == "cpu");
 }
 
 const char* name_of(RopeKind kind) {
@@ -98,6 +99,19 @@ Json vocabulary_of(const Model& model) {
           {"chat_template", vocabulary->has_chat_template()}};
 }
 
+// The devices that have layers, the first and the last layer of each; the output is on the last.
+Json devices_of(const Model& model) {
+  const Weights& w = model.weights();
+  Json out = Json::array();
+  for (int layer = 0; layer < model.hyper().layers; ++layer) {
+    const std::string name =
+        palimpsest::name_of(w.devices[static_cast<std::size_t>(w.device_of[static_cast<std::size_t>(layer)])]);
+    if (out.empty() || out.back()["name"] != name) out.push_back({{"name", name}, {"layers", {layer, layer}}});
+    out.back()["layers"][1] = layer;
+  }
+  return out;
+}
+
 Json describe(const InfoFlags& flags) {
   if (flags.batch < 1 || flags.batch > kMaxSequences)
     fail("--batch {}: give 1 to {} sequences", flags.batch, kMaxSequences);
@@ -105,7 +119,7 @@ Json describe(const InfoFlags& flags) {
     fail("--tokens {}: give 1 to {}", *flags.tokens, kMaxTokens);
   SessionOptions options = session_options(flags.cache, kInfoMethod);
   if (flags.terms && (flags.model.options.portable || !on_cpu(flags.model)))
-    fail("--cache applies to the CPU's fast path: leave out --portable and --device");
+    fail("--cache applies to the CPU's fast path: leave out --portable, --device and --rpc");
   ModelFlags model_flags = flags.model;
   model_flags.options.repack = false;  // nothing is computed here
   const auto model = load_model(model_flags);
@@ -145,6 +159,7 @@ Json describe(const InfoFlags& flags) {
   }
   out["vocabulary"] = vocabulary_of(*model);
   out["tensors"] = tensors_of(*model);
+  if (const Json list = devices_of(*model); list.size() > 1 || list[0]["name"] != "cpu") out["devices"] = list;
   const MethodPlan plan = plan_of(options, h);
   options.method = plan.method();
   const std::size_t row_bytes = footprint(plan.cache(), Occupancy{.tokens = 1}).row_bytes;
@@ -192,6 +207,10 @@ void print(const Json& m) {
   line("attention", fmt::format("{} query heads, {} KV heads, head dimension {}", range("query_heads"),
                                 range("kv_heads"), range("head_dim")));
   line("trained context", thousands(number("trained_context")));
+  if (m.contains("devices"))
+    for (const Json& each : m["devices"])
+      line("device", fmt::format("{}: layers {} to {}", each["name"].get<std::string>(), each["layers"][0].get<int>(),
+                                 each["layers"][1].get<int>()));
   const Json& rope = m["rope"];
   std::string rotary = rope["kind"] == "none"
                            ? "none"
@@ -237,21 +256,33 @@ void print_products() {
   fmt::print("{:10}  products of {}: ggml's\n", "", types.empty() ? "all types" : "other types");
 }
 
-int devices(bool json) {
+// What runs at full speed on a device, in one line.
+const char* path_of(const DeviceInfo& device) {
+  return device.cpu ? "fast path: all methods" : "portable path: one sequence, stock ggml operators";
+}
+
+int devices(const std::string& rpc, bool json) {
   Json out = Json::array();
+  if (!rpc.empty()) add_rpc_servers(rpc);
   for (const DeviceInfo& each : list_devices()) {
     out.push_back({{"name", each.name},
                    {"description", each.description},
                    {"memory_free", each.memory_free},
-                   {"memory_total", each.memory_total}});
+                   {"memory_total", each.memory_total},
+                   {"path", path_of(each)}});
     if (each.cpu) {
       out.back()["kernels"] = each.kernels;
       out.back()["products"] = Json::object();
       for (const ProductKernel& product : product_kernels()) out.back()["products"][product.type] = product.name;
     }
     if (json) continue;
-    fmt::print("{:10}  {}  ({} of memory{})\n", each.name, each.description, human_bytes(each.memory_total),
+    const std::string memory =
+        each.memory_free == each.memory_total
+            ? human_bytes(each.memory_total) + " of memory"
+            : fmt::format("{} of {} of memory free", human_bytes(each.memory_free), human_bytes(each.memory_total));
+    fmt::print("{:10}  {}  ({}{})\n", each.name, each.description, memory,
                each.cpu ? "; kernels: " + each.kernels : "");
+    fmt::print("{:10}  {}\n", "", path_of(each));
     if (each.cpu) print_products();
   }
   if (json) fmt::print("{}\n", out.dump(2));
@@ -259,7 +290,7 @@ int devices(bool json) {
 }
 
 int info(const InfoFlags& flags) {
-  if (flags.devices) return devices(flags.json);
+  if (flags.devices) return devices(flags.model.options.rpc, flags.json);
   if (flags.families) return list_families(flags.json);
   const Json out = describe(flags);
   if (flags.json)

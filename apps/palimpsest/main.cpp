@@ -63,6 +63,7 @@ int run_program(int argc, char** argv) {
   add_bench(app, action);
   add_sweep(app, action);
   add_report(app, action);
+  add_rpc_server(app, action);
 
   std::vector<const char*> words(argv, argv + argc);
   for (const char*& word : words)

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
@@ -33,6 +35,16 @@ LoraAdapter scaled_adapter(const std::string& text) {
   return {text.substr(0, colon), static_cast<float>(parse_real(text.substr(colon + 1), "--lora-scaled", -1e6, 1e6))};
 }
 
+std::vector<double> parse_split(const std::string& text) {
+  std::vector<double> out;
+  for (std::size_t first = 0; !text.empty() && first <= text.size();) {
+    const std::size_t end = std::min(text.find(',', first), text.size());
+    out.push_back(parse_real(std::string_view(text).substr(first, end - first), "--tensor-split", 0, 1e12));
+    first = end + 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
@@ -48,9 +60,23 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       ->type_name("SHAPE")
       ->excludes("--model")
       ->group(group);
-  command.add_option("--device", flags.options.device, "device that runs the model (see `info --devices`)")
-      ->type_name("NAME")
-      ->default_str("cpu")
+  command
+      .add_option("--device", flags.options.device,
+                  "devices that run the model (see `info --devices`): with several, each has a range of layers")
+      ->type_name("NAME,...")
+      ->default_str("cpu; with --rpc, the servers' devices")
+      ->group(group);
+  command
+      .add_option("--tensor-split", flags.tensor_split,
+                  "with several devices: the share of the weights for each, as in 3,1")
+      ->type_name("A,B,...")
+      ->default_str("by free memory")
+      ->group(group);
+  command
+      .add_option(
+          "--rpc", flags.options.rpc,
+          "HOST:PORT,...: servers (`palimpsest rpc-server`) on other machines, whose devices are RPC0, RPC1, ...")
+      ->type_name("SERVERS")
       ->group(group);
   command
       .add_flag("--portable", flags.options.portable,
@@ -122,6 +148,7 @@ std::string model_path(const ModelFlags& flags) {
 
 std::shared_ptr<Model> load_model(const ModelFlags& flags) {
   ModelOptions options = flags.options;
+  options.tensor_split = parse_split(flags.tensor_split);
   const auto progress = std::make_shared<Progress>("loading", "MiB");
   options.progress = [progress](std::size_t done, std::size_t total) {
     progress->update(static_cast<long long>(done >> 20), static_cast<long long>(total >> 20));

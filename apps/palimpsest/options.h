@@ -21,6 +21,7 @@ struct ModelFlags {
   std::string path;       // -m; empty: $PALIMPSEST_MODEL, else the default model
   std::string synthetic;  // name of a shape: random weights instead of a file
   ModelOptions options;
+  std::string tensor_split;  // "3,1"; empty: by free memory
 };
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 // For commands that need a vocabulary: --synthetic is hidden in --help and refused with an explanation.

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace palimpsest::testing {
 
 namespace {
@@ -30,6 +33,12 @@ const std::vector<std::string> kPolicies = {"none",
 bool compares_rows(const std::string& policy) {
   return policy == "keydiff" || policy == "lagkv" || policy == "r-kv" || policy == "expected-attention";
 }
+// Policies that need the CPU's fast path.
+bool host_only(const std::string& policy) {
+  return policy == "kvzip" || policy == "peak" || policy == "global-local" || policy == "temporal" ||
+         compares_rows(policy);
+}
+
 // Policies whose scores have rounding errors: attention weights, comparisons of rows.
 bool rounded_score(const std::string& policy) {
   return compares_rows(policy) || policy == "h2o" || policy == "snapkv" || policy == "tova" ||
@@ -84,6 +93,12 @@ const std::vector<std::string> kPins = {"", kPinAtStart, "9-12", "3-5+20-24"};
 
 }  // namespace
 
+std::vector<std::string> device_policies() {
+  std::vector<std::string> out;
+  std::ranges::remove_copy_if(kPolicies, std::back_inserter(out), host_only);
+  return out;
+}
+
 std::string name_of(Path path) {
   switch (path) {
     case Path::kReference:
@@ -94,6 +109,8 @@ std::string name_of(Path path) {
       return "portable";
     case Path::kVulkan:
       return "vulkan";
+    case Path::kRpc:
+      return "rpc";
   }
   return "?";
 }
@@ -165,7 +182,7 @@ bool Combination::exists() const {
   if (block() && timing.options != "every=1" && timing.options.find("schedule") == std::string::npos) return false;
   if (policy == "tova" && !split.empty()) return false;  // one decision for all heads of a layer
   if (policy == "kvzip" && !grows) return false;         // scores a whole prompt
-  if ((policy == "kvzip" || policy == "peak") && (path == Path::kPortable || path == Path::kVulkan)) return false;
+  if (stock_operators() && host_only(policy)) return false;
   // Pyramid: the last layer has two unprotected tokens. Ada compares heads at the end of a prompt.
   if (split == "pyramid" && (spare || overlap || timing.options.find("slack") != std::string::npos)) return false;
   if (split == "ada" && (!grows || !scored())) return false;
@@ -175,20 +192,14 @@ bool Combination::exists() const {
     if (policy != "snapkv" && policy != "global-local") return false;
     if (type != CacheType::kF32 || spare || (timing.chunk > 1 && timing.options != "schedule=prompt")) return false;
     if (positions == "cache" && (mechanism == "merge-own" || way == "cached-half")) return false;
-    if (path == Path::kPortable || path == Path::kVulkan) return false;
+    if (stock_operators()) return false;
   }
   if (policy == "expected-attention" && positions == "cache") return false;  // expects queries at later positions
-  if ((policy == "global-local" || policy == "temporal") && (path == Path::kPortable || path == Path::kVulkan))
-    return false;
-  if (compares_rows(policy) && (way == "delta" || path == Path::kPortable || path == Path::kVulkan)) return false;
-  if (way == "delta" &&
-      ((mechanism != "shift" && mechanism != "gather") || path == Path::kPortable || path == Path::kVulkan))
-    return false;
+  if (compares_rows(policy) && way == "delta") return false;
+  if (way == "delta" && ((mechanism != "shift" && mechanism != "gather") || stock_operators())) return false;
   if (!kv_format(type.key).elementwise() && (way == "delta" || way == "recompute" || way == "cached-half"))
     return false;
-  if ((!kv_format(type.key).elementwise() || !kv_format(type.value).elementwise()) &&
-      (path == Path::kPortable || path == Path::kVulkan))
-    return false;
+  if ((!kv_format(type.key).elementwise() || !kv_format(type.value).elementwise()) && stock_operators()) return false;
   // Victims are spared evenly by age: if two near-equal scores swap, other victims are spared. Keys that are rounded at
   // each move give scores that cannot be compared.
   const bool rounded = type != CacheType::kF32 || path == Path::kVulkan;

@@ -19,7 +19,7 @@
 
 namespace palimpsest::testing {
 
-enum class Path { kReference, kFast, kPortable, kVulkan };
+enum class Path { kReference, kFast, kPortable, kVulkan, kRpc };  // kRpc: two servers on loopback
 
 struct Timing {
   std::string options;   // of the method
@@ -56,6 +56,7 @@ struct Combination {
   bool scored() const {
     return policy != "none" && policy != "recent" && policy != "random";
   }  // scores depend on the model's numbers
+  bool stock_operators() const { return path == Path::kPortable || path == Path::kVulkan || path == Path::kRpc; }
   bool rotated() const { return positions == "original" || way == "two-query"; }  // as stored
   // Keys are rotated again, and rounded, at each move.
   bool rerotated() const { return way == "delta"; }
@@ -74,6 +75,7 @@ inline const std::vector<CacheTypes> kMixedTypes = {{CacheType::kQ8_0, CacheType
                                                     {CacheType::kF32, CacheType::kBF16}};
 
 std::string name_of(Path path);
+std::vector<std::string> device_policies();  // policies of the grid that run with stock operators
 
 // All that exist on these paths, in a fixed order. `split`: the file of budgets by layer and head.
 std::vector<Combination> all_combinations(const std::vector<Path>& paths, const std::vector<CacheTypes>& types,

@@ -18,6 +18,7 @@
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/exactness/run.h"
 #include "tests/support/in_type.h"
+#include "tests/support/rpc_server.h"
 #include "tests/support/shared_dir.h"
 #include "tests/support/test_length.h"
 
@@ -237,6 +238,17 @@ TEST(Exactness, SomeCombinationsOnVulkan) {
   Laboratory laboratory(model_path(), 60);
   const auto alone = [](const Combination& c) { return c.sequences == 1; };  // a step takes 50 ms
   check(laboratory, drawn(test_length(1, 4, 1), {Path::kVulkan}, kTypes, laboratory.split(), alone));
+}
+
+// Each policy that runs on other devices, over two servers.
+TEST(Exactness, SomeCombinationsOverRpc) {
+  if (!has_rpc()) GTEST_SKIP() << "needs ggml's RPC backend (Debian: libggml0-backend-rpc)";
+  Laboratory laboratory(model_path(), kShort);
+  for (const std::string& policy : device_policies()) {
+    const auto of_policy = [&](const Combination& c) { return c.policy == policy; };
+    std::printf("%s: ", policy.c_str());
+    check(laboratory, drawn(test_length(1, 6, 1), {Path::kRpc}, kTypes, laboratory.split(), of_policy));
+  }
 }
 
 // The smallest model of each family, with all of the family's features: RoPE by halves, by pairs, on a part of a head,

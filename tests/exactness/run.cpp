@@ -15,6 +15,7 @@
 #include "palimpsest/engine/lockstep.h"
 #include "tests/exactness/watch.h"
 #include "tests/support/own_file.h"
+#include "tests/support/rpc_server.h"
 #include "tests/support/scorer_file.h"
 
 namespace palimpsest::testing {
@@ -136,6 +137,7 @@ std::shared_ptr<const Model> Laboratory::model(Path path) {
     ModelOptions options;
     options.portable = path == Path::kPortable;
     if (path == Path::kVulkan) options.device = "Vulkan0";
+    if (path == Path::kRpc) options.rpc = two_rpc_servers();
     model = Model::load(gguf_, options);
   }
   return model;

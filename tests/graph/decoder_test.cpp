@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
+#include "palimpsest/graph/backends.h"
 #include "palimpsest/graph/cpu/attention_op.h"
 #include "palimpsest/graph/graph.h"
-#include "palimpsest/model/backend.h"
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/family.h"
 #include "palimpsest/model/model.h"
@@ -72,14 +72,14 @@ double relative_difference(const std::vector<float>& a, const std::vector<float>
 // The memory layout of a product decides how fast ggml writes it: see graph.cpp.
 TEST(DecoderTest, NoProductBeginsInTheMiddleOfACacheLine) {
   const auto model = Model::synthetic("tiny@type=q8_0", {.repack = false});  // ggml's own products
-  const ggml_backend_ptr backend = make_backend(model->weights().device, 1);
+  const Backends backends(*model, 1);
   for (const int rows : {1, 7, 64}) {
     AttentionOp path(model->hyper(), 1);
     DecoderGraph graph;
     graph.tokens = 64;
     graph.rows = rows;
-    GraphMemory memory(backend.get());
-    build_graph(graph, *model, path, backend.get(), 1, memory);
+    GraphMemory memory(backends.host());
+    build_graph(graph, *model, path, backends, memory);
     int products = 0;
     for (int i = 0; i < ggml_graph_n_nodes(graph.graph); ++i) {
       const ggml_tensor* node = ggml_graph_node(graph.graph, i);
@@ -325,7 +325,7 @@ TEST(DecoderTest, ImpossibleLayersAreRefused) {
   EXPECT_NE(says(decoder, {1, 1}).find("give at least one"), std::string::npos);
   EXPECT_NE(says(decoder, {-1, 1}).find("give at least one"), std::string::npos);
   EXPECT_NE(says(decoder, {1000, 2000}).find("give at least one"), std::string::npos);
-  EXPECT_NE(says(portable, {0, 1}).find("leave out --portable and --device"), std::string::npos);
+  EXPECT_NE(says(portable, {0, 1}).find("leave out --portable, --device and --rpc"), std::string::npos);
 }
 
 // Graphs of many shapes, repeated: the memory of the largest, and the same logits.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/graph/backends.h"
 #include "palimpsest/graph/cpu/attention_op.h"
 #include "palimpsest/graph/device/portable.h"
 #include "palimpsest/graph/graph.h"
@@ -52,12 +53,12 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
     for (int h = 0; h < hyper.geometry.layer(0).query_heads; ++h)
       hyper.alibi.push_back(std::exp2(-0.7F * static_cast<float>(h + 1)));
 
-  const ggml_backend_ptr backend = make_backend(model->weights().device, 1);
+  const Backends backends(*model, 1);
   const auto path = [&] {
     if constexpr (std::is_same_v<Path, AttentionOp>)
       return std::make_unique<AttentionOp>(hyper, 1);
     else
-      return std::make_unique<PortablePath>(hyper, backend.get());
+      return std::make_unique<PortablePath>(hyper, backends);
   }();
   CacheOptions options = path->cache_options(hyper);
   options.geometry = options.geometry.with_types(CacheType::kF32, CacheType::kF32);
@@ -88,14 +89,14 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
     DecoderGraph graph;
     graph.tokens = graph.rows = step.tokens();
     graph.path_shape = path->begin(step);
-    GraphMemory memory(backend.get());
-    build_graph(graph, *model, *path, backend.get(), 1, memory);
+    GraphMemory memory(backends.host());
+    build_graph(graph, *model, *path, backends, memory);
     std::vector<float> rows(static_cast<std::size_t>(ggml_nelements(graph.embeddings)));
     for (std::size_t t = 0; t < tokens.size(); ++t)
       model->weights().embedding_row(tokens[t], rows.data() + t * static_cast<std::size_t>(hyper.width));
     ggml_backend_tensor_set(graph.embeddings, rows.data(), 0, rows.size() * sizeof(float));
     path->prepare(graph, step);
-    run_graph(graph, backend.get());
+    run_graph(graph, backends);
     const auto count = static_cast<std::size_t>(ggml_nelements(graph.logits));
     all.resize(all.size() + count);
     ggml_backend_tensor_get(graph.logits, all.data() + all.size() - count, 0, count * sizeof(float));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/graph/backends.h"
 #include "palimpsest/graph/cpu/attention_op.h"
 #include "palimpsest/graph/graph.h"
 #include "palimpsest/graph/step.h"
@@ -68,7 +69,7 @@ TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
   const auto model = Model::synthetic("tiny", ModelOptions{.device = "Vulkan0"});
   const auto reference = Model::synthetic("tiny");
   const std::vector<TokenId> tokens = random_text(20, 5, model->hyper().vocabulary);
-  const ggml_backend_ptr backend = make_backend(model->weights().device, 1);
+  const Backends backends(*model, 1);
   AttentionOp path(model->hyper(), 1);
   Step step(model->hyper());
   CacheOptions options = path.cache_options(model->hyper());
@@ -81,8 +82,8 @@ TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
   DecoderGraph graph;
   graph.tokens = graph.rows = step.tokens();
   graph.path_shape = path.begin(step);
-  GraphMemory memory(backend.get());
-  build_graph(graph, *model, path, backend.get(), 1, memory);
+  GraphMemory memory(backends.host());
+  build_graph(graph, *model, path, backends, memory);
   ASSERT_NE(graph.schedule, nullptr);
   std::vector<float> rows(static_cast<std::size_t>(ggml_nelements(graph.embeddings)));
   for (std::size_t i = 0; i < tokens.size(); ++i)
@@ -91,7 +92,7 @@ TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
   for (int time = 0; time < 2; ++time) {  // a planned graph is executed repeatedly
     ggml_backend_tensor_set(graph.embeddings, rows.data(), 0, rows.size() * sizeof(float));
     path.prepare(graph, step);
-    run_graph(graph, backend.get());
+    run_graph(graph, backends);
     ggml_backend_tensor_get(graph.logits, logits.data(), 0, logits.size() * sizeof(float));
     const auto expected = run(reference, TeacherForced{.name = "full", .rule = {}, .chunk = 20}, tokens).logits;
     EXPECT_LE(max_relative_error(logits, expected, model->hyper().vocabulary), kBound);

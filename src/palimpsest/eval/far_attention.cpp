@@ -55,7 +55,7 @@ std::vector<double> far_attention(Decoder& decoder, std::span<const TokenId> tex
          recent);
   CacheOptions options = decoder.cache_options();
   if (!options.pages)
-    fail("`palimpsest heads` is supported on the CPU's fast path only: leave out --portable and --device");
+    fail("`palimpsest heads` is supported on the CPU's fast path only: leave out --portable, --device and --rpc");
   options.page_size = 64;
   Cache cache(options);
   FarWeights far(cache, sinks, recent);

@@ -475,7 +475,7 @@ constexpr auto kTable = std::to_array<Requirement>({
        const bool keys = !kv_format(g.key_type).elementwise();
        return fmt::format(
            "{} of cache type {} work on the CPU's fast path only: use --cache-type-{} f16, or leave out "
-           "--portable and --device",
+           "--portable, --device and --rpc",
            keys ? "keys" : "values", kv_format(keys ? g.key_type : g.value_type).name, keys ? 'k' : 'v');
      }},
     {Scope::kTarget, "host pages", [](C c) { return !of_host_pages(c).empty(); },
@@ -506,7 +506,7 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kTarget, "shared pages: host pages", [](C c) { return c.target->shares_pages; },
      [](C c) { return c.target->shape.pages; },
      [](C) -> std::string {
-       return "concurrent requests are supported on the CPU's fast path only: leave out --portable and --device";
+       return "concurrent requests are supported on the CPU's fast path only: leave out --portable, --device and --rpc";
      }},
     {Scope::kTarget, "shared pages: one size", [](C c) { return c.target->shares_pages; },
      [](C c) { return c.rule.rotation != Rotation::kOnRead || c.method.rerotate != Rerotate::kCachedHalf; },
@@ -517,7 +517,7 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) { return fmt::format("method {} has no cache: leave drafts out", c.method.name); }},
     {Scope::kTarget, "drafts: host pages", drafts, [](C c) { return c.target->shape.pages; },
      [](C) -> std::string {
-       return "drafts are supported on the CPU's fast path only: leave out --portable and --device, or drafts";
+       return "drafts are supported on the CPU's fast path only: leave out --portable, --device and --rpc, or drafts";
      }},
     {Scope::kTarget, "drafts: query group", drafts,
      [](C c) { return max_draft_tokens(c.target->shape.geometry.max_group()) > 1; },

@@ -31,7 +31,8 @@ constexpr auto kLayerwise = std::to_array<Requirement>({
      }},
     {Scope::kTarget, "layerwise: host pages", by_layer, [](const Candidate& c) { return c.target->shape.pages; },
      [](const Candidate&) -> std::string {
-       return "--prefill-layerwise works on the CPU's fast path only: leave out --portable and --device, or leave it "
+       return "--prefill-layerwise works on the CPU's fast path only: leave out --portable, --device and --rpc, or "
+              "leave it "
               "out";
      }},
     {Scope::kTarget, "layerwise: windows of layers", by_layer,

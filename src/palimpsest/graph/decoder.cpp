@@ -10,11 +10,11 @@
 
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/graph/backends.h"
 #include "palimpsest/graph/cpu/attention_op.h"
 #include "palimpsest/graph/device/portable.h"
 #include "palimpsest/graph/graph.h"
 #include "palimpsest/graph/step.h"
-#include "palimpsest/model/backend.h"
 #include "palimpsest/model/weights.h"
 
 namespace palimpsest {
@@ -22,6 +22,8 @@ namespace palimpsest {
 namespace {
 
 constexpr std::size_t kGraphs = 4;  // cached graphs: decode, a full chunk, the last chunk, and one more
+// With a scheduler each has memory of its own on the device: decode and a chunk.
+constexpr std::size_t kScheduledGraphs = 2;
 
 // The name of the tensor that projects to a layer's keys or values.
 std::string tensor_name(const Weights& weights, int layer, bool value) {
@@ -61,11 +63,11 @@ struct Decoder::Impl {
   Impl(std::shared_ptr<const Model> m, int n, const WrapPath& wrap)
       : model(std::move(m)),
         threads(n),
-        backend(make_backend(model->weights().device, n)),
-        step(model->hyper(), !model->options().portable && is_cpu(model->weights().device)),
-        memory(backend.get()) {
-    if (model->options().portable || !is_cpu(model->weights().device)) {
-      path = std::make_unique<PortablePath>(model->hyper(), backend.get());
+        backends(*model, n),
+        step(model->hyper(), !model->weights().stock_operators),
+        memory(backends.host()) {
+    if (model->weights().stock_operators) {
+      path = std::make_unique<PortablePath>(model->hyper(), backends);
     } else {
       auto fast = std::make_unique<AttentionOp>(model->hyper(), n);
       op = fast.get();
@@ -84,22 +86,28 @@ struct Decoder::Impl {
     if (layers.first < 0 || layers.first >= layers.last)
       fail("layers {} to {} of a model of {}: give at least one", layers.first, layers.last, model->hyper().layers);
     if (layers.last - layers.first < model->hyper().layers && !path->cache_options(model->hyper()).pages)
-      fail("steps of a range of layers are supported on the CPU's fast path only: leave out --portable and --device");
+      fail(
+          "steps of a range of layers are supported on the CPU's fast path only: leave out --portable, --device and "
+          "--rpc");
     return layers;
   }
 
   DecoderGraph& graph_for(int tokens, int rows, bool rows_alone, std::uint64_t shape, LayerRange layers,
                           StepResult result) {
-    const auto it = std::find_if(graphs.begin(), graphs.end(), [&](const DecoderGraph& g) {
+    auto it = std::find_if(graphs.begin(), graphs.end(), [&](const DecoderGraph& g) {
       return g.tokens == tokens && g.rows == rows && g.rows_alone == rows_alone && g.path_shape == shape &&
              g.layers == layers && g.result == result;
     });
+    if (it != graphs.end() && !is_known(*it, backends)) {
+      graphs.erase(it);
+      it = graphs.end();
+    }
     if (it != graphs.end()) {
       graphs.splice(graphs.begin(), graphs, it);
-      place_graph(graphs.front(), backend.get(), memory);
+      place_graph(graphs.front(), backends, memory);
       return graphs.front();
     }
-    if (graphs.size() == kGraphs) graphs.pop_back();
+    while (graphs.size() >= (backends.scheduled() ? kScheduledGraphs : kGraphs)) graphs.pop_back();
     DecoderGraph g;
     g.tokens = tokens;
     g.rows = rows;
@@ -107,7 +115,8 @@ struct Decoder::Impl {
     g.path_shape = shape;
     g.layers = layers;
     g.result = result;
-    build_graph(g, *model, *path, backend.get(), threads, memory);
+    build_graph(g, *model, *path, backends, memory);
+    ++counts.built;
     graphs.push_front(std::move(g));
     return graphs.front();
   }
@@ -148,7 +157,7 @@ struct Decoder::Impl {
 
   std::shared_ptr<const Model> model;
   int threads;
-  ggml_backend_ptr backend;
+  Backends backends;
   Step step;
   std::unique_ptr<AttentionPath> path;
   AttentionOp* op = nullptr;  // `path` if it is the fast one, else nullptr
@@ -157,6 +166,7 @@ struct Decoder::Impl {
   DecoderGraph* prepared = nullptr;
   std::vector<float> staging, position_row, logits;
   StepTimes times;
+  GraphCounts counts;
 };
 
 Decoder::Decoder(std::shared_ptr<const Model> model, int threads, const WrapPath& wrap) {
@@ -203,7 +213,8 @@ std::span<const float> Decoder::run() {
   assert(d.prepared != nullptr);
   const double start = now_ms();
   DecoderGraph& g = *std::exchange(d.prepared, nullptr);
-  run_graph(g, d.backend.get());
+  run_graph(g, d.backends);
+  ++d.counts.run;
   d.path->finish(g, d.step);
   for (const SequenceStep& s : d.step.input()) s.cache->state().written(static_cast<int>(s.tokens.size()), s.drafts);
   const std::span<const float> out = d.logits_of(g);
@@ -227,7 +238,13 @@ void Decoder::measure_attention(bool on) {
 }
 
 std::size_t Decoder::graph_bytes() const {
-  return impl_->memory.bytes();
+  std::size_t bytes = impl_->memory.bytes();
+  for (const DecoderGraph& graph : impl_->graphs) bytes += memory_of(graph, impl_->backends);
+  return bytes;
+}
+
+const GraphCounts& Decoder::graph_counts() const {
+  return impl_->counts;
 }
 
 int Decoder::threads() const {

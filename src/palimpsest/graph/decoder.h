@@ -16,6 +16,10 @@ struct StepTimes {  // of the last step, ms
          attention = 0;  // attention: part of compute, of thread 0; only with measure_attention(true) on the fast path
 };
 
+struct GraphCounts {  // since the decoder was made
+  long long built = 0, run = 0;
+};
+
 // Wraps or replaces the attention path of the device, to observe a step from outside.
 class AttentionPath;
 using WrapPath = std::function<std::unique_ptr<AttentionPath>(std::unique_ptr<AttentionPath>)>;
@@ -45,6 +49,7 @@ class Decoder {
   const Model& model() const;
   const StepTimes& times() const;
   std::size_t graph_bytes() const;  // memory of a step's intermediate results
+  const GraphCounts& graph_counts() const;
   void measure_attention(bool on);  // fills StepTimes::attention, starting with the next step
 
  private:

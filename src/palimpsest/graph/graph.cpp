@@ -238,6 +238,11 @@ class Builder {
   ggml_tensor* layer(int i, ggml_tensor* x) {
     const LayerWeights& l = w_.layers[i];
     ggml_tensor* in = norm(x, l.attention_norm);
+    if (in != x) {
+      ggml_tensor* first = in;
+      while (first->src[0] != x) first = first->src[0];
+      g_.first_of_layer.emplace_back(first, i);
+    }
     ggml_tensor* beside = h_.is_recurrent(i) && f_.recurrent_beside_attention ? recurrent(i, l, in) : nullptr;
     ggml_tensor* attn_out = attention(i, l, in);  // `in` itself for a layer without KV heads
     // After the last layer's attention, keep only the rows whose logits are requested.
@@ -364,10 +369,22 @@ class Builder {
   AttentionPath& path_;
 };
 
-bool runs_all(ggml_backend_t backend, ggml_cgraph* graph) {
-  for (int i = 0; i < ggml_graph_n_nodes(graph); ++i)
-    if (!ggml_backend_supports_op(backend, ggml_graph_node(graph, i))) return false;
-  return true;
+// A custom operator is a function of this process; a device that runs elsewhere would claim to support it.
+bool has_custom(ggml_cgraph* graph) {
+  for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) switch (ggml_graph_node(graph, i)->op) {
+      case GGML_OP_CUSTOM:
+      case GGML_OP_MAP_CUSTOM1:
+      case GGML_OP_MAP_CUSTOM2:
+      case GGML_OP_MAP_CUSTOM3:
+        return true;
+      default:
+        break;
+    }
+  return false;
+}
+
+[[noreturn]] void fail_memory(const DecoderGraph& graph, const Backends& backends) {
+  fail("no memory on device {} for a step of {} tokens; use a smaller --prefill-chunk", backends.names(), graph.tokens);
 }
 
 }  // namespace
@@ -407,13 +424,11 @@ void GraphMemory::release() {
   allocator_.reset();
 }
 
-void place_graph(DecoderGraph& graph, ggml_backend_t backend, GraphMemory& memory) {
-  if (!graph.schedule && !memory.place(graph))
-    fail("no memory on device {} for a step of {} tokens; use a smaller --prefill-chunk", ggml_backend_name(backend),
-         graph.tokens);
+void place_graph(DecoderGraph& graph, const Backends& backends, GraphMemory& memory) {
+  if (!graph.schedule && !memory.place(graph)) fail_memory(graph, backends);
 }
 
-void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, ggml_backend_t backend, int threads,
+void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, const Backends& backends,
                  GraphMemory& memory) {
   graph.layers.last = std::min(graph.layers.last, model.hyper().layers);
   const std::size_t nodes = kNodesBeside + (kNodesPerLayer + 2 * static_cast<std::size_t>(model.hyper().experts_used) +
@@ -424,22 +439,43 @@ void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, g
   if (!graph.context) fail("no memory for a graph of {} nodes", nodes);
   graph.graph = ggml_new_graph_custom(graph.context.get(), nodes, false);
   Builder(graph, model, path).run();
-  if (is_cpu(ggml_backend_get_device(backend)) || runs_all(backend, graph.graph))
-    return place_graph(graph, backend, memory);
-  graph.host = make_backend(find_device("cpu"), threads);
-  ggml_backend_t both[] = {backend, graph.host.get()};
-  graph.schedule.reset(ggml_backend_sched_new(both, nullptr, 2, 2 * nodes, false, false));
-  if (!graph.schedule || !ggml_backend_sched_alloc_graph(graph.schedule.get(), graph.graph))
-    fail("no memory on device {} for a step of {} tokens; use a smaller --prefill-chunk", ggml_backend_name(backend),
-         graph.tokens);
+  if (!backends.scheduled()) return place_graph(graph, backends, memory);
+
+  std::vector<ggml_backend_t> all(backends.all().begin(), backends.all().end());
+  if (backends.remote() && has_custom(graph.graph)) fail("custom operators cannot run on an RPC server");
+  graph.schedule.reset(
+      ggml_backend_sched_new(all.data(), nullptr, static_cast<int>(all.size()), 2 * nodes, false, false));
+  if (!graph.schedule) fail_memory(graph, backends);
+  // ggml gives an operator without weights to the device of the one before: then two tensors would go to a layer on
+  // another device.
+  for (const auto& [first, layer] : graph.first_of_layer)
+    if (ggml_backend_supports_op(backends.of_layer(layer), first))
+      ggml_backend_sched_set_tensor_backend(graph.schedule.get(), first, backends.of_layer(layer));
+  if (!ggml_backend_sched_alloc_graph(graph.schedule.get(), graph.graph)) fail_memory(graph, backends);
+  graph.freed_before = freed_buffers();
 }
 
-void run_graph(DecoderGraph& graph, ggml_backend_t backend) {
+void FreeSchedule::operator()(ggml_backend_sched_t schedule) const {
+  count_freed_buffer();
+  ggml_backend_sched_free(schedule);
+}
+
+bool is_known(const DecoderGraph& graph, const Backends& backends) {
+  return !backends.remote() || graph.freed_before == freed_buffers();
+}
+
+void run_graph(DecoderGraph& graph, const Backends& backends) {
   const ggml_status status = graph.schedule ? ggml_backend_sched_graph_compute(graph.schedule.get(), graph.graph)
-                                            : ggml_backend_graph_compute(backend, graph.graph);
+                                            : ggml_backend_graph_compute(backends.host(), graph.graph);
   if (status != GGML_STATUS_SUCCESS)
-    fail("device {} failed in a step of {} tokens ({})", ggml_backend_name(backend), graph.tokens,
-         ggml_status_to_string(status));
+    fail("device {} failed in a step of {} tokens ({})", backends.names(), graph.tokens, ggml_status_to_string(status));
+}
+
+std::size_t memory_of(const DecoderGraph& graph, const Backends& backends) {
+  std::size_t bytes = 0;
+  for (ggml_backend_t backend : backends.all())
+    if (graph.schedule) bytes += ggml_backend_sched_get_buffer_size(graph.schedule.get(), backend);
+  return bytes;
 }
 
 }  // namespace palimpsest

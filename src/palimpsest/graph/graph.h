@@ -5,15 +5,23 @@
 #include <ggml-alloc.h>
 #include <ggml-cpp.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "palimpsest/graph/attention_path.h"
+#include "palimpsest/graph/backends.h"
 #include "palimpsest/graph/product_op.h"
 #include "palimpsest/graph/sequence_step.h"
 #include "palimpsest/model/model.h"
 
 namespace palimpsest {
+
+struct FreeSchedule {
+  void operator()(ggml_backend_sched_t schedule) const;
+};
 
 struct DecoderGraph {
   int tokens = 0, rows = 0;
@@ -23,20 +31,23 @@ struct DecoderGraph {
   std::uint64_t path_shape = 0;  // AttentionPath::begin
   ggml_context_ptr context;      // holds tensor metadata, no data
   ggml_cgraph* graph = nullptr;
-  // If the device supports every operator: the generation of the GraphMemory buffer that the tensors are in.
+  // On the CPU alone: the generation of the GraphMemory buffer that the tensors are in.
   std::uint64_t placed = 0;
   ggml_backend_buffer_t buffer = nullptr;
-  // Else the scheduler runs unsupported operators on the CPU.
-  ggml_backend_ptr host;
-  ggml_backend_sched_ptr schedule;
-  ggml_tensor* embeddings = nullptr;  // in [width, tokens]: token embeddings, or hidden states
-  ggml_tensor* row_ids = nullptr;     // in [at least rows]; nullptr: all tokens
-  ggml_tensor* logits = nullptr;      // out [vocabulary, rows], or hidden states [width, rows]
+  // With other devices: planned once, run many times. Its parts keep their uids, so that a device can recognise them
+  // (CUDA graphs; RPC servers, which are sent the graph once). Operators that a device lacks run on the CPU.
+  std::unique_ptr<ggml_backend_sched, FreeSchedule> schedule;
+  std::uint64_t freed_before = 0;                            // freed_buffers() when it was planned
+  std::vector<std::pair<ggml_tensor*, int>> first_of_layer;  // the first operator of each layer
+  ggml_tensor* embeddings = nullptr;                         // in [width, tokens]: token embeddings, or hidden states
+  ggml_tensor* row_ids = nullptr;                            // in [at least rows]; nullptr: all tokens
+  ggml_tensor* logits = nullptr;                             // out [vocabulary, rows], or hidden states [width, rows]
   std::unique_ptr<PathInputs> path_inputs;
   std::unique_ptr<ProductOps> products;
 };
 
-// Memory for the tensors of a decoder's graphs, which run one at a time: its size is that of the largest graph.
+// Memory for the tensors of a decoder's graphs on the CPU, which run one at a time: its size is that of the largest
+// graph. (A scheduler has memory of its own.)
 class GraphMemory {
  public:
   explicit GraphMemory(ggml_backend_t backend) : backend_(backend) {}
@@ -53,11 +64,14 @@ class GraphMemory {
   std::uint64_t moved_ = 1;  // generation of the buffer: addresses in earlier ones are invalid
 };
 
-// Builds and places the graph. Throws Error when the device is out of memory.
-void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, ggml_backend_t backend, int threads,
+// Builds and places the graph. Throws Error when a device is out of memory.
+void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, const Backends& backends,
                  GraphMemory& memory);
 // Call before each run: another graph may have replaced the buffer by a larger one.
-void place_graph(DecoderGraph& graph, ggml_backend_t backend, GraphMemory& memory);  // throws Error
-void run_graph(DecoderGraph& graph, ggml_backend_t backend);                         // throws Error
+void place_graph(DecoderGraph& graph, const Backends& backends, GraphMemory& memory);  // throws Error
+void run_graph(DecoderGraph& graph, const Backends& backends);                         // throws Error
+// Whether it may run again: an RPC server may have forgotten it.
+bool is_known(const DecoderGraph& graph, const Backends& backends);
+std::size_t memory_of(const DecoderGraph& graph, const Backends& backends);  // of its scheduler; 0: it has none
 
 }  // namespace palimpsest

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <filesystem>
 #include <mutex>
@@ -23,7 +24,9 @@ void log_line(ggml_log_level level, const char* text, void*) {
   std::string_view line(text);
   while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.remove_suffix(1);
   if (line.empty()) return;
-  if (level == GGML_LOG_LEVEL_ERROR)
+  // Of a broken connection to an RPC server; rpc.cpp says which.
+  const bool told = line.starts_with("recv failed") || line.starts_with("send failed");
+  if (level == GGML_LOG_LEVEL_ERROR && !told)
     spdlog::error("ggml: {}", line);
   else
     spdlog::debug("ggml: {}", line);
@@ -87,6 +90,10 @@ std::string lower(std::string text) {
 
 }  // namespace
 
+std::string name_of(ggml_backend_dev_t device) {
+  return is_cpu(device) ? "cpu" : ggml_backend_dev_name(device);
+}
+
 std::vector<DeviceInfo> list_devices() {
   load_backends();
   std::vector<DeviceInfo> out;
@@ -94,7 +101,7 @@ std::vector<DeviceInfo> list_devices() {
     ggml_backend_dev_t device = ggml_backend_dev_get(i);
     DeviceInfo info;
     info.cpu = is_cpu(device);
-    info.name = info.cpu ? "cpu" : ggml_backend_dev_name(device);
+    info.name = name_of(device);
     info.description = ggml_backend_dev_description(device);
     if (info.cpu)
       info.kernels =
@@ -110,7 +117,7 @@ ggml_backend_dev_t find_device(const std::string& name) {
   std::string known;
   for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
     ggml_backend_dev_t device = ggml_backend_dev_get(i);
-    const std::string here = is_cpu(device) ? "cpu" : ggml_backend_dev_name(device);
+    const std::string here = name_of(device);
     if (lower(here) == lower(name)) return device;
     known += (known.empty() ? "" : ", ") + here;
   }
@@ -118,8 +125,38 @@ ggml_backend_dev_t find_device(const std::string& name) {
   fail("no device is called \"{}\"; there are: {}", name, known);
 }
 
+std::vector<ggml_backend_dev_t> find_devices(const std::string& names) {
+  std::vector<ggml_backend_dev_t> out;
+  for (std::size_t first = 0; first <= names.size();) {
+    const std::size_t end = std::min(names.find(',', first), names.size());
+    const std::string name = names.substr(first, end - first);
+    out.push_back(find_device(names.empty() ? "cpu" : name));
+    if (std::ranges::count(out, out.back()) > 1) fail("--device {}: {} is named twice", names, name);
+    first = end + 1;
+  }
+  return out;
+}
+
 bool is_cpu(ggml_backend_dev_t device) {
   return ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
+}
+
+bool is_rpc(ggml_backend_dev_t device) {
+  return std::string_view(ggml_backend_reg_name(ggml_backend_dev_backend_reg(device))) == "RPC";
+}
+
+namespace {
+
+std::atomic<std::uint64_t> g_freed{0};
+
+}  // namespace
+
+std::uint64_t freed_buffers() {
+  return g_freed;
+}
+
+void count_freed_buffer() {
+  ++g_freed;
 }
 
 ggml_backend_ptr make_backend(ggml_backend_dev_t device, int threads) {

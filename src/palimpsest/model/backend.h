@@ -5,6 +5,9 @@
 #include <ggml-backend.h>
 #include <ggml-cpp.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,8 +24,25 @@ std::vector<DeviceInfo> list_devices();
 // Loads ggml's backends at the first call; of its CPU backend, the variant for PALIMPSEST_SIMD (core/cpu_level.h). For
 // an unknown name throws Error that lists the devices.
 ggml_backend_dev_t find_device(const std::string& name);
+// "CUDA0,CUDA1": several; empty: the CPU. Throws Error also for a device that is named twice.
+std::vector<ggml_backend_dev_t> find_devices(const std::string& names);
+std::string name_of(ggml_backend_dev_t device);  // the argument of --device
 
 bool is_cpu(ggml_backend_dev_t device);
+bool is_rpc(ggml_backend_dev_t device);  // of an RPC server
+
+// When a buffer on an RPC server is freed, the server forgets all graphs that it was sent, and ggml 0.27 does not tell
+// the client, which would ask for them again and be disconnected. So frees are counted, and a graph that was planned
+// before the last one is not run on a server again.
+std::uint64_t freed_buffers();
+void count_freed_buffer();  // call it before memory of a device is freed otherwise
+struct FreeBuffer {
+  void operator()(ggml_backend_buffer_t buffer) const {
+    count_freed_buffer();
+    ggml_backend_buffer_free(buffer);
+  }
+};
+using DeviceBuffer = std::unique_ptr<ggml_backend_buffer, FreeBuffer>;
 
 // Makes a backend on the device. `threads`: used by devices that compute on the CPU.
 ggml_backend_ptr make_backend(ggml_backend_dev_t device, int threads);

@@ -4,6 +4,7 @@
 #include <ggml-alloc.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -13,6 +14,8 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/backend.h"
+#include "palimpsest/model/placement.h"
+#include "palimpsest/model/rpc.h"
 #include "palimpsest/model/tensors.h"
 
 namespace palimpsest {
@@ -182,6 +185,50 @@ std::set<std::string_view> layers_beside_panels(const std::vector<Use>& uses) {
   return out;
 }
 
+// The part of the model, as in Weights::device_of, that a tensor is used in.
+std::size_t part_of(const Use& use, const Weights& w, int layers) {
+  const std::string_view name = use.tensor->name;
+  constexpr std::string_view kLayer = "blk.";
+  if (name.starts_with(kLayer)) {
+    std::size_t layer = 0;
+    std::from_chars(name.data() + kLayer.size(), name.data() + name.size(), layer);
+    return layer;
+  }
+  return use.target == &w.output || name.starts_with("output") ? static_cast<std::size_t>(layers) : 0;
+}
+
+// Fills Weights::device_of.
+void place(Weights& w, const std::vector<Use>& uses, const ModelOptions& options, int layers) {
+  const std::size_t parts = static_cast<std::size_t>(layers) + 1;
+  std::string names;
+  for (ggml_backend_dev_t device : w.devices) names += (names.empty() ? "" : ",") + name_of(device);
+  std::vector<double> shares = options.tensor_split;
+  if (!shares.empty() && shares.size() != w.devices.size())
+    fail("--tensor-split has {} numbers for {} devices ({}): give one for each", shares.size(), w.devices.size(),
+         names);
+  if (!shares.empty() && (std::ranges::any_of(shares, [](double s) { return !(s >= 0 && std::isfinite(s)); }) ||
+                          std::ranges::all_of(shares, [](double s) { return s == 0; })))
+    fail("--tensor-split: give a number for each device, none negative and not all 0, as in 3,1");
+  std::vector<std::size_t> free, bytes(parts), needed(w.devices.size());
+  for (ggml_backend_dev_t device : w.devices) {
+    std::size_t total = 0;
+    ggml_backend_dev_memory(device, &free.emplace_back(), &total);
+  }
+  if (shares.empty()) {
+    const bool known = std::ranges::none_of(free, [](std::size_t f) { return f == 0; });
+    for (const std::size_t f : free) shares.push_back(known ? static_cast<double>(f) : 1);
+  }
+  for (const Use& use : uses) bytes[part_of(use, w, layers)] += use.tensor->bytes;
+  w.device_of = place_layers(bytes, shares);
+  for (std::size_t part = 0; part < parts; ++part) needed[static_cast<std::size_t>(w.device_of[part])] += bytes[part];
+  for (std::size_t i = 0; i < w.devices.size(); ++i)
+    if (!is_cpu(w.devices[i]) && free[i] > 0 && needed[i] > free[i])
+      fail(
+          "{}: {} MiB of weights do not fit into the {} MiB of free memory of device {}; use a smaller model, more "
+          "devices (--device {},...), or another --tensor-split",
+          w.file.path(), needed[i] >> 20, free[i] >> 20, name_of(w.devices[i]), names);
+}
+
 // Groups tensors by buffer type, then allocates and fills the buffers.
 class Placement {
  public:
@@ -258,7 +305,10 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   auto weights = std::make_unique<Weights>();
   Weights& w = *weights;
   w.file = std::move(file);
-  w.device = find_device(options.device);
+  const std::string servers = options.rpc.empty() ? "" : add_rpc_servers(options.rpc);
+  w.devices = find_devices(options.device.empty() ? servers : options.device);
+  w.device = w.devices.front();
+  w.stock_operators = options.portable || w.devices.size() > 1 || !is_cpu(w.device);
   const std::vector<Use> uses = check_tensors(w, family, hyper);
   if (family.sink_logits) hyper.sink_logits = read_sink_logits(w.file, hyper);
 
@@ -268,32 +318,35 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     hyper.weight_bytes += t.bytes;
   }
 
-  const bool on_cpu = is_cpu(w.device);
-  const ggml_backend_buffer_type_t plain = ggml_backend_dev_buffer_type(w.device);
-  const auto extra = options.repack ? extra_buffer_types(w.device) : std::vector<ggml_backend_buffer_type_t>{};
+  place(w, uses, options, hyper.layers);
+  std::map<ggml_backend_dev_t, std::vector<ggml_backend_buffer_type_t>> extra;
+  for (ggml_backend_dev_t device : w.devices)
+    if (options.repack) extra[device] = extra_buffer_types(device);
   Placement placement(w, uses.size() + 1);
   const auto beside_panels = layers_beside_panels(uses);
   std::vector<const Use*> in_file, copied, for_panels;
   for (const Use& use : uses) {
     const GgufTensor& t = *use.tensor;
+    ggml_backend_dev_t const device = w.devices[static_cast<std::size_t>(w.device_of[part_of(use, w, hyper.layers)])];
+    ggml_backend_buffer_type_t const plain = ggml_backend_dev_buffer_type(device);
     if (use.vector()) {
       *use.target = placement.add(plain, GGML_TYPE_F32, t);
       copied.push_back(&use);
       continue;
     }
-    if (on_cpu && options.repack && !options.portable && !use.heads() && in_panels(t) &&
+    if (!w.stock_operators && options.repack && !use.heads() && in_panels(t) &&
         !(use.experts() && beside_panels.contains(layer_of(t)))) {
       for_panels.push_back(&use);
       continue;
     }
     ggml_backend_buffer_type_t home = nullptr;
-    for (ggml_backend_buffer_type_t type : extra)
-      if (home == nullptr && !use.heads() && can_multiply(w.device, type, use)) home = type;
+    for (ggml_backend_buffer_type_t type : extra[device])
+      if (home == nullptr && !use.heads() && can_multiply(device, type, use)) home = type;
     if (home != nullptr) w.repacked_bytes += t.bytes;
-    if (home == nullptr && !can_multiply(w.device, plain, use))
+    if (home == nullptr && !can_multiply(device, plain, use))
       fail("{}: tensor {}: device {} cannot multiply by weights of type {}; use another device or quantise differently",
-           w.file.path(), t.name, options.device, ggml_type_name(t.type));
-    if (home == nullptr && on_cpu && is_aligned(w.file, t)) {
+           w.file.path(), t.name, name_of(device), ggml_type_name(t.type));
+    if (home == nullptr && is_cpu(device) && is_aligned(w.file, t)) {
       in_file.push_back(&use);
     } else {
       *use.target = placement.add(home != nullptr ? home : plain, t.type, t);

@@ -9,6 +9,7 @@
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/core/types.h"
 #include "palimpsest/matmul/panels.h"
+#include "palimpsest/model/backend.h"
 
 namespace palimpsest {
 
@@ -42,9 +43,12 @@ struct Weights {
   NormWeights embedding_norm, output_norm;
   ggml_tensor* output = nullptr;  // the embedding if the file has no output matrix (tied)
   ggml_tensor* output_bias = nullptr;
-  ggml_backend_dev_t device = nullptr;
-  std::size_t repacked_bytes = 0;  // of matrices that ggml repacked
-  std::size_t panel_bytes = 0;     // of matrices in panels
+  std::vector<ggml_backend_dev_t> devices;  // of ModelOptions::device
+  std::vector<int> device_of;               // [layers + 1]: the device of each layer, and of the output
+  ggml_backend_dev_t device = nullptr;      // the first
+  bool stock_operators = false;             // the portable path: on other devices, and with ModelOptions::portable
+  std::size_t repacked_bytes = 0;           // of matrices that ggml repacked
+  std::size_t panel_bytes = 0;              // of matrices in panels
   // The panels of a matrix; nullptr: not in panels. The tensor of a matrix in panels has a shape, but no data.
   const Panels* panels_of(const ggml_tensor* matrix) const;
 
@@ -54,7 +58,7 @@ struct Weights {
   GgufFile file;  // kept open: embeddings, and on the CPU matrices, are read from it
   const GgufTensor *embedding = nullptr, *positions = nullptr;
   std::vector<ggml_context_ptr> contexts;
-  std::vector<ggml_backend_buffer_ptr> buffers;
+  std::vector<DeviceBuffer> buffers;
   std::unordered_map<const ggml_tensor*, Panels> panels;
 };
 

@@ -5,7 +5,6 @@
 
 #include "palimpsest/graph/graph.h"
 #include "palimpsest/graph/step.h"
-#include "palimpsest/model/backend.h"
 
 namespace palimpsest {
 
@@ -47,9 +46,14 @@ int ranks_needed(const Step& step, int sequence) {
 
 }  // namespace
 
-PortablePath::PortablePath(const Hyperparameters& hyper, ggml_backend_t backend)
-    : layers_(hyper.layers), backend_(backend), cpu_(is_cpu(ggml_backend_get_device(backend))) {
-  for (int i = 0; i < hyper.ropes(); ++i) ranks_.emplace_back(backend);
+PortablePath::PortablePath(const Hyperparameters& hyper, const Backends& backends)
+    : layers_(hyper.layers), backends_(backends) {
+  for (int i = 0; i < hyper.ropes(); ++i)
+    for (ggml_backend_t backend : backends.all()) ranks_.emplace_back(backend);
+}
+
+std::size_t PortablePath::rank_table_of(int layer) const {
+  return static_cast<std::size_t>(step_->rope_of(layer)) * backends_.all().size() + backends_.index_of(layer);
 }
 
 CacheOptions PortablePath::cache_options(const Hyperparameters& hyper) const {
@@ -60,7 +64,7 @@ CacheOptions PortablePath::cache_options(const Hyperparameters& hyper) const {
 
 PortableStorage& PortablePath::storage_of(const SequenceStep& sequence) const {
   if (sequence.cache->storage() == nullptr)
-    sequence.cache->attach(std::make_unique<PortableStorage>(sequence.cache->options(), backend_));
+    sequence.cache->attach(std::make_unique<PortableStorage>(sequence.cache->options(), backends_));
   return static_cast<PortableStorage&>(*sequence.cache->storage());
 }
 
@@ -76,9 +80,10 @@ std::uint64_t PortablePath::begin(const Step& step) {
     storage.apply_moves();
     const int span = span_of(*sequence.cache);
     storage.reserve(span);
-    for (int rope = 0; rope < step.ropes(); ++rope)
-      if (const int layer = step.first_layer(rope); layer >= 0)
-        ranks_[rope].reserve(a.shape, step.attention(layer).tokens[i].rank_row, ranks_needed(step, i));
+    const int ranks = ranks_needed(step, i);
+    for (int layer = 0; ranks > 0 && layer < layers_; ++layer)
+      if (const AttentionStep& each = step.attention(layer); each.shape.kv_heads > 0)
+        ranks_of(layer).reserve(each.shape, each.tokens[i].rank_row, ranks);
     shape.insert(shape.end(),
                  {storage.generation(), static_cast<std::uint64_t>(span), static_cast<std::uint64_t>(tokens.count),
                   tokens.two_query, static_cast<std::uint64_t>(tokens.rotation), queries_at_rank(tokens),
@@ -106,7 +111,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   ggml_context* c = graph.context.get();
   const AttentionStep& a = step_->attention(0);
   auto inputs = std::make_unique<Inputs>();
-  inputs->by_position.resize(ranks_.size());
+  inputs->by_position.resize(static_cast<std::size_t>(step_->ropes()));
   for (int i = 0; i < step_->sequences(); ++i) {
     const Cache& cache = *step_->input()[i].cache;
     const StepTokens& tokens = a.tokens[i];
@@ -137,9 +142,11 @@ void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, Sequenc
       sequence.table_of.push_back(-1);
       continue;
     }
+    const bool by_rank = needs.query_ranks || needs.key_ranks || needs.two_query;
     const auto same = [&](const Table& t) {
       return needs.shared && step_->attention(t.layer).local == a.local &&
-             step_->rope_of(t.layer) == step_->rope_of(layer);
+             step_->rope_of(t.layer) == step_->rope_of(layer) &&
+             (!by_rank || backends_.index_of(t.layer) == backends_.index_of(layer));
     };
     const auto known = std::ranges::find_if(sequence.tables, same);
     sequence.table_of.push_back(static_cast<int>(known - sequence.tables.begin()));
@@ -160,7 +167,7 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& 
     const auto of = [&](ggml_tensor* all) {
       return ggml_reshape_4d(c, ggml_get_rows(c, all, ranks), shape.head_dim, b, cc, d);
     };
-    const RopeRows& known = ranks_[step_->rope_of(layer)].rows();
+    const RopeRows& known = ranks_of(layer).rows();
     return RopeRows{of(known.cos), of(known.sin)};
   };
   table.query = rows(table.in.query_ranks, 1, heads, needs.tokens);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "palimpsest/graph/attention_path.h"
+#include "palimpsest/graph/backends.h"
 #include "palimpsest/graph/device/portable_inputs.h"
 #include "palimpsest/graph/device/portable_rotate.h"
 #include "palimpsest/graph/device/portable_storage.h"
@@ -26,7 +27,8 @@ namespace palimpsest {
 
 class PortablePath final : public AttentionPath {
  public:
-  PortablePath(const Hyperparameters& hyper, ggml_backend_t backend);
+  // `backends` must outlive it.
+  PortablePath(const Hyperparameters& hyper, const Backends& backends);
 
   CacheOptions cache_options(const Hyperparameters& hyper) const override;
   std::uint64_t begin(const Step& step) override;
@@ -38,7 +40,7 @@ class PortablePath final : public AttentionPath {
   void finish(DecoderGraph& graph, const Step& step) override;
 
  private:
-  struct Table {    // of all layers with equal slots, windows and RoPE tables, or of one layer
+  struct Table {    // of all layers with equal slots, windows, RoPE tables (and devices, by rank), or of one layer
     int layer = 0;  // the first of these layers
     TableInputs in;
     int span = 0;
@@ -82,12 +84,14 @@ class PortablePath final : public AttentionPath {
   ggml_tensor* attend(DecoderGraph& graph, int layer, int sequence, const Rows& rows) const;
   void collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights,
                        const SequenceStep& step) const;
-  ggml_tensor* exact(ggml_context* context, ggml_tensor* stored) const;
+  ggml_tensor* exact(ggml_context* context, int layer, ggml_tensor* stored) const;
+  RankTable& ranks_of(int layer) { return ranks_[rank_table_of(layer)]; }
+  const RankTable& ranks_of(int layer) const { return ranks_[rank_table_of(layer)]; }
+  std::size_t rank_table_of(int layer) const;
 
   int layers_;
-  ggml_backend_t backend_;
-  bool cpu_;
-  std::vector<RankTable> ranks_;  // [ropes]
+  const Backends& backends_;
+  std::vector<RankTable> ranks_;  // [ropes][backends]
   TableWriter writer_;
   std::vector<float> cos_, sin_, read_weights_, new_keys_, new_values_;
   const Step* step_ = nullptr;  // of the last begin()

@@ -4,6 +4,7 @@
 #include "palimpsest/graph/device/portable.h"
 #include "palimpsest/graph/graph.h"
 #include "palimpsest/graph/step.h"
+#include "palimpsest/model/backend.h"
 
 namespace palimpsest {
 
@@ -67,9 +68,12 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
 }
 
 // Converts stored elements so that their product with f32 has f32 precision. The CPU would round the other operand to
-// f16 or bf16 (relative error 2e-4, 2e-3 of a score); other devices do so for bf16, but not for f16.
-ggml_tensor* PortablePath::exact(ggml_context* c, ggml_tensor* stored) const {
-  const bool rounds = stored->type == GGML_TYPE_BF16 || (cpu_ && stored->type != GGML_TYPE_F32);
+// f16 or bf16 (relative error 2e-4, 2e-3 of a score), and an RPC server may be a CPU; other devices do so for bf16, but
+// not for f16.
+ggml_tensor* PortablePath::exact(ggml_context* c, int layer, ggml_tensor* stored) const {
+  ggml_backend_dev_t const device = ggml_backend_get_device(backends_.of_layer(layer));
+  const bool rounds =
+      stored->type == GGML_TYPE_BF16 || (stored->type != GGML_TYPE_F32 && (is_cpu(device) || is_rpc(device)));
   return rounds ? ggml_cast(c, stored, GGML_TYPE_F32) : stored;
 }
 
@@ -110,7 +114,7 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
     keys = keys->type == GGML_TYPE_F32 ? ggml_cont(c, keys) : ggml_cast(c, keys, GGML_TYPE_F32);
     keys = rotated(c, keys, table.keys, shape.rope_dims);
   } else {
-    keys = exact(c, keys);
+    keys = exact(c, layer, keys);
   }
   const auto scores_of = [&](ggml_tensor* query) {
     ggml_tensor* by_group = ggml_view_4d(c, query, shape.head_dim, group, heads, count, query->nb[1],
@@ -142,7 +146,8 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   }
   if (step_->input()[sequence].weights != nullptr) collect_weights(graph, in, layer, weights, step_->input()[sequence]);
 
-  ggml_tensor* mixed = ggml_mul_mat(c, exact(c, values), ggml_reshape_3d(c, weights, span, count * group, heads));
+  ggml_tensor* mixed =
+      ggml_mul_mat(c, exact(c, layer, values), ggml_reshape_3d(c, weights, span, count * group, heads));
   ggml_prec_set_acc(mixed, GGML_PREC_F32);
   if (count > 1) {
     mixed = ggml_reshape_4d(c, mixed, shape.value_dim, count, group, heads);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "palimpsest/attention/attention.h"
+#include "palimpsest/model/backend.h"
 
 namespace palimpsest {
 
@@ -42,7 +43,7 @@ class RankTable {
  private:
   ggml_backend_t backend_;
   ggml_context_ptr context_;
-  ggml_backend_buffer_ptr buffer_;
+  DeviceBuffer buffer_;
   RopeRows rows_;
   int known_ = 0;
   std::uint64_t generation_ = 0;

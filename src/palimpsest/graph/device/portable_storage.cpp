@@ -6,6 +6,8 @@
 #include <array>
 #include <atomic>
 #include <cassert>
+#include <set>
+#include <string_view>
 
 #include "palimpsest/core/error.h"
 
@@ -18,8 +20,9 @@ constexpr int kGranule = 256;  // slots; capacity is a multiple
 // A one-time graph of copies on the device. Source and target of a copy may overlap; copies run in the order given.
 class Copies {
  public:
-  Copies(ggml_backend_t backend, std::size_t max)
+  Copies(ggml_backend_t backend, ggml_gallocr_ptr& memory, std::size_t max)
       : backend_(backend),
+        memory_(memory),
         context_(
             ggml_init({6 * max * ggml_tensor_overhead() + ggml_graph_overhead_custom(6 * max, false), nullptr, true})) {
     if (!context_) fail("no memory for {} copies", max);
@@ -32,8 +35,11 @@ class Copies {
     ggml_build_forward_expand(graph_, ggml_cpy(context_.get(), aside, view(target, to, box)));
   }
   void run() {
-    const ggml_gallocr_ptr memory(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_)));
-    if (!memory || !ggml_gallocr_alloc_graph(memory.get(), graph_))
+    const std::size_t before = ggml_gallocr_get_buffer_size(memory_.get(), 0);
+    const bool placed = ggml_gallocr_alloc_graph(memory_.get(), graph_);
+    if (before > 0 && ggml_gallocr_get_buffer_size(memory_.get(), 0) != before) count_freed_buffer();
+    if (!placed) memory_.reset();  // after a failure it would keep the address of a freed buffer
+    if (!placed)
       fail("no memory on device {} to move keys and values; give a smaller --budget", ggml_backend_name(backend_));
     if (ggml_backend_graph_compute(backend_, graph_) != GGML_STATUS_SUCCESS)
       fail("device {} failed to move keys and values", ggml_backend_name(backend_));
@@ -44,6 +50,7 @@ class Copies {
     return ggml_view_3d(context_.get(), t, box[0], box[1], box[2], t->nb[1], t->nb[2], offset);
   }
   ggml_backend_t backend_;
+  ggml_gallocr_ptr& memory_;
   ggml_context_ptr context_;
   ggml_cgraph* graph_ = nullptr;
 };
@@ -64,15 +71,31 @@ ggml_type ggml_type_of(CacheType type) {
   return GGML_TYPE_F32;
 }
 
-PortableStorage::PortableStorage(const CacheOptions& cache, ggml_backend_t backend) : shape_(cache), backend_(backend) {
+PortableStorage::PortableStorage(const CacheOptions& cache, const Backends& backends)
+    : shape_(cache), backends_(backends) {
   assert(!cache.pages);
   origin_.resize(cache.shared ? 1 : static_cast<std::size_t>(cache.geometry.heads()));
   const LayerGeometry& g = cache.geometry.layer(0);
-  check_device(g.key_type);
-  if (g.value_type != g.key_type) check_device(g.value_type);
+  std::set<ggml_backend_t> all;
+  for (int i = 0; i < cache.geometry.layers(); ++i) all.insert(backends.of_layer(i));
+  for (ggml_backend_t backend : all) {
+    check_device(backend, g.key_type);
+    if (g.value_type != g.key_type) check_device(backend, g.value_type);
+  }
 }
 
-void PortableStorage::check_device(CacheType stored) const {
+PortableStorage::~PortableStorage() {
+  if (!memory_.empty()) count_freed_buffer();
+}
+
+ggml_gallocr_ptr& PortableStorage::memory_of(ggml_backend_t backend) {
+  ggml_gallocr_ptr& memory = memory_[backend];
+  if (!memory) memory.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend)));
+  if (!memory) fail("no memory for copies of keys and values");
+  return memory;
+}
+
+void PortableStorage::check_device(ggml_backend_t backend, CacheType stored) const {
   const ggml_context_ptr context(ggml_init({16 * ggml_tensor_overhead(), nullptr, true}));
   ggml_context* c = context.get();
   const LayerGeometry& g = shape_.geometry.layer(0);
@@ -83,26 +106,27 @@ void PortableStorage::check_device(CacheType stored) const {
   ggml_tensor* part = ggml_view_3d(c, keys, g.key_width, kGranule / 2, keys->ne[2], keys->nb[1], keys->nb[2], 0);
   for (const ggml_tensor* op : {ggml_set_rows(c, keys, rows, ids), ggml_cast(c, part, GGML_TYPE_F32),
                                 ggml_cont(c, part), ggml_cpy(c, ggml_cont(c, part), part)})
-    if (!ggml_backend_supports_op(backend_, op))
+    if (!ggml_backend_supports_op(backend, op))
       fail("device {} cannot keep a cache of {} (no {} for it); use another --cache-type or --device",
-           ggml_backend_name(backend_), ggml_type_name(type), ggml_op_desc(op));
+           ggml_backend_name(backend), ggml_type_name(type), ggml_op_desc(op));
 }
 
-PortableStorage::Layer PortableStorage::make_layer(const LayerGeometry& g, int capacity) const {
+PortableStorage::Layer PortableStorage::make_layer(int index, int capacity) const {
+  const LayerGeometry& g = shape_.geometry.layer(index);
   Layer layer;
   layer.context.reset(ggml_init({2 * ggml_tensor_overhead(), nullptr, true}));
   if (!layer.context) fail("no memory for a cache's tables");
   layer.keys = ggml_new_tensor_3d(layer.context.get(), ggml_type_of(g.key_type), g.key_width, capacity, g.kv_heads);
   layer.values =
       ggml_new_tensor_3d(layer.context.get(), ggml_type_of(g.value_type), capacity, g.value_width, g.kv_heads);
-  layer.buffer.reset(ggml_backend_alloc_ctx_tensors(layer.context.get(), backend_));
+  layer.buffer.reset(ggml_backend_alloc_ctx_tensors(layer.context.get(), backends_.of_layer(index)));
   if (layer.buffer) ggml_backend_buffer_clear(layer.buffer.get(), 0);
   return layer;
 }
 
 // Grows layer by layer: at most one layer is in memory twice.
 void PortableStorage::reserve(int slots) {
-  if (lost_) fail("the cache was lost when device {} ran out of memory: start again", ggml_backend_name(backend_));
+  if (lost_) fail("the cache was lost when device {} ran out of memory: start again", backends_.names());
   if (slots <= capacity_) return;
   const int capacity = (slots + kGranule - 1) / kGranule * kGranule;
   lost_ = true;  // until all layers have grown
@@ -111,15 +135,15 @@ void PortableStorage::reserve(int slots) {
     const LayerGeometry& g = shape_.geometry.layer(i);
     if (g.kv_heads == 0) continue;
     Layer& old = layers_[static_cast<std::size_t>(i)];
-    Layer layer = make_layer(g, capacity);
+    Layer layer = make_layer(i, capacity);
     if (!layer.buffer) {
       on_cleared();
       lost_ = true;
       fail("no memory on device {} for a cache of {} slots; give a smaller --budget, or a --cache-type of 2 bytes",
-           ggml_backend_name(backend_), capacity);
+           ggml_backend_name(backends_.of_layer(i)), capacity);
     }
     if (old.buffer) {
-      Copies copies(backend_, 2);
+      Copies copies(backends_.of_layer(i), memory_of(backends_.of_layer(i)), 2);
       copies.add(old.keys, 0, layer.keys, 0, {g.key_width, capacity_, g.kv_heads});
       copies.add(old.values, 0, layer.values, 0, {capacity_, g.value_width, g.kv_heads});
       copies.run();
@@ -186,7 +210,7 @@ void PortableStorage::apply_moves() {
     if (g.kv_heads == 0) continue;
     if (count == 0) continue;
     ggml_tensor *k = keys(i), *v = values(i);
-    Copies copies(backend_, 2 * count);
+    Copies copies(backends_.of_layer(i), memory_of(backends_.of_layer(i)), 2 * count);
     const std::int64_t together = shape_.shared ? g.kv_heads : 1;
     for (std::size_t h = 0; h < runs.size(); ++h)
       for (const Run& run : runs[h]) {

@@ -9,9 +9,13 @@
 #include <ggml-cpp.h>
 
 #include <cstdint>
+#include <map>
+#include <span>
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/graph/backends.h"
+#include "palimpsest/model/backend.h"
 
 namespace palimpsest {
 
@@ -19,8 +23,10 @@ ggml_type ggml_type_of(CacheType type);
 
 class PortableStorage final : public CacheStorage {
  public:
-  // Throws Error if the device cannot write to, read or move elements of this type.
-  PortableStorage(const CacheOptions& cache, ggml_backend_t backend);
+  // Throws Error if a device cannot write to, read or move elements of this type. A layer's keys and values are on the
+  // layer's device.
+  PortableStorage(const CacheOptions& cache, const Backends& backends);
+  ~PortableStorage() override;
 
   // Grows the capacity to `slots` per head and keeps the contents. Throws Error when the device is out of memory: the
   // keys and values are lost then, and every further call throws until the cache is cleared.
@@ -41,18 +47,20 @@ class PortableStorage final : public CacheStorage {
  private:
   struct Layer {
     ggml_context_ptr context;
-    ggml_backend_buffer_ptr buffer;
+    DeviceBuffer buffer;
     ggml_tensor *keys = nullptr, *values = nullptr;
   };
   struct Run {  // neighbouring slots that move together
     int from, to, count;
   };
-  Layer make_layer(const LayerGeometry& geometry, int capacity) const;
-  void check_device(CacheType stored) const;
+  ggml_gallocr_ptr& memory_of(ggml_backend_t backend);
+  Layer make_layer(int layer, int capacity) const;
+  void check_device(ggml_backend_t backend, CacheType stored) const;
   std::vector<Run> runs_of(int table) const;
 
   CacheOptions shape_;
-  ggml_backend_t backend_;
+  const Backends& backends_;
+  std::map<ggml_backend_t, ggml_gallocr_ptr> memory_;  // of copies; freed only for a larger one (freed_buffers())
   std::vector<Layer> layers_;
   int capacity_ = 0;
   bool lost_ = false, any_moved_ = false;

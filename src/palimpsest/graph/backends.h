@@ -1,0 +1,37 @@
+// The ggml backends that run a model's layers: one for each of its devices, and the CPU's for what they lack.
+#pragma once
+
+#include <ggml-cpp.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "palimpsest/model/model.h"
+
+namespace palimpsest {
+
+class Backends {
+ public:
+  Backends(const Model& model, int threads);
+
+  std::span<const ggml_backend_t> all() const { return all_; }  // as ggml's scheduler wants them: the CPU's last
+  ggml_backend_t host() const { return all_.back(); }
+  // Whether graphs go through the scheduler: a device is not the CPU.
+  bool scheduled() const { return all_.size() > 1; }
+  bool remote() const { return remote_; }  // a device is an RPC server's
+  // The index in all() of the backend of a layer, or of the output (layer == layers).
+  std::size_t index_of(int layer) const { return of_layer_[static_cast<std::size_t>(layer)]; }
+  ggml_backend_t of_layer(int layer) const { return all_[index_of(layer)]; }
+  const std::string& names() const { return names_; }  // of the devices, as in --device
+
+ private:
+  std::vector<ggml_backend_ptr> owned_;
+  std::vector<ggml_backend_t> all_;
+  std::vector<std::size_t> of_layer_;
+  std::string names_;
+  bool remote_ = false;
+};
+
+}  // namespace palimpsest
