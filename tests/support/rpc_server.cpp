@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <ggml-backend.h>
 #include <netinet/in.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 #include <chrono>
 #include <csignal>
@@ -39,7 +41,9 @@ sockaddr_in local(int port) {
 const bool g_serves = [] {
   const char* port = std::getenv(kPort);
   if (port == nullptr) return false;
+#ifdef __linux__
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+#endif
   try {
     serve_rpc({.port = std::atoi(port), .threads = 1});
   } catch (const std::exception& error) {

@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/backend.h"
