@@ -13,7 +13,7 @@ import sys
 from common import REPO, Failed, machine, run, shown
 from parts import Page, machine_part, parser
 
-TYPES = ["f32", "f16", "bf16", "q8_0"]  # CacheType's order
+TYPES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4"]  # CacheType's order
 TARGET = 0.85
 FILTER = "^Decode/page:64/slots:(8192|32768)/batch:[18]/"
 

@@ -79,7 +79,8 @@ double seconds_of(Team& team, AttentionModel& model, bool weights) {
 }
 
 constexpr int kF32 = static_cast<int>(CacheType::kF32), kF16 = static_cast<int>(CacheType::kF16),
-              kBF16 = static_cast<int>(CacheType::kBF16), kQ8 = static_cast<int>(CacheType::kQ8_0);
+              kBF16 = static_cast<int>(CacheType::kBF16), kQ8 = static_cast<int>(CacheType::kQ8_0),
+              kQ40 = static_cast<int>(CacheType::kQ4_0), kQ4 = static_cast<int>(CacheType::kQ4);
 
 // Decode with and without weights, in pairs.
 void Decode(benchmark::State& state) {
@@ -110,7 +111,7 @@ void Decode(benchmark::State& state) {
 }
 BENCHMARK(Decode)
     ->ArgNames({"page", "slots", "batch", "threads", "type"})
-    ->ArgsProduct({{64}, {8192, 32768}, {1}, {1, 2}, {kF32, kF16, kBF16, kQ8}})
+    ->ArgsProduct({{64}, {8192, 32768}, {1}, {1, 2}, {kF32, kF16, kBF16, kQ8, kQ40, kQ4}})
     ->ArgsProduct({{64}, {1024, 8192}, {8}, {1, 2}, {kF16}})
     ->ArgsProduct({{16, 128, 256}, {8192}, {1}, {2}, {kF16}})
     ->ArgsProduct({{64}, {256, 1024, 4096}, {1}, {1, 2}, {kF16}})
@@ -133,7 +134,7 @@ void DecodeInCache(benchmark::State& state) {
   }
   state.counters["GB/s"] = model.cache_bytes() / median(plain) / 1e9;
 }
-BENCHMARK(DecodeInCache)->ArgName("type")->DenseRange(kF32, kQ8)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(DecodeInCache)->ArgName("type")->DenseRange(kF32, kQ4)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 // Keys rotated on read or in a copy, against keys stored rotated.
 void DecodeRotation(benchmark::State& state) {

@@ -1,9 +1,10 @@
-// The update of the KV cache alone (EQUIP, table 5): evicts 64 of 1,024 tokens of each head and inserts 64. Compares
-// our in-place update of pages with the papers' code (shift or gather into new tensors, then append) and with optimized
-// versions of that code. Interleaved rounds, `--ms` milliseconds per variant and round. Prints JSON.
+// The update of the KV cache alone (EQUIP, table 5): evicts 64 (--victims) of 1,024 tokens of each head and
+// inserts as many. Compares our in-place update of pages with the papers' code (shift or gather into new tensors, then
+// append) and with optimized versions of that code. Interleaved rounds, `--ms` milliseconds per variant and round.
+// Prints JSON.
 //
-//   update_bench [--rows 1x64x64,32x64x128] [--type f32|f16|bf16] [--threads N] [--rounds N] [--ms N] [--only
-//   'NAME;NAME']
+//   update_bench [--rows 1x64x64,32x64x128] [--type f32|f16|bf16] [--threads N] [--rounds N] [--ms N] [--victims N]
+//   [--only 'NAME;NAME']
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -20,12 +21,12 @@
 namespace palimpsest::bench {
 namespace {
 
-constexpr int kTokens = 1024, kVictims = 64, kSinks = 4;
+constexpr int kTokens = 1024, kSinks = 4;
 
 struct Options {
   std::string rows = "1x64x64,1x64x128,1x128x64,8x64x64,8x64x128,8x128x64,32x64x64,32x64x128";
   CacheType type = CacheType::kF32;
-  int threads = 2, rounds = 5;
+  int threads = 2, rounds = 5, victims = 64;
   double ms = 40;
   std::string only;
 };
@@ -83,18 +84,18 @@ nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, i
     std::vector<int> order(kTokens);
     for (int i = 0; i < kTokens; ++i) order[i] = i;
     std::shuffle(order.begin(), order.end(), random);
-    slots.insert(slots.end(), order.begin(), order.begin() + kVictims);
-    std::sort(order.begin() + kVictims, order.end());
-    kept.insert(kept.end(), order.begin() + kVictims, order.end());
-    for (int i = 0; i < kVictims; ++i) oldest.push_back(kSinks + i);
+    slots.insert(slots.end(), order.begin(), order.begin() + o.victims);
+    std::sort(order.begin() + o.victims, order.end());
+    kept.insert(kept.end(), order.begin() + o.victims, order.end());
+    for (int i = 0; i < o.victims; ++i) oldest.push_back(kSinks + i);
   }
-  const std::vector<std::byte> inserted(static_cast<std::size_t>(all) * kVictims * row, std::byte{1});
+  const std::vector<std::byte> inserted(static_cast<std::size_t>(all) * o.victims * row, std::byte{1});
   const std::byte* const both[2] = {inserted.data(), inserted.data()};
   RowCache rows(all, kTokens, row);
-  RowCache::Step shift{kSinks, kVictims, nullptr, oldest.data(), {both[0], both[1]}};
-  RowCache::Step gather{kSinks, kVictims, kept.data(), slots.data(), {both[0], both[1]}};
-  PagedUpdate ring(sequences, heads, dim, kTokens, kVictims, o.type, false);
-  PagedUpdate scattered(sequences, heads, dim, kTokens, kVictims, o.type, true);
+  RowCache::Step shift{kSinks, o.victims, nullptr, oldest.data(), {both[0], both[1]}};
+  RowCache::Step gather{kSinks, o.victims, kept.data(), slots.data(), {both[0], both[1]}};
+  PagedUpdate ring(sequences, heads, dim, kTokens, o.victims, o.type, false);
+  PagedUpdate scattered(sequences, heads, dim, kTokens, o.victims, o.type, true);
   ring.check(team), scattered.check(team);
 
   std::vector<Variant> variants;
@@ -138,7 +139,7 @@ nlohmann::json measure(const Options& o, Team& team, int sequences, int heads, i
           {"type", name_of(o.type)},
           {"threads", o.threads},
           {"cache_bytes", 2.0 * all * kTokens * static_cast<double>(row)},
-          {"new_bytes", 2.0 * all * kVictims * static_cast<double>(row)},
+          {"new_bytes", 2.0 * all * o.victims * static_cast<double>(row)},
           {"seconds", samples}};
 }
 
@@ -150,6 +151,8 @@ void run(Flags& flags) {
   o.rounds = flags.number("--rounds", o.rounds);
   o.ms = flags.number("--ms", static_cast<int>(o.ms));
   o.only = flags.text("--only", "");
+  o.victims = flags.number("--victims", o.victims);
+  if (o.victims < 1 || o.victims > kTokens / 2) fail("--victims {}: give 1 to {}", o.victims, kTokens / 2);
   flags.done("bench/update_bench.cpp");
   Team team(o.threads);
   nlohmann::json out = {{"copy_bytes_per_second", copy_bandwidth(team, false)},

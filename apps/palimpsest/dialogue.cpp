@@ -38,7 +38,9 @@ std::vector<PositionRange> Dialogue::system_prompt() const {
 // Method auto pins a system prompt that is short.
 bool Dialogue::pins_itself(const CacheFlags& cache, const std::vector<PositionRange>& system) const {
   if (system.empty()) return false;
-  const MethodPlan plan = plan_of(session_options(cache, kDefaultMethod), loaded_.model->hyper());
+  SessionOptions options = session_options(cache, kDefaultMethod);
+  choose_cache_type(cache, loaded_.model->hyper(), options);
+  const MethodPlan plan = plan_of(options, loaded_.model->hyper());
   return pins_system_prompt(plan.method(), static_cast<std::size_t>(system.front().last));
 }
 

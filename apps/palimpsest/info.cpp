@@ -126,6 +126,7 @@ Json describe(const InfoFlags& flags) {
   const Hyperparameters& h = model->hyper();
   if (h.positions() == PositionKind::kLearned)  // supports original positions only
     options = session_options(flags.cache, std::string(kInfoMethod) + ":positions=original");
+  choose_cache_type(flags.cache, h, options);
   Json out;
   out["model"] = model->path().empty() ? h.name : model->path();
   out["name"] = h.name;

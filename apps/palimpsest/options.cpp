@@ -176,7 +176,9 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
        "max tokens that a query attends to, the new one included, or their bytes (method full keeps all)");
   part("--sinks", flags.sinks, "TOKENS|0.1", "first tokens, never evicted; 0.1: a share of the budget");
   command
-      .add_option("--cache-type", flags.cache_type, "type of cached keys and values: f32, f16, bf16, q8_0, q4_0 or q4")
+      .add_option("--cache-type", flags.cache_type,
+                  "type of cached keys and values: f32, f16, bf16, q8_0, q4_0 or q4; auto: f16, or fewer bits if "
+                  "memory is short")
       ->type_name("TYPE")
       ->default_str("f16")
       ->group(group);
@@ -214,10 +216,18 @@ void add_session_cache_flags(CLI::App& command, CacheFlags& flags, const std::st
 }
 
 CacheTypes cache_types_of(const CacheFlags& flags) {
-  CacheTypes out = parse_cache_type(flags.cache_type, "cache type");
+  CacheTypes out = CacheType::kF16;
+  if (flags.cache_type != "auto")
+    out = parse_cache_type(flags.cache_type, "cache type");
+  else if (flags.cache_type_k || flags.cache_type_v)
+    fail("--cache-type auto chooses one type: leave out --cache-type-k and --cache-type-v");
   if (flags.cache_type_k) out.key = parse_cache_type(*flags.cache_type_k, "cache type of keys");
   if (flags.cache_type_v) out.value = parse_cache_type(*flags.cache_type_v, "cache type of values");
   return out;
+}
+
+void choose_cache_type(const CacheFlags& flags, const Hyperparameters& hyper, SessionOptions& options) {
+  if (flags.cache_type == "auto") options.cache_type = fitting_cache_type(hyper, options);
 }
 
 Method method_of(const CacheFlags& flags, const std::string& default_method) {
@@ -277,6 +287,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method, const Hyperparameters& hyper,
                                const Vocabulary* vocabulary, long long tokens) {
   SessionOptions out = session_options(flags, default_method);
+  choose_cache_type(flags, hyper, out);
   if (vocabulary != nullptr) out.repeat = repeat_instruction(*vocabulary);
   const bool bounded = out.method.bounded();
   if (tokens < 0 && !bounded) return out;  // unbounded: fails when the memory limit is reached

@@ -37,7 +37,7 @@ inline constexpr const char* kDefaultMethod = "auto";  // of run, chat and serve
 struct CacheFlags {
   std::string method;  // empty: the command's default
   std::optional<std::string> policy, mechanism, positions, budget, sinks;
-  std::string cache_type = "f16";                         // of keys and values
+  std::string cache_type = "f16";                         // of keys and values; "auto": choose_cache_type
   std::optional<std::string> cache_type_k, cache_type_v;  // replace it for keys or values
   long long page_size = 64, chunk = kDefaultChunk;
   bool layerwise = false;
@@ -53,7 +53,9 @@ void hide_layerwise_flag(CLI::App& command);
 void add_session_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& pins);
 // One line: what method auto keeps, and when it begins to evict. Other methods: "".
 std::string auto_line(const MethodPlan& plan);
-CacheTypes cache_types_of(const CacheFlags& flags);
+CacheTypes cache_types_of(const CacheFlags& flags);  // "auto" is f16
+// With --cache-type auto: what fits options.auto_memory (engine/session_options.h).
+void choose_cache_type(const CacheFlags& flags, const Hyperparameters& hyper, SessionOptions& options);
 Method method_of(const CacheFlags& flags, const std::string& default_method);
 // One line, if a method with positions in the cache keeps more tokens than the model was trained on; else "".
 std::string beyond_context(const Method& method, const Hyperparameters& hyper);

@@ -100,6 +100,8 @@ int serve(ServeFlags flags) {
   SessionOptions session = session_options(flags.cache, kDefaultMethod);
   SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
   session.auto_memory = scheduler.auto_memory();
+  choose_cache_type(flags.cache, hyper, session);
+  scheduler.cache_type = session.cache_type;
   const MethodPlan plan = plan_of(session, hyper);
   session.method = plan.method();
   if (const std::string what = beyond_context(session.method, hyper); !what.empty())

@@ -102,6 +102,25 @@ def table_5(o):
     return lines, command
 
 
+def appendix_d5(o):
+    """Appendix D.5: several evictions and insertions in one step"""
+    counts = o.effort.pick([1, 64], [1, 4, 16, 64, 256])
+    rows, command = [], ""
+    for shape in o.effort.pick([(1, 32, 128)], [(1, 32, 128), (8, 32, 128)]):
+        for count in counts:
+            got, command = bench(o, "update_bench", "--rows", rows_of([shape]), "--type", "f16", "--threads", o.threads, "--rounds", o.effort.pick(2, 5), "--ms",
+                                 o.effort.pick(10, 40), "--victims", count)
+            s = got["rows"][0]["seconds"]
+            for method, ours, copy, fastest in (("streaming", "in place, oldest", "shift", ["second buffer", "second buffer, streamed", None]),
+                                                ("h2o", "in place, scattered", "gather", ["second buffer", "second buffer, streamed"])):
+                best = list(map(min, *(s["shift inside the buffer" if kind is None else f"{copy}, at once, {kind}"] for kind in fastest)))
+                rows.append([*shape, method, count, f"{1e6 * median(s[ours]):,.1f}", f"{1e6 * median(s[ours]) / count:,.2f}", copy,
+                             times(ratios(s[f"{copy}, evict then append, fresh"], s[ours])), times(ratios(best, s[ours]))])
+    return ["One layer's K and V of 1,024 tokens, f16, all heads. As in table 5, which has the paper's shapes at 64 tokens, the only number of the paper. A step that reads drafts, and "
+            "an edit, evict and insert several tokens at once.", "",
+            *table(["batch", "heads", "size", "method", "evicted and inserted", "in place, us", "us per token", "copies", "relative to the copies", "relative to the fastest copies"], rows)], command
+
+
 def table_6(o):
     """Table 6: rotation at contiguous and at random ranks"""
     full = {(1, 32, 4096): (1, 32, 4096), (1, 32, 16384): (1, 32, 16384), (1, 64, 4096): (1, 64, 4096), (1, 64, 16384): (1, 64, 16384),

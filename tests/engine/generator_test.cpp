@@ -1,9 +1,13 @@
 #include "palimpsest/engine/generator.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <random>
 
+#include "palimpsest/engine/drafter.h"
 #include "palimpsest/text/utf8.h"
 #include "tests/support/shared_dir.h"
 
@@ -147,7 +151,6 @@ TEST_F(GeneratorTest, DraftsDoNotChangeTheText) {
       GenerateOptions options{.max_tokens = 80, .stop = {}, .ignore_end = run != 4, .keep = true};
       if (run == 5) options.stop = {"he"};
       SessionOptions plain{.method = parse_method(method)};
-      if (plain.method.strict()) plain.draft_max = 5;  // the same spare slots: sums are added in the same order
       session_ = std::make_unique<Session>(decoder_, plain);
       const Generation whole = write(begin, options, sampling);
       const std::string text = text_;
@@ -173,6 +176,51 @@ TEST_F(GeneratorTest, DraftsDoNotChangeTheText) {
     }
   EXPECT_GT(accepted, 500);
   EXPECT_GT(rejected, 100);
+}
+
+// The default model, sampled at 0.8, with drafts from the text itself. The long form has 200 texts of 20 seeds each:
+// PALIMPSEST_DRAFT_TEXTS=200x20 build/test_engine --gtest_filter='*TextsWithLookup*'
+TEST_F(GeneratorTest, TextsWithLookupAreThoseWithout) {
+  int texts = 3, seeds = 2;
+  const char* const form = std::getenv("PALIMPSEST_DRAFT_TEXTS");
+  if (form != nullptr) {
+    ASSERT_EQ(std::sscanf(form, "%dx%d", &texts, &seeds), 2) << "PALIMPSEST_DRAFT_TEXTS=200x20";
+  }
+  const std::string path = (source_dir() / "models/palimpsest-stories.gguf").string();
+  vocabulary_ = Vocabulary::load(path);
+  decoder_ = std::make_shared<Decoder>(Model::load(path), 1);
+  const char* const names[] = {"Tom", "Lily", "Max", "Anna", "Ben", "Mia", "Sam", "Nell", "Gwen", "Jack"};
+  const char* const things[] = {"a red ball",    "an old boat",  "a small dog",     "a blue kite", "a new friend",
+                                "a lost button", "a big tree",   "a warm blanket",  "a gray cat",  "a loud drum",
+                                "a toy train",   "a gold coin",  "a yellow flower", "a tall hat",  "a sweet cake",
+                                "a wooden box",  "a green frog", "a paper plane",   "a soft bear", "a long rope"};
+  int different = 0;
+  long long accepted = 0;
+  for (int text = 0; text < texts; ++text) {
+    const std::string begin =
+        fmt::format("One day, {} found {}. {} ", names[text % 10], things[text / 10 % 20], names[text % 10]);
+    const std::vector<TokenId> prompt = vocabulary_->tokenize(begin, true, false);
+    for (int seed = 0; seed < seeds; ++seed)
+      for (const char* method : {"auto", "streaming:budget=64"}) {
+        SamplerOptions sampling;
+        sampling.temperature = 0.8F;
+        sampling.seed = static_cast<std::uint32_t>(1000 * text + seed);
+        GenerateOptions options{.max_tokens = 120, .stop = {}, .ignore_end = true, .keep = true};
+        SessionOptions session{.method = parse_method(method)};
+        session_ = std::make_unique<Session>(decoder_, session);
+        const Generation plain = write(prompt, options, sampling);
+        session.draft_max = 3;
+        session_ = std::make_unique<Session>(decoder_, session);
+        Speculation speculation(std::make_unique<LookupDrafter>(), {.max = 3});
+        options.drafts = &speculation;
+        const Generation drafted = write(prompt, options, sampling);
+        different += drafted.written != plain.written;
+        accepted += drafted.drafts.accepted;
+      }
+  }
+  EXPECT_EQ(different, 0) << "of " << 2 * texts * seeds;
+  EXPECT_GT(accepted, texts * seeds);
+  if (form != nullptr) fmt::print("{} texts, {} drafts accepted\n", 2 * texts * seeds, accepted);
 }
 
 // An exception between a step with drafts and its acceptance: the session holds only tokens of the text.

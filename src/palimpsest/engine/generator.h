@@ -23,8 +23,8 @@ struct GenerateOptions {
   bool ignore_end = false;        // continue after end-of-text tokens
   std::size_t known = 0;          // first tokens of the prompt that this sampler has sampled: an earlier `unread`
   bool keep = false;              // fill Generation::written
-  // Drafts for a session with SessionOptions::draft_max. The text is that of a session with the same draft_max, to the
-  // bit; of one without: docs/decisions/0023.
+  // Drafts for a session with SessionOptions::draft_max. The text is that without drafts, to the bit
+  // (docs/decisions/0023).
   Speculation* drafts = nullptr;
 };
 

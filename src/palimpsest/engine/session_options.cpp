@@ -1,5 +1,7 @@
 #include "palimpsest/engine/session_options.h"
 
+#include "palimpsest/cache/formats/formats.h"
+#include "palimpsest/core/error.h"
 #include "palimpsest/graph/attention_path.h"
 #include "palimpsest/model/fingerprint.h"
 
@@ -27,6 +29,35 @@ PlanTarget plan_target(const Decoder& decoder, const SessionOptions& options) {
   target.shape.pages = decoder.cache_options().pages;
   target.model = [&model = decoder.model(), method = options.method] { return policy_model(model, method); };
   return target;
+}
+
+namespace {
+
+bool divides_widths(int group, const HeadGeometry& geometry) {
+  for (int i = 0; i < geometry.layers(); ++i)
+    if (geometry.layer(i).key_width % group != 0 || geometry.layer(i).value_width % group != 0) return false;
+  return true;
+}
+
+}  // namespace
+
+CacheTypes fitting_cache_type(const Hyperparameters& hyper, SessionOptions options) {
+  CacheTypes fitting = CacheType::kF16;
+  if (options.auto_memory == 0 || !options.method.bounded()) return fitting;
+  for (const CacheType type : {CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4}) {
+    if (!divides_widths(kv_format(type).group, hyper.geometry)) break;
+    options.cache_type = type;
+    SessionOptions unlimited = options;
+    unlimited.auto_memory = 0;
+    try {
+      const MethodPlan most(options.method, plan_target(hyper, unlimited));
+      fitting = type;
+      const MethodPlan plan(options.method, plan_target(hyper, options));
+      if (plan.method().budget >= most.method().budget && cache_bytes(plan) <= options.auto_memory) break;
+    } catch (const Error&) {  // not legal with this type, or even the smallest budget does not fit
+    }
+  }
+  return fitting;
 }
 
 PolicyModel policy_model(const Model& model, const Method& method) {

@@ -30,6 +30,10 @@ PlanTarget plan_target(const Decoder& decoder, const SessionOptions& options);
 // For the CPU path, without a decoder and a model: to compute bytes.
 PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& options);
 
+// The first of f16, q8_0 and q4 with which the method keeps as many tokens in auto_memory as it would without that
+// limit, else the last that this model can have. f16 for methods without a budget, and without a limit.
+CacheTypes fitting_cache_type(const Hyperparameters& hyper, SessionOptions options);
+
 // For policies that were trained on a model.
 PolicyModel policy_model(const Model& model, const Method& method);
 
