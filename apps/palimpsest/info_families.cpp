@@ -17,6 +17,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+bool chunked(const Hyperparameters& h) {
+  for (int i = 0; i < h.layers; ++i)
+    if (h.geometry.layer(i).chunked) return true;
+  return false;
+}
+
 // Special features of a family, as short phrases.
 std::string features_of(const Family& f) {
   std::vector<std::string> out;
@@ -44,7 +50,7 @@ std::string features_of(const Family& f) {
     out.push_back(f.recurrent_beside_attention ? "Mamba-2 and attention in each layer" : "Mamba-2 beside attention");
   if (h.latent) out.push_back("latent attention");
   if (!h.sink_logits.empty()) out.push_back("sink logits");
-  if (h.geometry.windowed_layers() > 0) out.push_back("attention windows");
+  if (h.geometry.windowed_layers() > 0) out.push_back(chunked(h) ? "chunked attention" : "attention windows");
   if (f.recurrence == Recurrence::kDelta) out.push_back("gated delta rule beside attention");
   if (f.gated_attention) out.push_back("gated attention");
   if (f.layers_differ && f.recurrence == Recurrence::kNone) out.push_back("different heads per layer");
@@ -52,7 +58,8 @@ std::string features_of(const Family& f) {
   if (h.parallel) out.push_back("parallel residual");
   if (f.norm == Norm::kLayer) out.push_back("LayerNorm");
   if (f.post_norms != Presence::kNo) out.push_back("norms after");
-  if (f.qk_norm != QkNorm::kNone) out.push_back("norms of Q and K");
+  if (f.qk_norm != QkNorm::kNone)
+    out.push_back(f.qk_norm == QkNorm::kAfterRotation ? "norms of Q and K after the rotation" : "norms of Q and K");
   if (f.experts != Presence::kNo) out.push_back("mixtures of experts");
   return fmt::format("{}", fmt::join(out, ", "));
 }

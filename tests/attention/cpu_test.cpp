@@ -220,6 +220,8 @@ TEST(AttentionCpu, RandomSteps) {
     o.rank_distance = o.alibi && one_of(false, true);
     o.bias = one_of(false, false, true);
     o.sink_logits = one_of(false, false, true);
+    o.query_factor = !o.two_queries && n % 3 == 0;
+    o.chunked = o.local != INT32_MAX && n % 2 == 0;
     o.rank_keys = o.rotation == Rotation::kOnWrite && one_of(false, true);
     o.weights = one_of(false, true);
     o.weights_queries = one_of(INT32_MAX, 1, 5);
@@ -270,6 +272,8 @@ TEST(AttentionCpu, Drafts) {
     o.alibi = one_of(false, false, true);
     o.rank_distance = o.alibi && one_of(false, true);
     o.sink_logits = one_of(false, true);
+    o.query_factor = !o.two_queries && n % 3 == 0;
+    o.chunked = o.local != INT32_MAX && n % 2 == 0;
     o.weights = one_of(false, true);
     if ((o.rotation == Rotation::kNever || o.rotation == Rotation::kOnWrite) && !o.two_queries)
       o.merged = one_of(0, 40, 500), o.own_positions = one_of(false, true);

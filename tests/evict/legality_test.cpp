@@ -81,6 +81,11 @@ const std::vector<Example>& examples() {
 
       {"chunk: range", "full", {}, [](PlanTarget& t) { t.chunk = 0; }},
       {"cache positions: not learned", "streaming", {}, [](PlanTarget& t) { t.positions = PositionKind::kLearned; }},
+      {"second query: scores by distance", "streaming", {}, [](PlanTarget& t) { t.scores_by_position = true; }},
+      {"query moments: scores by distance",
+       "expected-attention",
+       {.query_moments = QueryMoments{}, .keys = Keys{}},
+       [](PlanTarget& t) { t.scores_by_position = true; }},
       {"page: cache pages", "paged-eviction:page=24"},
       {"keys rotated again: exact type",
        "compact-shift",

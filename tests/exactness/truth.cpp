@@ -398,7 +398,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
   for (Token& token : table.kept) {
     const bool old = window && token.position <= now - (seen_at_once - method_.sinks());
     if (token.position > now || (old && token.position >= method_.sinks())) continue;
-    if (stored_at(token) <= now - local) {
+    if (stored_at(token) <= now - local || (shape.chunked && stored_at(token) < now / local * local)) {
       ++hidden;
       continue;
     }
@@ -423,15 +423,23 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     // The query is not rotated; the key is rotated backwards by the distance.
     const bool cache = method_.positions == Positions::kCache;
     const Position distance = cache ? tokens - 1 - ranks[i] : now - rotated_at(*seen[i]);
+    const bool by_position = !hyper_.query_factors.empty();  // both are rotated
     if (options_.copied && options_.type.key != CacheType::kF32) {
       rotate(k.data(), rope, hidden + ranks[i], 1);
       round_row(k.data(), shape.key_width, options_.type.key);
-      rotate(k.data(), rope, hidden + tokens - 1, -1);
+      if (!by_position) rotate(k.data(), rope, hidden + tokens - 1, -1);
+    } else if (by_position) {
+      rotate(k.data(), rope, cache ? hidden + ranks[i] : rotated_at(*seen[i]), 1);
     } else {
       rotate(k.data(), rope, distance, -1);
     }
     for (int g = 0; g < group; ++g) {
-      const float* q = rows.q + (query * shape.query_heads + kv_head * group + g) * shape.key_width;
+      const float* const row = rows.q + (query * shape.query_heads + kv_head * group + g) * shape.key_width;
+      std::vector<double> q(row, row + shape.key_width);
+      if (by_position) {
+        rotate(q.data(), rope, cache ? hidden + tokens - 1 : now, 1);
+        for (std::size_t d = 0; d < q.size(); ++d) q[d] *= hyper_.query_factors[static_cast<std::size_t>(layer)][d];
+      }
       double sum = 0, terms = 0;
       for (int d = 0; d < shape.key_width; ++d) {
         const bool rotates = d < 2 * pairs;

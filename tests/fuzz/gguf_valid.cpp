@@ -75,7 +75,7 @@ std::vector<ValidGguf> valid_gguf_files() {
     SyntheticShape shape = parse_synthetic("tiny-" + std::string(family->architecture));
     shape.vocabulary = base.vocabulary;
     shape.width = shape.feed_forward = base.width;
-    shape.layers = std::max(base.layers, shape.attention_interval);
+    shape.layers = std::max({base.layers, shape.attention_interval, shape.expert_interval});
     shape.kv_heads = shape.kv_heads == shape.query_heads ? base.query_heads : base.kv_heads;
     shape.query_heads = base.query_heads;
     shape.head_dim = base.head_dim;

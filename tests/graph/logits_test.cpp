@@ -323,6 +323,26 @@ TEST(LogitsTest, FormsOfLatentAttention) {
   check_synthetic(groups, "tiny-deepseek2, groups of experts", "f32");
 }
 
+// Llama 4: a second chunk of the text, where layers with positions see only that chunk, and queries of the others grow.
+TEST(LogitsTest, BehindTheFirstChunkOfLlama4) {
+  SyntheticShape shape = parse_synthetic("tiny-llama4@layers=4@vocab=300@context=16384");
+  shape.width = shape.feed_forward = shape.shared_feed_forward = 64;
+  shape.query_heads = 2;
+  shape.kv_heads = 1;
+  const TemporaryFile file("llama4-chunks.gguf");
+  write_synthetic(shape, file.path());
+  const auto tokens = random_text(8192 + 60, 7, shape.vocabulary);
+  const auto theirs = llama_logits(file.path(), tokens, 512);
+  const auto model = Model::load(file.path());
+  const auto ours = our_rows(model, tokens, 512);
+  const auto behind = [&](const std::vector<float>& rows) {
+    return std::vector<float>(rows.end() - 60 * shape.vocabulary, rows.end());
+  };
+  const Difference d = compare(behind(ours), behind(theirs), shape.vocabulary);
+  table().push_back({"tiny-llama4, tokens from 8192 on", "f32", 512, d});
+  EXPECT_LE(d.of_most, 5e-4);  // ggml's angles are f32: off by up to 8192 * 2^-24
+}
+
 // Phi 3 chooses its RoPE factors by the length of the text; libllama, by its context size.
 TEST(LogitsTest, LongAndShortRotaryFactors) {
   SyntheticShape shape = parse_synthetic("tiny-phi3");

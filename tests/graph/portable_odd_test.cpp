@@ -30,6 +30,7 @@ struct Case {
   std::int32_t local = INT32_MAX;  // window of every second layer
   bool sink_logits = false;
   bool unrotated = false;  // every second layer has no positions
+  bool query_factor = false, chunked = false;
 };
 
 // Logits of steps of 1 to 3 tokens; from 20 tokens on, evicts two random tokens of each slot table.
@@ -40,7 +41,7 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
   hyper.attention_soft_cap = how.soft_cap;
   std::vector<std::int32_t> windows(static_cast<std::size_t>(hyper.layers), INT32_MAX);
   for (std::size_t layer = 0; layer < windows.size(); layer += 2) windows[layer] = how.local;
-  hyper.geometry = hyper.geometry.with_windows(windows);
+  hyper.geometry = hyper.geometry.with_windows(windows, how.chunked);
   if (how.unrotated) {
     hyper.local_rope = RopeOptions::unrotated(hyper.rope);
     for (int i = 0; i < hyper.layers; ++i) hyper.local_rope_layers.push_back(i % 2 == 1);
@@ -49,6 +50,10 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
     for (int h = 0; h < hyper.geometry.layer(i).query_heads; ++h)
       hyper.sink_logits.resize(static_cast<std::size_t>(i) + 1),
           hyper.sink_logits.back().push_back(static_cast<float>(h) - 3 + 0.5F * static_cast<float>(i));
+  for (int i = 0; how.query_factor && i < hyper.layers; ++i)
+    for (int d = 0; d < hyper.geometry.layer(i).key_width; ++d)
+      hyper.query_factors.resize(static_cast<std::size_t>(i) + 1),
+          hyper.query_factors.back().push_back(0.5F + 0.1F * static_cast<float>((7 * d + i) % 11));
   if (how.slopes)
     for (int h = 0; h < hyper.geometry.layer(0).query_heads; ++h)
       hyper.alibi.push_back(std::exp2(-0.7F * static_cast<float>(h + 1)));
@@ -172,6 +177,29 @@ TEST(PortableOdd, LayersWithoutPositions) {
                 {"late", false, true, late, 0, INT32_MAX, false, true},
                 {"late, tables of each head", false, false, late, 0, INT32_MAX, false, true},
                 {"two queries", false, true, two_query, 0, INT32_MAX, false, true}});
+}
+
+TEST(PortableOdd, QueryFactors) {
+  const AttentionRule late{.rotation = Rotation::kOnRead}, plain;
+  const auto factors = [](const char* name, bool shared, const AttentionRule& rule) {
+    return Case{.name = name, .slopes = false, .shared = shared, .rule = rule, .query_factor = true};
+  };
+  expect_equal({{"none", false, true, plain},
+                factors("positions", true, plain),
+                factors("late", true, late),
+                factors("late, tables of each head", false, late)});
+}
+
+TEST(PortableOdd, ChunksOfTheText) {
+  const AttentionRule late{.rotation = Rotation::kOnRead}, plain;
+  const auto chunks = [](const char* name, bool shared, const AttentionRule& rule, int size) {
+    return Case{.name = name, .slopes = false, .shared = shared, .rule = rule, .local = size, .chunked = true};
+  };
+  expect_equal({{"none", false, true, plain},
+                {"windows", false, true, plain, 0, 5},
+                chunks("chunks", true, plain, 5),
+                chunks("late", true, late, 7),
+                chunks("late, tables of each head", false, late, 6)});
 }
 
 // Refused instead of ignored: these graphs have no inputs for them.

@@ -206,7 +206,7 @@ TEST(BadInputTest, EveryFamilysLiesAboutItsShape) {
   for (const Family* family : families()) {
     SyntheticShape shape = parse_synthetic("tiny-" + std::string(family->architecture));
     shape.vocabulary = 300;
-    shape.layers = 1;
+    shape.layers = shape.expert_interval;
     shape.leading_dense = 0;
     shape.query_heads_of = shape.kv_heads_of = shape.feed_forward_of = {};
     if (shape.attention_interval > 0) shape.attention_interval = 1;
@@ -232,6 +232,23 @@ TEST(BadInputTest, EveryFamilysLiesAboutItsShape) {
       EXPECT_TRUE(one_line(message)) << prefix << key << " = " << value << ": " << message;
     }
   }
+}
+
+// What files of a family may ask for and the loader refuses.
+TEST(BadInputTest, UnsupportedFormsOfFamilies) {
+  const auto message_of = [](const SyntheticShape& shape) {
+    return error_of([&] { Model::from(make_synthetic(shape)); });
+  };
+  SyntheticShape yarn = parse_synthetic("tiny-hunyuan-dense");
+  yarn.rope_scaling = "yarn";
+  yarn.rope_factor = 4;
+  EXPECT_NE(message_of(yarn).find("\"yarn\" is not supported for hunyuan-dense"), std::string::npos);
+  SyntheticShape two = parse_synthetic("tiny-llama4");
+  two.experts_used = 2;
+  EXPECT_NE(message_of(two).find("2 experts per token are not supported for llama4"), std::string::npos);
+  SyntheticShape whole = parse_synthetic("tiny-llama4");
+  whole.keys.push_back({"attention.sliding_window", ExtraKey::Type::kInteger, 0});
+  EXPECT_NE(message_of(whole).find("without chunked attention"), std::string::npos);
 }
 
 TEST(BadInputTest, TensorsThatOverlapAreRefused) {

@@ -37,7 +37,8 @@ std::ostream& operator<<(std::ostream& out, const RandomCacheOptions& o) {
              << o.sums << "/" << o.weights_queries << " in " << o.weights_rows.size() << " drafts " << o.drafts
              << " as " << static_cast<int>(o.weight_reduction) << " local " << o.local << " cap " << o.soft_cap
              << " alibi " << o.alibi << o.rank_distance << " bias " << o.bias << " sink logits " << o.sink_logits
-             << " half " << o.rotated_half << " tiles " << o.rank_tiles << " base " << o.base << " seed " << o.seed;
+             << " query factor " << o.query_factor << " chunked " << o.chunked << " half " << o.rotated_half
+             << " tiles " << o.rank_tiles << " base " << o.base << " seed " << o.seed;
 }
 
 RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
@@ -240,7 +241,11 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
   if (o.sink_logits) sink_logits_ = random_biases(static_cast<std::size_t>(query_heads), bias_random);
   step_.shape.sink_logits = o.sink_logits ? sink_logits_.data() : nullptr;
   step_.shape.soft_cap = o.soft_cap;
+  if (o.query_factor) query_factor_ = random_biases(static_cast<std::size_t>(o.head_dim), bias_random);
+  for (float& factor : query_factor_) factor = 1 + 0.5F * std::tanh(factor);  // of any size
+  step_.shape.query_factor = o.query_factor ? query_factor_.data() : nullptr;
   step_.local = o.local;
+  step_.chunked = o.chunked;
   step_.cache = layer_.data();
   step_.tokens = tokens_.data();
   step_.sequences = o.sequences;

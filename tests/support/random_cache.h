@@ -35,13 +35,14 @@ struct RandomCacheOptions {
   std::int32_t local = INT32_MAX;
   float soft_cap = 0;
   bool alibi = false, rank_distance = false;
-  bool bias = false;           // per slot: small, large and -infinity; NaN in empty slots
-  bool sink_logits = false;    // small, large and -infinity
-  bool rotated_half = false;   // kOnRead: pages hold rotated halves
-  bool rank_tiles = false;     // made for the step (all heads share a slot table)
-  bool rank_keys = false;      // kOnWrite: new tokens are rotated at their ranks
-  int merged = 0;              // merged tokens per head, in random slots; some heads have fewer
-  bool own_positions = false;  // of merged tokens
+  bool bias = false;                           // per slot: small, large and -infinity; NaN in empty slots
+  bool sink_logits = false;                    // small, large and -infinity
+  bool query_factor = false, chunked = false;  // chunked: `local` begins at its multiples
+  bool rotated_half = false;                   // kOnRead: pages hold rotated halves
+  bool rank_tiles = false;                     // made for the step (all heads share a slot table)
+  bool rank_keys = false;                      // kOnWrite: new tokens are rotated at their ranks
+  int merged = 0;                              // merged tokens per head, in random slots; some heads have fewer
+  bool own_positions = false;                  // of merged tokens
   bool weights = false;
   bool sums = false;  // besides weights
   int weights_queries = INT32_MAX;
@@ -90,7 +91,7 @@ class RandomCache {
   std::vector<Sequence> sequence_;
   std::vector<LayerView> layer_;
   std::vector<StepTokens> tokens_;
-  std::vector<float> q_, k_, v_, out_, alibi_, sink_logits_;
+  std::vector<float> q_, k_, v_, out_, alibi_, sink_logits_, query_factor_;
   std::vector<std::vector<float>> rank_tiles_;
   std::vector<const float*> rank_tiles_of_;
   std::vector<std::vector<float>> weights_;

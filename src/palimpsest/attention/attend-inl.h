@@ -27,6 +27,12 @@ HWY_INLINE void interleave(const float* query, int head_dim, int row, float* que
   for (int d = 0; d < head_dim; ++d) to[d * 4] = query[d];
 }
 
+// The rotated query in u.memory.row.
+HWY_INLINE void weigh_query(const Unit& u) {
+  const float* const factor = u.shape().query_factor;
+  for (int d = 0; factor != nullptr && d < u.shape().head_dim; ++d) u.memory.row[d] *= factor[d];
+}
+
 HWY_INLINE void prepare_queries(const Unit& u) {
   const AttentionShape& shape = u.shape();
   const StepTokens& tokens = *u.work.tokens;
@@ -48,10 +54,12 @@ HWY_INLINE void prepare_queries(const Unit& u) {
       const float* const from = u.work.step->q.at(tokens.first + query, u.work.kv_head * group + g);
       const int row = q * group + g;
       rotate(from, shape.head_dim, shape, here, factor, u.memory.row);
+      weigh_query(u);
       interleave(u.memory.row, shape.head_dim, row, u.memory.query);
       if (encode != nullptr) encode(u, row, false);
       if (at_sinks == nullptr) continue;
       rotate(from, shape.head_dim, shape, at_sinks, factor, u.memory.row);
+      weigh_query(u);
       interleave(u.memory.row, shape.head_dim, row, u.memory.sink_query);
       if (encode != nullptr) encode(u, row, true);
     }
@@ -65,7 +73,7 @@ HWY_INLINE std::uint64_t visible_bits(const std::int32_t* relative, int tiles, c
     return hn::Set(di, static_cast<std::int32_t>(std::max<std::int64_t>(relative, INT32_MIN)));
   };
   const auto now = hn::Set(di, tokens.relative[query]), sink_end = hn::Set(di, tokens.sink_end);
-  const auto low = before(work.window), far = before(work.step->local);
+  const auto low = before(work.window), far = before(work.step->local_of(tokens, query));
   std::uint64_t bits = 0;
   for (int n = 0; n < tiles * kTile; n += kLanes) {
     const auto w = hn::LoadU(di, relative + n);

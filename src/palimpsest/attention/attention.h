@@ -100,6 +100,10 @@ struct AttentionShape {
   // slot sum to less than 1. In natural-log units, compared with scores after scale, cap and biases; finite, or
   // -infinity: no sink. nullptr: none.
   const float* sink_logits = nullptr;
+  // [head_dim] Rotated queries are multiplied by it, element by element: the product of the weights of the norms of
+  // queries and keys where these come after the rotation (Hunyuan). Scores then depend on positions, not only on
+  // distances: no two_query. nullptr: none.
+  const float* query_factor = nullptr;
   int group() const { return query_heads / kv_heads; }
 };
 
@@ -118,9 +122,10 @@ struct AttentionStep {
   const LayerView* cache = nullptr;    // [sequences]
   const StepTokens* tokens = nullptr;  // [sequences]
   int sequences = 0;
-  // The layer's own window, in positions: query i sees a token only if within(relative, relative[i], local), in
-  // addition to StepTokens' rules. It hides sinks too.
+  // The layer's own window, in positions: query i sees a token only if within(relative, relative[i], local_of(i)), in
+  // addition to StepTokens' rules. It hides sinks too. `chunked`: the window begins at a multiple of `local`.
   std::int32_t local = INT32_MAX;
+  bool chunked = false;
   Heads<const float> q, k, v;
   Heads<float> out;  // [tokens][query_heads][value_dim]
   // [sequences] -> the output of make_rank_tiles, for a slot table that all heads share. If it or an entry is nullptr,
@@ -143,6 +148,9 @@ struct AttentionStep {
   void* context = nullptr;
   Misfits* misfits = nullptr;  // rows that the cache's type cannot hold; nullptr: not recorded
 
+  std::int32_t local_of(const StepTokens& t, int query) const {
+    return chunked ? static_cast<std::int32_t>((t.position + query) % local) + 1 : local;
+  }
   std::int32_t window(int sequence, int kv_head) const {
     const StepTokens& t = tokens[sequence];
     return t.head_window == nullptr ? t.window : t.head_window[first_head + kv_head];

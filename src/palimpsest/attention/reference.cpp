@@ -112,7 +112,7 @@ struct Head {
 
   bool visible(int slot, int query) const {
     const std::int64_t relative = slots().relative[slot], now = tokens.relative[query];
-    return relative != kEmptySlot && relative <= now && within(relative, now, step.local) &&
+    return relative != kEmptySlot && relative <= now && within(relative, now, step.local_of(tokens, query)) &&
            (within(relative, now, window) || relative < tokens.sink_end);
   }
 
@@ -149,10 +149,15 @@ struct Head {
     const AttentionShape& shape = step.shape;
     const float* q = step.q.at(tokens.first + query, query_head);
     const Vector raw(q, q + shape.head_dim);
-    const Vector here = rotated(raw, shape, query_row(shape, tokens, slots(), query));
+    const auto weighed = [&](Vector x) {
+      for (std::size_t d = 0; shape.query_factor != nullptr && d < x.size(); ++d) x[d] *= shape.query_factor[d];
+      return x;
+    };
+    const Vector here = weighed(rotated(raw, shape, query_row(shape, tokens, slots(), query)));
     Vector for_sinks = here;
     if (tokens.two_query && tokens.rotation != Rotation::kNever)
-      for_sinks = rotated(raw, shape, row_of(tokens.rank_row, shape, sink_rank(tokens, slots(), window, query)));
+      for_sinks =
+          weighed(rotated(raw, shape, row_of(tokens.rank_row, shape, sink_rank(tokens, slots(), window, query))));
 
     Vector p(keys.size() + static_cast<std::size_t>(entries()), -INFINITY);
     double largest = -INFINITY, sum = 0;

@@ -45,6 +45,7 @@ HeadGeometry::HeadGeometry(std::vector<LayerGeometry> layers) : layers_(std::mov
     if (l.kv_heads > 0) max_key_width_ = std::max(max_key_width_, l.key_width);
     LayerGeometry like_first = l;
     like_first.window = layers_.front().window;
+    like_first.chunked = layers_.front().chunked;
     uniform_ = uniform_ && like_first == layers_.front();
   }
 }
@@ -73,10 +74,13 @@ HeadGeometry HeadGeometry::with_types(CacheType key, CacheType value) const {
   return out;
 }
 
-HeadGeometry HeadGeometry::with_windows(std::span<const std::int32_t> windows) const {
+HeadGeometry HeadGeometry::with_windows(std::span<const std::int32_t> windows, bool chunked) const {
   assert(windows.size() == layers_.size());
   HeadGeometry out = *this;
-  for (std::size_t i = 0; i < windows.size(); ++i) out.layers_[i].window = windows[i];
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    out.layers_[i].window = windows[i];
+    out.layers_[i].chunked = chunked && windows[i] != INT32_MAX;
+  }
   return out;
 }
 

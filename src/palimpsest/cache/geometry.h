@@ -23,6 +23,7 @@ struct LayerGeometry {
   int key_width = 0, value_width = 0;
   CacheType key_type = CacheType::kF16, value_type = CacheType::kF16;
   std::int32_t window = INT32_MAX;  // positions that a query sees, its own included; INT32_MAX: all
+  bool chunked = false;             // a query sees only those since the last multiple of the window
 
   int group() const { return kv_heads == 0 ? 0 : query_heads / kv_heads; }  // query heads of a KV head
 
@@ -39,7 +40,7 @@ class HeadGeometry {
                               CacheType type = CacheType::kF16, int group = 1);
 
   HeadGeometry with_types(CacheType key, CacheType value) const;
-  HeadGeometry with_windows(std::span<const std::int32_t> windows) const;  // [layers]
+  HeadGeometry with_windows(std::span<const std::int32_t> windows, bool chunked = false) const;  // [layers]
 
   int layers() const { return static_cast<int>(layers_.size()); }
   const LayerGeometry& layer(int index) const { return layers_[static_cast<std::size_t>(index)]; }

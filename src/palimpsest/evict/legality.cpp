@@ -445,6 +445,20 @@ constexpr auto kTable = std::to_array<Requirement>({
        return "this model has learned positions, which cannot be renumbered without reading the text again: use "
               "positions=original, or --method window-recompute";
      }},
+    {Scope::kTarget, "second query: scores by distance", [](C c) { return c.rule.two_query; },
+     [](C c) { return !c.target->scores_by_position; },
+     [](C) -> std::string {
+       return "this model norms queries and keys after their rotation, so that sinks cannot be scored at another "
+              "position than their window: use positions=original";
+     }},
+    {Scope::kTarget, "query moments: scores by distance", [](C c) { return c.signals.query_moments.has_value(); },
+     [](C c) { return !c.target->scores_by_position; },
+     [](C c) {
+       return fmt::format(
+           "policy {} rotates queries to later positions, which this model's norms after the rotation do not allow: "
+           "choose another policy",
+           c.method.policy);
+     }},
     {Scope::kTarget, "page: cache pages", [](C c) { return c.method.page != 0 && by_block(c); },
      [](C c) { return c.target->shape.page_size % c.method.page == 0; },
      [](C c) {

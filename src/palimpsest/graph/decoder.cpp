@@ -144,6 +144,10 @@ struct Decoder::Impl {
       for (const SequenceStep& s : step.input()) rows = std::ranges::copy(s.hidden, rows).out;
     if (!host) rows = staging.data();
     if (!host) ggml_backend_tensor_set(g.embeddings, rows, 0, ggml_nbytes(g.embeddings));
+    if (g.query_temperature != nullptr) {
+      const std::span<const float> factors = step.query_temperatures();
+      ggml_backend_tensor_set(g.query_temperature, factors.data(), 0, factors.size_bytes());
+    }
     if (g.row_ids != nullptr) ggml_backend_tensor_set(g.row_ids, step.rows().data(), 0, step.rows().size_bytes());
   }
 

@@ -102,7 +102,10 @@ class Builder {
   ggml_tensor* part(ggml_tensor* x, int width, int count, int row, int first) {
     return ggml_view_3d(c_, x, width, count, g_.tokens, row * sizeof(float), x->nb[1], first * sizeof(float));
   }
-  ggml_tensor* normed_heads(ggml_tensor* x, const NormWeights& weights) {
+  ggml_tensor* normed_heads(int i, ggml_tensor* x, const NormWeights& weights) {
+    const bool rotated = !h_.rope_table(h_.rope_of(i)).is_unrotated();
+    if (f_.qk_norm == QkNorm::kAfterRotation || (f_.qk_norm == QkNorm::kUnweighted && h_.unweighted_qk_norm && rotated))
+      return ggml_rms_norm(c_, x, h_.norm_epsilon);
     if (weights.weight == nullptr || f_.qk_norm != QkNorm::kAllHeads) return norm(x, weights);
     ggml_tensor* row = ggml_reshape_2d(c_, ggml_cont(c_, x), x->ne[0] * x->ne[1], g_.tokens);
     return ggml_reshape_3d(c_, norm(row, weights), x->ne[0], x->ne[1], g_.tokens);
@@ -131,9 +134,19 @@ class Builder {
       k = heads(clamped(linear(l.k, l.k_bias, x)), g.key_width, g.kv_heads);
       v = heads(clamped(linear(l.v, l.v_bias, x)), g.value_width, g.kv_heads);
     }
-    ggml_tensor* out = path_.build(g_, i, normed_heads(q, l.q_norm), normed_heads(k, l.k_norm), v);
+    q = normed_heads(i, q, l.q_norm);
+    if (h_.has_query_temperature(i)) q = ggml_mul(c_, q, query_temperature());
+    ggml_tensor* out = path_.build(g_, i, q, normed_heads(i, k, l.k_norm), v);
     if (gate == nullptr) return out;
     return ggml_mul(c_, out, ggml_sigmoid(c_, ggml_reshape_2d(c_, gate, out->ne[0], out->ne[1])));
+  }
+
+  ggml_tensor* query_temperature() {  // [1, 1, tokens]
+    if (g_.query_temperature == nullptr) {
+      g_.query_temperature = ggml_new_tensor_3d(c_, GGML_TYPE_F32, 1, 1, g_.tokens);
+      ggml_set_input(g_.query_temperature);
+    }
+    return g_.query_temperature;
   }
 
   // A product of each head's row with the head's matrix: [in, out, heads] x [in, heads, tokens] -> [out, heads,
@@ -329,7 +342,11 @@ class Builder {
 
   ggml_tensor* experts(const LayerWeights& l, ggml_tensor* x) {
     const std::int64_t tokens = x->ne[1], used = h_.experts_used;
-    const auto [chosen, weights] = route(l, x);
+    auto [chosen, weights] = route(l, x);
+    if (f_.experts_of_scaled) {
+      x = ggml_mul(c_, x, ggml_reshape_2d(c_, weights, 1, tokens));
+      weights = ggml_fill(c_, weights, 1);
+    }
     const Panels *up_panels = w_.panels_of(l.up), *gate_panels = w_.panels_of(l.gate),
                  *down_panels = w_.panels_of(l.down);
     if (up_panels != nullptr) {  // then all of them are

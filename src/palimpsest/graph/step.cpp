@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 
 #include "palimpsest/core/error.h"
 
@@ -12,7 +13,8 @@ Step::Step(const Hyperparameters& hyper, bool materialize) : hyper_(hyper), mate
   layers_.resize(hyper.layers);
   for (int i = 0; i < hyper.layers; ++i) {
     const RopeOptions& rope = hyper.rope_table(hyper.rope_of(i));
-    const std::vector<float> none, &sinks = hyper.sink_logits.empty() ? none : hyper.sink_logits[i];
+    const std::vector<float> none, &sinks = hyper.sink_logits.empty() ? none : hyper.sink_logits[i],
+                                   &factor = hyper.query_factors.empty() ? none : hyper.query_factors[i];
     layers_[i].layer = i;
     const LayerGeometry& g = hyper.geometry.layer(i);
     layers_[i].first_head = hyper.geometry.first_head(i);
@@ -25,8 +27,10 @@ Step::Step(const Hyperparameters& hyper, bool materialize) : hyper_(hyper), mate
                         .rope_dims = rope.dims,
                         .alibi = hyper.alibi.empty() ? nullptr : hyper.alibi.data(),
                         .soft_cap = hyper.attention_soft_cap,
-                        .sink_logits = sinks.empty() ? nullptr : sinks.data()};
+                        .sink_logits = sinks.empty() ? nullptr : sinks.data(),
+                        .query_factor = factor.empty() ? nullptr : factor.data()};
     layers_[i].local = g.window;
+    layers_[i].chunked = g.chunked;
   }
 }
 
@@ -94,6 +98,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
   ids_.clear();
   rows_.clear();
   learned_positions_.clear();
+  query_temperatures_.clear();
   buffers_.resize(std::max(buffers_.size(), count));
 
   // The rank tables grow first: they may move in memory.
@@ -257,6 +262,11 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   out.two_query = s.rule.two_query;
   out.rotation = hyper_.rope.kind == RopeKind::kNone ? Rotation::kNever : s.rule.rotation;
   if (!materialize_ && out.rotation == Rotation::kMaterialized) out.rotation = Rotation::kOnRead;
+  for (int i = 0; hyper_.query_temperature_slope != 0 && i < count; ++i) {
+    const Position interval = hyper_.query_temperature_interval;
+    const double steps = std::log1p(static_cast<double>((first + i + 1) / interval));
+    query_temperatures_.push_back(static_cast<float>(1 + hyper_.query_temperature_slope * steps));
+  }
   if (hyper_.learned_positions == 0) return;
   if (first + count > hyper_.learned_positions)
     fail(

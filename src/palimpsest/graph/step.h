@@ -25,7 +25,10 @@ class Step {
   std::span<const TokenId> ids() const { return ids_; }
   std::span<const std::int32_t> learned_positions() const {
     return learned_positions_;
-  }                                                             // of the tokens, if the model has learned positions
+  }  // of the tokens, if the model has learned positions
+  std::span<const float> query_temperatures() const {
+    return query_temperatures_;
+  }  // of the tokens, if the model has them: Hyperparameters::query_temperature_slope
   std::span<const std::int32_t> rows() const { return rows_; }  // tokens whose logits are requested
 
   // The number of the model's RoPE tables, that of a layer, and the first layer with heads that uses one (-1: none).
@@ -72,6 +75,7 @@ class Step {
   int tokens_ = 0;
   std::vector<TokenId> ids_;
   std::vector<std::int32_t> rows_, learned_positions_;
+  std::vector<float> query_temperatures_;
   std::vector<Buffers> buffers_;
   std::vector<LayerView> views_;       // [layers][sequences]
   std::vector<float*> weights_;        // [layers][sequences][KV heads], if any sequence requests them

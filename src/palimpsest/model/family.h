@@ -25,9 +25,13 @@ enum class Norm {
 };
 enum class QkNorm {  // of queries and keys before the rotation, of the family's kind
   kNone,
-  kHead,     // each head, with one weight for all: [head_dim]
-  kPerHead,  // each head, with its own: [head_dim, heads]
-  kAllHeads  // all heads as one row: [head_dim * heads]
+  kHead,      // each head, with one weight for all: [head_dim]
+  kPerHead,   // each head, with its own: [head_dim, heads]
+  kAllHeads,  // all heads as one row: [head_dim * heads]
+  // Each head, after the rotation. RMS is the same before it, so queries and keys are divided by it there; the product
+  // of both weights is Hyperparameters::query_factors.
+  kAfterRotation,
+  kUnweighted  // each head, without weights, in layers with positions (Hyperparameters::unweighted_qk_norm)
 };
 enum class FeedForward {
   kGated,       // down(act(gate x) * up x)
@@ -105,7 +109,7 @@ struct TinyShape {
   int rope_dims = -1;  // -1: all
   bool tied = true;
   int value_dim = 0;  // 0: head_dim
-  int experts = 0, experts_used = 0, shared_feed_forward = 0, leading_dense = 0;
+  int experts = 0, experts_used = 0, shared_feed_forward = 0, leading_dense = 0, expert_interval = 1;
   LatentAttention latent = {};
   int convolution_taps = 0;
   StateHeads state_heads = {};
@@ -150,6 +154,7 @@ struct Family {
   Routing routing = Routing::kSoftmax;
   Presence expert_bias = Presence::kNo;     // of the router and of each expert's gate, up and down
   Presence selection_bias = Presence::kNo;  // exp_probs_b, added to scores to choose experts, not to weigh them
+  bool experts_of_scaled = false;           // the expert's weight multiplies its input, not its result; one per token
   bool gated_shared_experts = false;        // ffn_gate_inp_shexp: sigmoid of one number per token
   bool parallel = false;                    // attention and feed-forward read the same x
   // Layers may differ in heads and feed-forward width. Without KV heads attention is one product, attn_output; without

@@ -48,14 +48,21 @@ struct Hyperparameters {
   float attention_soft_cap = 0;                // scores become cap * tanh(score / cap); 0: off
   float output_soft_cap = 0;                   // likewise for logits
   float embedding_scale = 1, residual_scale = 1,
-        logit_scale = 1;                             // factors: of embeddings, of what layers add, of logits
-  std::vector<std::vector<float>> sink_logits = {};  // [layers][query heads]; empty: none
-  float clamp_qkv = 0;                               // queries, keys and values are clamped to [-clamp, clamp]; 0: off
-  bool parallel = false;                             // attention and feed-forward read the same x
-  int experts = 0, experts_used = 0;                 // of a mixture; 0: dense
+        logit_scale = 1;                               // factors: of embeddings, of what layers add, of logits
+  std::vector<std::vector<float>> sink_logits = {};    // [layers][query heads]; empty: none
+  std::vector<std::vector<float>> query_factors = {};  // [layers][key width]: AttentionShape::query_factor; empty: none
+  bool unweighted_qk_norm = false;                     // QkNorm::kUnweighted
+  // Queries of layers without positions are multiplied by 1 + slope * ln(1 + floor((position + 1) / interval)); 0:
+  // none.
+  float query_temperature_slope = 0;
+  int query_temperature_interval = 1;
+  float clamp_qkv = 0;                // queries, keys and values are clamped to [-clamp, clamp]; 0: off
+  bool parallel = false;              // attention and feed-forward read the same x
+  int experts = 0, experts_used = 0;  // of a mixture; 0: dense
   int expert_feed_forward = 0;
   int shared_feed_forward = 0;  // width of the experts that all tokens use; 0: none
   int leading_dense = 0;        // first layers without a mixture
+  int expert_interval = 1;      // the last layer of each so many has a mixture
   Routing routing = Routing::kSoftmax;
   bool normalize_experts = true;                  // weights of the chosen experts sum to 1 (before their scale)
   float expert_scale = 1;                         // factor of these weights
@@ -75,7 +82,13 @@ struct Hyperparameters {
     return local ? 1 : 0;
   }
   const RopeOptions& rope_table(int index) const { return index == 0 ? rope : *local_rope; }
-  bool is_mixture(int layer) const { return experts > 0 && layer >= leading_dense; }
+  // The layer scales its queries by their positions.
+  bool has_query_temperature(int layer) const {
+    return query_temperature_slope != 0 && rope_table(rope_of(layer)).is_unrotated();
+  }
+  bool is_mixture(int layer) const {
+    return experts > 0 && layer >= leading_dense && (layer + 1) % expert_interval == 0;
+  }
   bool is_recurrent(int layer) const { return !states.empty() && states[at(layer)].floats() > 0; }
   std::size_t state_floats() const { return states.empty() ? 0 : states.back().offset + states.back().floats(); }
   void add_recurrent_layers(int taps, const StateHeads& heads = {},

@@ -133,6 +133,26 @@ std::vector<std::vector<float>> read_sink_logits(const GgufFile& file, const Hyp
   return out;
 }
 
+// [layers][key width]: the products of the weights of Q's and K's norms.
+std::vector<std::vector<float>> read_query_factors(const GgufFile& file, const Hyperparameters& h) {
+  std::vector<std::vector<float>> out(static_cast<std::size_t>(h.layers));
+  for (int i = 0; i < h.layers; ++i) {
+    std::vector<float> weights[2];
+    for (int which = 0; which < 2; ++which) {
+      const GgufTensor* t = file.find(fmt::format("blk.{}.attn_{}_norm.weight", i, which == 0 ? "q" : "k"));
+      weights[which].resize(static_cast<std::size_t>(t->ne[0]));
+      std::memcpy(weights[which].data(), t->data, t->bytes);
+    }
+    for (std::size_t d = 0; d < weights[0].size(); ++d) {
+      out[static_cast<std::size_t>(i)].push_back(weights[0][d] * weights[1][d]);
+      if (!std::isfinite(out[static_cast<std::size_t>(i)].back()))
+        fail("{}: tensors attn_q_norm and attn_k_norm of layer {} have a product of {}: damaged", file.path(), i,
+             out[static_cast<std::size_t>(i)].back());
+    }
+  }
+  return out;
+}
+
 // Whether the CPU's kernels may read the tensor in place. Bytes in memory, and files with an unusual general.alignment,
 // can be misaligned.
 bool is_aligned(const GgufFile& file, const GgufTensor& t) {
@@ -312,6 +332,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   w.stock_operators = options.portable || w.devices.size() > 1 || !is_cpu(w.device);
   const std::vector<Use> uses = check_tensors(w, family, hyper);
   if (family.sink_logits) hyper.sink_logits = read_sink_logits(w.file, hyper);
+  if (family.qk_norm == QkNorm::kAfterRotation) hyper.query_factors = read_query_factors(w.file, hyper);
 
   hyper.parameters = hyper.weight_bytes = 0;
   for (const GgufTensor& t : w.file.tensors()) {

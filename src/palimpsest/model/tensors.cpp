@@ -75,7 +75,10 @@ class List {
       norm(slots, blk + name, whole ? heads * g.key_width : g.key_width, presence, f_.qk_norm_bias,
            f_.qk_norm == QkNorm::kPerHead ? heads : 1);
     };
-    if (g.kv_heads > 0) {
+    if (f_.qk_norm == QkNorm::kAfterRotation) {
+      for (const char* name : {"attn_q_norm.weight", "attn_k_norm.weight"})
+        out_.push_back({blk + name, {g.key_width, 1, 1}, Kind::kNumbers, Presence::kYes, nullptr});
+    } else if (g.kv_heads > 0 && f_.qk_norm != QkNorm::kUnweighted) {
       qk_norm(l.q_norm, "attn_q_norm", g.query_heads);
       qk_norm(l.k_norm, "attn_k_norm", g.kv_heads);
     }

@@ -145,7 +145,7 @@ void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, Sequenc
     const bool by_rank = needs.query_ranks || needs.key_ranks || needs.two_query;
     const auto same = [&](const Table& t) {
       return needs.shared && step_->attention(t.layer).local == a.local &&
-             step_->rope_of(t.layer) == step_->rope_of(layer) &&
+             step_->attention(t.layer).chunked == a.chunked && step_->rope_of(t.layer) == step_->rope_of(layer) &&
              (!by_rank || backends_.index_of(t.layer) == backends_.index_of(layer));
     };
     const auto known = std::ranges::find_if(sequence.tables, same);
@@ -182,6 +182,13 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
   const std::size_t row = static_cast<std::size_t>(first.shape.head_dim) * sizeof(float);
   for (const auto& [layer, logits] : inputs.sink_logits)
     ggml_backend_tensor_set(logits, step.attention(layer).shape.sink_logits, 0, ggml_nbytes(logits));
+  for (const auto& [layer, factor] : inputs.query_factors) {
+    const AttentionShape& shape = step.attention(layer).shape;
+    std::vector<float> ordered(shape.query_factor, shape.query_factor + shape.head_dim);
+    for (int d = 0; shape.rope == RopeKind::kPairs && d < shape.rope_dims; ++d)  // as neighbours_to_halves
+      ordered[at(d % 2 * shape.rope_dims / 2 + d / 2)] = shape.query_factor[d];
+    ggml_backend_tensor_set(factor, ordered.data(), 0, ggml_nbytes(factor));
+  }
   constexpr std::int32_t kFirst = 0;
   if (inputs.first_state != nullptr) ggml_backend_tensor_set(inputs.first_state, &kFirst, 0, sizeof kFirst);
   for (const State& s : inputs.states)

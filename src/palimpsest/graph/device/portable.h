@@ -70,11 +70,12 @@ class PortablePath final : public AttentionPath {
     std::vector<Sequence> sequences;
     std::vector<NewKv> new_kv;  // empty: not requested
     std::vector<State> states;
-    ggml_tensor* first_state = nullptr;                     // i32 [1]: 0, which ggml's scan asks for
-    std::vector<std::pair<int, ggml_tensor*>> sink_logits;  // by layer, f32 [query_heads]
+    ggml_tensor* first_state = nullptr;                       // i32 [1]: 0, which ggml's scan asks for
+    std::vector<std::pair<int, ggml_tensor*>> sink_logits;    // by layer, f32 [query_heads]
+    std::vector<std::pair<int, ggml_tensor*>> query_factors;  // by layer, f32 [head_dim]
   };
   struct Rows {  // of a layer's new tokens; rotated_*: by position
-    ggml_tensor *q, *k, *v, *rotated_q, *rotated_k, *sink_logits;
+    ggml_tensor *q, *k, *v, *rotated_q, *rotated_k, *sink_logits, *query_factor;
   };
 
   PortableStorage& storage_of(const SequenceStep& sequence) const;

@@ -49,11 +49,16 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
     q = neighbours_to_halves(c, q, dims);
     k = neighbours_to_halves(c, k, dims);
   }
-  Rows rows = {.q = q, .k = k, .v = v, .rotated_q = q, .rotated_k = k, .sink_logits = nullptr};
+  Rows rows = {.q = q, .k = k, .v = v, .rotated_q = q, .rotated_k = k, .sink_logits = nullptr, .query_factor = nullptr};
   if (a.shape.sink_logits != nullptr) {
     rows.sink_logits = ggml_new_tensor_1d(c, GGML_TYPE_F32, a.shape.query_heads);
     ggml_set_input(rows.sink_logits);
     inputs.sink_logits.emplace_back(layer, rows.sink_logits);
+  }
+  if (a.shape.query_factor != nullptr) {
+    rows.query_factor = ggml_new_tensor_1d(c, GGML_TYPE_F32, a.shape.head_dim);
+    ggml_set_input(rows.query_factor);
+    inputs.query_factors.emplace_back(layer, rows.query_factor);
   }
   if (const RopeRows& by_position = inputs.by_position[step_->rope_of(layer)]; by_position.cos != nullptr) {
     rows.rotated_q = rotated(c, q, by_position, dims);
@@ -98,6 +103,10 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   if (in.queries_at_rank) {
     q = rotated_heads(q, table.query);
     if (tokens.rotation == Rotation::kOnWrite) k = rotated_heads(k, table.query);
+  }
+  if (rows.query_factor != nullptr) {
+    q = ggml_mul(c, q, rows.query_factor);
+    if (sink_q != nullptr) sink_q = ggml_mul(c, sink_q, rows.query_factor);
   }
 
   // Insert.

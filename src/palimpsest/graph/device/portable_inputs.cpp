@@ -80,10 +80,11 @@ template <typename Visible>
 void TableWriter::for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible) {
   const StepTokens& tokens = step.tokens[sequence];
   const SlotsView& slots = *step.cache[sequence].head[head].slots;
-  const std::int32_t now = tokens.relative[query], window = step.window(sequence, head);
+  const std::int32_t now = tokens.relative[query], window = step.window(sequence, head),
+                     local = step.local_of(tokens, query);
   for (int s = 0; s < slots.slots; ++s) {
     const std::int32_t relative = slots.relative[s];  // an empty slot's is later than any query's
-    if (relative > now || !within(relative, now, step.local)) continue;
+    if (relative > now || !within(relative, now, local)) continue;
     if (within(relative, now, window) || relative < tokens.sink_end) visible(s);
   }
 }

@@ -33,8 +33,11 @@ extern const Family kGptOssFamily;
 extern const Family kGraniteFamily;
 extern const Family kGraniteHybridFamily;
 extern const Family kGraniteMoeFamily;
+extern const Family kHunyuanDenseFamily;
+extern const Family kHunyuanMoeFamily;
 extern const Family kLfm2Family;
 extern const Family kLfm2MoeFamily;
+extern const Family kLlama4Family;
 extern const Family kLlamaFamily;
 extern const Family kMinimaxM2Family;
 extern const Family kMptFamily;
@@ -56,15 +59,16 @@ extern const Family kSmolLm3Family;
 extern const Family kStableLmFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kArceeFamily,     &kBailingMoe2Family,  &kBloomFamily,         &kCohere2Family,    &kCommandRFamily,
-    &kDeciFamily,      &kDeepseek2Family,    &kDots1Family,         &kErnie45Family,    &kErnie45MoeFamily,
-    &kExaone4Family,   &kFalconH1Family,     &kGemma2Family,        &kGemma3Family,     &kGemmaFamily,
-    &kGlm4Family,      &kGlm4MoeFamily,      &kGpt2Family,          &kGptJFamily,       &kGptNeoxFamily,
-    &kGptOssFamily,    &kGraniteFamily,      &kGraniteHybridFamily, &kGraniteMoeFamily, &kLfm2Family,
-    &kLfm2MoeFamily,   &kLlamaFamily,        &kMinimaxM2Family,     &kMptFamily,        &kNemotronFamily,
-    &kNemotronHFamily, &kNemotronHMoeFamily, &kOlmo2Family,         &kOpenElmFamily,    &kOptFamily,
-    &kPhi3Family,      &kQwen2Family,        &kQwen35Family,        &kQwen35MoeFamily,  &kQwen3Family,
-    &kQwen3MoeFamily,  &kQwen3NextFamily,    &kSeedOssFamily,       &kSmolLm3Family,    &kStableLmFamily,
+    &kArceeFamily,      &kBailingMoe2Family, &kBloomFamily,         &kCohere2Family,    &kCommandRFamily,
+    &kDeciFamily,       &kDeepseek2Family,   &kDots1Family,         &kErnie45Family,    &kErnie45MoeFamily,
+    &kExaone4Family,    &kFalconH1Family,    &kGemma2Family,        &kGemma3Family,     &kGemmaFamily,
+    &kGlm4Family,       &kGlm4MoeFamily,     &kGpt2Family,          &kGptJFamily,       &kGptNeoxFamily,
+    &kGptOssFamily,     &kGraniteFamily,     &kGraniteHybridFamily, &kGraniteMoeFamily, &kHunyuanDenseFamily,
+    &kHunyuanMoeFamily, &kLfm2Family,        &kLfm2MoeFamily,       &kLlama4Family,     &kLlamaFamily,
+    &kMinimaxM2Family,  &kMptFamily,         &kNemotronFamily,      &kNemotronHFamily,  &kNemotronHMoeFamily,
+    &kOlmo2Family,      &kOpenElmFamily,     &kOptFamily,           &kPhi3Family,       &kQwen2Family,
+    &kQwen35Family,     &kQwen35MoeFamily,   &kQwen3Family,         &kQwen3MoeFamily,   &kQwen3NextFamily,
+    &kSeedOssFamily,    &kSmolLm3Family,     &kStableLmFamily,
 };
 
 // Throws Error that names the architecture and lists the supported ones.

@@ -95,6 +95,7 @@ SyntheticShape tiny(const Family& family) {
           .experts_used = t.experts_used,
           .shared_feed_forward = t.shared_feed_forward,
           .leading_dense = t.leading_dense,
+          .expert_interval = t.expert_interval,
           .tied = t.tied,
           .optional_tensors = true,
           .rope_dims = t.rope_dims,

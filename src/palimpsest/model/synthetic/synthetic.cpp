@@ -85,6 +85,7 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
   h.experts_used = s.experts_used;
   h.shared_feed_forward = s.shared_feed_forward;
   h.leading_dense = s.leading_dense;
+  h.expert_interval = s.expert_interval;
   h.latent = s.latent;
   h.rope.dims = s.rope_dims < 0 ? s.head_dim : s.rope_dims;
   h.expert_feed_forward = s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward;
